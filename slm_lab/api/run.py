@@ -13,13 +13,12 @@ from slm_lab.analysis.trial.trial_graph import figure_of_rows
 from slm_lab.api.callbacks import Callbacks
 from slm_lab.api.process import LabProcess
 from slm_lab.api.started import Started
-from slm_lab.experiment.plot.runs import FoundTrial, find_trials
-from slm_lab.experiment.search.outcomes import chosen_trial
+from slm_lab.experiment.plot.runs import FoundTrial
+from slm_lab.experiment.search.outcomes import find_trial
 from slm_lab.metrics.reader import Rows
 from slm_lab.spec.read import read_file
 from slm_lab.storage.archive import naming, unpacked
 from slm_lab.storage.intact import read_saved_rows
-from slm_lab.storage.run_lookup import find_folder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -122,10 +121,9 @@ def load_run(run: str | Path, *, data: str | Path = "data") -> Run:
     """
     with ExitStack() as kept:
         folder = kept.enter_context(unpacked(str(run)))
-        run_dir, number = find_folder(folder, Path(data))
-        target = f"{run_dir.root}:t{chosen_trial(run_dir, number)}"
-        (trial,) = find_trials(target, Path(data))
-        opened = Run(trial, archive=None if folder == str(run) else Path(run))
+        opened = Run(
+            find_trial(folder, Path(data)), archive=None if folder == str(run) else Path(run)
+        )
         weakref.finalize(opened, kept.pop_all().close)  # a shared run stays unpacked
         return opened
 

@@ -11,8 +11,8 @@ from slm_lab.cli.display.screen import console, print_line
 from slm_lab.env.lookup import require
 
 
-def show_board(data: Path, port: int | None, no_open: bool) -> int:
-    """Serves the pages until Ctrl-C, and returns the exit code. Raises LabError."""
+def show_board(data: Path, port: int | None, no_open: bool) -> None:
+    """Serves the pages until Ctrl-C. Raises LabError."""
     for module in ("dash", "dash_ag_grid"):
         require(module, "board")
     from slm_lab.board.app import make_board
@@ -23,7 +23,6 @@ def show_board(data: Path, port: int | None, no_open: bool) -> int:
         Thread(target=webbrowser.open, args=(address,), daemon=True).start()
     with suppress(KeyboardInterrupt):
         server.serve_forever()
-    return 0
 
 
 def _has_screen() -> bool:

@@ -9,9 +9,15 @@ from rich.text import Text
 
 from slm_lab.analysis.compare.table import text_table
 from slm_lab.cli.caller import Caller
-from slm_lab.cli.display.document import compare_document, print_json
+from slm_lab.cli.display.document import compare_document
 from slm_lab.cli.display.live import LiveDisplay, short
-from slm_lab.cli.display.screen import print_heading, print_line, print_table, wide_console
+from slm_lab.cli.display.screen import (
+    print_heading,
+    print_json,
+    print_line,
+    print_table,
+    wide_console,
+)
 from slm_lab.cli.exit_codes import FAILED, INTERRUPTED
 from slm_lab.cli.signals import sigterm_as_ctrl_c
 from slm_lab.core.errors import UsageError

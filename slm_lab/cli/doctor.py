@@ -6,32 +6,30 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from slm_lab.cli.display.document import print_json
-from slm_lab.cli.display.screen import print_line, print_table, wide_console
+from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
 from slm_lab.experiment.doctor.case import Finding
 
 
-def examine_machine(data: Path, as_json: bool) -> int:
-    """Prints what the lab finds on this machine, and returns the exit code."""
+def examine_machine(data: Path, as_json: bool) -> None:
+    """Prints what the lab finds on this machine."""
     from slm_lab.experiment.doctor.machine import examine
 
     parts = examine(data)
     if as_json:
         print_json([part._asdict() for part in parts])
-        return 0
+        return
     rows = [(part.name, part.found, part.advice) for part in parts]
     print_table(wide_console(), "", ("part", "found", "to do"), rows, ("part", "found", "to do"))
-    return 0
 
 
-def examine_run(run: str, data: Path, imports: Sequence[str], trust: bool, as_json: bool) -> int:
-    """Prints the findings about a run, and returns the exit code. Raises LabError."""
+def examine_run(run: str, data: Path, imports: Sequence[str], trust: bool, as_json: bool) -> None:
+    """Prints the findings about a run. Raises LabError."""
     from slm_lab.experiment.doctor.diagnosis import diagnose  # imports torch
 
     trial, findings, unseen = diagnose(run, data, imports, trust)
     if as_json:
         print_json([finding._asdict() for finding in findings])
-        return 0
+        return
     console = wide_console()
     print_line(console, trial.where)
     for number, finding in enumerate(findings, 1):
@@ -40,7 +38,6 @@ def examine_run(run: str, data: Path, imports: Sequence[str], trust: bool, as_js
         print_line(console, "nothing wrong found")
     if unseen is not None:
         print_line(console, Text(f"the agent was not looked at: {unseen}", "dim"))
-    return 0
 
 
 def print_finding(console: Console, finding: Finding, begin: str) -> None:

@@ -11,8 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from slm_lab.cli.display import screen
-from slm_lab.cli.display.document import print_json
-from slm_lab.cli.display.screen import print_heading, print_line
+from slm_lab.cli.display.screen import print_heading, print_json, print_line
 from slm_lab.cli.display.window import window_of
 from slm_lab.cli.options import RunOptions
 from slm_lab.core.errors import LabError

@@ -34,6 +34,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(spec_app, name="spec")
+command = partial(
+    app.command,
+    epilog="Exit codes: 0 success, 1 failed, 2 bad input, 130 stopped by Ctrl-C or SIGTERM.",
+)
 
 _saved = partial(typer.Option, rich_help_panel="Options of eval@RUN and enjoy@RUN")
 
@@ -53,7 +57,7 @@ def _options(
     pass
 
 
-@app.command()
+@command()
 def run(
     spec_file: Annotated[
         str | None,
@@ -137,8 +141,6 @@ def run(
 ) -> None:
     """Train a spec; without arguments, PPO on CartPole. Or search over it, or evaluate the saved
     agents of a run.
-
-    Exit codes: 0 success, 1 a run failed, 2 bad input, 130 stopped by Ctrl-C or SIGTERM.
     """
     with report_errors() as caller:
         from slm_lab.cli.dispatch import execute
@@ -158,7 +160,8 @@ def run(
     raise typer.Exit(code)
 
 
-@app.command()
+@command()
+@report_errors()
 def new(
     env: Annotated[str, typer.Argument(metavar="ENV", help="CartPole-v1, or my_env:MyEnv-v0.")],
     algorithm: Annotated[
@@ -167,21 +170,16 @@ def new(
     out: Annotated[Path | None, typer.Option(help="The file. Default: {algo}_{env}.yaml.")] = None,
     imports: Imports = None,
 ) -> None:
-    """Check an environment, and write a commented spec for it.
+    """Check an environment, and write a commented spec for it."""
+    from slm_lab.core.plugins import import_plugins
 
-    Exit codes: 0 success, 2 bad input.
-    """
-    with report_errors():
-        from slm_lab.core.plugins import import_plugins
+    import_plugins(imports or ())
+    from slm_lab.cli.new import write_new
 
-        import_plugins(imports or ())
-        from slm_lab.cli.new import NewOptions, write_new
-
-        code = write_new(NewOptions(env, algorithm, out, tuple(imports or ())))
-    raise typer.Exit(code)
+    write_new(env, algorithm, out, tuple(imports or ()))
 
 
-@app.command()
+@command()
 def compare(
     spec_file: Annotated[
         str | None, typer.Argument(help="A JSON or YAML file, or the name of a shipped file.")
@@ -224,8 +222,6 @@ def compare(
     """Train a spec in one process and in the modes of parallel training, and compare them.
 
     Every variant has the same total of frames. Graphs and tables are in the printed folder.
-
-    Exit codes: 0 success, 1 a training failed, 2 bad input, 130 stopped by Ctrl-C or SIGTERM.
     """
     with report_errors() as caller:
         from slm_lab.core.process import importing, stop_signals_blocked
@@ -246,7 +242,8 @@ def compare(
     raise typer.Exit(code)
 
 
-@app.command()
+@command()
+@report_errors()
 def plot(
     folders: Annotated[
         list[str],
@@ -286,21 +283,18 @@ def plot(
     """Overlay runs in one graph, finished or still training, and print their final returns.
 
     Runs whose specs differ only in the seed are seeds of one curve.
-
-    Exit codes: 0 success, 2 bad input.
     """
-    with report_errors():
-        from slm_lab.cli.plot import plot_runs
-        from slm_lab.core.plugins import import_plugins
-        from slm_lab.experiment.plot.plot import PlotRequest
+    from slm_lab.cli.plot import plot_runs
+    from slm_lab.core.plugins import import_plugins
+    from slm_lab.experiment.plot.plot import PlotRequest
 
-        import_plugins(imports or ())
-        request = PlotRequest(tuple(folders), y, x, statistic, out, data, standalone)
-        code = plot_runs(request, as_json)
-    raise typer.Exit(code)
+    import_plugins(imports or ())
+    request = PlotRequest(tuple(folders), y, x, statistic, out, data, standalone)
+    plot_runs(request, as_json)
 
 
-@app.command()
+@command()
+@report_errors()
 def runs(
     pattern: Annotated[
         str | None,
@@ -319,35 +313,27 @@ def runs(
     data: Data = Path("data"),
     as_json: AsJson = False,
 ) -> None:
-    """List runs: what was changed, status, frames and returns.
+    """List runs: what was changed, status, frames and returns."""
+    from slm_lab.cli.runs import list_runs
 
-    Exit codes: 0 success, 2 bad input.
-    """
-    with report_errors():
-        from slm_lab.cli.runs import RunsOptions, list_runs
-
-        code = list_runs(RunsOptions(pattern, sort, status, data, as_json))
-    raise typer.Exit(code)
+    list_runs(pattern, sort, status, data, as_json)
 
 
-@app.command()
+@command()
+@report_errors()
 def diff(
     a: Annotated[str, typer.Argument(metavar="RUN")],
     b: Annotated[str, typer.Argument(metavar="RUN")],
     data: Data = Path("data"),
 ) -> None:
-    """Compare two runs: their specs, versions, machines and results.
+    """Compare two runs: their specs, versions, machines and results."""
+    from slm_lab.cli.runs import diff_runs
 
-    Exit codes: 0 success, 2 bad input.
-    """
-    with report_errors():
-        from slm_lab.cli.diff import diff_runs
-
-        code = diff_runs(a, b, data)
-    raise typer.Exit(code)
+    diff_runs(a, b, data)
 
 
-@app.command()
+@command()
+@report_errors()
 def tidy(
     dev: Annotated[bool, typer.Option("--dev", help="Dev runs.")] = False,
     failed: Annotated[bool, typer.Option("--failed", help="Runs that failed.")] = False,
@@ -357,34 +343,26 @@ def tidy(
     yes: Annotated[bool, typer.Option("--yes", help="Delete them.")] = False,
     data: Data = Path("data"),
 ) -> None:
-    """Show runs to delete; with --yes, delete them. Never touches a run that is training.
+    """Show runs to delete; with --yes, delete them. Never touches a run that is training."""
+    from slm_lab.cli.runs import tidy_runs
 
-    Exit codes: 0 success, 1 a run was kept, 2 bad input.
-    """
-    with report_errors():
-        from slm_lab.cli.runs import tidy_runs
-
-        code = tidy_runs(data, dev, failed, older, yes)
-    raise typer.Exit(code)
+    raise typer.Exit(tidy_runs(data, dev, failed, older, yes))
 
 
-@app.command()
+@command()
+@report_errors()
 def watch(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run that trains.")] = "latest",
     data: Data = Path("data"),
 ) -> None:
-    """Show the live table of a run that another process trains. Ctrl-C ends only the watching.
+    """Show the live table of a run that another process trains. Ctrl-C ends only the watching."""
+    from slm_lab.cli.watch import watch as execute
 
-    Exit codes: 0 success, 2 bad input, 130 stopped by Ctrl-C.
-    """
-    with report_errors():
-        from slm_lab.cli.watch import watch as execute
-
-        code = execute(run, data)
-    raise typer.Exit(code)
+    execute(run, data)
 
 
-@app.command()
+@command()
+@report_errors()
 def board(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="Folder of run folders.")] = Path(
         "data"
@@ -396,18 +374,14 @@ def board(
         bool, typer.Option("--no-open", help="Print the address, and open no browser.")
     ] = False,
 ) -> None:
-    """Show all runs on one live page in the browser. Ctrl-C ends it; it only reads.
+    """Show all runs on one live page in the browser. Ctrl-C ends it; it only reads."""
+    from slm_lab.cli.board import show_board
 
-    Exit codes: 0 success, 2 bad input.
-    """
-    with report_errors():
-        from slm_lab.cli.board import show_board
-
-        code = show_board(data, port, no_open)
-    raise typer.Exit(code)
+    show_board(data, port, no_open)
 
 
-@app.command()
+@command()
+@report_errors()
 def doctor(
     run: Annotated[
         str | None, typer.Argument(metavar="RUN", help="A run; without one, this machine.")
@@ -419,20 +393,17 @@ def doctor(
 ) -> None:
     """Say what is wrong with a run, how one sees it, and what to try. Without a run, examine the
     machine.
-
-    Exit codes: 0 success, 2 bad input.
     """
-    with report_errors():
-        from slm_lab.cli.doctor import examine_machine, examine_run
+    from slm_lab.cli.doctor import examine_machine, examine_run
 
-        if run is None:
-            code = examine_machine(data, as_json)
-        else:
-            code = examine_run(run, data, imports or (), trust, as_json)
-    raise typer.Exit(code)
+    if run is None:
+        examine_machine(data, as_json)
+    else:
+        examine_run(run, data, imports or (), trust, as_json)
 
 
-@app.command()
+@command()
+@report_errors()
 def export(
     run: SavedRunName,
     to: Annotated[
@@ -452,18 +423,16 @@ def export(
 
     A graph has normalisation and the scale of actions inside, and acts beside the agent before it
     is kept.
-
-    Exit codes: 0 success, 1 the policy cannot be exported, 2 bad input.
     """
-    with report_errors():
-        from slm_lab.cli.export import export_run
-        from slm_lab.experiment.saved_run import find_agent
+    from slm_lab.cli.export import export_run
+    from slm_lab.experiment.saved_run import find_agent
 
-        found = find_agent(run, which, session, data, imports or (), trust)
-        export_run(*found, to, out)
+    found = find_agent(run, which, session, data, imports or (), trust)
+    export_run(*found, to, out)
 
 
-@app.command()
+@command()
+@report_errors()
 def push(
     run: SavedRunName,
     repo: Repository,
@@ -476,34 +445,27 @@ def push(
     imports: Imports = None,
     trust: Trust = False,
 ) -> None:
-    """Share the agent of a run on the Hugging Face Hub, as export --to zip writes it.
+    """Share the agent of a run on the Hugging Face Hub, as export --to zip writes it."""
+    from slm_lab.cli.display.screen import console, print_line
+    from slm_lab.experiment.export.hub import push as upload
+    from slm_lab.experiment.saved_run import find_agent
 
-    Exit codes: 0 success, 1 the upload failed, 2 bad input.
-    """
-    with report_errors():
-        from slm_lab.cli.display.screen import console, print_line
-        from slm_lab.experiment.export.hub import push as upload
-        from slm_lab.experiment.saved_run import find_agent
-
-        found = find_agent(run, which, session, data, imports or (), trust)
-        print_line(console(), upload(*found, repo, private))
+    found = find_agent(run, which, session, data, imports or (), trust)
+    print_line(console(), upload(*found, repo, private))
 
 
-@app.command()
+@command()
+@report_errors()
 def pull(
     repo: Repository,
     out: Annotated[Path | None, typer.Option(help="The file. Default: NAME.zip.")] = None,
 ) -> None:
-    """Download a shared run from the Hugging Face Hub. Use it as eval@FILE.zip and enjoy@FILE.zip.
+    """Download a shared run from the Hugging Face Hub, for eval@FILE.zip and enjoy@FILE.zip."""
+    from slm_lab.cli.display.screen import console, print_line
+    from slm_lab.experiment.export.hub import pull as download
 
-    Exit codes: 0 success, 1 the download failed, 2 bad input.
-    """
-    with report_errors():
-        from slm_lab.cli.display.screen import console, print_line
-        from slm_lab.experiment.export.hub import pull as download
-
-        path = download(repo, out)
-        print_line(console(), f"{path}: slm-lab run eval@{path}")
+    path = download(repo, out)
+    print_line(console(), f"{path}: slm-lab run eval@{path}")
 
 
 def main() -> None:

@@ -3,7 +3,6 @@
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from rich.console import Console
 from rich.text import Text
@@ -20,41 +19,31 @@ from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.storage.run_dir import safe_name
 
 
-class NewOptions(NamedTuple):
-    """The arguments and options of `slm-lab new`."""
-
-    env: str
-    algorithm: str
-    out: Path | None
-    imports: Sequence[str]
-
-
-def write_new(options: NewOptions) -> int:
-    """Probes the environment, writes the file and prints what to do next; returns the exit code.
+def write_new(env_id: str, algorithm: str, out: Path | None, imports: Sequence[str]) -> None:
+    """Probes the environment, writes the file and prints what to do next.
 
     Raises LabError if the environment cannot be used, UsageError for a file that exists.
     """
-    env = EnvSpec(name=options.env, max_frame=1)
+    env = EnvSpec(name=env_id, max_frame=1)
     screen = console()
-    recipe = choose_recipe(options.algorithm, env)
-    name = f"{options.algorithm}_{safe_name(options.env.rpartition(':')[2].rpartition('/')[2])}"
-    path = Path(f"{name}.yaml") if options.out is None else options.out
+    recipe = choose_recipe(algorithm, env)
+    name = f"{algorithm}_{safe_name(env_id.rpartition(':')[2].rpartition('/')[2])}"
+    path = Path(f"{name}.yaml") if out is None else out
     if path.exists():
         raise UsageError(f"{path} exists: remove it, or choose another file with --out")
     found = probe(env)
-    _print_probe(screen, options.env, found)
+    _print_probe(screen, env_id, found)
     raw = read_file(find_file(recipe.file))[recipe.name]
-    raw = {**raw, "env": {**raw["env"], "name": options.env}}
-    spec = load_spec(*recipe, sets=settings(options.env)).model_copy(update={"name": name})
+    raw = {**raw, "env": {**raw["env"], "name": env_id}}
+    spec = load_spec(*recipe, sets=settings(env_id)).model_copy(update={"name": name})
     title = (
-        f"{spec.agent.algorithm.name} on {options.env}, by the recipe {recipe.name}.",
+        f"{spec.agent.algorithm.name} on {env_id}, by the recipe {recipe.name}.",
         f"Observations: {found.observations}",
         f"Actions: {found.actions}",
     )
     path.write_text(draft(spec, raw, title), encoding="utf-8")
     print_line(screen, f"wrote {path}: {spec.agent.algorithm.name}, recipe {recipe.name}")
-    _print_next(screen, path, name, options.imports)
-    return 0
+    _print_next(screen, path, name, imports)
 
 
 def _print_probe(screen: Console, env: str, found: Probe) -> None:

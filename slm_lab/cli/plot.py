@@ -4,27 +4,25 @@ from rich.box import SIMPLE_HEAD
 from rich.text import Text
 
 from slm_lab.analysis.overlay.table import improvement_text, text_table
-from slm_lab.analysis.statistics import Interval
-from slm_lab.cli.display.document import print_json
-from slm_lab.cli.display.screen import print_line, print_table, wide_console
+from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
 from slm_lab.experiment.plot.plot import PlotRequest, plot
 
 
-def plot_runs(request: PlotRequest, as_json: bool = False) -> int:
-    """Draws the graph, prints its numbers, and returns the exit code. Raises LabError."""
+def plot_runs(request: PlotRequest, as_json: bool = False) -> None:
+    """Draws the graph and prints its numbers. Raises LabError."""
     console = wide_console()
     plotted = plot(request)
     if as_json:
-        better, endings = plotted.improvement, plotted.endings
+        better = plotted.improvement
         document = {
             "graphs": plotted.paths,
             "y": plotted.y_label,
-            "runs": [{**each._asdict(), "interval": _ends(each.interval)} for each in endings],
-            "improvement": better and {**better._asdict(), "interval": _ends(better.interval)},
+            "runs": [each._asdict() for each in plotted.endings],
+            "improvement": better and better._asdict(),
             "notes": plotted.notes,
         }
         print_json(document)
-        return 0
+        return
     rows = text_table(plotted.endings)
     title = plotted.y_label.capitalize()
     print_table(console, title, rows.header, rows.rows, box=SIMPLE_HEAD, pad_edge=False)
@@ -34,8 +32,3 @@ def plot_runs(request: PlotRequest, as_json: bool = False) -> int:
         print_line(console, Text(note, "yellow"))
     for path in plotted.paths:
         print_line(console, f"graph {path}")
-    return 0
-
-
-def _ends(interval: Interval | None) -> list[float] | None:
-    return None if interval is None else [float(end) for end in interval]

@@ -12,16 +12,16 @@ from rich.text import Text
 from slm_lab.analysis.metrics import TrialMetrics
 from slm_lab.cli.caller import Caller
 from slm_lab.cli.display import screen
-from slm_lab.cli.display.document import print_json, run_document
+from slm_lab.cli.display.document import run_document
 from slm_lab.cli.display.live import LiveDisplay
 from slm_lab.cli.display.naming import count_text, full_name, print_resume, sessions_text
-from slm_lab.cli.display.screen import print_heading, print_line, print_table
+from slm_lab.cli.display.screen import print_heading, print_json, print_line, print_table
 from slm_lab.cli.doctor import print_finding
 from slm_lab.cli.exit_codes import FAILED, INTERRUPTED
 from slm_lab.cli.options import OutputForm
 from slm_lab.core.errors import LabError, TrainingFailed
 from slm_lab.core.text import error_summary, significant
-from slm_lab.experiment.plot.runs import find_trials
+from slm_lab.experiment.plot.runs import trial_of
 from slm_lab.experiment.run import Run
 from slm_lab.experiment.run_mode import Verb
 from slm_lab.experiment.source import RunSource
@@ -104,9 +104,8 @@ def _would_repeat(run: Run) -> Iterator[str]:
     from slm_lab.experiment.doctor.case import read_case
 
     with suppress(LabError):  # damaged files; training reports them
-        for trial in find_trials(str(run.run_dir.root), run.run_dir.root) if run.resume else ():
-            if any(end.diverged for end in read_case(trial).ends):
-                yield f"the last training diverged, and {what_to_change(run.spec)}"
+        if run.resume and any(end.diverged for end in read_case(trial_of(run.run_dir, 0)).ends):
+            yield f"the last training diverged, and {what_to_change(run.spec)}"
 
 
 def _show_what_is_left(console: Console, result: TrialResult, run: Run) -> None:
@@ -132,7 +131,7 @@ def _show_finding(console: Console, run: Run) -> None:
     from slm_lab.experiment.doctor.training import first_finding
 
     with suppress(LabError):  # damaged rows; training and plots report them
-        finding = first_finding(run.run_dir, 0)
+        finding = first_finding(trial_of(run.run_dir, 0))
         if finding is not None:
             print_finding(console, finding, "doctor: ")
             print_line(console, f"more: slm-lab doctor {run.run_dir.root}")

@@ -1,86 +1,69 @@
-"""The commands `slm-lab runs` and `slm-lab tidy`: their output and exit codes.
+"""The commands `slm-lab runs`, `diff` and `tidy`: their output and exit codes.
 
-Imports no library that takes long: a list of 200 runs takes less than a second.
+A list of 200 runs takes less than a second, so nothing that takes long is imported for it.
 """
 
+import json
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import fields
 from datetime import timedelta
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.text import Text
 
-from slm_lab.cli.display.document import print_json
-from slm_lab.cli.display.screen import print_line, print_table, wide_console
+from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
 from slm_lab.core.errors import UsageError
 from slm_lab.core.text import significant
 from slm_lab.experiment.runs.cells import changed_text, return_text, size_text
 from slm_lab.experiment.runs.summary import RunStatus, RunSummary, summary_of
-from slm_lab.experiment.runs.tidy import Selection, delete, selected
+from slm_lab.experiment.runs.tidy import delete, selected
 from slm_lab.spec.schema.messages import not_among
 from slm_lab.storage.run_dir import runs_in
 
 SORTS = tuple(field.name for field in fields(RunSummary))
 STATUSES = (*RunStatus, "dev")
 UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+LEFT = ("environment", "changed", "mode", "status")
 LEAVE_OUT = ("size", "frames/s", "mode", "frames", "environment", "changed")
 """Columns that a narrow terminal leaves out, in this order."""
-GAP = 2
-"""Blanks between two columns."""
+GAP, FEW = 2, 16
+"""Blanks between two columns; and letters of what was changed, which may be cut."""
 
 
-@dataclass(frozen=True)
-class RunsOptions:
-    """The options of `slm-lab runs`; None if omitted."""
-
-    pattern: str | None
-    sort: str | None
-    status: str | None
-    data: Path
-    as_json: bool
-
-
-def list_runs(options: RunsOptions) -> int:
-    """Prints a table of runs, the newest last. Raises UsageError for an unknown word."""
-    if options.sort not in (None, *SORTS):
-        raise UsageError(f"--sort {options.sort}: {not_among(str(options.sort), SORTS)}")
-    if options.status not in (None, *STATUSES):
-        raise UsageError(f"--status {options.status}: {not_among(str(options.status), STATUSES)}")
-    runs = [summary_of(run) for run in runs_in(options.data)]
-    runs = sorted(
-        filter(lambda run: _fits(run, options), runs), key=_key(options.sort or "started")
-    )
-    if options.as_json:
+def list_runs(
+    pattern: str | None, sort: str | None, status: str | None, data: Path, as_json: bool
+) -> None:
+    """Prints a table of runs, by default the newest last. Raises UsageError for unknown words."""
+    for option, word, known in (("--sort", sort, SORTS), ("--status", status, STATUSES)):
+        if word not in (None, *known):
+            raise UsageError(f"{option} {word}: {not_among(str(word), known)}")
+    runs = [summary for run in runs_in(data) if _fits(summary := summary_of(run), pattern, status)]
+    runs.sort(key=partial(_place, sort or "started"))
+    if as_json:
         print_json([run.to_json() for run in runs])
-        return 0
-    console = wide_console()
-    if runs:
-        _print_runs(console, runs)
+    elif runs:
+        _print_runs(wide_console(), runs)
     else:
-        print_line(console, f"no such runs in {options.data}")
-    return 0
+        print_line(wide_console(), f"no such runs in {data}")
 
 
-def _fits(run: RunSummary, options: RunsOptions) -> bool:
-    words = [run.run, run.name, run.label, run.env, run.note]
-    pattern = options.pattern or ""
-    found = any(pattern.lower() in word.lower() or fnmatch(word, pattern) for word in words)
-    status = options.status
+def _place(name: str, run: RunSummary) -> tuple[bool, Any]:
+    """Unknown values come first."""
+    value = getattr(run, name)
+    return (value is not None, "" if value is None else value)
+
+
+def _fits(run: RunSummary, pattern: str | None, status: str | None) -> bool:
+    text = (pattern or "").lower()
+    words = [word.lower() for word in (run.run, run.name, run.label, run.env, run.note)]
+    found = any(text in word or fnmatch(word, text) for word in words)
     return found and (status in (None, run.status) or (status == "dev" and run.is_dev))
-
-
-def _key(name: str) -> Callable[[RunSummary], Any]:
-    """Sorts by an attribute, unknown values first."""
-
-    def key(run: RunSummary) -> Any:
-        value = getattr(run, name)
-        return (value is not None, "" if value is None else value)
-
-    return key
 
 
 def _print_runs(console: Console, runs: Sequence[RunSummary]) -> None:
@@ -96,12 +79,16 @@ def _print_runs(console: Console, runs: Sequence[RunSummary]) -> None:
         "size": [size_text(run.bytes) for run in runs],
     }
     widths = {name: max(map(len, [name, *cells])) + GAP for name, cells in columns.items()}
+    longest, widths["changed"] = widths["changed"], min(widths["changed"], FEW + GAP)
     for name in LEAVE_OUT:
         if sum(widths.values()) > console.width:
             del columns[name], widths[name]
+    if "changed" in columns:
+        room = min(longest, console.width - sum(widths.values()) + widths["changed"]) - GAP
+        cells = columns["changed"]
+        columns["changed"] = [x if len(x) <= room else f"{x[: room - 1]}…" for x in cells]
     rows = zip(*columns.values(), strict=True)
-    left = ("environment", "changed", "mode", "status")
-    print_table(console, "", tuple(columns), rows, left, box=None, pad_edge=False, padding=(0, 1))
+    print_table(console, "", tuple(columns), rows, LEFT, box=None, pad_edge=False, padding=(0, 1))
 
 
 def tidy_runs(data: Path, dev: bool, failed: bool, older: str | None, yes: bool) -> int:
@@ -109,7 +96,7 @@ def tidy_runs(data: Path, dev: bool, failed: bool, older: str | None, yes: bool)
     if not (dev or failed or older):
         raise UsageError("choose what to delete: --dev, --failed, --older 30d, or several of them")
     console = wide_console()
-    runs = selected(data, Selection(dev, failed, None if older is None else _duration(older)))
+    runs = selected(data, dev, failed, None if older is None else _duration(older))
     if not runs:
         print_line(console, f"nothing to delete in {data}")
         return 0
@@ -134,3 +121,24 @@ def _duration(text: str) -> timedelta:
         units = ", ".join(f"{unit} ({name})" for unit, name in UNITS.items())
         raise UsageError(f"--older {text}: must be a whole number and a unit: {units}")
     return timedelta(**{UNITS[match[2]]: int(match[1])})
+
+
+def diff_runs(a: str, b: str, data: Path) -> None:
+    """Prints the differences between two runs. Raises LabError."""
+    from slm_lab.analysis.overlay.table import improvement_text, text_table
+    from slm_lab.experiment.runs.diff import diff
+
+    console = wide_console()
+    found = diff(a, b, data)
+    for title, rows in (("Spec", found.spec), ("Versions and machine", found.about)):
+        cells = [(path, *map(json.dumps, values)) for path, values in rows]
+        if cells:
+            header = ("key", *found.names)
+            print_table(console, title, header, cells, left=header, box=SIMPLE_HEAD)
+        else:
+            print_line(console, f"{title}: no differences")
+    if found.endings:
+        table = text_table(found.endings)
+        print_table(console, "Results", table.header, table.rows, box=SIMPLE_HEAD)
+    if found.improvement is not None:
+        print_line(console, improvement_text(found.improvement))

@@ -13,10 +13,17 @@ from rich.text import Text
 from slm_lab.analysis.search.summary import point_texts
 from slm_lab.analysis.search.trial_state import Status
 from slm_lab.cli.caller import Caller
-from slm_lab.cli.display.document import print_json, run_document
+from slm_lab.cli.display.document import run_document
 from slm_lab.cli.display.live import short
 from slm_lab.cli.display.naming import count_text, print_resume, sessions_text
-from slm_lab.cli.display.screen import Screen, print_heading, print_line, print_table, wide_console
+from slm_lab.cli.display.screen import (
+    Screen,
+    print_heading,
+    print_json,
+    print_line,
+    print_table,
+    wide_console,
+)
 from slm_lab.cli.display.search_live import SearchDisplay, searched_names
 from slm_lab.cli.exit_codes import FAILED, INTERRUPTED
 from slm_lab.cli.options import OutputForm

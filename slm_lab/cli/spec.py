@@ -1,14 +1,12 @@
 """`slm-lab spec`: check, show, describe and list spec files."""
 
-import json
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 from typing_extensions import override
 
-from slm_lab.cli.display.screen import console, print_line
+from slm_lab.cli.display.screen import console, print_json, print_line
 from slm_lab.cli.exit_codes import BAD_INPUT, report_errors
 from slm_lab.cli.options import AsJson, Imports, Sets, SpecName, Trust
 from slm_lab.core.plugins import import_plugins, is_covered, look_in_working_directory, module_in
@@ -61,7 +59,7 @@ def check(
             for each in found if not as_json else ():
                 print_line(console(), str(each))
         if as_json:
-            _print_json([each.to_json() for each in results])
+            print_json([each.to_json() for each in results])
     if any(each.problems for each in results):
         raise typer.Exit(BAD_INPUT)
 
@@ -79,7 +77,7 @@ def show(
 
         _import(imports)
         spec = load_spec(file, name, sets or [])
-        _print_json({spec.name: spec.to_json()})
+        print_json({spec.name: spec.to_json()})
 
 
 @app.command()
@@ -89,7 +87,7 @@ def schema(imports: Imports = None) -> None:
         from slm_lab.spec.reference.json_schema import file_schema
 
         _import(imports)
-        _print_json(file_schema())
+        print_json(file_schema())
 
 
 @app.command(name="list")
@@ -166,15 +164,3 @@ def _second_pass(checked: "Parsed") -> Sequence["Problem"]:
     if problems or checked.agent is None:
         return problems
     return cheap_space_problems(checked.agent, checked.env)
-
-
-def _print_json(data: object) -> None:
-    written = json.dumps(data, indent=2, ensure_ascii=False)
-    # Escapes control characters as JSON does, unlike `printable`.
-    text = "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in written)
-    if sys.stdout is None or not sys.stdout.isatty():
-        print(text)
-        return
-    from rich.syntax import Syntax
-
-    console().print(Syntax(text, "json", background_color="default", word_wrap=True))

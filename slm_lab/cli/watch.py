@@ -16,7 +16,7 @@ from slm_lab.cli.doctor import print_finding
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.doctor.case import Course, read_case
 from slm_lab.experiment.doctor.training import first_finding
-from slm_lab.experiment.plot.runs import FoundTrial, find_trials
+from slm_lab.experiment.plot.runs import FoundTrial, trial_of
 from slm_lab.experiment.runs.summary import value_at
 from slm_lab.experiment.search.event_log import SearchState
 from slm_lab.experiment.search.outcomes import chosen_trial, read_search
@@ -119,15 +119,16 @@ class RecordedSearch:
         return self.search_state.trials[trial].frame
 
 
-def watch(run: str, data: Path) -> int:
-    """Shows a run until it ends, and returns the exit code. Raises UsageError."""
+def watch(run: str, data: Path) -> None:
+    """Shows a run until it ends. Raises UsageError."""
     run_dir, number = find_folder(run, data)
     if run_dir.is_search and number is None:
-        return _watch_search(run_dir)
+        _watch_search(run_dir)
+        return
     begun = run_dir.trials if number is None else [number]
     if not begun:
         raise UsageError(f"{run_dir.root} has no trial yet")
-    (trial,) = find_trials(f"{run_dir.root}:t{begun[-1]}", data)
+    trial = trial_of(run_dir, begun[-1])
     screen, recorded = console(), RecordedTrial(trial)
     print_line(screen, f"{trial.name} on {value_at(trial.spec, 'env.name', '?')}, {trial.where}")
     budget = int(value_at(trial.spec, "env.max_frame", 0.0))
@@ -136,11 +137,10 @@ def watch(run: str, data: Path) -> int:
             display.update(recorded)
             time.sleep(PAUSE)
         display.update(recorded)
-    _print_first_finding(screen, run_dir, trial.trial)
-    return 0
+    _print_first_finding(screen, trial)
 
 
-def _watch_search(run_dir: RunDir) -> int:
+def _watch_search(run_dir: RunDir) -> None:
     screen, recorded = wide_console(), RecordedSearch(run_dir)
     summary = recorded.summary
     print_line(screen, f"search {summary.name}: {summary.title}, {run_dir.root}")
@@ -153,11 +153,10 @@ def _watch_search(run_dir: RunDir) -> int:
             is_running = recorded.look()
     display.print_best(BEST)
     with suppress(UsageError):  # no trial has begun
-        _print_first_finding(screen, run_dir, chosen_trial(run_dir, None))
-    return 0
+        _print_first_finding(screen, trial_of(run_dir, chosen_trial(run_dir, None)))
 
 
-def _print_first_finding(screen: Console, run_dir: RunDir, trial: int) -> None:
-    finding = first_finding(run_dir, trial)
+def _print_first_finding(screen: Console, trial: FoundTrial) -> None:
+    finding = first_finding(trial)
     if finding is not None:
         print_finding(screen, finding, "doctor: ")

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from slm_lab.core.errors import UsageError
-from slm_lab.core.files import open_own, refuse_links
+from slm_lab.core.files import open_own, read_file, refuse_links
 
 
 class RunLock:
@@ -41,7 +41,7 @@ def is_locked(folder: Path) -> bool:
     """Whether a process of this machine holds the lock of a run folder. Takes no lock itself."""
     file = folder / ".lock"
     try:
-        os.kill(int(file.read_text()), 0)
+        os.kill(int(read_file(file)), 0)
         inode = file.stat().st_ino
     except (OSError, ValueError):
         return False

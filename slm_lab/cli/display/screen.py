@@ -1,8 +1,11 @@
-"""Terminal output of the commands: lines, tables, and a live region that is redrawn."""
+"""Output of the commands: lines, tables, documents, and a live region that is redrawn."""
 
+import json
+import math
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Self, final
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -75,6 +78,29 @@ def print_table(
     for cells in rows:
         table.add_row(*map(Text, cells))
     console.print(table)
+
+
+def print_json(document: object) -> None:
+    """Prints a document, in colours on a terminal; numbers that are not finite become null."""
+    written = json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False)
+    # Escapes control characters as JSON does, unlike `printable`.
+    text = "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in written)
+    if sys.stdout is None or not sys.stdout.isatty():
+        print(text)
+        return
+    from rich.syntax import Syntax
+
+    console().print(Syntax(text, "json", background_color="default", word_wrap=True))
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, Mapping):
+        return {str(key): _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return str(value) if isinstance(value, Path) else value
 
 
 @final

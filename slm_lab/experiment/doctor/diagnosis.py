@@ -8,11 +8,10 @@ from slm_lab.core.text import error_summary
 from slm_lab.experiment.doctor import measured
 from slm_lab.experiment.doctor.case import Finding, read_case
 from slm_lab.experiment.doctor.training import all_findings
-from slm_lab.experiment.plot.runs import FoundTrial, find_trials
+from slm_lab.experiment.plot.runs import FoundTrial
 from slm_lab.experiment.policy import build_policy
 from slm_lab.experiment.saved_run import find_agent
-from slm_lab.experiment.search.outcomes import chosen_trial
-from slm_lab.storage.run_lookup import find_folder
+from slm_lab.experiment.search.outcomes import find_trial
 
 
 def diagnose(
@@ -22,8 +21,7 @@ def diagnose(
 
     Raises UsageError if there is no such run, or its rows are damaged.
     """
-    run_dir, number = find_folder(run, data_dir)
-    (trial,) = find_trials(f"{run_dir.root}:t{chosen_trial(run_dir, number)}", data_dir)
+    trial = find_trial(run, data_dir)
     case = read_case(trial)
     unseen, of_agent = None, list[Finding]()
     try:

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Iterator
 from slm_lab.experiment.doctor.case import Case, Finding, read_case
 from slm_lab.experiment.doctor.learning import SYMPTOMS
 from slm_lab.experiment.doctor.outcome import ENDINGS, RESULTS, weak_claim
-from slm_lab.experiment.plot.runs import find_trials
-from slm_lab.storage.run_dir import RunDir
+from slm_lab.experiment.plot.runs import FoundTrial
 
 
 def of_training(case: Case) -> Iterator[Finding]:
@@ -26,7 +25,6 @@ def all_findings(case: Case, of_agent: Iterable[Finding] = ()) -> list[Finding]:
     return [*ends, *of_training(case), *of_agent, *weak_claim(case)]
 
 
-def first_finding(run_dir: RunDir, trial: int) -> Finding | None:
+def first_finding(trial: FoundTrial) -> Finding | None:
     """The most serious finding about the training of a Trial that has just ended."""
-    (found,) = find_trials(f"{run_dir.root}:t{trial}", run_dir.root.parent)
-    return next(of_training(read_case(found)), None)
+    return next(of_training(read_case(trial)), None)

@@ -71,7 +71,7 @@ def find_trials(target: str, data_dir: Path) -> list[FoundTrial]:
     search. Raises UsageError if there are none, SpecError for an unreadable spec."""
     folder = next((each for each in (Path(target), data_dir / target) if each.is_dir()), None)
     if folder is not None and RunDir.at(folder) is None:
-        found = [_read(run, number) for run in runs_in(folder) for number in run.trials]
+        found = [trial_of(run, number) for run in runs_in(folder) for number in run.trials]
         if not found:
             raise UsageError(
                 f"{folder} is no run folder, and contains none: a run folder has "
@@ -79,7 +79,7 @@ def find_trials(target: str, data_dir: Path) -> list[FoundTrial]:
             )
         return found
     run_dir, number = find_folder(target, data_dir)
-    found = [_read(run_dir, each) for each in run_dir.trials if number in (None, each)]
+    found = [trial_of(run_dir, each) for each in run_dir.trials if number in (None, each)]
     if not found:
         numbers = ", ".join(f"t{each}" for each in run_dir.trials)
         why = f"the run has the trials {numbers}" if numbers else "is no run"
@@ -87,7 +87,8 @@ def find_trials(target: str, data_dir: Path) -> list[FoundTrial]:
     return found
 
 
-def _read(run_dir: RunDir, number: int) -> FoundTrial:
+def trial_of(run_dir: RunDir, number: int) -> FoundTrial:
+    """A Trial of a run. Raises SpecError if its spec is missing or unreadable."""
     file = run_dir.trial_spec_file(number)
     content = read_file(file)
     names = spec_names(content)

@@ -2,10 +2,8 @@
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import final
 
 from slm_lab.core.errors import LabError
 from slm_lab.experiment.runs.summary import RunStatus, RunSummary, summary_of
@@ -13,29 +11,17 @@ from slm_lab.storage.lock import RunLock
 from slm_lab.storage.run_dir import runs_in
 
 
-@final
-@dataclass(frozen=True)
-class Selection:
-    """Which runs to delete: dev runs, failed ones, or both; with `older`, only those of before."""
-
-    dev: bool = False
-    failed: bool = False
-    older: timedelta | None = None
-
-    def fits(self, run: RunSummary) -> bool:
-        """Whether a run is selected. One that is training never is."""
-        if run.status is RunStatus.TRAINING:
-            return False
-        kinds = (self.dev and run.is_dev, self.failed and run.status is RunStatus.FAILED)
-        if (self.dev or self.failed) and not any(kinds):
-            return False
-        return self.older is None or _age(run) > self.older
-
-
-def selected(data_dir: Path, selection: Selection) -> list[RunSummary]:
-    """The selected runs in `data_dir`. Leaves out folders that are links."""
-    runs = (summary_of(run) for run in runs_in(data_dir) if not run.root.is_symlink())
-    return [run for run in runs if selection.fits(run)]
+def selected(
+    data_dir: Path, dev: bool = False, failed: bool = False, older: timedelta | None = None
+) -> list[RunSummary]:
+    """The dev runs and the failed runs in `data_dir`, as asked for; all runs if neither is. With
+    `older`, only those of before. Leaves out runs that train, and folders that are links."""
+    runs = [summary_of(run) for run in runs_in(data_dir) if not run.root.is_symlink()]
+    if dev or failed:
+        is_failed = RunStatus.FAILED if failed else None
+        runs = [run for run in runs if (dev and run.is_dev) or run.status is is_failed]
+    ended = [run for run in runs if run.status is not RunStatus.TRAINING]
+    return [run for run in ended if older is None or _age(run) > older]
 
 
 def delete(data_dir: Path, runs: list[RunSummary]) -> Iterator[tuple[RunSummary, str | None]]:
@@ -45,19 +31,18 @@ def delete(data_dir: Path, runs: list[RunSummary]) -> Iterator[tuple[RunSummary,
     """
     for run in runs:
         folder = data_dir / run.run
+        why = None
         try:
             lock = RunLock(folder)
-        except (LabError, OSError) as error:
-            yield run, str(error)
-            continue
-        try:
-            shutil.rmtree(folder)
+            try:
+                shutil.rmtree(folder)
+            finally:
+                lock.release()
+        except LabError as error:
+            why = str(error)
         except OSError as error:
-            yield run, f"{error.strerror}: {error.filename}"
-        else:
-            yield run, None
-        finally:
-            lock.release()
+            why = f"{error.strerror}: {error.filename or folder}"
+        yield run, why
 
 
 def _age(run: RunSummary) -> timedelta:

@@ -10,6 +10,7 @@ from slm_lab.analysis.search.summary import SearchSummary, write_experiment_df
 from slm_lab.analysis.trial.multi_trial_graph import draw_multi_trial_graphs
 from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.experiment.baseline import known_random_return
+from slm_lab.experiment.plot.runs import FoundTrial, trial_of
 from slm_lab.experiment.runs.summary import value_at
 from slm_lab.experiment.search.event_log import SearchState
 from slm_lab.metrics.reader import Rows, read_existing
@@ -18,6 +19,7 @@ from slm_lab.spec.read import read_file
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import dimensions
 from slm_lab.storage.run_dir import RunDir
+from slm_lab.storage.run_lookup import find_folder
 
 
 def metrics_at(
@@ -69,6 +71,13 @@ def _found(name: str, spec: Mapping[str, Any], search_state: SearchState) -> Sea
     searched = tuple(dimensions(value_at(spec, "search", {})))
     trials, max_frame = tuple(search_state.trials.values()), value_at(spec, "env.max_frame", 0)
     return SearchSummary(name, f"{algorithm} on {env}", searched, trials, max_frame)
+
+
+def find_trial(target: str, data_dir: Path) -> FoundTrial:
+    """The Trial of a run, or the best of a search, named as for `find_folder`; ":t3" names another.
+    Raises UsageError, SpecError."""
+    run_dir, number = find_folder(target, data_dir)
+    return trial_of(run_dir, chosen_trial(run_dir, number))
 
 
 def chosen_trial(run_dir: RunDir, number: int | None) -> int:

@@ -8,7 +8,7 @@ from slm_lab.board.app import make_board
 from slm_lab.board.library import Library
 from slm_lab.board.table import grid_part
 from slm_lab.core.errors import UsageError
-from slm_lab.experiment.runs.summary import Status
+from slm_lab.experiment.runs.summary import RunStatus
 from tests.unit.experiment.runs import write_ended, write_run
 
 
@@ -59,9 +59,9 @@ def test_a_damaged_run_hides_no_other(tmp_path, spoil, is_damaged):
     good = write_ended(tmp_path, "good")
     spoil(bad)
     found = Library(tmp_path).entries()
-    assert found[good.root.name].summary.status is Status.DONE
+    assert found[good.root.name].summary.status is RunStatus.DONE
     entry = found[bad.root.name]
-    assert (entry.summary.status is Status.DAMAGED) is bool(entry.problem) is is_damaged
+    assert (entry.summary.status is RunStatus.DAMAGED) is bool(entry.problem) is is_damaged
 
 
 def test_the_library_writes_nothing(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.runs.diff import diff
 from slm_lab.experiment.runs.summary import RunStatus, summary_of
-from slm_lab.experiment.runs.tidy import Selection, delete, selected
+from slm_lab.experiment.runs.tidy import delete, selected
 from slm_lab.metrics.reader import read_rows
 from slm_lab.storage.lock import RunLock
 from slm_lab.storage.run_dir import RunDir, runs_in
@@ -134,11 +134,11 @@ def test_a_diff_has_the_keys_the_versions_and_the_results(tmp_path):
     )  # fmt: skip
     found = diff("one", "two", tmp_path)
     assert found.names == (one.root.name, two.root.name)
-    assert found.spec == (("agent.algorithm.gamma", 0.99, 0.9), ("name", "one", "two"))
-    assert found.about == (("packages.torch", "2.13.0", "2.14.0"),)
+    assert found.spec == [("agent.algorithm.gamma", [0.99, 0.9]), ("name", ["one", "two"])]
+    assert found.about == [("packages.torch", ["2.13.0", "2.14.0"])]
     assert [each.seeds for each in found.endings] == [3, 3]
     assert found.improvement is not None
-    assert diff("one", "one", tmp_path).spec == ()
+    assert diff("one", "one", tmp_path).spec == []
 
 
 def test_a_diff_of_runs_without_rows_has_no_results(tmp_path):
@@ -161,17 +161,17 @@ def several(tmp_path):
 @pytest.mark.parametrize(
     ("selection", "names"),
     [
-        (Selection(dev=True), {"dev", "old_dev"}),
-        (Selection(failed=True), {"failed", "timeless"}),
-        (Selection(dev=True, failed=True), {"dev", "old_dev", "failed", "timeless"}),
-        (Selection(older=timedelta(days=30)), {"done", "old_dev"}),
-        (Selection(dev=True, older=timedelta(days=30)), {"old_dev"}),
-        (Selection(failed=True, older=timedelta(days=1)), {"failed"}),
+        ({"dev": True}, {"dev", "old_dev"}),
+        ({"failed": True}, {"failed", "timeless"}),
+        ({"dev": True, "failed": True}, {"dev", "old_dev", "failed", "timeless"}),
+        ({"older": timedelta(days=30)}, {"done", "old_dev"}),
+        ({"dev": True, "older": timedelta(days=30)}, {"old_dev"}),
+        ({"failed": True, "older": timedelta(days=1)}, {"failed"}),
     ],
 )
 def test_what_is_selected_is_deleted_and_nothing_else(several, selection, names):
     before = {summary_of(run).name for run in runs_in(several)}
-    chosen = selected(several, selection)
+    chosen = selected(several, **selection)
     assert {run.name for run in chosen} == names
     assert [why for _, why in delete(several, chosen)] == [None] * len(names)
     assert {summary_of(run).name for run in runs_in(several)} == before - names
@@ -179,9 +179,9 @@ def test_what_is_selected_is_deleted_and_nothing_else(several, selection, names)
 
 def test_a_run_that_trains_is_never_deleted(several):
     (run,) = (each for each in runs_in(several) if each.spec_name == "dev")
-    chosen = selected(several, Selection(dev=True))
+    chosen = selected(several, dev=True)
     lock = RunLock(run.root)
-    assert {each.name for each in selected(several, Selection(dev=True))} == {"old_dev"}
+    assert {each.name for each in selected(several, dev=True)} == {"old_dev"}
     kept = {each.name: why for each, why in delete(several, chosen)}
     lock.release()
     assert "is being trained by process" in kept["dev"]
@@ -194,7 +194,7 @@ def test_nothing_is_deleted_through_a_link(several, tmp_path_factory):
     (several / "linked").symlink_to(elsewhere.root)
     inside = write_ended(several, "inside", mode="dev")
     (inside.root / "info" / "precious").symlink_to(elsewhere.root)
-    names = {run.name: why for run, why in delete(several, selected(several, Selection(dev=True)))}
+    names = {run.name: why for run, why in delete(several, selected(several, dev=True))}
     assert "mine" not in names
     assert names["inside"] is not None
     assert elsewhere.spec_file.is_file()
@@ -205,4 +205,4 @@ def test_a_changed_trial_spec_is_what_a_diff_shows(tmp_path):
     write_ended(tmp_path, "one")
     run = write_ended(tmp_path, "two")
     change_spec(run, lambda content: content["two"]["env"].update(num_envs=9))
-    assert ("env.num_envs", 4, 9) in diff("one", "two", tmp_path).spec
+    assert ("env.num_envs", [4, 9]) in diff("one", "two", tmp_path).spec
