@@ -1,6 +1,7 @@
 """Settings of the whole suite."""
 
 from contextlib import ExitStack
+from unittest.mock import patch
 
 import gymnasium
 import pytest
@@ -28,7 +29,7 @@ def registries():
     """Forgets the parts that a test registers."""
     with ExitStack() as stack:
         for registry in (ALGORITHMS, MEMORIES, NETS, ENVS):
-            stack.enter_context(registry.temporarily_extended())
+            stack.enter_context(patch.dict(registry._entries))
         yield
 
 

@@ -14,8 +14,7 @@ import difflib
 import importlib
 import inspect
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -68,15 +67,6 @@ class Registry:
                 f"give {target} another name"
             )
         self._entries[name] = entry
-
-    @contextmanager
-    def temporarily_extended(self) -> Iterator[None]:
-        """At the end of the block, forgets what was registered in it."""
-        before = dict(self._entries)
-        try:
-            yield
-        finally:
-            self._entries = before
 
     def offer(self, name: str, target: str) -> None:
         """Adds a part as an entry point does: when a spec names it, it is imported for its keys."""

@@ -1,9 +1,8 @@
 """Builds the environments that a spec describes."""
 
 import dataclasses
-import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import gymnasium
@@ -45,6 +44,54 @@ ACTION_KINDS: dict[type[gymnasium.Space[Any]], ActionKind] = {
 }
 
 
+class Recipe(NamedTuple):
+    """A checked spec, its registered environment, and the keys of an Atari game; None if it is
+    none. It makes single environments, in worker processes too."""
+
+    spec: EnvSpec
+    entry: GymnasiumSpec
+    game: AtariKeys | None
+
+    @classmethod
+    def of(cls, spec: EnvSpec) -> "Recipe":
+        """Raises SpecError if the environment does not accept the spec."""
+        entry = find_env(spec.name)
+        if problems := check_env(spec):
+            raise SpecError("env", problems)
+        return cls(spec, entry, atari_keys(spec, entry) if is_atari(entry) else None)
+
+    def make_single(self) -> Env:
+        """One environment in its wrappers, with flat observations, and `LastInfo` for `info_keys`.
+        Raises LabError as `wrap`, SpecError as `flatten_parts`."""
+        spec = self.spec
+        env = self._plain_game(self.game) if self.game is not None else self._plain()
+        try:
+            env = wrap(env, spec.wrapped_by)
+            env = LastInfo(env, spec.info_keys) if spec.info_keys else env
+            return flatten_parts(env, spec.name)
+        except BaseException:
+            env.close()
+            raise
+
+    def _plain(self) -> Env:
+        """One environment with its time limit, without Gymnasium's slow checks."""
+        of_a_pool = THREAD_KEYS if self.spec.backend == "envpool" else frozenset()
+        kwargs = {key: value for key, value in self.spec.kwargs.items() if key not in of_a_pool}
+        entry = _unchecked(self.entry)
+        with known_warnings_ignored():
+            log_mujoco_warnings(entry)
+            env = gymnasium.make(entry, max_episode_steps=-1, **kwargs)
+        limit = entry.max_episode_steps if self.spec.max_t is None else self.spec.max_t
+        return env if limit is None else TimeLimit(env, limit)
+
+    def _plain_game(self, game: AtariKeys) -> Env:
+        """Raises MissingExtraError without OpenCV, which resizes frames."""
+        require("cv2", "atari")
+        from slm_lab.env.simulators.atari_game import make_game
+
+        return make_game(_unchecked(self.entry), game)
+
+
 def make_env(
     spec: EnvSpec, seed: int, training: bool = True, gamma: float = 0.99, film: Film | None = None
 ) -> VectorEnv:
@@ -55,10 +102,10 @@ def make_env(
     Raises SpecError for unknown arguments and unsupported environments, and MissingExtraError for a
     simulator that is not installed.
     """
-    entry, game = _entry_of(spec)
-    raw = _construct(spec, entry, lambda: _vectorise(spec, entry, game, seed, film))
+    recipe = Recipe.of(spec)
+    raw = _constructed(recipe, lambda: _vectorise(recipe, seed, film))
     try:
-        return VectorEnv(raw, _conversions(spec, game, raw, training, gamma), training)
+        return VectorEnv(raw, _conversions(recipe, raw, training, gamma), training)
     except BaseException:
         raw.close()
         raise
@@ -67,22 +114,14 @@ def make_env(
 def make_one(spec: EnvSpec) -> tuple[Env, Conversions]:
     """One environment as `spec` makes it, and what the spec puts between it and an agent. The
     statistics of the conversions stay constant. Raises as `make_env`."""
-    one = spec.model_copy(update={"num_envs": 1, "vectorization_mode": "sync", "info_keys": ()})
-    entry, game = _entry_of(one)
-    env = _construct(one, entry, _single_maker(one, entry, game))
+    one = {"num_envs": 1, "vectorization_mode": "sync", "info_keys": ()}
+    recipe = Recipe.of(spec.model_copy(update=one))
+    env = _constructed(recipe, recipe.make_single)
     try:
-        return env, _conversions(one, game, env, training=False, gamma=1.0)
+        return env, _conversions(recipe, env, training=False, gamma=1.0)
     except BaseException:
         env.close()
         raise
-
-
-def _entry_of(spec: EnvSpec) -> tuple[GymnasiumSpec, AtariKeys | None]:
-    """The registered environment of a checked spec, and the keys of a game; None if it is none."""
-    entry = find_env(spec.name)
-    if problems := check_env(spec):
-        raise SpecError("env", problems)
-    return entry, atari_keys(spec, entry) if is_atari(entry) else None
 
 
 class Actions(NamedTuple):
@@ -124,45 +163,44 @@ def _needs_its_mode(spec: EnvSpec) -> bool:
     return is_pooled(spec) or (is_atari(entry) and choose_mode(spec, entry) == "native")
 
 
-def _construct(spec: EnvSpec, entry: GymnasiumSpec, make: Callable[[], MadeT]) -> MadeT:
+def _constructed(recipe: Recipe, make: Callable[[], MadeT]) -> MadeT:
     """What `make` returns. Raises MissingExtraError or LabError if it fails."""
+    name, kwargs = recipe.entry.id, recipe.spec.kwargs
     try:
         return make()
     except DependencyNotInstalled as error:
-        raise MissingExtraError(f"{entry.id} cannot be made: {error}") from error
+        raise MissingExtraError(f"{name} cannot be made: {error}") from error
     except LabError:
         raise
     except Exception as error:
-        given = f" with {dict(spec.kwargs)}" if spec.kwargs else ""
+        given = f" with {dict(kwargs)}" if kwargs else ""
         why = f"{type(error).__name__}: {error}{fix_of_mujoco(error)}"
-        raise LabError(f"{entry.id} cannot be made{given}: {why}") from error
+        raise LabError(f"{name} cannot be made{given}: {why}") from error
 
 
-def _vectorise(
-    spec: EnvSpec, entry: GymnasiumSpec, game: AtariKeys | None, seed: int, film: Film | None
-) -> RawEnvs:
-    make_one = _single_maker(spec, entry, game)
+def _vectorise(recipe: Recipe, seed: int, film: Film | None) -> RawEnvs:
+    spec, entry, game = recipe
     if is_pooled(spec):
         assert film is None, "envpool draws nothing"
         if game is not None:
             return make_pooled_game(game, entry, spec.num_envs, seed)
-        return make_pooled(spec, entry, make_one, seed)
+        return make_pooled(spec, entry, recipe.make_single, seed)
     mode = choose_mode(spec, entry)
     assert film is None or (mode, spec.num_envs) == ("sync", 1), "a film needs one environment"
-    if mode == "native" and (native := _native(spec, entry, game, seed)) is not None:
+    if mode == "native" and (native := _native(recipe, seed)) is not None:
         return native
     if mode == "async":
-        return make_async(make_one, spec.num_envs, seed)
+        return make_async(recipe.make_single, spec.num_envs, seed)
+    envs = [recipe.make_single() for _ in range(spec.num_envs)]
     if film is not None:
         fps = None if game is None else ATARI_FPS / game.frameskip
-        return SyncEnvs([Filmed(make_one(), spec.name, film, fps)], env_seeds(seed, 1))
-    return SyncEnvs([make_one() for _ in range(spec.num_envs)], env_seeds(seed, spec.num_envs))
+        envs = [Filmed(envs[0], spec.name, film, fps)]
+    return SyncEnvs(envs, env_seeds(seed, spec.num_envs))
 
 
-def _native(
-    spec: EnvSpec, entry: GymnasiumSpec, game: AtariKeys | None, seed: int
-) -> RawEnvs | None:
+def _native(recipe: Recipe, seed: int) -> RawEnvs | None:
     """The native vector environment; None if it does not fit and the spec does not request it."""
+    spec, entry, game = recipe
     if game is not None:
         return make_native_atari(game, entry, spec.num_envs, seed)
     native = make_native(entry, spec.num_envs, seed, spec.max_t, spec.kwargs)
@@ -174,65 +212,13 @@ def _native(
     return None
 
 
-def _single_maker(spec: EnvSpec, entry: GymnasiumSpec, game: AtariKeys | None) -> Callable[[], Env]:
-    """A function that makes one environment of `spec`; worker processes get it pickled."""
-    if game is not None:
-        make: Callable[[], Env]
-        make = functools.partial(make_single_game, entry, game)
-    else:
-        of_a_pool = THREAD_KEYS if spec.backend == "envpool" else frozenset()
-        kwargs = {key: value for key, value in spec.kwargs.items() if key not in of_a_pool}
-        make = functools.partial(make_single, entry, spec.max_t, kwargs)
-    return functools.partial(make_wrapped, make, spec.name, spec.wrapped_by, spec.info_keys)
-
-
-def make_wrapped(
-    make: Callable[[], Env],
-    name: str,
-    wrappers: Sequence[tuple[str, Mapping[str, Any]]],
-    info_keys: Sequence[str],
-) -> Env:
-    """The environment of `make` in its `wrappers`, with flat observations, and `LastInfo` for
-    `info_keys`. Raises LabError as `wrap`, SpecError as `flatten_parts`."""
-    env = make()
-    try:
-        env = wrap(env, wrappers)
-        return flatten_parts(LastInfo(env, info_keys) if info_keys else env, name)
-    except BaseException:
-        env.close()
-        raise
-
-
-def make_single(entry: GymnasiumSpec, max_t: int | None, kwargs: Mapping[str, Any]) -> Env:
-    """One environment with its time limit, without Gymnasium's slow checks."""
-    entry = unchecked(entry)
-    with known_warnings_ignored():
-        log_mujoco_warnings(entry)
-        env = gymnasium.make(entry, max_episode_steps=-1, **kwargs)
-    limit = entry.max_episode_steps if max_t is None else max_t
-    return env if limit is None else TimeLimit(env, limit)
-
-
-def make_single_game(entry: GymnasiumSpec, game: AtariKeys) -> Env:
-    """One Atari game. Raises MissingExtraError without OpenCV, which resizes frames."""
-    require("cv2", "atari")
-    from slm_lab.env.simulators.atari_game import make_game
-
-    return make_game(unchecked(entry), game)
-
-
-def unchecked(entry: GymnasiumSpec) -> GymnasiumSpec:
+def _unchecked(entry: GymnasiumSpec) -> GymnasiumSpec:
     """The entry without Gymnasium's runtime checks."""
     return dataclasses.replace(entry, order_enforce=False, disable_env_checker=True)
 
 
-def _conversions(
-    spec: EnvSpec,
-    game: AtariKeys | None,
-    raw: RawEnvs | Env,
-    training: bool,
-    gamma: float,
-) -> Conversions:
+def _conversions(recipe: Recipe, raw: RawEnvs | Env, training: bool, gamma: float) -> Conversions:
+    spec, _, game = recipe
     # A game resizes and stacks its frames itself.
     image_size = spec.image_downsize if game is None else None
     observation = ObservationConverter(raw.observation_space, spec.name, image_size)
@@ -240,12 +226,11 @@ def _conversions(
         message = "its observations are images, which agent.net.normalize scales; remove it"
         raise SpecError("env", [Problem("env.normalize_obs", message, True)])
     space = observation.space
-    obs_size = math.prod(space.shape or ()) if spec.normalize_obs else None
-    sizes = [obs_size, 1 if spec.normalize_reward else None]
-    lengths = [0 if size is None else RunningStatistics.length(size) for size in sizes]
+    sizes = (math.prod(space.shape or ()) * spec.normalize_obs, int(spec.normalize_reward))
+    lengths = [RunningStatistics.length(size) if size else 0 for size in sizes]
     statistics = np.zeros(sum(lengths))
     of_obs, of_reward = (
-        None if size is None else RunningStatistics(part, size)
+        RunningStatistics(part, size) if size else None
         for size, part in zip(sizes, np.split(statistics, lengths[:1]), strict=True)
     )
     normalizer = None if of_obs is None else ObservationNormalizer(of_obs, spec.clip_obs)

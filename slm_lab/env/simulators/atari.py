@@ -156,35 +156,28 @@ def atari_keys(spec: EnvSpec, entry: GymnasiumSpec) -> AtariKeys:
     problems = list(_contradictions(spec, keys))
     if problems:
         raise SpecError("env", problems)
-    update: dict[str, Any] = _game_keys(spec, keys)
+    update: dict[str, Any] = {key: value for key, _, value in _game_keys(spec, keys)}
     if keys.reward_clipping is None:
         update["reward_clipping"] = spec.clip_reward is None
     return keys.model_copy(update=update)
 
 
-def _game_keys(spec: EnvSpec, keys: AtariKeys) -> dict[str, int]:
-    """The keys of every environment, converted to keys of a game."""
-    converted = {}
+def _game_keys(spec: EnvSpec, keys: AtariKeys) -> Iterator[tuple[str, str, int]]:
+    """The keys of a game that a key of every environment sets: both keys, and the value."""
     if spec.max_t is not None:
-        converted["max_num_frames_per_episode"] = spec.max_t * keys.frameskip
+        yield "max_num_frames_per_episode", "max_t", spec.max_t * keys.frameskip
     if spec.frame_op is not None and spec.frame_op_len is not None:
-        converted["stack_num"] = spec.frame_op_len
+        yield "stack_num", "frame_op_len", spec.frame_op_len
     if spec.image_downsize is not None:
-        converted["img_width"], converted["img_height"] = spec.image_downsize
-    return converted
+        yield "img_width", "image_downsize", spec.image_downsize[0]
+        yield "img_height", "image_downsize", spec.image_downsize[1]
 
 
 def _contradictions(spec: EnvSpec, keys: AtariKeys) -> Iterator[Problem]:
     """Keys of a game that contradict a key of every environment."""
-    sources = {
-        "max_num_frames_per_episode": "max_t",
-        "stack_num": "frame_op_len",
-        "img_width": "image_downsize",
-        "img_height": "image_downsize",
-    }
-    for key, value in _game_keys(spec, keys).items():
+    for key, source, value in _game_keys(spec, keys):
         if key in spec.kwargs and spec.kwargs[key] != value:
-            message = f"env.{sources[key]} makes it {value}; keep one of the two"
+            message = f"env.{source} makes it {value}; keep one of the two"
             yield Problem(f"env.{key}", message, spec.kwargs[key])
 
 

@@ -286,7 +286,7 @@ class EntropyRegularisedSpec(ReplayLearningSpec):
     fixed_alpha: Constant | None = Field(
         None, description="fixed α, not tuned: a number, or a schedule"
     )
-    log_alpha_min: float = Field(-20.0, description="minimum ln α, ≤ 0, because α begins at 1")
+    log_alpha_min: Annotated[float, bounds.LOG_ALPHA] = Field(-20.0, description="minimum ln α")
     log_alpha_max: float = Field(
         2.0, description="maximum ln α; below 0, α begins at its exponential instead of at 1"
     )
@@ -301,13 +301,6 @@ class EntropyRegularisedSpec(ReplayLearningSpec):
     )
     symlog: bool = Field(False, description=SYMLOG)
     spectral_norm: bool = Field(False, description="spectral normalisation of the critics")
-
-    @field_validator("log_alpha_min")
-    @classmethod
-    def _a_logarithm(cls, value: float) -> float:
-        if value > 0:
-            raise spec_error("must be <= 0: it is ln α, and α begins at 1")
-        return value
 
     @field_validator("log_alpha_max")
     @classmethod

@@ -75,6 +75,7 @@ BATCH = Most(10**7, "a batch goes through the net as a whole")
 STEPS_OF_TARGET = Most(10_000, "every target is a sum over this many steps")
 SEQUENCE = Most(100_000, "gradients flow back over every step of a sequence")
 
+LOG_ALPHA = Most(0, "it is ln α, and α begins at 1")
 WIDTH = Most(65_536, "two layers of this width have 17 GB of weights between them")
 LAYERS = MostEntries(1000, "every layer keeps its output for the gradient")
 STACKED = Most(1000, LAYERS.why)
