@@ -319,6 +319,16 @@ class RankStrategy(Strategy, StartBarrier, JointCheckpoint):
 class AllReduceStrategy(RankStrategy):
     """A rank that averages every gradient over all ranks."""
 
+    def __init__(self, board: StatusBoard, group: ProcessGroup) -> None:
+        super().__init__(board, group)
+        self._syncs: list[AllReduceSync] = []
+
     @override
     def make_sync(self, optimizer: Optimizer) -> GradientSync:
-        return AllReduceSync(self._group, lambda: self._ballot.sample_share)
+        self._syncs.append(AllReduceSync(self._group))
+        return self._syncs[-1]
+
+    @override
+    def refresh(self) -> None:
+        for sync in self._syncs:
+            sync.share = self._ballot.sample_share

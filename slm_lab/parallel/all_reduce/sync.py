@@ -1,6 +1,5 @@
 """Synchronous data-parallel training: every gradient step uses the samples of all ranks."""
 
-from collections.abc import Callable
 from typing import final
 
 import numpy as np
@@ -17,18 +16,23 @@ from slm_lab.agent.optim.process_group import ProcessGroup
 class AllReduceSync(GradientSync):
     """Averages gradients before they are clipped: one all-reduce of the flat vector per step.
 
-    `share` returns this rank's share of all ranks' samples in the present training event. The
-    average weighted by it is the gradient of the loss over all samples, however they are
-    distributed. The default is an equal share for every rank.
+    `share` is this rank's share of all ranks' samples in the next training event. The average
+    weighted by it is the gradient of the loss over all samples, however they are distributed. The
+    default is an equal share for every rank.
     """
 
-    def __init__(self, group: ProcessGroup, share: Callable[[], float] | None = None) -> None:
+    def __init__(self, group: ProcessGroup) -> None:
         self._group = group
-        self._share = share or (lambda: 1 / group.size)
+        self._even_share = 1 / group.size
+        self._share = self.share = self._even_share
+
+    @override
+    def begin(self) -> None:
+        self._share, self.share = self.share, self._even_share
 
     @override
     def before_step(self, flat: FlatParameters) -> None:
-        grad = flat.grad.mul_(self._share())
+        grad = flat.grad.mul_(self._share)
         if grad.is_cpu:
             self._group.all_reduce_(grad)
         else:

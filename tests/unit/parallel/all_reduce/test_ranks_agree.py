@@ -39,12 +39,13 @@ def network():
     return net
 
 
-def step_of(sync, scale, clip):
+def step_of(sync, scale, clip, share=None):
     """The gradient that an SGD step of rate 1 takes, (P,), where the own one is `scale` ones."""
     flat = FlatParameters(network())
     optimizer = Optimizer(flat, build_rule("SGD", {}, flat), LearningRate(1.0), clip)
     if sync is not None:
         optimizer.join(sync)
+        sync.share = sync.share if share is None else share
         optimizer.begin_event(0)
     before = flat.vector.clone()
     _, norm = optimizer.step(scale * sum(view.sum() for view in flat.views))
@@ -67,9 +68,7 @@ def test_gradients_count_by_their_share():
     taken = in_ranks(
         3,
         lambda group: step_of(
-            AllReduceSync(group, lambda: (0.5, 0.375, 0.125)[group.rank]),
-            (1.0, 2.0, 4.0)[group.rank],
-            None,
+            AllReduceSync(group), (1.0, 2.0, 4.0)[group.rank], None, (0.5, 0.375, 0.125)[group.rank]
         ),
     )
     for grad, _ in taken:
