@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, final
 
 from slm_lab.core.files import Stamp
 
-SHARE = 0.01
+SHARE = 0.007
 """The share of a core that one part of a page may take while its files grow."""
 MOST_PARTS = 100
 """The number of parts that are kept in memory."""

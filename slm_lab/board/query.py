@@ -39,10 +39,8 @@ class Query(NamedTuple):
         pairs = parse_qsl((search or "").removeprefix("?"))
         given = {key: value for key, value in pairs if key in cls._fields and key != "runs"}
         known = {k: v for k, v in given.items() if k not in CHOICES or v in CHOICES[k]}
-        numbers = {k: v for k, v in known.items() if k in ("trial", "session") and _is_number(v)}
-        rest = {k: v for k, v in known.items() if k not in ("trial", "session")}
-        ticked = dict.fromkeys(value for key, value in pairs if key == "runs")
-        return cls(runs=tuple(ticked), **rest, **numbers)
+        good = {k: v for k, v in known.items() if k not in ("trial", "session") or v.isdecimal()}
+        return cls(tuple(dict.fromkeys(v for k, v in pairs if k == "runs")), **good)
 
     @property
     def search(self) -> str:
@@ -66,7 +64,3 @@ def run_link(name: str, trial: int | None = None) -> str:
 def file_link(path: str) -> str:
     """The address of a file in the data folder."""
     return f"/files/{quote(path)}"
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) < 7

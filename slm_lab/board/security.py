@@ -16,7 +16,7 @@ SERVED = {
 """The kinds of files that are served."""
 _OF_FILES = (
     "sandbox allow-scripts allow-downloads; default-src 'none'; style-src 'unsafe-inline'; "
-    "script-src 'unsafe-inline' http:; img-src data: blob:"
+    "script-src 'self' 'unsafe-inline' 'unsafe-eval'; img-src data: blob:"
 )
 """A page of a run may come from anywhere: it draws, alone, and reads or sends nothing."""
 
@@ -70,7 +70,10 @@ def is_allowed(asked: Request) -> bool:
 def served(root: Path, path: str) -> Path | None:
     """The file at a path in the folder `root`; None if it lies elsewhere, through links or not, or
     is of no kind that is served."""
-    found = Path(os.path.realpath(root / path))
+    try:
+        found = Path(os.path.realpath(root / path))
+    except ValueError:  # a zero byte
+        return None
     if found.suffix not in SERVED or not found.is_relative_to(root) or not found.is_file():
         return None
     is_hidden = any(part.startswith(".") for part in found.relative_to(root).parts)

@@ -100,16 +100,24 @@ def _controls(entries: Sequence[Entry], live: FollowedRows, query: Query) -> Any
     return html.Div(controls, className="controls")
 
 
-def _read(trials: Mapping[str, FoundTrial], live: FollowedRows, query: Query) -> list[ReadTrial]:
-    read = [read_trial(each, query.x, query.axis, live.read) for each in trials.values()]
-    return [each for each in read if each.trainings]
+def _read(
+    trials: Mapping[str, FoundTrial], live: FollowedRows, query: Query, problems: list[str]
+) -> list[ReadTrial]:
+    """The Trials with values; why others cannot be read is added to `problems`."""
+    found = []
+    for name, trial in trials.items():
+        try:
+            found.append(read_trial(trial, query.x, query.axis, live.read))
+        except LabError as error:
+            problems.append(f"{name}: {error_summary(str(error))}")
+    return [each for each in found if each.trainings]
 
 
 def _curves(entries: Sequence[Entry], live: FollowedRows, query: Query) -> Any:
     if not entries:
         return []
     trials, problems = _trials(entries)
-    with_values = _read(trials, live, query)
+    with_values = _read(trials, live, query, problems)
     warnings = [problem(each) for each in problems]
     if not with_values:
         return [*warnings, problem("no values yet: choose another column")]
@@ -119,12 +127,12 @@ def _curves(entries: Sequence[Entry], live: FollowedRows, query: Query) -> Any:
     curves = [c._replace(band=None) if query.of == "mean" else c for c in drawn.curves]
     graph = curves_graph(curves, x.label, repr((query.y, query.x, query.runs)), _HEIGHT, True)
     notes = [html.P(note, className="note") for note in about_curves(groups, "", ())]
-    hint = drawn.subtitle if query.of != "mean" else "mean of the seeds"
+    hint = "mean of the seeds" if query.of == "mean" else drawn.subtitle
     return section(query.axis.label, graph, *notes, *warnings, hint=hint)
 
 
 def _endings(entries: Sequence[Entry], live: FollowedRows, query: Query) -> Any:
-    read = _read(_trials(entries)[0], live, Query(x=query.x))
+    read = _read(_trials(entries)[0], live, Query(x=query.x), [])
     if not read:
         return []
     _, seeds, _ = grouped(read, query.x)

@@ -47,7 +47,7 @@ def _binary_rows(run):
     [
         (_no_spec, True),
         (_broken_spec, True),
-        (_wrong_types, False),
+        (_wrong_types, True),
         (_link_out, True),
         (_folder_leads_out, True),
         (_pipe, True),

@@ -54,6 +54,7 @@ def test_a_page_of_a_run_is_alone(asked, tmp_path):
     assert "sandbox" in rules
     assert "allow-same-origin" not in rules
     assert "connect-src" not in rules
+    assert "http" not in rules
 
 
 def test_nothing_outside_the_data_folder_is_served(asked, tmp_path):
@@ -72,6 +73,6 @@ def test_nothing_outside_the_data_folder_is_served(asked, tmp_path):
     assert is_given("good.json")
     for path in (
         "link.json", "folder/secret.json", "../secret.json", "%2e%2e/secret.json", str(secret),
-        ".hidden.json", ".git/config.json", "weights.pt", "folder",
+        ".hidden.json", ".git/config.json", "weights.pt", "folder", "a%00.json",
     ):  # fmt: skip
         assert not is_given(path), path
