@@ -7,8 +7,7 @@ from dash import dcc, html
 
 from slm_lab.board.query import CHOICES
 
-LONGEST = 300
-"""Letters of a cell."""
+LONGEST = 300  # letters of a cell
 
 
 def rows_table(header: Sequence[Any], rows: Iterable[Sequence[Any]], words: int = 0) -> html.Div:
