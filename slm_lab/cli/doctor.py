@@ -8,6 +8,7 @@ from rich.text import Text
 
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
 from slm_lab.experiment.doctor.case import Finding
+from slm_lab.storage.archive import unpacked
 
 
 def examine_machine(data: Path, as_json: bool) -> None:
@@ -26,12 +27,13 @@ def examine_run(run: str, data: Path, imports: Sequence[str], trust: bool, as_js
     """Prints the findings about a run. Raises LabError."""
     from slm_lab.experiment.doctor.diagnosis import diagnose  # imports torch
 
-    trial, findings, unseen = diagnose(run, data, imports, trust)
+    with unpacked(run) as folder:
+        trial, findings, unseen = diagnose(folder, data, imports, trust)
     if as_json:
         print_json([finding._asdict() for finding in findings])
         return
     console = wide_console()
-    print_line(console, trial.where)
+    print_line(console, trial.where if folder == run else run)
     for number, finding in enumerate(findings, 1):
         print_finding(console, finding, f"{number}. ")
     if not findings:

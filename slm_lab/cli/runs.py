@@ -17,6 +17,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.text import Text
 
+from slm_lab.analysis.table import count_text
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
 from slm_lab.core.errors import UsageError
 from slm_lab.core.text import significant
@@ -24,6 +25,7 @@ from slm_lab.experiment.runs.cells import changed_text, return_text, size_text
 from slm_lab.experiment.runs.summary import RunStatus, RunSummary, summary_of
 from slm_lab.experiment.runs.tidy import delete, selected
 from slm_lab.spec.schema.messages import not_among
+from slm_lab.storage.archive import unpacked
 from slm_lab.storage.run_dir import runs_in
 
 SORTS = tuple(field.name for field in fields(RunSummary))
@@ -103,8 +105,7 @@ def tidy_runs(data: Path, dev: bool, failed: bool, older: str | None, yes: bool)
     _print_runs(console, runs)
     if not yes:
         total = size_text(sum(run.bytes for run in runs))
-        runs_text = f"{len(runs)} run{'' if len(runs) == 1 else 's'}"
-        print_line(console, f"--yes would delete these {runs_text}, {total}")
+        print_line(console, f"--yes would delete {count_text(len(runs), 'run')}, {total}")
         return 0
     code = 0
     for run, why in delete(data, runs):
@@ -129,7 +130,8 @@ def diff_runs(a: str, b: str, data: Path) -> None:
     from slm_lab.experiment.runs.diff import diff
 
     console = wide_console()
-    found = diff(a, b, data)
+    with unpacked(a) as one, unpacked(b) as other:
+        found = diff(one, other, data)
     for title, rows in (("Spec", found.spec), ("Versions and machine", found.about)):
         cells = [(path, *map(json.dumps, values)) for path, values in rows]
         if cells:

@@ -12,10 +12,11 @@ from rich.text import Text
 
 from slm_lab.analysis.search.summary import point_texts
 from slm_lab.analysis.search.trial_state import Status
+from slm_lab.analysis.table import count_text
 from slm_lab.cli.caller import Caller
 from slm_lab.cli.display.document import run_document
 from slm_lab.cli.display.live import short
-from slm_lab.cli.display.naming import count_text, print_resume, sessions_text
+from slm_lab.cli.display.naming import print_resume, sessions_text
 from slm_lab.cli.display.screen import (
     Screen,
     print_heading,

@@ -86,7 +86,7 @@ def _chosen(
     if called := of_spec_name or [run for run in runs if run.label == name]:
         return newest_first(called)[0]
     if name.endswith(".zip") and Path(name).is_file():
-        raise UsageError(f"{name} is a shared run; only eval@, enjoy@, export and push take one")
+        raise UsageError(f"{name} is a shared run: it has only an agent, and cannot be resumed")
     names = [run.root.name for run in runs]
     fitting = [run for run in runs if run.root.name.startswith(name)]
     if len(fitting) == 1:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from slm_lab.analysis.table import count_text
 from slm_lab.cli.display.screen import print_line
 from slm_lab.experiment.trust import command_text, modules_of
 from slm_lab.spec.schema.meta import MetaSpec
@@ -46,8 +47,3 @@ def sessions_text(meta: MetaSpec) -> str:
     if meta.actor_learner.serial:
         return f'{actors} in turn ("{meta.distributed}", serial){runs}'
     return f'{actors} ("{meta.distributed}"){runs}'
-
-
-def count_text(number: int, noun: str) -> str:
-    """ "1 actor", "2 actors"."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -65,7 +65,7 @@ def no_better_than_random(case: Case) -> Iterator[Finding]:
     result, random = case.metrics.get("final_return"), case.metrics.get("random_return")
     if result is not None and random is not None and result <= random + 0.1 * abs(random):
         numbers = f"final return {text(result)}, of random actions {text(random)}"
-        advice = "check the environment: bounds of actions, sign and place of rewards, time limit"
+        advice = "more frames; or check bounds of actions, signs of rewards and the time limit"
         yield Finding("no better than random actions", numbers, advice)
 
 

@@ -224,7 +224,7 @@ def test_its_agent_needs_no_more_than_the_file(elsewhere, tmp_path):
 def test_it_is_not_trained_further_and_has_no_more_graphs(elsewhere, words):
     done = invoke(*words[:-1], f"{words[-1]}{elsewhere}")
     assert done.exit_code == 2
-    assert "is a shared run; only eval@, enjoy@, export and push take one" in done.stderr
+    assert "is a shared run: it has only an agent, and cannot be resumed" in done.stderr
 
 
 def test_a_missing_file_is_no_run(elsewhere):
