@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import pytest
 
-from tests.faults.lab import Done, call, command, write_spec
+from tests.faults.lab import Done, call_here, command, write_spec
 from tests.support import made_once, ppo
 
 
@@ -15,7 +15,8 @@ def finished(tmp_path_factory):
 
     def make(folder):
         write_spec(folder, ppo(meta__max_session=2))
-        done = call(command(folder, "train"), folder)
+        (folder / "data").mkdir()
+        done = call_here(command(folder, "train"), folder)
         (folder / "done.json").write_text(json.dumps(asdict(done)))
 
     folder = made_once(tmp_path_factory, "finished", make)

@@ -99,8 +99,9 @@ def test_code_in_a_run_folder_never_runs(copy, monkeypatch, mode, how, place):
     assert not ran(copy)
 
 
-@pytest.mark.parametrize("how", ["import", "env", "wrapper"])
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    ("how", "place"), list(zip(["import", "env", "wrapper"], PLACES, strict=True))
+)
 def test_nor_does_it_where_python_looks_in_the_working_directory(copy, how, place):
     """As it does with -m, before the lab has any say."""
     where, module = PLACES[place]

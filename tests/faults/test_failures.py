@@ -83,6 +83,7 @@ def test_an_exception_in_one_session_is_shown_and_the_other_goes_on(folder):
     assert "the pole broke" in log
 
 
+@pytest.mark.slow
 def test_a_session_killed_by_a_signal_is_told_with_its_number_and_the_other_goes_on(folder):
     options = fragile(folder, HANG)
     with started(folder, "train", *options) as running:

@@ -45,6 +45,7 @@ gymnasium.register("Broken-v0", entry_point=Broken)
 """
 
 
+@pytest.mark.slow
 def test_the_return_that_one_worker_reaches_ends_the_training_of_all(folder):
     write_spec(
         folder,

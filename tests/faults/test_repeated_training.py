@@ -29,6 +29,7 @@ def frames_of(folder, run):
     return sum(read_manifest(manifest(folder, s)).frame for s in (2 * run, 2 * run + 1))
 
 
+@pytest.mark.slow
 def test_each_run_has_the_whole_budget_its_own_seeds_and_its_own_weights(folder):
     write_spec(folder, actor_critic(**TOGETHER, env__max_frame=BUDGET, meta__log_frequency=500))
     done = call_here(command(folder, "train"), folder)

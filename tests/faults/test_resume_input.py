@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import sys
 from hashlib import sha256
 
 import pytest
@@ -230,29 +231,37 @@ def test_a_run_killed_before_its_spec_was_saved_is_no_run_to_go_on_with(copy):
 
 
 def test_a_resumed_run_imports_what_it_was_started_with_by_the_word_and_else_touches_nothing(
-    folder,
+    copy, monkeypatch
 ):
+    path = run_folder(copy) / f"{NAME}_spec.json"
+    content = json.loads(path.read_text())
+    content["_run"]["imports"], content[NAME]["env"]["name"] = ["mine"], "Mine-v0"
+    path.write_text(json.dumps(content))
+    before = {p: p.read_bytes() for p in run_folder(copy).rglob("*.json")}
+    without = call_here(command(copy, "train@latest", *LONGER), copy)
+    assert without.code == 2
+    assert "the module mine. If you trust it, repeat the command with --import mine" in without.err
+    (copy / "mine.py").touch()  # it registers nothing
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    refused = call_here(command(copy, "train@latest", *LONGER, "--import", "mine"), copy)
+    sys.modules.pop("mine")
+    assert refused.code == 2
+    assert "Mine-v0" in refused.err
+    assert {p: p.read_bytes() for p in run_folder(copy).rglob("*.json")} == before
+
+
+@pytest.mark.slow
+def test_a_run_on_an_environment_of_a_plug_in_is_resumed(folder):
     write_spec(folder, ppo(env__name="Mine-v0", env__max_frame=300))
-    plugin = folder / "mine.py"
-    plugin.write_text(
+    (folder / "mine.py").write_text(
         "import gymnasium\n"
         "from gymnasium.envs.classic_control import CartPoleEnv\n"
         "gymnasium.register('Mine-v0', entry_point=CartPoleEnv, max_episode_steps=50)\n"
     )
     assert call(command(folder, "train", "--import", "mine"), folder).code == 0
-    longer = command(folder, "train@latest", "-s", "env.max_frame=600")
-    without = call_here(longer, folder)
-    assert without.code == 2
-    assert "the module mine. If you trust it, repeat the command with --import mine" in without.err
-    resumed = call([*longer, "--import", "mine"], folder)
+    longer = ("-s", "env.max_frame=600", "--import", "mine")
+    resumed = call(command(folder, "train@latest", *longer), folder)
     assert (resumed.code, resumed.err) == (0, "")
-    before = {p: p.read_bytes() for p in run_folder(folder).rglob("*.json")}
-    plugin.write_text("")  # now it registers nothing
-    options = ("-s", "env.max_frame=900", "--import", "mine")
-    refused = call(command(folder, "train@latest", *options), folder)
-    assert refused.code == 2
-    assert "Mine-v0" in refused.err
-    assert {p: p.read_bytes() for p in run_folder(folder).rglob("*.json")} == before
 
 
 @pytest.mark.slow

@@ -27,7 +27,9 @@ from tests.faults.lab import (
 )
 from tests.support import ppo
 
-LONG = ppo(env__max_frame=9_000, meta__log_frequency=300)
+pytestmark = pytest.mark.slow
+
+LONG = ppo(env__max_frame=6_000, meta__log_frequency=200)
 """Some seconds of training."""
 
 
@@ -50,10 +52,7 @@ def resume_command(done):
     return [str(LAB), *words[1:]]
 
 
-@pytest.mark.parametrize(
-    "number",
-    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)],
-)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_run_is_saved_and_goes_on_as_if_it_had_not_been(number, folder, uninterrupted):
     write_spec(folder, LONG)
     with started(folder) as running:
@@ -72,7 +71,6 @@ def test_a_stopped_run_is_saved_and_goes_on_as_if_it_had_not_been(number, folder
     assert repeatable(rows_file(folder)) == uninterrupted
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_the_parent_alone_stops_all_its_sessions(number, folder):
     write_spec(folder, {**LONG, "meta": {**LONG["meta"], "max_session": 3}})
@@ -85,7 +83,6 @@ def test_a_signal_to_the_parent_alone_stops_all_its_sessions(number, folder):
     assert endings == ["interrupted"] * 3
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_stopped_while_its_sessions_start_has_not_failed(number, folder):
     """The signal comes as soon as the process of a Session exists, before it can take heed."""
@@ -100,7 +97,6 @@ def test_a_run_stopped_while_its_sessions_start_has_not_failed(number, folder):
     assert row_count(folder) == 10
 
 
-@pytest.mark.slow
 def test_the_command_that_a_stopped_run_prints_works_as_it_stands(folder, uninterrupted):
     write_spec(folder, LONG)
     with started(folder) as running:
@@ -112,7 +108,6 @@ def test_the_command_that_a_stopped_run_prints_works_as_it_stands(folder, uninte
     assert repeatable(rows_file(folder)) == uninterrupted
 
 
-@pytest.mark.slow
 def test_the_printed_command_works_for_plug_ins_and_folders_with_odd_characters(folder):
     odd = folder / "my runs [bold] 'x'"
     write_spec(odd, ppo(env__name="Mine-v0", env__max_frame=15_000, meta__log_frequency=500))
@@ -132,7 +127,6 @@ def test_the_printed_command_works_for_plug_ins_and_folders_with_odd_characters(
     assert read_manifest(manifest(odd)).finished
 
 
-@pytest.mark.slow
 def test_no_process_outlives_a_parent_that_is_killed(folder):
     env = {**LONG["env"], "max_t": 400}  # so that the Random agent is measured beside the training
     write_spec(folder, {**LONG, "env": env, "meta": {**LONG["meta"], "max_session": 2}})

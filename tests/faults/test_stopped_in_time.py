@@ -29,7 +29,7 @@ TOO_LATE = "its step did not end within"
 
 def endless(**changes):
     """The time between two checkpoints is long enough to stop a process in."""
-    sizes = {"env__max_frame": ENDLESS, "meta__log_frequency": 500, "meta__save_interval": 5}
+    sizes = {"env__max_frame": ENDLESS, "meta__log_frequency": 500, "meta__save_interval": 2}
     return ppo(**{**sizes, **changes})
 
 
@@ -59,7 +59,7 @@ def stop_one(running, session):
 
 
 MODES = {
-    "a plain Session": (endless(meta__max_session=2), 0),
+    "a plain Session": (endless(), 0),
     "shared": (together("shared"), 1),
     "synced": (together("synced"), 1),
     "all_reduce": (together("all_reduce"), 1),
@@ -110,6 +110,7 @@ def test_a_training_event_of_minutes_does_not_hold_ctrl_c(folder):
     assert seconds < IN_TIME
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_prints_how_to_resume(folder):
     write_spec(folder, endless())
     with started(folder) as running:

@@ -155,7 +155,7 @@ def test_a_callback_stops_a_training_and_each_that_raises_is_switched_off(data, 
 )
 def test_when_its_program_ends_a_training_saves_and_stops(end, tmp_path, data):
     """Also while a callback takes its time."""
-    spec = json.dumps(ppo(env__max_frame=ENDLESS, meta__max_session=2))
+    spec = json.dumps(ppo(env__max_frame=ENDLESS))
     code = SCRIPT.format(spec=spec, data=str(data), on_row="time.sleep(600)")
     code = code.replace("wait=False", "wait=True")
     with (tmp_path / "out").open("wb") as out:
@@ -163,9 +163,8 @@ def test_when_its_program_ends_a_training_saves_and_stops(end, tmp_path, data):
             [sys.executable, "-c", code], cwd=tmp_path, stdout=out, stderr=out
         )
     try:
-        manifests = wait_until(lambda: list(data.glob("*/model/*_s1_latest.json")))
+        manifests = wait_until(lambda: list(data.glob("*/model/*_s0_latest.json")))
         children = psutil.Process(program.pid).children(recursive=True)
-        wait_until(lambda: list(data.glob("*/model/*_s0_latest.json")))
         program.send_signal(end)
         program.wait(SHORT)
         wait_until(lambda: all_gone(children), timeout=SHORT)
