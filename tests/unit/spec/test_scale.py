@@ -400,8 +400,9 @@ DIVISIBLE = [
     (path, name)
     for path in shipped_files()
     for name, spec in read_file(path).items()
+    if not name.startswith("_")
     if spec["agent"]["algorithm"]["name"] == "PPO"
-    and spec["agent"]["algorithm"]["time_horizon"] % 2 == 0
+    if spec["agent"]["algorithm"]["time_horizon"] % 2 == 0
 ]
 
 

@@ -310,7 +310,7 @@ def test_batch_renorm_corrects_no_further_than_its_bounds():
     layer = BatchRenorm(1, warmup_steps=0)
     x = torch.randn(256, 1, generator=torch.Generator().manual_seed(0)) * 100 + 1000
     plain = (x - x.mean()) / (x.var(correction=0) + 1e-3).sqrt()
-    torch.testing.assert_close(layer(x), plain * 3 + 5)
+    torch.testing.assert_close(layer(x), plain * 3 + 5, rtol=1e-3, atol=1e-4)
 
 
 def test_spectrally_normalised_critics_have_layers_of_norm_one_and_still_learn():

@@ -5,7 +5,6 @@ import os
 import pytest
 
 from slm_lab.experiment import experiment as module
-from slm_lab.experiment.search import reports as reports_module
 from slm_lab.storage.run_dir import FOLDERS, RunDir
 from tests.unit.experiment.search.fake_pool import copy_rows
 from tests.unit.experiment.search.played import spec_once
@@ -18,7 +17,6 @@ def quickly(monkeypatch):
     monkeypatch.setattr(module, "check_spaces", lambda where, spec: None)
     monkeypatch.setattr(module, "copy_checkpoints", copy_rows)
     monkeypatch.setattr(module, "spec_at", spec_once)
-    monkeypatch.setattr(reports_module, "SHARE", float("inf"))
 
 
 @pytest.fixture

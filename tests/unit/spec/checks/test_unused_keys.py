@@ -1,13 +1,12 @@
 """Keys that change nothing: harmless ones are reported in one line, misleading ones refused."""
 
-import json
 import logging
 
 import pytest
 
-from slm_lab.spec.load import load_spec, parse_spec
+from slm_lab.spec.load import load_spec, parse_spec, spec_names
 from slm_lab.spec.parse import parse
-from slm_lab.spec.read import shipped_files
+from slm_lab.spec.read import read_file, shipped_files
 from tests.support import actor_critic, ppo, q_learning, reinforce, sarsa, soft
 from tests.unit.spec.problems import assert_lines, assert_problem
 from tests.unit.spec.spec_data import OF_AGENT, changed, fillings
@@ -208,7 +207,7 @@ def test_misleading_keys_are_refused(name, changes, problem):
 @pytest.mark.parametrize("path", shipped_files(), ids=lambda path: path.stem)
 def test_no_shipped_spec_is_warned_of(path, caplog):
     with caplog.at_level(logging.WARNING):
-        for name in json.loads(path.read_text()):
+        for name in spec_names(read_file(path)):
             load_spec(path, name, fillings(path))
     assert caplog.messages == []
 
