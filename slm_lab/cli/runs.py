@@ -28,7 +28,14 @@ from slm_lab.spec.schema.messages import not_among
 from slm_lab.storage.archive import unpacked
 from slm_lab.storage.run_dir import runs_in
 
-SORTS = tuple(field.name for field in fields(RunSummary))
+HEADERS = {
+    "environment": "env",
+    "return": "final_return",
+    "frames/s": "frames_per_s",
+    "size": "bytes",
+}
+"""Columns of the table that are called otherwise in a document."""
+SORTS = (*(field.name for field in fields(RunSummary)), *HEADERS)
 STATUSES = (*RunStatus, "dev")
 UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 LEFT = ("environment", "changed", "mode", "status")
@@ -46,13 +53,16 @@ def list_runs(
         if word not in (None, *known):
             raise UsageError(f"{option} {word}: {not_among(str(word), known)}")
     runs = [summary for run in runs_in(data) if _fits(summary := summary_of(run), pattern, status)]
-    runs.sort(key=partial(_place, sort or "started"))
+    by = sort or "started"
+    runs.sort(key=partial(_place, HEADERS.get(by, by)))
     if as_json:
         print_json([run.to_json() for run in runs])
     elif runs:
         _print_runs(wide_console(), runs)
-    else:
+    elif data.is_dir():
         print_line(wide_console(), f"no such runs in {data}")
+    else:
+        print_line(wide_console(), f"there is no folder {data}")
 
 
 def _place(name: str, run: RunSummary) -> tuple[bool, Any]:

@@ -56,7 +56,7 @@ def test_the_table_shows_what_was_changed_and_how_a_run_ended(folder):
 
 
 def test_a_folder_without_runs_is_no_error(tmp_path):
-    assert printed(tmp_path, "runs", "--data", "nowhere") == "no such runs in nowhere\n"
+    assert printed(tmp_path, "runs", "--data", "nowhere") == "there is no folder nowhere\n"
     assert json.loads(printed(tmp_path, "runs", "--json")) == []
 
 
@@ -68,7 +68,7 @@ def test_a_diff_is_three_tables(folder):
 
 
 def test_tidy_shows_first_and_deletes_when_asked(folder):
-    assert "--yes would delete these 2 runs" in printed(folder, "tidy", "--dev", "--failed")
+    assert "--yes would delete 2 runs" in printed(folder, "tidy", "--dev", "--failed")
     assert len(names(printed(folder, "runs"))) == 3
     assert "deleted gamma" in printed(folder, "tidy", "--dev", "--yes")
     assert names(printed(folder, "runs")) == ["alpha", "beta"]

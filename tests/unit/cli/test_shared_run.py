@@ -220,9 +220,15 @@ def test_its_agent_needs_no_more_than_the_file(elsewhere, tmp_path):
     assert slm_lab.load(tmp_path / "again.zip").frame == agent.frame
 
 
-@pytest.mark.parametrize("words", [["run", "train@"], ["plot", ""], ["doctor", ""]])
-def test_it_is_not_trained_further_and_has_no_more_graphs(elsewhere, words):
-    done = invoke(*words[:-1], f"{words[-1]}{elsewhere}")
+@pytest.mark.parametrize("command", ["plot", "doctor"])
+def test_its_rows_are_drawn_and_examined(elsewhere, command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = invoke(command, elsewhere)
+    assert done.exit_code == 0, done.stderr
+
+
+def test_it_is_not_trained_further(elsewhere):
+    done = invoke("run", f"train@{elsewhere}")
     assert done.exit_code == 2
     assert "is a shared run: it has only an agent, and cannot be resumed" in done.stderr
 
