@@ -108,7 +108,7 @@ def command(folder: Path, mode: str, *options: str) -> list[str]:
 def call(args: list[str], cwd: Path) -> Done:
     """Runs a command to its end."""
     done = subprocess.run(
-        args, cwd=cwd, capture_output=True, text=True, timeout=2 * PATIENCE, check=False
+        args, cwd=cwd, capture_output=True, text=True, timeout=5 * PATIENCE, check=False
     )
     return Done.of(done.returncode, done.stdout, done.stderr)
 
