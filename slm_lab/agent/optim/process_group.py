@@ -1,17 +1,17 @@
 """Ranks that train one agent in step, as one of them sees the others."""
 
-import pickle
+import json
+import math
 from abc import ABC, abstractmethod
-from typing import TypeVar, final
+from collections.abc import Sequence
+from typing import final
 
 import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import override
 
-from slm_lab.core.types import FloatArray
-
-ObjectT = TypeVar("ObjectT")
+from slm_lab.core.types import Array, FloatArray
 
 
 class ProcessGroup(ABC):
@@ -34,9 +34,13 @@ class ProcessGroup(ABC):
     def all_reduce_(self, vector: Tensor) -> None:
         """Replaces a float32 vector (P,) on the CPU by the sum over all."""
 
-    def all_gather_object(self, content: ObjectT) -> list[ObjectT]:
-        """Objects of all ranks, by rank; they must pickle."""
-        return [pickle.loads(each) for each in self.all_gather_bytes(pickle.dumps(content))]
+    def all_gather_arrays(self, arrays: Sequence[Array]) -> list[list[Array]]:
+        """The arrays of every rank, by rank; their number, types and shapes may differ.
+
+        Nothing is unpickled: whoever reaches the port of a group could send code. Raises ValueError
+        at an array of Python objects.
+        """
+        return [_unpacked(content) for content in self.all_gather_bytes(_packed(arrays))]
 
     def all_gather(self, numbers: FloatArray) -> FloatArray:
         """float64 numbers (K,) of every rank, (W, K); K is the same for all."""
@@ -45,12 +49,32 @@ class ProcessGroup(ABC):
 
     def all_gather_samples(self, samples: Tensor) -> Tensor:
         """The samples of all ranks, float32 (B, ...), one after the other by rank. B may differ."""
-        parts = self.all_gather_object(samples.detach().cpu().numpy())
-        return torch.cat([torch.from_numpy(part) for part in parts]).to(samples.device)
+        parts = self.all_gather_arrays([samples.detach().cpu().numpy()])
+        return torch.cat([torch.from_numpy(part) for (part,) in parts]).to(samples.device)
 
     def all_true(self, condition: bool) -> bool:
         """Whether the condition holds on every rank."""
-        return all(self.all_gather_object(condition))
+        return bool(self.all_gather(np.array([condition], np.float64)).all())
+
+
+def _packed(arrays: Sequence[Array]) -> bytes:
+    """A line of JSON with types and shapes, then the values."""
+    if any(array.dtype.hasobject for array in arrays):
+        raise ValueError("an array of Python objects cannot be sent to other ranks")
+    head = json.dumps([(array.dtype.str, array.shape) for array in arrays])
+    return b"".join([head.encode(), b"\n", *(array.tobytes() for array in arrays)])
+
+
+def _unpacked(content: bytes) -> list[Array]:
+    head, _, values = content.partition(b"\n")
+    arrays, start = list[Array](), 0
+    for name, shape in json.loads(head):
+        dtype = np.dtype(name)
+        stop = start + dtype.itemsize * math.prod(shape)
+        # bytearray makes a copy that is aligned and, unlike bytes, may be written to.
+        arrays.append(np.frombuffer(bytearray(values[start:stop]), dtype).reshape(shape))
+        start = stop
+    return arrays
 
 
 @final

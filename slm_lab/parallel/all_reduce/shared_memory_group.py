@@ -112,4 +112,4 @@ class SharedMemoryGroup(ProcessGroup):
     def _missing(self) -> str:
         late = np.flatnonzero(self._arrivals < self._exchanges).tolist()
         names = f"rank {late[0]}" if len(late) == 1 else f"ranks {', '.join(map(str, late))}"
-        return f"rank {self.rank} waited {self._seconds:g} s for {names}, in vain"
+        return f"{names} did not arrive within {self._seconds:g} s (rank {self.rank} waited)"

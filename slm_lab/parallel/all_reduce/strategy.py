@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import ClassVar, NamedTuple, final
+from typing import ClassVar, final
 
 import numpy as np
 from torch import Tensor
@@ -29,20 +29,6 @@ from slm_lab.session.strategy import (
     Strategy,
     Vote,
 )
-
-
-class Proposal(NamedTuple):
-    """What a rank sends to the others at a vote."""
-
-    vote: Vote
-    frame: int
-    num_samples: int
-    """Samples that it is about to learn from."""
-    is_solved: bool
-    """Whether it has reached the target return."""
-    episodes: Sequence[FinishedEpisodes]
-    """Those since the last training event."""
-
 
 ON_TIME = (Vote.LEARN, Vote.ACT, Vote.FINISH)
 """Votes at which frame counts do not depend on the ranks' speed."""
@@ -110,24 +96,24 @@ class RankBallot(Ballot, EpisodeExchange):
         """Also exchanges frames, sample counts and episodes. FINISH is granted only if the total
         budget is spent or a rank has reached the target return."""
         rank, clock = self._group.rank, self.clock
-        own = Proposal(vote, clock.frame, num_samples, self._is_solved, self._unsent)
-        proposals = self._group.all_gather_object(own)
-        granted = max(each.vote for each in proposals)
-        frames = np.array([each.frame for each in proposals])
-        is_solved = any(each.is_solved for each in proposals)
-        if granted is Vote.FINISH and not (is_solved or clock.is_spent(frames)):
+        own = np.array([vote, clock.frame, num_samples, self._is_solved])
+        unsent = join_episodes(self._unsent) if self._unsent else ()
+        messages = self._group.all_gather_arrays([own, *unsent])
+        votes, frames, samples, solved = np.stack([message[0] for message in messages], axis=1)
+        granted = Vote(votes.max())
+        if granted is Vote.FINISH and not (solved.any() or clock.is_spent(frames)):
             granted = Vote.ACT
         if granted in ON_TIME:
             clock.met(frames)
         if granted is Vote.LEARN:
             self._unsent = []
             self._received = []
-            for other, each in enumerate(proposals):
-                if other != rank and each.episodes:
-                    episodes = join_episodes(each.episodes)
-                    index = episodes.env_index + other * self.num_envs
-                    self._received.append(episodes._replace(env_index=index))
-            self.sample_share = num_samples / sum(each.num_samples for each in proposals)
+            for other, (_, *episodes) in enumerate(messages):
+                if other != rank and episodes:
+                    index, *values = episodes
+                    index = index + other * self.num_envs
+                    self._received.append(FinishedEpisodes(index, *values))
+            self.sample_share = num_samples / int(samples.sum())
         return granted
 
     @override
@@ -153,10 +139,11 @@ class RankBallot(Ballot, EpisodeExchange):
 
     @override
     def gather_evaluation(self, episodes: FinishedEpisodes | None) -> FinishedEpisodes | None:
-        shares = self._group.all_gather_object(episodes)
-        if None in shares:
+        shares = self._group.all_gather_arrays(episodes or ())
+        if not all(shares):
             return None
-        return join_episodes([share for share in shares if share and len(share.env_index)])
+        played = [FinishedEpisodes(*share) for share in shares]
+        return join_episodes([share for share in played if len(share.env_index)])
 
     def state_dict(self) -> StateDict:
         """Episodes not yet sent."""

@@ -64,5 +64,5 @@ def average_statistics(flat: FlatParameters, group: ProcessGroup) -> None:
 def broadcast(tensors: list[Tensor], group: ProcessGroup) -> None:
     """Copies the first rank's values to every rank."""
     own = [tensor.detach().cpu().numpy() for tensor in tensors] if group.rank == 0 else []
-    for tensor, first in zip(tensors, group.all_gather_object(own)[0], strict=True):
+    for tensor, first in zip(tensors, group.all_gather_arrays(own)[0], strict=True):
         tensor.copy_(torch.from_numpy(first))

@@ -1,6 +1,7 @@
 """Ranks that meet hear the same of each other, and none waits for ever."""
 
 import multiprocessing
+import pickle
 import time
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slm_lab.agent.optim.process_group import SoloGroup
+from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
 from slm_lab.core.errors import PeerLostError
 from slm_lab.parallel.all_reduce import shared_memory_group as shared_peers
 from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers, SharedMemoryGroup
@@ -168,6 +169,52 @@ def test_samples_may_lie_in_memory_in_any_order_and_carry_a_gradient():
         assert not heard.requires_grad
 
 
+def test_arrays_of_any_number_type_and_shape_arrive_by_rank():
+    own = (
+        [],
+        [np.arange(6, dtype=np.int32).reshape(2, 3).T, np.array(True)],
+        [np.zeros((0, 2), np.float16)],
+    )
+    for received in in_ranks(3, lambda group: group.all_gather_arrays(own[group.rank])):
+        for arrays, sent in zip(received, own, strict=True):
+            assert len(arrays) == len(sent)
+            for array, expected in zip(arrays, sent, strict=True):
+                assert (array.dtype, array.shape) == (expected.dtype, expected.shape)
+                np.testing.assert_array_equal(array, expected)
+                assert array.flags.writeable  # torch.from_numpy shares its memory
+
+
+class Trap:
+    """Unpickled, it would run code."""
+
+    def __reduce__(self):
+        return pytest.fail, ("foreign code ran",)
+
+
+def test_objects_are_neither_sent_nor_unpickled():
+    class Exposed(ProcessGroup):
+        """Its only peer is a stranger that has reached its port."""
+
+        rank, size = 0, 1
+
+        def __init__(self, received):
+            self.received = received
+
+        def all_gather_bytes(self, content):
+            return [self.received]
+
+        def all_reduce_(self, vector):
+            raise NotImplementedError
+
+    trap = np.array([Trap()], object)
+    objects = b'[["|O", [1]]]\n' + bytes(8)
+    for received in (objects, pickle.dumps(Trap()), pickle.dumps(trap)):
+        with pytest.raises(ValueError, match=r"OBJECT array|Expecting value|decode byte"):
+            Exposed(received).all_gather_arrays([np.zeros(1)])
+    with pytest.raises(ValueError, match="Python objects"):
+        SoloGroup().all_gather_arrays([trap])
+
+
 @pytest.mark.parametrize("says", [(True, True), (True, False), (False, True), (False, False)])
 def test_all_have_it_where_nobody_has_not(says):
     heard = in_ranks(2, lambda group: group.all_true(says[group.rank]))
@@ -217,7 +264,7 @@ def test_who_does_not_come_is_named_within_the_bound(missing):
         if rank not in missing:
             message, waited = outcome
             others = "rank 1" if missing == [1] else "ranks 0, 2"
-            assert message == f"rank {rank} waited 0.2 s for {others}, in vain"
+            assert message == f"{others} did not arrive within 0.2 s (rank {rank} waited)"
             assert seconds <= waited < seconds + 5
 
 
