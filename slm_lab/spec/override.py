@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from slm_lab.core.errors import Problem, SpecError
 from slm_lab.core.registry import nearest_name
+from slm_lab.spec.foreign_words import FOREIGN
 from slm_lab.spec.json_text import json_value
 from slm_lab.spec.limits import nodes
 from slm_lab.spec.schema.env import EnvSpec
@@ -119,8 +120,8 @@ def _no_variable(key: str, known: Sequence[str]) -> Problem:
     if key in Spec.model_fields:
         return Problem(f"-s {key}", f"is a whole block; set a key of it, as {key}.name=…")
     nearest = nearest_name(key, list(known))
-    hint = f"; did you mean {nearest}?" if nearest else "; a key of the spec is written with dots"
-    return Problem(f"-s {key}", f"the spec has no ${{{key}}}{hint}")
+    hint = f"did you mean {nearest}?" if nearest else "a key of the spec is written with dots"
+    return Problem(f"-s {key}", f"the spec has no ${{{key}}}; {FOREIGN.get(key, hint)}")
 
 
 def _refuse_unlikely_env_key(spec: Mapping[str, Any], setting: Setting) -> None:

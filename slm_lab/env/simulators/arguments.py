@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from slm_lab.core.errors import Problem
 from slm_lab.core.registry import nearest_name
+from slm_lab.spec.foreign_words import FOREIGN
 from slm_lab.spec.schema.messages import TYPES
 
 PLAIN: Mapping[type, str] = {
@@ -78,6 +79,8 @@ class Arguments(NamedTuple):
                 yield Problem(f"{path}.{key}", message, value)
 
     def _unknown(self, name: str, key: str, other_names: Mapping[str, str | None]) -> str:
+        if key in FOREIGN and key not in other_names:
+            return f"{name} does not accept it; {FOREIGN[key]}"
         nearest = other_names.get(key) or nearest_name(key, sorted(self.named))
         if nearest is not None:
             return f"{name} does not accept it; did you mean {nearest}?"

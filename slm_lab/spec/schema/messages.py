@@ -8,6 +8,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from slm_lab.core.registry import nearest_name
+from slm_lab.spec.foreign_words import FOREIGN
 from slm_lab.spec.schema.bounds import Most
 
 TYPES = {
@@ -65,7 +66,10 @@ def _bound(kind: str, context: Mapping[str, Any]) -> str:
 
 def unknown_name(kind: str, name: str, known: Sequence[str], all_of_them: str = "") -> str:
     """ "unknown key; did you mean gamma?", or the list of known names. `all_of_them` describes a
-    list that is too long; then only the nearest names are listed."""
+    list that is too long; then only the nearest names are listed. A key of another library is
+    translated."""
+    if kind == "key" and name in FOREIGN:
+        return f"unknown key; {FOREIGN[name]}"
     nearest = nearest_name(name, list(known))
     if nearest:
         return f"unknown {kind}; did you mean {nearest}?"

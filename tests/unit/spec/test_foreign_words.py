@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from slm_lab.core.errors import SpecError
+from slm_lab.env.simulators.arguments import Argument, Arguments
 from slm_lab.spec.foreign_words import FOREIGN
-from slm_lab.spec.load import parse_spec
+from slm_lab.spec.load import load_spec, parse_spec
 from slm_lab.spec.reference.json_schema import file_schema
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -46,7 +48,7 @@ def is_key(path: str) -> bool:
 def test_a_foreign_word_leads_to_keys_that_exist(word):
     text = FOREIGN[word]
     wrong = [path for path in paths(text) if not is_key(path)]
-    assert text.startswith(("here ", "not here"))
+    assert text.startswith(("use ", "not supported: "))
     assert not wrong
 
 
@@ -58,6 +60,28 @@ def test_a_key_on_a_page_exists(path):
 @pytest.mark.parametrize("path", ["agent.algorithm.n_steps", "env.n_envs", "meta.scale.x"])
 def test_a_key_that_does_not_exist_is_seen(path):
     assert not is_key(path)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("agent.algorithm.gae_lambda", "unknown key; use agent.algorithm.lam"),
+        ("agent.net.max_grad_norm", "unknown key; use agent.net.clip_grad_val"),
+        ("agent.net.actor_lr", "unknown key; use agent.net.actor_optim_spec.lr"),
+        ("meta.total_timesteps", "unknown key; use env.max_frame"),
+        ("lr", "the spec has no ${lr}; use agent.net.optim_spec.lr"),
+    ],
+)
+def test_an_error_translates_a_word_of_another_library(setting, message):
+    with pytest.raises(SpecError) as error:
+        load_spec("ppo_cartpole", sets=[f"{setting}=0.5"])
+    assert [problem.message for problem in error.value.problems] == [message]
+
+
+def test_an_error_translates_an_argument_of_an_environment():
+    arguments = Arguments({"render_mode": Argument(str)}, open_ended=False)
+    (problem,) = arguments.problems("CartPole-v1", "env", {"n_envs": 4}, {})
+    assert problem.message == "CartPole-v1 does not accept it; use env.num_envs"
 
 
 def test_the_page_explains_each_foreign_word():
