@@ -14,8 +14,8 @@ from typing_extensions import override
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from slm_lab.board import run_page, table, ticked
+from slm_lab.board.catalog import Catalog
 from slm_lab.board.elements import problem
-from slm_lab.board.library import Library
 from slm_lab.board.live import Part, Parts
 from slm_lab.board.query import Query
 from slm_lab.board.security import secure
@@ -37,18 +37,18 @@ logger = logging.getLogger(__name__)
 
 def make_app(data_dir: Path) -> Dash:
     """The pages about the runs in `data_dir`."""
-    library, live, made = Library(data_dir), FollowedRows(), Parts()
+    catalog, live, made = Catalog(data_dir), FollowedRows(), Parts()
     app = Dash(
         __name__, assets_folder=str(ASSETS), title="slm-lab board", update_title="",
         url_base_pathname="/", suppress_callback_exceptions=True, enable_mcp=False,
     )  # fmt: skip
     app.server.config["MAX_CONTENT_LENGTH"] = MOST_ASKED
-    app.layout = partial(_frame, library.root)  # with the time of each visit
+    app.layout = partial(_frame, catalog.root)  # with the time of each visit
 
     @app.callback(Output("page", "children"), Input("url", "pathname"), State("url", "search"))
     def show(pathname: str, search: str) -> Any:
         page = run_page if pathname == "/run" else table
-        return page.layout(library, Query.parse(search))
+        return page.layout(catalog, Query.parse(search))
 
     @app.callback(
         Output("url", "search"),
@@ -96,7 +96,7 @@ def make_app(data_dir: Path) -> Dash:
         """What has changed since the browser has last asked."""
         query = Query.parse(search)
         page = run_page if path == "/run" else ticked
-        parts = {**page.parts(library, live, query), "grid": table.grid_part(library)}
+        parts = {**page.parts(catalog, live, query), "grid": table.grid_part(catalog)}
         serials: dict[str, str] = {}
 
         def newest(name: str) -> Any:
@@ -115,7 +115,7 @@ def make_app(data_dir: Path) -> Dash:
         Input("tick", "n_intervals"),
         State("answered", "data"),
     )
-    secure(app.server, library.root, app.csp_hashes())
+    secure(app.server, catalog.root, app.csp_hashes())
     return app
 
 

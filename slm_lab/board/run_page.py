@@ -12,9 +12,9 @@ from slm_lab.analysis.figure.figure import Curve
 from slm_lab.analysis.figure.look import PALETTE, tinted
 from slm_lab.analysis.trial.columns import columns_of
 from slm_lab.board import results
+from slm_lab.board.catalog import Catalog, Entry
 from slm_lab.board.elements import chip, choice, command, part, problem, rows_table, section, select
 from slm_lab.board.graphs import curves_graph
-from slm_lab.board.library import Entry, Library
 from slm_lab.board.live import Part
 from slm_lab.board.query import Query, file_link, run_link
 from slm_lab.board.ticked import video
@@ -34,11 +34,11 @@ MOST_FILES, MOST_VIDEOS = 100, 6
 """Files and videos of a run that are shown."""
 
 
-def layout(library: Library, query: Query) -> list[Any]:
+def layout(catalog: Catalog, query: Query) -> list[Any]:
     """The page, with a place for each of its parts."""
-    entry = library.entries().get(query.run)
+    entry = catalog.entries().get(query.run)
     if entry is None:
-        return [problem(f"there is no run {query.run} in {library.root}")]
+        return [problem(f"there is no run {query.run} in {catalog.root}")]
     if entry.run is None:  # a comparison, or a damaged folder
         return [part(name) for name in ("head", "results", "commands", "files")]
     sessions = [query.session]
@@ -56,20 +56,20 @@ def layout(library: Library, query: Query) -> list[Any]:
     ]
 
 
-def parts(library: Library, live: FollowedRows, query: Query) -> dict[str, Part]:
+def parts(catalog: Catalog, live: FollowedRows, query: Query) -> dict[str, Part]:
     """The parts of the page."""
-    entry = library.entries().get(query.run)
+    entry = catalog.entries().get(query.run)
     if entry is None:
         return {}
     found = {
         "head": Part((entry.summary,), partial(_head, entry, query)),
-        "files": Part(entry.stamp, partial(_files, library, entry)),
+        "files": Part(entry.stamp, partial(_files, catalog, entry)),
     }
     if entry.problem:
         return found
     found["commands"] = Part((entry.summary.status,), partial(_commands, entry, query))
     if entry.run is None:
-        make = partial(results.of_comparison, entry, library.inside(entry.name))
+        make = partial(results.of_comparison, entry, catalog.inside(entry.name))
         return {**found, "results": Part(entry.stamp, make)}
     if entry.run.is_search:
         stamp = stamp_of([entry.run.search_record])
@@ -107,25 +107,25 @@ def _commands(entry: Entry, query: Query) -> Any:
     return section("Commands", *(command(about, text) for about, text in found.items()))
 
 
-def _files(library: Library, entry: Entry) -> Any:
+def _files(catalog: Catalog, entry: Entry) -> Any:
     """Its offline pages, tables and videos, and the runs inside of it."""
     links = [
         html.Li(
             [html.A(each.folder.name, href=run_link(each.name)), " ", chip(each.summary.status)]
         )
-        for each in library.inside(entry.name)
+        for each in catalog.inside(entry.name)
     ]
     places = ["*.html", "graph/*.html", "*.csv"] if not entry.problem else []
     files = [file for place in places for file in sorted(entry.folder.glob(place))]
     prefix = entry.run.prefix if entry.run else entry.summary.name
-    links += [html.Li(_file(library, file, prefix)) for file in files[:MOST_FILES]]
-    films = [video(library, file) for file in videos(entry.folder)[-MOST_VIDEOS:]] if places else []
+    links += [html.Li(_file(catalog, file, prefix)) for file in files[:MOST_FILES]]
+    films = [video(catalog, file) for file in videos(entry.folder)[-MOST_VIDEOS:]] if places else []
     shown = [html.Ul(links, className="files"), html.Div(films, className="videos")]
     return section("Pages and files", *shown) if links or films else []
 
 
-def _file(library: Library, file: Path, prefix: str) -> html.A:
-    address = file_link(file.relative_to(library.root).as_posix())
+def _file(catalog: Catalog, file: Path, prefix: str) -> html.A:
+    address = file_link(file.relative_to(catalog.root).as_posix())
     return html.A(file.stem.removeprefix(f"{prefix}_"), href=address, target="_blank")
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import dash_ag_grid as dag
 from dash import dcc, html
 
+from slm_lab.board.catalog import Catalog, Entry
 from slm_lab.board.elements import part
-from slm_lab.board.library import Entry, Library
 from slm_lab.board.live import Part
 from slm_lab.board.query import Query, run_link
 from slm_lab.experiment.runs.cells import cells, changed_text
@@ -31,9 +31,9 @@ _TEXTS: dict[str, tuple[str, int]] = {
 _NUMBERS = ("left", "frames", "final_return", "frames_per_s", "bytes")
 
 
-def layout(library: Library, query: Query) -> list[Any]:
+def layout(catalog: Catalog, query: Query) -> list[Any]:
     """The page, with the runs of now."""
-    rows = _rows(library)
+    rows = _rows(catalog)
     shown = FEW_ROWS if query.runs else MOST_ROWS
     return [
         html.Div(
@@ -75,14 +75,14 @@ def grid_options(query: Query) -> dict[str, Any]:
     }
 
 
-def grid_part(library: Library) -> Part:
+def grid_part(catalog: Catalog) -> Part:
     """The rows of the grid."""
-    stamp = tuple((each.stamp, each.summary) for each in library.entries().values())
-    return Part(stamp, partial(_rows, library))
+    stamp = tuple((each.stamp, each.summary) for each in catalog.entries().values())
+    return Part(stamp, partial(_rows, catalog))
 
 
-def _rows(library: Library) -> list[dict[str, Any]]:
-    return [_row(entry) for entry in library.entries().values()]
+def _rows(catalog: Catalog) -> list[dict[str, Any]]:
+    return [_row(entry) for entry in catalog.entries().values()]
 
 
 def _row(entry: Entry) -> dict[str, Any]:

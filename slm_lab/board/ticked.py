@@ -12,9 +12,9 @@ from dash import html
 from slm_lab.analysis.overlay.overlay import Middle, overlay
 from slm_lab.analysis.overlay.table import ending, improvement, improvement_text, text_table
 from slm_lab.analysis.trial.columns import CLOCKS
+from slm_lab.board.catalog import Catalog, Entry
 from slm_lab.board.elements import choice, problem, rows_table, section, select
 from slm_lab.board.graphs import curves_graph
-from slm_lab.board.library import Entry, Library
 from slm_lab.board.live import Part
 from slm_lab.board.query import EVALUATION, Query, file_link, run_link
 from slm_lab.core.errors import LabError
@@ -34,9 +34,9 @@ MOST_KEYS = 300
 _HEIGHT = 430
 
 
-def parts(library: Library, live: FollowedRows, query: Query) -> dict[str, Part]:
+def parts(catalog: Catalog, live: FollowedRows, query: Query) -> dict[str, Part]:
     """The parts of the page below the table."""
-    entries = _entries(library, query.runs)
+    entries = _entries(catalog, query.runs)
     rows = tuple(each.stamp for each in entries)
     specs = stamp_of([each.run.spec_file for each in entries if each.run is not None])
     films = stamp_of([each.folder / "video" for each in entries])
@@ -46,7 +46,7 @@ def parts(library: Library, live: FollowedRows, query: Query) -> dict[str, Part]
         "curves": Part(rows, partial(_curves, entries, live, query)),
         "endings": Part(rows, partial(_endings, entries, live, query)),
         "differences": Part(specs, partial(_differences, entries)),
-        "videos": Part(films, partial(_videos, library, entries)),
+        "videos": Part(films, partial(_videos, catalog, entries)),
     }
 
 
@@ -61,14 +61,14 @@ def _trials(entries: Sequence[Entry]) -> tuple[dict[str, FoundTrial], list[str]]
     return trials, problems
 
 
-def _entries(library: Library, names: Sequence[str]) -> list[Entry]:
+def _entries(catalog: Catalog, names: Sequence[str]) -> list[Entry]:
     """Those of the ticked names; a comparison stands for its trainings."""
     found: list[Entry] = []
     for name in names:
-        entry = library.entries().get(name)
+        entry = catalog.entries().get(name)
         if entry is not None:
             is_comparison = entry.run is None and not entry.problem
-            found += library.inside(name) if is_comparison else [entry]
+            found += catalog.inside(name) if is_comparison else [entry]
     return list({entry.name: entry for entry in found}.values())[:MOST]
 
 
@@ -155,17 +155,17 @@ def _differences(entries: Sequence[Entry]) -> Any:
     return shown
 
 
-def _videos(library: Library, entries: Sequence[Entry]) -> Any:
+def _videos(catalog: Catalog, entries: Sequence[Entry]) -> Any:
     found = [(entry, videos(entry.folder)[-1:]) for entry in entries]
     shown = [
-        html.Figure([video(library, file), html.Figcaption(f"{entry.name}: {file.stem}")])
+        html.Figure([video(catalog, file), html.Figcaption(f"{entry.name}: {file.stem}")])
         for entry, files in found
         for file in files
     ]
     return section("Videos", html.Div(shown, className="videos")) if shown else []
 
 
-def video(library: Library, file: Path) -> html.Video:
+def video(catalog: Catalog, file: Path) -> html.Video:
     """A video that is loaded when it is played."""
-    source = file_link(file.relative_to(library.root).as_posix())
+    source = file_link(file.relative_to(catalog.root).as_posix())
     return html.Video(src=source, controls=True, preload="none")

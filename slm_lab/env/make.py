@@ -44,7 +44,7 @@ ACTION_KINDS: dict[type[gymnasium.Space[Any]], ActionKind] = {
 }
 
 
-class Recipe(NamedTuple):
+class EnvFactory(NamedTuple):
     """A checked spec, its registered environment, and the keys of an Atari game; None if it is
     none. It makes single environments, in worker processes too."""
 
@@ -53,7 +53,7 @@ class Recipe(NamedTuple):
     game: AtariKeys | None
 
     @classmethod
-    def of(cls, spec: EnvSpec) -> "Recipe":
+    def of(cls, spec: EnvSpec) -> "EnvFactory":
         """Raises SpecError if the environment does not accept the spec."""
         entry = find_env(spec.name)
         if problems := check_env(spec):
@@ -102,10 +102,10 @@ def make_env(
     Raises SpecError for unknown arguments and unsupported environments, and MissingExtraError for a
     simulator that is not installed.
     """
-    recipe = Recipe.of(spec)
-    raw = _constructed(recipe, lambda: _vectorise(recipe, seed, film))
+    factory = EnvFactory.of(spec)
+    raw = _constructed(factory, lambda: _vectorise(factory, seed, film))
     try:
-        return VectorEnv(raw, _conversions(recipe, raw, training, gamma), training)
+        return VectorEnv(raw, _conversions(factory, raw, training, gamma), training)
     except BaseException:
         raw.close()
         raise
@@ -115,10 +115,10 @@ def make_one(spec: EnvSpec) -> tuple[Env, Conversions]:
     """One environment as `spec` makes it, and what the spec puts between it and an agent. The
     statistics of the conversions stay constant. Raises as `make_env`."""
     one = {"num_envs": 1, "vectorization_mode": "sync", "info_keys": ()}
-    recipe = Recipe.of(spec.model_copy(update=one))
-    env = _constructed(recipe, recipe.make_single)
+    factory = EnvFactory.of(spec.model_copy(update=one))
+    env = _constructed(factory, factory.make_single)
     try:
-        return env, _conversions(recipe, env, training=False, gamma=1.0)
+        return env, _conversions(factory, env, training=False, gamma=1.0)
     except BaseException:
         env.close()
         raise
@@ -163,9 +163,9 @@ def _needs_its_mode(spec: EnvSpec) -> bool:
     return is_pooled(spec) or (is_atari(entry) and choose_mode(spec, entry) == "native")
 
 
-def _constructed(recipe: Recipe, make: Callable[[], MadeT]) -> MadeT:
+def _constructed(factory: EnvFactory, make: Callable[[], MadeT]) -> MadeT:
     """What `make` returns. Raises MissingExtraError or LabError if it fails."""
-    name, kwargs = recipe.entry.id, recipe.spec.kwargs
+    name, kwargs = factory.entry.id, factory.spec.kwargs
     try:
         return make()
     except DependencyNotInstalled as error:
@@ -178,29 +178,29 @@ def _constructed(recipe: Recipe, make: Callable[[], MadeT]) -> MadeT:
         raise LabError(f"{name} cannot be made{given}: {why}") from error
 
 
-def _vectorise(recipe: Recipe, seed: int, film: Film | None) -> RawEnvs:
-    spec, entry, game = recipe
+def _vectorise(factory: EnvFactory, seed: int, film: Film | None) -> RawEnvs:
+    spec, entry, game = factory
     if is_pooled(spec):
         assert film is None, "envpool draws nothing"
         if game is not None:
             return make_pooled_game(game, entry, spec.num_envs, seed)
-        return make_pooled(spec, entry, recipe.make_single, seed)
+        return make_pooled(spec, entry, factory.make_single, seed)
     mode = choose_mode(spec, entry)
     assert film is None or (mode, spec.num_envs) == ("sync", 1), "a film needs one environment"
-    if mode == "native" and (native := _native(recipe, seed)) is not None:
+    if mode == "native" and (native := _native(factory, seed)) is not None:
         return native
     if mode == "async":
-        return make_async(recipe.make_single, spec.num_envs, seed)
-    envs = [recipe.make_single() for _ in range(spec.num_envs)]
+        return make_async(factory.make_single, spec.num_envs, seed)
+    envs = [factory.make_single() for _ in range(spec.num_envs)]
     if film is not None:
         fps = None if game is None else ATARI_FPS / game.frameskip
         envs = [Filmed(envs[0], spec.name, film, fps)]
     return SyncEnvs(envs, env_seeds(seed, spec.num_envs))
 
 
-def _native(recipe: Recipe, seed: int) -> RawEnvs | None:
+def _native(factory: EnvFactory, seed: int) -> RawEnvs | None:
     """The native vector environment; None if it does not fit and the spec does not request it."""
-    spec, entry, game = recipe
+    spec, entry, game = factory
     if game is not None:
         return make_native_atari(game, entry, spec.num_envs, seed)
     native = make_native(entry, spec.num_envs, seed, spec.max_t, spec.kwargs)
@@ -217,8 +217,10 @@ def _unchecked(entry: GymnasiumSpec) -> GymnasiumSpec:
     return dataclasses.replace(entry, order_enforce=False, disable_env_checker=True)
 
 
-def _conversions(recipe: Recipe, raw: RawEnvs | Env, training: bool, gamma: float) -> Conversions:
-    spec, _, game = recipe
+def _conversions(
+    factory: EnvFactory, raw: RawEnvs | Env, training: bool, gamma: float
+) -> Conversions:
+    spec, _, game = factory
     # A game resizes and stacks its frames itself.
     image_size = spec.image_downsize if game is None else None
     observation = ObservationConverter(raw.observation_space, spec.name, image_size)

@@ -69,7 +69,7 @@ FOREIGN: Mapping[str, str] = {
     "autotune": "use agent.algorithm.fixed_alpha null",
     "initial_alpha": "not supported: α begins at 1; agent.algorithm.fixed_alpha keeps it fixed",
     "action_noise": "not supported: SoftActorCritic and CrossQ draw from their policy",
-    "use_sde": "not supported: no state-dependent exploration",
+    "use_sde": "not supported: state-dependent exploration",
     # nets
     "policy_kwargs": "use agent.net",
     "net_arch": "use agent.net.hid_layers, actor_hid_layers and critic_hid_layers",

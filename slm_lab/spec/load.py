@@ -188,6 +188,8 @@ def _warn(where: str, parsed: Sequence[Parsed]) -> None:
     if unfit:
         message = "; ".join(map(str, unfit[:MAX_PRINTED]))
         logger.warning("%s: a training ignores problems of search: %s", where, message)
-    doubts = list(dict.fromkeys(d for one in parsed if not one.problems for d in one.suspicious))
-    if doubts:
-        logger.warning("%s: suspicious setting: %s", where, "; ".join(doubts))
+    suspicious = list(
+        dict.fromkeys(note for one in parsed if not one.problems for note in one.suspicious)
+    )
+    if suspicious:
+        logger.warning("%s: suspicious setting: %s", where, "; ".join(suspicious))

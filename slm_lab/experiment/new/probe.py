@@ -71,7 +71,7 @@ def probe(env: EnvSpec) -> Probe:
         observations, actions = str(single.observation_space), str(single.action_space)
     finally:
         single.close()
-    notes = (*found, *doubts(play, episode_limit(env)))
+    notes = (*found, *obstacles_to_learning(play, episode_limit(env)))
     return Probe(observations, actions, play, notes)
 
 
@@ -95,7 +95,7 @@ def _play_randomly(env: gymnasium.Env[Any, Any]) -> RandomPlay:
     return RandomPlay(steps, time.perf_counter() - began, tuple(returns), tuple(lengths))
 
 
-def doubts(play: RandomPlay, limit: int | None) -> Iterator[str]:
+def obstacles_to_learning(play: RandomPlay, limit: int | None) -> Iterator[str]:
     """What may keep an agent from learning, one line each. `limit` is the most steps of an episode;
     None: episodes may last for ever."""
     returns = np.asarray(play.returns)

@@ -26,8 +26,9 @@ class Diff(NamedTuple):
 
     names: tuple[str, ...]
     spec: list[tuple[str, list[Any]]]
-    """See `differing`."""
+    """The dotted paths whose values differ, each with both values; None where a spec has none."""
     about: list[tuple[str, list[Any]]]
+    """The same for the machines and versions."""
     endings: tuple[TableRow, ...]
     """Final returns, of the runs that have any."""
     improvement: Improvement | None

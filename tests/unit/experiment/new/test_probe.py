@@ -5,7 +5,7 @@ import math
 import pytest
 
 from slm_lab.core.errors import LabError
-from slm_lab.experiment.new.probe import RandomPlay, doubts, mean_and_std, probe
+from slm_lab.experiment.new.probe import RandomPlay, mean_and_std, obstacles_to_learning, probe
 from slm_lab.spec.schema.env import EnvSpec
 from tests.unit.experiment.new.toy_envs import ENVS
 
@@ -44,7 +44,7 @@ def test_an_environment_that_breaks_the_interface_is_refused(monkeypatch):
 )
 def test_doubts(returns, steps_per_s, limit, words):
     play = RandomPlay(int(steps_per_s), 1.0, returns, (1,) * len(returns))
-    found = list(doubts(play, limit))
+    found = list(obstacles_to_learning(play, limit))
     assert len(found) == (words is not None)
     assert words is None or words in found[0]
 

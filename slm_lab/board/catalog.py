@@ -68,7 +68,7 @@ class _Look(NamedTuple):
 
 
 @final
-class Library:
+class Catalog:
     """Every run in a data folder, by name."""
 
     def __init__(self, data_dir: Path) -> None:

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from slm_lab.board.app import make_board
-from slm_lab.board.library import Library
+from slm_lab.board.catalog import Catalog
 from slm_lab.board.table import grid_part
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.runs.summary import RunStatus
@@ -58,7 +58,7 @@ def test_a_damaged_run_hides_no_other(tmp_path, spoil, is_damaged):
     bad = write_run(tmp_path, stamp="2026_11_22_040000")
     good = write_ended(tmp_path, "good")
     spoil(bad)
-    found = Library(tmp_path).entries()
+    found = Catalog(tmp_path).entries()
     assert found[good.root.name].summary.status is RunStatus.DONE
     entry = found[bad.root.name]
     assert (entry.summary.status is RunStatus.DAMAGED) is bool(entry.problem) is is_damaged
@@ -67,32 +67,32 @@ def test_a_damaged_run_hides_no_other(tmp_path, spoil, is_damaged):
 def test_the_library_writes_nothing(tmp_path):
     run = write_run(tmp_path)
     before = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*")}
-    assert run.root.name in Library(tmp_path).entries()
+    assert run.root.name in Catalog(tmp_path).entries()
     assert {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*")} == before
 
 
 def test_a_summary_is_made_again_only_when_files_of_its_run_change(tmp_path, monkeypatch):
     runs = [write_run(tmp_path, name=name) for name in ("one", "two")]
-    library = Library(tmp_path)
-    monkeypatch.setattr("slm_lab.board.library.PAUSE", 0.0)
-    first = dict(library.entries())
-    assert library.entries() == first
+    catalog = Catalog(tmp_path)
+    monkeypatch.setattr("slm_lab.board.catalog.PAUSE", 0.0)
+    first = dict(catalog.entries())
+    assert catalog.entries() == first
     with runs[0].session(0, 0).rows.open("a") as file:
         file.write("\n")
-    now = library.entries()
+    now = catalog.entries()
     changed = [name for name, entry in now.items() if entry is not first[name]]
     assert changed == [runs[0].root.name]
 
 
 def test_new_runs_appear_and_deleted_ones_go(tmp_path, monkeypatch):
-    monkeypatch.setattr("slm_lab.board.library.PAUSE", 0.0)
-    library = Library(tmp_path)
-    assert not library.entries()
+    monkeypatch.setattr("slm_lab.board.catalog.PAUSE", 0.0)
+    catalog = Catalog(tmp_path)
+    assert not catalog.entries()
     run = write_run(tmp_path)
-    stamp = grid_part(library).stamp
-    assert list(library.entries()) == [run.root.name]
+    stamp = grid_part(catalog).stamp
+    assert list(catalog.entries()) == [run.root.name]
     run.root.rename(tmp_path.parent / "elsewhere")
-    assert grid_part(library).stamp != stamp
+    assert grid_part(catalog).stamp != stamp
 
 
 def test_a_folder_that_is_absent_and_a_port_that_is_taken_are_one_clear_error(tmp_path):
