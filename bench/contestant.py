@@ -34,7 +34,7 @@ def lab_speed(name: str, case: Case) -> float:
     from slm_lab.session.seeding import session_seeds
     from slm_lab.session.session import Session
     from slm_lab.session.status_board import StatusBoard
-    from slm_lab.session.torch_setup import set_arithmetic
+    from slm_lab.session.torch_setup import set_up_torch
     from slm_lab.spec.load import parse_spec
     from slm_lab.storage.run_dir import RunDir
 
@@ -44,7 +44,7 @@ def lab_speed(name: str, case: Case) -> float:
         for part in ("info", "model"):
             (run_dir.root / part).mkdir()
         keep_freed_memory()  # as a Session's own process does
-        set_arithmetic(1)
+        set_up_torch(1)
         session = Session(
             spec, 0, session_seeds(0, 0, 0), run_dir.session(0, 0), StatusBoard.allocate(SPAWN, 1)
         )

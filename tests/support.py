@@ -19,7 +19,7 @@ from slm_lab.parallel.all_reduce.launch import MakeStrategy
 from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers, SharedMemoryGroup
 from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy
 from slm_lab.parallel.hogwild.launch import global_state
-from slm_lab.parallel.hogwild.strategy import HogwildStrategy, Mode
+from slm_lab.parallel.hogwild.strategy import HogwildMode, HogwildStrategy
 from slm_lab.parallel.processes import SPAWN
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.seeding import session_seeds
@@ -150,7 +150,7 @@ def make_session(
     seed: int = 0,
     resume: bool = False,
     on_row: Callable[[Session], None] | None = None,
-    hogwild: Mode | None = None,
+    hogwild: HogwildMode | None = None,
     rank: Rank | None = None,
     serially: bool = False,
 ) -> Session:
@@ -163,7 +163,7 @@ def make_session(
     strategy: Strategy | None = None
     one = SessionTask(spec, run_dir, seed, 0, 0, 1, resume, workers=range(1))
     if hogwild is not None:
-        strategy = HogwildStrategy(board, 0, global_state(hogwild, one))
+        strategy = HogwildStrategy(global_state(hogwild, one), board, 0)
     if rank is not None:
         index, board, place, kind = rank
         group = SharedMemoryGroup(place, index, seconds=60)

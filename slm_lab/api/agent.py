@@ -17,7 +17,7 @@ from slm_lab.experiment.export.export import export_agent
 from slm_lab.experiment.export.graph_check import Difference
 from slm_lab.experiment.policy import build_policy
 from slm_lab.experiment.saved_run import SavedAgent, SavedRun, Which, find_agent
-from slm_lab.session.torch_setup import arithmetic
+from slm_lab.session.torch_setup import torch_settings
 from slm_lab.spec.schema.spec import Spec
 
 
@@ -140,7 +140,7 @@ class Agent:
         """Plays fresh greedy episodes, as `slm-lab run … eval@RUN` does, and returns them all."""
         if index(episodes) < 1:
             raise ValueError(f"episodes = {episodes}: must be at least 1")
-        with arithmetic(self.spec.meta.threads):
+        with torch_settings(self.spec.meta.threads):
             played = list(self._run.play(self._saved, episodes))
         return Episodes(
             np.concatenate([part.episode_return for part in played]),

@@ -24,7 +24,7 @@ from slm_lab.experiment.source import RunSource
 from slm_lab.metrics.evaluation import info_means
 from slm_lab.session.evaluator import Evaluator
 from slm_lab.session.play_episodes import join_episodes
-from slm_lab.session.torch_setup import set_arithmetic
+from slm_lab.session.torch_setup import set_up_torch
 from slm_lab.session.video import MAX_STEPS, VideoFilm, filmed_spec
 
 EVAL_EPISODES = 100
@@ -37,7 +37,7 @@ def evaluate(source: RunSource, options: RunOptions) -> int:
     """Evaluates the agents of a run and prints a table; returns the exit code. Raises LabError."""
     console = screen.console(quiet=options.output != "text")
     saved = SavedRun(source)
-    set_arithmetic(saved.spec.meta.threads)
+    set_up_torch(saved.spec.meta.threads)
     sessions = saved.sessions(options.session)
     begun = [session for session in sessions if saved.has_checkpoint(session)]
     agents = [saved.load(session, options.which) for session in begun or sessions]
@@ -69,7 +69,7 @@ def enjoy(source: RunSource, options: RunOptions) -> int:
     LabError, and UsageError if the environment cannot be shown or drawn."""
     console = screen.console()
     saved = SavedRun(source)
-    set_arithmetic(saved.spec.meta.threads)
+    set_up_torch(saved.spec.meta.threads)
     (session,) = saved.sessions(options.session or 0)
     agent = saved.load(session, options.which)
     _introduce(console, "enjoying", saved, [agent], options.which)

@@ -19,7 +19,12 @@ from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import die_with_parent, unblock_stop_signals
 from slm_lab.experiment.shipped_returns import environment_key, shipped_random_return
 from slm_lab.parallel.processes import SPAWN
-from slm_lab.session.play_episodes import even_num_envs, play_episodes, step_bound
+from slm_lab.session.play_episodes import (
+    even_num_envs,
+    finished_episodes,
+    join_episodes,
+    step_bound,
+)
 from slm_lab.storage.provenance import installed
 
 if TYPE_CHECKING:
@@ -109,13 +114,14 @@ def measure_random_return(spec: "EnvSpec", episodes: int = EPISODES) -> float:
     actions = batch_space(env.action_space, num_envs)
     actions.seed(SEED)
     try:
-        played = play_episodes(
+        parts = finished_episodes(
             env,
             lambda _: np.asarray(actions.sample()),
             episodes // num_envs,
             spec.name,
             step_bound(spec),
         )
+        played = join_episodes(list(parts))
     finally:
         env.close()
     return float(played.episode_return.mean())

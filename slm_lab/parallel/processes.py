@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from slm_lab.core.process import stop_signals_blocked
 from slm_lab.core.system_limits import limit_reached
-from slm_lab.parallel.supervisor import Ended, Runner, Supervisor
+from slm_lab.parallel.supervisor import Runner, SessionEnd, Supervisor
 from slm_lab.parallel.task import SessionTask
 from slm_lab.parallel.worker import session_main
 from slm_lab.session.status_board import StatusBoard
@@ -107,8 +107,7 @@ class Processes(Runner):
         return self._running.keys()
 
     @override
-    def start(self, task: SessionTask) -> Ended | None:
-        """A limit of the system may prevent it."""
+    def start(self, task: SessionTask) -> SessionEnd | None:
         child = Child(session_main, (task, self._board.raw), f"session-{task.session}")
         self._running[task.session] = child  # an interrupt here must not lose it
         try:
@@ -116,18 +115,18 @@ class Processes(Runner):
         except OSError as error:
             del self._running[task.session]
             why = f"its process could not be started: {limit_reached(error) or error}"
-            return Ended(task.session, None, why)
+            return SessionEnd(task.session, None, why)
         return None
 
     @override
-    def ended(self, seconds: float) -> list[Ended]:
+    def ended(self, seconds: float) -> list[SessionEnd]:
         wait([each for child in self._running.values() for each in child.waitables], seconds)
         ended = []
         for session, child in list(self._running.items()):
             if child.has_ended:
                 result, how = child.end(1.0 if self._board.user_waits else EXIT_SECONDS)
                 del self._running[session]
-                ended.append(Ended(session, result, f"the {how}", child.process.exitcode))
+                ended.append(SessionEnd(session, result, f"the {how}", child.process.exitcode))
         return ended
 
     @override

@@ -23,18 +23,16 @@ CLUSTER_STOP_SECONDS = 15.0
 """The same on a cluster, where files and results are transferred at the end."""
 
 
-class Ended(NamedTuple):
-    """A Session that has ended."""
+class SessionEnd(NamedTuple):
+    """A Session that has ended, and why if it died; `lost` if with its machine."""
 
     session: int
     result: SessionResult | None
     """What it reported; None if it died first."""
     why: str = ""
-    """Why it died."""
     exit_code: int | None = None
     """The exit code of its process, if that ran on this machine."""
     lost: bool = False
-    """Whether its machine was lost."""
 
 
 class Runner(ABC):
@@ -46,11 +44,11 @@ class Runner(ABC):
         """The Sessions that run now."""
 
     @abstractmethod
-    def start(self, task: SessionTask) -> Ended | None:
+    def start(self, task: SessionTask) -> SessionEnd | None:
         """Starts a Session; returns its end if that is impossible."""
 
     @abstractmethod
-    def ended(self, seconds: float) -> list[Ended]:
+    def ended(self, seconds: float) -> list[SessionEnd]:
         """Waits up to `seconds` for a Session to end; returns those that have ended since."""
 
     @abstractmethod
@@ -199,7 +197,7 @@ class Supervisor:
             if ended is not None:
                 self._collect(ended)
 
-    def _collect(self, ended: Ended) -> None:
+    def _collect(self, ended: SessionEnd) -> None:
         session, result = ended.session, ended.result
         if result is None and session in self._given_up:
             error = self._why_ended(session) if self._given_up[session] else None
@@ -243,7 +241,7 @@ class Supervisor:
         return True
 
     def _end_others(self, lost: int) -> None:
-        """Ends running and waiting Sessions, which would wait for the lost one in vain."""
+        """Ends running and waiting Sessions, which cannot train without the lost one."""
         for session in [*self._runner.running, *(task.session for task in self._waiting)]:
             why = f"ended because Session {lost} ended, which it cannot train without"
             self._keep(replace(self._failed(session, why), lost_others=True))

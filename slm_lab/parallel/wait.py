@@ -4,6 +4,8 @@ import os
 import time
 from collections.abc import Callable
 
+START_SECONDS = 60.0
+"""How long a Session waits at most for the others to start: many processes share the cores."""
 LONGEST_SECONDS = 7 * 24 * 3600.0
 """How long a process on this machine waits at most for a peer. Their parent detects hangs, so this
 bound is only a backstop; they die with their parent."""

@@ -33,7 +33,6 @@ from slm_lab.parallel.task import SessionTask
 from slm_lab.session.status_board import Phase, StatusBoard
 
 if TYPE_CHECKING:
-    from slm_lab.session.session import Session
     from slm_lab.storage.result import SessionResult
 
 
@@ -127,26 +126,20 @@ class SessionLog(logging.FileHandler):
 def _run(task: SessionTask, board: StatusBoard) -> "SessionResult":
     with importing():
         from slm_lab.agent.net.device import assign_gpu
-        from slm_lab.session.torch_setup import set_arithmetic
+        from slm_lab.session.torch_setup import set_up_torch
 
         import_plugins(task.imports)
-    set_arithmetic(task.spec.meta.threads)
+    set_up_torch(task.spec.meta.threads)
     if any(net.gpu for net in task.spec.agent.nets.values()):
         assign_gpu(task.session)
     if task.program is not None:
         return task.program(task, board)
-    with closing(_session(task, board)) as session:
-        return session.run()
-
-
-def _session(task: SessionTask, board: StatusBoard) -> "Session":
     with importing():
         from slm_lab.session.session import Session
-
     strategy = None
     if task.common is not None:
         strategy = task.common(board.part(task.workers), task.workers.index(task.session))
-    return Session(
+    session = Session(
         task.spec,
         task.session,
         task.seeds,
@@ -157,3 +150,5 @@ def _session(task: SessionTask, board: StatusBoard) -> "Session":
         strategy=strategy,
         replaces=task.replaces,
     )
+    with closing(session):
+        return session.run()

@@ -14,7 +14,7 @@ from slm_lab.agent.net.device import resolve_device
 from slm_lab.env.make import make_env
 from slm_lab.env.vector_env import VectorEnv
 from slm_lab.session.seeding import SessionSeeds
-from slm_lab.session.torch_setup import on_cpu, set_arithmetic
+from slm_lab.session.torch_setup import on_cpu, set_up_torch
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
 
@@ -66,7 +66,7 @@ def prototype(
     """
     for net in spec.agent.nets.values():
         resolve_device(net.gpu)
-    set_arithmetic(spec.meta.threads)  # as in a worker: the thread count changes the last bits
+    set_up_torch(spec.meta.threads)  # as in a worker: the thread count changes the last bits
     one = spec.env.model_copy(update={"num_envs": 1, "vectorization_mode": "sync"})
     bare = spec.model_copy(update={"agent": spec.agent.model_copy(update={"memory": None})})
     env, agent = env_and_agent(on_cpu(bare), seeds, one, make_memory=make_memory)

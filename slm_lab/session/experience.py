@@ -44,9 +44,9 @@ class Experience(ABC):
     def load_state_dict(self, state: StateDict) -> None:
         """Restores the saved state."""
 
-    @abstractmethod
     def resume(self, state: StateDict) -> None:
-        """Truncates episodes that cannot be continued; called when all else is restored."""
+        """Truncates episodes that cannot be continued; called when all else is restored. By default
+        others act, in fresh episodes."""
 
     @abstractmethod
     def close(self) -> None:
@@ -91,7 +91,6 @@ class Acting(Experience):
 
     @override
     def state_dict(self) -> StateDict:
-        """The environments' state and last observations."""
         obs, raw = self._env.obs, self._env.raw_obs
         return {
             "env": self._env.state_dict(),

@@ -1,6 +1,5 @@
 """The parts of a Session: built from a spec, saved to a checkpoint and restored from it."""
 
-import logging
 from dataclasses import dataclass, field
 
 from slm_lab.agent.agent import Agent
@@ -22,11 +21,9 @@ from slm_lab.session.strategy import Strategy
 from slm_lab.session.video import VideoRecorder
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.checkpoint import reading
-from slm_lab.storage.compatibility import check_fits, check_optimizers
+from slm_lab.storage.compatibility import check_fits
 from slm_lab.storage.manifest import Manifest
 from slm_lab.storage.run_dir import SessionPaths
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -166,7 +163,6 @@ def restore(parts: SessionParts, manifest: Manifest) -> None:
     state, file = store.load(manifest), store.file(manifest)
     with reading(file):
         check_fits(snapshot_of(state), learner.flats, parts.env.statistics, file)
-        check_optimizers(state["agent"]["learner"]["units"], learner.train_state.optimizers, file)
         parts.load_state_dict(state)
     if parts.agent.log is not None:
         store.load_log(manifest, parts.agent.log)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from slm_lab.core.errors import LabError
-from slm_lab.core.types import Array, BoolArray, FloatArray
+from slm_lab.core.types import Array, BoolArray
 from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
 
 if TYPE_CHECKING:
@@ -28,17 +28,6 @@ def step_bound(spec: "EnvSpec") -> int:
     from slm_lab.env.versions import episode_limit
 
     return max(MAX_STEPS, episode_limit(spec) or 0)
-
-
-def play_episodes(
-    env: VectorEnv,
-    choose_action: Callable[[Array], Array],
-    per_env: int,
-    name: str,
-    max_steps: int = MAX_STEPS,
-) -> FinishedEpisodes:
-    """All per_env × num_envs episodes of `finished_episodes`, played to the end."""
-    return join_episodes(list(finished_episodes(env, choose_action, per_env, name, max_steps)))
 
 
 def join_episodes(parts: Sequence[FinishedEpisodes]) -> FinishedEpisodes:
@@ -77,7 +66,12 @@ def finished_episodes(
             counts[index] += 1
             began[index] = now
             if wanted.any():
-                _check_finite(episode_return[wanted], name)
+                returns = episode_return[wanted]
+                if not np.isfinite(returns).all():
+                    raise LabError(
+                        f"{name}: episodes ended with returns {returns.tolist()}: "
+                        "a return must be finite"
+                    )
                 yield FinishedEpisodes._make(each[wanted] for each in step.finished)
         if now >= next_check and counts.min() < per_env:
             next_check = int(began[counts < per_env].min()) + max_steps
@@ -86,11 +80,3 @@ def finished_episodes(
                     f"{name}: an episode did not end in {max_steps:,} steps; "
                     "bound it with env.max_t (a training keeps its own: start a new run)"
                 )
-
-
-def _check_finite(episode_return: FloatArray, name: str) -> None:
-    if not np.isfinite(episode_return).all():
-        raise LabError(
-            f"{name}: episodes ended with returns {episode_return.tolist()}: "
-            "a return must be finite"
-        )

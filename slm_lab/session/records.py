@@ -23,7 +23,8 @@ class Records:
         self.store = CheckpointStore(paths.models, paths.prefix)
         self.best: StateDict | None = None
         """The best agent, until the next checkpoint writes it; it may be beaten before then."""
-        self.start_clock()
+        self.saved_at = time.perf_counter()
+        """When the last checkpoint was made; a kill would lose the training since then."""
 
     def open(
         self, columns: Mapping[str, Sequence[str]], extents: Mapping[str, Extent] | None, frame: int
@@ -37,15 +38,6 @@ class Records:
         """Adds a row to the file `name`. Raises CheckpointError if the disk is full."""
         with self._writing_rows(row["frame"]):
             self._rows.append(name, row)
-
-    def start_clock(self) -> None:
-        """Restarts `seconds_since_save` at 0."""
-        self._saved_at = time.perf_counter()
-
-    @property
-    def seconds_since_save(self) -> float:
-        """Seconds of training that a kill would lose now."""
-        return time.perf_counter() - self._saved_at
 
     def save(
         self,
@@ -66,7 +58,7 @@ class Records:
             parts["best"] = self.best
         self.store.save(frame, rows, parts, finished, log, commit_barrier)
         self.best = None
-        self.start_clock()
+        self.saved_at = time.perf_counter()
         return list(parts)
 
     def save_copy(self, frame: int, state: StateDict) -> str:

@@ -78,7 +78,7 @@ class Session:
         try:
             while not self._is_over():
                 if strategy.checkpoint.is_requested:
-                    self._save_together()
+                    self._save_jointly()
                 strategy.refresh()
                 finished = experience.step()  # act, step, observe: see `Acting`
                 if finished is not None:
@@ -98,7 +98,7 @@ class Session:
         """Waits for peers, then starts fresh episodes or continues the saved ones."""
         self.strategy.barrier.wait_for_start()
         self._stopwatch.start()
-        self.records.start_clock()
+        self.records.saved_at = time.perf_counter()
         self.strategy.barrier.resume()
         self.board.write(self.index, phase=Phase.RUNNING)
         self._show()
@@ -181,7 +181,7 @@ class Session:
             finished = self._write_last_rows()
         end = Vote.FINISH if finished else Vote.STOP
         finished = self._is_granted(end) and finished
-        state = self.strategy.checkpoint.final_copy(self.parts.state_dict, finished)
+        state = self.strategy.checkpoint.final_state(self.parts.state_dict, finished)
         self._save(finished, state)
         if finished and self._checks is not None:
             self._checks.at_end()
@@ -271,7 +271,7 @@ class Session:
         self._show()
         if self._on_row is not None:
             self._on_row(self)
-        due = self.records.seconds_since_save >= self.spec.meta.save_interval
+        due = time.perf_counter() - self.records.saved_at >= self.spec.meta.save_interval
         if save and due and self.strategy.checkpoint.saves_at_rows and self._is_granted(Vote.SAVE):
             self._save(finished=False)
 
@@ -279,9 +279,9 @@ class Session:
         """Updates the live line."""
         self.board.write(self.index, **self.parts.progress())
 
-    def _save_together(self) -> None:
+    def _save_jointly(self) -> None:
         began = time.perf_counter()
-        state = self.strategy.checkpoint.copy_together(self.parts.state_dict)
+        state = self.strategy.checkpoint.joint_state(self.parts.state_dict)
         if state is not None:
             self._save(False, state)
             self.board.paused_us[self.index] = int(1e6 * (time.perf_counter() - began))

@@ -1,7 +1,6 @@
 """Shared memory of a Trial's parent and its Sessions: progress, clocks and flags."""
 
 from copy import copy
-from dataclasses import dataclass
 from enum import IntEnum
 from multiprocessing.context import SpawnContext
 from typing import Any, NamedTuple
@@ -42,8 +41,7 @@ PROGRESS_FIELDS = ("phase", "restarts", "fps", "recent_return", "best")
 FIELDS = (*PROGRESS_FIELDS, *Flow._fields)
 
 
-@dataclass(frozen=True)
-class SessionProgress:
+class SessionProgress(NamedTuple):
     """One Session as the display sees it; numbers are None until they are known."""
 
     phase: Phase

@@ -124,7 +124,7 @@ class JointCheckpoint:
         """Whether all Sessions should save at their next step boundary."""
         return False
 
-    def copy_together(self, copy: Callable[[], StateDict]) -> StateDict | None:
+    def joint_state(self, copy: Callable[[], StateDict]) -> StateDict | None:
         """Pauses with all peers while each makes a `copy` of its state; returns the copy.
 
         None if a peer did not pause in time; then nothing is saved. Exactly one of the copies
@@ -135,7 +135,7 @@ class JointCheckpoint:
     def commit_barrier(self) -> None:
         """Waits until all Sessions' files are on disk, so that all or none become valid."""
 
-    def final_copy(self, copy: Callable[[], StateDict], finished: bool) -> StateDict:
+    def final_state(self, copy: Callable[[], StateDict], finished: bool) -> StateDict:
         """The copy made at the end, even if a peer does not pause in time. `finished`: the
         training is over; otherwise it was stopped and may be resumed."""
         return copy()

@@ -8,7 +8,7 @@ import torch
 from slm_lab.spec.schema.spec import Spec
 
 
-def set_arithmetic(threads: int) -> None:
+def set_up_torch(threads: int) -> None:
     """Uses `threads` threads per operation and flushes subnormal floats to zero.
 
     Every process of a run uses the same settings, because both change the last bits. Adam's moments
@@ -20,11 +20,11 @@ def set_arithmetic(threads: int) -> None:
 
 
 @contextmanager
-def arithmetic(threads: int) -> Iterator[None]:
-    """`set_arithmetic` for a while, in a process that is not the lab's own."""
+def torch_settings(threads: int) -> Iterator[None]:
+    """`set_up_torch` for a while, in a process that is not the lab's own."""
     before = torch.get_num_threads()
     flushes = bool((torch.full((1,), 1e-40) * 1.0).item() == 0.0)
-    set_arithmetic(threads)
+    set_up_torch(threads)
     try:
         yield
     finally:

@@ -46,7 +46,6 @@ class VideoFilm(Film):
 
     @override
     def end(self) -> None:
-        """Raises as `add`."""
         assert self._file is not None, "an episode has frames"
         self._file.close()
         self.finished.append(self._file.path)

@@ -3,14 +3,13 @@
 They differ only if that spec was edited. Non-finite weights and statistics are rejected as well.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.agent.optim.optimizer import Optimizer
 from slm_lab.core.errors import UnusableCheckpointError
 from slm_lab.core.types import FloatArray, StateDict
 
@@ -27,21 +26,13 @@ def check_fits(
     The spec builds `networks` (flat vectors by name) and the normalisers' `statistics` (S,). The
     message names the folder, the file and the first difference.
     """
-    _refuse_first(_differences(snapshot, networks, statistics), file)
+    for difference in _differences(snapshot, networks, statistics):
+        raise UnusableCheckpointError(
+            f"{file.parent.parent}: the spec in it was changed and no longer builds the agent in "
+            f"{file.name}: {difference}; undo the change in its *_spec.json"
+        )
     check_finite(snapshot["flats"], file)
     _check_finite("the statistics of the normalisers are", snapshot["statistics"], file)
-
-
-def check_optimizers(
-    saved: Mapping[str, StateDict], built: Mapping[str, Optimizer], file: Path
-) -> None:
-    """Raises CheckpointError if the state in `file`, of a run folder, has other optimizers.
-
-    The keys of `saved` and `built` are the optimised networks, as in `TrainState`.
-    """
-    mismatches = ((name, built[name].mismatch(saved[name])) for name in built)
-    what = "the optimizer of the network {} (optim_spec) was {}"
-    _refuse_first((what.format(*each) for each in mismatches if each[1] is not None), file)
 
 
 def check_finite(flats: Mapping[str, StateDict], file: Path) -> None:
@@ -59,14 +50,6 @@ def _check_finite(what: str, values: ArrayLike, file: Path) -> None:
         raise UnusableCheckpointError(
             f"{file}: {what} not finite ({count} of {array.size}), so the agent cannot act; "
             "put back a copy, or start a new run"
-        )
-
-
-def _refuse_first(differences: Iterable[str], file: Path) -> None:
-    for difference in differences:
-        raise UnusableCheckpointError(
-            f"{file.parent.parent}: the spec in it was changed and no longer builds the agent in "
-            f"{file.name}: {difference}; undo the change in its *_spec.json"
         )
 
 

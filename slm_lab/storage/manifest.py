@@ -13,6 +13,8 @@ from slm_lab.metrics.writer import Extent
 FORMAT = 8
 """The format version of a run folder: its checkpoints, rows and records. It increases with every
 change that a resumed run could not read. Each new run records it; only the same format resumes."""
+ABOUT_AGENTS = ("frame", "serial", "finished", "files")
+"""The keys of an older manifest that are about the saved agents."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,9 @@ def read_manifest(path: Path) -> Manifest | None:
         version = content.pop("format", None)
         if not isinstance(version, int) or version > FORMAT:
             raise ValueError(f"it has format {json.dumps(version)}, this version reads {FORMAT}")
-        return _manifest(content if version == FORMAT else _in_present_form(content))
+        if version != FORMAT:
+            content = {"rows": {}, "segments": [], **{key: content[key] for key in ABOUT_AGENTS}}
+        return _manifest(content)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
@@ -104,9 +108,3 @@ def _manifest(content: dict[str, Any]) -> Manifest:
         if name in ("", ".", "..") or "\0" in name or Path(name).name != name:
             raise ValueError(f"{name!r} must be the name of a file, without a folder")
     return manifest
-
-
-def _in_present_form(content: dict[str, Any]) -> dict[str, Any]:
-    """The part of an older manifest about the saved agents."""
-    kept = ("frame", "serial", "finished", "files")
-    return {"rows": {}, "segments": [], **{key: content[key] for key in kept}}

@@ -3,7 +3,6 @@
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.core.registry import nearest_name
@@ -17,21 +16,14 @@ SHOWN = 3
 """The maximum number of names in a message."""
 
 
-class Found(NamedTuple):
-    """A run folder, and the trial of a search if the target names one."""
-
-    run_dir: RunDir
-    trial: int | None
-
-
 def find_folder(
     target: str,
     data_dir: Path,
     spec_name: str | None = None,
     of_search: bool | None = None,
     env: str | None = None,
-) -> Found:
-    """The run that a user names, by one of
+) -> tuple[RunDir, int | None]:
+    """The run that a user names, and the trial if it is one of a search. A target is one of:
 
     - a folder, or its name in `data_dir`, or a beginning that one name alone has;
     - the name of a spec, or a name that `--name` gave: the latest such run;
@@ -54,7 +46,7 @@ def find_folder(
         if of_search not in (None, run_dir.is_search):
             kind, other = ("search", "run") if of_search else ("run", "search")
             raise UsageError(f"{folder} is not a {kind} but a {other} of {run_dir.spec_name}")
-        return Found(_with_name(run_dir, spec_name), trial)
+        return _with_name(run_dir, spec_name), trial
     runs = [
         run
         for run in runs_in(data_dir)
@@ -63,7 +55,7 @@ def find_folder(
         if of_search in (None, run.is_search)
     ]
     chosen = _chosen(name, runs, data_dir, spec_name, of_search)
-    return Found(_with_name(chosen, spec_name), trial)
+    return _with_name(chosen, spec_name), trial
 
 
 def _chosen(
@@ -100,8 +92,8 @@ def _chosen(
 
 
 def _with_name(run_dir: RunDir, spec_name: str | None) -> RunDir:
-    """The run with the name of its spec, by default the recorded one; in the names of files most
-    signs are `_`."""
+    """The run with the name of its spec, by default the recorded one; file names replace most
+    characters by `_`."""
     if spec_name is None:
         with suppress(SpecError):  # the command reports an unreadable file
             names = spec_names(read_file(run_dir.spec_file))
@@ -123,7 +115,9 @@ def find_run(
     return run_dir
 
 
-def find_saved(target: str, data_dir: Path, spec_name: str | None, env: str | None = None) -> Found:
+def find_saved(
+    target: str, data_dir: Path, spec_name: str | None, env: str | None = None
+) -> tuple[RunDir, int | None]:
     """The run or search with the saved agents.
 
     "latest" without a trial is a run, with one a search. Raises UsageError as `find_folder`.

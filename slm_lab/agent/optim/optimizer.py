@@ -132,10 +132,6 @@ class Optimizer:
         """The flat vector and the rule's moments; the learning rate follows from the clock."""
         return {"flat": self.flat.state_dict(), "rule": self._rule.state_dict()}
 
-    def mismatch(self, state: StateDict) -> str | None:
-        """How the saved moments are those of another rule; None if they fit."""
-        return None if state["rule"] is None else self._rule.mismatch(state["rule"])
-
     @torch.no_grad()
     def load_state_dict(self, state: StateDict) -> None:
         """Restores all of it in place, but for moments that are None: those are saved elsewhere.

@@ -1,5 +1,6 @@
 """Moves unrolls of actors into a learner's memory."""
 
+import time
 from abc import abstractmethod
 from typing import final
 
@@ -38,15 +39,12 @@ class ActorExperience(Experience):
         self._env = env
         self._clock = clock
         self._flow = spec.meta.actor_learner
-        self.stats = PipelineStats(self._unrolls_per_iteration * spec.env.num_envs)
+        uses_once = isinstance(agent.memory, UnrollMemory)
+        per_iteration = self._flow.learn_queue if uses_once else 1
+        self.stats = PipelineStats(per_iteration * spec.env.num_envs)
         self._published_version = -1
-        self._held: list[int] = []
-        """Actors whose unrolls are in use."""
+        self._held: list[int] = []  # actors whose unrolls are in use
         self._explore_var: float | None = None
-
-    @property
-    @abstractmethod
-    def _unrolls_per_iteration(self) -> int: ...
 
     @abstractmethod
     def learned(self) -> None:
@@ -73,23 +71,20 @@ class ActorExperience(Experience):
         self._published_version = learner.version
 
     def _receive(self, seconds: float = LOOK_SECONDS) -> tuple[int, Unroll] | None:
-        with self.stats.waiting():
-            received = self.source.receive(seconds)
+        began = time.perf_counter()
+        received = self.source.receive(seconds)
+        self.stats.waited += time.perf_counter() - began
         if received is None:
             return None
         actor, unroll = received
         self._held.append(actor)
-        self.stats.note_lag(self._agent.learner.version - int(unroll.version[0]))
-        self._merge_statistics(unroll)
-        self._explore_var = unroll.explore_var
-        return received
-
-    def _merge_statistics(self, unroll: Unroll) -> None:
-        """Merges an unroll's environment statistics into those of all actors."""
+        self.stats.lags.append(self._agent.learner.version - int(unroll.version[0]))
         total, (before, after) = self._env.statistics, unroll.statistics
         require_finite(after)
-        if len(total):
+        if len(total):  # those of all actors
             total[:] = merged(total, before, after, self._env.moments)
+        self._explore_var = unroll.explore_var
+        return received
 
     def _publish_and_give_back(self) -> None:
         """Publishes new weights, then returns the slots, so that a waiting actor gets both."""
@@ -118,10 +113,6 @@ class ActorExperience(Experience):
         self._published_version = int(state["published_version"])
 
     @override
-    def resume(self, state: StateDict) -> None:
-        """Does nothing: actors start fresh episodes themselves and mark their first unroll."""
-
-    @override
     def close(self) -> None:
         self.source.close()
 
@@ -129,11 +120,6 @@ class ActorExperience(Experience):
 @final
 class OnPolicyExperience(ActorExperience):
     """For on-policy algorithms, which use each unroll once."""
-
-    @property
-    @override
-    def _unrolls_per_iteration(self) -> int:
-        return self._flow.learn_queue
 
     @override
     def step(self) -> FinishedEpisodes | None:
@@ -170,8 +156,6 @@ class ReplayExperience(ActorExperience):
     Unrolls of several actors alternate in one ring, so each is truncated at its end; unrolls of a
     single actor are continuous.
     """
-
-    _unrolls_per_iteration = 1
 
     def __init__(
         self, source: UnrollSource, agent: Agent, env: VectorEnv, clock: Clock, spec: Spec

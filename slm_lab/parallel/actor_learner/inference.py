@@ -81,7 +81,6 @@ class InferenceClient(Actor):
 
     @override
     def act_greedily(self, obs: Array) -> Array:
-        """Raises TypeError: central inference is for training only."""
         raise TypeError("an actor without a network does not evaluate")
 
     @override

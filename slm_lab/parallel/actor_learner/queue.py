@@ -66,7 +66,7 @@ class UnrollQueue:
 
     layout: UnrollLayout
     slots: Tensor
-    """(N, Q, `num_bytes`) uint8"""
+    """(N, Q, bytes) uint8: records of unrolls"""
     ring_bytes: Tensor
     """(N, bytes) uint8: see `rings`"""
     weights: WeightStore
@@ -83,12 +83,12 @@ class UnrollQueue:
         """
         assert isinstance(agent.memory, UnrollWriter)
         layout = UnrollLayout(agent.memory.layout, len(env.statistics), env.num_info)
-        actors, per_unroll = spec.meta.max_session, layout.frames
+        actors, steps = spec.meta.max_session, layout.steps
         requests = None
         if spec.meta.actor_learner.inference == "learner":
-            num_bytes = request_record(layout.steps).itemsize
+            num_bytes = request_record(steps).itemsize
             requests = into_shared_memory(torch.zeros((actors, num_bytes), dtype=torch.uint8))
-        size = (actors, slots_per_actor(spec.meta), layout.num_bytes)
+        size = (actors, slots_per_actor(spec.meta), layout.record.itemsize)
         check_room(math.prod(size), "the unrolls of all actors", f"make room there; {SMALLER}")
         return cls(
             layout,
@@ -96,7 +96,7 @@ class UnrollQueue:
             into_shared_memory(torch.zeros((actors, RING.itemsize), dtype=torch.uint8)),
             WeightStore.of(agent.learner.flats, len(env.statistics), into_shared_memory),
             requests,
-            -(-max(spec.env.max_frame - frame, 0) // per_unroll),
+            -(-max(spec.env.max_frame - frame, 0) // (steps.horizon * steps.num_envs)),
         )
 
     @property
@@ -260,7 +260,6 @@ class LearnerQueue(QueueEnd, UnrollSource):
     @property
     @override
     def is_exhausted(self) -> bool:
-        """Whether all actors have ended for good and all their unrolls were received."""
         have_ended = all(self._board.phase(1 + actor) in ENDED for actor in range(self.num_actors))
         return have_ended and not self._waiting()
 

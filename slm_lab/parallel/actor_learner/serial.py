@@ -47,7 +47,7 @@ class SerialSource(UnrollSource):
         try:
             return [[Unroll.allocate(layout) for _ in range(self.num_slots)] for _ in self._actors]
         except MemoryError as error:
-            size = layout.num_bytes * self.num_slots * self.num_actors
+            size = layout.record.itemsize * self.num_slots * self.num_actors
             raise LabError(
                 f"there are no {size / 2**30:.0f} GiB of memory for the unrolls of all actors; "
                 f"{SMALLER}"
@@ -82,7 +82,6 @@ class SerialSource(UnrollSource):
 
     @override
     def state_dict(self) -> StateDict:
-        """The actors and the last published weights."""
         return {
             "turn": self._turn,
             "players": [actor.state_dict() for actor in self._actors],

@@ -2,8 +2,6 @@
 
 import statistics
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import final
 
 import numpy as np
@@ -25,7 +23,8 @@ class PipelineStats:
 
     def __init__(self, num_slices: int) -> None:
         self._num_slices = num_slices
-        self._lags: list[int] = []
+        self.lags: list[int] = []
+        """Policy lags of the received unrolls, in updates."""
         self._to_skip = WARM_UP
         self._began_at = time.perf_counter()
         self._is_whole = False
@@ -37,20 +36,10 @@ class PipelineStats:
         self._known: float | None = None
         self._knows_whole = False
         """T_iter, s, at the last report, and whether it was measured on whole iterations."""
-        self._waited = 0.0
+        self.waited = 0.0
+        """Seconds that the learner has waited for actors since the last report."""
         self._actors = self._paused_at = np.zeros(len(ActorSeconds._fields))
         """The actors' seconds that are not counted any more, and those at the last pause."""
-
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Counts the time in this context as waiting for actors."""
-        began = time.perf_counter()
-        yield
-        self._waited += time.perf_counter() - began
-
-    def note_lag(self, updates: int) -> None:
-        """Records the policy lag, in `updates`, of a received unroll."""
-        self._lags.append(updates)
 
     def end_iteration(self) -> None:
         """Ends an iteration: the received unrolls have been learned from."""
@@ -88,14 +77,14 @@ class PipelineStats:
         seconds_of_iteration = self._seconds_of_iteration()
         if seconds_of_iteration is not None:
             report["eps"] = self._num_slices / seconds_of_iteration
-        if self._lags:
-            report["policy_lag"] = sum(self._lags) / len(self._lags)
-            report["policy_lag_max"] = float(max(self._lags))
+        if self.lags:
+            report["policy_lag"] = sum(self.lags) / len(self.lags)
+            report["policy_lag_max"] = float(max(self.lags))
         waited, acted, _ = (actors - self._actors).tolist()
         if waited + acted > 0:
             report["actor_wait_share"] = waited / (waited + acted)
         if seconds > 0:
-            report["learner_wait_share"] = self._waited / seconds
-        self._lags = []
-        self._waited, self._actors = 0.0, np.array(actors)
+            report["learner_wait_share"] = self.waited / seconds
+        self.lags = []
+        self.waited, self._actors = 0.0, np.array(actors)
         return report

@@ -25,7 +25,7 @@ from slm_lab.parallel.actor_learner.source import UnrollSource
 from slm_lab.parallel.actor_learner.stats import PipelineStats
 from slm_lab.parallel.actor_learner.unroll import UnrollMemory
 from slm_lab.parallel.task import SessionTask
-from slm_lab.parallel.wait import wait_until
+from slm_lab.parallel.wait import START_SECONDS, wait_until
 from slm_lab.session.clock import Clock
 from slm_lab.session.experience import Experience
 from slm_lab.session.seeding import SessionSeeds
@@ -35,9 +35,6 @@ from slm_lab.spec.schema.algorithm import ReplayLearningSpec
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.unrolls import as_learned
-
-START_SECONDS = 60.0
-"""How long the learner waits at most for its actors to start."""
 
 MakeSource: TypeAlias = Callable[[StatusBoard, Agent, VectorEnv], UnrollSource]
 """Makes a learner's source from its agent and the environment that holds the statistics."""
@@ -94,7 +91,7 @@ class LearnerStrategy(Strategy, StartBarrier, JointCheckpoint):
         self._experience.stats.pause(self._source.seconds)
 
     @override
-    def final_copy(self, copy: Callable[[], StateDict], finished: bool) -> StateDict:
+    def final_state(self, copy: Callable[[], StateDict], finished: bool) -> StateDict:
         self._board.saving[0] = 1
         self._source.end()
         return copy()
@@ -128,7 +125,6 @@ class LearnerStrategy(Strategy, StartBarrier, JointCheckpoint):
 
     @override
     def cpu_t(self, own: float) -> float:
-        """Adds the actors' CPU seconds."""
         return own + self._cpu_t_before + self._source.seconds.cpu_t
 
     @override

@@ -54,16 +54,6 @@ class UnrollLayout:
         }
         return aligned_record(arrays)
 
-    @property
-    def frames(self) -> int:
-        """T·K."""
-        return self.steps.horizon * self.steps.num_envs
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of one unroll."""
-        return self.record.itemsize
-
 
 HEAD = ("begins", "explore_var", "handed_at")
 """Numbers that describe a whole unroll."""
@@ -105,14 +95,14 @@ class Unroll:
 
     @classmethod
     def within(cls, content: Array, layout: UnrollLayout) -> Self:
-        """An unroll of views into `content`, (`num_bytes`,) uint8, which may be shared."""
+        """An unroll of views into `content`, the bytes of a record, which may be shared."""
         (record,) = content.view(layout.record)
         return cls(*record)
 
     @classmethod
     def allocate(cls, layout: UnrollLayout) -> Self:
         """An unroll in private memory."""
-        return cls.within(np.zeros(layout.num_bytes, np.uint8), layout)
+        return cls.within(np.zeros(layout.record.itemsize, np.uint8), layout)
 
     @classmethod
     def restored(cls, arrays: Mapping[str, Array]) -> Self:
@@ -219,8 +209,7 @@ class UnrollWriter(Memory[Unroll]):
 
     @override
     def state_dict(self) -> StateDict:
-        """Empty: nothing is pending between two unrolls."""
-        return {}
+        return {}  # nothing is pending between two unrolls
 
     @override
     def load_state_dict(self, state: StateDict) -> None: ...
@@ -257,7 +246,6 @@ class UnrollMemory(Memory[Rollout]):
 
     @override
     def take(self) -> Rollout:
-        """The rollout; the next `put` begins a new one."""
         unrolls, self._unrolls = self._unrolls, []
         return as_rollout(unrolls)
 

@@ -1,6 +1,5 @@
 """The Trial parent's part in rank training: shared buffers, hang detection, restarts of all."""
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -21,17 +20,15 @@ from slm_lab.spec.scale import scaled
 from slm_lab.storage.intact import settle
 from slm_lab.storage.result import Ending, SessionResult
 
-logger = logging.getLogger(__name__)
-
 MakeStrategy: TypeAlias = Callable[[StatusBoard, ProcessGroup], RankStrategy]
 """Makes a rank's strategy from the board and its process group."""
 
 
 def strategy_in(place: GroupBuffers, kind: MakeStrategy, board: StatusBoard, rank: int) -> Strategy:
     """The strategy of a rank that communicates through shared memory."""
-    alone = len(place.arrivals) == 1
-    group = SoloGroup() if alone else SharedMemoryGroup(place, rank, LONGEST_SECONDS)
-    return kind(board, group)
+    if len(place.arrivals) == 1:
+        return kind(board, SoloGroup())
+    return kind(board, SharedMemoryGroup(place, rank, LONGEST_SECONDS))
 
 
 def train_ranks(

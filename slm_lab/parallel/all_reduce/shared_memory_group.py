@@ -103,13 +103,14 @@ class SharedMemoryGroup(ProcessGroup):
         """Waits until all ranks have entered this exchange."""
         self._exchanges += 1
         self._arrivals[self.rank] = self._exchanges
-        if not wait_until(self._have_arrived, self._seconds, NAP_SECONDS, EAGER_SECONDS):
-            raise PeerLostError(self._missing())
 
-    def _have_arrived(self) -> bool:
-        return bool(self._arrivals.min() >= self._exchanges)
+        def have_arrived() -> bool:
+            return bool(self._arrivals.min() >= self._exchanges)
 
-    def _missing(self) -> str:
-        late = np.flatnonzero(self._arrivals < self._exchanges).tolist()
-        names = f"rank {late[0]}" if len(late) == 1 else f"ranks {', '.join(map(str, late))}"
-        return f"{names} did not arrive within {self._seconds:g} s (rank {self.rank} waited)"
+        if wait_until(have_arrived, self._seconds, NAP_SECONDS, EAGER_SECONDS):
+            return
+        late = ", ".join(map(str, np.flatnonzero(self._arrivals < self._exchanges)))
+        what = f"rank {late}" if late.isdecimal() else f"ranks {late}"
+        raise PeerLostError(
+            f"{what} did not arrive within {self._seconds:g} s (rank {self.rank} waited)"
+        )

@@ -86,8 +86,7 @@ class RankBallot(Ballot, EpisodeExchange):
         self._received: list[FinishedEpisodes] = []
         self._is_solved = False
         self.clock: RankClock
-        self.num_envs = 0
-        """Environments of each rank."""
+        self.num_envs = 0  # of each rank
         self.sample_share = 1 / group.size
         """This rank's share of the samples of the next training event."""
 
@@ -262,7 +261,7 @@ class RankStrategy(Strategy, StartBarrier, JointCheckpoint):
         self._group.all_gather_bytes(b"")
 
     @override
-    def final_copy(self, copy: Callable[[], StateDict], finished: bool) -> StateDict:
+    def final_state(self, copy: Callable[[], StateDict], finished: bool) -> StateDict:
         """Raises LabError if the ranks' networks differ, which must never happen."""
         if finished:
             self.before_end()

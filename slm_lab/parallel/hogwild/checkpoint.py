@@ -11,18 +11,16 @@ from typing import final
 from typing_extensions import override
 
 from slm_lab.core.types import StateDict
-from slm_lab.parallel.wait import wait_until
+from slm_lab.parallel.wait import START_SECONDS, wait_until
 from slm_lab.session.status_board import EARLY, END, PAUSED, Phase, StatusBoard
 from slm_lab.session.strategy import JointCheckpoint, StartBarrier
 
 logger = logging.getLogger(__name__)
 
-START_SECONDS = 60.0
-"""How long a worker waits at most for the others to start: many processes share the cores."""
 PAUSE_SECONDS = 5.0
 """How long a worker waits at most for all others to pause, or the length of its last training
 event if that is longer: their events take as long."""
-STOP_SECONDS = 1.0
+STOP_PAUSE_SECONDS = 1.0
 """The same when the user waits for the end."""
 POLL_SECONDS = 0.0005
 """Polling interval during a pause."""
@@ -81,7 +79,7 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
         return self._board.save_requested > self._joined
 
     @override
-    def copy_together(self, copy: Callable[[], StateDict]) -> StateDict | None:
+    def joint_state(self, copy: Callable[[], StateDict]) -> StateDict | None:
         board, me = self._board, self._me
         began = time.perf_counter()
         self._joined = wanted = board.save_requested
@@ -99,12 +97,12 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
         return state
 
     @override
-    def final_copy(self, copy: Callable[[], StateDict], finished: bool) -> StateDict:
+    def final_state(self, copy: Callable[[], StateDict], finished: bool) -> StateDict:
         """A worker that did not wait for all marks itself EARLY before it copies. Later workers do
         not rely on its copy, so the last copy always holds all shared state."""
         board, me = self._board, self._me
         board.at_barrier[me] = END
-        seconds = STOP_SECONDS if board.user_waits else PAUSE_SECONDS
+        seconds = STOP_PAUSE_SECONDS if board.user_waits else PAUSE_SECONDS
         all_pause = _wait(lambda: self._all_pause(END), seconds)
         board.saving[me] = 1
         if all_pause:

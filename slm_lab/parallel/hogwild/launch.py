@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import final
 
@@ -12,7 +13,7 @@ import numpy as np
 from slm_lab.core.errors import CheckpointError
 from slm_lab.core.types import StateDict
 from slm_lab.parallel.hang_detector import Due
-from slm_lab.parallel.hogwild.strategy import GlobalState, Mode
+from slm_lab.parallel.hogwild.strategy import GlobalState, HogwildMode, HogwildStrategy
 from slm_lab.parallel.processes import Processes
 from slm_lab.parallel.supervisor import Supervisor, replacement
 from slm_lab.parallel.task import SessionTask
@@ -24,18 +25,17 @@ from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.checkpoint import CheckpointStore, reading
 from slm_lab.storage.compatibility import check_finite
 from slm_lab.storage.result import Ending, SessionResult
-from slm_lab.storage.run_dir import RunDir
 
 SHORTEST_INTERVAL = 1.0
 """Minimum seconds between two checkpoints: all workers pause for them."""
 PAUSE_SHARE = 0.01
 """Maximum share of the time spent on checkpoints: slow ones are made less often."""
-STOP_SECONDS = 3.0
+WORKER_STOP_SECONDS = 3.0
 """How long a worker may take, after a stop, to end its step and wait for the others when the user
 waits. After that the shared state is saved without it."""
 
 
-def global_state(mode: Mode, one: SessionTask) -> GlobalState:
+def global_state(mode: HogwildMode, one: SessionTask) -> GlobalState:
     """Weights, optimizer state and statistics, initialised as in the first Session of a training.
 
     `one` is the task of any worker. If it resumes, they come from the newest checkpoint that has
@@ -55,7 +55,7 @@ def global_state(mode: Mode, one: SessionTask) -> GlobalState:
     return state
 
 
-def of_workers(spec: Spec, mode: Mode) -> Spec:
+def of_workers(spec: Spec, mode: HogwildMode) -> Spec:
     """The workers' spec: "shared" is on the CPU unless a GPU is required, and target networks count
     the steps of all workers, see `scaled`."""
     return scaled(spec) if mode == "synced" else on_cpu(scaled(spec), only="auto")
@@ -98,20 +98,15 @@ def remain_failed(tasks: Sequence[SessionTask], board: StatusBoard) -> list[Sess
     if board.clock_slots.sum() < one.spec.env.max_frame:
         return []
     ours = {task.session for task in tasks}
-    before = _results_before(one.run_dir, one.trial)
+    try:
+        recorded = json.loads(one.run_dir.trial_metrics_file(one.trial).read_text())["sessions"]
+        before = [SessionResult(**{**each, "ending": Ending(each["ending"])}) for each in recorded]
+    except (OSError, ValueError, KeyError, TypeError):  # it has never ended, or its file is damaged
+        return []
     lost = [each for each in before if each.session in ours and each.ending is Ending.FAILED]
     for each in lost:
         board.write(one.workers.index(each.session), phase=Phase.FAILED)
     return lost
-
-
-def _results_before(run_dir: RunDir, trial: int) -> list[SessionResult]:
-    """The Sessions' results when the training last ended; empty if it never has."""
-    try:
-        recorded = json.loads(run_dir.trial_metrics_file(trial).read_text())["sessions"]
-        return [SessionResult(**{**each, "ending": Ending(each["ending"])}) for each in recorded]
-    except (OSError, ValueError, KeyError, TypeError):  # from another version, or damaged
-        return []
 
 
 @final
@@ -162,14 +157,14 @@ def train_workers(
     lost = remain_failed(tasks, own_board) if one.resume else []
     gone = {each.session for each in lost}
     spec = of_workers(one.spec, mode)
-    own = [replace(task, spec=spec, common=common.strategy) for task in tasks]
+    own = [replace(task, spec=spec, common=partial(HogwildStrategy, common)) for task in tasks]
     supervisor = Supervisor(
         Processes(board),
         [task for task in own if task.session not in gone],
         board,
         restart=replacement,
         max_restart=meta.max_restart,
-        stop_seconds=STOP_SECONDS,
+        stop_seconds=WORKER_STOP_SECONDS,
     )
     supervisor.watch(workers, worker_due(own_board))
     checkpoints = Checkpoints(own_board, meta.save_interval)
@@ -179,28 +174,22 @@ def train_workers(
         on_tick()
 
     results = supervisor.run(tick)
-    if any(_was_given_up(each) for each in results):
-        results = _save_for(results, common, one, own_board)
+    late = [each for each in results if each.ending is Ending.INTERRUPTED and each.error]
+    if late:
+        note = _save_for_late(common, one, own_board)
+        results = [replace(each, error=note) if each in late else each for each in results]
     return [*lost, *results]
 
 
-def _was_given_up(result: SessionResult) -> bool:
-    return result.ending is Ending.INTERRUPTED and result.error is not None
-
-
-def _save_for(
-    results: Sequence[SessionResult], common: GlobalState, one: SessionTask, board: StatusBoard
-) -> list[SessionResult]:
-    """Saves the shared state in place of workers that were killed before they could."""
+def _save_for_late(common: GlobalState, one: SessionTask, board: StatusBoard) -> str:
+    """Saves the shared state in place of workers that were killed before they could; returns what
+    to report of them."""
     paths = one.run_dir.of_training(one.trial, one.workers.start)
     frames = board.clock_slots.tolist()
+    late = f"its step did not end within {WORKER_STOP_SECONDS:g} s of the stop"
     try:
         state = {"frames": frames, **common.state_dict()}
         CheckpointStore(paths.models, paths.prefix).save(sum(frames), {}, {"state": state})
     except CheckpointError as error:
-        return [replace(r, error=f"{r.error}\n{error}") if _was_given_up(r) else r for r in results]
-    message = (
-        f"its step did not end within {STOP_SECONDS:g} s of the stop: the shared weights are "
-        "saved; it will resume in fresh episodes"
-    )
-    return [replace(r, error=message) if _was_given_up(r) else r for r in results]
+        return f"{late}; it was killed\n{error}"
+    return f"{late}: the shared weights are saved; it will resume in fresh episodes"

@@ -21,20 +21,20 @@ from slm_lab.parallel.shared_memory import into_shared_memory
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.session.strategy import Ballot, Blueprint, Strategy
 
-Mode = Literal["shared", "synced"]
+HogwildMode = Literal["shared", "synced"]
 
 
 @dataclass(frozen=True)
 class GlobalState:
     """The state that all workers share, in shared memory on the CPU."""
 
-    mode: Mode
+    mode: HogwildMode
     units: Mapping[str, SharedTrainState]
     statistics: Tensor
     """The environments' running statistics, float64."""
 
     @classmethod
-    def of(cls, mode: Mode, agent: Agent, env: VectorEnv, num_workers: int) -> "GlobalState":
+    def of(cls, mode: HogwildMode, agent: Agent, env: VectorEnv, num_workers: int) -> "GlobalState":
         """A shared copy of a fresh agent's state and its environments' statistics.
 
         Raises LabError if shared memory has no room.
@@ -42,10 +42,6 @@ class GlobalState:
         units = agent.learner.train_state.optimizers
         shared = {name: SharedTrainState.of(each, num_workers) for name, each in units.items()}
         return cls(mode, shared, into_shared_memory(torch.from_numpy(env.statistics)))
-
-    def strategy(self, board: StatusBoard, worker: int) -> Strategy:
-        """The strategy of a worker."""
-        return HogwildStrategy(board, worker, self)
 
     def load(self, saved: StateDict) -> None:
         """Restores the shared state from a worker's checkpoint."""
@@ -87,12 +83,23 @@ def is_on_cpu(optimizer: Optimizer) -> bool:
 
 
 @final
-class SolvedBallot(Ballot):
-    """Workers do not vote. Each sees when another has reached the target return."""
+class HogwildStrategy(Strategy, Ballot):
+    """One of W workers. They do not vote; each sees when another has reached the target return."""
 
-    def __init__(self, board: StatusBoard, worker: int) -> None:
-        self._board = board
-        self._worker = worker
+    columns = ("staleness_p50", "staleness_p95", "updates_per_s")
+
+    def __init__(self, state: GlobalState, board: StatusBoard, session: int) -> None:
+        self._pauses = WorkerPauses(board, session, self._pull)
+        super().__init__(
+            Blueprint(board.clock_slots, session, self.columns),
+            self._pauses,
+            self,
+            checkpoint=self._pauses,
+        )
+        self._board, self._session = board, session
+        self._state = state
+        self._total = state.statistics.numpy()
+        self._refreshed = time.perf_counter()
 
     @property
     @override
@@ -101,27 +108,7 @@ class SolvedBallot(Ballot):
 
     @override
     def declare_solved(self) -> None:
-        self._board.solved[self._worker] = 1
-
-
-@final
-class HogwildStrategy(Strategy):
-    """One of W workers."""
-
-    columns = ("staleness_p50", "staleness_p95", "updates_per_s")
-
-    def __init__(self, board: StatusBoard, session: int, state: GlobalState) -> None:
-        self._pauses = WorkerPauses(board, session, self._pull)
-        super().__init__(
-            Blueprint(board.clock_slots, session, self.columns),
-            self._pauses,
-            SolvedBallot(board, session),
-            checkpoint=self._pauses,
-        )
-        self._session = session
-        self._state = state
-        self._total = state.statistics.numpy()
-        self._refreshed = time.perf_counter()
+        self._board.solved[self._session] = 1
 
     @override
     def join(self, agent: Agent, env: VectorEnv) -> None:

@@ -91,7 +91,6 @@ class HogwildSync(GradientSync):
 
     @override
     def after_step(self, flat: FlatParameters) -> None:
-        """Counts the step and refreshes the worker."""
         self._updates[self._worker] += 1
         self.refresh(flat)
 

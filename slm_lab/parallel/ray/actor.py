@@ -16,7 +16,7 @@ from slm_lab.parallel.actor_learner.weights import Weights
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.clock import Clock
 from slm_lab.session.seeding import SessionSeeds
-from slm_lab.session.torch_setup import set_arithmetic
+from slm_lab.session.torch_setup import set_up_torch
 
 
 class UnrollMessage(NamedTuple):
@@ -44,7 +44,7 @@ class RayActor:
         """Makes the environments. `task` is the learner's; `frame` counts this actor's so far."""
         keep_freed_memory()
         import_plugins(task.imports)
-        set_arithmetic(task.spec.meta.threads)
+        set_up_torch(task.spec.meta.threads)
         self._slots[:] = frame, others
         self._actor = UnrollActor(task.spec, seeds, Clock(self._slots, 0, task.spec.env.max_frame))
         self._unroll = Unroll.allocate(self._actor.layout)

@@ -25,8 +25,8 @@ from slm_lab.parallel.ray.node import News, NodeSession
 from slm_lab.parallel.supervisor import (
     CLUSTER_STOP_SECONDS,
     TICK,
-    Ended,
     Runner,
+    SessionEnd,
     Supervisor,
     resumed,
 )
@@ -133,15 +133,12 @@ def reserved(
 
 @dataclass
 class SessionHandle:
-    """The Ray actor that runs a Session, and its pending calls."""
+    """The Ray actor that runs a Session, and its pending calls of `run` and `news`."""
 
     task: SessionTask
     remote: Any
-    """The Ray actor."""
     run: Any
-    """The pending `run` call."""
     news: Any = None
-    """The pending `news` call, if any."""
 
 
 @final
@@ -170,7 +167,7 @@ class ClusterSessions(Runner):
         return self._handles.keys()
 
     @override
-    def start(self, task: SessionTask) -> Ended | None:
+    def start(self, task: SessionTask) -> SessionEnd | None:
         """The first rank's node is where all ranks connect."""
         needs, group = _resources(task), self._group
         where: Any = "SPREAD"
@@ -194,7 +191,7 @@ class ClusterSessions(Runner):
         return None
 
     @override
-    def ended(self, seconds: float) -> list[Ended]:
+    def ended(self, seconds: float) -> list[SessionEnd]:
         """Also processes news that have arrived, and requests more at intervals."""
         sessions = {handle.run: session for session, handle in self._handles.items()}
         done, _ = ray.wait(list(sessions), num_returns=1, timeout=seconds)
@@ -258,7 +255,7 @@ class ClusterSessions(Runner):
             delete_unnamed(paths.models, paths.prefix, kept)
         self._complete.clear()
 
-    def _collect(self, session: int) -> Ended:
+    def _collect(self, session: int) -> SessionEnd:
         """The end of a Session, after its last news."""
         handle = self._handles.pop(session)
         self._take_news(handle)
@@ -268,15 +265,15 @@ class ClusterSessions(Runner):
                 handle.task, ray.get(handle.remote.news.remote(False), timeout=HANG_SECONDS)
             )
             ray.get(handle.remote.close.remote(), timeout=HANG_SECONDS)
-            return Ended(session, result)
+            return SessionEnd(session, result)
         except RayError as error:
             return _lost(session, error)
         finally:
             ray.kill(handle.remote)
 
 
-def _lost(session: int, error: RayError) -> Ended:
-    return Ended(session, None, why_lost(error), lost=True)
+def _lost(session: int, error: RayError) -> SessionEnd:
+    return SessionEnd(session, None, why_lost(error), lost=True)
 
 
 def _resources(task: SessionTask) -> dict[str, float]:

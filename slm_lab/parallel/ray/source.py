@@ -31,7 +31,7 @@ from slm_lab.parallel.actor_learner.unroll import Unroll, unpacked
 from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.parallel.ray.actor import RayActor, UnrollMessage
 from slm_lab.parallel.ray.connect import connected, lack, why_lost
-from slm_lab.parallel.supervisor import Ended, Runner, Supervisor, replacement
+from slm_lab.parallel.supervisor import Runner, SessionEnd, Supervisor, replacement
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.seeding import session_seeds
 from slm_lab.session.status_board import Phase, StatusBoard
@@ -60,10 +60,9 @@ Ref: TypeAlias = Any
 
 @dataclass
 class ActorHandle:
-    """A Ray actor and its pending calls."""
+    """A Ray actor and its pending calls, if any."""
 
     remote: Any
-    """The Ray actor."""
     beginning: Ref
     """The pending `begin` call, which makes its environments; None once it has ended."""
     taken: int
@@ -71,10 +70,10 @@ class ActorHandle:
     plays: deque[tuple[int, Ref]] = field(default_factory=deque)
     """Pending `play` calls in order, each with its number among those of all actors."""
     taking: Ref = None
-    """The pending `take` call for that publication."""
+    """The `take` call for that publication."""
     asking: Ref = None
-    """The pending `frame` call."""
-    end: Ended | None = None
+    """The `frame` call."""
+    end: SessionEnd | None = None
     """How it was lost."""
 
     @property
@@ -200,7 +199,7 @@ class RaySource(UnrollSource, Runner):
         self._board.write(actor, phase=Phase.STARTING)
 
     @override
-    def ended(self, seconds: float) -> list[Ended]:
+    def ended(self, seconds: float) -> list[SessionEnd]:
         """Does not wait. Drops the pending unrolls of lost actors."""
         for actor, handle in self._handles.items():
             try:
@@ -216,7 +215,7 @@ class RaySource(UnrollSource, Runner):
 
     @override
     def kill(self, session: int) -> None:
-        self._handles[session].end = Ended(session, None, lost=True)
+        self._handles[session].end = SessionEnd(session, None, lost=True)
 
     def _look_at(self, actor: int, handle: ActorHandle) -> None:
         """Processes its completed calls. Raises RayError if it is lost."""
@@ -279,7 +278,6 @@ class RaySource(UnrollSource, Runner):
     @property
     @override
     def is_exhausted(self) -> bool:
-        """Whether all actors are lost for good, or all unrolls of the budget were received."""
         pending = any(handle.plays for handle in self._handles.values())
         is_spent = self._wanted >= self._max_unrolls and not pending
         return is_spent or len(self._supervisor.failed) == self.num_actors
@@ -300,7 +298,6 @@ class RaySource(UnrollSource, Runner):
 
     @override
     def close(self) -> None:
-        """Kills the remaining actors and disconnects from the cluster."""
         self._kill_all()
         self._closing.close()
 
@@ -319,10 +316,10 @@ def _beside(method: Any) -> Any:
     return method.options(concurrency_group=BESIDE)
 
 
-def _end(actor: int, error: RayError) -> Ended:
+def _end(actor: int, error: RayError) -> SessionEnd:
     """The end of an actor; for the lab's own errors the reason is only the message."""
     if not isinstance(error, RayTaskError):
-        return Ended(actor, None, why_lost(error), lost=True)
+        return SessionEnd(actor, None, why_lost(error), lost=True)
     cause = error.cause
     why = str(cause) if isinstance(cause, LabError) else COLOURS.sub("", str(error)).strip()
-    return Ended(actor, None, why)
+    return SessionEnd(actor, None, why)

@@ -98,7 +98,7 @@ class Actor(Running):
         unrolls = UnrollLayout(layout, 0)
         self.queue = UnrollQueue(
             layout=unrolls,
-            slots=torch.zeros((2, SLOTS, unrolls.num_bytes), dtype=torch.uint8),
+            slots=torch.zeros((2, SLOTS, unrolls.record.itemsize), dtype=torch.uint8),
             ring_bytes=torch.zeros((2, RING.itemsize), dtype=torch.uint8),
             weights=WeightStore.of({}, 0),
             requests=None,

@@ -23,7 +23,7 @@ def begin(data, spec_name, now):
 
 
 def latest(data, spec_name):
-    return find_folder("latest", data, spec_name).run_dir
+    return find_folder("latest", data, spec_name)[0]
 
 
 needs_permissions = pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
@@ -131,7 +131,7 @@ def test_no_run_to_go_on_with_is_told_with_the_name_and_the_place(tmp_path, fold
 def test_an_existing_run_opens_as_it_was_created(tmp_path):
     created = RunDir.create(tmp_path, "ppo", NOON)
     created.spec_file.write_text("{}")
-    assert find_folder(str(created.root), tmp_path, "ppo").run_dir == created
+    assert find_folder(str(created.root), tmp_path, "ppo")[0] == created
 
 
 def test_opening_a_folder_that_is_not_there_names_it(tmp_path):

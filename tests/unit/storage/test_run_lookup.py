@@ -40,12 +40,12 @@ def runs(tmp_path):
     ],
 )
 def test_a_run_is_found_by_what_names_it(runs, tmp_path, target, index):
-    assert find_folder(target, tmp_path).run_dir == runs[index]
+    assert find_folder(target, tmp_path)[0] == runs[index]
 
 
 @pytest.mark.parametrize(("target", "index"), [("latest", 2), ("latest~1", 0)])
 def test_with_a_spec_only_its_runs_count(runs, tmp_path, target, index):
-    assert find_folder(target, tmp_path, "ppo").run_dir == runs[index]
+    assert find_folder(target, tmp_path, "ppo")[0] == runs[index]
 
 
 def test_a_trial_is_named_after_its_search(runs, tmp_path):
@@ -77,5 +77,5 @@ def test_what_names_no_run_or_several_is_refused(runs, tmp_path, target, words):
 
 def test_the_spec_has_its_recorded_name_where_the_folder_has_a_safe_one(tmp_path):
     run = begin(tmp_path, "a b:c", 0)
-    assert find_folder("latest", tmp_path).run_dir == run
-    assert find_folder("a b:c", tmp_path).run_dir == run
+    assert find_folder("latest", tmp_path)[0] == run
+    assert find_folder("a b:c", tmp_path)[0] == run

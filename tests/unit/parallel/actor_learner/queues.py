@@ -21,7 +21,7 @@ class Lab:
         layout = UnrollLayout(STEPS, 0)
         self.queue = UnrollQueue(
             layout=layout,
-            slots=torch.zeros((actors, slots, layout.num_bytes), dtype=torch.uint8),
+            slots=torch.zeros((actors, slots, layout.record.itemsize), dtype=torch.uint8),
             ring_bytes=torch.zeros((actors, RING.itemsize), dtype=torch.uint8),
             weights=WeightStore.of({}, 0),
             requests=None,

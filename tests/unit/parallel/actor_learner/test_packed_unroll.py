@@ -17,7 +17,7 @@ STEPS = MemoryLayout(T, K, (2,), np.dtype(np.float32), (), np.dtype(np.int64))
 def unroll():
     """One in which episodes have ended in the middle and in the last step."""
     random = np.random.default_rng(0)
-    content = random.integers(0, 256, UnrollLayout(STEPS, 4).num_bytes).astype(np.uint8)
+    content = random.integers(0, 256, UnrollLayout(STEPS, 4).record.itemsize).astype(np.uint8)
     unroll = Unroll.within(content, UnrollLayout(STEPS, 4))
     unroll.terminated[:] = False
     unroll.truncated[:] = False

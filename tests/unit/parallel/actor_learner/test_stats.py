@@ -42,7 +42,7 @@ def warmed_up(clock):
 
 def test_columns_are_all_that_a_report_may_have(clock):
     stats = warmed_up(clock)
-    stats.note_lag(1)
+    stats.lags.append(1)
     iterate(stats, clock, [1.0])
     assert tuple(stats.report(1.0, ActorSeconds(1.0, 1.0, 0.0))) == PipelineStats.columns
 
@@ -118,11 +118,11 @@ def test_what_the_learner_does_besides_is_no_iteration(clock):
 def test_iterations_and_lags_are_those_since_the_last_report(clock):
     stats = warmed_up(clock)
     iterate(stats, clock, [8.0])
-    stats.note_lag(50)
+    stats.lags.append(50)
     stats.report(8.0, ActorSeconds(0.0, 1.0, 0.0))
     iterate(stats, clock, [2.0])
     for lag in (0, 1, 5):
-        stats.note_lag(lag)
+        stats.lags.append(lag)
     report = stats.report(2.0, ActorSeconds(0.0, 2.0, 0.0))
     assert (report["eps"], report["policy_lag"], report["policy_lag_max"]) == (SLICES / 2, 2.0, 5.0)
 
@@ -137,9 +137,7 @@ def test_the_share_of_their_time_that_actors_waited(clock):
 def test_the_share_of_the_training_that_the_learner_waited(clock):
     stats = PipelineStats(SLICES)
     for seconds in (1.0, 2.0):
-        clock.now += 5
-        with stats.waiting():
-            clock.now += seconds
+        stats.waited += seconds
     assert stats.report(12.0, ActorSeconds(0.0, 1.0, 0.0))["learner_wait_share"] == 0.25
     assert stats.report(12.0, ActorSeconds(0.0, 2.0, 0.0))["learner_wait_share"] == 0.0
 

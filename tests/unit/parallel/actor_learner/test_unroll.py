@@ -76,7 +76,7 @@ def numbers(rng, shape, dtype):
 
 def filled(of, steps):
     """An unroll into which they were written; what is in it besides is what was there before."""
-    unroll = Unroll.within(np.full(of.num_bytes, 77, np.uint8), of)
+    unroll = Unroll.within(np.full(of.record.itemsize, 77, np.uint8), of)
     writer = UnrollWriter(of.steps)
     writer.begin(unroll, np.zeros(STATISTICS), begins=True)
     for t, step in enumerate(steps):
@@ -215,8 +215,8 @@ def test_the_arrays_of_an_unroll_do_not_overlap_and_each_begins_on_a_line_of_its
     places = [(start, start + dtype.itemsize) for dtype, start in of.record.fields.values()]
     assert [start % ALIGNMENT for start, _ in places] == [0] * len(places)
     assert all(stop <= following for (_, stop), (following, _) in pairwise(places))
-    assert places[-1][1] <= of.num_bytes
-    assert of.num_bytes % ALIGNMENT == 0
+    assert places[-1][1] <= of.record.itemsize
+    assert of.record.itemsize % ALIGNMENT == 0
 
     unroll = Unroll.allocate(of)
     arrays = [getattr(unroll, field.name) for field in fields(unroll)]
@@ -234,7 +234,7 @@ def test_arrays_of_nothing_have_places_too():
 
 def test_a_single_unroll_is_learned_from_where_it_lies():
     of = layout()
-    content = np.zeros(of.num_bytes, np.uint8)
+    content = np.zeros(of.record.itemsize, np.uint8)
     rollout = as_rollout([Unroll.within(content, of)])
     for name in STEPS:
         assert np.shares_memory(getattr(rollout, name).numpy(), content), name

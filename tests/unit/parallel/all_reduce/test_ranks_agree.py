@@ -313,7 +313,7 @@ def test_a_run_ends_between_two_training_events_without_an_alarm():
         for _ in range(3):
             obs = play(member, obs)
         own = member.env.statistics.copy()
-        return own, member.strategy.checkpoint.final_copy(lambda: {"whole": True}, True)
+        return own, member.strategy.checkpoint.final_state(lambda: {"whole": True}, True)
 
     (first, state), (second, _) = in_ranks(2, act)
     assert state == {"whole": True}
@@ -326,7 +326,7 @@ def test_ranks_that_have_come_apart_are_an_error_at_the_end():
         member.learn(rollout(group.rank))
         if group.rank == 1:
             member.learner.flats["critic"].vector[0] += 1e-6
-        member.strategy.checkpoint.final_copy(dict, True)
+        member.strategy.checkpoint.final_state(dict, True)
 
     for outcome in outcomes_of(3, act):
         assert "the networks of the ranks differ: rank 0" in str(outcome)
@@ -339,7 +339,7 @@ def test_target_networks_that_have_come_apart_are_an_error_at_the_end(spec):
         if group.rank == 1:
             (target,) = member.learner.train_state.targets
             target.vector[0] += 1e-6
-        member.strategy.checkpoint.final_copy(dict, True)
+        member.strategy.checkpoint.final_state(dict, True)
 
     for outcome in outcomes_of(2, act):
         assert "the networks of the ranks differ: rank 0" in str(outcome)

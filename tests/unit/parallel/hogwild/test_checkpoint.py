@@ -38,7 +38,7 @@ def workers(session):
     def make(count):
         board = StatusBoard.allocate(SPAWN, count)
         state = GlobalState.of("synced", session.agent, session.env, count)
-        made = [HogwildStrategy(board, worker, state) for worker in range(count)]
+        made = [HogwildStrategy(state, board, worker) for worker in range(count)]
         for worker, strategy in enumerate(made):
             strategy.join(session.agent, session.env)
             strategy.barrier.resume()
@@ -51,7 +51,7 @@ def workers(session):
 @pytest.fixture
 def impatient(monkeypatch):
     monkeypatch.setattr(module, "PAUSE_SECONDS", 0.05)
-    monkeypatch.setattr(module, "STOP_SECONDS", 0.05)
+    monkeypatch.setattr(module, "STOP_PAUSE_SECONDS", 0.05)
 
 
 def state():
@@ -136,7 +136,7 @@ def test_copies_are_made_only_while_all_stand_still(workers, monkeypatch):
                     seen.append((board.save_requested, tuple(words)))
                     return state()
 
-                assert strategy.checkpoint.copy_together(copy) is not None
+                assert strategy.checkpoint.joint_state(copy) is not None
                 rounds += 1
             board.clock_slots[me] += 1
             words[me] += 1  # odd: in the middle of a step
@@ -159,7 +159,7 @@ def test_the_optimizers_state_is_in_the_copy_of_the_first_that_runs(workers):
     states = {}
 
     def save(me):
-        states[me] = made[me].checkpoint.copy_together(state)
+        states[me] = made[me].checkpoint.joint_state(state)
 
     with thread(lambda: save(2)):
         save(1)
@@ -172,8 +172,8 @@ def test_one_that_does_not_run_is_not_waited_for(workers, phase):
     board, made = workers(2)
     board.write(1, phase=phase)
     board.request_save()
-    assert made[0].checkpoint.copy_together(state) is not None
-    assert made[0].checkpoint.final_copy(state, True) is not None
+    assert made[0].checkpoint.joint_state(state) is not None
+    assert made[0].checkpoint.final_state(state, True) is not None
     assert board.paused_us[0] < 1e6
 
 
@@ -181,11 +181,11 @@ def test_one_that_does_not_come_in_time_has_nobody_save_and_everybody_go_on(work
     """Whoever comes too late finds that the first has gone on, and does not wait for it."""
     board, made = workers(2)
     board.request_save()
-    assert made[0].checkpoint.copy_together(pytest.fail) is None
+    assert made[0].checkpoint.joint_state(pytest.fail) is None
     assert not made[0].checkpoint.is_requested
     began = board.paused_us[0]
     assert began >= 0.05e6
-    assert made[1].checkpoint.copy_together(pytest.fail) is None
+    assert made[1].checkpoint.joint_state(pytest.fail) is None
     assert board.paused_us[1] < began
     assert board.checkpointed.tolist() == [1, 1]
     assert board.at_barrier.tolist() == [0, 0]
@@ -200,7 +200,7 @@ def test_a_copy_during_which_someone_steps_is_not_kept(workers):
         board.clock_slots[1] += 1  # it began to run when nobody looked
         return state()
 
-    assert made[0].checkpoint.copy_together(copy) is None
+    assert made[0].checkpoint.joint_state(copy) is None
 
 
 def test_one_that_begins_while_others_stand_still_waits_till_they_have_copied(workers):
@@ -221,7 +221,7 @@ def test_one_that_begins_while_others_stand_still_waits_till_they_have_copied(wo
         assert not entered.is_set()
         return state()
 
-    assert made[0].checkpoint.copy_together(copy) is not None
+    assert made[0].checkpoint.joint_state(copy) is not None
     assert entered.wait(TIMEOUT)
     assert not made[1].checkpoint.is_requested, "this checkpoint is over"
     board.request_save()
@@ -235,8 +235,8 @@ def test_one_that_begins_when_a_checkpoint_has_been_asked_for_takes_part(workers
     made[1].barrier.resume()
     board.write(1, phase=Phase.RUNNING)
     assert made[1].checkpoint.is_requested
-    with thread(lambda: made[1].checkpoint.copy_together(state)):
-        assert made[0].checkpoint.copy_together(state) is not None
+    with thread(lambda: made[1].checkpoint.joint_state(state)):
+        assert made[0].checkpoint.joint_state(state) is not None
 
 
 def test_one_that_replaces_another_that_died_at_the_end_begins_anew(workers):
@@ -252,7 +252,7 @@ def test_one_that_stands_aside_is_not_waited_for_and_takes_part_again_after(work
     made[1].barrier.pause()
     assert board.at_barrier[1] == PAUSED
     board.request_save()
-    assert made[0].checkpoint.copy_together(state) is not None
+    assert made[0].checkpoint.joint_state(state) is not None
     assert board.paused_us[0] < 1e6
     made[1].barrier.resume()
     assert not made[1].checkpoint.is_requested
@@ -264,11 +264,11 @@ def test_one_at_its_end_and_one_at_a_checkpoint_do_not_wait_for_each_other(worke
     board, made = workers(2)
     board.request_save()
     ends = []
-    with thread(lambda: ends.append(made[1].checkpoint.final_copy(state, True))):
+    with thread(lambda: ends.append(made[1].checkpoint.final_state(state, True))):
         wait_until(lambda: board.at_barrier[1] == END)
-        assert made[0].checkpoint.copy_together(state) is not None
+        assert made[0].checkpoint.joint_state(state) is not None
         assert board.checkpointed[1] < END, "it waits for the other"
-        assert rule_of(made[0].checkpoint.final_copy(state, True)) is not None
+        assert rule_of(made[0].checkpoint.final_state(state, True)) is not None
     assert rule_of(ends[0]) is None
     assert (board.paused_us < 1e6).all()
 
@@ -277,19 +277,19 @@ def test_the_end_is_copied_even_if_someone_does_not_come_and_then_by_the_first_t
     workers, impatient
 ):
     _, made = workers(2)
-    assert rule_of(made[1].checkpoint.final_copy(state, True)) is not None
+    assert rule_of(made[1].checkpoint.final_state(state, True)) is not None
 
 
 def test_of_the_copies_made_at_the_end_the_last_has_everything(workers, monkeypatch):
     """The first has given up waiting: weights that it has copied were still to change."""
     board, made = workers(3)
     monkeypatch.setattr(module, "PAUSE_SECONDS", 0.05)
-    assert rule_of(made[0].checkpoint.final_copy(state, True)) is not None
+    assert rule_of(made[0].checkpoint.final_state(state, True)) is not None
     assert board.checkpointed[0] == EARLY
     monkeypatch.setattr(module, "PAUSE_SECONDS", TIMEOUT)
     last = []
-    with thread(lambda: last.append(made[2].checkpoint.final_copy(state, True))):
-        assert rule_of(made[1].checkpoint.final_copy(state, True)) is not None
+    with thread(lambda: last.append(made[2].checkpoint.final_state(state, True))):
+        assert rule_of(made[1].checkpoint.final_state(state, True)) is not None
     assert rule_of(last[0]) is None
 
 
@@ -297,7 +297,7 @@ def test_one_that_stands_aside_makes_no_copy_that_others_could_rely_on(workers):
     board, made = workers(2)
     made[0].barrier.pause()
     board.request_save()
-    assert rule_of(made[1].checkpoint.copy_together(state)) is not None
+    assert rule_of(made[1].checkpoint.joint_state(state)) is not None
 
 
 @pytest.mark.parametrize(("event", "is_saved"), [(1.0, False), (10.0, True)])
@@ -320,13 +320,13 @@ def test_one_whose_training_events_take_long_waits_as_long_for_the_others(
     now[0] += event
     made[0].learned({}, lambda: 0.0)
     board.request_save()
-    assert (made[0].checkpoint.copy_together(state) is not None) is is_saved
+    assert (made[0].checkpoint.joint_state(state) is not None) is is_saved
 
 
 def test_statistics_that_are_not_finite_are_not_merged_into_those_of_all(session):
     everybodys = torch.zeros(3, dtype=torch.float64)
     state = replace(GlobalState.of("synced", session.agent, session.env, 1), statistics=everybodys)
-    strategy = HogwildStrategy(StatusBoard.allocate(SPAWN, 1), 0, state)
+    strategy = HogwildStrategy(state, StatusBoard.allocate(SPAWN, 1), 0)
     env = SimpleNamespace(statistics=np.zeros(3), moments=(slice(0, 3),))
     strategy.join(session.agent, env)
     env.statistics[:] = [1.0, np.nan, 0.0]
