@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
 
 from slm_lab.core.errors import Problem
-from slm_lab.spec.schema.agent import ALGORITHM, MEMORY, NET, AgentSpec
+from slm_lab.spec.schema.agent import PARTS, AgentSpec
 from slm_lab.spec.schema.algorithm import AlgorithmSpec
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.memory import MemorySpec
@@ -45,10 +45,7 @@ class Blocks:
 
 
 VALIDATORS: dict[str, Callable[[Any], Any]] = {
-    "algorithm": ALGORITHM.validate,
-    "memory": MEMORY.validate,
-    "net": NET.validate,
-    "critic_net": NET.validate,
+    **{key: kind.validate for key, kind in PARTS.items()},
     "env": EnvSpec.model_validate,
     "meta": MetaSpec.model_validate,
 }

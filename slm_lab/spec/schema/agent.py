@@ -1,6 +1,7 @@
 """`agent`: algorithm, memory and nets, each by its registered name."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import BaseModel, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
@@ -42,6 +43,7 @@ USUAL_NAMES = {
 """Common names of a part in papers and other libraries, and the lab's name for it."""
 
 
+@dataclass(frozen=True)
 class Registered:
     """A block whose model is looked up in a registry when a spec is loaded, plug-ins included.
 
@@ -50,13 +52,10 @@ class Registered:
     `fallback` the model of a part without its own.
     """
 
-    def __init__(
-        self, registry: Registry, key: str, base: type[Block], fallback: type[Block]
-    ) -> None:
-        self.registry = registry
-        self.key = key
-        self.base = base
-        self.fallback = fallback
+    registry: Registry
+    key: str
+    base: type[Block]
+    fallback: type[Block]
 
     def validate(self, value: Any) -> BaseModel:
         """The block as its model."""
@@ -73,6 +72,11 @@ class Registered:
         if isinstance(model, str):
             raise key_error(self.key, model, name)
         return model.model_validate(dict(value))
+
+    def model_of(self, block: object) -> type[Block] | None:
+        """The model of the part that a block names; None if it is unknown."""
+        model = self._model(block.get(self.key) if isinstance(block, Mapping) else None)
+        return None if isinstance(model, str) else model
 
     def _model(self, name: Any) -> type[Block] | str:
         """The model of the keys of the part `name`, or the reason why there is none."""
@@ -135,6 +139,9 @@ class Registered:
 ALGORITHM = Registered(ALGORITHMS, "name", AlgorithmSpec, PlugInSpec)
 MEMORY = Registered(MEMORIES, "name", MemorySpec, MemorySpec)
 NET = Registered(NETS, "type", NetSpec, MLPNetSpec)
+
+PARTS = {"algorithm": ALGORITHM, "memory": MEMORY, "net": NET, "critic_net": NET}
+"""The kinds of the blocks of `agent`."""
 
 AnyAlgorithm: TypeAlias = Annotated[AlgorithmSpec, ALGORITHM]
 AnyMemory: TypeAlias = Annotated[MemorySpec, MEMORY]

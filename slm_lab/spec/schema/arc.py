@@ -14,27 +14,6 @@ from slm_lab.spec.torch_table import argument_problems, entries, with_whole_numb
 
 ONE_BODY = "only one body is supported: {input: x, modules: {body: [x]}, output: body}"
 
-BY_CHANCE = "draws from torch's global generator, which random_seed does not seed"
-RECURRENT = "has a recurrent state; use RecurrentNet"
-NOT_ONE = "takes or returns more than one tensor; layers of a body pass one"
-ATTENTION = "needs sequences, and an observation is none"
-SEVERAL_GPUS = "is for several GPUs"
-REFUSED = {
-    **dict.fromkeys(("Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout",
-                     "FeatureAlphaDropout", "RReLU", "FractionalMaxPool2d", "FractionalMaxPool3d"),
-                    BY_CHANCE),
-    **dict.fromkeys(("GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNBase", "RNNCell",
-                     "RNNCellBase"), RECURRENT),
-    **dict.fromkeys(("Bilinear", "CosineSimilarity", "PairwiseDistance", "MaxUnpool1d",
-                     "MaxUnpool2d", "MaxUnpool3d", "NLLLoss2d"), NOT_ONE),
-    **dict.fromkeys(("MultiheadAttention", "Transformer", "TransformerDecoder",
-                     "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer"),
-                    ATTENTION),
-    **dict.fromkeys(("Embedding", "EmbeddingBag"), "takes indices, and observations are floats"),
-    **dict.fromkeys(("DataParallel", "SyncBatchNorm"), SEVERAL_GPUS),
-}  # fmt: skip
-"""Modules of torch.nn that cannot be a layer of a body, and why."""
-
 ALL_LAYERS = "the modules of torch.nn, and LazyBatchRenorm1d"
 
 AXES = ("dim", "start_dim")
@@ -59,7 +38,7 @@ def _layer_problems(index: int, row: Any) -> list[InitErrorDetails]:
     if name not in known:
         message = unknown_name("layer", str(name), list(known), ALL_LAYERS)
         return [error_line((index, str(name)), message, args)]
-    if reason := REFUSED.get(name):
+    if reason := known[name].refused:
         return [error_line((index, name), f"cannot be a layer here: it {reason}", args)]
     if args is not None and not isinstance(args, Mapping):
         return [error_line((index, name), "must be a block {…} of arguments, or null", args)]

@@ -41,6 +41,26 @@ REFUSED = {
     "RReLU": "draws random numbers, which would not be those of random_seed",
     "dirac_": "is for convolutions",
 }
+BY_CHANCE = "draws from torch's global generator, which random_seed does not seed"
+RECURRENT = "has a recurrent state; use RecurrentNet"
+NOT_ONE = "takes or returns more than one tensor; layers of a body pass one"
+ATTENTION = "needs sequences, and an observation is none"
+SEVERAL_GPUS = "is for several GPUs"
+REFUSED_LAYERS = {
+    **dict.fromkeys(("Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout",
+                     "FeatureAlphaDropout", "RReLU", "FractionalMaxPool2d", "FractionalMaxPool3d"),
+                    BY_CHANCE),
+    **dict.fromkeys(("GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNBase", "RNNCell",
+                     "RNNCellBase"), RECURRENT),
+    **dict.fromkeys(("Bilinear", "CosineSimilarity", "PairwiseDistance", "MaxUnpool1d",
+                     "MaxUnpool2d", "MaxUnpool3d", "NLLLoss2d"), NOT_ONE),
+    **dict.fromkeys(("MultiheadAttention", "Transformer", "TransformerDecoder",
+                     "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer"),
+                    ATTENTION),
+    **dict.fromkeys(("Embedding", "EmbeddingBag"), "takes indices, and observations are floats"),
+    **dict.fromkeys(("DataParallel", "SyncBatchNorm"), SEVERAL_GPUS),
+}  # fmt: skip
+"""Modules that cannot be a layer of a body."""
 MORE_THAN_A_TARGET = "compares more than a prediction with its target"
 OWN_SCHEDULERS = {
     "LinearToZero": {"frame": {}},
@@ -79,8 +99,8 @@ def arguments(cls: type) -> dict[str, Any]:
     return found
 
 
-def row(name: str, cls: type) -> dict[str, Any]:
-    return {"refused": REFUSED[name]} if name in REFUSED else {"arguments": arguments(cls)}
+def row(name: str, cls: type, refused: dict[str, str] = REFUSED) -> dict[str, Any]:
+    return {"refused": refused[name]} if name in refused else {"arguments": arguments(cls)}
 
 
 def classes(module: Any, base: type) -> dict[str, type]:
@@ -123,7 +143,7 @@ def layers() -> dict[str, Any]:
     own = {name: {"arguments": args} for name, args in OWN_LAYERS.items()}
     found = classes(torch.nn, torch.nn.Module)
     return own | {
-        name: {"arguments": arguments(cls)}
+        name: row(name, cls, REFUSED_LAYERS)
         for name, cls in found.items()
         if not name.endswith("Loss") and name not in containers
     }
