@@ -1,9 +1,6 @@
-"""Counts and tables as text, and tables as CSV."""
+"""Counts and tables as text."""
 
-import csv
-import io
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 
 class TextTable(NamedTuple):
@@ -17,11 +14,3 @@ class TextTable(NamedTuple):
 def count_text(number: int, noun: str) -> str:
     """ "1 seed", "2 seeds", "12 000 rows"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}".replace(",", " ")
-
-
-def csv_bytes(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> bytes:
-    """A CSV file; a cell is empty for None."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerows([header, *rows])
-    return buffer.getvalue().encode()

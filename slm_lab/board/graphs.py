@@ -36,8 +36,7 @@ def graph(
     if isinstance(part, fig.Panel):
         part = part._replace(title="", hint="", keys=())
     shading = part.shading if isinstance(part, fig.Parallel) else None
-    entries = (_LETTERS, 1) if legend else None
-    figure = fig.Figure("", "", (part,), 1000, 600, _BOX, _LETTERS, entries, shading=shading)
+    figure = fig.Figure("", "", (part,), _BOX.width, _LETTERS, legend, shading=shading)
     content = plotly_content(figure)
     layout = {key: value for key, value in content["layout"].items() if key != "title"}
     if "coloraxis" in layout:  # above, it would cover the name of the last axis

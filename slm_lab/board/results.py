@@ -6,8 +6,8 @@ from dash import html
 
 from slm_lab.analysis.compare.figure import dashboard
 from slm_lab.analysis.figure import figure as fig
-from slm_lab.analysis.search.graph import experiment_figure, number, page
-from slm_lab.analysis.search.summary import point_texts, short_names, status_text
+from slm_lab.analysis.search.graph import experiment_figure, page
+from slm_lab.analysis.search.summary import number_text, point_texts, short_names, status_text
 from slm_lab.analysis.search.trial_state import ranked
 from slm_lab.board.catalog import Entry
 from slm_lab.board.elements import chip, rows_table, section
@@ -34,7 +34,7 @@ def of_search(entry: Entry) -> Any:
             html.A(f"t{each.trial}", href=run_link(entry.name, each.trial)),
             chip(each.status),
             ", ".join(point_texts(each, names)),
-            number(each.known_score),
+            number_text(each.known_score, 4),
             f"{each.frame:,}",
             duration_text(each.seconds),
             error_summary(each.error or each.last_failure or ""),
@@ -68,6 +68,6 @@ def of_comparison(entry: Entry, trainings: list[Entry]) -> Any:
             panels.append(html.Figure([head, drawn]))
         elif isinstance(part, fig.Table):
             shown.append(rows_table(*part.table))
-        elif isinstance(part, fig.Words):
+        elif isinstance(part, fig.TextLine):
             shown.append(html.P(part.text, className="note"))
     return section("Comparison", html.Div(panels[::-1], className="panels two"), *shown)

@@ -1,6 +1,6 @@
 """What a comparison measures, over the frames of all workers: curves, speeds, times to a return."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -99,7 +99,8 @@ def training_of(rows: Sequence[Rows], window: float, actors: int = 1) -> Trainin
     x, y, episodes = (np.concatenate(parts) for parts in zip(*map(_returns, rows), strict=True))
     order = np.argsort(x, kind="stable")
     grid = np.unique(x)
-    finals = [float(each["final_return"][-1]) for each in rows]
+    finals = np.array([each["final_return"][-1] for each in rows])
+    finals = finals[np.isfinite(finals)]
     return Training(
         grid,
         trailing_mean(Line(x[order], y[order]), episodes[order], grid, window),
@@ -109,7 +110,7 @@ def training_of(rows: Sequence[Rows], window: float, actors: int = 1) -> Trainin
         window,
         max(float(each["total_frame"][-1]) for each in rows),
         max(float(each["wall_t"][-1]) for each in rows),
-        _of([final for final in finals if np.isfinite(final)], np.mean),
+        float(finals.mean()) if finals.size else None,
     )
 
 
@@ -138,34 +139,6 @@ class Outcome(NamedTuple):
     failures: Mapping[int, str] = MappingProxyType({})
 
 
-class Summary(NamedTuple):
-    """A variant in numbers: medians over its seeds. None where there is nothing to measure."""
-
-    variant: Variant
-    finished: int
-    failed: int
-    frames_per_s: float | None
-    speed_up: float | None
-    """Total frames per second over the baseline's under the same seed."""
-    speed_up_low: float | None
-    speed_up_high: float | None
-    """The least and the most over the seeds."""
-    cores_used: float | None
-    final_return: float | None
-    """Mean over the seeds."""
-    final_return_std: float | None
-    reached: int
-    """The seeds that reached the threshold; the others count as infinitely late below."""
-    frames_to_threshold: float | None
-    seconds_to_threshold: float | None
-    cpu_seconds_to_threshold: float | None
-
-    @property
-    def efficiency(self) -> float | None:
-        """The speed-up over the ideal one."""
-        return None if self.speed_up is None else self.speed_up / self.variant.workers
-
-
 class Comparison(NamedTuple):
     """All that a comparison knows; the first outcome is the baseline's."""
 
@@ -182,63 +155,9 @@ class Comparison(NamedTuple):
     notes: tuple[str, ...] = ()
 
     @property
-    def summaries(self) -> list[Summary]:
-        """One for each outcome, in order."""
-        baseline = self.outcomes[0].trainings
-        return [_summary(each, baseline, self.threshold) for each in self.outcomes]
-
-    @property
     def worker_counts(self) -> list[int]:
         """Those of the variants, from few to many."""
         return sorted({each.variant.workers for each in self.outcomes[1:]})
-
-
-def _summary(
-    outcome: Outcome, baseline: Mapping[int, Training], threshold: float | None
-) -> Summary:
-    trainings = list(outcome.trainings.values())
-    speeds = [speed for each in trainings if (speed := each.frames_per_s) is not None]
-    # A disturbance of the machine affects both trainings with one seed: they ran in succession.
-    gains = [
-        speed / alone
-        for seed, each in outcome.trainings.items()
-        if (speed := each.frames_per_s) is not None
-        and seed in baseline
-        and (alone := baseline[seed].frames_per_s) is not None
-    ]
-    cores = [used for each in trainings if (used := each.cores_used) is not None]
-    returns = [final for each in trainings if (final := each.final_return) is not None]
-    late = _to_threshold(trainings, threshold) if threshold is not None else {}
-    return Summary(
-        outcome.variant,
-        len(trainings),
-        len(outcome.failures),
-        _of(speeds, np.median),
-        _of(gains, np.median),
-        _of(gains, np.min),
-        _of(gains, np.max),
-        _of(cores, np.median),
-        _of(returns, np.mean),
-        _of(returns, np.std),
-        int(np.isfinite(late.get("total_frame", [])).sum()),
-        *(_of(late.get(clock, []), np.median) for clock in ("total_frame", "wall_t", "cpu_t")),
-    )
-
-
-def _to_threshold(trainings: Sequence[Training], threshold: float) -> dict[str, list[float]]:
-    """Each clock when a training reached it; infinity if it never did."""
-    late: dict[str, list[float]] = {"total_frame": [], "wall_t": [], "cpu_t": []}
-    for training in trainings:
-        at = training.reached(threshold)
-        for clock, seen in late.items():
-            seen.append(np.inf if at is None else float(training.clock(clock)[at]))
-    return late
-
-
-def _of(values: Sequence[float], what: Callable[[Sequence[float]], float]) -> float | None:
-    """A statistic of `values`; None if there are none, or it is NaN."""
-    number = float(what(values)) if values else np.nan
-    return None if np.isnan(number) else number
 
 
 def line_over(training: Training, x: Axis) -> Line:

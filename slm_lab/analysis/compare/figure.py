@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from slm_lab.analysis.compare.comparison import (
     Variant,
     line_over,
 )
-from slm_lab.analysis.compare.table import summary_csv, text_table, trainings_csv
+from slm_lab.analysis.compare.table import summary_table, text_table, trainings_table
 from slm_lab.analysis.figure import figure as fig
 from slm_lab.analysis.figure.axis import TOTAL_FRAMES, Axis, frames, wall_clock
 from slm_lab.analysis.figure.grid import common_grid, spread
@@ -63,11 +64,11 @@ def draw_comparison(comparison: Comparison, folder: Path, prefix: str) -> list[P
         paths += write_figure(figure, folder, f"{stem}_mean_returns_vs_{x.file}", folder.parent)
     paths += write_figure(speed_up_figure(comparison), folder, f"{stem}_speed_up", folder.parent)
     tables = {
-        folder / f"{stem}_df.csv": summary_csv(comparison),
-        folder / f"{stem}_trainings_df.csv": trainings_csv(comparison),
+        folder / f"{stem}_df.csv": summary_table(comparison),
+        folder / f"{stem}_trainings_df.csv": trainings_table(comparison),
     }
-    for path, content in tables.items():
-        write_atomically(path, content)
+    for path, table in tables.items():
+        write_atomically(path, table.to_csv(index=False).encode())
     return [*paths, *tables]
 
 
@@ -76,39 +77,28 @@ def dashboard(comparison: Comparison) -> fig.Figure:
     legend of the curves."""
     with_bands = len(comparison.outcomes) <= MOST_BANDS
     table, notes = text_table(comparison), _notes(comparison, with_bands)
-    axes = clocks(comparison)
-    rows = -(-len(axes) // 2)
-    below = _ROW * (len(table.rows) + 1) + _NOTE_ROW * len(notes) + 66
-    whole = _TOP + rows * _CELL + below
-    parts: list[fig.Panel | fig.Table | fig.Words] = []
-    for i, x in enumerate(axes):
-        row, column = divmod(i, 2)
-        box = fig.Box(
-            SIDE + column * _PLOTS_WIDTH / 2 + _NUMBERS,
-            whole - _TOP - (row + 1) * _CELL + _FOOT,
-            _PLOTS_WIDTH / 2 - _NUMBERS - _BETWEEN,
-            _CELL - _HEADING - _FOOT,
-        )
+    plots = fig.Box(SIDE, _TOP, _PLOTS_WIDTH, 2 * _CELL)
+    parts: list[fig.Part] = []
+    for x, cell in zip(clocks(comparison), plots.cells(2, 2), strict=True):
         found = _curves(comparison, comparison.outcomes, x, with_bands)
         curves = tuple(curve._replace(label="") for curve in _with_threshold(comparison, found))
         scales = (
             fig.Scale(x.label, fig.x_limits(curves), 5),
             fig.Scale(ends=fig.y_limits(curves), most=5),
         )
-        title = f"return against {x.label}"
+        box, title = cell.inset(_NUMBERS, _HEADING, _BETWEEN, _FOOT), f"return against {x.label}"
         parts.append(fig.Panel(box, *scales, title, curves=curves, note="no values"))
-    left, foot = SIDE + _PLOTS_WIDTH + _NUMBERS, below + _FOOT
-    box = fig.Box(left, foot, _WIDTH - SIDE - left, rows * _CELL - _HEADING - _FOOT - _LEGEND)
-    parts.append(_speed_ups(comparison, box))
+    bars = fig.Box(plots.right, _TOP, _WIDTH - SIDE - plots.right, plots.height)
+    bars = bars.inset(left=_NUMBERS, top=_HEADING + _LEGEND, bottom=_FOOT)
+    parts.append(_speed_ups(comparison, bars))
     swatches = tuple(tinted(*_look(comparison, each.variant)) for each in comparison.outcomes)
     high = _ROW * (len(table.rows) + 1)
-    box = fig.Box(SIDE, below - 14 - high, _WIDTH - 2 * SIDE, high)
+    box = fig.Box(SIDE, plots.bottom + 14, _WIDTH - 2 * SIDE, high)
     parts.append(fig.Table(box, table, swatches))
-    for i, note in enumerate(reversed(notes)):
-        parts.append(fig.Words(SIDE, 24 + _NOTE_ROW * i, note, 16))
+    for i, note in enumerate(notes):
+        parts.append(fig.TextLine(SIDE, box.bottom + 40 + _NOTE_ROW * i, note, 16))
     title = f"{comparison.title}: ways of parallel training"
-    inner = fig.Box(SIDE, 10, _WIDTH - 2 * SIDE, whole - _TOP - 10)
-    return fig.Figure(title, _budget_text(comparison), tuple(parts), _WIDTH, whole, inner, 17)
+    return fig.Figure(title, _budget_text(comparison), tuple(parts), _WIDTH, 17)
 
 
 def speed_up_figure(comparison: Comparison) -> fig.Figure:
@@ -121,20 +111,21 @@ def speed_up_figure(comparison: Comparison) -> fig.Figure:
 
 def _speed_ups(comparison: Comparison, box: fig.Box) -> fig.Panel:
     bars: list[fig.Bar] = []
-    for outcome, summary in zip(comparison.outcomes, comparison.summaries, strict=True):
-        variant, gain = outcome.variant, summary.speed_up
+    rows: list[Any] = list(summary_table(comparison).itertuples())
+    for (variant, *_), row in zip(comparison.outcomes, rows, strict=True):
         if variant.mode == BASELINE:
             continue
         place = 0.0
         if bars:
             place = bars[-1].place + 1.0 + _GAP * (bars[-1].group != variant.mode)
-        missing = "failed" if summary.failed else "–"
-        text = missing if gain is None else f"{gain:.2f}"
+        gain, spread, text = None, (0.0, 0.0), "failed" if row.failed else "–"
+        if np.isfinite(row.speed_up):
+            gain, spread = row.speed_up, (row.speed_up_low, row.speed_up_high)
+            text = f"{gain:.2f}"
         label = f"{variant.workers}{f' {CROWDED}' if variant.crowded else ''}"
-        spread, ideal = (summary.speed_up_low or 0.0, summary.speed_up_high or 0.0), variant.workers
-        hover = f"{text}, ideal: {ideal}"
+        ideal, hover = float(variant.workers), f"{text}, ideal: {variant.workers}"
         look, kind = _look(comparison, variant), (variant.crowded, variant.mode)
-        bars.append(fig.Bar(place, label, gain, *spread, float(ideal), text, *look, *kind, hover))
+        bars.append(fig.Bar(place, label, gain, *spread, ideal, text, *look, *kind, hover))
     keys = [(INK, "━ ideal"), (MUTED, "╌ one process")]
     if comparison.seeds > 1:
         keys.append((INK, "│ all seeds"))
@@ -163,7 +154,7 @@ def return_overview(comparison: Comparison, x: Axis) -> fig.Figure:
     baseline, *others = comparison.outcomes
     panels = []
     named: set[str] = set()
-    for workers in comparison.worker_counts:
+    for workers in comparison.worker_counts or [1]:
         chosen = [baseline, *(each for each in others if each.variant.workers == workers)]
         found = []
         for outcome, curve in _curves(comparison, chosen, x, with_bands=True):
@@ -261,10 +252,11 @@ def _notes(comparison: Comparison, with_bands: bool) -> tuple[str, ...]:
     with_learner = [o.variant.mode for o in comparison.outcomes if o.variant.has_learner]
     for mode in dict.fromkeys(with_learner):
         notes.append(f"{mode}: workers are its actors; the learner is one process more")
-    used = comparison.summaries[0].cores_used
-    if used is not None and used < _STARVED:
+    trainings = comparison.outcomes[0].trainings.values()
+    used = [each.cores_used for each in trainings if each.cores_used is not None]
+    if used and np.median(used) < _STARVED:
         notes.append(
-            f"one process computed in {used:.0%} of its time only: it waited for its environments, "
-            "or other programs had the cores, and then the speeds are too low"
+            f"one process computed in {np.median(used):.0%} of its time only: it waited for its "
+            "environments, or other programs had the cores, and then the speeds are too low"
         )
     return (*notes, *comparison.notes)

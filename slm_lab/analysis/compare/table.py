@@ -1,118 +1,153 @@
-"""A comparison as a table: for people, and as CSV for programs."""
+"""A comparison as tables: of its trainings, and of its variants, for programs and for people."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slm_lab.analysis.compare.comparison import BASELINE, Comparison, Outcome, Summary
-from slm_lab.analysis.table import TextTable, csv_bytes
+from slm_lab.analysis.compare.comparison import BASELINE, Comparison, Training, Variant
+from slm_lab.analysis.table import TextTable
 from slm_lab.core.text import significant
 
-_COLUMNS = (
-    "mode", "workers", "more_workers_than_cores", "seeds", "finished", "failed", "max_frame",
-    "frames_per_s", "speed_up", "speed_up_low", "speed_up_high", "ideal_speed_up", "cores_used",
-    "final_return", "final_return_std", "threshold", "reached", "frames_to_threshold",
-    "seconds_to_threshold", "cpu_seconds_to_threshold",
-)  # fmt: skip
+if TYPE_CHECKING:
+    import pandas as pd
+
 _CLOCKS = {"frames": "total_frame", "seconds": "wall_t", "cpu_seconds": "cpu_t"}
+_VARIANT = ["mode", "workers"]
+
+
+def trainings_table(comparison: Comparison) -> "pd.DataFrame":
+    """A row for each variant and seed, from which everything else is made. A threshold that was
+    never reached is infinitely late; unknown values are missing."""
+    import pandas as pd
+
+    columns = (
+        *_VARIANT, "random_seed", "total_frame", "wall_t", "frames_per_s", "cores_used",
+        "final_return", *(f"{name}_to_threshold" for name in _CLOCKS), "failure",
+    )  # fmt: skip
+    rows = []
+    for variant, trainings, failures in comparison.outcomes:
+        for seed in sorted({*trainings, *failures}):
+            row: dict[str, Any] = {**variant._asdict(), "random_seed": seed}
+            if seed in trainings:
+                row |= _numbers(trainings[seed], comparison.threshold)
+            if seed in failures:
+                row["failure"] = failures[seed].strip().splitlines()[-1]
+            rows.append(row)
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _numbers(training: Training, threshold: float | None) -> dict[str, float | None]:
+    numbers = {
+        "total_frame": training.frames,
+        "wall_t": training.seconds,
+        "frames_per_s": training.frames_per_s,
+        "cores_used": training.cores_used,
+        "final_return": training.final_return,
+    }
+    if threshold is not None:
+        at = training.reached(threshold)
+        for name, clock in _CLOCKS.items():
+            late = np.inf if at is None else training.clock(clock)[at]
+            numbers[f"{name}_to_threshold"] = late
+    return numbers
+
+
+def summary_table(comparison: Comparison) -> "pd.DataFrame":
+    """A row for each variant, in order: medians over its seeds; of final returns the mean. A
+    speed-up is over the baseline's training with the same seed, because a disturbance of the
+    machine affects both."""
+    import pandas as pd
+
+    seeds = trainings_table(comparison)
+    alone = seeds[seeds["mode"] == BASELINE].set_index("random_seed")["frames_per_s"]
+    seeds["speed_up"] = seeds["frames_per_s"] / seeds["random_seed"].map(alone)
+    seeds["reached"] = np.isfinite(seeds["frames_to_threshold"])
+    returns, late = "final_return", [f"{name}_to_threshold" for name in _CLOCKS]
+    found = seeds.groupby(_VARIANT, sort=False).agg(
+        finished=("total_frame", "count"),
+        failed=("failure", "count"),
+        frames_per_s=("frames_per_s", "median"),
+        speed_up=("speed_up", "median"),
+        speed_up_low=("speed_up", "min"),
+        speed_up_high=("speed_up", "max"),
+        cores_used=("cores_used", "median"),
+        final_return=(returns, lambda values: values.mean()),
+        final_return_std=(returns, lambda values: values.std(ddof=0)),
+        reached=("reached", "sum"),
+        **{column: (column, "median") for column in late},
+    )
+    variants = [each.variant for each in comparison.outcomes]
+    places = pd.MultiIndex.from_tuples([each[:2] for each in variants], names=_VARIANT)
+    table = found.reindex(places).reset_index()
+    counts = ["finished", "failed", "reached"]
+    table[counts] = table[counts].fillna(0).astype(int)
+    if comparison.threshold is None:
+        table["reached"] = None
+    table["more_workers_than_cores"] = [int(each.crowded) for each in variants]
+    table["ideal_speed_up"] = table["workers"]
+    about = {"seeds": comparison.seeds, "max_frame": comparison.max_frame}
+    table = table.assign(**about, threshold=comparison.threshold)
+    columns = [
+        *_VARIANT, "more_workers_than_cores", "seeds", "finished", "failed", "max_frame",
+        "frames_per_s", "speed_up", "speed_up_low", "speed_up_high", "ideal_speed_up",
+        "cores_used", "final_return", "final_return_std", "threshold", "reached", *late,
+    ]  # fmt: skip
+    return table[columns]
 
 
 def text_table(comparison: Comparison) -> TextTable:
-    """One row per variant; medians over its seeds. "failed" if none finished."""
-    columns: dict[str, Callable[[Summary], str]] = {
-        "variant": lambda s: _label(s, comparison.seeds),
+    """A row for each variant; "failed" if no training finished."""
+    columns: dict[str, Callable[[Any], str]] = {
         "frames/s": _speed,
-        "speed-up": lambda s: _with(s.speed_up, "{:.2f}"),
-        "of ideal": lambda s: _with(s.efficiency, "{:.0%}"),
-        "cores used": lambda s: _with(s.cores_used, "{:.2f}"),
+        "speed-up": lambda row: _with(row.speed_up, "{:.2f}"),
+        "of ideal": lambda row: _with(row.speed_up / row.ideal_speed_up, "{:.0%}"),
+        "cores used": lambda row: _with(row.cores_used, "{:.2f}"),
         "final return": _final_return,
     }
     if comparison.threshold is not None:
         goal = f"{comparison.threshold:g}"
         columns |= {
-            f"frames to {goal}": lambda s: _late(s.frames_to_threshold, s, ""),
-            f"time to {goal}": lambda s: _late(s.seconds_to_threshold, s, " s"),
-            f"CPU time to {goal}": lambda s: _late(s.cpu_seconds_to_threshold, s, " s"),
+            f"frames to {goal}": lambda row: _late(row.frames_to_threshold, row, ""),
+            f"time to {goal}": lambda row: _late(row.seconds_to_threshold, row, " s"),
+            f"CPU time to {goal}": lambda row: _late(row.cpu_seconds_to_threshold, row, " s"),
         }
-    rows = tuple(tuple(cell(each) for cell in columns.values()) for each in comparison.summaries)
-    return TextTable(tuple(columns), rows)
+    rows = [
+        (_label(each.variant, row), *(cell(row) for cell in columns.values()))
+        for each, row in zip(
+            comparison.outcomes, summary_table(comparison).itertuples(), strict=True
+        )
+    ]
+    return TextTable(("variant", *columns), tuple(rows))
 
 
-def summary_csv(comparison: Comparison) -> bytes:
-    """One line per variant, the same numbers in full; "inf" is never, an empty cell unknown."""
-    lines = []
-    for summary in comparison.summaries:
-        variant, numbers = summary.variant, summary._asdict()
-        if variant.mode == BASELINE and summary.finished:
-            numbers["speed_up"] = 1.0
-        if comparison.threshold is None:
-            numbers["reached"] = None
-        cells = {**numbers, "mode": variant.mode, "workers": variant.workers}
-        cells |= {"more_workers_than_cores": int(variant.crowded), "seeds": comparison.seeds}
-        cells |= {"max_frame": comparison.max_frame, "ideal_speed_up": variant.workers}
-        cells |= {"threshold": comparison.threshold}
-        lines.append({column: cells[column] for column in _COLUMNS})
-    return _csv(lines)
+def _label(variant: Variant, row: Any) -> str:
+    """With the number of seeds, unless all have finished."""
+    if row.finished in (0, row.seeds):
+        return variant.label
+    return f"{variant.label} ({row.finished} of {row.seeds} seeds)"
 
 
-def trainings_csv(comparison: Comparison) -> bytes:
-    """One line per variant and seed, from which everything else is made."""
-    return _csv([line for each in comparison.outcomes for line in _trainings(each, comparison)])
+def _speed(row: Any) -> str:
+    if not row.finished:
+        return "failed" if row.failed else "–"
+    return _with(row.frames_per_s, "{:,.0f}")
 
 
-def _trainings(outcome: Outcome, comparison: Comparison) -> list[dict[str, Any]]:
-    lines = []
-    variant, threshold = outcome.variant, comparison.threshold
-    for seed in sorted({*outcome.trainings, *outcome.failures}):
-        training, failure = outcome.trainings.get(seed), outcome.failures.get(seed, "")
-        cells: dict[str, Any] = {
-            "mode": variant.mode,
-            "workers": variant.workers,
-            "random_seed": seed,
-            "total_frame": training and training.frames,
-            "wall_t": training and training.seconds,
-            "frames_per_s": training and training.frames_per_s,
-            "cores_used": training and training.cores_used,
-            "final_return": training and training.final_return,
-        }
-        for name, clock in _CLOCKS.items():
-            late = None
-            if training is not None and threshold is not None:
-                at = training.reached(threshold)
-                late = np.inf if at is None else training.clock(clock)[at]
-            cells[f"{name}_to_threshold"] = late
-        lines.append({**cells, "failure": failure.strip().splitlines()[-1] if failure else None})
-    return lines
-
-
-def _label(summary: Summary, seeds: int) -> str:
-    """With how many seeds there are, unless these are all."""
-    if summary.finished in (0, seeds):
-        return summary.variant.label
-    return f"{summary.variant.label} ({summary.finished} of {seeds} seeds)"
-
-
-def _speed(summary: Summary) -> str:
-    if not summary.finished:
-        return "failed" if summary.failed else "–"
-    return _with(summary.frames_per_s, "{:,.0f}")
-
-
-def _final_return(summary: Summary) -> str:
-    spread = f" ± {significant(summary.final_return_std)}" if summary.finished > 1 else ""
-    return f"{significant(summary.final_return)}{spread}"
-
-
-def _late(value: float | None, summary: Summary, unit: str) -> str:
-    """Where not every seed got there, with how many did."""
-    if value is None:
+def _final_return(row: Any) -> str:
+    if np.isnan(row.final_return):
         return "–"
-    of = f"{summary.reached} of {summary.finished}"
+    spread = f" ± {significant(row.final_return_std)}" if row.finished > 1 else ""
+    return f"{significant(row.final_return)}{spread}"
+
+
+def _late(value: float, row: Any, unit: str) -> str:
+    """With the number of seeds that reached the threshold, unless all did."""
+    of = f"{row.reached} of {row.finished}"
     if np.isinf(value):
-        return f"in {of} only" if summary.reached else "never"
-    share = f" ({of})" if summary.reached < summary.finished else ""
-    return f"{_three_digits(value)}{unit}{share}"
+        return f"in {of} only" if row.reached else "never"
+    share = f" ({of})" if row.reached < row.finished else ""
+    return "–" if np.isnan(value) else f"{_three_digits(value)}{unit}{share}"
 
 
 def _three_digits(value: float) -> str:
@@ -122,9 +157,5 @@ def _three_digits(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _with(value: float | None, form: str) -> str:
-    return "–" if value is None else form.format(value)
-
-
-def _csv(lines: Sequence[Mapping[str, Any]]) -> bytes:
-    return csv_bytes(list(lines[0]), [list(line.values()) for line in lines]) if lines else b""
+def _with(value: float, form: str) -> str:
+    return "–" if np.isnan(value) else form.format(value)

@@ -1,19 +1,26 @@
 """The description of a figure, which one function draws as PNG and another as a page.
 
-Places are pixels of the PNG, counted from its lower left corner. A page stretches them.
+Places are pixels of the PNG, counted from its upper left corner. A page stretches them.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from slm_lab.analysis.figure.look import FAINT_OPACITY, Shading, round_numbers, tick_text, tinted
+from slm_lab.analysis.figure.look import FAINT_OPACITY, Shading, tinted
 from slm_lab.analysis.table import TextTable
 from slm_lab.core.types import BoolArray, FloatArray
 
 MAX_POINTS = 2000
 """Points per curve; a slide has fewer pixels across."""
+BAR_WIDTH = 0.74
+"""The share of its place that a bar takes."""
+HOLLOW = 0.82
+"""The share of white in a hollow bar."""
+LETTER = 0.62
+"""The width of a usual letter, as a share of its size."""
+_LONGEST = 24  # letters of a name above a column
 
 Style: TypeAlias = Literal["solid", "dashed", "faint"]
 """A result; a result that rests on less data; what a result was made from."""
@@ -56,37 +63,55 @@ class Curve(NamedTuple):
         """The opacity of the line."""
         return FAINT_OPACITY if self.style == "faint" else 1.0
 
+    @property
+    def rank(self) -> int:
+        """Its place in a legend: results come first."""
+        return get_args(Style).index(self.style)
+
 
 class Bar(NamedTuple):
-    """A bar at `place`, or only its `text` if `height` is None.
-
-    A line from `low` to `high` is drawn over it, and a mark across it at `mark`. A `hollow` bar
-    is pale. `text` stands in the bar, or at its end if bars are horizontal; `hover` is markup.
-    """
+    """A bar at a place of its axis. Bars of one `group` stand beside each other."""
 
     place: float
     label: str
+    """The text of the tick."""
     height: float | None
+    """None: only `text` is shown."""
     low: float
     high: float
+    """The ends of a line over the bar, such as an interval."""
     mark: float
+    """The place of a mark across the bar."""
     text: str
+    """Stands in the bar, or at its end if bars are horizontal."""
     colour: int = 0
     tint: float = 0.0
+    """As of a curve."""
     hollow: bool = False
+    """Whether only its edge has the full colour."""
     group: str = ""
     hover: str = ""
+    """The text at the pointer, as markup."""
+
+    @property
+    def ink(self) -> str:
+        """The colour of its edge as #RRGGBB."""
+        return tinted(self.colour, self.tint)
+
+    @property
+    def fill(self) -> str:
+        """The colour inside."""
+        return tinted(self.colour, HOLLOW if self.hollow else self.tint)
 
 
 class Dots(NamedTuple):
-    """Dots at x, y (n,), hollow unless `filled`. `hover` (n,) are their texts as markup, to which a
-    page adds y under its `name`."""
+    """Dots at x, y (n,), hollow unless `filled`, in the colours of the figure's shading. `hover`
+    (n,) are their texts as markup, to which a page adds y under its `name`."""
 
     name: str
     x: FloatArray
     y: FloatArray
-    colours: Sequence[str]
-    filled: Sequence[bool]
+    filled: BoolArray
     hover: Sequence[str] = ()
 
 
@@ -94,8 +119,8 @@ class Scale(NamedTuple):
     """An axis between `ends`, with `ticks` as pairs of place and text, or round numbers.
 
     There are at most `most` round numbers, whole ones if `whole`. A `log` axis counts in powers of
-    ten. Texts of ticks are shown if `numbers`, and written `upwards` where they have no room. Axes
-    with the same `link` show the same stretch when a page is zoomed.
+    ten. Texts of ticks are shown if `numbers`. Axes with the same `link` show the same stretch when
+    a page is zoomed.
     """
 
     label: str = ""
@@ -105,39 +130,45 @@ class Scale(NamedTuple):
     log: bool = False
     whole: bool = False
     numbers: bool = True
-    upwards: bool = False
     link: str = ""
 
     @property
-    def labelled(self) -> list[tuple[float, str]]:
-        """The ticks."""
-        largest = max(map(abs, self.ends))
-        at = [place for place, _ in self.ticks] or round_numbers(self.ends, self.most)
-        texts = dict(self.ticks)
-        return [
-            (place, texts.get(place) or tick_text(place, largest))
-            for place in at
-            if not self.whole or place == int(place)
-        ]
+    def has_names(self) -> bool:
+        """Whether its ticks are categories."""
+        return bool(self.ticks) and not self.log
 
 
 class Box(NamedTuple):
-    """A rectangle, from its lower left corner."""
+    """A rectangle, from its upper left corner."""
 
     left: float
-    bottom: float
+    top: float
     width: float
     height: float
-
-    @property
-    def top(self) -> float:
-        """Its upper edge."""
-        return self.bottom + self.height
 
     @property
     def right(self) -> float:
         """Its right edge."""
         return self.left + self.width
+
+    @property
+    def bottom(self) -> float:
+        """Its lower edge."""
+        return self.top + self.height
+
+    def inset(self, left: float = 0, top: float = 0, right: float = 0, bottom: float = 0) -> "Box":
+        """The box without these margins."""
+        size = self.width - left - right, self.height - top - bottom
+        return Box(self.left + left, self.top + top, *size)
+
+    def cells(self, rows: int, columns: int) -> list["Box"]:
+        """The boxes of a grid that fills it, row by row."""
+        width, height = self.width / columns, self.height / rows
+        return [
+            Box(self.left + column * width, self.top + row * height, width, height)
+            for row in range(rows)
+            for column in range(columns)
+        ]
 
 
 Keys: TypeAlias = tuple[tuple[str, str], ...]
@@ -169,6 +200,14 @@ class Panel(NamedTuple):
         """Whether only the note is shown."""
         return not self.curves and not self.bars and self.dots is None
 
+    @property
+    def groups(self) -> dict[str, list[float]]:
+        """The places of the bars of each group."""
+        found: dict[str, list[float]] = {}
+        for bar in self.bars:
+            found.setdefault(bar.group, []).append(bar.place)
+        return found
+
 
 class Table(NamedTuple):
     """A table that fills `box`; `swatches` are the colours of its rows, #RRGGBB, or empty."""
@@ -178,9 +217,23 @@ class Table(NamedTuple):
     swatches: tuple[str, ...] = ()
 
     @property
-    def row(self) -> float:
-        """The height of a row."""
-        return self.box.height / (len(self.table.rows) + 1)
+    def cells(self) -> list[tuple[str, ...]]:
+        """The header and the rows, with the swatches as their first column."""
+        marks = ("", *("━━" for _ in self.swatches))
+        rows = [tuple(short(name, _LONGEST) for name in self.table.header), *self.table.rows]
+        return (
+            [(mark, *row) for mark, row in zip(marks, rows, strict=True)] if self.swatches else rows
+        )
+
+    @property
+    def left(self) -> set[int]:
+        """The columns that are aligned to the left."""
+        return {0, self.table.words + 1} if self.swatches else {self.table.words}
+
+    @property
+    def letters(self) -> list[int]:
+        """The width of each column."""
+        return [max(map(len, column)) + 4 for column in zip(*self.cells, strict=True)]
 
 
 class Parallel(NamedTuple):
@@ -191,35 +244,44 @@ class Parallel(NamedTuple):
     shading: Shading
 
 
-class Words(NamedTuple):
-    """A line of text at a place, with an optional hint beside it in smaller grey letters."""
+class TextLine(NamedTuple):
+    """A line of text on the line `base`, with an optional hint beside it in smaller letters."""
 
     left: float
-    bottom: float
+    base: float
     text: str
     size: float
     heading: bool = False
     hint: str = ""
 
 
-class Figure(NamedTuple):
-    """Parts under a title. `inner` is what a page stretches to the size of its window.
+Part: TypeAlias = Panel | Table | Parallel | TextLine
 
-    `letters` is the size of the letters at axes. `legend` is the size of its letters and the number
-    of its columns: a legend of all curves at the bottom. Pointing into a panel of a `linked` figure
-    acts on all. `shading` is a scale of colours at the top.
+
+class Figure(NamedTuple):
+    """Parts under a title, `width` pixels wide.
+
+    `letters` is the size of the letters at axes. With a `legend` all curves are named below the
+    parts. Pointing into a panel of a `linked` figure acts on all. `shading` is a scale of colours
+    at the top, for all dots.
     """
 
     title: str
     subtitle: str
-    parts: tuple["Panel | Table | Parallel | Words", ...]
+    parts: tuple[Part, ...]
     width: float
-    height: float
-    inner: Box
     letters: float
-    legend: tuple[float, int] | None = None
+    legend: bool = False
     linked: bool = False
     shading: Shading | None = None
+
+    @property
+    def inner(self) -> Box:
+        """The box around all boxes, which a page stretches to the size of its window."""
+        boxes = [part.box for part in self.parts if not isinstance(part, TextLine)]
+        left, top = min(box.left for box in boxes), min(box.top for box in boxes)
+        right, bottom = max(box.right for box in boxes), max(box.bottom for box in boxes)
+        return Box(left, top, right - left, bottom - top)
 
     @property
     def panels(self) -> list[Panel]:
@@ -234,9 +296,7 @@ class Figure(NamedTuple):
 
 def in_legend_order(curves: Iterable[Curve]) -> list[Curve]:
     """The curves that have a label, results first."""
-    order: tuple[Style, ...] = ("solid", "dashed", "faint")
-    labelled = [curve for curve in curves if curve.label]
-    return sorted(labelled, key=lambda curve: order.index(curve.style))
+    return sorted((curve for curve in curves if curve.label), key=lambda curve: curve.rank)
 
 
 def limits(values: Iterable[FloatArray], margin: float) -> tuple[float, float]:
@@ -269,3 +329,9 @@ def runs(mask: BoolArray) -> list[slice]:
     """The stretches of consecutive True in `mask` (P,)."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
     return [slice(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def short(name: str, letters: int) -> str:
+    """Its beginning and its end, if it has more `letters`."""
+    before = 3 * letters // 5
+    return name if len(name) <= letters else f"{name[:before]}…{name[before + 1 - letters :]}"

@@ -12,16 +12,20 @@ import numpy as np
 
 from slm_lab.analysis.figure import figure as fig
 from slm_lab.analysis.figure import look
-from slm_lab.analysis.figure.layout import LETTER, short
-from slm_lab.analysis.figure.png import groups
-from slm_lab.analysis.figure.traces import PIXEL, panel_traces, parallel_trace, table_trace
+from slm_lab.analysis.figure.traces import (
+    PIXEL,
+    colours_of,
+    number_format,
+    panel_traces,
+    parallel_trace,
+    table_trace,
+)
 
 _FONT = "DejaVu Sans, Verdana, Segoe UI, Helvetica, sans-serif"
 _SMALLEST = 7  # letters
-_TOP = 120  # pixels above the plot
-_LETTER, _SAMPLE, _ROOM, _ROW = 9.5, 60, 1000, 27  # pixels of the legend, to guess its rows
+_HEAD, _FOOT = 30, 58  # pixels above and below the plot, beside those of the PNG
 _CONFIG = {"displaylogo": False, "responsive": True, "showSendToCloud": False}
-_LEGEND = {"orientation": "h", "x": 0, "y": 0, "yref": "container", "yanchor": "bottom"}
+_LEGEND = {"orientation": "h", "x": 0, "y": -0.16, "yanchor": "top"}
 _NOTE = {"xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
 _COLOUR_BAR = {"orientation": "h", "thickness": 14, "len": 0.24, "x": 1.0, "xanchor": "right"}
 
@@ -56,7 +60,7 @@ def render_html(figure: fig.Figure, plotly_js: str | None) -> bytes:
         default_height="100vh",
         div_id="graph",
     )
-    least = round(PIXEL * figure.inner.height) + _TOP + page.foot
+    least = round(PIXEL * figure.inner.bottom) + _HEAD + page.foot
     style = f"body{{margin:0}}#graph{{min-height:{least}px}}"
     head = f"<title>{html.escape(page.title)}</title><style>{style}</style></head>"
     text = text.replace("</head>", head, 1)
@@ -82,13 +86,12 @@ class _Page:
     """The traces and the layout of a figure."""
 
     def __init__(self, figure: fig.Figure) -> None:
-        self._figure = figure
-        self._inner = figure.inner
+        self._figure, self._inner = figure, figure.inner
         self._letters = round(0.75 * figure.letters)
+        self._colours = colours_of(figure.shading)
         self._traces: list[Any] = []
         self._notes: list[dict[str, Any]] = []
         self._axes: dict[str, dict[str, Any]] = {}
-        self._count = 0
         self._links: dict[str, str] = {}
         for part in figure.parts:
             match part:
@@ -98,26 +101,22 @@ class _Page:
                     self._traces.append(table_trace(part, self._domain(part.box)))
                 case fig.Parallel():
                     self._traces.append(parallel_trace(part, self._domain(part.box)))
-                case fig.Words():
-                    self._add_words(part)
+                case fig.TextLine():
+                    self._add_text(part)
+
+    @property
+    def foot(self) -> int:
+        """Pixels below the plot; labels and legends make room for more."""
+        lines = [part.base for part in self._figure.parts if isinstance(part, fig.TextLine)]
+        return round(PIXEL * (max([*lines, self._inner.bottom]) - self._inner.bottom)) + _FOOT
 
     @property
     def title(self) -> str:
         """Of the window."""
         first = next(iter(self._figure.panels), None)
-        if self._figure.legend is None or first is None:
+        if not self._figure.legend or first is None:
             return self._figure.title
         return f"{self._figure.title}: {first.y.label} / {first.x.label}"
-
-    @property
-    def foot(self) -> int:
-        """Pixels below the plot."""
-        if self._figure.legend is None:
-            return round(PIXEL * self._inner.bottom)
-        labels = [curve.label for curve in fig.in_legend_order(self._figure.curves)]
-        widest = max(map(len, labels), default=0)
-        columns = max(int(_ROOM / (_SAMPLE + _LETTER * widest)), 1)  # all as wide as the widest
-        return 92 + _ROW * -(-len(labels) // columns)
 
     def graph(self) -> Any:
         """The plotly figure."""
@@ -128,7 +127,9 @@ class _Page:
     def content(self) -> dict[str, Any]:
         """Its traces and its layout."""
         figure, inner = self._figure, self._inner
-        right = round(PIXEL * (figure.width - inner.right))
+        left, top, right = (
+            round(PIXEL * each) for each in (inner.left, inner.top, figure.width - inner.right)
+        )
         layout: dict[str, Any] = {
             **self._axes,
             "annotations": self._notes,
@@ -144,9 +145,9 @@ class _Page:
                 },
             },
             "font": {"family": _FONT, "size": 17, "color": look.INK},
-            "margin": {"l": round(PIXEL * inner.left), "r": right, "t": _TOP, "b": self.foot},
+            "margin": {"l": left, "r": right, "t": top + _HEAD, "b": self.foot},
             "hovermode": "x unified" if figure.legend else "x" if figure.linked else "closest",
-            "showlegend": figure.legend is not None,
+            "showlegend": figure.legend,
             "legend": {**_LEGEND, "font": {"size": 16}, "traceorder": "normal"},
         }
         if figure.shading is not None:
@@ -158,7 +159,7 @@ class _Page:
         return (x - self._inner.left) / self._inner.width
 
     def _up(self, y: float) -> float:
-        return (y - self._inner.bottom) / self._inner.height
+        return (self._inner.bottom - y) / self._inner.height
 
     def _domain(self, box: fig.Box) -> dict[str, list[float]]:
         return {
@@ -167,59 +168,51 @@ class _Page:
         }
 
     def _note(self, markup: str, x: float, y: float, **options: Any) -> None:
-        """Markup at a place; without options its lower left corner. With `xref` or `yref` x or y
-        is a place on that axis."""
+        """Markup at a place; without options its lower left corner. With `xref` x is a place on
+        that axis."""
         size, colour = options.pop("size", self._letters), options.pop("colour", look.INK)
         note = {**_NOTE, "text": markup, "showarrow": False, "align": "left", **options}
         note["x"] = x if "xref" in options else self._across(x)
-        note["y"] = y if "yref" in options else self._up(y)
+        note["y"] = self._up(y)
         self._notes.append({**note, "font": {"size": size, "color": colour}})
 
-    def _add_words(self, words: fig.Words) -> None:
-        text = html.escape(words.text)
-        if words.hint:
-            text += f"   {_small(html.escape(words.hint), look.MUTED, 14)}"
-        markup, colour = (f"<b>{text}</b>", look.INK) if words.heading else (text, look.MUTED)
-        size = round(0.8 * words.size)
-        self._note(markup, words.left, words.bottom, size=size, colour=colour)
+    def _add_text(self, line: fig.TextLine) -> None:
+        text = html.escape(line.text)
+        if line.hint:
+            text += f"   {_small(html.escape(line.hint), look.MUTED, 14)}"
+        markup, colour = (f"<b>{text}</b>", look.INK) if line.heading else (text, look.MUTED)
+        self._note(markup, line.left, line.base, size=round(0.8 * line.size), colour=colour)
 
     def _add_panel(self, panel: fig.Panel) -> None:
         box, domain = panel.box, self._domain(panel.box)
-        self._count += 1
-        number = str(self._count) if self._count > 1 else ""
+        number = str(len(self._axes) // 2 + 1) if self._axes else ""
         x, y = f"x{number}", f"y{number}"
         x_axis, y_axis = (self._axis(scale, panel.is_empty) for scale in (panel.x, panel.y))
-        x_axis |= {"domain": domain["x"], "anchor": y, "showline": True, "linecolor": look.MUTED}
+        x_axis |= {"anchor": y, "showline": True, "linecolor": look.MUTED}
         for axis, scale, name in ((x_axis, panel.x, x), (y_axis, panel.y, y)):
             if scale.link and (first := self._links.setdefault(scale.link, name)) != name:
                 axis["matches"] = first
         if panel.bars and not panel.horizontal:
-            x_axis["showgrid"] = False
-        elif panel.x.label:
-            size = self._letters
-            title = {"text": html.escape(panel.x.label), "standoff": 10, "font": {"size": size}}
-            x_axis["title"] = title
-        self._axes[f"xaxis{number}"] = x_axis
+            x_axis |= {"showgrid": False, "title": None}
+        self._axes[f"xaxis{number}"] = {**x_axis, "domain": domain["x"]}
         self._axes[f"yaxis{number}"] = {**y_axis, "domain": domain["y"], "anchor": x}
         self._add_head(panel)
-        if panel.y.label:
-            self._note(
-                html.escape(panel.y.label), box.left, box.bottom + box.height / 2, textangle=-90,
-                xshift=-4.6 * self._letters, xanchor="center", yanchor="middle",
-            )  # fmt: skip
-        traces = panel_traces(panel, len(self._figure.panels))
-        if panel.bars:
-            self._add_bar_notes(panel, x, y)
+        traces = panel_traces(panel, len(self._figure.panels), self._colours)
+        if panel.bars and not panel.horizontal:
+            self._add_group_notes(panel, x)
         if panel.is_empty:
             self._note(
-                panel.note, box.left + box.width / 2, box.bottom + box.height / 2,
+                panel.note, box.left + box.width / 2, box.bottom - box.height / 2,
                 size=20, colour=look.MUTED, xanchor="center", yanchor="middle",
             )  # fmt: skip
         self._traces += [{**trace, "xaxis": x, "yaxis": y} for trace in traces]
 
     def _add_head(self, panel: fig.Panel) -> None:
         """Title, keys and hint above a panel."""
-        words = f"<b>{html.escape(short(panel.title, 60))}</b>" if panel.title else ""
+        words = ""
+        if panel.title:
+            size = _fitting(1.1 * len(panel.title), panel.box.width, self._letters + 1)
+            words = f'<b style="font-size:{size}px">{html.escape(fig.short(panel.title, 60))}</b>'
         if panel.keys:
             count = 1.2 * len(panel.title) * (not panel.bars)
             count += sum(len(text) + 2 for _, text in panel.keys)
@@ -232,58 +225,48 @@ class _Page:
             self._note(words, panel.box.left, panel.box.top, size=self._letters + 1, yshift=3)
 
     def _axis(self, scale: fig.Scale, empty: bool) -> dict[str, Any]:
-        largest = max(map(abs, scale.ends))
         axis: dict[str, Any] = {
             "range": list(scale.ends),
             "gridcolor": look.GRID,
             "zeroline": False,
+            "automargin": True,
             "exponentformat": "e",
             "hoverformat": ",.7~r",
             "nticks": scale.most,
+            "tickformat": number_format(scale),
             "tickfont": {"size": self._letters},
             "ticklabelstandoff": 4,
             "showticklabels": scale.numbers and not empty,
             "showgrid": not empty,
-            "tickangle": -90 if scale.upwards else 0,
+            "title": {
+                "text": html.escape(scale.label),
+                "standoff": 10,
+                "font": {"size": self._letters},
+            },
         }
         if scale.ticks:
             places, texts = zip(*scale.ticks, strict=True)
             axis["tickvals"] = [10.0**place for place in places] if scale.log else list(places)
             axis["ticktext"] = [html.escape(text) for text in texts]
-        elif look.BIG <= largest < look.HUGE:
-            axis["tickformat"] = "~s"  # 50k; small numbers it would write as 500m
-        elif scale.whole:
-            axis["tickformat"] = "d"
         if scale.log:
             axis["type"] = "log"
         return axis
 
-    def _add_bar_notes(self, panel: fig.Panel, x: str, y: str) -> None:
-        """Texts of missing and of horizontal bars, the names of groups, and the label below."""
-        for bar in panel.bars:
-            text, colour = html.escape(bar.text), look.MUTED if bar.height is None else look.INK
-            place = {"colour": colour, "xref": x, "yref": y}
-            if panel.horizontal:
-                end = max(bar.height or 0.0, bar.mark)
-                self._note(text, end, bar.place, xshift=6, yanchor="middle", **place)
-            elif bar.height is None:
-                self._note(text, bar.place, 0, xanchor="center", textangle=-90, **place)
-        if panel.horizontal:
-            return
-        for group, places in groups(panel.bars).items():
-            middle, (low, high) = (places[0] + places[-1]) / 2, panel.x.ends
-            room = panel.box.width * (len(places) + 0.4) / (high - low)
+    def _add_group_notes(self, panel: fig.Panel, x: str) -> None:
+        """The names of the groups of bars, and the label of their axis."""
+        box, (low, high) = panel.box, panel.x.ends
+        for group, places in panel.groups.items():
+            room = box.width * (len(places) + 0.4) / (high - low)
             size = _fitting(len(group), room, self._letters + 1)
-            self._note(f"<b>{html.escape(group)}</b>", middle, panel.box.bottom, xref=x, size=size,
-                       yshift=-26, xanchor="center", yanchor="top")  # fmt: skip
-        label = html.escape(panel.x.label)
-        self._note(label, panel.box.left, panel.box.bottom, size=13, colour=look.MUTED,
+            self._note(f"<b>{html.escape(group)}</b>", (places[0] + places[-1]) / 2, box.bottom,
+                       xref=x, size=size, yshift=-26, xanchor="center", yanchor="top")  # fmt: skip
+        self._note(html.escape(panel.x.label), box.left, box.bottom, size=13, colour=look.MUTED,
                    xshift=-6, yshift=-8, xanchor="right", yanchor="top")  # fmt: skip
 
 
 def _fitting(count: float, room: float, most: int) -> int:
     """The size at which so many letters have room in pixels of the PNG."""
-    return max(min(most, int(PIXEL * room / (LETTER * max(count, 1)))), _SMALLEST)
+    return max(min(most, int(PIXEL * room / (fig.LETTER * max(count, 1)))), _SMALLEST)
 
 
 def _small(markup: str, colour: str, size: int) -> str:

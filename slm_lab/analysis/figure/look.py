@@ -3,8 +3,6 @@
 import math
 from typing import NamedTuple
 
-import numpy as np
-
 from slm_lab.core.types import FloatArray
 
 # The colours of Okabe and Ito, which people with any colour vision tell apart, without yellow.
@@ -27,6 +25,14 @@ UNKNOWN = "#AAAAAA"
 """The shade of a missing value."""
 
 
+class Shading(NamedTuple):
+    """Colours of SHADES that show `values` (n,), named `name`, between `ends`; dark is most."""
+
+    name: str
+    values: FloatArray
+    ends: tuple[float, float]
+
+
 def rgb(colour: str) -> list[int]:
     """Red, green and blue of #RRGGBB."""
     return [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
@@ -36,38 +42,6 @@ def tinted(colour: int, tint: float) -> str:
     """A colour of PALETTE, by its index, mixed with a share `tint` of white, as #RRGGBB."""
     parts = rgb(PALETTE[colour % len(PALETTE)])
     return "#" + "".join(f"{round(part + tint * (255 - part)):02X}" for part in parts)
-
-
-def shade(share: float) -> str:
-    """The colour of SHADES as #RRGGBB at `share` of the way from least to most: dark is most."""
-    if np.isnan(share):
-        return UNKNOWN
-    at = np.linspace(0, 1, len(SHADES))
-    channels = zip(*map(rgb, SHADES), strict=True)
-    parts = [round(float(np.interp(share, at, channel))) for channel in channels]
-    return "#" + "".join(f"{part:02X}" for part in parts)
-
-
-class Shading(NamedTuple):
-    """Colours that show `values` (n,), named `name`, between `ends`; grey where one is NaN."""
-
-    name: str
-    values: FloatArray
-    ends: tuple[float, float]
-
-    @property
-    def colours(self) -> list[str]:
-        """(n,), as #RRGGBB."""
-        low, high = self.ends
-        return [shade((value - low) / (high - low)) for value in self.values.tolist()]
-
-
-def round_numbers(ends: tuple[float, float], most: int) -> list[float]:
-    """Round numbers between the `ends` of an axis, at most `most`."""
-    from matplotlib.ticker import MaxNLocator
-
-    values = MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]).tick_values(*ends)
-    return [float(value) for value in values if ends[0] <= value <= ends[1]]
 
 
 def tick_text(value: float, largest: float) -> str:

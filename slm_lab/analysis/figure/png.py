@@ -1,260 +1,325 @@
-"""Draws figures as PNG by matplotlib's object-oriented interface: no global state.
+"""Draws figures as PNG by matplotlib's object-oriented interface, never pyplot.
 
-A figure has 72 dots per inch, so that a point is a pixel.
+A figure has 72 dots per inch, so that a point is a pixel. What lies below the lowest box (texts of
+ticks, labels, the legend) is measured: a picture is as high as it needs.
 """
 
 import io
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 
 from slm_lab.analysis.figure import figure as fig
 from slm_lab.analysis.figure import look
-from slm_lab.analysis.figure.layout import LETTER, SIDE
-from slm_lab.analysis.table import TextTable
+from slm_lab.analysis.figure.layout import SIDE
 from slm_lab.core.types import BoolArray, FloatArray
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
-
-Align: TypeAlias = Literal["left", "center", "right"]
-
-BAR_WIDTH = 0.74
-"""The share of its place that a bar takes."""
-HOLLOW = 0.82
-"""The share of white in a hollow bar."""
+Drawn: TypeAlias = Any
+"""An object of matplotlib, whose own types are narrower than what it accepts."""
 
 _DPI = 72
 _COLOURS = 256  # of a PNG with a palette, a third of the size of one without
 _ALMOST_WHITE = 252
 _SMALLEST = 9  # letters that can be read
+_FOOT = 24  # pixels below everything
 _LINE_WIDTH = {"solid": 0.15, "dashed": 0.115, "faint": 0.06}  # in letters
 _DASH, _LONG_DASH = (0.0, (3.0, 1.5)), (0.0, (7.0, 4.0))  # in widths of the line
 _CROWDED = 0.6  # of a line's width, if it has more points than its axes have pixels across
 _PALE = 0.25  # the share of white from which on dark letters are easier to read
 _DOTS = ((40, 12.0), (120, 10.0), (250, 8.0))  # the diameters of up to so many dots
 _TINY, _DOT_OPACITY = 6.0, 0.9
-_KEY, _KEY_STEPS = 300, 60  # pixels of the scale of colours, and its steps
-_OVER = 6  # pixels by which texts of ticks may reach over the end of their axis
-_TEXT = 18  # letters of a table
+_LEGEND, _SMALLER, _MANY = 22, 17, 5  # its letters; smaller ones give many entries two columns
+_SAMPLE = 3.8  # of a legend: the sample of a line, and the gap between columns, in letters
+_KEY = 300  # pixels of the scale of colours
+_TABLE = 18  # letters of a table
+_INK: dict[str, Any] = {"color": look.INK}
+_BOLD: dict[str, Any] = {**_INK, "weight": "bold"}
 
 
 def render_png(figure: fig.Figure) -> bytes:
     """The figure as the bytes of a PNG file."""
-    picture = _Picture(figure.width, figure.height)
-    left = 26 if figure.legend else SIDE
-    room = picture.width - 2 * left
-    size = 26 if figure.width < 1500 else 32
-    picture.text(left, picture.height - 54, figure.title, size, bold=True, room=room)
-    under = 0.75 * size
-    picture.text(left, picture.height - 93, figure.subtitle, under, look.MUTED, room=room)
-    if figure.shading is not None:
-        _draw_shading(picture, figure.shading)
-    for part in figure.parts:
-        match part:
-            case fig.Panel():
-                _draw_panel(picture, part, figure.letters)
-            case fig.Table():
-                _draw_table(picture, part)
-            case fig.Words():
-                colour = look.INK if part.heading else look.MUTED
-                where, width = (part.left, part.bottom), picture.width - part.left - SIDE
-                picture.text(*where, part.text, part.size, colour, bold=part.heading, room=width)
-    if figure.legend is not None:
-        _draw_legend(picture, figure.curves, *figure.legend, figure.inner.bottom - 104)
-    return picture.png()
+    from matplotlib import rc_context
+    from matplotlib.transforms import Bbox
+    from PIL import Image
+
+    raw, packed = io.BytesIO(), io.BytesIO()
+    with rc_context(_style(figure.letters)):
+        picture = _Picture(figure)
+        width, height = picture.drawing.get_size_inches()
+        kept = Bbox.from_extents(0, (picture.lowest - _FOOT) / _DPI, width, height)
+        picture.drawing.savefig(raw, format="rgba", bbox_inches=kept)
+    size = picture.width, raw.tell() // (4 * picture.width)
+    colours = Image.frombuffer("RGBA", size, raw.getvalue()).convert("RGB")
+    few = colours.quantize(_COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
+    # A palette colour is the mean of the colours that it replaces: white would become 254.
+    palette = few.getpalette() or []
+    few.putpalette([255 if part >= _ALMOST_WHITE else part for part in palette])
+    few.save(packed, format="png", compress_level=4)
+    return packed.getvalue()
+
+
+def _style(letters: float) -> Any:
+    """Axes with a line below, a grid, and numbers outside; texts without a frame."""
+    no_spines = {f"axes.spines.{side}": False for side in ("left", "right", "top")}
+    ticks = {"major.size": 0.0, "labelsize": letters, "labelcolor": look.INK}
+    return {
+        **no_spines,
+        **{f"{axis}tick.{key}": value for axis in "xy" for key, value in ticks.items()},
+        **{f"{axis}tick.major.pad": 0.4 * letters for axis in "xy"},
+        "figure.dpi": _DPI,
+        "text.color": look.MUTED,
+        "text.parse_math": False,
+        "axes.edgecolor": look.MUTED,
+        "axes.linewidth": 1.0,
+        "axes.axisbelow": True,
+        "axes.labelcolor": look.INK,
+        "axes.labelsize": 1.05 * letters,
+        "axes.labelpad": 0.4 * letters,
+        "axes.grid": True,
+        "grid.color": look.GRID,
+        "grid.linewidth": 1.2,
+        "legend.frameon": False,
+        "legend.labelcolor": look.INK,
+        "legend.borderpad": 0.0,
+        "legend.borderaxespad": 0.0,
+        "legend.handlelength": 1.6,
+        "legend.handletextpad": 0.5,
+        "legend.columnspacing": 1.6,
+    }
 
 
 @final
 class _Picture:
-    """A white picture of `width` × `height` pixels; places are counted from its lower left."""
+    """A figure as a drawing of matplotlib; places are counted from its upper left corner."""
 
-    def __init__(self, width: float, height: float) -> None:
+    def __init__(self, figure: fig.Figure) -> None:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure as Drawing
 
-        self.width, self.height = round(width), round(height)
-        size = self.width / _DPI, self.height / _DPI
-        self.drawing = Drawing(size, _DPI, facecolor="white")
-        self._canvas = FigureCanvasAgg(self.drawing)
+        self._letters = figure.letters
+        self.width, self._height = round(figure.width), round(figure.inner.bottom)
+        size = self.width / _DPI, self._height / _DPI
+        self.drawing: Drawn = Drawing(size, facecolor="white")
+        canvas: Drawn = FigureCanvasAgg(self.drawing)
+        self._renderer = canvas.get_renderer()
+        left, letters = 26 if figure.legend else SIDE, 26.0 if figure.width < 1500 else 32.0
+        room = self.width - 2 * left
+        self._write(left, 54, figure.title, letters, room, **_BOLD)
+        self._write(left, 93, figure.subtitle, 0.75 * letters, room)
+        shades = None if figure.shading is None else self._add_shading(figure.shading)
+        self._samples: list[tuple[fig.Curve, Any]] = []
+        """What the legend shows of each curve."""
+        for part in figure.parts:
+            match part:
+                case fig.Panel():
+                    self._add_panel(part, shades)
+                case fig.Table():
+                    self._add_table(part)
+                case fig.TextLine(x, y, text, letters):
+                    self._write(x, y, text, letters, self.width - x - SIDE)
+        if figure.legend:
+            self._add_legend()
 
-    def axes(self, box: fig.Box, letters: float) -> "Axes":
-        """Axes that fill `box`, with a line below, a grid, and numbers outside."""
-        w, h = self.width, self.height
-        axes = self.drawing.add_axes((box.left / w, box.bottom / h, box.width / w, box.height / h))
-        for side in ("left", "right", "top"):
-            axes.spines[side].set_visible(False)
-        axes.spines["bottom"].set(color=look.MUTED, linewidth=1.0)
-        axes.set_axisbelow(True)
-        axes.grid(color=look.GRID, linewidth=1.2)
-        axes.tick_params(length=0, labelsize=letters, labelcolor=look.INK, pad=0.4 * letters)
-        return axes
+    @property
+    def lowest(self) -> float:
+        """The lower end of everything, in pixels from the lower edge of the lowest box upwards."""
+        labelled = [axes.xaxis for axes in self.drawing.axes if axes.get_xlabel()]
+        parts: list[Drawn] = [*self.drawing.texts, *self.drawing.legends, *labelled]
+        ends = [part.get_tightbbox(self._renderer).y0 for part in parts]
+        return float(min(0.0, *ends))
 
-    def text(
-        self,
-        x: float,
-        y: float,
-        text: str,
-        size: float,
-        colour: str = look.INK,
-        *,
-        align: Align = "left",
-        bold: bool = False,
-        upwards: bool = False,
-        room: float | None = None,
-    ) -> float:
-        """Writes one line with its baseline at `y`, or upwards along `x`, in smaller letters if it
-        would take more than `room`; returns its width."""
-        while room is not None and size > _SMALLEST and self.text_width(text, size, bold) > room:
-            size -= 1
-        self.drawing.text(
-            x / self.width,
-            y / self.height,
-            text,
-            size=size,
-            color=colour,
-            weight="bold" if bold else "normal",
-            ha="center" if upwards else align,
-            va="center" if upwards else "baseline",
-            rotation=90 if upwards else 0,
-            parse_math=False,
+    def _axes(self, box: fig.Box) -> Drawn:
+        w, h = self.width, self._height
+        return self.drawing.add_axes(
+            (box.left / w, 1 - box.bottom / h, box.width / w, box.height / h)
         )
-        return self.text_width(text, size, bold)
 
-    def text_width(self, text: str, size: float, bold: bool = False) -> float:
-        """Pixels from the beginning of `text` to its end."""
-        from matplotlib.font_manager import FontProperties
+    def _write(
+        self, x: float, y: float, text: str, size: float, room: float = np.inf, **style: Any
+    ) -> float:
+        """Writes a line with its baseline at `y`; returns its width."""
+        at = x / self.width, 1 - y / self._height
+        return self._fit(self.drawing.text(*at, text, size=size, **style), room)
 
-        font = FontProperties(weight="bold" if bold else "normal", size=size)
-        renderer = self._canvas.get_renderer()  # type: ignore[no-untyped-call]
-        return float(renderer.get_text_width_height_descent(text, font, False)[0]) if text else 0.0
+    def _fit(self, line: Drawn, room: float) -> float:
+        """Makes its letters smaller if it takes more than `room`; returns its length."""
+        along = 1 if line.get_rotation() else 0
+        while (length := line.get_window_extent(self._renderer).size[along]) > room:
+            if line.get_fontsize() <= _SMALLEST:
+                break
+            line.set_fontsize(line.get_fontsize() - 1)
+        return float(length)
 
-    def line(self, x: tuple[float, float], y: float, colour: str, width: float) -> None:
-        """A line across at `y`."""
-        from matplotlib.lines import Line2D
+    def _add_panel(self, panel: fig.Panel, shades: Drawn) -> None:
+        box, letters = panel.box, self._letters
+        axes = self._axes(box)
+        self._add_head(panel)
+        if panel.y.label:
+            self._fit(axes.set_ylabel(panel.y.label), box.height + 30)
+            # At a fixed place: long numbers beside the axis never push it out of the picture.
+            axes.yaxis.set_label_coords(-4.1 * letters / box.width, 0.5)
+        if panel.x.label and not panel.bars:
+            self._fit(axes.set_xlabel(panel.x.label), box.width)
+        if panel.is_empty:
+            axes.set(xticks=[], yticks=[])
+            middle = {"transform": axes.transAxes, "ha": "center", "va": "center"}
+            axes.text(0.5, 0.5, panel.note, size=1.15 * letters, **middle)
+            return
+        _set_axis(axes.yaxis, panel.y)
+        _set_axis(axes.xaxis, panel.x)
+        for curve in sorted(panel.curves, key=lambda curve: -curve.rank):
+            self._samples.append((curve, _draw_curve(axes, curve, letters)))
+        if panel.bars:
+            self._add_bars(axes, panel)
+        if panel.dots is not None and shades is not None:
+            _draw_dots(axes, panel.dots, shades)
+            if panel.x.numbers and panel.x.has_names:
+                self._turn_names(axes, panel)
 
-        across, up = np.array(x) / self.width, np.full(2, y / self.height)
-        self.drawing.add_artist(Line2D(across, up, color=colour, linewidth=width))
+    def _add_head(self, panel: fig.Panel) -> None:
+        """Title and keys above a panel, side by side; the hint, or the keys of bars, below them."""
+        box, y, small = panel.box, panel.box.top - 0.65 * self._letters, 0.9 * self._letters
+        if panel.hint:
+            self._write(box.left, y, panel.hint, small, box.width)
+        above = y - 1.5 * self._letters * bool(panel.hint or (panel.bars and panel.keys))
+        x = box.left + self._write(box.left, above, panel.title, small / 0.8, box.width, **_BOLD)
+        x, y = (box.left, y) if panel.bars else (x + small, above)
+        for colour, text in panel.keys:
+            x += self._write(x, y, text, small, max(box.right - x, 1), color=colour) + small
 
-    def png(self) -> bytes:
-        """The picture as the bytes of a PNG file."""
-        from PIL import Image
+    def _turn_names(self, axes: Drawn, panel: fig.Panel) -> None:
+        """Writes the names on an x axis upwards if they have no room."""
+        widths = [each.get_window_extent(self._renderer).width for each in axes.get_xticklabels()]
+        if max(widths) + self._letters > panel.box.width / len(widths):
+            axes.tick_params("x", labelrotation=90)
 
-        self._canvas.draw()  # type: ignore[no-untyped-call]
-        pixels = np.asarray(self._canvas.buffer_rgba())  # type: ignore[no-untyped-call]
-        picture = Image.fromarray(pixels).convert("RGB")
-        few = picture.quantize(_COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
-        # A palette colour is the mean of the colours that it replaces: white would become 254.
-        palette = few.getpalette() or []
-        few.putpalette([255 if part >= _ALMOST_WHITE else part for part in palette])
-        buffer = io.BytesIO()
-        few.save(buffer, format="png", compress_level=4)
-        return buffer.getvalue()
+    def _add_bars(self, axes: Drawn, panel: fig.Panel) -> None:
+        """Upright bars, marks and texts, and the names of their groups."""
+        bars, box, letters = panel.bars, panel.box, self._letters
+        axes.grid(visible=False, axis="x")
+        numbers = [(bar.place, bar.low, bar.high, bar.mark) for bar in bars]
+        places, low, high, marks = np.array(numbers).reshape(-1, 4).T
+        heights = [np.nan if bar.height is None else bar.height for bar in bars]
+        colours = {"color": [bar.fill for bar in bars], "edgecolor": [bar.ink for bar in bars]}
+        axes.bar(places, heights, fig.BAR_WIDTH, linewidth=0.1 * letters, **colours)
+        axes.vlines(places, low, high, look.INK, linewidth=0.1 * letters)
+        half = 0.6 * fig.BAR_WIDTH
+        axes.hlines(marks, places - half, places + half, look.INK, linewidth=0.14 * letters)
+        if panel.base is not None:
+            axes.axhline(panel.base, color=look.MUTED, linewidth=0.09 * letters, ls=_LONG_DASH)
+        step = box.width / (panel.x.ends[1] - panel.x.ends[0])
+        for bar in bars:
+            pale = bar.hollow or bar.tint > _PALE
+            ink = look.MUTED if bar.height is None else look.INK if pale else "#FFFFFF"
+            text = axes.annotate(
+                bar.text, (bar.place, panel.y.ends[0]), (0, 0.5 * letters), size=letters, color=ink,
+                textcoords="offset points", ha="center", va="bottom",
+            )  # fmt: skip
+            if text.get_window_extent(self._renderer).width > step * fig.BAR_WIDTH:
+                text.set_rotation(90)
+        y = box.bottom + 1.35 * letters
+        self._write(box.left - 0.5 * letters, y, panel.x.label, 0.8 * letters, ha="right")
+        for group, at in panel.groups.items():
+            x = box.left + (at[0] / 2 + at[-1] / 2 - panel.x.ends[0]) * step
+            below, room = y + 1.4 * letters, step * (len(at) + 0.5)
+            self._write(x, below, group, 1.05 * letters, room, ha="center", **_BOLD)
+
+    def _add_table(self, part: fig.Table) -> None:
+        """All rows, with a line below each; a swatch stands before each but the header."""
+        cells, letters = part.cells, part.letters
+        axes = self._axes(part.box)
+        axes.axis("off")
+        widths = [count / sum(letters) for count in letters]
+        table = axes.table(cells, colWidths=widths, bbox=(0, 0, 1, 1), edges="B", cellLoc="right")
+        table.auto_set_font_size(False)
+        size = min(_TABLE, part.box.width / (fig.LETTER * sum(letters)))
+        for (row, column), cell in table.get_celld().items():
+            cell.PAD = 0.0
+            cell.set(edgecolor=look.GRID, linewidth=1.2)
+            swatch = part.swatches[row - 1] if row and part.swatches and not column else None
+            style = {"color": swatch or look.INK, "weight": "bold" if swatch else "normal"}
+            style = style if row else {"color": look.MUTED, "weight": "bold"}
+            align = "left" if column in part.left else "right"
+            cell.set_text_props(size=size, ha=align, **style)
+
+    def _add_shading(self, shading: look.Shading) -> Drawn:
+        """The colours from the least to the most, at the right; returns what maps to them."""
+        from matplotlib.cm import ScalarMappable
+        from matplotlib.colors import LinearSegmentedColormap, Normalize
+
+        colours = LinearSegmentedColormap.from_list("", look.SHADES).with_extremes(bad=look.UNKNOWN)
+        shades = ScalarMappable(Normalize(*shading.ends), colours)
+        shades.set_array(np.ma.masked_invalid(shading.values))
+        low, high = (look.tick_text(float(f"{end:.4g}"), 1.0) for end in shading.ends)
+        end, length = float(self.width - SIDE), min(_KEY, self.width / 5)
+        end -= self._write(end, 130, high, 17, ha="right", **_INK) + 10
+        bar = self._axes(fig.Box(end - length, 116, length, 16))
+        scale = self.drawing.colorbar(shades, bar, orientation="horizontal", ticks=[])
+        scale.outline.set_visible(False)
+        self._write(end - length - 10, 130, f"{shading.name}  {low}", 17, ha="right", **_INK)
+        return shades
+
+    def _add_legend(self) -> None:
+        """What the labelled curves are, read row by row, below everything else. Letters are smaller
+        if a label is too long, and a little smaller if that gives many labels two columns."""
+        from matplotlib.legend_handler import HandlerTuple
+
+        samples = sorted(self._samples, key=lambda sample: sample[0].rank)
+        shown = [(curve.label, sample) for curve, sample in samples if curve.label]
+        if not shown:
+            return
+        room, longest = self.width - 2 * SIDE, max((label for label, _ in shown), key=len)
+        probe = self.drawing.text(0, 0, longest)
+        for wanted in (2, 1) if len(shown) >= _MANY else (1,):
+            probe.set_fontsize(_LEGEND)
+            width = self._fit(probe, room / wanted - _SAMPLE * _LEGEND)
+            if (size := probe.get_fontsize()) >= _SMALLER:
+                break
+        probe.remove()
+        columns = max(int(room / (width + _SAMPLE * size)), 1)
+        # Matplotlib fills a legend column by column.
+        shown = [each for column in range(columns) for each in shown[column::columns]]
+        self.drawing.legend(
+            [sample for _, sample in shown],
+            [label for label, _ in shown],
+            handler_map={tuple: HandlerTuple(ndivide=1, pad=0)},
+            loc="upper left",
+            bbox_to_anchor=(26 / self.width, -104 / self._height),
+            ncols=columns,
+            fontsize=size,
+        )
 
 
-def _draw_panel(picture: _Picture, panel: fig.Panel, letters: float) -> None:
-    box, middle = panel.box, panel.box.left + panel.box.width / 2
-    axes = picture.axes(box, letters)
-    _draw_head(picture, panel, letters)
-    if panel.bars:
-        x, y = box.left - 0.5 * letters, box.bottom - 1.35 * letters
-        picture.text(x, y, panel.x.label, 0.8 * letters, look.MUTED, align="right")
-    elif panel.x.label:
-        y = box.bottom - 1.5 * letters - _depth(panel.x, letters)
-        picture.text(middle, y, panel.x.label, 1.05 * letters, align="center", room=box.width)
-    if panel.y.label:
-        # At a fixed place, so that long numbers beside the axis never push it out of the picture.
-        x, y = box.left - 4.6 * letters, box.bottom + box.height / 2
-        picture.text(x, y, panel.y.label, 1.05 * letters, upwards=True, room=box.height + 30)
-    if panel.is_empty:
-        axes.set(xticks=[], yticks=[])
-        axes.text(0.5, 0.5, panel.note, transform=axes.transAxes, size=1.15 * letters,
-                  color=look.MUTED, ha="center", va="center", parse_math=False)  # fmt: skip
-        return
-    _set_axis(axes.xaxis, panel.x)
-    _set_axis(axes.yaxis, panel.y)
-    for curve in sorted(panel.curves, key=lambda curve: curve.style != "faint"):
-        _draw_curve(axes, curve, letters)
-    if panel.bars:
-        _draw_bars(picture, axes, panel, letters)
-    if panel.dots is not None:
-        _draw_dots(axes, panel.dots)
-        _keep_inside(axes, panel, letters)
-
-
-def _keep_inside(axes: "Axes", panel: fig.Panel, letters: float) -> None:
-    """Moves texts at the ends of an x axis, so that they stay beside those of the next panel."""
-    from matplotlib.transforms import ScaledTranslation
-
-    if not panel.x.numbers or panel.x.upwards:
-        return
-    low, high = panel.x.ends
-    width = panel.box.width
-    for label, (at, text) in zip(axes.get_xticklabels(), panel.x.labelled, strict=True):
-        half = LETTER / 2 * letters * len(text) - _OVER
-        before = (at - low) / (high - low) * width
-        pixels = max(half - before, 0.0) - max(half - (width - before), 0.0)
-        move = ScaledTranslation(pixels / _DPI, 0, axes.figure.dpi_scale_trans)
-        label.set_transform(label.get_transform() + move)
-
-
-def _draw_head(picture: _Picture, panel: fig.Panel, letters: float) -> None:
-    """Title and keys above a panel, side by side; the hint, or the keys of bars, below them."""
-    box, y, small = panel.box, panel.box.top + 0.65 * letters, 0.9 * letters
-    if panel.hint:
-        picture.text(box.left, y, panel.hint, small, look.MUTED, room=box.width)
-    if panel.bars:
-        _draw_keys(picture, panel.keys, box.left, y, box.width, small)
-    y += 1.5 * letters * (bool(panel.hint) or bool(panel.bars and panel.keys))
-    size = 1.12 * letters
-    width = picture.text(box.left, y, panel.title, size, bold=True, room=box.width)
-    if not panel.bars:
-        x = box.left + width + 0.9 * letters
-        _draw_keys(picture, panel.keys, x, y, box.right - x, small)
-
-
-def _draw_keys(
-    picture: _Picture, keys: fig.Keys, x: float, y: float, room: float, size: float
-) -> None:
-    """What colours and marks stand for, in one line, in smaller letters if there is less room."""
-    wanted = sum(picture.text_width(text, size) + size for _, text in keys)
-    size *= min(1.0, max(room / max(wanted, 1.0), 0.5))
-    for colour, text in keys:
-        x += picture.text(x, y, text, size, colour) + size
-
-
-def _depth(scale: fig.Scale, letters: float) -> float:
-    """Pixels that the texts of ticks take below an axis."""
-    longest = max([len(text) for _, text in scale.ticks], default=0)
-    return LETTER * letters * longest + 8 if scale.upwards else 1.4 * letters
-
-
-def _set_axis(axis: "Axis", scale: fig.Scale) -> None:
+def _set_axis(axis: Drawn, scale: fig.Scale) -> None:
     """Ends and ticks."""
-    axis.axes.set(**{f"{axis.axis_name}lim": scale.ends})  # type: ignore[attr-defined]
-    ticks = scale.labelled
-    axis.set_ticks([at for at, _ in ticks], [text if scale.numbers else "" for _, text in ticks])
-    if scale.upwards:
-        axis.set_tick_params(labelrotation=90)
+    from matplotlib.ticker import MaxNLocator
+
+    low, high = scale.ends
+    axis.axes.set(**{f"{axis.axis_name}lim": scale.ends})
+    ticks = dict(scale.ticks)
+    if not ticks:
+        round_numbers = MaxNLocator(scale.most, steps=[1, 2, 2.5, 5, 10], integer=scale.whole)
+        at = [float(each) for each in round_numbers.tick_values(low, high) if low <= each <= high]
+        ticks = {each: look.tick_text(each, max(abs(low), abs(high))) for each in at}
+    axis.set_ticks(list(ticks), list(ticks.values()) if scale.numbers else [""] * len(ticks))
 
 
-def _draw_curve(axes: "Axes", curve: fig.Curve, letters: float) -> None:
-    colour, opacity = curve.ink, curve.opacity
-    if curve.band is not None:
-        low, high = curve.band
-        axes.fill_between(curve.x, low, high, color=colour, alpha=look.BAND_OPACITY, linewidth=0)
-        if (alone := _alone(low)).any():
-            axes.vlines(curve.x[alone], low[alone], high[alone], colour, alpha=0.5, linewidth=2.0)
-    crowded = len(curve.x) > axes.bbox.width
-    width = _LINE_WIDTH[curve.style] * letters * (_CROWDED if crowded else 1.0)
+def _draw_curve(axes: Drawn, curve: fig.Curve, letters: float) -> Drawn:
+    """Draws the line over its band; returns both, or the line alone."""
+    style: dict[str, Any] = {"color": curve.ink, "alpha": curve.opacity, "zorder": 2.5}
+    width = _LINE_WIDTH[curve.style] * (_CROWDED if len(curve.x) > axes.bbox.width else 1.0)
     dash = _DASH if curve.style == "dashed" else "solid"
-    axes.plot(curve.x, curve.mean, color=colour, alpha=opacity, linewidth=width, linestyle=dash,
-              solid_joinstyle="round", zorder=2.5)  # fmt: skip
+    (line,) = axes.plot(curve.x, curve.mean, linestyle=dash, linewidth=width * letters, **style)
     if (alone := _alone(curve.mean)).any():
-        axes.plot(curve.x[alone], curve.mean[alone], "o", color=colour, alpha=opacity,
-                  markersize=0.45 * letters, markeredgewidth=0, zorder=2.5)  # fmt: skip
+        style |= {"markersize": 0.45 * letters, "markeredgewidth": 0}
+        axes.plot(curve.x[alone], curve.mean[alone], "o", **style)
+    if curve.band is None:
+        return line
+    low, high = curve.band
+    if (alone := _alone(low)).any():
+        axes.vlines(curve.x[alone], low[alone], high[alone], curve.ink, alpha=0.5, linewidth=2.0)
+    around = {"facecolor": curve.ink, "alpha": look.BAND_OPACITY, "linewidth": 0}
+    return axes.fill_between(curve.x, low, high, **around), line
 
 
 def _alone(values: FloatArray) -> BoolArray:
@@ -265,144 +330,19 @@ def _alone(values: FloatArray) -> BoolArray:
     return alone
 
 
-def _draw_legend(
-    picture: _Picture, curves: Sequence[fig.Curve], size: float, columns: int, top: float
-) -> None:
-    """What the labelled curves are, read row by row, from `top` downwards."""
-    from matplotlib.legend_handler import HandlerTuple
-
-    curves = fig.in_legend_order(curves)
-    # Matplotlib fills a legend column by column.
-    curves = [curve for column in range(columns) for curve in curves[column::columns]]
-    picture.drawing.legend(
-        [_handle(curve, size) for curve in curves],
-        [curve.label for curve in curves],
-        handler_map={tuple: HandlerTuple(ndivide=1, pad=0)},
-        loc="upper left",
-        bbox_to_anchor=(26 / picture.width, top / picture.height),
-        ncols=columns,
-        fontsize=size,
-        labelcolor=look.INK,
-        frameon=False,
-        borderpad=0.0,
-        borderaxespad=0.0,
-        handlelength=1.6,
-        handletextpad=0.5,
-        columnspacing=1.6,
-    )
-
-
-def _handle(curve: fig.Curve, size: float) -> Any:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    line = Line2D([], [], color=curve.ink, alpha=curve.opacity,
-                  linestyle=_DASH if curve.style == "dashed" else "solid",
-                  linewidth=_LINE_WIDTH[curve.style] * size)  # fmt: skip
-    if curve.band is None:
-        return line
-    return Patch(facecolor=curve.ink, alpha=look.BAND_OPACITY, linewidth=0), line
-
-
-def _draw_bars(picture: _Picture, axes: "Axes", panel: fig.Panel, letters: float) -> None:
-    """Upright bars and marks, and the names of their groups."""
-    axes.grid(visible=False, axis="x")
-    first, last = panel.x.ends
-    step = panel.box.width / (last - first)
-    for bar in panel.bars:
-        _draw_bar(picture, axes, bar, step * BAR_WIDTH, letters)
-    if panel.base is not None:
-        axes.axhline(panel.base, color=look.MUTED, linewidth=0.09 * letters, linestyle=_LONG_DASH)
-    for group, places in groups(panel.bars).items():
-        x = panel.box.left + (places[0] / 2 + places[-1] / 2 - first) * step
-        y, room = panel.box.bottom - 2.75 * letters, step * (len(places) + 0.5)
-        picture.text(x, y, group, 1.05 * letters, align="center", bold=True, room=room)
-
-
-def groups(bars: Sequence[fig.Bar]) -> dict[str, list[float]]:
-    """The places of the bars of each group."""
-    found: dict[str, list[float]] = {}
-    for bar in bars:
-        found.setdefault(bar.group, []).append(bar.place)
-    return found
-
-
-def _draw_bar(picture: _Picture, axes: "Axes", bar: fig.Bar, width: float, letters: float) -> None:
-    colour, ink = look.tinted(bar.colour, bar.tint), look.MUTED
-    if bar.height is not None:
-        face = look.tinted(bar.colour, HOLLOW) if bar.hollow else colour
-        line = 0.1 * letters
-        axes.bar(bar.place, bar.height, BAR_WIDTH, color=face, edgecolor=colour, linewidth=line)
-        ink = look.INK if bar.hollow or bar.tint > _PALE else "#FFFFFF"
-    if bar.high > bar.low:
-        axes.vlines(bar.place, bar.low, bar.high, look.INK, linewidth=0.1 * letters)
-    upwards = picture.text_width(bar.text, letters) > width
-    axes.annotate(bar.text, (bar.place, axes.get_ylim()[0]), (0, 0.5 * letters), size=letters,
-                  color=ink, textcoords="offset points", ha="center", va="bottom",
-                  rotation=90 if upwards else 0, parse_math=False)  # fmt: skip
-    half = 0.6 * BAR_WIDTH
-    axes.hlines(bar.mark, bar.place - half, bar.place + half, look.INK, linewidth=0.14 * letters)
-
-
-def _draw_dots(axes: "Axes", dots: fig.Dots) -> None:
+def _draw_dots(axes: Drawn, dots: fig.Dots, shades: Drawn) -> None:
+    known = np.isfinite(dots.x + dots.y)
+    filled, colours = dots.filled[known], shades.to_rgba(shades.get_array())[known]
+    inside = colours.copy()
+    inside[:, 3] = np.where(filled, _DOT_OPACITY, 0.0)
     diameter = next((size for most, size in _DOTS if len(dots.x) <= most), _TINY)
-    filled = np.array(dots.filled, np.bool_)
-    for full, these in ((True, filled), (False, ~filled)):
-        colours = [colour for colour, chosen in zip(dots.colours, these, strict=True) if chosen]
-        axes.scatter(
-            dots.x[these],
-            dots.y[these],
-            s=(diameter if full else 0.82 * diameter) ** 2,
-            facecolors=colours if full else "none",
-            edgecolors="none" if full else colours,
-            linewidths=0.0 if full else 0.18 * diameter,
-            alpha=_DOT_OPACITY if full else 1.0,
-            zorder=2.5,
-            clip_on=False,
-        )
-
-
-def _draw_shading(picture: _Picture, shading: look.Shading) -> None:
-    """The colours from the least to the most, at the right."""
-    low, high = (look.tick_text(float(f"{end:.4g}"), 1.0) for end in shading.ends)
-    y, end = picture.height - 130.0, float(picture.width - SIDE)
-    end -= picture.text(end, y, high, 17, align="right") + 10
-    length = min(_KEY, picture.width / 5)
-    box = fig.Box(end - length, y - 2, length, 16)
-    axes = picture.axes(box, 1)
-    colours = [look.shade(i / (_KEY_STEPS - 1)) for i in range(_KEY_STEPS)]
-    axes.bar(np.arange(_KEY_STEPS), 1, 1, align="edge", color=colours, linewidth=0)
-    axes.set(xlim=(0, _KEY_STEPS), ylim=(0, 1))
-    axes.axis("off")
-    picture.text(box.left - 10, y, f"{shading.name}  {low}", 17, align="right")
-
-
-def _draw_table(picture: _Picture, part: fig.Table) -> None:
-    """All rows from the top of its box downwards; a swatch stands before each."""
-    box, indent = part.box, 2.4 * _TEXT * bool(part.swatches)
-    letters, ends = _columns(picture, part.table, box.width - indent)
-    for i, cells in enumerate([part.table.header, *part.table.rows]):
-        y = box.top - part.row * i - 22
-        middle = y + 0.365 * _TEXT
-        if i:
-            picture.line((box.left, box.right), middle + part.row / 2, look.GRID, 1.2)
-        if i and part.swatches:
-            picture.line((box.left, box.left + 1.7 * _TEXT), middle, part.swatches[i - 1], 4.5)
-        ink = look.INK if i else look.MUTED
-        picture.text(box.left + indent, y, cells[0], letters, ink, bold=not i)
-        for text, end in zip(cells[1:], ends, strict=True):
-            picture.text(box.left + indent + end, y, text, letters, ink, align="right", bold=not i)
-
-
-def _columns(picture: _Picture, table: TextTable, room: float) -> tuple[float, list[float]]:
-    """The size of the letters with which all columns fit into `room` pixels, and where each but the
-    first ends."""
-    widths = [
-        max(picture.text_width(text, _TEXT, not i) for i, text in enumerate(column))
-        for column in zip(table.header, *table.rows, strict=True)
-    ]
-    gaps = len(widths) - 1
-    shrunk = min(1.0, room / (sum(widths) + 1.5 * _TEXT * gaps))
-    gap = (room - shrunk * sum(widths)) / gaps
-    ends = np.cumsum([shrunk * width + gap for width in widths]) - gap
-    return shrunk * _TEXT, ends[1:].tolist()
+    axes.scatter(
+        dots.x[known],
+        dots.y[known],
+        s=(diameter * np.where(filled, 1.0, 0.82)) ** 2,
+        facecolors=inside,
+        edgecolors=colours,
+        linewidths=np.where(filled, 0.0, 0.18 * diameter),
+        zorder=2.5,
+        clip_on=False,
+    )

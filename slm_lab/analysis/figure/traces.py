@@ -7,9 +7,18 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from slm_lab.analysis.figure import look
-from slm_lab.analysis.figure.figure import Bar, Curve, Dots, Panel, Parallel, Scale, Table, runs
-from slm_lab.analysis.figure.layout import short
-from slm_lab.analysis.figure.png import BAR_WIDTH, HOLLOW
+from slm_lab.analysis.figure.figure import (
+    BAR_WIDTH,
+    Bar,
+    Curve,
+    Dots,
+    Panel,
+    Parallel,
+    Scale,
+    Table,
+    runs,
+    short,
+)
 from slm_lab.core.types import FloatArray
 
 Trace: TypeAlias = dict[str, Any]
@@ -29,8 +38,9 @@ def _trace(kind: str, **options: Any) -> Trace:
     return {"type": kind, **options}
 
 
-def panel_traces(panel: Panel, panels: int) -> list[Trace]:
-    """Bands, lines, bars and dots of one of so many panels, in the order of drawing."""
+def panel_traces(panel: Panel, panels: int, colours: Sequence[str]) -> list[Trace]:
+    """Bands, lines, bars and dots of one of so many panels, in the order of drawing; `colours` are
+    those of the dots."""
     if panel.is_empty:
         empty = _trace("scatter", x=[None], y=[None], showlegend=False)
         return [empty]  # axes without a trace are not drawn
@@ -46,13 +56,13 @@ def panel_traces(panel: Panel, panels: int) -> list[Trace]:
         base = _trace("scatter", x=panel.x.ends, y=[panel.base] * 2, mode="lines", line=line)
         traces.append({**base, "hoverinfo": "skip"})
     if panel.dots is not None:
-        traces += _dots(panel.dots, panel.x, panels)
+        traces.append(_dots(panel.dots, panel.x, colours, len(colours) * panels > _MANY))
     return traces
 
 
 def _curve(curve: Curve, name: str) -> list[Trace]:
     """The band of a curve, if it has one, and its line, which shows its name when pointed at."""
-    faint, known = curve.style == "faint", np.isfinite(curve.mean)
+    known = np.isfinite(curve.mean)
     alone = any(stretch.stop - stretch.start == 1 for stretch in runs(known))
     hover = "%{fullData.name}: %{y:.5~g}" if name else "%{y:.5~g}"
     shared = {"name": html.escape(name), "legendgroup": name}
@@ -68,10 +78,10 @@ def _curve(curve: Curve, name: str) -> list[Trace]:
         },
         opacity=curve.opacity,
         showlegend=bool(curve.label),
-        legendrank=1 + ("solid", "dashed", "faint").index(curve.style),
+        legendrank=1 + curve.rank,
         **shared,
     )
-    if faint:
+    if curve.style == "faint":
         return [{**line, "hoverinfo": "skip"}]
     if curve.band is None:
         return [{**line, "hovertemplate": f"{hover}<extra></extra>"}]
@@ -103,33 +113,38 @@ def _outline(x: FloatArray, low: FloatArray, high: FloatArray) -> tuple[FloatArr
 
 def _bars(bars: Sequence[Bar], flat: bool) -> list[Trace]:
     """The bars, and a mark across each place; both horizontal if `flat`."""
-    known = [bar for bar in bars if bar.height is not None]
-    full = [look.tinted(bar.colour, bar.tint) for bar in known]
-    fills = [look.tinted(b.colour, HOLLOW if b.hollow else b.tint) for b in known]
+    places, heights = [bar.place for bar in bars], [bar.height or 0.0 for bar in bars]
     half = 0.6 * BAR_WIDTH
-    ends = [end for bar in bars for end in (bar.place - half, bar.place + half, None)]
+    ends = [end for place in places for end in (place - half, place + half, None)]
     marks = [mark for bar in bars for mark in (bar.mark, bar.mark, None)]
+    texts = [html.escape(bar.text) for bar in bars]
     spread = {
-        "array": [bar.high - (bar.height or 0) for bar in known],
-        "arrayminus": [(bar.height or 0) - bar.low for bar in known],
+        "array": [bar.high - height for bar, height in zip(bars, heights, strict=True)],
+        "arrayminus": [height - bar.low for bar, height in zip(bars, heights, strict=True)],
         "symmetric": False,
         "color": look.INK,
         "thickness": 1.5,
         "width": 0,
     }
-    return [
+    upright = {
+        "error_y": spread,
+        "text": texts,
+        "textposition": ["outside" if bar.height is None else "inside" for bar in bars],
+        "insidetextanchor": "start",
+    }
+    traces = [
         _trace(
             "bar",
-            **_swapped(flat, [bar.place for bar in known], [bar.height for bar in known]),
+            **_swapped(flat, places, heights),
             orientation="h" if flat else "v",
             width=BAR_WIDTH,
-            marker={"color": fills, "line": {"color": full, "width": 2}},
-            error_y=None if flat else spread,
-            text=None if flat else [bar.text for bar in known],
-            textposition="inside",
-            insidetextanchor="start",
-            customdata=[bar.hover for bar in known],
+            marker={
+                "color": [bar.fill for bar in bars],
+                "line": {"color": [bar.ink for bar in bars], "width": 2},
+            },
+            customdata=[bar.hover for bar in bars],
             hovertemplate="%{customdata}<extra></extra>",
+            **({} if flat else upright),
         ),
         _trace(
             "scatter",
@@ -139,6 +154,12 @@ def _bars(bars: Sequence[Bar], flat: bool) -> list[Trace]:
             hoverinfo="skip",
         ),
     ]
+    if flat:
+        farthest = np.nanmax([heights, [bar.mark for bar in bars]], axis=0)
+        text = {"text": [f"  {each}" for each in texts], "textposition": "middle right"}
+        font = {"textfont_size": 13, "hoverinfo": "skip"}
+        traces.append(_trace("scatter", x=farthest, y=places, mode="text", **text, **font))
+    return traces
 
 
 def _swapped(flat: bool, places: Sequence[Any], heights: Sequence[Any]) -> dict[str, Any]:
@@ -146,52 +167,53 @@ def _swapped(flat: bool, places: Sequence[Any], heights: Sequence[Any]) -> dict[
     return dict(zip("yx" if flat else "xy", (places, heights), strict=True))
 
 
-def _dots(dots: Dots, x: Scale, panels: int) -> list[Trace]:
-    """The hollow dots and, before them, the filled ones."""
-    many = len(dots.x) * panels > _MANY
-    kind = "scattergl" if many else "scatter"
-    across = 10.0**dots.x if x.log else dots.x
-    filled = np.array(dots.filled, np.bool_)
-    return [
-        _trace(
-            kind,
-            x=across[these],
-            y=dots.y[these],
-            text=np.array(dots.hover)[these].tolist(),
-            mode="markers",
-            marker={
-                "color": np.array(dots.colours)[these].tolist(),
-                "symbol": symbol,
-                "size": _SMALL_DOT if many else _DOT,
-                "line": {"width": width},
-            },
-            hovertemplate=f"%{{text}}<br>{dots.name} %{{y:.4~g}}<extra></extra>",
-        )
-        for symbol, width, these in (("circle-open", 1.5, ~filled), ("circle", 0, filled))
-        if these.any()
-    ]
+def _dots(dots: Dots, x: Scale, colours: Sequence[str], many: bool) -> Trace:
+    return _trace(
+        "scattergl" if many else "scatter",
+        x=10.0**dots.x if x.log else dots.x,
+        y=dots.y,
+        text=dots.hover,
+        mode="markers",
+        marker={
+            "color": colours,
+            "symbol": np.where(dots.filled, "circle", "circle-open").tolist(),
+            "size": _SMALL_DOT if many else _DOT,
+            "line": {"width": np.where(dots.filled, 0, 1.5)},
+        },
+        hovertemplate=f"%{{text}}<br>{dots.name} %{{y:.4~g}}<extra></extra>",
+    )
+
+
+def colours_of(shading: look.Shading | None) -> list[str]:
+    """(n,): the colours of the dots."""
+    from plotly.colors import sample_colorscale
+
+    if shading is None:
+        return []
+    low, high = shading.ends
+    shares = (shading.values - low) / (high - low)
+    known = ~np.isnan(shares)
+    sampled = iter(sample_colorscale(look.SHADES, shares[known]))
+    return [next(sampled) if is_known else look.UNKNOWN for is_known in known]
 
 
 def table_trace(part: Table, domain: Any) -> Trace:
     """The cells; the colours of the rows before them."""
-    header, rows, swatches = part.table.header, part.table.rows, part.swatches
-    columns = list(zip(*([short(name, _LONGEST) for name in header], *rows), strict=True))
-    letters = [max(map(len, column)) + 4 for column in columns]
+    letters = part.letters
     size = min(14.0, 14 * _PAGE_WIDTH / (_LETTER * sum(letters)))
-    cells = [list(map(html.escape, column)) for column in columns]
-    aligned = ["left" if i == part.table.words else "right" for i in range(len(cells))]
+    columns = [list(map(html.escape, column)) for column in zip(*part.cells, strict=True)]
+    aligned = ["left" if i in part.left else "right" for i in range(len(columns))]
     colours: list[Any] = [look.INK] * len(columns)
-    if swatches:
-        cells = [["", *("━━" for _ in swatches)], *cells]
-        letters, aligned, colours = [5, *letters], ["right", *aligned], [swatches, *colours]
+    if part.swatches:
+        colours[0] = part.swatches
     plain = {
         "align": aligned,
         "fill": {"color": "white"},
         "line": {"color": look.GRID, "width": 0},
-        "height": PIXEL * part.row,
+        "height": PIXEL * part.box.height / len(part.cells),
     }
-    head = [f"<b>{name}</b>" for name, *_ in cells]
-    body = [column for _, *column in cells]
+    head = [f"<b>{name}</b>" for name, *_ in columns]
+    body = [column for _, *column in columns]
     return _trace(
         "table",
         domain=domain,
@@ -201,27 +223,31 @@ def table_trace(part: Table, domain: Any) -> Trace:
     )
 
 
+def number_format(scale: Scale) -> str | None:
+    """Plotly's format of the numbers on an axis; None: its own choice."""
+    largest = max(map(abs, scale.ends))
+    if look.BIG <= largest < look.HUGE:
+        return "~s"  # 50k; small numbers it would write as 500m
+    return "d" if scale.whole else None
+
+
 def parallel_trace(part: Parallel, domain: Any) -> Trace:
     """Parallel axes with a line for each value."""
-    shading, count = part.shading, len(part.axes)
-    letters = min(int(_PAGE_WIDTH / count / _LETTER), _LONGEST)
+    shading, letters = part.shading, int(_PAGE_WIDTH / len(part.axes) / _LETTER)
+    dimensions = []
+    for scale, values in part.axes:
+        label = html.escape(short(scale.label, min(letters, _LONGEST)))
+        axis = {"label": label, "values": values, "range": list(scale.ends)}
+        if scale.ticks:
+            places, texts = zip(*scale.ticks, strict=True)  # no markup here
+            axis |= {"tickvals": places, "ticktext": texts}
+        dimensions.append({**axis, "tickformat": number_format(scale)})
+    colours = np.where(np.isnan(shading.values), shading.ends[0], shading.values)
     return _trace(
         "parcoords",
         domain=domain,
-        line={
-            "color": np.where(np.isnan(shading.values), shading.ends[0], shading.values),
-            "coloraxis": "coloraxis",
-        },
-        dimensions=[
-            {
-                "label": html.escape(short(scale.label, letters)),
-                "values": values,
-                "range": list(scale.ends),
-                "tickvals": [place for place, _ in scale.labelled],
-                "ticktext": [text for _, text in scale.labelled],  # no markup here
-            }
-            for scale, values in part.axes
-        ],
+        line={"color": colours, "coloraxis": "coloraxis"},
+        dimensions=dimensions,
         labelfont={"size": 14, "color": look.INK},
         tickfont={"size": 12, "color": look.INK},
         rangefont={"size": 1, "color": "rgba(0,0,0,0)"},

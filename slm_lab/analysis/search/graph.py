@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from slm_lab.analysis.figure import figure as fig
-from slm_lab.analysis.figure.layout import LETTER, SIDE, short
+from slm_lab.analysis.figure.layout import SIDE
 from slm_lab.analysis.figure.look import Shading, tick_text
 from slm_lab.analysis.figure.write import write_figure
 from slm_lab.analysis.search.importance import Importance, comparable, importances
@@ -16,6 +18,7 @@ from slm_lab.analysis.search.summary import (
     STATUS_WORDS,
     SearchSummary,
     metric_names,
+    number_text,
     point_texts,
     short_names,
     status_text,
@@ -36,15 +39,15 @@ _PARALLEL_HINT = (
     "drag along an axis to choose trials, click it to let go; drag a name to move its axis"
 )
 _TOP, _HEADING = 152, 64  # pixels: the picture's head, and the names above the panels
-_LEFT, _RIGHT, _GAP = 136, 18, 16  # of the panels: numbers and names, the margin, between two
+_LEFT, _RIGHT, _GAP = 102, 18, 30  # of the panels: numbers and names, the margin, between two
 _PANELS_WIDTH, _NARROWEST, _WIDEST = 1410, 216, 746  # of all together, and of one
 _HEIGHTS = {1: 420, 2: 320, 3: 250}  # of as many rows
-_LOW = 186  # of more
+_LOW, _PAGE_LOW = 186, 230  # of more
 _LETTERS, _PAGE_LETTERS = 15, 17
 _SHORT = 260  # pixels of an axis that has room for a few numbers only
-_PAGE_WIDTH, _PART_HEADING, _BETWEEN = 1690, 47, 83
+_PAGE_WIDTH, _PAGE_TOP, _PART_HEADING, _BETWEEN = 1690, 132, 47, 83
 _BAR, _BAR_FOOT, _NOTE_ROW, _PARALLEL, _TABLE_ROW = 44, 68, 29, 590, 37
-_BARS_LEFT, _BARS_WIDTH, _NOTES_LEFT = 240, 560, 890
+_BARS_LEFT, _BARS_WIDTH, _NOTES_LEFT = 206, 560, 856  # from the left edge of their part
 _NAME = 24  # letters beside a bar
 _MANY = 4000  # dots, whose texts have to be short
 
@@ -69,11 +72,6 @@ class ExperimentFigure(NamedTuple):
     names: Mapping[str, str]
     best: TextTable
     notes: tuple[str, ...]
-
-    @property
-    def filled(self) -> list[bool]:
-        """(n,): which have spent the whole budget."""
-        return [each.status == "finished" for each in self.trials]
 
 
 def draw_experiment_graph(experiment: SearchSummary, folder: Path, prefix: str) -> list[Path]:
@@ -117,77 +115,56 @@ def experiment_figure(experiment: SearchSummary) -> ExperimentFigure:
 def picture(found: ExperimentFigure) -> fig.Figure:
     """A row for each metric, a column for each variable."""
     rows, columns = max(len(found.metrics), 1), max(len(found.variables), 1)
-    wide = min(max(_PANELS_WIDTH / columns, _NARROWEST), _WIDEST)
-    foot = _foot(found, wide, _LETTERS)
-    panels = fig.Box(_LEFT, foot, columns * wide - _GAP, rows * _HEIGHTS.get(rows, _LOW) - _GAP)
-    width, height = panels.right + _GAP + _RIGHT, panels.top + _HEADING + _TOP
-    parts = _dots(found, panels, _LETTERS)
-    seen = [text for full, text in ((True, _FILLED), (False, _HOLLOW)) if full in found.filled]
-    hint = fig.Words(SIDE, height - 130, "   ".join(seen), 17)
-    inner = fig.Box(0, 0, width, height)
+    width = columns * min(max(_PANELS_WIDTH / columns, _NARROWEST), _WIDEST)
+    height = _HEADING + rows * _HEIGHTS.get(rows, _LOW)
+    area = fig.Box(SIDE, _TOP, _LEFT + width, height)
+    full = [each.status == "finished" for each in found.trials]
+    seen = [text for text, kind in ((_FILLED, True), (_HOLLOW, False)) if kind in full]
+    parts = (fig.TextLine(SIDE, 130, "   ".join(seen), 17), *_dots(found, area))
     shading = found.shading if found.trials else None
-    return fig.Figure(
-        found.title, found.subtitle, (hint, *parts), width, height, inner, _LETTERS, shading=shading
-    )
+    width = area.right + _RIGHT
+    return fig.Figure(found.title, found.subtitle, parts, width, _LETTERS, shading=shading)
 
 
 def page(found: ExperimentFigure) -> fig.Figure:
     """From the top: the importance of each variable, parallel axes of all, the best Trials, and the
     dots of every metric over every variable."""
-    rows, columns = max(len(found.metrics), 1), max(len(found.variables), 1)
-    wide = (_PAGE_WIDTH - _LEFT - _RIGHT) / columns
-    foot = _foot(found, wide, _PAGE_LETTERS)
-    heights = [
-        max(_BAR * len(found.importances) + _BAR_FOOT, _NOTE_ROW * len(found.notes)),
-        _PARALLEL,
-        _TABLE_ROW * (len(found.best.rows) + 1),
-        rows * _HEIGHTS.get(rows, 230) + _HEADING + foot,
+    rows = max(len(found.metrics), 1)
+    bars = max(_BAR * len(found.importances) + _BAR_FOOT, _NOTE_ROW * len(found.notes))
+    table, dots = _TABLE_ROW * (len(found.best.rows) + 1), rows * _HEIGHTS.get(rows, _PAGE_LOW)
+    sections: list[tuple[float, Callable[..., Iterator[fig.Part]], str, str]] = [
+        (bars, _importances, "Importance of each hyperparameter", ""),
+        (_PARALLEL, _parallel, "Parallel coordinates", _PARALLEL_HINT),
+        (table, _best, "The best trials", ""),
+        (_HEADING + dots, _dots, "Every metric over every variable", f"{_FILLED}   {_HOLLOW}"),
     ]
-    whole = sum(heights) + len(heights) * _PART_HEADING + (len(heights) - 1) * _BETWEEN
-    boxes = []
-    top = float(whole)
-    for height in heights:
-        top -= _PART_HEADING + height
-        boxes.append(fig.Box(SIDE, top, _PAGE_WIDTH - 2 * SIDE, height))
-        top -= _BETWEEN
-    bars, parallel, table, dots = boxes
-    panels = fig.Box(_LEFT, dots.bottom + foot, wide * columns, dots.height - foot - _HEADING)
-    parts = (
-        _heading(bars, "Importance of each hyperparameter"),
-        *_importances(found, bars),
-        _heading(parallel, "Parallel coordinates", _PARALLEL_HINT),
-        _parallel(found, parallel),
-        _heading(table, "The best trials"),
-        fig.Table(table, found.best) if found.best.rows else _nothing(table),
-        _heading(dots, "Every metric over every variable", f"{_FILLED}   {_HOLLOW}"),
-        *_dots(found, panels, _PAGE_LETTERS),
-    )
-    inner = fig.Box(0, 0, _PAGE_WIDTH, whole)
+    parts: list[fig.Part] = []
+    top = float(_PAGE_TOP)
+    for height, draw, heading, hint in sections:
+        box = fig.Box(SIDE, top + _PART_HEADING, _PAGE_WIDTH - 2 * SIDE, height)
+        parts.append(fig.TextLine(SIDE, box.top - 16, heading, 23, heading=True, hint=hint))
+        parts += draw(found, box)
+        top = box.bottom + _BETWEEN
     return fig.Figure(
-        found.title, found.subtitle, parts, _PAGE_WIDTH, whole, inner, _PAGE_LETTERS,
-        shading=found.shading,
-    )  # fmt: skip
+        found.title, found.subtitle, tuple(parts), _PAGE_WIDTH, _PAGE_LETTERS, shading=found.shading
+    )
 
 
-def _heading(box: fig.Box, text: str, hint: str = "") -> fig.Words:
-    return fig.Words(box.left, box.top + 16, text, 23, heading=True, hint=hint)
+def _nothing(box: fig.Box, text: str = "no results yet") -> fig.Panel:
+    return fig.Panel(box, fig.Scale(), fig.Scale(), note=text)
 
 
-def _nothing(box: fig.Box, text: str = "no results yet") -> fig.Words:
-    return fig.Words(box.left + 0.45 * box.width, box.bottom + box.height / 2, text, 25)
-
-
-def _importances(found: ExperimentFigure, box: fig.Box) -> Iterator[fig.Panel | fig.Words]:
+def _importances(found: ExperimentFigure, box: fig.Box) -> Iterator[fig.Part]:
     """A bar for each variable, with a mark at chance; beside them how they are computed."""
     for i, note in enumerate(found.notes):
-        yield fig.Words(_NOTES_LEFT, box.top - (i + 1) * _NOTE_ROW, note, 18)
+        yield fig.TextLine(box.left + _NOTES_LEFT, box.top + (i + 1) * _NOTE_ROW, note, 18)
     count = len(found.importances)
     if not count:
         return
     bars = tuple(_bar(i, each, found.names[each.path]) for i, each in enumerate(found.importances))
     names = tuple((bar.place, bar.label) for bar in bars)
     shares = tuple((i / 5, f"{20 * i}%") for i in range(6))
-    panel = fig.Box(_BARS_LEFT, box.top - _BAR * count, _BARS_WIDTH, _BAR * count)
+    panel = fig.Box(box.left + _BARS_LEFT, box.top, _BARS_WIDTH, _BAR * count)
     across = fig.Scale("share explained", ticks=shares)
     down = fig.Scale(ends=(count - 0.5, -0.5), ticks=names)
     yield fig.Panel(panel, across, down, bars=bars, horizontal=True)
@@ -195,11 +172,11 @@ def _importances(found: ExperimentFigure, box: fig.Box) -> Iterator[fig.Panel | 
 
 def _bar(place: int, importance: Importance, name: str) -> fig.Bar:
     share, chance = importance.share, importance.chance
-    label = short(name, _NAME)
+    label = fig.short(name, _NAME)
     if share is None or chance is None:
         return fig.Bar(place, label, None, 0.0, 0.0, math.nan, importance.reason)
     hover = (
-        f"{html.escape(name)}: {share:.1%}<br>p = {number(importance.p_value)}, of "
+        f"{html.escape(name)}: {share:.1%}<br>p = {number_text(importance.p_value, 4)}, of "
         f"{importance.trials} trials<br>chance: 95 % below {chance:.1%}"
     )
     text = f"{100 * share:.0f} %"
@@ -208,66 +185,51 @@ def _bar(place: int, importance: Importance, name: str) -> fig.Bar:
     )
 
 
-def _parallel(found: ExperimentFigure, box: fig.Box) -> fig.Parallel | fig.Words:
+def _parallel(found: ExperimentFigure, box: fig.Box) -> Iterator[fig.Part]:
     """A line for each Trial over axes of variables and results."""
-    if not found.parallel:
-        return _nothing(box)
     axes = tuple((axis.scale, axis.at) for axis in found.parallel)
-    inside = fig.Box(box.left + 30, box.bottom, box.width - 70, box.height - 44)
-    return fig.Parallel(inside, axes, found.parallel_shading)
+    inside = box.inset(left=30, top=44, right=40)
+    yield fig.Parallel(inside, axes, found.parallel_shading) if axes else _nothing(box)
 
 
-def _dots(found: ExperimentFigure, area: fig.Box, letters: float) -> list[fig.Panel | fig.Words]:
+def _best(found: ExperimentFigure, box: fig.Box) -> Iterator[fig.Part]:
+    yield fig.Table(box, found.best) if found.best.rows else _nothing(box)
+
+
+def _dots(found: ExperimentFigure, area: fig.Box) -> Iterator[fig.Part]:
     """A panel for each metric over each variable; zooming into one acts on its row and column."""
     rows, columns = len(found.metrics), len(found.variables)
     if not rows or not columns:
-        return [_nothing(area, "no results yet" if columns else "nothing is varied")]
-    wide, high = (area.width + _GAP) / columns, (area.height + _GAP) / rows
-    colours = found.shading.colours
-    texts = _hover(found, brief=rows * columns * len(found.trials) > _MANY)
-    parts: list[fig.Panel | fig.Words] = []
-    for j, variable in enumerate(found.variables):
-        most = 5 if wide > _SHORT else 3
-        for i, metric in enumerate(found.metrics):
-            lowest = i == rows - 1
-            box = fig.Box(
-                area.left + j * wide, area.top - (i + 1) * high + _GAP, wide - _GAP, high - _GAP
-            )
-            across = variable.scale._replace(
-                label=variable.scale.label if lowest else "",
-                most=most,
-                numbers=lowest,
-                upwards=lowest and _depth(variable, wide, letters) > 0,
-                link=f"x{j}",
-            )
-            name = metric.scale.label
-            label = "" if j else name
-            up = metric.scale._replace(label=label, most=5, numbers=not j, link=f"y{i}")
-            dots = fig.Dots(name, variable.beside, metric.at, colours, found.filled, texts)
-            head = ("", "") if i else (variable.scale.label, variable.note)
-            parts.append(fig.Panel(box, across, up, *head, dots=dots))
-    return parts
-
-
-def _depth(axis: Places, wide: float, letters: float) -> float:
-    """Pixels of the longest category, if it has no room beside the others; otherwise 0."""
-    if not axis.categories:
-        return 0.0
-    longest = LETTER * letters * max(len(text) for _, text in axis.scale.ticks)
-    return longest if longest + letters > wide / len(axis.scale.ticks) else 0.0
-
-
-def _foot(found: ExperimentFigure, wide: float, letters: float) -> float:
-    """Pixels below the panels: texts of ticks, and the names of the variables."""
-    deepest = max([_depth(axis, wide, letters) for axis in found.variables], default=0.0)
-    return max(deepest, letters) + 3.4 * letters
+        yield _nothing(area, "no results yet" if columns else "nothing is varied")
+        return
+    filled = np.array([each.status == "finished" for each in found.trials], np.bool_)
+    texts = _hover(found, brief=rows * columns * filled.size > _MANY)
+    cells = area.inset(left=_LEFT, top=_HEADING).cells(rows, columns)
+    for number, cell in enumerate(cells):
+        i, j = divmod(number, columns)
+        metric, variable = found.metrics[i], found.variables[j]
+        across = variable.scale._replace(
+            label=variable.scale.label if i == rows - 1 else "",
+            most=5 if cell.width > _SHORT else 3,
+            numbers=i == rows - 1,
+            link=f"x{j}",
+        )
+        name = metric.scale.label
+        label = "" if j else name
+        up = metric.scale._replace(label=label, most=5, numbers=not j, link=f"y{i}")
+        dots = fig.Dots(name, variable.beside, metric.at, filled, texts)
+        head = ("", "") if i else (variable.scale.label, variable.note)
+        yield fig.Panel(cell.inset(right=_GAP, bottom=_GAP), across, up, *head, dots=dots)
 
 
 def _hover(found: ExperimentFigure, *, brief: bool) -> list[str]:
     """The Trial of each dot and its score; and its point, unless the text is `brief`."""
     texts = []
     for trial in found.trials:
-        lines = [f"trial {trial.trial}, {trial.status}", f"score {number(trial.known_score)}"]
+        lines = [
+            f"trial {trial.trial}, {trial.status}",
+            f"score {number_text(trial.known_score, 4)}",
+        ]
         if not brief:
             lines += point_texts(trial, found.names)
         texts.append("<br>".join(map(html.escape, lines)))
@@ -275,21 +237,13 @@ def _hover(found: ExperimentFigure, *, brief: bool) -> list[str]:
 
 
 def importance_text(importance: Importance) -> str:
-    """ "explains 62 %", or that there is nothing to see; "" where it was not computed."""
+    """ "explains 62 %", or that no effect is seen; "" if it was not computed."""
     if importance.share is None:
         return ""
     share = f"{100 * importance.share:.0f} %"
     if importance.sure:
         return f"explains {share}"
     return "no effect seen" if share == "0 %" else f"{share}, maybe chance"
-
-
-def number(value: float | None) -> str:
-    """Four digits or so; "–" where there is none."""
-    if value is None:
-        return "–"
-    digits = f"{value:.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.4g}"
-    return digits.replace("e-0", "e-").replace("e+0", "e").replace("-", "−")
 
 
 def _measured(trial: TrialState) -> bool:
@@ -311,7 +265,7 @@ def _variables(
 
 
 def _metrics(trials: Sequence[TrialState]) -> tuple[Places, ...]:
-    """Of the metrics that any Trial has; of the score alone where there is none."""
+    """All metrics with a value in any Trial; if none has one, only the score."""
     axes = []
     for name in metric_names(trials):
         values = [each.metric(name) for each in trials]
@@ -323,7 +277,7 @@ def _metrics(trials: Sequence[TrialState]) -> tuple[Places, ...]:
 
 
 def _results(trials: Sequence[TrialState]) -> list[Places]:
-    """Score and strength; and the frames spent where these differ."""
+    """Score and strength; also the frames spent, if these differ."""
     columns: dict[str, list[float | None]] = {}
     if any(each.status != "finished" for each in trials):
         columns["frames"] = [float(each.frame) for each in trials]
@@ -333,7 +287,7 @@ def _results(trials: Sequence[TrialState]) -> list[Places]:
 
 
 def _shading(trials: Sequence[TrialState]) -> Shading:
-    """By strength; by score where no Trial has any."""
+    """By strength; by score if no Trial has a strength."""
     name, values = _COLOURED_BY, [each.metric(_COLOURED_BY) for each in trials]
     if all(each is None for each in values):
         name, values = SCORE, [each.known_score for each in trials]
@@ -345,8 +299,8 @@ def _best_table(best_first: Sequence[TrialState], names: Mapping[str, str]) -> T
     columns: dict[str, Callable[[TrialState], str]] = {
         "trial": lambda each: str(each.trial),
         "status": lambda each: STATUS_WORDS.get(each.status, each.status),
-        SCORE: lambda each: number(each.known_score),
-        _COLOURED_BY: lambda each: number(each.metric(_COLOURED_BY)),
+        SCORE: lambda each: number_text(each.known_score, 4),
+        _COLOURED_BY: lambda each: number_text(each.metric(_COLOURED_BY), 4),
         "frames": lambda each: tick_text(float(each.frame), float(each.frame)),
     }
     rows = []

@@ -32,15 +32,10 @@ class Places(NamedTuple):
     note: str = ""
 
     @property
-    def categories(self) -> bool:
-        """Whether places have names."""
-        return bool(self.scale.ticks) and not self.scale.log
-
-    @property
     def beside(self) -> FloatArray:
         """(n,): `at`, with the Trials of one category side by side, in no order."""
         moved = self.at.copy()
-        for place, _ in self.scale.ticks if self.categories else ():
+        for place, _ in self.scale.ticks if self.scale.has_names else ():
             there = np.flatnonzero(self.at == place)
             room = min(_SPREAD, _STEP * there.size)
             moved[there] += room * (2 * (_GOLDEN * np.arange(1, there.size + 1) % 1) - 1)
@@ -84,7 +79,7 @@ def _categories(values: Sequence[Any], kinds: Sequence[Any], label: str) -> Plac
 
 
 def _decades(low: float, high: float) -> tuple[tuple[float, str], ...]:
-    """Between two powers of ten: whole powers, or also 2 and 5 times these where there are few."""
+    """Ticks at powers of ten; also at 2 and 5 times these if there are few."""
     powers = range(math.ceil(low), math.floor(high) + 1)
     if len(powers) >= 3:
         powers = powers[:: -(-len(powers) // _MOST_DECADES)]

@@ -5,15 +5,16 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from slm_lab.analysis.metrics import TRIAL_METRICS
 from slm_lab.analysis.search.trial_state import TrialState, ranked
-from slm_lab.analysis.table import count_text, csv_bytes
-from slm_lab.core.files import write_atomically
+from slm_lab.analysis.table import count_text
 from slm_lab.core.text import error_summary
 from slm_lab.spec.search import Dimension
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _NEEDS_MORE = frozenset(
     ("name", "type", "start_val", "end_val", "start_step", "end_step", "frame", "value")
@@ -22,7 +23,6 @@ _NEEDS_MORE = frozenset(
 STATUS_WORDS = {"stopped": "stopped early", "waiting": "not finished"}
 """Statuses that figures call otherwise."""
 _LONGEST = 24  # letters of a value
-_DIGITS = 3
 
 
 class SearchSummary(NamedTuple):
@@ -81,7 +81,7 @@ def _text(value: Any) -> str:
         case int():
             return str(value).replace("-", "−")
         case float():
-            return _number_text(value)
+            return number_text(value)
         case Mapping():
             rest = [f"{key} {_text(each)}" for key, each in value.items() if key != "name"]
             return ", ".join(([str(value["name"])] if "name" in value else []) + rest)
@@ -94,15 +94,17 @@ def _text(value: Any) -> str:
             return str(value)
 
 
-def _number_text(value: float) -> str:
-    """0.0003, 3e−5, 12.5, 1.2e6."""
+def number_text(value: float | None, count: int = 3) -> str:
+    """A number with `count` digits: 0.0003, 3e−5, 12.5, 1.2e6; "–" if the value is missing."""
+    if value is None:
+        return "–"
     if not math.isfinite(value):
         return str(value)
-    digits, exponent = f"{value:.{_DIGITS - 1}e}".split("e")
+    digits, exponent = f"{value:.{count - 1}e}".split("e")
     if not -5 < int(exponent) < 6:
         mantissa = digits.rstrip("0").rstrip(".")
         return f"{mantissa}e{int(exponent)}".replace("-", "−")
-    shown = f"{value:.{_DIGITS}g}" if abs(value) < 10**_DIGITS else f"{value:.0f}"
+    shown = f"{value:.{count}g}" if abs(value) < 10**count else f"{value:.0f}"
     return shown.replace("-", "−")
 
 
@@ -126,24 +128,32 @@ def status_text(trials: Sequence[TrialState]) -> str:
     return f"{whole}: {', '.join(statuses)}" if statuses else whole
 
 
-def write_experiment_df(path: Path, experiment: SearchSummary) -> None:
-    """Writes a CSV with a line per Trial, the best first.
+def experiment_table(experiment: SearchSummary) -> "pd.DataFrame":
+    """A row for each Trial, the best first.
 
-    Columns are trial, status, score, frame, wall_t (s), restarts, a column per variable under its
-    dotted path, one per metric, and the headline of the error. Missing values are empty, as are
-    results of a failed Trial. Lists, blocks, booleans and null are JSON. Raises OSError.
+    Columns are trial, status, score, frame, wall_t (s), restarts, one per variable under its dotted
+    path, one per metric, and the line of the error that says what happened. Missing values are
+    None, as are results of a failed Trial. Lists, blocks, booleans and null are JSON.
     """
+    import pandas as pd
+
     trials = ranked(experiment.trials)
-    paths = [variable.path for variable in experiment.variables]
-    metrics = metric_names(trials)
-    fixed = ["trial", "status", "score", "frame", "wall_t", "restarts"]
-    rows = []
-    for each in trials:
-        known = [each.trial, each.status, each.known_score, each.frame, each.seconds, each.restarts]
-        point = [_cell(each.params[path]) if path in each.params else None for path in paths]
-        values = [each.metric(name) for name in metrics]
-        rows.append([*known, *point, *values, error_summary(each.error or "")])
-    write_atomically(path, csv_bytes([*fixed, *paths, *metrics, "error"], rows))
+    columns: dict[str, list[Any]] = {
+        "trial": [each.trial for each in trials],
+        "status": [str(each.status) for each in trials],
+        "score": [each.known_score for each in trials],
+        "frame": [each.frame for each in trials],
+        "wall_t": [each.seconds for each in trials],
+        "restarts": [each.restarts for each in trials],
+    }
+    for path in (variable.path for variable in experiment.variables):
+        columns[path] = [
+            _cell(each.params[path]) if path in each.params else None for each in trials
+        ]
+    for name in metric_names(trials):
+        columns[name] = [each.metric(name) for each in trials]
+    columns["error"] = [error_summary(each.error or "") for each in trials]
+    return pd.DataFrame(columns, dtype=object)
 
 
 def metric_names(trials: Iterable[TrialState]) -> list[str]:

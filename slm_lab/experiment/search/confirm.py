@@ -11,7 +11,6 @@ from typing import final
 import numpy as np
 
 from slm_lab.analysis.search.trial_state import Status
-from slm_lab.analysis.table import csv_bytes
 from slm_lab.core.files import write_atomically, write_json
 from slm_lab.experiment.baseline import CHANCE_FILE
 from slm_lab.experiment.experiment import Experiment
@@ -76,6 +75,8 @@ class Confirmation:
                 old.unlink()
         if not state.confirmed:
             return []
+        import pandas as pd
+
         rows = []
         for found in state.results:
             scores, score = found.scores, state.trials[found.trial].score
@@ -83,7 +84,8 @@ class Confirmation:
             rows.append((found.trial, score, found.mean, std, len(scores), every))
         header = ("trial", "search_score", "confirmed_mean", "confirmed_std", "seeds", "scores")
         path = run_dir.root / f"{run_dir.prefix}_confirmed.csv"
-        write_atomically(path, csv_bytes(header, rows))
+        table = pd.DataFrame(rows, columns=header, dtype=object)
+        write_atomically(path, table.to_csv(index=False).encode())
         return [path]
 
     def run(self, on_tick: Callable[[], None]) -> None:

@@ -6,9 +6,10 @@ from typing import Any
 
 from slm_lab.analysis.metrics import TRIAL_METRICS, trial_metrics
 from slm_lab.analysis.search.graph import draw_experiment_graph
-from slm_lab.analysis.search.summary import SearchSummary, write_experiment_df
+from slm_lab.analysis.search.summary import SearchSummary, experiment_table
 from slm_lab.analysis.trial.multi_trial_graph import draw_multi_trial_graphs
 from slm_lab.core.errors import Problem, SpecError, UsageError
+from slm_lab.core.files import write_atomically
 from slm_lab.experiment.baseline import known_random_return
 from slm_lab.experiment.plot.runs import FoundTrial, trial_of
 from slm_lab.experiment.runs.summary import value_at
@@ -40,7 +41,7 @@ def draw(spec: Spec, run_dir: RunDir, search_state: SearchState) -> list[Path]:
     OSError."""
     found = _found(spec.name, spec.to_json(), search_state)
     table = run_dir.root / f"{run_dir.prefix}_experiment_df.csv"
-    write_experiment_df(table, found)
+    write_atomically(table, experiment_table(found).to_csv(index=False).encode())
     paths = draw_experiment_graph(found, run_dir.root, run_dir.prefix)
     rows: dict[int, list[Rows]] = {}
     run_of: dict[int, list[int] | None] = {}

@@ -1,6 +1,3 @@
-import csv
-import io
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,7 +11,7 @@ from slm_lab.analysis.compare.comparison import (
     training_of,
     window_of,
 )
-from slm_lab.analysis.compare.table import summary_csv, text_table, trainings_csv
+from slm_lab.analysis.compare.table import summary_table, text_table, trainings_table
 from slm_lab.analysis.figure.axis import TOTAL_FRAMES, wall_clock
 from slm_lab.metrics.reader import NO_ROWS
 from tests.unit.analysis.compare.modes import (
@@ -41,10 +38,6 @@ def ragged(seed, rows):
 
 def cells(table, name):
     return [row[table.header.index(name)] for row in table.rows]
-
-
-def read_csv(content):
-    return list(csv.DictReader(io.StringIO(content.decode())))
 
 
 def test_a_single_process_is_seen_as_its_rows_are():
@@ -148,9 +141,9 @@ def test_the_window_holds_a_row_of_each_worker_and_no_more_than_the_budget(
 
 def test_the_speed_up_is_that_of_rates_whatever_the_totals():
     whole, half = outcome("synced", 2, 1700.0), outcome("shared", 2, 1700.0, budget=BUDGET // 2)
-    _, *summaries = comparison(whole, half).summaries
-    assert [summary.speed_up for summary in summaries] == pytest.approx([1.7, 1.7])
-    assert summaries[0].efficiency == pytest.approx(0.85)
+    both = comparison(whole, half)
+    assert summary_table(both)["speed_up"].tolist() == pytest.approx([1.0, 1.7, 1.7])
+    assert cells(text_table(both), "of ideal") == ["100%", "85%", "85%"]
 
 
 def test_speed_ups_are_of_the_same_seed_and_their_median_counts():
@@ -160,9 +153,8 @@ def test_speed_ups_are_of_the_same_seed_and_their_median_counts():
     )
     both = comparison(slow_hour, seeds=3)
     both = both._replace(outcomes=(baseline, slow_hour))
-    summary = both.summaries[1]
-    found = (summary.speed_up_low, summary.speed_up, summary.speed_up_high)
-    assert found == pytest.approx((1.6, 1.8, 2.0))
+    found = summary_table(both).loc[1, ["speed_up_low", "speed_up", "speed_up_high"]]
+    assert found.tolist() == pytest.approx([1.6, 1.8, 2.0])
 
 
 def test_without_the_baseline_there_is_no_speed_up():
@@ -175,24 +167,21 @@ def test_without_the_baseline_there_is_no_speed_up():
 
 
 def test_a_seed_that_never_gets_there_is_infinitely_late():
-    variant = Variant("synced", 2)
     good, bad = training(2, 2000.0), training(2, 2000.0, returns=0.0)
-    mixed = Outcome(variant, {0: good, 1: bad, 2: good})
-    failing = Outcome(variant, {0: bad, 1: bad, 2: good})
-    never = Outcome(variant, {0: bad})
+    mixed = Outcome(Variant("synced", 2), {0: good, 1: bad, 2: good})
+    failing = Outcome(Variant("shared", 2), {0: bad, 1: bad, 2: good})
+    never = Outcome(Variant("all_reduce", 2), {0: bad})
     every = comparison(mixed, failing, never, threshold=50.0, seeds=3)
     late = cells(text_table(every), "frames to 50")
     frames = good.total_frame[good.reached(50.0)]
     assert late[1:] == [f"{frames:,.0f} (2 of 3)", "in 1 of 3 only", "never"]
-    assert [line["frames_to_threshold"] for line in read_csv(summary_csv(every))][1:] == [
-        str(frames), "inf", "inf",
-    ]  # fmt: skip
+    assert summary_table(every)["frames_to_threshold"].tolist()[1:] == [frames, np.inf, np.inf]
 
 
 def test_the_time_to_a_threshold_is_read_at_the_same_frame():
     one = training(2, 2000.0, cpu=0.5)
     every = comparison(Outcome(Variant("synced", 2), {0: one}), threshold=50.0)
-    summary = every.summaries[1]
+    summary = summary_table(every).loc[1]
     assert summary.seconds_to_threshold == pytest.approx(summary.frames_to_threshold / 2000)
     assert summary.cpu_seconds_to_threshold == pytest.approx(summary.seconds_to_threshold)
 
@@ -215,14 +204,14 @@ def test_a_variant_without_all_seeds_says_how_many():
 def test_the_tables_hold_every_training_and_why_others_failed():
     broken = Outcome(Variant("shared", 2), {0: training(2)}, {1: "Traceback:\n  boom"})
     every = comparison(broken, threshold=50.0, seeds=2)
-    lines = read_csv(trainings_csv(every))
-    assert [(line["mode"], line["random_seed"]) for line in lines] == [
-        ("false", "0"), ("false", "1"), ("shared", "0"), ("shared", "1"),
+    table = trainings_table(every)
+    assert list(zip(table["mode"], table["random_seed"], strict=True)) == [
+        ("false", 0), ("false", 1), ("shared", 0), ("shared", 1),
     ]  # fmt: skip
-    assert lines[3]["failure"].strip() == "boom"
-    assert (lines[3]["total_frame"], lines[3]["frames_to_threshold"]) == ("", "")
-    (line,) = (each for each in read_csv(summary_csv(every)) if each["mode"] == "shared")
-    assert (line["finished"], line["failed"], line["ideal_speed_up"]) == ("1", "1", "2")
+    assert table["failure"].tolist()[3].strip() == "boom"
+    assert table.loc[3, ["total_frame", "frames_to_threshold"]].isna().all()
+    shared = summary_table(every).loc[1, ["mode", "finished", "failed", "ideal_speed_up"]]
+    assert shared.tolist() == ["shared", 1, 1, 2]
 
 
 def test_a_line_over_a_clock_is_in_the_units_of_its_axis():

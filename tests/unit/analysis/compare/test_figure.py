@@ -13,9 +13,9 @@ from slm_lab.analysis.compare.figure import (
     return_overview,
     speed_up_figure,
 )
-from slm_lab.analysis.figure.figure import Table, Words
+from slm_lab.analysis.compare.table import summary_table
+from slm_lab.analysis.figure.figure import Table, TextLine
 from slm_lab.analysis.figure.html import render_html
-from slm_lab.analysis.figure.png import groups
 from tests.unit.analysis.compare.modes import comparison, outcome, training
 from tests.unit.analysis.page import plot, words_of
 
@@ -41,7 +41,7 @@ def swatches(board):
 
 
 def words(board):
-    return " ".join(part.text for part in board.parts if isinstance(part, Words))
+    return " ".join(part.text for part in board.parts if isinstance(part, TextLine))
 
 
 def bars_of(every):
@@ -145,10 +145,10 @@ def test_against_frames_per_process_workers_end_earlier_and_against_total_frames
 def test_bars_are_as_high_as_the_speed_ups_and_the_ideal_is_the_number_of_workers():
     every = COMPARISONS["all of them"]
     bars = bars_of(every).bars
-    assert [bar.height for bar in bars] == [s.speed_up for s in every.summaries[1:]]
+    assert [bar.height for bar in bars] == summary_table(every)["speed_up"].tolist()[1:]
     assert [bar.mark for bar in bars] == [1, 2, 4] * len(MODES)
     assert [bar.hollow for bar in bars] == [False, False, True] * len(MODES)
-    assert list(groups(bars)) == list(MODES)
+    assert list(bars_of(every).groups) == list(MODES)
     assert all(bar.high > bar.low for bar in bars)
     traces, layout = plot(render_html(speed_up_figure(every), "p.js"))
     assert traces[0]["y"] == [bar.height for bar in bars]
@@ -160,9 +160,8 @@ def test_a_variant_that_failed_has_a_place_and_a_word_but_no_bar():
     every = COMPARISONS["a failure"]
     *_, bar = bars_of(every).bars
     assert (bar.height, bar.text, bar.mark) == (None, "failed", 2.0)
-    traces, layout = plot(render_html(speed_up_figure(every), "p.js"))
-    assert len(traces[0]["y"]) == 1
-    assert "failed" in words_of(layout)
+    (drawn, *_), _ = plot(render_html(speed_up_figure(every), "p.js"))
+    assert (drawn["y"][-1], drawn["text"][-1]) == (0, "failed")
 
 
 def test_with_one_seed_nothing_speaks_of_several():

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from slm_lab.analysis.figure.look import SHADES, UNKNOWN, Shading, shade
+from slm_lab.analysis.figure.look import SHADES, UNKNOWN, Shading, rgb
+from slm_lab.analysis.figure.traces import colours_of
 from slm_lab.analysis.search.places import (
     MISSING,
     MOST_CATEGORIES,
@@ -98,13 +99,11 @@ def test_a_search_without_values_has_an_axis():
 
 
 def test_more_is_darker_all_the_way():
-    colours = [shade(share) for share in np.linspace(0, 1, 50)]
-    assert (colours[0], colours[-1]) == (SHADES[0], SHADES[-1])
-    light = [0.2126, 0.7152, 0.0722] @ np.array(
-        [[int(each[i : i + 2], 16) for each in colours] for i in (1, 3, 5)]
-    )
+    light = [0.2126, 0.7152, 0.0722] @ np.array([rgb(shade) for shade in SHADES]).T
     assert (np.diff(light) < 0).all()
 
 
 def test_what_has_no_value_is_grey():
-    assert Shading("x", np.array([np.nan, 1.0]), (0.0, 1.0)).colours == [UNKNOWN, SHADES[-1]]
+    shading = Shading("x", np.array([np.nan, 0.0, 1.0]), (0.0, 1.0))
+    ends = [f"rgb({', '.join(map(str, rgb(shade)))})" for shade in (SHADES[0], SHADES[-1])]
+    assert colours_of(shading) == [UNKNOWN, *ends]

@@ -10,23 +10,18 @@ import pytest
 from slm_lab.analysis.metrics import TRIAL_METRICS
 from slm_lab.analysis.search.summary import (
     SearchSummary,
-    error_summary,
+    experiment_table,
     short_names,
     value_text,
-    write_experiment_df,
 )
 from slm_lab.analysis.search.trial_state import ranked
+from slm_lab.core.text import error_summary
 from tests.unit.analysis.search.trials import BUDGET, drawn, searched, trial, varied
 
 
-def lines_of(path):
-    return list(csv.DictReader(io.StringIO(path.read_text())))
-
-
-def written(tmp_path, experiment):
-    path = tmp_path / "x_experiment_df.csv"
-    write_experiment_df(path, experiment)
-    return lines_of(path)
+def written(experiment):
+    """The lines of the CSV of a search."""
+    return list(csv.DictReader(io.StringIO(experiment_table(experiment).to_csv(index=False))))
 
 
 def test_finished_trials_come_first_then_those_that_came_farthest():
@@ -102,9 +97,9 @@ def test_what_is_too_long_to_be_shown_is_cut():
     assert value_text("a" * 25) == "a" * 23 + "…"
 
 
-def test_the_table_has_a_line_per_trial_the_best_first(tmp_path):
+def test_the_table_has_a_line_per_trial_the_best_first():
     experiment = drawn(12, status=["finished"] * 6 + ["stopped"] * 6)
-    lines = written(tmp_path, experiment)
+    lines = written(experiment)
     assert [int(line["trial"]) for line in lines] == [
         each.trial for each in ranked(experiment.trials)
     ]
@@ -113,10 +108,10 @@ def test_the_table_has_a_line_per_trial_the_best_first(tmp_path):
     assert list(lines[0]) == [*fixed, *paths, *TRIAL_METRICS, "error"]
 
 
-def test_numbers_read_back_to_the_same_bits(tmp_path):
+def test_numbers_read_back_to_the_same_bits():
     experiment = drawn(8)
     by_trial = {each.trial: each for each in experiment.trials}
-    for line in written(tmp_path, experiment):
+    for line in written(experiment):
         outcome = by_trial[int(line["trial"])]
         assert float(line["score"]) == outcome.score
         assert float(line["agent.net.optim_spec.lr"]) == outcome.params["agent.net.optim_spec.lr"]
@@ -124,12 +119,12 @@ def test_numbers_read_back_to_the_same_bits(tmp_path):
         assert float(line["consistency"]) == outcome.metrics["consistency"]
 
 
-def test_a_failed_trial_shows_its_status_and_error_and_no_result(tmp_path):
+def test_a_failed_trial_shows_its_status_and_error_and_no_result():
     failed = trial(3, 7.0, "failed", error="ValueError: the loss is nan\n  at frame 12", lr=0.1)
     experiment = SearchSummary(
         "x", "X", (varied("lr", "uniform"),), (failed, trial(4, lr=1)), BUDGET
     )
-    best, last = written(tmp_path, experiment)
+    best, last = written(experiment)
     assert (last["trial"], last["status"], last["lr"]) == ("3", "failed", "0.1")
     assert last["error"] == "ValueError: the loss is nan"
     assert not any(last[name] for name in ("score", *TRIAL_METRICS))
@@ -186,35 +181,33 @@ def test_a_headline_is_the_line_that_says_what_happened(error, line):
     assert error_summary(f"Session 12: {error}") == f"Session 12: {line}".strip()
 
 
-def test_the_table_has_one_line_for_an_exception(tmp_path):
+def test_the_table_has_one_line_for_an_exception():
     failed = trial(0, None, "failed", error=f"Session 0: {caused()}")
-    (line,) = written(tmp_path, SearchSummary("x", "X", (), (failed,), BUDGET))
+    (line,) = written(SearchSummary("x", "X", (), (failed,), BUDGET))
     assert line["error"] == "Session 0: ZeroDivisionError: the pole broke"
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), None])
-def test_no_cell_holds_a_number_that_is_none(tmp_path, number):
+def test_no_cell_holds_a_number_that_is_none(number):
     outcome = replace(trial(0), score=number, metrics={"strength": number})
-    (line,) = written(tmp_path, SearchSummary("x", "X", (), (outcome,), BUDGET))
+    (line,) = written(SearchSummary("x", "X", (), (outcome,), BUDGET))
     assert line["score"] == line["strength"] == ""
 
 
-def test_a_trial_that_has_not_begun_has_empty_cells(tmp_path):
+def test_a_trial_that_has_not_begun_has_empty_cells():
     waiting = replace(trial(0, None, "waiting", frame=0), params={})
-    (line,) = written(tmp_path, SearchSummary("x", "X", (varied("lr", "uniform"),), (waiting,), 9))
+    (line,) = written(SearchSummary("x", "X", (varied("lr", "uniform"),), (waiting,), 9))
     assert line["lr"] == line["score"] == ""
 
 
-def test_pandas_reads_the_table_as_numbers(tmp_path):
-    path = tmp_path / "df.csv"
-    write_experiment_df(path, searched((varied("lr", "uniform"),), [[0.1], [0.2]], [1.0, 2.0]))
-    table = pd.read_csv(path)
+def test_pandas_reads_the_table_as_numbers():
+    experiment = searched((varied("lr", "uniform"),), [[0.1], [0.2]], [1.0, 2.0])
+    table = pd.read_csv(io.StringIO(experiment_table(experiment).to_csv(index=False)))
     assert table["lr"].tolist() == [0.2, 0.1]
     assert table["score"].dtype == float
 
 
-def test_a_search_without_trials_has_a_header(tmp_path):
-    path = tmp_path / "df.csv"
-    write_experiment_df(path, SearchSummary("x", "X", (varied("lr", "uniform"),), (), BUDGET))
-    assert path.read_text().startswith("trial,status,score,frame,wall_t,restarts,lr,")
-    assert len(path.read_text().splitlines()) == 1
+def test_a_search_without_trials_has_a_header():
+    table = experiment_table(SearchSummary("x", "X", (varied("lr", "uniform"),), (), BUDGET))
+    assert table.to_csv(index=False).startswith("trial,status,score,frame,wall_t,restarts,lr,")
+    assert not len(table)

@@ -8,6 +8,7 @@ import json
 import numpy as np
 import pytest
 
+from slm_lab.analysis.compare.table import summary_table
 from slm_lab.analysis.metrics import trial_metrics
 from slm_lab.analysis.throughput import throughput
 from slm_lab.core.errors import LabError, UsageError
@@ -120,7 +121,7 @@ def test_all_variants_train_under_one_seed_before_any_trains_under_the_next(run,
 
 def test_what_is_measured_is_what_the_rows_say(run):
     go_on(run, 9)
-    alone, together = run.comparison().summaries
+    alone, together = summary_table(run.comparison()).itertuples()
     assert (alone.frames_per_s, together.frames_per_s) == (100.0, 200.0)
     assert together.speed_up == 2.0
     assert (alone.finished, together.finished) == (2, 2)
@@ -163,7 +164,7 @@ def test_what_was_stopped_is_not_measured_but_can_be_drawn(run, stand):
     go_on(run, 1)
     stand.ending = Ending.INTERRUPTED
     assert go_on(run, 1) == [Ending.INTERRUPTED]
-    alone, together = run.comparison().summaries
+    alone, together = summary_table(run.comparison()).itertuples()
     assert (alone.finished, together.finished, together.failed) == (1, 0, 0)
     assert all(path.stat().st_size for path in run.draw())
 
@@ -182,7 +183,7 @@ def test_resuming_continues_with_what_is_missing_in_the_folders_that_there_are(r
     ]  # fmt: skip
     folders = [path.name for path in run.folder.iterdir() if path.is_dir()]
     assert len(folders) == 4, "the one that was stopped went on in its own folder"
-    assert [summary.finished for summary in later.comparison().summaries] == [2, 2]
+    assert summary_table(later.comparison())["finished"].tolist() == [2, 2]
 
 
 def test_a_training_that_was_killed_before_it_wrote_anything_restarts(run, stand):
