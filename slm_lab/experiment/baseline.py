@@ -5,11 +5,12 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -18,7 +19,8 @@ from slm_lab.core.files import open_own, write_atomically
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import die_with_parent, unblock_stop_signals
 from slm_lab.experiment.shipped_returns import environment_key, shipped_random_return
-from slm_lab.parallel.processes import SPAWN
+from slm_lab.parallel.processes import SPAWN, end, start
+from slm_lab.parallel.supervisor import TICK
 from slm_lab.session.play_episodes import (
     even_num_envs,
     finished_episodes,
@@ -34,6 +36,8 @@ CHANCE_FILE = "random_returns.json"
 """The cache file, in the folder of run folders."""
 EPISODES = 100
 SEED = 0
+WAIT_SECONDS = 600.0
+"""How long a Trial waits at its end for the measurement."""
 
 
 def known_random_return(cache: Path, spec: "EnvSpec") -> float | None:
@@ -48,10 +52,40 @@ def cached_random_return(cache: Path, spec: "EnvSpec") -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def measuring_process(cache: Path, spec: "EnvSpec", imports: tuple[str, ...]) -> SpawnProcess:
-    """The process, not yet started, that measures the mean return into the cache file."""
-    args = cache, spec, imports, os.getpid()
-    return SPAWN.Process(target=measure_main, args=args, name="random-baseline")
+@final
+class RandomBaseline:
+    """The Random agent's mean return, measured beside a training if it is unknown."""
+
+    def __init__(self, cache: Path, spec: "EnvSpec", imports: tuple[str, ...]) -> None:
+        self._known = cache, spec
+        args = cache, spec, imports, os.getpid()
+        self._process: SpawnProcess | None = None
+        if known_random_return(cache, spec) is None:
+            self._process = SPAWN.Process(target=measure_main, args=args, name="random-baseline")
+
+    def measure(self) -> None:
+        """Starts the measurement if it is needed. May be called again and again."""
+        if self._process is None:
+            return
+        if self._process.pid is None:
+            with suppress(OSError):  # the Sessions need more resources and will report it
+                start(self._process)
+        else:
+            self._process.is_alive()  # reaps the process once it has ended
+
+    def result(self, goes_on: Callable[[], bool] = lambda: True) -> float | None:
+        """Waits for a measurement that has started, while `goes_on`; None if it is unknown."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while self._process is not None and self._process.pid is not None:
+            if not self._process.is_alive() or time.monotonic() > deadline or not goes_on():
+                break
+            self._process.join(TICK)
+        return known_random_return(*self._known)
+
+    def close(self) -> None:
+        """Ends a measurement that still runs."""
+        if self._process is not None:
+            end(self._process)
 
 
 def measure_main(cache: Path, spec: "EnvSpec", imports: tuple[str, ...], parent: int) -> None:

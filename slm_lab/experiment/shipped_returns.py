@@ -1,12 +1,11 @@
 """The Random agent's mean returns shipped with the lab.
 
-They save each training from sharing its cores with a hundred random episodes. Measured by
-`python -m slm_lab.experiment.shipped_returns FILE`, which takes some minutes.
+They save each training from sharing its cores with a hundred random episodes. They are measured
+by `bench.random_returns`.
 """
 
 import json
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,16 +18,6 @@ if TYPE_CHECKING:
 DATA = Path(__file__).with_name("shipped_returns.json")
 LEARNER_ONLY = frozenset({"life_loss_info"})
 """Arguments that do not change the returns of whole games."""
-
-OF_TEMPLATES = (
-    *("Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5", "HumanoidStandup-v5", "Pusher-v5"),
-    *("InvertedDoublePendulum-v5", "InvertedPendulum-v5", "Reacher-v5", "Swimmer-v5"),
-    "Walker2d-v5",
-)
-"""Environments measured for the shipped specs that leave the environment open.
-
-An Atari game takes half a minute, so only the games named in shipped specs are measured.
-"""
 
 
 def environment_key(spec: "EnvSpec", leave_out: frozenset[str] = frozenset()) -> str:
@@ -59,47 +48,3 @@ def _shipped() -> Mapping[str, Any]:
 
 def _major(package: str) -> str:
     return (installed(package) or "").partition(".")[0]
-
-
-def measure() -> dict[str, Any]:
-    """{environment: {return, episodes, packages}} of all environments installed here."""
-    from slm_lab.core.errors import MissingExtraError
-    from slm_lab.experiment.baseline import EPISODES, measure_random_return
-
-    found: dict[str, Any] = {}
-    for spec in environments():
-        try:
-            value = measure_random_return(spec)
-        except MissingExtraError as error:
-            print(f"{spec.name}: {error}", file=sys.stderr)
-            continue
-        packages = {package: installed(package) for package in _packages(spec.name)}
-        key = environment_key(spec, LEARNER_ONLY)
-        found[key] = {"return": value, "episodes": EPISODES, "packages": packages}
-        print(f"{key}: {value:.6g}", file=sys.stderr)
-    return dict(sorted(found.items()))
-
-
-def environments() -> Iterator["EnvSpec"]:
-    """The environments named in shipped specs, and `OF_TEMPLATES`, each once."""
-    from slm_lab.spec.load import check_file
-    from slm_lab.spec.read import shipped_files
-    from slm_lab.spec.schema.env import EnvSpec
-
-    checked = [one.env for path in shipped_files() for one in check_file(path)]
-    named = [env for env in checked if env is not None]
-    more = [EnvSpec(name=name, max_frame=1) for name in OF_TEMPLATES]
-    yield from {environment_key(env, LEARNER_ONLY): env for env in [*named, *more]}.values()
-
-
-def _packages(name: str) -> tuple[str, ...]:
-    """The packages whose code an environment of Gymnasium or ale-py runs."""
-    from slm_lab.env.lookup import EXTRAS
-
-    own = [extra.module for extra in EXTRAS if extra.owns(name)]
-    distributions = {"ale_py": "ale-py", "mujoco": "mujoco", "Box2D": "box2d"}
-    return ("gymnasium", *(distributions.get(module, module) for module in own))
-
-
-if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(json.dumps(measure(), indent=1) + "\n", encoding="utf-8")

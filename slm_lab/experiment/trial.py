@@ -1,8 +1,8 @@
 """A Trial: runs the Sessions of one spec in processes, and draws their rows."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, TypeAlias, final
 from slm_lab.core.errors import LabError
 from slm_lab.core.process import importing, usable_cores
 from slm_lab.core.registry import load_target
-from slm_lab.experiment.baseline import CHANCE_FILE, known_random_return, measuring_process
+from slm_lab.experiment.baseline import CHANCE_FILE, RandomBaseline
 from slm_lab.experiment.stop_signals import stop_on_signals
 from slm_lab.metrics.reader import read_rows
-from slm_lab.parallel.processes import SPAWN, end, run_sessions, start
-from slm_lab.parallel.supervisor import TICK
+from slm_lab.parallel.processes import SPAWN, run_sessions
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.status_board import Phase, StatusBoard
 from slm_lab.spec.schema.spec import Spec
@@ -35,8 +34,6 @@ DRAW_INTERVAL = 30.0
 """The minimum number of seconds between two drawings of the live graphs."""
 DRAW_SHARE = 0.02
 """The share of the time that drawing may take: long runs are drawn less often."""
-BASELINE_SECONDS = 600.0
-"""How long the Trial waits at its end for the Random agent's return."""
 
 
 @final
@@ -93,18 +90,26 @@ class Trial:
         self.task = task
         self.spec, self.run_dir = task.spec, task.run_dir
         self._on_tick = on_tick
-        self._cache = task.chance_file or task.run_dir.root.parent / CHANCE_FILE
+        cache = task.chance_file or task.run_dir.root.parent / CHANCE_FILE
+        self._baseline = RandomBaseline(cache, task.spec.env, task.imports)
         self._draw_timer = DrawTimer()
-        self._measure: Callable[[], None] = lambda: None
-        """Starts measuring the Random agent's return if it is unknown."""
         self.board = board or StatusBoard.allocate(SPAWN, task.spec.meta.num_sessions)
 
     def run(self) -> TrialResult:
         """Trains, then writes metrics and graphs. Ctrl-C saves all Sessions and ends early."""
-        with stop_on_signals(self.board.request_stop), self._baseline() as random_return:
+        with stop_on_signals(self.board.request_stop), closing(self._baseline):
             sessions = self._run_sessions()
-            chance = None if never_began(sessions) else random_return()
+            chance = None if never_began(sessions) else self._random_return()
             return self._reporter.finish(sessions, chance)
+
+    def _random_return(self) -> float | None:
+        def goes_on() -> bool:
+            self._on_tick(self.board)
+            return not self.board.stop_requested
+
+        if not self.board.stop_requested:
+            self._baseline.measure()
+        return self._baseline.result(goes_on)
 
     def _run_sessions(self) -> list[SessionResult]:
         meta = self.spec.meta
@@ -164,8 +169,8 @@ class Trial:
 
     def _tick(self) -> None:
         self._on_tick(self.board)
-        if self.board.clock_slots.any():
-            self._measure()
+        if self.board.clock_slots.any():  # a training that cannot begin needs no number
+            self._baseline.measure()
         self._draw_timer.draw_if_due(lambda: self._reporter.draw_live())  # noqa: PLW0108 - made late
 
     @cached_property
@@ -175,42 +180,6 @@ class Trial:
             from slm_lab.experiment.report import Reporter
 
         return Reporter(self.spec, self.run_dir, self.task.trial, self.task.one_of_many)
-
-    @contextmanager
-    def _baseline(self) -> Iterator[Callable[[], float | None]]:
-        """Measures the Random agent's return beside the training, if it is unknown.
-
-        Starts after the first step, because a training that cannot begin needs no number.
-        """
-        known = known_random_return(self._cache, self.spec.env)
-        if known is not None:
-            yield lambda: known
-            return
-        process = measuring_process(self._cache, self.spec.env, self.task.imports)
-
-        def measure() -> None:
-            if process.pid is None:
-                with suppress(OSError):  # the Sessions need more resources and will report it
-                    start(process)
-            else:
-                process.is_alive()  # reaps the process once it has ended
-
-        def result() -> float | None:
-            if not self.board.stop_requested:
-                measure()
-            deadline = time.monotonic() + BASELINE_SECONDS
-            while process.pid is not None and process.is_alive() and time.monotonic() < deadline:
-                if self.board.stop_requested:
-                    break
-                self._on_tick(self.board)
-                process.join(TICK)
-            return known_random_return(self._cache, self.spec.env)
-
-        self._measure = measure
-        try:
-            yield result
-        finally:
-            end(process)
 
 
 def have_ended(spec: Spec, run_dir: RunDir, trial: int) -> tuple[list[bool], list[Manifest | None]]:

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -19,12 +20,11 @@ from slm_lab.analysis.compare.comparison import (
 from slm_lab.analysis.compare.figure import draw_comparison
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.files import write_json
-from slm_lab.experiment.baseline import CHANCE_FILE, known_random_return, measuring_process
+from slm_lab.experiment.baseline import CHANCE_FILE, RandomBaseline
 from slm_lab.experiment.compare.plan import CompareRequest, Plan, make_plan, read_plan
 from slm_lab.experiment.run import Run
 from slm_lab.experiment.source import RunSource
 from slm_lab.metrics.reader import read_existing
-from slm_lab.parallel.processes import end, start
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.lock import RunLock
 from slm_lab.storage.result import Ending, TrialResult
@@ -130,15 +130,10 @@ class CompareRun:
 
     def measure_chance(self) -> None:
         """Measures the Random agent's return now, not beside a training."""
-        cache, env = self.folder / CHANCE_FILE, self.plan.baseline.env
-        if known_random_return(cache, env) is not None:
-            return
-        process = measuring_process(cache, env, self.plan.imports)
-        try:
-            start(process)
-            process.join()
-        finally:
-            end(process)
+        cache, plan = self.folder / CHANCE_FILE, self.plan
+        with closing(RandomBaseline(cache, plan.baseline.env, plan.imports)) as baseline:
+            baseline.measure()
+            baseline.result()
 
     def prepare(self, planned: Planned) -> Run | None:
         """The new or resumed run of a training; None if it cannot begin, which is recorded."""

@@ -5,6 +5,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from bench.random_returns import environments
 from slm_lab.env.vector_env import FinishedEpisodes
 from slm_lab.experiment import baseline, shipped_returns
 from slm_lab.experiment.baseline import (
@@ -263,7 +264,7 @@ def test_another_major_version_of_the_simulator_has_no_number_of_the_lab(monkeyp
 
 
 def test_every_environment_that_a_shipped_spec_names_and_gymnasium_has_has_a_number():
-    for spec in shipped_returns.environments():
+    for spec in environments():
         if not any(family in spec.name for family in ("Bullet", "MiniGrid")):
             assert environment_key(spec, LEARNER_ONLY) in json.loads(DATA.read_text()), spec.name
 
