@@ -10,7 +10,7 @@ import pytest
 
 from slm_lab.experiment.trial import Trial, TrialTask
 from slm_lab.metrics.reader import read_rows
-from slm_lab.parallel import supervisor
+from slm_lab.parallel import hang_detector
 from slm_lab.spec.load import load_spec
 from slm_lab.storage.manifest import read_manifest
 from slm_lab.storage.run_dir import RunDir
@@ -351,7 +351,7 @@ def test_those_that_have_not_begun_end_at_once(folder):
 
 @pytest.mark.slow
 def test_an_actor_that_hangs_is_missed_and_replaced(folder, monkeypatch):
-    monkeypatch.setattr(supervisor, "HANG_SECONDS", 10.0)
+    monkeypatch.setattr(hang_detector, "HANG_SECONDS", 10.0)
     result, hung = run_and_suspend(folder, actor=1)
     assert [each.restarts for each in result.sessions] == [0, 1, 0]
     assert [str(each.ending) for each in result.sessions] == ["finished"] * 3

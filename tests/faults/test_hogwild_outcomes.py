@@ -36,7 +36,7 @@ class Broken(CartPoleEnv):
         obs, *rest = super().step(action)
         self.count += 1
         victim = multiprocessing.current_process().name == "session-1"
-        if victim and self.count == 300 and not pathlib.Path("broken").exists():
+        if victim and self.count == 50 and not pathlib.Path("broken").exists():
             pathlib.Path("broken").touch()
             obs[:] = float("nan")
         return obs, *rest
