@@ -97,9 +97,6 @@ LEARNED = ("loss", "lr", "entropy", "explore_var", "grad_norm")
 BASE_COLUMNS: tuple[str, ...] = tuple(column.name for column in _BASE)
 """The columns of every session CSV, in this order; extra columns follow."""
 
-EXTRA_COLUMNS: tuple[str, ...] = tuple(column.name for column in _EXTRA)
-"""Columns that an algorithm, a mode or a Session may add."""
-
 EVAL_COLUMNS: tuple[str, ...] = (
     "frame", "total_frame", "wall_t", "epi", "opt_step", "total_reward", "total_reward_ma",
     "final_return", "final_return_episodes", "return_std", "return_min", "return_max",
