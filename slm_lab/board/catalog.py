@@ -10,7 +10,6 @@ from typing import NamedTuple, final
 
 from slm_lab.core.errors import UsageError
 from slm_lab.core.files import Stamp, folders_in, stamp_of, strays
-from slm_lab.experiment.compare.plan import PLAN_FILE
 from slm_lab.experiment.plot.runs import FoundTrial, find_trials
 from slm_lab.experiment.runs.summary import (
     RunStatus,
@@ -21,7 +20,7 @@ from slm_lab.experiment.runs.summary import (
 )
 from slm_lab.experiment.search.outcomes import chosen_trial
 from slm_lab.storage.lock import is_locked
-from slm_lab.storage.run_dir import FOLDERS, RunDir
+from slm_lab.storage.run_dir import FOLDERS, PLAN_FILE, RunDir
 
 PARTS = (*FOLDERS, "video")
 """The folders of a run of which files are read or served."""

@@ -391,9 +391,7 @@ def doctor(
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say what is wrong with a run, how one sees it, and what to try. Without a run, examine the
-    machine.
-    """
+    """Diagnose a run: problems, evidence, one thing to try. Without a run, examine the machine."""
     from slm_lab.cli.doctor import examine_machine, examine_run
 
     if run is None:

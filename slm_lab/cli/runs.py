@@ -24,7 +24,6 @@ from slm_lab.core.text import significant
 from slm_lab.experiment.runs.cells import changed_text, return_text, size_text
 from slm_lab.experiment.runs.summary import RunStatus, RunSummary, summary_of
 from slm_lab.experiment.runs.tidy import delete, selected
-from slm_lab.spec.schema.messages import not_among
 from slm_lab.storage.archive import unpacked
 from slm_lab.storage.run_dir import runs_in
 
@@ -51,6 +50,8 @@ def list_runs(
     """Prints a table of runs, by default the newest last. Raises UsageError for unknown words."""
     for option, word, known in (("--sort", sort, SORTS), ("--status", status, STATUSES)):
         if word not in (None, *known):
+            from slm_lab.spec.schema.messages import not_among  # imports pydantic
+
             raise UsageError(f"{option} {word}: {not_among(str(word), known)}")
     runs = [summary for run in runs_in(data) if _fits(summary := summary_of(run), pattern, status)]
     by = sort or "started"

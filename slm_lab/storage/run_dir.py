@@ -19,6 +19,11 @@ FOLDERS = ("info", "graph", "log", "model")
 RUN_BLOCK = "_run"
 """The key of the origin block, beside the spec in the run folder's spec file."""
 
+PLAN_BLOCK = "_compare"
+"""The key in the plan file of a comparison, beside the specs, that holds the rest of the plan."""
+PLAN_FILE = "{}_compare_specs.json"
+"""The name of the plan file, a spec file with every variant."""
+
 STAMP = "%Y_%m_%d_%H%M%S"
 _STAMP_PATTERN = re.compile(r"_(\d{4}_\d{2}_\d{2}_\d{6})(?:_(\d+))?$")
 

@@ -29,14 +29,10 @@ from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.manifest import FORMAT
 from slm_lab.storage.origin import check_format
 from slm_lab.storage.provenance import provenance
-from slm_lab.storage.run_dir import safe_name
+from slm_lab.storage.run_dir import PLAN_BLOCK, PLAN_FILE, safe_name
 
 logger = logging.getLogger(__name__)
 
-PLAN_BLOCK = "_compare"
-"""The key in the plan file, beside the specs, that holds the rest of the plan."""
-PLAN_FILE = "{}_compare_specs.json"
-"""The name of the plan file, a spec file with every variant."""
 BUSY = 0.5
 """The load of other processes, in cores, from which on a note reports it."""
 

@@ -4,10 +4,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from slm_lab.core.errors import LabError
-from slm_lab.experiment.compare.plan import PLAN_BLOCK, PLAN_FILE
 from slm_lab.experiment.runs.summary import RunStatus
 from slm_lab.experiment.trust import command_text, named_by
-from slm_lab.storage.run_dir import RunDir
+from slm_lab.storage.run_dir import PLAN_BLOCK, PLAN_FILE, RunDir
 
 
 def next_commands(

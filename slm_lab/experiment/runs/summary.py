@@ -15,13 +15,12 @@ from typing import Any, final
 from slm_lab.analysis.search.trial_state import Status
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import read_file
-from slm_lab.experiment.compare.plan import PLAN_BLOCK
 from slm_lab.experiment.search.event_log import SearchState
 from slm_lab.metrics.reader import last_row
 from slm_lab.spec.modes import mode_of
 from slm_lab.storage.lock import is_locked
 from slm_lab.storage.result import Ending
-from slm_lab.storage.run_dir import RUN_BLOCK, RunDir
+from slm_lab.storage.run_dir import PLAN_BLOCK, RUN_BLOCK, RunDir
 
 MOST = 1e300
 """Beyond it numbers are damaged."""

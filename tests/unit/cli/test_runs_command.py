@@ -1,6 +1,8 @@
 """The commands `runs`, `diff` and `tidy` on a terminal and for scripts."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -107,3 +109,16 @@ def test_a_run_has_the_name_the_note_and_the_environment_of_its_command(tmp_path
     assert done.code == 0, done.err
     done = call_here([str(LAB), "run", "train@latest", "--note", "again"], tmp_path)
     assert (done.code, "works only where a run begins" in done.err) == (2, True)
+
+
+def test_a_list_imports_nothing_that_takes_long(folder):
+    code = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print(*sorted({'slm_lab.spec.schema.agent', 'gymnasium',"
+        " 'torch', 'pandas', 'matplotlib', 'ray'} & set(sys.modules)), 'end'))\n"
+        "from slm_lab.cli.main import main\n"
+        "main()\n"
+    )
+    words = [sys.executable, "-c", code, "runs"]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "end"
