@@ -8,6 +8,7 @@ import numpy as np
 from slm_lab.core.text import error_summary
 from slm_lab.core.text import significant as text
 from slm_lab.experiment.doctor.case import Case, Finding
+from slm_lab.experiment.doctor.learning import LOWER_LR
 from slm_lab.experiment.doctor.machine import memory_kills
 from slm_lab.experiment.runs.summary import value_at
 from slm_lab.storage.result import Ending, SessionResult
@@ -26,7 +27,11 @@ def failed(case: Case) -> Iterator[Finding]:
         reasons = [f"Session {end.session} at frame {end.frame:,}: {_why(end)}" for end in causes]
         advice = f"resume it: slm-lab run train@{case.trial.run_dir.root}"
         if any(end.would_repeat for end in causes):
-            advice = "do not resume it, since it would fail again: change what the reason names"
+            has_diverged = any(end.diverged for end in causes)
+            change = (
+                f"{LOWER_LR} or agent.net.clip_grad_val" if has_diverged else "change the cause"
+            )
+            advice = f"do not resume it, since it would fail again: {change} in a new run"
         what = f"{len(ends)} of {len(case.ends)} Sessions failed"
         yield Finding(what, "; ".join(reasons), advice)
 

@@ -59,11 +59,12 @@ def test_a_failure_is_given_with_its_reason_and_a_resume(trial):
     assert found_by(outcome.failed, case(trial, broken, training=True)) is None
 
 
-def test_a_resume_that_would_repeat_a_failure_is_advised_against(trial):
-    found = found_by(
-        outcome.failed, case(trial, end(Ending.FAILED, error="the loss is nan", would_repeat=True))
-    )
+@pytest.mark.parametrize(("diverged", "change"), [(True, "optim_spec.lr"), (False, "the cause")])
+def test_a_resume_that_would_repeat_a_failure_is_advised_against(trial, diverged, change):
+    ended = end(Ending.FAILED, error="no", would_repeat=True, diverged=diverged)
+    found = found_by(outcome.failed, case(trial, ended))
     assert "do not resume it" in found.advice
+    assert change in found.advice
 
 
 def test_those_that_only_lost_a_peer_are_no_cause(trial):
