@@ -358,7 +358,7 @@ def watch(
     """Show the live table of a run that another process trains. Ctrl-C ends only the watching."""
     from slm_lab.cli.watch import watch as execute
 
-    execute(run, data)
+    raise typer.Exit(execute(run, data))
 
 
 @command()

@@ -9,16 +9,18 @@ import numpy as np
 from rich.console import Console
 
 from slm_lab.analysis.search.summary import short_names
+from slm_lab.analysis.search.trial_state import Status
 from slm_lab.cli.display.live import LiveDisplay
 from slm_lab.cli.display.screen import console, print_line, wide_console
 from slm_lab.cli.display.search_live import SearchDisplay
 from slm_lab.cli.doctor import print_finding
+from slm_lab.cli.exit_codes import INTERRUPTED
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.doctor.case import Course, read_case
 from slm_lab.experiment.doctor.training import first_finding
 from slm_lab.experiment.plot.runs import FoundTrial, trial_of
 from slm_lab.experiment.runs.summary import value_at
-from slm_lab.experiment.search.event_log import SearchState
+from slm_lab.experiment.search.event_log import Interrupted, SearchState
 from slm_lab.experiment.search.outcomes import chosen_trial, read_search
 from slm_lab.metrics.reader import NO_ROWS, GrowingRows
 from slm_lab.session.status_board import Flow, Phase, SessionProgress
@@ -112,6 +114,8 @@ class RecordedSearch:
         """Reads the record; returns whether the search runs."""
         is_running = is_locked(self._run_dir.root)
         self.search_state = SearchState.of_record(self._run_dir.search_record)
+        for state in () if is_running else self.search_state.of(Status.RUNNING):
+            self.search_state.apply(Interrupted(state.trial, 0.0))  # it was killed
         return is_running
 
     def frame_of(self, trial: int) -> int:
@@ -119,12 +123,21 @@ class RecordedSearch:
         return self.search_state.trials[trial].frame
 
 
-def watch(run: str, data: Path) -> None:
-    """Shows a run until it ends. Raises UsageError."""
+def watch(run: str, data: Path) -> int:
+    """Shows a run until it ends, and returns the exit code. Raises UsageError."""
     run_dir, number = find_folder(run, data)
-    if run_dir.is_search and number is None:
-        _watch_search(run_dir)
-        return
+    try:
+        if run_dir.is_search and number is None:
+            _watch_search(run_dir)
+        else:
+            _watch_trial(run_dir, number)
+    except KeyboardInterrupt:
+        print_line(console(), "stopped watching; the training continues")
+        return INTERRUPTED
+    return 0
+
+
+def _watch_trial(run_dir: RunDir, number: int | None) -> None:
     begun = run_dir.trials if number is None else [number]
     if not begun:
         raise UsageError(f"{run_dir.root} has no trial yet")

@@ -227,10 +227,26 @@ def test_its_rows_are_drawn_and_examined(elsewhere, command, tmp_path, monkeypat
     assert done.exit_code == 0, done.stderr
 
 
-def test_it_is_not_trained_further(elsewhere):
-    done = invoke("run", f"train@{elsewhere}")
+@pytest.mark.parametrize("words", [["run", "train@"], ["watch", ""]])
+def test_it_is_not_trained_further(elsewhere, words):
+    done = invoke(*words[:-1], f"{words[-1]}{elsewhere}")
     assert done.exit_code == 2
     assert "is a shared run: it has only an agent, and cannot be resumed" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (["plot"], "plot_mean_returns"),
+        (["doctor"], "too little for a claim"),
+        (["diff"], "Results"),
+    ],
+)
+def test_its_rows_are_plotted_compared_and_diagnosed(elsewhere, words, shown):
+    runs = [elsewhere] * (1 + (words == ["diff"]))
+    done = invoke(*words, *runs)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert shown in done.stdout
 
 
 def test_a_missing_file_is_no_run(elsewhere):

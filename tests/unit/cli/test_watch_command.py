@@ -1,11 +1,16 @@
 """`slm-lab watch`: the table of a run from its files alone."""
 
+import json
+import re
+
 import pytest
 
+from slm_lab.analysis.search.trial_state import Status
 from slm_lab.cli import watch as watching
 from slm_lab.cli.watch import RecordedTrial
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.plot.runs import find_trials
+from slm_lab.experiment.search.event_log import Began, Ended, EventLog, Proposed, Reported
 from slm_lab.session.status_board import Phase
 from slm_lab.storage.lock import RunLock
 from tests.faults.lab import LAB, call_here
@@ -84,3 +89,64 @@ def test_rows_that_are_no_text_are_one_line(tmp_path):
     run.session(0, 0).rows.write_bytes(b"\x95\n")
     with pytest.raises(UsageError, match="cannot be read"):
         board_of(tmp_path).look()
+
+
+def searched(data):
+    """A search with a trial that has ended, and one that runs."""
+    spec = ppo(meta__max_trial=4)
+    spec["search"] = {"agent.algorithm.gamma__uniform": [0.9, 0.99]}
+    run = write_run(data, spec, spec)
+    content = json.loads(run.trial_spec_file(0).read_text())
+    run.spec_file.write_text(json.dumps(content))
+    log = EventLog(run.search_record)
+    for event in (
+        Proposed(0, {"agent.algorithm.gamma": 0.95}),
+        Began(0),
+        Ended(0, Status.FINISHED, 1000, 321.0, 9.0, {}),
+        Proposed(1, {"agent.algorithm.gamma": 0.91}),
+        Began(1),
+        Reported(1, 400, 123.0),
+    ):
+        log.write(event)
+    log.close()
+    return run
+
+
+def test_a_search_is_shown_by_its_trials(tmp_path):
+    run = searched(tmp_path / "data")
+    lock = RunLock(run.root)
+    recorded = watching.RecordedSearch(run)
+    assert recorded.look()
+    assert (recorded.num_trials, recorded.frame_of(1)) == (4, 400)
+    assert recorded.search_state.trials[1].status is Status.RUNNING
+    lock.release()
+    assert not recorded.look()
+    assert recorded.search_state.trials[1].status is Status.WAITING
+
+
+def test_the_table_of_a_search_has_scores_and_values(tmp_path):
+    searched(tmp_path / "data")
+    done = call_here([str(LAB), "watch"], tmp_path)
+    assert (done.code, done.err) == (0, "")
+    assert re.search(r"t0 +finished[ ━]+1k +321 +0\.95", done.out)
+    assert re.search(r"t1 +waiting[ ━]+400 +123 +0\.91", done.out)
+
+
+def test_one_trial_of_a_search_is_watched_as_a_run(tmp_path):
+    searched(tmp_path / "data")
+    done = call_here([str(LAB), "watch", "small:t1"], tmp_path)
+    assert "Session 0:" in done.out
+
+
+def test_ctrl_c_ends_only_the_watching(tmp_path, monkeypatch):
+    run = write_run(tmp_path / "data")
+    lock = RunLock(run.root)
+
+    def interrupt(seconds):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(watching.time, "sleep", interrupt)
+    done = call_here([str(LAB), "watch"], tmp_path)
+    lock.release()
+    assert done.code == 130
+    assert "stopped watching; the training continues" in done.out

@@ -6,10 +6,12 @@ from datetime import timedelta
 
 import pytest
 
+from slm_lab.analysis.search.trial_state import Status
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.runs.diff import diff
 from slm_lab.experiment.runs.summary import RunStatus, summary_of
 from slm_lab.experiment.runs.tidy import delete, selected
+from slm_lab.experiment.search.event_log import Began, Ended, EventLog, Proposed
 from slm_lab.metrics.reader import read_rows
 from slm_lab.storage.lock import RunLock
 from slm_lab.storage.run_dir import RunDir, runs_in
@@ -206,3 +208,28 @@ def test_a_changed_trial_spec_is_what_a_diff_shows(tmp_path):
     run = write_ended(tmp_path, "two")
     change_spec(run, lambda content: content["two"]["env"].update(num_envs=9))
     assert ("env.num_envs", [4, 9]) in diff("one", "two", tmp_path).spec
+
+
+@pytest.mark.parametrize(
+    ("statuses", "expected"),
+    [
+        ([Status.FINISHED, Status.STOPPED, Status.FAILED], RunStatus.DONE),
+        ([Status.FINISHED, None], RunStatus.STOPPED),
+        ([Status.FAILED, Status.FAILED], RunStatus.FAILED),
+        ([], RunStatus.STOPPED),
+    ],
+)
+def test_the_status_of_a_search_follows_its_record(statuses, expected, tmp_path):
+    run = write_run(tmp_path, ppo(), ppo())
+    log = EventLog(run.search_record)
+    for trial, status in enumerate(statuses):
+        log.write(Proposed(trial, {}))
+        log.write(Began(trial))
+        if status is not None:
+            log.write(Ended(trial, status, 500, 1.0, 2.0, {}))
+    log.close()
+    assert summary_of(run).status is expected
+    if statuses:
+        lines = run.search_record.read_bytes().splitlines(keepends=True)
+        run.search_record.write_bytes(b"".join(lines[1:]))
+        assert summary_of(run).status is RunStatus.DAMAGED
