@@ -1,6 +1,7 @@
 """The runs of a data folder: damaged and hostile ones hide no other."""
 
 import os
+from operator import itemgetter
 
 import pytest
 
@@ -64,7 +65,18 @@ def test_a_damaged_run_hides_no_other(tmp_path, spoil, is_damaged):
     assert (entry.summary.status is RunStatus.DAMAGED) is bool(entry.problem) is is_damaged
 
 
-def test_the_library_writes_nothing(tmp_path):
+def test_runs_inside_of_another_sort_below_it(tmp_path):
+    outer = write_ended(tmp_path, "outer", started="2026-11-22T04:00:00+00:00")
+    write_ended(tmp_path, "older", started="2026-11-21T04:00:00+00:00")
+    inner = write_ended(outer.root, "inner", started="2026-11-23T04:00:00+00:00")
+    write_ended(tmp_path, "newer", started="2026-11-24T04:00:00+00:00")
+    rows = sorted(grid_part(Catalog(tmp_path)).make(), key=itemgetter("started"), reverse=True)
+    names = [row["run"].split("_")[0] for row in rows]
+    assert names == ["newer", "outer", "outer", "older"]
+    assert rows[2]["run"].endswith(f"/{inner.root.name}")
+
+
+def test_the_catalog_writes_nothing(tmp_path):
     run = write_run(tmp_path)
     before = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*")}
     assert run.root.name in Catalog(tmp_path).entries()
