@@ -8,7 +8,6 @@ from rich.console import Console
 from rich.text import Text
 
 from slm_lab.analysis.compare.table import text_table
-from slm_lab.cli.caller import Caller
 from slm_lab.cli.display.document import compare_document
 from slm_lab.cli.display.live import LiveDisplay, short
 from slm_lab.cli.display.screen import (
@@ -18,8 +17,9 @@ from slm_lab.cli.display.screen import (
     print_table,
     wide_console,
 )
-from slm_lab.cli.exit_codes import FAILED, INTERRUPTED
-from slm_lab.cli.signals import sigterm_as_ctrl_c
+from slm_lab.cli.shell.caller import Caller
+from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
+from slm_lab.cli.shell.signals import sigterm_as_ctrl_c
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import stop_signals_blocked

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 import typer
 
 from slm_lab import __version__
-from slm_lab.cli.exit_codes import report_errors, run_guarded
 from slm_lab.cli.options import (
+    SPEC_NAME_HELP,
     AsJson,
     Data,
     Imports,
@@ -23,13 +23,14 @@ from slm_lab.cli.options import (
     Trust,
     WhichAgent,
 )
+from slm_lab.cli.shell import completion
+from slm_lab.cli.shell.exit_codes import report_errors, run_guarded
 from slm_lab.cli.spec import app as spec_app
 
 app = typer.Typer(
     name="slm-lab",
     help="Deep reinforcement learning from one JSON spec: run it, resume it, read its graphs.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -63,10 +64,14 @@ def run(
         str | None,
         typer.Argument(
             help="A JSON or YAML file, or the name of a shipped file. Default: the demo, or the "
-            "run's own spec."
+            "run's own spec.",
+            autocompletion=completion.run_words,
         ),
     ] = None,
-    spec_name: SpecName = None,
+    spec_name: Annotated[
+        str | None,
+        typer.Argument(help=SPEC_NAME_HELP, autocompletion=completion.run_words),
+    ] = None,
     mode: Annotated[
         str | None,
         typer.Argument(
@@ -74,7 +79,8 @@ def run(
             "over the search block), search@RUN (resume), eval@RUN (a table of greedy episodes of "
             "the saved agents) or enjoy@RUN (show some). RUN is a folder, a beginning of its name, "
             "the name of a spec (its latest run), latest or latest~2; eval@ and enjoy@ also take "
-            "FILE.zip."
+            "FILE.zip.",
+            autocompletion=completion.run_words,
         ),
     ] = None,
     sets: Sets = None,
@@ -144,7 +150,7 @@ def run(
     """
     with report_errors() as caller:
         from slm_lab.cli.dispatch import execute
-        from slm_lab.cli.scripting import notify_of, set_log_level
+        from slm_lab.cli.shell.scripting import notify_of, set_log_level
 
         set_log_level(log_level)
         code = execute(
@@ -182,7 +188,11 @@ def new(
 @command()
 def compare(
     spec_file: Annotated[
-        str | None, typer.Argument(help="A JSON or YAML file, or the name of a shipped file.")
+        str | None,
+        typer.Argument(
+            help="A JSON or YAML file, or the name of a shipped file.",
+            autocompletion=completion.spec_files,
+        ),
     ] = None,
     spec_name: SpecName = None,
     modes: Annotated[
@@ -229,7 +239,7 @@ def compare(
         with stop_signals_blocked(), importing():
             from slm_lab.cli.compare import CompareOptions
             from slm_lab.cli.compare import compare as execute
-            from slm_lab.cli.scripting import notify_of
+            from slm_lab.cli.shell.scripting import notify_of
 
         code = execute(
             CompareOptions(
@@ -251,6 +261,7 @@ def plot(
             metavar="FOLDER",
             help="Run folders, or their names in --data; FOLDER:tN for one trial of a search; or "
             "the folder of a comparison, for all runs in it.",
+            autocompletion=completion.runs,
         ),
     ],
     y: Annotated[
@@ -322,8 +333,8 @@ def runs(
 @command()
 @report_errors()
 def diff(
-    a: Annotated[str, typer.Argument(metavar="RUN")],
-    b: Annotated[str, typer.Argument(metavar="RUN")],
+    a: SavedRunName,
+    b: SavedRunName,
     data: Data = Path("data"),
 ) -> None:
     """Compare two runs: their specs, versions, machines and results."""
@@ -352,7 +363,7 @@ def tidy(
 @command()
 @report_errors()
 def watch(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A run that trains.")] = "latest",
+    run: SavedRunName = "latest",
     data: Data = Path("data"),
 ) -> None:
     """Show the live table of a run that another process trains. Ctrl-C ends only the watching."""
@@ -384,7 +395,12 @@ def board(
 @report_errors()
 def doctor(
     run: Annotated[
-        str | None, typer.Argument(metavar="RUN", help="A run; without one, this machine.")
+        str | None,
+        typer.Argument(
+            metavar="RUN",
+            help="A run; without one, this machine.",
+            autocompletion=completion.runs,
+        ),
     ] = None,
     data: Data = Path("data"),
     imports: Imports = None,

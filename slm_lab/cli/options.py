@@ -6,6 +6,8 @@ from typing import Annotated, Literal, TypeAlias
 
 import typer
 
+from slm_lab.cli.shell import completion
+
 Sets = Annotated[
     list[str] | None,
     typer.Option(
@@ -13,6 +15,7 @@ Sets = Annotated[
         "-s",
         metavar="KEY=VALUE",
         help="Fill ${KEY}, or override a dotted path of the spec. Repeatable.",
+        autocompletion=completion.keys,
     ),
 ]
 Imports = Annotated[
@@ -25,12 +28,19 @@ Trust = Annotated[
         "--trust", help="Import every module that a run folder, or a checked file, names."
     ),
 ]
+SPEC_NAME_HELP = "The spec in the file. May be omitted if it is the only one."
 SpecName = Annotated[
-    str | None, typer.Argument(help="The spec in the file. May be omitted if it is the only one.")
+    str | None,
+    typer.Argument(help=SPEC_NAME_HELP, autocompletion=completion.spec_names),
 ]
 Data = Annotated[Path, typer.Option(help="Folder of run folders.")]
 SavedRunName = Annotated[
-    str, typer.Argument(metavar="RUN", help="A folder, its name in --data, latest, or FOLDER:tN.")
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="A folder, its name in --data, latest, or FOLDER:tN.",
+        autocompletion=completion.runs,
+    ),
 ]
 WhichAgent = Annotated[
     Literal["best", "latest"] | None, typer.Option(help="Default: the best, if there is one.")

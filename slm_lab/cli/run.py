@@ -11,15 +11,15 @@ from rich.text import Text
 
 from slm_lab.analysis.metrics import TrialMetrics
 from slm_lab.analysis.table import count_text
-from slm_lab.cli.caller import Caller
 from slm_lab.cli.display import screen
 from slm_lab.cli.display.document import run_document
 from slm_lab.cli.display.live import LiveDisplay
 from slm_lab.cli.display.naming import full_name, print_resume, sessions_text
 from slm_lab.cli.display.screen import print_heading, print_json, print_line, print_table
 from slm_lab.cli.doctor import print_finding
-from slm_lab.cli.exit_codes import FAILED, INTERRUPTED
 from slm_lab.cli.options import OutputForm
+from slm_lab.cli.shell.caller import Caller
+from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
 from slm_lab.core.errors import LabError, TrainingFailed
 from slm_lab.core.text import error_summary, significant
 from slm_lab.experiment.plot.runs import trial_of

@@ -13,7 +13,6 @@ from rich.text import Text
 from slm_lab.analysis.search.summary import point_texts
 from slm_lab.analysis.search.trial_state import Status
 from slm_lab.analysis.table import count_text
-from slm_lab.cli.caller import Caller
 from slm_lab.cli.display.document import run_document
 from slm_lab.cli.display.live import short
 from slm_lab.cli.display.naming import print_resume, sessions_text
@@ -26,8 +25,9 @@ from slm_lab.cli.display.screen import (
     wide_console,
 )
 from slm_lab.cli.display.search_live import SearchDisplay, searched_names
-from slm_lab.cli.exit_codes import FAILED, INTERRUPTED
 from slm_lab.cli.options import OutputForm
+from slm_lab.cli.shell.caller import Caller
+from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
 from slm_lab.core.text import error_summary, significant
 from slm_lab.experiment.experiment import Experiment
 from slm_lab.experiment.search.confirm import Confirmation

@@ -7,8 +7,9 @@ import typer
 from typing_extensions import override
 
 from slm_lab.cli.display.screen import console, print_json, print_line
-from slm_lab.cli.exit_codes import BAD_INPUT, report_errors
 from slm_lab.cli.options import AsJson, Imports, Sets, SpecName, Trust
+from slm_lab.cli.shell import completion
+from slm_lab.cli.shell.exit_codes import BAD_INPUT, report_errors
 from slm_lab.core.plugins import import_plugins, is_covered, look_in_working_directory, module_in
 from slm_lab.core.process import stop_signals_blocked
 
@@ -23,7 +24,10 @@ app = typer.Typer(help="Check, show, describe and list spec files.", no_args_is_
 def check(
     files: Annotated[
         list[str] | None,
-        typer.Argument(help="Spec files, paths or shipped names. Default: every shipped file."),
+        typer.Argument(
+            help="Spec files, paths or shipped names. Default: every shipped file.",
+            autocompletion=completion.spec_files,
+        ),
     ] = None,
     sets: Sets = None,
     imports: Imports = None,
@@ -66,7 +70,12 @@ def check(
 
 @app.command()
 def show(
-    file: Annotated[str, typer.Argument(help="A spec file, path or shipped name.")],
+    file: Annotated[
+        str,
+        typer.Argument(
+            help="A spec file, path or shipped name.", autocompletion=completion.spec_files
+        ),
+    ],
     name: SpecName = None,
     sets: Sets = None,
     imports: Imports = None,

@@ -14,7 +14,7 @@ from slm_lab.cli.display.live import LiveDisplay
 from slm_lab.cli.display.screen import console, print_line, wide_console
 from slm_lab.cli.display.search_live import SearchDisplay
 from slm_lab.cli.doctor import print_finding
-from slm_lab.cli.exit_codes import INTERRUPTED
+from slm_lab.cli.shell.exit_codes import INTERRUPTED
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.doctor.case import Course, read_case
 from slm_lab.experiment.doctor.training import first_finding

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from slm_lab.cli import scripting
+from slm_lab.cli.shell import scripting
 from slm_lab.core.process import LOG_LEVEL
 from tests.faults.lab import LAB, call, call_here, command, run_folder, write_spec
 from tests.support import ppo

@@ -24,7 +24,7 @@ from tests.faults.lab import (
 )
 from tests.support import ppo
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SESSIONS = (0, 1)
 
 

@@ -12,8 +12,8 @@ from typing import NoReturn
 import typer
 
 from slm_lab import __version__
-from slm_lab.cli.caller import Caller
 from slm_lab.cli.display.output import guarded_output
+from slm_lab.cli.shell.caller import Caller
 from slm_lab.core.errors import LabError, MissingExtraError, SpecError, UsageError
 from slm_lab.core.system_limits import limit_reached
 from slm_lab.core.text import error_summary

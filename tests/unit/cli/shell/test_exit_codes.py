@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from slm_lab.cli.exit_codes import FAILED, report_errors
+from slm_lab.cli.shell.exit_codes import FAILED, report_errors
 
 
 def fail(error):

@@ -1,0 +1,1 @@
+"""What surrounds a command: the shell, signals, exit codes, the program that called it."""

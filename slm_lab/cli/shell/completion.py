@@ -1,0 +1,116 @@
+"""Words that the shell completes: spec files, specs, modes, runs and keys of `-s`.
+
+An error completes nothing. The command itself reports it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from typer import Context
+
+from slm_lab.core.errors import LabError
+
+NEW_MODES = ("train", "search", "dev")
+MODES_OF_RUNS = ("train@", "eval@", "enjoy@", "search@")
+
+
+def _completer(
+    words: Callable[[Context, str], Iterator[str]],
+) -> Callable[[Context, list[str], str], list[str]]:
+    """The words that begin with what is typed, each once, as typer asks for them."""
+
+    @wraps(words, assigned=("__name__", "__doc__"))
+    def complete(ctx: Context, args: list[str], incomplete: str) -> list[str]:
+        try:
+            found = dict.fromkeys(words(ctx, incomplete))
+        except (LabError, OSError):
+            return []
+        return [word for word in found if word.startswith(incomplete)]
+
+    del complete.__wrapped__  # typer reads the signature above
+    return complete
+
+
+@_completer
+def spec_files(ctx: Context, incomplete: str) -> Iterator[str]:
+    """Files in the folder that is typed, and names of shipped files."""
+    from slm_lab.spec.read import SUFFIXES, shipped_files
+
+    folder = Path(incomplete).parent
+    if folder.is_dir():
+        for path in sorted(folder.iterdir()):
+            if path.is_dir() and not path.name.startswith("."):
+                yield f"{path}/"
+            elif path.suffix in SUFFIXES:
+                yield str(path)
+    yield from (path.name for path in shipped_files() if path.parent.name != "recipe")
+
+
+@_completer
+def spec_names(ctx: Context, incomplete: str) -> Iterator[str]:
+    """The specs in the file."""
+    yield from _contents(ctx)
+
+
+@_completer
+def run_words(ctx: Context, incomplete: str) -> Iterator[str]:
+    """What may stand next after `slm-lab run`: a file or an algorithm, a spec, a mode."""
+    typed = _typed(ctx)
+    if not typed:
+        from slm_lab.experiment.new.recipe import recipes
+
+        yield from recipes()
+        yield from spec_files(ctx, [], incomplete)
+    if len(typed) == 1:
+        yield from spec_names(ctx, [], incomplete)
+    mode, at, _ = incomplete.partition("@")
+    yield from (f"{mode}@{run}" for run in _runs(ctx)) if at else (*NEW_MODES, *MODES_OF_RUNS)
+
+
+@_completer
+def runs(ctx: Context, incomplete: str) -> Iterator[str]:
+    """Runs in the data folder, the newest first."""
+    yield from _runs(ctx)
+
+
+@_completer
+def keys(ctx: Context, incomplete: str) -> Iterator[str]:
+    """Variables of the spec, and dotted paths of its keys."""
+    from slm_lab.spec.override import variables
+    from slm_lab.spec.parse import validate
+
+    contents, words = _contents(ctx), _typed(ctx)
+    for content in [contents[word] for word in words if word in contents] or contents.values():
+        spec, _ = validate(content)  # with defaults; a template has only what is written
+        whole = content if spec is None else spec.to_json()
+        yield from (f"{key}=" for key in (*variables(content), *_paths(whole)))
+
+
+def _typed(ctx: Context) -> list[str]:
+    """The arguments before the one to complete."""
+    named = [ctx.params.get(name) for name in ("spec_file", "file", "spec_name", "name", "mode")]
+    return [word for word in named if word] or ctx.args  # those before an option without a value
+
+
+def _contents(ctx: Context) -> Mapping[str, Any]:
+    """The specs of the file that is typed, as they stand there."""
+    from slm_lab.spec.load import spec_names as names_in
+    from slm_lab.spec.read import find_file, read_file
+
+    content = read_file(find_file((*_typed(ctx), "demo.json")[0]))
+    return {name: content[name] for name in names_in(content)}
+
+
+def _paths(tree: Any, above: str = "") -> Iterator[str]:
+    for key, value in tree.items() if isinstance(tree, dict) else ():
+        yield f"{above}{key}"
+        yield from _paths(value, f"{above}{key}.")
+
+
+def _runs(ctx: Context) -> Iterator[str]:
+    from slm_lab.storage.run_dir import newest_first, runs_in
+
+    yield "latest"
+    yield from (run.root.name for run in newest_first(runs_in(Path(ctx.params["data"] or "data"))))
