@@ -23,7 +23,7 @@ def names_of(names: str | Sequence[T]) -> Sequence[str | T]:
 
 def import_plugins(modules: Sequence[str]) -> None:
     """Imports the modules that register parts from outside this package. Modules in the working
-    directory are found, as by `python -m`. Raises UsageError if one does not import."""
+    directory are found. Raises UsageError if one does not import."""
     if modules:
         look_in_working_directory()
     for module in modules:
@@ -76,7 +76,8 @@ def _places(module: str) -> Iterator[Path]:
 
 
 def look_in_working_directory() -> None:
-    """Adds the working directory to `sys.path`."""
+    """Adds the working directory to `sys.path`, as the last entry: a file in it, maybe downloaded,
+    is never imported in place of an installed package."""
     here = str(Path.cwd())
     if here not in sys.path:
-        sys.path.insert(0, here)
+        sys.path.append(here)

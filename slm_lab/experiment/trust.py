@@ -78,12 +78,12 @@ def check_allowed(
 ) -> None:
     """Raises UsageError unless `allowed` covers all `modules` named by the run folder `where`.
 
-    Also raises it if a module of either list lies in that folder, or in the folder of run folders.
+    Also raises it if a module of either list lies in that folder or beside it, or in `data_dir`.
     """
     for module in modules:
         if not all(part.isidentifier() for part in module.split(".")):
             raise UsageError(f"{where} names the module {module!r}, which is no valid module name")
-    refuse_inside([*modules, *allowed], [where, *_folders_of_runs(data_dir)])
+    refuse_inside([*modules, *allowed], [where, *_folders_of_runs(where.parent, data_dir)])
     missing = [module for module in modules if not is_covered(module, allowed)]
     if missing:
         words = " ".join(f"--import {module}" for module in missing)
@@ -168,14 +168,13 @@ def _names(path: str, value: object) -> Iterator[str]:
                 yield name
 
 
-def _folders_of_runs(data_dir: Path | None) -> list[Path]:
-    """The folder in which modules are refused.
+def _folders_of_runs(*folders: Path | None) -> list[Path]:
+    """The folders in which modules are refused.
 
-    None if the user works inside it, because the user's own modules are then in it too.
+    Without those that the user works in, because the user's own modules are then in it too.
     """
-    if data_dir is None or Path.cwd().is_relative_to(data_dir.resolve()):
-        return []
-    return [data_dir]
+    here = Path.cwd()
+    return [each for each in folders if each and not here.is_relative_to(each.resolve())]
 
 
 def _listed(modules: Sequence[str]) -> str:

@@ -50,6 +50,9 @@ def parse_yaml(text: str, where: str) -> Any:
         raise too_deep(where) from None
     except (yaml.YAMLError, ValueError, TypeError) as error:
         raise SpecError(where, [Problem("file", f"is not YAML: {error}")]) from None
+    except (LookupError, AttributeError):  # as the package reads "!!bool x" and "!!int ''"
+        text = "is not YAML: a value is not what its tag, such as !!int, says"
+        raise SpecError(where, [Problem("file", text)]) from None
     finally:
         if loader is not None:
             loader.dispose()

@@ -119,16 +119,17 @@ class FlatParameters:
     @torch.no_grad()
     def load_state_dict(self, state: StateDict) -> None:
         """Copies saved values in place, so that sharing and views stay as they are. Raises
-        CheckpointError when the saved network had another architecture."""
+        CheckpointError when the saved network had another architecture or type of numbers."""
         saved = [[name, list(shape)] for name, shape in state["layout"]]
         if saved != self._layout():
             raise CheckpointError(
                 f"the saved network is {saved}, the spec now builds {self._layout()}"
             )
         for own, given in ((self.vector, state["vector"]), (self.statistics, state["statistics"])):
-            if given.shape != own.shape:  # copy_ would broadcast a single number
+            # copy_ would broadcast a single number, and cast to real numbers
+            if (given.shape, given.dtype) != (own.shape, own.dtype):
                 shapes = f"{tuple(given.shape)} numbers, the spec now builds {tuple(own.shape)}"
-                raise CheckpointError(f"the saved network has {shapes}")
+                raise CheckpointError(f"the saved network has {shapes} of {own.dtype}")
             own.copy_(given)
 
     def _indices(self, *names: str) -> IntArray:

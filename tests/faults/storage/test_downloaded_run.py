@@ -358,6 +358,10 @@ def lengthen(state):
     unit(state)["vector"] = torch.zeros(len(unit(state)["vector"]) + 1)
 
 
+def complex_numbers(state):
+    unit(state)["vector"] = unit(state)["vector"].to(torch.complex64)
+
+
 def no_tensor(state):
     unit(state)["vector"] = "text"
 
@@ -372,6 +376,7 @@ HOSTILE = {
     "a script": lambda _: torch_script(),
     "a number for all": real_state(spread),
     "a longer vector": real_state(lengthen),
+    "complex numbers": real_state(complex_numbers),
     "text for a vector": real_state(no_tensor),
 }
 
@@ -400,7 +405,7 @@ def test_a_hostile_checkpoint_with_a_right_checksum_is_one_line_and_runs_nothing
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["a payload", "a key too few", "a number for all"])
+@pytest.mark.parametrize("what", ["a payload", "a key too few", "complex numbers"])
 def test_nor_does_it_run_when_the_training_goes_on(copy, what):
     file = replaced(copy, HOSTILE[what])
     done = call(command(copy, "train@evil", *LONGER), copy)

@@ -1,11 +1,12 @@
 """`--import`: the module is imported, or one line says why not."""
 
 import sys
+from importlib.util import find_spec
 
 import pytest
 
 from slm_lab.core.errors import UsageError
-from slm_lab.core.plugins import import_plugins
+from slm_lab.core.plugins import import_plugins, look_in_working_directory
 
 WRONG = {
     "no_dependency": ("import no_such_dependency", "No module named 'no_such_dependency' ("),
@@ -38,6 +39,12 @@ def test_a_module_that_does_not_import_is_one_line(name, here):
         import_plugins([f"plug_in_{name}"])
     assert str(error.value).startswith(f"--import plug_in_{name}: {message}")
     assert "\n" not in str(error.value)
+
+
+def test_a_file_of_the_working_directory_takes_the_place_of_no_installed_package(here):
+    (here / "pydash.py").write_text("raise SystemExit")
+    look_in_working_directory()
+    assert find_spec("pydash").origin != str(here / "pydash.py")
 
 
 def test_a_module_of_the_working_directory_is_found(here):

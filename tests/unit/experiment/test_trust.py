@@ -136,6 +136,14 @@ def test_a_module_in_the_folder_of_runs_is_refused_unless_one_works_there(tmp_pa
     assert imports_for(run_dir, [MODULE], False, data) == (MODULE,)
 
 
+def test_a_module_beside_a_downloaded_run_is_refused(tmp_path, monkeypatch):
+    run_dir = folder_naming(tmp_path / "downloads", f"downloads.{MODULE}")
+    (tmp_path / "downloads" / f"{MODULE}.py").touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="whose code is never run"):
+        imports_for(run_dir, [], True, tmp_path / "data")
+
+
 @pytest.mark.parametrize("name", ["../x", "a b", "a..b", "", "a\0b", ".a"])
 def test_what_is_no_name_of_a_module_is_one_clear_line(tmp_path, name):
     with pytest.raises(UsageError, match="is no valid module name"):

@@ -149,6 +149,10 @@ def test_a_file_that_is_not_json_is_refused_with_the_line(write, text, expected)
         ("? [1, 2]\n: 3\n", "must hold"),
         ("a: !!python/object:os.system {}\n", "line 1: is not YAML"),
         ("- 1\n", "file: must hold"),
+        ("a: !!bool x\n", "its tag, such as !!int, says"),
+        ("a: !!int ''\n", "its tag, such as !!int, says"),
+        ("a: !!float ''\n", "its tag, such as !!int, says"),
+        ("a: !!timestamp x\n", "its tag, such as !!int, says"),
     ],
 )
 def test_a_file_that_is_not_yaml_is_refused_with_the_line(write, text, expected):
