@@ -28,13 +28,15 @@ SHOWN = 5
 
 @final
 @dataclass(frozen=True)
-class Continued:
+class ResumedSpec:
     """The spec and seed of a resumed run."""
 
     spec: Spec
     root_seed: int
     is_changed: bool
     """Whether `-s` changes the spec."""
+    budget_before: int
+    """`env.max_frame` before."""
     origin: Mapping[str, Any]
     """The record of how the run was started, see `storage.origin`."""
 
@@ -52,9 +54,9 @@ def begin_run(
     return run_dir, lock, begun(about, source.spec_file, spec.name, source.sets, **how)
 
 
-def continued(
+def resumed_spec(
     run_dir: RunDir, source: RunSource, may_change: Collection[str], is_search: bool = False
-) -> Continued:
+) -> ResumedSpec:
     """The recorded spec of the run in `run_dir`, with the changes of `source`.
 
     Raises SpecError for a change outside the paths `may_change`. Raises UsageError for a run of
@@ -77,7 +79,7 @@ def continued(
     ]
     if problems:
         raise SpecError(f"{run_dir.root}: settings for resuming", problems)
-    return Continued(spec, root_seed, bool(changed), origin)
+    return ResumedSpec(spec, root_seed, bool(changed), saved.env.max_frame, origin)
 
 
 def about_file(origin: Mapping[str, Any], spec_file: str, run_dir: RunDir) -> Iterator[str]:
@@ -138,6 +140,23 @@ def check_checkpoints(spec: Spec, run_dir: RunDir, manifests: Sequence[Manifest 
                 f"{run_dir.root}: Session {session} had reached frame {finished[session]:,}, but "
                 f"its checkpoint {paths.manifest.relative_to(run_dir.root)} is missing: restore "
                 f"the files of {paths.models.name}, or start a new run"
+            )
+
+
+def check_budget(
+    recorded: ResumedSpec, run_dir: RunDir, manifests: Sequence[Manifest | None]
+) -> None:
+    """Raises SpecError for a new budget that a training has already spent."""
+    budget, meta = recorded.spec.env.max_frame, recorded.spec.meta
+    if budget >= recorded.budget_before:
+        return
+    for sessions in meta.trainings:
+        frames = [0 if (saved := manifests[each]) is None else saved.frame for each in sessions]
+        reached = sum(frames) if meta.mode.shares_budget else max(frames)
+        if reached > budget:
+            text = f"the run has trained {reached:,} frames already; set at least as many"
+            raise SpecError(
+                f"{run_dir.root}: settings for resuming", [Problem("env.max_frame", text, budget)]
             )
 
 

@@ -17,9 +17,10 @@ from slm_lab.experiment.resume import (
     about_file,
     about_versions,
     begin_run,
+    check_budget,
     check_checkpoints,
-    continued,
     differences,
+    resumed_spec,
 )
 from slm_lab.experiment.run_mode import Verb
 from slm_lab.experiment.source import RunSource
@@ -94,13 +95,14 @@ class Run:
 
     def _restore(self, source: RunSource) -> None:
         """Restores the run from its folder, and notes in its spec files that it resumes."""
-        recorded = continued(self.run_dir, source, MAY_CHANGE)
+        recorded = resumed_spec(self.run_dir, source, MAY_CHANGE)
         self.spec, self.root_seed = recorded.spec, recorded.root_seed
         where = f"{self.run_dir.root}: {self.spec.name}"
         spaces = check_spaces(where, self.spec)
         self.notes += tuple(fall_back(self.spec, self.run_dir, 0))
         ended, manifests = have_ended(self.spec, self.run_dir, 0)
         check_checkpoints(self.spec, self.run_dir, manifests)
+        check_budget(recorded, self.run_dir, manifests)
         self.notes += tuple(about_file(recorded.origin, source.spec_file, self.run_dir))
         has_ended = all(ended)
         about = provenance(self.root_seed)

@@ -8,7 +8,7 @@ from slm_lab.core.errors import SpecError
 from slm_lab.core.files import write_json
 from slm_lab.experiment.experiment import Experiment
 from slm_lab.experiment.preflight import check_place
-from slm_lab.experiment.resume import about_file, about_versions, begin_run, continued
+from slm_lab.experiment.resume import about_file, about_versions, begin_run, resumed_spec
 from slm_lab.experiment.run import check_spaces, seeded
 from slm_lab.experiment.search.envs import env_problems
 from slm_lab.experiment.search.population import Population
@@ -72,7 +72,7 @@ class Prepared:
 
     def _resume(self, source: RunSource, keep: int | None) -> None:
         """Restores the search from its record, and notes in its spec file that it resumes."""
-        recorded = continued(self.run_dir, source, MAY_CHANGE, is_search=True)
+        recorded = resumed_spec(self.run_dir, source, MAY_CHANGE, is_search=True)
         self.spec, self.root_seed, origin = recorded.spec, recorded.root_seed, recorded.origin
         self._check(f"{self.run_dir.root}: {self.spec.name}", self.spec)
         self._room = _room(self.spec)

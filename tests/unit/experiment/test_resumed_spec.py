@@ -1,20 +1,22 @@
 """A run has its resolved spec: what is not typed when it is resumed does not change."""
 
 import json
+from contextlib import nullcontext
+from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
 
 from slm_lab.core.errors import SpecError, UsageError
-from slm_lab.experiment import resume as continued
-from slm_lab.experiment import run
+from slm_lab.experiment import resume, run
 from slm_lab.experiment.run import Run
 from slm_lab.experiment.source import RunSource
 from slm_lab.spec.read import find_file
-from slm_lab.storage.manifest import FORMAT
+from slm_lab.storage.manifest import FORMAT, Manifest
 from slm_lab.storage.run_dir import RUN_BLOCK
 from tests.support import ppo
 
+MANIFEST = Manifest(0, 0, {}, False, {}, ())
 START = ("env=CartPole-v1", "env.max_frame=4096", "env.num_envs=2")
 
 
@@ -64,10 +66,31 @@ def test_what_is_typed_changes_that_key_and_no_other(tmp_path):
     started = made(file, tmp_path, None, *START)
     longer = made(file, tmp_path, "latest", "env.max_frame=8192", "env=CartPole-v1")
     before, after = started.spec.to_json(), longer.spec.to_json()
-    assert continued.differences(before, after) == [("env.max_frame", 4096, 8192)]
+    assert resume.differences(before, after) == [("env.max_frame", 4096, 8192)]
     assert made(file, tmp_path, "latest").spec == longer.spec
     with pytest.raises(SpecError, match=r"env\.num_envs = 4: the run was started with 2"):
         made(file, tmp_path, "latest", "env.num_envs=4")
+
+
+@pytest.mark.parametrize(
+    ("together", "frames", "budget", "is_spent"),
+    [
+        (False, (3000, 2000), 2999, True),
+        (False, (3000, 2000), 3000, False),
+        (False, (5000, 4096), 4096, False),
+        ("shared", (3000, 500), 3499, True),
+        ("shared", (3000, 500), 3500, False),
+    ],
+)
+def test_a_budget_that_is_spent_already_is_refused(tmp_path, together, frames, budget, is_spent):
+    meta = {"meta__distributed": together, "meta__max_session": 2}
+    started = made(template(tmp_path, **meta), tmp_path, None, *START)
+    saved = [replace(MANIFEST, frame=frame) for frame in frames]
+    sets = ("env=CartPole-v1", f"env.max_frame={budget}")
+    source = RunSource("t.json", "t", "latest", sets, data_dir=tmp_path / "data")
+    recorded = resume.resumed_spec(started.run_dir, source, run.MAY_CHANGE)
+    with pytest.raises(SpecError, match="has trained") if is_spent else nullcontext():
+        resume.check_budget(recorded, started.run_dir, saved)
 
 
 def test_the_runs_own_spec_file_resumes_it_as_well(tmp_path):
