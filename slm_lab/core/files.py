@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
 from slm_lab.core.errors import LabError
+from slm_lab.core.text import printable
 
 Stamp: TypeAlias = tuple[object, ...]
 """Changes with what it was made from."""
@@ -126,7 +127,7 @@ def stamp_of(paths: Sequence[Path]) -> Stamp:
 
 
 def tail(path: Path, most: int = 6000) -> str:
-    """The last whole lines of a text file, without signs that cannot be shown."""
+    """The last whole lines of a text file, with control characters escaped."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -135,4 +136,4 @@ def tail(path: Path, most: int = 6000) -> str:
     except OSError as error:
         return f"{path.name}: {error.strerror}"
     text = text if size <= most else text.partition("\n")[2]
-    return "".join(sign if sign.isprintable() or sign in "\n\t" else "·" for sign in text)
+    return printable(text)

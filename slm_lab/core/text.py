@@ -17,6 +17,17 @@ def significant(value: float | None, digits: int = 3) -> str:
     return f"{value + 0.0:#.{digits}g}" if value else "0"
 
 
+def printable(text: str) -> str:
+    """The text with all control characters escaped except line ends and tabs. Names and keys of
+    files may contain any character."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode()
+        for char in text
+    )
+
+
 def duration_text(seconds: float) -> str:
     """ "1:02:03" or "2:03"; zero if it is negative."""
     minutes, rest = divmod(max(int(seconds), 0), 60)

@@ -2,11 +2,13 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 from slm_lab.analysis.figure.figure import Figure
 from slm_lab.analysis.figure.html import render_html
 from slm_lab.analysis.figure.png import render_png
 from slm_lab.core.files import write_atomically
+from slm_lab.core.text import printable
 
 
 def write_figure(
@@ -25,9 +27,20 @@ def write_figure(
     url = None
     if scripts is not None:
         url = Path(os.path.relpath(ensure_plotly_js(scripts), html.parent)).as_posix()
-    write_atomically(png, render_png(figure))
-    write_atomically(html, render_html(page or figure, url))
+    write_atomically(png, render_png(_printable(figure)))
+    write_atomically(html, render_html(_printable(page or figure), url))
     return [png, html]
+
+
+def _printable(part: Any) -> Any:
+    """A part with its texts as a terminal shows them: fonts have no control characters."""
+    if isinstance(part, str):
+        return printable(part)
+    if not isinstance(part, tuple):
+        return part
+    kind: Any = type(part)
+    made = map(_printable, part)
+    return tuple(made) if kind is tuple else kind._make(made)
 
 
 def ensure_plotly_js(folder: Path) -> Path:

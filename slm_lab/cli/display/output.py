@@ -6,22 +6,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO, cast, final
 
+from slm_lab.core.text import printable
+
 ASCII = str.maketrans(
     {"–": "-", "—": "-", "−": "-", "×": "x", "±": "+/-"}
     | {"…": "...", "→": "->", "≤": "<=", "≥": ">="}
 )
 """ASCII replacements of the lab's characters, for terminals without them."""
-
-
-def printable(text: str) -> str:
-    """The text with all control characters escaped except line ends and tabs. Names and keys of
-    files may contain any character."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode()
-        for char in text
-    )
 
 
 @final

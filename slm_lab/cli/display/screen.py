@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 from typing_extensions import override
 
-from slm_lab.cli.display.output import printable
+from slm_lab.core.text import printable
 
 LOG_WIDTH = 140
 """Columns of a table without a terminal."""

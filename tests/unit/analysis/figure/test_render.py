@@ -90,6 +90,16 @@ def test_words_from_a_spec_are_text_and_cannot_end_the_script():
     assert page.decode().count("</script>") == 3
 
 
+@pytest.mark.filterwarnings("error")
+def test_control_characters_of_names_are_shown_escaped(tmp_path):
+    named = figure(Curve("a\x1b[31mb", X, X), title="c\x07d")
+    _, page = write_figure(named, tmp_path, "a", tmp_path)
+    text = page.read_text()
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert "c\\\\x07d" in text
+
+
 def test_pages_of_a_data_folder_share_one_plotly_js(tmp_path):
     drawn = figure(Curve("", X, X))
     paths = write_figure(drawn, tmp_path, "a", tmp_path)

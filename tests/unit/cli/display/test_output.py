@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.table import Table
 
-from slm_lab.cli.display.output import SafeStream, printable
+from slm_lab.cli.display.output import SafeStream
 from slm_lab.cli.display.screen import LabConsole, print_line
+from slm_lab.core.text import printable
 from tests.faults.lab import LAB, NAME, call, command, write_spec
 from tests.support import ppo
 
