@@ -238,7 +238,7 @@ def test_the_best_are_run_again_under_fresh_seeds(folder):
     assert call(args, folder).code == 0
     (again,) = (folder / "again").glob(f"{NAME}_*")
     rows = [repeatable(RunDir(again, NAME).session(0, s).rows) for s in range(2)]
-    column = rows[0][0].index("total_reward_ma")
+    column = rows[0][0].index("final_return")
     scores = tuple(float(each[-1][column]) for each in rows)
     assert scores == pytest.approx(confirmed[int(best[0]["trial"])])
     more = call(command(folder, "search@latest"), folder)
@@ -306,8 +306,9 @@ def test_a_stopped_trial_has_the_metrics_of_the_moment_in_which_it_was_judged(fo
     )
     assert call(command(folder, "search"), folder).code == 0
     stopped = [line for line in table(folder).values() if line["status"] == "stopped"]
+    assert stopped
     for line in stopped:
-        assert float(line["score"]) == pytest.approx(float(line["total_reward_ma"]))
+        assert float(line["score"]) == pytest.approx(float(line["final_return"]))
 
 
 @pytest.mark.slow

@@ -56,7 +56,7 @@ def test_the_return_that_one_worker_reaches_ends_the_training_of_all(folder):
     saved = [read_manifest(manifest(folder, s)) for s in range(2)]
     assert all(each.finished for each in saved)
     assert sum(each.frame for each in saved) < 1_000_000
-    reached = [read_rows(rows_file(folder, s))["total_reward_ma"] for s in range(2)]
+    reached = [read_rows(rows_file(folder, s))["final_return"] for s in range(2)]
     assert max(each[-1] for each in reached if len(each)) >= 5.0
 
 
