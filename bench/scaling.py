@@ -69,10 +69,10 @@ class Speed(NamedTuple):
     frames: float
     updates: float
     sync_share: float
-    """Of the time; NaN where nobody exchanges."""
+    """The share of the time; NaN without an exchange."""
 
 
-class Watch:
+class ProgressMonitor:
     """Notes how far the workers are."""
 
     def __init__(self, start: int) -> None:
@@ -102,7 +102,7 @@ def measure(case: Case, plan: Plan, workers: int, folder: Path) -> Speed:
     spec["env"]["max_frame"] = frames
     spec["meta"] |= {"max_session": workers, "log_frequency": 500, **plan.meta}
     start = getattr(case, "start", 0) + 500
-    run_dir, watch = RunDir.create(folder, "scaling", datetime.now()), Watch(start)
+    run_dir, watch = RunDir.create(folder, "scaling", datetime.now()), ProgressMonitor(start)
     parsed = parse_spec("scaling", spec)
     result = Trial(TrialTask(parsed, run_dir, 0, at_once=True), on_tick=watch).run()
     assert not result.failed, result.failed

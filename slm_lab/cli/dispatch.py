@@ -72,7 +72,7 @@ def _source(options: RunOptions, words: RunWords) -> "RunSource":
         from slm_lab.experiment.new.recipe import named
         from slm_lab.experiment.source import RunSource
         from slm_lab.experiment.trust import imports_for, imports_of_file
-        from slm_lab.storage.run_lookup import asked_spec_name, find_run, find_saved
+        from slm_lab.storage.run_lookup import find_run, find_saved, resolve_spec_name
 
     (file, name, mode), data, trust = words, options.data, options.trust
     file, name = DEMO if file is None and mode.run is None else (file, name)
@@ -86,7 +86,7 @@ def _source(options: RunOptions, words: RunWords) -> "RunSource":
         imports = imports_of_file(file, options.imports, trust)
         about = options.label, options.note
         return RunSource(file, name, None, sets, options.seed, data, imports, *about)
-    name = None if file is None else asked_spec_name(file, name)
+    name = None if file is None else resolve_spec_name(file, name)
     if mode.verb in PLAYING:
         run_dir, trial = find_saved(mode.run, data, name, of_env)
     else:

@@ -114,7 +114,7 @@ def is_inside(path: Path, root: Path) -> bool:
 
 
 def stamp_of(paths: Sequence[Path]) -> Stamp:
-    """Inode, size and time of change of each file or folder; None where there is none."""
+    """Inode, size and time of change of each file or folder; None if it is missing."""
     found: list[object] = []
     for path in paths:
         try:

@@ -73,11 +73,11 @@ class RandomBaseline:
         else:
             self._process.is_alive()  # reaps the process once it has ended
 
-    def result(self, goes_on: Callable[[], bool] = lambda: True) -> float | None:
-        """Waits for a measurement that has started, while `goes_on`; None if it is unknown."""
+    def result(self, keep_waiting: Callable[[], bool] = lambda: True) -> float | None:
+        """Waits for a measurement that has started, while `keep_waiting`; None if it is unknown."""
         deadline = time.monotonic() + WAIT_SECONDS
         while self._process is not None and self._process.pid is not None:
-            if not self._process.is_alive() or time.monotonic() > deadline or not goes_on():
+            if not self._process.is_alive() or time.monotonic() > deadline or not keep_waiting():
                 break
             self._process.join(TICK)
         return known_random_return(*self._known)

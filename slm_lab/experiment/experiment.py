@@ -26,7 +26,7 @@ from slm_lab.experiment.search.event_log import (
 )
 from slm_lab.experiment.search.outcomes import metrics_at
 from slm_lab.experiment.search.reports import RowWatch
-from slm_lab.experiment.search.resources import Request, needs_of
+from slm_lab.experiment.search.resources import Request, request_of
 from slm_lab.experiment.search.scheduler import Action, Decision, Scheduler
 from slm_lab.experiment.search.searcher import Searcher
 from slm_lab.experiment.search.space import spec_at
@@ -177,7 +177,7 @@ class Experiment:
     def _fill(self) -> None:
         """Begins trials while there is room for one."""
         least = self._needs(self.spec)
-        while self.pool.room.has(least) or not self.pool.running:
+        while self.pool.resources.has(least) or not self.pool.running:
             trial = self._next()
             if trial is None or not self._begin(trial):
                 return
@@ -208,19 +208,19 @@ class Experiment:
         try:
             spec = self.spec_of(trial)
             request = self._needs(spec)
-            self.pool.room.check(request)
+            self.pool.resources.check(request)
             if not state.has_begun:
                 check_spaces(f"trial {trial}", spec)
         except LabError as error:
             self._end(state, Status.FAILED, 0.0, {}, _problems(error))
             return True
-        if not self.pool.room.has(request):
+        if not self.pool.resources.has(request):
             return False
         self._start(state, spec, request)
         return True
 
     def _needs(self, spec: Spec) -> Request:
-        return needs_of(spec, self.spec.meta.search_resources, self.pool.room.cpus)
+        return request_of(spec, self.spec.meta.search_resources, self.pool.resources.cpus)
 
     def _start(self, state: TrialState, spec: Spec, request: Request) -> None:
         resume = state.has_begun

@@ -21,7 +21,7 @@ class Policy(NamedTuple):
     actor: Actor
 
 
-class Played(NamedTuple):
+class PolicyStep(NamedTuple):
     """A step of a policy in one environment; B is 1."""
 
     obs: Array
@@ -50,7 +50,7 @@ def build_policy(run: SavedRun, saved: SavedAgent, seed: int = 0) -> Policy:
     return Policy(adapter, agent.actor)
 
 
-def play(policy: Policy, steps: int) -> Iterator[Played]:
+def play(policy: Policy, steps: int) -> Iterator[PolicyStep]:
     """The first greedy steps of a new policy."""
     adapter, actor = policy
     starts = np.ones(1, np.bool_)
@@ -61,7 +61,7 @@ def play(policy: Policy, steps: int) -> Iterator[Played]:
             features = adapter.policy_obs(obs, starts)
             rows = actor.memory_obs(features).copy()
             action = adapter.env_action(actor.act_greedily(features))
-            yield Played(obs, bool(starts[0]), rows, action)
+            yield PolicyStep(obs, bool(starts[0]), rows, action)
             observed, _, terminated, truncated, _ = env.step(action[0])
             starts[:] = terminated or truncated
             if starts[0]:

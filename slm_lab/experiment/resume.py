@@ -16,7 +16,7 @@ from slm_lab.spec.read import find_file
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.lock import RunLock
 from slm_lab.storage.manifest import Manifest
-from slm_lab.storage.origin import begun, in_file, last_start, read_origin, typed_settings
+from slm_lab.storage.origin import in_file, last_start, origin_record, read_origin, typed_settings
 from slm_lab.storage.provenance import provenance
 from slm_lab.storage.result import Ending
 from slm_lab.storage.run_dir import RunDir, sets_env
@@ -51,7 +51,7 @@ def begin_run(
     about = {**provenance(spec.meta.random_seed or 0), "environment": env_record(spec.env)}
     how = {"mode": mode, "imports": list(source.imports), **more}
     how |= {"name": source.label, "note": source.note}
-    return run_dir, lock, begun(about, source.spec_file, spec.name, source.sets, **how)
+    return run_dir, lock, origin_record(about, source.spec_file, spec.name, source.sets, **how)
 
 
 def resumed_spec(

@@ -8,7 +8,7 @@ from typing import Any, final
 from slm_lab.experiment.trust import check_source
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.storage.run_lookup import asked_spec_name
+from slm_lab.storage.run_lookup import resolve_spec_name
 
 
 @final
@@ -37,7 +37,7 @@ class RunSource:
 
     def name(self) -> str:
         """The name of the spec. Raises UsageError if the file holds several and none is named."""
-        return asked_spec_name(self.spec_file, self.spec_name)
+        return resolve_spec_name(self.spec_file, self.spec_name)
 
     def where(self, spec: Spec) -> str:
         """The place of `spec`, for messages."""

@@ -103,13 +103,13 @@ class Trial:
             return self._reporter.finish(sessions, chance)
 
     def _random_return(self) -> float | None:
-        def goes_on() -> bool:
+        def keep_waiting() -> bool:
             self._on_tick(self.board)
             return not self.board.stop_requested
 
         if not self.board.stop_requested:
             self._baseline.measure()
-        return self._baseline.result(goes_on)
+        return self._baseline.result(keep_waiting)
 
     def _run_sessions(self) -> list[SessionResult]:
         meta = self.spec.meta

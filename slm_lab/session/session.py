@@ -292,8 +292,8 @@ class Session:
         self.board.saving[self.index] = 1
         try:
             state = self.parts.state_dict() if state is None else state
-            frame, together = self.clock.frame, self.strategy.checkpoint.commit_barrier
-            parts = self.records.save(frame, state, self.agent.log, finished, together)
+            frame, commit = self.clock.frame, self.strategy.checkpoint.commit_barrier
+            parts = self.records.save(frame, state, self.agent.log, finished, commit)
         finally:
             self.board.saving[self.index] = 0
         result = significant(self.board.read(self.index).recent_return)

@@ -16,7 +16,7 @@ from slm_lab.storage.manifest import FORMAT
 from slm_lab.storage.run_dir import RUN_BLOCK, RunDir
 
 
-def begun(
+def origin_record(
     about: Mapping[str, Any], spec_file: str, spec_name: str, sets: Sequence[str], **more: Any
 ) -> dict[str, Any]:
     """The block of a new run; `about` is its provenance."""

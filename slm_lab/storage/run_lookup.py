@@ -133,7 +133,7 @@ def _folder(target: str, data_dir: Path) -> Path:
     return inside if not folder.is_dir() and inside.is_dir() else folder
 
 
-def asked_spec_name(spec_file: str, spec_name: str | None) -> str:
+def resolve_spec_name(spec_file: str, spec_name: str | None) -> str:
     """`spec_name`, or the name of the file's only spec. Raises SpecError if it has several."""
     path = find_file(spec_file)
     names = spec_names(read_file(path))

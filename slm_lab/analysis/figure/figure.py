@@ -27,7 +27,7 @@ Style: TypeAlias = Literal["solid", "dashed", "faint"]
 
 
 class Band(NamedTuple):
-    """The ends of what lies around a curve, (P,) each; NaN where there is none."""
+    """The ends of what lies around a curve, (P,) each; NaN where it is missing."""
 
     low: FloatArray
     high: FloatArray

@@ -128,7 +128,7 @@ class TimeLimit(gymnasium.wrappers.TimeLimit[Any, Any]):
 @final
 class LastInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Adds `NUMBERS` to the last info of an episode: (I,) float64, the numbers under `keys`;
-    NaN where there is no finite number."""
+    NaN without a finite number."""
 
     def __init__(self, env: Env, keys: Sequence[str]) -> None:
         super().__init__(env)

@@ -16,7 +16,7 @@ from slm_lab.experiment.baseline import CHANCE_FILE
 from slm_lab.experiment.experiment import Experiment
 from slm_lab.experiment.run import with_seed
 from slm_lab.experiment.search.event_log import Confirmed
-from slm_lab.experiment.search.resources import needs_of
+from slm_lab.experiment.search.resources import request_of
 from slm_lab.experiment.search.trial_process import TrialEnd, run_pool
 from slm_lab.experiment.trial import TrialTask
 from slm_lab.metrics.reader import read_rows
@@ -110,8 +110,8 @@ class Confirmation:
         while self._waiting:
             trial = self._waiting[0]
             task, resources = self.candidates[trial], self._search.spec.meta.search_resources
-            request = needs_of(task.spec, resources, self.pool.room.cpus)
-            if not self.pool.room.has(request):
+            request = request_of(task.spec, resources, self.pool.resources.cpus)
+            if not self.pool.resources.has(request):
                 return
             self._waiting.pop(0)
             task = replace(task, resume=task.run_dir.spec_file.is_file())

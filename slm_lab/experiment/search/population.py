@@ -105,13 +105,13 @@ class Population(Scheduler):
             each.is_at_barrier = False
         return self._copies(self._live)
 
-    def _copies(self, judged: Collection[int]) -> list[Decision]:
-        """A copy decision for each trial of `judged` that is among the worst."""
+    def _copies(self, candidates: Collection[int]) -> list[Decision]:
+        """A copy decision for each trial of `candidates` that is among the worst."""
         scores = {t: m.score for t, m in self._live.items() if m.score is not None}
         if len(scores) < len(self._live):
             return []
         worst, best = self._quantiles(scores)
-        takers = [trial for trial in worst if best and trial in judged]
+        takers = [trial for trial in worst if best and trial in candidates]
         return [self._copy(trial, int(self._rng.choice(best))) for trial in takers]
 
     def _quantiles(self, scores: Mapping[int, float]) -> tuple[list[int], list[int]]:

@@ -12,7 +12,7 @@ from slm_lab.experiment.resume import about_file, about_versions, begin_run, res
 from slm_lab.experiment.run import check_spaces, seeded
 from slm_lab.experiment.search.envs import env_problems
 from slm_lab.experiment.search.population import Population
-from slm_lab.experiment.search.resources import Resources, needs_of, of_this_machine
+from slm_lab.experiment.search.resources import Resources, of_this_machine, request_of
 from slm_lab.experiment.search.scheduler import NoScheduler, Scheduler, tune_scheduler
 from slm_lab.experiment.search.searcher import build_searcher
 from slm_lab.experiment.search.space import Space, check_whole
@@ -64,7 +64,7 @@ class Prepared:
         spec = source.load(for_search=True)
         self._check(source.where(spec), spec)
         self.spec, self.root_seed = seeded(spec)
-        self._room = _room(self.spec)
+        self._resources = _resources(self.spec)
         self.run_dir, self._lock, origin = begin_run(source, self.spec, "search", keep=keep)
         self._write_spec(origin)
         self.run_dir.search_record.touch()
@@ -75,7 +75,7 @@ class Prepared:
         recorded = resumed_spec(self.run_dir, source, MAY_CHANGE, is_search=True)
         self.spec, self.root_seed, origin = recorded.spec, recorded.root_seed, recorded.origin
         self._check(f"{self.run_dir.root}: {self.spec.name}", self.spec)
-        self._room = _room(self.spec)
+        self._resources = _resources(self.spec)
         keep = origin.get("keep") if keep is None else keep
         self.search = self._search(keep)
         points = [state.params for state in self.search.search_state.trials.values()]
@@ -99,7 +99,7 @@ class Prepared:
             self.root_seed,
             build_searcher(space, self.spec.meta, searcher_seed),
             _scheduler(self.spec, space, scheduler_seed),
-            Pool(self._room),
+            Pool(self._resources),
             self.imports,
             keep,
         )
@@ -116,17 +116,17 @@ class Prepared:
         write_json(self.run_dir.spec_file, {self.spec.name: self.spec.to_json(), RUN_BLOCK: about})
 
 
-def _room(spec: Spec) -> Resources:
+def _resources(spec: Spec) -> Resources:
     """The resources of this machine or the cluster. Raises UsageError if a single trial does not
     fit."""
     if spec.meta.cluster is None:
-        room = of_this_machine(with_gpus=spec.meta.search_resources.gpu > 0)
+        resources = of_this_machine(with_gpus=spec.meta.search_resources.gpu > 0)
     else:
         from slm_lab.parallel.ray.connect import size_of
 
-        room = Resources(*size_of(spec.meta.cluster))
-    room.check(needs_of(spec, spec.meta.search_resources, room.cpus))
-    return room
+        resources = Resources(*size_of(spec.meta.cluster))
+    resources.check(request_of(spec, spec.meta.search_resources, resources.cpus))
+    return resources
 
 
 def _scheduler(spec: Spec, space: Space, seed: int) -> Scheduler:

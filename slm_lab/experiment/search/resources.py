@@ -25,7 +25,7 @@ class Allocation(NamedTuple):
     gpus: tuple[int, ...]
 
 
-def needs_of(spec: Spec, given: SearchResourcesSpec, cpus: float) -> Request:
+def request_of(spec: Spec, given: SearchResourcesSpec, cpus: float) -> Request:
     """The request of a trial with this spec. The default `cpu = 1` means one core per thread of its
     Sessions, at most all `cpus`."""
     num_threads = float(spec.meta.num_sessions // spec.meta.max_run * spec.meta.threads)

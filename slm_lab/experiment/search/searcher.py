@@ -44,7 +44,7 @@ class Searcher(ABC):
 
 
 @final
-class Drawn(Searcher):
+class GridRandomSearcher(Searcher):
     """Grid points, with random draws for the keys outside the grid. A pure grid is visited once.
     With random keys, whole grids repeat up to at least `max_trial`."""
 
@@ -66,7 +66,7 @@ class Drawn(Searcher):
 
 
 @final
-class Searching(Searcher):
+class TuneAdapter(Searcher):
     """A searcher of Ray Tune."""
 
     def __init__(self, tune_searcher: TuneSearcher, space: Space, max_trial: int) -> None:
@@ -98,7 +98,7 @@ class Searching(Searcher):
 def build_searcher(space: Space, meta: MetaSpec, seed: int) -> Searcher:
     """The searcher named by `meta.search_alg`. Raises MissingExtraError."""
     if meta.search_alg == "random":
-        return Drawn(space, meta.max_trial, seed)
+        return GridRandomSearcher(space, meta.max_trial, seed)
     name, seed = meta.search_alg, seed % 2**31
     tune_searcher: TuneSearcher
     with _quietly():
@@ -116,7 +116,7 @@ def build_searcher(space: Space, meta: MetaSpec, seed: int) -> Searcher:
             from ray.tune.search.hyperopt import HyperOptSearch
 
             tune_searcher = HyperOptSearch(random_state_seed=seed)
-    return Searching(tune_searcher, space, meta.max_trial)
+    return TuneAdapter(tune_searcher, space, meta.max_trial)
 
 
 @contextmanager

@@ -151,8 +151,8 @@ class TrialProcess:
 class Pool:
     """Starts, stops and collects the processes of trials."""
 
-    def __init__(self, room: Resources) -> None:
-        self.room = room
+    def __init__(self, resources: Resources) -> None:
+        self.resources = resources
         self.running: dict[int, TrialProcess] = {}
         """By trial."""
         self._allocations: dict[int, Allocation] = {}
@@ -160,7 +160,7 @@ class Pool:
     def start(self, trial: int, task: TrialTask, request: Request, among_gpus: bool = True) -> None:
         """Starts a trial. There must be room. `among_gpus` restricts it to its share of this
         machine's GPUs; False for a cluster."""
-        allocation = self.room.take(request)
+        allocation = self.resources.take(request)
         gpus = allocation.gpus if request.gpu and among_gpus else None
         self._allocations[trial] = allocation
         self.running[trial] = TrialProcess(task, gpus)
@@ -198,7 +198,7 @@ class Pool:
 
     def _forget(self, trial: int) -> None:
         del self.running[trial]
-        self.room.give_back(self._allocations.pop(trial))
+        self.resources.give_back(self._allocations.pop(trial))
 
 
 def run_pool(

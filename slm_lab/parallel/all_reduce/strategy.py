@@ -63,7 +63,7 @@ class RankClock(Clock):
         """Whether ranks with these `frames`, (W,), have spent the budget."""
         return bool(frames.sum() >= self._max_frame)
 
-    def met(self, frames: FloatArray | IntArray) -> None:
+    def store_frames(self, frames: FloatArray | IntArray) -> None:
         """Stores the frames of all ranks, (W,), at a vote."""
         self._voted[:] = frames
 
@@ -103,7 +103,7 @@ class RankBallot(Ballot, EpisodeExchange):
         if granted is Vote.FINISH and not (solved.any() or clock.is_spent(frames)):
             granted = Vote.ACT
         if granted in ON_TIME:
-            clock.met(frames)
+            clock.store_frames(frames)
         if granted is Vote.LEARN:
             self._unsent = []
             self._received = []
@@ -197,10 +197,10 @@ class RankStrategy(Strategy, StartBarrier, JointCheckpoint):
         """Broadcasts the first rank's parameters and optimizer state."""
         self._env = env
         self._ballot.num_envs = env.num_envs
-        self._units = agent.learner.train_state
+        self._train_state = agent.learner.train_state
         # The ranks whose samples the learner's statistics cover, such as those of advantages.
-        self._units.group = self._group if self.always_equal else SoloGroup()
-        for optimizer in self._units.optimizers.values():
+        self._train_state.group = self._group if self.always_equal else SoloGroup()
+        for optimizer in self._train_state.optimizers.values():
             if self.always_equal or self._statistics is None:  # else it was restored
                 broadcast(optimizer.state_tensors(), self._group)
             optimizer.join(self.make_sync(optimizer))
@@ -277,10 +277,10 @@ class RankStrategy(Strategy, StartBarrier, JointCheckpoint):
 
     def networks(self) -> list[Tensor]:
         """Weights and running statistics of the networks and their targets, flat."""
-        flats = [optimizer.flat for optimizer in self._units.optimizers.values()]
+        flats = [optimizer.flat for optimizer in self._train_state.optimizers.values()]
         return [
             tensor
-            for network in (*flats, *self._units.targets)
+            for network in (*flats, *self._train_state.targets)
             for tensor in (network.vector, network.statistics)
         ]
 
@@ -293,8 +293,8 @@ class RankStrategy(Strategy, StartBarrier, JointCheckpoint):
         assert self._statistics is not None
         digest, tensors = hashlib.sha256(), self.networks()
         if self.always_equal:
-            states = (optimizer.state_tensors() for optimizer in self._units.optimizers.values())
-            tensors += chain.from_iterable(states)
+            optimizers = self._train_state.optimizers.values()
+            tensors += chain.from_iterable(each.state_tensors() for each in optimizers)
         for tensor in tensors:
             digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
         digest.update(self._statistics.tobytes())

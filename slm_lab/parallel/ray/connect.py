@@ -69,7 +69,7 @@ def size_of(address: str) -> tuple[float, float]:
         return float(resources.get("CPU", 0)), float(resources.get("GPU", 0))
 
 
-def lack(count: int, who: str, needs: Mapping[str, float]) -> str | None:
+def missing_resources(count: int, who: str, needs: Mapping[str, float]) -> str | None:
     """What the whole cluster, free or used, lacks for `count` of `who`; None if it is enough."""
     resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
     for name, each in needs.items():

@@ -20,7 +20,7 @@ from slm_lab.parallel.all_reduce.gloo_group import GlooGroup
 from slm_lab.parallel.all_reduce.launch import train_in_step
 from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy
 from slm_lab.parallel.hang_detector import HANG_SECONDS
-from slm_lab.parallel.ray.connect import connected, lack, why_lost
+from slm_lab.parallel.ray.connect import connected, missing_resources, why_lost
 from slm_lab.parallel.ray.node import News, NodeSession
 from slm_lab.parallel.supervisor import (
     CLUSTER_STOP_SECONDS,
@@ -119,11 +119,11 @@ def reserved(
         return board.stop_requested or bool(ray.wait([ready], timeout=TICK)[0])
 
     def may_fit() -> bool:
-        return has_room() or lack(count, "ranks", needs) is None
+        return has_room() or missing_resources(count, "ranks", needs) is None
 
     try:
         while not has_room():
-            missing = lack(count, "ranks", needs)
+            missing = missing_resources(count, "ranks", needs)
             if missing is not None and not wait_until(may_fit, patience, nap=0.0):
                 raise LabError(missing)
         yield group

@@ -30,7 +30,7 @@ from slm_lab.parallel.actor_learner.source import ActorSeconds, UnrollSource
 from slm_lab.parallel.actor_learner.unroll import Unroll, unpacked
 from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.parallel.ray.actor import RayActor, UnrollMessage
-from slm_lab.parallel.ray.connect import connected, lack, why_lost
+from slm_lab.parallel.ray.connect import connected, missing_resources, why_lost
 from slm_lab.parallel.supervisor import Runner, SessionEnd, Supervisor, replacement
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.seeding import session_seeds
@@ -66,11 +66,11 @@ class ActorHandle:
     beginning: Ref
     """The pending `begin` call, which makes its environments; None once it has ended."""
     taken: int
-    """The number of the last publication sent to it."""
+    """The version of the weights last sent to it."""
     plays: deque[tuple[int, Ref]] = field(default_factory=deque)
     """Pending `play` calls in order, each with its number among those of all actors."""
     taking: Ref = None
-    """The `take` call for that publication."""
+    """The `take` call for that version."""
     asking: Ref = None
     """The `frame` call."""
     end: SessionEnd | None = None
@@ -112,7 +112,7 @@ class RaySource(UnrollSource, Runner):
         """Unrolls that were received or are still pending."""
         self._num_requests = 0
         self._newest: tuple[int, Any] = (0, None)
-        """The number of a publication, and the argument that passes it to Ray."""
+        """A version of the weights, and the argument that passes it to Ray."""
         self._seconds = np.zeros(len(ActorSeconds._fields))
         self._looked_at = -math.inf
         tasks = [replace(task, session=actor) for actor in range(self.num_actors)]
@@ -122,7 +122,7 @@ class RaySource(UnrollSource, Runner):
         self._supervisor.watch(range(self.num_actors), self._due)
         self._closing = ExitStack()
         self._closing.enter_context(connected(str(spec.meta.cluster)))
-        missing = lack(self.num_actors, "actors", {"CPU": spec.meta.threads})
+        missing = missing_resources(self.num_actors, "actors", {"CPU": spec.meta.threads})
         if missing is not None:
             self.close()
             raise LabError(missing)
@@ -190,7 +190,7 @@ class RaySource(UnrollSource, Runner):
             logger.warning("actor %d is replaced: %s", actor, task.replaces)
         options: dict[str, Any] = {"num_cpus": task.spec.meta.threads, "concurrency_groups": GROUPS}
         remote: Any = ray.remote(scheduling_strategy="SPREAD", **options)(RayActor).remote()
-        taken, weights = self._published()
+        taken, weights = self._newest_weights()
         frame, others = int(self._frames[actor]), self._frames_of_others(actor)
         session, since = learner.session + actor, self._learner_frame + frame
         seeds = session_seeds(learner.root_seed, learner.trial, session, since)
@@ -243,9 +243,9 @@ class RaySource(UnrollSource, Runner):
     def _frames_of_others(self, actor: int) -> int:
         return int(self._frames.sum() - self._frames[actor])
 
-    def _published(self) -> tuple[int, Any]:
-        """The number of the newest publication, and its weights for a remote call; put into the
-        object store at most once."""
+    def _newest_weights(self) -> tuple[int, Any]:
+        """The newest version of the weights, and the argument for a remote call, which the object
+        store gets once."""
         count = self.weights.count
         if self._newest[0] != count:
             weights = self.weights.newest()
@@ -259,7 +259,7 @@ class RaySource(UnrollSource, Runner):
             if not handle.may_play or handle.taken == self.weights.count:
                 continue
             if handle.taking is None or _is_here(handle.taking):
-                handle.taken, weights = self._published()
+                handle.taken, weights = self._newest_weights()
                 handle.taking = _beside(handle.remote.take).remote(weights)
 
     def _request(self, actor: int) -> None:

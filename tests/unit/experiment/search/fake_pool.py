@@ -73,7 +73,7 @@ class FakePool:
     """The interface of Pool. All that run make a row while it waits."""
 
     def __init__(self, score_at, cpus=2, faults=None):
-        self.room = Resources(cpus, 0)
+        self.resources = Resources(cpus, 0)
         self.running, self.places = {}, {}
         self.began = []
         """(trial, whether it was resumed, the frame it began at)"""
@@ -83,7 +83,7 @@ class FakePool:
         self._score_at, self._faults = score_at, faults or {}
 
     def start(self, trial, task, request, among_gpus=True):
-        self.places[trial] = self.room.take(request)
+        self.places[trial] = self.resources.take(request)
         fault = self._faults.get(trial)
         if fault is not None and fault.times == 0:
             fault = None
@@ -130,7 +130,7 @@ class FakePool:
 
     def _forget(self, trial):
         del self.running[trial]
-        self.room.give_back(self.places.pop(trial))
+        self.resources.give_back(self.places.pop(trial))
 
 
 class Listed(Searcher):

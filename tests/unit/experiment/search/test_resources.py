@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.search import trial_process as process
-from slm_lab.experiment.search.resources import Request, Resources, needs_of, of_this_machine
+from slm_lab.experiment.search.resources import Request, Resources, of_this_machine, request_of
 from slm_lab.spec.schema.meta import SearchResourcesSpec
 from tests.support import parse, ppo
 
@@ -118,7 +118,7 @@ def test_what_has_room_once_the_others_are_gone_is_not_refused():
 
 
 def wanted(cpus=8, cpu=1.0, gpu=0.0, **changes):
-    return needs_of(parse(ppo(**changes)), SearchResourcesSpec(cpu=cpu, gpu=gpu), cpus)
+    return request_of(parse(ppo(**changes)), SearchResourcesSpec(cpu=cpu, gpu=gpu), cpus)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from slm_lab.experiment.search.event_log import (
 )
 from slm_lab.experiment.search.population import Population
 from slm_lab.experiment.search.scheduler import NoScheduler, tune_scheduler
-from slm_lab.experiment.search.searcher import Drawn, build_searcher
+from slm_lab.experiment.search.searcher import GridRandomSearcher, build_searcher
 from slm_lab.experiment.search.space import Space
 from slm_lab.spec.schema.scheduler import AshaSpec, HyperBandSpec, MedianStoppingSpec, PbtSpec
 from slm_lab.storage.run_dir import FOLDERS, RunDir
@@ -97,18 +97,20 @@ def test_nothing_is_left_running_when_something_is_raised(run_dir):
 
 def test_a_resumed_search_may_have_fewer_trials(run_dir):
     space = Space(searched(SEARCH))
-    search = search_of(run_dir, searcher=Drawn(space, 4, 0), pool=FakePool(score_at, cpus=4))
+    search = search_of(
+        run_dir, searcher=GridRandomSearcher(space, 4, 0), pool=FakePool(score_at, cpus=4)
+    )
     search.run(search.stop)
     assert len(search.search_state.trials) == 4
-    again = run(search_of(run_dir, searcher=Drawn(space, 2, 0)))
+    again = run(search_of(run_dir, searcher=GridRandomSearcher(space, 2, 0)))
     assert len(again.search_state.trials) == 4
     assert again.search_state.is_over
 
 
 def test_a_resumed_search_may_have_more_trials(run_dir):
     space = Space(searched(SEARCH))
-    run(search_of(run_dir, searcher=Drawn(space, 2, 0)))
-    again = run(search_of(run_dir, searcher=Drawn(space, 4, 0)))
+    run(search_of(run_dir, searcher=GridRandomSearcher(space, 2, 0)))
+    again = run(search_of(run_dir, searcher=GridRandomSearcher(space, 4, 0)))
     assert again.pool.began == [(2, False, 0), (3, False, 0)]
     assert not again.has_strayed
     assert_whole(run_dir, 4)
@@ -142,7 +144,9 @@ def new_search(run_dir, scheduler, cpus=2):
     else:
         scheduler = tune_scheduler(spec, MAX_FRAME, 1)
     pool = FakePool(score_at, cpus, {1: Fault(200, 1), 2: Fault(300, 9, would_repeat=True)})
-    return search_of(run_dir, searcher=Drawn(space, TRIALS, 3), scheduler=scheduler, pool=pool)
+    return search_of(
+        run_dir, searcher=GridRandomSearcher(space, TRIALS, 3), scheduler=scheduler, pool=pool
+    )
 
 
 def run_to(search, count, monkeypatch, after=True):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from slm_lab.core.errors import MissingExtraError
-from slm_lab.experiment.search.searcher import Drawn, Searching, build_searcher
+from slm_lab.experiment.search.searcher import GridRandomSearcher, TuneAdapter, build_searcher
 from slm_lab.experiment.search.space import Space
 from slm_lab.spec.checks.search import NOT_OF_SEARCHER
 from slm_lab.spec.search import Dimension
@@ -207,7 +207,7 @@ class Told:
 
 def test_a_searcher_receives_a_failure_without_a_score():
     told = Told()
-    searcher = Searching(told, Space(searched(SPACE)), 3)
+    searcher = TuneAdapter(told, Space(searched(SPACE)), 3)
     searcher.report(0, 1, 5.0)
     searcher.end(0, 7.0)
     searcher.end(1, None)
@@ -238,4 +238,5 @@ def test_a_trial_without_a_score_is_taken(name):
 
 def test_a_seed_of_any_size_is_taken():
     space = Space(searched(SPACE))
-    assert Drawn(space, 1, 2**40 + 1).propose(0) == Drawn(space, 1, 2**40 + 1).propose(0)
+    one, other = (GridRandomSearcher(space, 1, 2**40 + 1) for _ in range(2))
+    assert one.propose(0) == other.propose(0)
