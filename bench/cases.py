@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from typing_extensions import override
+
 
 @dataclass(frozen=True)
 class Case:
@@ -49,8 +51,8 @@ class OnPolicyCase(Case):
     value_coef: float = 0.5
     max_grad_norm: float = 0.5
 
+    @override
     def agent(self) -> dict[str, Any]:
-        """See `Case.agent`."""
         return {
             "algorithm": {
                 "gamma": self.gamma,
@@ -94,8 +96,8 @@ class PPOCase(OnPolicyCase):
     epochs: int = 4
     clip_eps: float = 0.2
 
+    @override
     def algorithm(self) -> dict[str, Any]:
-        """See `OnPolicyCase.algorithm`."""
         return {
             "name": "PPO",
             "clip_eps_spec": constant(self.clip_eps),
@@ -109,12 +111,12 @@ class PPOCase(OnPolicyCase):
 class MujocoPPOCase(PPOCase):
     """PPO on normalised observations and rewards, with a σ that does not depend on the state."""
 
+    @override
     def env_keys(self) -> dict[str, Any]:
-        """See `Case.env_keys`."""
         return {"normalize_obs": True, "normalize_reward": True}
 
+    @override
     def layers(self) -> dict[str, Any]:
-        """See `OnPolicyCase.layers`."""
         return {**super().layers(), "log_std_init": 0.0}
 
 
@@ -122,12 +124,12 @@ class MujocoPPOCase(PPOCase):
 class AtariPPOCase(PPOCase):
     """PPO on images, with one network: that of Mnih et al. (2015)."""
 
+    @override
     def env_keys(self) -> dict[str, Any]:
-        """See `Case.env_keys`."""
         return {"life_loss_info": True, "num_threads": 1}
 
+    @override
     def layers(self) -> dict[str, Any]:
-        """See `OnPolicyCase.layers`."""
         return {
             "type": "ConvNet",
             "shared": True,
@@ -142,8 +144,8 @@ class AtariPPOCase(PPOCase):
 class A2CCase(OnPolicyCase):
     """A2C: one gradient step per rollout."""
 
+    @override
     def algorithm(self) -> dict[str, Any]:
-        """See `OnPolicyCase.algorithm`."""
         return {"name": "ActorCritic", "training_frequency": self.horizon}
 
 
@@ -166,8 +168,8 @@ class OffPolicyCase(Case):
             "optim_spec": {"name": "GlobalAdam", "lr": self.lr},
         }
 
+    @override
     def agent(self) -> dict[str, Any]:
-        """See `Case.agent`."""
         return {
             "algorithm": {
                 "gamma": self.gamma,
@@ -200,8 +202,8 @@ class DQNCase(OffPolicyCase):
     exploration_frames: int = 10_000
     max_grad_norm: float = 10.0
 
+    @override
     def algorithm(self) -> dict[str, Any]:
-        """See `OffPolicyCase.algorithm`."""
         decay = {
             "name": "linear_decay",
             "start_val": 1.0,
@@ -211,8 +213,8 @@ class DQNCase(OffPolicyCase):
         }
         return {"name": "DQN", "action_policy": "epsilon_greedy", "explore_var_spec": decay}
 
+    @override
     def target(self) -> dict[str, Any]:
-        """See `OffPolicyCase.target`."""
         return {
             "update_type": "replace",
             "update_frequency": self.target_interval,
@@ -227,12 +229,12 @@ class SACCase(OffPolicyCase):
 
     tau: float = 0.005
 
+    @override
     def algorithm(self) -> dict[str, Any]:
-        """See `OffPolicyCase.algorithm`."""
         return {"name": "SoftActorCritic"}
 
+    @override
     def target(self) -> dict[str, Any]:
-        """See `OffPolicyCase.target`."""
         return {"update_type": "polyak", "polyak_coef": self.tau}
 
 

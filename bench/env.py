@@ -20,6 +20,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from typing_extensions import override
 
 from bench.cases import PPOCase
 from bench.contestant import lab_speed
@@ -57,8 +58,8 @@ WORKS = [
 class ConvCase(PPOCase):
     """PPO with the network of DQN (Mnih et al., Nature 2015), shared by actor and critic."""
 
+    @override
     def agent(self) -> dict[str, Any]:
-        """See `Case.agent`."""
         agent = super().agent()
         agent["net"] = {
             "type": "ConvNet",

@@ -6,6 +6,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
+from typing_extensions import override
 
 LENGTH = 100
 """Steps of an episode."""
@@ -20,14 +21,14 @@ class Sleeping(gymnasium.Env[Any, Any]):
         self._seconds = seconds
         self._t = 0
 
+    @override
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        """See gymnasium."""
         super().reset(seed=seed)
         self._t = 0
         return self.observation_space.sample(), {}
 
+    @override
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """See gymnasium."""
         time.sleep(self._seconds)
         self._t += 1
         return self.observation_space.sample(), float(action == 0), self._t == LENGTH, False, {}

@@ -5,6 +5,7 @@ from typing import ClassVar
 import torch
 from pydantic import Field
 from torch import Tensor
+from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
 from slm_lab.agent.algorithm.loss import explained_variance, standardize
@@ -68,6 +69,7 @@ class AWR(Learner[Rollout]):
         return assemble(context, parts.network, parts.family, learner, spec.training_frequency)
 
     @property
+    @override
     def metric_names(self) -> tuple[str | Column, ...]:
         """Columns that the lab documents, by name, and one that is documented here."""
         share = "share of the samples that carry the update, (Σω)² / (B Σω²); 1 if all weigh alike"
@@ -78,6 +80,7 @@ class AWR(Learner[Rollout]):
             Column("effective_share", "1", share),
         )
 
+    @override
     def learn(self, batch: Rollout, frame: int) -> dict[str, float]:
         """One step on −ω log π(a|s) + c L^VF over the whole rollout."""
         network, device = self.network, self.network.device
