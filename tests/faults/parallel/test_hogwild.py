@@ -271,7 +271,8 @@ def test_a_worker_that_hangs_does_not_keep_the_others_from_ending(folder):
     assert saved.frame > 0
     of_all = read_manifest(RunDir(run_folder(folder), NAME).of_training(0, 0).manifest)
     assert of_all.frame > saved.frame
-    resumed = call(command(folder, "train@latest", *options, "-s", "env.max_frame=1000"), folder)
+    more = ("-s", f"env.max_frame={of_all.frame + 1000}")
+    resumed = call(command(folder, "train@latest", *options, *more), folder)
     assert (resumed.code, resumed.err) == (0, "")
 
 

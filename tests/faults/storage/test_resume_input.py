@@ -295,8 +295,3 @@ def test_a_spec_that_was_edited_to_have_another_optimizer_is_one_clear_line(copy
     assert "undo the change" in line
     assert "Traceback" not in done.err
     assert rows_file(copy).read_bytes() == rows
-
-
-def test_what_is_doubtful_is_asked_once(copy):
-    done = call(command(copy, "train@latest", "-s", "env.max_frame=1"), copy)
-    assert (done.code, done.err.count("suspicious setting:")) == (0, 1)

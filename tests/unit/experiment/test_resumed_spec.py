@@ -93,6 +93,14 @@ def test_a_budget_that_is_spent_already_is_refused(tmp_path, together, frames, b
         resume.check_budget(recorded, started.run_dir, saved)
 
 
+def test_a_suspicious_change_is_reported_once(tmp_path, caplog):
+    file = template(tmp_path)
+    made(file, tmp_path, None, *START)
+    caplog.clear()
+    made(file, tmp_path, "latest", "env.max_frame=1")
+    assert caplog.text.count("suspicious setting: env.max_frame") == 1
+
+
 def test_the_runs_own_spec_file_resumes_it_as_well(tmp_path):
     """As the command that a run prints does."""
     started = made(template(tmp_path), tmp_path, None, *START)
