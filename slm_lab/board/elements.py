@@ -1,6 +1,6 @@
 """Pieces of pages. Dash shows every text as it is: no name can become markup."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dash import dcc, html
@@ -46,14 +46,11 @@ def command(about: str, text: str) -> html.Div:
     return html.Div([html.Span(about), html.Code(text), copy], className="command")
 
 
-def choice(name: str, label: str, value: str) -> html.Label:
-    """A control with the words of `CHOICES`."""
-    options = [{"label": text, "value": word} for word, text in CHOICES[name].items()]
-    return select(name, label, options, value)
-
-
-def select(name: str, label: str, options: list[dict[str, str]], value: str) -> html.Label:
-    """A control that chooses one of several words."""
+def select(
+    name: str, label: str, value: str, options: Sequence[Mapping[str, str]] = ()
+) -> html.Label:
+    """A control that chooses one of `options`, or of the words of `CHOICES`."""
+    options = options or [{"label": each, "value": k} for k, each in CHOICES[name].items()]
     control = dcc.Dropdown(
         options, value, id={"control": name}, clearable=False, searchable=len(options) > 9
     )

@@ -67,7 +67,9 @@ def of_comparison(entry: Entry, trainings: list[Entry]) -> Any:
             drawn = graph(part, part.title, 290, margin=_SPEEDS if part.bars else None)
             panels.append(html.Figure([head, drawn]))
         elif isinstance(part, fig.Table):
-            shown.append(rows_table(*part.table))
+            (_, *header), *lines = part.cells
+            marks = (html.Span("━━", style={"color": colour}) for colour in part.swatches)
+            shown.append(rows_table(["", *header], [[next(marks), *each[1:]] for each in lines], 1))
         elif isinstance(part, fig.TextLine):
             shown.append(html.P(part.text, className="note"))
-    return section("Comparison", html.Div(panels[::-1], className="panels two"), *shown)
+    return section("Comparison", html.Div(panels, className="panels two"), *shown)

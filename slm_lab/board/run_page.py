@@ -13,7 +13,7 @@ from slm_lab.analysis.figure.look import PALETTE, tinted
 from slm_lab.analysis.trial.columns import columns_of
 from slm_lab.board import results
 from slm_lab.board.catalog import Catalog, Entry
-from slm_lab.board.elements import chip, choice, command, part, problem, rows_table, section, select
+from slm_lab.board.elements import chip, command, part, problem, rows_table, section, select
 from slm_lab.board.graphs import curves_graph
 from slm_lab.board.live import Part
 from slm_lab.board.query import Query, file_link, run_link
@@ -44,9 +44,9 @@ def layout(catalog: Catalog, query: Query) -> list[Any]:
     sessions = [query.session]
     with suppress(Exception):  # a damaged spec, which the parts report
         sessions = list(map(str, range(entry.trial(query.trial).meta.num_sessions)))
-    of_rows = [choice("x", "over", query.x), choice("smooth", "smoothed over", query.smooth)]
+    of_rows = [select("x", "over", query.x), select("smooth", "smoothed over", query.smooth)]
     options = [{"label": each, "value": each} for each in sessions]
-    of_log = select("session", "Session", options, query.session)
+    of_log = select("session", "Session", query.session, options)
     return [
         *map(part, ("head", "findings", "results")),
         html.Div(of_rows, className="controls"),

@@ -82,23 +82,19 @@ def grid_part(catalog: Catalog) -> Part:
 
 
 def _rows(catalog: Catalog) -> list[dict[str, Any]]:
-    """A run inside of another sorts by the start of that: it stays below it, as the grid's sort is
-    stable."""
     entries = catalog.entries()
-    return [
-        _row(entry, entries.get(entry.name.rpartition("/")[0], entry).summary.started)
-        for entry in entries.values()
-    ]
+    outer = {name: entries.get(name.rpartition("/")[0], each) for name, each in entries.items()}
+    return [_row(each, outer[name].summary.started) for name, each in entries.items()]
 
 
 def _row(entry: Entry, started: str) -> dict[str, Any]:
-    """Values to sort by, and the texts that are shown."""
-    run = entry.summary
-    inside, _, folder = entry.name.rpartition("/")
-    texts = {**cells(run), "run": f"↳ {folder}" if inside else folder}
+    """Values to sort by, and the texts that are shown. `started` keeps it below its outer run: the
+    grid's sort is stable."""
+    run, folder = entry.summary, entry.folder.name
+    texts = {**cells(run), "run": f"↳ {folder}" if "/" in entry.name else folder}
     values = {name: getattr(run, name) for name in ("run", "env", "mode", *_NUMBERS[1:])}
-    values |= {"left": run.seconds_left, "changed": entry.problem or changed_text(run)}
-    values["started"] = started
+    changed = entry.problem or changed_text(run)
+    values |= {"left": run.seconds_left, "changed": changed, "started": started}
     status = f"{run.status} (dev)" if run.is_dev else str(run.status)
     return {**values, "status": status, "text": texts, "href": run_link(entry.name)}
 

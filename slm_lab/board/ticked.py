@@ -13,7 +13,7 @@ from slm_lab.analysis.overlay.overlay import Middle, overlay
 from slm_lab.analysis.overlay.table import ending, improvement, improvement_text, text_table
 from slm_lab.analysis.trial.columns import CLOCKS
 from slm_lab.board.catalog import Catalog, Entry
-from slm_lab.board.elements import choice, problem, rows_table, section, select
+from slm_lab.board.elements import problem, rows_table, section, select
 from slm_lab.board.graphs import curves_graph
 from slm_lab.board.live import Part
 from slm_lab.board.query import EVALUATION, Query, file_link, run_link
@@ -92,10 +92,10 @@ def _controls(entries: Sequence[Entry], live: FollowedRows, query: Query) -> Any
     names = dict.fromkeys(name for name in (*found, query.y) if name not in CLOCKS)
     options = [{"label": name.replace("_", " "), "value": name} for name in names]
     controls = [
-        select("y", "column", options, query.y),
-        choice("x", "over", query.x),
-        choice("of", "of the seeds", query.of),
-        choice("smooth", "smoothed over", query.smooth),
+        select("y", "column", query.y, options),
+        select("x", "over", query.x),
+        select("of", "of the seeds", query.of),
+        select("smooth", "smoothed over", query.smooth),
     ]
     return html.Div(controls, className="controls")
 

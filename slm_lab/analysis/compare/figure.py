@@ -78,7 +78,9 @@ def dashboard(comparison: Comparison) -> fig.Figure:
     with_bands = len(comparison.outcomes) <= MOST_BANDS
     table, notes = text_table(comparison), _notes(comparison, with_bands)
     plots = fig.Box(SIDE, _TOP, _PLOTS_WIDTH, 2 * _CELL)
-    parts: list[fig.Part] = []
+    bars = fig.Box(plots.right, _TOP, _WIDTH - SIDE - plots.right, plots.height)
+    bars = bars.inset(left=_NUMBERS, top=_HEADING + _LEGEND, bottom=_FOOT)
+    parts: list[fig.Part] = [_speed_ups(comparison, bars)]
     for x, cell in zip(clocks(comparison), plots.cells(2, 2), strict=True):
         found = _curves(comparison, comparison.outcomes, x, with_bands)
         curves = tuple(curve._replace(label="") for curve in _with_threshold(comparison, found))
@@ -88,9 +90,6 @@ def dashboard(comparison: Comparison) -> fig.Figure:
         )
         box, title = cell.inset(_NUMBERS, _HEADING, _BETWEEN, _FOOT), f"return against {x.label}"
         parts.append(fig.Panel(box, *scales, title, curves=curves, note="no values"))
-    bars = fig.Box(plots.right, _TOP, _WIDTH - SIDE - plots.right, plots.height)
-    bars = bars.inset(left=_NUMBERS, top=_HEADING + _LEGEND, bottom=_FOOT)
-    parts.append(_speed_ups(comparison, bars))
     swatches = tuple(tinted(*_look(comparison, each.variant)) for each in comparison.outcomes)
     high = _ROW * (len(table.rows) + 1)
     box = fig.Box(SIDE, plots.bottom + 14, _WIDTH - 2 * SIDE, high)

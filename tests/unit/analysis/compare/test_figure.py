@@ -79,11 +79,11 @@ def test_the_notes_say_that_a_learner_is_one_process_more_than_its_actors():
 
 def test_the_dashboard_has_four_clocks_and_a_colour_for_every_row_of_its_table():
     board = dashboard(COMPARISONS["all of them"])
-    assert [panel.x.label.partition(" (")[0] for panel in board.panels[:4]] == [
+    assert [panel.x.label.partition(" (")[0] for panel in board.panels[1:]] == [
         "total frames", "training time", "frames per process", "CPU time of all processes",
     ]  # fmt: skip
     assert len(set(swatches(board))) == 16
-    assert [curve.ink for curve in board.panels[0].curves[1:]] == swatches(board)
+    assert [curve.ink for curve in board.panels[1].curves[1:]] == swatches(board)
 
 
 def test_the_dashboard_says_what_was_measured_and_how():
@@ -102,7 +102,7 @@ def test_a_process_that_did_not_get_its_core_is_reported():
 
 def test_bands_are_drawn_where_they_can_be_told_apart():
     few, many = (
-        dashboard(COMPARISONS[what]).panels[0].curves for what in ("a failure", "all of them")
+        dashboard(COMPARISONS[what]).panels[1].curves for what in ("a failure", "all of them")
     )
     assert [curve.band is not None for curve in few] == [False, True, True]
     assert all(curve.band is None for curve in many)
@@ -137,7 +137,7 @@ def test_a_mode_is_named_where_it_is_first_drawn():
 
 def test_against_frames_per_process_workers_end_earlier_and_against_total_frames_together():
     panels = dashboard(comparison(outcome("synced", 2, 1700.0))).panels
-    total, _, frames, _, _ = ([curve.x[-1] for curve in panel.curves] for panel in panels)
+    _, total, _, frames, _ = ([curve.x[-1] for curve in panel.curves] for panel in panels)
     assert total == [10_000, 10_000]
     assert frames == [10_000, 5_000]
 
@@ -168,7 +168,7 @@ def test_with_one_seed_nothing_speaks_of_several():
     one = dashboard(COMPARISONS["one seed"])
     assert "1 seed " in one.subtitle
     assert "medians" not in words(one)
-    assert not any("all seeds" in text for _, text in one.panels[-1].keys)
+    assert not any("all seeds" in text for _, text in one.panels[0].keys)
 
 
 def test_bars_stand_apart_inside_the_axes_and_groups_further_apart():
