@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 PLAYING = ("eval", "enjoy")
 """Modes that play with saved agents."""
-
-
 MOST_LETTERS = 200
 """Of a name or a note."""
 DEMO = ("demo", "ppo_cartpole")
@@ -102,27 +100,18 @@ def _source(options: RunOptions, words: RunWords) -> "RunSource":
 
 def _reject_unused_options(options: RunOptions, mode: RunMode) -> None:
     """Raises UsageError for an option without effect in this mode."""
-    given = {
-        "--episodes": options.episodes is not None,
-        "--which": options.which is not None,
-        "--session": options.session is not None,
-        "--render": options.render,
-        "--video": options.video,
-        "--save": options.save,
-        "--keep": options.keep is not None,
-    }
     of = {
-        "eval": ("--episodes", "--which", "--session", "--save"),
-        "enjoy": ("--episodes", "--which", "--session", "--render", "--video"),
-        "search": ("--keep",),
+        "--episodes": (options.episodes, PLAYING),
+        "--which": (options.which, PLAYING),
+        "--session": (options.session, PLAYING),
+        "--render": (options.render, ("enjoy",)),
+        "--video": (options.video, ("enjoy",)),
+        "--save": (options.save, ("eval",)),
+        "--keep": (options.keep, ("search",)),
     }
-    for option, is_given in given.items():
-        if is_given and option not in of.get(mode.verb, ()):
-            fitting = " and ".join(
-                verb if verb == "search" else f"{verb}@RUN"
-                for verb, options in of.items()
-                if option in options
-            )
+    for option, (given, verbs) in of.items():
+        if given is not None and given is not False and mode.verb not in verbs:
+            fitting = " and ".join(f"{verb}@RUN" if verb in PLAYING else verb for verb in verbs)
             raise UsageError(f"{option} works only with {fitting}, not with {mode}")
     for option, text in {"--name": options.label, "--note": options.note}.items():
         if text is not None and mode.run is not None:

@@ -383,6 +383,4 @@ class Experiment:
 
 
 def _problems(error: LabError) -> str:
-    if isinstance(error, SpecError):
-        return "; ".join(str(problem) for problem in error.problems)
-    return str(error)
+    return "; ".join(map(str, error.problems if isinstance(error, SpecError) else [error]))

@@ -173,8 +173,7 @@ def _folders_of_runs(*folders: Path | None) -> list[Path]:
 
     Without those that the user works in, because the user's own modules are then in it too.
     """
-    here = Path.cwd()
-    return [each for each in folders if each and not here.is_relative_to(each.resolve())]
+    return [each for each in folders if each and not Path.cwd().is_relative_to(each.resolve())]
 
 
 def _listed(modules: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ An error completes nothing. The command itself reports it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import wraps
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,24 +12,19 @@ from typer import Context
 
 from slm_lab.core.errors import LabError
 
-NEW_MODES = ("train", "search", "dev")
-MODES_OF_RUNS = ("train@", "eval@", "enjoy@", "search@")
+MODES = ("train", "search", "dev", "train@", "eval@", "enjoy@", "search@")
 
 
 def _completer(
     words: Callable[[Context, str], Iterator[str]],
-) -> Callable[[Context, list[str], str], list[str]]:
-    """The words that begin with what is typed, each once, as typer asks for them."""
+) -> Callable[[Context, str], list[str]]:
+    """The words as a list. Typer leaves out those that begin otherwise."""
 
-    @wraps(words, assigned=("__name__", "__doc__"))
-    def complete(ctx: Context, args: list[str], incomplete: str) -> list[str]:
-        try:
-            found = dict.fromkeys(words(ctx, incomplete))
-        except (LabError, OSError):
-            return []
-        return [word for word in found if word.startswith(incomplete)]
+    def complete(ctx: Context, incomplete: str) -> list[str]:
+        with suppress(LabError, OSError):
+            return list(dict.fromkeys(words(ctx, incomplete)))
+        return []
 
-    del complete.__wrapped__  # typer reads the signature above
     return complete
 
 
@@ -62,17 +57,20 @@ def run_words(ctx: Context, incomplete: str) -> Iterator[str]:
         from slm_lab.experiment.new.recipe import recipes
 
         yield from recipes()
-        yield from spec_files(ctx, [], incomplete)
+        yield from spec_files(ctx, incomplete)
     if len(typed) == 1:
-        yield from spec_names(ctx, [], incomplete)
+        yield from spec_names(ctx, incomplete)
     mode, at, _ = incomplete.partition("@")
-    yield from (f"{mode}@{run}" for run in _runs(ctx)) if at else (*NEW_MODES, *MODES_OF_RUNS)
+    yield from (f"{mode}@{run}" for run in runs(ctx, "")) if at else MODES
 
 
 @_completer
 def runs(ctx: Context, incomplete: str) -> Iterator[str]:
     """Runs in the data folder, the newest first."""
-    yield from _runs(ctx)
+    from slm_lab.storage.run_dir import newest_first, runs_in
+
+    yield "latest"
+    yield from (run.root.name for run in newest_first(runs_in(Path(ctx.params["data"] or "data"))))
 
 
 @_completer
@@ -107,10 +105,3 @@ def _paths(tree: Any, above: str = "") -> Iterator[str]:
     for key, value in tree.items() if isinstance(tree, dict) else ():
         yield f"{above}{key}"
         yield from _paths(value, f"{above}{key}.")
-
-
-def _runs(ctx: Context) -> Iterator[str]:
-    from slm_lab.storage.run_dir import newest_first, runs_in
-
-    yield "latest"
-    yield from (run.root.name for run in newest_first(runs_in(Path(ctx.params["data"] or "data"))))
