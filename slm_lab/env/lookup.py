@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from pathlib import Path
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
@@ -175,6 +176,8 @@ def not_there(module_name: str, error: BaseException) -> str | None:
     package = module_name.partition(".")[0]
     if error.name != package:
         return f"the package {package} has no module {error.name}"
+    if any(Path(each).exists() for each in (package, f"{package}.py")):
+        return f"modules of this folder need an option: repeat the command with --import {package}"
     return (
         f"the package {package} is not installed; install it with pip (where its name may be "
         "another one)"

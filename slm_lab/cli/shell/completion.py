@@ -33,13 +33,11 @@ def spec_files(ctx: Context, incomplete: str) -> Iterator[str]:
     """Files in the folder that is typed, and names of shipped files."""
     from slm_lab.spec.read import SUFFIXES, shipped_files
 
-    folder = Path(incomplete).parent
-    if folder.is_dir():
-        for path in sorted(folder.iterdir()):
-            if path.is_dir() and not path.name.startswith("."):
-                yield f"{path}/"
-            elif path.suffix in SUFFIXES:
-                yield str(path)
+    for path in sorted(Path(incomplete).parent.glob("*")):
+        if path.is_dir() and not path.name.startswith("."):
+            yield f"{path}/"
+        elif path.suffix in SUFFIXES:
+            yield str(path)
     yield from (path.name for path in shipped_files() if path.parent.name != "recipe")
 
 

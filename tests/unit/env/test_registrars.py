@@ -103,6 +103,12 @@ def test_a_package_that_is_not_installed_is_named_in_one_line(assert_refused):
     assert_refused("highway_env_of_nobody:highway-fast-v0", f"…: {missing}")
 
 
+def test_a_module_of_the_working_folder_needs_an_option(assert_refused, tmp_path, monkeypatch):
+    (tmp_path / "maze_of_mine.py").touch()
+    monkeypatch.chdir(tmp_path)
+    assert_refused("maze_of_mine:Maze-v0", "…repeat the command with --import maze_of_mine")
+
+
 def test_a_module_that_lacks_another_one_is_not_taken_for_missing(assert_refused, package):
     package("mazes", "", code="import nothing_of_that_name")
     missing = "does not import: No module named 'nothing_of_that_name'"
