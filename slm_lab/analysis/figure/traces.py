@@ -239,8 +239,8 @@ def parallel_trace(part: Parallel, domain: Any) -> Trace:
         label = html.escape(short(scale.label, min(letters, _LONGEST)))
         axis = {"label": label, "values": values, "range": list(scale.ends)}
         if scale.ticks:
-            places, texts = zip(*scale.ticks, strict=True)  # no markup here
-            axis |= {"tickvals": places, "ticktext": texts}
+            named = dict.fromkeys(scale.ends, "") | dict(scale.ticks)  # plotly ends axes at ticks
+            axis |= {"tickvals": sorted(named), "ticktext": [named[k] for k in sorted(named)]}
         dimensions.append({**axis, "tickformat": number_format(scale)})
     colours = np.where(np.isnan(shading.values), shading.ends[0], shading.values)
     return _trace(

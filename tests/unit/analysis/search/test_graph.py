@@ -100,6 +100,8 @@ def test_every_axis_of_the_parallel_ones_holds_its_trials():
         assert len(each["values"]) == 20
         assert all(low <= value <= high for value in each["values"])
         assert len(each.get("tickvals", ())) == len(each.get("ticktext", ()))
+        if "tickvals" in each:  # a line outside of them would leave its axis
+            assert {*each["range"]} <= {*each["tickvals"]}
     assert len(parallel["line"]["color"]) == 20
 
 
