@@ -1,5 +1,6 @@
 """The runs of a data folder; each summary is kept until a file of its run changes."""
 
+import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -95,7 +96,7 @@ class Catalog:
 
     def _at(self, folder: Path, before: dict[str, _Look]) -> list[Entry]:
         """The run in a folder, then the runs inside of it."""
-        name = str(folder)[len(str(self.root)) + 1 :]
+        name = os.fsencode(folder.relative_to(self.root)).decode(errors="backslashreplace")
         look, stamp = before.get(name), stamp_of([folder, *(folder / part for part in PARTS)])
         if look is None or look.stamp != stamp:
             look = _look(folder, self.root, stamp)
@@ -120,8 +121,7 @@ def _look(folder: Path, root: Path, stamp: Stamp) -> _Look:
     problem, run = next(strays(folder, PARTS, root), ""), RunDir.at(folder)
     plan = next(folder.glob(PLAN_FILE.format("*")), None)
     if problem:
-        looks_like_one = run is not None or plan is not None or _has_parts(folder)
-        return _Look(stamp, is_run=looks_like_one, problem=problem)
+        return _Look(stamp, bool(run or plan) or _has_parts(folder), problem=problem)
     if run is not None:
         rows = sorted((folder / "info").glob(f"{run.prefix}_t*_session_df_*.csv"))
         inside = [each for each in folders_in(folder) if each.name not in PARTS]

@@ -90,7 +90,7 @@ def _rows(catalog: Catalog) -> list[dict[str, Any]]:
 def _row(entry: Entry, started: str) -> dict[str, Any]:
     """Values to sort by, and the texts that are shown. `started` keeps it below its outer run: the
     grid's sort is stable."""
-    run, folder = entry.summary, entry.folder.name
+    run, folder = entry.summary, entry.name.rpartition("/")[2]
     texts = {**cells(run), "run": f"↳ {folder}" if "/" in entry.name else folder}
     values = {name: getattr(run, name) for name in ("run", "env", "mode", *_NUMBERS[1:])}
     changed = entry.problem or changed_text(run)

@@ -1,5 +1,6 @@
 """The runs of a data folder: damaged and hostile ones hide no other."""
 
+import json
 import os
 from operator import itemgetter
 
@@ -74,6 +75,15 @@ def test_runs_inside_of_another_sort_below_it(tmp_path):
     names = [row["run"].split("_")[0] for row in rows]
     assert names == ["newer", "outer", "outer", "older"]
     assert rows[2]["run"].endswith(f"/{inner.root.name}")
+
+
+def test_a_folder_whose_name_is_no_text_is_shown_escaped(tmp_path):
+    good = write_ended(tmp_path, "good")
+    run = write_ended(tmp_path, "odd")
+    run.root.rename(os.fsdecode(os.fsencode(run.root) + b"\xff"))
+    rows = grid_part(Catalog(tmp_path)).make()
+    assert sorted(row["run"] for row in rows) == [good.root.name, f"{run.root.name}\\xff"]
+    assert all(json.dumps(row, ensure_ascii=False).encode() for row in rows)
 
 
 def test_the_catalog_writes_nothing(tmp_path):
