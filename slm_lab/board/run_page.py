@@ -59,8 +59,8 @@ def layout(catalog: Catalog, query: Query) -> list[Any]:
 def parts(catalog: Catalog, live: FollowedRows, query: Query) -> dict[str, Part]:
     """The parts of the page."""
     entry = catalog.entries().get(query.run)
-    if entry is None:
-        return {}
+    if entry is None:  # it was deleted while its page was open
+        return {"head": Part((), partial(problem, f"there is no run {query.run}"))}
     found = {
         "head": Part((entry.summary,), partial(_head, entry, query)),
         "files": Part(entry.stamp, partial(_files, catalog, entry)),

@@ -6,11 +6,14 @@ from operator import itemgetter
 
 import pytest
 
+from slm_lab.board import run_page
 from slm_lab.board.app import make_board
 from slm_lab.board.catalog import Catalog
+from slm_lab.board.query import Query
 from slm_lab.board.table import grid_part
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.runs.summary import RunStatus
+from slm_lab.storage.intact import FollowedRows
 from tests.unit.experiment.runs import write_ended, write_run
 
 
@@ -115,6 +118,11 @@ def test_new_runs_appear_and_deleted_ones_go(tmp_path, monkeypatch):
     assert list(catalog.entries()) == [run.root.name]
     run.root.rename(tmp_path.parent / "elsewhere")
     assert grid_part(catalog).stamp != stamp
+
+
+def test_the_page_of_a_run_that_was_deleted_says_so(tmp_path):
+    shown = run_page.parts(Catalog(tmp_path), FollowedRows(), Query(run="gone"))
+    assert shown["head"].make().children == "there is no run gone"
 
 
 def test_a_folder_that_is_absent_and_a_port_that_is_taken_are_one_clear_error(tmp_path):
