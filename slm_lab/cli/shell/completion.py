@@ -67,8 +67,8 @@ def runs(ctx: Context, incomplete: str) -> Iterator[str]:
     """Runs in the data folder, the newest first."""
     from slm_lab.storage.run_dir import newest_first, runs_in
 
-    yield "latest"
-    yield from (run.root.name for run in newest_first(runs_in(Path(ctx.params["data"] or "data"))))
+    found = runs_in(Path(ctx.params.get("data") or "data"))
+    yield from ("latest", *(run.root.name for run in newest_first(found)))
 
 
 @_completer
