@@ -126,10 +126,9 @@ class FlatParameters:
                 f"the saved network is {saved}, the spec now builds {self._layout()}"
             )
         for own, given in ((self.vector, state["vector"]), (self.statistics, state["statistics"])):
-            # copy_ would broadcast a single number, and cast to real numbers
-            if (given.shape, given.dtype) != (own.shape, own.dtype):
-                shapes = f"{tuple(given.shape)} numbers, the spec now builds {tuple(own.shape)}"
-                raise CheckpointError(f"the saved network has {shapes} of {own.dtype}")
+            if (given.shape, given.dtype) != (own.shape, own.dtype):  # copy_ would broadcast, cast
+                was, now = (f"{tuple(each.shape)} of {each.dtype}" for each in (given, own))
+                raise CheckpointError(f"the saved network is {was}, the spec now builds {now}")
             own.copy_(given)
 
     def _indices(self, *names: str) -> IntArray:
