@@ -169,7 +169,9 @@ class Trial:
 
     def _tick(self) -> None:
         self._on_tick(self.board)
-        if self.board.clock_slots.any():  # a training that cannot begin needs no number
+        if self.board.stop_requested:
+            _ = self._reporter  # imports while the Sessions save: a user waits for both
+        elif self.board.clock_slots.any():  # a training that cannot begin needs no number
             self._baseline.measure()
         self._draw_timer.draw_if_due(lambda: self._reporter.draw_live())  # noqa: PLW0108 - made late
 
