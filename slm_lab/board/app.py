@@ -28,9 +28,9 @@ SECONDS = 5
 HOST, PORT = "127.0.0.1", 8050
 MOST_ASKED = 1 << 20
 """Bytes of a request."""
-ASSETS = Path(__file__).parent / "assets"
 _ALARM = """(ticks, answered) =>
     Date.now() / 1000 - answered > 30 ? "no answer: has the board been stopped?" : "" """
+PAGES = {"/": table, "/run": run_page}
 
 logger = logging.getLogger(__name__)
 
@@ -39,16 +39,17 @@ def make_app(data_dir: Path) -> Dash:
     """The pages about the runs in `data_dir`."""
     catalog, live, made = Catalog(data_dir), FollowedRows(), Parts()
     app = Dash(
-        __name__, assets_folder=str(ASSETS), title="slm-lab board", update_title="",
-        url_base_pathname="/", suppress_callback_exceptions=True, enable_mcp=False,
+        __name__, title="slm-lab board", update_title="", url_base_pathname="/",
+        suppress_callback_exceptions=True, enable_mcp=False,
     )  # fmt: skip
     app.server.config["MAX_CONTENT_LENGTH"] = MOST_ASKED
     app.layout = partial(_frame, catalog.root)  # with the time of each visit
 
     @app.callback(Output("page", "children"), Input("url", "pathname"), State("url", "search"))
     def show(pathname: str, search: str) -> Any:
-        page = run_page if pathname == "/run" else table
-        return page.layout(catalog, Query.parse(search))
+        if pathname not in PAGES:
+            return problem(f"there is no page {pathname}")
+        return PAGES[pathname].layout(catalog, Query.parse(search))
 
     @app.callback(
         Output("url", "search"),

@@ -47,7 +47,7 @@ class Entry:
     def trial(self, number: str = "") -> FoundTrial:
         """The Trial of this number; without one that of the run, or the best one so far of a
         search. Raises LabError."""
-        if self.run is None:
+        if self.run is None or self.problem:
             raise UsageError(self.problem or "a comparison has no Trial")
         chosen = chosen_trial(self.run, int(number) if number else None)
         return find_trials(f"{self.folder}:t{chosen}", self.folder.parent)[0]
@@ -111,7 +111,7 @@ class Catalog:
             runs = [each.summary for each in inside]
             summary = replace(_summary(folder, look, runs, is_training), run=name)
             problem = look.problem
-            if not problem and summary.status is RunStatus.DAMAGED:
+            if not problem and summary.status is RunStatus.DAMAGED and not summary.env:
                 problem = "its spec file cannot be read"
             entry = Entry(name, folder, look.run, summary, stamp, problem)
         return [entry, *inside]
@@ -119,20 +119,18 @@ class Catalog:
 
 def _look(folder: Path, root: Path, stamp: Stamp) -> _Look:
     problem, run = next(strays(folder, PARTS, root), ""), RunDir.at(folder)
+    problem = problem if folder.name.isprintable() else "its name has control characters"
     plan = next(folder.glob(PLAN_FILE.format("*")), None)
+    has_parts = any((folder / part).is_dir() for part in ("info", "model"))
     if problem:
-        return _Look(stamp, bool(run or plan) or _has_parts(folder), problem=problem)
+        return _Look(stamp, bool(run or plan or has_parts), problem=problem)
     if run is not None:
         rows = sorted((folder / "info").glob(f"{run.prefix}_t*_session_df_*.csv"))
         inside = [each for each in folders_in(folder) if each.name not in PARTS]
         return _Look(stamp, True, run, None, tuple(rows), tuple(inside))
     if plan is not None:
         return _Look(stamp, True, None, plan, inside=tuple(folders_in(folder)))
-    return _Look(stamp, _has_parts(folder), problem="it has no spec file, or several")
-
-
-def _has_parts(folder: Path) -> bool:
-    return any((folder / part).is_dir() for part in ("info", "model"))
+    return _Look(stamp, has_parts, problem="it has no spec file, or several")
 
 
 def _summary(

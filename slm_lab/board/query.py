@@ -6,6 +6,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 from slm_lab.analysis.figure.axis import EVAL_RETURNS, RETURNS, Axis, column_axis
 from slm_lab.analysis.overlay.overlay import X_WORDS
+from slm_lab.analysis.trial.columns import CLOCKS
 
 EVALUATION = "evaluation"
 """The word for the returns of evaluations; any other is the name of a column."""
@@ -40,6 +41,8 @@ class Query(NamedTuple):
         given = {key: value for key, value in pairs if key in cls._fields and key != "runs"}
         known = {k: v for k, v in given.items() if k not in CHOICES or v in CHOICES[k]}
         good = {k: v for k, v in known.items() if k not in ("trial", "session") or v.isdecimal()}
+        if good.get("y") in CLOCKS:  # that is an x
+            del good["y"]
         return cls(tuple(dict.fromkeys(v for k, v in pairs if k == "runs")), **good)
 
     @property

@@ -3,7 +3,6 @@
 import json
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from dash import html
@@ -118,15 +117,13 @@ def _files(catalog: Catalog, entry: Entry) -> Any:
     places = ["*.html", "graph/*.html", "*.csv"] if not entry.problem else []
     files = [file for place in places for file in sorted(entry.folder.glob(place))]
     prefix = entry.run.prefix if entry.run else entry.summary.name
-    links += [html.Li(_file(catalog, file, prefix)) for file in files[:MOST_FILES]]
+    for file in files[:MOST_FILES]:
+        address = file_link(file.relative_to(catalog.root).as_posix())
+        text = file.stem.removeprefix(f"{prefix}_")
+        links.append(html.Li(html.A(text, href=address, target="_blank")))
     films = [video(catalog, file) for file in videos(entry.folder)[-MOST_VIDEOS:]] if places else []
     shown = [html.Ul(links, className="files"), html.Div(films, className="videos")]
     return section("Pages and files", *shown) if links or films else []
-
-
-def _file(catalog: Catalog, file: Path, prefix: str) -> html.A:
-    address = file_link(file.relative_to(catalog.root).as_posix())
-    return html.A(file.stem.removeprefix(f"{prefix}_"), href=address, target="_blank")
 
 
 def _panels(entry: Entry, live: FollowedRows, query: Query) -> Any:
@@ -134,6 +131,8 @@ def _panels(entry: Entry, live: FollowedRows, query: Query) -> Any:
     found = entry.trial(query.trial)
     rows, played, problems = read_sessions(found, live.read)
     warnings = [problem(each) for each in problems]
+    if found.of_search and not query.trial:
+        warnings.append(html.P(f"trial {found.trial}, the best so far", className="note"))
     if not rows:
         return [*warnings, html.P("no rows yet")]
     columns = columns_of(rows, played, query.x, float(query.smooth))
@@ -179,7 +178,7 @@ def _findings(entry: Entry, live: FollowedRows, query: Query) -> Any:
 def _log(entry: Entry, live: FollowedRows, query: Query) -> Any:
     found = entry.trial(query.trial)
     file = found.run_dir.session(found.trial, int(query.session)).log
-    return section("Log", html.Pre(tail(file)), hint=file.name)
+    return section("Log", html.Div(html.Pre(tail(file)), className="log"), hint=file.name)
 
 
 def _spec(entry: Entry, live: FollowedRows, query: Query) -> Any:

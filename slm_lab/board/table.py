@@ -35,29 +35,23 @@ def layout(catalog: Catalog, query: Query) -> list[Any]:
     """The page, with the runs of now."""
     rows = _rows(catalog)
     shown = FEW_ROWS if query.runs else MOST_ROWS
+    hint = "filter: part of a name, environment, status …"
+    field = dcc.Input(query.q, "search", 0.2, hint, id={"control": "q"})
     return [
-        html.Div(
-            [
-                dcc.Input(
-                    id={"control": "q"}, value=query.q, type="search", debounce=0.2,
-                    placeholder="filter: part of a name, environment, status …",
-                ),
-                part("ticked"),
-            ],
-            className="bar",
-        ),
+        html.Div([field, part("ticked")], className="bar"),
         dag.AgGrid(
             id={"grid": "runs"},
             columnDefs=[_column(name) for name in _TEXTS],
             rowData=rows,
             getRowId="params.data.run",
             selectedRows={"ids": list(query.runs)},
+            scrollTo={"rowId": query.runs[0]} if query.runs else None,
             defaultColDef={"sortable": True, "filter": True, "resizable": True},
             dashGridOptions=grid_options(query),
             style={"height": f"{ROW * (min(len(rows), shown) + 1) + 20}px"},
         ),
         *(part(name) for name in ("controls", "curves", "endings", "differences", "videos")),
-    ]  # fmt: skip
+    ]
 
 
 def grid_options(query: Query) -> dict[str, Any]:

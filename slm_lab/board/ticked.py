@@ -107,10 +107,15 @@ def _read(
     found = []
     for name, trial in trials.items():
         try:
-            found.append(read_trial(trial, query.x, query.axis, live.read))
+            read = read_trial(trial, query.x, query.axis, live.read)
         except LabError as error:
             problems.append(f"{name}: {error_summary(str(error))}")
-    return [each for each in found if each.trainings]
+            continue
+        if read.trainings:
+            found.append(read)
+        else:
+            problems.append(f"{name}: no values of {query.axis.label} yet")
+    return found
 
 
 def _curves(entries: Sequence[Entry], live: FollowedRows, query: Query) -> Any:
@@ -120,7 +125,7 @@ def _curves(entries: Sequence[Entry], live: FollowedRows, query: Query) -> Any:
     with_values = _read(trials, live, query, problems)
     warnings = [problem(each) for each in problems]
     if not with_values:
-        return [*warnings, problem("no values yet: choose another column")]
+        return warnings
     groups, seeds, x = grouped(with_values, query.x)
     middle: Middle = "iqm" if query.of == "iqm" else "mean"
     drawn = overlay(seeds, x, query.axis, "", middle, np.random.default_rng(0))
@@ -156,11 +161,10 @@ def _differences(entries: Sequence[Entry]) -> Any:
 
 
 def _videos(catalog: Catalog, entries: Sequence[Entry]) -> Any:
-    found = [(entry, videos(entry.folder)[-1:]) for entry in entries]
     shown = [
         html.Figure([video(catalog, file), html.Figcaption(f"{entry.name}: {file.stem}")])
-        for entry, files in found
-        for file in files
+        for entry in entries
+        for file in videos(entry.folder)[-1:]
     ]
     return section("Videos", html.Div(shown, className="videos")) if shown else []
 

@@ -110,7 +110,9 @@ def summary_of(run: RunDir) -> RunSummary:
     last = [(_of_training(row, spec), age) for row, age in _last_rows(run)]
     rows = [row for row, _ in last]
     metrics = _metrics(run)
-    status = _status(run, metrics, is_damaged=not value_at(spec, "env", {}))
+    files = [run.trial_spec_file(0), run.trial_metrics_file(0)]
+    is_whole = value_at(spec, "env", {}) and all(_json(each) for each in files if each.exists())
+    status = _status(run, metrics, is_damaged=not is_whole)
     is_training = status is RunStatus.TRAINING
     recent = [mean for row in rows if (mean := row.get("recent_return")) is not None]
     result = metrics.get("final_return")

@@ -6,14 +6,17 @@ from operator import itemgetter
 
 import pytest
 
-from slm_lab.board import run_page
+from slm_lab.analysis.search.trial_state import Status
+from slm_lab.board import run_page, ticked
 from slm_lab.board.app import make_board
 from slm_lab.board.catalog import Catalog
 from slm_lab.board.query import Query
 from slm_lab.board.table import grid_part
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.runs.summary import RunStatus
+from slm_lab.experiment.search.event_log import Began, Ended, EventLog, Proposed
 from slm_lab.storage.intact import FollowedRows
+from tests.support import ppo
 from tests.unit.experiment.runs import write_ended, write_run
 
 
@@ -43,6 +46,10 @@ def _pipe(run):
     os.mkfifo(run.root / "info" / "small_t0_s1_session_df_train.csv")
 
 
+def _control_characters(run):
+    run.root.rename(run.root.with_name("new\nline_2026_11_22_040000"))
+
+
 def _binary_rows(run):
     run.session(0, 0).rows.write_bytes(bytes(range(256)) * 20)
 
@@ -56,6 +63,7 @@ def _binary_rows(run):
         (_link_out, True),
         (_folder_leads_out, True),
         (_pipe, True),
+        (_control_characters, True),
         (_binary_rows, False),
     ],
 )
@@ -65,8 +73,49 @@ def test_a_damaged_run_hides_no_other(tmp_path, spoil, is_damaged):
     spoil(bad)
     found = Catalog(tmp_path).entries()
     assert found[good.root.name].summary.status is RunStatus.DONE
-    entry = found[bad.root.name]
+    (entry,) = (each for name, each in found.items() if name != good.root.name)
     assert (entry.summary.status is RunStatus.DAMAGED) is bool(entry.problem) is is_damaged
+
+
+@pytest.mark.parametrize("file", ["trial_metrics_file", "trial_spec_file"])
+def test_a_run_with_a_damaged_file_says_so_and_shows_the_others(tmp_path, file):
+    run = write_ended(tmp_path, "spoilt")
+    getattr(run, file)(0).write_text('{"sess')
+    entry = Catalog(tmp_path).entries()[run.root.name]
+    assert (entry.summary.status, entry.problem) == (RunStatus.DAMAGED, "")
+    parts = run_page.parts(Catalog(tmp_path), FollowedRows(), Query(run=run.root.name))
+    assert {"head", "panels", "log", "files"} <= set(parts)
+
+
+def test_a_ticked_run_without_a_curve_is_named_with_the_reason(tmp_path):
+    runs = [write_ended(tmp_path, "drawn"), write_run(tmp_path, name="empty", rows=0)]
+    runs.append(write_ended(tmp_path, "broken"))
+    runs[2].spec_file.write_text("{")
+    query = Query(runs=tuple(run.root.name for run in runs))
+    shown = ticked.parts(Catalog(tmp_path), FollowedRows(), query)["curves"].make()
+    assert [each.children for each in shown.children[-2:]] == [
+        f"{runs[2].root.name}: its spec file cannot be read",
+        f"{runs[1].root.name}: no values of mean return yet",
+    ]
+
+
+def test_the_page_of_a_search_names_the_trial_that_it_shows(tmp_path):
+    run = write_run(tmp_path, ppo(), ppo())
+    log = EventLog(run.search_record)
+    for trial in (0, 1):
+        for event in (
+            Proposed(trial, {}),
+            Began(trial),
+            Ended(trial, Status.FINISHED, 9, trial, 1.0, {}),
+        ):
+            log.write(event)
+    log.close()
+    for query, is_named in (
+        (Query(run=run.root.name), True),
+        (Query((), run.root.name, "1"), False),
+    ):
+        panels = run_page.parts(Catalog(tmp_path), FollowedRows(), query)["panels"].make()
+        assert ("trial 1, the best so far" in str(panels)) is is_named
 
 
 def test_runs_inside_of_another_sort_below_it(tmp_path):

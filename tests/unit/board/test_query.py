@@ -26,7 +26,15 @@ def test_only_what_is_chosen_is_in_the_address():
 
 @pytest.mark.parametrize(
     "search",
-    [None, "", "?", "?x=furlongs&of=median&smooth=9", "?trial=-1&session=1e9", "?_fields=1&axis=2"],
+    [
+        None,
+        "",
+        "?",
+        "?x=furlongs&of=median&smooth=9",
+        "?trial=-1&session=1e9",
+        "?_fields=1&axis=2",
+        "?y=frame",
+    ],
 )
 def test_unknown_words_leave_the_defaults(search):
     assert Query.parse(search) == Query()
