@@ -1,6 +1,6 @@
-"""Statistics over a few seeds of one task: arXiv:2108.13264 (Agarwal et al. 2021)."""
+"""Statistics over a few seeds of one or several tasks: arXiv:2108.13264 (Agarwal et al. 2021)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -40,13 +40,17 @@ def bootstrap_interval(
     statistic: Statistic,
     generator: np.random.Generator,
     resamples: int = RESAMPLES,
+    strata: Sequence[int] = (),
 ) -> Interval:
     """Percentile bootstrap interval of a statistic over S seeds; values (S, …), §4.1. A resample
-    has the same seeds at every point of a curve. One seed, or seeds that agree, give no width,
-    which is no sign of certainty."""
-    seeds = len(values)
-    chosen = generator.integers(seeds, size=(resamples, seeds))
-    flat = values.reshape(seeds, -1)
+    has the same seeds at every point of a curve, and from each task as many as `strata` says, in
+    the order of the values. One seed, or seeds that agree, give no width, which is no sign of
+    certainty."""
+    counts = np.array(strata or [len(values)])
+    firsts = np.cumsum(counts) - counts
+    tasks = zip(firsts, counts, strict=True)
+    chosen = np.hstack([first + generator.integers(n, size=(resamples, n)) for first, n in tasks])
+    flat = values.reshape(len(values), -1)
     points = max(_AT_ONCE // chosen.size, 1)
     parts = [
         _quantiles(statistic(flat[:, at : at + points][chosen.T]))
@@ -57,24 +61,27 @@ def bootstrap_interval(
     return Interval(low, high)
 
 
-def probability_of_improvement(x: FloatArray, y: FloatArray) -> float:
-    """P(X > Y) of one more seed each, ties by half: the Mann–Whitney U over its size, §4.3. x (S,)
-    and y (S',) are independent seeds of two algorithms."""
-    return float(_wins(x[:, None], y[None, :]).mean())
+def probability_of_improvement(x: Sequence[FloatArray], y: Sequence[FloatArray]) -> float:
+    """P(X > Y) of one more seed each, ties by half: the Mann–Whitney U over its size, §4.3; the
+    mean over tasks. x has (S,) and y (S',) independent seeds of two algorithms for each task."""
+    shares = [_wins(a[:, None], b[None, :]).mean() for a, b in zip(x, y, strict=True)]
+    return float(np.mean(shares))
 
 
 def improvement_interval(
-    x: FloatArray,
-    y: FloatArray,
+    x: Sequence[FloatArray],
+    y: Sequence[FloatArray],
     generator: np.random.Generator,
     resamples: int = RESAMPLES,
 ) -> Interval:
-    """Percentile bootstrap interval of `probability_of_improvement`; x and y are resampled
-    independently, as strata. Both ends are ()."""
-    wins = _wins(x[:, None], y[None, :])
-    rows = generator.integers(len(x), size=(resamples, len(x), 1))
-    columns = generator.integers(len(y), size=(resamples, 1, len(y)))
-    return _quantiles(wins[rows, columns].mean(axis=(1, 2)))
+    """Percentile bootstrap interval of `probability_of_improvement`; x and y of each task are
+    resampled independently, as strata. Both ends are ()."""
+    shares = []
+    for a, b in zip(x, y, strict=True):
+        rows = generator.integers(len(a), size=(resamples, len(a), 1))
+        columns = generator.integers(len(b), size=(resamples, 1, len(b)))
+        shares.append(_wins(a[:, None], b[None, :])[rows, columns].mean(axis=(1, 2)))
+    return _quantiles(np.mean(shares, axis=0))
 
 
 def _wins(x: FloatArray, y: FloatArray) -> FloatArray:

@@ -128,7 +128,7 @@ def _curves(entries: Sequence[Entry], live: FollowedRows, query: Query) -> Any:
         return warnings
     groups, seeds, x = grouped(with_values, query.x)
     middle: Middle = "iqm" if query.of == "iqm" else "mean"
-    drawn = overlay(seeds, x, query.axis, "", middle, np.random.default_rng(0))
+    drawn = overlay(seeds, middle, np.random.default_rng(0))
     curves = [c._replace(band=None) if query.of == "mean" else c for c in drawn.curves]
     graph = curves_graph(curves, x.label, repr((query.y, query.x, query.runs)), _HEIGHT, True)
     notes = [html.P(note, className="note") for note in about_curves(groups, "", ())]

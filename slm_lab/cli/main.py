@@ -1,5 +1,6 @@
 """`slm-lab`: the command line. Each command imports its own heavy modules."""
 
+import shlex
 import sys
 from functools import partial
 from pathlib import Path
@@ -269,7 +270,8 @@ def plot(
         typer.Option(
             "--y",
             metavar="WORD",
-            help="mean_returns_ma (the moving average), mean_returns or eval_mean_returns.",
+            help="mean_returns_ma (the moving average), mean_returns, eval_mean_returns, or any "
+            "column of the rows.",
         ),
     ] = "mean_returns_ma",
     x: Annotated[
@@ -283,7 +285,39 @@ def plot(
             "interquartile mean with a 95 % bootstrap interval.",
         ),
     ] = "mean",
-    out: Annotated[Path, typer.Option(help="Folder of the graph.")] = Path("plots"),
+    out: Annotated[
+        Path, typer.Option(help="Folder of the graph; or a .pdf, .svg or .png file, for paper.")
+    ] = Path("plots"),
+    width: Annotated[
+        str | None, typer.Option(metavar="LENGTH", help="Of a file: 3.4in, 8.6cm. Default: 5.5in.")
+    ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="The name of a curve; one for each, in their order."),
+    ] = None,
+    title: Annotated[str | None, typer.Option(metavar="TEXT", help='"none" for none.')] = None,
+    hline: Annotated[
+        list[float] | None, typer.Option(metavar="Y", help="A dashed line, such as a threshold.")
+    ] = None,
+    smooth: Annotated[
+        float | None,
+        typer.Option(metavar="PERCENT", help="Mean over so many percent of the frames."),
+    ] = None,
+    log_y: Annotated[bool, typer.Option("--log-y", help="A logarithmic y axis.")] = False,
+    by: Annotated[
+        str | None, typer.Option(metavar="env", help="A panel for each environment.")
+    ] = None,
+    normalise: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[ENV=]SCORE",
+            help="Returns with 0 for the Random agent and 1 for a score; several environments are "
+            "joined.",
+        ),
+    ] = None,
+    table: Annotated[
+        str | None, typer.Option(metavar="FORM", help="Print the table only, as csv or latex.")
+    ] = None,
     standalone: Annotated[
         bool, typer.Option("--standalone", help="A page that needs no other file (5 MB), to mail.")
     ] = False,
@@ -297,11 +331,15 @@ def plot(
     """
     from slm_lab.cli.plot import plot_runs
     from slm_lab.core.plugins import import_plugins
-    from slm_lab.experiment.plot.plot import PlotRequest
+    from slm_lab.experiment.plot.request import PlotRequest
 
     import_plugins(imports or ())
-    request = PlotRequest(tuple(folders), y, x, statistic, out, data, standalone)
-    plot_runs(request, as_json)
+    style = width, tuple(label or ()), title, tuple(hline or ()), smooth, log_y, by
+    request = PlotRequest(
+        tuple(folders), y, x, statistic, out, data, standalone, *style, tuple(normalise or ()),
+        shlex.join(["slm-lab", *sys.argv[1:]]),
+    )  # fmt: skip
+    plot_runs(request, as_json, table)
 
 
 @command()

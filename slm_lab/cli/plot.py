@@ -1,18 +1,28 @@
 """The command `slm-lab plot`: its output and exit code."""
 
+import sys
 from contextlib import ExitStack
 
 from rich.box import SIMPLE_HEAD
 from rich.text import Text
 
-from slm_lab.analysis.overlay.table import improvement_text, text_table
+from slm_lab.analysis.overlay.table import as_csv, as_latex, improvement_text, text_table
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
-from slm_lab.experiment.plot.plot import PlotRequest, plot
+from slm_lab.core.errors import UsageError
+from slm_lab.experiment.plot.plot import plot
+from slm_lab.experiment.plot.request import PlotRequest
+from slm_lab.spec.schema.messages import not_among
 from slm_lab.storage.archive import unpacked
 
+FORMS = ("csv", "latex")
+"""The forms of a table for a paper."""
 
-def plot_runs(request: PlotRequest, as_json: bool = False) -> None:
-    """Draws the graph and prints its numbers. Raises LabError."""
+
+def plot_runs(request: PlotRequest, as_json: bool = False, form: str | None = None) -> None:
+    """Draws the graph and prints its numbers, in a `form` of `FORMS` the table only. Raises
+    LabError."""
+    if form not in (None, *FORMS):
+        raise UsageError(f"--table {form}: {not_among(form, FORMS)}")
     console = wide_console()
     with ExitStack() as kept:
         folders = [kept.enter_context(unpacked(each)) for each in request.folders]
@@ -29,6 +39,11 @@ def plot_runs(request: PlotRequest, as_json: bool = False) -> None:
         print_json(document)
         return
     rows = text_table(plotted.endings)
+    if form is not None:
+        for note in plotted.notes:
+            print(note, file=sys.stderr)
+        print(as_csv(plotted.endings) if form == "csv" else as_latex(rows), end="")
+        return
     title = plotted.y_label.capitalize()
     print_table(console, title, rows.header, rows.rows, box=SIMPLE_HEAD, pad_edge=False)
     if plotted.improvement is not None:
@@ -36,4 +51,4 @@ def plot_runs(request: PlotRequest, as_json: bool = False) -> None:
     for note in plotted.notes:
         print_line(console, Text(note, "yellow"))
     for path in plotted.paths:
-        print_line(console, f"graph {path}")
+        print_line(console, f"graph {path}{' (replaced)' * (path in plotted.replaced)}")

@@ -40,7 +40,6 @@ _POINTS = 400
 as thick."""
 _STARVED = 0.9
 """Cores used by one process below which a note says so."""
-_THRESHOLD_COLOUR, _THRESHOLD_TINT = 6, 0.45
 
 _WIDTH, _TOP, _CELL = 1720, 118, 372  # pixels: the dashboard, its head, and the height of a plot
 _NUMBERS, _BETWEEN, _HEADING, _FOOT = 66, 30, 44, 66  # left, right, above and below a plot
@@ -201,10 +200,7 @@ def _with_threshold(
     curves = [curve for _, curve in found]
     if comparison.threshold is None or not curves:
         return curves
-    x = np.array(fig.limits([curve.x for curve in curves], margin=0.0))
-    y = np.full(2, comparison.threshold)
-    line = fig.Curve("", x, y, None, _THRESHOLD_COLOUR, "dashed", _THRESHOLD_TINT)
-    return [line, *curves]
+    return [fig.level(comparison.threshold, curves), *curves]
 
 
 def clocks(comparison: Comparison) -> list[Axis]:

@@ -3,12 +3,13 @@
 Places are pixels of the PNG, counted from its upper left corner. A page stretches them.
 """
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from slm_lab.analysis.figure.look import FAINT_OPACITY, Shading, tinted
+from slm_lab.analysis.figure.look import FAINT_OPACITY, PALETTE, Shading, tick_text, tinted
 from slm_lab.analysis.table import TextTable
 from slm_lab.core.types import BoolArray, FloatArray
 
@@ -21,6 +22,9 @@ HOLLOW = 0.82
 LETTER = 0.62
 """The width of a usual letter, as a share of its size."""
 _LONGEST = 24  # letters of a name above a column
+_LEVEL_TINT = 0.45
+_MOST_DECADES = 6
+_LARGE_EXPONENT = 5
 
 Style: TypeAlias = Literal["solid", "dashed", "faint"]
 """A result; a result that rests on less data; what a result was made from."""
@@ -62,6 +66,11 @@ class Curve(NamedTuple):
     def opacity(self) -> float:
         """The opacity of the line."""
         return FAINT_OPACITY if self.style == "faint" else 1.0
+
+    def mapped(self, function: Callable[[FloatArray], FloatArray]) -> "Curve":
+        """The curve with a function of its heights, such as their logarithm."""
+        band = None if self.band is None else Band(*map(function, self.band))
+        return self._replace(mean=function(self.mean), band=band)
 
     @property
     def rank(self) -> int:
@@ -263,7 +272,7 @@ class Figure(NamedTuple):
 
     `letters` is the size of the letters at axes. With a `legend` all curves are named below the
     parts. Pointing into a panel of a `linked` figure acts on all. `shading` is a scale of colours
-    at the top, for all dots.
+    at the top, for all dots. `about` is kept in the file.
     """
 
     title: str
@@ -274,6 +283,7 @@ class Figure(NamedTuple):
     legend: bool = False
     linked: bool = False
     shading: Shading | None = None
+    about: str = ""
 
     @property
     def inner(self) -> Box:
@@ -292,6 +302,12 @@ class Figure(NamedTuple):
     def curves(self) -> list[Curve]:
         """The curves of all panels."""
         return [curve for panel in self.panels for curve in panel.curves]
+
+
+def level(y: float, curves: Iterable[Curve]) -> Curve:
+    """A dashed line at a height, as long as the curves."""
+    x = np.array(limits([curve.x for curve in curves], margin=0.0))
+    return Curve("", x, np.full(2, y), None, len(PALETTE) - 1, "dashed", _LEVEL_TINT)
 
 
 def in_legend_order(curves: Iterable[Curve]) -> list[Curve]:
@@ -323,6 +339,22 @@ def x_limits(curves: Iterable[Curve]) -> tuple[float, float]:
 def y_limits(curves: Iterable[Curve]) -> tuple[float, float]:
     """The ends of the y axis of `curves` and their bands."""
     return limits([end for c in curves for end in (c.mean, *(c.band or ()))], margin=0.06)
+
+
+def log_ticks(low: float, high: float) -> tuple[tuple[float, str], ...]:
+    """Ticks between two powers of ten: at whole powers; also at 2 and 5 times these if those are
+    few."""
+    powers = range(math.ceil(low), math.floor(high) + 1)
+    if len(powers) >= 3:
+        powers = powers[:: -(-len(powers) // _MOST_DECADES)]
+        if max(map(abs, powers)) >= _LARGE_EXPONENT:
+            return tuple((float(k), f"1e{k}".replace("-", "−")) for k in powers)
+        return tuple((float(k), tick_text(10.0**k, 10.0**k)) for k in powers)
+    steps = [m * 10.0**k for k in range(math.floor(low), math.ceil(high) + 1) for m in (1, 2, 5)]
+    inside = [step for step in steps if low <= math.log10(step) <= high]
+    if len(inside) < 2:
+        inside = [10.0 ** (low + share * (high - low)) for share in (0.1, 0.9)]
+    return tuple((math.log10(step), tick_text(step, step)) for step in inside)
 
 
 def runs(mask: BoolArray) -> list[slice]:

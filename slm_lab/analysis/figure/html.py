@@ -62,7 +62,8 @@ def render_html(figure: fig.Figure, plotly_js: str | None) -> bytes:
     )
     least = round(PIXEL * figure.inner.bottom) + _HEAD + page.foot
     style = f"body{{margin:0}}#graph{{min-height:{least}px}}"
-    head = f"<title>{html.escape(page.title)}</title><style>{style}</style></head>"
+    about = f'<meta name="description" content="{html.escape(figure.about)}">' * bool(figure.about)
+    head = f"<title>{html.escape(page.title)}</title>{about}<style>{style}</style></head>"
     text = text.replace("</head>", head, 1)
     if plotly_js is not None:
         missing = _MISSING.format(url=plotly_js)

@@ -2,14 +2,21 @@
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from slm_lab.analysis.figure import figure as fig
+from slm_lab.core.types import FloatArray
 
 MAX_COLUMNS = 4
 """The most panels side by side that are still readable on a slide."""
 SIDE = 34
 """Margins of figures with several parts."""
 
-_WIDTH, _PLOT = 1280, fig.Box(141, 118, 1100, 455)  # a figure of one panel
+_WIDTH, _LETTERS = 1280, 23.0  # of a figure of one panel
+_PLOT, _HIGH = fig.Box(141, 118, 1100, 455), 0.65
+"""Its plot; and the height of a narrower one, as a share of its width."""
+_LABEL, _EDGE = 46, 39  # left and right of all panels over one legend, with letters of 23
+_NAME = 62  # above a panel with a title
 _GRID_WIDTH, _TOP = 1600, 128
 _CELL_HEIGHT = {1: 620, 2: 330}  # of a grid with so many rows
 _LOW_CELL = 250  # of a grid with more
@@ -20,9 +27,54 @@ def single(
     title: str, subtitle: str, x: str, y: str, curves: Sequence[fig.Curve], note: str = ""
 ) -> fig.Figure:
     """Curves in one pair of axes with labels `x` and `y`, over a legend."""
-    scales = fig.Scale(x, fig.x_limits(curves), 8), fig.Scale(y, fig.y_limits(curves))
-    panel = fig.Panel(_PLOT, *scales, curves=tuple(curves), note=note)
-    return fig.Figure(title, subtitle, (panel,), _WIDTH, 23, legend=True)
+    return over_legend(title, subtitle, [curves_panel(x, y, curves, note=note)])
+
+
+def curves_panel(
+    x: str, y: str, curves: Sequence[fig.Curve], title: str = "", note: str = "", log: bool = False
+) -> fig.Panel:
+    """Curves without a place. On a `log` axis, heights below zero are left out."""
+    if log:
+        curves = [curve.mapped(_log10) for curve in curves]
+    up = fig.Scale(y, fig.y_limits(curves), log=log)
+    up = up._replace(ticks=fig.log_ticks(*up.ends)) if log else up
+    across = fig.Scale(x, fig.x_limits(curves), 8)
+    return fig.Panel(_PLOT, across, up, title, curves=tuple(curves), note=note)
+
+
+def _log10(values: FloatArray) -> FloatArray:
+    return np.log10(values, out=np.full_like(values, np.nan), where=values > 0)
+
+
+def over_legend(
+    title: str,
+    subtitle: str,
+    panels: Sequence[fig.Panel],
+    width: float = _WIDTH,
+    letters: float = _LETTERS,
+) -> fig.Figure:
+    """Panels in a grid over one legend; their boxes are replaced. Without a title they begin at the
+    upper edge."""
+    unit = letters / _LETTERS
+    rows, columns = grid_shape(len(panels))
+    named = any(panel.title for panel in panels)
+    top = _PLOT.top if title else _NAME / 4 * (not named)
+    inside = fig.Box(0, unit * top, width, 0).inset(left=unit * _LABEL, right=unit * _EDGE)
+    between = (_PLOT.left - _LABEL, _EDGE * (columns > 1), _NAME * named, 5 * 23 * (rows > 1))
+    left, right, above, below = (unit * each for each in between)
+    across = inside.width / columns - left - right
+    plot = across * (_PLOT.height / _PLOT.width if across > 30 * letters else _HIGH)
+    cells = inside._replace(height=rows * (plot + above + below)).cells(rows, columns)
+    parts = []
+    for i, (cell, panel) in enumerate(zip(cells, panels, strict=False)):
+        box = cell.inset(left, above, right, below)
+        x, y = (
+            scale._replace(most=min(scale.most, int(across / unit / 120))) for scale in panel[1:3]
+        )
+        if i % columns and y.label == panels[i - 1].y.label:
+            y = y._replace(label="")
+        parts.append(panel._replace(box=box, x=x, y=y))
+    return fig.Figure(title, subtitle, tuple(parts), width, letters, legend=True)
 
 
 def single_bars(title: str, subtitle: str, panel: fig.Panel) -> fig.Figure:

@@ -1,11 +1,12 @@
-"""Draws figures as PNG by matplotlib's object-oriented interface, never pyplot.
+"""Draws figures as pictures by matplotlib's object-oriented interface, never pyplot.
 
 A figure has 72 dots per inch, so that a point is a pixel. What lies below the lowest box (texts of
-ticks, labels, the legend) is measured: a picture is as high as it needs.
+ticks, labels, the legend) is measured: a picture is as high as it needs. Lengths beside the parts
+are pixels of a figure with letters of 23, and scale with its letters if it has a legend.
 """
 
 import io
-from typing import Any, TypeAlias, final
+from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
 
@@ -17,10 +18,11 @@ from slm_lab.core.types import BoolArray, FloatArray
 Drawn: TypeAlias = Any
 """An object of matplotlib, whose own types are narrower than what it accepts."""
 
-_DPI = 72
+_DPI, _PRINT_DPI = 72, 300
+_USUAL = 23  # letters of a figure with a legend
 _COLOURS = 256  # of a PNG with a palette, a third of the size of one without
 _ALMOST_WHITE = 252
-_SMALLEST = 9  # letters that can be read
+_SMALLEST = 9  # letters that can be read on a screen; on paper 0.7 of the others
 _FOOT = 24  # pixels below everything
 _LINE_WIDTH = {"solid": 0.15, "dashed": 0.115, "faint": 0.06}  # in letters
 _DASH, _LONG_DASH = (0.0, (3.0, 1.5)), (0.0, (7.0, 4.0))  # in widths of the line
@@ -37,25 +39,43 @@ _BOLD: dict[str, Any] = {**_INK, "weight": "bold"}
 
 
 def render_png(figure: fig.Figure) -> bytes:
-    """The figure as the bytes of a PNG file."""
-    from matplotlib import rc_context
-    from matplotlib.transforms import Bbox
+    """The figure as the bytes of a PNG file for screens."""
     from PIL import Image
+    from PIL.PngImagePlugin import PngInfo
 
-    raw, packed = io.BytesIO(), io.BytesIO()
-    with rc_context(_style(figure.letters)):
-        picture = _Picture(figure)
-        width, height = picture.drawing.get_size_inches()
-        kept = Bbox.from_extents(0, (picture.lowest - _FOOT) / _DPI, width, height)
-        picture.drawing.savefig(raw, format="rgba", bbox_inches=kept)
-    size = picture.width, raw.tell() // (4 * picture.width)
-    colours = Image.frombuffer("RGBA", size, raw.getvalue()).convert("RGB")
+    packed, about = io.BytesIO(), PngInfo()
+    about.add_itxt("Description", figure.about)
+    raw, width = _drawn(figure, format="rgba"), round(figure.width)
+    colours = Image.frombuffer("RGBA", (width, len(raw) // (4 * width)), raw).convert("RGB")
     few = colours.quantize(_COLOURS, Image.Quantize.FASTOCTREE, dither=Image.Dither.NONE)
     # A palette colour is the mean of the colours that it replaces: white would become 254.
     palette = few.getpalette() or []
     few.putpalette([255 if part >= _ALMOST_WHITE else part for part in palette])
-    few.save(packed, format="png", compress_level=4)
+    few.save(packed, format="png", compress_level=4, pnginfo=about if figure.about else None)
     return packed.getvalue()
+
+
+def render_print(figure: fig.Figure, form: Literal["pdf", "svg", "png"]) -> bytes:
+    """The figure for paper, its pixels as points: PDF with TrueType fonts, SVG with texts as paths,
+    or PNG with 300 dots per inch. The same figure gives the same bytes."""
+    words = {"pdf": "Subject", "svg": "Description", "png": "Description"}
+    dates = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
+    about = {**dates[form], words[form]: figure.about}
+    return _drawn(figure, format=form, dpi=_PRINT_DPI, metadata=about)
+
+
+def _drawn(figure: fig.Figure, **options: Any) -> bytes:
+    """The figure in a format of matplotlib."""
+    from matplotlib import rc_context
+    from matplotlib.transforms import Bbox
+
+    content = io.BytesIO()
+    with rc_context(_style(figure.letters)):
+        picture = _Picture(figure)
+        width, height = picture.drawing.get_size_inches()
+        kept = Bbox.from_extents(0, (picture.lowest - picture.unit * _FOOT) / _DPI, width, height)
+        picture.drawing.savefig(content, bbox_inches=kept, **options)
+    return content.getvalue()
 
 
 def _style(letters: float) -> Any:
@@ -70,14 +90,17 @@ def _style(letters: float) -> Any:
         "text.color": look.MUTED,
         "text.parse_math": False,
         "axes.edgecolor": look.MUTED,
-        "axes.linewidth": 1.0,
+        "axes.linewidth": min(1.0, 0.07 * letters),
+        "pdf.fonttype": 42,
+        "svg.fonttype": "path",
+        "svg.hashsalt": "slm-lab",
         "axes.axisbelow": True,
         "axes.labelcolor": look.INK,
         "axes.labelsize": 1.05 * letters,
         "axes.labelpad": 0.4 * letters,
         "axes.grid": True,
         "grid.color": look.GRID,
-        "grid.linewidth": 1.2,
+        "grid.linewidth": min(1.2, 0.08 * letters),
         "legend.frameon": False,
         "legend.labelcolor": look.INK,
         "legend.borderpad": 0.0,
@@ -97,15 +120,19 @@ class _Picture:
         from matplotlib.figure import Figure as Drawing
 
         self._letters = figure.letters
-        self.width, self._height = round(figure.width), round(figure.inner.bottom)
+        self.unit = figure.letters / _USUAL if figure.legend else 1.0
+        self._smallest = min(_SMALLEST, 0.7 * figure.letters)
+        self.width, self._height = figure.width, round(figure.inner.bottom)
         size = self.width / _DPI, self._height / _DPI
         self.drawing: Drawn = Drawing(size, facecolor="white")
         canvas: Drawn = FigureCanvasAgg(self.drawing)
         self._renderer = canvas.get_renderer()
-        left, letters = 26 if figure.legend else SIDE, 26.0 if figure.width < 1500 else 32.0
+        left = self.unit * (26 if figure.legend else SIDE)
+        letters = self.unit * (26.0 if figure.width < 1500 else 32.0)
         room = self.width - 2 * left
-        self._write(left, 54, figure.title, letters, room, **_BOLD)
-        self._write(left, 93, figure.subtitle, 0.75 * letters, room)
+        if figure.title:
+            self._write(left, self.unit * 54, figure.title, letters, room, **_BOLD)
+            self._write(left, self.unit * 93, figure.subtitle, 0.75 * letters, room)
         shades = None if figure.shading is None else self._add_shading(figure.shading)
         self._samples: list[tuple[fig.Curve, Any]] = []
         """What the legend shows of each curve."""
@@ -145,9 +172,9 @@ class _Picture:
         """Makes its letters smaller if it takes more than `room`; returns its length."""
         along = 1 if line.get_rotation() else 0
         while (length := line.get_window_extent(self._renderer).size[along]) > room:
-            if line.get_fontsize() <= _SMALLEST:
+            if line.get_fontsize() <= self._smallest:
                 break
-            line.set_fontsize(line.get_fontsize() - 1)
+            line.set_fontsize(line.get_fontsize() - self.unit)
         return float(length)
 
     def _add_panel(self, panel: fig.Panel, shades: Drawn) -> None:
@@ -155,7 +182,7 @@ class _Picture:
         axes = self._axes(box)
         self._add_head(panel)
         if panel.y.label:
-            self._fit(axes.set_ylabel(panel.y.label), box.height + 30)
+            self._fit(axes.set_ylabel(panel.y.label), box.height + 30 * self.unit)
             # At a fixed place: long numbers beside the axis never push it out of the picture.
             axes.yaxis.set_label_coords(-4.1 * letters / box.width, 0.5)
         if panel.x.label and not panel.bars:
@@ -268,12 +295,13 @@ class _Picture:
         shown = [(curve.label, sample) for curve, sample in samples if curve.label]
         if not shown:
             return
-        room, longest = self.width - 2 * SIDE, max((label for label, _ in shown), key=len)
+        unit, longest = self.unit, max((label for label, _ in shown), key=len)
+        room = self.width - 2 * unit * SIDE
         probe = self.drawing.text(0, 0, longest)
         for wanted in (2, 1) if len(shown) >= _MANY else (1,):
-            probe.set_fontsize(_LEGEND)
-            width = self._fit(probe, room / wanted - _SAMPLE * _LEGEND)
-            if (size := probe.get_fontsize()) >= _SMALLER:
+            probe.set_fontsize(unit * _LEGEND)
+            width = self._fit(probe, room / wanted - _SAMPLE * unit * _LEGEND)
+            if (size := probe.get_fontsize()) >= unit * _SMALLER:
                 break
         probe.remove()
         columns = max(int(room / (width + _SAMPLE * size)), 1)
@@ -284,7 +312,7 @@ class _Picture:
             [label for label, _ in shown],
             handler_map={tuple: HandlerTuple(ndivide=1, pad=0)},
             loc="upper left",
-            bbox_to_anchor=(26 / self.width, -104 / self._height),
+            bbox_to_anchor=(26 * unit / self.width, -104 * unit / self._height),
             ncols=columns,
             fontsize=size,
         )

@@ -47,7 +47,7 @@ def panel_traces(panel: Panel, panels: int, colours: Sequence[str]) -> list[Trac
     name, traces = "", list[Trace]()
     for curve in panel.curves:
         name = curve.label or name  # a curve without a label belongs to the one before it
-        traces += _curve(curve, name)
+        traces += _curve(curve.mapped(lambda y: 10.0**y) if panel.y.log else curve, name)
     traces.sort(key=lambda trace: "fill" not in trace)  # bands first
     if panel.bars:
         traces += _bars(panel.bars, panel.horizontal)

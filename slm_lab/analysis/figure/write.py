@@ -2,11 +2,11 @@
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast
 
 from slm_lab.analysis.figure.figure import Figure
 from slm_lab.analysis.figure.html import render_html
-from slm_lab.analysis.figure.png import render_png
+from slm_lab.analysis.figure.png import render_png, render_print
 from slm_lab.core.files import write_atomically
 from slm_lab.core.text import printable
 
@@ -30,6 +30,13 @@ def write_figure(
     write_atomically(png, render_png(_printable(figure)))
     write_atomically(html, render_html(_printable(page or figure), url))
     return [png, html]
+
+
+def write_print(figure: Figure, file: Path) -> Path:
+    """Writes the figure for paper, as PDF, SVG or PNG by the name of the file. Raises OSError."""
+    form = cast(Literal["pdf", "svg", "png"], file.suffix.lower().removeprefix("."))
+    write_atomically(file, render_print(_printable(figure), form))
+    return file
 
 
 def _printable(part: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Several trainings in one pair of axes: a curve for each, with a band over its seeds."""
+"""Several trainings over each other: a curve for each, with a band over its seeds."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
@@ -13,9 +13,8 @@ from slm_lab.analysis.figure.axis import (
     frames,
     wall_clock,
 )
-from slm_lab.analysis.figure.figure import MAX_POINTS, Band, Curve, Figure, around
+from slm_lab.analysis.figure.figure import MAX_POINTS, Band, Curve, around
 from slm_lab.analysis.figure.grid import Line, Spread, common_grid, on_grid, spread
-from slm_lab.analysis.figure.layout import single
 from slm_lab.analysis.figure.look import PALETTE
 from slm_lab.analysis.statistics import bootstrap_interval, interquartile_mean
 from slm_lab.analysis.table import count_text
@@ -38,13 +37,34 @@ _FULL = 0.6
 
 class Seeds(NamedTuple):
     """Trainings that differ in their seeds: a line of each that has points; `planned` counts all.
-    `final_return` and `frames` (of all workers, at the end) are (S,)."""
+    `final_return` and `frames` (of all workers, at the end) are (S,).
+
+    Of several environments they follow each other, as many of each as `tasks` says.
+    """
 
     label: str
     lines: tuple[Line, ...]
     final_return: FloatArray
     frames: FloatArray
     planned: int
+    tasks: tuple[int, ...] = ()
+
+    @property
+    def strata(self) -> tuple[int, ...]:
+        """The number of seeds of each environment."""
+        return self.tasks or (len(self.lines),)
+
+    @property
+    def of_tasks(self) -> list[FloatArray]:
+        """The final returns of each environment."""
+        return np.split(self.final_return, np.cumsum(self.strata)[:-1])
+
+
+class Overlay(NamedTuple):
+    """The curves of all groups, and what curves and bands are."""
+
+    curves: list[Curve]
+    subtitle: str
 
 
 def x_axis(word: str, longest: float) -> Axis:
@@ -55,32 +75,34 @@ def x_axis(word: str, longest: float) -> Axis:
 
 def overlay(
     groups: Sequence[Seeds],
-    x: Axis,
-    y: Axis,
-    title: str,
     middle: Middle,
     generator: np.random.Generator,
-) -> Figure:
+    colours: Sequence[str] = (),
+) -> Overlay:
     """A curve for each group, in order: with `mean` and two seeds or more a band of one standard
     deviation, with `iqm` a 95 % bootstrap interval. It is dashed, and without a band, where not
     all seeds of the group have values.
+
+    The colour of a group is the place of its label in `colours`, by default its own place.
     """
     counts = {len(group.lines) for group in groups}
     curves: list[Curve] = []
     for number, (group, rng) in enumerate(zip(groups, generator.spawn(len(groups)), strict=True)):
-        seeds = "" if len(counts) == 1 else f" ({count_text(len(group.lines), 'seed')})"
-        look = _look(f"{group.label}{seeds}", number)
-        curves += _curves(group.lines, look, middle, rng)
+        look = look_of(group.label, colours.index(group.label) if colours else number)
+        if len(counts) > 1 and not colours:
+            look = look._replace(label=f"{group.label} ({count_text(len(group.lines), 'seed')})")
+        curves += _curves(group, look, middle, rng)
     subtitle = _subtitle(counts, middle)
     if any(curve.style == "dashed" for curve in curves):
         subtitle += "; dashed where not all have values"
-    return single(title, subtitle, x.label, y.label, curves)
+    return Overlay(curves, subtitle)
 
 
 def _curves(
-    lines: Sequence[Line], look: Curve, middle: Middle, generator: np.random.Generator
+    group: Seeds, look: Curve, middle: Middle, generator: np.random.Generator
 ) -> list[Curve]:
     """The solid curve of all seeds with its band; and the dashed one of some of them."""
+    lines = group.lines
     if len(lines) == 1:
         only = decimate(lines[0])
         return [look._replace(x=only.x, mean=only.y)]
@@ -89,7 +111,7 @@ def _curves(
     full = over.sessions == len(lines)
     centre, band = over.mean, around(over.mean, over.std)
     if middle == "iqm":
-        centre, band = _robust(lines, over, full, generator)
+        centre, band = _robust(group, over, full, generator)
     curves: list[Curve] = []
     if full.any():
         mean, *ends = (np.where(full, values, np.nan) for values in (centre, *band))
@@ -102,10 +124,10 @@ def _curves(
 
 
 def _robust(
-    lines: Sequence[Line], over: Spread, full: BoolArray, generator: np.random.Generator
+    group: Seeds, over: Spread, full: BoolArray, generator: np.random.Generator
 ) -> tuple[FloatArray, Band]:
     """The interquartile mean over the grid; its interval where all seeds have values."""
-    values = on_grid(lines, over.x)
+    values = on_grid(group.lines, over.x)
     centre, low, high = (np.full_like(over.x, np.nan) for _ in range(3))
     for point in np.flatnonzero(~full):
         known = values[:, point]
@@ -113,11 +135,12 @@ def _robust(
     if full.any():
         whole = values[:, full]
         centre[full] = interquartile_mean(whole)
-        low[full], high[full] = bootstrap_interval(whole, interquartile_mean, generator)
+        ends = bootstrap_interval(whole, interquartile_mean, generator, strata=group.strata)
+        low[full], high[full] = ends
     return centre, Band(low, high)
 
 
-def _look(label: str, number: int) -> Curve:
+def look_of(label: str, number: int) -> Curve:
     """A curve without points, in a colour that none before has."""
     colours = len(PALETTE)
     turn, place = divmod(number, colours)

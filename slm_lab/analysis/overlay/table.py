@@ -38,8 +38,8 @@ class TableRow(NamedTuple):
     iqm: float
     interval: Interval | None
     """95 %; None of a single seed."""
-    highest: float
-    """The largest value of any seed at any time."""
+    highest: float | None
+    """The largest return of any seed at any time; None if its lines have no returns."""
 
 
 class Improvement(NamedTuple):
@@ -58,19 +58,22 @@ def ending(group: Seeds, generator: np.random.Generator) -> TableRow:
     middle = float(finals.mean()), float(finals.std()), float(interquartile_mean(finals))
     interval = None
     if len(finals) > 1:
-        interval = bootstrap_interval(finals, interquartile_mean, generator)
+        strata = group.strata
+        interval = bootstrap_interval(finals, interquartile_mean, generator, strata=strata)
     highest = max(float(finals.max()), *(float(line.y.max()) for line in group.lines))
     return TableRow(group.label, finals.size, group.planned, frames, *middle, interval, highest)
 
 
 def improvement(groups: Sequence[Seeds], generator: np.random.Generator) -> Improvement | None:
-    """None unless there are two groups with three seeds each."""
-    if len(groups) != 2 or min(len(group.lines) for group in groups) < ENOUGH_TO_RANK:
+    """None unless there are two groups with three seeds each, of each task."""
+    if len(groups) != 2 or min(min(group.strata) for group in groups) < ENOUGH_TO_RANK:
         return None
     better, worse = groups
-    if probability_of_improvement(better.final_return, worse.final_return) < 0.5:
+    if len(better.strata) != len(worse.strata):
+        return None
+    if probability_of_improvement(better.of_tasks, worse.of_tasks) < 0.5:
         better, worse = worse, better
-    values = better.final_return, worse.final_return
+    values = better.of_tasks, worse.of_tasks
     interval = improvement_interval(*values, generator)
     return Improvement(better.label, worse.label, probability_of_improvement(*values), interval)
 
@@ -79,6 +82,25 @@ def text_table(endings: Sequence[TableRow]) -> TextTable:
     """A row for each group."""
     header = ("run", "seeds", "total frames", "final return ± std", "IQM, 95 % interval", "highest")
     return TextTable(header, tuple(_cells(each) for each in endings))
+
+
+def as_csv(endings: Sequence[TableRow]) -> str:
+    """The numbers with all their digits, a line for each group."""
+    import pandas as pd
+
+    frame = pd.DataFrame([each._asdict() for each in endings])
+    for name, ends in (("frames", ("least", "most")), ("interval", ("low", "high"))):
+        pairs = [each or (None, None) for each in frame.pop(name)]
+        frame[[f"{name}_{end}" for end in ends]] = pairs
+    return frame.to_csv(index=False)
+
+
+def as_latex(table: TextTable) -> str:
+    """The table for a paper; it needs the package booktabs."""
+    import pandas as pd
+
+    frame = pd.DataFrame(table.rows, columns=table.header)
+    return frame.to_latex(index=False, escape=True, column_format="l" + "r" * (frame.shape[1] - 1))
 
 
 def improvement_text(found: Improvement) -> str:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from slm_lab.analysis.figure.figure import Scale, limits
+from slm_lab.analysis.figure.figure import Scale, limits, log_ticks
 from slm_lab.analysis.search.summary import identity, numeric, value_text
 from slm_lab.core.types import FloatArray
 from slm_lab.spec.search import LISTS, Dimension
@@ -19,8 +19,6 @@ MISSING = object()
 _MARGIN = 0.06  # of an axis, on both sides
 _SPREAD, _STEP = 0.28, 0.03  # at most, and for each of the trials in one category
 _GOLDEN = 0.5 * (math.sqrt(5) - 1)  # whose multiples, modulo 1, stay far apart
-_MOST_DECADES = 6
-_LARGE_EXPONENT = 5
 
 
 class Places(NamedTuple):
@@ -60,7 +58,7 @@ def variable_places(variable: Dimension, values: Sequence[Any], label: str = "")
     numbers = [None if value is MISSING else float(value) for value in values]
     if "log" in variable.sampler and all(value > 0 for value in known):
         plain = number_places([value and math.log10(value) for value in numbers], label)
-        ticks = _decades(*plain.scale.ends)
+        ticks = log_ticks(*plain.scale.ends)
         return plain._replace(scale=plain.scale._replace(ticks=ticks, log=True))
     whole = all(isinstance(value, int) for value in known)
     if whole and known and max(known) - min(known) < MOST_CATEGORIES:
@@ -76,18 +74,3 @@ def _categories(values: Sequence[Any], kinds: Sequence[Any], label: str) -> Plac
     ticks = tuple((float(i), value_text(kind)) for i, kind in enumerate(kinds))
     ends = -0.5, max(len(kinds), 1) - 0.5
     return Places(Scale(label, ends, ticks=ticks), np.array(at, np.float64))
-
-
-def _decades(low: float, high: float) -> tuple[tuple[float, str], ...]:
-    """Ticks at powers of ten; also at 2 and 5 times these if there are few."""
-    powers = range(math.ceil(low), math.floor(high) + 1)
-    if len(powers) >= 3:
-        powers = powers[:: -(-len(powers) // _MOST_DECADES)]
-        if max(map(abs, powers)) >= _LARGE_EXPONENT:
-            return tuple((float(k), f"1e{k}".replace("-", "−")) for k in powers)
-        return tuple((float(k), value_text(10.0**k)) for k in powers)
-    steps = [m * 10.0**k for k in range(math.floor(low), math.ceil(high) + 1) for m in (1, 2, 5)]
-    inside = [step for step in steps if low <= math.log10(step) <= high]
-    if len(inside) < 2:
-        inside = [10.0 ** (low + share * (high - low)) for share in (0.1, 0.9)]
-    return tuple((math.log10(step), value_text(step)) for step in inside)

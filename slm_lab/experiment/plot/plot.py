@@ -4,15 +4,17 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple, cast, get_args
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from slm_lab.analysis.figure.axis import EVAL_RETURNS, Axis
+from slm_lab.analysis.figure.axis import EVAL_RETURNS, RETURNS, Axis
+from slm_lab.analysis.figure.figure import Figure
 from slm_lab.analysis.figure.grid import Line
-from slm_lab.analysis.figure.write import write_figure
-from slm_lab.analysis.overlay.labels import Named, labels, leaves
-from slm_lab.analysis.overlay.overlay import X_WORDS, Y_AXES, Middle, Seeds, overlay, x_axis
+from slm_lab.analysis.figure.write import write_figure, write_print
+from slm_lab.analysis.overlay.figure import Options, overlay_figure
+from slm_lab.analysis.overlay.labels import APART, Named, labels, leaves
+from slm_lab.analysis.overlay.overlay import Y_AXES, Middle, Seeds, x_axis
 from slm_lab.analysis.overlay.table import (
     ENOUGH_TO_TRIM,
     Improvement,
@@ -21,9 +23,14 @@ from slm_lab.analysis.overlay.table import (
     improvement,
 )
 from slm_lab.core.errors import UsageError
+from slm_lab.experiment.plot.environments import by_environment, joined, missing, normalised
+from slm_lab.experiment.plot.request import PlotRequest
 from slm_lab.experiment.plot.runs import FoundTrial, ReadTrial, find_trials, read_trial
 from slm_lab.spec.schema.messages import not_among
+from slm_lab.storage.intact import read_saved_rows
 
+NO_TITLE = "none"
+"""The word for a figure without a title."""
 MOST_CURVES = 8
 """The maximum number of curves of one folder; the ones with the best final return are drawn."""
 _BOOTSTRAP_SEED = 0
@@ -31,23 +38,12 @@ _AS_FAR = 0.95
 """The share of the longest seed's frames below which a seed counts as shorter."""
 
 
-class PlotRequest(NamedTuple):
-    """The options of the user's command: folders, axes, and the statistic over seeds."""
-
-    folders: tuple[str, ...]
-    y: str
-    x: str
-    statistic: str
-    out: Path
-    data_dir: Path
-    standalone: bool = False
-    """Whether the page contains plotly.js (5 MB)."""
-
-
 class Plotted(NamedTuple):
     """The drawn files, the table of results, and notes for reading them."""
 
     paths: tuple[Path, ...]
+    replaced: tuple[Path, ...]
+    """Those of the drawn files that were there before."""
     y_label: str
     endings: tuple[TableRow, ...]
     improvement: Improvement | None
@@ -55,9 +51,100 @@ class Plotted(NamedTuple):
 
 
 def plot(request: PlotRequest) -> Plotted:
-    """Draws `plot_{y}_vs_{x}.png` and `.html` into the folder `out`. Raises UsageError for unknown
-    words and folders, and if no run has values; SpecError; OSError."""
-    y = _checked(request)
+    """Draws `plot_{y}_vs_{x}.png` and `.html` into the folder `out`, or the file `out`. Raises
+    UsageError for unknown words and folders, and if no run has values; SpecError; OSError."""
+    request.check()
+    y = request.axis
+    trials, notes = _read(request, y)
+    if scores := request.scores:
+        trials = [normalised(each, scores) for each in trials]
+        y = y._replace(label=f"normalised {y.label}")
+    is_apart = bool(request.by or scores)
+    found = grouped(trials, request.x, request.labels, is_apart)
+    panels = {"": found.seeds}
+    several, is_joined = False, False
+    if is_apart and len(_envs(found.groups)) > 1:
+        panels = by_environment([group[0].env for group in found.groups], found.seeds)
+        notes += missing(panels)
+        several, is_joined = bool(request.by), not request.by
+        panels = panels if several else {"": joined(panels)}
+    drawing, ranking, *per_curve = np.random.default_rng(_BOOTSTRAP_SEED).spawn(2 + len(trials))
+    title = _title(found.groups) if request.title is None else request.title
+    options = Options(
+        cast(Middle, "iqm" if is_joined else request.statistic),
+        "" if title == NO_TITLE else title,
+        request.levels,
+        request.log_y,
+        request.points,
+        is_joined,
+        request.command,
+    )
+    figure = overlay_figure(panels, found.x, y, options, drawing)
+    paths, replaced = _write(figure, request, f"plot_{y.file}_vs_{found.x.file}")
+    rows = [
+        seeds._replace(label=f"{seeds.label}{APART}{env}") if several else seeds
+        for env, groups in panels.items()
+        for seeds in groups
+    ]
+    endings = tuple(ending(each, rng) for each, rng in zip(rows, per_curve, strict=False))
+    if y.column not in (RETURNS[0].column, EVAL_RETURNS.column):
+        endings = tuple(each._replace(highest=None) for each in endings)
+    notes += about_curves(found.groups, request.x, endings, is_apart)
+    better = None if several else improvement(rows, ranking)
+    return Plotted(paths, replaced, y.label, endings, better, tuple(notes))
+
+
+class Grouped(NamedTuple):
+    """Trials as curves: the Trials and the seeds of each, and the axis `x`."""
+
+    groups: list[list[ReadTrial]]
+    seeds: list[Seeds]
+    x: Axis
+
+
+def grouped(
+    trials: Sequence[ReadTrial], x: str, given: Sequence[str] = (), per_env: bool = False
+) -> Grouped:
+    """Groups Trials with values into curves over the axis of the word `x`.
+
+    They get the labels `given`, or else those of their specs: `per_env` only what differs between
+    the specs for one environment. Raises UsageError unless each curve has one of those given.
+    """
+    groups = _joined(trials)
+    places: dict[str, list[int]] = {}
+    for i, group in enumerate(groups):
+        places.setdefault(group[0].env if per_env else "", []).append(i)
+    names = dict(enumerate(given))
+    for some in [] if given else places.values():
+        names |= zip(some, labels([_named(groups[i], per_env) for i in some]), strict=True)
+    if len(names) != len(groups):
+        known = labels([_named(group) for group in groups])
+        curves = ", ".join(f"{i}: {each}" for i, each in enumerate(known, start=1))
+        raise UsageError(f"--label: {len(given)} for {len(groups)} curves, in this order: {curves}")
+    axis = x_axis(x, max(each.seconds for trial in trials for each in trial.trainings))
+    seeds = [seeds_of(names[i], group, axis) for i, group in enumerate(groups)]
+    return Grouped(groups, seeds, axis)
+
+
+def _write(
+    figure: Figure, request: PlotRequest, stem: str
+) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Writes the figure; returns its files, and those of them that were there before."""
+    folder = request.out.parent if request.is_file else request.out
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"--out {request.out}: cannot be made: {error.strerror}") from None
+    before = {file for file in folder.iterdir() if file.is_file()}
+    if request.is_file:
+        paths = [write_print(figure, request.out)]
+    else:
+        paths = write_figure(figure, folder, stem, None if request.standalone else folder)
+    return tuple(paths), tuple(path for path in paths if path in before)
+
+
+def _read(request: PlotRequest, y: Axis) -> tuple[list[ReadTrial], list[str]]:
+    """The Trials with values, each once, and notes about others. Raises UsageError without any."""
     trials: dict[tuple[Path, int], ReadTrial] = {}
     notes: list[str] = []
     empty: list[UsageError] = []
@@ -71,50 +158,7 @@ def plot(request: PlotRequest) -> Plotted:
         notes += about
     if not trials:
         raise empty[0]
-    notes += [f"left out: {error}" for error in empty]
-    groups, seeds, x = grouped(list(trials.values()), request.x)
-    drawing, ranking, *per_curve = np.random.default_rng(_BOOTSTRAP_SEED).spawn(2 + len(seeds))
-    middle = cast(Middle, request.statistic)
-    drawn = overlay(seeds, x, y, _title(groups), middle, drawing)
-    try:
-        request.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"--out {request.out}: cannot be made: {error.strerror}") from None
-    scripts = None if request.standalone else request.out
-    paths = write_figure(drawn, request.out, f"plot_{y.file}_vs_{x.file}", scripts)
-    endings = tuple(ending(each, rng) for each, rng in zip(seeds, per_curve, strict=True))
-    notes += about_curves(groups, request.x, endings)
-    return Plotted(tuple(paths), y.label, endings, improvement(seeds, ranking), tuple(notes))
-
-
-class Grouped(NamedTuple):
-    """Trials as curves: the Trials and the seeds of each, and the axis `x`."""
-
-    groups: list[list[ReadTrial]]
-    seeds: list[Seeds]
-    x: Axis
-
-
-def grouped(trials: Sequence[ReadTrial], x: str) -> Grouped:
-    """Groups Trials with values into curves over the axis of the word `x`."""
-    groups = _joined(trials)
-    names = labels([_named(group) for group in groups])
-    axis = x_axis(x, max(each.seconds for trial in trials for each in trial.trainings))
-    named = zip(names, groups, strict=True)
-    return Grouped(groups, [seeds_of(name, group, axis) for name, group in named], axis)
-
-
-def _checked(request: PlotRequest) -> Axis:
-    """The y axis. Raises UsageError for an unknown word."""
-    words = {
-        "--y": (request.y, tuple(Y_AXES)),
-        "--x": (request.x, X_WORDS),
-        "--statistic": (request.statistic, get_args(Middle)),
-    }
-    for option, (word, known) in words.items():
-        if word not in known:
-            raise UsageError(f"{option} {word}: {not_among(word, known)}")
-    return Y_AXES[request.y]
+    return list(trials.values()), [*notes, *(f"left out: {error}" for error in empty)]
 
 
 def _of_target(target: str, request: PlotRequest, y: Axis) -> tuple[list[ReadTrial], list[str]]:
@@ -129,7 +173,7 @@ def _of_target(target: str, request: PlotRequest, y: Axis) -> tuple[list[ReadTri
     read = [read_trial(each, request.x, y) for each in found]
     some = [each for each in read if each.trainings]
     if not some:
-        raise _nothing_of(found[0].where if len(found) == 1 else target, y)
+        raise _nothing_of(found, found[0].where if len(found) == 1 else target, y)
     groups = _joined(some)
     ranked = sorted(groups, key=lambda group: -fmean(each.final_return for each in group))
     notes = []
@@ -148,13 +192,17 @@ class _NothingToDrawError(UsageError):
     """A folder has no values for the y axis; other folders may have some."""
 
 
-def _nothing_of(where: str, y: Axis) -> _NothingToDrawError:
+def _nothing_of(found: Sequence[FoundTrial], where: str, y: Axis) -> _NothingToDrawError:
     message = "has no rows with a return yet: there is nothing to draw"
-    if y is EVAL_RETURNS:
+    if y.file == EVAL_RETURNS.file:
         message = (
             "has no evaluations: they are made with meta.rigorous_eval > 0; "
             f"--y {next(iter(Y_AXES))} draws the returns of the training"
         )
+    elif y.column != RETURNS[0].column:
+        rows = [read_saved_rows(paths, paths.rows) for paths in found[0].paths.values()]
+        known = [name for name in rows[0].columns if rows[0].has_values(name)]
+        message = f"has no values of {y.column}: {not_among(y.column, [*Y_AXES, *known])}"
     return _NothingToDrawError(f"{where} {message}")
 
 
@@ -187,9 +235,11 @@ def _without_seeds(found: FoundTrial) -> dict[str, Any]:
     return {**spec, "meta": left, "name": found.name}
 
 
-def _named(group: Sequence[ReadTrial]) -> Named:
+def _named(group: Sequence[ReadTrial], per_env: bool = False) -> Named:
     first = group[0].found
     spec = _without_seeds(first)
+    if per_env:
+        spec["env"] = {key: each for key, each in spec["env"].items() if key != "name"}
     tag = f"t{first.trial}" if first.of_search else ""
     del spec["name"]
     return Named(first.name, leaves(spec), first.stamp, tag)
@@ -216,12 +266,16 @@ def _title(groups: Sequence[Sequence[ReadTrial]]) -> str:
 
 
 def about_curves(
-    groups: Sequence[Sequence[ReadTrial]], x: str, endings: Sequence[TableRow]
+    groups: Sequence[Sequence[ReadTrial]],
+    x: str,
+    endings: Sequence[TableRow],
+    is_apart: bool = False,
 ) -> list[str]:
-    """Notes for comparing the curves, and the numbers in the table."""
+    """Notes for comparing the curves, and the numbers in the table. `is_apart` if environments
+    are."""
     trials = [each for group in groups for each in group]
     notes = []
-    if len(envs := _envs(groups)) > 1:
+    if not is_apart and len(envs := _envs(groups)) > 1:
         notes.append(f"returns in different environments cannot be compared: {', '.join(envs)}")
     if x == "frames" and len({each.found.meta.sessions_per_training for each in trials}) > 1:
         notes.append(
@@ -247,5 +301,4 @@ def about_curves(
 
 
 def _envs(groups: Sequence[Sequence[ReadTrial]]) -> list[str]:
-    envs = (group[0].found.spec.get("env", {}).get("name", "?") for group in groups)
-    return list(dict.fromkeys(map(str, envs)))
+    return list(dict.fromkeys(group[0].env for group in groups))

@@ -130,9 +130,25 @@ class ReadTrial(NamedTuple):
     trainings: tuple[ReadTraining, ...]
 
     @property
+    def env(self) -> str:
+        """The name of its environment."""
+        return str(self.found.spec.get("env", {}).get("name", "?"))
+
+    @property
     def final_return(self) -> float:
         """Mean over its trainings."""
         return float(np.mean([each.final_return for each in self.trainings]))
+
+    def scaled(self, zero: float, unit: float) -> "ReadTrial":
+        """The Trial with values less `zero`, in units of `unit`."""
+        trainings = [
+            each._replace(
+                line=Line(each.line.x, (each.line.y - zero) / unit),
+                final_return=(each.final_return - zero) / unit,
+            )
+            for each in self.trainings
+        ]
+        return self._replace(trainings=tuple(trainings))
 
 
 def read_trial(found: FoundTrial, x: str, y: Axis, read: ReadRows = read_saved_rows) -> ReadTrial:

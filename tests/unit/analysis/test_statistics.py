@@ -86,13 +86,33 @@ def test_about_95_of_100_intervals_hold_the_truth():
 @given(seeds, seeds)
 def test_the_probability_of_improvement_is_the_share_of_pairs_that_are_won(x, y):
     won = [1.0 if a > b else 0.5 if a == b else 0.0 for a in x for b in y]
-    assert probability_of_improvement(x, y) == pytest.approx(sum(won) / len(won))
-    assert probability_of_improvement(x, y) + probability_of_improvement(y, x) == pytest.approx(1)
-    low, high = improvement_interval(x, y, drawn(), resamples=50)
+    assert probability_of_improvement([x], [y]) == pytest.approx(sum(won) / len(won))
+    assert probability_of_improvement([x], [y]) + probability_of_improvement(
+        [y], [x]
+    ) == pytest.approx(1)
+    low, high = improvement_interval([x], [y], drawn(), resamples=50)
     assert 0 <= low <= high <= 1
+
+
+def test_several_tasks_are_those_of_rliable():
+    """The numbers are those of `rliable.metrics` 1.2.0 for the same scores, (runs, tasks)."""
+    generator = np.random.default_rng(0)
+    x, y = generator.normal(0.6, 0.3, (10, 3)), generator.normal(0.4, 0.4, (10, 3))
+    assert interquartile_mean(x.T.ravel()) == pytest.approx(0.5564515162421313)
+    assert probability_of_improvement([*x.T], [*y.T]) == pytest.approx(0.5533333333333333)
+    low, high = improvement_interval([*x.T], [*y.T], drawn())
+    assert low < 0.5533 < high
+
+
+def test_a_resample_has_as_many_seeds_of_each_task():
+    """The mean over two tasks, each of whose seeds agree, is certain only if they are strata."""
+    values = np.array([0.0] * 5 + [1.0] * 5)
+    assert bootstrap_interval(values, mean, drawn(), strata=(5, 5)) == (0.5, 0.5)
+    low, high = bootstrap_interval(values, mean, drawn())
+    assert low < 0.5 < high
 
 
 def test_seeds_that_are_all_better_leave_no_doubt():
     x, y = np.array([5.0, 6.0, 7.0]), np.array([1.0, 2.0, 3.0])
-    assert probability_of_improvement(x, y) == 1
-    assert improvement_interval(x, y, drawn()) == (1, 1)
+    assert probability_of_improvement([x], [y]) == 1
+    assert improvement_interval([x], [y], drawn()) == (1, 1)

@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from slm_lab.analysis.figure.axis import RETURNS, frames
 from slm_lab.analysis.figure.grid import Line
 from slm_lab.analysis.overlay.overlay import Seeds, overlay, x_axis
 from slm_lab.analysis.overlay.table import ending, improvement, text_table
@@ -18,9 +17,8 @@ def seeds(*lines, label="a", planned=None):
     return Seeds(label, lines, last, frames, planned or len(lines))
 
 
-def drawn(*groups, middle="mean", title="title", seed=0):
-    random = np.random.default_rng(seed)
-    return overlay(groups, frames(), RETURNS[1], title, middle, random)
+def drawn(*groups, middle="mean"):
+    return overlay(groups, middle, np.random.default_rng(0))
 
 
 def numbers(*groups):

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from slm_lab.core.errors import SpecError, UsageError
-from slm_lab.experiment.plot.plot import MOST_CURVES, PlotRequest, plot
+from slm_lab.experiment.plot.plot import MOST_CURVES, plot
+from slm_lab.experiment.plot.request import PlotRequest
 from slm_lab.experiment.plot.runs import find_trials
 from slm_lab.metrics.reader import read_rows
 from slm_lab.metrics.tracker import Tracker
@@ -21,9 +22,9 @@ def lr(value, **changes):
     return ppo(**{LR: {"name": "GlobalAdam", "lr": value}}, **changes)
 
 
-def plotted(data, *folders, y="mean_returns_ma", x="frames", statistic="mean", out=None):
+def plotted(data, *folders, out=None, **options):
     out = data / "plots" if out is None else out
-    return plot(PlotRequest(tuple(map(str, folders)), y, x, statistic, out, data))
+    return plot(PlotRequest(tuple(map(str, folders)), out=out, data_dir=data, **options))
 
 
 def labels_of(result):
@@ -225,7 +226,7 @@ def test_a_spec_name_that_looks_like_that_of_a_trial_is_understood(tmp_path):
 
 
 WORDS = {
-    "y": ("mean_return", '--y mean_return: must be one of .*did you mean "mean_returns"'),
+    "y": ("mean_retrun", 'has no values of mean_retrun: .*did you mean "mean_return'),
     "x": ("frame", '--x frame: must be one of .*did you mean "frames"'),
     "statistic": ("iqr", '--statistic iqr: must be one of .*did you mean "iqm"'),
 }  # fmt: skip

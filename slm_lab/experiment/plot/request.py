@@ -1,0 +1,100 @@
+"""What a user asks of `slm-lab plot`."""
+
+import re
+from pathlib import Path
+from typing import NamedTuple, get_args
+
+from slm_lab.analysis.figure.axis import RETURNS, Axis, column_axis
+from slm_lab.analysis.overlay.overlay import X_WORDS, Y_AXES, Middle
+from slm_lab.core.errors import UsageError
+from slm_lab.spec.schema.messages import not_among
+
+FORMS = (".pdf", ".svg", ".png")
+"""The files that `--out` may name."""
+USUAL_WIDTH = 5.5 * 72
+"""Points: the width of the text in the style of many conferences."""
+_POINTS = {"in": 72.0, "cm": 72 / 2.54, "mm": 72 / 25.4, "pt": 72 / 72.27}
+"""Of 1/72 inch, as files count them; those of TeX are a little smaller."""
+_LEAST, _MOST = 72.0, 72.0 * 40
+
+
+class PlotRequest(NamedTuple):
+    """The options of the user's command, see its help."""
+
+    folders: tuple[str, ...]
+    y: str = next(iter(Y_AXES))
+    x: str = X_WORDS[0]
+    statistic: str = "mean"
+    out: Path = Path("plots")
+    data_dir: Path = Path("data")
+    standalone: bool = False
+    width: str | None = None
+    labels: tuple[str, ...] = ()
+    title: str | None = None
+    levels: tuple[float, ...] = ()
+    smooth: float | None = None
+    log_y: bool = False
+    by: str | None = None
+    normalise: tuple[str, ...] = ()
+    command: str = ""
+
+    @property
+    def is_file(self) -> bool:
+        """Whether `out` is a file, drawn for paper."""
+        return self.out.suffix.lower() in FORMS and not self.out.is_dir()
+
+    @property
+    def axis(self) -> Axis:
+        """The y axis: one of the words, or any column, smoothed over a share of the frames. A
+        figure for paper leaves that share to its caption."""
+        word = RETURNS[0].file if self.y == RETURNS[1].file else self.y
+        axis = Y_AXES.get(word) or column_axis(word)
+        if self.smooth is None:
+            share = Y_AXES[self.y].window_share if self.y in Y_AXES else 0.0
+        else:
+            share = self.smooth / 100
+        if share and not self.is_file:
+            axis = axis._replace(label=f"{axis.label} over {100 * share:g} % of the frames")
+        return axis._replace(file=column_axis(self.y).file, window_share=share)
+
+    @property
+    def points(self) -> float | None:
+        """The width of the figure in 1/72 inch; None for a screen. Raises UsageError."""
+        if not self.is_file:
+            if self.width is not None:
+                raise UsageError("--width: is that of a file: name one by --out figure.pdf")
+            return None
+        if self.width is None:
+            return USUAL_WIDTH
+        found = re.fullmatch(r"(\d+(?:\.\d+)?) *(in|cm|mm|pt)", self.width)
+        points = float(found[1]) * _POINTS[found[2]] if found else 0.0
+        if not _LEAST <= points <= _MOST:
+            raise UsageError(f"--width {self.width}: must be like 3.4in, 8.6cm, 86mm or 245pt")
+        return points
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """The score of `--normalise` of each environment; of all others under "". Raises
+        UsageError."""
+        found = {}
+        for text in self.normalise:
+            env, _, score = text.rpartition("=")
+            try:
+                found[env] = float(score)
+            except ValueError:
+                raise UsageError(f"--normalise {text}: must be SCORE or ENV=SCORE") from None
+        return found
+
+    def check(self) -> None:
+        """Raises UsageError for a word or number that is none."""
+        words = {"--x": (self.x, X_WORDS), "--statistic": (self.statistic, get_args(Middle))}
+        words["--by"] = (self.by or "env", ("env",))
+        for option, (word, known) in words.items():
+            if word not in known:
+                raise UsageError(f"{option} {word}: {not_among(word, known)}")
+        if self.smooth is not None and not 0 <= self.smooth <= 100:
+            raise UsageError(f"--smooth {self.smooth:g}: must be a percentage, 0 to 100")
+        suffix = self.out.suffix.lower()
+        if suffix in (".eps", ".jpg", ".jpeg", ".html", ".tif", ".tiff", ".gif", ".ps"):
+            raise UsageError(f"--out {self.out}: a file ends with .pdf, .svg or .png")
+        _ = self.points, self.scores
