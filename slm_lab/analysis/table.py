@@ -4,11 +4,13 @@ from typing import NamedTuple
 
 
 class TextTable(NamedTuple):
-    """Cells as they are shown; the column `words` is aligned to the left, others to the right."""
+    """Cells as they are shown; the column `words` is aligned to the left, others to the right. A
+    narrow terminal leaves columns out, in the order of `spare`."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     words: int = 0
+    spare: tuple[str, ...] = ()
 
 
 def count_text(number: int, noun: str) -> str:

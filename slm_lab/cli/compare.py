@@ -164,7 +164,7 @@ def _conclude(console: Console, run: CompareRun, interrupted: bool) -> int:
     """Draws and prints the results so far; returns the exit code."""
     paths = run.draw()
     rows = text_table(run.comparison())
-    print_table(console, run.plan.name, rows.header, rows.rows)
+    print_table(console, run.plan.name, rows.header, rows.rows, spare=rows.spare)
     failures = list(run.failures)
     for planned, why in failures:
         print(f"{planned.label} failed:\n{why}", file=sys.stderr)

@@ -118,7 +118,8 @@ def text_table(comparison: Comparison) -> TextTable:
             comparison.outcomes, summary_table(comparison).itertuples(), strict=True
         )
     ]
-    return TextTable(("variant", *columns), tuple(rows))
+    late = [name for name in reversed(columns) if " to " in name]
+    return TextTable(("variant", *columns), tuple(rows), 0, ("cores used", "of ideal", *late))
 
 
 def _label(variant: Variant, row: Any) -> str:

@@ -81,7 +81,8 @@ def improvement(groups: Sequence[Seeds], generator: np.random.Generator) -> Impr
 def text_table(endings: Sequence[TableRow]) -> TextTable:
     """A row for each group."""
     header = ("run", "seeds", "total frames", "final return ± std", "IQM, 95 % interval", "highest")
-    return TextTable(header, tuple(_cells(each) for each in endings))
+    spare = ("highest", "total frames", "IQM, 95 % interval", "seeds")
+    return TextTable(header, tuple(_cells(each) for each in endings), spare=spare)
 
 
 def as_csv(endings: Sequence[TableRow]) -> str:

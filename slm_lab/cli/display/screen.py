@@ -19,6 +19,7 @@ from slm_lab.core.text import printable
 
 LOG_WIDTH = 140
 """Columns of a table without a terminal."""
+_ENDLESS = 10_000
 PICTURES = "SLM_LAB_PICTURES"
 """The environment variable that a notebook sets to get live pictures, see `NotebookLive`."""
 
@@ -67,17 +68,26 @@ def print_table(
     header: Sequence[str],
     rows: Iterable[Sequence[str]],
     left: Sequence[str] = (),
+    spare: Sequence[str] = (),
     **style: Any,
 ) -> None:
     """Prints a table with a bold title. The first column and those named `left` are aligned left,
-    the others right. `style` are further arguments of rich's Table."""
-    table = Table(title=title, title_justify="left", title_style="bold", **style)
-    for name in header:
-        aligned_left = name == header[0] or name in left
-        table.add_column(name, justify="left" if aligned_left else "right")
-    for cells in rows:
-        table.add_row(*map(Text, cells))
+    the others right. Where words would be cut, columns are left out, in the order of `spare`.
+    `style` are further arguments of rich's Table."""
+    every, endless = list(rows), console.options.update(max_width=_ENDLESS)
+    for count in range(len(spare) + 1):
+        shown = [i for i, name in enumerate(header) if name not in spare[:count]]
+        table = Table(title=title, title_justify="left", title_style="bold", **style)
+        for i in shown:
+            is_left = i == 0 or header[i] in left
+            table.add_column(header[i], justify="left" if is_left else "right")
+        for cells in every:
+            table.add_row(*(Text(cells[i].replace("\n", "\\n")) for i in shown))
+        if console.measure(table, options=endless).maximum <= console.width:
+            break
     console.print(table)
+    if len(shown) < len(header):
+        print_line(console, f"without {', '.join(spare[:count])}: the terminal is too narrow")
 
 
 def print_json(document: object) -> None:

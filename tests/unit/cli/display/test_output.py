@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.table import Table
 
 from slm_lab.cli.display.output import SafeStream
-from slm_lab.cli.display.screen import LabConsole, print_line
+from slm_lab.cli.display.screen import LabConsole, print_line, print_table
 from slm_lab.core.text import printable
 from tests.faults.lab import LAB, NAME, call, command, write_spec
 from tests.support import ppo
@@ -157,3 +157,24 @@ def test_a_full_output_is_reported_by_a_command_that_only_prints(tmp_path, words
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert line.startswith("standard output: No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("width", "left_out"), [(60, ()), (35, ("second",)), (25, ("second", "third"))]
+)
+def test_a_narrow_terminal_leaves_columns_out_before_it_cuts_words(width, left_out):
+    written = io.StringIO()
+    header, cells = ("first", "second", "third", "fourth"), ("one word", "two", "three", "four")
+    console = LabConsole(file=written, width=width)
+    print_table(console, "", header, [cells], spare=("second", "third"))
+    table, _, said = written.getvalue().partition("without ")
+    for name, cell in zip(header, cells, strict=True):
+        assert (name in table) is (cell in table) is (name not in left_out)
+    assert said.startswith(", ".join(left_out))
+    assert bool(said) is bool(left_out)
+
+
+def test_a_line_end_in_a_cell_is_escaped():
+    stream = io.StringIO()
+    print_table(LabConsole(file=stream, width=80), "", ("name",), [("two\nlines",)])
+    assert r"two\nlines" in stream.getvalue()
