@@ -175,6 +175,7 @@ def new(
         str, typer.Option("--algo", metavar="WORD", help="ppo, a2c, dqn, sac or crossq.")
     ] = "ppo",
     out: Annotated[Path | None, typer.Option(help="The file. Default: {algo}_{env}.yaml.")] = None,
+    sets: Sets = None,
     imports: Imports = None,
 ) -> None:
     """Check an environment, and write a commented spec for it."""
@@ -183,7 +184,7 @@ def new(
     import_plugins(imports or ())
     from slm_lab.cli.new import write_new
 
-    write_new(env, algorithm, out, tuple(imports or ()))
+    write_new(env, algorithm, out, tuple(sets or ()), tuple(imports or ()))
 
 
 @command()

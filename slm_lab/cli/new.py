@@ -7,24 +7,28 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from slm_lab.analysis.table import count_text
 from slm_lab.cli.display.screen import console, print_line
 from slm_lab.core.errors import UsageError
 from slm_lab.core.text import significant
 from slm_lab.experiment.new.draft import draft
 from slm_lab.experiment.new.probe import Probe, mean_and_std, probe
-from slm_lab.experiment.new.recipe import choose_recipe, settings
+from slm_lab.experiment.new.recipe import choose_recipe, plain_env, settings
 from slm_lab.spec.load import load_spec
+from slm_lab.spec.override import apply_settings, parse_setting
 from slm_lab.spec.read import find_file, read_file
-from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.storage.run_dir import safe_name
 
 
-def write_new(env_id: str, algorithm: str, out: Path | None, imports: Sequence[str]) -> None:
-    """Probes the environment, writes the file and prints what to do next.
+def write_new(
+    env_id: str, algorithm: str, out: Path | None, sets: Sequence[str], imports: Sequence[str]
+) -> None:
+    """Probes the environment, writes the file and prints what to do next. `sets` ("key=value") are
+    in the file.
 
     Raises LabError if the environment cannot be used, UsageError for a file that exists.
     """
-    env = EnvSpec(name=env_id, max_frame=1)
+    env = plain_env(env_id, sets)
     screen = console()
     recipe = choose_recipe(algorithm, env)
     name = f"{algorithm}_{safe_name(env_id.rpartition(':')[2].rpartition('/')[2])}"
@@ -33,9 +37,9 @@ def write_new(env_id: str, algorithm: str, out: Path | None, imports: Sequence[s
         raise UsageError(f"{path} exists: remove it, or choose another file with --out")
     found = probe(env)
     _print_probe(screen, env_id, found)
-    raw = read_file(find_file(recipe.file))[recipe.name]
-    raw = {**raw, "env": {**raw["env"], "name": env_id}}
-    spec = load_spec(*recipe, sets=settings(env_id)).model_copy(update={"name": name})
+    spec = load_spec(*recipe, sets=settings(env_id, sets)).model_copy(update={"name": name})
+    every = [parse_setting(each) for each in settings(env_id, sets)]
+    raw, _ = apply_settings(read_file(find_file(recipe.file))[recipe.name], every, spec.to_json)
     title = (
         f"{spec.agent.algorithm.name} on {env_id}, by the recipe {recipe.name}.",
         f"Observations: {found.observations}",
@@ -52,7 +56,7 @@ def _print_probe(screen: Console, env: str, found: Probe) -> None:
     returns = "no episode ended"
     if play.returns:
         length = significant(sum(play.lengths) / len(play.lengths))
-        of = f"{len(play.returns)} episodes of {length} steps"
+        of = f"{count_text(len(play.returns), 'episode')} of {length} steps"
         returns = f"{significant(mean)} ± {significant(std)} ({of})"
     print_line(screen, Text(env, "bold"))
     for label, text in (

@@ -12,6 +12,7 @@ from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from gymnasium.error import DependencyNotInstalled
 
 from slm_lab.core.errors import LabError, MissingExtraError, Problem, SpecError
+from slm_lab.core.registry import import_failure
 from slm_lab.env.check import check_env, native_refused
 from slm_lab.env.convert.action import ActionConverter
 from slm_lab.env.convert.flatten import COMPOSITE, flatten_parts
@@ -174,7 +175,8 @@ def _constructed(factory: EnvFactory, make: Callable[[], MadeT]) -> MadeT:
         raise
     except Exception as error:
         given = f" with {dict(kwargs)}" if kwargs else ""
-        why = f"{type(error).__name__}: {error}{fix_of_mujoco(error)}"
+        why = f"{type(error).__name__}: {error}" if str(error) else import_failure(error)
+        why += fix_of_mujoco(error)
         raise LabError(f"{name} cannot be made{given}: {why}") from error
 
 

@@ -28,6 +28,7 @@ SLOW = 500.0
 HARMLESS = ("infinity", "normalized space")
 """Words of the checker's findings that the lab takes care of: it scales actions, and clips
 observations if they are normalised."""
+_LETTERS = 160
 FEW = 3
 """Episodes from which on equal returns are no accident."""
 
@@ -68,11 +69,20 @@ def probe(env: EnvSpec) -> Probe:
     try:
         play = _play_randomly(single)
         found = () if is_atari(find_env(env.name)) else _of_checker(single.unwrapped)
-        observations, actions = str(single.observation_space), str(single.action_space)
+        observations, actions = map(_space_text, (single.observation_space, single.action_space))
     finally:
         single.close()
     notes = (*found, *obstacles_to_learning(play, episode_limit(env)))
     return Probe(observations, actions, play, notes)
+
+
+def _space_text(space: gymnasium.Space[Any]) -> str:
+    """A space in a line; bounds that differ from number to number are left out."""
+    text = " ".join(str(space).split())
+    shown = text if isinstance(space, gymnasium.spaces.Dict) else f"{text[:_LETTERS]}…"
+    if isinstance(space, gymnasium.spaces.Box):
+        shown = f"Box({space.low.min():g}, {space.high.max():g}, {space.shape}, {space.dtype})"
+    return text if len(text) <= _LETTERS else shown
 
 
 def _play_randomly(env: gymnasium.Env[Any, Any]) -> RandomPlay:

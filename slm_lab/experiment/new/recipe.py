@@ -65,7 +65,7 @@ def choose_recipe(algorithm: str, env: EnvSpec) -> Recipe:
         kind = f"{'images' if is_image(spaces) else 'vectors'} and {actions} actions"
     if algorithm not in fitting:
         others = ", ".join(fitting) or "none"
-        raise UsageError(f"{algorithm} has no recipe for {kind} of {env.name}; {others} have")
+        raise UsageError(f"{algorithm} has no recipe for {kind} of {env.name}; choose of: {others}")
     return fitting[algorithm]
 
 
@@ -107,12 +107,17 @@ def named(file: str, name: str | None, sets: Sequence[str], imports: Sequence[st
     if not is_recipe or name is None or name in recipes().get(file, ()):
         return words
     import_plugins(imports)
+    recipe = choose_recipe(file, plain_env(name, sets))
+    return Named(recipe.file, recipe.name, settings(name, sets))
+
+
+def plain_env(env: str, sets: Sequence[str]) -> EnvSpec:
+    """The block env of an environment with the keys of `sets` in it, and none of a recipe. Raises
+    SpecError."""
     of_env = [each for each in sets if each.startswith("env.")]
     plain = dict.fromkeys(("frame_op", "frame_op_len", "image_downsize"))
-    given = load_spec("recipe/ppo.yaml", "ppo", settings(name, of_env), warn=False).env
-    env = given.model_copy(update={**plain, "normalize_obs": False, "normalize_reward": False})
-    recipe = choose_recipe(file, env)
-    return Named(recipe.file, recipe.name, settings(name, sets))
+    given = load_spec("recipe/ppo.yaml", "ppo", settings(env, of_env), warn=False).env
+    return given.model_copy(update={**plain, "normalize_obs": False, "normalize_reward": False})
 
 
 def settings(env: str, sets: Sequence[str] = ()) -> tuple[str, ...]:

@@ -44,6 +44,14 @@ class Faulty(gymnasium.Env):
         return self.step_result
 
 
+def test_an_environment_that_fails_without_a_message_is_named_with_the_line(build, registered):
+    def make():
+        raise ValueError
+
+    with pytest.raises(LabError, match=r"cannot be made: ValueError.*failure\.py, line \d+"):
+        build(registered("Silent-v0", entry_point=make))
+
+
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_an_exception_says_which_environment_and_action_caused_it(build, registered, mode):
     env = build(registered("Fragile-v0", entry_point=Fragile), vectorization_mode=mode)

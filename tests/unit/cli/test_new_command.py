@@ -1,0 +1,48 @@
+"""`slm-lab new`: the file that it writes, with keys of the command line."""
+
+import pytest
+import yaml
+
+from slm_lab.cli.new import write_new
+from slm_lab.core.errors import LabError, UsageError
+from slm_lab.experiment.new import probe
+from slm_lab.spec.load import load_spec
+
+WRAPPER = "gymnasium.wrappers:FlattenObservation"
+
+
+@pytest.fixture(autouse=True)
+def short(tmp_path, monkeypatch):
+    monkeypatch.setattr(probe, "SECONDS", 0.05)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_the_file_is_the_recipe_with_the_settings_in_it(tmp_path):
+    sets = (f'env.wrappers=["{WRAPPER}"]', "env.max_frame=5000", "agent.algorithm.gamma=0.9")
+    write_new("CartPole-v1", "ppo", None, sets, ())
+    file = tmp_path / "ppo_CartPole-v1.yaml"
+    written = yaml.safe_load(file.read_text())["ppo_CartPole-v1"]
+    assert written["env"]["name"] == "CartPole-v1"
+    assert written["env"]["wrappers"] == [WRAPPER]
+    spec = load_spec(file, "ppo_CartPole-v1")
+    expected = load_spec("recipe/ppo.yaml", "ppo", sets=("env=CartPole-v1", *sets))
+    assert spec == expected.model_copy(update={"name": "ppo_CartPole-v1"})
+
+
+def test_a_file_that_exists_is_kept(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("mine")
+    with pytest.raises(UsageError, match=r"mine\.yaml exists"):
+        write_new("CartPole-v1", "ppo", file, (), ())
+    assert file.read_text() == "mine"
+
+
+def test_a_long_space_is_one_line_with_its_outermost_bounds(capsys):
+    stack = '{"name": "gymnasium.wrappers:FrameStackObservation", "stack_size": 9}'
+    write_new("CartPole-v1", "ppo", None, (f'env.wrappers=[{stack}, "{WRAPPER}"]',), ())
+    assert "observations  Box(-inf, inf, (36,), float32)\n" in capsys.readouterr().out
+
+
+def test_a_wrong_setting_is_one_error():
+    with pytest.raises(LabError, match=r"env\.wrapers"):
+        write_new("CartPole-v1", "ppo", None, ("env.wrapers=[]",), ())
