@@ -8,13 +8,7 @@ from torch import Tensor, nn
 from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.net.device import resolve_device
 from slm_lab.agent.net.layers import reject_single_samples
-from slm_lab.agent.net.policy_value import (
-    PolicyHead,
-    PolicyOnly,
-    PolicyValue,
-    SeparatePolicyValue,
-    SharedPolicyValue,
-)
+from slm_lab.agent.net.policy_value import PolicyHead, PolicyOnly, PolicyValue
 from slm_lab.agent.net.q_network import QNetwork, TargetNetwork, TwinQ, normalise_spectrum
 from slm_lab.agent.net.recurrent import RecurrentNet
 from slm_lab.agent.net.value_transform import ValueTransform
@@ -47,7 +41,7 @@ def build_policy_value(
         net = _build_policy(actor_spec, family, obs_shape, [gain], generator)
         flat = FlatParameters(nn.ModuleList([net, transform]).to(device))
         optimizers = {"actor_critic": build_optimizer(actor_spec, flat)}
-        return SharedPolicyValue([net], transform, optimizers, recurrent_layout(net.net))
+        return PolicyValue([net], transform, optimizers, recurrent_layout(net.net))
     actor = _build_policy(actor_spec, family, obs_shape, [], generator)
     critic = build_net(critic_spec, obs_shape, [1], [gain], generator).train(False)
     actor_flat = FlatParameters(actor.to(device))
@@ -57,7 +51,7 @@ def build_policy_value(
         "critic": build_optimizer(critic_spec, critic_flat),
     }
     layout = recurrent_layout(actor.net, critic)
-    return SeparatePolicyValue([actor, critic], transform, optimizers, layout)
+    return PolicyValue([actor, critic], transform, optimizers, layout)
 
 
 def build_policy_only(

@@ -1,6 +1,5 @@
 """A policy, with a value function in the same network, in a second one, or without."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol, final
 
@@ -72,10 +71,13 @@ class PolicyHead(nn.Module, ArrayNet):
         return (np.hstack([params, np.broadcast_to(scale, (len(params), len(scale)))]), *rest)
 
 
-class PolicyValue(ABC):
-    """π(a|s) and V(s) as an algorithm sees them, with a shared body or without.
+@final
+class PolicyValue:
+    """π(a|s) and V(s) as an algorithm sees them.
 
-    `raw` values are the critic's outputs; `transform.decode` converts them to returns.
+    One net has a head for each, and one optimizer. Of two nets each has its own optimizer and its
+    own gradient clipping. `raw` values are the critic's outputs; `transform.decode` converts them
+    to returns.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class PolicyValue(ABC):
         recurrent: RecurrentLayout | None,
     ) -> None:
         self._nets = nets
+        self._is_shared = len(nets) == 1
         self._optimizers = tuple(optimizers.values())
         self.module = nets[0]
         self.transform = transform
@@ -93,103 +96,54 @@ class PolicyValue(ABC):
         self.recurrent = recurrent
         self.device = self._optimizers[0].flat.vector.device
 
-    @abstractmethod
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Distribution parameters (B, param_dim) and raw values (B,)."""
+        if self._is_shared:
+            params, value = self.module.forward(obs)
+            return params, value.squeeze(-1)
+        return self.policy(obs), self.raw_value(obs)
 
-    @abstractmethod
     def policy(self, obs: Tensor) -> Tensor:
         """Distribution parameters (B, param_dim)."""
+        params: Tensor = self.module.forward(obs)[0]
+        return params
 
-    @abstractmethod
     def raw_value(self, obs: Tensor) -> Tensor:
         """Raw values (B,)."""
-
-    @abstractmethod
-    def step(self, policy_loss: Tensor, value_loss: Tensor) -> StepReport:
-        """One gradient step on the sum of the two losses."""
-
-    def train(self, mode: bool) -> None:
-        """Whether normalisation layers use and update batch statistics."""
-        for net in self._nets:
-            net.train(mode)
-
-    @abstractmethod
-    def act(self, obs: Array) -> Output:
-        """The outputs for observations, or for packed rows if it is recurrent."""
-
-    def _as_returns(self, raw_value: FloatArray) -> FloatArray:
-        """(N, 1) to (N,)."""
-        returns: FloatArray = self.transform.decode(torch.from_numpy(raw_value[:, 0])).numpy()
-        return returns
+        value: Tensor = self._nets[-1].forward(obs)[-1]
+        return value.squeeze(-1)
 
     def value(self, obs: Tensor) -> Tensor:
         """V(s) in units of return, (B,)."""
         return self.transform.decode(self.raw_value(obs))
 
-
-@final
-class SharedPolicyValue(PolicyValue):
-    """One body with a policy head and a value head, and one optimizer."""
-
-    @override
-    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        params, value = self._nets[0].forward(obs)
-        return params, value.squeeze(-1)
-
-    @override
     def act(self, obs: Array) -> Output:
-        params, raw_value, *state = act_forward(self._nets[0], obs, self.device)
-        return Output(params, self._as_returns(raw_value), *state)
+        """The outputs for observations, or for packed rows if it is recurrent."""
+        params, *rest = act_forward(self.module, obs, self.device)
+        if self._is_shared:
+            raw_value, *states = rest
+        else:
+            raw_value, *of_critic = act_forward(self._nets[1], obs, self.device)
+            states = [np.hstack([*rest, *of_critic])] if rest else []
+        value: FloatArray = self.transform.decode(torch.from_numpy(raw_value[:, 0])).numpy()
+        return Output(params, value, *states)
 
-    @override
-    def policy(self, obs: Tensor) -> Tensor:
-        return self.forward(obs)[0]
-
-    @override
-    def raw_value(self, obs: Tensor) -> Tensor:
-        return self.forward(obs)[1]
-
-    @override
     def step(self, policy_loss: Tensor, value_loss: Tensor) -> StepReport:
-        (optimizer,) = self._optimizers
-        return optimizer.step(policy_loss + value_loss)
-
-
-@final
-class SeparatePolicyValue(PolicyValue):
-    """Two networks, each with its own optimizer and its own gradient clipping."""
-
-    @override
-    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        return self.policy(obs), self.raw_value(obs)
-
-    @override
-    def act(self, obs: Array) -> Output:
-        params, *own = act_forward(self._nets[0], obs, self.device)
-        raw_value, *of_critic = act_forward(self._nets[1], obs, self.device)
-        state = np.hstack([*own, *of_critic]) if own else None
-        return Output(params, self._as_returns(raw_value), state)
-
-    @override
-    def policy(self, obs: Tensor) -> Tensor:
-        params: Tensor = self._nets[0].forward(obs)[0]
-        return params
-
-    @override
-    def raw_value(self, obs: Tensor) -> Tensor:
-        value: Tensor = self._nets[1].forward(obs)[0]
-        return value.squeeze(-1)
-
-    @override
-    def step(self, policy_loss: Tensor, value_loss: Tensor) -> StepReport:
-        """One step each, or none if one of the losses is not finite."""
+        """One gradient step on the sum of the two losses. Two nets take one each, or none if one of
+        the losses is not finite."""
+        if self._is_shared:
+            return self._optimizers[0].step(policy_loss + value_loss)
         actor, critic = self._optimizers
         actor_loss, actor_norm = actor.backward(policy_loss)
         critic_loss, critic_norm = critic.backward(value_loss)
         actor.apply()
         critic.apply()
         return StepReport(actor_loss + critic_loss, (actor_norm**2 + critic_norm**2) ** 0.5)
+
+    def train(self, mode: bool) -> None:
+        """Whether normalisation layers use and update batch statistics."""
+        for net in self._nets:
+            net.train(mode)
 
 
 @final

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from slm_lab.agent.net.policy_value import SeparatePolicyValue
+from slm_lab.agent.net.policy_value import PolicyValue
 from slm_lab.agent.optim.build import build_rule
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.lr_schedule import LearningRate
@@ -161,7 +161,7 @@ def test_the_exchange_comes_before_the_clip():
 def test_neither_network_moves_where_one_loss_is_not_finite():
     actor, critic = network(), network()
     units = [flat_optimizer(net, "Adam", {}) for net in (actor, critic)]
-    pair = SeparatePolicyValue([None, None], None, dict(enumerate(units)), None)
+    pair = PolicyValue([None, None], None, dict(enumerate(units)), None)
     before = [unit.flat.vector.clone() for unit in units]
     batch = batches()[0]
     with pytest.raises(NonFiniteLossError):
