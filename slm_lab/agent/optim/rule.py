@@ -34,13 +34,9 @@ class UpdateRule(ABC):
     def state_dict(self) -> StateDict:
         """Copies of the moments and step count."""
 
-    def mismatch(self, state: StateDict) -> str | None:
-        """How a saved state is one of another rule ("saved as …, built as …"); None if it fits."""
-        return rule_mismatch(state, self.state_dict())
-
     def load_state_dict(self, state: StateDict) -> None:
         """Copies a saved state in place. Raises CheckpointError for one of another rule."""
-        reject_mismatch(self.mismatch(state))
+        check_same_rule(state, self.state_dict())
         self._load(state)
 
     @abstractmethod
@@ -210,18 +206,13 @@ SHAPED_OPTIMIZERS: tuple[type[torch.optim.Optimizer], ...] = (torch.optim.Adafac
 """Optimizers whose formulas depend on the shape of a parameter."""
 
 
-def rule_mismatch(saved: Mapping[str, Any], built: Mapping[str, Any]) -> str | None:
-    """How two states are of different rules ("saved as …, built as …"); None if they are not."""
+def check_same_rule(saved: Mapping[str, Any], built: Mapping[str, Any]) -> None:
+    """Raises CheckpointError if the two states are of different rules."""
     before, now = _message(saved), _message(built)
-    return None if before == now else f"saved as {before} and is built as {now}"
-
-
-def reject_mismatch(mismatch: str | None) -> None:
-    """Raises CheckpointError if there is a mismatch."""
-    if mismatch is not None:
+    if before != now:
         raise CheckpointError(
-            f"the state of an optimizer was {mismatch}: the spec of the run was changed; undo "
-            "the change of its optim_spec"
+            f"the state of an optimizer was saved as {before} and is built as {now}: the spec of "
+            "the run was changed; undo the change of its optim_spec"
         )
 
 

@@ -18,7 +18,7 @@ from typing_extensions import override
 
 from slm_lab.agent.optim.flat import MOMENTS_WINDOW, FlatParameters
 from slm_lab.agent.optim.optimizer import GradientSync, Optimizer
-from slm_lab.agent.optim.rule import reject_mismatch, rule_mismatch
+from slm_lab.agent.optim.rule import check_same_rule
 from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.core.moments import merged
 from slm_lab.core.types import StateDict
@@ -57,7 +57,7 @@ class SharedTrainState:
     def load(self, saved: StateDict) -> None:
         """Restores a saved `Optimizer.state_dict`. Raises CheckpointError if the moments are of
         another update rule."""
-        reject_mismatch(rule_mismatch(saved["rule"], self.moments))
+        check_same_rule(saved["rule"], self.moments)
         self.vector.copy_(saved["flat"]["vector"])
         self.statistics.copy_(saved["flat"]["statistics"])
         for name, tensor in self.moments.items():

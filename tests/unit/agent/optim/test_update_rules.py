@@ -193,9 +193,9 @@ def test_the_state_of_another_rule_is_refused_and_changes_nothing(saved, built, 
     state = rule_of(*saved)[0].state_dict()
     rule, _ = rule_of(*built)
     before = rule.state_dict()
-    assert told in rule.mismatch(state)
-    with pytest.raises(CheckpointError, match=r"optimizer was saved as .*undo the change of its"):
+    with pytest.raises(CheckpointError, match=r"was saved as .*undo the change of its") as error:
         rule.load_state_dict(state)
+    assert told in str(error.value)
     assert same(rule.state_dict(), before)
 
 
@@ -205,7 +205,6 @@ def test_the_state_of_the_same_rule_is_loaded(name, args, steps):
     """Also one that was saved before the first step."""
     state = rule_of(name, args, steps)[0].state_dict()
     rule, _ = rule_of(name, args)
-    assert rule.mismatch(state) is None
     rule.load_state_dict(state)
     assert same(rule.state_dict(), state)
 
