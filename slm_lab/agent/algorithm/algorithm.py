@@ -30,22 +30,13 @@ class Actor(ABC):
     """Learner updates that the weights have seen; recorded with every act."""
     explore_var: float | None
     """The exploration variable of the last act (ε or τ); None if there is none."""
-
-    @property
-    def module(self) -> nn.Module | None:
-        """The policy's network, whose first output has the parameters of the distribution of
-        actions; None if there is no network."""
-        return None
-
-    @property
-    def family(self) -> DistributionFamily | None:
-        """The distribution of actions, from the first output of `module`; None without one."""
-        return None
-
-    @property
-    def is_recurrent(self) -> bool:
-        """Whether an action depends on earlier observations of the episode."""
-        return False
+    module: nn.Module | None = None
+    """The policy's network, whose first output has the parameters of the distribution of actions;
+    None if there is no network."""
+    family: DistributionFamily | None = None
+    """The distribution of actions, from the first output of `module`; None without one."""
+    is_recurrent: bool = False
+    """Whether an action depends on earlier observations of the episode."""
 
     @abstractmethod
     def act(self, obs: Array, frame: int) -> Act:

@@ -5,7 +5,6 @@ from typing import Any, final
 
 import gymnasium
 import torch
-from torch import nn
 from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import Actor
@@ -64,29 +63,15 @@ class PolicyActor(Actor):
         recurrent: RecurrentState | None = None,
         warmup: ExplorationPolicy | None = None,
     ) -> None:
-        self._network = network
-        self._family = family
+        self._network, self.module = network, network.module
+        self._family = self.family = family
         self._action_policy = action_policy
         self._generators = generators
         self._recurrent = recurrent
+        self.is_recurrent = recurrent is not None
         self._warmup = warmup
         self.version = 0
         self.explore_var = action_policy.explore_var(0)
-
-    @property
-    @override
-    def module(self) -> nn.Module:
-        return self._network.module
-
-    @property
-    @override
-    def family(self) -> DistributionFamily:
-        return self._family
-
-    @property
-    @override
-    def is_recurrent(self) -> bool:
-        return self._recurrent is not None
 
     @override
     def act(self, obs: Array, frame: int) -> Act:

@@ -154,7 +154,8 @@ class PastEpisodes(PastReturns):
     """
 
     def __init__(self, ring: ReturnRing, sampler: Sampler, batch_size: int, use_cer: bool) -> None:
-        self._ring = ring
+        self.log = self._ring = ring
+        """The finished steps."""
         self._sampler = sampler
         self._batch_size = batch_size
         self._use_cer = use_cer
@@ -217,11 +218,6 @@ class PastEpisodes(PastReturns):
     def update_priorities(self, index: Tensor, error: Tensor) -> None:
         self._sampler.update_priorities(index, error)
 
-    @property
-    def log(self) -> AppendLog:
-        """The finished steps."""
-        return self._ring
-
     def state_dict(self) -> StateDict:
         """Running episodes, and the sampler."""
         return {
@@ -244,6 +240,7 @@ class SelfImitationMemory(Memory[ImitationBatch]):
     def __init__(self, present: Memory[Rollout], past: PastEpisodes) -> None:
         self._on_policy = present
         self._past = past
+        self.log = past.log
 
     @classmethod
     @override
@@ -287,11 +284,6 @@ class SelfImitationMemory(Memory[ImitationBatch]):
         """
         self._on_policy.break_off(next_obs, raw_next_obs)
         self._past.drop_running()
-
-    @property
-    @override
-    def log(self) -> AppendLog:
-        return self._past.log
 
     @override
     def state_dict(self) -> StateDict:

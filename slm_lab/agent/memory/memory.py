@@ -75,6 +75,9 @@ class MemoryLayout:
 class Memory(ABC, Generic[BatchT]):
     """Takes one vector step at a time and hands out batches when training is due."""
 
+    log: AppendLog | None = None
+    """Its steps, if they are so many that a checkpoint writes only the new ones; else None."""
+
     @classmethod
     def build(cls, spec: MemorySpec, layout: MemoryLayout) -> Self:
         """The memory that the spec defines, with room for such steps; by default no spec does."""
@@ -108,11 +111,6 @@ class Memory(ABC, Generic[BatchT]):
         `raw_next_obs` is the same before normalisation; None: nothing is normalised. A resumed run
         calls it if the state of its environments could not be restored.
         """
-
-    @property
-    def log(self) -> AppendLog | None:
-        """Its steps, if they are so many that a checkpoint writes only the new ones; else None."""
-        return None
 
     @abstractmethod
     def state_dict(self) -> StateDict:

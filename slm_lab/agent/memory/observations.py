@@ -14,37 +14,29 @@ from slm_lab.agent.memory.storage import Allocate
 from slm_lab.core.types import Array, BoolArray, IntArray, StateDict
 
 
-class SparseRows:
-    """Arrays of one shape at a few indices."""
+class SparseRows(dict[int, Array]):
+    """Arrays of one shape by index, at a few indices."""
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> None:
+        super().__init__()
         self._nothing = np.zeros((0, *shape), dtype)
-        self._arrays: dict[int, Array] = {}
 
     def put(self, indices: IntArray, arrays: Array) -> None:
         """Copies the last K of `arrays`, one to each of the indices (K,)."""
         last = arrays[len(arrays) - len(indices) :]
         for index, array in zip(indices.tolist(), last, strict=True):
-            self._arrays[index] = array.copy()
-
-    def get(self, index: int) -> Array:
-        """The array at an index."""
-        return self._arrays[index]
+            self[index] = array.copy()
 
     def stacked(self, indices: IntArray) -> Array:
         """(K, …), a copy."""
-        found = [self._arrays[index] for index in indices.tolist()]
+        found = [self[index] for index in indices.tolist()]
         return np.stack(found) if found else self._nothing.copy()
 
     def forget(self, indices: slice) -> None:
         """Drops the arrays at these indices."""
-        if self._arrays:
+        if self:
             for index in range(indices.start, indices.stop):
-                self._arrays.pop(index, None)
-
-    def clear(self) -> None:
-        """Drops everything."""
-        self._arrays.clear()
+                self.pop(index, None)
 
 
 @final
@@ -127,7 +119,7 @@ class Observations:
         stacks = self._stacks(indices, later=True)
         which = np.flatnonzero(ended)
         for index, step in zip(which.tolist(), indices[which].tolist(), strict=True):
-            stacks[index, -1] = self._last.get(step)
+            stacks[index, -1] = self._last[step]
         return self._joined(stacks)
 
     def _split(self, obs: Array) -> Array:
@@ -150,7 +142,7 @@ class Observations:
         for index in np.flatnonzero(depth < self._history).tolist():
             known = int(depth[index])
             start = (int(newest[index]) - known * self._num_envs) % self._num_slots
-            stacks[index, : self._history - known] = self._before.get(start)[known:]
+            stacks[index, : self._history - known] = self._before[start][known:]
         return stacks
 
     def newest(self, following: slice) -> StateDict:

@@ -7,7 +7,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from slm_lab.agent.batch import Transitions, TransitionSource, VectorStep
-from slm_lab.agent.memory.memory import AppendLog, Memory, MemoryLayout
+from slm_lab.agent.memory.memory import Memory, MemoryLayout
 from slm_lab.agent.memory.sampler import (
     NOTHING,
     PrioritizedSampler,
@@ -40,6 +40,7 @@ class Replay(Memory[TransitionSource], TransitionSource):
         num_rows = spec.max_size // layout.num_envs
         allocate = _allocate(spec, layout)
         self._ring = TransitionRing(layout, num_rows, config.gamma, config.num_steps, allocate)
+        self.log = self._ring
         self._sampler = _sampler(spec, self._ring, config)
         self._recurrent = config.recurrent
         self._schedule = config.schedule
@@ -114,11 +115,6 @@ class Replay(Memory[TransitionSource], TransitionSource):
     @override
     def break_off(self, next_obs: Array, raw_next_obs: Array | None = None) -> None:
         self._ring.break_off(next_obs if raw_next_obs is None else raw_next_obs)
-
-    @property
-    @override
-    def log(self) -> AppendLog:
-        return self._ring
 
     @override
     def state_dict(self) -> StateDict:

@@ -20,7 +20,8 @@ class SumTree:
         self._levels = max(int(size - 1).bit_length(), 1)
         self._first_leaf = 1 << self._levels
         self._nodes = np.zeros(2 * self._first_leaf)
-        self._leaves = self._nodes[self._first_leaf : self._first_leaf + size]
+        self.priorities: FloatArray = self._nodes[self._first_leaf : self._first_leaf + size]
+        """(size,), to read."""
         self._pending: list[IntArray] = []
         """Leaves whose parents are out of date."""
 
@@ -30,21 +31,16 @@ class SumTree:
         self._update_sums()
         return float(self._nodes[1])
 
-    @property
-    def priorities(self) -> FloatArray:
-        """(size,), to read."""
-        return self._leaves
-
     def set(self, index: IntArray, priority: FloatArray | float) -> None:
         """Sets the priorities at `index` (K,); for a repeated index the last counts."""
-        self._leaves[index] = priority
+        self.priorities[index] = priority
         self._pending.append(index)
         if len(self._pending) == MAX_PENDING:
             self._update_sums()
 
     def rebuild(self, priorities: FloatArray) -> None:
         """Replaces all priorities (size,)."""
-        self._leaves[:] = priorities
+        self.priorities[:] = priorities
         self._pending.clear()
         for level in range(self._levels - 1, -1, -1):
             self._sum_level(level)
