@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 from slm_lab.core.errors import UsageError
 from slm_lab.core.files import read_file
@@ -32,68 +32,36 @@ _SPEC_END = "_spec.json"
 _OF_TRIAL = re.compile(r"_t(\d+)$")
 
 
-@dataclass(frozen=True)
+@final
 class SessionPaths:
     """The files of one Session."""
 
-    root: Path
-    prefix: str
-    """{spec_name}_t{trial}_s{session}"""
-
-    @property
-    def info(self) -> Path:
+    def __init__(self, root: Path, prefix: str) -> None:
+        self.root = root
+        self.prefix = prefix
+        """{spec_name}_t{trial}_s{session}"""
+        self.info = root / "info"
         """The folder of rows and metrics."""
-        return self.root / "info"
-
-    @property
-    def rows(self) -> Path:
+        self.rows = self.info / f"{prefix}_session_df_train.csv"
         """The training rows."""
-        return self.info / f"{self.prefix}_session_df_train.csv"
-
-    @property
-    def eval_rows(self) -> Path:
+        self.eval_rows = self.info / f"{prefix}_session_df_eval.csv"
         """The rows of the evaluations during training."""
-        return self.info / f"{self.prefix}_session_df_eval.csv"
-
-    @property
-    def metrics(self) -> Path:
+        self.metrics = self.info / f"{prefix}_session_metrics_scalar_train.json"
         """The scalar metrics of the training rows."""
-        return self.info / f"{self.prefix}_session_metrics_scalar_train.json"
-
-    @property
-    def eval_metrics(self) -> Path:
+        self.eval_metrics = self.info / f"{prefix}_session_metrics_scalar_eval.json"
         """The scalar metrics of the evaluation rows."""
-        return self.info / f"{self.prefix}_session_metrics_scalar_eval.json"
-
-    @property
-    def models(self) -> Path:
+        self.models = root / "model"
         """The folder of checkpoints."""
-        return self.root / "model"
-
-    @property
-    def manifest(self) -> Path:
+        self.manifest = manifest_path(self.models, prefix)
         """The manifest of the newest checkpoint."""
-        return manifest_path(self.models, self.prefix)
-
-    @property
-    def graphs(self) -> Path:
+        self.graphs = root / "graph"
         """The folder of session graphs."""
-        return self.root / "graph"
-
-    @property
-    def log(self) -> Path:
+        self.log = root / "log" / f"{prefix}.log"
         """The text log."""
-        return self.root / "log" / f"{self.prefix}.log"
-
-    @property
-    def tensorboard(self) -> Path:
+        self.tensorboard = root / "log" / "tensorboard" / prefix
         """The folder of TensorBoard events of the training rows."""
-        return self.root / "log" / "tensorboard" / self.prefix
-
-    @property
-    def eval_tensorboard(self) -> Path:
+        self.eval_tensorboard = self.tensorboard / "eval"
         """The folder of TensorBoard events of the evaluation rows."""
-        return self.tensorboard / "eval"
 
     def video(self, frame: int) -> Path:
         """The video of the episode recorded at `frame`."""
