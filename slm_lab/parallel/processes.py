@@ -2,7 +2,7 @@
 
 import multiprocessing
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
@@ -100,11 +100,7 @@ class Processes(Runner):
     def __init__(self, board: StatusBoard) -> None:
         self._board = board
         self._running: dict[int, Child] = {}
-
-    @property
-    @override
-    def running(self) -> Collection[int]:
-        return self._running.keys()
+        self.running = self._running.keys()
 
     @override
     def start(self, task: SessionTask) -> SessionEnd | None:

@@ -39,10 +39,8 @@ class SessionEnd(NamedTuple):
 class Runner(ABC):
     """Runs Sessions: in processes on this machine, or on the nodes of a cluster."""
 
-    @property
-    @abstractmethod
-    def running(self) -> Collection[int]:
-        """The Sessions that run now."""
+    running: Collection[int]
+    """The Sessions that run now: a live view."""
 
     @abstractmethod
     def start(self, task: SessionTask) -> SessionEnd | None:

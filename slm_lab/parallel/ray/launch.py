@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -157,14 +157,10 @@ class ClusterSessions(Runner):
         self._strategy: StrategyFactory | None = None
         """Makes the strategies of ranks, once they have an address."""
         self._handles: dict[int, SessionHandle] = {}
+        self.running = self._handles.keys()
         self._requested_at = 0.0
         self._complete: dict[int, tuple[SessionPaths, Manifest]] = {}
         """Received checkpoints that are not yet valid."""
-
-    @property
-    @override
-    def running(self) -> Collection[int]:
-        return self._handles.keys()
 
     @override
     def start(self, task: SessionTask) -> SessionEnd | None:

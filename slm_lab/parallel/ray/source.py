@@ -11,7 +11,6 @@ import math
 import re
 import time
 from collections import deque
-from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
@@ -106,6 +105,7 @@ class RaySource(UnrollSource, Runner):
         self._held = [0] * self.num_actors
         self._handles: dict[int, ActorHandle] = {}
         """By actor; without those that must be started."""
+        self.running = self._handles.keys()
         frames = unroll_length(spec) * spec.env.num_envs
         self._max_unrolls = -(-max(spec.env.max_frame - self._learner_frame, 0) // frames)
         self._wanted = 0
@@ -177,11 +177,6 @@ class RaySource(UnrollSource, Runner):
         for _ in range(self.num_slots):
             for actor in self._handles:
                 self._request(actor)
-
-    @property
-    @override
-    def running(self) -> Collection[int]:
-        return self._handles.keys()
 
     @override
     def start(self, task: SessionTask) -> None:
