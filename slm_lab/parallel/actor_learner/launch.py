@@ -14,7 +14,6 @@ from slm_lab.parallel.actor_learner.strategy import (
     on_cluster,
 )
 from slm_lab.parallel.actor_learner.unroll import UnrollWriter
-from slm_lab.parallel.hang_detector import Due
 from slm_lab.parallel.processes import SPAWN, Processes, run_sessions
 from slm_lab.parallel.supervisor import CLUSTER_STOP_SECONDS, Supervisor, replacement
 from slm_lab.parallel.task import SessionTask
@@ -57,11 +56,12 @@ def train_from_actors(
         vital=(one.session,),
     )
     actor_sessions = one.workers[1:]
-    supervisor.watch(actor_sessions, actor_due(own_board, queue))
+    supervisor.watch(actor_sessions, partial(actor_due, own_board, queue))
     why = f"its step still runs {LEAVE_SECONDS:g} s after the learner's end"
-    supervisor.watch(actor_sessions, late_due(own_board), why, LEAVE_SECONDS)
+    supervisor.watch(actor_sessions, partial(late_due, own_board), why, LEAVE_SECONDS)
     why = f"it has not learned for {PATIENCE_SECONDS:g} s, and actors wait for it"
-    supervisor.watch([one.session], learner_due(own_board, queue), why, PATIENCE_SECONDS)
+    due = partial(learner_due, own_board, queue)
+    supervisor.watch([one.session], due, why, PATIENCE_SECONDS)
     return supervisor.run(on_tick)
 
 
@@ -108,44 +108,31 @@ def _as_learner(session: int, learner: SessionResult, board: StatusBoard) -> Ses
     return replace(result, error=why, lost_others=True)
 
 
-def actor_due(board: StatusBoard, queue: UnrollQueue) -> Due:
+def actor_due(board: StatusBoard, queue: UnrollQueue, actor: int) -> bool | None:
     """Progress is due of an actor that starts, or that acts and has a free slot."""
-    rings, num_slots = queue.rings, queue.slots.shape[1]
-
-    def due(actor: int) -> bool | None:
-        phase = board.phase(1 + actor)
-        has_room = rings["handed"][actor] - rings["returned"][actor] < num_slots
-        acts = phase is Phase.RUNNING and has_room
-        return True if acts or phase is Phase.STARTING else None
-
-    return due
+    ring, phase = queue.rings[actor], board.phase(1 + actor)
+    has_room = ring["handed"] - ring["returned"] < queue.slots.shape[1]
+    acts = phase is Phase.RUNNING and has_room
+    return True if acts or phase is Phase.STARTING else None
 
 
-def late_due(board: StatusBoard) -> Due:
+def late_due(board: StatusBoard, actor: int) -> bool | None:
     """An actor that still acts after the learner has ended: any step of it would be its last.
 
     After a stop the `Supervisor` ends them, and does not count that as a failure.
     """
-
-    def due(actor: int) -> bool | None:
-        is_late = board.at_barrier[0] == END and not board.stop_requested
-        return True if is_late and board.phase(1 + actor) is Phase.RUNNING else None
-
-    return due
+    is_late = board.at_barrier[0] == END and not board.stop_requested
+    return True if is_late and board.phase(1 + actor) is Phase.RUNNING else None
 
 
-def learner_due(board: StatusBoard, queue: UnrollQueue) -> Due:
+def learner_due(board: StatusBoard, queue: UnrollQueue, learner: int) -> int | None:
     """Progress is due of the learner while an actor waits for it; it also gives back unrolls.
 
     A training event may be long, and an evaluation, for which the learner pauses, longer.
     """
-    rings, num_slots = queue.rings, queue.slots.shape[1]
-
-    def due(learner: int) -> int | None:
-        actor_waits = (rings["handed"] - rings["returned"] == num_slots).any()
-        pauses = board.at_barrier[learner] == PAUSED
-        if not actor_waits or pauses or board.phase(learner) is not Phase.RUNNING:
-            return None
-        return int(rings["returned"].sum())
-
-    return due
+    rings = queue.rings
+    actor_waits = (rings["handed"] - rings["returned"] == queue.slots.shape[1]).any()
+    pauses = board.at_barrier[learner] == PAUSED
+    if not actor_waits or pauses or board.phase(learner) is not Phase.RUNNING:
+        return None
+    return int(rings["returned"].sum())

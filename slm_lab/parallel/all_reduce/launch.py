@@ -9,7 +9,7 @@ from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
 from slm_lab.core.errors import LabError
 from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers, SharedMemoryGroup
 from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy, RankStrategy
-from slm_lab.parallel.hang_detector import HANG_SECONDS, Due
+from slm_lab.parallel.hang_detector import HANG_SECONDS
 from slm_lab.parallel.processes import Processes
 from slm_lab.parallel.supervisor import Supervisor
 from slm_lab.parallel.task import SessionTask
@@ -48,19 +48,19 @@ def train_ranks(
         ranks = [replace(rank, common=partial(strategy_in, place, kind)) for rank in ranks]
         supervisor = Supervisor(Processes(board), ranks, board, vital=[r.session for r in ranks])
         why = f"it has made no progress for {HANG_SECONDS:g} s, and others wait for it"
-        supervisor.watch(workers, rank_due(place), why)
+        supervisor.watch(workers, partial(rank_due, place), why)
         return supervisor.run(on_tick)
 
     return train_in_step(tasks, board, attempt)
 
 
-def rank_due(place: GroupBuffers) -> Due:
+def rank_due(place: GroupBuffers, rank: int) -> int | None:
     """Progress is due of a rank that others wait for; it may also enter exchanges.
 
     It may keep others waiting while it evaluates, plays a long episode or saves.
     """
     arrivals = place.arrivals.numpy()
-    return lambda rank: None if arrivals[rank] == arrivals.max() else int(arrivals[rank])
+    return None if arrivals[rank] == arrivals.max() else int(arrivals[rank])
 
 
 def train_in_step(

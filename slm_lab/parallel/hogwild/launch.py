@@ -12,7 +12,6 @@ import numpy as np
 
 from slm_lab.core.errors import CheckpointError
 from slm_lab.core.types import StateDict
-from slm_lab.parallel.hang_detector import Due
 from slm_lab.parallel.hogwild.strategy import GlobalState, HogwildMode, HogwildStrategy
 from slm_lab.parallel.processes import Processes
 from slm_lab.parallel.supervisor import Supervisor, replacement
@@ -130,15 +129,11 @@ class Checkpoints:
             self._last = time.monotonic()
 
 
-def worker_due(board: StatusBoard) -> Due:
+def worker_due(board: StatusBoard, worker: int) -> bool | None:
     """Progress is due of a worker that starts, or steps. It may evaluate for any time."""
-
-    def due(worker: int) -> bool | None:
-        phase = board.phase(worker)
-        steps = phase is Phase.RUNNING and board.at_barrier[worker] < EARLY
-        return True if steps or phase is Phase.STARTING else None
-
-    return due
+    phase = board.phase(worker)
+    steps = phase is Phase.RUNNING and board.at_barrier[worker] < EARLY
+    return True if steps or phase is Phase.STARTING else None
 
 
 def train_workers(
@@ -166,7 +161,7 @@ def train_workers(
         max_restart=meta.max_restart,
         stop_seconds=WORKER_STOP_SECONDS,
     )
-    supervisor.watch(workers, worker_due(own_board))
+    supervisor.watch(workers, partial(worker_due, own_board))
     checkpoints = Checkpoints(own_board, meta.save_interval)
 
     def tick() -> None:

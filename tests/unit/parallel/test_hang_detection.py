@@ -57,7 +57,7 @@ class Worker(Running):
 
     def __init__(self):
         super().__init__()
-        self.due = worker_due(self.board)
+        self.due = partial(worker_due, self.board)
 
     def others(self):
         self.board.clock_slots[[0, 2]] += 1
@@ -72,7 +72,7 @@ class Rank(Running):
     def __init__(self):
         super().__init__()
         self.place = GroupBuffers.of(3)
-        self.due = rank_due(self.place)
+        self.due = partial(rank_due, self.place)
         self.place.arrivals[[0, 2]] += 1
 
     def others(self):
@@ -104,7 +104,8 @@ class Actor(Running):
             requests=None,
             max_unrolls=100,
         )
-        self.due, self.sessions = actor_due(self.board, self.queue), range(1, 3)
+        self.due = partial(actor_due, self.board, self.queue)
+        self.sessions = range(1, 3)
 
     def others(self):
         self.board.clock_slots[2] += 1
@@ -121,7 +122,7 @@ class LateActor(Actor):
 
     def __init__(self):
         super().__init__()
-        self.due = late_due(self.board)
+        self.due = partial(late_due, self.board)
         self.board.write(2, phase=Phase.DONE)
         LearnerQueue(self.queue, self.board).end()
 
@@ -134,7 +135,8 @@ class Learner(Actor):
 
     def __init__(self):
         super().__init__()
-        self.due, self.sessions = learner_due(self.board, self.queue), range(1)
+        self.due = partial(learner_due, self.board, self.queue)
+        self.sessions = range(1)
         self.fill(1)
 
     def others(self):
