@@ -11,8 +11,12 @@ from typing import Any
 
 from slm_lab.core.errors import MissingExtraError
 from slm_lab.env.lookup import EXTRAS
-from slm_lab.experiment.baseline import EPISODES, measure_random_return
-from slm_lab.experiment.shipped_returns import LEARNER_ONLY, environment_key
+from slm_lab.experiment.baseline import (
+    EPISODES,
+    LEARNER_ONLY,
+    environment_key,
+    measure_random_return,
+)
 from slm_lab.spec.load import check_file
 from slm_lab.spec.read import shipped_files
 from slm_lab.spec.schema.env import EnvSpec

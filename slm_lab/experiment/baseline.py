@@ -1,4 +1,8 @@
-"""The mean return of the Random agent: the zero point of the `strength` metric."""
+"""The mean return of the Random agent: the zero point of the `strength` metric.
+
+The lab ships those of many environments, measured by `bench.random_returns`. They save each
+training from sharing its cores with a hundred random episodes.
+"""
 
 import fcntl
 import json
@@ -6,8 +10,9 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -18,7 +23,6 @@ from slm_lab.core.errors import LabError
 from slm_lab.core.files import open_own, write_atomically
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import die_with_parent, unblock_stop_signals
-from slm_lab.experiment.shipped_returns import environment_key, shipped_random_return
 from slm_lab.parallel.processes import SPAWN, end, start
 from slm_lab.parallel.supervisor import TICK
 from slm_lab.session.play_episodes import (
@@ -32,6 +36,9 @@ from slm_lab.storage.provenance import installed
 if TYPE_CHECKING:
     from slm_lab.spec.schema.env import EnvSpec
 
+SHIPPED = Path(__file__).with_name("shipped_returns.json")
+LEARNER_ONLY = frozenset({"life_loss_info"})
+"""Arguments that do not change the returns of whole games."""
 CHANCE_FILE = "random_returns.json"
 """The cache file, in the folder of run folders."""
 EPISODES = 100
@@ -167,3 +174,33 @@ def _key(spec: "EnvSpec") -> str:
     names = "gymnasium", "ale-py", "mujoco", *of_backend
     packages = [f"{name}={found}" for name in names if (found := installed(name))]
     return f"{environment_key(spec)} {' '.join(packages)}"
+
+
+def environment_key(spec: "EnvSpec", leave_out: frozenset[str] = frozenset()) -> str:
+    """The environment, and the arguments and wrappers that change its raw returns; `leave_out`
+    names arguments that do not."""
+    kept = {key: value for key, value in spec.kwargs.items() if key not in leave_out}
+    arguments = json.dumps(kept, sort_keys=True, default=str)
+    wrappers = f" {json.dumps(spec.wrapped_by, sort_keys=True)}" if spec.wrappers else ""
+    return f"{spec.name} max_t={spec.max_t} {arguments}{wrappers}"
+
+
+def shipped_random_return(spec: "EnvSpec") -> float | None:
+    """The shipped mean return; None without one, or with another major version of the simulator."""
+    entry = _shipped().get(environment_key(spec, LEARNER_ONLY))
+    if entry is None or spec.backend != "gymnasium":
+        return None
+    packages = entry["packages"]
+    if any(_major(package) != measured.partition(".")[0] for package, measured in packages.items()):
+        return None
+    return float(entry["return"])
+
+
+@lru_cache
+def _shipped() -> Mapping[str, Any]:
+    entries: Mapping[str, Any] = json.loads(SHIPPED.read_text(encoding="utf-8"))
+    return entries
+
+
+def _major(package: str) -> str:
+    return (installed(package) or "").partition(".")[0]

@@ -9,7 +9,7 @@ from slm_lab.env.adapter import PolicyAdapter
 from slm_lab.env.check import check_env
 from slm_lab.env.check_spaces import cheap_space_problems
 from slm_lab.env.versions import env_record
-from slm_lab.experiment.shipped_returns import environment_key
+from slm_lab.experiment.baseline import environment_key
 from slm_lab.spec.schema.env import EnvSpec
 from tests.support import parse, ppo
 from tests.unit.env.wrapped import Rewarded, Scaled

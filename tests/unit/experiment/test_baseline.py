@@ -7,17 +7,15 @@ import pytest
 
 from bench.random_returns import environments
 from slm_lab.env.vector_env import FinishedEpisodes
-from slm_lab.experiment import baseline, shipped_returns
+from slm_lab.experiment import baseline
 from slm_lab.experiment.baseline import (
+    LEARNER_ONLY,
+    SHIPPED,
     cached_random_return,
+    environment_key,
     known_random_return,
     measure_main,
     measure_random_return,
-)
-from slm_lab.experiment.shipped_returns import (
-    DATA,
-    LEARNER_ONLY,
-    environment_key,
     shipped_random_return,
 )
 from slm_lab.parallel.processes import SPAWN
@@ -259,14 +257,14 @@ def test_an_environment_whose_returns_are_others_has_no_number_of_the_lab(
 
 @pytest.mark.parametrize(("found", "known"), [("1.99.0", True), ("2.0.0", False)])
 def test_another_major_version_of_the_simulator_has_no_number_of_the_lab(monkeypatch, found, known):
-    monkeypatch.setattr(shipped_returns, "installed", lambda package: found)
+    monkeypatch.setattr(baseline, "installed", lambda package: found)
     assert (shipped_random_return(env_spec()) is not None) is known
 
 
 def test_every_environment_that_a_shipped_spec_names_and_gymnasium_has_has_a_number():
     for spec in environments():
         if not any(family in spec.name for family in ("Bullet", "MiniGrid")):
-            assert environment_key(spec, LEARNER_ONLY) in json.loads(DATA.read_text()), spec.name
+            assert environment_key(spec, LEARNER_ONLY) in json.loads(SHIPPED.read_text()), spec.name
 
 
 def test_how_a_game_looks_to_the_learner_does_not_change_its_number():
