@@ -12,7 +12,6 @@ from slm_lab.env.lookup import find_env
 from slm_lab.env.make import Spaces, describe_spaces
 from slm_lab.env.simulators.atari import is_atari
 from slm_lab.env.vector.envpool import is_pooled
-from slm_lab.experiment.preflight import check_place
 from slm_lab.experiment.resume import (
     about_file,
     about_versions,
@@ -225,6 +224,30 @@ def _arc_problems(agent: AgentSpec, shape: tuple[int, ...], discrete: bool) -> l
         from slm_lab.agent.net.torch_arc import arc_problems
 
     return arc_problems(agent, shape, discrete)
+
+
+def check_place(where: str, spec: Spec) -> None:
+    """Raises UsageError if the spec's cluster does not answer, SpecError if its GPU is missing.
+
+    GPUs of a cluster are not checked: only its nodes know their devices.
+    """
+    if spec.meta.cluster is not None:
+        from slm_lab.parallel.ray.connect import check_cluster
+
+        check_cluster(spec.meta.cluster)
+    elif problems := _gpu_problems(spec.agent):
+        raise SpecError(where, problems)
+
+
+def _gpu_problems(agent: AgentSpec) -> list[Problem]:
+    """Problems of nets with `gpu: true`. Imports torch only if there are such nets."""
+    paths = [f"agent.{key}.gpu" for key, net in agent.nets.items() if net.gpu is True]
+    if not paths:
+        return []
+    with importing():
+        from slm_lab.agent.net.device import NO_GPU, has_gpu
+
+    return [] if has_gpu() else [Problem(path, NO_GPU, True) for path in paths]
 
 
 def seeded(spec: Spec) -> tuple[Spec, int]:

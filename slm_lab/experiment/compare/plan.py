@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 from slm_lab.analysis.compare.comparison import BASELINE, Variant
 from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.core.process import usable_cores
-from slm_lab.experiment.preflight import check_place
-from slm_lab.experiment.run import check_spaces
+from slm_lab.experiment.run import check_place, check_spaces
 from slm_lab.experiment.source import RunSource
 from slm_lab.experiment.trust import check_allowed, named_by, recorded_imports
 from slm_lab.session.seeding import draw_root_seed

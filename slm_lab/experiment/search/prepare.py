@@ -7,9 +7,8 @@ from typing import Any, final
 from slm_lab.core.errors import SpecError
 from slm_lab.core.files import write_json
 from slm_lab.experiment.experiment import Experiment
-from slm_lab.experiment.preflight import check_place
 from slm_lab.experiment.resume import about_file, about_versions, begin_run, resumed_spec
-from slm_lab.experiment.run import check_spaces, seeded
+from slm_lab.experiment.run import check_place, check_spaces, seeded
 from slm_lab.experiment.search.envs import env_problems
 from slm_lab.experiment.search.population import Population
 from slm_lab.experiment.search.resources import Resources, of_this_machine, request_of
