@@ -51,14 +51,10 @@ def describe_batch(batch: object) -> str:
 
 
 def _describe(value: Tensor) -> str:
-    shape = tuple(value.shape)
-    numbers = value.double()
+    numbers, text = value.double(), str(tuple(value.shape))
     finite = numbers[torch.isfinite(numbers)]
-    broken = numbers.numel() - finite.numel()
-    text = f"{shape}"
-    if finite.numel():
-        text += (
-            f" min {finite.min().item():.6g} mean {finite.mean().item():.6g}"
-            f" max {finite.max().item():.6g}"
-        )
+    if len(finite):
+        least, mean, most = (each.item() for each in (finite.min(), finite.mean(), finite.max()))
+        text += f" min {least:.6g} mean {mean:.6g} max {most:.6g}"
+    broken = numbers.numel() - len(finite)
     return text + (f", {broken} values not finite" if broken else "")

@@ -16,8 +16,6 @@ def wait_until(is_true: Callable[[], bool], seconds: float, nap: float, eager: f
 
     For the first `eager` seconds it only yields its core between two polls, then it sleeps `nap`.
     """
-    if is_true():
-        return True
     began = time.perf_counter()
     while not is_true():
         waited = time.perf_counter() - began

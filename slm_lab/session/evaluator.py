@@ -44,11 +44,8 @@ class Evaluator:
         except BaseException:
             self.env.close()
             raise
-
-    @property
-    def networks(self) -> Mapping[str, FlatParameters]:
+        self.networks = self._agent.learner.flats
         """The flat vectors of the agent's networks by name."""
-        return self._agent.learner.flats
 
     def load_snapshot(self, snapshot: StateDict) -> None:
         """Loads the weights ("flats") and "statistics" of a snapshot, as saved in "best"."""

@@ -45,7 +45,9 @@ class FlatParameters:
             if buffer.is_floating_point()
             for name in [f"{prefix}.{key}" if prefix else key]
         ]
-        values = [p.detach() for _, p in self._parameters]
+        self.views = [p for _, p in self._parameters]
+        """The network's parameters, in vector order; their data and gradients are views."""
+        values = [p.detach() for p in self.views]
         stats = [owner.get_buffer(key) for _, owner, key in self._buffers]
         wrong = [str(v.dtype) for v in [*values, *stats] if v.dtype != torch.float32]
         if wrong:
@@ -63,11 +65,6 @@ class FlatParameters:
         self.grad = torch.zeros_like(self.vector)
         self.statistics = _concatenate(stats, device)
         self._bind()
-
-    @property
-    def views(self) -> list[nn.Parameter]:
-        """The network's parameters, in vector order; their data and gradients are views."""
-        return [p for _, p in self._parameters]
 
     def rebind(self, vector: Tensor, statistics: Tensor) -> None:
         """Moves the network to other storage (shared memory, say), and to the values there. The
@@ -92,21 +89,16 @@ class FlatParameters:
 
     def check(self) -> None:
         """Raises RuntimeError if a parameter, gradient or buffer is no longer a view."""
-        where = self.vector.data_ptr()
-        for name, parameter in self._parameters:
-            if parameter.data_ptr() != where:
+        parts, grads = _split(self.vector, self._shapes), _split(self.grad, self._shapes)
+        for (name, parameter), part, grad in zip(self._parameters, parts, grads, strict=True):
+            if parameter.data_ptr() != part.data_ptr():
                 raise RuntimeError(f"parameter {name} has left the flat vector")
-            grad = parameter.grad
-            offset = where - self.vector.data_ptr()
-            if grad is None or grad.data_ptr() != self.grad.data_ptr() + offset:
+            if parameter.grad is None or parameter.grad.data_ptr() != grad.data_ptr():
                 raise RuntimeError(f"the gradient of {name} has left the flat vector")
-            where += parameter.numel() * parameter.element_size()
-        where = self.statistics.data_ptr()
-        for name, owner, key in self._buffers:
-            buffer = owner.get_buffer(key)
-            if buffer.data_ptr() != where:
+        statistics = _split(self.statistics, self._statistic_shapes)
+        for (name, owner, key), part in zip(self._buffers, statistics, strict=True):
+            if owner.get_buffer(key).data_ptr() != part.data_ptr():
                 raise RuntimeError(f"buffer {name} has left the flat statistics vector")
-            where += buffer.numel() * buffer.element_size()
 
     def state_dict(self) -> StateDict:
         """Copies of both vectors, and their layout."""

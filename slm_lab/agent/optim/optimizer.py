@@ -148,14 +148,11 @@ class TrainState:
         self, optimizers: Mapping[str, Optimizer], targets: Sequence[FlatParameters] = ()
     ) -> None:
         self.optimizers = dict(optimizers)
+        self.flats = {name: optimizer.flat for name, optimizer in self.optimizers.items()}
+        """The flat vectors by name."""
         self.targets = tuple(targets)
         self.group: ProcessGroup = SoloGroup()
         """The ranks whose samples count, too."""
-
-    @property
-    def flats(self) -> dict[str, FlatParameters]:
-        """The flat vectors by name."""
-        return {name: optimizer.flat for name, optimizer in self.optimizers.items()}
 
     @property
     def lr(self) -> float:
