@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -75,52 +76,48 @@ class TargetNetwork:
 
 
 @final
+@dataclass(eq=False)
 class QNetwork:
     """Q(s, ·) of n discrete actions, with its target network."""
 
-    def __init__(
-        self,
-        net: nn.Module,
-        target: nn.Module,
-        optimizer: Optimizer,
-        target_network: TargetNetwork,
-        recurrent: RecurrentLayout | None,
-    ) -> None:
-        self.recurrent = recurrent
-        self._net = self.module = net
-        self._target = target
-        self._optimizer = optimizer
-        self.target_network = target_network
-        self.train_state = TrainState({"q": optimizer})
-        self.device = optimizer.flat.vector.device
+    module: nn.Module
+    target: nn.Module
+    optimizer: Optimizer
+    target_network: TargetNetwork
+    recurrent: RecurrentLayout | None
+
+    def __post_init__(self) -> None:
+        self.train_state = TrainState({"q": self.optimizer})
+        self.device = self.optimizer.flat.vector.device
 
     def q(self, obs: Tensor) -> Tensor:
         """Q of every action, (B, n)."""
-        q: Tensor = self._net.forward(obs)[0]
+        q: Tensor = self.module.forward(obs)[0]
         return q
 
     def target_q(self, obs: Tensor) -> Tensor:
         """The same by the target network."""
-        q: Tensor = self._target.forward(obs)[0]
+        q: Tensor = self.target.forward(obs)[0]
         return q
 
     def act(self, obs: Array) -> Output:
         """Q of every action, (N, n), and of the best, (N,)."""
-        q, *state = act_forward(self._net, obs, self.device)
+        q, *state = act_forward(self.module, obs, self.device)
         return Output(q, np.maximum.reduce(q, -1), *state)
 
     def step(self, loss: Tensor) -> StepReport:
         """One gradient step; the target network may follow."""
-        report = self._optimizer.step(loss)
+        report = self.optimizer.step(loss)
         self.target_network.after_step()
         return report
 
     def train(self, mode: bool) -> None:
         """Sets the mode of the online network; the target stays in evaluation mode."""
-        self._net.train(mode)
+        self.module.train(mode)
 
 
 @final
+@dataclass(eq=False)
 class TwinQ:
     """Q_1 and Q_2 in one flat vector with one optimizer, with target networks or without.
 
@@ -129,28 +126,21 @@ class TwinQ:
     takes the observation and puts out the value of each.
     """
 
-    def __init__(
-        self,
-        nets: nn.ModuleList,
-        targets: nn.ModuleList | None,
-        discrete: bool,
-        transform: ValueTransform,
-        optimizer: Optimizer,
-        target_network: TargetNetwork | None,
-    ) -> None:
-        self._nets = nets
-        self._discrete = discrete
-        self._targets = targets
-        self.optimizer = optimizer
-        self.transform = transform
-        self.target_network = target_network
-        self.device = optimizer.flat.vector.device
+    nets: nn.ModuleList
+    targets: nn.ModuleList | None
+    discrete: bool
+    transform: ValueTransform
+    optimizer: Optimizer
+    target_network: TargetNetwork | None
+
+    def __post_init__(self) -> None:
+        self.device = self.optimizer.flat.vector.device
 
     def q_values(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Both nets' outputs for the actions that were taken, (B,) each."""
-        given = None if self._discrete else action
-        values = (_value(net, obs, given) for net in self._nets)
-        first, second = (_gathered(q, action) if self._discrete else q for q in values)
+        given = None if self.discrete else action
+        values = (_value(net, obs, given) for net in self.nets)
+        first, second = (_gathered(q, action) if self.discrete else q for q in values)
         return first, second
 
     def q_and_next_value(
@@ -162,9 +152,9 @@ class TwinQ:
         actions = None if next_action is None else torch.cat([action, next_action])
         now: list[Tensor] = []
         following: list[Tensor] = []
-        for net in self._nets:
+        for net in self.nets:
             q, next_q = _value(net, both, actions).chunk(2)
-            now.append(_gathered(q, action) if self._discrete else q)
+            now.append(_gathered(q, action) if self.discrete else q)
             following.append(next_q.detach())
         return (now[0], now[1]), self.transform.decode(torch.min(*following))
 
@@ -176,16 +166,16 @@ class TwinQ:
         taken, and the smaller value is low. A policy over discrete actions that maximises it gives
         such actions up before they have been tried.
         """
-        first, second = (_value(net, obs, action) for net in self._nets)
+        first, second = (_value(net, obs, action) for net in self.nets)
         decode = self.transform.decode
-        if self._discrete:
+        if self.discrete:
             return (decode(first) + decode(second)) / 2
         return decode(torch.min(first, second))
 
     def target(self, obs: Tensor, action: Tensor | None) -> Tensor:
         """min(Q_1, Q_2) of the target networks, (B,) or (B, n)."""
-        assert self._targets is not None
-        first, second = (_value(net, obs, action) for net in self._targets)
+        assert self.targets is not None
+        first, second = (_value(net, obs, action) for net in self.targets)
         return self.transform.decode(torch.min(first, second))
 
     def step(self, loss: Tensor) -> StepReport:
@@ -209,7 +199,7 @@ class TwinQ:
 
     def train(self, mode: bool) -> None:
         """Sets the mode of the online networks; targets stay in evaluation mode."""
-        for net in self._nets:
+        for net in self.nets:
             net.train(mode)
 
 
