@@ -2,31 +2,24 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, final
+from typing import final
 
 import numpy as np
 
 from slm_lab.metrics.reader import GrowingRows, Rows
 
 
-class Report(NamedTuple):
-    """A mean score of all Sessions, and the frame of the budget at which they had it."""
-
-    frame: int
-    score: float
-
-
-def reports(rows: Sequence[Rows]) -> list[Report]:
-    """A report for each row index that every Session has written, after equal numbers of their own
-    frames: the mean of `recent_return`, skipped while a Session has too few episodes for one, at
-    `total_frame`, so that trials are compared at equal shares of their budgets."""
+def reports(rows: Sequence[Rows]) -> list[tuple[int, float]]:
+    """Frame and score for each row index that every Session has written, after equal numbers of
+    their own frames: the mean of `recent_return`, skipped while a Session has too few episodes for
+    one, at `total_frame`, so that trials are compared at equal shares of their budgets."""
     count = min((len(each) for each in rows), default=0)
     if not count:
         return []
     frames = np.max([each["total_frame"][:count] for each in rows], axis=0)
     scores = np.mean([each["recent_return"][:count] for each in rows], axis=0)
     known = np.isfinite(scores)
-    return [Report(int(f), float(s)) for f, s in zip(frames[known], scores[known], strict=True)]
+    return [(int(f), float(s)) for f, s in zip(frames[known], scores[known], strict=True)]
 
 
 @final
@@ -38,13 +31,13 @@ class RowWatch:
         self._rows: list[Rows] = []
         self._last_frame = after
 
-    def poll(self) -> list[Report]:
+    def poll(self) -> list[tuple[int, float]]:
         """New reports, of frames after the last reported frame."""
         rows = [file.read() for file in self._files]
         if rows == self._rows:  # the same objects
             return []
         self._rows = rows
-        new = [report for report in reports(rows) if report.frame > self._last_frame]
+        new = [report for report in reports(rows) if report[0] > self._last_frame]
         if new:
-            self._last_frame = new[-1].frame
+            self._last_frame, _ = new[-1]
         return new

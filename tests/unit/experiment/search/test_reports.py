@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slm_lab.experiment.search.reports import Report, RowWatch, reports
+from slm_lab.experiment.search.reports import RowWatch, reports
 from slm_lab.metrics.reader import read_rows
 
 NAN = float("nan")
@@ -33,24 +33,24 @@ def test_without_sessions_or_rows_there_are_no_reports(tmp_path):
 
 def test_a_report_is_the_mean_over_the_sessions(tmp_path):
     found = report(tmp_path, [(100, 1.0), (200, 4.0)], [(100, 3.0), (200, 8.0)])
-    assert found == [Report(100, 2.0), Report(200, 6.0)]
-    assert all(type(each.frame) is int and type(each.score) is float for each in found)
+    assert found == [(100, 2.0), (200, 6.0)]
+    assert all(type(frame) is int and type(score) is float for frame, score in found)
 
 
 def test_only_rows_that_all_have_written_are_compared(tmp_path):
     found = report(tmp_path, [(100, 1.0), (200, 4.0), (300, 9.0)], [(100, 3.0)])
-    assert found == [Report(100, 2.0)]
+    assert found == [(100, 2.0)]
 
 
 def test_the_kth_rows_belong_together_whatever_their_frames(tmp_path):
     # The clock of workers is one: each writes after equal numbers of its own frames.
     found = report(tmp_path, [(150, 1.0), (390, 4.0)], [(210, 3.0), (400, 8.0)])
-    assert found == [Report(210, 2.0), Report(400, 6.0)]
+    assert found == [(210, 2.0), (400, 6.0)]
 
 
 def test_a_row_without_a_score_in_some_session_is_left_out(tmp_path):
     found = report(tmp_path, [(100, NAN), (200, 4.0)], [(100, 3.0), (200, 8.0)])
-    assert found == [Report(200, 6.0)]
+    assert found == [(200, 6.0)]
     assert report(tmp_path, [(100, NAN)]) == []
 
 
@@ -66,8 +66,8 @@ def test_there_is_a_report_for_each_row_with_a_score_in_all(tmp_path_factory, sc
         for k, together in enumerate(zip(*scores, strict=False), 1)
         if np.isfinite(together).all()
     ]
-    assert [each.frame for each in found] == [frame for frame, _ in expected]
-    np.testing.assert_allclose([each.score for each in found], [score for _, score in expected])
+    assert [frame for frame, _ in found] == [frame for frame, _ in expected]
+    np.testing.assert_allclose([score for _, score in found], [score for _, score in expected])
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def rows_to(frame):
 
 
 def frames(watch):
-    return [each.frame for each in watch.poll()]
+    return [frame for frame, _ in watch.poll()]
 
 
 def test_every_report_is_returned_once(files):
