@@ -181,10 +181,8 @@ def _step_back(workers: Sequence[SessionPaths]) -> list[str]:
     only one worker's checkpoint holds the shared state."""
     lines = []
     for paths in workers:
-        newest, previous = (
-            read_manifest(paths.manifest),
-            read_manifest(previous_path(paths.manifest)),
-        )
+        newest = read_manifest(paths.manifest)
+        previous = read_manifest(previous_path(paths.manifest))
         if newest is None or previous is None or previous.serial >= newest.serial:
             continue
         if not any(_damage(paths, previous)):

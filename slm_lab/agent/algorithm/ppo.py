@@ -180,11 +180,8 @@ class PPO(Learner[Rollout]):
     @torch.no_grad()
     def _prepare(self, rollout: Rollout) -> tuple[Samples, float]:
         """Advantages and value targets, flattened; and the explained variance of the critic."""
-        device, recurrent, group = (
-            self.network.device,
-            self.network.recurrent,
-            self.train_state.group,
-        )
+        device, recurrent = self.network.device, self.network.recurrent
+        group = self.train_state.group
         obs = flatten_obs(rollout.obs, recurrent).to(device)
         action = flatten_steps(rollout.action, recurrent).to(device)
         value, returns, advantage, weight, log_prob = self._estimates(rollout, obs, action)

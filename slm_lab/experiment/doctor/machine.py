@@ -45,14 +45,11 @@ def examine(data_dir: Path) -> Iterator[MachinePart]:
     yield MachinePart("cores", f"{usable} of {os.cpu_count()}, load {load:.1f}", busy)
     here = data_dir.resolve()
     place = next(each for each in (here, *here.parents) if each.exists())
+    space = "free some space: slm-lab tidy --older 30d shows what could go"
+    shared = "more for a container: docker run --shm-size=2g"
     for name, folder, least, advice in (
-        (
-            "disk",
-            place,
-            LEAST_DISK,
-            "free some space: slm-lab tidy --older 30d shows what could go",
-        ),
-        ("shared memory", SHARED, LEAST_SHARED, "more for a container: docker run --shm-size=2g"),
+        ("disk", place, LEAST_DISK, space),
+        ("shared memory", SHARED, LEAST_SHARED, shared),
     ):
         if folder.exists():
             free = shutil.disk_usage(folder).free
