@@ -44,10 +44,8 @@ NO_ROOM = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, e
 
 @final
 class Experiment:
-    """Runs the trials of a search. Logs every event before acting on it.
-
-    The number of a trial determines its Sessions' seeds and its file names.
-    """
+    """Runs the trials of a search. Logs every event before acting on it. The number of a trial
+    determines its Sessions' seeds and its file names."""
 
     def __init__(
         self,
@@ -112,10 +110,8 @@ class Experiment:
             self._event_log.close()
 
     def _retry_failed(self) -> None:
-        """Retries failed trials, if a resumed search allows more restarts.
-
-        Not under a scheduler that needs all trials: the rounds of the failed trials are over.
-        """
+        """Retries failed trials, if a resumed search allows more restarts. Not under a scheduler
+        that needs all trials: the rounds of the failed trials are over."""
         failed = [] if self._scheduler.needs_all else self.search_state.of(Status.FAILED)
         for state in failed:
             left = state.restarts < self.spec.meta.max_restart
@@ -296,9 +292,7 @@ class Experiment:
 
     def _copy(self, state: TrialState, decision: Decision, seconds: float) -> None:
         """Continues a trial from the donor's checkpoint, or from its own if the donor has none.
-
-        Waits for a donor that is about to pause, because the pause saves what is copied.
-        """
+        Waits for a donor that is about to pause, because the pause saves what is copied."""
         if decision.donor in self._pending and decision.donor in self.pool.running:
             self._held[state.trial] = seconds
             return

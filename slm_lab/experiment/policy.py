@@ -36,9 +36,7 @@ class PolicyStep(NamedTuple):
 
 def build_policy(run: SavedRun, saved: SavedAgent, seed: int = 0) -> Policy:
     """The policy of the agent `saved` of `run`, for one environment; random draws depend on `seed`.
-
-    Raises as `SavedAgent.load_into` and `env.make.make_env`.
-    """
+    Raises as `SavedAgent.load_into` and `env.make.make_env`."""
     draws = (int(draw) for draw in np.random.SeedSequence(seed).generate_state(3))
     without_memory = run.spec.agent.model_copy(update={"memory": None})
     with naming(saved.folder, run.run_dir.root):

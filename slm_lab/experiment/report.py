@@ -22,10 +22,8 @@ logger = logging.getLogger(__name__)
 
 @final
 class Reporter:
-    """Draws live graphs while a Trial runs, and writes its metrics and graphs at the end.
-
-    For a Trial that is `one_of_many` it draws only the main graphs, into the folder of graphs.
-    """
+    """Draws live graphs while a Trial runs, and writes its metrics and graphs at the end. For a
+    Trial that is `one_of_many` it draws only the main graphs, into the folder of graphs."""
 
     def __init__(self, spec: Spec, run_dir: RunDir, trial: int, one_of_many: bool = False) -> None:
         self._spec = spec

@@ -103,10 +103,8 @@ def about_file(origin: Mapping[str, Any], spec_file: str, run_dir: RunDir) -> It
 
 
 def about_versions(origin: Mapping[str, Any], about: Mapping[str, Any]) -> Iterator[str]:
-    """A line if the run was last trained with other versions, or another commit.
-
-    `about` is the current provenance.
-    """
+    """A line if the run was last trained with other versions, or another commit. `about` is the
+    current provenance."""
     last = last_start(origin)
     then, now = _versions(last), _versions(about)
     changed = [
@@ -123,9 +121,7 @@ def about_versions(origin: Mapping[str, Any], about: Mapping[str, Any]) -> Itera
 
 def check_checkpoints(spec: Spec, run_dir: RunDir, manifests: Sequence[Manifest | None]) -> None:
     """Raises UsageError if a Session that had finished, per the run's metrics, has no checkpoint.
-
-    It would restart and overwrite its rows.
-    """
+    It would restart and overwrite its rows."""
     try:
         sessions = json.loads(run_dir.trial_metrics_file(0).read_text())["sessions"]
         finished = {

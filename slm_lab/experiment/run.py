@@ -198,10 +198,8 @@ def _about_videos(spec: Spec) -> Iterator[str]:
 
 
 def check_spaces(where: str, spec: Spec) -> Spaces:
-    """The observation and action spaces of the environment.
-
-    Raises SpecError if environment and agent do not fit, MissingExtraError, LabError.
-    """
+    """The observation and action spaces of the environment. Raises SpecError if environment and
+    agent do not fit, MissingExtraError, LabError."""
     problems = check_env(spec.env)
     if not problems:
         try:
@@ -228,9 +226,7 @@ def _arc_problems(agent: AgentSpec, shape: tuple[int, ...], discrete: bool) -> l
 
 def check_place(where: str, spec: Spec) -> None:
     """Raises UsageError if the spec's cluster does not answer, SpecError if its GPU is missing.
-
-    GPUs of a cluster are not checked: only its nodes know their devices.
-    """
+    GPUs of a cluster are not checked: only its nodes know their devices."""
     if spec.meta.cluster is not None:
         from slm_lab.parallel.ray.connect import check_cluster
 

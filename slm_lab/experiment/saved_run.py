@@ -60,9 +60,7 @@ class SavedAgent:
 
     def load_into(self, networks: Mapping[str, FlatParameters], statistics: FloatArray) -> None:
         """Loads the snapshot into `networks` by name, and into the normalisers' `statistics` (S,).
-
-        Raises CheckpointError if it does not fit the networks of the folder's (edited) spec.
-        """
+        Raises CheckpointError if it does not fit the networks of the folder's (edited) spec."""
         with reading(self.file):
             check_fits(self.snapshot, networks, statistics, self.file)
             load_snapshot(self.snapshot, networks, statistics)
@@ -74,9 +72,7 @@ class SavedRun:
 
     def __init__(self, source: RunSource) -> None:
         """The run `source.run`, "latest" if it is None. `source.seed` replaces its root seed.
-
-        Raises UsageError if the run does not exist, SpecError for an invalid `-s`.
-        """
+        Raises UsageError if the run does not exist, SpecError for an invalid `-s`."""
         name = source.name()
         self.run_dir, trial = find_saved(source.run or "latest", source.data_dir, name)
         self.trial = chosen_trial(self.run_dir, trial)
@@ -127,11 +123,8 @@ class SavedRun:
             yield from evaluator.finished_episodes(count // num_envs)
 
     def sessions(self, only: int | None) -> list[int]:
-        """The Sessions with agents: all, or `only`.
-
-        Ranks share the agent of the first rank; actors have the agent of their learner. Raises
-        UsageError if `only` has no agent.
-        """
+        """The Sessions with agents: all, or `only`. Ranks share the agent of the first rank; actors
+        have the agent of their learner. Raises UsageError if `only` has no agent."""
         meta = self.spec.meta
         count = meta.num_sessions
         if only is not None and not 0 <= only < count:
@@ -150,10 +143,8 @@ class SavedRun:
             return read_manifest(paths.manifest) is not None
 
     def load(self, session: int, which: Which | None) -> SavedAgent:
-        """The agent of a Session; by default the best, or the latest if there is no best.
-
-        Raises UsageError if there is none, CheckpointError if its file is damaged.
-        """
+        """The agent of a Session; by default the best, or the latest if there is no best. Raises
+        UsageError if there is none, CheckpointError if its file is damaged."""
         with self._previous_reported(session) as paths:
             return self._load(paths, session, which)
 
@@ -234,10 +225,8 @@ def find_agent(
 
 
 def as_trained(spec: Spec, run_format: object) -> Spec:
-    """The spec as the agents of a run of this format were built.
-
-    Up to format 6 nets had no `norm_place`; CrossQ always normalised before the activation.
-    """
+    """The spec as the agents of a run of this format were built. Up to format 6 nets had no
+    `norm_place`; CrossQ always normalised before the activation."""
     agent = spec.agent
     has_key = isinstance(run_format, int) and run_format >= NORM_PLACE_SINCE
     if has_key or not isinstance(agent.algorithm, CrossQSpec):

@@ -44,10 +44,8 @@ class RunSource:
         return f"{self.spec_file}: {spec.name}"
 
     def load(self, overrides: Mapping[str, Any] | None = None, for_search: bool = False) -> Spec:
-        """The spec of the file with `sets` and `overrides`, by default those of `seed`.
-
-        Raises SpecError with every problem, UsageError if it names modules not in `imports`.
-        """
+        """The spec of the file with `sets` and `overrides`, by default those of `seed`. Raises
+        SpecError with every problem, UsageError if it names modules not in `imports`."""
         if overrides is None:
             overrides = {} if self.seed is None else {"meta.random_seed": self.seed}
         args = self.spec_file, self.spec_name, self.sets, overrides

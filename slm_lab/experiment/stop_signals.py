@@ -10,10 +10,8 @@ from slm_lab.core.process import STOP_SIGNALS
 
 @contextmanager
 def stop_on_signals(ask: Callable[[], None]) -> Iterator[None]:
-    """The first signal calls `ask`, which makes the trainings save and end.
-
-    A second signal raises KeyboardInterrupt.
-    """
+    """The first signal calls `ask`, which makes the trainings save and end. A second signal raises
+    KeyboardInterrupt."""
     received = False  # not the board's flag: a Session that got the same signal may have set it
 
     def handle(number: int, frame: FrameType | None) -> None:

@@ -75,11 +75,8 @@ class DrawTimer:
 
 
 class Trial:
-    """Runs the Sessions of one spec, each in its own process.
-
-    `on_tick` is called a few times a second with the Sessions' status board. The caller may pass
-    its own `board`.
-    """
+    """Runs the Sessions of one spec, each in its own process. `on_tick` is called a few times a
+    second with the Sessions' status board. The caller may pass its own `board`."""
 
     def __init__(
         self,
@@ -219,10 +216,8 @@ def _is_solved(spec: Spec, run_dir: RunDir, trial: int, workers: Sequence[int]) 
 
 
 def _frames_so_far(spec: Spec, manifests: Sequence[Manifest | None]) -> list[int]:
-    """The frames on the clock of each Session.
-
-    An actor saves no clock; it gets its share of the frames that the learner has learned from.
-    """
+    """The frames on the clock of each Session. An actor saves no clock; it gets its share of the
+    frames that the learner has learned from."""
     frames = [0 if manifest is None else manifest.frame for manifest in manifests]
     for learner, *actors in spec.meta.trainings:
         for n, session in enumerate(actors):

@@ -33,10 +33,8 @@ def modules_at(points: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
 
 
 def named_by(files: Iterable[Path], block: str = RUN_BLOCK) -> tuple[str, ...]:
-    """All modules named by spec files of runs; those of `--import` options come first.
-
-    Raises SpecError for an unreadable file.
-    """
+    """All modules named by spec files of runs; those of `--import` options come first. Raises
+    SpecError for an unreadable file."""
     imports: list[str] = []
     names: list[str] = []
     for file in files:
@@ -62,10 +60,8 @@ def command_text(words: Sequence[str], modules: Sequence[str]) -> str:
 def recorded_imports(
     file: Path, content: Mapping[str, Any], block: str = RUN_BLOCK
 ) -> tuple[str, ...]:
-    """The modules that a run was started with, from `block` in its spec file's content.
-
-    Raises SpecError if the entry is no list of names.
-    """
+    """The modules that a run was started with, from `block` in its spec file's content. Raises
+    SpecError if the entry is no list of names."""
     about = content.get(block, {})
     recorded = about.get("imports", []) if isinstance(about, Mapping) else None
     if not isinstance(recorded, list) or not all(isinstance(name, str) for name in recorded):
@@ -76,10 +72,8 @@ def recorded_imports(
 def check_allowed(
     where: Path, modules: Sequence[str], allowed: Sequence[str], data_dir: Path | None = None
 ) -> None:
-    """Raises UsageError unless `allowed` covers all `modules` named by the run folder `where`.
-
-    Also raises it if a module of either list lies in that folder or beside it, or in `data_dir`.
-    """
+    """Raises UsageError unless `allowed` covers all `modules` named by the run folder `where`. Also
+    raises it if a module of either list lies in that folder or beside it, or in `data_dir`."""
     for module in modules:
         if not all(part.isidentifier() for part in module.split(".")):
             raise UsageError(f"{where} names the module {module!r}, which is no valid module name")
@@ -116,9 +110,7 @@ def imports_for(
 
 def imports_of_file(spec_file: str, given: Sequence[str], trust: bool) -> tuple[str, ...]:
     """The modules to import before a run begins: `given`; with `trust` also those in its spec file.
-
-    See `check_source`.
-    """
+    See `check_source`."""
     if not trust:
         return tuple(given)
     file = find_file(spec_file)
@@ -129,10 +121,8 @@ def imports_of_file(spec_file: str, given: Sequence[str], trust: bool) -> tuple[
 
 
 def check_source(spec_file: str, spec: Spec, allowed: Sequence[str]) -> None:
-    """Applies `check_allowed` to the spec of a new run if its file was written by a run.
-
-    Any other spec file is the user's own and may name modules. Raises UsageError.
-    """
+    """Applies `check_allowed` to the spec of a new run if its file was written by a run. Any other
+    spec file is the user's own and may name modules. Raises UsageError."""
     file = find_file(spec_file)
     if _is_of_a_run(file):
         check_allowed(file.resolve().parent, modules_of(spec), allowed)
@@ -169,10 +159,8 @@ def _names(path: str, value: object) -> Iterator[str]:
 
 
 def _folders_of_runs(*folders: Path | None) -> list[Path]:
-    """The folders in which modules are refused.
-
-    Without those that the user works in, because the user's own modules are then in it too.
-    """
+    """The folders in which modules are refused. Without those that the user works in, because the
+    user's own modules are then in it too."""
     return [each for each in folders if each and not Path.cwd().is_relative_to(each.resolve())]
 
 

@@ -27,10 +27,8 @@ SPAWN = multiprocessing.get_context("spawn")
 
 
 def start(process: SpawnProcess) -> None:
-    """Starts a process with stop signals blocked until it calls `unblock_stop_signals`.
-
-    It inherits the mask; otherwise Ctrl-C would end it with a traceback while it still imports.
-    """
+    """Starts a process with stop signals blocked until it calls `unblock_stop_signals`. It inherits
+    the mask; otherwise Ctrl-C would end it with a traceback while it still imports."""
     ensure_running()  # else the first start would launch the tracker, which clears the mask
     with stop_signals_blocked():
         process.start()
@@ -74,10 +72,8 @@ class Child:
         return not self.process.is_alive() or self._receiver.poll()
 
     def end(self, seconds: float = EXIT_SECONDS) -> tuple[Any, str]:
-        """The result that it sent, None if it died first; and how it ended, for a message.
-
-        It has `seconds` to exit after its result.
-        """
+        """The result that it sent, None if it died first; and how it ended, for a message. It has
+        `seconds` to exit after its result."""
         result = None
         with suppress(EOFError, OSError):
             result = self._receiver.recv() if self._receiver.poll() else None

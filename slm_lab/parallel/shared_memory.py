@@ -34,10 +34,8 @@ def aligned_record(
 
 
 def check_room(num_bytes: int, what: str, fix: str) -> None:
-    """Raises LabError if `num_bytes` do not fit into shared memory or into available memory.
-
-    `what` names the data and `fix` the remedy in the message.
-    """
+    """Raises LabError if `num_bytes` do not fit into shared memory or into available memory. `what`
+    names the data and `fix` the remedy in the message."""
     if SHARED.exists():
         free = shutil.disk_usage(SHARED).free
         if num_bytes > free:

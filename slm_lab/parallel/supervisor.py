@@ -130,10 +130,8 @@ class Supervisor:
         return [each for each in self._results if each.ending is Ending.FAILED]
 
     def run(self, on_tick: Callable[[], None]) -> list[SessionResult]:
-        """Results in the order of the Sessions; `on_tick` is called a few times a second.
-
-        No Session survives this call, whatever `on_tick` raises.
-        """
+        """Results in the order of the Sessions; `on_tick` is called a few times a second. No
+        Session survives this call, whatever `on_tick` raises."""
         try:
             while self.tick(TICK):
                 on_tick()
@@ -142,10 +140,8 @@ class Supervisor:
         return sorted(self._results, key=lambda result: result.session)
 
     def tick(self, seconds: float) -> bool:
-        """Starts, replaces and ends Sessions; waits up to `seconds` for one to end.
-
-        Returns False if none is left.
-        """
+        """Starts, replaces and ends Sessions; waits up to `seconds` for one to end. Returns False
+        if none is left."""
         self._start_waiting()
         if not self._runner.running:
             return False
@@ -163,9 +159,7 @@ class Supervisor:
         seconds: float | None = None,
     ) -> None:
         """Kills those of `sessions` that hang; `why` is the reported reason, see `HangDetector`.
-
-        `due(i)` is of `sessions[i]`. A Session that waits for a disk does not hang.
-        """
+        `due(i)` is of `sessions[i]`. A Session that waits for a disk does not hang."""
 
         def due_off_disk(index: int) -> Hashable | None:
             sign = due(index)

@@ -12,10 +12,8 @@ bound is only a backstop; they die with their parent."""
 
 
 def wait_until(is_true: Callable[[], bool], seconds: float, nap: float, eager: float = 0.0) -> bool:
-    """Polls `is_true`; returns False if it stays false for `seconds`.
-
-    For the first `eager` seconds it only yields its core between two polls, then it sleeps `nap`.
-    """
+    """Polls `is_true`; returns False if it stays false for `seconds`. For the first `eager` seconds
+    it only yields its core between two polls, then it sleeps `nap`."""
     began = time.perf_counter()
     while not is_true():
         waited = time.perf_counter() - began

@@ -44,10 +44,8 @@ class Clock:
         self.set(self.frame + frames)
 
     def load(self, frame: int, frames: Sequence[int]) -> None:
-        """Restores the saved `frame` and `frames`.
-
-        The count never decreases: other Sessions read it, and another process may be ahead.
-        """
+        """Restores the saved `frame` and `frames`. The count never decreases: other Sessions read
+        it, and another process may be ahead."""
         self.set(max(self.frame, frame))
 
     def set(self, frame: int) -> None:

@@ -115,10 +115,8 @@ class RigorousEval:
         self._before = self._evaluator.state_dict()
 
     def play(self, snapshot: StateDict, stop: Callable[[], bool]) -> FinishedEpisodes | None:
-        """The episodes of the agent in `snapshot`. Raises LabError if one does not end.
-
-        Returns None if `stop` became true before all ended; the evaluation is then rolled back.
-        """
+        """The episodes of the agent in `snapshot`. Raises LabError if one does not end. Returns
+        None if `stop` became true before all ended; the evaluation is then rolled back."""
         self._before = self._evaluator.state_dict()
         self._evaluator.load_snapshot(snapshot)
         parts = list(self._evaluator.finished_episodes(1, stop))

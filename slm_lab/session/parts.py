@@ -170,11 +170,8 @@ def restore(parts: SessionParts, manifest: Manifest) -> None:
 
 
 def open_rows(parts: SessionParts, manifest: Manifest | None, replaces: str | None) -> None:
-    """Creates the files of rows, or continues them.
-
-    They continue from the checkpoint or, if this Session replaces a process, from the last
-    complete row.
-    """
+    """Creates the files of rows, or continues them. They continue from the checkpoint or, if this
+    Session replaces a process, from the last complete row."""
     paths, columns = parts.paths, {}
     if parts.strategy.blueprint.leads:
         columns[paths.rows.name] = parts.tracker.columns

@@ -47,10 +47,8 @@ class Records:
         finished: bool,
         commit_barrier: Callable[[], None],
     ) -> list[str]:
-        """Writes a checkpoint; rows first, so that the manifest never names missing rows.
-
-        Returns the names of its parts. For the arguments and errors see CheckpointStore.
-        """
+        """Writes a checkpoint; rows first, so that the manifest never names missing rows. Returns
+        the names of its parts. For the arguments and errors see CheckpointStore."""
         with self._writing_rows(frame):
             rows = self._rows.sync()
         parts = {"state": state}

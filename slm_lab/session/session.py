@@ -70,9 +70,7 @@ class Session:
 
     def run(self) -> SessionResult:
         """Trains until the budget is spent, the target return is reached, or a stop is requested.
-
-        Raises NonFiniteLossError with the state saved beside the last good checkpoint.
-        """
+        Raises NonFiniteLossError with the state saved beside the last good checkpoint."""
         strategy, experience = self.strategy, self.parts.experience
         self._begin()
         try:
@@ -110,11 +108,8 @@ class Session:
             self._after_step()  # what a stop dropped, or what a vote interrupted
 
     def _after_step(self) -> None:
-        """Learns, evaluates, films and tracks, if due.
-
-        Each is done once however often this is called, so a Session that was saved during a vote
-        resumes with what it had voted for.
-        """
+        """Learns, evaluates, films and tracks, if due. Each is done once however often this is
+        called, so a Session that was saved during a vote resumes with what it had voted for."""
         frame, evaluation, video = self.clock.frame, self._evaluation, self.parts.video
         if self.agent.is_due:
             if not self._is_granted(Vote.LEARN):
@@ -143,9 +138,7 @@ class Session:
 
     def _is_granted(self, vote: Vote) -> bool:
         """Proposes `vote` until it is granted, executing the votes that are granted before it.
-
-        False if the end is granted instead, or if FINISH is not due yet.
-        """
+        False if the end is granted instead, or if FINISH is not due yet."""
         while True:
             granted = self.strategy.ballot.agree(vote, self.agent.num_samples)
             if granted is vote:

@@ -178,9 +178,7 @@ class Strategy:
 
     def learned(self, report: dict[str, float], cpu_t: float) -> dict[str, float]:
         """Called after a training event; returns its report, averaged over Sessions in step.
-
-        `cpu_t` are the CPU seconds of this Session so far.
-        """
+        `cpu_t` are the CPU seconds of this Session so far."""
         return report
 
     def report(self, seconds: float) -> dict[str, float]:

@@ -22,10 +22,8 @@ _NAME = re.compile(r"(?:(?:info|model|graph)/)?[\w.-]{1,200}\.(?:json|csv|pt|png
 
 @contextmanager
 def unpacked(run: str) -> Iterator[str]:
-    """The run folder in the archive `run`, removed at the end; any other `run` as it is.
-
-    Raises UsageError for an archive that is damaged, or that the lab would not have written.
-    """
+    """The run folder in the archive `run`, removed at the end; any other `run` as it is. Raises
+    UsageError for an archive that is damaged, or that the lab would not have written."""
     archive = Path(run)
     if archive.suffix != ".zip" or not archive.is_file():
         yield run

@@ -142,10 +142,8 @@ class CheckpointStore:
         return self._folder / str(manifest.files[part]["name"])
 
     def load_log(self, manifest: Manifest, log: AppendLog) -> None:
-        """Restores the steps of a memory whose other state has been loaded.
-
-        Raises CheckpointError if a file is damaged or a step is missing.
-        """
+        """Restores the steps of a memory whose other state has been loaded. Raises CheckpointError
+        if a file is damaged or a step is missing."""
         check_whole(manifest.segments, log, str(self._manifest_path))
         for segment in manifest.segments:
             content = read_state(self._folder, vars(segment))

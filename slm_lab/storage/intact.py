@@ -204,11 +204,8 @@ def _falls_back(frames: Sequence[int]) -> str:
 
 
 def read_saved_rows(paths: SessionPaths, file: Path) -> Rows:
-    """The rows in `file`, one of a Session's; empty before it has started.
-
-    Raises UsageError if they are damaged. Rows that a checkpoint covers are verified by its
-    checksum.
-    """
+    """The rows in `file`, one of a Session's; empty before it has started. Raises UsageError if
+    they are damaged. Rows that a checkpoint covers are verified by its checksum."""
     try:
         manifest = read_manifest(paths.manifest)
     except CheckpointError:  # training reports it; the rows can still be shown

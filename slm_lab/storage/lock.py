@@ -9,10 +9,8 @@ from slm_lab.core.files import open_own, read_file, refuse_links
 
 
 class RunLock:
-    """Held until `release`; the kernel frees it when the process dies, however it dies.
-
-    Raises UsageError if another process holds it, LabError if the folder contains links.
-    """
+    """Held until `release`; the kernel frees it when the process dies, however it dies. Raises
+    UsageError if another process holds it, LabError if the folder contains links."""
 
     def __init__(self, folder: Path) -> None:
         self._descriptor = open_own(folder / ".lock", os.O_RDWR | os.O_CREAT)

@@ -38,11 +38,8 @@ def resumed(
 
 
 def read_origin(run_dir: RunDir) -> dict[str, Any]:
-    """The block of a run to be resumed.
-
-    Raises UsageError if this version cannot resume the run's format, SpecError if its spec file
-    cannot be read.
-    """
+    """The block of a run to be resumed. Raises UsageError if this version cannot resume the run's
+    format, SpecError if its spec file cannot be read."""
     origin = read_file(run_dir.spec_file).get(RUN_BLOCK, {})
     if not isinstance(origin, dict):
         raise SpecError(str(run_dir.spec_file), [Problem(RUN_BLOCK, "must be a block {…}")])
@@ -81,10 +78,8 @@ def last_start(origin: Mapping[str, Any]) -> Mapping[str, Any]:
 def typed_settings(
     origin: Mapping[str, Any], sets: Sequence[str]
 ) -> tuple[list[str], list[Problem]]:
-    """Splits the `-s` settings for an existing run: settings of spec keys, and problems.
-
-    A problem is a variable whose value differs from that at the start. An equal value is ignored.
-    """
+    """Splits the `-s` settings for an existing run: settings of spec keys, and problems. A problem
+    is a variable whose value differs from that at the start. An equal value is ignored."""
     recorded = origin.get("set")
     texts = recorded if isinstance(recorded, list) else []
     settings = [parse_setting(text) for text in texts if _is_setting(text)]

@@ -103,10 +103,8 @@ class RunDir:
 
     @classmethod
     def at(cls, root: Path) -> "RunDir | None":
-        """The run in the folder `root`, found by its spec file; None if there is none.
-
-        Its `spec_name` is the one in file names.
-        """
+        """The run in the folder `root`, found by its spec file; None if there is none. Its
+        `spec_name` is the one in file names."""
         stems = {file.name.removesuffix(_SPEC_END) for file in root.glob(f"*{_SPEC_END}")}
         own = [stem for stem in stems if _OF_TRIAL.sub("", stem) not in stems - {stem}]
         return cls(root, own[0]) if len(own) == 1 else None

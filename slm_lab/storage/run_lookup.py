@@ -118,10 +118,8 @@ def find_run(
 def find_saved(
     target: str, data_dir: Path, spec_name: str | None, env: str | None = None
 ) -> tuple[RunDir, int | None]:
-    """The run or search with the saved agents.
-
-    "latest" without a trial is a run, with one a search. Raises UsageError as `find_folder`.
-    """
+    """The run or search with the saved agents. "latest" without a trial is a run, with one a
+    search. Raises UsageError as `find_folder`."""
     named = _TRIAL_TARGET.fullmatch(target)
     is_latest = _LATEST.fullmatch(named[1] if named else target) is not None
     return find_folder(target, data_dir, spec_name, named is not None if is_latest else None, env)

@@ -11,9 +11,7 @@ PLAIN = (type(None), bool, int, float, str)
 
 def to_plain(state: Any) -> Any:
     """Nested state with every numpy array as a marked tensor and every numpy number as Python's.
-
-    Raises TypeError for anything that `torch.load(weights_only=True)` would refuse.
-    """
+    Raises TypeError for anything that `torch.load(weights_only=True)` would refuse."""
     if isinstance(state, dict):
         for key in state:
             if type(key) not in (str, int) or key == ARRAY:

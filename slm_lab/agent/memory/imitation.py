@@ -74,10 +74,8 @@ class ReturnRing(AppendLog):
         return (self.first + age) % self.size
 
     def add(self, obs: Array, action: Array, reward: FloatArray, last_value: float) -> None:
-        """Writes the K steps of an episode over the oldest; of more than fit, the last.
-
-        `reward` (K,) is raw; `last_value` is V of the final state, 0 if terminal.
-        """
+        """Writes the K steps of an episode over the oldest; of more than fit, the last. `reward`
+        (K,) is raw; `last_value` is V of the final state, 0 if terminal."""
         count = len(reward)
         values: dict[str, Array] = {"obs": obs, "action": action}
         if self._normalization is None:
@@ -277,11 +275,8 @@ class SelfImitationMemory(Memory[ImitationBatch]):
 
     @override
     def break_off(self, next_obs: Array, raw_next_obs: Array | None = None) -> None:
-        """The past drops the running episodes.
-
-        Their last steps, still to be learned from, get returns all the same: those depend only on
-        what follows.
-        """
+        """The past drops the running episodes. Their last steps, still to be learned from, get
+        returns all the same: those depend only on what follows."""
         self._on_policy.break_off(next_obs, raw_next_obs)
         self._past.drop_running()
 

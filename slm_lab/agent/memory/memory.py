@@ -36,10 +36,8 @@ class AppendLog(ABC):
 
     @abstractmethod
     def load_content(self, content: StateDict) -> None:
-        """Puts steps back where they were, except those overwritten since.
-
-        If two contents have the same step, the later one holds.
-        """
+        """Puts steps back where they were, except those overwritten since. If two contents have the
+        same step, the later one holds."""
 
 
 BatchT = TypeVar("BatchT", covariant=True)

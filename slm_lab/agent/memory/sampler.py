@@ -52,10 +52,8 @@ class SampledIndices(NamedTuple):
 
 
 class Sampler(ABC):
-    """Samples indices from a ring, with its own generator.
-
-    A sampler that depends neither on additions nor on errors implements only `sample`.
-    """
+    """Samples indices from a ring, with its own generator. A sampler that depends neither on
+    additions nor on errors implements only `sample`."""
 
     def __init__(self, seed: int) -> None:
         self._generator = np.random.default_rng(seed)

@@ -120,10 +120,8 @@ class TransitionRing(AppendLog):
         self._obs.keep_final(self.newest[ended], next_obs[ended])
 
     def gather(self, indices: IntArray) -> Gathered:
-        """The transitions at `indices` (B,), each over up to n steps, normalised.
-
-        They have fewer steps where the episode ends, or at the newest step.
-        """
+        """The transitions at `indices` (B,), each over up to n steps, normalised. They have fewer
+        steps where the episode ends, or at the newest step."""
         reward = self._reward_at(indices)
         last: IntArray = indices
         steps: IntArray = np.ones(1, np.int64)

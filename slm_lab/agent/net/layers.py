@@ -178,11 +178,8 @@ def apply_initialiser(
 
 
 def init_recurrent(cell: nn.RNNBase, init_fn: str | None, generator: torch.Generator) -> None:
-    """Fills recurrent layers, the matrix of every gate separately.
-
-    With a name in torch.nn.init the biases are zero. Without, all is uniform in ±1/√width, as torch
-    does by default.
-    """
+    """Fills recurrent layers, the matrix of every gate separately. With a name in torch.nn.init the
+    biases are zero. Without, all is uniform in ±1/√width, as torch does by default."""
     bound = 1 / math.sqrt(cell.hidden_size)
     with torch.no_grad():
         for parameter in cell.parameters():
@@ -213,10 +210,8 @@ def norm_layers(
 
 
 def hidden_gain(activation: str | None) -> float:
-    """The gain that keeps the variance through `activation` (He et al., arXiv:1502.01852).
-
-    For tanh √2, as is customary in this field; 5/3 drives deep stacks into saturation.
-    """
+    """The gain that keeps the variance through `activation` (He et al., arXiv:1502.01852). For tanh
+    √2, as is customary in this field; 5/3 drives deep stacks into saturation."""
     known = {"ReLU": math.sqrt(2), "LeakyReLU": math.sqrt(2), "Tanh": math.sqrt(2), "SELU": 3 / 4}
     return 1.0 if activation is None else known.get(activation_class(activation) or "", 1.0)
 

@@ -43,10 +43,8 @@ class ActingNetwork(Protocol):
 
 @final
 class PolicyHead(nn.Module, ArrayNet):
-    """A network's policy output, with an optional learned scale: ln σ of a normal distribution.
-
-    The scale does not depend on the observation.
-    """
+    """A network's policy output, with an optional learned scale: ln σ of a normal distribution. The
+    scale does not depend on the observation."""
 
     def __init__(self, net: nn.Module, scale: Tensor | None) -> None:
         super().__init__()

@@ -18,9 +18,7 @@ def diagnose(
     run: str, data_dir: Path, imports: Sequence[str], trust: bool
 ) -> tuple[FoundTrial, list[Finding], str | None]:
     """A run, or the best trial of a search: its findings, and why its agent was not looked at.
-
-    Raises UsageError if there is no such run, or its rows are damaged.
-    """
+    Raises UsageError if there is no such run, or its rows are damaged."""
     trial = find_trial(run, data_dir)
     case = read_case(trial)
     unseen, of_agent = None, list[Finding]()

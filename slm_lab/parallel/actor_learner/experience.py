@@ -26,10 +26,8 @@ LOOK_SECONDS = 0.1
 
 
 class ActorExperience(Experience):
-    """Receives unrolls for the learner's memory and publishes its weights.
-
-    `spec` is the actors'.
-    """
+    """Receives unrolls for the learner's memory and publishes its weights. `spec` is the
+    actors'."""
 
     def __init__(
         self, source: UnrollSource, agent: Agent, env: VectorEnv, clock: Clock, spec: Spec

@@ -94,9 +94,7 @@ class InferenceClient(Actor):
 @final
 class InferenceServer:
     """Acts for all actors, in a thread of the learner's process, with the published weights.
-
-    `requests`, (N,), are records of all actors.
-    """
+    `requests`, (N,), are records of all actors."""
 
     def __init__(self, requests: Array, agent: Agent, weights: WeightStore) -> None:
         self._agent = agent

@@ -117,19 +117,15 @@ def actor_due(board: StatusBoard, queue: UnrollQueue, actor: int) -> bool | None
 
 
 def late_due(board: StatusBoard, actor: int) -> bool | None:
-    """An actor that still acts after the learner has ended: any step of it would be its last.
-
-    After a stop the `Supervisor` ends them, and does not count that as a failure.
-    """
+    """An actor that still acts after the learner has ended: any step of it would be its last. After
+    a stop the `Supervisor` ends them, and does not count that as a failure."""
     is_late = board.at_barrier[0] == END and not board.stop_requested
     return True if is_late and board.phase(1 + actor) is Phase.RUNNING else None
 
 
 def learner_due(board: StatusBoard, queue: UnrollQueue, learner: int) -> int | None:
-    """Progress is due of the learner while an actor waits for it; it also gives back unrolls.
-
-    A training event may be long, and an evaluation, for which the learner pauses, longer.
-    """
+    """Progress is due of the learner while an actor waits for it; it also gives back unrolls. A
+    training event may be long, and an evaluation, for which the learner pauses, longer."""
     rings = queue.rings
     actor_waits = (rings["handed"] - rings["returned"] == queue.slots.shape[1]).any()
     pauses = board.at_barrier[learner] == PAUSED

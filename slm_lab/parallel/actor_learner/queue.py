@@ -77,10 +77,8 @@ class UnrollQueue:
 
     @classmethod
     def of(cls, spec: Spec, agent: Agent, env: VectorEnv, frame: int) -> "UnrollQueue":
-        """A queue for actors like `agent` in `env`, whose memory is an `UnrollWriter`.
-
-        `frame` is the number of frames already spent. Raises LabError if shared memory has no room.
-        """
+        """A queue for actors like `agent` in `env`, whose memory is an `UnrollWriter`. `frame` is
+        the number of frames already spent. Raises LabError if shared memory has no room."""
         assert isinstance(agent.memory, UnrollWriter)
         layout = UnrollLayout(agent.memory.layout, len(env.statistics), env.num_info)
         actors, steps = spec.meta.max_session, layout.steps
@@ -154,17 +152,13 @@ class ActorQueue(QueueEnd):
         return bool(self._board.at_barrier[0] == END) or self._board.stop_requested
 
     def wait_for_weights(self) -> bool:
-        """Waits for the first published weights; False if the training ends first.
-
-        Raises PeerLostError if that takes too long.
-        """
+        """Waits for the first published weights; False if the training ends first. Raises
+        PeerLostError if that takes too long."""
         return not self.is_over and self._bounded(lambda: self.weights.count > 0, NAP_SECONDS)
 
     def next_slot(self) -> Unroll | None:
-        """Waits for a free slot for the next unroll; None if no more are needed.
-
-        Raises PeerLostError if that takes too long.
-        """
+        """Waits for a free slot for the next unroll; None if no more are needed. Raises
+        PeerLostError if that takes too long."""
         ring = self._ring
         if self._cpu_began is None:
             self._cpu_began = time.process_time()
@@ -186,9 +180,7 @@ class ActorQueue(QueueEnd):
 
     def _claim(self) -> bool:
         """Whether the budget has room for one more unroll. Those of dead actors do not count.
-
-        Actors that claim at the same moment may all get the last one, which is better than none.
-        """
+        Actors that claim at the same moment may all get the last one, which is better than none."""
         is_dead = [self._board.phase(1 + actor) in DEAD for actor in range(self.num_actors)]
         claimed = np.where(is_dead, self._rings["handed"], self._rings["begun"]).sum()
         if claimed >= self._max_unrolls:
@@ -208,10 +200,8 @@ class ActorQueue(QueueEnd):
         return self._bounded(is_true, nap)
 
     def _bounded(self, until: Callable[[], bool], nap: float) -> bool:
-        """Whether `until` comes true before the training ends.
-
-        Raises PeerLostError if that takes too long.
-        """
+        """Whether `until` comes true before the training ends. Raises PeerLostError if that takes
+        too long."""
         if not wait_until(lambda: until() or self.is_over, LONGEST_SECONDS, nap):
             raise PeerLostError(
                 f"actor {self._actor}: the learner did not respond within {LONGEST_SECONDS:g} s"

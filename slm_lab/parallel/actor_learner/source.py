@@ -35,10 +35,8 @@ class UnrollSource(ABC):
 
     @abstractmethod
     def receive(self, seconds: float) -> tuple[int, Unroll] | None:
-        """The oldest waiting unroll and its actor; None if none arrives within `seconds`.
-
-        It does not change until `give_back`.
-        """
+        """The oldest waiting unroll and its actor; None if none arrives within `seconds`. It does
+        not change until `give_back`."""
 
     @abstractmethod
     def give_back(self, actor: int) -> None:

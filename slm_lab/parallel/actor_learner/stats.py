@@ -14,10 +14,8 @@ WARM_UP = 3
 
 @final
 class PipelineStats:
-    """The learner's measurements between two rows.
-
-    `num_slices` is the number of environments whose steps one iteration learns from.
-    """
+    """The learner's measurements between two rows. `num_slices` is the number of environments whose
+    steps one iteration learns from."""
 
     columns = ("eps", "policy_lag", "policy_lag_max", "actor_wait_share", "learner_wait_share")
 

@@ -144,10 +144,8 @@ def from_queue(
     _: Agent,
     env: VectorEnv,
 ) -> UnrollSource:
-    """Actors in separate processes on one machine.
-
-    `seeds` are the learner's; with central inference its actions are drawn from them.
-    """
+    """Actors in separate processes on one machine. `seeds` are the learner's; with central
+    inference its actions are drawn from them."""
     if queue.request_records is None:
         return LearnerQueue(queue, board)
     layout = queue.layout.steps
@@ -169,11 +167,8 @@ def in_turn(task: SessionTask, *_: object) -> UnrollSource:
 def on_cluster(
     task: SessionTask, losses: Connection, board: StatusBoard, agent: Agent, env: VectorEnv
 ) -> UnrollSource:
-    """Actors on the nodes of a Ray cluster.
-
-    `task` is the learner's, with the actors' spec. `losses` sends the results of actors that are
-    lost for good to the Trial's parent.
-    """
+    """Actors on the nodes of a Ray cluster. `task` is the learner's, with the actors' spec.
+    `losses` sends the results of actors that are lost for good to the Trial's parent."""
     with importing():
         from slm_lab.parallel.ray.source import RaySource
 

@@ -103,9 +103,7 @@ class WeightStore:
     @torch.no_grad()
     def take(self, networks: Mapping[str, FlatParameters], statistics: FloatArray) -> int:
         """Copies the newest weights into networks and statistics (S,); returns their version.
-
-        Raises PeerLostError if every copy is overtaken by a publication.
-        """
+        Raises PeerLostError if every copy is overtaken by a publication."""
         for _ in range(MAX_TRIES):
             count = self.count
             here = count % 2

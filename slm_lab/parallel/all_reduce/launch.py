@@ -55,10 +55,8 @@ def train_ranks(
 
 
 def rank_due(place: GroupBuffers, rank: int) -> int | None:
-    """Progress is due of a rank that others wait for; it may also enter exchanges.
-
-    It may keep others waiting while it evaluates, plays a long episode or saves.
-    """
+    """Progress is due of a rank that others wait for; it may also enter exchanges. It may keep
+    others waiting while it evaluates, plays a long episode or saves."""
     arrivals = place.arrivals.numpy()
     return None if arrivals[rank] == arrivals.max() else int(arrivals[rank])
 

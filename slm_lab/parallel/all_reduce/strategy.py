@@ -209,10 +209,8 @@ class RankStrategy(Strategy, StartBarrier, JointCheckpoint):
 
     @override
     def learned(self, report: dict[str, float], cpu_t: float) -> dict[str, float]:
-        """Averages the report and merges the environments' statistics over ranks.
-
-        Raises NonFiniteLossError on all ranks if one rank's statistics are not finite.
-        """
+        """Averages the report and merges the environments' statistics over ranks. Raises
+        NonFiniteLossError on all ranks if one rank's statistics are not finite."""
         own = np.array([cpu_t, *report.values()], np.float64)
         gathered = self._group.all_gather(np.concatenate([own, self._env.statistics]))
         numbers, statistics = gathered[:, : len(own)], gathered[:, len(own) :]

@@ -139,10 +139,8 @@ def worker_due(board: StatusBoard, worker: int) -> bool | None:
 def train_workers(
     tasks: Sequence[SessionTask], board: StatusBoard, on_tick: Callable[[], None]
 ) -> list[SessionResult]:
-    """Trains the workers of one training, one process each; dead workers are replaced.
-
-    Raises LabError as `global_state` does.
-    """
+    """Trains the workers of one training, one process each; dead workers are replaced. Raises
+    LabError as `global_state` does."""
     one, workers = tasks[0], tasks[0].workers
     meta, mode = one.spec.meta, one.spec.meta.distributed
     assert mode in ("shared", "synced")

@@ -35,10 +35,8 @@ class GlobalState:
 
     @classmethod
     def of(cls, mode: HogwildMode, agent: Agent, env: VectorEnv, num_workers: int) -> "GlobalState":
-        """A shared copy of a fresh agent's state and its environments' statistics.
-
-        Raises LabError if shared memory has no room.
-        """
+        """A shared copy of a fresh agent's state and its environments' statistics. Raises LabError
+        if shared memory has no room."""
         units = agent.learner.train_state.optimizers
         shared = {name: SharedTrainState.of(each, num_workers) for name, each in units.items()}
         return cls(mode, shared, into_shared_memory(torch.from_numpy(env.statistics)))
@@ -142,10 +140,8 @@ class HogwildStrategy(Strategy, Ballot):
 
     @override
     def learned(self, report: dict[str, float], cpu_t: float) -> dict[str, float]:
-        """Merges the environments' statistics into the shared ones.
-
-        Raises NonFiniteLossError if they are not finite, which would spoil the shared ones.
-        """
+        """Merges the environments' statistics into the shared ones. Raises NonFiniteLossError if
+        they are not finite, which would spoil the shared ones."""
         self._pauses.event_seconds = time.perf_counter() - self._refreshed
         if len(self._pulled):
             own = self._env.statistics

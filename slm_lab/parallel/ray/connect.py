@@ -19,11 +19,8 @@ HOW_TO_START = (
 
 
 def check_cluster(address: str) -> None:
-    """Raises UsageError if no cluster answers at `address`.
-
-    A host with a port is probed by a socket: Ray would retry for minutes. Only Ray can resolve
-    "auto"; it answers at once.
-    """
+    """Raises UsageError if no cluster answers at `address`. A host with a port is probed by a
+    socket: Ray would retry for minutes. Only Ray can resolve "auto"; it answers at once."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     try:
         if colon and port.isdigit():
@@ -41,10 +38,8 @@ def check_cluster(address: str) -> None:
 
 @contextmanager
 def connected(address: str) -> Iterator[None]:
-    """A connection to a running cluster. Raises LabError if there is none at `address`.
-
-    The lab neither starts nor stops a cluster; it only disconnects.
-    """
+    """A connection to a running cluster. Raises LabError if there is none at `address`. The lab
+    neither starts nor stops a cluster; it only disconnects."""
     if ray.is_initialized():
         yield
         return

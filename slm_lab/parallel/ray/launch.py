@@ -80,10 +80,8 @@ def train_seeds(
 def train_ranks(
     tasks: Sequence[SessionTask], board: StatusBoard, on_tick: Callable[[], None]
 ) -> list[SessionResult]:
-    """Trains the ranks of one training, which restart elsewhere if a node is lost.
-
-    Raises LabError if there is no cluster.
-    """
+    """Trains the ranks of one training, which restart elsewhere if a node is lost. Raises LabError
+    if there is no cluster."""
 
     def attempt(ranks: Sequence[SessionTask]) -> list[SessionResult]:
         with reserved(ranks, board, on_tick) as group:
@@ -143,10 +141,8 @@ class SessionHandle:
 
 @final
 class ClusterSessions(Runner):
-    """One Ray actor for each Session.
-
-    With a `group` for `num_ranks` the Sessions are ranks, which connect to each other.
-    """
+    """One Ray actor for each Session. With a `group` for `num_ranks` the Sessions are ranks, which
+    connect to each other."""
 
     def __init__(
         self, board: StatusBoard, group: PlacementGroup | None = None, num_ranks: int = 1
@@ -212,10 +208,8 @@ class ClusterSessions(Runner):
         self._handles.clear()
 
     def _take_news(self, handle: SessionHandle) -> None:
-        """Waits for the requested news, if any, and processes them.
-
-        A lost actor has none; the end of its `run` call reports that.
-        """
+        """Waits for the requested news, if any, and processes them. A lost actor has none; the end
+        of its `run` call reports that."""
         request, handle.news = handle.news, None
         with suppress(RayError):
             if request is not None:
