@@ -72,6 +72,8 @@ class Learner(ABC, Generic[BatchT]):
 
     def __init__(self, train_state: TrainState) -> None:
         self.train_state = train_state
+        self.flats: Mapping[str, FlatParameters] = train_state.flats
+        """The flat vectors of its networks by name."""
         self.opt_step = 0
         """Gradient steps taken: the second clock of a run."""
         self.version = 0
@@ -82,11 +84,6 @@ class Learner(ABC, Generic[BatchT]):
     def metric_names(self) -> tuple[str | Column, ...]:
         """The columns this algorithm reports beyond those that every row has. A name is that of a
         column which `metrics/row.py` documents."""
-
-    @property
-    def flats(self) -> Mapping[str, FlatParameters]:
-        """The flat vectors of its networks by name."""
-        return self.train_state.flats
 
     @abstractmethod
     def learn(self, batch: BatchT, frame: int) -> dict[str, float]:
