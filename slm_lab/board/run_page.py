@@ -158,7 +158,7 @@ def _look(session: int) -> dict[str, Any]:
 def _sessions(entry: Entry, live: FollowedRows, query: Query) -> Any:
     found = entry.trial(query.trial)
     table = session_table(found, read_sessions(found, live.read).rows)
-    return section("Sessions", rows_table(*table)) if table.rows else []
+    return section("Sessions", rows_table(*table[:3])) if table.rows else []
 
 
 def _findings(entry: Entry, live: FollowedRows, query: Query) -> Any:

@@ -145,7 +145,7 @@ def _endings(entries: Sequence[Entry], live: FollowedRows, query: Query) -> Any:
     rows = [ending(each, rng) for each, rng in zip(seeds, generators[1:], strict=True)]
     better = improvement(seeds, generators[0])
     words = [] if better is None else [html.P(improvement_text(better))]
-    return section("Final returns", rows_table(*text_table(rows)), *words)
+    return section("Final returns", rows_table(*text_table(rows)[:3]), *words)
 
 
 def _differences(entries: Sequence[Entry]) -> Any:

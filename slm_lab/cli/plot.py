@@ -45,8 +45,8 @@ def plot_runs(request: PlotRequest, as_json: bool = False, form: str | None = No
         print(as_csv(plotted.endings) if form == "csv" else as_latex(rows), end="")
         return
     title = plotted.y_label.capitalize()
-    style = {"box": SIMPLE_HEAD, "pad_edge": False}
-    print_table(console, title, rows.header, rows.rows, spare=rows.spare, **style)
+    options = {"box": SIMPLE_HEAD, "pad_edge": False}
+    print_table(console, title, rows.header, rows.rows, (), rows.spare, **options)
     if plotted.improvement is not None:
         print_line(console, improvement_text(plotted.improvement))
     for note in plotted.notes:

@@ -152,7 +152,7 @@ def diff_runs(a: str, b: str, data: Path) -> None:
             print_line(console, f"{title}: no differences")
     if found.endings:
         table = text_table(found.endings)
-        style = {"spare": table.spare, "box": SIMPLE_HEAD}
+        style: dict[str, Any] = {"spare": table.spare, "box": SIMPLE_HEAD}
         print_table(console, "Results", table.header, table.rows, **style)
     if found.improvement is not None:
         print_line(console, improvement_text(found.improvement))

@@ -213,7 +213,7 @@ def _show_confirmed(
     title = "\nConfirmed with fresh seeds, ± 1 std"
     header = ("spec", "trial", "in the search", "confirmed", "seeds", "difference", "values")
     style = {"box": None, "pad_edge": False, "padding": (0, 2, 0, 0), "header_style": "bold dim"}
-    print_table(console, title, header, rows, left=("trial", "values"), **style)
+    print_table(console, title, header, rows, ("trial", "values"), ("in the search",), **style)
     best = search_state.results[0]
     if best.mean is not None and best.trial in files:
         message = f"result: t{best.trial} with {_mean_text(best)}, {files[best.trial]}"
