@@ -99,6 +99,13 @@ def test_a_ticked_run_without_a_curve_is_named_with_the_reason(tmp_path):
     ]
 
 
+def test_every_part_of_the_pages_of_whole_runs_can_be_made(tmp_path):
+    names = tuple(write_ended(tmp_path, name).root.name for name in ("one", "two"))
+    for page, query in ((ticked, Query(runs=names)), (run_page, Query(run=names[0]))):
+        parts = page.parts(Catalog(tmp_path), FollowedRows(), query)
+        assert all(parts[name].make() is not None for name in parts)
+
+
 def test_the_page_of_a_search_names_the_trial_that_it_shows(tmp_path):
     run = write_run(tmp_path, ppo(), ppo())
     log = EventLog(run.search_record)
