@@ -93,7 +93,7 @@ def show(
 def schema(imports: Imports = None) -> None:
     """Print the JSON Schema of spec files, for completion in an editor."""
     with report_errors():
-        from slm_lab.spec.reference.json_schema import file_schema
+        from slm_lab.spec.json_schema import file_schema
 
         _import(imports)
         print_json(file_schema())
