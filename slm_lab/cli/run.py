@@ -56,10 +56,7 @@ SHOWN_SPEEDS = (
     ("learner_wait_share", "share of the time that the learner waited"),
 )
 
-MAIN_GRAPHS = (
-    "_trial_graph_mean_returns_ma_vs_frames",
-    "_trial_graph_eval_mean_returns_vs_frames",
-)
+MAIN_GRAPHS = ("_trial_graph_mean_returns_ma_vs_frames", "_trial_graph_eval_mean_returns_vs_frames")
 
 
 def run_spec(source: RunSource, verb: Verb, caller: Caller, output: OutputForm = "text") -> int:

@@ -20,11 +20,7 @@ from slm_lab.spec.load import load_spec, spec_names
 from slm_lab.spec.read import SHIPPED, read_file
 from slm_lab.spec.schema.env import EnvSpec
 
-GAMES: Mapping[str, str] = {
-    "ppo": "ppo_atari",
-    "a2c": "a2c_gae_atari",
-    "ddqn": "ddqn_per_atari",
-}
+GAMES: Mapping[str, str] = {"ppo": "ppo_atari", "a2c": "a2c_gae_atari", "ddqn": "ddqn_per_atari"}
 """The templates of Atari games, file and spec of one name, by algorithm."""
 
 
