@@ -19,7 +19,7 @@ SUFFIXES = (".json", ".yaml", ".yml")
 IN_A_CLONE = "slm_lab/spec/"
 A_SLIP = 0.75
 """The similarity from which on a name counts as a misspelt name of a shipped file."""
-NOT_SPECS = frozenset({"torch_table.json"})
+NOT_SPECS = frozenset({"torch_table.json", "foreign_words.json"})
 
 
 def shipped_files() -> list[Path]:
