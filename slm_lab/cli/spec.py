@@ -170,6 +170,6 @@ def _second_pass(checked: "Parsed") -> Sequence["Problem"]:
     from slm_lab.env.check_spaces import cheap_space_problems
 
     problems = check_env(checked.env)
-    if problems or checked.agent is None:
+    if problems or checked.spec is None:
         return problems
-    return cheap_space_problems(checked.agent, checked.env)
+    return cheap_space_problems(checked.spec.agent, checked.env)
