@@ -173,7 +173,6 @@ def _by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def _show_graphs(console: Console, result: TrialResult, folder: Path) -> None:
-    """Prints the paths of the main trial graphs, and the number of the others."""
     main = [path for path in result.graphs if path.stem.endswith(MAIN_GRAPHS)]
     for path in main:
         print_line(console, f"graph {path}")
