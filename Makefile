@@ -27,7 +27,7 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 docs: $(READY)
-	$(BIN)/python -m slm_lab.spec.reference.markdown > docs/spec_reference.md
+	$(BIN)/python docs/reference/spec_reference.py > docs/spec_reference.md
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(READY)

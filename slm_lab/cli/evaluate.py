@@ -124,7 +124,6 @@ def described(episode: FinishedEpisodes, number: int) -> str:
 
 
 def _print_part(console: Console, film: VideoFilm, how: str, steps: int) -> None:
-    """Prints the result of an incomplete episode."""
     print_line(
         console, f"episode {len(film.finished)}: {how} after {steps:,} steps, {film.finished[-1]}"
     )

@@ -70,8 +70,7 @@ def run(
         ),
     ] = None,
     spec_name: Annotated[
-        str | None,
-        typer.Argument(help=SPEC_NAME_HELP, autocompletion=completion.run_words),
+        str | None, typer.Argument(help=SPEC_NAME_HELP, autocompletion=completion.run_words)
     ] = None,
     mode: Annotated[
         str | None,
@@ -371,11 +370,7 @@ def runs(
 
 @command()
 @report_errors()
-def diff(
-    a: SavedRunName,
-    b: SavedRunName,
-    data: Data = Path("data"),
-) -> None:
+def diff(a: SavedRunName, b: SavedRunName, data: Data = Path("data")) -> None:
     """Compare two runs: their specs, versions, machines and results."""
     from slm_lab.cli.runs import diff_runs
 
@@ -401,10 +396,7 @@ def tidy(
 
 @command()
 @report_errors()
-def watch(
-    run: SavedRunName = "latest",
-    data: Data = Path("data"),
-) -> None:
+def watch(run: SavedRunName = "latest", data: Data = Path("data")) -> None:
     """Show the live table of a run that another process trains. Ctrl-C ends only the watching."""
     from slm_lab.cli.watch import watch as execute
 
@@ -436,9 +428,7 @@ def doctor(
     run: Annotated[
         str | None,
         typer.Argument(
-            metavar="RUN",
-            help="A run; without one, this machine.",
-            autocompletion=completion.runs,
+            metavar="RUN", help="A run; without one, this machine.", autocompletion=completion.runs
         ),
     ] = None,
     data: Data = Path("data"),

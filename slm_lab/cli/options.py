@@ -30,8 +30,7 @@ Trust = Annotated[
 ]
 SPEC_NAME_HELP = "The spec in the file. May be omitted if it is the only one."
 SpecName = Annotated[
-    str | None,
-    typer.Argument(help=SPEC_NAME_HELP, autocompletion=completion.spec_names),
+    str | None, typer.Argument(help=SPEC_NAME_HELP, autocompletion=completion.spec_names)
 ]
 Data = Annotated[Path, typer.Option(help="Folder of run folders.")]
 SavedRunName = Annotated[

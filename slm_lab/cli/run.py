@@ -56,10 +56,7 @@ SHOWN_SPEEDS = (
     ("learner_wait_share", "share of the time that the learner waited"),
 )
 
-MAIN_GRAPHS = (
-    "_trial_graph_mean_returns_ma_vs_frames",
-    "_trial_graph_eval_mean_returns_vs_frames",
-)
+MAIN_GRAPHS = ("_trial_graph_mean_returns_ma_vs_frames", "_trial_graph_eval_mean_returns_vs_frames")
 
 
 def run_spec(source: RunSource, verb: Verb, caller: Caller, output: OutputForm = "text") -> int:
@@ -176,7 +173,6 @@ def _by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 def _show_graphs(console: Console, result: TrialResult, folder: Path) -> None:
-    """Prints the paths of the main trial graphs, and the number of the others."""
     main = [path for path in result.graphs if path.stem.endswith(MAIN_GRAPHS)]
     for path in main:
         print_line(console, f"graph {path}")

@@ -134,7 +134,6 @@ def _introduce(console: Console, prepared: Prepared) -> None:
 
 
 def _confirm(console: Console, prepared: Prepared, settings: ConfirmSpec) -> Confirmation:
-    """Runs the best specs again with fresh seeds."""
     search = prepared.search
     confirmation = Confirmation(search, settings)
     if confirmation.missing:

@@ -93,7 +93,7 @@ def show(
 def schema(imports: Imports = None) -> None:
     """Print the JSON Schema of spec files, for completion in an editor."""
     with report_errors():
-        from slm_lab.spec.reference.json_schema import file_schema
+        from slm_lab.spec.json_schema import file_schema
 
         _import(imports)
         print_json(file_schema())
@@ -170,6 +170,6 @@ def _second_pass(checked: "Parsed") -> Sequence["Problem"]:
     from slm_lab.env.check_spaces import cheap_space_problems
 
     problems = check_env(checked.env)
-    if problems or checked.agent is None:
+    if problems or checked.spec is None:
         return problems
-    return cheap_space_problems(checked.agent, checked.env)
+    return cheap_space_problems(checked.spec.agent, checked.env)

@@ -1,13 +1,8 @@
 """Registries of named parts: the name in a spec, the model of its keys, and its class.
 
 A registry never imports a class of this package before `load` is called, so that specs are checked
-without torch. Other packages add parts through entry points (groups `slm_lab.algorithms`,
-`slm_lab.memories`, `slm_lab.nets`, `slm_lab.envs`, `slm_lab.modes`), or by calling `offer` in a
-module that is imported with `--import`. The model of a plug-in's keys is the attribute `Params` of
-its class.
-
-A faulty plug-in stays registered, with a description of its fault. Only specs that name it are
-rejected.
+without torch. docs/extending.md says how other packages add parts. A faulty plug-in stays
+registered, with a description of its fault. Only specs that name it are rejected.
 """
 
 import difflib
@@ -196,7 +191,6 @@ def nearest_name(name: str, known: list[str], likeness: float = 0.6) -> str | No
 
 
 def _origin(point: EntryPoint) -> str:
-    """The package of an entry point, and its target."""
     package = f"the package {point.dist.name} {point.dist.version}" if point.dist else "a package"
     return f"{package} ({point.value})"
 

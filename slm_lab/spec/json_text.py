@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from slm_lab.core.errors import Problem, SpecError
-from slm_lab.spec.limits import JSON_LIMITS, check_extent, too_deep
+from slm_lab.spec.limits import JSON_VALUES, check_extent, too_deep
 
 STRING = r'"(?:[^"\\]++|\\.)*+"?'
 """Also matches an unterminated string, so that it is scanned once, not from each quote in it."""
@@ -38,7 +38,7 @@ def parse_json(text: str, where: str) -> Any:
     except ValueError:  # Python limits the digits of an int
         message = "holds a whole number of thousands of digits"
         raise SpecError(where, [Problem("file", message)]) from None
-    check_extent(content, _parts, JSON_LIMITS.values, where)
+    check_extent(content, _parts, JSON_VALUES, where)
     return content
 
 

@@ -7,13 +7,7 @@ from typing import Any
 
 from slm_lab.core.errors import MAX_PRINTED, Problem, SpecError
 from slm_lab.core.registry import nearest_name
-from slm_lab.spec.override import (
-    Setting,
-    apply_settings,
-    parse_setting,
-    unfilled,
-    variables,
-)
+from slm_lab.spec.override import Setting, apply_settings, parse_setting, unfilled, variables
 from slm_lab.spec.parse import (
     Parsed,
     is_of_search,

@@ -1,8 +1,7 @@
 """The modes of parallel training: one `Mode` for each value of `meta.distributed`.
 
-A mode is a plug-in like an algorithm. Packages add modes through the entry-point group
-`slm_lab.modes`, or by `MODES.offer` in a module imported with `--import`. The registered object
-is a `Mode`. Its module must not import torch, because `spec check` imports it.
+A mode is a plug-in like an algorithm, see docs/extending.md. Its module must not import torch,
+because `spec check` imports it.
 """
 
 from collections.abc import Callable, Mapping

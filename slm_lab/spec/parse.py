@@ -16,7 +16,6 @@ from slm_lab.spec.checks.suspicious import suspicious
 from slm_lab.spec.checks.unused_keys import without_effect
 from slm_lab.spec.override import VARIABLE
 from slm_lab.spec.read import not_json
-from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.block import problems_of
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
@@ -39,11 +38,6 @@ class Parsed(NamedTuple):
     """the file and the name of the spec"""
     variables: Sequence[str] = ()
     """the `${var}` without a value; the values that contain them are not checked"""
-
-    @property
-    def agent(self) -> AgentSpec | None:
-        """The agent; None if anything in the spec has problems or variables."""
-        return None if self.spec is None else self.spec.agent
 
     def for_training(self) -> "Parsed":
         """The same without problems of the `search` block, which a training ignores."""

@@ -12,14 +12,14 @@ from typing import Any
 from slm_lab.core.errors import Problem, SpecError
 from slm_lab.core.registry import nearest_name
 from slm_lab.spec.json_text import parse_json
-from slm_lab.spec.limits import JSON_LIMITS, YAML_LIMITS, check_text, nodes, read_bounded
+from slm_lab.spec.limits import JSON_BYTES, YAML_BYTES, check_text, nodes, read_bounded
 
 SHIPPED = Path(__file__).parent
 SUFFIXES = (".json", ".yaml", ".yml")
 IN_A_CLONE = "slm_lab/spec/"
 A_SLIP = 0.75
 """The similarity from which on a name counts as a misspelt name of a shipped file."""
-NOT_SPECS = frozenset({"torch_table.json"})
+NOT_SPECS = frozenset({"torch_table.json", "foreign_words.json"})
 
 
 def shipped_files() -> list[Path]:
@@ -63,9 +63,9 @@ def read_file(path: Path) -> dict[str, Any]:
     if path.suffix in (".yaml", ".yml"):
         from slm_lab.spec.yaml_text import parse_yaml
 
-        content = parse_yaml(read_bounded(path, YAML_LIMITS.size, where), where)
+        content = parse_yaml(read_bounded(path, YAML_BYTES, where), where)
     else:
-        content = parse_json(read_bounded(path, JSON_LIMITS.size, where), where)
+        content = parse_json(read_bounded(path, JSON_BYTES, where), where)
     if not isinstance(content, dict):
         raise SpecError(where, [Problem("file", "must hold {spec_name: {agent, env, meta}, …}")])
     check_text(content, where)

@@ -160,11 +160,9 @@ def _argument_message(name: str, sampler: TuneSampler, args: Any) -> str:
     if q is not None and (q <= 0 or not isfinite((abs(first) + abs(second)) / q)):
         return "q must be > 0" if q <= 0 else f"q ({q}) is too small for such numbers"
     uneven = q is not None and not all(isclose(end / q, round(end / q)) for end in args[:2])
+    in_parts = sampler.whole and any(n != int(n) for n in (first, second, q or 0))
     rules = (
-        (
-            sampler.whole and any(n != int(n) for n in (first, second, q or 0)),
-            "must be whole numbers",
-        ),
+        (in_parts, "must be whole numbers"),
         (sampler.in_order and first >= second, "lower must be < upper"),
         (sampler.in_order and "log" in name and first <= 0, "lower must be > 0"),
         (not sampler.in_order and second <= 0, "sd must be > 0"),

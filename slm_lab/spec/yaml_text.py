@@ -13,7 +13,7 @@ from typing_extensions import override
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from slm_lab.core.errors import Problem, SpecError
-from slm_lab.spec.limits import YAML_LIMITS, check_extent, too_deep
+from slm_lab.spec.limits import YAML_VALUES, check_extent, too_deep
 
 INT, FLOAT, MERGE = (f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "merge"))
 DROPPED = (INT, FLOAT, "tag:yaml.org,2002:timestamp")
@@ -37,7 +37,7 @@ def parse_yaml(text: str, where: str) -> Any:
         if root is None:
             return None
         # Before construction, because a two-byte alias may expand to the whole file.
-        check_extent(root, _parts, YAML_LIMITS.values, where)
+        check_extent(root, _parts, YAML_VALUES, where)
         problem = next(_faults(root, ""), None)
         if problem is not None:
             raise SpecError(where, [problem])
@@ -67,8 +67,8 @@ def _loader(text: str, where: str) -> yaml.SafeLoader:
         @override
         def compose_node(self, parent: Node | None, index: int) -> Node | None:
             self.composed += 1
-            if self.composed > 2 * YAML_LIMITS.values:  # keys are nodes too
-                most = f"{YAML_LIMITS.values:,} values, the most that a spec file may hold"
+            if self.composed > 2 * YAML_VALUES:  # keys are nodes too
+                most = f"{YAML_VALUES:,} values, the most that a spec file may hold"
                 raise SpecError(where, [Problem("file", f"holds more than {most}")])
             return super().compose_node(parent, index)
 

@@ -11,7 +11,7 @@ from slm_lab.agent.memory.on_policy import OnPolicyBatchReplay
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.core.errors import SpecError
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS
-from slm_lab.spec.reference.json_schema import file_schema
+from slm_lab.spec.json_schema import file_schema
 from slm_lab.spec.schema.algorithm import ActorCriticSpec, PPOSpec
 from slm_lab.spec.schema.memory import OnPolicyBatchReplaySpec
 from slm_lab.spec.schema.net import MLPNetSpec

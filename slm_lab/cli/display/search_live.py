@@ -1,7 +1,7 @@
 """The display of a running search: a live table of trials, or log lines without a terminal."""
 
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, Self
 
 from rich.console import Console, Group, JustifyMethod
@@ -123,11 +123,48 @@ class SearchDisplay:
         """The running trials, then the best."""
         running = self._state.of(Status.RUNNING)
         others = [state for state in self._state.ranked if state not in running]
-        trials = self._state.trials.values()
-        table = TrialsTable(self._names, self._max_frame, trials, self._console.width)
+        with_bar = self._console.width >= ROOM_FOR_BAR
+        table, paths = self._empty_table(with_bar)
         for state in [*running, *others][:rows]:
-            table.add(state, max(self._search.frame_of(state.trial), state.frame))
-        return table.table
+            frame = max(self._search.frame_of(state.trial), state.frame)
+            restarts = f" ({state.restarts + 1}. try)" if state.restarts else ""
+            bar = ProgressBar(self._max_frame, min(frame, self._max_frame), width=BAR_WIDTH)
+            table.add_row(
+                f"t{state.trial}",
+                Text(f"{state.status}{restarts}", STYLES[state.status]),
+                *([bar] if with_bar else []),
+                short(frame) if frame % 1000 == 0 else f"{frame:,}",
+                significant(state.score),
+                *(value_text(state.params[path]) for path in paths),
+            )
+        return table
+
+    def _empty_table(self, with_bar: bool) -> tuple[Table, list[str]]:
+        """A table with its header, and the paths of the searched keys that fit the console."""
+        table = Table.grid(padding=(0, GAP))
+        bar = [("", BAR_WIDTH)] if with_bar else []
+        heads = [("trial", 5), ("", 8), *bar, ("frames", 9), ("return", 7)]
+        room = self._console.width
+        for head, fixed in heads:
+            side: JustifyMethod = "right" if head in ("frames", "return") else "left"
+            table.add_column(no_wrap=True, min_width=fixed, justify=side)
+            room -= fixed + GAP
+        shown = [head for head, _ in heads]
+        paths: list[str] = []
+        for path, name in self._names.items():
+            trials = self._state.trials.values()
+            texts = [name, *(value_text(state.params[path]) for state in trials)]
+            room -= max(map(len, texts)) + GAP
+            if room < 0:
+                break
+            paths.append(path)
+            shown.append(name)
+            table.add_column(no_wrap=True, justify="right")
+        if left := len(self._names) - len(paths):
+            table.add_column(no_wrap=True)
+            shown.append(f"+{left}")
+        table.add_row(*(Text(head, "dim") for head in shown))
+        return table, paths
 
     def _summary(self) -> Text:
         counts = [(len(self._state.of(status)), status) for status in Status]
@@ -176,51 +213,6 @@ class SearchDisplay:
         end = f"; best so far {best}" if best else ""
         at = f"{state.status} at {short(state.frame)} frames"
         return f"{at} with {significant(state.score)}{end}"
-
-
-class TrialsTable:
-    """A table of trials, `width` columns wide, with as many searched keys as fit."""
-
-    def __init__(
-        self, names: Mapping[str, str], max_frame: int, trials: Collection[TrialState], width: int
-    ) -> None:
-        self._max_frame = max_frame
-        self._with_bar = width >= ROOM_FOR_BAR
-        self.table = Table.grid(padding=(0, GAP))
-        bar = [("", BAR_WIDTH)] if self._with_bar else []
-        heads = [("trial", 5), ("", 8), *bar, ("frames", 9), ("return", 7)]
-        room = width
-        for head, fixed in heads:
-            side: JustifyMethod = "right" if head in ("frames", "return") else "left"
-            self.table.add_column(no_wrap=True, min_width=fixed, justify=side)
-            room -= fixed + GAP
-        shown = [head for head, _ in heads]
-        self._paths: list[str] = []
-        for path, name in names.items():
-            texts = [name, *(value_text(state.params[path]) for state in trials)]
-            room -= max(map(len, texts)) + GAP
-            if room < 0:
-                break
-            self._paths.append(path)
-            shown.append(name)
-            self.table.add_column(no_wrap=True, justify="right")
-        if left := len(names) - len(self._paths):
-            self.table.add_column(no_wrap=True)
-            shown.append(f"+{left}")
-        self.table.add_row(*(Text(head, "dim") for head in shown))
-
-    def add(self, state: TrialState, frame: int) -> None:
-        """Adds a row: a trial at `frame` of its budget."""
-        restarts = f" ({state.restarts + 1}. try)" if state.restarts else ""
-        bar = ProgressBar(self._max_frame, min(frame, self._max_frame), width=BAR_WIDTH)
-        self.table.add_row(
-            f"t{state.trial}",
-            Text(f"{state.status}{restarts}", STYLES[state.status]),
-            *([bar] if self._with_bar else []),
-            short(frame) if frame % 1000 == 0 else f"{frame:,}",
-            significant(state.score),
-            *(value_text(state.params[path]) for path in self._paths),
-        )
 
 
 def searched_names(search: Mapping[str, Any] | None) -> dict[str, str]:

@@ -67,13 +67,10 @@ def _parts(
     space: AnySpace, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], AnySpace]]:
     """The innermost spaces of `space`, each with the keys of its path."""
-    if isinstance(space, spaces.Dict) and space.spaces:
-        for key, part in space.spaces.items():
-            yield from _parts(part, (*path, str(key)))
-    elif isinstance(space, spaces.Tuple) and space.spaces:
-        for index, part in enumerate(space.spaces):
-            yield from _parts(part, (*path, str(index)))
-    else:
+    inner = space.spaces if isinstance(space, COMPOSITE) else ()
+    for key, part in inner.items() if isinstance(inner, Mapping) else enumerate(inner):
+        yield from _parts(part, (*path, str(key)))
+    if not inner:
         yield path, space
 
 

@@ -107,7 +107,6 @@ def arguments_of(creator: Callable[..., Any]) -> Arguments:
 
 
 def _declared(function: Callable[..., Any]) -> Arguments:
-    """The keyword arguments of a function."""
     parameters = inspect.signature(function).parameters.values()
     scope = getattr(inspect.unwrap(function), "__globals__", {})
     named = {

@@ -1,8 +1,7 @@
 """Atari games: their keys in a spec, and the native vector environment.
 
-The preprocessing is that of DQN and Machado et al. (arXiv:1709.06009): grayscale, 84 × 84, every
-action for 4 frames, the last two of them pooled, 4 such frames stacked, up to 30 no-ops at the
-start of a game. `atari_game` does the same for single environments.
+The preprocessing is that of DQN and Machado et al. (arXiv:1709.06009), see docs/environments.md.
+`atari_game` does the same for single environments.
 """
 
 import dataclasses

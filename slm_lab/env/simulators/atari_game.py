@@ -146,7 +146,6 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any]):
         return pressed.value, radius
 
     def _look(self, index: int) -> None:
-        """Copies the screen."""
         if self._keys.grayscale:
             self.ale.getScreenGrayscale(self._screens[index])
         else:

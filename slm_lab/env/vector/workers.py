@@ -83,10 +83,7 @@ class Workers(AsyncVectorEnv):
     """
 
     def __init__(
-        self,
-        make_one: Callable[[], Env],
-        num_envs: int,
-        autoreset_mode: AutoresetMode,
+        self, make_one: Callable[[], Env], num_envs: int, autoreset_mode: AutoresetMode
     ) -> None:
         forkserver.set_forkserver_preload(PRELOADED)
         resource_tracker.ensure_running()  # the first start would launch it and clear the mask

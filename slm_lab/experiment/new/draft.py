@@ -32,7 +32,6 @@ def draft(spec: Spec, raw: Mapping[str, Any], title: Sequence[str]) -> str:
 
 
 def _block(raw: Mapping[str, Any], model: object, indent: str) -> Iterator[str]:
-    """The lines of a block."""
     fields = type(model).model_fields if isinstance(model, BaseModel) else {}
     for key, value in raw.items():
         inner = getattr(model, key, None)
@@ -53,6 +52,5 @@ def _block(raw: Mapping[str, Any], model: object, indent: str) -> Iterator[str]:
 
 
 def _in_one_line(value: Any) -> str:
-    """A value as YAML."""
     whole: str = yaml.safe_dump([value], default_flow_style=True, sort_keys=False, width=10**6)
     return whole[1:-2]

@@ -138,9 +138,7 @@ def _of_checker(env: gymnasium.Env[Any, Any]) -> tuple[str, ...]:
         warnings.simplefilter("always")
         try:
             gymnasium_check(env, skip_render_check=True)
-        except (
-            Exception
-        ) as error:  # the checker raises AssertionError, and what the environment does
+        except Exception as error:  # AssertionError, and what the environment raises
             found.append(f"{type(error).__name__}: {error}")
     found += [str(warning.message) for warning in caught if warning.category is UserWarning]
     lines = [_plain(text) for text in found]

@@ -20,11 +20,7 @@ from slm_lab.spec.load import load_spec, spec_names
 from slm_lab.spec.read import SHIPPED, read_file
 from slm_lab.spec.schema.env import EnvSpec
 
-GAMES: Mapping[str, str] = {
-    "ppo": "ppo_atari",
-    "a2c": "a2c_gae_atari",
-    "ddqn": "ddqn_per_atari",
-}
+GAMES: Mapping[str, str] = {"ppo": "ppo_atari", "a2c": "a2c_gae_atari", "ddqn": "ddqn_per_atari"}
 """The templates of Atari games, file and spec of one name, by algorithm."""
 
 
@@ -88,27 +84,20 @@ def _takes(recipe: Recipe, spaces: Spaces, env: str) -> bool:
     return not action_space_problems(spec.agent.algorithm, *spaces.actions)
 
 
-class Named(NamedTuple):
-    """What the first words of `slm-lab run` name: a spec in a file, with `-s`."""
-
-    file: str
-    name: str | None
-    sets: tuple[str, ...]
-
-
-def named(file: str, name: str | None, sets: Sequence[str], imports: Sequence[str]) -> Named:
-    """The recipe that "ppo MyEnv-v0" names; other words as they are.
+def named(
+    file: str, name: str | None, sets: Sequence[str], imports: Sequence[str]
+) -> tuple[str, str | None, tuple[str, ...]]:
+    """File, name and `-s` of the recipe that "ppo MyEnv-v0" names; other words as they are.
 
     A file of this name, or a spec of this name in the shipped file, comes first. `imports` are
     imported, because they may register the environment. Raises LabError.
     """
-    words = Named(file, name, tuple(sets))
     is_recipe = file in {*recipes(), *GAMES} and not Path(file).is_file()
     if not is_recipe or name is None or name in recipes().get(file, ()):
-        return words
+        return file, name, tuple(sets)
     import_plugins(imports)
     recipe = choose_recipe(file, plain_env(name, sets))
-    return Named(recipe.file, recipe.name, settings(name, sets))
+    return recipe.file, recipe.name, settings(name, sets)
 
 
 def plain_env(env: str, sets: Sequence[str]) -> EnvSpec:

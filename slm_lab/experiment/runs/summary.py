@@ -51,55 +51,42 @@ class RunStatus(StrEnum):
 @final
 @dataclass(frozen=True)
 class RunSummary:
-    """A run in a list; numbers are None until they are known."""
+    """A run in a list; by default one of which nothing is known."""
 
-    run: str
+    run: str = ""
     """The name of its folder."""
-    started: str
+    started: str = ""
     """ISO 8601, UTC; empty if it is unknown."""
-    name: str
+    name: str = ""
     """Of its spec."""
-    label: str
+    label: str = ""
     """What `--name` set."""
-    note: str
-    env: str
-    changed: tuple[str, ...]
+    note: str = ""
+    env: str = ""
+    changed: tuple[str, ...] = ()
     """The `-s` of its start and its resumes."""
-    mode: str
+    mode: str = ""
     """The way of parallel training, with the number of Sessions; or "search"."""
-    status: RunStatus
-    is_dev: bool
-    frames: int
+    status: RunStatus = RunStatus.DAMAGED
+    is_dev: bool = False
+    frames: int = 0
     """Of all Sessions."""
-    budget: int | None
+    budget: int | None = None
     """The frames of all Sessions at the end; None if a scheduler may stop trials before."""
-    final_return: float | None
+    final_return: float | None = None
     """While it trains: the mean over Sessions of the recent return."""
-    final_return_std: float | None
+    final_return_std: float | None = None
     """Over its Sessions, or its trainings in parallel."""
-    seeds: int
+    seeds: int = 0
     """The number of Sessions, or trainings in parallel."""
-    frames_per_s: float | None
-    seconds_left: float | None
+    frames_per_s: float | None = None
+    seconds_left: float | None = None
     """While it trains: the frames that are left over `frames_per_s`."""
-    bytes: int
+    bytes: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object."""
         return asdict(self)
-
-
-_BLANK: dict[str, Any] = {
-    **dict.fromkeys(("started", "name", "label", "note", "env", "mode"), ""),
-    **dict.fromkeys(("budget", "final_return", "final_return_std", "frames_per_s", "seconds_left")),
-    "run": "",
-    "changed": (),
-    "is_dev": False,
-    "frames": 0,
-    "seeds": 0,
-    "bytes": 0,
-    "status": RunStatus.DAMAGED,
-}
 
 
 def summary_of(run: RunDir) -> RunSummary:
@@ -165,28 +152,27 @@ def summary_of_comparison(plan: Path, runs: Sequence[RunSummary], is_training: b
     status = RunStatus.FAILED if any(each.status is RunStatus.FAILED for each in runs) else status
     budget, frames = planned * spec["env"]["max_frame"], sum(each.frames for each in runs)
     speed = sum(each.frames_per_s or 0 for each in runs if each.status is RunStatus.TRAINING)
-    known: dict[str, Any] = {
-        "started": about["started"],
-        "name": about["name"],
-        "env": spec["env"]["name"],
-        "mode": f"comparison, {len(ended)} of {planned} trainings",
-        "status": RunStatus.TRAINING if is_training else status,
-        "frames": frames,
-        "budget": budget,
-        "seeds": len(about["seeds"]),
-        "frames_per_s": speed or None,
-        "seconds_left": max(budget - frames, 0) / speed if is_training and speed else None,
-        "bytes": sum(each.bytes for each in runs),
-    }
-    return RunSummary(**_BLANK | known)
+    return RunSummary(
+        started=about["started"],
+        name=about["name"],
+        env=spec["env"]["name"],
+        mode=f"comparison, {len(ended)} of {planned} trainings",
+        status=RunStatus.TRAINING if is_training else status,
+        frames=frames,
+        budget=budget,
+        seeds=len(about["seeds"]),
+        frames_per_s=speed or None,
+        seconds_left=max(budget - frames, 0) / speed if is_training and speed else None,
+        bytes=sum(each.bytes for each in runs),
+    )
 
 
 def damaged_summary(folder: Path) -> RunSummary:
     """That of a folder of which nothing can be read: when it last changed."""
+    started = ""
     with suppress(OSError):
-        when = datetime.fromtimestamp(folder.lstat().st_mtime, UTC).isoformat()
-        return RunSummary(**_BLANK | {"run": folder.name, "started": when})
-    return RunSummary(**_BLANK | {"run": folder.name})
+        started = datetime.fromtimestamp(folder.lstat().st_mtime, UTC).isoformat()
+    return RunSummary(run=folder.name, started=started)
 
 
 def _json(file: Path) -> dict[str, Any]:

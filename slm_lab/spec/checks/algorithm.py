@@ -81,11 +81,8 @@ def _of_discrete_actions(algorithm: AlgorithmSpec, space: ActionKind) -> Iterato
 
 def _missing_bounds(algorithm: AlgorithmSpec, has_low: bool, has_high: bool) -> Iterator[Problem]:
     """Rejects settings that need action bounds if the environment has none."""
-    pdtype, policy, has_both = (
-        algorithm.action_pdtype,
-        algorithm.action_policy,
-        has_low and has_high,
-    )
+    pdtype, policy = algorithm.action_pdtype, algorithm.action_policy
+    has_both = has_low and has_high
     if algorithm.NEEDS_BOUNDS and not has_both:
         message = f"{algorithm.name} needs bounded actions, but the environment's have no bounds"
         yield Problem("agent.algorithm.name", message, algorithm.name)

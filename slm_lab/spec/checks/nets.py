@@ -4,13 +4,7 @@ from collections.abc import Iterator
 
 from slm_lab.core.errors import Problem
 from slm_lab.spec.blocks import Blocks
-from slm_lab.spec.role import (
-    OPTIMIZER_KEYS,
-    built_nets,
-    folded,
-    optimizer_paths,
-    targets_role,
-)
+from slm_lab.spec.role import OPTIMIZER_KEYS, built_nets, folded, optimizer_paths, targets_role
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.algorithm import (
     AlgorithmSpec,

@@ -138,10 +138,8 @@ def _nothing_to_learn(algorithm: RandomSpec, blocks: Blocks) -> Iterator[Problem
 
 def _bounds_of_alpha(algorithm: EntropyRegularisedSpec) -> Iterator[Problem]:
     if algorithm.fixed_alpha is not None:
-        keys, reason = (
-            ["log_alpha_min", "log_alpha_max"],
-            "bounds a tuned α, but fixed_alpha is set",
-        )
+        keys = ["log_alpha_min", "log_alpha_max"]
+        reason = "bounds a tuned α, but fixed_alpha is set"
         yield from _each_set("agent.algorithm", algorithm, keys, reason)
 
 

@@ -30,7 +30,6 @@ class Layer(NamedTuple):
 
 
 def _layer_problems(index: int, row: Any) -> list[InitErrorDetails]:
-    """The problems of entry `index` of Sequential."""
     if not isinstance(row, Mapping) or len(row) != 1:
         return [error_line((index,), "must be one layer, as {LazyLinear: {out_features: 64}}", row)]
     name, args = next(iter(row.items()))

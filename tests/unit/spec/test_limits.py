@@ -7,13 +7,20 @@ import time
 import pytest
 
 from slm_lab.core.errors import MAX_PRINTED, Problem, SpecError
-from slm_lab.spec.limits import JSON_LIMITS, LONGEST_KEY, MOST_KEYS, MOST_LEVELS, YAML_LIMITS
+from slm_lab.spec.limits import (
+    JSON_BYTES,
+    JSON_VALUES,
+    LONGEST_KEY,
+    MOST_KEYS,
+    MOST_LEVELS,
+    YAML_VALUES,
+)
 from slm_lab.spec.load import check_file, load_spec
 from slm_lab.spec.read import read_file
 from tests.unit.spec.spec_data import PPO
 
 TOO_DEEP = f"file: is nested too deeply: more than {MOST_LEVELS} blocks and lists inside each other"
-TOO_LARGE = f"file: has more than {JSON_LIMITS.size:,} bytes, the most that a spec file may have"
+TOO_LARGE = f"file: has more than {JSON_BYTES:,} bytes, the most that a spec file may have"
 TOO_MANY = "file: holds more than {:,} values, the most that a spec file may hold"
 LETTERS = "abcdefghijklmnopqrstu"
 
@@ -25,16 +32,16 @@ def doubling(block):
 
 
 ATTACKS = {
-    "bomb.yaml": (doubling("[*{0}, *{0}]"), TOO_MANY.format(YAML_LIMITS.values)),
-    "maps.yaml": (doubling("{{x: *{0}, y: *{0}}}"), TOO_MANY.format(YAML_LIMITS.values)),
-    "merges.yaml": (doubling("{{<<: [*{0}, *{0}]}}"), TOO_MANY.format(YAML_LIMITS.values)),
+    "bomb.yaml": (doubling("[*{0}, *{0}]"), TOO_MANY.format(YAML_VALUES)),
+    "maps.yaml": (doubling("{{x: *{0}, y: *{0}}}"), TOO_MANY.format(YAML_VALUES)),
+    "merges.yaml": (doubling("{{<<: [*{0}, *{0}]}}"), TOO_MANY.format(YAML_VALUES)),
     "itself.yaml": ("s: &s {agent: *s, env: *s}\n", TOO_DEEP),
     "deep.yaml": ("s: " + "[" * 900_000, TOO_DEEP),
-    "list.yaml": ("s: [" + "1, " * 300_000 + "1]", TOO_MANY.format(YAML_LIMITS.values)),
+    "list.yaml": ("s: [" + "1, " * 300_000 + "1]", TOO_MANY.format(YAML_VALUES)),
     "words.yaml": ("s: " + "x " * 490_000,
                    "s: holds 979,999 characters (x x x x x x x x x x …); the most is 20,000"),
     "deep.json": ('{"s": {"env": ' + "[" * 1000 + "]" * 1000 + "}}", TOO_DEEP),
-    "list.json": (json.dumps({"s": {"env": [1] * 300_000}}), TOO_MANY.format(JSON_LIMITS.values)),
+    "list.json": (json.dumps({"s": {"env": [1] * 300_000}}), TOO_MANY.format(JSON_VALUES)),
     "quotes.json": ('{"a": "' + '\\"' * 200_000,
                     "line 1: is not JSON: Unterminated string starting at (column 7)"),
     "spaces.json": ('{"a": 1' + ", " * 1_000_000 + "}", "line 1: is not JSON: Expecting property "

@@ -6,7 +6,6 @@ from slm_lab.core.errors import UsageError
 from slm_lab.env.make import describe_spaces
 from slm_lab.experiment.new.recipe import (
     GAMES,
-    Named,
     Recipe,
     choose_recipe,
     named,
@@ -94,23 +93,23 @@ def test_without_a_recipe_the_algorithms_that_have_one_are_named(algorithm, name
 )
 def test_an_algorithm_and_an_environment_name_a_recipe(words, expected):
     sets = ("env.max_frame=300", "agent.algorithm.gamma=0.9")
-    assert named(*words, sets, ()) == Named(*expected, (f"env={words[1]}", *sets))
+    assert named(*words, sets, ()) == (*expected, (f"env={words[1]}", *sets))
 
 
 def test_keys_of_the_environment_count_when_the_recipe_is_chosen():
     pytest.importorskip("Box2D", reason="needs the extra box2d")
-    chosen = named("ppo", "LunarLander-v3", ["env.continuous=true"], ())
-    assert chosen.name == "ppo_continuous"
+    _, chosen, _ = named("ppo", "LunarLander-v3", ["env.continuous=true"], ())
+    assert chosen == "ppo_continuous"
 
 
 @pytest.mark.parametrize(
     "words", [("ppo_cartpole", "ppo_cartpole"), ("ppo", "ppo_image"), ("ppo", None)]
 )
 def test_files_and_their_specs_come_first(words):
-    assert named(*words, ("env=X",), ()) == Named(*words, ("env=X",))
+    assert named(*words, ("env=X",), ()) == (*words, ("env=X",))
 
 
 def test_a_file_of_the_working_folder_comes_first(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ppo").write_text("{}")
-    assert named("ppo", "CartPole-v1", (), ()) == Named("ppo", "CartPole-v1", ())
+    assert named("ppo", "CartPole-v1", (), ()) == ("ppo", "CartPole-v1", ())

@@ -6,9 +6,9 @@ import pytest
 
 from slm_lab.core.errors import SpecError
 from slm_lab.spec.checks.size import hidden_weights
+from slm_lab.spec.json_schema import file_schema
 from slm_lab.spec.load import load_specs, parse_spec
 from slm_lab.spec.read import shipped_files
-from slm_lab.spec.reference.json_schema import file_schema
 from slm_lab.spec.schema import bounds
 from slm_lab.spec.schema.net import (
     ConvNetSpec,

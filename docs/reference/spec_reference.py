@@ -1,6 +1,6 @@
 """Writes the reference page of the spec language from its models, and the text of `template.md`.
 
-python -m slm_lab.spec.reference.markdown > docs/spec_reference.md
+python docs/reference/spec_reference.py > docs/spec_reference.md
 """
 
 import sys
@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS, Registry
 from slm_lab.spec.checks.legacy import OF_IMITATION, TOP_LEVEL
-from slm_lab.spec.reference.json_schema import schema_of
+from slm_lab.spec.json_schema import in_standard_words
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.algorithm import AlgorithmSpec
 from slm_lab.spec.schema.block import Block
@@ -195,7 +195,7 @@ def _section(model: type[BaseModel]) -> str:
 
 def _table(model: type[BaseModel], without: Collection[str] = ()) -> str:
     """The keys of a block but some: name, type, default, range, meaning."""
-    schema = schema_of(model)
+    schema = _schema_of(model)
     rows = ["| key | type | default | range | meaning |", "|---|---|---|---|---|"]
     aliases = {key: alias for alias, key in getattr(model, "ALIASES", {}).items()}
     for key in (key for key in model.model_fields if key not in without):
@@ -205,6 +205,13 @@ def _table(model: type[BaseModel], without: Collection[str] = ()) -> str:
         cells = (f"`{key}`{also}", _type(node), default, _range(node), node["description"])
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(rows) + "\n"
+
+
+def _schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    """The JSON Schema of a block, with `properties`."""
+    schema: dict[str, Any] = in_standard_words(model.model_json_schema())
+    # A model that others refer to is a reference to its own definition.
+    return schema if "properties" in schema else schema["$defs"][model.__name__]
 
 
 def _type(node: Mapping[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """What is generated from the models: the reference page and the JSON Schema."""
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -9,15 +10,14 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS
+from slm_lab.spec.json_schema import file_schema
 from slm_lab.spec.read import read_file, shipped_files
-from slm_lab.spec.reference.json_schema import file_schema
-from slm_lab.spec.reference.markdown import reference
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.spec.schema.net import NetSpec
 from tests.unit.spec.spec_data import ALL, PPO, changed
 
-PAGE = Path(__file__).parents[4] / "docs" / "spec_reference.md"
+DOCS = Path(__file__).parents[3] / "docs"
 HEAVY = ["torch", "ray", "gymnasium", "pandas", "plotly", "matplotlib"]
 
 
@@ -26,14 +26,18 @@ def validator():
     return Draft202012Validator(file_schema())
 
 
-def test_the_page_in_docs_is_up_to_date():
-    assert PAGE.read_text(encoding="utf-8") == reference(), (
-        "run: python -m slm_lab.spec.reference.markdown > docs/spec_reference.md"
+@pytest.fixture(scope="module")
+def page():
+    return runpy.run_path(str(DOCS / "reference" / "spec_reference.py"))["reference"]()
+
+
+def test_the_page_in_docs_is_up_to_date(page):
+    assert (DOCS / "spec_reference.md").read_text(encoding="utf-8") == page, (
+        "run: python docs/reference/spec_reference.py > docs/spec_reference.md"
     )
 
 
-def test_the_page_names_every_part_and_every_key():
-    page = reference()
+def test_the_page_names_every_part_and_every_key(page):
     for registry in (ALGORITHMS, MEMORIES, NETS):
         for name in registry.names():
             assert f"### {name}\n" in page
@@ -99,7 +103,7 @@ def test_the_json_schema_refuses_what_the_models_refuse(validator, path, value):
 
 
 @pytest.mark.parametrize(
-    "module", ["slm_lab.spec", "slm_lab.spec.load", "slm_lab.spec.reference.markdown"]
+    "module", ["slm_lab.spec", "slm_lab.spec.load", "slm_lab.spec.json_schema"]
 )
 def test_specs_need_nothing_heavy(module):
     code = f"import sys, json, {module}; print(json.dumps(sorted(sys.modules)))"

@@ -1,1 +1,0 @@
-"""The reference of the spec language, generated from its models."""
