@@ -19,13 +19,13 @@ from slm_lab.core.errors import UsageError
 from slm_lab.experiment.doctor.case import Course, read_case
 from slm_lab.experiment.doctor.training import first_finding
 from slm_lab.experiment.plot.runs import FoundTrial, trial_of
-from slm_lab.experiment.runs.summary import value_at
 from slm_lab.experiment.search.event_log import Interrupted, SearchState
 from slm_lab.experiment.search.outcomes import chosen_trial, read_search
 from slm_lab.metrics.reader import NO_ROWS, GrowingRows
 from slm_lab.session.status_board import Flow, Phase, SessionProgress
 from slm_lab.spec.read import read_file
 from slm_lab.storage.lock import is_locked
+from slm_lab.storage.maybe_damaged import value_at
 from slm_lab.storage.result import Ending, SessionResult
 from slm_lab.storage.run_dir import RunDir
 from slm_lab.storage.run_lookup import find_folder

@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from slm_lab.experiment.runs.summary import summary_of, trial_metrics
+from slm_lab.experiment.runs.summary import summary_of
+from slm_lab.storage.maybe_damaged import trial_metrics
 from slm_lab.storage.run_dir import RunDir
 
 

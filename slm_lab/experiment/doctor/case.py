@@ -10,10 +10,10 @@ from slm_lab.core.errors import UsageError
 from slm_lab.core.text import significant
 from slm_lab.core.types import FloatArray
 from slm_lab.experiment.plot.runs import FoundTrial, ReadRows
-from slm_lab.experiment.runs.summary import trial_metrics, value_at
 from slm_lab.metrics.reader import Rows
 from slm_lab.storage.intact import read_saved_rows
 from slm_lab.storage.lock import is_locked
+from slm_lab.storage.maybe_damaged import trial_metrics, value_at
 from slm_lab.storage.result import SessionResult
 
 ENDS = TypeAdapter(list[SessionResult])

@@ -10,7 +10,7 @@ from slm_lab.core.text import significant as text
 from slm_lab.experiment.doctor.case import Case, Finding
 from slm_lab.experiment.doctor.learning import LOWER_LR
 from slm_lab.experiment.doctor.machine import memory_kills
-from slm_lab.experiment.runs.summary import value_at
+from slm_lab.storage.maybe_damaged import value_at
 from slm_lab.storage.result import Ending, SessionResult
 
 Outcome: TypeAlias = Callable[[Case], Iterator[Finding]]

@@ -7,7 +7,7 @@ import numpy as np
 from slm_lab.analysis.overlay.overlay import Seeds
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.plot.runs import ReadTrial
-from slm_lab.experiment.runs.summary import trial_metrics
+from slm_lab.storage.maybe_damaged import trial_metrics
 
 
 def normalised(trial: ReadTrial, scores: Mapping[str, float]) -> ReadTrial:

@@ -9,8 +9,8 @@ from slm_lab.analysis.table import TextTable
 from slm_lab.core.errors import LabError
 from slm_lab.core.text import error_summary, significant
 from slm_lab.experiment.plot.runs import FoundTrial, ReadRows
-from slm_lab.experiment.runs.summary import trial_metrics
 from slm_lab.metrics.reader import Rows
+from slm_lab.storage.maybe_damaged import trial_metrics
 
 
 def session_name(found: FoundTrial, session: int) -> str:

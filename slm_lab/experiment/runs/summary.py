@@ -19,21 +19,12 @@ from slm_lab.experiment.search.event_log import SearchState
 from slm_lab.metrics.reader import last_row
 from slm_lab.spec.modes import mode_of
 from slm_lab.storage.lock import is_locked
+from slm_lab.storage.maybe_damaged import MOST, read_object, trial_metrics, value_at
 from slm_lab.storage.result import Ending
 from slm_lab.storage.run_dir import PLAN_BLOCK, RUN_BLOCK, RunDir
 
-MOST = 1e300
-"""Beyond it numbers are damaged."""
 SLACK = 30.0
 """Seconds beyond three intervals of rows after which a Session without a row counts as ended."""
-NUMBERS = (
-    "final_return",
-    "final_return_std",
-    "final_return_episodes",
-    "random_return",
-    "num_sessions",
-)
-"""Metrics that are numbers where they are known."""
 
 
 class RunStatus(StrEnum):
@@ -91,14 +82,16 @@ class RunSummary:
 
 def summary_of(run: RunDir) -> RunSummary:
     """The summary of a run or search, also a damaged one."""
-    content = _json(run.spec_file)
+    content = read_object(run.spec_file)
     name, spec = next(((k, v) for k, v in content.items() if k != RUN_BLOCK), (run.spec_name, {}))
     origin = value_at(content, RUN_BLOCK, {})
     last = [(_of_training(row, spec), age) for row, age in _last_rows(run)]
     rows = [row for row, _ in last]
     metrics = _metrics(run)
     files = [run.trial_spec_file(0), run.trial_metrics_file(0)]
-    is_whole = value_at(spec, "env", {}) and all(_json(each) for each in files if each.exists())
+    is_whole = value_at(spec, "env", {}) and all(
+        read_object(each) for each in files if each.exists()
+    )
     status = _status(run, metrics, is_damaged=not is_whole)
     is_training = status is RunStatus.TRAINING
     recent = [mean for row in rows if (mean := row.get("recent_return")) is not None]
@@ -130,16 +123,6 @@ def summary_of(run: RunDir) -> RunSummary:
         seconds_left=max(budget - frames, 0) / speed if is_training and budget and speed else None,
         bytes=_size(run.root),
     )
-
-
-def value_at(tree: Any, path: str, default: Any = None) -> Any:
-    """The value at a dotted path of JSON data, maybe damaged; `default` if there is none of its
-    type. A default that is a float stands for any finite number, None for any value."""
-    for name in path.split("."):
-        tree = tree.get(name) if isinstance(tree, Mapping) else None
-    if isinstance(default, float):
-        return tree if isinstance(tree, int | float) and abs(tree) < MOST else default
-    return default if default is not None and not isinstance(tree, type(default)) else tree
 
 
 def summary_of_comparison(plan: Path, runs: Sequence[RunSummary], is_training: bool) -> RunSummary:
@@ -175,26 +158,11 @@ def damaged_summary(folder: Path) -> RunSummary:
     return RunSummary(run=folder.name, started=started)
 
 
-def _json(file: Path) -> dict[str, Any]:
-    """The content of a file; empty if it cannot be read."""
-    with suppress(OSError, ValueError, RecursionError):
-        content = json.loads(read_file(file))
-        return content if isinstance(content, dict) else {}
-    return {}
-
-
 def _metrics(run: RunDir) -> dict[str, Any]:
     """Those of its Trial; of a search, those of the trial with the highest final return."""
     every = [trial_metrics(run, trial) for trial in run.trials]
     known = [each for each in every if each.get("final_return") is not None]
     return max(known, key=lambda each: float(each["final_return"]), default=(every or [{}])[0])
-
-
-def trial_metrics(run: RunDir, trial: int) -> dict[str, Any]:
-    """The metrics of a Trial, without damaged numbers; empty before its end."""
-    found = _json(run.trial_metrics_file(trial))
-    damaged = {key for key in NUMBERS if value_at(found, key, 0.0) != found.get(key)}
-    return {key: each for key, each in found.items() if key not in damaged}
 
 
 def _status(run: RunDir, metrics: Mapping[str, Any], is_damaged: bool) -> RunStatus:

@@ -12,13 +12,13 @@ from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.core.files import write_atomically
 from slm_lab.experiment.baseline import known_random_return
 from slm_lab.experiment.plot.runs import FoundTrial, trial_of
-from slm_lab.experiment.runs.summary import value_at
 from slm_lab.experiment.search.event_log import SearchState
 from slm_lab.metrics.reader import Rows, read_existing
 from slm_lab.spec.load import spec_names
 from slm_lab.spec.read import read_file
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import dimensions
+from slm_lab.storage.maybe_damaged import value_at
 from slm_lab.storage.run_dir import RunDir
 from slm_lab.storage.run_lookup import find_folder
 

@@ -1,0 +1,46 @@
+"""Reads JSON data of run folders that may be damaged: what cannot be read is left out."""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from slm_lab.core.files import read_file
+from slm_lab.storage.run_dir import RunDir
+
+MOST = 1e300
+"""Beyond it numbers are damaged."""
+NUMBERS = (
+    "final_return",
+    "final_return_std",
+    "final_return_episodes",
+    "random_return",
+    "num_sessions",
+)
+"""Metrics that are numbers where they are known."""
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """The JSON object in a file; empty if it cannot be read."""
+    with suppress(OSError, ValueError, RecursionError):
+        content = json.loads(read_file(file))
+        return content if isinstance(content, dict) else {}
+    return {}
+
+
+def value_at(tree: Any, path: str, default: Any = None) -> Any:
+    """The value at a dotted path of JSON data, maybe damaged; `default` if there is none of its
+    type. A default that is a float stands for any finite number, None for any value."""
+    for name in path.split("."):
+        tree = tree.get(name) if isinstance(tree, Mapping) else None
+    if isinstance(default, float):
+        return tree if isinstance(tree, int | float) and abs(tree) < MOST else default
+    return default if default is not None and not isinstance(tree, type(default)) else tree
+
+
+def trial_metrics(run: RunDir, trial: int) -> dict[str, Any]:
+    """The metrics of a Trial, without damaged numbers; empty before its end."""
+    found = read_object(run.trial_metrics_file(trial))
+    damaged = {key for key in NUMBERS if value_at(found, key, 0.0) != found.get(key)}
+    return {key: each for key, each in found.items() if key not in damaged}
