@@ -36,12 +36,13 @@ _HEIGHT = 430
 
 def parts(catalog: Catalog, live: FollowedRows, query: Query) -> dict[str, Part]:
     """The parts of the page below the table."""
-    entries = _entries(catalog, query.runs)
+    every = _entries(catalog, query.runs)
+    entries = every[:MOST]
     rows = tuple(each.stamp for each in entries)
     specs = stamp_of([each.run.spec_file for each in entries if each.run is not None])
     films = stamp_of([each.folder / "video" for each in entries])
     return {
-        "ticked": Part((len(entries),), partial(_about, query, entries)),
+        "ticked": Part((len(every),), partial(_about, query, every)),
         "controls": Part(specs, partial(_controls, entries, live, query)),
         "curves": Part(rows, partial(_curves, entries, live, query)),
         "endings": Part(rows, partial(_endings, entries, live, query)),
@@ -69,13 +70,13 @@ def _entries(catalog: Catalog, names: Sequence[str]) -> list[Entry]:
         if entry is not None:
             is_comparison = entry.run is None and not entry.problem
             found += catalog.inside(name) if is_comparison else [entry]
-    return list({entry.name: entry for entry in found}.values())[:MOST]
+    return list({entry.name: entry for entry in found}.values())
 
 
 def _about(query: Query, entries: Sequence[Entry]) -> Any:
     if not query.runs:
         return "tick runs to compare them"
-    more = f", the first {MOST} are drawn" if len(entries) == MOST else ""
+    more = f", the first {MOST} of {len(entries)} are drawn" if len(entries) > MOST else ""
     clear = Query(q=query.q).search or "?"
     return [f"{len(query.runs)} ticked{more} · ", html.A("untick all", href=f"/{clear}")]
 

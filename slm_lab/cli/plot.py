@@ -9,6 +9,7 @@ from rich.text import Text
 from slm_lab.analysis.overlay.table import as_csv, as_latex, improvement_text, text_table
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
 from slm_lab.core.errors import UsageError
+from slm_lab.core.text import printable
 from slm_lab.experiment.plot.plot import plot
 from slm_lab.experiment.plot.request import PlotRequest
 from slm_lab.spec.schema.messages import not_among
@@ -41,8 +42,8 @@ def plot_runs(request: PlotRequest, as_json: bool = False, form: str | None = No
     rows = text_table(plotted.endings)
     if form is not None:
         for note in plotted.notes:
-            print(note, file=sys.stderr)
-        print(as_csv(plotted.endings) if form == "csv" else as_latex(rows), end="")
+            print(printable(note), file=sys.stderr)
+        print(printable(as_csv(plotted.endings) if form == "csv" else as_latex(rows)), end="")
         return
     title = plotted.y_label.capitalize()
     options = {"box": SIMPLE_HEAD, "pad_edge": False}

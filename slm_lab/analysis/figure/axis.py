@@ -107,7 +107,7 @@ def line(rows: Rows, x: Axis, y: Axis) -> Line:
         over_clock = Line(clock[known], values[known])
         width = y.window_share * float(clock[-1])
         values = trailing_mean(over_clock, weights, clock, width, fewest)
-        known &= np.isfinite(values)
+        known = np.isfinite(values)  # a row in which no episode ended has a window, too
     return Line(rows[x.column][known] / x.unit_size, values[known])
 
 

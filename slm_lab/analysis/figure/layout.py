@@ -17,6 +17,8 @@ _PLOT, _HIGH = fig.Box(141, 118, 1100, 455), 0.65
 """Its plot; and the height of a narrower one, as a share of its width."""
 _LABEL, _EDGE = 46, 39  # left and right of all panels over one legend, with letters of 23
 _NAME = 62  # above a panel with a title
+_NARROW = 20
+"""The least width of one of several panels side by side, in letters."""
 _GRID_WIDTH, _TOP = 1600, 128
 _CELL_HEIGHT = {1: 620, 2: 330}  # of a grid with so many rows
 _LOW_CELL = 250  # of a grid with more
@@ -56,7 +58,9 @@ def over_legend(
     """Panels in a grid over one legend; their boxes are replaced. Without a title they begin at the
     upper edge."""
     unit = letters / _LETTERS
-    rows, columns = grid_shape(len(panels))
+    _, columns = grid_shape(len(panels))
+    columns = max(min(columns, int(width / letters / _NARROW)), 1)
+    rows = -(-len(panels) // columns)
     named = any(panel.title for panel in panels)
     top = _PLOT.top if title else _NAME / 4 * (not named)
     inside = fig.Box(0, unit * top, width, 0).inset(left=unit * _LABEL, right=unit * _EDGE)
@@ -68,9 +72,8 @@ def over_legend(
     parts = []
     for i, (cell, panel) in enumerate(zip(cells, panels, strict=False)):
         box = cell.inset(left, above, right, below)
-        x, y = (
-            scale._replace(most=min(scale.most, int(across / unit / 120))) for scale in panel[1:3]
-        )
+        most = max(int(across / unit / 120), 2)  # numbers at an axis
+        x, y = (scale._replace(most=min(scale.most, most)) for scale in panel[1:3])
         if i % columns and y.label == panels[i - 1].y.label:
             y = y._replace(label="")
         parts.append(panel._replace(box=box, x=x, y=y))

@@ -23,6 +23,7 @@ _USUAL = 23  # letters of a figure with a legend
 _COLOURS = 256  # of a PNG with a palette, a third of the size of one without
 _ALMOST_WHITE = 252
 _SMALLEST = 9  # letters that can be read on a screen; on paper 0.7 of the others
+_FEW = 12  # letters, below which a text is not made shorter
 _FOOT = 24  # pixels below everything
 _LINE_WIDTH = {"solid": 0.15, "dashed": 0.115, "faint": 0.06}  # in letters
 _DASH, _LONG_DASH = (0.0, (3.0, 1.5)), (0.0, (7.0, 4.0))  # in widths of the line
@@ -169,11 +170,17 @@ class _Picture:
         return self._fit(self.drawing.text(*at, text, size=size, **style), room)
 
     def _fit(self, line: Drawn, room: float) -> float:
-        """Makes its letters smaller if it takes more than `room`; returns its length."""
+        """Makes its letters smaller if it takes more than `room`, then its text shorter. Returns
+        its length."""
         along = 1 if line.get_rotation() else 0
         while (length := line.get_window_extent(self._renderer).size[along]) > room:
             if line.get_fontsize() <= self._smallest:
-                break
+                text = line.get_text()
+                letters = int(len(text) * room / length)
+                if letters < _FEW:
+                    break
+                line.set_text(fig.short(text, letters))
+                return float(room)
             line.set_fontsize(line.get_fontsize() - self.unit)
         return float(length)
 
@@ -182,7 +189,8 @@ class _Picture:
         axes = self._axes(box)
         self._add_head(panel)
         if panel.y.label:
-            self._fit(axes.set_ylabel(panel.y.label), box.height + 30 * self.unit)
+            above = 30 * self.unit if box.height > 15 * letters else 0.0
+            self._fit(axes.set_ylabel(panel.y.label), box.height + above)
             # At a fixed place: long numbers beside the axis never push it out of the picture.
             axes.yaxis.set_label_coords(-4.1 * letters / box.width, 0.5)
         if panel.x.label and not panel.bars:
@@ -299,7 +307,7 @@ class _Picture:
         room = self.width - 2 * unit * SIDE
         probe = self.drawing.text(0, 0, longest)
         for wanted in (2, 1) if len(shown) >= _MANY else (1,):
-            probe.set_fontsize(unit * _LEGEND)
+            probe.set(fontsize=unit * _LEGEND, text=longest)
             width = self._fit(probe, room / wanted - _SAMPLE * unit * _LEGEND)
             if (size := probe.get_fontsize()) >= unit * _SMALLER:
                 break
@@ -309,7 +317,7 @@ class _Picture:
         shown = [each for column in range(columns) for each in shown[column::columns]]
         self.drawing.legend(
             [sample for _, sample in shown],
-            [label for label, _ in shown],
+            [fig.short(label, len(probe.get_text())) for label, _ in shown],
             handler_map={tuple: HandlerTuple(ndivide=1, pad=0)},
             loc="upper left",
             bbox_to_anchor=(26 * unit / self.width, -104 * unit / self._height),

@@ -36,7 +36,7 @@ class TableRow(NamedTuple):
     std: float
     """Population standard deviation."""
     iqm: float
-    interval: Interval | None
+    interval: tuple[float, float] | None
     """95 %; None of a single seed."""
     highest: float | None
     """The largest return of any seed at any time; None if its lines have no returns."""
@@ -48,7 +48,7 @@ class Improvement(NamedTuple):
     better: str
     worse: str
     probability: float
-    interval: Interval
+    interval: tuple[float, float]
 
 
 def ending(group: Seeds, generator: np.random.Generator) -> TableRow:
@@ -59,7 +59,7 @@ def ending(group: Seeds, generator: np.random.Generator) -> TableRow:
     interval = None
     if len(finals) > 1:
         strata = group.strata
-        interval = bootstrap_interval(finals, interquartile_mean, generator, strata=strata)
+        interval = _ends(bootstrap_interval(finals, interquartile_mean, generator, strata=strata))
     highest = max(float(finals.max()), *(float(line.y.max()) for line in group.lines))
     return TableRow(group.label, finals.size, group.planned, frames, *middle, interval, highest)
 
@@ -74,8 +74,12 @@ def improvement(groups: Sequence[Seeds], generator: np.random.Generator) -> Impr
     if probability_of_improvement(better.of_tasks, worse.of_tasks) < 0.5:
         better, worse = worse, better
     values = better.of_tasks, worse.of_tasks
-    interval = improvement_interval(*values, generator)
+    interval = _ends(improvement_interval(*values, generator))
     return Improvement(better.label, worse.label, probability_of_improvement(*values), interval)
+
+
+def _ends(interval: Interval) -> tuple[float, float]:
+    return float(interval.low), float(interval.high)
 
 
 def text_table(endings: Sequence[TableRow]) -> TextTable:
@@ -101,12 +105,14 @@ def as_latex(table: TextTable) -> str:
     import pandas as pd
 
     frame = pd.DataFrame(table.rows, columns=table.header)
-    return frame.to_latex(index=False, escape=True, column_format="l" + "r" * (frame.shape[1] - 1))
+    columns = "l" + "r" * (frame.shape[1] - 1)
+    text: str = frame.to_latex(index=False, escape=True, column_format=columns)
+    return text.replace("\n[", "\n{}[")  # which would be an option of the rule above
 
 
 def improvement_text(found: Improvement) -> str:
     """A sentence about two groups of seeds."""
-    low, high = (f"{float(end):.2f}" for end in found.interval)
+    low, high = (f"{end:.2f}" for end in found.interval)
     return (
         f"a seed of {found.better} ends above one of {found.worse} with probability "
         f"{found.probability:.2f} (95 % interval {low} to {high})"
@@ -116,7 +122,7 @@ def improvement_text(found: Improvement) -> str:
 def _cells(one: TableRow) -> tuple[str, ...]:
     spread, robust = "", _NOTHING
     if one.interval is not None:
-        low, high = (significant(float(end)) for end in one.interval)
+        low, high = map(significant, one.interval)
         spread, robust = f" ± {significant(one.std)}", f"{significant(one.iqm)}  [{low}, {high}]"
     return (
         one.label,

@@ -10,18 +10,31 @@ from slm_lab.experiment.plot.runs import ReadTrial
 from slm_lab.storage.maybe_damaged import trial_metrics
 
 
-def normalised(trial: ReadTrial, scores: Mapping[str, float]) -> ReadTrial:
-    """The Trial in units in which the Random agent's return is 0, and the score of its environment
-    1. Raises UsageError if one of them is unknown."""
-    found, env = trial.found, trial.env
-    random = trial_metrics(found.run_dir, found.trial).get("random_return")
-    score = scores.get(env, scores.get(""))
-    if score is None:
-        raise UsageError(f"--normalise: no score of {env}; add --normalise {env}=SCORE")
-    if random is None or score == random:
-        why = "not known until a run has ended" if random is None else "the score"
-        raise UsageError(f"--normalise: the Random agent's return in {env} is {why}")
-    return trial.scaled(random, score - random)
+def normalised(trials: Sequence[ReadTrial], scores: Mapping[str, float]) -> list[ReadTrial]:
+    """The Trials in units in which the Random agent's return is 0, and the score of their
+    environment 1; the score of "" is that of the only one. Raises UsageError if one is unknown."""
+    envs = list(dict.fromkeys(trial.env for trial in trials))
+    scores = {env or envs[0]: score for env, score in scores.items() if env or len(envs) == 1}
+    if unknown := [env for env in scores if env not in envs]:
+        known = ", ".join(envs)
+        raise UsageError(f"--normalise {unknown[0]}=…: no run is in it; they are in {known}")
+    zeros = {}
+    for env in envs:
+        random = _random_return(trials, env)
+        if env not in scores:
+            raise UsageError(f"--normalise: no score of {env}; add --normalise {env}=SCORE")
+        if random is None or scores[env] == random:
+            why = "not known until a run has ended" if random is None else "the score"
+            raise UsageError(f"--normalise: the Random agent's return in {env} is {why}")
+        zeros[env] = random
+    return [each.scaled(zeros[each.env], scores[each.env] - zeros[each.env]) for each in trials]
+
+
+def _random_return(trials: Sequence[ReadTrial], env: str) -> float | None:
+    """That of an environment, which each run has from its end on; None before the first."""
+    runs = [each.found for each in trials if each.env == env]
+    every = (trial_metrics(each.run_dir, each.trial).get("random_return") for each in runs)
+    return next((each for each in every if each is not None), None)
 
 
 def by_environment(envs: Sequence[str], curves: Sequence[Seeds]) -> dict[str, list[Seeds]]:

@@ -24,7 +24,7 @@ from slm_lab.analysis.overlay.table import (
 )
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.plot.environments import by_environment, joined, missing, normalised
-from slm_lab.experiment.plot.request import PlotRequest
+from slm_lab.experiment.plot.request import RETURN_COLUMNS, PlotRequest
 from slm_lab.experiment.plot.runs import FoundTrial, ReadTrial, find_trials, read_trial
 from slm_lab.spec.schema.messages import not_among
 from slm_lab.storage.intact import read_saved_rows
@@ -57,7 +57,7 @@ def plot(request: PlotRequest) -> Plotted:
     y = request.axis
     trials, notes = _read(request, y)
     if scores := request.scores:
-        trials = [normalised(each, scores) for each in trials]
+        trials = normalised(trials, scores)
         y = y._replace(label=f"normalised {y.label}")
     is_apart = bool(request.by or scores)
     found = grouped(trials, request.x, request.labels, is_apart)
@@ -69,7 +69,7 @@ def plot(request: PlotRequest) -> Plotted:
         several, is_joined = bool(request.by), not request.by
         panels = panels if several else {"": joined(panels)}
     drawing, ranking, *per_curve = np.random.default_rng(_BOOTSTRAP_SEED).spawn(2 + len(trials))
-    title = _title(found.groups) if request.title is None else request.title
+    title = _title(found, request.labels) if request.title is None else request.title
     options = Options(
         cast(Middle, "iqm" if is_joined else request.statistic),
         "" if title == NO_TITLE else title,
@@ -79,6 +79,8 @@ def plot(request: PlotRequest) -> Plotted:
         is_joined,
         request.command,
     )
+    if request.log_y:
+        notes += _without_place(panels)
     figure = overlay_figure(panels, found.x, y, options, drawing)
     paths, replaced = _write(figure, request, f"plot_{y.file}_vs_{found.x.file}")
     rows = [
@@ -87,7 +89,7 @@ def plot(request: PlotRequest) -> Plotted:
         for seeds in groups
     ]
     endings = tuple(ending(each, rng) for each, rng in zip(rows, per_curve, strict=False))
-    if y.column not in (RETURNS[0].column, EVAL_RETURNS.column):
+    if y.column not in RETURN_COLUMNS:
         endings = tuple(each._replace(highest=None) for each in endings)
     notes += about_curves(found.groups, request.x, endings, is_apart)
     better = None if several else improvement(rows, ranking)
@@ -117,6 +119,8 @@ def grouped(
     names = dict(enumerate(given))
     for some in [] if given else places.values():
         names |= zip(some, labels([_named(groups[i], per_env) for i in some]), strict=True)
+    if not per_env and len(set(given)) < len(given):
+        raise UsageError("--label: two curves have the same one")
     if len(names) != len(groups):
         known = labels([_named(group) for group in groups])
         curves = ", ".join(f"{i}: {each}" for i, each in enumerate(known, start=1))
@@ -126,6 +130,15 @@ def grouped(
     return Grouped(groups, seeds, axis)
 
 
+def _without_place(panels: Mapping[str, Sequence[Seeds]]) -> list[str]:
+    """Notes for a logarithmic axis. Raises UsageError if no curve has a place on it."""
+    curves = [curve for curves in panels.values() for curve in curves]
+    low = [each.label for each in curves if not any((line.y > 0).any() for line in each.lines)]
+    if len(low) == len(curves):
+        raise UsageError("--log-y: no value is above zero")
+    return [f"{label}: has no values above zero, which --log-y needs" for label in low]
+
+
 def _write(
     figure: Figure, request: PlotRequest, stem: str
 ) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
@@ -133,13 +146,13 @@ def _write(
     folder = request.out.parent if request.is_file else request.out
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        before = {file for file in folder.iterdir() if file.is_file()}
+        if request.is_file:
+            paths = [write_print(figure, request.out)]
+        else:
+            paths = write_figure(figure, folder, stem, None if request.standalone else folder)
     except OSError as error:
         raise UsageError(f"--out {request.out}: cannot be made: {error.strerror}") from None
-    before = {file for file in folder.iterdir() if file.is_file()}
-    if request.is_file:
-        paths = [write_print(figure, request.out)]
-    else:
-        paths = write_figure(figure, folder, stem, None if request.standalone else folder)
     return tuple(paths), tuple(path for path in paths if path in before)
 
 
@@ -164,7 +177,8 @@ def _read(request: PlotRequest, y: Axis) -> tuple[list[ReadTrial], list[str]]:
 def _of_target(target: str, request: PlotRequest, y: Axis) -> tuple[list[ReadTrial], list[str]]:
     """The Trials to draw of a folder: the curves that ended best, and notes about the others.
     Raises _NothingToDrawError, and UsageError if the graph would go into a run folder."""
-    found = find_trials(target, request.data_dir)
+    notes: list[str] = []
+    found = find_trials(target, request.data_dir, notes)
     for root in {each.run_dir.root for each in found}:
         if request.out.resolve().is_relative_to(root.resolve()):
             raise UsageError(
@@ -176,7 +190,6 @@ def _of_target(target: str, request: PlotRequest, y: Axis) -> tuple[list[ReadTri
         raise _nothing_of(found, found[0].where if len(found) == 1 else target, y)
     groups = _joined(some)
     ranked = sorted(groups, key=lambda group: -fmean(each.final_return for each in group))
-    notes = []
     if missing := len(read) - len(some):
         notes.append(f"{target}: {missing} of {len(read)} trials have no values yet: left out")
     if len(groups) > MOST_CURVES:
@@ -257,10 +270,11 @@ def seeds_of(label: str, group: Sequence[ReadTrial], x: Axis) -> Seeds:
     )
 
 
-def _title(groups: Sequence[Sequence[ReadTrial]]) -> str:
+def _title(found: Grouped, given: Sequence[str]) -> str:
     """ "ppo_cartpole on CartPole-v1", with up to three names of each."""
-    names, envs = list(dict.fromkeys(group[0].found.name for group in groups)), _envs(groups)
-    what = ", ".join(names) if len(names) <= 3 else f"{len(names)} specs"
+    names, envs = given or [group[0].found.name for group in found.groups], _envs(found.groups)
+    names = list(dict.fromkeys(names))
+    what = ", ".join(names) if len(names) <= 3 else f"{len(names)} curves"
     where = ", ".join(envs) if len(envs) <= 3 else f"{len(envs)} environments"
     return f"{what} on {where}"
 

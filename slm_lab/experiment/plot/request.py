@@ -1,10 +1,11 @@
 """What a user asks of `slm-lab plot`."""
 
+import math
 import re
 from pathlib import Path
 from typing import NamedTuple, get_args
 
-from slm_lab.analysis.figure.axis import RETURNS, Axis, column_axis
+from slm_lab.analysis.figure.axis import EVAL_RETURNS, RETURNS, Axis, column_axis
 from slm_lab.analysis.overlay.overlay import X_WORDS, Y_AXES, Middle
 from slm_lab.core.errors import UsageError
 from slm_lab.spec.schema.messages import not_among
@@ -15,7 +16,9 @@ USUAL_WIDTH = 5.5 * 72
 """Points: the width of the text in the style of many conferences."""
 _POINTS = {"in": 72.0, "cm": 72 / 2.54, "mm": 72 / 25.4, "pt": 72 / 72.27}
 """Of 1/72 inch, as files count them; those of TeX are a little smaller."""
-_LEAST, _MOST = 72.0, 72.0 * 40
+_LEAST, _MOST = 1.5 * 72, 40 * 72.0
+RETURN_COLUMNS = (RETURNS[0].column, EVAL_RETURNS.column)
+"""The columns that a final return can be compared with."""
 
 
 class PlotRequest(NamedTuple):
@@ -69,7 +72,9 @@ class PlotRequest(NamedTuple):
         found = re.fullmatch(r"(\d+(?:\.\d+)?) *(in|cm|mm|pt)", self.width)
         points = float(found[1]) * _POINTS[found[2]] if found else 0.0
         if not _LEAST <= points <= _MOST:
-            raise UsageError(f"--width {self.width}: must be like 3.4in, 8.6cm, 86mm or 245pt")
+            raise UsageError(
+                f"--width {self.width}: must be like 3.4in, 8.6cm, 86mm or 245pt, and 1.5in or more"
+            )
         return points
 
     @property
@@ -82,7 +87,11 @@ class PlotRequest(NamedTuple):
             try:
                 found[env] = float(score)
             except ValueError:
-                raise UsageError(f"--normalise {text}: must be SCORE or ENV=SCORE") from None
+                found[env] = math.nan
+            if not math.isfinite(found[env]):
+                raise UsageError(f"--normalise {text}: must be SCORE or ENV=SCORE")
+        if len(found) < len(self.normalise):
+            raise UsageError("--normalise: an environment has two scores")
         return found
 
     def check(self) -> None:
@@ -92,6 +101,11 @@ class PlotRequest(NamedTuple):
         for option, (word, known) in words.items():
             if word not in known:
                 raise UsageError(f"{option} {word}: {not_among(word, known)}")
+        if self.normalise and self.axis.column not in RETURN_COLUMNS:
+            raise UsageError(f"--normalise: is of returns, and --y {self.y} is none")
+        for height in self.levels:
+            if not math.isfinite(height) or (self.log_y and height <= 0):
+                raise UsageError(f"--hline {height:g}: has no place on this axis")
         if self.smooth is not None and not 0 <= self.smooth <= 100:
             raise UsageError(f"--smooth {self.smooth:g}: must be a percentage, 0 to 100")
         suffix = self.out.suffix.lower()

@@ -14,6 +14,7 @@ from slm_lab.analysis.figure.axis import EVAL_RETURNS, Axis, line
 from slm_lab.analysis.figure.grid import Line, mean_lines
 from slm_lab.analysis.overlay.overlay import x_axis
 from slm_lab.core.errors import Problem, SpecError, UsageError
+from slm_lab.core.text import error_summary
 from slm_lab.metrics.reader import Rows
 from slm_lab.spec.load import spec_names
 from slm_lab.spec.read import read_file
@@ -66,12 +67,20 @@ class FoundTrial(NamedTuple):
         return self.run_dir.root.resolve().name.removeprefix(f"{self.run_dir.prefix}_")
 
 
-def find_trials(target: str, data_dir: Path) -> list[FoundTrial]:
+def find_trials(target: str, data_dir: Path, notes: list[str] | None = None) -> list[FoundTrial]:
     """The Trials of a run as for `find_folder`, of all run folders in a folder, or one Trial of a
-    search. Raises UsageError if there are none, SpecError for an unreadable spec."""
+    search. Raises UsageError if there are none, SpecError for an unreadable spec; with `notes`, one
+    of many in a folder is left out, and noted there."""
     folder = next((each for each in (Path(target), data_dir / target) if each.is_dir()), None)
     if folder is not None and RunDir.at(folder) is None:
-        found = [trial_of(run, number) for run in runs_in(folder) for number in run.trials]
+        found = []
+        for run in runs_in(folder):
+            try:
+                found += [trial_of(run, trial) for trial in run.trials]
+            except SpecError as error:
+                if notes is None:
+                    raise
+                notes.append(f"left out: {run.root.name}: {error_summary(str(error))}")
         if not found:
             raise UsageError(
                 f"{folder} is no run folder, and contains none: a run folder has "

@@ -13,12 +13,15 @@ from PIL import Image
 from slm_lab.analysis.figure.figure import Curve, level
 from slm_lab.analysis.figure.html import plotly_content
 from slm_lab.analysis.figure.layout import curves_panel, over_legend
+from slm_lab.analysis.overlay.overlay import Y_AXES
 from slm_lab.analysis.overlay.table import as_csv, as_latex, text_table
+from slm_lab.cli.plot import plot_runs
 from slm_lab.core.errors import UsageError
 from slm_lab.core.files import read_file
 from slm_lab.experiment.plot import plot as module
 from slm_lab.experiment.plot.plot import plot
 from slm_lab.experiment.plot.request import PlotRequest
+from slm_lab.experiment.plot.runs import find_trials, read_trial
 from tests.support import ppo
 from tests.unit.experiment.runs import write_ended
 
@@ -177,6 +180,65 @@ def test_a_method_without_runs_in_an_environment_is_noted(drawn):
     assert any("two: only in CartPole-v1" in note for note in result.notes)
 
 
+def test_seeds_have_a_mean_also_where_their_last_rows_ended_no_episode(tmp_path):
+    run = write_ended(tmp_path, "long", ppo(meta__max_session=2))
+    rows = run.session(0, 1).rows
+    header, *lines = rows.read_text().splitlines()
+    column = header.split(",").index("mean_return")
+    cells = lines[-1].split(",")
+    cells[column] = ""
+    rows.write_text("\n".join([header, *lines[:-1], ",".join(cells)]) + "\n")
+    result = plot(PlotRequest((str(run.root),), out=tmp_path / "f.svg"))
+    assert "dashed" not in str(result.notes)
+    (one,) = read_trial(
+        find_trials(str(run.root), tmp_path)[0], "frames", Y_AXES["mean_returns_ma"]
+    ).trainings[1:]
+    assert one.line.x[-1] == float(cells[header.split(",").index("frame")])
+
+
+def test_a_random_return_is_known_from_any_run_in_the_environment(data, tmp_path):
+    run = shutil.copytree(data / "two_CartPole-v1", tmp_path / "young")
+    (file,) = run.glob("*_trial_metrics_scalar.json")
+    file.unlink()
+    folders = str(run), str(data / "one_CartPole-v1")
+    result = plot(PlotRequest(folders, out=tmp_path / "f.svg", normalise=("500",)))
+    assert len(result.endings) == 2
+
+
+def test_a_damaged_run_of_a_folder_is_left_out_with_a_note(data, tmp_path):
+    runs = shutil.copytree(data, tmp_path / "data")
+    (file,) = (runs / "two_CartPole-v1").glob("*_t0_spec.json")
+    file.write_text("{")
+    result = plot(PlotRequest((str(runs),), out=tmp_path / "f.svg"))
+    assert len(result.endings) == 3
+    assert any("left out: two_CartPole-v1" in note for note in result.notes)
+
+
+def test_the_numbers_are_a_json_document(data, tmp_path, capsys):
+    folders = str(data / "one_CartPole-v1"), str(data / "two_CartPole-v1")
+    plot_runs(PlotRequest(folders, out=tmp_path / "f.svg"), as_json=True)
+    document = json.loads(capsys.readouterr().out)
+    low, high = document["runs"][0]["interval"]
+    assert low <= document["runs"][0]["iqm"] <= high
+
+
+def test_curves_below_zero_are_named_on_a_logarithmic_axis(data, tmp_path):
+    runs = shutil.copytree(data, tmp_path / "data")
+    rows = next((runs / "two_CartPole-v1").glob("info/*_session_df_train.csv")).parent
+    for file in rows.glob("*_session_df_train.csv"):
+        header, *lines = file.read_text().splitlines()
+        column = header.split(",").index("loss")
+        changed = [
+            [*each.split(",")[:column], "-1", *each.split(",")[column + 1 :]] for each in lines
+        ]
+        file.write_text("\n".join([header, *map(",".join, changed)]) + "\n")
+    folders = str(runs / "one_CartPole-v1"), str(runs / "two_CartPole-v1")
+    ask = PlotRequest(folders, "loss", out=tmp_path / "f.svg", log_y=True)
+    assert any("two: has no values above zero" in note for note in plot(ask).notes)
+    with pytest.raises(UsageError, match="no value is above zero"):
+        plot(ask._replace(folders=folders[1:]))
+
+
 REFUSED = {
     "no length": ({"width": "wide", "out": "f.pdf"}, "--width wide: must be like 3.4in"),
     "a width without a file": ({"width": "3in", "out": "folder"}, "--width: is that of a file"),
@@ -186,6 +248,15 @@ REFUSED = {
     "no score of one": ({"normalise": ("CartPole-v1=5",)}, "no score of Acrobot-v1"),
     "a share above all": ({"smooth": 101.0}, "--smooth 101: must be a percentage"),
     "one label twice": ({"by": "env", "labels": ("a",) * 4}, "names two curves of"),
+    "one label of two": ({"labels": ("a",) * 4}, "two curves have the same one"),
+    "a width without room": ({"width": "1in", "out": "f.pdf"}, "1.5in or more"),
+    "a loss as a score": ({"y": "loss", "normalise": ("5",)}, "--y loss is none"),
+    "no finite score": ({"normalise": ("nan",)}, "must be SCORE or ENV=SCORE"),
+    "a score of nowhere": ({"normalise": ("Ant=5",)}, "no run is in it; they are in"),
+    "a score of two": ({"normalise": ("5",)}, "name the environment|no score of"),
+    "two scores of one": ({"normalise": ("A=5", "A=6")}, "an environment has two scores"),
+    "a line nowhere": ({"levels": (float("inf"),)}, "--hline inf"),
+    "a line below zero": ({"levels": (-1.0,), "log_y": True}, "--hline -1"),
 }
 
 
