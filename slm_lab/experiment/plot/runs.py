@@ -14,7 +14,6 @@ from slm_lab.analysis.figure.axis import EVAL_RETURNS, Axis, line
 from slm_lab.analysis.figure.grid import Line, mean_lines
 from slm_lab.analysis.overlay.overlay import x_axis
 from slm_lab.core.errors import Problem, SpecError, UsageError
-from slm_lab.core.text import error_summary
 from slm_lab.metrics.reader import Rows
 from slm_lab.spec.load import spec_names
 from slm_lab.spec.read import read_file
@@ -80,7 +79,7 @@ def find_trials(target: str, data_dir: Path, notes: list[str] | None = None) -> 
             except SpecError as error:
                 if notes is None:
                     raise
-                notes.append(f"left out: {run.root.name}: {error_summary(str(error))}")
+                notes.append(f"left out: {run.root.name}: {error.problems[0]}")
         if not found:
             raise UsageError(
                 f"{folder} is no run folder, and contains none: a run folder has "
