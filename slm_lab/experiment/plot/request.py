@@ -79,7 +79,7 @@ class PlotRequest(NamedTuple):
 
     @property
     def scores(self) -> dict[str, float]:
-        """The score of `--normalise` of each environment; of all others under "". Raises
+        """The scores of `--normalise` by environment, one that names none under "". Raises
         UsageError."""
         found = {}
         for text in self.normalise:
