@@ -35,7 +35,7 @@ def single(
 def curves_panel(
     x: str, y: str, curves: Sequence[fig.Curve], title: str = "", note: str = "", log: bool = False
 ) -> fig.Panel:
-    """Curves without a place. On a `log` axis, heights below zero are left out."""
+    """Curves without a place. On a `log` axis, heights of zero or less are left out."""
     if log:
         curves = [curve.mapped(_log10) for curve in curves]
     up = fig.Scale(y, fig.y_limits(curves), log=log)
