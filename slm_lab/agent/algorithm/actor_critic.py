@@ -64,7 +64,7 @@ class ActorCritic(Learner[Rollout]):
             raw_target = network.transform.encode(flatten_steps(returns, recurrent).to(device))
 
         network.train(True)
-        params, raw_value = network.forward(obs)
+        params, raw_value = network.differentiable(obs)
         policy = self.family(params)
         log_prob = policy.log_prob(action)
         entropy = policy.entropy().mean()

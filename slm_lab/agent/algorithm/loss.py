@@ -1,13 +1,26 @@
-"""Losses and the numbers reported beside them. Pure functions of (B,) tensors."""
+"""Losses and the numbers reported beside them. Pure functions of (B,) tensors.
+
+What a loss differentiates may be a node in place of a tensor. The gradients of nodes are in
+`loss_nodes`; the formulas here are the reference.
+"""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, final
 
 import torch
 from torch import Tensor
 
-MAX_LOG_RATIO = 20.0
-"""Bound of |ln π − ln π_old|: far beyond any clip, far below an overflow."""
+from slm_lab.agent.algorithm.loss_nodes import (
+    ELEMENTWISE,
+    MAX_LOG_RATIO,
+    Elementwise,
+    clipped_surrogate_node,
+    clipped_value_node,
+    imitation_value_node,
+    value_loss_node,
+)
+from slm_lab.agent.node import Differentiable, Node
 
 ElementwiseLoss = Callable[[Tensor, Tensor], Tensor]
 """(prediction (B,), target (B,)) to losses (B,): a torch loss with reduction "none"."""
@@ -23,20 +36,28 @@ class ValueLoss:
         self.each: ElementwiseLoss = kind(**arguments, reduction="none")
         """l"""
         self._mean = kind(**arguments, reduction="mean")
+        written_out = ELEMENTWISE.get(getattr(kind, "__name__", ""))
+        self.node: Elementwise | None = written_out and partial(written_out, **arguments)
+        """l with its derivative, for nodes; None where it is not written out."""
 
-    def __call__(self, prediction: Tensor, target: Tensor, weight: Tensor | None = None) -> Tensor:
+    def __call__(
+        self, prediction: Differentiable, target: Tensor, weight: Tensor | None = None
+    ) -> Differentiable:
         """The scalar; `prediction`, `target` and `weight` are (B,)."""
+        if isinstance(prediction, Node):
+            assert self.node is not None
+            return value_loss_node(self.node, prediction, target, weight)
         if weight is None:
             return self._mean(prediction, target)
         return weighted_mean(self.each(prediction, target), weight)
 
 
-def weighted_mean(losses: Tensor, weight: Tensor | None) -> Tensor:
+def weighted_mean(losses: Differentiable, weight: Tensor | None) -> Differentiable:
     """E[w l] over losses and weights, both (B,); without weights E[l]."""
-    return losses.mean() if weight is None else (weight * losses).mean()
+    return losses.mean() if weight is None else (losses * weight).mean()
 
 
-def policy_gradient_loss(log_prob: Tensor, advantage: Tensor) -> Tensor:
+def policy_gradient_loss(log_prob: Differentiable, advantage: Tensor) -> Differentiable:
     """−E[log π(a|s) Â]: its gradient is the policy gradient, eq. 1 of arXiv:1506.02438. (B,)."""
     return -(log_prob * advantage).mean()
 
@@ -50,24 +71,33 @@ def log_ratio_of(log_prob: Tensor, old_log_prob: Tensor) -> Tensor:
 
 
 def clipped_surrogate_loss(
-    log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, clip_eps: float
-) -> Tensor:
+    log_prob: Differentiable, old_log_prob: Tensor, advantage: Tensor, clip_eps: float
+) -> Differentiable:
     """Negated PPO objective L^CLIP, eq. 7 of arXiv:1707.06347. All tensors (B,)."""
+    if isinstance(log_prob, Node):
+        return clipped_surrogate_node(log_prob, old_log_prob, advantage, clip_eps)
     ratio = log_ratio_of(log_prob, old_log_prob).exp()  # r_t(θ) = π_θ / π_θ_old
     clipped_ratio = ratio.clamp(1 - clip_eps, 1 + clip_eps)
     return -torch.min(ratio * advantage, clipped_ratio * advantage).mean()
 
 
 def clipped_value_loss(
-    value: Tensor, old_value: Tensor, target: Tensor, clip_eps: float, loss_fn: ElementwiseLoss
-) -> Tensor:
+    value: Differentiable,
+    old_value: Tensor,
+    target: Tensor,
+    clip_eps: float,
+    loss_fn: ValueLoss,
+) -> Differentiable:
     """The value loss with no gain beyond ε of the old prediction.
 
     max(l(V, V^targ), l(V_old + clip(V − V_old, −ε, ε), V^targ)), as in the code released with
     arXiv:1707.06347. All tensors (B,).
     """
+    if isinstance(value, Node):
+        assert loss_fn.node is not None
+        return clipped_value_node(loss_fn.node, value, old_value, target, clip_eps)
     clipped_value = old_value + (value - old_value).clamp(-clip_eps, clip_eps)
-    return torch.max(loss_fn(value, target), loss_fn(clipped_value, target)).mean()
+    return torch.max(loss_fn.each(value, target), loss_fn.each(clipped_value, target)).mean()
 
 
 def standardize(advantage: Tensor, among: Tensor | None = None) -> Tensor:
@@ -81,13 +111,19 @@ def standardize(advantage: Tensor, among: Tensor | None = None) -> Tensor:
     return (advantage - among.mean()) / (among.std() + 1e-8)
 
 
-def imitation_policy_loss(log_prob: Tensor, advantage: Tensor, weight: Tensor | None) -> Tensor:
+def imitation_policy_loss(
+    log_prob: Differentiable, advantage: Tensor, weight: Tensor | None
+) -> Differentiable:
     """−E[w log π(a|s) (R − V)₊], eq. 2 of arXiv:1806.05635. All (B,), `advantage` = R − V."""
     return -weighted_mean(log_prob * advantage.clamp(min=0.0), weight)
 
 
-def imitation_value_loss(value: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
+def imitation_value_loss(
+    value: Differentiable, target: Tensor, weight: Tensor | None
+) -> Differentiable:
     """E[w ½ (R − V)₊²], eq. 3 of arXiv:1806.05635: values only rise. All (B,)."""
+    if isinstance(value, Node):
+        return imitation_value_node(value, target, weight)
     return weighted_mean(0.5 * (target - value).clamp(min=0.0).square(), weight)
 
 

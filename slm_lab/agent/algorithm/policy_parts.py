@@ -39,16 +39,23 @@ def build_with_critic(context: BuildContext, transform: ValueTransform) -> Criti
     network = build_policy_value(
         context.spec, family, context.obs_shape, transform, seeded_generator(context.seeds.init)
     )
-    return CriticParts(network, family, build_loss(context.spec, "critic"))
+    loss = build_loss(context.spec, "critic")
+    if family.from_node is not None and loss.node is not None:
+        network.write_out(context.obs_shape)
+    return CriticParts(network, family, loss)
 
 
-def build_q(context: BuildContext) -> tuple[QNetwork, DistributionFamily]:
-    """Q(s, ·) with its target. By default the best action is taken, unless the spec differs."""
+def build_q(context: BuildContext) -> tuple[QNetwork, DistributionFamily, ValueLoss]:
+    """Q(s, ·) with its target, and its loss. By default the best action is taken, unless the spec
+    differs."""
     pdtype = context.spec.algorithm.action_pdtype
     family = distribution_family(context.action_space, "Argmax" if pdtype == "default" else pdtype)
     generator = seeded_generator(context.seeds.init)
     network = build_q_network(context.spec, family.param_dim, context.obs_shape, generator)
-    return network, family
+    loss = build_loss(context.spec, "actor")
+    if loss.node is not None:
+        network.write_out(context.obs_shape)
+    return network, family, loss
 
 
 def build_loss(spec: AgentSpec, role: Role) -> ValueLoss:

@@ -24,6 +24,7 @@ from slm_lab.agent.algorithm.replay_loop import mean_report
 from slm_lab.agent.algorithm.returns import gae
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.net.value_transform import ValueTransform
+from slm_lab.agent.node import Differentiable
 from slm_lab.agent.recurrent_state import flatten_obs, flatten_steps, shuffled_order
 from slm_lab.agent.schedule import Schedule
 from slm_lab.core.types import StateDict
@@ -227,7 +228,7 @@ class PPO(Learner[Rollout]):
 
     def _update(self, batch: Samples, clip_eps: float, entropy_coef: float) -> dict[str, float]:
         """One gradient step on L^CLIP + c₁ L^VF − c₂ S, eq. 9 of the paper."""
-        params, raw_value = self.network.forward(batch.obs)
+        params, raw_value = self.network.differentiable(batch.obs)
         policy = self.family(params)
         log_prob = policy.log_prob(batch.action)
         entropy = policy.entropy().mean()
@@ -242,6 +243,7 @@ class PPO(Learner[Rollout]):
             policy_loss - entropy_coef * entropy, self.spec.val_loss_coef * value_loss
         )
         self.opt_step += 1
+        log_prob = log_prob.detach()
         with torch.no_grad():
             return {
                 "loss": step.loss,
@@ -253,10 +255,12 @@ class PPO(Learner[Rollout]):
                 "clip_fraction": clip_fraction(log_prob, batch.log_prob, clip_eps).item(),
             }
 
-    def _value_loss(self, raw_value: Tensor, batch: Samples, clip_eps: float) -> Tensor:
+    def _value_loss(
+        self, raw_value: Differentiable, batch: Samples, clip_eps: float
+    ) -> Differentiable:
         if self.spec.clip_vloss:
             return clipped_value_loss(
-                raw_value, batch.old_raw_value, batch.raw_target, clip_eps, self._value_loss_fn.each
+                raw_value, batch.old_raw_value, batch.raw_target, clip_eps, self._value_loss_fn
             )
         return self._value_loss_fn(raw_value, batch.raw_target)
 

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
 from slm_lab.agent.algorithm.loss import ValueLoss
-from slm_lab.agent.algorithm.policy_parts import assemble, build_loss, build_q, build_replay_config
+from slm_lab.agent.algorithm.policy_parts import assemble, build_q, build_replay_config
 from slm_lab.agent.algorithm.replay_loop import Update, train_on_replay
 from slm_lab.agent.batch import Transitions, TransitionSource
 from slm_lab.agent.net.q_network import QNetwork
@@ -35,8 +35,8 @@ class QLearner(Learner[TransitionSource]):
         """Network, actor and learner from the spec."""
         spec = context.spec.algorithm
         assert isinstance(spec, DQNBaseSpec)
-        network, family = build_q(context)
-        learner = cls(spec, network, build_loss(context.spec, "actor"))
+        network, family, loss = build_q(context)
+        learner = cls(spec, network, loss)
         config = build_replay_config(context, spec, spec.num_step_returns, network.recurrent)
         return assemble(context, network, family, learner, replay=config)
 
@@ -56,14 +56,14 @@ class QLearner(Learner[TransitionSource]):
         with torch.no_grad():
             target = batch.reward + batch.discount * self.next_value(batch.next_obs)
         network.train(True)
-        q = network.q(batch.obs).gather(-1, batch.action.unsqueeze(-1)).squeeze(-1)
+        q = network.q_of(batch.obs, batch.action)
         loss = self._value_loss_fn(q, target, batch.weight)
         step = network.step(loss)
         network.train(False)
         self.opt_step += 1
         with torch.no_grad():
             report = {"loss": step.loss, "grad_norm": step.grad_norm, "q_value": q.mean().item()}
-            return Update(report, (target - q).cpu())
+            return Update(report, (target - q.detach()).cpu())
 
     @override
     def weights_replaced(self) -> None:

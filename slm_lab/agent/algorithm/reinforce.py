@@ -38,6 +38,8 @@ class Reinforce(Learner[Rollout]):
         family = distribution_family(context.action_space, spec.action_pdtype)
         generator = seeded_generator(context.seeds.init)
         network = build_policy_only(context.spec, family, context.obs_shape, generator)
+        if family.from_node is not None:
+            network.write_out(context.obs_shape)
         learner = cls(spec, network, family)
         return assemble(context, network, family, learner, spec.training_frequency)
 
@@ -54,7 +56,7 @@ class Reinforce(Learner[Rollout]):
                 returns = returns - self.train_state.group.all_gather_samples(returns).mean()
 
         network.train(True)
-        policy = self.family(network.policy(flatten_obs(batch.obs, recurrent).to(device)))
+        policy = self.family(network.differentiable(flatten_obs(batch.obs, recurrent).to(device)))
         log_prob = policy.log_prob(flatten_steps(batch.action, recurrent).to(device))
         entropy = policy.entropy().mean()
         policy_loss = policy_gradient_loss(log_prob, returns.to(device))

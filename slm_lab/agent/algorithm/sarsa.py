@@ -10,7 +10,7 @@ from typing_extensions import override
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
 from slm_lab.agent.algorithm.loss import ValueLoss
 from slm_lab.agent.algorithm.policy_actor import ActionPolicy
-from slm_lab.agent.algorithm.policy_parts import assemble, build_loss, build_q
+from slm_lab.agent.algorithm.policy_parts import assemble, build_q
 from slm_lab.agent.algorithm.returns import n_step_returns
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.distribution.exploration import Generators
@@ -51,12 +51,12 @@ class SARSA(Learner[Rollout]):
         """Network, actor and learner from the spec."""
         spec = context.spec.algorithm
         assert isinstance(spec, SARSASpec)
-        network, family = build_q(context)
+        network, family, loss = build_q(context)
         learner = cls(
             spec,
             network,
             ActionPolicy.build(spec, family, context.action_space),
-            build_loss(context.spec, "actor"),
+            loss,
             Generators(context.seeds.sampling),
         )
         return assemble(context, network, family, learner, spec.training_frequency)
@@ -69,8 +69,8 @@ class SARSA(Learner[Rollout]):
         with torch.no_grad():
             bootstrap_value = self._bootstrap_value(batch.bootstrap_obs.to(device), frame)
         network.train(True)
-        action = batch.action.flatten(0, 1).to(device).unsqueeze(-1)
-        q = network.q(batch.obs.flatten(0, 1).to(device)).gather(-1, action).squeeze(-1)
+        obs, action = (each.flatten(0, 1).to(device) for each in (batch.obs, batch.action))
+        q = network.q_of(obs, action)
         target = self._target(batch, q.detach().cpu(), bootstrap_value)
         step = network.step(self._value_loss_fn(q, target.to(device)))
         network.train(False)

@@ -79,9 +79,9 @@ class SelfImitation(Learner[ImitationBatch]):
         network, spec = self.inner.network, self.spec
         batch, transform = batch.to(network.device), network.transform
         returns, weight = batch.reward, batch.weight
-        params, raw_value = network.forward(batch.obs)
+        params, raw_value = network.differentiable(batch.obs)
         with torch.no_grad():
-            advantage = returns - transform.decode(raw_value)
+            advantage = returns - transform.decode(raw_value.detach())
         log_prob = self.inner.family(params).log_prob(batch.action)
         policy_loss = imitation_policy_loss(log_prob, advantage, weight)
         value_loss = imitation_value_loss(raw_value, transform.encode(returns), weight)

@@ -144,7 +144,7 @@ EDGE = 1e-6
 zero."""
 MAX_EXPONENT = 80.0
 """The largest exponent of e: beyond 88 a float32 is infinite."""
-_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(32)
@@ -169,12 +169,12 @@ class DiagonalNormal(Distribution):
     def log_prob(self, action: Tensor) -> Tensor:
         """−½((a − μ)/σ)² − log σ − ½ log 2π, summed over A: (B,)."""
         scaled = (action - self.mean) * (-self.log_std).exp()
-        return (-0.5 * scaled * scaled - self.log_std - _HALF_LOG_2PI).sum(-1)
+        return (-0.5 * scaled * scaled - self.log_std - HALF_LOG_2PI).sum(-1)
 
     @override
     def entropy(self) -> Tensor:
         """Σ (½ + ½ log 2π + log σ), (B,)."""
-        return (self.log_std + (0.5 + _HALF_LOG_2PI)).sum(-1)
+        return (self.log_std + (0.5 + HALF_LOG_2PI)).sum(-1)
 
     @override
     def mode(self) -> Tensor:
@@ -211,12 +211,12 @@ class MultivariateNormal(Distribution):
         deviation = (action - self.mean).unsqueeze(-1)
         scaled: Tensor = torch.linalg.solve_triangular(self.factor, deviation, upper=False)
         square = scaled.squeeze(-1).square()
-        return (-0.5 * square - self.log_diagonal - _HALF_LOG_2PI).sum(-1)
+        return (-0.5 * square - self.log_diagonal - HALF_LOG_2PI).sum(-1)
 
     @override
     def entropy(self) -> Tensor:
         """½ A (1 + log 2π) + log det L, (B,)."""
-        return (self.log_diagonal + (0.5 + _HALF_LOG_2PI)).sum(-1)
+        return (self.log_diagonal + (0.5 + HALF_LOG_2PI)).sum(-1)
 
     @override
     def mode(self) -> Tensor:

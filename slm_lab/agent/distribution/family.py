@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, overload
 
 import gymnasium
 import numpy as np
@@ -23,6 +23,8 @@ from slm_lab.agent.distribution.distributions import (
     MultivariateNormal,
     TanhNormal,
 )
+from slm_lab.agent.distribution.nodes import CategoricalNode, NodeDistribution, NormalNode
+from slm_lab.agent.node import Differentiable, Node
 from slm_lab.core.errors import LabError
 
 Space: TypeAlias = gymnasium.Space[Any]
@@ -42,9 +44,20 @@ class DistributionFamily:
     observation."""
     greedy: bool = False
     """Whether actions are the mode, unless an action policy says otherwise."""
+    from_node: Callable[[Node], NodeDistribution] | None = None
+    """`make` without autograd; None where it is not written out."""
 
-    def __call__(self, params: Tensor) -> Distribution:
+    @overload
+    def __call__(self, params: Tensor) -> Distribution: ...
+
+    @overload
+    def __call__(self, params: Node) -> NodeDistribution: ...
+
+    def __call__(self, params: Differentiable) -> Distribution | NodeDistribution:
         """The distributions with parameters (B, param_dim)."""
+        if isinstance(params, Node):
+            assert self.from_node is not None
+            return self.from_node(params)
         return self.make(params)
 
 
@@ -66,7 +79,9 @@ def distribution_family(action_space: Space, pdtype: str) -> DistributionFamily:
 
 
 def _categorical(space: spaces.Discrete, greedy: bool = False) -> DistributionFamily:
-    return DistributionFamily(Categorical, int(space.n), (), np.int64, greedy=greedy)
+    return DistributionFamily(
+        Categorical, int(space.n), (), np.int64, greedy=greedy, from_node=CategoricalNode
+    )
 
 
 def _multi_categorical(space: spaces.MultiDiscrete) -> DistributionFamily:
@@ -82,7 +97,10 @@ def _bernoulli(space: spaces.MultiBinary) -> DistributionFamily:
 
 
 def _pairs(
-    space: spaces.Box, make: Callable[[Tensor, Tensor], Distribution], has_scale: bool = False
+    space: spaces.Box,
+    make: Callable[[Tensor, Tensor], Distribution],
+    has_scale: bool = False,
+    from_node: Callable[[Node], NodeDistribution] | None = None,
 ) -> DistributionFamily:
     """Two parameters for each component; with `has_scale` the second is a ln σ."""
     (size,) = space.shape
@@ -92,6 +110,7 @@ def _pairs(
         (size,),
         np.float32,
         (lambda log_std: torch.full((size,), log_std)) if has_scale else None,
+        from_node=from_node,
     )
 
 
@@ -158,7 +177,7 @@ FAMILIES: Mapping[type[Space], Mapping[str, Builder]] = {
     spaces.MultiDiscrete: {"MultiCategorical": _multi_categorical},
     spaces.MultiBinary: {"Bernoulli": _bernoulli},
     spaces.Box: {
-        "Normal": partial(_pairs, make=DiagonalNormal, has_scale=True),
+        "Normal": partial(_pairs, make=DiagonalNormal, has_scale=True, from_node=NormalNode),
         "Beta": _beta,
         "LogNormal": _log_normal,
         "MultivariateNormal": _multivariate_normal,

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from slm_lab.agent.net.array_mlp import ArrayNet
 from slm_lab.agent.net.conv import ConvNet
-from slm_lab.agent.net.fast_mlp import ArrayNet
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array, FloatArray

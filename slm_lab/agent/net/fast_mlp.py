@@ -1,39 +1,19 @@
-"""Small multilayer perceptrons without bookkeeping per operation.
+"""Multilayer perceptrons as one node of the autograd graph, their backward written out.
 
-To learn, one runs as one node of the autograd graph, its backward written out. To act, it runs by
-NumPy. In the small networks of reinforcement learning torch's bookkeeping, and its tanh, take
-longer than the arithmetic.
+In the small networks of reinforcement learning torch's bookkeeping, and its tanh, take longer than
+the arithmetic. The smallest learn without torch, by `array_mlp`.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import linear
 from typing_extensions import override
 
-from slm_lab.core.types import Array, FloatArray
-
-
-class ArrayNet(ABC):
-    """A network that can run without torch where torch is slower."""
-
-    @abstractmethod
-    def forward_array(self, obs: Array) -> tuple[FloatArray, ...] | None:
-        """`forward` of observations (N, *obs_shape) by NumPy; None where torch is faster."""
-
-
-def act_forward(net: nn.Module, obs: Array, device: torch.device) -> tuple[FloatArray, ...]:
-    """The outputs of `net`, which is on `device`, for observations (N, *obs_shape)."""
-    outputs = net.forward_array(obs) if isinstance(net, ArrayNet) else None
-    if outputs is None:
-        with torch.inference_mode():
-            tensors = net.forward(torch.from_numpy(obs).to(device))
-            outputs = tuple(tensor.cpu().numpy() for tensor in tensors)
-    return outputs
+from slm_lab.core.types import FloatArray
 
 
 class Kernel(NamedTuple):
@@ -45,6 +25,8 @@ class Kernel(NamedTuple):
     """(gradient of the output, output) to the gradient of the input, written into the first."""
     apply_array: Callable[[FloatArray], None]
     """Activates an array in place."""
+    backward_array: Callable[[FloatArray, FloatArray], None]
+    """`backward_` of arrays."""
 
 
 def tanh_(x: Tensor) -> Tensor:
@@ -86,10 +68,24 @@ def _sigmoid_array(x: FloatArray) -> None:
     x *= 0.5
 
 
+def _tanh_backward_array(grad: FloatArray, output: FloatArray) -> None:
+    slope = output * output
+    np.subtract(1, slope, out=slope)
+    grad *= slope
+
+
+def _relu_backward_array(grad: FloatArray, output: FloatArray) -> None:
+    grad *= output > 0
+
+
+def _sigmoid_backward_array(grad: FloatArray, output: FloatArray) -> None:
+    grad *= output * (1 - output)
+
+
 KERNELS: dict[str, Kernel] = {
-    "Tanh": Kernel(tanh_, _tanh_backward_, _tanh_array),
-    "ReLU": Kernel(torch.relu_, _relu_backward_, _relu_array),
-    "Sigmoid": Kernel(torch.sigmoid_, _sigmoid_backward_, _sigmoid_array),
+    "Tanh": Kernel(tanh_, _tanh_backward_, _tanh_array, _tanh_backward_array),
+    "ReLU": Kernel(torch.relu_, _relu_backward_, _relu_array, _relu_backward_array),
+    "Sigmoid": Kernel(torch.sigmoid_, _sigmoid_backward_, _sigmoid_array, _sigmoid_backward_array),
 }
 """Activations whose derivative follows from their output, by class name in torch.nn."""
 
@@ -156,46 +152,3 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
     if NARROW_RATIO * b.shape[1] <= a.shape[0]:
         return b.t().mm(a.t()).t()
     return a.mm(b)
-
-
-MAX_PRODUCT = 2**18
-"""Multiplications in one product up to which NumPy is faster, and its library uses one thread."""
-
-
-@final
-class ArrayMLP:
-    """A multilayer perceptron by NumPy, for as few observations as an actor sees at a time. It uses
-    the memory of the given tensors, wherever that is at the moment. `parameters` are weight and
-    bias of each hidden layer, then of each head."""
-
-    def __init__(
-        self, activate: Callable[[FloatArray], None], num_hidden: int, parameters: Sequence[Tensor]
-    ) -> None:
-        self._activate = activate
-        self._num_hidden = num_hidden
-        self._parameters = parameters
-        self._most_rows = MAX_PRODUCT // max(
-            (weight.numel() for weight in parameters[::2]), default=1
-        )
-        self._where = 0
-        self._layers: list[tuple[FloatArray, FloatArray]] = []
-
-    def forward(self, obs: Array) -> tuple[FloatArray, ...] | None:
-        """(N, D) to one (N, head_dim) per head; None for many rows, and away from the CPU."""
-        first = self._parameters[0]
-        if len(obs) > self._most_rows or not first.is_cpu:
-            return None
-        if first.data_ptr() != self._where:
-            self._look_up()
-        x = obs
-        for weight, bias in self._layers[: self._num_hidden]:
-            x = np.dot(x, weight)
-            x += bias
-            self._activate(x)
-        return tuple(np.dot(x, weight) + bias for weight, bias in self._layers[self._num_hidden :])
-
-    def _look_up(self) -> None:
-        """Gets the arrays again: a flat vector may move to other memory, with all parameters."""
-        arrays = [parameter.detach().numpy() for parameter in self._parameters]
-        self._layers = [(w.T, b) for w, b in zip(arrays[::2], arrays[1::2], strict=True)]
-        self._where = self._parameters[0].data_ptr()

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from slm_lab.agent.net.fast_mlp import KERNELS, ArrayMLP, ArrayNet, MLPFunction, mlp_forward
+from slm_lab.agent.net.array_mlp import ArrayMLP, ArrayNet
+from slm_lab.agent.net.fast_mlp import KERNELS, MLPFunction, mlp_forward
 from slm_lab.agent.net.layers import (
     EmptyLinear,
     Norm,
@@ -18,6 +19,7 @@ from slm_lab.agent.net.layers import (
     init_linear,
     norm_layers,
 )
+from slm_lab.agent.node import Node
 from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array, FloatArray
 from slm_lab.spec.checks.observations import no_vector
@@ -32,8 +34,8 @@ class MLPNet(nn.Module, ArrayNet):
     input precedes them: the placement of CrossQ's authors. A part of a net whose input was
     normalised already does not normalise it again (`normalizes_input` False).
 
-    A plain stack of linear layers with a common activation runs as one node of the autograd graph,
-    and acts by NumPy: see `fast_mlp`.
+    A plain stack of linear layers with a common activation runs as one node of the autograd graph
+    (`fast_mlp`), and acts by NumPy (`array_mlp`). A small one can learn by NumPy, too.
     """
 
     def __init__(
@@ -82,9 +84,7 @@ class MLPNet(nn.Module, ArrayNet):
             self._kernel = None
         self._by_array: ArrayMLP | None = None
         if self._kernel is not None and not self._has_out_activation:
-            self._by_array = ArrayMLP(
-                self._kernel.apply_array, len(self.hidden), self._parameters_in_order
-            )
+            self._by_array = ArrayMLP(self._kernel, len(self.hidden), self._parameters_in_order)
 
     @override
     def train(self, mode: bool = True) -> Self:
@@ -112,6 +112,10 @@ class MLPNet(nn.Module, ArrayNet):
     @override
     def forward_array(self, obs: Array) -> tuple[FloatArray, ...] | None:
         return None if self._by_array is None else self._by_array.forward(obs)
+
+    @override
+    def forward_nodes(self, obs: Array) -> tuple[Node, ...] | None:
+        return None if self._by_array is None else self._by_array.forward_nodes(obs)
 
     def use_layers(self) -> None:
         """Turns the single node off: for layers whose weights are computed, not stored."""

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from slm_lab.agent.net.fast_mlp import ArrayNet, act_forward
+from slm_lab.agent.net.array_mlp import ArrayNet, act_forward, forward_nodes, has_nodes
 from slm_lab.agent.net.value_transform import ValueTransform
+from slm_lab.agent.node import Differentiable, Node
 from slm_lab.agent.optim.optimizer import Optimizer, StepReport, TrainState
 from slm_lab.agent.recurrent_state import RecurrentLayout
 from slm_lab.core.types import Array, FloatArray
@@ -65,8 +66,29 @@ class PolicyHead(nn.Module, ArrayNet):
         if outputs is None or self.scale is None:
             return outputs
         params, *rest = outputs
-        scale = self.scale.detach().cpu().numpy()
-        return (np.hstack([params, np.broadcast_to(scale, (len(params), len(scale)))]), *rest)
+        return (self._with_scale(params, self.scale), *rest)
+
+    @override
+    def forward_nodes(self, obs: Array) -> tuple[Node, ...] | None:
+        outputs = self.net.forward_nodes(obs) if isinstance(self.net, ArrayNet) else None
+        scale = self.scale
+        if outputs is None or scale is None:
+            return outputs
+        params, *rest = outputs
+
+        def vjp(grad: FloatArray) -> tuple[FloatArray]:
+            of_params, of_scale = np.split(grad, [params.array.shape[-1]], -1)
+            assert scale.grad is not None
+            scale.grad += torch.from_numpy(np.add.reduce(of_scale, 0))
+            return (of_params,)
+
+        return (Node(self._with_scale(params.array, scale), (params,), vjp), *rest)
+
+    @staticmethod
+    def _with_scale(params: FloatArray, scale: Tensor) -> FloatArray:
+        """(N, head_dim) and (A,) side by side, (N, head_dim + A)."""
+        values = scale.detach().cpu().numpy()
+        return np.hstack([params, np.broadcast_to(values, (len(params), len(values)))])
 
 
 @final
@@ -93,6 +115,18 @@ class PolicyValue:
         self.train_state = TrainState(optimizers)
         self.recurrent = recurrent
         self.device = self._optimizers[0].flat.vector.device
+        self._written_out = False
+
+    def write_out(self, obs_shape: tuple[int, ...]) -> None:
+        """Computes gradients without autograd from now on, if all nets can."""
+        self._written_out = all(has_nodes(net, obs_shape) for net in self._nets)
+
+    def differentiable(self, obs: Tensor) -> tuple[Differentiable, Differentiable]:
+        """`forward` for a loss that `step` minimises: nodes if the step is written out."""
+        if not self._written_out:
+            return self.forward(obs)
+        outputs = [forward_nodes(net, obs) for net in self._nets]
+        return outputs[0][0], outputs[-1][-1].squeeze(-1)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Distribution parameters (B, param_dim) and raw values (B,)."""
@@ -126,7 +160,7 @@ class PolicyValue:
         value: FloatArray = self.transform.decode(torch.from_numpy(raw_value[:, 0])).numpy()
         return Output(params, value, *states)
 
-    def step(self, policy_loss: Tensor, value_loss: Tensor) -> StepReport:
+    def step(self, policy_loss: Differentiable, value_loss: Differentiable) -> StepReport:
         """One gradient step on the sum of the two losses. Two nets take one each, or none if one of
         the losses is not finite."""
         if self._is_shared:
@@ -156,6 +190,16 @@ class PolicyOnly:
         self.recurrent = recurrent
         self.train_state = TrainState({"actor": optimizer})
         self.device = optimizer.flat.vector.device
+        self._written_out = False
+
+    def write_out(self, obs_shape: tuple[int, ...]) -> None:
+        """Computes gradients without autograd from now on, if the net can."""
+        self._written_out = has_nodes(self._net, obs_shape)
+
+    def differentiable(self, obs: Tensor) -> Differentiable:
+        """Distribution parameters (B, param_dim) for a loss that `step` minimises: a node if the
+        step is written out."""
+        return forward_nodes(self._net, obs)[0] if self._written_out else self.policy(obs)
 
     def policy(self, obs: Tensor) -> Tensor:
         """Distribution parameters (B, param_dim)."""
@@ -166,7 +210,7 @@ class PolicyOnly:
         params, *state = act_forward(self._net, obs, self.device)
         return Output(params, np.full(len(params), np.nan, np.float32), *state)
 
-    def step(self, policy_loss: Tensor) -> StepReport:
+    def step(self, policy_loss: Differentiable) -> StepReport:
         """One gradient step."""
         return self._optimizer.step(policy_loss)
 

@@ -10,15 +10,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
-from slm_lab.agent.net.fast_mlp import act_forward
+from slm_lab.agent.net.array_mlp import act_forward, forward_nodes, has_nodes
 from slm_lab.agent.net.layers import Linear
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.net.policy_value import Output
 from slm_lab.agent.net.value_transform import ValueTransform
+from slm_lab.agent.node import Differentiable, Node
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.optimizer import Optimizer, StepReport, TrainState
 from slm_lab.agent.recurrent_state import RecurrentLayout
-from slm_lab.core.types import Array, StateDict
+from slm_lab.core.types import Array, FloatArray, StateDict
 from slm_lab.spec.schema.net import NetSpec
 
 
@@ -89,6 +90,26 @@ class QNetwork:
     def __post_init__(self) -> None:
         self.train_state = TrainState({"q": self.optimizer})
         self.device = self.optimizer.flat.vector.device
+        self._written_out = False
+
+    def write_out(self, obs_shape: tuple[int, ...]) -> None:
+        """Computes gradients without autograd from now on, if the net can."""
+        self._written_out = has_nodes(self.module, obs_shape)
+
+    def q_of(self, obs: Tensor, action: Tensor) -> Differentiable:
+        """Q(s, a) of one action each, (B,), for a loss that `step` minimises: a node if the step is
+        written out."""
+        if not self._written_out:
+            return _gathered(self.q(obs), action)
+        (q,) = forward_nodes(self.module, obs)
+        taken = (np.arange(len(action)), action.numpy())
+
+        def vjp(grad: FloatArray) -> tuple[FloatArray]:
+            of_q = np.zeros_like(q.array)
+            of_q[taken] = grad
+            return (of_q,)
+
+        return Node(q.array[taken], (q,), vjp)
 
     def q(self, obs: Tensor) -> Tensor:
         """Q of every action, (B, n)."""
@@ -105,7 +126,7 @@ class QNetwork:
         q, *state = act_forward(self.module, obs, self.device)
         return Output(q, np.maximum.reduce(q, -1), *state)
 
-    def step(self, loss: Tensor) -> StepReport:
+    def step(self, loss: Differentiable) -> StepReport:
         """One gradient step; the target network may follow."""
         report = self.optimizer.step(loss)
         self.target_network.after_step()
@@ -178,7 +199,7 @@ class TwinQ:
         first, second = (_value(net, obs, action) for net in self.targets)
         return self.transform.decode(torch.min(first, second))
 
-    def step(self, loss: Tensor) -> StepReport:
+    def step(self, loss: Differentiable) -> StepReport:
         """One gradient step; the targets may follow."""
         report = self.optimizer.step(loss)
         if self.target_network is not None:

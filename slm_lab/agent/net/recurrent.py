@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 from typing_extensions import override
 
-from slm_lab.agent.net.fast_mlp import ArrayNet
+from slm_lab.agent.net.array_mlp import ArrayNet
 from slm_lab.agent.net.layers import Empty, init_recurrent
 from slm_lab.agent.net.mlp import MLPNet, as_mlp
 from slm_lab.core.types import Array, FloatArray

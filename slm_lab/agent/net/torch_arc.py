@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from slm_lab.agent.net.fast_mlp import KERNELS, ArrayNet
+from slm_lab.agent.net.array_mlp import ArrayNet
+from slm_lab.agent.net.fast_mlp import KERNELS
 from slm_lab.agent.net.layers import (
     BatchRenorm,
     Linear,
@@ -17,6 +18,7 @@ from slm_lab.agent.net.layers import (
     init_linear,
 )
 from slm_lab.agent.net.mlp import MLPNet, as_mlp
+from slm_lab.agent.node import Node
 from slm_lab.core.errors import LabError, Problem
 from slm_lab.core.types import Array, FloatArray
 from slm_lab.spec.role import built_nets, folded
@@ -87,6 +89,10 @@ class TorchArcNet(nn.Module, ArrayNet):
     @override
     def forward_array(self, obs: Array) -> tuple[FloatArray, ...] | None:
         return None if len(self.body) else self.tail.forward_array(obs)
+
+    @override
+    def forward_nodes(self, obs: Array) -> tuple[Node, ...] | None:
+        return None if len(self.body) else self.tail.forward_nodes(obs)
 
 
 def build_body(arc: ArcSpec, obs_shape: tuple[int, ...]) -> Body:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from slm_lab.agent.node import Differentiable
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.lr_schedule import LearningRate
 from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
@@ -85,13 +86,13 @@ class Optimizer:
         self.learning_rate.set_frame(frame)
         self._sync.begin()
 
-    def step(self, loss: Tensor) -> StepReport:
+    def step(self, loss: Differentiable) -> StepReport:
         """Minimises a scalar loss by one step; returns what `backward` returns and raises."""
         report = self.backward(loss)
         self.apply()
         return report
 
-    def backward(self, loss: Tensor) -> StepReport:
+    def backward(self, loss: Differentiable) -> StepReport:
         """The gradient of a scalar loss, ready to be applied; returns the loss and its norm.
 
         The norm is the global 2-norm before clipping, as the step would see it in every parallel
@@ -103,7 +104,7 @@ class Optimizer:
         flat = self.flat
         flat.grad.zero_()
         if is_finite:
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
         else:
             flat.grad.fill_(math.nan)  # so that ranks that average it see it
         with torch.no_grad():

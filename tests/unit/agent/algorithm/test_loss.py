@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import nn
 
 from slm_lab.agent.algorithm.loss import (
@@ -47,11 +46,8 @@ def test_ratios_beyond_all_numbers_have_a_gradient(log_ratio):
 
 def test_the_value_loss_takes_the_worse_of_free_and_clipped():
     """V = 3 (clipped to 1.5), V_old = 1, target 2: max(1, 0.25) = 1; V = 1.2: max(0.64, 0.64)."""
-
-    def squared(a, b):
-        return F.mse_loss(a, b, reduction="none")
-
     value, old = torch.tensor([3.0, 1.2]), torch.tensor([1.0, 1.0])
+    squared = ValueLoss(nn.MSELoss, {})
     loss = clipped_value_loss(value, old, torch.tensor([2.0, 2.0]), 0.5, squared)
     torch.testing.assert_close(loss, torch.tensor((1.0 + 0.64) / 2))
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from slm_lab.agent.net.fast_mlp import KERNELS, MLPFunction, act_forward
+from slm_lab.agent.net.array_mlp import act_forward
+from slm_lab.agent.net.fast_mlp import KERNELS, MLPFunction
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.core.errors import LabError

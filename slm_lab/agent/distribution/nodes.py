@@ -1,0 +1,88 @@
+"""Distributions of nodes: log-probabilities and entropies with their gradients written out."""
+
+from typing import Protocol, final
+
+import numpy as np
+from torch import Tensor
+
+from slm_lab.agent.distribution.distributions import HALF_LOG_2PI, LOG_STD_RANGE
+from slm_lab.agent.node import Node
+from slm_lab.core.types import FloatArray
+
+
+class NodeDistribution(Protocol):
+    """A batch of distributions over actions, as a loss needs them."""
+
+    def log_prob(self, action: Tensor) -> Node:
+        """Log density or log mass of `action`, (B,)."""
+
+    def entropy(self) -> Node:
+        """Entropy in nats, (B,)."""
+
+
+@final
+class CategoricalNode:
+    """`Categorical` from logits (B, n)."""
+
+    def __init__(self, logits: Node) -> None:
+        self._logits = logits
+        log_p = logits.array - np.maximum.reduce(logits.array, -1, keepdims=True)
+        p = np.exp(log_p)
+        total = np.add.reduce(p, -1, keepdims=True)
+        p /= total
+        log_p -= np.log(total)
+        self._p, self._log_p = p, log_p
+
+    def log_prob(self, action: Tensor) -> Node:
+        """∂ log p(a) / ∂ l_i = [i = a] − p_i."""
+        p, taken = self._p, (np.arange(len(action)), action.numpy())
+
+        def vjp(grad: FloatArray) -> tuple[FloatArray]:
+            of_logits = p * -grad[:, None]
+            of_logits[taken] += grad
+            return (of_logits,)
+
+        return Node(self._log_p[taken], (self._logits,), vjp)
+
+    def entropy(self) -> Node:
+        """H = −Σ p log p; ∂H / ∂ l_i = −p_i (log p_i + H)."""
+        p, log_p = self._p, self._log_p
+        entropy = -np.add.reduce(p * log_p, -1)
+
+        def vjp(grad: FloatArray) -> tuple[FloatArray]:
+            return (p * (log_p + entropy[:, None]) * -grad[:, None],)
+
+        return Node(entropy, (self._logits,), vjp)
+
+
+@final
+class NormalNode:
+    """`DiagonalNormal` from mean and log σ side by side, (B, 2 A)."""
+
+    def __init__(self, params: Node) -> None:
+        self._params = params
+        self._mean, log_std = np.split(params.array, 2, -1)
+        self._log_std = np.clip(log_std, *LOG_STD_RANGE)
+        self._within = (log_std == self._log_std).astype(np.float32)
+
+    def log_prob(self, action: Tensor) -> Node:
+        """With z = (a − μ) / σ: ∂/∂μ = z / σ, ∂/∂ log σ = z² − 1."""
+        inverse_std = np.exp(-self._log_std)
+        z = (action.numpy() - self._mean) * inverse_std
+        log_prob = np.add.reduce(-0.5 * z * z - self._log_std - np.float32(HALF_LOG_2PI), -1)
+
+        def vjp(grad: FloatArray) -> tuple[FloatArray]:
+            of_log_std = (z * z - 1) * self._within
+            return (np.hstack([z * inverse_std, of_log_std]) * grad[:, None],)
+
+        return Node(log_prob, (self._params,), vjp)
+
+    def entropy(self) -> Node:
+        """Σ (½ + ½ log 2π + log σ)."""
+        within = self._within
+
+        def vjp(grad: FloatArray) -> tuple[FloatArray]:
+            return (np.hstack([np.zeros_like(within), within * grad[:, None]]),)
+
+        entropy = np.add.reduce(self._log_std + np.float32(0.5 + HALF_LOG_2PI), -1)
+        return Node(entropy, (self._params,), vjp)

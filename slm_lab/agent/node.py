@@ -1,0 +1,102 @@
+"""Reverse-mode differentiation of a few large functions on NumPy arrays.
+
+Autograd takes longer to record the many small operations of a loss, and to walk back through them,
+than the processor takes to compute them. Here a loss consists of some eight functions: networks,
+distributions and losses whose vector-Jacobian products are written out. A `Node` is used as a
+tensor is, so that an algorithm writes one sum of losses for both.
+"""
+
+from collections.abc import Callable
+from typing import TypeAlias, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from slm_lab.core.types import FloatArray
+
+Vjp: TypeAlias = Callable[[FloatArray], tuple[FloatArray, ...]]
+"""From the gradient of a function's output to those of its inputs. It may overwrite the first."""
+
+
+@final
+class Node:
+    """An array, the nodes from which it was computed, and its vector-Jacobian product. A node
+    without parents adds its gradient to that of the parameters."""
+
+    __slots__ = ("_parents", "_vjp", "array")
+
+    def __init__(self, array: FloatArray, parents: tuple["Node", ...], vjp: Vjp) -> None:
+        self.array = array
+        self._parents = parents
+        self._vjp = vjp
+
+    def detach(self) -> Tensor:
+        """The values as a tensor that shares their memory."""
+        return torch.from_numpy(self.array)
+
+    def item(self) -> float:
+        """The value of a scalar."""
+        return float(self.array)
+
+    def squeeze(self, axis: int) -> "Node":
+        """Without an axis of length 1."""
+        array = self.array
+        return Node(array.squeeze(axis), (self,), lambda grad: (np.expand_dims(grad, axis),))
+
+    def mean(self) -> "Node":
+        """The mean of all values, a scalar."""
+        array = self.array
+        size = array.size
+        return Node(
+            np.add.reduce(array, None) / size,
+            (self,),
+            lambda grad: (np.full(array.shape, grad / size, np.float32),),
+        )
+
+    def backward(self) -> None:
+        """Adds the gradient of this scalar to that of the parameters."""
+        grads: dict[Node, FloatArray] = {self: np.ones((), np.float32)}
+        for node in reversed(self._in_order()):
+            of_parents = node._vjp(grads[node])
+            for parent, grad in zip(node._parents, of_parents, strict=True):
+                grads[parent] = grads[parent] + grad if parent in grads else grad
+
+    def _in_order(self) -> list["Node"]:
+        """This node and all before it, parents first."""
+        order: dict[Node, None] = {}
+
+        def visit(node: Node) -> None:
+            for parent in node._parents:
+                if parent not in order:
+                    visit(parent)
+            order[node] = None
+
+        visit(self)
+        return list(order)
+
+    def __neg__(self) -> "Node":
+        return -1.0 * self
+
+    def __add__(self, other: "Differentiable") -> "Node":
+        if isinstance(other, Node):
+            return Node(self.array + other.array, (self, other), lambda grad: (grad, grad.copy()))
+        return Node(self.array + other.numpy(), (self,), lambda grad: (grad,))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: "Differentiable") -> "Node":
+        return self + -other
+
+    def __rsub__(self, other: Tensor) -> "Node":
+        return -self + other
+
+    def __mul__(self, factor: Tensor | float) -> "Node":
+        constant = factor.numpy() if isinstance(factor, Tensor) else factor
+        return Node(self.array * constant, (self,), lambda grad: (grad * constant,))
+
+    __rmul__ = __mul__
+
+
+Differentiable: TypeAlias = Tensor | Node
+"""What a loss is made of: tensors where autograd differentiates it, else nodes."""
