@@ -6,6 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import typer
 
+from slm_lab.cli.display.output import kept_for_document
 from slm_lab.cli.shell import completion
 
 Sets = Annotated[
@@ -56,7 +57,20 @@ Notify = Annotated[
         "SLM_LAB_EXIT_CODE.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, and nothing else.")]
+
+
+def _as_document(ctx: typer.Context, wanted: bool) -> bool:
+    if wanted and not ctx.resilient_parsing:
+        ctx.with_resource(kept_for_document())
+    return wanted
+
+
+AsJson = Annotated[
+    bool,
+    typer.Option(
+        "--json", help="Print one JSON document, and nothing else.", callback=_as_document
+    ),
+]
 OutputForm: TypeAlias = Literal["text", "json", "nothing"]
 """What a command prints."""
 

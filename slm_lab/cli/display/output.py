@@ -69,6 +69,46 @@ class SafeStream:
             os.close(null)
 
 
+@final
+class Aside:
+    """The standard error in the place of the standard output, which is kept for one document. What
+    environments, plug-ins and processes print must not be in it."""
+
+    def __init__(self, output: TextIO) -> None:
+        self._output = output
+        self._kept: int | None = None
+        with suppress(OSError):  # a stream in memory
+            number = output.fileno()
+            output.flush()
+            self._kept = os.dup(number)
+            os.dup2(sys.stderr.fileno(), number)
+        sys.stdout = cast(TextIO, self)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.stderr, name)
+
+    def end(self) -> None:
+        """Restores the standard output; may be called twice."""
+        sys.stdout = self._output
+        if self._kept is not None:
+            os.dup2(self._kept, self._output.fileno())
+            os.close(self._kept)
+            self._kept = None
+
+
+@contextmanager
+def kept_for_document() -> Iterator[None]:
+    """Only `print_json` reaches the standard output; all else goes to the standard error."""
+    if sys.stdout is None or sys.stderr is None:
+        yield
+        return
+    aside = Aside(sys.stdout)
+    try:
+        yield
+    finally:
+        aside.end()
+
+
 @contextmanager
 def guarded_output() -> Iterator[Callable[[], str | None]]:
     """Replaces the standard streams by `SafeStream`; yields a function that returns why the

@@ -14,6 +14,7 @@ import typer
 from slm_lab import __version__
 from slm_lab.cli.display.output import guarded_output
 from slm_lab.cli.shell.caller import Caller
+from slm_lab.cli.shell.scripting import notify_of
 from slm_lab.core.errors import LabError, MissingExtraError, SpecError, UsageError
 from slm_lab.core.system_limits import limit_reached
 from slm_lab.core.text import error_summary
@@ -25,12 +26,25 @@ BAD_INPUTS = (SpecError, UsageError, MissingExtraError)
 
 
 @contextmanager
-def report_errors() -> Iterator[Caller]:
+def report_errors(notify: str | None = None) -> Iterator[Caller]:
     """Prints an error that the user can act on as one message, and exits with its code. A calling
-    program gets the errors of the lab instead."""
-    caller = Caller()
+    program gets the errors of the lab instead. However the command ends, the user's command
+    `notify` is run then."""
+    caller, code = Caller(), FAILED
     try:
-        yield caller
+        with _errors_as_exits(caller):
+            yield caller
+    except typer.Exit as ended:
+        code = ended.exit_code
+        raise
+    finally:
+        notify_of(notify, caller.folder, code)
+
+
+@contextmanager
+def _errors_as_exits(caller: Caller) -> Iterator[None]:
+    try:
+        yield
     except LabError as error:
         code = BAD_INPUT if isinstance(error, BAD_INPUTS) else FAILED
         if not caller.exists:
