@@ -61,7 +61,7 @@ class RecordedTrial:
     def look(self) -> bool:
         """Reads the rows that are new, and how the Sessions have ended; returns whether it
         trains."""
-        self.is_training = is_locked(self._trial.run_dir.root)
+        self.is_training = _is_training(self._trial.run_dir)
         for session, file in self._files.items():
             try:
                 self._rows[session] = file.read()
@@ -112,7 +112,7 @@ class RecordedSearch:
 
     def look(self) -> bool:
         """Reads the record; returns whether the search runs."""
-        is_running = is_locked(self._run_dir.root)
+        is_running = _is_training(self._run_dir)
         self.search_state = SearchState.of_record(self._run_dir.search_record)
         for state in () if is_running else self.search_state.of(Status.RUNNING):
             self.search_state.apply(Interrupted(state.trial, 0.0))  # it was killed
@@ -121,6 +121,13 @@ class RecordedSearch:
     def frame_of(self, trial: int) -> int:
         """Frames of a trial at its last report."""
         return self.search_state.trials[trial].frame
+
+
+def _is_training(run_dir: RunDir) -> bool:
+    """Whether a process trains it. Raises UsageError for a folder that is gone."""
+    if not run_dir.spec_file.exists():
+        raise UsageError(f"{run_dir.root} is gone: it was deleted or renamed")
+    return is_locked(run_dir.root)
 
 
 def watch(run: str, data: Path) -> int:
