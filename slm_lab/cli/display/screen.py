@@ -84,7 +84,7 @@ def print_table(
             table.add_column(header[i], justify="left" if is_left else "right")
         for cells in every:
             table.add_row(*(Text(cells[i].replace("\n", "\\n")) for i in shown))
-        if console.measure(table, options=endless).maximum <= console.width:
+        if count == len(spare) or console.measure(table, options=endless).maximum <= console.width:
             break
     console.print(table)
     if len(shown) < len(header):

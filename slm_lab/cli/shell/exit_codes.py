@@ -110,7 +110,7 @@ def _unexpected(error: Exception) -> str:
     return f"{what}\nthe traceback is in {path}; please report it, see CONTRIBUTING.md"
 
 
-NO_SPACE_OR_ACCESS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS)
+NO_SPACE_OR_ACCESS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS)
 """Error numbers of a full disk, or of missing permission."""
 
 

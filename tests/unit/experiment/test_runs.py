@@ -41,6 +41,21 @@ def test_a_summary_has_what_the_folder_says(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("meta", "seeds"),
+    [
+        ({"distributed": False, "max_session": 3}, 3),
+        ({"distributed": "shared", "max_session": 3}, 1),
+        ({"distributed": "shared", "max_session": 2, "max_run": 2}, 2),
+    ],
+)
+def test_workers_of_a_training_are_one_seed(tmp_path, meta, seeds):
+    spec = ppo(**{f"meta__{key}": value for key, value in meta.items()})
+    run = write_ended(tmp_path, "small", spec, endings=("finished",) * meta["max_session"])
+    summary = summary_of(run)
+    assert (summary.seeds, summary.budget) == (seeds, seeds * spec["env"]["max_frame"])
+
+
+@pytest.mark.parametrize(
     ("endings", "status"),
     [
         (("finished", "finished"), RunStatus.DONE),
@@ -112,6 +127,7 @@ def test_a_search_shows_its_best_trial(tmp_path):
     run.trial_metrics_file(1).write_text(json.dumps({**metrics, "final_return": 20.0}))
     summary = summary_of(run)
     assert (summary.mode, summary.final_return) == ("search, 2 trials", 20.0)
+    assert summary.seeds == 1
 
 
 @pytest.mark.parametrize(
