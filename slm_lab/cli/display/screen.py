@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, final
 
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType
 from rich.live import Live
 from rich.segment import Segment
 from rich.table import Table
@@ -80,8 +80,8 @@ def print_table(
         shown = [i for i, name in enumerate(header) if name not in spare[:count]]
         table = Table(title=title, title_justify="left", title_style="bold", **style)
         for i in shown:
-            is_left = i == 0 or header[i] in left
-            table.add_column(header[i], justify="left" if is_left else "right")
+            justify: JustifyMethod = "left" if i == 0 or header[i] in left else "right"
+            table.add_column(header[i], justify=justify, overflow="fold")
         for cells in every:
             table.add_row(*(Text(cells[i].replace("\n", "\\n")) for i in shown))
         if count == len(spare) or console.measure(table, options=endless).maximum <= console.width:
