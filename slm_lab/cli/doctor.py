@@ -7,7 +7,9 @@ from rich.console import Console
 from rich.text import Text
 
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
-from slm_lab.experiment.doctor.case import Finding
+from slm_lab.experiment.doctor.case import Finding, read_case
+from slm_lab.experiment.doctor.training import of_training
+from slm_lab.experiment.plot.runs import FoundTrial
 from slm_lab.storage.archive import unpacked
 
 
@@ -40,6 +42,15 @@ def examine_run(run: str, data: Path, imports: Sequence[str], trust: bool, as_js
         print_line(console, "nothing wrong found")
     if unseen is not None:
         print_line(console, Text(f"the agent was not looked at: {unseen}", "dim"))
+
+
+def print_first_finding(console: Console, trial: FoundTrial) -> bool:
+    """Prints the most serious finding about a training; returns whether there is any. Raises
+    UsageError for damaged rows."""
+    finding = next(of_training(read_case(trial)), None)
+    if finding is not None:
+        print_finding(console, finding, "doctor: ")
+    return finding is not None
 
 
 def print_finding(console: Console, finding: Finding, begin: str) -> None:

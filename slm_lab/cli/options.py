@@ -1,12 +1,13 @@
 """Arguments and options shared by several commands."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 import typer
 
-from slm_lab.cli.display.output import kept_for_document
+from slm_lab.cli.display.output import SafeStream
 from slm_lab.cli.shell import completion
 
 Sets = Annotated[
@@ -60,8 +61,9 @@ Notify = Annotated[
 
 
 def _as_document(ctx: typer.Context, wanted: bool) -> bool:
-    if wanted and not ctx.resilient_parsing:
-        ctx.with_resource(kept_for_document())
+    stream: object = sys.stdout
+    if wanted and isinstance(stream, SafeStream) and not ctx.resilient_parsing:
+        stream.keep_for_document()
     return wanted
 
 

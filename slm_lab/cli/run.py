@@ -16,7 +16,7 @@ from slm_lab.cli.display.document import run_document
 from slm_lab.cli.display.live import LiveDisplay
 from slm_lab.cli.display.naming import full_name, print_resume, sessions_text
 from slm_lab.cli.display.screen import print_heading, print_json, print_line, print_table
-from slm_lab.cli.doctor import print_finding
+from slm_lab.cli.doctor import print_first_finding
 from slm_lab.cli.options import OutputForm
 from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
@@ -126,12 +126,8 @@ def _show_what_is_left(console: Console, result: TrialResult, run: Run) -> None:
 
 def _show_finding(console: Console, run: Run) -> None:
     """Prints the most serious finding of the doctor about the training."""
-    from slm_lab.experiment.doctor.training import first_finding
-
     with suppress(LabError):  # damaged rows; training and plots report them
-        finding = first_finding(trial_of(run.run_dir, 0))
-        if finding is not None:
-            print_finding(console, finding, "doctor: ")
+        if print_first_finding(console, trial_of(run.run_dir, 0)):
             print_line(console, f"more: slm-lab doctor {run.run_dir.root}")
 
 

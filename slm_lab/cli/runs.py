@@ -3,7 +3,6 @@
 A list of 200 runs takes less than a second, so nothing that takes long is imported for it.
 """
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import fields
@@ -143,13 +142,11 @@ def diff_runs(a: str, b: str, data: Path) -> None:
     console = wide_console()
     with unpacked(a) as one, unpacked(b) as other:
         found = diff(one, other, data)
-    for title, rows in (("Spec", found.spec), ("Versions and machine", found.about)):
-        cells = [(path, *map(json.dumps, values)) for path, values in rows]
-        if cells:
-            header = ("key", *found.names)
-            print_table(console, title, header, cells, left=header, box=SIMPLE_HEAD)
+    for title, each in found.tables.items():
+        if each.rows:
+            print_table(console, title, each.header, each.rows, each.header, box=SIMPLE_HEAD)
         else:
-            print_line(console, f"{title}: no differences")
+            print_line(console, f"{title}: none")
     if found.endings:
         table = text_table(found.endings)
         style: dict[str, Any] = {"spare": table.spare, "box": SIMPLE_HEAD}

@@ -6,18 +6,16 @@ from pathlib import Path
 from typing import final
 
 import numpy as np
-from rich.console import Console
 
 from slm_lab.analysis.search.summary import short_names
 from slm_lab.analysis.search.trial_state import Status
 from slm_lab.cli.display.live import LiveDisplay
 from slm_lab.cli.display.screen import console, print_line, wide_console
 from slm_lab.cli.display.search_live import SearchDisplay
-from slm_lab.cli.doctor import print_finding
+from slm_lab.cli.doctor import print_first_finding
 from slm_lab.cli.shell.exit_codes import INTERRUPTED
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.doctor.case import Course, read_case
-from slm_lab.experiment.doctor.training import first_finding
 from slm_lab.experiment.plot.runs import FoundTrial, trial_of
 from slm_lab.experiment.search.event_log import Interrupted, SearchState
 from slm_lab.experiment.search.outcomes import chosen_trial, read_search
@@ -157,7 +155,7 @@ def _watch_trial(run_dir: RunDir, number: int | None) -> None:
             display.update(recorded)
             time.sleep(PAUSE)
         display.update(recorded)
-    _print_first_finding(screen, trial)
+    print_first_finding(screen, trial)
 
 
 def _watch_search(run_dir: RunDir) -> None:
@@ -173,10 +171,4 @@ def _watch_search(run_dir: RunDir) -> None:
             is_running = recorded.look()
     display.print_best(BEST)
     with suppress(UsageError):  # no trial has begun
-        _print_first_finding(screen, trial_of(run_dir, chosen_trial(run_dir, None)))
-
-
-def _print_first_finding(screen: Console, trial: FoundTrial) -> None:
-    finding = first_finding(trial)
-    if finding is not None:
-        print_finding(screen, finding, "doctor: ")
+        print_first_finding(screen, trial_of(run_dir, chosen_trial(run_dir, None)))

@@ -78,6 +78,13 @@ def improvement(groups: Sequence[Seeds], generator: np.random.Generator) -> Impr
     return Improvement(better.label, worse.label, probability_of_improvement(*values), interval)
 
 
+def results(groups: Sequence[Seeds]) -> tuple[tuple[TableRow, ...], Improvement | None]:
+    """The numbers of each group, and which of two is better."""
+    *each, ranking = np.random.default_rng(0).spawn(len(groups) + 1)
+    rows = (ending(group, generator) for group, generator in zip(groups, each, strict=True))
+    return tuple(rows), improvement(groups, ranking)
+
+
 def _ends(interval: Interval) -> tuple[float, float]:
     return float(interval.low), float(interval.high)
 

@@ -23,6 +23,7 @@ class SafeStream:
 
     def __init__(self, stream: TextIO, escapes: bool) -> None:
         self.failure: str | None = None
+        self._kept: int | None = None
         self._stream = stream
         self._escapes = escapes
 
@@ -43,6 +44,19 @@ class SafeStream:
     def flush(self) -> None:
         """Flushes the stream unless it has failed."""
         self._try(self._stream.flush)
+
+    def keep_for_document(self) -> None:
+        """Until `restore`, sends to the standard error what anything prints here, environments and
+        processes included."""
+        with suppress(OSError):  # there is no standard error
+            self._kept = os.dup(self._stream.fileno())
+            os.dup2(2, self._stream.fileno())
+
+    def restore(self) -> None:
+        """Ends `keep_for_document`."""
+        if self._kept is not None:
+            self.flush()
+            os.dup2(self._kept, self._stream.fileno())
 
     def _encodable(self, text: str) -> str:
         encoding = self._stream.encoding or "utf-8"
@@ -67,46 +81,6 @@ class SafeStream:
             null = os.open(os.devnull, os.O_WRONLY)
             os.dup2(null, self._stream.fileno())
             os.close(null)
-
-
-@final
-class Aside:
-    """The standard error in the place of the standard output, which is kept for one document. What
-    environments, plug-ins and processes print must not be in it."""
-
-    def __init__(self, output: TextIO) -> None:
-        self._output = output
-        self._kept: int | None = None
-        with suppress(OSError):  # a stream in memory
-            number = output.fileno()
-            output.flush()
-            self._kept = os.dup(number)
-            os.dup2(sys.stderr.fileno(), number)
-        sys.stdout = cast(TextIO, self)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(sys.stderr, name)
-
-    def end(self) -> None:
-        """Restores the standard output; may be called twice."""
-        sys.stdout = self._output
-        if self._kept is not None:
-            os.dup2(self._kept, self._output.fileno())
-            os.close(self._kept)
-            self._kept = None
-
-
-@contextmanager
-def kept_for_document() -> Iterator[None]:
-    """Only `print_json` reaches the standard output; all else goes to the standard error."""
-    if sys.stdout is None or sys.stderr is None:
-        yield
-        return
-    aside = Aside(sys.stdout)
-    try:
-        yield
-    finally:
-        aside.end()
 
 
 @contextmanager

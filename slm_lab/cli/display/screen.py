@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 from typing_extensions import override
 
-from slm_lab.cli.display.output import Aside
+from slm_lab.cli.display.output import SafeStream
 from slm_lab.core.text import printable
 
 LOG_WIDTH = 140
@@ -97,8 +97,8 @@ def print_json(document: object) -> None:
     # Escapes control characters as JSON does, unlike `printable`.
     text = "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in written)
     stream: object = sys.stdout
-    if isinstance(stream, Aside):
-        stream.end()
+    if isinstance(stream, SafeStream):
+        stream.restore()
     if sys.stdout is None or not sys.stdout.isatty():
         print(text)
         return

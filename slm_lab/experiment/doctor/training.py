@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
-from slm_lab.experiment.doctor.case import Case, Finding, read_case
+from slm_lab.experiment.doctor.case import Case, Finding
 from slm_lab.experiment.doctor.learning import SYMPTOMS
 from slm_lab.experiment.doctor.outcome import ENDINGS, RESULTS, weak_claim
-from slm_lab.experiment.plot.runs import FoundTrial
 
 
 def of_training(case: Case) -> Iterator[Finding]:
@@ -23,8 +22,3 @@ def all_findings(case: Case, of_agent: Iterable[Finding] = ()) -> list[Finding]:
     """The findings about a run; `of_agent` are those about its agent."""
     ends = (finding for ending in ENDINGS for finding in ending(case))
     return [*ends, *of_training(case), *of_agent, *weak_claim(case)]
-
-
-def first_finding(trial: FoundTrial) -> Finding | None:
-    """The most serious finding about the training of a Trial that has just ended."""
-    return next(of_training(read_case(trial)), None)

@@ -151,12 +151,13 @@ def test_a_diff_has_the_keys_the_versions_and_the_results(tmp_path):
         packages={**packages, "torch": "2.14.0"}, python="3.11",
     )  # fmt: skip
     found = diff("one", "two", tmp_path)
-    assert found.names == (one.root.name, two.root.name)
-    assert found.spec == [("agent.algorithm.gamma", [0.99, 0.9]), ("name", ["one", "two"])]
-    assert found.about == [("packages.torch", ["2.13.0", "2.14.0"])]
+    of_spec, about = found.tables.values()
+    assert of_spec.header == about.header == ("key", one.root.name, two.root.name)
+    assert of_spec.rows == (("agent.algorithm.gamma", "0.99", "0.9"), ("name", '"one"', '"two"'))
+    assert about.rows == (("packages.torch", '"2.13.0"', '"2.14.0"'),)
     assert [each.seeds for each in found.endings] == [3, 3]
     assert found.improvement is not None
-    assert diff("one", "one", tmp_path).spec == []
+    assert not any(each.rows for each in diff("one", "one", tmp_path).tables.values())
 
 
 def test_a_diff_of_runs_without_rows_has_no_results(tmp_path):
@@ -223,7 +224,8 @@ def test_a_changed_trial_spec_is_what_a_diff_shows(tmp_path):
     write_ended(tmp_path, "one")
     run = write_ended(tmp_path, "two")
     change_spec(run, lambda content: content["two"]["env"].update(num_envs=9))
-    assert ("env.num_envs", [4, 9]) in diff("one", "two", tmp_path).spec
+    of_spec = diff("one", "two", tmp_path).tables["Differences of the specs"]
+    assert ("env.num_envs", "4", "9") in of_spec.rows
 
 
 @pytest.mark.parametrize(
