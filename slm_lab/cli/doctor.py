@@ -21,8 +21,8 @@ def examine_machine(data: Path, as_json: bool) -> None:
     if as_json:
         print_json([part._asdict() for part in parts])
         return
-    rows = [(part.name, part.found, part.advice) for part in parts]
-    print_table(wide_console(), "", ("part", "found", "to do"), rows, ("part", "found", "to do"))
+    header = ("part", "found", "to do")
+    print_table(wide_console(), "", header, parts, header)
 
 
 def examine_run(run: str, data: Path, imports: Sequence[str], trust: bool, as_json: bool) -> None:

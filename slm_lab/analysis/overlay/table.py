@@ -14,7 +14,7 @@ from slm_lab.analysis.statistics import (
     probability_of_improvement,
 )
 from slm_lab.analysis.table import TextTable
-from slm_lab.core.text import significant
+from slm_lab.core.text import significant, with_spread
 
 ENOUGH_TO_TRIM = 4
 """The fewest seeds of which the interquartile mean leaves any out."""
@@ -127,15 +127,15 @@ def improvement_text(found: Improvement) -> str:
 
 
 def _cells(one: TableRow) -> tuple[str, ...]:
-    spread, robust = "", _NOTHING
+    robust = _NOTHING
     if one.interval is not None:
         low, high = map(significant, one.interval)
-        spread, robust = f" ± {significant(one.std)}", f"{significant(one.iqm)}  [{low}, {high}]"
+        robust = f"{significant(one.iqm)}  [{low}, {high}]"
     return (
         one.label,
         f"{one.seeds}" if one.seeds == one.planned else f"{one.seeds} of {one.planned}",
         _range(*one.frames),
-        f"{significant(one.mean)}{spread}",
+        with_spread(one.mean, None if one.interval is None else one.std),
         robust,
         significant(one.highest),
     )

@@ -30,33 +30,24 @@ def report_errors(notify: str | None = None) -> Iterator[Caller]:
     """Prints an error that the user can act on as one message, and exits with its code. A calling
     program gets the errors of the lab instead. However the command ends, the user's command
     `notify` is run then."""
-    caller, code = Caller(), FAILED
+    caller, code, message = Caller(), 0, ""
     try:
-        with _errors_as_exits(caller):
-            yield caller
+        yield caller
     except typer.Exit as ended:
         code = ended.exit_code
-        raise
-    finally:
-        notify_of(notify, caller.folder, code)
-
-
-@contextmanager
-def _errors_as_exits(caller: Caller) -> Iterator[None]:
-    try:
-        yield
     except LabError as error:
         code = BAD_INPUT if isinstance(error, BAD_INPUTS) else FAILED
-        if not caller.exists:
-            _fail(str(error), code)
+        message = "" if caller.exists else str(error)
         caller.send(error)
-        raise typer.Exit(code) from error
     except KeyboardInterrupt:
-        _fail("stopped", INTERRUPTED)
-    except typer.Exit:
-        raise
+        code, message = INTERRUPTED, "stopped"
     except Exception as error:
-        _fail(_system_message(error) or _unexpected(error), FAILED)
+        code, message = FAILED, _system_message(error) or _unexpected(error)
+    if message:
+        print(message, file=sys.stderr)
+    notify_of(notify, caller.folder, code)
+    if code:
+        raise typer.Exit(code)
 
 
 def run_guarded(app: Callable[[], object]) -> NoReturn:
@@ -112,8 +103,3 @@ def _unexpected(error: Exception) -> str:
 
 NO_SPACE_OR_ACCESS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS)
 """Error numbers of a full disk, or of missing permission."""
-
-
-def _fail(message: str, code: int) -> None:
-    print(message, file=sys.stderr)
-    raise typer.Exit(code)

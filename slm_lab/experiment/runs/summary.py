@@ -5,7 +5,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -73,10 +73,6 @@ class RunSummary:
     seconds_left: float | None = None
     """While it trains: the frames that are left over `frames_per_s`."""
     bytes: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """As a JSON object."""
-        return asdict(self)
 
 
 def summary_of(run: RunDir) -> RunSummary:
