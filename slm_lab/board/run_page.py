@@ -20,7 +20,7 @@ from slm_lab.board.ticked import video
 from slm_lab.core.files import stamp_of, tail
 from slm_lab.core.text import significant
 from slm_lab.experiment.doctor.case import read_case
-from slm_lab.experiment.doctor.training import all_findings
+from slm_lab.experiment.doctor.diagnosis import all_findings
 from slm_lab.experiment.runs.cells import cells
 from slm_lab.experiment.runs.commands import next_commands
 from slm_lab.experiment.runs.sessions import read_sessions, session_name, session_table

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
 from slm_lab.experiment.doctor.case import Finding, read_case
-from slm_lab.experiment.doctor.training import of_training
+from slm_lab.experiment.doctor.diagnosis import diagnose, of_training
 from slm_lab.experiment.plot.runs import FoundTrial
 from slm_lab.storage.archive import unpacked
 
@@ -27,8 +27,6 @@ def examine_machine(data: Path, as_json: bool) -> None:
 
 def examine_run(run: str, data: Path, imports: Sequence[str], trust: bool, as_json: bool) -> None:
     """Prints the findings about a run. Raises LabError."""
-    from slm_lab.experiment.doctor.diagnosis import diagnose  # imports torch
-
     with unpacked(run) as folder:
         trial, findings, unseen = diagnose(folder, data, imports, trust)
     if as_json:

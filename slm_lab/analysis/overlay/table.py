@@ -21,8 +21,6 @@ ENOUGH_TO_TRIM = 4
 ENOUGH_TO_RANK = 3
 """The fewest seeds in each of two groups that can be ranked."""
 
-_NOTHING = "–"
-
 
 class TableRow(NamedTuple):
     """The final returns of the seeds of a group; seeds may end at different frames."""
@@ -127,7 +125,7 @@ def improvement_text(found: Improvement) -> str:
 
 
 def _cells(one: TableRow) -> tuple[str, ...]:
-    robust = _NOTHING
+    robust = "–"
     if one.interval is not None:
         low, high = map(significant, one.interval)
         robust = f"{significant(one.iqm)}  [{low}, {high}]"

@@ -7,12 +7,6 @@ from slm_lab.experiment.runs.summary import RunSummary
 from slm_lab.storage.run_dir import sets_env
 
 
-def changed_text(run: RunSummary) -> str:
-    """What was set on the command line, by the last parts of the keys; first the label and note."""
-    changes = (re.sub(r"^[^=]*\.", "", text) for text in run.changed if not sets_env(text))
-    return ", ".join(filter(None, [run.label, run.note, *changes]))
-
-
 def size_text(count: float) -> str:
     """Bytes as "12.3 MB"."""
     for unit in ("B", "kB", "MB"):
@@ -23,11 +17,13 @@ def size_text(count: float) -> str:
 
 
 def cells(run: RunSummary) -> dict[str, str]:
-    """The texts of a run; empty where they are unknown."""
+    """The texts of a run; empty where they are unknown. What was set on the command line is named
+    by the last parts of the keys, after the label and note."""
+    changes = (re.sub(r"^[^=]*\.", "", text) for text in run.changed if not sets_env(text))
     return {
         "run": run.run,
         "env": run.env,
-        "changed": changed_text(run),
+        "changed": ", ".join(filter(None, [run.label, run.note, *changes])),
         "mode": run.mode,
         "status": f"{run.status}{' (dev)' * run.is_dev}",
         "left": "" if run.seconds_left is None else duration_text(run.seconds_left),
