@@ -20,8 +20,8 @@ from slm_lab.board.ticked import video
 from slm_lab.core.files import stamp_of, tail
 from slm_lab.core.text import significant
 from slm_lab.experiment.doctor.case import read_case
-from slm_lab.experiment.doctor.training import all_findings
-from slm_lab.experiment.runs.cells import cells, changed_text
+from slm_lab.experiment.doctor.diagnosis import all_findings
+from slm_lab.experiment.runs.cells import cells
 from slm_lab.experiment.runs.commands import next_commands
 from slm_lab.experiment.runs.sessions import read_sessions, session_name, session_table
 from slm_lab.experiment.runs.summary import RunStatus
@@ -85,7 +85,7 @@ def _head(entry: Entry, query: Query) -> Any:
     speed = f"{texts['frames_per_s']} frames/s" if run.frames_per_s else ""
     left = f"{texts['left']} left" if texts["left"] else ""
     facts = [f"{run.name} on {run.env}" if run.env else "", run.mode, frames, speed, left]
-    facts += [f"return {texts['final_return']}", changed_text(run), texts["bytes"]]
+    facts += [f"return {texts['final_return']}", texts["changed"], texts["bytes"]]
     shown = [html.Span(each, className="fact") for each in facts if each]
     trial = f" · trial {query.trial}" if query.trial else ""
     bar: Any = ""

@@ -10,7 +10,7 @@ from slm_lab.board.catalog import Catalog, Entry
 from slm_lab.board.elements import part
 from slm_lab.board.live import Part
 from slm_lab.board.query import Query, run_link
-from slm_lab.experiment.runs.cells import cells, changed_text
+from slm_lab.experiment.runs.cells import cells
 
 ROW, MOST_ROWS, FEW_ROWS = 34, 16, 7
 """Pixels of a row; the rows that are seen without scrolling, without and with ticked runs."""
@@ -87,10 +87,9 @@ def _row(entry: Entry, started: str) -> dict[str, Any]:
     run, folder = entry.summary, entry.name.rpartition("/")[2]
     texts = {**cells(run), "run": f"↳ {folder}" if "/" in entry.name else folder}
     values = {name: getattr(run, name) for name in ("run", "env", "mode", *_NUMBERS[1:])}
-    changed = entry.problem or changed_text(run)
-    values |= {"left": run.seconds_left, "changed": changed, "started": started}
-    status = f"{run.status} (dev)" if run.is_dev else str(run.status)
-    return {**values, "status": status, "text": texts, "href": run_link(entry.name)}
+    values |= {"left": run.seconds_left, "changed": entry.problem or texts["changed"]}
+    values |= {"started": started, "status": texts["status"]}
+    return {**values, "text": texts, "href": run_link(entry.name)}
 
 
 def _column(name: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 from dash import html
 
 from slm_lab.analysis.overlay.overlay import Middle, overlay
-from slm_lab.analysis.overlay.table import ending, improvement, improvement_text, text_table
+from slm_lab.analysis.overlay.table import improvement_text, results, text_table
 from slm_lab.analysis.trial.columns import CLOCKS
 from slm_lab.board.catalog import Catalog, Entry
 from slm_lab.board.elements import problem, rows_table, section, select
@@ -142,9 +142,7 @@ def _endings(entries: Sequence[Entry], live: FollowedRows, query: Query) -> Any:
     if not read:
         return []
     _, seeds, _ = grouped(read, query.x)
-    generators = np.random.default_rng(0).spawn(len(seeds) + 1)
-    rows = [ending(each, rng) for each, rng in zip(seeds, generators[1:], strict=True)]
-    better = improvement(seeds, generators[0])
+    rows, better = results(seeds)
     words = [] if better is None else [html.P(improvement_text(better))]
     return section("Final returns", rows_table(*text_table(rows)[:3]), *words)
 
@@ -155,7 +153,7 @@ def _differences(entries: Sequence[Entry]) -> Any:
         return []
     names = [html.A(name, href=run_link(name)) for name in trials]
     shown = []
-    for title, table in difference_tables(trials).items():
+    for title, table in difference_tables([*trials], [*trials.values()]).items():
         lines = rows_table(["key", *names], table.rows[:MOST_KEYS], table.words)
         shown.append(section(title, lines if table.rows else html.P("none")))
     return shown

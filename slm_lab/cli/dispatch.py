@@ -108,6 +108,7 @@ def _reject_unused_options(options: RunOptions, mode: RunMode) -> None:
         "--video": (options.video, ("enjoy",)),
         "--save": (options.save, ("eval",)),
         "--keep": (options.keep, ("search",)),
+        "--json": (options.output == "json", ("train", "dev", "search", "eval")),
     }
     for option, (given, verbs) in of.items():
         if given is not None and given is not False and mode.verb not in verbs:

@@ -7,7 +7,9 @@ from rich.console import Console
 from rich.text import Text
 
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
-from slm_lab.experiment.doctor.case import Finding
+from slm_lab.experiment.doctor.case import Finding, read_case
+from slm_lab.experiment.doctor.diagnosis import diagnose, of_training
+from slm_lab.experiment.plot.runs import FoundTrial
 from slm_lab.storage.archive import unpacked
 
 
@@ -19,14 +21,12 @@ def examine_machine(data: Path, as_json: bool) -> None:
     if as_json:
         print_json([part._asdict() for part in parts])
         return
-    rows = [(part.name, part.found, part.advice) for part in parts]
-    print_table(wide_console(), "", ("part", "found", "to do"), rows, ("part", "found", "to do"))
+    header = ("part", "found", "to do")
+    print_table(wide_console(), "", header, parts, header)
 
 
 def examine_run(run: str, data: Path, imports: Sequence[str], trust: bool, as_json: bool) -> None:
     """Prints the findings about a run. Raises LabError."""
-    from slm_lab.experiment.doctor.diagnosis import diagnose  # imports torch
-
     with unpacked(run) as folder:
         trial, findings, unseen = diagnose(folder, data, imports, trust)
     if as_json:
@@ -40,6 +40,15 @@ def examine_run(run: str, data: Path, imports: Sequence[str], trust: bool, as_js
         print_line(console, "nothing wrong found")
     if unseen is not None:
         print_line(console, Text(f"the agent was not looked at: {unseen}", "dim"))
+
+
+def print_first_finding(console: Console, trial: FoundTrial) -> bool:
+    """Prints the most serious finding about a training; returns whether there is any. Raises
+    UsageError for damaged rows."""
+    finding = next(of_training(read_case(trial)), None)
+    if finding is not None:
+        print_finding(console, finding, "doctor: ")
+    return finding is not None
 
 
 def print_finding(console: Console, finding: Finding, begin: str) -> None:

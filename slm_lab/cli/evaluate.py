@@ -67,7 +67,7 @@ def enjoy(source: RunSource, options: RunOptions) -> int:
     """Plays episodes of one agent; returns the exit code. `options.render` shows them in a window.
     `options.video` writes each to a file in the current folder, of at most MAX_STEPS steps. Raises
     LabError, and UsageError if the environment cannot be shown or drawn."""
-    console = screen.console()
+    console = screen.console(quiet=options.output == "nothing")
     saved = SavedRun(source)
     set_up_torch(saved.spec.meta.threads)
     (session,) = saved.sessions(options.session or 0)

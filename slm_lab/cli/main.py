@@ -26,6 +26,7 @@ from slm_lab.cli.options import (
 )
 from slm_lab.cli.shell import completion
 from slm_lab.cli.shell.exit_codes import report_errors, run_guarded
+from slm_lab.cli.shell.scripting import set_log_level
 from slm_lab.cli.spec import app as spec_app
 
 app = typer.Typer(
@@ -148,9 +149,8 @@ def run(
     """Train a spec; without arguments, PPO on CartPole. Or search over it, or evaluate the saved
     agents of a run.
     """
-    with report_errors() as caller:
+    with report_errors(notify) as caller:
         from slm_lab.cli.dispatch import execute
-        from slm_lab.cli.shell.scripting import notify_of, set_log_level
 
         set_log_level(log_level)
         code = execute(
@@ -162,8 +162,7 @@ def run(
             ),
             caller,
         )  # fmt: skip
-        notify_of(notify, caller.folder, code)
-    raise typer.Exit(code)
+        raise typer.Exit(code)
 
 
 @command()
@@ -234,13 +233,12 @@ def compare(
 
     Every variant has the same total of frames. Graphs and tables are in the printed folder.
     """
-    with report_errors() as caller:
+    with report_errors(notify) as caller:
         from slm_lab.core.process import importing, stop_signals_blocked
 
         with stop_signals_blocked(), importing():
             from slm_lab.cli.compare import CompareOptions
             from slm_lab.cli.compare import compare as execute
-            from slm_lab.cli.shell.scripting import notify_of
 
         code = execute(
             CompareOptions(
@@ -249,8 +247,7 @@ def compare(
             ),
             caller,
         )  # fmt: skip
-        notify_of(notify, caller.folder, code)
-    raise typer.Exit(code)
+        raise typer.Exit(code)
 
 
 @command()

@@ -10,7 +10,7 @@ from rich.text import Text
 from slm_lab.analysis.table import count_text
 from slm_lab.cli.display.screen import console, print_line
 from slm_lab.core.errors import UsageError
-from slm_lab.core.text import significant
+from slm_lab.core.text import significant, with_spread
 from slm_lab.experiment.new.draft import draft
 from slm_lab.experiment.new.probe import Probe, mean_and_std, probe
 from slm_lab.experiment.new.recipe import choose_recipe, plain_env, settings
@@ -57,7 +57,7 @@ def _print_probe(screen: Console, env: str, found: Probe) -> None:
     if play.returns:
         length = significant(sum(play.lengths) / len(play.lengths))
         of = f"{count_text(len(play.returns), 'episode')} of {length} steps"
-        returns = f"{significant(mean)} ± {significant(std)} ({of})"
+        returns = f"{with_spread(mean, std)} ({of})"
     print_line(screen, Text(env, "bold"))
     for label, text in (
         ("observations", found.observations),

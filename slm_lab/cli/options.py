@@ -1,11 +1,13 @@
 """Arguments and options shared by several commands."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 import typer
 
+from slm_lab.cli.display.output import SafeStream
 from slm_lab.cli.shell import completion
 
 Sets = Annotated[
@@ -56,7 +58,21 @@ Notify = Annotated[
         "SLM_LAB_EXIT_CODE.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, and nothing else.")]
+
+
+def _as_document(ctx: typer.Context, wanted: bool) -> bool:
+    stream: object = sys.stdout
+    if wanted and isinstance(stream, SafeStream) and not ctx.resilient_parsing:
+        stream.keep_for_document()
+    return wanted
+
+
+AsJson = Annotated[
+    bool,
+    typer.Option(
+        "--json", help="Print one JSON document, and nothing else.", callback=_as_document
+    ),
+]
 OutputForm: TypeAlias = Literal["text", "json", "nothing"]
 """What a command prints."""
 

@@ -24,6 +24,8 @@ def plot_runs(request: PlotRequest, as_json: bool = False, form: str | None = No
     LabError."""
     if form not in (None, *FORMS):
         raise UsageError(f"--table {form}: {not_among(form, FORMS)}")
+    if form and as_json:
+        raise UsageError("--table and --json exclude each other: remove one of them")
     console = wide_console()
     with ExitStack() as kept:
         folders = [kept.enter_context(unpacked(each)) for each in request.folders]

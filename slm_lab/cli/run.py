@@ -9,19 +9,18 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from slm_lab.analysis.metrics import TrialMetrics
 from slm_lab.analysis.table import count_text
 from slm_lab.cli.display import screen
 from slm_lab.cli.display.document import run_document
 from slm_lab.cli.display.live import LiveDisplay
 from slm_lab.cli.display.naming import full_name, print_resume, sessions_text
 from slm_lab.cli.display.screen import print_heading, print_json, print_line, print_table
-from slm_lab.cli.doctor import print_finding
+from slm_lab.cli.doctor import print_first_finding
 from slm_lab.cli.options import OutputForm
 from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
 from slm_lab.core.errors import LabError, TrainingFailed
-from slm_lab.core.text import error_summary, significant
+from slm_lab.core.text import error_summary, significant, with_spread
 from slm_lab.experiment.plot.runs import trial_of
 from slm_lab.experiment.run import Run
 from slm_lab.experiment.run_mode import Verb
@@ -126,12 +125,8 @@ def _show_what_is_left(console: Console, result: TrialResult, run: Run) -> None:
 
 def _show_finding(console: Console, run: Run) -> None:
     """Prints the most serious finding of the doctor about the training."""
-    from slm_lab.experiment.doctor.training import first_finding
-
     with suppress(LabError):  # damaged rows; training and plots report them
-        finding = first_finding(trial_of(run.run_dir, 0))
-        if finding is not None:
-            print_finding(console, finding, "doctor: ")
+        if print_first_finding(console, trial_of(run.run_dir, 0)):
             print_line(console, f"more: slm-lab doctor {run.run_dir.root}")
 
 
@@ -143,7 +138,7 @@ def _show_metrics(console: Console, result: TrialResult, num_writers: int) -> No
     for name, words in SHOWN_METRICS:
         value = significant(getattr(metrics, name))
         if name == "final_return":
-            value = _with_spread(metrics)
+            value = with_spread(metrics.final_return, metrics.final_return_std)
         rows.append((words, value, f"{metrics.rests_on[name]} of {num_writers}"))
     for name, words in SHOWN_SPEEDS:
         speed = getattr(result.throughput, name)
@@ -154,13 +149,6 @@ def _show_metrics(console: Console, result: TrialResult, num_writers: int) -> No
     print_table(console, "Trial metrics", ("metric", "value", "Sessions"), rows)
     for reason, names in _by_reason(metrics.reasons).items():
         print_line(console, Text(f"– {', '.join(names)}: {reason}", "dim"))
-
-
-def _with_spread(metrics: TrialMetrics) -> str:
-    """The final return, with its standard deviation over several Sessions or runs."""
-    std = metrics.final_return_std
-    spread = "" if std is None else f" ± {significant(std)}"
-    return f"{significant(metrics.final_return)}{spread}"
 
 
 def _by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:

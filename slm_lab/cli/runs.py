@@ -3,10 +3,9 @@
 A list of 200 runs takes less than a second, so nothing that takes long is imported for it.
 """
 
-import json
 import re
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from datetime import timedelta
 from fnmatch import fnmatch
 from functools import partial
@@ -20,21 +19,25 @@ from rich.text import Text
 from slm_lab.analysis.table import count_text
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
 from slm_lab.core.errors import UsageError
-from slm_lab.core.text import significant
-from slm_lab.experiment.runs.cells import changed_text, return_text, size_text
+from slm_lab.experiment.runs.cells import cells, size_text
 from slm_lab.experiment.runs.summary import RunStatus, RunSummary, summary_of
 from slm_lab.experiment.runs.tidy import delete, selected
 from slm_lab.storage.archive import unpacked
 from slm_lab.storage.run_dir import runs_in
 
-HEADERS = {
+COLUMNS = {
+    "run": "run",
     "environment": "env",
+    "changed": "changed",
+    "mode": "mode",
+    "status": "status",
+    "frames": "frames",
     "return": "final_return",
     "frames/s": "frames_per_s",
     "size": "bytes",
 }
-"""Columns of the table that are called otherwise in a document."""
-SORTS = (*(field.name for field in fields(RunSummary)), *HEADERS)
+"""Columns of the table, and their names in a document."""
+SORTS = tuple(dict.fromkeys((*(field.name for field in fields(RunSummary)), *COLUMNS)))
 STATUSES = (*RunStatus, "dev")
 UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 LEFT = ("environment", "changed", "mode", "status")
@@ -55,9 +58,9 @@ def list_runs(
             raise UsageError(f"{option} {word}: {not_among(str(word), known)}")
     runs = [summary for run in runs_in(data) if _fits(summary := summary_of(run), pattern, status)]
     by = sort or "started"
-    runs.sort(key=partial(_place, HEADERS.get(by, by)))
+    runs.sort(key=partial(_place, COLUMNS.get(by, by)))
     if as_json:
-        print_json([run.to_json() for run in runs])
+        print_json([asdict(run) for run in runs])
     elif runs:
         _print_runs(wide_console(), runs)
     elif data.is_dir():
@@ -80,26 +83,17 @@ def _fits(run: RunSummary, pattern: str | None, status: str | None) -> bool:
 
 
 def _print_runs(console: Console, runs: Sequence[RunSummary]) -> None:
-    columns = {
-        "run": [run.run for run in runs],
-        "environment": [run.env for run in runs],
-        "changed": [changed_text(run) for run in runs],
-        "mode": [run.mode for run in runs],
-        "status": [f"{run.status}{' (dev)' if run.is_dev else ''}" for run in runs],
-        "frames": [f"{run.frames:,}" for run in runs],
-        "return": [return_text(run) for run in runs],
-        "frames/s": [significant(run.frames_per_s) for run in runs],
-        "size": [size_text(run.bytes) for run in runs],
-    }
-    widths = {name: max(map(len, [name, *cells])) + GAP for name, cells in columns.items()}
+    texts = [cells(run) for run in runs]
+    columns = {heading: [each[name] for each in texts] for heading, name in COLUMNS.items()}
+    widths = {name: max(map(len, [name, *column])) + GAP for name, column in columns.items()}
     longest, widths["changed"] = widths["changed"], min(widths["changed"], FEW + GAP)
     for name in LEAVE_OUT:
         if sum(widths.values()) > console.width:
             del columns[name], widths[name]
     if "changed" in columns:
         room = min(longest, console.width - sum(widths.values()) + widths["changed"]) - GAP
-        cells = columns["changed"]
-        columns["changed"] = [x if len(x) <= room else f"{x[: room - 1]}…" for x in cells]
+        whole = columns["changed"]
+        columns["changed"] = [x if len(x) <= room else f"{x[: room - 1]}…" for x in whole]
     rows = zip(*columns.values(), strict=True)
     print_table(console, "", tuple(columns), rows, LEFT, box=None, pad_edge=False, padding=(0, 1))
 
@@ -143,13 +137,11 @@ def diff_runs(a: str, b: str, data: Path) -> None:
     console = wide_console()
     with unpacked(a) as one, unpacked(b) as other:
         found = diff(one, other, data)
-    for title, rows in (("Spec", found.spec), ("Versions and machine", found.about)):
-        cells = [(path, *map(json.dumps, values)) for path, values in rows]
-        if cells:
-            header = ("key", *found.names)
-            print_table(console, title, header, cells, left=header, box=SIMPLE_HEAD)
+    for title, each in found.tables.items():
+        if each.rows:
+            print_table(console, title, each.header, each.rows, each.header, box=SIMPLE_HEAD)
         else:
-            print_line(console, f"{title}: no differences")
+            print_line(console, f"{title}: none")
     if found.endings:
         table = text_table(found.endings)
         style: dict[str, Any] = {"spare": table.spare, "box": SIMPLE_HEAD}

@@ -28,7 +28,7 @@ from slm_lab.cli.display.search_live import SearchDisplay, searched_names
 from slm_lab.cli.options import OutputForm
 from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
-from slm_lab.core.text import error_summary, significant
+from slm_lab.core.text import error_summary, significant, with_spread
 from slm_lab.experiment.experiment import Experiment
 from slm_lab.experiment.search.confirm import Confirmation
 from slm_lab.experiment.search.event_log import Confirmed
@@ -228,5 +228,4 @@ def _mean_text(found: Confirmed) -> str:
     if found.mean is None:
         return "failed"
     several = len(found.scores) > 1
-    spread = f" ± {significant(statistics.pstdev(found.scores))}" if several else ""
-    return f"{significant(found.mean)}{spread}"
+    return with_spread(found.mean, statistics.pstdev(found.scores) if several else None)

@@ -6,18 +6,16 @@ from pathlib import Path
 from typing import final
 
 import numpy as np
-from rich.console import Console
 
 from slm_lab.analysis.search.summary import short_names
 from slm_lab.analysis.search.trial_state import Status
 from slm_lab.cli.display.live import LiveDisplay
 from slm_lab.cli.display.screen import console, print_line, wide_console
 from slm_lab.cli.display.search_live import SearchDisplay
-from slm_lab.cli.doctor import print_finding
+from slm_lab.cli.doctor import print_first_finding
 from slm_lab.cli.shell.exit_codes import INTERRUPTED
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.doctor.case import Course, read_case
-from slm_lab.experiment.doctor.training import first_finding
 from slm_lab.experiment.plot.runs import FoundTrial, trial_of
 from slm_lab.experiment.search.event_log import Interrupted, SearchState
 from slm_lab.experiment.search.outcomes import chosen_trial, read_search
@@ -61,7 +59,7 @@ class RecordedTrial:
     def look(self) -> bool:
         """Reads the rows that are new, and how the Sessions have ended; returns whether it
         trains."""
-        self.is_training = is_locked(self._trial.run_dir.root)
+        self.is_training = _is_training(self._trial.run_dir)
         for session, file in self._files.items():
             try:
                 self._rows[session] = file.read()
@@ -112,7 +110,7 @@ class RecordedSearch:
 
     def look(self) -> bool:
         """Reads the record; returns whether the search runs."""
-        is_running = is_locked(self._run_dir.root)
+        is_running = _is_training(self._run_dir)
         self.search_state = SearchState.of_record(self._run_dir.search_record)
         for state in () if is_running else self.search_state.of(Status.RUNNING):
             self.search_state.apply(Interrupted(state.trial, 0.0))  # it was killed
@@ -121,6 +119,13 @@ class RecordedSearch:
     def frame_of(self, trial: int) -> int:
         """Frames of a trial at its last report."""
         return self.search_state.trials[trial].frame
+
+
+def _is_training(run_dir: RunDir) -> bool:
+    """Whether a process trains it. Raises UsageError for a folder that is gone."""
+    if not run_dir.spec_file.exists():
+        raise UsageError(f"{run_dir.root} is gone: it was deleted or renamed")
+    return is_locked(run_dir.root)
 
 
 def watch(run: str, data: Path) -> int:
@@ -150,7 +155,7 @@ def _watch_trial(run_dir: RunDir, number: int | None) -> None:
             display.update(recorded)
             time.sleep(PAUSE)
         display.update(recorded)
-    _print_first_finding(screen, trial)
+    print_first_finding(screen, trial)
 
 
 def _watch_search(run_dir: RunDir) -> None:
@@ -166,10 +171,4 @@ def _watch_search(run_dir: RunDir) -> None:
             is_running = recorded.look()
     display.print_best(BEST)
     with suppress(UsageError):  # no trial has begun
-        _print_first_finding(screen, trial_of(run_dir, chosen_trial(run_dir, None)))
-
-
-def _print_first_finding(screen: Console, trial: FoundTrial) -> None:
-    finding = first_finding(trial)
-    if finding is not None:
-        print_finding(screen, finding, "doctor: ")
+        print_first_finding(screen, trial_of(run_dir, chosen_trial(run_dir, None)))

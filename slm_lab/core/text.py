@@ -17,6 +17,11 @@ def significant(value: float | None, digits: int = 3) -> str:
     return f"{value + 0.0:#.{digits}g}" if value else "0"
 
 
+def with_spread(mean: float | None, std: float | None) -> str:
+    """ "428 ± 12.3"; without a deviation only the mean."""
+    return significant(mean) + ("" if std is None else f" ± {significant(std)}")
+
+
 def printable(text: str) -> str:
     """The text with all control characters escaped except line ends and tabs. Names and keys of
     files may contain any character."""

@@ -7,7 +7,7 @@ import numpy as np
 
 from slm_lab.analysis.compare.comparison import BASELINE, Comparison, Training, Variant
 from slm_lab.analysis.table import TextTable
-from slm_lab.core.text import significant
+from slm_lab.core.text import with_spread
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,8 +138,7 @@ def _speed(row: Any) -> str:
 def _final_return(row: Any) -> str:
     if np.isnan(row.final_return):
         return "–"
-    spread = f" ± {significant(row.final_return_std)}" if row.finished > 1 else ""
-    return f"{significant(row.final_return)}{spread}"
+    return with_spread(row.final_return, row.final_return_std if row.finished > 1 else None)
 
 
 def _late(value: float, row: Any, unit: str) -> str:

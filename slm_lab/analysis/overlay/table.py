@@ -14,14 +14,12 @@ from slm_lab.analysis.statistics import (
     probability_of_improvement,
 )
 from slm_lab.analysis.table import TextTable
-from slm_lab.core.text import significant
+from slm_lab.core.text import significant, with_spread
 
 ENOUGH_TO_TRIM = 4
 """The fewest seeds of which the interquartile mean leaves any out."""
 ENOUGH_TO_RANK = 3
 """The fewest seeds in each of two groups that can be ranked."""
-
-_NOTHING = "–"
 
 
 class TableRow(NamedTuple):
@@ -78,6 +76,13 @@ def improvement(groups: Sequence[Seeds], generator: np.random.Generator) -> Impr
     return Improvement(better.label, worse.label, probability_of_improvement(*values), interval)
 
 
+def results(groups: Sequence[Seeds]) -> tuple[tuple[TableRow, ...], Improvement | None]:
+    """The numbers of each group, and which of two is better."""
+    *each, ranking = np.random.default_rng(0).spawn(len(groups) + 1)
+    rows = (ending(group, generator) for group, generator in zip(groups, each, strict=True))
+    return tuple(rows), improvement(groups, ranking)
+
+
 def _ends(interval: Interval) -> tuple[float, float]:
     return float(interval.low), float(interval.high)
 
@@ -120,15 +125,15 @@ def improvement_text(found: Improvement) -> str:
 
 
 def _cells(one: TableRow) -> tuple[str, ...]:
-    spread, robust = "", _NOTHING
+    robust = "–"
     if one.interval is not None:
         low, high = map(significant, one.interval)
-        spread, robust = f" ± {significant(one.std)}", f"{significant(one.iqm)}  [{low}, {high}]"
+        robust = f"{significant(one.iqm)}  [{low}, {high}]"
     return (
         one.label,
         f"{one.seeds}" if one.seeds == one.planned else f"{one.seeds} of {one.planned}",
         _range(*one.frames),
-        f"{significant(one.mean)}{spread}",
+        with_spread(one.mean, None if one.interval is None else one.std),
         robust,
         significant(one.highest),
     )

@@ -1,5 +1,6 @@
 """The result of a command as one JSON document, for scripts."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ def run_document(run: RunDir, code: int) -> dict[str, Any]:
     metrics = {f"t{trial}": trial_metrics(run, trial) for trial in run.trials}
     known = {trial: each for trial, each in metrics.items() if each}
     return {
-        **summary_of(run).to_json(),
+        **asdict(summary_of(run)),
         "folder": str(run.root),
         "exit_code": code,
         **({"trials": known} if run.is_search else {"metrics": known.get("t0", {})}),

@@ -202,7 +202,7 @@ class LiveDisplay:
         return [
             f"{self._roles[index] or f'Session {index}'}{restarted(progress)}",
             *([bar] if with_bar else []),
-            f"{frame:,}" if acts else self._frames(frame),
+            self._frames(frame, acts),
             number(speed, ",.0f") if progress.phase is Phase.RUNNING else "",
             "" if acts else significant(progress.recent_return),
             "" if acts else significant(progress.best),
@@ -237,7 +237,7 @@ class LiveDisplay:
             return
         word, _ = PHASES[progress.phase]
         frame, acts = progress.frame, self._acts[index]
-        known = [f"{f'{frame:,}' if acts else self._frames(frame)} frames"]
+        known = [f"{self._frames(frame, acts)} frames"] if frame or not acts else []
         if running and speed is not None:
             known.append(f"{speed:,.0f} frames/s")
         if not acts and progress.recent_return is not None:
@@ -269,7 +269,10 @@ class LiveDisplay:
     def _print(self, line: str, style: str = "") -> None:
         print_line(self._console, Text(f"{time.strftime('%H:%M:%S')} {line}", style))
 
-    def _frames(self, frame: int) -> str:
+    def _frames(self, frame: int, acts: bool = False) -> str:
+        """Those of an actor have no budget, and are unknown to `slm-lab watch`."""
+        if acts:
+            return f"{frame:,}" if frame else ""
         return f"{frame:,} / {short(self._max_frame)}"
 
 

@@ -23,6 +23,7 @@ class SafeStream:
 
     def __init__(self, stream: TextIO, escapes: bool) -> None:
         self.failure: str | None = None
+        self._kept: int | None = None
         self._stream = stream
         self._escapes = escapes
 
@@ -43,6 +44,19 @@ class SafeStream:
     def flush(self) -> None:
         """Flushes the stream unless it has failed."""
         self._try(self._stream.flush)
+
+    def keep_for_document(self) -> None:
+        """Until `restore`, sends to the standard error what anything prints here, environments and
+        processes included."""
+        with suppress(OSError):  # there is no standard error
+            self._kept = os.dup(self._stream.fileno())
+            os.dup2(2, self._stream.fileno())
+
+    def restore(self) -> None:
+        """Ends `keep_for_document`."""
+        if self._kept is not None:
+            self.flush()
+            os.dup2(self._kept, self._stream.fileno())
 
     def _encodable(self, text: str) -> str:
         encoding = self._stream.encoding or "utf-8"

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self, final
 
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType
 from rich.live import Live
 from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 from typing_extensions import override
 
+from slm_lab.cli.display.output import SafeStream
 from slm_lab.core.text import printable
 
 LOG_WIDTH = 140
@@ -79,11 +80,11 @@ def print_table(
         shown = [i for i, name in enumerate(header) if name not in spare[:count]]
         table = Table(title=title, title_justify="left", title_style="bold", **style)
         for i in shown:
-            is_left = i == 0 or header[i] in left
-            table.add_column(header[i], justify="left" if is_left else "right")
+            justify: JustifyMethod = "left" if i == 0 or header[i] in left else "right"
+            table.add_column(header[i], justify=justify, overflow="fold")
         for cells in every:
             table.add_row(*(Text(cells[i].replace("\n", "\\n")) for i in shown))
-        if console.measure(table, options=endless).maximum <= console.width:
+        if count == len(spare) or console.measure(table, options=endless).maximum <= console.width:
             break
     console.print(table)
     if len(shown) < len(header):
@@ -95,6 +96,9 @@ def print_json(document: object) -> None:
     written = json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False)
     # Escapes control characters as JSON does, unlike `printable`.
     text = "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in written)
+    stream: object = sys.stdout
+    if isinstance(stream, SafeStream):
+        stream.restore()
     if sys.stdout is None or not sys.stdout.isatty():
         print(text)
         return

@@ -14,6 +14,7 @@ import typer
 from slm_lab import __version__
 from slm_lab.cli.display.output import guarded_output
 from slm_lab.cli.shell.caller import Caller
+from slm_lab.cli.shell.scripting import notify_of
 from slm_lab.core.errors import LabError, MissingExtraError, SpecError, UsageError
 from slm_lab.core.system_limits import limit_reached
 from slm_lab.core.text import error_summary
@@ -25,24 +26,28 @@ BAD_INPUTS = (SpecError, UsageError, MissingExtraError)
 
 
 @contextmanager
-def report_errors() -> Iterator[Caller]:
+def report_errors(notify: str | None = None) -> Iterator[Caller]:
     """Prints an error that the user can act on as one message, and exits with its code. A calling
-    program gets the errors of the lab instead."""
-    caller = Caller()
+    program gets the errors of the lab instead. However the command ends, the user's command
+    `notify` is run then."""
+    caller, code, message = Caller(), 0, ""
     try:
         yield caller
+    except typer.Exit as ended:
+        code = ended.exit_code
     except LabError as error:
         code = BAD_INPUT if isinstance(error, BAD_INPUTS) else FAILED
-        if not caller.exists:
-            _fail(str(error), code)
+        message = "" if caller.exists else str(error)
         caller.send(error)
-        raise typer.Exit(code) from error
     except KeyboardInterrupt:
-        _fail("stopped", INTERRUPTED)
-    except typer.Exit:
-        raise
+        code, message = INTERRUPTED, "stopped"
     except Exception as error:
-        _fail(_system_message(error) or _unexpected(error), FAILED)
+        code, message = FAILED, _system_message(error) or _unexpected(error)
+    if message:
+        print(message, file=sys.stderr)
+    notify_of(notify, caller.folder, code)
+    if code:
+        raise typer.Exit(code)
 
 
 def run_guarded(app: Callable[[], object]) -> NoReturn:
@@ -96,10 +101,5 @@ def _unexpected(error: Exception) -> str:
     return f"{what}\nthe traceback is in {path}; please report it, see CONTRIBUTING.md"
 
 
-NO_SPACE_OR_ACCESS = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS)
+NO_SPACE_OR_ACCESS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS)
 """Error numbers of a full disk, or of missing permission."""
-
-
-def _fail(message: str, code: int) -> None:
-    print(message, file=sys.stderr)
-    raise typer.Exit(code)

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from slm_lab.core.process import LOG_LEVEL
 
 TIMEOUT = 60.0
-"""Seconds after which the user's command is killed."""
+"""Seconds after which the user's command is killed, with all that it started."""
 
 
 def set_log_level(level: str | None) -> None:
@@ -25,12 +26,13 @@ def notify_of(command: str | None, folder: Path | None, code: int) -> None:
         return
     about = {"SLM_LAB_RUN": str(folder or ""), "SLM_LAB_EXIT_CODE": str(code)}
     env, errors = {**os.environ, **about}, sys.__stderr__  # the standard output may be a document
+    child = subprocess.Popen(command, shell=True, env=env, stdout=errors, start_new_session=True)
     try:
-        done = subprocess.run(
-            command, shell=True, env=env, stdout=errors, timeout=TIMEOUT, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        print(f"--notify: {error}", file=sys.stderr)
-    else:
-        if done.returncode:
-            print(f"--notify: {command!r} ended with {done.returncode}", file=sys.stderr)
+        ended = child.wait(TIMEOUT)
+        why = f"ended with {ended}" if ended else ""
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        os.killpg(child.pid, signal.SIGKILL)  # what it has started, too
+        child.wait()
+        why = f"did not end in {TIMEOUT:g} s, and was killed"
+    if why:
+        print(f"--notify: {command!r} {why}", file=sys.stderr)

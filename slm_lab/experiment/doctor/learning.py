@@ -72,6 +72,16 @@ def no_learning(course: Course) -> Iterator[Finding]:
         yield Finding("it has not begun to learn", numbers, advice)
 
 
+def small_replay(course: Course) -> Iterator[Finding]:
+    """A replay memory that is full before training begins has lost what the warm-up gathered: Zhang
+    and Sutton 2017, arXiv:1712.01275."""
+    start = course.key("agent.algorithm.training_start_step", 0.0)
+    size = course.key("agent.memory.max_size", start)
+    if size < start:
+        numbers = f"agent.memory.max_size {size:,.0f}; training_start_step {start:,.0f}"
+        yield Finding("the replay memory is smaller than the warm-up", numbers, "a larger max_size")
+
+
 def learning_rate_zero(course: Course) -> Iterator[Finding]:
     """A schedule that ends before the training: Loshchilov and Hutter 2016, arXiv:1608.03983."""
     frame = course.column("total_frame")
@@ -159,11 +169,7 @@ def frozen_target(course: Course) -> Iterator[Finding]:
         return
     frame = float(course.column("total_frame")[-1])
     every = course.key("agent.net.update_frequency", 0.0)
-    if course.key("agent.net.update_type") != "replace":
-        if course.key("agent.net.polyak_coef") == 0:
-            numbers = "agent.net.polyak_coef 0"
-            yield Finding("the target network never moves", numbers, "0.005 is usual")
-    elif frame < every:
+    if frame < every:
         numbers = f"agent.net.update_frequency {every:,.0f}; {frame:,.0f} frames so far"
         yield Finding("the target network never moved", numbers, "a lower update_frequency")
 
@@ -210,6 +216,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     impossible_values,
     endless,
     no_learning,
+    small_replay,
     learning_rate_zero,
     entropy_collapsed,
     entropy_stays,

@@ -65,7 +65,7 @@ def examine(data_dir: Path) -> Iterator[MachinePart]:
         yield MachinePart("memory", f"{kills} processes were killed for memory", advice)
     wanted = _extras()
     missing = [extra for extra, packages in wanted.items() if not all(map(installed, packages))]
-    yield MachinePart("extras", ", ".join(wanted.keys() - {*missing}) or "none")
+    yield MachinePart("extras", ", ".join(each for each in wanted if each not in missing) or "none")
     if missing:
         found = f"{', '.join(missing)}: {pip_command(missing[0])}"
         yield MachinePart("other extras", found)

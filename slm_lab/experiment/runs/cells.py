@@ -2,21 +2,9 @@
 
 import re
 
-from slm_lab.core.text import duration_text, significant
+from slm_lab.core.text import duration_text, significant, with_spread
 from slm_lab.experiment.runs.summary import RunSummary
 from slm_lab.storage.run_dir import sets_env
-
-
-def changed_text(run: RunSummary) -> str:
-    """What was set on the command line, by the last parts of the keys; first the label and note."""
-    changes = (re.sub(r"^[^=]*\.", "", text) for text in run.changed if not sets_env(text))
-    return ", ".join(filter(None, [run.label, run.note, *changes]))
-
-
-def return_text(run: RunSummary) -> str:
-    """ "428 ± 12.3"."""
-    std = run.final_return_std
-    return significant(run.final_return) + ("" if std is None else f" ± {significant(std)}")
 
 
 def size_text(count: float) -> str:
@@ -29,11 +17,18 @@ def size_text(count: float) -> str:
 
 
 def cells(run: RunSummary) -> dict[str, str]:
-    """The texts of the numbers and times of a run; empty where they are unknown."""
+    """The texts of a run; empty where they are unknown. What was set on the command line is named
+    by the last parts of the keys, after the label and note."""
+    changes = (re.sub(r"^[^=]*\.", "", text) for text in run.changed if not sets_env(text))
     return {
+        "run": run.run,
+        "env": run.env,
+        "changed": ", ".join(filter(None, [run.label, run.note, *changes])),
+        "mode": run.mode,
+        "status": f"{run.status}{' (dev)' * run.is_dev}",
         "left": "" if run.seconds_left is None else duration_text(run.seconds_left),
         "frames": f"{run.frames:,}",
-        "final_return": return_text(run),
+        "final_return": with_spread(run.final_return, run.final_return_std),
         "frames_per_s": "" if run.frames_per_s is None else significant(run.frames_per_s),
         "bytes": size_text(run.bytes),
         "started": run.started[:16].replace("T", " "),

@@ -19,24 +19,23 @@ def next_commands(
         return {}
     place = str(folder)
     target = f"{place}:t{trial}" if trial else place
-    with_modules: dict[str, list[str]] = {}
-    without: dict[str, list[str]] = {}
-    if status is RunStatus.TRAINING:
+    commands: dict[str, list[str]] = {}
+    if status not in (RunStatus.TRAINING, RunStatus.DONE):
+        commands["resume"] = ["compare", "--resume", place]
         if run is not None:
-            without["watch"] = ["watch", place]
-    elif status is not RunStatus.DONE:
-        resume = ["compare", "--resume", place]
-        if run is not None:
-            resume = ["run", f"{'search' if run.is_search else 'train'}@{place}"]
-        with_modules["resume"] = resume
+            commands["resume"] = ["run", f"{'search' if run.is_search else 'train'}@{place}"]
     if run is not None:
-        with_modules["evaluate"] = ["run", f"eval@{target}"]
-        with_modules["see it play"] = ["run", f"enjoy@{target}", "--render"]
-        with_modules["examine"] = ["doctor", target]
-    without["draw"] = ["plot", target]
+        if status is RunStatus.TRAINING:
+            commands["watch"] = ["watch", place]
+        commands["evaluate"] = ["run", f"eval@{target}"]
+        commands["see it play"] = ["run", f"enjoy@{target}", "--render"]
+        commands["examine"] = ["doctor", target]
+    commands["draw"] = ["plot", target]
     modules = _modules(folder, run)
-    found = {about: command_text(words, modules) for about, words in with_modules.items()}
-    return found | {about: command_text(words, ()) for about, words in without.items()}
+    return {
+        about: command_text(words, () if about in ("watch", "draw") else modules)
+        for about, words in commands.items()
+    }
 
 
 def _modules(folder: Path, run: RunDir | None) -> tuple[str, ...]:

@@ -6,16 +6,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from slm_lab.analysis.overlay.labels import leaves
 from slm_lab.analysis.overlay.overlay import Y_AXES, x_axis
-from slm_lab.analysis.overlay.table import Improvement, TableRow, ending, improvement
+from slm_lab.analysis.overlay.table import Improvement, TableRow, results
 from slm_lab.analysis.table import TextTable
 from slm_lab.experiment.plot.plot import seeds_of
 from slm_lab.experiment.plot.runs import FoundTrial, read_trial
 from slm_lab.experiment.search.outcomes import find_trial
-from slm_lab.storage.run_dir import RunDir, origin_of
+from slm_lab.storage.run_dir import origin_of
 
 ABOUT = ("git_sha", "packages", "python", "machine", "environment")
 """The parts of a run's origin that may explain different results."""
@@ -24,11 +22,7 @@ ABOUT = ("git_sha", "packages", "python", "machine", "environment")
 class Diff(NamedTuple):
     """Two runs beside each other."""
 
-    names: tuple[str, ...]
-    spec: list[tuple[str, list[Any]]]
-    """The dotted paths whose values differ, each with both values; None where a spec has none."""
-    about: list[tuple[str, list[Any]]]
-    """The same for the machines and versions."""
+    tables: dict[str, TextTable]
     endings: tuple[TableRow, ...]
     """Final returns, of the runs that have any."""
     improvement: Improvement | None
@@ -40,49 +34,32 @@ def diff(a: str, b: str, data_dir: Path) -> Diff:
     Raises UsageError, and SpecError for an unreadable spec.
     """
     trials = [find_trial(target, data_dir) for target in (a, b)]
-    names = tuple(Path(each.where).name for each in trials)
-    y, x = Y_AXES["mean_returns"], x_axis("frames", 0.0)
-    reads = [
-        (name, read_trial(each, "frames", y)) for name, each in zip(names, trials, strict=True)
-    ]
-    groups = [seeds_of(name, [read], x) for name, read in reads if read.trainings]
-    *per_run, ranking = np.random.default_rng(0).spawn(len(groups) + 1)
-    return Diff(
-        names,
-        differing([each.spec for each in trials]),
-        differing([about_machine(each.run_dir) for each in trials]),
-        tuple(ending(each, rng) for each, rng in zip(groups, per_run, strict=True)),
-        improvement(groups, ranking),
-    )
+    names = [Path(each.where).name for each in trials]
+    reads = [read_trial(each, "frames", Y_AXES["mean_returns"]) for each in trials]
+    x = x_axis("frames", 0.0)
+    named = zip(names, reads, strict=True)
+    groups = [seeds_of(name, [read], x) for name, read in named if read.trainings]
+    return Diff(difference_tables(names, trials), *results(groups))
 
 
-def differing(blocks: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[Any]]]:
-    """The dotted paths whose values differ between any of the blocks, with the value of each block;
-    None where it has none."""
-    flat = [leaves(each) for each in blocks]
-    rows = [(path, [each.get(path) for each in flat]) for path in dict.fromkeys(chain(*flat))]
-    return [(path, values) for path, values in rows if any(each != values[0] for each in values)]
-
-
-def difference_tables(trials: Mapping[str, FoundTrial]) -> dict[str, TextTable]:
-    """How the specs of Trials differ, and what they ran on: tables with a column for each Trial,
-    and values as JSON."""
-    blocks = {
-        "Differences of the specs": [each.spec for each in trials.values()],
-        "Versions and machine": [about_machine(each.run_dir) for each in trials.values()],
+def difference_tables(names: Sequence[str], trials: Sequence[FoundTrial]) -> dict[str, TextTable]:
+    """How the specs of Trials differ, and what they ran on: tables of dotted paths with a column
+    for each Trial, and values as JSON; – where a Trial has none."""
+    origins = [origin_of(each.run_dir.spec_file) for each in trials]
+    blocks: dict[str, list[Mapping[str, Any]]] = {
+        "Differences of the specs": [each.spec for each in trials],
+        "Versions and machine": [{key: each.get(key) for key in ABOUT} for each in origins],
     }
-    tables = {}
-    for title, each in blocks.items():
-        rows = tuple((path, *map(_json, values)) for path, values in differing(each))
-        tables[title] = TextTable(("key", *trials), rows, len(trials))
-    return tables
+    return {title: _table(names, each) for title, each in blocks.items()}
+
+
+def _table(names: Sequence[str], blocks: Sequence[Mapping[str, Any]]) -> TextTable:
+    flat = [leaves(each) for each in blocks]
+    paths = dict.fromkeys(chain(*flat))
+    rows = [(path, *(_json(each.get(path)) for each in flat)) for path in paths]
+    differing = tuple(row for row in rows if len({*row[1:]}) > 1)
+    return TextTable(("key", *names), differing, len(names))
 
 
 def _json(value: object) -> str:
     return "–" if value is None else json.dumps(value)
-
-
-def about_machine(run_dir: RunDir) -> Mapping[str, Any]:
-    """The parts `ABOUT` of a run's origin."""
-    origin = origin_of(run_dir.spec_file)
-    return {key: origin.get(key) for key in ABOUT}

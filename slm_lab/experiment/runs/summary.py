@@ -1,12 +1,11 @@
 """What a list of runs shows of each, read from its folder. Needs no lock and no spec model."""
 
 import json
-import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -69,15 +68,11 @@ class RunSummary:
     final_return_std: float | None = None
     """Over its Sessions, or its trainings in parallel."""
     seeds: int = 0
-    """The number of Sessions, or trainings in parallel."""
+    """The number of Sessions, or trainings in parallel; of a search, those of a trial."""
     frames_per_s: float | None = None
     seconds_left: float | None = None
     """While it trains: the frames that are left over `frames_per_s`."""
     bytes: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """As a JSON object."""
-        return asdict(self)
 
 
 def summary_of(run: RunDir) -> RunSummary:
@@ -118,7 +113,7 @@ def summary_of(run: RunDir) -> RunSummary:
         budget=budget,
         final_return=result,
         final_return_std=None if is_training else metrics.get("final_return_std"),
-        seeds=max(int(metrics.get("num_sessions") or 0), len(rows), 1),
+        seeds=_trainings(spec),
         frames_per_s=speed or None,
         seconds_left=max(budget - frames, 0) / speed if is_training and budget and speed else None,
         bytes=_size(run.root),
@@ -206,14 +201,17 @@ def _mode(run: RunDir, spec: object) -> str:
     return f"{word} × {value_at(spec, 'meta.max_session', 1)}"
 
 
+def _trainings(spec: object) -> int:
+    alone = value_at(spec, "meta.distributed") is False
+    runs: int = value_at(spec, "meta.max_run", 1)
+    return runs * value_at(spec, "meta.max_session", 1) if alone else runs
+
+
 def _budget(run: RunDir, spec: object) -> int | None:
-    factors = [value_at(spec, "env.max_frame"), value_at(spec, "meta.max_run", 1)]
-    if value_at(spec, "meta.distributed") is False:
-        factors.append(value_at(spec, "meta.max_session", 1))
-    if run.is_search:
-        has_scheduler = value_at(spec, "meta.search_scheduler")
-        factors.append(None if has_scheduler else value_at(spec, "meta.max_trial", 1))
-    return math.prod(factors) if all(isinstance(each, int) for each in factors) else None
+    if run.is_search and value_at(spec, "meta.search_scheduler"):
+        return None
+    trials = value_at(spec, "meta.max_trial", 1) if run.is_search else 1
+    return trials * _trainings(spec) * value_at(spec, "env.max_frame", 0) or None
 
 
 def _of_training(row: dict[str, float], spec: object) -> dict[str, float]:

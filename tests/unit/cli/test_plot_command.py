@@ -11,6 +11,7 @@ WRONG = {
     "nothing": ([], ["FOLDER"]),
     "no such folder": (["nowhere"], ["there is no run folder nowhere"]),
     "no run": (["."], ["is no run folder"]),
+    "two forms": (["run", "--json", "--table", "csv"], ["--table and --json exclude each other"]),
     "an unknown word": (["run", "--x", "wall"], ["--x wall", "wall_t"]),
 }
 

@@ -64,8 +64,8 @@ def test_a_folder_without_runs_is_no_error(tmp_path):
 
 def test_a_diff_is_three_tables(folder):
     output = printed(folder, "diff", "alpha", "alpha")
-    assert "Spec: no differences" in output
-    assert "Versions and machine: no differences" in output
+    assert "Differences of the specs: none" in output
+    assert "Versions and machine: none" in output
     assert "Results" in output
 
 

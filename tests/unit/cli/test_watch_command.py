@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import pytest
 
@@ -136,6 +137,27 @@ def test_one_trial_of_a_search_is_watched_as_a_run(tmp_path):
     searched(tmp_path / "data")
     done = call_here([str(LAB), "watch", "small:t1"], tmp_path)
     assert "Session 0:" in done.out
+
+
+@pytest.mark.parametrize("make", [write_run, searched])
+def test_a_folder_that_is_deleted_while_it_is_watched_is_one_line(make, tmp_path, monkeypatch):
+    run = make(tmp_path / "data")
+    lock = RunLock(run.root)
+    monkeypatch.setattr(watching.time, "sleep", lambda _: shutil.rmtree(run.root))
+    done = call_here([str(LAB), "watch"], tmp_path)
+    lock.release()
+    assert done.code == 2
+    assert (
+        done.err.strip() == f"{run.root.relative_to(tmp_path)} is gone: it was deleted or renamed"
+    )
+
+
+def test_the_frames_of_actors_which_no_file_has_are_not_shown(tmp_path):
+    spec = ppo(meta__distributed="actor_learner", meta__max_session=1)
+    write_ended(tmp_path / "data", "small", spec, endings=("finished", "finished"))
+    done = call_here([str(LAB), "watch", "small"], tmp_path)
+    assert (done.code, done.err) == (0, "")
+    assert "actor 0: done\n" in done.out
 
 
 def test_ctrl_c_ends_only_the_watching(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import asdict
 from datetime import timedelta
 
 import pytest
@@ -37,7 +38,22 @@ def test_a_summary_has_what_the_folder_says(tmp_path):
     assert (summary.final_return, summary.final_return_std) == (12.5, 0.5)
     assert summary.frames == last(run, "frame", 0) + last(run, "frame", 1)
     assert summary.bytes == sum(p.stat().st_size for p in run.root.rglob("*") if p.is_file())
-    assert json.loads(json.dumps(summary.to_json()))["status"] == "done"
+    assert json.loads(json.dumps(asdict(summary)))["status"] == "done"
+
+
+@pytest.mark.parametrize(
+    ("meta", "seeds"),
+    [
+        ({"distributed": False, "max_session": 3}, 3),
+        ({"distributed": "shared", "max_session": 3}, 1),
+        ({"distributed": "shared", "max_session": 2, "max_run": 2}, 2),
+    ],
+)
+def test_workers_of_a_training_are_one_seed(tmp_path, meta, seeds):
+    spec = ppo(**{f"meta__{key}": value for key, value in meta.items()})
+    run = write_ended(tmp_path, "small", spec, endings=("finished",) * meta["max_session"])
+    summary = summary_of(run)
+    assert (summary.seeds, summary.budget) == (seeds, seeds * spec["env"]["max_frame"])
 
 
 @pytest.mark.parametrize(
@@ -112,6 +128,7 @@ def test_a_search_shows_its_best_trial(tmp_path):
     run.trial_metrics_file(1).write_text(json.dumps({**metrics, "final_return": 20.0}))
     summary = summary_of(run)
     assert (summary.mode, summary.final_return) == ("search, 2 trials", 20.0)
+    assert summary.seeds == 1
 
 
 @pytest.mark.parametrize(
@@ -135,12 +152,13 @@ def test_a_diff_has_the_keys_the_versions_and_the_results(tmp_path):
         packages={**packages, "torch": "2.14.0"}, python="3.11",
     )  # fmt: skip
     found = diff("one", "two", tmp_path)
-    assert found.names == (one.root.name, two.root.name)
-    assert found.spec == [("agent.algorithm.gamma", [0.99, 0.9]), ("name", ["one", "two"])]
-    assert found.about == [("packages.torch", ["2.13.0", "2.14.0"])]
+    of_spec, about = found.tables.values()
+    assert of_spec.header == about.header == ("key", one.root.name, two.root.name)
+    assert of_spec.rows == (("agent.algorithm.gamma", "0.99", "0.9"), ("name", '"one"', '"two"'))
+    assert about.rows == (("packages.torch", '"2.13.0"', '"2.14.0"'),)
     assert [each.seeds for each in found.endings] == [3, 3]
     assert found.improvement is not None
-    assert diff("one", "one", tmp_path).spec == []
+    assert not any(each.rows for each in diff("one", "one", tmp_path).tables.values())
 
 
 def test_a_diff_of_runs_without_rows_has_no_results(tmp_path):
@@ -207,7 +225,8 @@ def test_a_changed_trial_spec_is_what_a_diff_shows(tmp_path):
     write_ended(tmp_path, "one")
     run = write_ended(tmp_path, "two")
     change_spec(run, lambda content: content["two"]["env"].update(num_envs=9))
-    assert ("env.num_envs", [4, 9]) in diff("one", "two", tmp_path).spec
+    of_spec = diff("one", "two", tmp_path).tables["Differences of the specs"]
+    assert ("env.num_envs", "4", "9") in of_spec.rows
 
 
 @pytest.mark.parametrize(

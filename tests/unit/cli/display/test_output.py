@@ -178,3 +178,13 @@ def test_a_line_end_in_a_cell_is_escaped():
     stream = io.StringIO()
     print_table(LabConsole(file=stream, width=80), "", ("name",), [("two\nlines",)])
     assert r"two\nlines" in stream.getvalue()
+
+
+def test_two_long_names_in_a_header_stay_apart_in_a_narrow_terminal():
+    stream = io.StringIO()
+    names = [f"ppo_cartpole_2026_11_24_17124{digit}" for digit in "67"]
+    header = ("key", *names)
+    print_table(LabConsole(file=stream, width=40), "", header, [("lr", "1", "2")], left=header)
+    lines = (line.split("┃")[2:4] for line in stream.getvalue().splitlines() if "┃" in line)
+    columns = zip(*lines, strict=True)
+    assert ["".join(part.strip() for part in column) for column in columns] == names

@@ -1,5 +1,7 @@
 """An unexpected exception is one line, and its traceback is kept."""
 
+import errno
+import os
 import re
 import sys
 from pathlib import Path
@@ -44,3 +46,10 @@ def test_an_exit_stays_an_exit(error, capsys):
     with pytest.raises(type(error)):
         fail(error)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EFBIG, errno.EROFS])
+def test_a_file_that_cannot_be_written_is_no_bug(number, capsys):
+    with pytest.raises(typer.Exit):
+        fail(OSError(number, os.strerror(number), "some/file"))
+    assert capsys.readouterr().err == f"{os.strerror(number)}: some/file\n"

@@ -2,14 +2,32 @@
 
 import json
 import logging
+import os
+import select
 
 import pytest
 
 from slm_lab.cli.shell import scripting
 from slm_lab.core.process import LOG_LEVEL
-from tests.faults.lab import LAB, call, call_here, command, run_folder, write_spec
+from slm_lab.experiment.run import Run
+from tests.faults.lab import LAB, PATIENCE, call, call_here, command, run_folder, write_spec
 from tests.support import ppo
 from tests.unit.cli.trained import fingerprint, lab
+
+TALKING = """
+import os
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+
+print("import")
+
+class Talking(CartPoleEnv):
+    def reset(self, **about):
+        os.write(1, b"episode\\n")  # as a library in C does
+        return super().reset(**about)
+
+gymnasium.register("Talking-v0", Talking, max_episode_steps=50)
+"""
 
 
 def test_an_evaluation_is_a_document_and_nothing_else(run):
@@ -60,10 +78,49 @@ def test_a_command_of_the_user_is_run_at_the_end(tmp_path):
     assert "ended with 3" in done.err
 
 
-def test_a_command_that_hangs_is_ended(monkeypatch, capfd):
-    monkeypatch.setattr(scripting, "TIMEOUT", 0.1)
-    scripting.notify_of("exec sleep 60", None, 0)
-    assert "--notify: " in capfd.readouterr().err
+@pytest.mark.parametrize(("mode", "code"), [("eval@nothing", 2), ("train", 1)])
+def test_the_command_is_run_after_a_failure_too(mode, code, tmp_path, monkeypatch):
+    def broken(*_):
+        raise RuntimeError
+
+    monkeypatch.setattr(Run, "start", broken)
+    write_spec(tmp_path, ppo())
+    told = f'echo "$SLM_LAB_EXIT_CODE" > {tmp_path}/told'
+    done = call_here(command(tmp_path, mode, "--notify", told), tmp_path)
+    assert (done.code, (tmp_path / "told").read_text()) == (code, f"{code}\n")
+
+
+def test_a_command_that_hangs_is_ended_with_all_that_it_started(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(scripting, "TIMEOUT", 1.0)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    scripting.notify_of(f"sleep 60 > {pipe}; true", None, 0)
+    assert "did not end in 1 s, and was killed" in capfd.readouterr().err
+    closed = select.poll()
+    closed.register(reader)
+    assert closed.poll(1000 * PATIENCE) == [(reader, select.POLLHUP)]
+    os.close(reader)
+
+
+@pytest.mark.parametrize("mode", ["train", "eval@latest"])
+def test_what_an_environment_prints_is_not_in_a_document(mode, tmp_path):
+    (tmp_path / "talking.py").write_text(TALKING)
+    write_spec(tmp_path, ppo(env__name="Talking-v0", env__max_frame=200))
+    words = "--import", "talking", "--json"
+    if mode != "train":
+        assert call(command(tmp_path, "train", *words[:2], "--quiet"), tmp_path).code == 0
+        words = "--trust", "--json", "--episodes", "1"
+    done = call(command(tmp_path, mode, *words), tmp_path)
+    assert json.loads(done.out)["run"] == run_folder(tmp_path).name
+    assert "import\n" in done.err
+    assert "episode\n" in done.err
+
+
+def test_a_document_of_a_mode_that_has_none_is_refused(run):
+    done = lab(run, "enjoy@latest", "--json")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "--json works only with train" in done.stderr
 
 
 @pytest.mark.parametrize(("level", "is_logged"), [("info", True), ("warning", False)])

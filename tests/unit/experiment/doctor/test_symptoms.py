@@ -13,6 +13,7 @@ UP = np.linspace(0.0, 100.0, R)
 SPEC = {
     "agent": {
         "algorithm": {"gamma": 0.99, "training_start_step": 1000},
+        "memory": {"max_size": 1000},
         "net": {"clip_grad_val": 0.5, "update_type": "replace", "update_frequency": 1000},
     },
     "env": {"max_frame": 40_000, "reward_scale": None, "clip_reward": None},
@@ -42,6 +43,7 @@ HEALTHY = {
     "learner_wait_share": np.full(R, 0.2),
     "sync_share": np.full(R, 0.1),
 }
+ILL_SPECS = {"small_replay": {"agent": {**SPEC["agent"], "memory": {"max_size": 500}}}}
 FLAT = {"mean_return": np.full(R, 20.0), "recent_return": np.full(R, 20.0)}
 
 
@@ -73,6 +75,7 @@ ILL = {
         {"opt_step": np.zeros(R), "total_frame": np.linspace(10, 1000, R)},
         "opt_step 0 at frame 1,000; training_start_step 1,000",
     ),
+    "small_replay": ({}, "agent.memory.max_size 500; training_start_step 1,000"),
     "frozen_target": ({"total_frame": np.linspace(1, 900, R)}, "update_frequency 1,000; 900"),
     "endless": ({"epi": np.zeros(R)}, "0 episodes in 40,000 frames"),
     "lost": ({"recent_return": np.r_[UP[:30], np.full(10, 5.0)]}, "fell from 74.4 to 5.00"),
@@ -85,7 +88,7 @@ ILL = {
 def test_the_ill_have_it_and_the_healthy_have_not(name):
     symptom = getattr(learning, name)
     columns, words = ILL[name]
-    finding = found(symptom, course(**columns))
+    finding = found(symptom, course(**columns)._replace(spec=ILL_SPECS.get(name, SPEC)))
     assert words in finding.evidence
     assert finding.what
     assert finding.advice
