@@ -33,7 +33,7 @@ class Node:
 
     def detach(self) -> Tensor:
         """The values as a tensor that shares their memory."""
-        return torch.from_numpy(self.array)
+        return torch.from_numpy(np.asarray(self.array))
 
     def item(self) -> float:
         """The value of a scalar."""

@@ -73,6 +73,35 @@ def test_what_is_put_out_to_act_on_is_the_same(changes, rows):
         np.testing.assert_allclose(left, right.detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("changes", [{}, {"hid_layers": []},
+                                     {"hid_layers_activation": "sigmoid"},
+                                     {"hid_layers_activation": "relu"}])  # fmt: skip
+def test_gradients_without_autograd_are_those_of_autograd(changes):
+    """Of two heads, also after the flat vector has moved."""
+    net_, obs = net(**changes), torch.randn(32, 4, generator=torch.Generator().manual_seed(0))
+    flat = FlatParameters(net_)
+
+    def gradient(outputs):
+        flat.grad.zero_()
+        first, second = (output.mean() for output in outputs)
+        (first - 0.7 * second).backward()
+        return flat.grad.clone()
+
+    for _ in range(2):
+        by_autograd = gradient(output * output.detach() for output in net_(obs))
+        nodes = net_.forward_nodes(obs.numpy())
+        by_node = gradient(node * node.detach() for node in nodes)
+        assert by_node.abs().sum() > 0
+        torch.testing.assert_close(by_node, by_autograd, rtol=1e-5, atol=1e-7)
+        flat.rebind(flat.vector * 1.5, flat.statistics)
+
+
+def test_large_layers_learn_by_autograd():
+    obs = np.zeros((2, 4), np.float32)
+    assert net(hid_layers=[128, 128]).forward_nodes(obs) is not None
+    assert net(hid_layers=[256, 256]).forward_nodes(obs) is None
+
+
 def test_few_observations_are_left_to_numpy_and_many_to_torch():
     net_ = net(hid_layers=[64, 64])
     assert net_.forward_array(np.zeros((64, 4), np.float32)) is not None

@@ -1,0 +1,123 @@
+"""Written-out gradients against autograd: each piece, and sums of pieces."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from slm_lab.agent.algorithm.loss import (
+    ValueLoss,
+    clipped_surrogate_loss,
+    clipped_value_loss,
+    imitation_value_loss,
+)
+from slm_lab.agent.distribution.distributions import Categorical, DiagonalNormal
+from slm_lab.agent.distribution.nodes import CategoricalNode, NormalNode
+from slm_lab.agent.node import Node
+
+SIZE = 64
+
+
+def numbers(*shape, seed=0, scale=1.0):
+    return scale * torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+class Leaf:
+    """An input of a loss, which keeps the gradient that reaches it."""
+
+    def __init__(self, values):
+        self.grad = None
+        self.node = Node(values.numpy(), (), self._keep)
+
+    def _keep(self, grad):
+        self.grad = torch.from_numpy(np.array(grad))
+        return ()
+
+
+def assert_as_autograd(values, loss):
+    """`loss` of `values` as a tensor and as a node: its value and its gradient."""
+    leaf, tensor = Leaf(values), values.clone().requires_grad_()
+    by_node, by_autograd = loss(leaf.node), loss(tensor)
+    by_node.backward()
+    by_autograd.backward()
+    assert by_autograd.item() != 0
+    assert tensor.grad.abs().sum() > 0
+    torch.testing.assert_close(by_node.detach(), by_autograd.detach(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(leaf.grad, tensor.grad, rtol=1e-5, atol=1e-7)
+
+
+WEIGHT = numbers(SIZE, seed=7).abs()
+TARGET, OLD = numbers(SIZE, seed=1), numbers(SIZE, seed=2)
+SQUARED = ValueLoss(nn.MSELoss, {})
+VALUE_LOSSES = {
+    "squared": SQUARED,
+    "smooth": ValueLoss(nn.SmoothL1Loss, {}),
+    "smooth with β": ValueLoss(nn.SmoothL1Loss, {"beta": 0.3}),
+}
+
+
+@pytest.mark.parametrize("weight", [None, WEIGHT], ids=["", "weighted"])
+@pytest.mark.parametrize("loss", VALUE_LOSSES.values(), ids=VALUE_LOSSES)
+def test_value_losses(loss, weight):
+    assert_as_autograd(numbers(SIZE), lambda value: loss(value, TARGET, weight))
+
+
+@pytest.mark.parametrize("loss", VALUE_LOSSES.values(), ids=VALUE_LOSSES)
+def test_the_clipped_value_loss(loss):
+    """Some values are within the clip, some are beyond it, and there either term is the larger."""
+    assert_as_autograd(
+        numbers(SIZE), lambda value: clipped_value_loss(value, OLD, TARGET, 0.5, loss)
+    )
+
+
+def test_the_clipped_surrogate_loss():
+    """Some ratios are clipped, and two are bounded: their logarithms are beyond 20."""
+    log_prob = numbers(SIZE, scale=0.3)
+    log_prob[:2] = torch.tensor([25.0, -25.0])
+    assert_as_autograd(
+        log_prob, lambda node: clipped_surrogate_loss(node, torch.zeros(SIZE), TARGET, 0.2)
+    )
+
+
+@pytest.mark.parametrize("weight", [None, WEIGHT], ids=["", "weighted"])
+def test_the_imitation_of_values(weight):
+    assert_as_autograd(numbers(SIZE), lambda value: imitation_value_loss(value, TARGET, weight))
+
+
+def of_distribution(policy, action):
+    """A loss in which log-probabilities and entropies both reach the parameters."""
+    return -(policy.log_prob(action) * TARGET).mean() - 0.3 * (policy.entropy() * WEIGHT).mean()
+
+
+def test_the_categorical_distribution():
+    action = torch.arange(SIZE) % 5
+    kinds = {True: CategoricalNode, False: Categorical}
+    assert_as_autograd(
+        numbers(SIZE, 5, scale=3.0),
+        lambda logits: of_distribution(kinds[isinstance(logits, Node)](logits), action),
+    )
+
+
+def test_the_normal_distribution():
+    """Two of log σ are beyond its bounds, where it has no gradient."""
+    action, params = numbers(SIZE, 3, seed=3), numbers(SIZE, 6)
+    params[0, 3], params[1, 4] = 2.5, -21.0
+    action[1, 1] = params[1, 1]
+
+    def loss(params):
+        if isinstance(params, Node):
+            return of_distribution(NormalNode(params), action)
+        return of_distribution(DiagonalNormal(*params.chunk(2, -1)), action)
+
+    assert_as_autograd(params, loss)
+
+
+def test_sums_with_constants_and_a_node_that_counts_twice():
+    assert_as_autograd(
+        numbers(SIZE, 1),
+        lambda x: (
+            (2.0 * x.squeeze(-1) - TARGET).mean()
+            + ((OLD - x.squeeze(-1)) * WEIGHT).mean()
+            - (x.squeeze(-1) + OLD).mean()
+        ),
+    )
