@@ -132,8 +132,8 @@ def test_every_sample_is_used_once_per_epoch(monkeypatch):
     agent, env = build(agent__algorithm__minibatch_size=24)
     collect(agent, env)
     seen, network = [], agent.learner.network
-    forward = network.forward
-    monkeypatch.setattr(network, "forward", lambda obs: (seen.append(obs), forward(obs))[1])
+    forward = network.differentiable
+    monkeypatch.setattr(network, "differentiable", lambda obs: (seen.append(obs), forward(obs))[1])
     agent.learn(0)
     assert [len(obs) for obs in seen] == [24, 24, 16] * 2
     epochs = torch.cat(seen[:3]), torch.cat(seen[3:])
