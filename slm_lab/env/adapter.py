@@ -106,4 +106,11 @@ def _rows(path: tuple[str, ...], space: AnySpace, array: Array, lead: tuple[int,
         batch = str((*(lead if array.size and lead else ("B",)), *shape)).replace("'", "")
         found = f"{named(path)} has the shape {array.shape}"
         raise ValueError(f"{found}; one has {shape}, a batch {batch}")
-    return as_numbers(array, space, path).reshape(-1, *shape)
+    rows = as_numbers(array, space, path).reshape(-1, *shape)
+    if path or rows.dtype == space.dtype:
+        return rows
+    with np.errstate(invalid="ignore"):
+        typed = rows.astype(space.dtype)
+    if typed.dtype.kind in "iu" and (typed != rows).any():
+        raise ValueError(f"{named(path)} is {rows.dtype}, with values that {typed.dtype} has not")
+    return typed

@@ -107,6 +107,29 @@ def test_an_index_outside_of_its_space_is_refused(env_spec, registered, obs):
         adapter.batch(obs)
 
 
+class Image(Ends):
+    observation_space = spaces.Box(0, 255, (4, 4, 3), np.uint8)
+
+
+@pytest.fixture
+def image_adapter(env_spec, registered):
+    return PolicyAdapter(env_spec(registered("Image-v0", Image)))
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float16, np.int64])
+def test_an_image_may_have_its_numbers_in_another_type(image_adapter, dtype):
+    image = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
+    obs = image_adapter.batch(image.astype(dtype)).obs
+    assert obs.dtype == np.uint8
+    np.testing.assert_array_equal(obs, [image])
+
+
+@pytest.mark.parametrize("value", [0.5, 256, -1, np.nan])
+def test_an_image_of_other_numbers_is_refused(image_adapter, value):
+    with pytest.raises(ValueError, match="is .*, with values that uint8 has not"):
+        image_adapter.batch(np.full((4, 4, 3), value))
+
+
 def test_an_environment_takes_more_arguments(env_spec):
     env = PolicyAdapter(env_spec("CartPole-v1")).make_env(render_mode="rgb_array")
     assert isinstance(env.unwrapped, gymnasium.Env)
