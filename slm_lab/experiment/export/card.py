@@ -1,6 +1,7 @@
 """The page that describes a shared agent, in Markdown."""
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -8,16 +9,21 @@ import numpy as np
 from slm_lab.analysis.statistics import bootstrap_interval
 from slm_lab.core.text import significant
 from slm_lab.experiment.saved_run import SavedAgent, SavedRun
-from slm_lab.experiment.trust import named_by
+from slm_lab.experiment.trust import command_text, named_by
 from slm_lab.storage.intact import read_saved_rows
-from slm_lab.storage.run_dir import origin_of
+from slm_lab.storage.run_dir import RunDir, origin_of
 
 
 def card(run: SavedRun, saved: SavedAgent, folder: Path, file: str, repo: str | None) -> str:
     """The page of the run in `folder`, which is shared as `file`, on the Hub as `repo`."""
     spec, origin = run.spec, origin_of(run.run_dir.spec_file)
     name, algorithm, env = spec.name, spec.agent.algorithm.name, spec.env.name
-    imports = "".join(f" --import {each}" for each in named_by(folder.glob("*_spec.json")))
+    modules = named_by(folder.glob("*_spec.json"))
+    imports = f", imports={json.dumps(modules)}" if modules else ""
+    target = json.dumps(file, ensure_ascii=False)
+    program = f"import slm_lab; print(slm_lab.load({target}{imports}).evaluate(10))"
+    enjoy = command_text(["run", f"enjoy@{file}", "--render"], modules)
+    again = command_text(["run", RunDir(folder, name).spec_file.name, name, "train"], modules)
     graphs = [f"![Returns]({each.relative_to(folder)})\n\n" for each in folder.rglob("*.png")]
     versions = [f"{package} {version}" for package, version in origin.get("packages", {}).items()]
     paths = {s: run.run_dir.session(run.trial, s) for s in spec.meta.writers}
@@ -40,14 +46,14 @@ An agent of [SLM Lab](https://github.com/kengz/SLM-Lab): Session {saved.session}
 ## Use it
 
 ```bash
-{"" if repo is None else f"slm-lab pull {repo}{chr(10)}"}slm-lab run enjoy@{file} --render{imports}
-python -c "import slm_lab; print(slm_lab.load('{file}').evaluate(10))"
+{"" if repo is None else f"slm-lab pull {repo}{chr(10)}"}{enjoy}
+python -c {shlex.quote(program)}
 ```
 
 ## How it was trained
 
 The archive holds the whole spec, the rows of the training and its graph.
-`slm-lab run {name}_spec.json {name} train` repeats it, with the root seed {run.root_seed}.
+`{again}` repeats it, with the root seed {run.root_seed}.
 Commit {origin.get("git_sha")}; Python {origin.get("python")}, {", ".join(versions)}.
 
 ## Returns

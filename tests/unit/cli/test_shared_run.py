@@ -2,6 +2,9 @@
 
 import io
 import json
+import re
+import shlex
+import shutil
 import socket
 import tempfile
 import zipfile
@@ -92,13 +95,38 @@ def test_the_card_says_what_it_is_and_how_to_use_it(shared, run):
     for words in (
         "# small: PPO on CartPole-v1",
         "slm-lab run enjoy@pole.zip --render",
-        "slm_lab.load('pole.zip')",
+        """python -c 'import slm_lab; print(slm_lab.load("pole.zip").evaluate(10))'""",
         f"Mean {metrics['final_return']:.3g}",
         "95 % bootstrap interval",
         "with the root seed 0",
     ):
         assert words in card
     assert card.count("\n| ") == 3, "a row of each Session"
+
+
+def test_the_commands_of_the_card_need_no_change(run, tmp_path, monkeypatch, capfd):
+    (tmp_path / "of_card.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    folder = shutil.copytree(run_folder(run), tmp_path / "data" / "run")
+    file = folder / f"{NAME}_spec.json"
+    content = json.loads(file.read_text())
+    content["_run"]["imports"] = ["of_card"]
+    file.write_text(json.dumps(content))
+    slm_lab.load("run", imports="of_card").export("Ada's pole.zip")
+    with zipfile.ZipFile("Ada's pole.zip") as archive:
+        card = archive.read("README.md").decode()
+    enjoy, evaluate = card.partition("```bash\n")[2].splitlines()[:2]
+    (again,) = re.findall("`(slm-lab .* train .*)` repeats", card)
+    assert main_words(enjoy) == ["run", "enjoy@Ada's pole.zip", "--render", "--import", "of_card"]
+    assert main_words(again) == ["run", file.name, NAME, "train", "--import", "of_card"]
+    exec(shlex.split(evaluate)[2])
+    assert "Episodes(returns=array" in capfd.readouterr().out
+
+
+def main_words(command):
+    name, *words = shlex.split(command)
+    assert name == "slm-lab"
+    return words
 
 
 def test_it_says_nothing_about_the_machine(shared, run):
