@@ -23,6 +23,8 @@ class Started:
     ) -> None:
         self.folder = folder
         """The folder with all its files."""
+        self.source = folder
+        """What `slm_lab.load` finds it by: the folder, or the file of a shared run."""
         self._process = process
         self._callbacks = callbacks or Callbacks()
         self._thread: threading.Thread | None = None
@@ -48,7 +50,7 @@ class Started:
 
     @override
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} in {self.folder}>"
+        return f"<{type(self).__name__} in {self.source}>"
 
     def _wait_for(self, process: LabProcess) -> None:
         try:

@@ -212,7 +212,7 @@ def _options(seed: int | None, data: str | Path, imports: Sequence[str], trust: 
 
 
 def _target(resume: str | Path | Started) -> str:
-    return str(resume.folder if isinstance(resume, Started) else resume)
+    return str(resume.source if isinstance(resume, Started) else resume)
 
 
 def _trial(folder: Path) -> FoundTrial:
@@ -233,6 +233,8 @@ def _begun(
     is_new = resume is None
     if not isinstance(spec, str | Path | Mapping | Spec) and (is_new or spec is not None):
         raise UsageError("spec: must be a file, the name of a shipped one, a dict or a Spec")
+    if spec is None and name is not None:
+        raise UsageError(f"name={name!r}: names a spec in a file; a run to resume has one")
     mode = verb if resume is None else f"{verb}@{_target(resume)}"
     settings = [
         f"-s{path}={_json(f'sets[{path!r}]', value)}" for path, value in (sets or {}).items()

@@ -283,6 +283,20 @@ def test_wrong_arguments_are_refused_before_anything_starts(arguments, error, me
     assert not data.exists()
 
 
+def test_a_run_to_resume_has_its_spec(trained):
+    folder, _, _ = trained
+    with pytest.raises(UsageError, match="name='other': names a spec in a file; a run to resume"):
+        slm_lab.train(resume="latest", name="other", data=folder / "data")
+
+
+def test_a_shared_run_is_not_resumed_where_it_is_unpacked(trained, tmp_path):
+    folder, _, _ = trained
+    slm_lab.load("latest", data=folder / "data").export(tmp_path / "pole.zip")
+    shared = slm_lab.load_run(tmp_path / "pole.zip")
+    with pytest.raises(UsageError, match=r"pole\.zip is a shared run: .* cannot be resumed"):
+        slm_lab.train(resume=shared)
+
+
 def test_an_environment_of_the_calling_script_is_refused_with_the_fix(tmp_path):
     code = FRAGILE + textwrap.dedent("""
         import slm_lab
