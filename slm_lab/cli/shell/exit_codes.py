@@ -15,7 +15,7 @@ from slm_lab import __version__
 from slm_lab.cli.display.output import guarded_output
 from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.scripting import notify_of
-from slm_lab.core.errors import LabError, MissingExtraError, SpecError, UsageError
+from slm_lab.core.errors import LabError, MissingExtraError, SpecError, TrainingFailed, UsageError
 from slm_lab.core.system_limits import limit_reached
 from slm_lab.core.text import error_summary
 
@@ -28,23 +28,24 @@ BAD_INPUTS = (SpecError, UsageError, MissingExtraError)
 @contextmanager
 def report_errors(notify: str | None = None) -> Iterator[Caller]:
     """Prints an error that the user can act on as one message, and exits with its code. A calling
-    program gets the errors of the lab instead. However the command ends, the user's command
+    program gets the error instead. However the command ends, the user's command
     `notify` is run then."""
-    caller, code, message = Caller(), 0, ""
+    caller, code = Caller(), 0
     try:
         yield caller
     except typer.Exit as ended:
         code = ended.exit_code
-    except LabError as error:
-        code = BAD_INPUT if isinstance(error, BAD_INPUTS) else FAILED
-        message = "" if caller.exists else str(error)
-        caller.send(error)
     except KeyboardInterrupt:
-        code, message = INTERRUPTED, "stopped"
+        code = INTERRUPTED
+        print("stopped", file=sys.stderr)
     except Exception as error:
-        code, message = FAILED, _system_message(error) or _unexpected(error)
-    if message:
-        print(message, file=sys.stderr)
+        code = BAD_INPUT if isinstance(error, BAD_INPUTS) else FAILED
+        if not isinstance(error, LabError):
+            error = TrainingFailed(_system_message(error) or _unexpected(error))
+        if caller.exists:
+            caller.send(error)
+        else:
+            print(error, file=sys.stderr)
     notify_of(notify, caller.folder, code)
     if code:
         raise typer.Exit(code)

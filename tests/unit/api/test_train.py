@@ -283,6 +283,16 @@ def test_wrong_arguments_are_refused_before_anything_starts(arguments, error, me
     assert not data.exists()
 
 
+def test_any_error_of_the_command_is_raised_with_its_message(trained, tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # for the traceback
+    (run,) = (trained[0] / "data").glob("small_*")
+    folder = shutil.copytree(run, tmp_path / "run")
+    (folder / ".lock").unlink(missing_ok=True)
+    (folder / ".lock").mkdir()
+    with pytest.raises(slm_lab.TrainingFailed, match=r"IsADirectoryError: .*\nthe traceback is in"):
+        slm_lab.train(resume=folder)
+
+
 def test_a_run_to_resume_has_its_spec(trained):
     folder, _, _ = trained
     with pytest.raises(UsageError, match="name='other': names a spec in a file; a run to resume"):
