@@ -11,7 +11,7 @@ from torch import nn
 from typing_extensions import override
 
 from slm_lab.core.errors import LabError
-from slm_lab.core.plugins import names_of
+from slm_lab.core.plugins import listed
 from slm_lab.core.types import BoolArray, FloatArray, IntArray
 from slm_lab.experiment.export.export import export_agent
 from slm_lab.experiment.export.graph_check import Difference
@@ -203,6 +203,6 @@ def load(
         UsageError: There is no such run or agent, or the run names modules that are not allowed.
         CheckpointError: The agent's file is damaged.
     """
-    modules = names_of(imports)
+    modules = listed(imports)
     saved, agent = find_agent(str(run), which, session, Path(data), modules, trust)
     return Agent(saved, agent, seed)

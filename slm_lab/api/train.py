@@ -14,7 +14,7 @@ from slm_lab.api.process import LabProcess
 from slm_lab.api.run import Run, load_run
 from slm_lab.api.started import Started, followed
 from slm_lab.core.errors import LabError, SpecError, UsageError
-from slm_lab.core.plugins import names_of
+from slm_lab.core.plugins import listed
 from slm_lab.experiment.plot.runs import FoundTrial, find_trials
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.run_lookup import find_run
@@ -83,7 +83,7 @@ def train(
     on_row: Callable[[Run, dict[str, Any]], object] | None = None,
     on_checkpoint: Callable[[Run, int, int], object] | None = None,
     on_end: Callable[[Run], object] | None = None,
-    callbacks: Sequence[Any] = (),
+    callbacks: Any = (),
 ) -> Run:
     """Trains a spec, as `slm-lab run SPEC NAME train`.
 
@@ -106,7 +106,8 @@ def train(
         on_row: `on_row(run, row)`: `row` has the `session` and the columns, None where empty.
         on_checkpoint: `on_checkpoint(run, session, frame)`.
         on_end: `on_end(run)`, also if the training has failed.
-        callbacks: Objects with some of these three as methods, or names of installed ones.
+        callbacks: An object with some of these three as methods, its class, the name of an
+            installed one, or a list of these.
 
     Callbacks run in this process, on what was written. They may call `run.stop()`.
 
@@ -117,7 +118,7 @@ def train(
     """
     functions = {"on_row": on_row, "on_checkpoint": on_checkpoint, "on_end": on_end}
     own = [SimpleNamespace(**{event: each}) for event, each in functions.items() if each]
-    called = Callbacks([*names_of(callbacks), *own])
+    called = Callbacks([*listed(callbacks), *own])
     if resume is not None:
         resume = find_run(_target(resume), Path(data), None).root
         called.follow(_trial(resume), skip=True)
@@ -162,7 +163,7 @@ def compare(
     *,
     name: str | None = None,
     modes: Sequence[str] | None = None,
-    workers: Sequence[int] | None = None,
+    workers: int | Sequence[int] | None = None,
     seeds: int | None = None,
     threshold: float | None = None,
     sets: Mapping[str, Any] | None = None,
@@ -190,8 +191,8 @@ def compare(
     2
     """
     plan = {
-        "--modes": None if modes is None else ",".join(names_of(modes)),
-        "--workers": None if workers is None else ",".join(map(str, workers)),
+        "--modes": None if modes is None else ",".join(listed(modes)),
+        "--workers": None if workers is None else ",".join(map(str, listed(workers))),
         "--seeds": seeds,
         "--threshold": threshold,
         "--resume": None if resume is None else _target(resume),
@@ -207,7 +208,7 @@ def _given(options: Mapping[str, object]) -> list[str]:
 
 def _options(seed: int | None, data: str | Path, imports: Sequence[str], trust: bool) -> list[str]:
     """The options that all commands have."""
-    modules = [f"--import={module}" for module in names_of(imports)]
+    modules = [f"--import={module}" for module in listed(imports)]
     return [*_given({"--seed": seed, "--data": data}), *modules, *(["--trust"] if trust else [])]
 
 

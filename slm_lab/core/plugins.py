@@ -4,21 +4,19 @@ import importlib
 import importlib.util
 import sys
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from importlib.machinery import all_suffixes
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from slm_lab.core.errors import UsageError
 from slm_lab.core.registry import import_failure
 
-T = TypeVar("T")
 
-
-def names_of(names: str | Sequence[T]) -> Sequence[str | T]:
-    """A list of names, of modules or others; a text is one name, not a list of letters."""
-    return [names] if isinstance(names, str) else names
+def listed(given: Any) -> list[Any]:
+    """A list of names or other objects; one that stands alone, as a text does, is the only one."""
+    return list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
 
 
 def import_plugins(modules: Sequence[str]) -> None:

@@ -259,6 +259,7 @@ def test_a_spec_may_have_any_form(form, tmp_path, data, monkeypatch):
             UsageError,
             "3 has none of the methods on_row",
         ),
+        ({"spec": "ppo_cartpole", "callbacks": 3}, UsageError, "3 has none of the methods on_row"),
         ({"spec": "ppo_cartpole", "callbacks": ["no"]}, UsageError, 'no callback named "no"'),
         ({"spec": "ppo_cartpole", "callbacks": "no"}, UsageError, 'no callback named "no"'),
         ({"resume": "nothing_2020"}, UsageError, "there is no run folder nothing_2020"),
