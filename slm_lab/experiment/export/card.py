@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
+from slm_lab.analysis.figure.axis import RETURNS
 from slm_lab.analysis.statistics import bootstrap_interval
 from slm_lab.core.text import significant
+from slm_lab.experiment.plot.runs import read_trial, trial_of
 from slm_lab.experiment.saved_run import SavedAgent, SavedRun
 from slm_lab.experiment.trust import command_text, named_by
-from slm_lab.storage.intact import read_saved_rows
 from slm_lab.storage.run_dir import RunDir, origin_of
 
 
@@ -26,14 +27,14 @@ def card(run: SavedRun, saved: SavedAgent, folder: Path, file: str, repo: str | 
     again = command_text(["run", RunDir(folder, name).spec_file.name, name, "train"], modules)
     graphs = [f"![Returns]({each.relative_to(folder)})\n\n" for each in folder.rglob("*.png")]
     versions = [f"{package} {version}" for package, version in origin.get("packages", {}).items()]
-    paths = {s: run.run_dir.session(run.trial, s) for s in spec.meta.writers}
-    rows = {s: read_saved_rows(each, each.rows) for s, each in paths.items()}
-    returns = {s: float(each["final_return"][-1]) for s, each in rows.items() if len(each)}
-    shown = [f"| {s} | {significant(None if np.isnan(x) else x)} |" for s, x in returns.items()]
-    known = np.array([x for x in returns.values() if not np.isnan(x)] or [np.nan])
-    ends = bootstrap_interval(known, lambda x: x.mean(0), np.random.default_rng(0))
-    numbers = (None if np.isnan(x) else float(x) for x in (known.mean(), *ends))
-    mean, low, high = map(significant, numbers)
+    trial = read_trial(trial_of(run.run_dir, run.trial), "frames", RETURNS[0])
+    finals = np.array([each.final_return for each in trial.trainings])
+    returns = ", ".join(map(significant, finals)) or "none was measured"
+    if len(finals) > 1:
+        draws = np.random.default_rng(0)
+        ends = bootstrap_interval(finals, lambda x: x.mean(0), draws)
+        low, high = (significant(float(end)) for end in ends)
+        returns += f". Mean {significant(finals.mean())}, 95 % bootstrap interval {low} to {high}"
     return f"""---
 library_name: slm-lab
 tags: {json.dumps(["reinforcement-learning", algorithm, env])}
@@ -58,12 +59,5 @@ Commit {origin.get("git_sha")}; Python {origin.get("python")}, {", ".join(versio
 
 ## Returns
 
-{"".join(graphs)}The mean return of the last 5 % of the training, by Session. Their seeds derive
-from the root seed.
-
-| Session | final return |
-|---|---|
-{chr(10).join(shown)}
-
-Mean {mean}, 95 % bootstrap interval {low} to {high}.
+{"".join(graphs)}Mean returns of the last 5 % of the training, by seed: {returns}.
 """

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import slm_lab
 from slm_lab.cli.main import app
 from slm_lab.core.errors import LabError, UsageError
+from slm_lab.core.text import significant
 from tests.faults.lab import NAME, run_folder
 from tests.support import made_once, ppo
 from tests.unit.cli.trained import lab, table, trained
@@ -101,7 +102,23 @@ def test_the_card_says_what_it_is_and_how_to_use_it(shared, run):
         "with the root seed 0",
     ):
         assert words in card
-    assert card.count("\n| ") == 3, "a row of each Session"
+
+
+def test_the_workers_of_a_training_are_one_seed_of_the_card(shared, tmp_path):
+    def synced(name, content):
+        if not name.endswith("_spec.json"):
+            return content
+        spec = json.loads(content)
+        spec[NAME]["meta"]["distributed"] = "synced"
+        spec[NAME]["agent"]["net"]["optim_spec"]["name"] = "GlobalAdam"
+        return json.dumps(spec)
+
+    agent = slm_lab.load(repacked(shared, tmp_path / "synced.zip", synced))
+    agent.export(tmp_path / "pole.zip")
+    with zipfile.ZipFile(tmp_path / "pole.zip") as archive:
+        card = archive.read("README.md").decode()
+    mean = slm_lab.load_run(shared).metrics["final_return"]
+    assert card.endswith(f"by seed: {significant(mean)}.\n"), "no interval of one seed"
 
 
 def test_the_commands_of_the_card_need_no_change(run, tmp_path, monkeypatch, capfd):
