@@ -38,9 +38,6 @@ class Callbacks:
         """Objects with some of the methods `EVENTS`, their classes, or names of installed ones.
         Raises UsageError for others."""
         self._objects = [_made(each) for each in objects]
-        for each in self._objects:
-            if (fault := _fault(each)) is not None:
-                raise UsageError(f"callbacks: {each!r} {fault}")
         self._news: Iterator[tuple[Any, ...] | None] = iter(())
         self.thread: threading.Thread | None = None
         """The thread that runs a callback now."""
@@ -81,9 +78,12 @@ class Callbacks:
 def _made(part: Any) -> Any:
     try:
         found = CALLBACKS.load(part) if isinstance(part, str) else part
-        return found() if isinstance(found, type) else found
+        made = found() if isinstance(found, type) else found
     except Exception as error:
         raise UsageError(f"callbacks: {import_failure(error)}") from error
+    if (fault := _fault(made)) is not None:
+        raise UsageError(f"callbacks: {made!r} {fault}")
+    return made
 
 
 def _news(trial: FoundTrial) -> Iterator[tuple[Any, ...] | None]:

@@ -45,14 +45,9 @@ class Started:
         Ctrl-C makes it save and end, a second one ends it at once; then KeyboardInterrupt is
         raised. Raises TrainingFailed, with the reasons, if it fails.
         """
-        if self._process is not None:
-            self._wait_for(self._process)
-
-    @override
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} in {self.source}>"
-
-    def _wait_for(self, process: LabProcess) -> None:
+        process = self._process
+        if process is None:
+            return
         try:
             if self._callbacks.thread is threading.current_thread():
                 process.join()
@@ -73,6 +68,10 @@ class Started:
                 self._thread.join(RELAY_SECONDS)
             raise
         process.check()
+
+    @override
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} in {self.source}>"
 
     def _watch(self) -> None:
         while self._process is not None and self._process.is_running:

@@ -15,7 +15,7 @@ from slm_lab.api.run import Run, load_run
 from slm_lab.api.started import Started, followed
 from slm_lab.core.errors import LabError, SpecError, UsageError
 from slm_lab.core.plugins import listed
-from slm_lab.experiment.plot.runs import FoundTrial, find_trials
+from slm_lab.experiment.search.outcomes import find_trial
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.run_lookup import find_run
 
@@ -121,10 +121,10 @@ def train(
     called = Callbacks([*listed(callbacks), *own])
     if resume is not None:
         resume = find_run(_target(resume), Path(data), None).root
-        called.follow(_trial(resume), skip=True)
+        called.follow(find_trial(str(resume), resume.parent), skip=True)
     options = _options(seed, data, imports, trust)
     process, folder = _begun("train", resume, spec, name, sets, options, quiet)
-    trial = _trial(folder)
+    trial = find_trial(str(folder), folder.parent)
     if resume is None:
         called.follow(trial, skip=False)
     return followed(Run(trial, process, called), wait)
@@ -214,11 +214,6 @@ def _options(seed: int | None, data: str | Path, imports: Sequence[str], trust: 
 
 def _target(resume: str | Path | Started) -> str:
     return str(resume.source if isinstance(resume, Started) else resume)
-
-
-def _trial(folder: Path) -> FoundTrial:
-    (trial,) = find_trials(str(folder), folder.parent)
-    return trial
 
 
 def _begun(

@@ -90,10 +90,6 @@ class PolicyAdapter:
             _, self._joined = joiner.follow_and_begin(self._joined, frames, frames, over)
         return self._joined
 
-    def env_action(self, action: Array) -> Array:
-        """The policy's actions (B, ...) as environments take them, (B, *shape of an action)."""
-        return self.conversions.action.convert(action)
-
 
 def _rows(path: tuple[str, ...], space: AnySpace, array: Array, lead: tuple[int, ...]) -> Array:
     """The part at `path` of a batch with the first axis `lead`, (B,), or of one observation, `lead`

@@ -58,7 +58,7 @@ def play(policy: Policy, steps: int) -> Iterator[PolicyStep]:
             obs = adapter.batch(observed).obs
             features = adapter.policy_obs(obs, starts)
             rows = actor.memory_obs(features).copy()
-            action = adapter.env_action(actor.act_greedily(features))
+            action = adapter.conversions.action.convert(actor.act_greedily(features))
             yield PolicyStep(obs, bool(starts[0]), rows, action)
             observed, _, terminated, truncated, _ = env.step(action[0])
             starts[:] = terminated or truncated
