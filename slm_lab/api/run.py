@@ -51,7 +51,8 @@ class Run(Started):
         """The name of the spec."""
         self.spec = dict(trial.spec)
         """The spec as the folder records it, with every default."""
-        self._trial, self.source = trial, archive or self.folder
+        self._trial, self._archive = trial, archive or self.folder
+        self.source = str(archive or trial.where)
         self.is_own = process is not None
         """Whether this program has started it; `agent` then imports the modules that it names."""
 
@@ -70,7 +71,7 @@ class Run(Started):
     def metrics(self) -> dict[str, Any]:
         """The metrics of the Trial, see docs/metrics.md; empty until it has ended once."""
         file = self._trial.run_dir.trial_metrics_file(self._trial.trial)
-        with naming(self.source, self.folder):
+        with naming(self._archive, self.folder):
             return read_file(file) if file.is_file() else {}
 
     def plot(self) -> "Figure":
@@ -87,15 +88,12 @@ class Run(Started):
         """A trained agent of this run; `options` are those of `slm_lab.load`."""
         from slm_lab.api.agent import load  # imports torch
 
-        target = str(self.source)
-        about = {"data": self.source.parent, "trust": self.is_own}
-        if self._trial.of_search:
-            target += f":t{self._trial.trial}"
-        return load(target, **{**about, **options})
+        about = {"data": self._archive.parent, "trust": self.is_own}
+        return load(self.source, **{**about, **options})
 
     def _read(self, evaluations: bool = False) -> dict[int, Rows]:
         """By Session."""
-        with naming(self.source, self.folder):
+        with naming(self._archive, self.folder):
             return {
                 session: read_saved_rows(each, each.eval_rows if evaluations else each.rows)
                 for session, each in self._trial.paths.items()

@@ -23,8 +23,8 @@ class Started:
     ) -> None:
         self.folder = folder
         """The folder with all its files."""
-        self.source = folder
-        """What `slm_lab.load` finds it by: the folder, or the file of a shared run."""
+        self.source = str(folder)
+        """What `slm_lab.load` finds it by: the folder, FOLDER:t3, or the file of a shared run."""
         self._process = process
         self._callbacks = callbacks or Callbacks()
         self._thread: threading.Thread | None = None

@@ -213,7 +213,7 @@ def _options(seed: int | None, data: str | Path, imports: Sequence[str], trust: 
 
 
 def _target(resume: str | Path | Started) -> str:
-    return str(resume.source if isinstance(resume, Started) else resume)
+    return resume.source if isinstance(resume, Started) else str(resume)
 
 
 def _begun(

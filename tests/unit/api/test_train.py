@@ -338,12 +338,15 @@ def test_a_search_gives_its_trials_and_the_best_run(data, capfd):
     assert len(found.trials) == 2
     best = found.run()
     assert best.metrics["final_return"] == found.trials["final_return"].max()
-    assert found.run(1).rows.frame.max() == 1000
+    other = found.run(1)
+    assert other.rows.frame.max() == 1000
+    assert repr(other) == f"<Run spec in {found.folder}:t1>"
     assert slm_lab.search(resume=found, data=data, quiet=True).folder == found.folder
     with pytest.raises(UsageError, match="is not a run but a search"):
         slm_lab.train(resume=found.folder, data=data)
-    with pytest.raises(UsageError, match="a trial is resumed with its search"):
-        slm_lab.search(resume=f"{found.folder}:t1", data=data)
+    for trial in (f"{found.folder}:t1", other):
+        with pytest.raises(UsageError, match="a trial is resumed with its search"):
+            slm_lab.search(resume=trial, data=data)
 
 
 @pytest.mark.slow
