@@ -33,7 +33,7 @@ def unpacked(run: str) -> Iterator[str]:
         try:
             _unpack(archive, folder)
         except (ValueError, OSError, BadZipFile, NotImplementedError, RuntimeError) as error:
-            raise UsageError(f"{archive} is not a shared run: {error}") from error
+            raise UsageError(f"{archive} is not a shared run, or is damaged: {error}") from error
         with naming(archive, folder):
             yield str(folder)
 
@@ -53,6 +53,7 @@ def naming(archive: Path, folder: Path) -> Iterator[None]:
 
 def _unpack(archive: Path, folder: Path) -> None:
     _check(archive)
+    folder.mkdir()
     with ZipFile(archive) as file:
         if len({name.casefold() for name in file.namelist()}) < len(file.namelist()):
             raise ValueError("it has two files of one name")
@@ -61,7 +62,7 @@ def _unpack(archive: Path, folder: Path) -> None:
             if not _NAME.fullmatch(entry.filename) or kind not in (0, stat.S_IFREG):
                 raise ValueError(f"{entry.filename!r:.80} is no file of a run")
             target = folder / entry.filename
-            target.parent.mkdir(parents=True, exist_ok=True)
+            target.parent.mkdir(exist_ok=True)
             with new_file(target) as stream:
                 stream.write(file.read(entry))
             if target.suffix == ".pt":

@@ -61,7 +61,7 @@ def test_it_is_pushed_again_over_the_old_one(hub, run):
         (["push", "RUN", "ada/.."], "the Hub: Repo id must use alphanumeric chars"),
         (["pull", "ada/nothing"], "the Hub: there is no such shared run"),
         (["pull", "ada/empty"], "the Hub: there is no such shared run"),
-        (["pull", "ada/hostile"], "is not a shared run: "),
+        (["pull", "ada/hostile"], "is not a shared run, or is damaged: "),
         (
             ["pull", "ada/hostile", "--out", "here.zip"],
             "here.zip exists; choose another file with --out",

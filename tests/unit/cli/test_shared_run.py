@@ -21,6 +21,9 @@ from tests.faults.lab import NAME, run_folder
 from tests.support import made_once, ppo
 from tests.unit.cli.trained import lab, table, trained
 
+EMPTY = b"PK\5\6" + bytes(18)
+"""An archive without files."""
+
 
 def invoke(*args):
     return CliRunner().invoke(app, [*map(str, args)], env={"COLUMNS": "80"}, catch_exceptions=False)
@@ -299,6 +302,19 @@ def test_a_missing_file_is_no_run(elsewhere):
     assert (done.exit_code, done.stderr.strip()) == (
         2, "there is no run folder missing.zip, here or in data"
     )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cut", "message"),
+    [
+        (lambda _: EMPTY, "pole.zip is not a run: it has no"),
+        (lambda content: content[100:], "pole.zip is not a shared run, or is damaged"),
+    ],
+)
+def test_a_file_without_files_or_without_its_start_is_refused(cut, message, shared, tmp_path):
+    (tmp_path / "pole.zip").write_bytes(cut(shared.read_bytes()))
+    with pytest.raises(UsageError, match=message):
+        slm_lab.load(tmp_path / "pole.zip")
 
 
 def test_a_trial_of_a_search_is_shared_as_a_run(tmp_path_factory, tmp_path):
