@@ -30,9 +30,10 @@ def notify_of(command: str | None, folder: Path | None, code: int) -> None:
     try:
         ended = child.wait(TIMEOUT)
         why = f"ended with {ended}" if ended else ""
-    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+    except (subprocess.TimeoutExpired, KeyboardInterrupt) as error:
         os.killpg(child.pid, signal.SIGKILL)  # what it has started, too
         child.wait()
-        why = f"did not end in {TIMEOUT:g} s, and was killed"
+        is_late = isinstance(error, subprocess.TimeoutExpired)
+        why = f"did not end in {TIMEOUT:g} s, and was killed" if is_late else "was killed by Ctrl-C"
     if why:
         print(f"--notify: {command!r} {why}", file=sys.stderr)
