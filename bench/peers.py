@@ -59,8 +59,7 @@ def main() -> None:
     ours, theirs = SPAWN.UnrollQueue(duplex=False)
     processes = [
         SPAWN.Process(
-            target=rank_main,
-            args=(place, port, rank, arguments.ranks, arguments.repeats, theirs),
+            target=rank_main, args=(place, port, rank, arguments.ranks, arguments.repeats, theirs)
         )
         for rank in range(arguments.ranks)
     ]

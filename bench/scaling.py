@@ -53,10 +53,7 @@ CASES: dict[str, tuple[Case, tuple[Plan, ...]]] = {
     "a3c_lunarlander": (A2CCase("LunarLander-v3", 8, 200_000, horizon=32, lr=7e-4), (SYNCED,)),
     "async_sac_halfcheetah": (SACCase("HalfCheetah-v5", 1, 6_000, (256, 256), 3e-4), (SHARED,)),
     "dppo_lunarlander": (PPOCase("LunarLander-v3", 8, 150_000, horizon=512), (LINEAR, STRONG)),
-    "dsac_halfcheetah": (
-        SACCase("HalfCheetah-v5", 1, 6_000, (256, 256), 3e-4),
-        (LINEAR, STRONG),
-    ),
+    "dsac_halfcheetah": (SACCase("HalfCheetah-v5", 1, 6_000, (256, 256), 3e-4), (LINEAR, STRONG)),
 }
 """Frames are those of each worker."""
 STEPS = 2_000

@@ -111,10 +111,7 @@ def make_app(data_dir: Path) -> Dash:
         return children, [newest("grid") for _ in grids], serials, time.time()
 
     app.clientside_callback(  # type: ignore[no-untyped-call]
-        _ALARM,
-        Output("alarm", "children"),
-        Input("tick", "n_intervals"),
-        State("answered", "data"),
+        _ALARM, Output("alarm", "children"), Input("tick", "n_intervals"), State("answered", "data")
     )
     secure(app.server, catalog.root, app.csp_hashes())
     return app

@@ -21,11 +21,7 @@ class HangDetector:
     although progress was due, see `Due`."""
 
     def __init__(
-        self,
-        board: StatusBoard,
-        sessions: Sequence[int],
-        due: Due,
-        seconds: float | None = None,
+        self, board: StatusBoard, sessions: Sequence[int], due: Due, seconds: float | None = None
     ) -> None:
         self._board = board
         self._sessions = sessions

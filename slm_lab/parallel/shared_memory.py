@@ -23,9 +23,7 @@ ALIGNMENT = 64
 """Bytes of a cache line."""
 
 
-def aligned_record(
-    arrays: Mapping[str, tuple[DTypeLike, tuple[int, ...]]],
-) -> np.dtype[np.void]:
+def aligned_record(arrays: Mapping[str, tuple[DTypeLike, tuple[int, ...]]]) -> np.dtype[np.void]:
     """A record of arrays with these types and shapes, each from the start of a cache line."""
     formats = [np.dtype(each) for each in arrays.values()]
     ends = list(accumulate(ALIGNMENT * -(-each.itemsize // ALIGNMENT) for each in formats))

@@ -55,9 +55,7 @@ def env_and_agent(
 
 @contextmanager
 def prototype(
-    spec: Spec,
-    seeds: SessionSeeds,
-    make_memory: MakeMemory | None = None,
+    spec: Spec, seeds: SessionSeeds, make_memory: MakeMemory | None = None
 ) -> Iterator[tuple[Agent, VectorEnv]]:
     """An agent with these seeds, on the CPU and without the spec's memory, and one environment.
 

@@ -225,11 +225,7 @@ def _write_state(path: Path, state: StateDict) -> dict[str, Any]:
     torch.save(to_plain(state), buffer)
     content = buffer.getbuffer()  # not getvalue(), which would copy a large state
     _write_durably(path, content)
-    return {
-        "name": path.name,
-        "bytes": len(content),
-        "sha256": hashlib.sha256(content).hexdigest(),
-    }
+    return {"name": path.name, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
 
 def _write_durably(path: Path, content: bytes | memoryview) -> None:

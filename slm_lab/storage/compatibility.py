@@ -15,10 +15,7 @@ from slm_lab.core.types import FloatArray, StateDict
 
 
 def check_fits(
-    snapshot: StateDict,
-    networks: Mapping[str, FlatParameters],
-    statistics: FloatArray,
-    file: Path,
+    snapshot: StateDict, networks: Mapping[str, FlatParameters], statistics: FloatArray, file: Path
 ) -> None:
     """Raises CheckpointError if the snapshot in `file`, of a run folder, is of another agent, or
     has non-finite weights or statistics.

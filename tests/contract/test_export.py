@@ -11,15 +11,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from slm_lab.api.agent import Agent
 from slm_lab.core.errors import LabError
-from tests.contract.outside import (
-    CASES,
-    N,
-    batched,
-    evaluation_env,
-    outside,
-    small_spec,
-    untrained,
-)
+from tests.contract.outside import CASES, N, batched, evaluation_env, outside, small_spec, untrained
 from tests.contract.parts_table import CONV, RECURRENT
 from tests.contract.table import net
 from tests.support import parse, ppo

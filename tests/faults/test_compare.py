@@ -19,9 +19,7 @@ from tests.faults.lab import (
 from tests.support import actor_critic
 
 SPEC = actor_critic(
-    agent__net__optim_spec={"name": "Adam", "lr": 1e-3},
-    env__max_frame=2000,
-    meta__random_seed=5,
+    agent__net__optim_spec={"name": "Adam", "lr": 1e-3}, env__max_frame=2000, meta__random_seed=5
 )
 
 

@@ -250,10 +250,7 @@ def test_the_best_are_run_again_under_fresh_seeds(folder):
 def test_what_is_confirmed_decides_and_a_killed_seed_is_tried_again(folder):
     """More are to be confirmed than have come to their end."""
     confirm = {"top": 9, "max_session": 2}
-    write_spec(
-        folder,
-        long(meta__confirm=confirm, meta__search_scheduler={"grace_period": 10_000}),
-    )
+    write_spec(folder, long(meta__confirm=confirm, meta__search_scheduler={"grace_period": 10_000}))
     with started(folder, "search") as running:
         again = wait_until(lambda: confirming(running))
         again.kill()

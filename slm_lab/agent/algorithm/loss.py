@@ -82,11 +82,7 @@ def clipped_surrogate_loss(
 
 
 def clipped_value_loss(
-    value: Differentiable,
-    old_value: Tensor,
-    target: Tensor,
-    clip_eps: float,
-    loss_fn: ValueLoss,
+    value: Differentiable, old_value: Tensor, target: Tensor, clip_eps: float, loss_fn: ValueLoss
 ) -> Differentiable:
     """The value loss with no gain beyond ε of the old prediction.
 

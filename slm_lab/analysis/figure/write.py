@@ -12,11 +12,7 @@ from slm_lab.core.text import printable
 
 
 def write_figure(
-    figure: Figure,
-    folder: Path,
-    stem: str,
-    scripts: Path | None = None,
-    page: Figure | None = None,
+    figure: Figure, folder: Path, stem: str, scripts: Path | None = None, page: Figure | None = None
 ) -> list[Path]:
     """Writes `folder/stem.png` and `folder/stem.html`; returns both paths. Raises OSError.
 

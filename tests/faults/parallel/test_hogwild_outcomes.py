@@ -47,10 +47,7 @@ gymnasium.register("Broken-v0", entry_point=Broken)
 
 @pytest.mark.slow
 def test_the_return_that_one_worker_reaches_ends_the_training_of_all(folder):
-    write_spec(
-        folder,
-        actor_critic(**TWO, env__max_frame=100_000_000, meta__stop_return=5.0),
-    )
+    write_spec(folder, actor_critic(**TWO, env__max_frame=100_000_000, meta__stop_return=5.0))
     done = call_here(command(folder, "train"), folder)
     assert (done.code, done.err) == (0, "")
     saved = [read_manifest(manifest(folder, s)) for s in range(2)]

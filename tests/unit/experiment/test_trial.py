@@ -107,9 +107,7 @@ def test_a_training_whose_return_was_reached_has_ended_before_its_budget(run_dir
     assert ended(solved_at(spec, 200.5), run_dir) == [False] * count
 
 
-def test_a_worker_that_reached_the_return_ends_all_unless_one_was_stopped(
-    run_dir,
-):
+def test_a_worker_that_reached_the_return_ends_all_unless_one_was_stopped(run_dir):
     spec = solved_at(spec_of("synced"), 200.0)
     for session, best in enumerate([200.0, 50.0]):
         saved(run_dir, session, 100)

@@ -8,13 +8,7 @@ import pytest
 
 from slm_lab.core.errors import SpecError, UsageError
 from slm_lab.core.plugins import is_covered, refuse_inside
-from slm_lab.experiment.trust import (
-    check_allowed,
-    imports_for,
-    modules_at,
-    modules_of,
-    named_by,
-)
+from slm_lab.experiment.trust import check_allowed, imports_for, modules_at, modules_of, named_by
 from slm_lab.spec.search import dimensions
 from tests.support import parse, ppo
 from tests.unit.experiment.runs import write_run

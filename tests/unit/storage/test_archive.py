@@ -136,10 +136,7 @@ def test_damage_is_reported(tmp_path):
     content = bytearray(path.read_bytes())
     content[content.index(b"frame\n")] ^= 1
     path.write_bytes(content)
-    with (
-        pytest.raises(UsageError, match="or is damaged: Bad CRC-32"),
-        unpacked(str(path)),
-    ):
+    with pytest.raises(UsageError, match="or is damaged: Bad CRC-32"), unpacked(str(path)):
         pass
     path.write_bytes(content[: len(content) // 2])
     with pytest.raises(UsageError, match="is not a shared run"), unpacked(str(path)):

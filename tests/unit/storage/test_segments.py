@@ -118,10 +118,7 @@ def test_a_checkpoint_writes_bytes_in_proportion_to_what_is_new(tmp_path):
     )
 
 
-@given(
-    capacity=st.integers(1, 1500),
-    news=st.lists(st.integers(0, 700), min_size=1, max_size=12),
-)
+@given(capacity=st.integers(1, 1500), news=st.lists(st.integers(0, 700), min_size=1, max_size=12))
 @settings(max_examples=15)
 def test_a_fresh_process_reads_what_was_there(tmp_path_factory, capacity, news):
     folder = tmp_path_factory.mktemp("log")

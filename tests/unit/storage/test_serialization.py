@@ -20,12 +20,7 @@ arrays = st.sampled_from(DTYPES).flatmap(
 )
 texts = st.text("ab9 é中\0\n/_\U0001f600", max_size=8)
 leaves = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-(2**128), 2**128),
-    st.floats(),
-    texts,
-    arrays,
+    st.none(), st.booleans(), st.integers(-(2**128), 2**128), st.floats(), texts, arrays
 )
 states = st.dictionaries(
     texts,

@@ -320,8 +320,7 @@ def test_the_speed_is_steady_and_follows_a_change(frames, first, least, most):
 
 
 @pytest.mark.parametrize(
-    ("frames", "shown"),
-    [([0, 0, 5], [None, None, 25]), ([1_000_000, 1_000_010], [None, 100])],
+    ("frames", "shown"), [([0, 0, 5], [None, None, 25]), ([1_000_000, 1_000_010], [None, 100])]
 )
 def test_there_is_no_speed_before_there_are_new_frames(frames, shown):
     assert speeds(frames) == shown

@@ -28,10 +28,7 @@ def meta(distributed, max_session, max_run=1, serial=False):
             ("actor_learner", 2, 3),
             '2 actors and a learner ("actor_learner"), 3 runs one after the other',
         ),
-        (
-            ("actor_learner", 2, 1, True),
-            '2 actors and a learner in turn ("actor_learner", serial)',
-        ),
+        (("actor_learner", 2, 1, True), '2 actors and a learner in turn ("actor_learner", serial)'),
     ],
 )
 def test_a_run_says_how_many_sessions_there_are_and_what_they_do(given, text):

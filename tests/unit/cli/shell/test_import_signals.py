@@ -10,11 +10,7 @@ from tests.unit.cli.trained import fingerprint
 
 @pytest.mark.parametrize(
     ("number", "mode"),
-    [
-        (signal.SIGINT, "train"),
-        (signal.SIGTERM, "train@latest"),
-        (signal.SIGINT, "eval@latest"),
-    ],
+    [(signal.SIGINT, "train"), (signal.SIGTERM, "train@latest"), (signal.SIGINT, "eval@latest")],
 )
 def test_a_signal_while_it_imports_waits_and_stops_the_command(copy, number, mode):
     (copy / "sends_a_signal.py").write_text(

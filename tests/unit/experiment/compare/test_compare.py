@@ -128,9 +128,7 @@ def test_what_is_measured_is_what_the_rows_say(run):
     assert together.cpu_seconds_to_threshold == together.seconds_to_threshold
 
 
-def test_of_actors_the_frames_per_process_are_those_of_each_and_the_learner_counts_for_none(
-    begin,
-):
+def test_of_actors_the_frames_per_process_are_those_of_each_and_the_learner_counts_for_none(begin):
     run = begin("actor_learner", workers=4)
     assert go_on(run, 2) == [Ending.FINISHED] * 2
     alone, from_actors = (each.trainings[0] for each in run.comparison().outcomes)

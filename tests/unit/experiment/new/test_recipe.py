@@ -4,14 +4,7 @@ import pytest
 
 from slm_lab.core.errors import UsageError
 from slm_lab.env.make import describe_spaces
-from slm_lab.experiment.new.recipe import (
-    GAMES,
-    Recipe,
-    choose_recipe,
-    named,
-    recipes,
-    settings,
-)
+from slm_lab.experiment.new.recipe import GAMES, Recipe, choose_recipe, named, recipes, settings
 from slm_lab.spec.checks.algorithm import action_space_problems
 from slm_lab.spec.checks.observations import observation_problems
 from slm_lab.spec.load import load_spec

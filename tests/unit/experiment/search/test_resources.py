@@ -79,8 +79,7 @@ def test_what_is_given_back_can_be_had_again(steps):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "key"),
-    [(Request(2.5, 0), "cpu"), (Request(1, 1.5), "gpu"), (Request(1, 2), "gpu")],
+    ("wanted", "key"), [(Request(2.5, 0), "cpu"), (Request(1, 1.5), "gpu"), (Request(1, 2), "gpu")]
 )
 def test_what_never_has_room_is_refused(wanted, key):
     with pytest.raises(

@@ -3,13 +3,7 @@
 import pytest
 
 from slm_lab.experiment.search import event_log as record_module
-from slm_lab.experiment.search.event_log import (
-    Copied,
-    Ended,
-    Interrupted,
-    Proposed,
-    Reported,
-)
+from slm_lab.experiment.search.event_log import Copied, Ended, Interrupted, Proposed, Reported
 from slm_lab.experiment.search.population import Population
 from slm_lab.experiment.search.scheduler import NoScheduler, tune_scheduler
 from slm_lab.experiment.search.searcher import GridRandomSearcher, build_searcher

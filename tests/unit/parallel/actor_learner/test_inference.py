@@ -42,10 +42,7 @@ def content(unroll):
     return arrays
 
 
-WITH_ACTORS = {
-    "meta__distributed": "actor_learner",
-    "meta__actor_learner": {"unroll_length": 12},
-}
+WITH_ACTORS = {"meta__distributed": "actor_learner", "meta__actor_learner": {"unroll_length": 12}}
 SPECS = {
     "continuous": ppo(env__name="Pendulum-v1", env__normalize_obs=True, **WITH_ACTORS),
     "discrete": actor_critic(**WITH_ACTORS),

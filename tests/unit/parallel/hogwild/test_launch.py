@@ -10,12 +10,7 @@ from slm_lab.core.errors import LabError
 from slm_lab.core.files import write_json
 from slm_lab.parallel import shared_memory
 from slm_lab.parallel.hogwild import launch
-from slm_lab.parallel.hogwild.launch import (
-    Checkpoints,
-    as_left_off,
-    global_state,
-    remain_failed,
-)
+from slm_lab.parallel.hogwild.launch import Checkpoints, as_left_off, global_state, remain_failed
 from slm_lab.parallel.processes import SPAWN
 from slm_lab.session.status_board import Phase, StatusBoard
 from slm_lab.storage.checkpoint import CheckpointStore
