@@ -11,6 +11,8 @@ FloatArray: TypeAlias = NDArray[np.floating[Any]]
 BoolArray: TypeAlias = NDArray[np.bool_]
 IntArray: TypeAlias = NDArray[np.integer[Any]]
 
+Shape: TypeAlias = tuple[int, ...]
+
 StateDict: TypeAlias = dict[str, Any]
 """Nested dicts and lists of arrays, tensors, numbers, strings, booleans and None."""
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from slm_lab.agent.net.fast_mlp import Kernel
 from slm_lab.agent.node import Node
-from slm_lab.core.types import Array, FloatArray
+from slm_lab.core.types import Array, FloatArray, Shape
 
 
 class ArrayNet(ABC):
@@ -41,7 +41,7 @@ def act_forward(net: nn.Module, obs: Array, device: torch.device) -> tuple[Float
     return outputs
 
 
-def has_nodes(net: nn.Module, obs_shape: tuple[int, ...]) -> bool:
+def has_nodes(net: nn.Module, obs_shape: Shape) -> bool:
     """Whether `net` can be differentiated without autograd."""
     one = np.zeros((1, *obs_shape), np.float32)
     return isinstance(net, ArrayNet) and net.forward_nodes(one) is not None

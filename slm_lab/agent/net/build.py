@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.net.device import resolve_device
-from slm_lab.agent.net.layers import reject_single_samples
+from slm_lab.agent.net.layers import Head, Heads, reject_single_samples
 from slm_lab.agent.net.policy_value import PolicyHead, PolicyOnly, PolicyValue
 from slm_lab.agent.net.q_network import QNetwork, TargetNetwork, TwinQ, normalise_spectrum
 from slm_lab.agent.net.recurrent import RecurrentNet
@@ -17,6 +17,7 @@ from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.recurrent_state import RecurrentLayout
 from slm_lab.core.errors import LabError
 from slm_lab.core.registry import NETS
+from slm_lab.core.types import Shape
 from slm_lab.spec.checks.observations import no_place_for_action
 from slm_lab.spec.role import net_for_role
 from slm_lab.spec.schema.agent import AgentSpec
@@ -29,21 +30,21 @@ logger = logging.getLogger(__name__)
 def build_policy_value(
     spec: AgentSpec,
     family: DistributionFamily,
-    obs_shape: tuple[int, ...],
+    obs_shape: Shape,
     transform: ValueTransform,
     generator: torch.Generator,
 ) -> PolicyValue:
     """Actor and critic as the net spec asks: one body or two, initialised from `generator`. They
     are in evaluation mode; a learner switches it while it learns."""
     actor_spec, critic_spec = net_for_role(spec, "actor"), net_for_role(spec, "critic")
-    device, gain = resolve_device(actor_spec.gpu), critic_spec.init_std
+    device, value = resolve_device(actor_spec.gpu), Head(1, critic_spec.init_std)
     if actor_spec.shared:
-        net = _build_policy(actor_spec, family, obs_shape, [gain], generator)
+        net = _build_policy(actor_spec, family, obs_shape, [value], generator)
         flat = FlatParameters(nn.ModuleList([net, transform]).to(device))
         optimizers = {"actor_critic": build_optimizer(actor_spec, flat)}
         return PolicyValue([net], transform, optimizers, recurrent_layout(net.net))
-    actor = _build_policy(actor_spec, family, obs_shape, [], generator)
-    critic = build_net(critic_spec, obs_shape, [1], [gain], generator).train(False)
+    actor = _build_policy(actor_spec, family, obs_shape, (), generator)
+    critic = build_net(critic_spec, obs_shape, [value], generator).train(False)
     actor_flat = FlatParameters(actor.to(device))
     critic_flat = FlatParameters(nn.ModuleList([critic, transform]).to(device))
     optimizers = {
@@ -55,14 +56,11 @@ def build_policy_value(
 
 
 def build_policy_only(
-    spec: AgentSpec,
-    family: DistributionFamily,
-    obs_shape: tuple[int, ...],
-    generator: torch.Generator,
+    spec: AgentSpec, family: DistributionFamily, obs_shape: Shape, generator: torch.Generator
 ) -> PolicyOnly:
     """A policy without a critic, initialised from `generator`."""
     net_spec = net_for_role(spec, "actor")
-    net = _build_policy(net_spec, family, obs_shape, [], generator)
+    net = _build_policy(net_spec, family, obs_shape, (), generator)
     flat = FlatParameters(net.to(resolve_device(net_spec.gpu)))
     return PolicyOnly(net, build_optimizer(net_spec, flat), recurrent_layout(net.net))
 
@@ -70,26 +68,26 @@ def build_policy_only(
 def _build_policy(
     spec: NetSpec,
     family: DistributionFamily,
-    obs_shape: tuple[int, ...],
-    value_gains: list[float | None],
+    obs_shape: Shape,
+    values: Heads,
     generator: torch.Generator,
 ) -> PolicyHead:
     """A net with a head for the policy and one for each value, in evaluation mode."""
     scale = _free_scale(spec, family)
     policy_dim = family.param_dim - (0 if scale is None else len(scale))
-    dims, gains = [policy_dim, *(1 for _ in value_gains)], [spec.init_std, *value_gains]
-    return PolicyHead(build_net(spec, obs_shape, dims, gains, generator), scale).train(False)
+    heads = [Head(policy_dim, spec.init_std), *values]
+    return PolicyHead(build_net(spec, obs_shape, heads, generator), scale).train(False)
 
 
 def build_q_network(
-    spec: AgentSpec, num_actions: int, obs_shape: tuple[int, ...], generator: torch.Generator
+    spec: AgentSpec, num_actions: int, obs_shape: Shape, generator: torch.Generator
 ) -> QNetwork:
     """Q(s, ·) and its target, initialised from `generator` and equal."""
     net_spec = net_for_role(spec, "actor")
     device = resolve_device(net_spec.gpu)
-    heads: tuple[list[int], list[float | None]] = ([num_actions], [net_spec.init_std])
-    net = build_net(net_spec, obs_shape, *heads, generator).to(device).train(False)
-    twin = build_net(net_spec, obs_shape, *heads, generator).to(device).train(False)
+    heads = [Head(num_actions, net_spec.init_std)]
+    net = build_net(net_spec, obs_shape, heads, generator).to(device).train(False)
+    twin = build_net(net_spec, obs_shape, heads, generator).to(device).train(False)
     online, target = FlatParameters(net), FlatParameters(twin)
     optimizer = build_optimizer(net_spec, online)
     return QNetwork(
@@ -100,7 +98,7 @@ def build_q_network(
 def build_twin_q(
     spec: AgentSpec,
     algorithm: EntropyRegularisedSpec,
-    obs_shape: tuple[int, ...],
+    obs_shape: Shape,
     num_actions: int,
     discrete: bool,
     generator: torch.Generator,
@@ -113,11 +111,10 @@ def build_twin_q(
     if (error_line := no_place_for_action(obs_shape, discrete)) is not None:
         raise LabError(f"{algorithm.name}: {error_line}")
     in_shape = obs_shape if discrete else (obs_shape[0] + num_actions,)
-    outputs = num_actions if discrete else 1
+    heads = [Head(num_actions if discrete else 1, net_spec.init_std)]
 
     def pair() -> nn.ModuleList:
-        gain = net_spec.init_std
-        nets = [build_net(net_spec, in_shape, [outputs], [gain], generator) for _ in range(2)]
+        nets = [build_net(net_spec, in_shape, heads, generator) for _ in range(2)]
         for net in nets if algorithm.spectral_norm else ():
             normalise_spectrum(net, generator)
         return nn.ModuleList(nets).to(device).train(False)
@@ -133,15 +130,10 @@ def build_twin_q(
 
 
 def build_net(
-    spec: NetSpec,
-    obs_shape: tuple[int, ...],
-    head_dims: list[int],
-    head_gains: list[float | None],
-    generator: torch.Generator,
+    spec: NetSpec, obs_shape: Shape, heads: Heads, generator: torch.Generator
 ) -> nn.Module:
-    """The registered net that the spec names, with one linear head per entry of `head_dims`. A head
-    with a gain starts as that multiple of an orthogonal matrix, one without by `init_fn`."""
-    net: nn.Module = NETS.load(spec.type)(spec, obs_shape, head_dims, head_gains, generator)
+    """The registered net that the spec names, with one linear output per head."""
+    net: nn.Module = NETS.load(spec.type)(spec, obs_shape, heads, generator)
     reject_single_samples(net)
     return net
 

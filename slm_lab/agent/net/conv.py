@@ -1,6 +1,5 @@
 """Nets that see images."""
 
-from collections.abc import Sequence
 from functools import partial
 from typing import final
 
@@ -10,6 +9,7 @@ from typing_extensions import override
 
 from slm_lab.agent.net.layers import (
     EmptyConv2d,
+    Heads,
     activation_function,
     hidden_gain,
     image_input,
@@ -18,6 +18,7 @@ from slm_lab.agent.net.layers import (
 )
 from slm_lab.agent.net.mlp import MLPNet, as_mlp
 from slm_lab.core.errors import LabError
+from slm_lab.core.types import Shape
 from slm_lab.spec.checks.observations import no_image, no_room
 from slm_lab.spec.schema.layers import ConvLayer, Pair
 from slm_lab.spec.schema.net import ConvNetSpec
@@ -29,9 +30,7 @@ class ConvBody(nn.Module):
     tensors are in channels_last, in which the CPU's library is 1.5 times as fast. The weights stay
     as the flat vector has them; the library reorders them, and they are small."""
 
-    def __init__(
-        self, spec: ConvNetSpec, obs_shape: tuple[int, ...], generator: torch.Generator
-    ) -> None:
+    def __init__(self, spec: ConvNetSpec, obs_shape: Shape, generator: torch.Generator) -> None:
         super().__init__()
         if (error_line := no_image(obs_shape)) is not None:
             raise LabError(f"agent.net.type = {spec.type}: {error_line}")
@@ -75,18 +74,13 @@ class ConvNet(nn.Module):
     """Convolutions, then a multilayer perceptron with one linear head per output."""
 
     def __init__(
-        self,
-        spec: ConvNetSpec,
-        obs_shape: tuple[int, ...],
-        head_dims: Sequence[int],
-        head_gains: Sequence[float | None],
-        generator: torch.Generator,
+        self, spec: ConvNetSpec, obs_shape: Shape, heads: Heads, generator: torch.Generator
     ) -> None:
         super().__init__()
         self.body = ConvBody(spec, obs_shape, generator)
         features = (self.body.num_features,)
         mlp = as_mlp(spec, spec.fc_hid_layers)
-        self.tail = MLPNet(mlp, features, head_dims, head_gains, generator, normalizes_input=False)
+        self.tail = MLPNet(mlp, features, heads, generator, normalizes_input=False)
 
     @override
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:

@@ -1,6 +1,5 @@
 """Nets that split Q into a value and an advantage of each action."""
 
-from collections.abc import Sequence
 from typing import final
 
 import torch
@@ -9,9 +8,10 @@ from typing_extensions import override
 
 from slm_lab.agent.net.array_mlp import ArrayNet
 from slm_lab.agent.net.conv import ConvNet
+from slm_lab.agent.net.layers import Head, Heads
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.core.errors import LabError
-from slm_lab.core.types import Array, FloatArray
+from slm_lab.core.types import Array, FloatArray, Shape
 from slm_lab.spec.schema.net import DuelingConvNetSpec, DuelingMLPNetSpec
 
 
@@ -27,20 +27,19 @@ class DuelingNet(nn.Module, ArrayNet):
     def __init__(
         self,
         spec: DuelingMLPNetSpec | DuelingConvNetSpec,
-        obs_shape: tuple[int, ...],
-        head_dims: Sequence[int],
-        head_gains: Sequence[float | None],
+        obs_shape: Shape,
+        heads: Heads,
         generator: torch.Generator,
     ) -> None:
         super().__init__()
-        if len(head_dims) != 1:
+        if len(heads) != 1:
             raise LabError(f"agent.net.type = {spec.type}: has one output, the Q of each action")
-        dims, gains = [1, *head_dims], [*head_gains, *head_gains]
+        both = [Head(1, heads[0].gain), *heads]  # V, and A
         self.streams: MLPNet | ConvNet
         if isinstance(spec, DuelingConvNetSpec):
-            self.streams = ConvNet(spec, obs_shape, dims, gains, generator)
+            self.streams = ConvNet(spec, obs_shape, both, generator)
         else:
-            self.streams = MLPNet(spec, obs_shape, dims, gains, generator)
+            self.streams = MLPNet(spec, obs_shape, both, generator)
 
     @override
     def forward(self, obs: Tensor) -> tuple[Tensor]:

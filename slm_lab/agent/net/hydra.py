@@ -1,15 +1,15 @@
 """A net with hidden layers for each output."""
 
-from collections.abc import Sequence
 from typing import final
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from slm_lab.agent.net.layers import as_floats
+from slm_lab.agent.net.layers import Heads, as_floats
 from slm_lab.agent.net.mlp import MLPNet, as_mlp, per_head
 from slm_lab.core.errors import LabError
+from slm_lab.core.types import Shape
 from slm_lab.spec.checks.nets import wrong_tails
 from slm_lab.spec.schema.net import HydraMLPNetSpec
 
@@ -19,26 +19,21 @@ class HydraMLPNet(nn.Module):
     """Hidden layers that all outputs share, then a multilayer perceptron for each output."""
 
     def __init__(
-        self,
-        spec: HydraMLPNetSpec,
-        obs_shape: tuple[int, ...],
-        head_dims: Sequence[int],
-        head_gains: Sequence[float | None],
-        generator: torch.Generator,
+        self, spec: HydraMLPNetSpec, obs_shape: Shape, heads: Heads, generator: torch.Generator
     ) -> None:
         super().__init__()
-        trunk, stacks, num_outputs = spec.trunk(), spec.tails(), len(head_dims)
+        trunk, stacks, num_outputs = spec.trunk(), spec.tails(), len(heads)
         if (error_line := wrong_tails(spec, num_outputs)) is not None:
             raise LabError(f"agent.net.hid_layers.2: {error_line}")
         stacks = stacks * num_outputs if len(stacks) == 1 else stacks
         plain = as_mlp(spec, trunk).model_copy(update={"out_layer_activation": None})
-        self.trunk = MLPNet(plain, obs_shape, [], [], generator)
+        self.trunk = MLPNet(plain, obs_shape, (), generator)
         features = trunk[-1:] or obs_shape
         self.tails = nn.ModuleList()
         activations = per_head(spec.out_layer_activation, num_outputs)
-        for stack, name, dim, gain in zip(stacks, activations, head_dims, head_gains, strict=True):
+        for stack, name, head in zip(stacks, activations, heads, strict=True):
             own = as_mlp(spec, stack).model_copy(update={"out_layer_activation": name})
-            tail = MLPNet(own, features, [dim], [gain], generator, normalizes_input=False)
+            tail = MLPNet(own, features, [head], generator, normalizes_input=False)
             self.tails.append(tail)
 
     @override

@@ -2,8 +2,8 @@
 
 import inspect
 import math
-from collections.abc import Callable
-from typing import Any, TypeAlias, final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias, final
 
 import torch
 from torch import Tensor, nn
@@ -165,6 +165,28 @@ def init_linear(
         apply_initialiser(layer.weight, init_fn, gain, generator)
         if layer.bias is not None:
             layer.bias.zero_()
+
+
+class Head(NamedTuple):
+    """One linear output of a net."""
+
+    dim: int
+    gain: float | None = None
+    """It starts as this multiple of an orthogonal matrix; None: as `init_fn` fills it."""
+
+
+Heads: TypeAlias = Sequence[Head]
+
+
+def init_heads(
+    layers: Iterable[Linear], heads: Heads, init_fn: str | None, generator: torch.Generator
+) -> None:
+    """Fills the linear layers of the heads."""
+    for layer, (_, gain) in zip(layers, heads, strict=True):
+        if gain is None:
+            init_linear(layer, init_fn, 1.0, generator)
+        else:
+            init_linear(layer, "orthogonal_", gain, generator)
 
 
 def apply_initialiser(

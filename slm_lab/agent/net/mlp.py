@@ -12,16 +12,18 @@ from slm_lab.agent.net.array_mlp import ArrayMLP, ArrayNet
 from slm_lab.agent.net.fast_mlp import KERNELS, MLPFunction, mlp_forward
 from slm_lab.agent.net.layers import (
     EmptyLinear,
+    Heads,
     Norm,
     activation_function,
     as_floats,
     hidden_gain,
+    init_heads,
     init_linear,
     norm_layers,
 )
 from slm_lab.agent.node import Node
 from slm_lab.core.errors import LabError
-from slm_lab.core.types import Array, FloatArray
+from slm_lab.core.types import Array, FloatArray, Shape
 from slm_lab.spec.checks.observations import no_vector
 from slm_lab.spec.schema.net import MLPNetSpec, NetSpec
 from slm_lab.spec.torch_table import activation_class
@@ -41,9 +43,8 @@ class MLPNet(nn.Module, ArrayNet):
     def __init__(
         self,
         spec: MLPNetSpec,
-        obs_shape: tuple[int, ...],
-        head_dims: Sequence[int],
-        head_gains: Sequence[float | None],
+        obs_shape: Shape,
+        heads: Heads,
         generator: torch.Generator,
         normalizes_input: bool = True,
     ) -> None:
@@ -52,7 +53,7 @@ class MLPNet(nn.Module, ArrayNet):
             raise LabError(f"agent.net.type = {spec.type}: {error_line}")
         widths = [obs_shape[0], *spec.hid_layers]
         hidden = [EmptyLinear(i, o) for i, o in pairwise(widths)]
-        heads = [EmptyLinear(widths[-1], d) for d in head_dims]
+        outputs = [EmptyLinear(widths[-1], head.dim) for head in heads]
         self._norm_after = spec.norm_place == "after"
         first: list[Norm] = []
         if self._norm_after and normalizes_input:
@@ -60,24 +61,20 @@ class MLPNet(nn.Module, ArrayNet):
         norms = [_norms(spec, width) for width in spec.hid_layers]
         self.hidden = nn.ModuleList(hidden)
         self.norms = nn.ModuleList([*first, *chain.from_iterable(norms)])
-        self.heads = nn.ModuleList(heads)
+        self.heads = nn.ModuleList(outputs)
         self._input_norms = tuple(first)
         self._layers = tuple(zip(hidden, norms, strict=True))
         gain = hidden_gain(spec.hid_layers_activation)
         for layer in hidden:
             init_linear(layer, spec.init_fn, gain, generator)
-        for head, head_gain in zip(heads, head_gains, strict=True):
-            if head_gain is None:
-                init_linear(head, spec.init_fn, 1.0, generator)
-            else:
-                init_linear(head, "orthogonal_", head_gain, generator)
+        init_heads(outputs, heads, spec.init_fn, generator)
         self._activation = activation_function(spec.hid_layers_activation)
-        names = per_head(spec.out_layer_activation, len(head_dims))
+        names = per_head(spec.out_layer_activation, len(heads))
         self._out_activations = [activation_function(name) for name in names]
         self._has_out_activation = any(f is not None for f in self._out_activations)
         # A plain tuple: attribute look-ups on modules cost as much as the small products.
         self._parameters_in_order = tuple(
-            p for layer in [*hidden, *heads] for p in (layer.weight, layer.bias)
+            p for layer in [*hidden, *outputs] for p in (layer.weight, layer.bias)
         )
         self._kernel = KERNELS.get(activation_class(spec.hid_layers_activation or "") or "")
         if len(self.norms):

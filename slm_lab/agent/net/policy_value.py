@@ -13,7 +13,7 @@ from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.node import Differentiable, Node
 from slm_lab.agent.optim.optimizer import Optimizer, StepReport, TrainState
 from slm_lab.agent.recurrent_state import RecurrentLayout
-from slm_lab.core.types import Array, FloatArray
+from slm_lab.core.types import Array, FloatArray, Shape
 
 
 class Output(NamedTuple):
@@ -117,7 +117,7 @@ class PolicyValue:
         self.device = self._optimizers[0].flat.vector.device
         self._written_out = False
 
-    def write_out(self, obs_shape: tuple[int, ...]) -> None:
+    def write_out(self, obs_shape: Shape) -> None:
         """Computes gradients without autograd from now on, if all nets can."""
         self._written_out = all(has_nodes(net, obs_shape) for net in self._nets)
 
@@ -192,7 +192,7 @@ class PolicyOnly:
         self.device = optimizer.flat.vector.device
         self._written_out = False
 
-    def write_out(self, obs_shape: tuple[int, ...]) -> None:
+    def write_out(self, obs_shape: Shape) -> None:
         """Computes gradients without autograd from now on, if the net can."""
         self._written_out = has_nodes(self._net, obs_shape)
 

@@ -19,7 +19,7 @@ from slm_lab.agent.node import Differentiable, Node
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.optimizer import Optimizer, StepReport, TrainState
 from slm_lab.agent.recurrent_state import RecurrentLayout
-from slm_lab.core.types import Array, FloatArray, StateDict
+from slm_lab.core.types import Array, FloatArray, Shape, StateDict
 from slm_lab.spec.schema.net import NetSpec
 
 
@@ -92,7 +92,7 @@ class QNetwork:
         self.device = self.optimizer.flat.vector.device
         self._written_out = False
 
-    def write_out(self, obs_shape: tuple[int, ...]) -> None:
+    def write_out(self, obs_shape: Shape) -> None:
         """Computes gradients without autograd from now on, if the net can."""
         self._written_out = has_nodes(self.module, obs_shape)
 

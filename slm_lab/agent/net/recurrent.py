@@ -6,7 +6,7 @@ So a batch defines its own sequences, as long as the rows of a sequence are cons
 an actor starts a sequence.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, final
 
 import torch
@@ -15,9 +15,9 @@ from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 from typing_extensions import override
 
 from slm_lab.agent.net.array_mlp import ArrayNet
-from slm_lab.agent.net.layers import Empty, init_recurrent
+from slm_lab.agent.net.layers import Empty, Heads, init_recurrent
 from slm_lab.agent.net.mlp import MLPNet, as_mlp
-from slm_lab.core.types import Array, FloatArray
+from slm_lab.core.types import Array, FloatArray, Shape
 from slm_lab.spec.schema.net import RecurrentNetSpec
 
 
@@ -41,16 +41,11 @@ class RecurrentNet(nn.Module, ArrayNet):
     """Hidden layers, recurrent ones, and one linear head per output."""
 
     def __init__(
-        self,
-        spec: RecurrentNetSpec,
-        obs_shape: tuple[int, ...],
-        head_dims: Sequence[int],
-        head_gains: Sequence[float | None],
-        generator: torch.Generator,
+        self, spec: RecurrentNetSpec, obs_shape: Shape, heads: Heads, generator: torch.Generator
     ) -> None:
         super().__init__()
         plain = as_mlp(spec, spec.fc_hid_layers).model_copy(update={"out_layer_activation": None})
-        self.body = MLPNet(plain, obs_shape, [], [], generator)
+        self.body = MLPNet(plain, obs_shape, (), generator)
         width = spec.fc_hid_layers[-1] if spec.fc_hid_layers else obs_shape[0]
         self._sizes = (spec.rnn_num_layers, spec.rnn_hidden_size)
         self.cell = CELLS[spec.cell_type](
@@ -59,7 +54,7 @@ class RecurrentNet(nn.Module, ArrayNet):
         init_recurrent(self.cell, spec.init_fn, generator)
         features = (spec.rnn_hidden_size,)
         mlp = as_mlp(spec, ())
-        self.tail = MLPNet(mlp, features, head_dims, head_gains, generator, normalizes_input=False)
+        self.tail = MLPNet(mlp, features, heads, generator, normalizes_input=False)
         self.state_size = spec.state_size
         self.seq_len, self.burn_in = spec.seq_len, spec.burn_in
         self._obs_size = obs_shape[0]

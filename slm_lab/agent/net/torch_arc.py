@@ -11,6 +11,7 @@ from slm_lab.agent.net.array_mlp import ArrayNet
 from slm_lab.agent.net.fast_mlp import KERNELS
 from slm_lab.agent.net.layers import (
     BatchRenorm,
+    Heads,
     Linear,
     as_floats,
     hidden_gain,
@@ -20,7 +21,7 @@ from slm_lab.agent.net.layers import (
 from slm_lab.agent.net.mlp import MLPNet, as_mlp
 from slm_lab.agent.node import Node
 from slm_lab.core.errors import LabError, Problem
-from slm_lab.core.types import Array, FloatArray
+from slm_lab.core.types import Array, FloatArray, Shape
 from slm_lab.spec.role import built_nets, folded
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.arc import ArcSpec, Layer
@@ -47,7 +48,7 @@ class Body(NamedTuple):
 
     layers: Sequence[Layer]
     modules: nn.Sequential
-    shape: tuple[int, ...]
+    shape: Shape
     """Of the features after them."""
     hid_layers: list[int]
     """Of the multilayer perceptron that follows."""
@@ -61,12 +62,7 @@ class TorchArcNet(nn.Module, ArrayNet):
     equal to it."""
 
     def __init__(
-        self,
-        spec: TorchArcNetSpec,
-        obs_shape: tuple[int, ...],
-        head_dims: Sequence[int],
-        head_gains: Sequence[float | None],
-        generator: torch.Generator,
+        self, spec: TorchArcNetSpec, obs_shape: Shape, heads: Heads, generator: torch.Generator
     ) -> None:
         super().__init__()
         if spec.arc is None:
@@ -78,7 +74,7 @@ class TorchArcNet(nn.Module, ArrayNet):
         _initialise(self.body, built.layers, spec.init_fn, generator)
         activation = {"hid_layers_activation": built.activation}
         mlp = as_mlp(spec, built.hid_layers).model_copy(update=activation)
-        self.tail = MLPNet(mlp, built.shape, head_dims, head_gains, generator)
+        self.tail = MLPNet(mlp, built.shape, heads, generator)
 
     @override
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
@@ -95,7 +91,7 @@ class TorchArcNet(nn.Module, ArrayNet):
         return None if len(self.body) else self.tail.forward_nodes(obs)
 
 
-def build_body(arc: ArcSpec, obs_shape: tuple[int, ...]) -> Body:
+def build_body(arc: ArcSpec, obs_shape: Shape) -> Body:
     """The layers of `arc` for observations of `obs_shape`, not initialised. Raises ArcError where
     torch refuses a layer, or if they do not end in vectors."""
     layers, hid_layers, activation = _split(arc.layers())
@@ -125,9 +121,7 @@ def _split(layers: Sequence[Layer]) -> tuple[Sequence[Layer], list[int], str]:
     return rest, widths, activation
 
 
-def _build(
-    layers: Sequence[Layer], obs_shape: tuple[int, ...]
-) -> tuple[nn.Sequential, tuple[int, ...]]:
+def _build(layers: Sequence[Layer], obs_shape: Shape) -> tuple[nn.Sequential, Shape]:
     """The modules of the layers, and the shape of one observation after them. An observation of
     zeros passes through them, so that lazy ones learn the width of their input."""
     x = torch.zeros(2, *obs_shape)
@@ -191,7 +185,7 @@ def _first_activation(following: Iterable[tuple[nn.Module, Layer]]) -> str | Non
     return None
 
 
-def arc_problems(agent: AgentSpec, shape: tuple[int, ...], discrete: bool) -> list[Problem]:
+def arc_problems(agent: AgentSpec, shape: Shape, discrete: bool) -> list[Problem]:
     """torch's objections to the arcs of `agent`, for observations of `shape` as the agent sees
     them. `discrete` means that an action is a choice. Other actions stand beside the observation in
     critics apart from the policy; the arcs of such critics are only tried when they are built."""

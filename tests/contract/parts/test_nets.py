@@ -7,7 +7,7 @@ from torch import nn
 
 from slm_lab.agent.net.array_mlp import act_forward
 from slm_lab.agent.net.build import build_net
-from slm_lab.agent.net.layers import BatchRenorm
+from slm_lab.agent.net.layers import BatchRenorm, Head
 from slm_lab.core.registry import NETS
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
 from tests.contract.parts_table import NET_ROWS
@@ -23,9 +23,9 @@ def build(case, seed=0, gains=None):
     name, variant = case
     row = NET_ROWS[name][variant]
     spec = NETS.get(name).params.model_validate({"type": name, **row.block})
-    heads = list(row.heads)
-    gains = gains or [None] * len(heads)
-    net = build_net(spec, row.obs_shape, heads, gains, torch.Generator().manual_seed(seed))
+    gains = gains or [None] * len(row.heads)
+    heads = list(map(Head, row.heads, gains))
+    net = build_net(spec, row.obs_shape, heads, torch.Generator().manual_seed(seed))
     net.train(False)
     return net
 

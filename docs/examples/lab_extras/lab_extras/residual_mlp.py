@@ -1,13 +1,20 @@
 """A multilayer perceptron whose layers add to what they are given (arXiv:1512.03385)."""
 
-from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from slm_lab.agent.net.layers import EmptyLinear, activation_function, hidden_gain, init_linear
+from slm_lab.agent.net.layers import (
+    EmptyLinear,
+    Heads,
+    activation_function,
+    hidden_gain,
+    init_heads,
+    init_linear,
+)
+from slm_lab.core.types import Shape
 from slm_lab.spec.schema.fields import Int
 from slm_lab.spec.schema.net import NetSpec
 
@@ -33,26 +40,17 @@ class ResidualMLP(nn.Module):
     Params: ClassVar[type[NetSpec]] = ResidualMLPSpec
 
     def __init__(
-        self,
-        spec: ResidualMLPSpec,
-        obs_shape: tuple[int, ...],
-        head_dims: Sequence[int],
-        head_gains: Sequence[float | None],
-        generator: torch.Generator,
+        self, spec: ResidualMLPSpec, obs_shape: Shape, heads: Heads, generator: torch.Generator
     ) -> None:
         super().__init__()
         (obs_dim,) = obs_shape
         width, gain = spec.width, hidden_gain(spec.hid_layers_activation)
         self.first = EmptyLinear(obs_dim, width)
         self.blocks = nn.ModuleList([EmptyLinear(width, width) for _ in range(spec.num_blocks)])
-        self.heads = nn.ModuleList([EmptyLinear(width, dim) for dim in head_dims])
+        self.heads = nn.ModuleList([EmptyLinear(width, head.dim) for head in heads])
         for layer in (self.first, *self.blocks):
             init_linear(layer, spec.init_fn, gain, generator)
-        for head, head_gain in zip(self.heads, head_gains, strict=True):
-            if head_gain is None:
-                init_linear(head, spec.init_fn, 1.0, generator)
-            else:
-                init_linear(head, "orthogonal_", head_gain, generator)
+        init_heads(self.heads, heads, spec.init_fn, generator)
         self.activation = activation_function(spec.hid_layers_activation)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:

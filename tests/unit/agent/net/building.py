@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from slm_lab.agent.net.build import build_net
+from slm_lab.agent.net.layers import Head
 from slm_lab.core.registry import NETS
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
 
@@ -12,7 +13,7 @@ def build(kind, obs_shape, heads=(3, 1), seed=0, **keys):
     """The net `kind` with these keys, initialised from a generator of its own."""
     spec = NETS.get(kind).params.model_validate({"type": kind, **keys})
     generator = torch.Generator().manual_seed(seed)
-    return build_net(spec, obs_shape, list(heads), [None] * len(heads), generator)
+    return build_net(spec, obs_shape, [Head(dim) for dim in heads], generator)
 
 
 def arc(*layers):

@@ -9,6 +9,7 @@ from torch import nn
 
 from slm_lab.agent.net.array_mlp import act_forward
 from slm_lab.agent.net.fast_mlp import KERNELS, MLPFunction
+from slm_lab.agent.net.layers import Head
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.core.errors import LabError
@@ -21,7 +22,7 @@ def net(heads=(3, 1), seed=0, **changes) -> MLPNet:
     keys = {f"agent__net__{key}": value for key, value in changes.items()}
     spec = net_for_role(parse(ppo(**keys)).agent, "actor")
     generator = torch.Generator().manual_seed(seed)
-    return MLPNet(spec, (4,), list(heads), [1.0] * len(heads), generator)
+    return MLPNet(spec, (4,), [Head(dim, 1.0) for dim in heads], generator)
 
 
 def random_parameters(widths, heads):
@@ -168,7 +169,7 @@ def test_default_initialisation_has_the_range_of_torch():
 
 def test_orthogonal_heads_have_the_given_gain():
     spec = net_for_role(parse(ppo()).agent, "actor")
-    net_ = MLPNet(spec, (4,), [3], [0.01], torch.Generator().manual_seed(0))
+    net_ = MLPNet(spec, (4,), [Head(3, 0.01)], torch.Generator().manual_seed(0))
     gram = net_.heads[0].weight @ net_.heads[0].weight.t()
     torch.testing.assert_close(gram, 1e-4 * torch.eye(3), atol=1e-8, rtol=0)
 
@@ -176,7 +177,7 @@ def test_orthogonal_heads_have_the_given_gain():
 @pytest.mark.parametrize("init_fn", [None, "kaiming_uniform_", "orthogonal_"])
 def test_an_output_gain_holds_whatever_initialises_the_rest(init_fn):
     spec = net_for_role(parse(ppo(agent__net__init_fn=init_fn)).agent, "actor")
-    net_ = MLPNet(spec, (4,), [3], [0.0], torch.Generator().manual_seed(0))
+    net_ = MLPNet(spec, (4,), [Head(3, 0.0)], torch.Generator().manual_seed(0))
     assert (net_.heads[0].weight == 0).all()
     assert net_.hidden[0].weight.abs().sum() > 0
 
@@ -184,7 +185,7 @@ def test_an_output_gain_holds_whatever_initialises_the_rest(init_fn):
 def test_images_are_refused_with_the_net_that_takes_them():
     spec = net_for_role(parse(ppo()).agent, "actor")
     with pytest.raises(LabError, match="images need ConvNet"):
-        MLPNet(spec, (3, 84, 84), [2], [1.0], torch.Generator())
+        MLPNet(spec, (3, 84, 84), [Head(2, 1.0)], torch.Generator())
 
 
 def test_as_many_output_activations_as_heads():

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from slm_lab.agent.memory.sampler import SequenceSampler
+from slm_lab.agent.net.layers import Head
 from slm_lab.agent.net.recurrent import RecurrentNet
 from slm_lab.agent.recurrent_state import (
     RecurrentLayout,
@@ -35,7 +36,7 @@ def net_of(cell="GRU", layers=1, **keys):
              "rnn_num_layers": layers, "hid_layers_activation": "tanh", **keys}  # fmt: skip
     spec = RecurrentNetSpec.model_validate(block)
     generator = torch.Generator().manual_seed(0)
-    return RecurrentNet(spec, (D,), [3, 1], [None, None], generator)
+    return RecurrentNet(spec, (D,), [Head(3), Head(1)], generator)
 
 
 def sequence(net, length, seed=0):
