@@ -221,7 +221,7 @@ def _ratio(
     share = float(-terms[terms < 0].sum()) / size
     if share <= MAX_OPPOSITE_SHARE:
         return Scalar(float(metric(numerator / terms.sum())))
-    reason = f"changes sign: {share:.0%} of the strength, summed without signs, lies below"
+    reason = "changes sign: returns are below and above those"
     if share >= 1 - MAX_OPPOSITE_SHARE:
-        reason = "is negative: the returns are below those of"
-    return Scalar(None, f"the denominator {reason} the random agent")
+        reason = "is negative: the returns are below those"
+    return Scalar(None, f"the denominator {reason} of the random agent")

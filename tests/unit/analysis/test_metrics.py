@@ -90,7 +90,7 @@ def test_without_a_return_every_metric_is_null_with_a_reason(returns):
     [
         ([7.0, 7.0, 7.0], "denominator is zero"),
         ([7.0 + 1e-12, 7.0, 7.0 - 1e-12], "denominator is zero"),
-        ([17.0, -3.0, 17.0, -3.0], "changes sign: 50%"),
+        ([17.0, -3.0, 17.0, -3.0], "changes sign"),
         ([3.0, 2.0, 1.0], "denominator is negative"),
     ],
 )
@@ -183,6 +183,12 @@ def test_trial_metrics_say_how_many_sessions_they_rest_on():
     assert (trial.rests_on["strength"], trial.rests_on["stability"]) == (2, 1)
     assert trial.stability == 1.0
     assert trial.rests_on["consistency"] == 2
+
+
+def test_a_reason_that_sessions_share_stands_once():
+    sessions = [session_rows([17.0, -3.0, 17.0 + each]) for each in range(16)]
+    lines = trial_metrics(sessions, 7.0).reasons["stability"].split("; ")
+    assert len(lines) == 1
 
 
 def test_a_metric_that_no_session_has_is_null_with_the_sessions_reasons():
