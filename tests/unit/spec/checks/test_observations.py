@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 
+from slm_lab.agent.net.layers import Head
 from slm_lab.core.errors import LabError
 from slm_lab.core.registry import NETS
 from slm_lab.spec.checks.observations import observation_problems
@@ -60,7 +61,7 @@ def test_a_net_that_cannot_see_the_observations_is_refused_as_it_would_be_when_b
     assert (problem.path, problem.value) == ("agent.net.type", type_)
     assert words in problem.message
     with pytest.raises(LabError) as caught:
-        NETS.load(type_)(agent.net, shape, [2], [1.0], torch.Generator().manual_seed(0))
+        NETS.load(type_)(agent.net, shape, [Head(2, 1.0)], torch.Generator().manual_seed(0))
     assert str(caught.value) == f"agent.net.type = {type_}: {problem.message}"
 
 
