@@ -48,24 +48,12 @@ def _tanh_backward_(grad: Tensor, output: Tensor) -> Tensor:
     return grad
 
 
-def _sigmoid_backward_(grad: Tensor, output: Tensor) -> Tensor:
-    torch.ops.aten.sigmoid_backward.grad_input(grad, output, grad_input=grad)
-    return grad
-
-
 def _tanh_array(x: FloatArray) -> None:
     np.tanh(x, out=x)
 
 
 def _relu_array(x: FloatArray) -> None:
     np.maximum(x, 0, out=x)
-
-
-def _sigmoid_array(x: FloatArray) -> None:
-    x *= 0.5  # σ(x) = (1 + tanh(x/2)) / 2 cannot overflow
-    np.tanh(x, out=x)
-    x += 1
-    x *= 0.5
 
 
 def _tanh_backward_array(grad: FloatArray, output: FloatArray) -> None:
@@ -78,14 +66,9 @@ def _relu_backward_array(grad: FloatArray, output: FloatArray) -> None:
     grad *= output > 0
 
 
-def _sigmoid_backward_array(grad: FloatArray, output: FloatArray) -> None:
-    grad *= output * (1 - output)
-
-
 KERNELS: dict[str, Kernel] = {
     "Tanh": Kernel(tanh_, _tanh_backward_, _tanh_array, _tanh_backward_array),
     "ReLU": Kernel(torch.relu_, _relu_backward_, _relu_array, _relu_backward_array),
-    "Sigmoid": Kernel(torch.sigmoid_, _sigmoid_backward_, _sigmoid_array, _sigmoid_backward_array),
 }
 """Activations whose derivative follows from their output, by class name in torch.nn."""
 

@@ -52,7 +52,7 @@ def test_the_written_out_gradient_is_the_numerical_one(name, widths, heads, size
     assert torch.autograd.gradcheck(function, (obs, *parameters))
 
 
-@pytest.mark.parametrize("activation", ["tanh", "relu", "sigmoid"])
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
 def test_outputs_and_gradients_equal_those_layer_by_layer(activation):
     fused, plain = (net(hid_layers=[16, 8], hid_layers_activation=activation) for _ in range(2))
     plain.use_layers()
@@ -74,9 +74,7 @@ def test_what_is_put_out_to_act_on_is_the_same(changes, rows):
         np.testing.assert_allclose(left, right.detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("changes", [{}, {"hid_layers": []},
-                                     {"hid_layers_activation": "sigmoid"},
-                                     {"hid_layers_activation": "relu"}])  # fmt: skip
+@pytest.mark.parametrize("changes", [{}, {"hid_layers": []}, {"hid_layers_activation": "relu"}])
 def test_gradients_without_autograd_are_those_of_autograd(changes):
     """Of two heads, also after the flat vector has moved."""
     net_, obs = net(**changes), torch.randn(32, 4, generator=torch.Generator().manual_seed(0))
