@@ -1,4 +1,4 @@
-"""A Session that fails: the others go on, and what failed is told."""
+"""A Session that fails: the others train on, and the failure is reported."""
 
 import json
 import re
@@ -84,7 +84,7 @@ def test_an_exception_in_one_session_is_shown_and_the_other_goes_on(folder):
 
 
 @pytest.mark.slow
-def test_a_session_killed_by_a_signal_is_told_with_its_number_and_the_other_goes_on(folder):
+def test_a_session_killed_by_a_signal_is_reported_with_its_number_and_the_other_trains_on(folder):
     options = fragile(folder, HANG)
     with started(folder, "train", *options) as running:
         wait_until((folder / "reached").exists)

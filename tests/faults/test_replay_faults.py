@@ -122,7 +122,9 @@ def test_steps_that_find_no_room_cost_no_checkpoint(small_disk, folder, uninterr
 
 
 @pytest.mark.slow
-def test_a_mapped_memory_that_finds_no_room_is_told_before_anything_is_trained(small_disk, folder):
+def test_a_mapped_memory_that_finds_no_room_is_reported_before_anything_is_trained(
+    small_disk, folder
+):
     write_spec(folder, spec(storage="memmap", max_size=1_000_000))
     done = call(command(folder, "train"), folder)
     assert done.code == 1

@@ -190,7 +190,7 @@ def test_a_trial_whose_process_is_killed_is_tried_again_from_its_checkpoint(fold
 
 @pytest.mark.slow
 @pytest.mark.slow
-def test_a_trial_that_fails_is_told_and_the_others_end(folder):
+def test_a_trial_that_fails_is_reported_and_the_others_end(folder):
     write_spec(folder, searching({f"{LR}__grid_search": [1e-3, 1e38]}, make=actor_critic))
     done = call(command(folder, "search"), folder)
     assert done.code == 0

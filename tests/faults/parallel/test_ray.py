@@ -146,14 +146,14 @@ def test_independent_seeds_are_spread_over_the_cluster(folder, cluster):
     assert on_cluster == [repeatable(rows_file(folder / "here", session)) for session in range(3)]
 
 
-def test_a_cluster_that_is_too_small_is_told_before_anything_starts(folder, cluster):
+def test_a_cluster_that_is_too_small_is_reported_before_anything_starts(folder, cluster):
     write_spec(folder, ranks(meta__max_session=8, agent__algorithm__minibatch_size=8))
     done = call(command(folder, "train", "--cluster", cluster.address), folder)
     assert done.code == 1
     assert "8 ranks need 8 CPU of the Ray cluster, which has" in done.err
 
 
-def test_where_there_is_no_cluster_it_is_told_how_to_start_one(folder):
+def test_where_there_is_no_cluster_the_message_says_how_to_start_one(folder):
     write_spec(folder, ranks())
     done = call(command(folder, "train", "--cluster", "127.0.0.1:1"), folder)
     assert done.code == 2

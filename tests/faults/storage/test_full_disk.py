@@ -55,7 +55,7 @@ def fill(path):
 
 
 @pytest.mark.slow
-def test_a_full_disk_is_told_costs_no_checkpoint_and_the_run_goes_on_when_there_is_room(
+def test_a_full_disk_is_reported_costs_no_checkpoint_and_training_continues_when_there_is_room(
     small_disk, folder, tmp_path
 ):
     whole = tmp_path / "whole"

@@ -26,9 +26,9 @@ def test_what_a_link_leads_to_stays_as_it_is(tmp_path, there):
         precious.write_bytes(b"precious")
     (tmp_path / "link").symlink_to(precious)
     flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC
-    with pytest.raises(LabError, match="link is a symbolic link") as told:
+    with pytest.raises(LabError, match="link is a symbolic link") as caught:
         open_own(tmp_path / "link", flags)
-    assert len(str(told.value).splitlines()) == 1
+    assert len(str(caught.value).splitlines()) == 1
     assert precious.exists() == there
     assert not there or precious.read_bytes() == b"precious"
 

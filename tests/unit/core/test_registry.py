@@ -1,4 +1,4 @@
-"""Parts from installed packages: found by name, and every mistake told in one line."""
+"""Parts from installed packages: found by name, and every mistake is one line."""
 
 import sys
 
@@ -128,7 +128,9 @@ def test_a_part_that_registers_itself_too_is_one_part(registry, install):
 
 
 @pytest.mark.parametrize("what", FAULTY)
-def test_a_mistake_in_a_package_is_told_where_its_part_is_named(what, registry, install, tmp_path):
+def test_a_mistake_in_a_package_is_reported_where_its_part_is_named(
+    what, registry, install, tmp_path
+):
     source, target, message = FAULTY[what]
     module = f"pack_{list(FAULTY).index(what)}"
     install(module, "Theirs", target.format(module=module), source)

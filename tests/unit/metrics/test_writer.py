@@ -169,7 +169,7 @@ def test_without_a_checkpoint_all_files_begin_anew(tmp_path):
         assert (tmp_path / name).read_text() == ",".join(columns) + "\n"
 
 
-def test_a_file_that_the_checkpoint_does_not_know_is_told(tmp_path):
+def test_a_file_that_the_checkpoint_does_not_know_is_reported(tmp_path):
     RowFiles(tmp_path, TABLES).close()
     with pytest.raises(CheckpointError, match=r"eval\.csv"):
         RowFiles(tmp_path, TABLES, {"train.csv": Extent.of(b"")})

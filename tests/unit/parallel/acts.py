@@ -74,7 +74,7 @@ def begin(task, raw_board, connection, parent):
 
 
 def note_signals(folder):
-    """Opens itself to signals only when told to, and notes what came."""
+    """Opens itself to signals only on demand, and records what came."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: (folder / "heeded").touch())
     (folder / "ready").touch()

@@ -60,7 +60,7 @@ def first(obs):
 lengths = st.lists(st.integers(1, 9), min_size=1, max_size=6)
 
 
-def test_what_ends_is_told_after_every_step():
+def test_what_ends_is_passed_on_after_every_step():
     told = []
     list(finished_episodes(Countdown([1, 2]), first, 2, "x", ended=lambda e: told.append(e.copy())))
     assert np.stack(told).tolist() == [[True, False], [True, True]] * 2
@@ -109,7 +109,7 @@ def test_long_episodes_are_no_endless_ones_however_many(per_env):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_a_return_that_is_no_number_is_told(value):
+def test_a_return_that_is_no_number_is_reported(value):
     with pytest.raises(LabError, match=r"Env-v0.*finite"):
         play_episodes(Countdown([1, 3], returns=[0.0, value]), first, 1, "Env-v0")
 

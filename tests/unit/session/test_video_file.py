@@ -78,7 +78,7 @@ def test_what_cannot_be_written_is_one_clear_line(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_encoder_that_dies_at_the_end_is_told(tmp_path):
+def test_an_encoder_that_dies_at_the_end_is_reported(tmp_path):
     file = write(tmp_path / "a.mp4", frames(3))
     file._ffmpeg.kill()
     file._ffmpeg.wait()

@@ -1,4 +1,4 @@
-"""What a spec says of actors and their learner, and what the run is told of it."""
+"""What a spec says of actors and their learner, and what the run gets from it."""
 
 import pytest
 

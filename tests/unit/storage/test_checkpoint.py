@@ -139,9 +139,9 @@ def test_a_flipped_bit_in_a_state_file_is_noticed_and_the_file_named(store, tmp_
     content = bytearray(path.read_bytes())
     content[round(place * (len(content) - 1))] ^= 1
     path.write_bytes(content)
-    with pytest.raises(CheckpointError, match="damaged") as told:
+    with pytest.raises(CheckpointError, match="damaged") as caught:
         store.load(store.manifest())
-    assert str(path) in str(told.value)
+    assert str(path) in str(caught.value)
 
 
 @pytest.mark.parametrize("keep", [0, 1, 100, -1])
@@ -149,18 +149,18 @@ def test_a_truncated_state_file_is_noticed_and_named(store, tmp_path, keep):
     store.save(100, {}, {"state": state(100)})
     path = tmp_path / store.manifest().files["state"]["name"]
     path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(CheckpointError, match="damaged") as told:
+    with pytest.raises(CheckpointError, match="damaged") as caught:
         store.load(store.manifest())
-    assert str(path) in str(told.value)
+    assert str(path) in str(caught.value)
 
 
 def test_a_state_file_that_is_gone_is_named(store, tmp_path):
     store.save(100, {}, {"state": state(100)})
     path = tmp_path / store.manifest().files["state"]["name"]
     path.unlink()
-    with pytest.raises(CheckpointError, match="cannot read") as told:
+    with pytest.raises(CheckpointError, match="cannot read") as caught:
         store.load(store.manifest())
-    assert str(path) in str(told.value)
+    assert str(path) in str(caught.value)
 
 
 def changed(**fields):
@@ -198,9 +198,9 @@ def test_a_manifest_that_is_broken_or_of_another_format_is_named_and_not_overwri
 ):
     path = manifest_path(tmp_path, PREFIX)
     path.write_bytes(content)
-    with pytest.raises(CheckpointError) as told:
+    with pytest.raises(CheckpointError) as caught:
         store.manifest()
-    assert str(path) in str(told.value)
+    assert str(path) in str(caught.value)
     with pytest.raises(CheckpointError):
         store.save(100, {}, {"state": state(100)})
     assert path.read_bytes() == content
@@ -267,7 +267,7 @@ def test_a_manifest_that_lacks_the_state_is_a_checkpoint_error(store, tmp_path, 
         store.load(store.manifest())
 
 
-def test_another_format_is_told_with_both_numbers(store, tmp_path):
+def test_another_format_is_reported_with_both_numbers(store, tmp_path):
     manifest_path(tmp_path, PREFIX).write_bytes(changed(format=99))
     with pytest.raises(CheckpointError, match=f"format 99, this version reads {FORMAT}"):
         store.manifest()

@@ -58,11 +58,11 @@ def test_a_full_disk_at_any_call_before_the_rename_leaves_the_last_checkpoint_an
     save(store, 100)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert "replace" not in calls[:at]
-    with faults(full_disk, at=at, after=after), pytest.raises(CheckpointError) as told:
+    with faults(full_disk, at=at, after=after), pytest.raises(CheckpointError) as caught:
         save(store, 200)
-    assert "at frame 200" in str(told.value)
-    assert "at frame 100, is intact" in str(told.value)
-    assert os.strerror(errno.ENOSPC) in str(told.value)
+    assert "at frame 200" in str(caught.value)
+    assert "at frame 100, is intact" in str(caught.value)
+    assert os.strerror(errno.ENOSPC) in str(caught.value)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     assert loaded_frames(tmp_path) == [100, 100, 100]
 
@@ -103,10 +103,10 @@ def test_a_full_disk_at_the_first_checkpoint_says_that_there_is_none(tmp_path, a
     calls = [*3 * FILE, "replace", "fsync"]
     assert len(calls) == 11
     store = CheckpointStore(tmp_path, PREFIX)
-    with faults(full_disk, at=at), pytest.raises(CheckpointError) as told:
+    with faults(full_disk, at=at), pytest.raises(CheckpointError) as caught:
         save(store, 100)
     if at <= calls.index("replace") + 1:
-        assert "there is no checkpoint before it" in str(told.value)
+        assert "there is no checkpoint before it" in str(caught.value)
         assert list(tmp_path.iterdir()) == []
     else:
         assert loaded_frames(tmp_path) == [100, 100, 100]

@@ -121,11 +121,11 @@ def test_a_run_in_the_dev_mode_is_the_latest_only_where_there_is_no_other(tmp_pa
 
 
 @pytest.mark.parametrize("folder", [".", "nowhere"])
-def test_no_run_to_go_on_with_is_told_with_the_name_and_the_place(tmp_path, folder):
-    with pytest.raises(UsageError, match="no run of ppo in") as told:
+def test_a_missing_run_is_reported_with_its_name_and_the_place(tmp_path, folder):
+    with pytest.raises(UsageError, match="no run of ppo in") as caught:
         latest(tmp_path / folder, "ppo")
-    assert str(tmp_path) in str(told.value)
-    assert "mode train" in str(told.value)
+    assert str(tmp_path) in str(caught.value)
+    assert "mode train" in str(caught.value)
 
 
 def test_an_existing_run_opens_as_it_was_created(tmp_path):

@@ -170,11 +170,11 @@ def test_every_segment_is_synced_before_the_rename(calls):
 def test_whatever_fails_before_the_rename_the_last_checkpoint_is_whole(tmp_path, calls, at, error):
     store, log = two_saves(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with faults(error, at=at), pytest.raises((CheckpointError, Killed)) as told:
+    with faults(error, at=at), pytest.raises((CheckpointError, Killed)) as caught:
         save(store, log)
     assert "replace" not in calls[: at - 1]
     if error is full_disk:
-        assert f"at frame {8 * SHORT}, is intact" in str(told.value)
+        assert f"at frame {8 * SHORT}, is intact" in str(caught.value)
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     assert read_back(tmp_path, log.capacity).count == 8 * SHORT
     # The next one succeeds, and clears up.
@@ -208,18 +208,18 @@ def test_a_damaged_or_missing_segment_is_one_error_that_names_it(tmp_path, which
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    with pytest.raises(CheckpointError, match="damaged") as told:
+    with pytest.raises(CheckpointError, match="damaged") as caught:
         read_back(tmp_path, log.capacity)
-    assert str(path) in str(told.value)
+    assert str(path) in str(caught.value)
     path.unlink()
-    with pytest.raises(CheckpointError, match="cannot read") as told:
+    with pytest.raises(CheckpointError, match="cannot read") as caught:
         read_back(tmp_path, log.capacity)
-    assert str(path) in str(told.value)
+    assert str(path) in str(caught.value)
     assert store.load(store.manifest())["count"] == log.count  # the state alone can be read
 
 
 @pytest.mark.parametrize("which", [0, 3, -1])
-def test_steps_that_no_file_has_are_told(tmp_path, which):
+def test_steps_that_no_file_has_are_reported(tmp_path, which):
     store, log = two_saves(tmp_path)
     save(store, log)
     manifest = store.manifest()

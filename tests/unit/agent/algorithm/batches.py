@@ -42,7 +42,7 @@ def dqn(name, **net):
 
 
 class OneBatch(TransitionSource):
-    """Hands out the same batch, and keeps the errors it is told."""
+    """Hands out the same batch, and keeps the errors it receives."""
 
     num_batches, num_stored, num_trained_on = 1, 10, 8
 

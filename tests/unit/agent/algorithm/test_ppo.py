@@ -264,7 +264,7 @@ def test_a_loss_that_is_not_finite_names_what_the_batch_held():
         assert torch.equal(flat.vector, before[name])
 
 
-def test_whose_fault_a_loss_is_that_is_not_finite_is_told_first():
+def test_whose_fault_a_loss_is_that_is_not_finite_is_reported_first():
     agent, env = build()
     collect(agent, env)
     spoil(agent.memory, "obs")

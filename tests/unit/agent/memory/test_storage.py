@@ -59,10 +59,10 @@ def test_a_full_disk_is_one_clear_error(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "posix_fallocate", full)
-    with pytest.raises(LabError) as told:
+    with pytest.raises(LabError) as caught:
         mapped_in(tmp_path)((3_000_000,), UINT8)
     for part in ("agent.memory.storage", "3.0 MB", str(tmp_path), "No space left", "max_size"):
-        assert part in str(told.value)
+        assert part in str(caught.value)
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ BOX = spaces.Box(-1.0, 1.0, (2,), np.float32)
     ("space", "pdtype", "told"),
     [(BOX, "default", False), (BOX, "Beta", True), (spaces.Discrete(3), "default", True)],
 )
-def test_a_first_deviation_that_changes_nothing_is_told(space, pdtype, told, caplog):
+def test_a_first_deviation_that_changes_nothing_is_reported(space, pdtype, told, caplog):
     spec = parse_spec("s", ppo(agent__net__log_std_init=-1.0)).agent
     family, transform = distribution_family(space, pdtype), ValueTransform(False, normalize=False)
     caplog.clear()  # of what the spec alone is doubted for

@@ -234,7 +234,7 @@ def test_a_layer_that_torch_refuses_is_named_with_the_shape_that_arrives_there()
     assert "the shape (8,) that arrives there" in message
 
 
-def test_an_arc_that_ends_in_images_is_told_to_flatten_them():
+def test_an_arc_that_ends_in_images_gets_the_advice_to_flatten_them():
     convolution = ("LazyConv2d", {"out_channels": 4, "kernel_size": 3})
     flat = arc_spec(convolution, "Flatten", LINEAR)
     assert problems(ppo(agent__net=flat), (2, 12, 12)) == []

@@ -134,7 +134,7 @@ class FakePool:
 
 
 class Listed(Searcher):
-    """Proposes the points of a list, and notes what it is told."""
+    """Proposes the points of a list, and records what it is given."""
 
     def __init__(self, points):
         self.num_trials = len(points)

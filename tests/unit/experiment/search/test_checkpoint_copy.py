@@ -94,7 +94,7 @@ def test_a_trial_that_took_over_does_not_fall_back_to_its_own_past(run_dir):
 
 
 def test_the_rows_of_the_donor_end_at_its_checkpoint(run_dir):
-    # Else the scores that the donor had after it would be told as those of the trial.
+    # Else the scores that the donor had after it would be reported as those of the trial.
     kept = write(run_dir, 0, frame=300, more=2)
     copy_checkpoints(run_dir, spec(), 0, 1)
     assert run_dir.session(1, 0).rows.read_text() == kept

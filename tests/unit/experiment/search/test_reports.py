@@ -1,4 +1,4 @@
-"""What a trial reports: the mean of its Sessions at equal rows, each told once."""
+"""What a trial reports: the mean of its Sessions at equal rows, each reported once."""
 
 import numpy as np
 import pytest

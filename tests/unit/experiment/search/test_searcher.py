@@ -190,7 +190,7 @@ def test_an_engine_that_is_not_installed_names_the_command_that_installs_it(name
 
 
 class Told:
-    """A searcher that notes what it is told."""
+    """A searcher that records what it is given."""
 
     def __init__(self):
         self.calls = []

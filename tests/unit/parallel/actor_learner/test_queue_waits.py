@@ -46,7 +46,7 @@ def test_an_actor_waits_for_room_until_the_oldest_unroll_is_given_back(clock):
     assert lab.learner.seconds[:2] == (5.0, 2.0)
 
 
-def test_who_has_spent_the_budget_is_told_at_once_even_if_there_is_no_room(clock):
+def test_a_full_queue_still_says_at_once_that_the_budget_is_spent(clock):
     lab = Lab(max_unrolls=SLOTS)
     lab.hand_over_all()
     assert lab.actors[0].next_slot() is None
@@ -143,6 +143,6 @@ def test_what_was_begun_when_it_was_over_is_not_waited_for(clock):
     assert lab.learner.is_exhausted
 
 
-def test_the_learner_looks_up_when_nothing_has_come_for_the_time_it_was_told(clock):
+def test_the_learner_looks_up_when_nothing_has_come_for_the_given_time(clock):
     assert Lab().learner.receive(10.0) is None
     assert clock.now == 10

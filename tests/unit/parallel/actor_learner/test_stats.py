@@ -10,7 +10,7 @@ SLICES = 12
 
 
 class Time:
-    """A clock that only moves when it is told to."""
+    """A clock that moves only on demand."""
 
     def __init__(self):
         self.now = 100.0

@@ -226,7 +226,7 @@ def test_an_optimizer_whose_state_is_its_own_cannot_be_shared():
         SharedTrainState.of(optimizer_of(network(), "SGD"), 1)
 
 
-def test_a_full_shared_memory_is_told_with_what_to_do(monkeypatch):
+def test_a_full_shared_memory_is_reported_with_what_to_do(monkeypatch):
     def full(self):
         raise RuntimeError("unable to allocate shared memory(shm): No space left on device (28)")
 

@@ -62,7 +62,7 @@ def test_the_unrolls_of_an_actor_come_in_their_order_whichever_is_here_first(lab
     assert [lab.receive(), lab.receive(), lab.receive()] == [(0, 0), (0, 1), None]
 
 
-def test_actors_begin_with_what_was_published_and_are_told_what_is_newer(lab):
+def test_actors_begin_with_what_was_published_and_receive_what_is_newer(lab):
     lab = lab()
     lab.poll()
     assert lab.ray.actors == []
@@ -76,7 +76,7 @@ def test_actors_begin_with_what_was_published_and_are_told_what_is_newer(lab):
     assert [[c.given[0].version for c in a.take.calls] for a in lab.actors] == [[8], [8]]
 
 
-def test_one_that_has_not_got_the_last_weights_is_told_the_newest_once_it_has(lab):
+def test_one_that_has_not_got_the_last_weights_receives_the_newest_once_it_has(lab):
     lab = lab(actors=1)
     lab.begin()
     (actor,) = lab.actors
@@ -99,7 +99,7 @@ def test_large_weights_are_put_once_for_all(lab, monkeypatch):
     assert lab.ray.put_count == 2
 
 
-def test_actors_are_told_the_frames_of_the_others(lab):
+def test_actors_receive_the_frames_of_the_others(lab):
     lab = lab()
     lab.begin()
     lab.actors[1].has_played(frame=FRAMES)
@@ -231,7 +231,7 @@ def test_at_the_end_nobody_is_left(lab):
     assert not lab.ray.is_connected
 
 
-def test_a_cluster_that_is_too_small_is_told_at_once(ray, lab):
+def test_a_cluster_that_is_too_small_is_reported_at_once(ray, lab):
     ray.cpus = 1
     with pytest.raises(LabError, match=r"2 actors need 2 CPU of the Ray cluster, which has 1"):
         lab()
