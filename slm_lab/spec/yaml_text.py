@@ -22,10 +22,10 @@ DECIMAL = re.compile(
     r"""^(?:[-+]?[0-9][0-9_]*\.[0-9_]*(?:[eE][-+]?[0-9]+)?
     |[-+]?[0-9][0-9_]*[eE][-+]?[0-9]+
     |[-+]?\.[0-9][0-9_]*(?:[eE][-+]?[0-9]+)?
-    |[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$""",
+    |[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)|NaN|-?Infinity)$""",
     re.VERBOSE,
 )
-NO_NUMBERS = ("nan", "inf")
+NO_NUMBERS = ("nan", "inf", "infinity")
 
 
 def parse_yaml(text: str, where: str) -> Any:
@@ -58,6 +58,12 @@ def parse_yaml(text: str, where: str) -> Any:
             loader.dispose()
 
 
+def first_fault(text: str, where: str) -> Problem | None:
+    """The first duplicate key, NaN or infinity of a text of YAML, or of JSON without tabs."""
+    root = _loader(text, where).get_single_node()
+    return None if root is None else next(_faults(root, ""), None)
+
+
 def _loader(text: str, where: str) -> yaml.SafeLoader:
     class Loader(yaml.SafeLoader):
         """Raises SpecError as soon as there are too many values."""
@@ -77,7 +83,7 @@ def _loader(text: str, where: str) -> yaml.SafeLoader:
         for first, rows in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
     Loader.add_implicit_resolver(INT, WHOLE, list("-+0123456789"))
-    Loader.add_implicit_resolver(FLOAT, DECIMAL, list("-+0123456789."))
+    Loader.add_implicit_resolver(FLOAT, DECIMAL, list("-+0123456789.NI"))
     return Loader(text)
 
 

@@ -94,7 +94,7 @@ def test_what_is_no_number_of_json_is_named_with_its_key_and_line(word, tmp_path
     with pytest.raises(SpecError) as caught:
         read_file(path)
     (problem,) = caught.value.problems
-    assert str(problem) == f"line 4: s.net.1.lr is {word}, and JSON has no such number"
+    assert str(problem) == f"line 4: s.net.1.lr is {word}, and must be a finite number"
 
 
 @pytest.mark.parametrize("word", [".nan", ".inf", "-.INF"])

@@ -130,7 +130,7 @@ def test_a_misspelt_alias_is_answered_with_the_alias(write):
             'line 1: the key "a" is given twice',
         ),
         ('{\n "a" 1}', "line 2: is not JSON: Expecting ':' delimiter"),
-        ('{"a": NaN}', "line 1: a is NaN, and JSON has no such number"),
+        ('{"a": NaN}', "line 1: a is NaN, and must be a finite number"),
         ("", "line 1: is not JSON"),
         ("[1]", "file: must hold {spec_name: {agent, env, meta}, …}"),
         ("[" * 100_000, "file: is nested too deeply"),
