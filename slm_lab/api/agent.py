@@ -1,5 +1,6 @@
 """A trained agent, for any program that steps environments itself."""
 
+import os
 from collections.abc import Sequence
 from operator import index
 from pathlib import Path
@@ -53,7 +54,8 @@ class Agent:
     def __init__(self, run: SavedRun, saved: SavedAgent, seed: int) -> None:
         """The agent `saved` of `run`; random draws depend on `seed`. Raises LabError."""
         self._run, self._saved = run, saved
-        policy = build_policy(run, saved, seed)
+        with torch_settings(run.spec.meta.threads):
+            policy = build_policy(run, saved, seed)
         self._adapter, self._actor = policy.adapter, policy.actor
         self._starts = np.ones(1, np.bool_)
         self._num: int | None = None
@@ -153,7 +155,8 @@ class Agent:
         docs/trained_agents.md describes them. Returns how far a graph differed from `act` on
         observations of `make_env()`. Raises as `export_agent`.
         """
-        return export_agent(self._run, self._saved, Path(path))
+        with torch_settings(self.spec.meta.threads):
+            return export_agent(self._run, self._saved, Path(path))
 
     def _resize(self, num: int) -> None:
         remembers = self._adapter.conversions.joiner is not None or self._actor.is_recurrent
@@ -173,7 +176,7 @@ class Agent:
 
 
 def load(
-    run: str | Path,
+    run: str | os.PathLike[str],
     *,
     which: Which | None = None,
     session: int | None = None,
@@ -188,12 +191,12 @@ def load(
     <Agent PPO on CartPole-v1, best at frame ... of ...>
 
     Args:
-        run: A run folder; its name in `data`, or a unique beginning of it; "latest", the newest run
-            in `data`; FOLDER:tN for a trial of a search, which is its best one by default; a shared
-            run, FILE.zip.
+        run: A `Run`; a run folder; its name in `data`, or a unique beginning of it; "latest", the
+            newest run in `data`; FOLDER:tN for a trial of a search, which is its best one by
+            default; a shared run, FILE.zip.
         which: "best" or "latest"; by default the best, or the latest if there is no best.
-        session: The Session; by default the first that saved an agent.
-        seed: Seeds the draws of `act(deterministic=False)`.
+        session: The number of the Session; by default the first that saved an agent.
+        seed: Seeds the draws of `act(deterministic=False)`, at least 0.
         data: The folder of run folders.
         imports: Modules that the run folder may import: it names those that its environment and its
             own parts are in.
@@ -202,7 +205,11 @@ def load(
     Raises:
         UsageError: There is no such run or agent, or the run names modules that are not allowed.
         CheckpointError: The agent's file is damaged.
+        ValueError: `seed` is negative.
     """
+    if index(seed) < 0:
+        raise ValueError(f"seed = {seed}: must be at least 0")
+    session = None if session is None else index(session)
     modules = listed(imports)
-    saved, agent = find_agent(str(run), which, session, Path(data), modules, trust)
+    saved, agent = find_agent(os.fspath(run), which, session, Path(data), modules, trust)
     return Agent(saved, agent, seed)

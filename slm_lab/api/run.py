@@ -1,5 +1,6 @@
 """A run folder in Python."""
 
+import os
 import weakref
 from contextlib import ExitStack
 from pathlib import Path
@@ -104,7 +105,7 @@ class Run(Started):
         return f"<Run {self.name} in {self.source}>"
 
 
-def load_run(run: str | Path, *, data: str | Path = "data") -> Run:
+def load_run(run: str | os.PathLike[str], *, data: str | Path = "data") -> Run:
     """A run, to read what it has written. Imports none of its modules.
 
     >>> slm_lab.load_run("latest").spec["env"]["name"]
@@ -118,9 +119,9 @@ def load_run(run: str | Path, *, data: str | Path = "data") -> Run:
         UsageError: There is no such run.
     """
     with ExitStack() as kept:
-        folder = kept.enter_context(unpacked(str(run)))
+        folder = kept.enter_context(unpacked(os.fspath(run)))
         opened = Run(
-            find_trial(folder, Path(data)), archive=None if folder == str(run) else Path(run)
+            find_trial(folder, Path(data)), archive=None if folder == os.fspath(run) else Path(run)
         )
         weakref.finalize(opened, kept.pop_all().close)  # a shared run stays unpacked
         return opened

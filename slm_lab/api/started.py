@@ -69,6 +69,10 @@ class Started:
             raise
         process.check()
 
+    def __fspath__(self) -> str:
+        """Its `source`, so that it can be given where a run or a folder is asked for."""
+        return self.source
+
     @override
     def __repr__(self) -> str:
         return f"<{type(self).__name__} in {self.source}>"

@@ -1,6 +1,7 @@
 """Trainings, searches and comparisons from Python."""
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -120,7 +121,7 @@ def train(
     own = [SimpleNamespace(**{event: each}) for event, each in functions.items() if each]
     called = Callbacks([*listed(callbacks), *own])
     if resume is not None:
-        resume = find_run(_target(resume), Path(data), None).root
+        resume = find_run(os.fspath(resume), Path(data), None).root
         called.follow(find_trial(str(resume), resume.parent), skip=True)
     options = _options(seed, data, imports, trust)
     process, folder = _begun("train", resume, spec, name, sets, options, quiet)
@@ -195,7 +196,7 @@ def compare(
         "--workers": None if workers is None else ",".join(map(str, listed(workers))),
         "--seeds": seeds,
         "--threshold": threshold,
-        "--resume": None if resume is None else _target(resume),
+        "--resume": None if resume is None else os.fspath(resume),
     }
     options = [*_given(plan), *_options(seed, data, imports, trust)]
     process, folder = _begun("compare", resume, spec, name, sets, options, quiet)
@@ -210,10 +211,6 @@ def _options(seed: int | None, data: str | Path, imports: Sequence[str], trust: 
     """The options that all commands have."""
     modules = [f"--import={module}" for module in listed(imports)]
     return [*_given({"--seed": seed, "--data": data}), *modules, *(["--trust"] if trust else [])]
-
-
-def _target(resume: str | Path | Started) -> str:
-    return resume.source if isinstance(resume, Started) else str(resume)
 
 
 def _begun(
@@ -231,7 +228,7 @@ def _begun(
         raise UsageError("spec: must be a file, the name of a shipped one, a dict or a Spec")
     if spec is None and name is not None:
         raise UsageError(f"name={name!r}: names a spec in a file; a run to resume has one")
-    mode = verb if resume is None else f"{verb}@{_target(resume)}"
+    mode = verb if resume is None else f"{verb}@{os.fspath(resume)}"
     settings = [
         f"-s{path}={_json(f'sets[{path!r}]', value)}" for path, value in (sets or {}).items()
     ]

@@ -128,13 +128,13 @@ class SavedRun:
         meta = self.spec.meta
         count = meta.num_sessions
         if only is not None and not 0 <= only < count:
-            raise UsageError(f"--session {only}: the run has the Sessions 0 to {count - 1}")
+            raise UsageError(f"Session {only}: the run has the Sessions 0 to {count - 1}")
         if only is not None and only not in meta.writers:
             first = only - only % meta.sessions_per_training
             why = f"it is a rank, and the agent of all ranks is saved by Session {first}"
             if meta.is_actor(only):
                 why = f"it is an actor and saves no agent; its learner is Session {first}"
-            raise UsageError(f"--session {only}: {why}; use --session {first}")
+            raise UsageError(f"Session {only}: {why}; choose Session {first}")
         return meta.writers if only is None else [only]
 
     def has_checkpoint(self, session: int) -> bool:
@@ -175,7 +175,9 @@ class SavedRun:
                 before, manifest = manifest, store.manifest()
                 if manifest == before:  # else a running training has replaced it: try again
                     if chosen == "best" and _is_whole(store, manifest):
-                        raise CheckpointError(f"{error}; use --which latest") from error
+                        raise CheckpointError(
+                            f"{error}; choose the latest (--which latest)"
+                        ) from error
                     raise
             else:
                 return SavedAgent(self.folder, session, chosen, frame, snapshot, file)
@@ -185,9 +187,9 @@ class SavedRun:
         if which is None:
             return "best" if "best" in manifest.files else "latest"
         if PARTS[which] not in manifest.files:
-            why = "because no return has been measured; use --which latest"
+            why = "because no return has been measured; choose the latest (--which latest)"
             if which == "latest":
-                why = "it is a shared run, which has one agent; omit --which"
+                why = "it is a shared run, which has one agent; leave out which"
             raise UsageError(
                 f"{self.run_dir.root}: Session {session} has no {which} agent yet, {why}"
             )

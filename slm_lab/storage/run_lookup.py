@@ -25,7 +25,8 @@ def find_folder(
 ) -> tuple[RunDir, int | None]:
     """The run that a user names, and the trial if it is one of a search. A target is one of:
 
-    - a folder, or its name in `data_dir`, or a beginning that one name alone has;
+    - a folder, or its name in `data_dir`, or a beginning that one name alone has, of which
+      "elsewhere/beginning" looks in another folder than `data_dir`;
     - the name of a spec, or a name that `--name` gave: the latest such run;
     - "latest", the newest run that is not a dev run, or "latest~2", the second before it;
     - one of these and ":t3", a trial of a search.
@@ -36,6 +37,9 @@ def find_folder(
     """
     named = _TRIAL_TARGET.fullmatch(target)
     name, trial = (named[1], int(named[2])) if named is not None else (target, None)
+    path = Path(name)
+    if len(path.parts) > 1 and path.parent.is_dir() and not path.exists():
+        data_dir, name = path.parent, path.name
     folder = _folder(name, data_dir)
     if folder.is_dir():
         run_dir = RunDir.at(folder) if spec_name is None else RunDir(folder, spec_name)

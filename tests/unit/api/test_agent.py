@@ -66,13 +66,39 @@ def test_evaluate_gives_what_the_command_line_prints(agent, data):
     assert f"{episodes.returns.mean():.3g}" == row[4]
 
 
-@pytest.mark.parametrize("name", ["the folder", "its name", "a beginning", "latest"])
-def test_a_run_is_found(name, data, folder):
-    target = {
-        "the folder": str(folder), "its name": folder.name, "a beginning": "small_2",
-        "latest": "latest",
-    }[name]  # fmt: skip
-    assert slm_lab.load(target, data=data).folder.samefile(folder)
+@pytest.mark.parametrize("double", [torch.float32, torch.float64])
+def test_the_default_dtype_of_the_program_changes_no_action(double, folder, tmp_path):
+    obs, expected = np.ones((5, 4), np.float32), slm_lab.load(folder).act(np.ones((5, 4), "f4"))
+    torch.set_default_dtype(double)
+    try:
+        agent = slm_lab.load(folder)
+        assert (agent.act(obs) == expected).all()
+        assert agent.act(obs, deterministic=False).shape == (5,)
+        assert agent.evaluate(2).returns.shape == (2,)
+        assert agent.export(tmp_path / "agent.pt2").action == 0
+        assert torch.get_default_dtype() == double
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_a_run_is_found(data, folder):
+    named = [str(folder), folder.name, "small_2", f"{data}/small_2", "latest", f"{data}/latest"]
+    for target in [*named, slm_lab.load_run(folder)]:
+        assert slm_lab.load(target, data=data).folder.samefile(folder)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"seed": -1}, ValueError, "seed = -1: must be at least 0"),
+        ({"seed": "1"}, TypeError, "'str' object cannot be interpreted as an integer"),
+        ({"session": "1"}, TypeError, "'str' object cannot be interpreted as an integer"),
+        ({"session": 9}, UsageError, "Session 9: the run has the Sessions 0 to"),
+    ],
+)
+def test_options_that_no_agent_has_are_refused(options, error, words, folder):
+    with pytest.raises(error, match=words):
+        slm_lab.load(folder, **options)
 
 
 def test_best_and_latest_of_each_session_are_different_agents(folder):

@@ -81,9 +81,9 @@ def test_an_agent_that_never_trained_does_not_count_for_all(copy):
 def test_a_damaged_best_agent_has_the_latest_one_recommended(copy):
     files = read_manifest(manifest(copy)).files
     (run_folder(copy) / "model" / files["best"]["name"]).write_bytes(b"damaged")
-    assert "use --which latest" in lab(copy, "eval@latest").output
+    assert "choose the latest" in lab(copy, "eval@latest").output
     (run_folder(copy) / "model" / files["state"]["name"]).write_bytes(b"damaged")
-    assert "use --which latest" not in lab(copy, "eval@latest").output
+    assert "choose the latest" not in lab(copy, "eval@latest").output
 
 
 @pytest.mark.parametrize("mode", ["eval@latest", "enjoy@latest", "train@latest"])

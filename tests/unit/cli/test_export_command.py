@@ -75,7 +75,7 @@ def test_the_example_is_short():
     ("args", "message"),
     [
         (["--out", "policy.bin"], "--out policy.bin: must end in .onnx"),
-        (["--session", "7"], "--session 7: the run has the Sessions 0 to 1"),
+        (["--session", "7"], "Session 7: the run has the Sessions 0 to 1"),
     ],
 )
 def test_bad_input_is_one_line(run, args, message):

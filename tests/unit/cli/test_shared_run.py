@@ -251,7 +251,7 @@ def test_a_command_names_the_archive_not_the_folder_of_its_files(elsewhere):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--which", "latest"], "it is a shared run, which has one agent; omit --which"),
+        (["--which", "latest"], "it is a shared run, which has one agent; leave out which"),
         (["--session", "1"], "Session 1 has no checkpoint yet"),
     ],
 )

@@ -27,8 +27,8 @@ def saved(tmp_path):
 @pytest.mark.parametrize(("rank", "first"), [(1, 0), (3, 2)])
 def test_a_request_for_a_rank_gets_the_session_of_its_agent(saved, rank, first):
     told = (
-        f"--session {rank}: it is a rank, and the agent of all ranks is saved by Session "
-        f"{first}; use --session {first}"
+        f"Session {rank}: it is a rank, and the agent of all ranks is saved by Session "
+        f"{first}; choose Session {first}"
     )
     with pytest.raises(UsageError, match=f"^{re.escape(told)}$"):
         saved.sessions(rank)
