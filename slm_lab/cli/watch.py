@@ -19,7 +19,7 @@ from slm_lab.experiment.doctor.case import Course, read_case
 from slm_lab.experiment.plot.runs import FoundTrial, trial_of
 from slm_lab.experiment.search.event_log import Interrupted, SearchState
 from slm_lab.experiment.search.outcomes import chosen_trial, read_search
-from slm_lab.metrics.reader import NO_ROWS, GrowingRows
+from slm_lab.metrics.reader import NO_ROWS, RowFollower
 from slm_lab.session.status_board import Flow, Phase, SessionProgress
 from slm_lab.spec.read import read_file
 from slm_lab.storage.lock import is_locked
@@ -45,7 +45,7 @@ class RecordedTrial:
 
     def __init__(self, trial: FoundTrial) -> None:
         self._trial = trial
-        self._files = {s: GrowingRows(paths.rows) for s, paths in trial.paths.items()}
+        self._files = {s: RowFollower(paths.rows) for s, paths in trial.paths.items()}
         self._rows = dict.fromkeys(self._files, NO_ROWS)
         self._ends: dict[int, SessionResult] = {}
         self.stop_requested = False

@@ -13,7 +13,7 @@ from typing import Any, final
 
 from slm_lab.core.errors import CheckpointError, UsageError
 from slm_lab.core.files import write_atomically
-from slm_lab.metrics.reader import NO_ROWS, GrowingRows, Rows, read_rows
+from slm_lab.metrics.reader import NO_ROWS, RowFollower, Rows, read_rows
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.manifest import Manifest, pending_path, previous_path, read_manifest
 from slm_lab.storage.run_dir import RunDir, SessionPaths
@@ -228,14 +228,14 @@ class FollowedRows:
     """The rows of Sessions: files are verified when they are first read, and then followed."""
 
     def __init__(self) -> None:
-        self._files: dict[Path, GrowingRows] = {}
+        self._files: dict[Path, RowFollower] = {}
 
     def read(self, paths: SessionPaths, file: Path) -> Rows:
         """As `read_saved_rows`. Raises UsageError."""
         growing = self._files.pop(file, None)
         if growing is None:
             read_saved_rows(paths, file)
-            growing = GrowingRows(file)
+            growing = RowFollower(file)
         try:
             rows = growing.read()
         except (OSError, ValueError) as error:
