@@ -10,9 +10,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
 
 from slm_lab.api.callbacks import Callbacks
-from slm_lab.api.process import LabProcess
+from slm_lab.api.process import LabProcess, Started, followed
 from slm_lab.api.run import Run, load_run
-from slm_lab.api.started import Started, followed
 from slm_lab.core.errors import LabError, SpecError, UsageError
 from slm_lab.core.plugins import listed
 from slm_lab.experiment.search.outcomes import find_trial

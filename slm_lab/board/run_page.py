@@ -1,19 +1,29 @@
 """The page of one run: what its Sessions write, what the doctor says, what to do next."""
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
+import numpy as np
 from dash import html
 
+from slm_lab.analysis.figure import axis
 from slm_lab.analysis.figure.figure import Curve
 from slm_lab.analysis.figure.look import PALETTE, tinted
-from slm_lab.analysis.trial.columns import columns_of
 from slm_lab.board import results
 from slm_lab.board.catalog import Catalog, Entry
-from slm_lab.board.elements import chip, command, part, problem, rows_table, section, select
-from slm_lab.board.graphs import curves_graph
+from slm_lab.board.elements import (
+    chip,
+    command,
+    curves_graph,
+    part,
+    problem,
+    rows_table,
+    section,
+    select,
+)
 from slm_lab.board.live import Part
 from slm_lab.board.query import Query, file_link, run_link
 from slm_lab.board.ticked import video
@@ -21,16 +31,24 @@ from slm_lab.core.files import stamp_of, tail
 from slm_lab.core.text import significant
 from slm_lab.experiment.doctor.case import read_case
 from slm_lab.experiment.doctor.diagnosis import all_findings
-from slm_lab.experiment.runs.cells import cells
 from slm_lab.experiment.runs.commands import next_commands
 from slm_lab.experiment.runs.sessions import read_sessions, session_name, session_table
-from slm_lab.experiment.runs.summary import RunStatus
+from slm_lab.experiment.runs.summary import RunStatus, cells
+from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.row import COLUMNS
 from slm_lab.storage.intact import FollowedRows
 from slm_lab.storage.run_dir import videos
 
 MOST_FILES, MOST_VIDEOS = 100, 6
 """Files and videos of a run that are shown."""
+POINTS = 400
+"""Of a line, at most."""
+FIRST = ("loss", "entropy", "approx_kl", "staleness_p50", "policy_lag", "actor_wait_share",
+         "learner_wait_share", "sync_share", "fps")  # fmt: skip
+"""The panels after those of returns; other columns follow in the order of the file."""
+NOT_DRAWN = (*axis.CLOCKS, "epi", "opt_step", "total_reward", "total_reward_ma", "mean_return",
+             "recent_return", "final_return", "final_return_episodes")  # fmt: skip
+"""Columns of time and of returns, which have graphs of other forms."""
 
 
 def layout(catalog: Catalog, query: Query) -> list[Any]:
@@ -135,18 +153,36 @@ def _panels(entry: Entry, live: FollowedRows, query: Query) -> Any:
         warnings.append(html.P(f"trial {found.trial}, the best so far", className="note"))
     if not rows:
         return [*warnings, html.P("no rows yet")]
-    columns = columns_of(rows, played, query.x, float(query.smooth))
-    shown = []
-    for y, lines in columns.lines:
+    x = axis.x_axis(query.x, max(float(each["wall_t"][-1]) for each in rows.values()))
+    shown, constant = [], []
+    for y in _axes(rows, played):
+        smooth, of = y._replace(window_share=float(query.smooth)), rows
+        if y is axis.EVAL_RETURNS:
+            of = played
+        lines = {s: axis.decimate(axis.line(each, x, smooth), POINTS) for s, each in of.items()}
+        values = np.concatenate([each.y for each in lines.values()])
+        if len(values) and np.allclose(values, values[0]) and y not in axis.RETURNS:
+            constant.append(f"{y.label} {significant(float(values[0]))}")
+            continue
+        if not len(values):
+            continue
         curves = [Curve(session_name(found, s), *line, **_look(s)) for s, line in lines.items()]
         meaning = COLUMNS[y.column].meaning if y.column in COLUMNS else ""
         graph = curves_graph(curves, "", f"{y.column} {query.x}")
         shown.append(html.Figure([html.Figcaption(y.label, title=meaning), graph]))
-    constant = [f"{y.label} {significant(value)}" for y, value in columns.constant]
     keys = [html.Span(session_name(found, s), style={"color": tinted(**_look(s))}) for s in rows]
     legend = html.P(keys if len(keys) > 1 else [], className="legend")
     text = html.P(f"constant: {', '.join(constant)}", className="note") if constant else ""
     return [*warnings, legend, html.Div(shown, className="panels"), text]
+
+
+def _axes(rows: Mapping[int, Rows], played: Mapping[int, Rows]) -> list[axis.Axis]:
+    """Returns, evaluations, and the columns of Sessions that have values; `played` has the rows of
+    their evaluations."""
+    names = {c: None for each in rows.values() for c in each.columns if each.has_values(c)}
+    columns = [name for name in (*FIRST, *names) if name in names and name not in NOT_DRAWN]
+    of_returns = [axis.RETURNS[0], *([axis.EVAL_RETURNS] if played else [])]
+    return of_returns + [axis.learner_axis(name) for name in dict.fromkeys(columns)]
 
 
 def _look(session: int) -> dict[str, Any]:

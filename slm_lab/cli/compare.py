@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from slm_lab.analysis.compare.table import text_table
+from slm_lab.analysis.compare.comparison import text_table
 from slm_lab.cli.display.document import compare_document
 from slm_lab.cli.display.live import LiveDisplay, short
 from slm_lab.cli.display.screen import (
@@ -17,8 +17,7 @@ from slm_lab.cli.display.screen import (
     print_table,
     wide_console,
 )
-from slm_lab.cli.shell.caller import Caller
-from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
+from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED, Caller
 from slm_lab.cli.shell.signals import sigterm_as_ctrl_c
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins

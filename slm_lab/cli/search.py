@@ -26,8 +26,7 @@ from slm_lab.cli.display.screen import (
 )
 from slm_lab.cli.display.search_live import SearchDisplay, searched_names
 from slm_lab.cli.options import OutputForm
-from slm_lab.cli.shell.caller import Caller
-from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
+from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED, Caller
 from slm_lab.core.text import error_summary, significant, with_spread
 from slm_lab.experiment.experiment import Experiment
 from slm_lab.experiment.search.confirm import Confirmation

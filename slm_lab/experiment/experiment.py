@@ -24,13 +24,18 @@ from slm_lab.experiment.search.event_log import (
     Retried,
     SearchState,
 )
-from slm_lab.experiment.search.outcomes import metrics_at
-from slm_lab.experiment.search.reports import RowWatch
-from slm_lab.experiment.search.resources import Request, request_of
+from slm_lab.experiment.search.outcomes import RowWatch, metrics_at
 from slm_lab.experiment.search.scheduler import Action, Decision, Scheduler
 from slm_lab.experiment.search.searcher import Searcher
 from slm_lab.experiment.search.space import spec_at
-from slm_lab.experiment.search.trial_process import Pool, TrialEnd, TrialProcess, run_pool
+from slm_lab.experiment.search.trial_process import (
+    Pool,
+    Request,
+    TrialEnd,
+    TrialProcess,
+    request_of,
+    run_pool,
+)
 from slm_lab.experiment.trial import TrialTask
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.result import Ending

@@ -6,10 +6,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal, final
 
-from slm_lab.analysis.metrics import TrialMetrics, session_metrics, trial_metrics
-from slm_lab.analysis.throughput import Throughput, throughput
-from slm_lab.analysis.trial.session_graph import draw_session_graphs
-from slm_lab.analysis.trial.trial_graph import draw_trial_graphs
+from slm_lab.analysis.metrics import (
+    Throughput,
+    TrialMetrics,
+    session_metrics,
+    throughput,
+    trial_metrics,
+)
+from slm_lab.analysis.trial.trial_graph import draw_session_graphs, draw_trial_graphs
 from slm_lab.core.files import write_json
 from slm_lab.metrics.reader import NO_ROWS, Rows, read_existing
 from slm_lab.metrics.tensorboard import TensorBoardExporter

@@ -3,14 +3,12 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from slm_lab.analysis.figure.axis import RETURNS, Axis, line
+from slm_lab.analysis.figure.axis import RETURNS, Axis, Line, decimate, line, mean_lines
 from slm_lab.analysis.figure.figure import MAX_POINTS, Curve, Figure
-from slm_lab.analysis.figure.grid import Line, mean_lines
 from slm_lab.analysis.figure.layout import single
 from slm_lab.analysis.figure.write import write_figure
 from slm_lab.analysis.search.summary import point_texts, short_names, status_text
 from slm_lab.analysis.search.trial_state import TrialState, ranked
-from slm_lab.analysis.trial.session_graph import decimate
 from slm_lab.metrics.reader import Rows
 
 BEST = 5

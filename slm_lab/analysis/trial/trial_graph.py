@@ -1,4 +1,6 @@
-"""The graphs of a Trial: mean over its Sessions, with a band of one standard deviation."""
+"""The graphs of a Session, and of a Trial: mean over its Sessions, with a band of one standard
+deviation.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,13 +9,12 @@ from typing import Literal
 import numpy as np
 
 from slm_lab.analysis.figure import axis
-from slm_lab.analysis.figure.figure import MAX_POINTS, Curve, Figure, around
-from slm_lab.analysis.figure.grid import Line, Spread, common_grid, mean_lines, spread
-from slm_lab.analysis.figure.layout import single
+from slm_lab.analysis.figure.axis import Line, Spread, common_grid, decimate, mean_lines, spread
+from slm_lab.analysis.figure.figure import MAX_POINTS, Band, Curve, Figure, around
+from slm_lab.analysis.figure.layout import overview, single
 from slm_lab.analysis.figure.write import write_figure
 from slm_lab.analysis.table import count_text
-from slm_lab.analysis.trial.session_graph import decimate
-from slm_lab.core.types import BoolArray
+from slm_lab.core.types import FloatArray
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.row import INFO_PREFIX
 
@@ -81,7 +82,7 @@ def trial_figure(
         return single(title, subtitle, x.label, y.label, [Curve("", *decimate(lines[0]))])
     faint = map(decimate, lines if len(lines) <= MAX_FAINT_LINES else ())
     curves = [Curve("" if i else f"each {of}", *one, style="faint") for i, one in enumerate(faint)]
-    curves += _mean_curves(spread(lines, common_grid(lines, MAX_POINTS)), len(lines), of)
+    curves += _mean_curves(lines, of)
     return single(title, subtitle, x.label, y.label, curves)
 
 
@@ -124,31 +125,37 @@ def _axes(rows: Sequence[Rows], which: Literal["all", "live"]) -> list[tuple[axi
     return pairs + [(per_session, axis.learner_axis(column)) for column in reported]
 
 
-def _mean_curves(over: Spread, num_lines: int, of: str) -> list[Curve]:
-    """A solid mean with its band where all lines have data, a dashed mean where only some do."""
-    over = without_ragged_ends(over, num_lines)
-    full = over.sessions == num_lines
-    curves: list[Curve] = []
-    if full.any():
-        mean = np.where(full, over.mean, np.nan)
-        label = f"mean ± 1 std of {num_lines} {of}s"
-        curves.append(Curve(label, over.x, mean, around(mean, over.std)))
-    if not full.all():
-        mean, count = np.where(beside(full), over.mean, np.nan), over.sessions[~full]
+def _mean_curves(lines: Sequence[Line], of: str) -> list[Curve]:
+    """The mean over all lines with its band, and over fewer where some have no data."""
+    over = without_ragged_ends(spread(lines, common_grid(lines, MAX_POINTS)), len(lines))
+    look = Curve(f"mean ± 1 std of {len(lines)} {of}s", over.x, over.mean)
+    curves = middle_curves(look, over, over.mean, around(over.mean, over.std), len(lines))
+    if curves[-1].style == "dashed":
+        count = over.sessions[over.sessions < len(lines)]
         fewest, most = int(count.min()), int(count.max())
         number = f"{fewest}" if fewest == most else f"{fewest}–{most}"
         label = f"mean of {number} {of}{'' if most == 1 else 's'}"
-        curves.append(Curve(label, over.x, mean, style="dashed"))
+        curves[-1] = curves[-1]._replace(label=label)
     return curves
 
 
-def beside(full: BoolArray) -> BoolArray:
-    """(G,): the points that are not `full`, widened by one on each side, so that the dashed line
-    there joins the solid one."""
-    partly = ~full
-    partly[1:] |= ~full[:-1]
-    partly[:-1] |= ~full[1:]
-    return partly
+def middle_curves(
+    look: Curve, over: Spread, middle: FloatArray, band: Band, num_lines: int
+) -> list[Curve]:
+    """The `middle` (G,) of so many lines as a curve like `look`: solid and with its band where all
+    have data, then dashed where only some do, each if it has any points."""
+    full = over.sessions == num_lines
+    curves: list[Curve] = []
+    if full.any():
+        mean, *ends = (np.where(full, values, np.nan) for values in (middle, *band))
+        curves.append(look._replace(x=over.x, mean=mean, band=Band(*ends)))
+    if not full.all():
+        partly = ~full  # and a point more on each side, so that the dashed line joins the solid one
+        partly[1:] |= ~full[:-1]
+        partly[:-1] |= ~full[1:]
+        label, mean = "" if curves else look.label, np.where(partly, middle, np.nan)
+        curves.append(look._replace(label=label, x=over.x, mean=mean, style="dashed"))
+    return curves
 
 
 def without_ragged_ends(over: Spread, num_sessions: int) -> Spread:
@@ -161,3 +168,45 @@ def without_ragged_ends(over: Spread, num_sessions: int) -> Spread:
     last = int(full[-1]) if x[-1] - x[full[-1]] <= allowed else len(x) - 1
     kept = slice(first, last + 1)
     return Spread(x[kept], over.mean[kept], over.std[kept], over.sessions[kept])
+
+
+_PANEL_POINTS = 1000  # of a line: a panel is a few hundred pixels wide
+
+
+def draw_session_graphs(
+    graph_dir: Path, rows: Rows, evaluations: Rows, prefix: str, title: str, scripts: Path
+) -> list[Path]:
+    """Draws `{prefix}_session_graph_overview.png` and `.html` into a folder. Returns the paths.
+    Pages load plotly.js from the folder `scripts`. Raises OSError."""
+    figure = session_overview(rows, evaluations, title)
+    return write_figure(figure, graph_dir, f"{prefix}_session_graph_overview", scripts)
+
+
+def session_overview(rows: Rows, evaluations: Rows, title: str) -> Figure:
+    """A panel of returns, one of evaluations if there are any, one per column that has values. All
+    against frames; the columns are in the order of `rows`."""
+    panels = [(axis.RETURNS[0].label, _returns(rows))]
+    if len(evaluations):
+        panels.append(("evaluation return", _evaluations(evaluations)))
+    for y in map(axis.learner_axis, axis.learner_columns(rows)):
+        panels.append((y.label, [Curve("", *_panel_line(rows, y))]))
+    counts = [count_text(len(rows), "row")]
+    if len(evaluations):
+        counts.append(count_text(len(evaluations), "evaluation"))
+    return overview(title, ", ".join(counts), axis.frames().label, panels)
+
+
+def _returns(rows: Rows) -> list[Curve]:
+    row, average = (_panel_line(rows, y) for y in axis.RETURNS)
+    curves = [Curve("", *row, colour=5), Curve("smoothed", *average)]
+    return curves if row.x.size else []
+
+
+def _evaluations(rows: Rows) -> list[Curve]:
+    mean, std = (_panel_line(rows, y) for y in (axis.EVAL_RETURNS, axis.EVAL_SPREAD))
+    curve = Curve("± 1 std of episodes", *mean, around(mean.y, std.y), colour=2)
+    return [curve] if mean.x.size else []
+
+
+def _panel_line(rows: Rows, y: axis.Axis) -> Line:
+    return decimate(axis.line(rows, axis.frames(), y), _PANEL_POINTS)

@@ -8,13 +8,11 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from slm_lab.analysis.figure.axis import EVAL_RETURNS, RETURNS, Axis
+from slm_lab.analysis.figure.axis import EVAL_RETURNS, RETURNS, Y_AXES, Axis, Line, x_axis
 from slm_lab.analysis.figure.figure import Figure
-from slm_lab.analysis.figure.grid import Line
 from slm_lab.analysis.figure.write import write_figure, write_print
-from slm_lab.analysis.overlay.figure import Options, overlay_figure
 from slm_lab.analysis.overlay.labels import APART, Named, labels, leaves
-from slm_lab.analysis.overlay.overlay import Y_AXES, Middle, Seeds, x_axis
+from slm_lab.analysis.overlay.overlay import Middle, Options, Seeds, overlay_figure
 from slm_lab.analysis.overlay.table import (
     ENOUGH_TO_TRIM,
     Improvement,

@@ -16,8 +16,7 @@ from slm_lab.experiment.baseline import CHANCE_FILE
 from slm_lab.experiment.experiment import Experiment
 from slm_lab.experiment.run import with_seed
 from slm_lab.experiment.search.event_log import Confirmed
-from slm_lab.experiment.search.resources import request_of
-from slm_lab.experiment.search.trial_process import TrialEnd, run_pool
+from slm_lab.experiment.search.trial_process import TrialEnd, request_of, run_pool
 from slm_lab.experiment.trial import TrialTask
 from slm_lab.metrics.reader import read_rows
 from slm_lab.session.seeding import confirming_seed

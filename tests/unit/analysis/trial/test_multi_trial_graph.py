@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from slm_lab.analysis.figure.axis import RETURNS
-from slm_lab.analysis.figure.grid import Line
+from slm_lab.analysis.figure.axis import RETURNS, Line
 from slm_lab.analysis.trial.multi_trial_graph import (
     BEST,
     draw_multi_trial_graphs,
