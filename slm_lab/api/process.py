@@ -11,17 +11,16 @@ from contextvars import copy_context
 from itertools import chain, repeat
 from multiprocessing import Pipe
 from pathlib import Path
-from typing import IO, Any, TextIO, TypeVar, final
+from typing import IO, Any, Self, TextIO, final
 
 from typing_extensions import override
 
 from slm_lab.api.callbacks import Callbacks
 from slm_lab.core.errors import LabError, TrainingFailed, UsageError
+from slm_lab.core.process import PICTURES, SOCKET
 
 MAIN = "import sys; sys.argv[0] = 'slm-lab'; from slm_lab.cli.main import main; main()"
 """The lab's command line. Unlike a file or a module, it is not imported again by Sessions."""
-SOCKET, PICTURES = "SLM_LAB_CALLER", "SLM_LAB_PICTURES"
-"""Environment variables of the process: see `cli.shell.exit_codes` and `cli.display.screen`."""
 RELAY_SECONDS = 5.0
 """How long the rest of the output may take after the process has ended."""
 REFUSED, STOPPED = 2, 130
@@ -153,8 +152,6 @@ def _notebook_display() -> Iterator[Callable[..., Any]] | None:
     return chain([handle.display], repeat(handle.update))
 
 
-StartedT = TypeVar("StartedT", bound="Started")
-
 TICK = 0.25
 """Seconds between two looks at what was written."""
 
@@ -182,6 +179,14 @@ class Started:
         """Asks it to save and end; returns at once. It can be resumed."""
         if self._process is not None:
             self._process.stop()
+
+    def followed(self, wait: bool) -> Self:
+        """Itself, followed to its end: in this thread, raising as `wait`, or in another thread."""
+        if wait:
+            self.wait()
+        else:
+            self._thread = in_background(self._watch)
+        return self
 
     def wait(self) -> None:
         """Waits for its end, and for its callbacks; a callback may wait for the end alone.
@@ -223,12 +228,3 @@ class Started:
             self._process.join(TICK)
         self._callbacks.tick(self)
         self._callbacks.end(self)
-
-
-def followed(started: StartedT, wait: bool) -> StartedT:
-    """Follows it to its end: in this thread, raising as `Started.wait`, or in another thread."""
-    if wait:
-        started.wait()
-    else:
-        started._thread = in_background(started._watch)
-    return started

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from dash import html
@@ -27,17 +27,19 @@ from slm_lab.board.elements import (
 from slm_lab.board.live import Part
 from slm_lab.board.query import Query, file_link, run_link
 from slm_lab.board.ticked import video
+from slm_lab.core.errors import LabError
 from slm_lab.core.files import stamp_of, tail
-from slm_lab.core.text import significant
+from slm_lab.core.text import error_summary, significant
 from slm_lab.experiment.doctor.case import read_case
 from slm_lab.experiment.doctor.diagnosis import all_findings
-from slm_lab.experiment.runs.commands import next_commands
-from slm_lab.experiment.runs.sessions import read_sessions, session_name, session_table
+from slm_lab.experiment.plot.runs import FoundTrial, ReadRows
 from slm_lab.experiment.runs.summary import RunStatus, cells
+from slm_lab.experiment.trust import command_text, named_by
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.row import COLUMNS
 from slm_lab.storage.intact import FollowedRows
-from slm_lab.storage.run_dir import videos
+from slm_lab.storage.maybe_damaged import trial_metrics
+from slm_lab.storage.run_dir import PLAN_BLOCK, PLAN_FILE, RUN_BLOCK, videos
 
 MOST_FILES, MOST_VIDEOS = 100, 6
 """Files and videos of a run that are shown."""
@@ -117,11 +119,33 @@ def _head(entry: Entry, query: Query) -> Any:
 
 
 def _commands(entry: Entry, query: Query) -> Any:
-    """What one may do next, each as a command to copy."""
-    found = next_commands(entry.folder, entry.run, entry.summary.status, query.trial)
-    if not found:  # pasted into a terminal, control characters act as keys
+    """What one may do next, each as a command to copy, with `--import` for the modules that files
+    of the run name; of one trial of a search if the page shows one."""
+    place, run, status = str(entry.folder), entry.run, entry.summary.status
+    if not place.isprintable():  # pasted into a terminal, control characters act as keys
         return problem("no commands: the name of the folder has control characters")
-    return section("Commands", *(command(about, text) for about, text in found.items()))
+    target = f"{place}:t{query.trial}" if query.trial else place
+    commands: dict[str, list[str]] = {}
+    if status not in (RunStatus.TRAINING, RunStatus.DONE):
+        commands["resume"] = ["compare", "--resume", place]
+        if run is not None:
+            commands["resume"] = ["run", f"{'search' if run.is_search else 'train'}@{place}"]
+    if run is not None:
+        if status is RunStatus.TRAINING:
+            commands["watch"] = ["watch", place]
+        commands["evaluate"] = ["run", f"eval@{target}"]
+        commands["see it play"] = ["run", f"enjoy@{target}", "--render"]
+        commands["examine"] = ["doctor", target]
+    commands["draw"] = ["plot", target]
+    modules: tuple[str, ...] = ()
+    with suppress(LabError):  # files that cannot be read name none
+        files = entry.folder.glob(PLAN_FILE.format("*")) if run is None else [run.spec_file]
+        modules = named_by(files, PLAN_BLOCK if run is None else RUN_BLOCK)
+    texts = {
+        about: command_text(words, () if about in ("watch", "draw") else modules)
+        for about, words in commands.items()
+    }
+    return section("Commands", *(command(about, text) for about, text in texts.items()))
 
 
 def _files(catalog: Catalog, entry: Entry) -> Any:
@@ -144,10 +168,40 @@ def _files(catalog: Catalog, entry: Entry) -> Any:
     return section("Pages and files", *shown) if links or films else []
 
 
+def _session_name(found: FoundTrial, session: int) -> str:
+    """ "Session 0"; "learner 0" in a mode in which only learners write rows."""
+    return f"learner {session}" if found.meta.mode.has_learner else f"Session {session}"
+
+
+class _SessionRows(NamedTuple):
+    """The rows of the Sessions of a Trial so far."""
+
+    rows: dict[int, Rows]
+    """By Session; only of those that have rows."""
+    played: dict[int, Rows]
+    """Of their evaluations."""
+    problems: list[str]
+    """Why others cannot be read."""
+
+
+def _read_sessions(found: FoundTrial, read: ReadRows) -> _SessionRows:
+    """The rows of all Sessions; a damaged file hides no other."""
+    sessions = _SessionRows({}, {}, [])
+    for session in found.meta.writers:
+        paths = found.run_dir.session(found.trial, session)
+        for file, into in ((paths.rows, sessions.rows), (paths.eval_rows, sessions.played)):
+            try:
+                if len(rows := read(paths, file)):
+                    into[session] = rows
+            except LabError as error:
+                sessions.problems.append(f"{file.name}: {error_summary(str(error))}")
+    return sessions
+
+
 def _panels(entry: Entry, live: FollowedRows, query: Query) -> Any:
     """A graph for each column with a line for each Session; columns that never change as text."""
     found = entry.trial(query.trial)
-    rows, played, problems = read_sessions(found, live.read)
+    rows, played, problems = _read_sessions(found, live.read)
     warnings = [problem(each) for each in problems]
     if found.of_search and not query.trial:
         warnings.append(html.P(f"trial {found.trial}, the best so far", className="note"))
@@ -166,11 +220,11 @@ def _panels(entry: Entry, live: FollowedRows, query: Query) -> Any:
             continue
         if not len(values):
             continue
-        curves = [Curve(session_name(found, s), *line, **_look(s)) for s, line in lines.items()]
+        curves = [Curve(_session_name(found, s), *line, **_look(s)) for s, line in lines.items()]
         meaning = COLUMNS[y.column].meaning if y.column in COLUMNS else ""
         graph = curves_graph(curves, "", f"{y.column} {query.x}")
         shown.append(html.Figure([html.Figcaption(y.label, title=meaning), graph]))
-    keys = [html.Span(session_name(found, s), style={"color": tinted(**_look(s))}) for s in rows]
+    keys = [html.Span(_session_name(found, s), style={"color": tinted(**_look(s))}) for s in rows]
     legend = html.P(keys if len(keys) > 1 else [], className="legend")
     text = html.P(f"constant: {', '.join(constant)}", className="note") if constant else ""
     return [*warnings, legend, html.Div(shown, className="panels"), text]
@@ -193,8 +247,24 @@ def _look(session: int) -> dict[str, Any]:
 
 def _sessions(entry: Entry, live: FollowedRows, query: Query) -> Any:
     found = entry.trial(query.trial)
-    table = session_table(found, read_sessions(found, live.read).rows)
-    return section("Sessions", rows_table(*table[:3])) if table.rows else []
+    recorded = trial_metrics(found.run_dir, found.trial).get("sessions") or []
+    ends = {each.get("session"): each for each in recorded}
+    lines = []
+    for session, rows in _read_sessions(found, live.read).rows.items():
+        last = {name: rows[name][-1] for name in rows.columns}
+        end = ends.get(session, {})
+        known = last.get("recent_return", np.nan)
+        value = known if np.isfinite(known) else last.get("final_return", np.nan)
+        lines.append((
+            _session_name(found, session),
+            str(end.get("ending", "")),
+            f"{last['frame']:,.0f}",
+            significant(float(last.get("fps", 0.0))),
+            significant(float(value)) if np.isfinite(value) else "–",
+            error_summary(str(end.get("error") or "")),
+        ))  # fmt: skip
+    header = ("Session", "ended", "frame", "frames/s", "return", "reason")
+    return section("Sessions", rows_table(header, lines, words=1)) if lines else []
 
 
 def _findings(entry: Entry, live: FollowedRows, query: Query) -> Any:

@@ -11,7 +11,6 @@ from rich.text import Text
 
 from slm_lab.analysis.table import count_text
 from slm_lab.cli.display import screen
-from slm_lab.cli.display.document import run_document
 from slm_lab.cli.display.live import LiveDisplay
 from slm_lab.cli.display.naming import full_name, print_resume, sessions_text
 from slm_lab.cli.display.screen import print_heading, print_json, print_line, print_table
@@ -23,6 +22,7 @@ from slm_lab.core.text import error_summary, significant, with_spread
 from slm_lab.experiment.plot.runs import trial_of
 from slm_lab.experiment.run import Run
 from slm_lab.experiment.run_mode import Verb
+from slm_lab.experiment.runs.summary import run_document
 from slm_lab.experiment.source import RunSource
 from slm_lab.spec.role import optimizer_paths
 from slm_lab.spec.schema.meta import MetaSpec

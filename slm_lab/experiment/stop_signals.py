@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from slm_lab.core.process import STOP_SIGNALS
+from slm_lab.core.process import STOP_SIGNALS, signals_handled
 
 
 @contextmanager
@@ -23,9 +23,5 @@ def stop_on_signals(ask: Callable[[], None]) -> Iterator[None]:
         received = True
         ask()
 
-    before = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
-    try:
+    with signals_handled(handle):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -152,7 +152,18 @@ class RowFollower:
     def new_rows(self) -> list[dict[str, float | None]]:
         """The complete rows since the last call, by column; None is an empty cell. Raises
         DamagedRowsError, with line and column."""
-        return [dict(zip(self.columns, row, strict=True)) for row in self._new_cells()]
+        lines = self._new_lines() if self.path.exists() else []
+        if lines and not self.columns:
+            self.columns = column_names(lines.pop(0))
+            self._lines = 1
+        first, found = self._lines + 1, []
+        self._lines += len(lines)
+        for number, line in enumerate(lines, first):
+            try:
+                found.append(dict(zip(self.columns, parse_row(self.columns, line), strict=True)))
+            except ValueError as error:
+                raise DamagedRowsError(f"{self.path}, line {number}: {error}") from None
+        return found
 
     def read(self) -> Rows:
         """All complete rows so far; none without a file. Raises as `read_rows`. To be used without
@@ -167,7 +178,7 @@ class RowFollower:
         if self._seen is not None and seen[0] != self._seen[0]:
             self._begin()
         try:
-            new = self._new_cells()
+            new = self.new_rows()
             if self.columns not in ((), ("",)) and CLOCK not in self.columns:
                 lacks = f"has no column {CLOCK}, as all files of rows have"
                 raise DamagedRowsError(f"{self.path}, line 1: {lacks}")
@@ -175,25 +186,12 @@ class RowFollower:
             self._begin()
             raise
         if CLOCK in self.columns:
-            cells = np.array(new, np.float64).reshape(len(new), len(self.columns))
-            self._values = np.concatenate([self._values.reshape(-1, len(self.columns)), cells])
+            cells = np.array([[row[name] for name in self.columns] for row in new], np.float64)
+            parts = [each.reshape(-1, len(self.columns)) for each in (self._values, cells)]
+            self._values = np.concatenate(parts)
             self._rows = Rows(*_completed(self.columns, self._values.T.copy()))
         self._seen = seen
         return self._rows
-
-    def _new_cells(self) -> list[list[float | None]]:
-        lines = self._new_lines() if self.path.exists() else []
-        if lines and not self.columns:
-            self.columns = column_names(lines.pop(0))
-            self._lines = 1
-        first, found = self._lines + 1, []
-        self._lines += len(lines)
-        for number, line in enumerate(lines, first):
-            try:
-                found.append(parse_row(self.columns, line))
-            except ValueError as error:
-                raise DamagedRowsError(f"{self.path}, line {number}: {error}") from None
-        return found
 
     def _new_lines(self) -> list[bytes]:
         with open_file(self.path) as file:

@@ -85,13 +85,9 @@ def trailing_mean(
 def spread(lines: Sequence[Line], grid: FloatArray) -> Spread:
     """Mean and spread at each grid point over the Sessions that have data there."""
     values = on_grid(lines, grid)
-    known = ~np.isnan(values)
-    covered = known.any(axis=0)
-    grid, values, known = grid[covered], values[:, covered], known[:, covered]
-    count = known.sum(axis=0)
-    mean = np.where(known, values, 0.0).sum(axis=0) / count
-    deviation = np.where(known, values - mean, 0.0)
-    return Spread(grid, mean, np.sqrt((deviation**2).sum(axis=0) / count), count)
+    count = (~np.isnan(values)).sum(axis=0)
+    grid, values, count = grid[count > 0], values[:, count > 0], count[count > 0]
+    return Spread(grid, np.nanmean(values, axis=0), np.nanstd(values, axis=0), count)
 
 
 class Axis(NamedTuple):

@@ -4,7 +4,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.progress_bar import ProgressBar
@@ -14,8 +14,11 @@ from rich.text import Text
 from slm_lab.cli.display.naming import role
 from slm_lab.cli.display.screen import Screen, print_line
 from slm_lab.core.text import duration_text, error_summary, significant
-from slm_lab.session.status_board import TO_BEGIN, Flow, Phase, SessionProgress
+from slm_lab.session.status_board import TO_BEGIN, Flow, Phase, SessionProgress, StatusBoard
 from slm_lab.spec.schema.meta import MetaSpec
+
+if TYPE_CHECKING:
+    from slm_lab.experiment.runs.recorded import RecordedTrial
 
 LOG_INTERVAL, MOST_LOG_INTERVAL = 5.0, 600.0
 """Seconds between two plain log lines of one Session; they double with each line, up to the second
@@ -85,24 +88,6 @@ class _LastLine(NamedTuple):
     """Seconds until the next one."""
 
 
-class ShownTrial(Protocol):
-    """A Trial that runs here, or one that `slm-lab watch` reads from its folder."""
-
-    @property
-    def stop_requested(self) -> bool:
-        """Whether the user stops it."""
-
-    @property
-    def reasons(self) -> Mapping[int, str]:
-        """Why Sessions failed or were restarted."""
-
-    def read(self, session: int) -> SessionProgress:
-        """How far a Session is."""
-
-    def flow(self, session: int) -> Flow | None:
-        """The throughput of a learner; None without one."""
-
-
 class LiveDisplay:
     """Shows a Trial inside its `with` block; `update` must be called a few times a second.
     The Sessions of one training share its budget of `max_frame` frames, of which actors take none.
@@ -136,7 +121,7 @@ class LiveDisplay:
         self._screen.show(self._table)
         self._screen.__exit__(*error)
 
-    def update(self, board: ShownTrial) -> None:
+    def update(self, board: "StatusBoard | RecordedTrial") -> None:
         """Shows the current state."""
         now = time.monotonic()
         self._print_reasons(board.reasons)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from rich.console import Console, Group, JustifyMethod
 from rich.progress_bar import ProgressBar
@@ -16,6 +16,10 @@ from slm_lab.cli.display.screen import Screen, print_line
 from slm_lab.core.text import error_summary, significant
 from slm_lab.experiment.search.event_log import SearchState
 from slm_lab.spec.search import dimensions
+
+if TYPE_CHECKING:
+    from slm_lab.experiment.experiment import Experiment
+    from slm_lab.experiment.runs.recorded import RecordedSearch
 
 REFRESH = 0.5
 """Seconds between two updates of the table."""
@@ -48,31 +52,16 @@ class Turn(NamedTuple):
     copies: int
 
 
-class ShownSearch(Protocol):
-    """A search that runs here, or one that `slm-lab watch` reads from its folder."""
-
-    @property
-    def search_state(self) -> SearchState:
-        """Its trials."""
-
-    @property
-    def num_trials(self) -> int | None:
-        """How many it will have; None if that is unknown."""
-
-    @property
-    def stopping(self) -> bool:
-        """Whether the user stops it."""
-
-    def frame_of(self, trial: int) -> int:
-        """Frames of a trial so far."""
-
-
 class SearchDisplay:
     """Shows a search inside its `with` block; `update` must be called a few times a second.
     `names` are the short names of the searched keys, `max_frame` is the budget of a trial."""
 
     def __init__(
-        self, console: Console, search: ShownSearch, names: Mapping[str, str], max_frame: int
+        self,
+        console: Console,
+        search: "Experiment | RecordedSearch",
+        names: Mapping[str, str],
+        max_frame: int,
     ) -> None:
         self._console = console
         self._search = search

@@ -21,7 +21,7 @@ import typer
 from slm_lab import __version__
 from slm_lab.cli.display.output import guarded_output
 from slm_lab.core.errors import LabError, MissingExtraError, SpecError, TrainingFailed, UsageError
-from slm_lab.core.process import LOG_LEVEL, stop_signals_blocked
+from slm_lab.core.process import LOG_LEVEL, SOCKET, stop_signals_blocked
 from slm_lab.core.system_limits import limit_reached
 from slm_lab.core.text import error_summary
 
@@ -53,10 +53,6 @@ def notify_of(command: str | None, folder: Path | None, code: int) -> None:
         why = f"did not end in {TIMEOUT:g} s, and was killed" if is_late else "was killed by Ctrl-C"
     if why:
         print(f"--notify: {command!r} {why}", file=sys.stderr)
-
-
-SOCKET = "SLM_LAB_CALLER"
-"""The environment variable with the number of the socket's file descriptor."""
 
 
 @final

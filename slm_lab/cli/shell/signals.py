@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from slm_lab.core.process import STOP_SIGNALS, stop_signals_blocked
+from slm_lab.core.process import STOP_SIGNALS, signals_handled, stop_signals_blocked
 
 CLEAR_UP_SECONDS = 4.0
 """Time limit for a command to clean up after a signal, in seconds."""
@@ -20,11 +20,8 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
+    with signals_handled(interrupt, [signal.SIGTERM]):
         yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

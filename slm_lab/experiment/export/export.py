@@ -1,8 +1,6 @@
 """Writes a saved agent to one file: a graph for other programs, or an archive to share."""
 
 import io
-import logging
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -12,6 +10,7 @@ import torch
 
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.files import write_atomically
+from slm_lab.core.process import quietly
 from slm_lab.core.types import Array, FloatArray
 from slm_lab.env.lookup import require
 from slm_lab.experiment.export.policy_graph import PolicyGraph
@@ -101,20 +100,15 @@ def _exported(run: SavedRun, saved: SavedAgent, path: Path) -> tuple[bytes, Diff
         return zipped(shared_files(run, saved, path.name)), None
     policy = build_policy(run, saved)
     graph = PolicyGraph(policy)
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)  # it names every package that it could use
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch warns about itself
+        # Torch warns about itself, and logs every package that it could use.
+        with quietly("torch.onnx"):
             content, outputs_of = GRAPHS[path.suffix](graph)
     except LabError:
         raise
     except Exception as error:  # the exporters raise errors of many types
         why = str(error).strip().partition("\n")[0]
         raise LabError(f"torch cannot export this policy as {path.suffix}: {why}") from error
-    finally:
-        logger.setLevel(level)
     return content, compare(policy, graph, outputs_of)
 
 

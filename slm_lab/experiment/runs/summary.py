@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -145,6 +145,19 @@ def summary_of_comparison(plan: Path, runs: Sequence[RunSummary], is_training: b
         seconds_left=max(budget - frames, 0) / speed if is_training and speed else None,
         bytes=sum(each.bytes for each in runs),
     )
+
+
+def run_document(run: RunDir, code: int) -> dict[str, Any]:
+    """A run or search: what `slm-lab runs --json` has of it, its metrics, graphs and exit code."""
+    metrics = {f"t{trial}": trial_metrics(run, trial) for trial in run.trials}
+    known = {trial: each for trial, each in metrics.items() if each}
+    return {
+        **asdict(summary_of(run)),
+        "folder": str(run.root),
+        "exit_code": code,
+        **({"trials": known} if run.is_search else {"metrics": known.get("t0", {})}),
+        "graphs": [str(graph) for graph in sorted(run.root.glob("*_graph_*.png"))],
+    }
 
 
 def damaged_summary(folder: Path) -> RunSummary:

@@ -11,7 +11,7 @@ import numpy as np
 from slm_lab.analysis.metrics import TRIAL_METRICS, trial_metrics
 from slm_lab.analysis.search.graph import draw_experiment_graph
 from slm_lab.analysis.search.summary import SearchSummary, experiment_table
-from slm_lab.analysis.trial.multi_trial_graph import draw_multi_trial_graphs
+from slm_lab.analysis.trial.trial_graph import draw_multi_trial_graphs
 from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.core.files import write_atomically
 from slm_lab.experiment.baseline import known_random_return
