@@ -181,7 +181,10 @@ def shipped_random_return(spec: "EnvSpec") -> float | None:
     if entry is None or spec.backend != "gymnasium":
         return None
     packages = entry["packages"]
-    if any(_major(package) != measured.partition(".")[0] for package, measured in packages.items()):
+    if any(
+        (installed(package) or "").partition(".")[0] != measured.partition(".")[0]
+        for package, measured in packages.items()
+    ):
         return None
     return float(entry["return"])
 
@@ -190,7 +193,3 @@ def shipped_random_return(spec: "EnvSpec") -> float | None:
 def _shipped() -> Mapping[str, Any]:
     entries: Mapping[str, Any] = json.loads(SHIPPED.read_text(encoding="utf-8"))
     return entries
-
-
-def _major(package: str) -> str:
-    return (installed(package) or "").partition(".")[0]

@@ -59,8 +59,8 @@ def resumed_spec(
 ) -> ResumedSpec:
     """The recorded spec of the run in `run_dir`, with the changes of `source`.
 
-    Raises SpecError for a change outside the paths `may_change`. Raises UsageError for a run of
-    another format, or one that names modules not in `source.imports`.
+    Raises SpecError for a change outside the paths `may_change`, each a key or a block. Raises
+    UsageError for a run of another format, or one that names modules not in `source.imports`.
     """
     origin = read_origin(run_dir)
     saved = load_spec(run_dir.spec_file, run_dir.spec_name, warn=False)
@@ -75,7 +75,7 @@ def resumed_spec(
     problems += [
         Problem(path, f"the run was started with {json.dumps(old)}; start a new run", new)
         for path, old, new in changed
-        if not _is_among(path, may_change)
+        if not any(path == each or path.startswith(f"{each}.") for each in may_change)
     ]
     if problems:
         raise SpecError(f"{run_dir.root}: settings for resuming", problems)
@@ -169,11 +169,6 @@ def differences(
         elif before != after:
             found.append((".".join(here), before, after))
     return found
-
-
-def _is_among(path: str, given: Collection[str]) -> bool:
-    """Whether `given` contains `path` or a block around it."""
-    return any(path == each or path.startswith(f"{each}.") for each in given)
 
 
 def _versions(about: Mapping[str, Any]) -> dict[str, str]:

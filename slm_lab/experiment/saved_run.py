@@ -98,8 +98,9 @@ class SavedRun:
         origin = origin_of(self.run_dir.spec_file)
         keys, refused = typed_settings(origin, source.sets)
         self.spec = load_spec(file, name, keys, warn=False)
+        allowed = f"for a saved agent -s can only set {', '.join(MAY_CHANGE)}"
         refused += [
-            Problem(path, _why_refused(old), new)
+            Problem(path, f"the run was trained with {json.dumps(old)}; {allowed}", new)
             for path, old, new in differences(saved.to_json(), self.spec.to_json())
             if path not in MAY_CHANGE
         ]
@@ -253,13 +254,6 @@ def _is_whole(store: CheckpointStore, manifest: Manifest) -> bool:
     except CheckpointError:
         return False
     return True
-
-
-def _why_refused(old: object) -> str:
-    return (
-        f"the run was trained with {json.dumps(old)}; for a saved agent -s can only set "
-        f"{', '.join(MAY_CHANGE)}"
-    )
 
 
 class Policy(NamedTuple):

@@ -82,8 +82,9 @@ def check_allowed(
     if missing:
         words = " ".join(f"--import {module}" for module in missing)
         raise UsageError(
-            f"{where} names code that would be run: {_listed(missing)}. If you trust it, repeat "
-            f"the command with {words} (or --trust for all modules that it names)"
+            f"{where} names code that would be run: the module{'s' * (len(missing) > 1)} "
+            f"{', '.join(missing)}. If you trust it, repeat the command with {words} (or --trust "
+            "for all modules that it names)"
         )
 
 
@@ -162,7 +163,3 @@ def _folders_of_runs(*folders: Path | None) -> list[Path]:
     """The folders in which modules are refused. Without those that the user works in, because the
     user's own modules are then in it too."""
     return [each for each in folders if each and not Path.cwd().is_relative_to(each.resolve())]
-
-
-def _listed(modules: Sequence[str]) -> str:
-    return f"the module{'' if len(modules) == 1 else 's'} {', '.join(modules)}"

@@ -9,7 +9,7 @@ from slm_lab.analysis.figure.figure import MAX_POINTS
 from slm_lab.core.types import FloatArray, IntArray
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.recent import FEWEST, WINDOW_SHARE
-from slm_lab.metrics.row import BASE_COLUMNS, COLUMNS, LEARNED
+from slm_lab.metrics.row import COLUMNS
 
 
 class Line(NamedTuple):
@@ -144,12 +144,6 @@ Y_AXES = {axis.file: axis for axis in (RETURNS[1], RETURNS[0], EVAL_RETURNS)}
 """What can be drawn, by the word in the command; the first is the default."""
 CLOCKS = ("frame", "total_frame", "wall_t", "cpu_t")
 """Columns that only grow with time."""
-
-
-def learner_columns(rows: Rows) -> list[str]:
-    """The columns that learners and modes report and that have any value in `rows`."""
-    reported = [c for c in rows.columns if c in LEARNED or c not in BASE_COLUMNS]
-    return [c for c in reported if rows.has_values(c)]
 
 
 def learner_axis(column: str) -> Axis:

@@ -165,8 +165,10 @@ def overlay_figure(
     drawn, named, subtitles = list[Panel](), set[str](), list[str]()
     for heading, groups in panels.items():
         found = overlay(groups, options.middle, generator.spawn(1)[0], colours)
-        levels = [level(height, found.curves) for height in options.levels]
-        curves = [*levels, *(_named_once(each, named) for each in found.curves)]
+        curves = [level(height, found.curves) for height in options.levels]
+        for curve in found.curves:
+            curves.append(curve._replace(label="" if curve.label in named else curve.label))
+            named.add(curve.label)
         drawn.append(curves_panel(x.label, y.label, curves, heading, log=options.log))
         subtitles.append(found.subtitle)
         if options.with_profile:
@@ -174,13 +176,6 @@ def overlay_figure(
     paper = {} if options.width is None else {"width": options.width, "letters": LETTERS}
     figure = over_legend(options.title, max(subtitles, key=len), drawn, **paper)
     return figure._replace(about=options.about)
-
-
-def _named_once(curve: Curve, named: set[str]) -> Curve:
-    """The curve, without its label if that is in `named`, to which it is added."""
-    label = "" if curve.label in named else curve.label
-    named.add(curve.label)
-    return curve._replace(label=label)
 
 
 def _profile(groups: Sequence[Seeds], generator: np.random.Generator) -> Panel:

@@ -18,7 +18,7 @@ from slm_lab.analysis.search.trial_state import TrialState, ranked
 from slm_lab.analysis.table import count_text
 from slm_lab.core.types import FloatArray
 from slm_lab.metrics.reader import Rows
-from slm_lab.metrics.row import INFO_PREFIX
+from slm_lab.metrics.row import BASE_COLUMNS, INFO_PREFIX, LEARNED
 
 MAX_FAINT_LINES = 8
 """The most Sessions that are also drawn one by one, behind the mean."""
@@ -190,7 +190,8 @@ def session_overview(rows: Rows, evaluations: Rows, title: str) -> Figure:
     panels = [(axis.RETURNS[0].label, _returns(rows))]
     if len(evaluations):
         panels.append(("evaluation return", _evaluations(evaluations)))
-    for y in map(axis.learner_axis, axis.learner_columns(rows)):
+    reported = [c for c in rows.columns if c in LEARNED or c not in BASE_COLUMNS]
+    for y in map(axis.learner_axis, filter(rows.has_values, reported)):
         panels.append((y.label, [Curve("", *_panel_line(rows, y))]))
     counts = [count_text(len(rows), "row")]
     if len(evaluations):

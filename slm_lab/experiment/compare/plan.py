@@ -125,7 +125,10 @@ def make_plan(request: CompareRequest) -> Plan:
     check_place(where, base)
     seed = base.meta.random_seed if request.source.seed is None else request.source.seed
     first = draw_root_seed() if seed is None else seed
-    seeds, notes = range(first, first + request.seeds), (*replaced, *left_out, *_other_work(cores))
+    seeds, notes = range(first, first + request.seeds), (*replaced, *left_out)
+    if (load := os.getloadavg()[0]) >= BUSY:
+        busy = f"about {load:.1f} of the {cores} cores when the comparison began"
+        notes = (*notes, f"other processes used {busy}")
     machine, imports = (cores, processor()), request.source.imports
     return Plan(base.name, specs, tuple(seeds), request.threshold, *machine, imports, notes)
 
@@ -232,9 +235,3 @@ def _possible_modes(
         else:
             possible.append(mode)
     return tuple(possible), notes
-
-
-def _other_work(cores: int) -> list[str]:
-    load = os.getloadavg()[0]
-    note = f"other processes used about {load:.1f} of the {cores} cores when the comparison began"
-    return [note] if load >= BUSY else []

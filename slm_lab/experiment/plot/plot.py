@@ -223,18 +223,14 @@ def _joined(trials: Sequence[ReadTrial]) -> list[list[ReadTrial]]:
     groups: dict[tuple[str, int], list[ReadTrial]] = {}
     for each in trials:
         spec = json.dumps(_without_seeds(each.found), sort_keys=True)
-        copy = 0
-        while not _can_join(each.found, groups.setdefault((spec, copy), [])):
+        copy, one = 0, each.found
+        while any(
+            one.of_search or other.of_search or one.meta.random_seed == other.meta.random_seed
+            for other in (each.found for each in groups.setdefault((spec, copy), []))
+        ):
             copy += 1
         groups[spec, copy].append(each)
     return list(groups.values())
-
-
-def _can_join(one: FoundTrial, group: Sequence[ReadTrial]) -> bool:
-    return not any(
-        one.of_search or other.of_search or one.meta.random_seed == other.meta.random_seed
-        for other in (each.found for each in group)
-    )
 
 
 def _without_seeds(found: FoundTrial) -> dict[str, Any]:
