@@ -18,14 +18,11 @@ def rows_table(header: Sequence[Any], rows: Iterable[Sequence[Any]], words: int 
     kinds = ["words" if i <= words else "number" for i in range(len(header))]
 
     def line(kind: Any, cells: Sequence[Any]) -> html.Tr:
-        return html.Tr([kind(_cell(c), className=k) for c, k in zip(cells, kinds, strict=True)])
+        shown = [f"{c[:LONGEST]}…" if isinstance(c, str) and len(c) > LONGEST else c for c in cells]
+        return html.Tr([kind(c, className=k) for c, k in zip(shown, kinds, strict=True)])
 
     body = html.Tbody([line(html.Td, cells) for cells in rows])
     return html.Div(html.Table([html.Thead(line(html.Th, header)), body]), className="wide")
-
-
-def _cell(cell: Any) -> Any:
-    return f"{cell[:LONGEST]}…" if isinstance(cell, str) and len(cell) > LONGEST else cell
 
 
 def section(title: str, *content: Any, hint: str = "") -> html.Section:

@@ -213,7 +213,8 @@ class Experiment:
             if not state.has_begun:
                 check_spaces(f"trial {trial}", spec)
         except LabError as error:
-            self._end(state, Status.FAILED, 0.0, {}, _problems(error))
+            problems = error.problems if isinstance(error, SpecError) else [error]
+            self._end(state, Status.FAILED, 0.0, {}, "; ".join(map(str, problems)))
             return True
         if not self.pool.resources.has(request):
             return False
@@ -362,7 +363,10 @@ class Experiment:
             metrics = metrics_at(self.run_dir, state.trial, spec, spent, self._chance_file)
         ended = Ended(state.trial, status, spent, score, seconds, metrics, error, would_repeat)
         decisions = self._note(ended)
-        self._delete_superseded()
+        if self._keep is not None:  # the checkpoints of the best ended trials only
+            over = [each for each in self.search_state.ranked if each.status.is_over]
+            for each in over[self._keep :]:
+                delete_models(self.run_dir, each.trial)
         for decision in decisions:
             self._execute(decision)
 
@@ -371,15 +375,3 @@ class Experiment:
         for state in self.search_state.of(Status.PAUSED, Status.WAITING):
             if not state.status.is_over:  # the end of another trial may have ended it
                 self._end(state, Status.STOPPED, 0.0, state.metrics)
-
-    def _delete_superseded(self) -> None:
-        """Deletes the checkpoints of all ended trials but the best `keep`."""
-        if self._keep is None:
-            return
-        over = [state for state in self.search_state.ranked if state.status.is_over]
-        for state in over[self._keep :]:
-            delete_models(self.run_dir, state.trial)
-
-
-def _problems(error: LabError) -> str:
-    return "; ".join(map(str, error.problems if isinstance(error, SpecError) else [error]))

@@ -141,7 +141,9 @@ class Tracker:
         """Ends the interval and returns its row; `wall_t`, `cpu_t` are training time in seconds."""
         total_reward = self._mean_over_envs(self._episode_return)
         recent_return, final = self._recent.recent(total_frame), self._recent.final(total_frame)
-        seconds = wall_t - self.last_wall_t
+        seconds, rows = wall_t - self.last_wall_t, self._row_returns
+        if total_reward is not None:
+            rows.append(total_reward)
         self._report_missing_info()
         returns, self._returns_since_row = self._returns_since_row, []
         cells: dict[str, Cell] = dict.fromkeys(self.columns)
@@ -154,7 +156,7 @@ class Tracker:
             "opt_step": int(opt_step),
             "fps": float(frame - self.last_frame) / seconds if seconds > 0 else None,
             "total_reward": total_reward,
-            "total_reward_ma": self._moving_average(total_reward),
+            "total_reward_ma": math.fsum(rows) / len(rows) if rows else None,
             "mean_return": math.fsum(returns) / len(returns) if returns else None,
             "recent_return": recent_return,
             "final_return": final.value,
@@ -263,12 +265,6 @@ class Tracker:
     def _mean_over_envs(self, values: FloatArray | IntArray) -> float | None:
         known = values[self._has_episode]
         return float(known.mean(dtype=np.float64)) if known.size else None
-
-    def _moving_average(self, total_reward: float | None) -> float | None:
-        if total_reward is not None:
-            self._row_returns.append(total_reward)
-        rows = self._row_returns
-        return math.fsum(rows) / len(rows) if rows else None
 
 
 def next_multiple(frame: int, frequency: int) -> int:

@@ -308,14 +308,10 @@ def _late(value: float, row: Any, unit: str) -> str:
     if np.isinf(value):
         return f"in {of} only" if row.reached else "never"
     share = f" ({of})" if row.reached < row.finished else ""
-    return "–" if np.isnan(value) else f"{_three_digits(value)}{unit}{share}"
-
-
-def _three_digits(value: float) -> str:
-    """As 12.3k, 1,234, 123, 1.23."""
-    if value >= 1e4:
-        return f"{value / 1000:,.1f}k" if value < 1e5 else f"{value / 1000:,.0f}k"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    text = f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    if value >= 1e4:  # as 12.3k or 123k
+        text = f"{value / 1000:,.1f}k" if value < 1e5 else f"{value / 1000:,.0f}k"
+    return "–" if np.isnan(value) else f"{text}{unit}{share}"
 
 
 def _with(value: float, form: str) -> str:

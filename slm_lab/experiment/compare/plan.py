@@ -100,7 +100,12 @@ def make_plan(request: CompareRequest) -> Plan:
     workers = request.workers
     if workers is None:  # 1, 2, 4, … up to the number of cores
         workers = tuple(1 << power for power in range(cores.bit_length()))
-    _refuse_unknown(request.modes or ())
+    for mode in request.modes or ():
+        if mode == BASELINE:
+            message = "this is the baseline and always included; leave it out"
+            raise UsageError(f"--modes false: {message}")
+        if mode not in MODES.names():
+            raise UsageError(f"--modes {mode}: {not_among(mode, MODES.names())}")
     alone = {"meta.distributed": False, "meta.max_session": 1, "meta.max_run": 1}
     base = request.source.load(alone)
     named = set(MODES.names() if request.modes is None else request.modes)
@@ -178,15 +183,6 @@ def _plan_block(folder: Path) -> tuple[Path, dict[str, Any]]:
         lacks = f"it has no {PLAN_FILE.format('*')}"
         raise UsageError(f"{folder} is not the folder of a comparison: {lacks}")
     return files[0], about
-
-
-def _refuse_unknown(modes: Sequence[str]) -> None:
-    for mode in modes:
-        if mode == BASELINE:
-            message = "this is the baseline and always included; leave it out"
-            raise UsageError(f"--modes false: {message}")
-        if mode not in MODES.names():
-            raise UsageError(f"--modes {mode}: {not_among(mode, MODES.names())}")
 
 
 def _specs(

@@ -16,7 +16,7 @@ from slm_lab.experiment.baseline import CHANCE_FILE
 from slm_lab.experiment.experiment import Experiment
 from slm_lab.experiment.run import with_seed
 from slm_lab.experiment.search.event_log import Confirmed
-from slm_lab.experiment.search.trial_process import TrialEnd, request_of, run_pool
+from slm_lab.experiment.search.trial_process import request_of, run_pool
 from slm_lab.experiment.trial import TrialTask
 from slm_lab.metrics.reader import read_rows
 from slm_lab.session.seeding import confirming_seed
@@ -118,23 +118,20 @@ class Confirmation:
             self.pool.start(trial, task, request, among_gpus=task.spec.meta.cluster is None)
 
     def _poll(self) -> None:
+        """Handles the end of candidates' processes: retries them, or logs their scores."""
         for trial, _, end in self.pool.ends():
-            self._collect(trial, end)
-
-    def _collect(self, trial: int, end: TrialEnd) -> None:
-        """Handles the end of a candidate's process: retries it, or logs its scores."""
-        if end.ending is Ending.INTERRUPTED:
-            return
-        if end.ending is Ending.FAILED and not end.would_repeat and not self.stopping:
-            self._tries[trial] += 1
-            if self._tries[trial] <= self._search.spec.meta.max_restart:
-                self._waiting.insert(0, trial)
-                return
-        task, error = self.candidates[trial], end.error
-        scores = _seed_scores(task.spec, task.run_dir)
-        if len(scores) < len(task.spec.meta.trainings) and error is None:
-            error = "a seed has no score: it has not finished an episode"
-        self._search.note(Confirmed(trial, tuple(scores), error))
+            if end.ending is Ending.INTERRUPTED:
+                continue
+            if end.ending is Ending.FAILED and not end.would_repeat and not self.stopping:
+                self._tries[trial] += 1
+                if self._tries[trial] <= self._search.spec.meta.max_restart:
+                    self._waiting.insert(0, trial)
+                    continue
+            task, error = self.candidates[trial], end.error
+            scores = _seed_scores(task.spec, task.run_dir)
+            if len(scores) < len(task.spec.meta.trainings) and error is None:
+                error = "a seed has no score: it has not finished an episode"
+            self._search.note(Confirmed(trial, tuple(scores), error))
 
 
 def _seed_scores(spec: Spec, run_dir: RunDir) -> list[float]:
