@@ -463,11 +463,23 @@ def export(
     A graph has normalisation and the scale of actions inside, and acts beside the agent before it
     is kept.
     """
-    from slm_lab.cli.export import export_run
+    from slm_lab.cli.display.screen import console, print_line
+    from slm_lab.core.errors import UsageError
+    from slm_lab.experiment.export.export import export_agent
     from slm_lab.experiment.saved_run import find_agent
 
-    found = find_agent(run, which, session, data, imports or (), trust)
-    export_run(*found, to, out)
+    saved, agent = find_agent(run, which, session, data, imports or (), trust)
+    name = f"{saved.run_dir.root.resolve().name}_s{agent.session}_{agent.which}_{agent.frame}.{to}"
+    path = Path(name) if out is None else out
+    if path.suffix != f".{to}":
+        raise UsageError(f"--out {path}: must end in .{to}")
+    found, screen = export_agent(saved, agent, path), console()
+    kind = f"{saved.spec.agent.algorithm.name} on {saved.spec.env.name}"
+    at = f"{agent.which} at frame {agent.frame:,}"
+    print_line(screen, f"{kind}, Session {agent.session}, {at}: {path}")
+    if found is not None:
+        gaps = f"actions {found.action:.2g}, of values {found.values:.2g}"
+        print_line(screen, f"{found.observations} observations: largest difference of {gaps}")
 
 
 @command()

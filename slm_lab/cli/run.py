@@ -11,8 +11,7 @@ from rich.text import Text
 
 from slm_lab.analysis.table import count_text
 from slm_lab.cli.display import screen
-from slm_lab.cli.display.live import LiveDisplay
-from slm_lab.cli.display.naming import full_name, print_resume, sessions_text
+from slm_lab.cli.display.live import LiveDisplay, full_name, print_resume, sessions_text
 from slm_lab.cli.display.screen import print_heading, print_json, print_line, print_table
 from slm_lab.cli.doctor import print_first_finding
 from slm_lab.cli.options import OutputForm

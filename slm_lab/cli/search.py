@@ -13,8 +13,7 @@ from rich.text import Text
 from slm_lab.analysis.search.summary import point_texts
 from slm_lab.analysis.search.trial_state import Status
 from slm_lab.analysis.table import count_text
-from slm_lab.cli.display.live import short
-from slm_lab.cli.display.naming import print_resume, sessions_text
+from slm_lab.cli.display.live import print_resume, sessions_text, short
 from slm_lab.cli.display.screen import (
     Screen,
     print_heading,
@@ -33,8 +32,7 @@ from slm_lab.experiment.search.event_log import Confirmed
 from slm_lab.experiment.search.outcomes import draw
 from slm_lab.experiment.search.prepare import Prepared
 from slm_lab.experiment.source import RunSource
-from slm_lab.experiment.stop_signals import stop_on_signals
-from slm_lab.experiment.trial import DrawTimer
+from slm_lab.experiment.trial import DrawTimer, stop_on_signals
 from slm_lab.spec.schema.meta import ConfirmSpec
 
 SHOWN = 10

@@ -1,4 +1,6 @@
-"""The display of a training run: a live line per Session, or log lines without a terminal."""
+"""The display of a training run: a live line per Session, or log lines without a terminal; and the
+names of Sessions.
+"""
 
 import math
 import time
@@ -11,14 +13,17 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from slm_lab.cli.display.naming import role
+from slm_lab.analysis.table import count_text
 from slm_lab.cli.display.screen import Screen, print_line
 from slm_lab.core.text import duration_text, error_summary, significant
+from slm_lab.experiment.trust import command_text, modules_of
 from slm_lab.session.status_board import TO_BEGIN, Flow, Phase, SessionProgress, StatusBoard
 from slm_lab.spec.schema.meta import MetaSpec
 
 if TYPE_CHECKING:
+    from slm_lab.experiment.run import Run
     from slm_lab.experiment.runs.recorded import RecordedTrial
+    from slm_lab.experiment.search.prepare import Prepared
 
 LOG_INTERVAL, MOST_LOG_INTERVAL = 5.0, 600.0
 """Seconds between two plain log lines of one Session; they double with each line, up to the second
@@ -293,3 +298,38 @@ def short(count: int) -> str:
         if count >= size and count % (size // 100) == 0:
             return f"{count / size:g}{unit}"
     return f"{count:,}"
+
+
+def print_resume(console: Console, verb: str, run: "Run | Prepared") -> None:
+    """Prints the command that resumes a run, with its recorded spec."""
+    words = ["run", f"{verb}@{run.run_dir.root}"]
+    command = command_text(words, [*run.imports, *modules_of(run.spec)])
+    print_line(console, f"resume with: {command}")
+
+
+def role(meta: MetaSpec, session: int) -> str | None:
+    """ "learner", or "actor 0" and so on; None if all Sessions do the same."""
+    if not meta.mode.has_learner or meta.actor_learner.serial:
+        return None
+    index = session % meta.sessions_per_training
+    return f"actor {index - 1}" if meta.is_actor(session) else "learner"
+
+
+def full_name(meta: MetaSpec, session: int) -> str:
+    """ "Session 1", which also names its files, with its role if it has one."""
+    role_name = role(meta, session)
+    return f"Session {session}" if role_name is None else f"Session {session} ({role_name})"
+
+
+def sessions_text(meta: MetaSpec) -> str:
+    """The number of Sessions, and the mode in which they train."""
+    sessions = count_text(meta.max_session, "Session")
+    if meta.distributed is False:
+        return sessions
+    runs = f", {meta.max_run} runs one after the other" if meta.max_run > 1 else ""
+    if not meta.mode.has_learner:
+        return f'{sessions} together ("{meta.distributed}"){runs}'
+    actors = f"{count_text(meta.max_session, 'actor')} and a learner"
+    if meta.actor_learner.serial:
+        return f'{actors} in turn ("{meta.distributed}", serial){runs}'
+    return f'{actors} ("{meta.distributed}"){runs}'

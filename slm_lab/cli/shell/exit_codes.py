@@ -1,4 +1,6 @@
-"""What surrounds a command: the program or script that calls it, its errors and its exit code."""
+"""What surrounds a command: the program or script that calls it, signals, its errors and its exit
+code.
+"""
 
 import errno
 import logging
@@ -14,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import FrameType
 from typing import NoReturn, final
 
 import typer
@@ -21,7 +24,13 @@ import typer
 from slm_lab import __version__
 from slm_lab.cli.display.output import guarded_output
 from slm_lab.core.errors import LabError, MissingExtraError, SpecError, TrainingFailed, UsageError
-from slm_lab.core.process import LOG_LEVEL, SOCKET, stop_signals_blocked
+from slm_lab.core.process import (
+    LOG_LEVEL,
+    SOCKET,
+    STOP_SIGNALS,
+    signals_handled,
+    stop_signals_blocked,
+)
 from slm_lab.core.system_limits import limit_reached
 from slm_lab.core.text import error_summary
 
@@ -178,3 +187,47 @@ def _unexpected(error: Exception) -> str:
 
 NO_SPACE_OR_ACCESS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS)
 """Error numbers of a full disk, or of missing permission."""
+
+
+CLEAR_UP_SECONDS = 4.0
+"""Time limit for a command to clean up after a signal, in seconds."""
+
+
+@contextmanager
+def sigterm_as_ctrl_c() -> Iterator[None]:
+    """Makes SIGTERM raise KeyboardInterrupt, so that environments and processes are closed."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    with signals_handled(interrupt, [signal.SIGTERM]):
+        yield
+
+
+@contextmanager
+def ended_in_time(seconds: float = CLEAR_UP_SECONDS) -> Iterator[None]:
+    """Ends the process, with exit code 130, if it still runs `seconds` after a signal: Python
+    handles signals only between its own instructions, but C code of an environment may take
+    minutes."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    over = threading.Event()
+
+    def watch() -> None:
+        while number := os.read(reader, 1):
+            if number[0] in STOP_SIGNALS and not over.wait(seconds):
+                os.write(2, b"stopped\n")
+                os._exit(130)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    with stop_signals_blocked():  # inherited by the watcher, so the main thread gets the signals
+        watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        signal.set_wakeup_fd(before)
+        os.close(writer)
+        watcher.join()
+        os.close(reader)

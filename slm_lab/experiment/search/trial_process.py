@@ -219,15 +219,13 @@ class TrialProcess:
         if user_waits and self._stopped_at is None:
             self._stopped_at = time.monotonic()
 
-    def end_late(self) -> None:
-        """Kills the process if it hangs after the user's stop; it ends hung Sessions itself."""
-        if self._stopped_at is None or self.board.saving.any():
-            return
-        if time.monotonic() - self._stopped_at > STOP_SECONDS + DRAW_SECONDS:
-            self.child.process.kill()
-
     def take_end(self) -> TrialEnd | None:
-        """The end of the trial, or None while it runs. Must not be called after an end."""
+        """The end of the trial, or None while it runs. Must not be called after an end. Kills the
+        process if it hangs after the user's stop; it ends hung Sessions itself."""
+        late = time.monotonic() - STOP_SECONDS - DRAW_SECONDS
+        is_late = self._stopped_at is not None and self._stopped_at < late
+        if is_late and not self.board.saving.any():
+            self.child.process.kill()
         if not self.child.has_ended:
             return None
         outcome, how = self.child.end()
@@ -261,7 +259,6 @@ class Pool:
         """The trials that ended since the last call."""
         found = []
         for trial, process in list(self.running.items()):
-            process.end_late()
             end = process.take_end()
             if end is not None:
                 self._forget(trial)
