@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from dash import html
@@ -173,29 +173,21 @@ def _session_name(found: FoundTrial, session: int) -> str:
     return f"learner {session}" if found.meta.mode.has_learner else f"Session {session}"
 
 
-class _SessionRows(NamedTuple):
-    """The rows of the Sessions of a Trial so far."""
-
-    rows: dict[int, Rows]
-    """By Session; only of those that have rows."""
-    played: dict[int, Rows]
-    """Of their evaluations."""
-    problems: list[str]
-    """Why others cannot be read."""
-
-
-def _read_sessions(found: FoundTrial, read: ReadRows) -> _SessionRows:
-    """The rows of all Sessions; a damaged file hides no other."""
-    sessions = _SessionRows({}, {}, [])
+def _read_sessions(
+    found: FoundTrial, read: ReadRows
+) -> tuple[dict[int, Rows], dict[int, Rows], list[str]]:
+    """The rows so far of each Session that has any, those of its evaluations, and why others cannot
+    be read; a damaged file hides no other."""
+    own, played, problems = dict[int, Rows](), dict[int, Rows](), list[str]()
     for session in found.meta.writers:
         paths = found.run_dir.session(found.trial, session)
-        for file, into in ((paths.rows, sessions.rows), (paths.eval_rows, sessions.played)):
+        for file, into in ((paths.rows, own), (paths.eval_rows, played)):
             try:
                 if len(rows := read(paths, file)):
                     into[session] = rows
             except LabError as error:
-                sessions.problems.append(f"{file.name}: {error_summary(str(error))}")
-    return sessions
+                problems.append(f"{file.name}: {error_summary(str(error))}")
+    return own, played, problems
 
 
 def _panels(entry: Entry, live: FollowedRows, query: Query) -> Any:
@@ -250,7 +242,7 @@ def _sessions(entry: Entry, live: FollowedRows, query: Query) -> Any:
     recorded = trial_metrics(found.run_dir, found.trial).get("sessions") or []
     ends = {each.get("session"): each for each in recorded}
     lines = []
-    for session, rows in _read_sessions(found, live.read).rows.items():
+    for session, rows in _read_sessions(found, live.read)[0].items():
         last = {name: rows[name][-1] for name in rows.columns}
         end = ends.get(session, {})
         known = last.get("recent_return", np.nan)

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from slm_lab.analysis.search.summary import point_texts, short_names, value_text
 from slm_lab.analysis.search.trial_state import Status, TrialState
-from slm_lab.cli.display.live import short
+from slm_lab.cli.display.live import STOPPING, short
 from slm_lab.cli.display.screen import Screen, print_line
 from slm_lab.core.text import error_summary, significant
 from slm_lab.experiment.search.event_log import SearchState
@@ -41,7 +41,6 @@ STYLES = {
     Status.STOPPED: "yellow",
     Status.FAILED: "bold red",
 }
-STOPPING = "saving, then stopping; Ctrl-C again ends at once"
 
 
 class Turn(NamedTuple):
