@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -36,10 +37,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(spec_app, name="spec")
-command = partial(
-    app.command,
-    epilog="Exit codes: 0 success, 1 failed, 2 bad input, 130 stopped by Ctrl-C or SIGTERM.",
-)
+_EPILOG = "Exit codes: 0 success, 1 failed, 2 bad input, 130 stopped by Ctrl-C or SIGTERM."
 
 _saved = partial(typer.Option, rich_help_panel="Options of eval@RUN and enjoy@RUN")
 
@@ -48,6 +46,11 @@ def _show_version(wanted: bool) -> None:
     if wanted:
         print(f"slm-lab {__version__}")
         raise typer.Exit
+
+
+def _command(function: Callable[..., None]) -> Callable[..., None]:
+    """A command that reports its errors."""
+    return app.command(epilog=_EPILOG)(report_errors()(function))
 
 
 @app.callback()
@@ -59,7 +62,7 @@ def _options(
     pass
 
 
-@command()
+@app.command(epilog=_EPILOG)
 def run(
     spec_file: Annotated[
         str | None,
@@ -164,8 +167,7 @@ def run(
         raise typer.Exit(code)
 
 
-@command()
-@report_errors()
+@_command
 def new(
     env: Annotated[str, typer.Argument(metavar="ENV", help="CartPole-v1, or my_env:MyEnv-v0.")],
     algorithm: Annotated[
@@ -184,7 +186,7 @@ def new(
     write_new(env, algorithm, out, tuple(sets or ()), tuple(imports or ()))
 
 
-@command()
+@app.command(epilog=_EPILOG)
 def compare(
     spec_file: Annotated[
         str | None,
@@ -249,8 +251,7 @@ def compare(
         raise typer.Exit(code)
 
 
-@command()
-@report_errors()
+@_command
 def plot(
     folders: Annotated[
         list[str],
@@ -338,8 +339,7 @@ def plot(
     plot_runs(request, as_json, table)
 
 
-@command()
-@report_errors()
+@_command
 def runs(
     pattern: Annotated[
         str | None,
@@ -364,8 +364,7 @@ def runs(
     list_runs(pattern, sort, status, data, as_json)
 
 
-@command()
-@report_errors()
+@_command
 def diff(a: SavedRunName, b: SavedRunName, data: Data = Path("data")) -> None:
     """Compare two runs: their specs, versions, machines and results."""
     from slm_lab.cli.runs import diff_runs
@@ -373,8 +372,7 @@ def diff(a: SavedRunName, b: SavedRunName, data: Data = Path("data")) -> None:
     diff_runs(a, b, data)
 
 
-@command()
-@report_errors()
+@_command
 def tidy(
     dev: Annotated[bool, typer.Option("--dev", help="Dev runs.")] = False,
     failed: Annotated[bool, typer.Option("--failed", help="Runs that failed.")] = False,
@@ -390,8 +388,7 @@ def tidy(
     raise typer.Exit(tidy_runs(data, dev, failed, older, yes))
 
 
-@command()
-@report_errors()
+@_command
 def watch(run: SavedRunName = "latest", data: Data = Path("data")) -> None:
     """Show the live table of a run that another process trains. Ctrl-C ends only the watching."""
     from slm_lab.cli.watch import watch as execute
@@ -399,8 +396,7 @@ def watch(run: SavedRunName = "latest", data: Data = Path("data")) -> None:
     raise typer.Exit(execute(run, data))
 
 
-@command()
-@report_errors()
+@_command
 def board(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="Folder of run folders.")] = Path(
         "data"
@@ -418,8 +414,7 @@ def board(
     show_board(data, port, no_open)
 
 
-@command()
-@report_errors()
+@_command
 def doctor(
     run: Annotated[
         str | None,
@@ -441,8 +436,7 @@ def doctor(
         examine_run(run, data, imports or (), trust, as_json)
 
 
-@command()
-@report_errors()
+@_command
 def export(
     run: SavedRunName,
     to: Annotated[
@@ -482,8 +476,7 @@ def export(
         print_line(screen, f"{found.observations} observations: largest difference of {gaps}")
 
 
-@command()
-@report_errors()
+@_command
 def push(
     run: SavedRunName,
     repo: Repository,
@@ -505,8 +498,7 @@ def push(
     print_line(console(), upload(*found, repo, private))
 
 
-@command()
-@report_errors()
+@_command
 def pull(
     repo: Repository,
     out: Annotated[Path | None, typer.Option(help="The file. Default: NAME.zip.")] = None,

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -145,17 +145,12 @@ def _show_metrics(console: Console, result: TrialResult, num_writers: int) -> No
     if metrics.random_return is not None:
         rows.append(("return of the Random agent", significant(metrics.random_return), ""))
     print_table(console, "Trial metrics", ("metric", "value", "Sessions"), rows)
-    for reason, names in _by_reason(metrics.reasons).items():
+    short = {name: re.split("[,:]", words)[0] for name, words in SHOWN_METRICS}
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in metrics.reasons.items():
+        by_reason.setdefault(reason, []).append(short.get(name, name))
+    for reason, names in by_reason.items():
         print_line(console, Text(f"– {', '.join(names)}: {reason}", "dim"))
-
-
-def _by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
-    """The short names of metrics without a value, grouped by the reason."""
-    words = {name: re.split("[,:]", shown)[0] for name, shown in SHOWN_METRICS}
-    grouped: dict[str, list[str]] = {}
-    for name, reason in reasons.items():
-        grouped.setdefault(reason, []).append(words.get(name, name))
-    return grouped
 
 
 def _show_graphs(console: Console, result: TrialResult, folder: Path) -> None:

@@ -337,7 +337,8 @@ class EvaluationTracker:
         self.improved = self.best_return is None or mean > self.best_return
         if self.improved:
             self.best_return = mean
-        self._set_frame(int(frame))
+        self.last_frame = int(frame)
+        self._next_due = next_multiple(self.last_frame, self._eval_frequency)
         return Row(self.columns, tuple(cells[name] for name in self.columns))
 
     def state_dict(self) -> StateDict:
@@ -359,8 +360,5 @@ class EvaluationTracker:
         self.best_return = state["best_return"]
         self._recent.load_state_dict(state["recent"])
         self._row_returns = deque(state["row_returns"], maxlen=MA_WINDOW)
-        self._set_frame(state["last_frame"])
-
-    def _set_frame(self, frame: int) -> None:
-        self.last_frame = frame
-        self._next_due = next_multiple(frame, self._eval_frequency)
+        self.last_frame = state["last_frame"]
+        self._next_due = next_multiple(self.last_frame, self._eval_frequency)

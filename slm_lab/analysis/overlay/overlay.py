@@ -135,42 +135,47 @@ LETTERS = 8.0
 _STEPS = 201  # of a performance profile
 
 
+class Options(NamedTuple):
+    """How an overlay is drawn."""
+
+    middle: Middle
+    title: str = ""
+    levels: tuple[float, ...] = ()
+    """The heights of dashed lines."""
+    log: bool = False
+    """Whether the y axis is logarithmic."""
+    width: float | None = None
+    """In points, of a figure for paper."""
+    with_profile: bool = False
+    """Whether a second panel has the performance profiles of the first."""
+    about: str = ""
+    """Kept in the file."""
+
+
 def overlay_figure(
     panels: Mapping[str, Sequence[Seeds]],
     x: Axis,
     y: Axis,
+    options: Options,
     generator: np.random.Generator,
-    *,
-    middle: Middle,
-    title: str = "",
-    levels: Sequence[float] = (),
-    log: bool = False,
-    width: float | None = None,
-    with_profile: bool = False,
-    about: str = "",
 ) -> Figure:
-    """A panel for each heading, over one legend. Groups with one label have one colour in all.
-
-    There are dashed lines at the heights `levels`; the y axis may be a `log` one. `width` is that
-    of a figure for paper, in points. With `with_profile` a second panel has the performance
-    profiles of the first. `about` is kept in the file.
-    """
+    """A panel for each heading, over one legend. Groups with one label have one colour in all."""
     every = dict.fromkeys(group.label for groups in panels.values() for group in groups)
     colours = list(every) if len(panels) > 1 else []
     drawn, named, subtitles = list[Panel](), set[str](), list[str]()
     for heading, groups in panels.items():
-        found = overlay(groups, middle, generator.spawn(1)[0], colours)
-        curves = [level(height, found.curves) for height in levels]
+        found = overlay(groups, options.middle, generator.spawn(1)[0], colours)
+        curves = [level(height, found.curves) for height in options.levels]
         for curve in found.curves:
             curves.append(curve._replace(label="" if curve.label in named else curve.label))
             named.add(curve.label)
-        drawn.append(curves_panel(x.label, y.label, curves, heading, log=log))
+        drawn.append(curves_panel(x.label, y.label, curves, heading, log=options.log))
         subtitles.append(found.subtitle)
-        if with_profile:
+        if options.with_profile:
             drawn.append(_profile(groups, generator))
-    paper = {} if width is None else {"width": width, "letters": LETTERS}
-    figure = over_legend(title, max(subtitles, key=len), drawn, **paper)
-    return figure._replace(about=about)
+    paper = {} if options.width is None else {"width": options.width, "letters": LETTERS}
+    figure = over_legend(options.title, max(subtitles, key=len), drawn, **paper)
+    return figure._replace(about=options.about)
 
 
 def _profile(groups: Sequence[Seeds], generator: np.random.Generator) -> Panel:
@@ -181,12 +186,8 @@ def _profile(groups: Sequence[Seeds], generator: np.random.Generator) -> Panel:
     curves = []
     for number, group in enumerate(groups):
         above = (group.final_return[:, None] > thresholds).astype(np.float64)
-        ends = bootstrap_interval(above, _mean, generator.spawn(1)[0], strata=group.strata)
+        own = generator.spawn(1)[0]
+        ends = bootstrap_interval(above, lambda x: x.mean(axis=0), own, strata=group.strata)
         look = look_of("", number)
         curves.append(look._replace(x=thresholds, mean=above.mean(0), band=Band(*ends)))
     return curves_panel("normalised final return τ", "share of runs above τ", curves)
-
-
-def _mean(values: FloatArray) -> FloatArray:
-    mean: FloatArray = values.mean(axis=0)
-    return mean

@@ -154,7 +154,11 @@ def draw_experiment_graph(experiment: SearchSummary, folder: Path, prefix: str) 
 def experiment_figure(experiment: SearchSummary) -> ExperimentFigure:
     """The whole search in one picture."""
     best_first = ranked(experiment.trials)
-    trials = [each for each in reversed(best_first) if _measured(each)]
+    trials = [
+        each
+        for each in reversed(best_first)
+        if any(number is not None for number in (each.known_score, *map(each.metric, each.metrics)))
+    ]
     names = short_names([variable.path for variable in experiment.variables])
     found = importances(experiment)
     notes_of = {each.path: importance_text(each) for each in found}
@@ -313,10 +317,6 @@ def importance_text(importance: Importance) -> str:
     if importance.sure:
         return f"explains {share}"
     return "no effect seen" if share == "0 %" else f"{share}, maybe chance"
-
-
-def _measured(trial: TrialState) -> bool:
-    return trial.known_score is not None or any(trial.metric(m) is not None for m in trial.metrics)
 
 
 def _variables(

@@ -187,28 +187,19 @@ def draw_session_graphs(
 def session_overview(rows: Rows, evaluations: Rows, title: str) -> Figure:
     """A panel of returns, one of evaluations if there are any, one per column that has values. All
     against frames; the columns are in the order of `rows`."""
-    panels = [(axis.RETURNS[0].label, _returns(rows))]
+    row, average = (_panel_line(rows, y) for y in axis.RETURNS)
+    curves = [Curve("", *row, colour=5), Curve("smoothed", *average)] if row.x.size else []
+    panels, counts = [(axis.RETURNS[0].label, curves)], [count_text(len(rows), "row")]
     if len(evaluations):
-        panels.append(("evaluation return", _evaluations(evaluations)))
+        counts.append(count_text(len(evaluations), "evaluation"))
+        of_evaluations = (axis.EVAL_RETURNS, axis.EVAL_SPREAD)
+        mean, std = (_panel_line(evaluations, y) for y in of_evaluations)
+        curve = Curve("± 1 std of episodes", *mean, around(mean.y, std.y), colour=2)
+        panels.append(("evaluation return", [curve] if mean.x.size else []))
     reported = [c for c in rows.columns if c in LEARNED or c not in BASE_COLUMNS]
     for y in map(axis.learner_axis, filter(rows.has_values, reported)):
         panels.append((y.label, [Curve("", *_panel_line(rows, y))]))
-    counts = [count_text(len(rows), "row")]
-    if len(evaluations):
-        counts.append(count_text(len(evaluations), "evaluation"))
     return overview(title, ", ".join(counts), axis.frames().label, panels)
-
-
-def _returns(rows: Rows) -> list[Curve]:
-    row, average = (_panel_line(rows, y) for y in axis.RETURNS)
-    curves = [Curve("", *row, colour=5), Curve("smoothed", *average)]
-    return curves if row.x.size else []
-
-
-def _evaluations(rows: Rows) -> list[Curve]:
-    mean, std = (_panel_line(rows, y) for y in (axis.EVAL_RETURNS, axis.EVAL_SPREAD))
-    curve = Curve("± 1 std of episodes", *mean, around(mean.y, std.y), colour=2)
-    return [curve] if mean.x.size else []
 
 
 def _panel_line(rows: Rows, y: axis.Axis) -> Line:

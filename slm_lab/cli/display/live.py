@@ -5,7 +5,6 @@ names of Sessions.
 import math
 import time
 from collections import deque
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from rich.console import Console, Group, RenderableType
@@ -129,7 +128,10 @@ class LiveDisplay:
     def update(self, board: "StatusBoard | RecordedTrial") -> None:
         """Shows the current state."""
         now = time.monotonic()
-        self._print_reasons(board.reasons)
+        for session, why in board.reasons.items():
+            if self._reasons.get(session) != why:
+                self._reasons[session] = why
+                self._print(f"{self._log_name(session)}: {error_summary(why)}", "red")
         sessions = [board.read(i) for i in range(len(self._speeds))]
         speeds = [
             speed.update(progress.frame, now) if progress.phase is Phase.RUNNING else None
@@ -240,13 +242,6 @@ class LiveDisplay:
             known.append(f"{time_left(self._max_frame - frame, speed)} left")
         flowing = f"; {flow}" if flow and running else ""
         self._print(f"{self._log_name(index)}: {', '.join(known)}{flowing}{restarted(progress)}")
-
-    def _print_reasons(self, reasons: Mapping[int, str]) -> None:
-        """Prints new reasons for failures and restarts of Sessions."""
-        for session, why in reasons.items():
-            if self._reasons.get(session) != why:
-                self._reasons[session] = why
-                self._print(f"{self._log_name(session)}: {error_summary(why)}", "red")
 
     def _log_name(self, index: int) -> str:
         """The name of a Session in the log; with several trainings, a role names its run."""

@@ -20,7 +20,9 @@ def normalised(trials: Sequence[ReadTrial], scores: Mapping[str, float]) -> list
         raise UsageError(f"--normalise {unknown[0]}=…: no run is in it; they are in {known}")
     zeros = {}
     for env in envs:
-        random = _random_return(trials, env)
+        runs = [each.found for each in trials if each.env == env]
+        every = (trial_metrics(each.run_dir, each.trial).get("random_return") for each in runs)
+        random = next((each for each in every if each is not None), None)  # known from the end on
         if env not in scores:
             raise UsageError(f"--normalise: no score of {env}; add --normalise {env}=SCORE")
         if random is None or scores[env] == random:
@@ -28,13 +30,6 @@ def normalised(trials: Sequence[ReadTrial], scores: Mapping[str, float]) -> list
             raise UsageError(f"--normalise: the Random agent's return in {env} is {why}")
         zeros[env] = random
     return [each.scaled(zeros[each.env], scores[each.env] - zeros[each.env]) for each in trials]
-
-
-def _random_return(trials: Sequence[ReadTrial], env: str) -> float | None:
-    """That of an environment, which each run has from its end on; None before the first."""
-    runs = [each.found for each in trials if each.env == env]
-    every = (trial_metrics(each.run_dir, each.trial).get("random_return") for each in runs)
-    return next((each for each in every if each is not None), None)
 
 
 def by_environment(envs: Sequence[str], curves: Sequence[Seeds]) -> dict[str, list[Seeds]]:

@@ -12,7 +12,7 @@ from slm_lab.analysis.figure.axis import EVAL_RETURNS, RETURNS, Y_AXES, Axis, Li
 from slm_lab.analysis.figure.figure import Figure
 from slm_lab.analysis.figure.write import write_figure, write_print
 from slm_lab.analysis.overlay.labels import APART, Named, labels, leaves
-from slm_lab.analysis.overlay.overlay import Middle, Seeds, overlay_figure
+from slm_lab.analysis.overlay.overlay import Middle, Options, Seeds, overlay_figure
 from slm_lab.analysis.overlay.table import (
     ENOUGH_TO_TRIM,
     Improvement,
@@ -68,21 +68,18 @@ def plot(request: PlotRequest) -> Plotted:
         panels = panels if several else {"": joined(panels)}
     drawing, ranking, *per_curve = np.random.default_rng(_BOOTSTRAP_SEED).spawn(2 + len(trials))
     title = _title(groups, request.labels) if request.title is None else request.title
+    options = Options(
+        cast(Middle, "iqm" if is_joined else request.statistic),
+        "" if title == NO_TITLE else title,
+        request.levels,
+        request.log_y,
+        request.points,
+        is_joined,
+        request.command,
+    )
     if request.log_y:
         notes += _without_place(panels)
-    figure = overlay_figure(
-        panels,
-        over,
-        y,
-        drawing,
-        middle=cast(Middle, "iqm" if is_joined else request.statistic),
-        title="" if title == NO_TITLE else title,
-        levels=request.levels,
-        log=request.log_y,
-        width=request.points,
-        with_profile=is_joined,
-        about=request.command,
-    )
+    figure = overlay_figure(panels, over, y, options, drawing)
     paths, replaced = _write(figure, request, f"plot_{y.file}_vs_{over.file}")
     rows = [
         each._replace(label=f"{each.label}{APART}{env}") if several else each
