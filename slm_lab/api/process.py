@@ -1,4 +1,4 @@
-"""A command of the lab in its own process, started from Python."""
+"""A command of the lab in its own process, started from Python, and what it works on."""
 
 import os
 import signal
@@ -11,14 +11,16 @@ from contextvars import copy_context
 from itertools import chain, repeat
 from multiprocessing import Pipe
 from pathlib import Path
-from typing import IO, Any, TextIO, final
+from typing import IO, Any, Self, TextIO, final
 
+from typing_extensions import override
+
+from slm_lab.api.callbacks import Callbacks
 from slm_lab.core.errors import LabError, TrainingFailed, UsageError
+from slm_lab.core.process import PICTURES, SOCKET
 
 MAIN = "import sys; sys.argv[0] = 'slm-lab'; from slm_lab.cli.main import main; main()"
 """The lab's command line. Unlike a file or a module, it is not imported again by Sessions."""
-SOCKET, PICTURES = "SLM_LAB_CALLER", "SLM_LAB_PICTURES"
-"""Environment variables of the process: see `cli.caller` and `cli.display.screen`."""
 RELAY_SECONDS = 5.0
 """How long the rest of the output may take after the process has ended."""
 REFUSED, STOPPED = 2, 130
@@ -148,3 +150,85 @@ def _notebook_display() -> Iterator[Callable[..., Any]] | None:
         return None
     handle = DisplayHandle()  # type: ignore[no-untyped-call]
     return chain([handle.display], repeat(handle.update))
+
+
+TICK = 0.25
+"""Seconds between two looks at what was written."""
+
+
+class Started:
+    """A run, search or comparison that this program has started, or found in its folder."""
+
+    def __init__(
+        self, folder: Path, process: LabProcess | None = None, callbacks: Callbacks | None = None
+    ) -> None:
+        self.folder = folder
+        """The folder with all its files."""
+        self.source = str(folder)
+        """What `slm_lab.load` finds it by: the folder, FOLDER:t3, or the file of a shared run."""
+        self._process = process
+        self._callbacks = callbacks or Callbacks()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether this program has started it, and it has not ended."""
+        return self._process is not None and self._process.is_running
+
+    def stop(self) -> None:
+        """Asks it to save and end; returns at once. It can be resumed."""
+        if self._process is not None:
+            self._process.stop()
+
+    def followed(self, wait: bool) -> Self:
+        """Itself, followed to its end: in this thread, raising as `wait`, or in another thread."""
+        if wait:
+            self.wait()
+        else:
+            self._thread = in_background(self._watch)
+        return self
+
+    def wait(self) -> None:
+        """Waits for its end, and for its callbacks; a callback may wait for the end alone.
+
+        Ctrl-C makes it save and end, a second one ends it at once; then KeyboardInterrupt is
+        raised. Raises TrainingFailed, with the reasons, if it fails.
+        """
+        process = self._process
+        if process is None:
+            return
+        try:
+            if self._callbacks.thread is threading.current_thread():
+                process.join()
+            elif self._thread is not None:
+                self._thread.join()
+            else:
+                self._watch()
+        except KeyboardInterrupt:
+            process.stop()
+            while process.is_running:
+                try:
+                    process.join()
+                except KeyboardInterrupt:
+                    process.stop(at_once=True)
+            if self._thread is None:
+                self._callbacks.end(self)
+            else:
+                self._thread.join(RELAY_SECONDS)
+            raise
+        process.check()
+
+    def __fspath__(self) -> str:
+        """Its `source`, so that it can be given where a run or a folder is asked for."""
+        return self.source
+
+    @override
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} in {self.source}>"
+
+    def _watch(self) -> None:
+        while self._process is not None and self._process.is_running:
+            self._callbacks.tick(self)
+            self._process.join(TICK)
+        self._callbacks.tick(self)
+        self._callbacks.end(self)

@@ -11,9 +11,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
 
 from slm_lab.api.callbacks import Callbacks
-from slm_lab.api.process import LabProcess
+from slm_lab.api.process import LabProcess, Started
 from slm_lab.api.run import Run, load_run
-from slm_lab.api.started import Started, followed
 from slm_lab.core.errors import LabError, SpecError, UsageError
 from slm_lab.core.plugins import listed
 from slm_lab.experiment.search.outcomes import find_trial
@@ -128,7 +127,7 @@ def train(
     trial = find_trial(str(folder), folder.parent)
     if resume is None:
         called.follow(trial, skip=False)
-    return followed(Run(trial, process, called), wait)
+    return Run(trial, process, called).followed(wait)
 
 
 def search(
@@ -156,7 +155,7 @@ def search(
     """
     options = [*_options(seed, data, imports, trust), *_given({"--keep": keep})]
     process, folder = _begun("search", resume, spec, name, sets, options, quiet)
-    return followed(Search(folder, process), wait)
+    return Search(folder, process).followed(wait)
 
 
 def compare(
@@ -200,7 +199,7 @@ def compare(
     }
     options = [*_given(plan), *_options(seed, data, imports, trust)]
     process, folder = _begun("compare", resume, spec, name, sets, options, quiet)
-    return followed(Comparison(folder, process), wait)
+    return Comparison(folder, process).followed(wait)
 
 
 def _given(options: Mapping[str, object]) -> list[str]:

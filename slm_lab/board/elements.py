@@ -5,6 +5,9 @@ from typing import Any
 
 from dash import dcc, html
 
+from slm_lab.analysis.figure import figure as fig
+from slm_lab.analysis.figure.html import packed, plotly_content
+from slm_lab.analysis.figure.look import MUTED
 from slm_lab.board.query import CHOICES
 
 LONGEST = 300  # letters of a cell
@@ -15,14 +18,11 @@ def rows_table(header: Sequence[Any], rows: Iterable[Sequence[Any]], words: int 
     kinds = ["words" if i <= words else "number" for i in range(len(header))]
 
     def line(kind: Any, cells: Sequence[Any]) -> html.Tr:
-        return html.Tr([kind(_cell(c), className=k) for c, k in zip(cells, kinds, strict=True)])
+        shown = [f"{c[:LONGEST]}…" if isinstance(c, str) and len(c) > LONGEST else c for c in cells]
+        return html.Tr([kind(c, className=k) for c, k in zip(shown, kinds, strict=True)])
 
     body = html.Tbody([line(html.Td, cells) for cells in rows])
     return html.Div(html.Table([html.Thead(line(html.Th, header)), body]), className="wide")
-
-
-def _cell(cell: Any) -> Any:
-    return f"{cell[:LONGEST]}…" if isinstance(cell, str) and len(cell) > LONGEST else cell
 
 
 def section(title: str, *content: Any, hint: str = "") -> html.Section:
@@ -60,3 +60,53 @@ def select(
 def problem(text: str) -> html.P:
     """Why something cannot be shown."""
     return html.P(text, className="problem")
+
+
+FONT = "system-ui, -apple-system, 'Segoe UI', sans-serif"
+_BOX = fig.Box(0, 0, 1000, 600)
+_LETTERS = 15.0
+_MARGIN = {"l": 50, "r": 14, "t": 12, "b": 36}
+_MODE_BAR = [["toImage", "resetScale2d"]]
+
+
+def curves_graph(
+    curves: list[fig.Curve], x: str, name: str, height: int = 200, legend: bool = False
+) -> dcc.Graph:
+    """Curves over an axis labelled `x`; `name` keeps the zoom of a graph while it grows."""
+    scales = fig.Scale(x, fig.x_limits(curves), 5), fig.Scale(ends=fig.y_limits(curves), most=5)
+    panel = fig.Panel(_BOX, *scales, curves=tuple(curves), note="no values yet")
+    return graph(panel, name, height, legend)
+
+
+def graph(
+    part: fig.Panel | fig.Parallel,
+    name: str,
+    height: int,
+    legend: bool = False,
+    margin: Mapping[str, int] | None = None,
+) -> dcc.Graph:
+    """One part of a figure, without the titles around it."""
+    part = part._replace(box=_BOX)
+    if isinstance(part, fig.Panel):
+        part = part._replace(title="", hint="", keys=())
+    shading = part.shading if isinstance(part, fig.Parallel) else None
+    figure = fig.Figure("", "", (part,), _BOX.width, _LETTERS, legend, shading=shading)
+    content = plotly_content(figure)
+    layout = {key: value for key, value in content["layout"].items() if key != "title"}
+    if "coloraxis" in layout:  # above, it would cover the name of the last axis
+        layout["coloraxis"]["colorbar"] |= {"y": -0.08, "yanchor": "top"}
+    layout |= {
+        "font": {"family": FONT, "size": 12},
+        "margin": dict(margin or _MARGIN),
+        "uirevision": name,
+        "height": height,
+        "hoverlabel": {"namelength": -1},
+        "legend": {"orientation": "h", "y": -0.16, "yanchor": "top", "font": {"size": 12}},
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": MUTED},
+    }
+    return dcc.Graph(
+        figure={"data": packed(content["data"]), "layout": layout},
+        config={"displaylogo": False, "modeBarButtons": _MODE_BAR, "displayModeBar": legend},
+        responsive=True,
+        style={"height": f"{height}px"},
+    )

@@ -4,9 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode
 
-from slm_lab.analysis.figure.axis import EVAL_RETURNS, RETURNS, Axis, column_axis
-from slm_lab.analysis.overlay.overlay import X_WORDS
-from slm_lab.analysis.trial.columns import CLOCKS
+from slm_lab.analysis.figure.axis import CLOCKS, EVAL_RETURNS, RETURNS, X_WORDS, Axis, column_axis
 
 EVALUATION = "evaluation"
 """The word for the returns of evaluations; any other is the name of a column."""

@@ -10,8 +10,7 @@ from slm_lab.analysis.search.graph import experiment_figure, page
 from slm_lab.analysis.search.summary import number_text, point_texts, short_names, status_text
 from slm_lab.analysis.search.trial_state import ranked
 from slm_lab.board.catalog import Entry
-from slm_lab.board.elements import chip, rows_table, section
-from slm_lab.board.graphs import graph
+from slm_lab.board.elements import chip, graph, rows_table, section
 from slm_lab.board.query import run_link
 from slm_lab.core.text import duration_text, error_summary
 from slm_lab.experiment.compare.compare import CompareRun

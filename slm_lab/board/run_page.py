@@ -1,36 +1,56 @@
 """The page of one run: what its Sessions write, what the doctor says, what to do next."""
 
 import json
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
+import numpy as np
 from dash import html
 
+from slm_lab.analysis.figure import axis
 from slm_lab.analysis.figure.figure import Curve
 from slm_lab.analysis.figure.look import PALETTE, tinted
-from slm_lab.analysis.trial.columns import columns_of
 from slm_lab.board import results
 from slm_lab.board.catalog import Catalog, Entry
-from slm_lab.board.elements import chip, command, part, problem, rows_table, section, select
-from slm_lab.board.graphs import curves_graph
+from slm_lab.board.elements import (
+    chip,
+    command,
+    curves_graph,
+    part,
+    problem,
+    rows_table,
+    section,
+    select,
+)
 from slm_lab.board.live import Part
 from slm_lab.board.query import Query, file_link, run_link
 from slm_lab.board.ticked import video
+from slm_lab.core.errors import LabError
 from slm_lab.core.files import stamp_of, tail
-from slm_lab.core.text import significant
+from slm_lab.core.text import error_summary, significant
 from slm_lab.experiment.doctor.case import read_case
 from slm_lab.experiment.doctor.diagnosis import all_findings
-from slm_lab.experiment.runs.cells import cells
-from slm_lab.experiment.runs.commands import next_commands
-from slm_lab.experiment.runs.sessions import read_sessions, session_name, session_table
-from slm_lab.experiment.runs.summary import RunStatus
+from slm_lab.experiment.plot.runs import FoundTrial, ReadRows
+from slm_lab.experiment.runs.summary import RunStatus, cells
+from slm_lab.experiment.trust import command_text, named_by
+from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.row import COLUMNS
 from slm_lab.storage.intact import FollowedRows
-from slm_lab.storage.run_dir import videos
+from slm_lab.storage.maybe_damaged import trial_metrics
+from slm_lab.storage.run_dir import PLAN_BLOCK, PLAN_FILE, RUN_BLOCK, videos
 
 MOST_FILES, MOST_VIDEOS = 100, 6
 """Files and videos of a run that are shown."""
+POINTS = 400
+"""Of a line, at most."""
+FIRST = ("loss", "entropy", "approx_kl", "staleness_p50", "policy_lag", "actor_wait_share",
+         "learner_wait_share", "sync_share", "fps")  # fmt: skip
+"""The panels after those of returns; other columns follow in the order of the file."""
+NOT_DRAWN = (*axis.CLOCKS, "epi", "opt_step", "total_reward", "total_reward_ma", "mean_return",
+             "recent_return", "final_return", "final_return_episodes")  # fmt: skip
+"""Columns of time and of returns, which have graphs of other forms."""
 
 
 def layout(catalog: Catalog, query: Query) -> list[Any]:
@@ -99,11 +119,33 @@ def _head(entry: Entry, query: Query) -> Any:
 
 
 def _commands(entry: Entry, query: Query) -> Any:
-    """What one may do next, each as a command to copy."""
-    found = next_commands(entry.folder, entry.run, entry.summary.status, query.trial)
-    if not found:  # pasted into a terminal, control characters act as keys
+    """What one may do next, each as a command to copy, with `--import` for the modules that files
+    of the run name; of one trial of a search if the page shows one."""
+    place, run, status = str(entry.folder), entry.run, entry.summary.status
+    if not place.isprintable():  # pasted into a terminal, control characters act as keys
         return problem("no commands: the name of the folder has control characters")
-    return section("Commands", *(command(about, text) for about, text in found.items()))
+    target = f"{place}:t{query.trial}" if query.trial else place
+    commands: dict[str, list[str]] = {}
+    if status not in (RunStatus.TRAINING, RunStatus.DONE):
+        commands["resume"] = ["compare", "--resume", place]
+        if run is not None:
+            commands["resume"] = ["run", f"{'search' if run.is_search else 'train'}@{place}"]
+    if run is not None:
+        if status is RunStatus.TRAINING:
+            commands["watch"] = ["watch", place]
+        commands["evaluate"] = ["run", f"eval@{target}"]
+        commands["see it play"] = ["run", f"enjoy@{target}", "--render"]
+        commands["examine"] = ["doctor", target]
+    commands["draw"] = ["plot", target]
+    modules: tuple[str, ...] = ()
+    with suppress(LabError):  # files that cannot be read name none
+        files = entry.folder.glob(PLAN_FILE.format("*")) if run is None else [run.spec_file]
+        modules = named_by(files, PLAN_BLOCK if run is None else RUN_BLOCK)
+    texts = {
+        about: command_text(words, () if about in ("watch", "draw") else modules)
+        for about, words in commands.items()
+    }
+    return section("Commands", *(command(about, text) for about, text in texts.items()))
 
 
 def _files(catalog: Catalog, entry: Entry) -> Any:
@@ -126,27 +168,67 @@ def _files(catalog: Catalog, entry: Entry) -> Any:
     return section("Pages and files", *shown) if links or films else []
 
 
+def _session_name(found: FoundTrial, session: int) -> str:
+    """ "Session 0"; "learner 0" in a mode in which only learners write rows."""
+    return f"learner {session}" if found.meta.mode.has_learner else f"Session {session}"
+
+
+def _read_sessions(
+    found: FoundTrial, read: ReadRows
+) -> tuple[dict[int, Rows], dict[int, Rows], list[str]]:
+    """The rows so far of each Session that has any, those of its evaluations, and why others cannot
+    be read; a damaged file hides no other."""
+    own, played, problems = dict[int, Rows](), dict[int, Rows](), list[str]()
+    for session in found.meta.writers:
+        paths = found.run_dir.session(found.trial, session)
+        for file, into in ((paths.rows, own), (paths.eval_rows, played)):
+            try:
+                if len(rows := read(paths, file)):
+                    into[session] = rows
+            except LabError as error:
+                problems.append(f"{file.name}: {error_summary(str(error))}")
+    return own, played, problems
+
+
 def _panels(entry: Entry, live: FollowedRows, query: Query) -> Any:
     """A graph for each column with a line for each Session; columns that never change as text."""
     found = entry.trial(query.trial)
-    rows, played, problems = read_sessions(found, live.read)
+    rows, played, problems = _read_sessions(found, live.read)
     warnings = [problem(each) for each in problems]
     if found.of_search and not query.trial:
         warnings.append(html.P(f"trial {found.trial}, the best so far", className="note"))
     if not rows:
         return [*warnings, html.P("no rows yet")]
-    columns = columns_of(rows, played, query.x, float(query.smooth))
-    shown = []
-    for y, lines in columns.lines:
-        curves = [Curve(session_name(found, s), *line, **_look(s)) for s, line in lines.items()]
+    x = axis.x_axis(query.x, max(float(each["wall_t"][-1]) for each in rows.values()))
+    shown, constant = [], []
+    for y in _axes(rows, played):
+        smooth, of = y._replace(window_share=float(query.smooth)), rows
+        if y is axis.EVAL_RETURNS:
+            of = played
+        lines = {s: axis.decimate(axis.line(each, x, smooth), POINTS) for s, each in of.items()}
+        values = np.concatenate([each.y for each in lines.values()])
+        if len(values) and np.allclose(values, values[0]) and y not in axis.RETURNS:
+            constant.append(f"{y.label} {significant(float(values[0]))}")
+            continue
+        if not len(values):
+            continue
+        curves = [Curve(_session_name(found, s), *line, **_look(s)) for s, line in lines.items()]
         meaning = COLUMNS[y.column].meaning if y.column in COLUMNS else ""
         graph = curves_graph(curves, "", f"{y.column} {query.x}")
         shown.append(html.Figure([html.Figcaption(y.label, title=meaning), graph]))
-    constant = [f"{y.label} {significant(value)}" for y, value in columns.constant]
-    keys = [html.Span(session_name(found, s), style={"color": tinted(**_look(s))}) for s in rows]
+    keys = [html.Span(_session_name(found, s), style={"color": tinted(**_look(s))}) for s in rows]
     legend = html.P(keys if len(keys) > 1 else [], className="legend")
     text = html.P(f"constant: {', '.join(constant)}", className="note") if constant else ""
     return [*warnings, legend, html.Div(shown, className="panels"), text]
+
+
+def _axes(rows: Mapping[int, Rows], played: Mapping[int, Rows]) -> list[axis.Axis]:
+    """Returns, evaluations, and the columns of Sessions that have values; `played` has the rows of
+    their evaluations."""
+    names = {c: None for each in rows.values() for c in each.columns if each.has_values(c)}
+    columns = [name for name in (*FIRST, *names) if name in names and name not in NOT_DRAWN]
+    of_returns = [axis.RETURNS[0], *([axis.EVAL_RETURNS] if played else [])]
+    return of_returns + [axis.learner_axis(name) for name in dict.fromkeys(columns)]
 
 
 def _look(session: int) -> dict[str, Any]:
@@ -157,8 +239,24 @@ def _look(session: int) -> dict[str, Any]:
 
 def _sessions(entry: Entry, live: FollowedRows, query: Query) -> Any:
     found = entry.trial(query.trial)
-    table = session_table(found, read_sessions(found, live.read).rows)
-    return section("Sessions", rows_table(*table[:3])) if table.rows else []
+    recorded = trial_metrics(found.run_dir, found.trial).get("sessions") or []
+    ends = {each.get("session"): each for each in recorded}
+    lines = []
+    for session, rows in _read_sessions(found, live.read)[0].items():
+        last = {name: rows[name][-1] for name in rows.columns}
+        end = ends.get(session, {})
+        known = last.get("recent_return", np.nan)
+        value = known if np.isfinite(known) else last.get("final_return", np.nan)
+        lines.append((
+            _session_name(found, session),
+            str(end.get("ending", "")),
+            f"{last['frame']:,.0f}",
+            significant(float(last.get("fps", 0.0))),
+            significant(float(value)) if np.isfinite(value) else "–",
+            error_summary(str(end.get("error") or "")),
+        ))  # fmt: skip
+    header = ("Session", "ended", "frame", "frames/s", "return", "reason")
+    return section("Sessions", rows_table(header, lines, words=1)) if lines else []
 
 
 def _findings(entry: Entry, live: FollowedRows, query: Query) -> Any:

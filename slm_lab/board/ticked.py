@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 from dash import html
 
+from slm_lab.analysis.figure.axis import CLOCKS
 from slm_lab.analysis.overlay.overlay import Middle, overlay
 from slm_lab.analysis.overlay.table import improvement_text, results, text_table
-from slm_lab.analysis.trial.columns import CLOCKS
 from slm_lab.board.catalog import Catalog, Entry
-from slm_lab.board.elements import problem, rows_table, section, select
-from slm_lab.board.graphs import curves_graph
+from slm_lab.board.elements import curves_graph, problem, rows_table, section, select
 from slm_lab.board.live import Part
 from slm_lab.board.query import EVALUATION, Query, file_link, run_link
 from slm_lab.core.errors import LabError

@@ -19,12 +19,9 @@ def show_board(data: Path, port: int | None, no_open: bool) -> None:
 
     server, address = make_board(data, port)
     print_line(console(), f"board of {data}: {address} (Ctrl-C ends it)")
-    if not no_open and _has_screen():
+    # Without a window, a browser may take over the terminal.
+    has_screen = sys.platform != "linux" or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys()
+    if not no_open and has_screen:
         Thread(target=webbrowser.open, args=(address,), daemon=True).start()
     with suppress(KeyboardInterrupt):
         server.serve_forever()
-
-
-def _has_screen() -> bool:
-    """Whether a browser has a window; without one it may take over the terminal."""
-    return sys.platform != "linux" or bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())

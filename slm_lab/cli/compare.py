@@ -3,12 +3,12 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
-from slm_lab.analysis.compare.table import text_table
-from slm_lab.cli.display.document import compare_document
+from slm_lab.analysis.compare.comparison import text_table
 from slm_lab.cli.display.live import LiveDisplay, short
 from slm_lab.cli.display.screen import (
     print_heading,
@@ -17,9 +17,7 @@ from slm_lab.cli.display.screen import (
     print_table,
     wide_console,
 )
-from slm_lab.cli.shell.caller import Caller
-from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
-from slm_lab.cli.shell.signals import sigterm_as_ctrl_c
+from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED, Caller, sigterm_as_ctrl_c
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import stop_signals_blocked
@@ -65,7 +63,7 @@ def compare(options: CompareOptions, caller: Caller) -> int:
             interrupted = True
         code = _conclude(console, run, interrupted)
         if options.as_json:
-            print_json(compare_document(run.folder, code))
+            print_json(_document(run.folder, code))
         return code
 
 
@@ -178,3 +176,19 @@ def _conclude(console: Console, run: CompareRun, interrupted: bool) -> int:
         modules = [*run.plan.imports, *modules_of(run.plan.baseline)]
         print_line(console, f"resume with: {command_text(words, modules)}")
     return INTERRUPTED if interrupted else FAILED if failures else 0
+
+
+def _document(folder: Path, code: int) -> dict[str, Any]:
+    """A comparison: its tables, graphs and exit code."""
+    import pandas as pd
+
+    return {
+        "folder": str(folder),
+        "exit_code": code,
+        **{
+            key: pd.read_csv(file).to_dict("records")
+            for key, end in (("variants", "_compare_df"), ("trainings", "_trainings_df"))
+            for file in folder.glob(f"*{end}.csv")
+        },
+        "graphs": [str(graph) for graph in sorted(folder.glob("*_compare_*.png"))],
+    }

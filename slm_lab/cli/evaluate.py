@@ -21,7 +21,7 @@ from slm_lab.env.simulators.film import Film, headless
 from slm_lab.env.vector_env import FinishedEpisodes
 from slm_lab.experiment.saved_run import SavedAgent, SavedRun, Which
 from slm_lab.experiment.source import RunSource
-from slm_lab.metrics.evaluation import info_means
+from slm_lab.metrics.tracker import info_means
 from slm_lab.session.evaluator import Evaluator
 from slm_lab.session.play_episodes import join_episodes
 from slm_lab.session.torch_setup import set_up_torch

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
@@ -25,8 +26,7 @@ from slm_lab.cli.options import (
     WhichAgent,
 )
 from slm_lab.cli.shell import completion
-from slm_lab.cli.shell.exit_codes import report_errors, run_guarded
-from slm_lab.cli.shell.scripting import set_log_level
+from slm_lab.cli.shell.exit_codes import report_errors, run_guarded, set_log_level
 from slm_lab.cli.spec import app as spec_app
 
 app = typer.Typer(
@@ -37,10 +37,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(spec_app, name="spec")
-command = partial(
-    app.command,
-    epilog="Exit codes: 0 success, 1 failed, 2 bad input, 130 stopped by Ctrl-C or SIGTERM.",
-)
+_EPILOG = "Exit codes: 0 success, 1 failed, 2 bad input, 130 stopped by Ctrl-C or SIGTERM."
 
 _saved = partial(typer.Option, rich_help_panel="Options of eval@RUN and enjoy@RUN")
 
@@ -49,6 +46,11 @@ def _show_version(wanted: bool) -> None:
     if wanted:
         print(f"slm-lab {__version__}")
         raise typer.Exit
+
+
+def _command(function: Callable[..., None]) -> Callable[..., None]:
+    """A command that reports its errors."""
+    return app.command(epilog=_EPILOG)(report_errors()(function))
 
 
 @app.callback()
@@ -60,7 +62,7 @@ def _options(
     pass
 
 
-@command()
+@app.command(epilog=_EPILOG)
 def run(
     spec_file: Annotated[
         str | None,
@@ -165,8 +167,7 @@ def run(
         raise typer.Exit(code)
 
 
-@command()
-@report_errors()
+@_command
 def new(
     env: Annotated[str, typer.Argument(metavar="ENV", help="CartPole-v1, or my_env:MyEnv-v0.")],
     algorithm: Annotated[
@@ -185,7 +186,7 @@ def new(
     write_new(env, algorithm, out, tuple(sets or ()), tuple(imports or ()))
 
 
-@command()
+@app.command(epilog=_EPILOG)
 def compare(
     spec_file: Annotated[
         str | None,
@@ -250,8 +251,7 @@ def compare(
         raise typer.Exit(code)
 
 
-@command()
-@report_errors()
+@_command
 def plot(
     folders: Annotated[
         list[str],
@@ -339,8 +339,7 @@ def plot(
     plot_runs(request, as_json, table)
 
 
-@command()
-@report_errors()
+@_command
 def runs(
     pattern: Annotated[
         str | None,
@@ -365,8 +364,7 @@ def runs(
     list_runs(pattern, sort, status, data, as_json)
 
 
-@command()
-@report_errors()
+@_command
 def diff(a: SavedRunName, b: SavedRunName, data: Data = Path("data")) -> None:
     """Compare two runs: their specs, versions, machines and results."""
     from slm_lab.cli.runs import diff_runs
@@ -374,8 +372,7 @@ def diff(a: SavedRunName, b: SavedRunName, data: Data = Path("data")) -> None:
     diff_runs(a, b, data)
 
 
-@command()
-@report_errors()
+@_command
 def tidy(
     dev: Annotated[bool, typer.Option("--dev", help="Dev runs.")] = False,
     failed: Annotated[bool, typer.Option("--failed", help="Runs that failed.")] = False,
@@ -391,8 +388,7 @@ def tidy(
     raise typer.Exit(tidy_runs(data, dev, failed, older, yes))
 
 
-@command()
-@report_errors()
+@_command
 def watch(run: SavedRunName = "latest", data: Data = Path("data")) -> None:
     """Show the live table of a run that another process trains. Ctrl-C ends only the watching."""
     from slm_lab.cli.watch import watch as execute
@@ -400,8 +396,7 @@ def watch(run: SavedRunName = "latest", data: Data = Path("data")) -> None:
     raise typer.Exit(execute(run, data))
 
 
-@command()
-@report_errors()
+@_command
 def board(
     data: Annotated[Path, typer.Argument(metavar="DATA", help="Folder of run folders.")] = Path(
         "data"
@@ -419,8 +414,7 @@ def board(
     show_board(data, port, no_open)
 
 
-@command()
-@report_errors()
+@_command
 def doctor(
     run: Annotated[
         str | None,
@@ -442,8 +436,7 @@ def doctor(
         examine_run(run, data, imports or (), trust, as_json)
 
 
-@command()
-@report_errors()
+@_command
 def export(
     run: SavedRunName,
     to: Annotated[
@@ -464,15 +457,26 @@ def export(
     A graph has normalisation and the scale of actions inside, and acts beside the agent before it
     is kept.
     """
-    from slm_lab.cli.export import export_run
+    from slm_lab.cli.display.screen import console, print_line
+    from slm_lab.core.errors import UsageError
+    from slm_lab.experiment.export.export import export_agent
     from slm_lab.experiment.saved_run import find_agent
 
-    found = find_agent(run, which, session, data, imports or (), trust)
-    export_run(*found, to, out)
+    saved, agent = find_agent(run, which, session, data, imports or (), trust)
+    name = f"{saved.run_dir.root.resolve().name}_s{agent.session}_{agent.which}_{agent.frame}.{to}"
+    path = Path(name) if out is None else out
+    if path.suffix != f".{to}":
+        raise UsageError(f"--out {path}: must end in .{to}")
+    found, screen = export_agent(saved, agent, path), console()
+    kind = f"{saved.spec.agent.algorithm.name} on {saved.spec.env.name}"
+    at = f"{agent.which} at frame {agent.frame:,}"
+    print_line(screen, f"{kind}, Session {agent.session}, {at}: {path}")
+    if found is not None:
+        gaps = f"actions {found.action:.2g}, of values {found.values:.2g}"
+        print_line(screen, f"{found.observations} observations: largest difference of {gaps}")
 
 
-@command()
-@report_errors()
+@_command
 def push(
     run: SavedRunName,
     repo: Repository,
@@ -494,8 +498,7 @@ def push(
     print_line(console(), upload(*found, repo, private))
 
 
-@command()
-@report_errors()
+@_command
 def pull(
     repo: Repository,
     out: Annotated[Path | None, typer.Option(help="The file. Default: NAME.zip.")] = None,

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,19 +11,17 @@ from rich.text import Text
 
 from slm_lab.analysis.table import count_text
 from slm_lab.cli.display import screen
-from slm_lab.cli.display.document import run_document
-from slm_lab.cli.display.live import LiveDisplay
-from slm_lab.cli.display.naming import full_name, print_resume, sessions_text
+from slm_lab.cli.display.live import LiveDisplay, full_name, print_resume, sessions_text
 from slm_lab.cli.display.screen import print_heading, print_json, print_line, print_table
 from slm_lab.cli.doctor import print_first_finding
 from slm_lab.cli.options import OutputForm
-from slm_lab.cli.shell.caller import Caller
-from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
+from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED, Caller
 from slm_lab.core.errors import LabError, TrainingFailed
 from slm_lab.core.text import error_summary, significant, with_spread
 from slm_lab.experiment.plot.runs import trial_of
 from slm_lab.experiment.run import Run
 from slm_lab.experiment.run_mode import Verb
+from slm_lab.experiment.runs.summary import run_document
 from slm_lab.experiment.source import RunSource
 from slm_lab.spec.role import optimizer_paths
 from slm_lab.spec.schema.meta import MetaSpec
@@ -147,17 +145,12 @@ def _show_metrics(console: Console, result: TrialResult, num_writers: int) -> No
     if metrics.random_return is not None:
         rows.append(("return of the Random agent", significant(metrics.random_return), ""))
     print_table(console, "Trial metrics", ("metric", "value", "Sessions"), rows)
-    for reason, names in _by_reason(metrics.reasons).items():
+    short = {name: re.split("[,:]", words)[0] for name, words in SHOWN_METRICS}
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in metrics.reasons.items():
+        by_reason.setdefault(reason, []).append(short.get(name, name))
+    for reason, names in by_reason.items():
         print_line(console, Text(f"– {', '.join(names)}: {reason}", "dim"))
-
-
-def _by_reason(reasons: Mapping[str, str]) -> dict[str, list[str]]:
-    """The short names of metrics without a value, grouped by the reason."""
-    words = {name: re.split("[,:]", shown)[0] for name, shown in SHOWN_METRICS}
-    grouped: dict[str, list[str]] = {}
-    for name, reason in reasons.items():
-        grouped.setdefault(reason, []).append(words.get(name, name))
-    return grouped
 
 
 def _show_graphs(console: Console, result: TrialResult, folder: Path) -> None:

@@ -19,8 +19,7 @@ from rich.text import Text
 from slm_lab.analysis.table import count_text
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
 from slm_lab.core.errors import UsageError
-from slm_lab.experiment.runs.cells import cells, size_text
-from slm_lab.experiment.runs.summary import RunStatus, RunSummary, summary_of
+from slm_lab.experiment.runs.summary import RunStatus, RunSummary, cells, size_text, summary_of
 from slm_lab.experiment.runs.tidy import delete, selected
 from slm_lab.storage.archive import unpacked
 from slm_lab.storage.run_dir import runs_in

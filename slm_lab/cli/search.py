@@ -13,9 +13,7 @@ from rich.text import Text
 from slm_lab.analysis.search.summary import point_texts
 from slm_lab.analysis.search.trial_state import Status
 from slm_lab.analysis.table import count_text
-from slm_lab.cli.display.document import run_document
-from slm_lab.cli.display.live import short
-from slm_lab.cli.display.naming import print_resume, sessions_text
+from slm_lab.cli.display.live import print_resume, sessions_text, short
 from slm_lab.cli.display.screen import (
     Screen,
     print_heading,
@@ -26,17 +24,15 @@ from slm_lab.cli.display.screen import (
 )
 from slm_lab.cli.display.search_live import SearchDisplay, searched_names
 from slm_lab.cli.options import OutputForm
-from slm_lab.cli.shell.caller import Caller
-from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
+from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED, Caller
 from slm_lab.core.text import error_summary, significant, with_spread
-from slm_lab.experiment.experiment import Experiment
+from slm_lab.experiment.runs.summary import run_document
 from slm_lab.experiment.search.confirm import Confirmation
 from slm_lab.experiment.search.event_log import Confirmed
 from slm_lab.experiment.search.outcomes import draw
 from slm_lab.experiment.search.prepare import Prepared
 from slm_lab.experiment.source import RunSource
-from slm_lab.experiment.stop_signals import stop_on_signals
-from slm_lab.experiment.trial import DrawTimer
+from slm_lab.experiment.trial import DrawTimer, stop_on_signals
 from slm_lab.spec.schema.meta import ConfirmSpec
 
 SHOWN = 10
@@ -143,40 +139,34 @@ def _confirm(console: Console, prepared: Prepared, settings: ConfirmSpec) -> Con
             f"confirming {'the best' if count == 1 else f'{count} of the best'} with {seeds} fresh "
             f"seed{'' if seeds == 1 else 's'}{'' if count == 1 else ' each'}",
         )
-    progress = _Progress(console, search, confirmation)
-    with stop_on_signals(confirmation.stop), progress.screen:
-        confirmation.run(progress.show)
-    progress.show()
+    screen, confirmed = Screen(console), search.search_state.confirmed
+    logged = set(confirmed)
+
+    def show() -> None:
+        """Shows a line for each running spec; prints, without a terminal, each confirmed one."""
+        if screen.is_live:
+            screen.show(_progress(confirmation))
+            return
+        for trial in [trial for trial in confirmed if trial not in logged]:
+            logged.add(trial)
+            print_line(console, f"t{trial} confirmed: {_mean_text(confirmed[trial])}")
+
+    with stop_on_signals(confirmation.stop), screen:
+        confirmation.run(show)
+    show()
     return confirmation
 
 
-class _Progress:
-    """A live line for each running spec; without a terminal, a line for each confirmed spec."""
-
-    def __init__(self, console: Console, search: Experiment, confirmation: Confirmation) -> None:
-        self.screen = Screen(console)
-        self._console = console
-        self._confirmed = search.search_state.confirmed
-        self._logged = set(self._confirmed)
-        self._confirmation = confirmation
-
-    def show(self) -> None:
-        """Shows the current state."""
-        if not self.screen.is_live:
-            for trial, found in self._confirmed.items():
-                if trial not in self._logged:
-                    self._logged.add(trial)
-                    print_line(self._console, f"t{trial} confirmed: {_mean_text(found)}")
-            return
-        table = Table.grid(padding=(0, 2))
-        for trial, process in self._confirmation.pool.running.items():
-            board = process.board
-            sessions = [board.read(session) for session in range(board.num_sessions)]
-            known = [s.recent_return for s in sessions if s.recent_return is not None]
-            mean = statistics.fmean(known) if known else None
-            frames = sum(session.frame for session in sessions)
-            table.add_row(f"t{trial}", f"{frames:,} frames", significant(mean))
-        self.screen.show(table)
+def _progress(confirmation: Confirmation) -> Table:
+    table = Table.grid(padding=(0, 2))
+    for trial, process in confirmation.pool.running.items():
+        board = process.board
+        sessions = [board.read(session) for session in range(board.num_sessions)]
+        known = [s.recent_return for s in sessions if s.recent_return is not None]
+        mean = statistics.fmean(known) if known else None
+        frames = sum(session.frame for session in sessions)
+        table.add_row(f"t{trial}", f"{frames:,} frames", significant(mean))
+    return table
 
 
 def _show_failures(prepared: Prepared) -> None:

@@ -3,11 +3,14 @@
 import atexit
 import ctypes
 import gc
+import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
@@ -27,6 +30,19 @@ def stop_signals_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def signals_handled(
+    handler: Any, numbers: Sequence[signal.Signals] = STOP_SIGNALS
+) -> Iterator[None]:
+    """Handles Ctrl-C and SIGTERM, or the signals `numbers`, by `handler` of `signal.signal`."""
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, each in before.items():
+            signal.signal(number, each)
 
 
 def unblock_stop_signals() -> None:
@@ -61,6 +77,9 @@ def die_with_parent(parent: int) -> None:
 
 LOG_LEVEL = "SLM_LAB_LOG_LEVEL"
 """The environment variable with the level of the Sessions' logs."""
+SOCKET, PICTURES = "SLM_LAB_CALLER", "SLM_LAB_PICTURES"
+"""Those that a calling program sets: the file descriptor of the socket to it; and, for a notebook,
+that it shows live pictures."""
 
 
 def usable_cores() -> int:
@@ -82,3 +101,18 @@ def importing() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@contextmanager
+def quietly(*loggers: str) -> Iterator[None]:
+    """Silences warnings, and all but the errors of the loggers of these names."""
+    before = {logger: logger.level for logger in map(logging.getLogger, loggers)}
+    for logger in before:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in before.items():
+            logger.setLevel(level)

@@ -31,6 +31,7 @@ from slm_lab.session.play_episodes import (
     join_episodes,
     step_bound,
 )
+from slm_lab.storage.maybe_damaged import read_object
 from slm_lab.storage.provenance import installed
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def known_random_return(cache: Path, spec: "EnvSpec") -> float | None:
 
 def cached_random_return(cache: Path, spec: "EnvSpec") -> float | None:
     """The measured mean return; None if it was not measured with these package versions."""
-    value = _measured(cache).get(_key(spec))
+    value = read_object(cache).get(_key(spec))
     return float(value) if isinstance(value, int | float) else None
 
 
@@ -109,7 +110,7 @@ def measure_main(cache: Path, spec: "EnvSpec", imports: tuple[str, ...], parent:
             if cached_random_return(cache, spec) is not None:
                 return  # another process has measured it meanwhile
             import_plugins(imports)
-            known = {**_measured(cache), _key(spec): measure_random_return(spec)}
+            known = {**read_object(cache), _key(spec): measure_random_return(spec)}
             write_atomically(cache, json.dumps(known, indent=2, sort_keys=True).encode())
     except (LabError, OSError) as error:
         print(f"no return of the Random agent: {error}", file=sys.stderr)
@@ -127,15 +128,6 @@ def _alone(cache: Path) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
-
-
-def _measured(cache: Path) -> dict[str, Any]:
-    """The content of the cache; empty before the first measurement, or if it is damaged."""
-    try:
-        known = json.loads(cache.read_text())
-    except (OSError, ValueError):
-        return {}
-    return known if isinstance(known, dict) else {}
 
 
 def measure_random_return(spec: "EnvSpec", episodes: int = EPISODES) -> float:
@@ -189,7 +181,10 @@ def shipped_random_return(spec: "EnvSpec") -> float | None:
     if entry is None or spec.backend != "gymnasium":
         return None
     packages = entry["packages"]
-    if any(_major(package) != measured.partition(".")[0] for package, measured in packages.items()):
+    if any(
+        (installed(package) or "").partition(".")[0] != measured.partition(".")[0]
+        for package, measured in packages.items()
+    ):
         return None
     return float(entry["return"])
 
@@ -198,7 +193,3 @@ def shipped_random_return(spec: "EnvSpec") -> float | None:
 def _shipped() -> Mapping[str, Any]:
     entries: Mapping[str, Any] = json.loads(SHIPPED.read_text(encoding="utf-8"))
     return entries
-
-
-def _major(package: str) -> str:
-    return (installed(package) or "").partition(".")[0]

@@ -10,27 +10,21 @@ from slm_lab.core.errors import LabError, SpecError
 from slm_lab.core.files import write_json
 from slm_lab.experiment.baseline import CHANCE_FILE
 from slm_lab.experiment.run import check_spaces
+from slm_lab.experiment.search import event_log as events
 from slm_lab.experiment.search.checkpoint_copy import copy_checkpoints, delete_models
-from slm_lab.experiment.search.event_log import (
-    Began,
-    Copied,
-    Ended,
-    Event,
-    EventLog,
-    Interrupted,
-    Paused,
-    Proposed,
-    Reported,
-    Retried,
-    SearchState,
-)
-from slm_lab.experiment.search.outcomes import metrics_at
-from slm_lab.experiment.search.reports import RowWatch
-from slm_lab.experiment.search.resources import Request, request_of
+from slm_lab.experiment.search.event_log import Event, EventLog, SearchState
+from slm_lab.experiment.search.outcomes import RowWatch, metrics_at
 from slm_lab.experiment.search.scheduler import Action, Decision, Scheduler
 from slm_lab.experiment.search.searcher import Searcher
 from slm_lab.experiment.search.space import spec_at
-from slm_lab.experiment.search.trial_process import Pool, TrialEnd, TrialProcess, run_pool
+from slm_lab.experiment.search.trial_process import (
+    Pool,
+    Request,
+    TrialEnd,
+    TrialProcess,
+    request_of,
+    run_pool,
+)
 from slm_lab.experiment.trial import TrialTask
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.result import Ending
@@ -98,13 +92,16 @@ class Experiment:
         """
         try:
             for state in self.search_state.of(Status.RUNNING):  # when the search was killed
-                self._note(Interrupted(state.trial, 0.0))
+                self._note(events.Interrupted(state.trial, 0.0))
             self._retry_failed()
             for decision in list(self._pending.values()):
                 self._execute(decision)
             run_pool(self.pool, lambda: self.stopping, self._fill, self._poll, on_tick)
             if not self.stopping:
-                self._end_paused()
+                # Those paused are left that the scheduler never chose again.
+                for state in self.search_state.of(Status.PAUSED, Status.WAITING):
+                    if not state.status.is_over:  # the end of another trial may have ended it
+                        self._end(state, Status.STOPPED, 0.0, state.metrics)
         finally:
             self.pool.kill_all()
             self._event_log.close()
@@ -116,7 +113,7 @@ class Experiment:
         for state in failed:
             left = state.restarts < self.spec.meta.max_restart
             if left and state.has_begun and not state.would_repeat:
-                self._note(Retried(state.trial, str(state.error), 0.0))
+                self._note(events.Retried(state.trial, str(state.error), 0.0))
 
     def stop(self) -> None:
         """Makes running trials save and end, and starts no others."""
@@ -147,27 +144,27 @@ class Experiment:
     def _notify(self, event: Event) -> list[Decision]:
         """Passes an event to the searcher and the scheduler, and returns the decisions."""
         match event:
-            case Proposed(trial, params):
+            case events.Proposed(trial, params):
                 self._scheduler.add(trial, params)
-            case Began(trial):
+            case events.Began(trial):
                 self._scheduler.begin(trial)
-            case Reported(trial, frame, score):
+            case events.Reported(trial, frame, score):
                 self._searcher.report(trial, self.search_state.trials[trial].reports, score)
                 return self._scheduler.report(trial, frame, score)
-            case Ended(trial, score=score):
+            case events.Ended(trial, score=score):
                 self._searcher.end(trial, score)
                 return self._scheduler.end(trial)
         return []
 
     def _replay(self, event: Event) -> None:
         """Applies a logged event; keeps only decisions that were not carried out since."""
-        if isinstance(event, Proposed):
+        if isinstance(event, events.Proposed):
             params = self._searcher.propose(event.trial)
             self.has_strayed |= dict(params) != dict(event.params)
         self.search_state.apply(event)
         decisions = self._notify(event)
         self._pending |= {decision.trial: decision for decision in decisions}
-        if isinstance(event, Began | Paused | Copied | Ended):
+        if isinstance(event, events.Began | events.Paused | events.Copied | events.Ended):
             self._pending.pop(event.trial, None)
 
     def _fill(self) -> None:
@@ -195,7 +192,7 @@ class Experiment:
         trial = len(self.search_state.trials)
         if trial >= self.num_trials:
             return None
-        self._note(Proposed(trial, self._searcher.propose(trial)))
+        self._note(events.Proposed(trial, self._searcher.propose(trial)))
         return trial
 
     def _begin(self, trial: int) -> bool:
@@ -208,7 +205,8 @@ class Experiment:
             if not state.has_begun:
                 check_spaces(f"trial {trial}", spec)
         except LabError as error:
-            self._end(state, Status.FAILED, 0.0, {}, _problems(error))
+            problems = error.problems if isinstance(error, SpecError) else [error]
+            self._end(state, Status.FAILED, 0.0, {}, "; ".join(map(str, problems)))
             return True
         if not self.pool.resources.has(request):
             return False
@@ -222,7 +220,7 @@ class Experiment:
         resume = state.has_begun
         if not resume or state.copies:
             write_json(self.run_dir.trial_spec_file(state.trial), {spec.name: spec.to_json()})
-        self._note(Began(state.trial))
+        self._note(events.Began(state.trial))
         paths = [self.run_dir.session(state.trial, s).rows for s in spec.meta.writers]
         self._watches[state.trial] = RowWatch(paths, state.frame)
         task = TrialTask(
@@ -257,7 +255,7 @@ class Experiment:
             return
         decisions: list[Decision] = []
         for frame, score in self._watches[trial].poll():
-            decisions += self._note(Reported(trial, frame, score))
+            decisions += self._note(events.Reported(trial, frame, score))
             if any(decision.trial == trial for decision in decisions):
                 break
         for decision in decisions:
@@ -286,7 +284,7 @@ class Experiment:
                 self._end(state, Status.STOPPED, seconds, metrics)
             case Action.PAUSE:
                 del self._pending[state.trial]
-                self._note(Paused(state.trial, seconds, metrics))
+                self._note(events.Paused(state.trial, seconds, metrics))
             case Action.COPY:
                 self._copy(state, decision, seconds)
 
@@ -303,7 +301,7 @@ class Experiment:
         self._specs.pop(state.trial, None)
         del self._pending[state.trial]
         reached = state.frame if frame is None else frame
-        self._note(Copied(state.trial, donor, decision.params, reached, seconds))
+        self._note(events.Copied(state.trial, donor, decision.params, reached, seconds))
 
     def _collect(self, state: TrialState, process: TrialProcess, end: TrialEnd) -> None:
         """Handles the end of a trial's process: the trial's end, a pause or a copy."""
@@ -316,7 +314,7 @@ class Experiment:
         elif decision is not None:
             self._apply(state, decision, seconds, metrics)
         elif self.stopping:
-            self._note(Interrupted(state.trial, seconds))
+            self._note(events.Interrupted(state.trial, seconds))
         else:
             outside = TrialEnd(Ending.FAILED, {}, "its process was stopped from outside")
             self._fail(state, outside, seconds)
@@ -331,11 +329,11 @@ class Experiment:
             self.stop()
         tries_left = state.restarts < self.spec.meta.max_restart
         if tries_left and not end.would_repeat and not self.stopping:
-            self._note(Retried(state.trial, error, seconds))
+            self._note(events.Retried(state.trial, error, seconds))
             if state.trial in self._pending:
                 self._apply(state, self._pending[state.trial], 0.0, state.metrics)
         elif self.stopping and not end.would_repeat:
-            self._note(Interrupted(state.trial, seconds))
+            self._note(events.Interrupted(state.trial, seconds))
         else:
             self._end(state, Status.FAILED, seconds, {}, error, would_repeat=end.would_repeat)
 
@@ -355,26 +353,11 @@ class Experiment:
             # Of the frame at which the scheduler compared it, not of the later frame at its stop.
             score, spec = state.score, self.spec_of(state.trial)
             metrics = metrics_at(self.run_dir, state.trial, spec, spent, self._chance_file)
-        ended = Ended(state.trial, status, spent, score, seconds, metrics, error, would_repeat)
-        decisions = self._note(ended)
-        self._delete_superseded()
+        result = spent, score, seconds, metrics, error, would_repeat
+        decisions = self._note(events.Ended(state.trial, status, *result))
+        if self._keep is not None:  # the checkpoints of the best ended trials only
+            over = [each for each in self.search_state.ranked if each.status.is_over]
+            for each in over[self._keep :]:
+                delete_models(self.run_dir, each.trial)
         for decision in decisions:
             self._execute(decision)
-
-    def _end_paused(self) -> None:
-        """Stops paused trials that the scheduler never chose again."""
-        for state in self.search_state.of(Status.PAUSED, Status.WAITING):
-            if not state.status.is_over:  # the end of another trial may have ended it
-                self._end(state, Status.STOPPED, 0.0, state.metrics)
-
-    def _delete_superseded(self) -> None:
-        """Deletes the checkpoints of all ended trials but the best `keep`."""
-        if self._keep is None:
-            return
-        over = [state for state in self.search_state.ranked if state.status.is_over]
-        for state in over[self._keep :]:
-            delete_models(self.run_dir, state.trial)
-
-
-def _problems(error: LabError) -> str:
-    return "; ".join(map(str, error.problems if isinstance(error, SpecError) else [error]))

@@ -6,10 +6,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Literal, final
 
-from slm_lab.analysis.metrics import TrialMetrics, session_metrics, trial_metrics
-from slm_lab.analysis.throughput import Throughput, throughput
-from slm_lab.analysis.trial.session_graph import draw_session_graphs
-from slm_lab.analysis.trial.trial_graph import draw_trial_graphs
+from slm_lab.analysis.metrics import session_metrics, throughput, trial_metrics
+from slm_lab.analysis.trial.trial_graph import draw_session_graphs, draw_trial_graphs
 from slm_lab.core.files import write_json
 from slm_lab.metrics.reader import NO_ROWS, Rows, read_existing
 from slm_lab.metrics.tensorboard import TensorBoardExporter
@@ -40,7 +38,7 @@ class Reporter:
     def draw_live(self) -> None:
         """Draws the main graphs of the rows so far. A full disk only logs an error."""
         try:
-            self._draw("live", self._rows(), self._evaluations())
+            self._draw("live", *self._read())
         except OSError as error:
             logger.error("cannot draw the graphs: %s", error)
 
@@ -51,7 +49,7 @@ class Reporter:
         began, no graphs are drawn. On a full disk the result still holds the metrics and the
         Sessions' results, with the disk error as its `problem`.
         """
-        rows, evaluations = self._rows(), self._evaluations()
+        rows, evaluations = self._read()
         failures = [s for s in sessions if s.ending is Ending.FAILED]
         # A Session that ended only because it lost its peers has complete rows.
         failed = {s.session for s in failures if not s.lost_others}
@@ -70,7 +68,16 @@ class Reporter:
                         evaluated = session_metrics(evaluations[session], random_return)
                         write_json(paths.eval_metrics, evaluated._asdict())
                 if whole or not self._run_dir.trial_metrics_file(self._trial).exists():
-                    self._write_trial_metrics(sessions, metrics, speed)
+                    summary = {
+                        **metrics._asdict(),
+                        "throughput": speed._asdict(),
+                        "max_session": meta.max_session,
+                        "max_run": meta.max_run,
+                        "sessions": [vars(session) for session in sessions],
+                    }
+                    file = self._run_dir.trial_metrics_file(self._trial)
+                    for path in (file, self._run_dir.root / "info" / file.name):
+                        write_json(path, summary)
                 graphs = []
                 if not never_began(sessions):
                     graphs = self._draw("live" if self._one_of_many else "all", rows, evaluations)
@@ -86,11 +93,11 @@ class Reporter:
             return TrialResult(tuple(sessions), metrics, speed, (), problem)
         return TrialResult(tuple(sessions), metrics, speed, tuple(graphs))
 
-    def _rows(self) -> dict[int, Rows]:
-        return read_existing({session: paths.rows for session, paths in self._paths.items()})
-
-    def _evaluations(self) -> dict[int, Rows]:
-        return read_existing({session: paths.eval_rows for session, paths in self._paths.items()})
+    def _read(self) -> tuple[dict[int, Rows], dict[int, Rows]]:
+        """The rows of each Session, and those of its evaluations."""
+        rows = read_existing({session: paths.rows for session, paths in self._paths.items()})
+        played = {session: paths.eval_rows for session, paths in self._paths.items()}
+        return rows, read_existing(played)
 
     def _draw(
         self,
@@ -101,30 +108,13 @@ class Reporter:
         """Draws the Trial's graphs, and exports new rows as events."""
         for exporter in self._exporters:
             exporter.update()
-        folder, prefix = self._folder, self._run_dir.trial_prefix(self._trial)
-        every = [rows.get(session, NO_ROWS) for session in self._paths]
-        played = [evaluations.get(session, NO_ROWS) for session in self._paths]
-        run_of, of = self._spec.meta.runs_of(self._paths), (prefix, self._title)
         return draw_trial_graphs(
-            folder,
-            every,
-            played,
-            *of,
+            self._folder,
+            [rows.get(session, NO_ROWS) for session in self._paths],
+            [evaluations.get(session, NO_ROWS) for session in self._paths],
+            self._run_dir.trial_prefix(self._trial),
+            self._title,
             which=which,
-            run_of=run_of,
+            run_of=self._spec.meta.runs_of(self._paths),
             scripts=self._run_dir.root.parent,
         )
-
-    def _write_trial_metrics(
-        self, sessions: Sequence[SessionResult], metrics: TrialMetrics, speed: Throughput
-    ) -> None:
-        summary = {
-            **metrics._asdict(),
-            "throughput": speed._asdict(),
-            "max_session": self._spec.meta.max_session,
-            "max_run": self._spec.meta.max_run,
-            "sessions": [vars(session) for session in sessions],
-        }
-        file = self._run_dir.trial_metrics_file(self._trial)
-        for path in (file, self._run_dir.root / "info" / file.name):
-            write_json(path, summary)

@@ -16,6 +16,7 @@ from slm_lab.spec.read import find_file
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.lock import RunLock
 from slm_lab.storage.manifest import Manifest
+from slm_lab.storage.maybe_damaged import trial_metrics, value_at
 from slm_lab.storage.origin import in_file, last_start, origin_record, read_origin, typed_settings
 from slm_lab.storage.provenance import provenance
 from slm_lab.storage.result import Ending
@@ -59,8 +60,8 @@ def resumed_spec(
 ) -> ResumedSpec:
     """The recorded spec of the run in `run_dir`, with the changes of `source`.
 
-    Raises SpecError for a change outside the paths `may_change`. Raises UsageError for a run of
-    another format, or one that names modules not in `source.imports`.
+    Raises SpecError for a change outside the paths `may_change`, each a key or a block. Raises
+    UsageError for a run of another format, or one that names modules not in `source.imports`.
     """
     origin = read_origin(run_dir)
     saved = load_spec(run_dir.spec_file, run_dir.spec_name, warn=False)
@@ -75,7 +76,7 @@ def resumed_spec(
     problems += [
         Problem(path, f"the run was started with {json.dumps(old)}; start a new run", new)
         for path, old, new in changed
-        if not _is_among(path, may_change)
+        if not any(path == each or path.startswith(f"{each}.") for each in may_change)
     ]
     if problems:
         raise SpecError(f"{run_dir.root}: settings for resuming", problems)
@@ -122,13 +123,10 @@ def about_versions(origin: Mapping[str, Any], about: Mapping[str, Any]) -> Itera
 def check_checkpoints(spec: Spec, run_dir: RunDir, manifests: Sequence[Manifest | None]) -> None:
     """Raises UsageError if a Session that had finished, per the run's metrics, has no checkpoint.
     It would restart and overwrite its rows."""
-    try:
-        sessions = json.loads(run_dir.trial_metrics_file(0).read_text())["sessions"]
-        finished = {
-            each["session"]: each["frame"] for each in sessions if each["ending"] == Ending.FINISHED
-        }
-    except (OSError, ValueError, KeyError, TypeError):
-        return  # the run was killed before it had metrics, or the file was edited
+    # None if the run was killed before it had metrics, or the file was edited.
+    recorded = value_at(trial_metrics(run_dir, 0), "sessions", [])
+    ends = [each for each in recorded if value_at(each, "ending") == Ending.FINISHED]
+    finished = {value_at(each, "session", -1): value_at(each, "frame", 0) for each in ends}
     for session, manifest in enumerate(manifests):
         if manifest is None and session in finished and not spec.meta.is_actor(session):
             paths = run_dir.session(0, session)
@@ -169,11 +167,6 @@ def differences(
         elif before != after:
             found.append((".".join(here), before, after))
     return found
-
-
-def _is_among(path: str, given: Collection[str]) -> bool:
-    """Whether `given` contains `path` or a block around it."""
-    return any(path == each or path.startswith(f"{each}.") for each in given)
 
 
 def _versions(about: Mapping[str, Any]) -> dict[str, str]:

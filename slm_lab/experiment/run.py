@@ -1,7 +1,7 @@
 """Prepares and trains a Trial in its run folder, from the command's `RunSource`."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from slm_lab.core.errors import Problem, SpecError
@@ -36,11 +36,10 @@ from slm_lab.spec.schema.net import TorchArcNetSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.intact import fall_back
 from slm_lab.storage.lock import RunLock
-from slm_lab.storage.manifest import Manifest
 from slm_lab.storage.origin import resumed
 from slm_lab.storage.provenance import provenance
 from slm_lab.storage.result import TrialResult
-from slm_lab.storage.run_dir import RUN_BLOCK, RunDir
+from slm_lab.storage.run_dir import RUN_BLOCK
 from slm_lab.storage.run_lookup import find_run
 
 MAY_CHANGE = (
@@ -112,7 +111,11 @@ class Run:
             frames = [0 if manifest is None else manifest.frame for manifest in manifests]
             how = {"frames": frames, "imports": list(source.imports)}
             self._write_specs(resumed(recorded.origin, about, source.sets, **how))
-        self.notes += tuple(_about_restarts(self.spec, self.run_dir, manifests))
+        for session in self.spec.meta.writers:
+            has_rows = self.run_dir.session(0, session).rows.is_file()
+            if manifests[session] is None and has_rows:
+                again = "it and its rows restart from zero"
+                self.notes += (f"Session {session} has no checkpoint yet: {again}",)
         if has_ended:
             self.notes += ("every Session has already finished: redrawing metrics and graphs",)
         elif not spaces.exact_state:
@@ -143,14 +146,6 @@ class Run:
         resolved = self.spec.to_json()
         write_json(self.run_dir.spec_file, {self.spec.name: resolved, RUN_BLOCK: origin})
         write_json(self.run_dir.trial_spec_file(0), {self.spec.name: resolved})
-
-
-def _about_restarts(
-    spec: Spec, run_dir: RunDir, manifests: Sequence[Manifest | None]
-) -> Iterator[str]:
-    for session in spec.meta.writers:
-        if manifests[session] is None and run_dir.session(0, session).rows.is_file():
-            yield f"Session {session} has no checkpoint yet: it and its rows restart from zero"
 
 
 def _about_lost_episodes(env: EnvSpec) -> str:
@@ -231,19 +226,14 @@ def check_place(where: str, spec: Spec) -> None:
         from slm_lab.parallel.ray.connect import check_cluster
 
         check_cluster(spec.meta.cluster)
-    elif problems := _gpu_problems(spec.agent):
-        raise SpecError(where, problems)
-
-
-def _gpu_problems(agent: AgentSpec) -> list[Problem]:
-    """Problems of nets with `gpu: true`. Imports torch only if there are such nets."""
-    paths = [f"agent.{key}.gpu" for key, net in agent.nets.items() if net.gpu is True]
+        return
+    paths = [f"agent.{key}.gpu" for key, net in spec.agent.nets.items() if net.gpu is True]
     if not paths:
-        return []
-    with importing():
+        return
+    with importing():  # imports torch
         from slm_lab.agent.net.device import NO_GPU, has_gpu
-
-    return [] if has_gpu() else [Problem(path, NO_GPU, True) for path in paths]
+    if not has_gpu():
+        raise SpecError(where, [Problem(path, NO_GPU, True) for path in paths])
 
 
 def seeded(spec: Spec) -> tuple[Spec, int]:

@@ -1,18 +1,19 @@
 """A Trial: runs the Sessions of one spec in processes, and draws their rows."""
 
+import signal
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, TypeAlias, final
 
 from slm_lab.core.errors import LabError
-from slm_lab.core.process import importing, usable_cores
+from slm_lab.core.process import STOP_SIGNALS, importing, signals_handled, usable_cores
 from slm_lab.core.registry import load_target
 from slm_lab.experiment.baseline import CHANCE_FILE, RandomBaseline
-from slm_lab.experiment.stop_signals import stop_on_signals
 from slm_lab.metrics.reader import read_rows
 from slm_lab.parallel.processes import SPAWN, run_sessions
 from slm_lab.parallel.task import SessionTask
@@ -225,3 +226,22 @@ def _frames_so_far(spec: Spec, manifests: Sequence[Manifest | None]) -> list[int
                 learned, count = frames[learner], len(actors)
                 frames[session] = learned * (n + 1) // count - learned * n // count
     return frames
+
+
+@contextmanager
+def stop_on_signals(ask: Callable[[], None]) -> Iterator[None]:
+    """The first signal calls `ask`, which makes the trainings save and end. A second signal raises
+    KeyboardInterrupt."""
+    received = False  # not the board's flag: a Session that got the same signal may have set it
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal received
+        if received:
+            for each in STOP_SIGNALS:  # a third signal must not interrupt the cleanup
+                signal.signal(each, signal.SIG_IGN)
+            raise KeyboardInterrupt
+        received = True
+        ask()
+
+    with signals_handled(handle):
+        yield

@@ -77,13 +77,17 @@ def check_allowed(
     for module in modules:
         if not all(part.isidentifier() for part in module.split(".")):
             raise UsageError(f"{where} names the module {module!r}, which is no valid module name")
-    refuse_inside([*modules, *allowed], [where, *_folders_of_runs(where.parent, data_dir)])
+    # A folder that the user works in may hold the user's own modules, too.
+    around = [each for each in (where.parent, data_dir) if each is not None]
+    foreign = [each for each in around if not Path.cwd().is_relative_to(each.resolve())]
+    refuse_inside([*modules, *allowed], [where, *foreign])
     missing = [module for module in modules if not is_covered(module, allowed)]
     if missing:
         words = " ".join(f"--import {module}" for module in missing)
         raise UsageError(
-            f"{where} names code that would be run: {_listed(missing)}. If you trust it, repeat "
-            f"the command with {words} (or --trust for all modules that it names)"
+            f"{where} names code that would be run: the module{'s' * (len(missing) > 1)} "
+            f"{', '.join(missing)}. If you trust it, repeat the command with {words} (or --trust "
+            "for all modules that it names)"
         )
 
 
@@ -156,13 +160,3 @@ def _names(path: str, value: object) -> Iterator[str]:
             name = each.get("name") if isinstance(each, Mapping) else each
             if isinstance(name, str):
                 yield name
-
-
-def _folders_of_runs(*folders: Path | None) -> list[Path]:
-    """The folders in which modules are refused. Without those that the user works in, because the
-    user's own modules are then in it too."""
-    return [each for each in folders if each and not Path.cwd().is_relative_to(each.resolve())]
-
-
-def _listed(modules: Sequence[str]) -> str:
-    return f"the module{'' if len(modules) == 1 else 's'} {', '.join(modules)}"

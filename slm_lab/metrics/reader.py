@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 
 from slm_lab.core.errors import LabError
-from slm_lab.core.files import open_file, read_file
+from slm_lab.core.files import open_file
 from slm_lab.core.types import FloatArray
 from slm_lab.metrics.recent import WINDOW_SHARE
 from slm_lab.metrics.row import BASE_COLUMNS
@@ -65,20 +65,8 @@ def read_rows(path: str | Path) -> Rows:
     no rows. Raises OSError if there is no file. Raises DamagedRowsError, with line and column, if a
     cell is no number, a line has too few or too many cells, or the header is invalid.
     """
-    text = read_file(Path(path))
-    header, *lines = text[: text.rfind(b"\n") + 1].splitlines() or [b""]
-    if not header:
-        return NO_ROWS
-    columns = column_names(header)
-    if CLOCK not in columns:
-        raise DamagedRowsError(f"{path}, line 1: has no column {CLOCK}, as all files of rows have")
-    rows = np.empty((len(lines), len(columns)))
-    for index, line in enumerate(lines):
-        try:
-            rows[index] = parse_row(columns, line)  # None becomes NaN
-        except ValueError as error:
-            raise DamagedRowsError(f"{path}, line {index + 2}: {error}") from None
-    return Rows(*_completed(columns, np.ascontiguousarray(rows.T)))
+    Path(path).stat()
+    return RowFollower(Path(path)).read()
 
 
 def last_row(path: Path) -> dict[str, float | None]:
@@ -143,61 +131,43 @@ def read_existing(files: Mapping[int, Path]) -> dict[int, Rows]:
 
 @final
 class RowFollower:
-    """Reads a growing CSV of rows in parts; rows may also be cut off its end by a resume."""
+    """The rows of a growing CSV, of which each call reads only what is new; a resume may also cut
+    off rows at its end."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.columns: tuple[str, ...] = ()
-        """The names in the header; empty before it is read."""
         self.cuts = 0
         """How often rows were cut off; reading then began again at the first row."""
-        self._offset = 0
-        self._last_line = b""
-
-    def new_rows(self) -> list[dict[str, float | None]]:
-        """The complete rows since the last call, by column; None is an empty cell. Raises
-        ValueError for a damaged row."""
-        lines = self._new_lines() if self.path.exists() else []
-        if lines and not self.columns:
-            self.columns = column_names(lines.pop(0))
-        rows = (parse_row(self.columns, line) for line in lines)
-        return [dict(zip(self.columns, row, strict=True)) for row in rows]
-
-    def _new_lines(self) -> list[bytes]:
-        with open_file(self.path) as file:
-            # A file that was cut back may have grown past the offset since. So the line that was
-            # read last, with its wall_t, must still be at its place.
-            file.seek(self._offset - len(self._last_line))
-            if file.read(len(self._last_line)) != self._last_line:
-                self.cuts += 1
-                self.columns, self._offset, self._last_line = (), 0, b""
-                file.seek(0)
-            text = file.read()
-        whole = text[: text.rfind(b"\n") + 1]
-        lines = whole.splitlines(keepends=True)
-        if lines:
-            self._offset += len(whole)
-            self._last_line = lines[-1]
-        return [line.rstrip(b"\r\n") for line in lines]
-
-
-@final
-class GrowingRows:
-    """All rows of a growing CSV, of which each call reads only what is new."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
         self._begin()
 
     def _begin(self) -> None:
-        self._follower = RowFollower(self.path)
-        self._seen: tuple[int, int, int] | None = None
-        self._cuts = 0
+        self.columns: tuple[str, ...] = ()
+        """The names in the header; empty before it is read."""
+        self._lines = self._offset = 0
+        self._last_line = b""
         self._values = np.empty((0, 0))
         self._rows = NO_ROWS
+        self._seen: tuple[int, int, int] | None = None
+
+    def new_rows(self) -> list[dict[str, float | None]]:
+        """The complete rows since the last call, by column; None is an empty cell. Raises
+        DamagedRowsError, with line and column."""
+        lines = self._new_lines() if self.path.exists() else []
+        if lines and not self.columns:
+            self.columns = column_names(lines.pop(0))
+            self._lines = 1
+        first, found = self._lines + 1, []
+        self._lines += len(lines)
+        for number, line in enumerate(lines, first):
+            try:
+                found.append(dict(zip(self.columns, parse_row(self.columns, line), strict=True)))
+            except ValueError as error:
+                raise DamagedRowsError(f"{self.path}, line {number}: {error}") from None
+        return found
 
     def read(self) -> Rows:
-        """The complete rows so far; none without a file. Raises as `read_rows`."""
+        """All complete rows so far; none without a file. Raises as `read_rows`. To be used without
+        `new_rows`."""
         try:
             about = self.path.stat()
         except FileNotFoundError:
@@ -208,22 +178,34 @@ class GrowingRows:
         if self._seen is not None and seen[0] != self._seen[0]:
             self._begin()
         try:
-            self._add(self._follower.new_rows())
+            new = self.new_rows()
+            if self.columns not in ((), ("",)) and CLOCK not in self.columns:
+                lacks = f"has no column {CLOCK}, as all files of rows have"
+                raise DamagedRowsError(f"{self.path}, line 1: {lacks}")
         except ValueError:
             self._begin()
-            return read_rows(self.path)  # raises, with line and column
+            raise
+        if CLOCK in self.columns:
+            cells = np.array([[row[name] for name in self.columns] for row in new], np.float64)
+            parts = [each.reshape(-1, len(self.columns)) for each in (self._values, cells)]
+            self._values = np.concatenate(parts)
+            self._rows = Rows(*_completed(self.columns, self._values.T.copy()))
         self._seen = seen
         return self._rows
 
-    def _add(self, new: list[dict[str, float | None]]) -> None:
-        columns = self._follower.columns
-        if columns and CLOCK not in columns:
-            raise ValueError(CLOCK)
-        if self._follower.cuts > self._cuts or not len(self._values):
-            self._cuts = self._follower.cuts
-            self._values = np.empty((len(columns), 0))
-        if new:
-            cells = np.array([[row[name] for name in columns] for row in new], np.float64)
-            self._values = np.concatenate([self._values, cells.T], axis=1)
-        if columns:
-            self._rows = Rows(*_completed(columns, self._values.copy()))
+    def _new_lines(self) -> list[bytes]:
+        with open_file(self.path) as file:
+            # A file that was cut back may have grown past the offset since. So the line that was
+            # read last, with its wall_t, must still be at its place.
+            file.seek(self._offset - len(self._last_line))
+            if file.read(len(self._last_line)) != self._last_line:
+                self.cuts += 1
+                self._begin()
+                file.seek(0)
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        lines = whole.splitlines(keepends=True)
+        if lines:
+            self._offset += len(whole)
+            self._last_line = lines[-1]
+        return [line.rstrip(b"\r\n") for line in lines]

@@ -43,13 +43,13 @@ class TensorBoardExporter:
         for row in rows:
             scalars = {name: row[name] for name in row if name not in _NO_SCALARS}
             self._events.add(int(row["frame"]), self._started_at + row["wall_t"], scalars)
-        self._events.flush()
+        self._events.file.flush()
         return len(rows)
 
     def close(self) -> None:
         """Closes the event file; may be called twice."""
         if self._events is not None:
-            self._events.close()
+            self._events.file.close()
             self._events = None
 
 
@@ -68,8 +68,8 @@ class _EventFile:
         # TensorBoard reads the files of a folder in the order of their names.
         index = len(list(log_dir.glob("events.out.tfevents.*")))
         path = log_dir / f"events.out.tfevents.{index:06d}"
-        self._file = open(path, "xb")  # noqa: SIM115 - open as long as self
-        self._records = RecordWriter(self._file)
+        self.file = open(path, "xb")  # noqa: SIM115 - open as long as self
+        self._records = RecordWriter(self.file)
         now = time.time()
         self._write(wall_time=now, file_version="brain.Event:2")
         if index > 0:
@@ -80,12 +80,6 @@ class _EventFile:
         one = self._summary.Value
         values = [one(tag=name, simple_value=value) for name, value in scalars.items()]
         self._write(wall_time=wall_time, step=step, summary=self._summary(value=values))
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def close(self) -> None:
-        self._file.close()
 
     def _write(self, **fields: Any) -> None:
         self._records.write(self._event(**fields).SerializeToString())

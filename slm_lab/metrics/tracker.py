@@ -1,4 +1,6 @@
-"""The rows of a training, one per `log_frequency` frames: finished episodes, learner reports."""
+"""The rows of a training, one per `log_frequency` frames: finished episodes, learner reports. And
+the rows of evaluations, one per `eval_frequency` frames.
+"""
 
 import logging
 import math
@@ -13,7 +15,15 @@ from slm_lab.core.errors import CheckpointError, LabError
 from slm_lab.core.types import Column, FloatArray, IntArray, StateDict
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.recent import RecentEpisodes
-from slm_lab.metrics.row import BASE_COLUMNS, Cell, Row, info_columns, resolve_columns, suggest
+from slm_lab.metrics.row import (
+    BASE_COLUMNS,
+    EVAL_COLUMNS,
+    Cell,
+    Row,
+    info_columns,
+    resolve_columns,
+    suggest,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -131,7 +141,9 @@ class Tracker:
         """Ends the interval and returns its row; `wall_t`, `cpu_t` are training time in seconds."""
         total_reward = self._mean_over_envs(self._episode_return)
         recent_return, final = self._recent.recent(total_frame), self._recent.final(total_frame)
-        seconds = wall_t - self.last_wall_t
+        seconds, rows = wall_t - self.last_wall_t, self._row_returns
+        if total_reward is not None:
+            rows.append(total_reward)
         self._report_missing_info()
         returns, self._returns_since_row = self._returns_since_row, []
         cells: dict[str, Cell] = dict.fromkeys(self.columns)
@@ -144,7 +156,7 @@ class Tracker:
             "opt_step": int(opt_step),
             "fps": float(frame - self.last_frame) / seconds if seconds > 0 else None,
             "total_reward": total_reward,
-            "total_reward_ma": self._moving_average(total_reward),
+            "total_reward_ma": math.fsum(rows) / len(rows) if rows else None,
             "mean_return": math.fsum(returns) / len(returns) if returns else None,
             "recent_return": recent_return,
             "final_return": final.value,
@@ -254,13 +266,99 @@ class Tracker:
         known = values[self._has_episode]
         return float(known.mean(dtype=np.float64)) if known.size else None
 
-    def _moving_average(self, total_reward: float | None) -> float | None:
-        if total_reward is not None:
-            self._row_returns.append(total_reward)
-        rows = self._row_returns
-        return math.fsum(rows) / len(rows) if rows else None
-
 
 def next_multiple(frame: int, frequency: int) -> int:
     """The first multiple of `frequency` after `frame`, at which the next row is due."""
     return (frame // frequency + 1) * frequency
+
+
+def info_means(keys: Sequence[str], info: FloatArray) -> dict[str, float | None]:
+    """By column, the mean over the episodes of `info` (K, I) with a number; None without any."""
+    known = [numbers[~np.isnan(numbers)] for numbers in info.T]
+    means = [float(numbers.mean()) if len(numbers) else None for numbers in known]
+    return dict(zip((column.name for column in info_columns(keys)), means, strict=True))
+
+
+@final
+class EvaluationTracker:
+    """Schedules evaluations, makes their rows and tracks the best return. `max_frame` is the budget
+    in total frames. Columns for `info_keys` come last."""
+
+    def __init__(self, eval_frequency: int, max_frame: int, info_keys: Sequence[str] = ()) -> None:
+        self._info_keys = info_keys
+        self.columns = (*EVAL_COLUMNS, *(column.name for column in info_columns(info_keys)))
+        self.last_frame = 0
+        self.best_return: float | None = None
+        self.improved = False
+        self._eval_frequency = eval_frequency
+        self._next_due = eval_frequency
+        self._recent = RecentEpisodes(max_frame)
+        self._row_returns: deque[float] = deque(maxlen=MA_WINDOW)
+
+    def due(self, frame: int) -> bool:
+        """Whether `frame` has reached a multiple of eval_frequency since the last row."""
+        return frame >= self._next_due
+
+    def row(
+        self,
+        episode_return: FloatArray,
+        episode_length: IntArray,
+        info: FloatArray,
+        *,
+        frame: int,
+        total_frame: int,
+        wall_t: float,
+        epi: int,
+        opt_step: int,
+    ) -> Row:
+        """The row of an evaluation of K >= 1 episodes, arrays (K,) and `info` (K, I), at the
+        training's clocks. Sets `improved`: whether its mean return exceeds that of every earlier
+        evaluation."""
+        mean = float(episode_return.mean())
+        self._row_returns.append(mean)
+        self._recent.add(total_frame, episode_return)
+        final_return = self._recent.final(total_frame)
+        cells: dict[str, Cell] = {
+            "frame": int(frame),
+            "total_frame": int(total_frame),
+            "wall_t": float(wall_t),
+            "epi": int(epi),
+            "opt_step": int(opt_step),
+            "total_reward": mean,
+            "total_reward_ma": math.fsum(self._row_returns) / len(self._row_returns),
+            "final_return": final_return.value,
+            "final_return_episodes": final_return.episodes,
+            "return_std": float(episode_return.std()),
+            "return_min": float(episode_return.min()),
+            "return_max": float(episode_return.max()),
+            "episode_length": float(np.mean(episode_length)),
+            **info_means(self._info_keys, info),
+        }
+        self.improved = self.best_return is None or mean > self.best_return
+        if self.improved:
+            self.best_return = mean
+        self.last_frame = int(frame)
+        self._next_due = next_multiple(self.last_frame, self._eval_frequency)
+        return Row(self.columns, tuple(cells[name] for name in self.columns))
+
+    def state_dict(self) -> StateDict:
+        """The state that later rows depend on."""
+        return {
+            "columns": list(self.columns),
+            "last_frame": self.last_frame,
+            "best_return": self.best_return,
+            "recent": self._recent.state_dict(),
+            "row_returns": list(self._row_returns),
+        }
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores `state`. Raises CheckpointError if the columns differ."""
+        if tuple(state["columns"]) != self.columns:
+            saved, own = ", ".join(state["columns"]), ", ".join(self.columns)
+            message = f"rows have the columns {saved}, this version's {own}"
+            raise CheckpointError(f"the checkpoint's evaluation {message}")
+        self.best_return = state["best_return"]
+        self._recent.load_state_dict(state["recent"])
+        self._row_returns = deque(state["row_returns"], maxlen=MA_WINDOW)
+        self.last_frame = state["last_frame"]
+        self._next_due = next_multiple(self.last_frame, self._eval_frequency)

@@ -132,7 +132,14 @@ class RowFiles:
     @staticmethod
     def whole_lines(folder: Path, names: Iterable[str], frame: int) -> dict[str, Extent]:
         """The extent of each file up to its last whole line at or before `frame`."""
-        return {name: _extent_at(folder / name, frame) for name in names}
+        extents = {}
+        for name in names:
+            content = (folder / name).read_bytes() if (folder / name).exists() else b""
+            header, *lines = content.splitlines(keepends=True) or [b""]
+            whole = [line for line in lines if line.endswith(b"\n")]
+            kept = [line for line in whole if int(line.split(b",")[0]) <= frame]
+            extents[name] = Extent.of(b"".join([header, *kept]) if header.endswith(b"\n") else b"")
+        return extents
 
     def append(self, name: str, row: Row) -> None:
         """Adds a line to the file `name`."""
@@ -158,13 +165,6 @@ def truncate_rows(path: str | Path, extent: Extent) -> None:
     with open(open_own(path, os.O_RDWR), "r+b") as file:
         file.truncate(extent.size)
         os.fsync(file.fileno())
-
-
-def _extent_at(path: Path, frame: int) -> Extent:
-    content = path.read_bytes() if path.exists() else b""
-    header, *lines = content.splitlines(keepends=True) or [b""]
-    kept = [line for line in lines if line.endswith(b"\n") and int(line.split(b",")[0]) <= frame]
-    return Extent.of(header + b"".join(kept) if header.endswith(b"\n") else b"")
 
 
 def _check_continuable(path: Path, content: bytes, header: bytes) -> None:

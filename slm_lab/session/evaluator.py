@@ -12,7 +12,7 @@ from slm_lab.core.types import FloatArray, StateDict
 from slm_lab.env.make import make_env
 from slm_lab.env.simulators.film import Film
 from slm_lab.env.vector_env import FinishedEpisodes
-from slm_lab.metrics.evaluation import EvaluationTracker
+from slm_lab.metrics.tracker import EvaluationTracker
 from slm_lab.session.play_episodes import finished_episodes, join_episodes, step_bound
 from slm_lab.spec.schema.spec import Spec
 

@@ -13,7 +13,7 @@ from typing import Any, final
 
 from slm_lab.core.errors import CheckpointError, UsageError
 from slm_lab.core.files import write_atomically
-from slm_lab.metrics.reader import NO_ROWS, GrowingRows, Rows, read_rows
+from slm_lab.metrics.reader import RowFollower, Rows
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.manifest import Manifest, pending_path, previous_path, read_manifest
 from slm_lab.storage.run_dir import RunDir, SessionPaths
@@ -203,15 +203,16 @@ def _falls_back(frames: Sequence[int]) -> str:
     return f"fall back to the checkpoint at frame {sum(frames):,} of all"
 
 
-def read_saved_rows(paths: SessionPaths, file: Path) -> Rows:
+def read_saved_rows(paths: SessionPaths, file: Path, reader: RowFollower | None = None) -> Rows:
     """The rows in `file`, one of a Session's; empty before it has started. Raises UsageError if
-    they are damaged. Rows that a checkpoint covers are verified by its checksum."""
+    they are damaged. Rows that a checkpoint covers are verified by its checksum. `reader` is one of
+    this file that has read nothing yet."""
     try:
         manifest = read_manifest(paths.manifest)
     except CheckpointError:  # training reports it; the rows can still be shown
         manifest = None
     try:
-        rows = read_rows(file) if file.exists() else NO_ROWS
+        rows = (reader or RowFollower(file)).read()
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}") from None
     except ValueError as error:
@@ -228,14 +229,14 @@ class FollowedRows:
     """The rows of Sessions: files are verified when they are first read, and then followed."""
 
     def __init__(self) -> None:
-        self._files: dict[Path, GrowingRows] = {}
+        self._files: dict[Path, RowFollower] = {}
 
     def read(self, paths: SessionPaths, file: Path) -> Rows:
         """As `read_saved_rows`. Raises UsageError."""
         growing = self._files.pop(file, None)
         if growing is None:
-            read_saved_rows(paths, file)
-            growing = GrowingRows(file)
+            growing = RowFollower(file)
+            read_saved_rows(paths, file, growing)
         try:
             rows = growing.read()
         except (OSError, ValueError) as error:

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the process of a Session does not need these modules
-    from slm_lab.analysis.metrics import TrialMetrics
-    from slm_lab.analysis.throughput import Throughput
+    from slm_lab.analysis.metrics import Throughput, TrialMetrics
 
 
 class Ending(StrEnum):

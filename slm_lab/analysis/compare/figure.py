@@ -13,11 +13,12 @@ from slm_lab.analysis.compare.comparison import (
     Outcome,
     Variant,
     line_over,
+    summary_table,
+    text_table,
+    trainings_table,
 )
-from slm_lab.analysis.compare.table import summary_table, text_table, trainings_table
 from slm_lab.analysis.figure import figure as fig
-from slm_lab.analysis.figure.axis import TOTAL_FRAMES, Axis, frames, wall_clock
-from slm_lab.analysis.figure.grid import common_grid, spread
+from slm_lab.analysis.figure.axis import TOTAL_FRAMES, Axis, common_grid, frames, spread, wall_clock
 from slm_lab.analysis.figure.layout import SIDE, overview, single_bars
 from slm_lab.analysis.figure.look import INK, MUTED, tick_text, tinted
 from slm_lab.analysis.figure.write import write_figure

@@ -1,14 +1,93 @@
-"""The columns that a graph can show on its axes: labels, units, and values of rows."""
+"""The columns that a graph can show: axes, lines of values over them, and means of lines."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from slm_lab.analysis.figure.grid import Line, trailing_mean
-from slm_lab.core.types import FloatArray
+from slm_lab.analysis.figure.figure import MAX_POINTS
+from slm_lab.core.types import FloatArray, IntArray
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.recent import FEWEST, WINDOW_SHARE
-from slm_lab.metrics.row import BASE_COLUMNS, COLUMNS, LEARNED
+from slm_lab.metrics.row import COLUMNS
+
+
+class Line(NamedTuple):
+    """One Session's values over an axis: `x` (R,) not falling, `y` (R,) finite."""
+
+    x: FloatArray
+    y: FloatArray
+
+
+class Spread(NamedTuple):
+    """Mean and population standard deviation over a grid `x` (G,), of `sessions` Sessions each."""
+
+    x: FloatArray
+    mean: FloatArray
+    std: FloatArray
+    sessions: IntArray
+
+
+def decimate(values: Line, max_points: int = MAX_POINTS) -> Line:
+    """At most `max_points` of the points, evenly chosen, the first and last among them."""
+    count = values.x.size
+    if count <= max_points:
+        return values
+    chosen = np.linspace(0, count - 1, max_points).round().astype(np.int64)
+    return Line(values.x[chosen], values.y[chosen])
+
+
+def common_grid(lines: Sequence[Line], max_points: int | None = None) -> FloatArray:
+    """Every x at which some Session has a row; `max_points` even steps if those are more."""
+    grid = np.unique(np.concatenate([line.x for line in lines]))
+    if max_points is None or len(grid) <= max_points:
+        return grid
+    return np.linspace(grid[0], grid[-1], max_points)
+
+
+def on_grid(lines: Sequence[Line], grid: FloatArray) -> FloatArray:
+    """(J, G): each of J lines interpolated linearly; NaN outside the Session's rows."""
+    return np.stack([np.interp(grid, x, y, left=np.nan, right=np.nan) for x, y in lines])
+
+
+def mean_lines(lines: Sequence[Line], group_of: Sequence[int]) -> list[Line]:
+    """For each group of lines their mean, where more than half of those with points have data."""
+    means = []
+    for group in dict.fromkeys(group_of):
+        grouped = zip(lines, group_of, strict=True)
+        members = [line for line, each in grouped if each == group and line.x.size]
+        if members:
+            over = spread(members, common_grid(members))
+            enough = 2 * over.sessions > len(members)
+            means.append(Line(over.x[enough], over.mean[enough]))
+    return means
+
+
+def trailing_mean(
+    values: Line, weights: FloatArray, grid: FloatArray, width: float, fewest: float = FEWEST
+) -> FloatArray:
+    """(G,): at each x of `grid` the weighted mean of the values in (x − width, x], NaN if there are
+    none. A window with fewer than `fewest` episodes is extended back to that many.
+
+    Values of several Sessions may share an x. `weights` (R,) are whole numbers: the episodes that
+    each value is the mean of.
+    """
+    total = np.concatenate([[0.0], np.cumsum(values.y * weights)])
+    episodes = np.concatenate([[0.0], np.cumsum(weights)])
+    first = np.searchsorted(values.x, grid - width, side="right")
+    after = np.searchsorted(values.x, grid, side="right")
+    enough = np.searchsorted(episodes, episodes[after] - fewest, side="right") - 1
+    first = np.minimum(first, np.maximum(enough, 0))
+    count = episodes[after] - episodes[first]
+    return np.where(count > 0, (total[after] - total[first]) / np.maximum(count, 1), np.nan)
+
+
+def spread(lines: Sequence[Line], grid: FloatArray) -> Spread:
+    """Mean and spread at each grid point over the Sessions that have data there."""
+    values = on_grid(lines, grid)
+    count = (~np.isnan(values)).sum(axis=0)
+    grid, values, count = grid[count > 0], values[:, count > 0], count[count > 0]
+    return Spread(grid, np.nanmean(values, axis=0), np.nanstd(values, axis=0), count)
 
 
 class Axis(NamedTuple):
@@ -60,11 +139,11 @@ EVAL_SPREAD = Axis("return_std", "eval_return_std", "standard deviation over its
 TOTAL_FRAMES = Axis("total_frame", "total_frames", "total frames")
 """Environment steps of all Sessions together."""
 
-
-def learner_columns(rows: Rows) -> list[str]:
-    """The columns that learners and modes report and that have any value in `rows`."""
-    reported = [c for c in rows.columns if c in LEARNED or c not in BASE_COLUMNS]
-    return [c for c in reported if rows.has_values(c)]
+X_WORDS = ("frames", "total_frames", "wall_t")
+Y_AXES = {axis.file: axis for axis in (RETURNS[1], RETURNS[0], EVAL_RETURNS)}
+"""What can be drawn, by the word in the command; the first is the default."""
+CLOCKS = ("frame", "total_frame", "wall_t", "cpu_t")
+"""Columns that only grow with time."""
 
 
 def learner_axis(column: str) -> Axis:
@@ -90,6 +169,12 @@ def wall_clock(longest: float) -> Axis:
     if longest <= 300:
         size, unit = 1.0, "s"
     return Axis("wall_t", "wall_t", f"training time ({unit})", size)
+
+
+def x_axis(word: str, longest: float) -> Axis:
+    """The x axis of a word; `longest` is the training time, in s, that has to fit on it."""
+    axes = {"frames": frames("per Session"), "total_frames": TOTAL_FRAMES}
+    return axes[word] if word in axes else wall_clock(longest)
 
 
 def line(rows: Rows, x: Axis, y: Axis) -> Line:

@@ -209,7 +209,10 @@ class _Picture:
         if panel.dots is not None and shades is not None:
             _draw_dots(axes, panel.dots, shades)
             if panel.x.numbers and panel.x.has_names:
-                self._turn_names(axes, panel)
+                names = [each.get_window_extent(self._renderer) for each in axes.get_xticklabels()]
+                widest = max(name.width for name in names)
+                if widest + letters > box.width / len(names):  # they have room upwards
+                    axes.tick_params("x", labelrotation=90)
 
     def _add_head(self, panel: fig.Panel) -> None:
         """Title and keys above a panel, side by side; the hint, or the keys of bars, below them."""
@@ -221,12 +224,6 @@ class _Picture:
         x, y = (box.left, y) if panel.bars else (x + small, above)
         for colour, text in panel.keys:
             x += self._write(x, y, text, small, max(box.right - x, 1), color=colour) + small
-
-    def _turn_names(self, axes: Drawn, panel: fig.Panel) -> None:
-        """Writes the names on an x axis upwards if they have no room."""
-        widths = [each.get_window_extent(self._renderer).width for each in axes.get_xticklabels()]
-        if max(widths) + self._letters > panel.box.width / len(widths):
-            axes.tick_params("x", labelrotation=90)
 
     def _add_bars(self, axes: Drawn, panel: fig.Panel) -> None:
         """Upright bars, marks and texts, and the names of their groups."""

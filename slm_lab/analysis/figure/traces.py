@@ -6,19 +6,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from slm_lab.analysis.figure import figure as fig
 from slm_lab.analysis.figure import look
-from slm_lab.analysis.figure.figure import (
-    BAR_WIDTH,
-    Bar,
-    Curve,
-    Dots,
-    Panel,
-    Parallel,
-    Scale,
-    Table,
-    runs,
-    short,
-)
 from slm_lab.core.types import FloatArray
 
 Trace: TypeAlias = dict[str, Any]
@@ -38,7 +27,7 @@ def _trace(kind: str, **options: Any) -> Trace:
     return {"type": kind, **options}
 
 
-def panel_traces(panel: Panel, panels: int, colours: Sequence[str]) -> list[Trace]:
+def panel_traces(panel: fig.Panel, panels: int, colours: Sequence[str]) -> list[Trace]:
     """Bands, lines, bars and dots of one of so many panels, in the order of drawing; `colours` are
     those of the dots."""
     if panel.is_empty:
@@ -60,10 +49,10 @@ def panel_traces(panel: Panel, panels: int, colours: Sequence[str]) -> list[Trac
     return traces
 
 
-def _curve(curve: Curve, name: str) -> list[Trace]:
+def _curve(curve: fig.Curve, name: str) -> list[Trace]:
     """The band of a curve, if it has one, and its line, which shows its name when pointed at."""
     known = np.isfinite(curve.mean)
-    alone = any(stretch.stop - stretch.start == 1 for stretch in runs(known))
+    alone = any(stretch.stop - stretch.start == 1 for stretch in fig.runs(known))
     hover = "%{fullData.name}: %{y:.5~g}" if name else "%{y:.5~g}"
     shared = {"name": html.escape(name), "legendgroup": name}
     line = _trace(
@@ -105,16 +94,16 @@ def _curve(curve: Curve, name: str) -> list[Trace]:
 
 def _outline(x: FloatArray, low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
     """The closed line around each unbroken stretch of a band; NaN lifts the pen."""
-    gap, parts = np.full(1, np.nan), runs(np.isfinite(low))
+    gap, parts = np.full(1, np.nan), fig.runs(np.isfinite(low))
     xs = [each for part in parts for each in (x[part], x[part][::-1], gap)]
     ys = [each for part in parts for each in (high[part], low[part][::-1], gap)]
     return np.concatenate([gap[:0], *xs]), np.concatenate([gap[:0], *ys])
 
 
-def _bars(bars: Sequence[Bar], flat: bool) -> list[Trace]:
+def _bars(bars: Sequence[fig.Bar], flat: bool) -> list[Trace]:
     """The bars, and a mark across each place; both horizontal if `flat`."""
     places, heights = [bar.place for bar in bars], [bar.height or 0.0 for bar in bars]
-    half = 0.6 * BAR_WIDTH
+    half = 0.6 * fig.BAR_WIDTH
     ends = [end for place in places for end in (place - half, place + half, None)]
     marks = [mark for bar in bars for mark in (bar.mark, bar.mark, None)]
     texts = [html.escape(bar.text) for bar in bars]
@@ -137,7 +126,7 @@ def _bars(bars: Sequence[Bar], flat: bool) -> list[Trace]:
             "bar",
             **_swapped(flat, places, heights),
             orientation="h" if flat else "v",
-            width=BAR_WIDTH,
+            width=fig.BAR_WIDTH,
             marker={
                 "color": [bar.fill for bar in bars],
                 "line": {"color": [bar.ink for bar in bars], "width": 2},
@@ -167,7 +156,7 @@ def _swapped(flat: bool, places: Sequence[Any], heights: Sequence[Any]) -> dict[
     return dict(zip("yx" if flat else "xy", (places, heights), strict=True))
 
 
-def _dots(dots: Dots, x: Scale, colours: Sequence[str], many: bool) -> Trace:
+def _dots(dots: fig.Dots, x: fig.Scale, colours: Sequence[str], many: bool) -> Trace:
     return _trace(
         "scattergl" if many else "scatter",
         x=10.0**dots.x if x.log else dots.x,
@@ -197,7 +186,7 @@ def colours_of(shading: look.Shading | None) -> list[str]:
     return [next(sampled) if is_known else look.UNKNOWN for is_known in known]
 
 
-def table_trace(part: Table, domain: Any) -> Trace:
+def table_trace(part: fig.Table, domain: Any) -> Trace:
     """The cells; the colours of the rows before them."""
     letters = part.letters
     size = min(14.0, 14 * _PAGE_WIDTH / (_LETTER * sum(letters)))
@@ -223,7 +212,7 @@ def table_trace(part: Table, domain: Any) -> Trace:
     )
 
 
-def number_format(scale: Scale) -> str | None:
+def number_format(scale: fig.Scale) -> str | None:
     """Plotly's format of the numbers on an axis; None: its own choice."""
     largest = max(map(abs, scale.ends))
     if look.BIG <= largest < look.HUGE:
@@ -231,12 +220,12 @@ def number_format(scale: Scale) -> str | None:
     return "d" if scale.whole else None
 
 
-def parallel_trace(part: Parallel, domain: Any) -> Trace:
+def parallel_trace(part: fig.Parallel, domain: Any) -> Trace:
     """Parallel axes with a line for each value."""
     shading, letters = part.shading, int(_PAGE_WIDTH / len(part.axes) / _LETTER)
     dimensions = []
     for scale, values in part.axes:
-        label = html.escape(short(scale.label, min(letters, _LONGEST)))
+        label = html.escape(fig.short(scale.label, min(letters, _LONGEST)))
         axis = {"label": label, "values": values, "range": list(scale.ends)}
         if scale.ticks:
             named = dict.fromkeys(scale.ends, "") | dict(scale.ticks)  # plotly ends axes at ticks

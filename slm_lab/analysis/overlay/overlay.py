@@ -1,33 +1,21 @@
 """Several trainings over each other: a curve for each, with a band over its seeds."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from slm_lab.analysis.figure.axis import (
-    EVAL_RETURNS,
-    RETURNS,
-    TOTAL_FRAMES,
-    Axis,
-    frames,
-    wall_clock,
-)
-from slm_lab.analysis.figure.figure import MAX_POINTS, Band, Curve, around
-from slm_lab.analysis.figure.grid import Line, Spread, common_grid, on_grid, spread
+from slm_lab.analysis.figure.axis import Axis, Line, Spread, common_grid, decimate, on_grid, spread
+from slm_lab.analysis.figure.figure import MAX_POINTS, Band, Curve, Figure, Panel, around, level
+from slm_lab.analysis.figure.layout import curves_panel, over_legend
 from slm_lab.analysis.figure.look import PALETTE
 from slm_lab.analysis.statistics import bootstrap_interval, interquartile_mean
 from slm_lab.analysis.table import count_text
-from slm_lab.analysis.trial.session_graph import decimate
-from slm_lab.analysis.trial.trial_graph import beside, without_ragged_ends
-from slm_lab.core.types import BoolArray, FloatArray
+from slm_lab.analysis.trial.trial_graph import middle_curves, without_ragged_ends
+from slm_lab.core.types import FloatArray
 
 Middle: TypeAlias = Literal["mean", "iqm"]
 """What a curve shows of its seeds: their mean, or their interquartile mean."""
-
-X_WORDS = ("frames", "total_frames", "wall_t")
-Y_AXES = {axis.file: axis for axis in (RETURNS[1], RETURNS[0], EVAL_RETURNS)}
-"""What can be drawn, by the word in the command; the first is the default."""
 
 _BOOTSTRAP_POINTS = 250
 """The points of a curve with bootstrap intervals, each of which has its 2000 resamples."""
@@ -67,12 +55,6 @@ class Overlay(NamedTuple):
     subtitle: str
 
 
-def x_axis(word: str, longest: float) -> Axis:
-    """The x axis of a word; `longest` is the training time, in s, that has to fit on it."""
-    axes = {"frames": frames("per Session"), "total_frames": TOTAL_FRAMES}
-    return axes[word] if word in axes else wall_clock(longest)
-
-
 def overlay(
     groups: Sequence[Seeds],
     middle: Middle,
@@ -108,26 +90,15 @@ def _curves(
         return [look._replace(x=only.x, mean=only.y)]
     points = MAX_POINTS if middle == "mean" else _BOOTSTRAP_POINTS
     over = without_ragged_ends(spread(lines, common_grid(lines, points)), len(lines))
-    full = over.sessions == len(lines)
     centre, band = over.mean, around(over.mean, over.std)
     if middle == "iqm":
-        centre, band = _robust(group, over, full, generator)
-    curves: list[Curve] = []
-    if full.any():
-        mean, *ends = (np.where(full, values, np.nan) for values in (centre, *band))
-        curves.append(look._replace(x=over.x, mean=mean, band=Band(*ends)))
-    if not full.all():
-        label = "" if curves else look.label
-        partly = np.where(beside(full), centre, np.nan)
-        curves.append(look._replace(label=label, x=over.x, mean=partly, style="dashed"))
-    return curves
+        centre, band = _robust(group, over, generator)
+    return middle_curves(look, over, centre, band, len(lines))
 
 
-def _robust(
-    group: Seeds, over: Spread, full: BoolArray, generator: np.random.Generator
-) -> tuple[FloatArray, Band]:
+def _robust(group: Seeds, over: Spread, generator: np.random.Generator) -> tuple[FloatArray, Band]:
     """The interquartile mean over the grid; its interval where all seeds have values."""
-    values = on_grid(group.lines, over.x)
+    values, full = on_grid(group.lines, over.x), over.sessions == len(group.lines)
     centre, low, high = (np.full_like(over.x, np.nan) for _ in range(3))
     for point in np.flatnonzero(~full):
         known = values[:, point]
@@ -157,3 +128,66 @@ def _subtitle(counts: set[int], middle: Middle) -> str:
     if middle == "mean":
         return f"mean ± 1 std{of}"
     return f"interquartile mean{of}, 95 % bootstrap interval"
+
+
+LETTERS = 8.0
+"""The size of the letters on paper, in points."""
+_STEPS = 201  # of a performance profile
+
+
+class Options(NamedTuple):
+    """How an overlay is drawn."""
+
+    middle: Middle
+    title: str = ""
+    levels: tuple[float, ...] = ()
+    """The heights of dashed lines."""
+    log: bool = False
+    """Whether the y axis is logarithmic."""
+    width: float | None = None
+    """In points, of a figure for paper."""
+    with_profile: bool = False
+    """Whether a second panel has the performance profiles of the first."""
+    about: str = ""
+    """Kept in the file."""
+
+
+def overlay_figure(
+    panels: Mapping[str, Sequence[Seeds]],
+    x: Axis,
+    y: Axis,
+    options: Options,
+    generator: np.random.Generator,
+) -> Figure:
+    """A panel for each heading, over one legend. Groups with one label have one colour in all."""
+    every = dict.fromkeys(group.label for groups in panels.values() for group in groups)
+    colours = list(every) if len(panels) > 1 else []
+    drawn, named, subtitles = list[Panel](), set[str](), list[str]()
+    for heading, groups in panels.items():
+        found = overlay(groups, options.middle, generator.spawn(1)[0], colours)
+        curves = [level(height, found.curves) for height in options.levels]
+        for curve in found.curves:
+            curves.append(curve._replace(label="" if curve.label in named else curve.label))
+            named.add(curve.label)
+        drawn.append(curves_panel(x.label, y.label, curves, heading, log=options.log))
+        subtitles.append(found.subtitle)
+        if options.with_profile:
+            drawn.append(_profile(groups, generator))
+    paper = {} if options.width is None else {"width": options.width, "letters": LETTERS}
+    figure = over_legend(options.title, max(subtitles, key=len), drawn, **paper)
+    return figure._replace(about=options.about)
+
+
+def _profile(groups: Sequence[Seeds], generator: np.random.Generator) -> Panel:
+    """The share of seeds whose final return is above each threshold, with a 95 % bootstrap
+    interval: performance profiles, §4.2 of arXiv:2108.13264."""
+    returns = np.concatenate([group.final_return for group in groups])
+    thresholds = np.linspace(min(returns.min(), 0.0), max(returns.max(), 1.0), _STEPS)
+    curves = []
+    for number, group in enumerate(groups):
+        above = (group.final_return[:, None] > thresholds).astype(np.float64)
+        own = generator.spawn(1)[0]
+        ends = bootstrap_interval(above, lambda x: x.mean(axis=0), own, strata=group.strata)
+        look = look_of("", number)
+        curves.append(look._replace(x=thresholds, mean=above.mean(0), band=Band(*ends)))
+    return curves_panel("normalised final return τ", "share of runs above τ", curves)

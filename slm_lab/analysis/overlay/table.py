@@ -125,19 +125,15 @@ def improvement_text(found: Improvement) -> str:
 
 
 def _cells(one: TableRow) -> tuple[str, ...]:
-    robust = "–"
+    robust, (low, high) = "–", one.frames
     if one.interval is not None:
-        low, high = map(significant, one.interval)
-        robust = f"{significant(one.iqm)}  [{low}, {high}]"
+        ends = ", ".join(map(significant, one.interval))
+        robust = f"{significant(one.iqm)}  [{ends}]"
     return (
         one.label,
         f"{one.seeds}" if one.seeds == one.planned else f"{one.seeds} of {one.planned}",
-        _range(*one.frames),
+        f"{low:,.0f}" if low == high else f"{low:,.0f} – {high:,.0f}",
         with_spread(one.mean, None if one.interval is None else one.std),
         robust,
         significant(one.highest),
     )
-
-
-def _range(low: float, high: float) -> str:
-    return f"{low:,.0f}" if low == high else f"{low:,.0f} – {high:,.0f}"

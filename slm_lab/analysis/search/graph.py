@@ -4,21 +4,23 @@ import html
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from slm_lab.analysis.figure import figure as fig
+from slm_lab.analysis.figure.figure import Scale, limits, log_ticks
 from slm_lab.analysis.figure.layout import SIDE
 from slm_lab.analysis.figure.look import Shading, tick_text
 from slm_lab.analysis.figure.write import write_figure
 from slm_lab.analysis.search.importance import Importance, comparable, importances
-from slm_lab.analysis.search.places import MISSING, Places, number_places, variable_places
 from slm_lab.analysis.search.summary import (
     STATUS_WORDS,
     SearchSummary,
+    identity,
     metric_names,
     number_text,
+    numeric,
     point_texts,
     short_names,
     status_text,
@@ -26,6 +28,73 @@ from slm_lab.analysis.search.summary import (
 )
 from slm_lab.analysis.search.trial_state import TrialState, ranked
 from slm_lab.analysis.table import TextTable, count_text
+from slm_lab.core.types import FloatArray
+from slm_lab.spec.search import LISTS, Dimension
+
+MOST_CATEGORIES = 12
+"""Numbers picked from a longer list get an axis of numbers."""
+MISSING = object()
+"""In place of a value that a Trial does not have."""
+
+_MARGIN = 0.06  # of an axis, on both sides
+_SPREAD, _STEP = 0.28, 0.03  # at most, and for each of the trials in one category
+_GOLDEN = 0.5 * (math.sqrt(5) - 1)  # whose multiples, modulo 1, stay far apart
+
+
+class Places(NamedTuple):
+    """The places `at` (n,) of n Trials on an axis, NaN without one, and a note about the axis.
+    Categories count from 0. A `log` scale counts in powers of ten."""
+
+    scale: Scale
+    at: FloatArray
+    note: str = ""
+
+    @property
+    def beside(self) -> FloatArray:
+        """(n,): `at`, with the Trials of one category side by side, in no order."""
+        moved = self.at.copy()
+        for place, _ in self.scale.ticks if self.scale.has_names else ():
+            there = np.flatnonzero(self.at == place)
+            room = min(_SPREAD, _STEP * there.size)
+            moved[there] += room * (2 * (_GOLDEN * np.arange(1, there.size + 1) % 1) - 1)
+        return moved
+
+
+def number_places(values: Sequence[float | None], label: str = "", whole: bool = False) -> Places:
+    """Plain numbers; None stands nowhere."""
+    at = np.array([math.nan if value is None else value for value in values], np.float64)
+    return Places(Scale(label, limits([at], _MARGIN), whole=whole), at)
+
+
+def variable_places(variable: Dimension, values: Sequence[Any], label: str = "") -> Places:
+    """The axis of a variable over its `values` in n Trials, MISSING where one has none. Categories
+    if a value is no number, numbers were picked from a short list, or are whole and close."""
+    known = [value for value in values if value is not MISSING]
+    listed = variable.sampler in LISTS
+    choices = [*variable.args, *known] if listed else known
+    kinds = {identity(value): value for value in choices}
+    if not numeric(known) or (listed and len(kinds) <= MOST_CATEGORIES):
+        return _categories(values, list(kinds.values()), label)
+    numbers = [None if value is MISSING else float(value) for value in values]
+    if "log" in variable.sampler and all(value > 0 for value in known):
+        plain = number_places([value and math.log10(value) for value in numbers], label)
+        ticks = log_ticks(*plain.scale.ends)
+        return plain._replace(scale=plain.scale._replace(ticks=ticks, log=True))
+    whole = all(isinstance(value, int) for value in known)
+    if whole and known and max(known) - min(known) < MOST_CATEGORIES:
+        return _categories(values, range(min(known), max(known) + 1), label)
+    return number_places(numbers, label, whole)
+
+
+def _categories(values: Sequence[Any], kinds: Sequence[Any], label: str) -> Places:
+    if numeric(kinds):
+        kinds = sorted(kinds)
+    place = {identity(kind): float(i) for i, kind in enumerate(kinds)}
+    at = [math.nan if value is MISSING else place[identity(value)] for value in values]
+    ticks = tuple((float(i), value_text(kind)) for i, kind in enumerate(kinds))
+    ends = -0.5, max(len(kinds), 1) - 0.5
+    return Places(Scale(label, ends, ticks=ticks), np.array(at, np.float64))
+
 
 BEST = 10
 """Trials in the table."""
@@ -85,7 +154,11 @@ def draw_experiment_graph(experiment: SearchSummary, folder: Path, prefix: str) 
 def experiment_figure(experiment: SearchSummary) -> ExperimentFigure:
     """The whole search in one picture."""
     best_first = ranked(experiment.trials)
-    trials = [each for each in reversed(best_first) if _measured(each)]
+    trials = [
+        each
+        for each in reversed(best_first)
+        if any(number is not None for number in (each.known_score, *map(each.metric, each.metrics)))
+    ]
     names = short_names([variable.path for variable in experiment.variables])
     found = importances(experiment)
     notes_of = {each.path: importance_text(each) for each in found}
@@ -244,10 +317,6 @@ def importance_text(importance: Importance) -> str:
     if importance.sure:
         return f"explains {share}"
     return "no effect seen" if share == "0 %" else f"{share}, maybe chance"
-
-
-def _measured(trial: TrialState) -> bool:
-    return trial.known_score is not None or any(trial.metric(m) is not None for m in trial.metrics)
 
 
 def _variables(

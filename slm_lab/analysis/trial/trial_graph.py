@@ -1,21 +1,24 @@
-"""The graphs of a Trial: mean over its Sessions, with a band of one standard deviation."""
+"""The graphs of a Session; of a Trial: mean over its Sessions, with a band of one standard
+deviation; and of all Trials of a search together: a line each, the best in colours.
+"""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from slm_lab.analysis.figure import axis
-from slm_lab.analysis.figure.figure import MAX_POINTS, Curve, Figure, around
-from slm_lab.analysis.figure.grid import Line, Spread, common_grid, mean_lines, spread
-from slm_lab.analysis.figure.layout import single
+from slm_lab.analysis.figure.axis import Line, Spread, common_grid, decimate, mean_lines, spread
+from slm_lab.analysis.figure.figure import MAX_POINTS, Band, Curve, Figure, around
+from slm_lab.analysis.figure.layout import overview, single
 from slm_lab.analysis.figure.write import write_figure
+from slm_lab.analysis.search.summary import point_texts, short_names, status_text
+from slm_lab.analysis.search.trial_state import TrialState, ranked
 from slm_lab.analysis.table import count_text
-from slm_lab.analysis.trial.session_graph import decimate
-from slm_lab.core.types import BoolArray
+from slm_lab.core.types import FloatArray
 from slm_lab.metrics.reader import Rows
-from slm_lab.metrics.row import INFO_PREFIX
+from slm_lab.metrics.row import BASE_COLUMNS, INFO_PREFIX, LEARNED
 
 MAX_FAINT_LINES = 8
 """The most Sessions that are also drawn one by one, behind the mean."""
@@ -81,7 +84,7 @@ def trial_figure(
         return single(title, subtitle, x.label, y.label, [Curve("", *decimate(lines[0]))])
     faint = map(decimate, lines if len(lines) <= MAX_FAINT_LINES else ())
     curves = [Curve("" if i else f"each {of}", *one, style="faint") for i, one in enumerate(faint)]
-    curves += _mean_curves(spread(lines, common_grid(lines, MAX_POINTS)), len(lines), of)
+    curves += _mean_curves(lines, of)
     return single(title, subtitle, x.label, y.label, curves)
 
 
@@ -124,31 +127,37 @@ def _axes(rows: Sequence[Rows], which: Literal["all", "live"]) -> list[tuple[axi
     return pairs + [(per_session, axis.learner_axis(column)) for column in reported]
 
 
-def _mean_curves(over: Spread, num_lines: int, of: str) -> list[Curve]:
-    """A solid mean with its band where all lines have data, a dashed mean where only some do."""
-    over = without_ragged_ends(over, num_lines)
-    full = over.sessions == num_lines
-    curves: list[Curve] = []
-    if full.any():
-        mean = np.where(full, over.mean, np.nan)
-        label = f"mean ± 1 std of {num_lines} {of}s"
-        curves.append(Curve(label, over.x, mean, around(mean, over.std)))
-    if not full.all():
-        mean, count = np.where(beside(full), over.mean, np.nan), over.sessions[~full]
+def _mean_curves(lines: Sequence[Line], of: str) -> list[Curve]:
+    """The mean over all lines with its band, and over fewer where some have no data."""
+    over = without_ragged_ends(spread(lines, common_grid(lines, MAX_POINTS)), len(lines))
+    look = Curve(f"mean ± 1 std of {len(lines)} {of}s", over.x, over.mean)
+    curves = middle_curves(look, over, over.mean, around(over.mean, over.std), len(lines))
+    if curves[-1].style == "dashed":
+        count = over.sessions[over.sessions < len(lines)]
         fewest, most = int(count.min()), int(count.max())
         number = f"{fewest}" if fewest == most else f"{fewest}–{most}"
         label = f"mean of {number} {of}{'' if most == 1 else 's'}"
-        curves.append(Curve(label, over.x, mean, style="dashed"))
+        curves[-1] = curves[-1]._replace(label=label)
     return curves
 
 
-def beside(full: BoolArray) -> BoolArray:
-    """(G,): the points that are not `full`, widened by one on each side, so that the dashed line
-    there joins the solid one."""
-    partly = ~full
-    partly[1:] |= ~full[:-1]
-    partly[:-1] |= ~full[1:]
-    return partly
+def middle_curves(
+    look: Curve, over: Spread, middle: FloatArray, band: Band, num_lines: int
+) -> list[Curve]:
+    """The `middle` (G,) of so many lines as a curve like `look`: solid and with its band where all
+    have data, then dashed where only some do, each if it has any points."""
+    full = over.sessions == num_lines
+    curves: list[Curve] = []
+    if full.any():
+        mean, *ends = (np.where(full, values, np.nan) for values in (middle, *band))
+        curves.append(look._replace(x=over.x, mean=mean, band=Band(*ends)))
+    if not full.all():
+        partly = ~full  # and a point more on each side, so that the dashed line joins the solid one
+        partly[1:] |= ~full[:-1]
+        partly[:-1] |= ~full[1:]
+        label, mean = "" if curves else look.label, np.where(partly, middle, np.nan)
+        curves.append(look._replace(label=label, x=over.x, mean=mean, style="dashed"))
+    return curves
 
 
 def without_ragged_ends(over: Spread, num_sessions: int) -> Spread:
@@ -161,3 +170,110 @@ def without_ragged_ends(over: Spread, num_sessions: int) -> Spread:
     last = int(full[-1]) if x[-1] - x[full[-1]] <= allowed else len(x) - 1
     kept = slice(first, last + 1)
     return Spread(x[kept], over.mean[kept], over.std[kept], over.sessions[kept])
+
+
+_PANEL_POINTS = 1000  # of a line: a panel is a few hundred pixels wide
+
+
+def draw_session_graphs(
+    graph_dir: Path, rows: Rows, evaluations: Rows, prefix: str, title: str, scripts: Path
+) -> list[Path]:
+    """Draws `{prefix}_session_graph_overview.png` and `.html` into a folder. Returns the paths.
+    Pages load plotly.js from the folder `scripts`. Raises OSError."""
+    figure = session_overview(rows, evaluations, title)
+    return write_figure(figure, graph_dir, f"{prefix}_session_graph_overview", scripts)
+
+
+def session_overview(rows: Rows, evaluations: Rows, title: str) -> Figure:
+    """A panel of returns, one of evaluations if there are any, one per column that has values. All
+    against frames; the columns are in the order of `rows`."""
+    row, average = (_panel_line(rows, y) for y in axis.RETURNS)
+    curves = [Curve("", *row, colour=5), Curve("smoothed", *average)] if row.x.size else []
+    panels, counts = [(axis.RETURNS[0].label, curves)], [count_text(len(rows), "row")]
+    if len(evaluations):
+        counts.append(count_text(len(evaluations), "evaluation"))
+        of_evaluations = (axis.EVAL_RETURNS, axis.EVAL_SPREAD)
+        mean, std = (_panel_line(evaluations, y) for y in of_evaluations)
+        curve = Curve("± 1 std of episodes", *mean, around(mean.y, std.y), colour=2)
+        panels.append(("evaluation return", [curve] if mean.x.size else []))
+    reported = [c for c in rows.columns if c in LEARNED or c not in BASE_COLUMNS]
+    for y in map(axis.learner_axis, filter(rows.has_values, reported)):
+        panels.append((y.label, [Curve("", *_panel_line(rows, y))]))
+    return overview(title, ", ".join(counts), axis.frames().label, panels)
+
+
+def _panel_line(rows: Rows, y: axis.Axis) -> Line:
+    return decimate(axis.line(rows, axis.frames(), y), _PANEL_POINTS)
+
+
+BEST = 5
+"""Trials in colour."""
+
+_X = axis.Axis("total_frame", "frames", "frames of the budget")
+_ALL_POINTS, _FEWEST_POINTS = 40_000, 100  # of all lines behind, and of one of them
+_GREY, _TINT = 6, 0.35
+_LONGEST = 170  # letters of a label
+
+
+def draw_multi_trial_graphs(
+    rows: Mapping[int, Sequence[Rows]],
+    trials: Sequence[TrialState],
+    run_of: Mapping[int, Sequence[int] | None],
+    folder: Path,
+    prefix: str,
+    title: str,
+) -> list[Path]:
+    """Draws a line for each Trial over `total_frame`, the mean over its Sessions; returns the
+    paths.
+
+    `rows` has those of every Session, by Trial. If a Trial repeats one training, `run_of` has the
+    run of each Session; its line is then the mean over runs, each the mean of its workers. Files
+    are `{prefix}_multi_trial_graph_{mean_returns,mean_returns_ma}_vs_frames.png` and `.html`.
+    Raises OSError.
+    """
+    paths: list[Path] = []
+    for y in axis.RETURNS:
+        lines = {trial: _mean(each, run_of.get(trial), y) for trial, each in rows.items()}
+        figure = multi_trial_figure(lines, trials, y, title)
+        stem = f"{prefix}_multi_trial_graph_{y.file}_vs_{_X.file}"
+        paths += write_figure(figure, folder, stem, folder.parent)
+    return paths
+
+
+def multi_trial_figure(
+    lines: Mapping[int, Line | None], trials: Sequence[TrialState], y: axis.Axis, title: str
+) -> Figure:
+    """The best Trials in colours, named by their points; the others thin and grey behind them."""
+    drawn = {trial: each for trial, each in lines.items() if each is not None}
+    scored = [each for each in ranked(trials) if each.known_score is not None]
+    best = [each for each in scored if each.trial in drawn][:BEST]
+    others = [trial for trial in drawn if trial not in {each.trial for each in best}]
+    paths = dict.fromkeys(path for each in trials for path in each.params)
+    names = short_names(list(paths))
+    curves = [
+        Curve(_label(each, names), *decimate(drawn[each.trial]), colour=i)
+        for i, each in enumerate(best)
+    ]
+    points = max(_ALL_POINTS // max(len(others), 1), _FEWEST_POINTS)
+    label = "1 other trial" if len(others) == 1 else f"{len(others)} other trials"
+    for i, trial in enumerate(others):
+        x, mean = decimate(drawn[trial], min(points, MAX_POINTS))
+        words = "" if i else label
+        curves.append(Curve(words, x, mean, style="faint", colour=_GREY, tint=_TINT))
+    subtitle = f"{status_text(trials)} · mean over the Sessions of each"
+    return single(title, subtitle, _X.label, y.label, curves, "no values yet")
+
+
+def _label(trial: TrialState, names: Mapping[str, str]) -> str:
+    """ "t12 lr 0.003, entropy 0.01"."""
+    short_of = "" if trial.status == "finished" else f" ({trial.status} at frame {trial.frame})"
+    label = f"t{trial.trial} {', '.join(point_texts(trial, names))}{short_of}".strip()
+    return label if len(label) <= _LONGEST else f"{label[: _LONGEST - 1]}…"
+
+
+def _mean(rows: Sequence[Rows], run_of: Sequence[int] | None, y: axis.Axis) -> Line | None:
+    """Over Sessions, or over runs; None where no Session has a value."""
+    lines = [decimate(axis.line(each, _X, y)) for each in rows]
+    if run_of is not None:
+        lines = mean_lines(lines, run_of)
+    return next(iter(mean_lines(lines, [0] * len(lines))), None)

@@ -1,21 +1,28 @@
-"""The display of a training run: a live line per Session, or log lines without a terminal."""
+"""The display of a training run: a live line per Session, or log lines without a terminal; and the
+names of Sessions.
+"""
 
 import math
 import time
 from collections import deque
-from collections.abc import Mapping
-from typing import NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from slm_lab.cli.display.naming import role
+from slm_lab.analysis.table import count_text
 from slm_lab.cli.display.screen import Screen, print_line
 from slm_lab.core.text import duration_text, error_summary, significant
-from slm_lab.session.status_board import TO_BEGIN, Flow, Phase, SessionProgress
+from slm_lab.experiment.trust import command_text, modules_of
+from slm_lab.session.status_board import TO_BEGIN, Flow, Phase, SessionProgress, StatusBoard
 from slm_lab.spec.schema.meta import MetaSpec
+
+if TYPE_CHECKING:
+    from slm_lab.experiment.run import Run
+    from slm_lab.experiment.runs.recorded import RecordedTrial
+    from slm_lab.experiment.search.prepare import Prepared
 
 LOG_INTERVAL, MOST_LOG_INTERVAL = 5.0, 600.0
 """Seconds between two plain log lines of one Session; they double with each line, up to the second
@@ -85,24 +92,6 @@ class _LastLine(NamedTuple):
     """Seconds until the next one."""
 
 
-class ShownTrial(Protocol):
-    """A Trial that runs here, or one that `slm-lab watch` reads from its folder."""
-
-    @property
-    def stop_requested(self) -> bool:
-        """Whether the user stops it."""
-
-    @property
-    def reasons(self) -> Mapping[int, str]:
-        """Why Sessions failed or were restarted."""
-
-    def read(self, session: int) -> SessionProgress:
-        """How far a Session is."""
-
-    def flow(self, session: int) -> Flow | None:
-        """The throughput of a learner; None without one."""
-
-
 class LiveDisplay:
     """Shows a Trial inside its `with` block; `update` must be called a few times a second.
     The Sessions of one training share its budget of `max_frame` frames, of which actors take none.
@@ -136,10 +125,13 @@ class LiveDisplay:
         self._screen.show(self._table)
         self._screen.__exit__(*error)
 
-    def update(self, board: ShownTrial) -> None:
+    def update(self, board: "StatusBoard | RecordedTrial") -> None:
         """Shows the current state."""
         now = time.monotonic()
-        self._print_reasons(board.reasons)
+        for session, why in board.reasons.items():
+            if self._reasons.get(session) != why:
+                self._reasons[session] = why
+                self._print(f"{self._log_name(session)}: {error_summary(why)}", "red")
         sessions = [board.read(i) for i in range(len(self._speeds))]
         speeds = [
             speed.update(progress.frame, now) if progress.phase is Phase.RUNNING else None
@@ -251,13 +243,6 @@ class LiveDisplay:
         flowing = f"; {flow}" if flow and running else ""
         self._print(f"{self._log_name(index)}: {', '.join(known)}{flowing}{restarted(progress)}")
 
-    def _print_reasons(self, reasons: Mapping[int, str]) -> None:
-        """Prints new reasons for failures and restarts of Sessions."""
-        for session, why in reasons.items():
-            if self._reasons.get(session) != why:
-                self._reasons[session] = why
-                self._print(f"{self._log_name(session)}: {error_summary(why)}", "red")
-
     def _log_name(self, index: int) -> str:
         """The name of a Session in the log; with several trainings, a role names its run."""
         role_name = self._roles[index]
@@ -308,3 +293,38 @@ def short(count: int) -> str:
         if count >= size and count % (size // 100) == 0:
             return f"{count / size:g}{unit}"
     return f"{count:,}"
+
+
+def print_resume(console: Console, verb: str, run: "Run | Prepared") -> None:
+    """Prints the command that resumes a run, with its recorded spec."""
+    words = ["run", f"{verb}@{run.run_dir.root}"]
+    command = command_text(words, [*run.imports, *modules_of(run.spec)])
+    print_line(console, f"resume with: {command}")
+
+
+def role(meta: MetaSpec, session: int) -> str | None:
+    """ "learner", or "actor 0" and so on; None if all Sessions do the same."""
+    if not meta.mode.has_learner or meta.actor_learner.serial:
+        return None
+    index = session % meta.sessions_per_training
+    return f"actor {index - 1}" if meta.is_actor(session) else "learner"
+
+
+def full_name(meta: MetaSpec, session: int) -> str:
+    """ "Session 1", which also names its files, with its role if it has one."""
+    role_name = role(meta, session)
+    return f"Session {session}" if role_name is None else f"Session {session} ({role_name})"
+
+
+def sessions_text(meta: MetaSpec) -> str:
+    """The number of Sessions, and the mode in which they train."""
+    sessions = count_text(meta.max_session, "Session")
+    if meta.distributed is False:
+        return sessions
+    runs = f", {meta.max_run} runs one after the other" if meta.max_run > 1 else ""
+    if not meta.mode.has_learner:
+        return f'{sessions} together ("{meta.distributed}"){runs}'
+    actors = f"{count_text(meta.max_session, 'actor')} and a learner"
+    if meta.actor_learner.serial:
+        return f'{actors} in turn ("{meta.distributed}", serial){runs}'
+    return f'{actors} ("{meta.distributed}"){runs}'

@@ -16,13 +16,12 @@ from rich.text import Text
 from typing_extensions import override
 
 from slm_lab.cli.display.output import SafeStream
+from slm_lab.core.process import PICTURES
 from slm_lab.core.text import printable
 
 LOG_WIDTH = 140
 """Columns of a table without a terminal."""
 _ENDLESS = 10_000
-PICTURES = "SLM_LAB_PICTURES"
-"""The environment variable that a notebook sets to get live pictures, see `NotebookLive`."""
 
 
 @final

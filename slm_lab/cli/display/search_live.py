@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from rich.console import Console, Group, JustifyMethod
 from rich.progress_bar import ProgressBar
@@ -11,11 +11,15 @@ from rich.text import Text
 
 from slm_lab.analysis.search.summary import point_texts, short_names, value_text
 from slm_lab.analysis.search.trial_state import Status, TrialState
-from slm_lab.cli.display.live import short
+from slm_lab.cli.display.live import STOPPING, short
 from slm_lab.cli.display.screen import Screen, print_line
 from slm_lab.core.text import error_summary, significant
 from slm_lab.experiment.search.event_log import SearchState
 from slm_lab.spec.search import dimensions
+
+if TYPE_CHECKING:
+    from slm_lab.experiment.experiment import Experiment
+    from slm_lab.experiment.runs.recorded import RecordedSearch
 
 REFRESH = 0.5
 """Seconds between two updates of the table."""
@@ -37,7 +41,6 @@ STYLES = {
     Status.STOPPED: "yellow",
     Status.FAILED: "bold red",
 }
-STOPPING = "saving, then stopping; Ctrl-C again ends at once"
 
 
 class Turn(NamedTuple):
@@ -48,31 +51,16 @@ class Turn(NamedTuple):
     copies: int
 
 
-class ShownSearch(Protocol):
-    """A search that runs here, or one that `slm-lab watch` reads from its folder."""
-
-    @property
-    def search_state(self) -> SearchState:
-        """Its trials."""
-
-    @property
-    def num_trials(self) -> int | None:
-        """How many it will have; None if that is unknown."""
-
-    @property
-    def stopping(self) -> bool:
-        """Whether the user stops it."""
-
-    def frame_of(self, trial: int) -> int:
-        """Frames of a trial so far."""
-
-
 class SearchDisplay:
     """Shows a search inside its `with` block; `update` must be called a few times a second.
     `names` are the short names of the searched keys, `max_frame` is the budget of a trial."""
 
     def __init__(
-        self, console: Console, search: ShownSearch, names: Mapping[str, str], max_frame: int
+        self,
+        console: Console,
+        search: "Experiment | RecordedSearch",
+        names: Mapping[str, str],
+        max_frame: int,
     ) -> None:
         self._console = console
         self._search = search

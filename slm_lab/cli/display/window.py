@@ -12,7 +12,7 @@ from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from gymnasium.envs.registration import load_env_creator
 
 from slm_lab.core.errors import UsageError
-from slm_lab.core.process import STOP_SIGNALS
+from slm_lab.core.process import signals_handled
 from slm_lab.env.check import why_not_shown
 from slm_lab.env.lookup import find_env, known_warnings_ignored
 from slm_lab.env.simulators.film import drawn, in_one_line, why_no_display
@@ -40,7 +40,8 @@ def window_of(spec: EnvSpec) -> Iterator[None]:
     if reason is not None:
         raise _no_window(spec.name, reason)
     try:
-        with _signals_at_once(), warnings.catch_warnings():
+        # The system ends the process at once; Python's handling waits for the simulator.
+        with signals_handled(signal.SIG_DFL), warnings.catch_warnings():
             warnings.filterwarnings("error", GLFW_ENDS_HERE)
             yield
     except Exception as error:
@@ -82,17 +83,6 @@ def _has_its_own_window(entry: GymnasiumSpec) -> bool:
         for value in used
     )
     return any(not OWN_WINDOWS.isdisjoint(str(name).split(".")) for name in names)
-
-
-@contextmanager
-def _signals_at_once() -> Iterator[None]:
-    """Restores the system's handling of stop signals; Python's waits for the simulator."""
-    before = {number: signal.signal(number, signal.SIG_DFL) for number in STOP_SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _video_driver() -> str:

@@ -27,7 +27,7 @@ from slm_lab.experiment.source import RunSource
 from slm_lab.metrics.reader import read_existing
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.lock import RunLock
-from slm_lab.storage.result import Ending, TrialResult
+from slm_lab.storage.result import Ending
 from slm_lab.storage.run_dir import RunDir, fresh_folder, safe_name
 
 
@@ -159,7 +159,11 @@ class CompareRun:
         """Trains to the end, and records how it ended."""
         folder = run.run_dir.root.name
         try:
-            entry = _entry(folder, run.start(on_tick))
+            result = run.start(on_tick)
+            entry = Entry(folder, Ending.INTERRUPTED if result.interrupted else Ending.FINISHED)
+            if result.failed:
+                again = any(session.would_repeat for session in result.failed)
+                entry = Entry(folder, Ending.FAILED, result.failed[0].error, again)
         except LabError as error:
             entry = Entry(folder, Ending.FAILED, str(error))
         self._note(planned, entry)
@@ -215,13 +219,6 @@ class CompareRun:
         self._record[planned.key] = entry
         content = {key: each._asdict() for key, each in self._record.items()}
         write_json(self._record_file, content)
-
-
-def _entry(folder: str, result: TrialResult) -> Entry:
-    if result.failed:
-        again = any(session.would_repeat for session in result.failed)
-        return Entry(folder, Ending.FAILED, result.failed[0].error, again)
-    return Entry(folder, Ending.INTERRUPTED if result.interrupted else Ending.FINISHED)
 
 
 def _read_record(file: Path) -> dict[str, Entry]:

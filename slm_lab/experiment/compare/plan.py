@@ -100,7 +100,12 @@ def make_plan(request: CompareRequest) -> Plan:
     workers = request.workers
     if workers is None:  # 1, 2, 4, … up to the number of cores
         workers = tuple(1 << power for power in range(cores.bit_length()))
-    _refuse_unknown(request.modes or ())
+    for mode in request.modes or ():
+        if mode == BASELINE:
+            message = "this is the baseline and always included; leave it out"
+            raise UsageError(f"--modes false: {message}")
+        if mode not in MODES.names():
+            raise UsageError(f"--modes {mode}: {not_among(mode, MODES.names())}")
     alone = {"meta.distributed": False, "meta.max_session": 1, "meta.max_run": 1}
     base = request.source.load(alone)
     named = set(MODES.names() if request.modes is None else request.modes)
@@ -125,7 +130,10 @@ def make_plan(request: CompareRequest) -> Plan:
     check_place(where, base)
     seed = base.meta.random_seed if request.source.seed is None else request.source.seed
     first = draw_root_seed() if seed is None else seed
-    seeds, notes = range(first, first + request.seeds), (*replaced, *left_out, *_other_work(cores))
+    seeds, notes = range(first, first + request.seeds), (*replaced, *left_out)
+    if (load := os.getloadavg()[0]) >= BUSY:
+        busy = f"about {load:.1f} of the {cores} cores when the comparison began"
+        notes = (*notes, f"other processes used {busy}")
     machine, imports = (cores, processor()), request.source.imports
     return Plan(base.name, specs, tuple(seeds), request.threshold, *machine, imports, notes)
 
@@ -177,15 +185,6 @@ def _plan_block(folder: Path) -> tuple[Path, dict[str, Any]]:
     return files[0], about
 
 
-def _refuse_unknown(modes: Sequence[str]) -> None:
-    for mode in modes:
-        if mode == BASELINE:
-            message = "this is the baseline and always included; leave it out"
-            raise UsageError(f"--modes false: {message}")
-        if mode not in MODES.names():
-            raise UsageError(f"--modes {mode}: {not_among(mode, MODES.names())}")
-
-
 def _specs(
     where: str, base: Spec, variants: Sequence[Variant], optimizers: Mapping[str, str]
 ) -> dict[Variant, Spec]:
@@ -232,9 +231,3 @@ def _possible_modes(
         else:
             possible.append(mode)
     return tuple(possible), notes
-
-
-def _other_work(cores: int) -> list[str]:
-    load = os.getloadavg()[0]
-    note = f"other processes used about {load:.1f} of the {cores} cores when the comparison began"
-    return [note] if load >= BUSY else []

@@ -1,15 +1,21 @@
-"""All findings about a run, the most serious first."""
+"""All findings about a run, the most serious first; those about its end and its returns."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
 
 from slm_lab.core.errors import LabError
 from slm_lab.core.text import error_summary
+from slm_lab.core.text import significant as text
 from slm_lab.experiment.doctor.case import Case, Finding, read_case
-from slm_lab.experiment.doctor.learning import SYMPTOMS
-from slm_lab.experiment.doctor.outcome import ENDINGS, RESULTS, weak_claim
+from slm_lab.experiment.doctor.learning import LOWER_LR, SYMPTOMS
+from slm_lab.experiment.doctor.machine import memory_kills
 from slm_lab.experiment.plot.runs import FoundTrial
 from slm_lab.experiment.search.outcomes import find_trial
+from slm_lab.storage.maybe_damaged import value_at
+from slm_lab.storage.result import Ending, SessionResult
 
 
 def of_training(case: Case) -> Iterator[Finding]:
@@ -35,8 +41,7 @@ def diagnose(
     """A run, or the best trial of a search: its findings, and why its agent was not looked at.
     Imports torch. Raises UsageError if there is no such run, or its rows are damaged."""
     from slm_lab.experiment.doctor import measured
-    from slm_lab.experiment.policy import build_policy
-    from slm_lab.experiment.saved_run import find_agent
+    from slm_lab.experiment.saved_run import build_policy, find_agent
 
     trial = find_trial(run, data_dir)
     case = read_case(trial)
@@ -47,3 +52,116 @@ def diagnose(
     except LabError as error:
         unseen = error_summary(str(error))
     return trial, all_findings(case, of_agent), unseen
+
+
+Outcome: TypeAlias = Callable[[Case], Iterator[Finding]]
+"""Yields a finding if the Trial has the illness."""
+
+FEWEST_ROWS, FEWEST_SEEDS, FEWEST_EPISODES = 20, 3, 20
+
+
+def failed(case: Case) -> Iterator[Finding]:
+    """Sessions that ended with an error, each with its reason."""
+    ends = [end for end in case.ends if end.ending is Ending.FAILED]
+    causes = [end for end in ends if not end.lost_others] or ends
+    if ends and not case.is_training:
+        reasons = [f"Session {end.session} at frame {end.frame:,}: {_why(end)}" for end in causes]
+        advice = f"resume it: slm-lab run train@{case.trial.run_dir.root}"
+        if any(end.would_repeat for end in causes):
+            has_diverged = any(end.diverged for end in causes)
+            change = (
+                f"{LOWER_LR} or agent.net.clip_grad_val" if has_diverged else "change the cause"
+            )
+            advice = f"do not resume it, since it would fail again: {change} in a new run"
+        what = f"{len(ends)} of {len(case.ends)} Sessions failed"
+        yield Finding(what, "; ".join(reasons), advice)
+
+
+def unfinished(case: Case) -> Iterator[Finding]:
+    """A training that was stopped, or killed with all its processes, maybe while it ended."""
+    budget = value_at(case.trial.spec, "env.max_frame", 0.0)
+    is_stopped = any(end.ending is Ending.INTERRUPTED for end in case.ends)
+    is_trained = not is_stopped and case.reached >= budget
+    if case.is_training or (case.ends and not is_stopped) or (is_trained and case.metrics):
+        return
+    what = (
+        "it was stopped before its end" if is_stopped else "it ended without a word: it was killed"
+    )
+    what = "its metrics are missing or damaged" if is_trained else what
+    numbers = f"{case.reached:,.0f} of {budget:,.0f} frames{'' if is_stopped else _memory()}"
+    yield Finding(what, numbers, f"resume it: slm-lab run train@{case.trial.run_dir.root}")
+
+
+def no_rows(case: Case) -> Iterator[Finding]:
+    """Nothing to judge yet; or rows that were written are gone."""
+    done = {end.session for end in case.ends if end.ending is Ending.FINISHED and end.frame}
+    written = case.trial.paths.items()
+    gone = [each.rows for s, each in written if s in done and s not in case.courses]
+    if gone:
+        numbers = ", ".join(f"no rows in {path}" for path in gone)
+        yield Finding("rows of finished Sessions are gone", numbers, "restore the files")
+    elif not case.courses and not any(failed(case)):
+        every = value_at(case.trial.spec, "meta.log_frequency", 0.0)
+        numbers = f"a row is due every {every:,.0f} frames" if every else "no Session has begun"
+        yield Finding("no rows yet", numbers, "a smaller meta.log_frequency")
+
+
+def no_better_than_random(case: Case) -> Iterator[Finding]:
+    """A result within the noise of random actions: what a wrong action space or reward leads to."""
+    result, random = case.metrics.get("final_return"), case.metrics.get("random_return")
+    if result is not None and random is not None and result <= random + 0.1 * abs(random):
+        numbers = f"final return {text(result)}, of random actions {text(random)}"
+        advice = "more frames; or check bounds of actions, signs of rewards and the time limit"
+        yield Finding("no better than random actions", numbers, advice)
+
+
+def apart(case: Case) -> Iterator[Finding]:
+    """One seed far from the others, which a mean hides: Agarwal et al. 2021, arXiv:2108.13264."""
+    lasts = {s: float(each.column("final_return")[-1]) for s, each in case.courses.items()}
+    finals = {session: value for session, value in lasts.items() if np.isfinite(value)}
+    spread = max((each.spread for each in case.courses.values()), default=0.0)
+    if len(finals) < FEWEST_SEEDS or case.trial.meta.sessions_per_training > 1:
+        return
+    for session, value in finals.items():
+        others = [each for s, each in finals.items() if s != session]
+        if abs(value - np.median(others)) > max(0.3 * spread, 3 * float(np.ptp(others))):
+            numbers = f"Session {session}: {text(value)}; others: {', '.join(map(text, others))}"
+            graph = f"graph/{case.trial.paths[session].prefix}_*.png"
+            yield Finding("one Session is apart from the others", numbers, f"look at {graph}")
+
+
+def weak_claim(case: Case) -> Iterator[Finding]:
+    """Too few numbers to rest a claim on: Henderson et al. 2018, arXiv:1709.06560."""
+    rows = min((len(each.rows) for each in case.courses.values()), default=0)
+    seeds, episodes = len(case.trial.meta.trainings), case.metrics.get("final_return_episodes")
+    few = [
+        f"{count:,.0f} of at least {least} {what}"
+        for count, what, least in (
+            (rows, "rows", FEWEST_ROWS),
+            (seeds, "seeds", FEWEST_SEEDS),
+            (episodes, "episodes", FEWEST_EPISODES),
+        )
+        if count is not None and count < least
+    ]
+    if few and rows and case.ends and not case.trial.of_search:
+        advice = "more Sessions (meta.max_session, or meta.max_run), or slm-lab run eval@RUN"
+        yield Finding("too little for a claim", ", ".join(few), advice)
+
+
+ENDINGS: tuple[Outcome, ...] = (failed, unfinished, no_rows)
+RESULTS: tuple[Outcome, ...] = (apart, no_better_than_random)
+"""Each the most serious first."""
+
+
+def _why(end: SessionResult) -> str:
+    if end.lost:
+        return "its machine was lost"
+    if (code := end.exit_code or 0) < 0:
+        return f"killed by signal {-code}{_memory() if code == -9 else ''}"
+    return error_summary(end.error or "no reason was written")
+
+
+def _memory() -> str:
+    """What the kernel has counted, if it has killed processes for their memory."""
+    kills = memory_kills()
+    return f" (the kernel has killed {kills} processes for memory since its start)" if kills else ""

@@ -1,22 +1,79 @@
 """Writes a saved agent to one file: a graph for other programs, or an archive to share."""
 
 import io
-import logging
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.files import write_atomically
+from slm_lab.core.process import quietly
+from slm_lab.core.types import Array, FloatArray
 from slm_lab.env.lookup import require
-from slm_lab.experiment.export.graph_check import Difference, Outputs, compare
 from slm_lab.experiment.export.policy_graph import PolicyGraph
 from slm_lab.experiment.export.shared_run import shared_files, zipped
-from slm_lab.experiment.policy import build_policy
-from slm_lab.experiment.saved_run import SavedAgent, SavedRun
+from slm_lab.experiment.saved_run import Policy, SavedAgent, SavedRun, build_policy, play
+
+Outputs: TypeAlias = Callable[[Mapping[str, Array]], Sequence[Array]]
+"""From the inputs of a file, by name, to its outputs."""
+
+STEPS, COPIES = 200, 3  # in one environment; of each input, since a file was made with two
+TOLERANCE = 1e-5
+"""Of float outputs, absolute and relative; of scaled actions in units of half their range."""
+
+
+class Difference(NamedTuple):
+    """The largest absolute differences between a file and the agent."""
+
+    action: float
+    values: float
+    observations: int
+    """Their number."""
+
+
+def compare(policy: Policy, graph: PolicyGraph, outputs_of: Outputs) -> Difference:
+    """Plays `STEPS` steps of the agent. Raises LabError at the first output that is not its own."""
+    module, scaling = policy.actor.module, policy.adapter.conversions.action.scaling
+    assert module is not None, "a graph was made of it"
+    device, largest = next(module.parameters()).device, np.zeros(2)
+    scale = np.ones(1) if scaling is None else scaling.half_width.clip(1)
+    inputs = {name: each[:1] for name, each in graph.inputs.items()}
+    for step in play(policy, STEPS):
+        inputs = _next_inputs(inputs, step.obs, step.starts)
+        outputs = outputs_of({name: np.repeat(x, COPIES, 0) for name, x in inputs.items()})
+        with torch.inference_mode():
+            values = module(torch.from_numpy(step.rows).to(device))[0].cpu().numpy()
+        gaps = _gap("actions", step.action, outputs[0], scale), _gap("values", values, outputs[1])
+        largest = np.maximum(largest, gaps)
+        inputs |= zip(("state",), (state[:1] for state in outputs[2:]), strict=False)
+    return Difference(float(largest[0]), float(largest[1]), STEPS)
+
+
+def _next_inputs(inputs: Mapping[str, Array], obs: Array, starts: bool) -> dict[str, Array]:
+    """The inputs of a file for the next observation (1, ...): see docs/trained_agents.md."""
+    before = inputs["obs"]
+    newest = obs.astype(before.dtype)
+    if before.ndim > obs.ndim:
+        earlier = np.repeat(newest[:, None], before.shape[1], 1) if starts else before
+        newest = np.concatenate([earlier[:, 1:], newest[:, None]], 1)
+    state = {name: x * np.float32(not starts) for name, x in inputs.items() if name == "state"}
+    return {"obs": newest, **state}
+
+
+def _gap(name: str, own: Array, found: Array, scale: FloatArray | float = 1.0) -> float:
+    """The largest difference of a row (1, ...) of the agent to (COPIES, ...) of the file."""
+    flat, expected = found.reshape(COPIES, -1), own.reshape(1, -1)
+    tolerance = TOLERANCE if own.dtype.kind == "f" else 0.0
+    is_close = np.allclose(flat, expected, tolerance, tolerance * scale)
+    if not is_close or (found.shape[1:], found.dtype) != (own.shape[1:], own.dtype):
+        raise LabError(
+            f"the exported {name} are not the agent's, {found[0].tolist()} instead of "
+            f"{own[0].tolist()}; nothing was written. Please report this policy"
+        )
+    return float(np.abs(flat.astype(float) - expected).max())
 
 
 def export_agent(run: SavedRun, saved: SavedAgent, path: Path) -> Difference | None:
@@ -43,20 +100,15 @@ def _exported(run: SavedRun, saved: SavedAgent, path: Path) -> tuple[bytes, Diff
         return zipped(shared_files(run, saved, path.name)), None
     policy = build_policy(run, saved)
     graph = PolicyGraph(policy)
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)  # it names every package that it could use
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch warns about itself
+        # Torch warns about itself, and logs every package that it could use.
+        with quietly("torch.onnx"):
             content, outputs_of = GRAPHS[path.suffix](graph)
     except LabError:
         raise
     except Exception as error:  # the exporters raise errors of many types
         why = str(error).strip().partition("\n")[0]
         raise LabError(f"torch cannot export this policy as {path.suffix}: {why}") from error
-    finally:
-        logger.setLevel(level)
     return content, compare(policy, graph, outputs_of)
 
 

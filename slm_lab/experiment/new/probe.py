@@ -141,14 +141,8 @@ def _of_checker(env: gymnasium.Env[Any, Any]) -> tuple[str, ...]:
         except Exception as error:  # AssertionError, and what the environment raises
             found.append(f"{type(error).__name__}: {error}")
     found += [str(warning.message) for warning in caught if warning.category is UserWarning]
-    lines = [_plain(text) for text in found]
+    lines = [(text.strip().splitlines() or [""])[0] for text in found]
+    for added in ("\x1b[33m", "\x1b[0m", "WARN: "):  # by Gymnasium
+        lines = [line.replace(added, "") for line in lines]
     wanted = (line for line in lines if not any(word in line for word in HARMLESS))
     return tuple(dict.fromkeys(f"Gymnasium's checker: {line}" for line in wanted))
-
-
-def _plain(text: str) -> str:
-    """The first line, without the colours and the word that Gymnasium adds."""
-    line = text.strip().splitlines()[0] if text.strip() else ""
-    for code in ("\x1b[33m", "\x1b[0m", "WARN: "):
-        line = line.replace(code, "")
-    return line

@@ -73,15 +73,12 @@ def _fitting(spaces: Spaces, env: str) -> dict[str, Recipe]:
     for algorithm, names in recipes().items():
         name = f"{algorithm}{image}{continuous}"
         recipe = Recipe(f"recipe/{algorithm}.yaml", name)
-        if name in names and _takes(recipe, spaces, env):
+        if name not in names:
+            continue
+        spec = load_spec(*recipe, sets=settings(env), warn=False)
+        if not action_space_problems(spec.agent.algorithm, *spaces.actions):  # DQN has some
             found[algorithm] = recipe
     return found
-
-
-def _takes(recipe: Recipe, spaces: Spaces, env: str) -> bool:
-    """Whether the algorithm of `recipe` takes the actions; DQN takes no multi-discrete ones."""
-    spec = load_spec(*recipe, sets=settings(env), warn=False)
-    return not action_space_problems(spec.agent.algorithm, *spaces.actions)
 
 
 def named(

@@ -20,7 +20,9 @@ def normalised(trials: Sequence[ReadTrial], scores: Mapping[str, float]) -> list
         raise UsageError(f"--normalise {unknown[0]}=…: no run is in it; they are in {known}")
     zeros = {}
     for env in envs:
-        random = _random_return(trials, env)
+        runs = [each.found for each in trials if each.env == env]
+        every = (trial_metrics(each.run_dir, each.trial).get("random_return") for each in runs)
+        random = next((each for each in every if each is not None), None)  # known from the end on
         if env not in scores:
             raise UsageError(f"--normalise: no score of {env}; add --normalise {env}=SCORE")
         if random is None or scores[env] == random:
@@ -28,13 +30,6 @@ def normalised(trials: Sequence[ReadTrial], scores: Mapping[str, float]) -> list
             raise UsageError(f"--normalise: the Random agent's return in {env} is {why}")
         zeros[env] = random
     return [each.scaled(zeros[each.env], scores[each.env] - zeros[each.env]) for each in trials]
-
-
-def _random_return(trials: Sequence[ReadTrial], env: str) -> float | None:
-    """That of an environment, which each run has from its end on; None before the first."""
-    runs = [each.found for each in trials if each.env == env]
-    every = (trial_metrics(each.run_dir, each.trial).get("random_return") for each in runs)
-    return next((each for each in every if each is not None), None)
 
 
 def by_environment(envs: Sequence[str], curves: Sequence[Seeds]) -> dict[str, list[Seeds]]:
@@ -48,31 +43,33 @@ def by_environment(envs: Sequence[str], curves: Sequence[Seeds]) -> dict[str, li
 
 def missing(panels: Mapping[str, Sequence[Seeds]]) -> list[str]:
     """A note for each method that some environments have no curve of."""
-    envs_of: dict[str, list[str]] = {}
-    for env, curves in panels.items():
-        for curve in curves:
-            envs_of.setdefault(curve.label, []).append(env)
     return [
-        f"{label}: only in {', '.join(envs)}; curves with one label are one method in all "
+        f"{label}: only in {', '.join(tasks)}; curves with one label are one method in all "
         "environments, --label names them"
-        for label, envs in envs_of.items()
-        if len(envs) < len(panels)
+        for label, tasks in _by_label(panels).items()
+        if len(tasks) < len(panels)
     ]
 
 
 def joined(panels: Mapping[str, Sequence[Seeds]]) -> list[Seeds]:
     """One curve for each label, of the seeds in all environments."""
-    tasks_of: dict[str, list[Seeds]] = {}
-    for curve in (curve for curves in panels.values() for curve in curves):
-        tasks_of.setdefault(curve.label, []).append(curve)
     return [
         Seeds(
             label,
-            tuple(line for each in tasks for line in each.lines),
-            np.concatenate([each.final_return for each in tasks]),
-            np.concatenate([each.frames for each in tasks]),
-            sum(each.planned for each in tasks),
-            tuple(len(each.lines) for each in tasks),
+            tuple(line for each in tasks.values() for line in each.lines),
+            np.concatenate([each.final_return for each in tasks.values()]),
+            np.concatenate([each.frames for each in tasks.values()]),
+            sum(each.planned for each in tasks.values()),
+            tuple(len(each.lines) for each in tasks.values()),
         )
-        for label, tasks in tasks_of.items()
+        for label, tasks in _by_label(panels).items()
     ]
+
+
+def _by_label(panels: Mapping[str, Sequence[Seeds]]) -> dict[str, dict[str, Seeds]]:
+    """The curves of each label by their environments."""
+    found: dict[str, dict[str, Seeds]] = {}
+    for env, curves in panels.items():
+        for curve in curves:
+            found.setdefault(curve.label, {})[env] = curve
+    return found

@@ -8,13 +8,11 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from slm_lab.analysis.figure.axis import EVAL_RETURNS, RETURNS, Axis
+from slm_lab.analysis.figure.axis import EVAL_RETURNS, RETURNS, Y_AXES, Axis, Line, x_axis
 from slm_lab.analysis.figure.figure import Figure
-from slm_lab.analysis.figure.grid import Line
 from slm_lab.analysis.figure.write import write_figure, write_print
-from slm_lab.analysis.overlay.figure import Options, overlay_figure
 from slm_lab.analysis.overlay.labels import APART, Named, labels, leaves
-from slm_lab.analysis.overlay.overlay import Y_AXES, Middle, Seeds, x_axis
+from slm_lab.analysis.overlay.overlay import Middle, Options, Seeds, overlay_figure
 from slm_lab.analysis.overlay.table import (
     ENOUGH_TO_TRIM,
     Improvement,
@@ -60,16 +58,16 @@ def plot(request: PlotRequest) -> Plotted:
         trials = normalised(trials, scores)
         y = y._replace(label=f"normalised {y.label}")
     is_apart = bool(request.by or scores)
-    found = grouped(trials, request.x, request.labels, is_apart)
-    panels = {"": found.seeds}
+    groups, seeds, over = grouped(trials, request.x, request.labels, is_apart)
+    panels = {"": seeds}
     several, is_joined = False, False
-    if is_apart and len(_envs(found.groups)) > 1:
-        panels = by_environment([group[0].env for group in found.groups], found.seeds)
+    if is_apart and len(_envs(groups)) > 1:
+        panels = by_environment([group[0].env for group in groups], seeds)
         notes += missing(panels)
         several, is_joined = bool(request.by), not request.by
         panels = panels if several else {"": joined(panels)}
     drawing, ranking, *per_curve = np.random.default_rng(_BOOTSTRAP_SEED).spawn(2 + len(trials))
-    title = _title(found, request.labels) if request.title is None else request.title
+    title = _title(groups, request.labels) if request.title is None else request.title
     options = Options(
         cast(Middle, "iqm" if is_joined else request.statistic),
         "" if title == NO_TITLE else title,
@@ -81,33 +79,26 @@ def plot(request: PlotRequest) -> Plotted:
     )
     if request.log_y:
         notes += _without_place(panels)
-    figure = overlay_figure(panels, found.x, y, options, drawing)
-    paths, replaced = _write(figure, request, f"plot_{y.file}_vs_{found.x.file}")
+    figure = overlay_figure(panels, over, y, options, drawing)
+    paths, replaced = _write(figure, request, f"plot_{y.file}_vs_{over.file}")
     rows = [
-        seeds._replace(label=f"{seeds.label}{APART}{env}") if several else seeds
-        for env, groups in panels.items()
-        for seeds in groups
+        each._replace(label=f"{each.label}{APART}{env}") if several else each
+        for env, curves in panels.items()
+        for each in curves
     ]
     endings = tuple(ending(each, rng) for each, rng in zip(rows, per_curve, strict=False))
     if y.column not in RETURN_COLUMNS:
         endings = tuple(each._replace(highest=None) for each in endings)
-    notes += about_curves(found.groups, request.x, endings, is_apart)
+    notes += about_curves(groups, request.x, endings, is_apart)
     better = None if several else improvement(rows, ranking)
     return Plotted(paths, replaced, y.label, endings, better, tuple(notes))
 
 
-class Grouped(NamedTuple):
-    """Trials as curves: the Trials and the seeds of each, and the axis `x`."""
-
-    groups: list[list[ReadTrial]]
-    seeds: list[Seeds]
-    x: Axis
-
-
 def grouped(
     trials: Sequence[ReadTrial], x: str, given: Sequence[str] = (), per_env: bool = False
-) -> Grouped:
-    """Groups Trials with values into curves over the axis of the word `x`.
+) -> tuple[list[list[ReadTrial]], list[Seeds], Axis]:
+    """Groups Trials with values into curves over the axis of the word `x`: the Trials and the seeds
+    of each, and the axis.
 
     They get the labels `given`, or else those of their specs: `per_env` only what differs between
     the specs for one environment. Raises UsageError unless each curve has one of those given.
@@ -127,7 +118,7 @@ def grouped(
         raise UsageError(f"--label: {len(given)} for {len(groups)} curves, in this order: {curves}")
     axis = x_axis(x, max(each.seconds for trial in trials for each in trial.trainings))
     seeds = [seeds_of(names[i], group, axis) for i, group in enumerate(groups)]
-    return Grouped(groups, seeds, axis)
+    return groups, seeds, axis
 
 
 def _without_place(panels: Mapping[str, Sequence[Seeds]]) -> list[str]:
@@ -225,18 +216,14 @@ def _joined(trials: Sequence[ReadTrial]) -> list[list[ReadTrial]]:
     groups: dict[tuple[str, int], list[ReadTrial]] = {}
     for each in trials:
         spec = json.dumps(_without_seeds(each.found), sort_keys=True)
-        copy = 0
-        while not _can_join(each.found, groups.setdefault((spec, copy), [])):
+        copy, one = 0, each.found
+        while any(
+            one.of_search or other.of_search or one.meta.random_seed == other.meta.random_seed
+            for other in (each.found for each in groups.setdefault((spec, copy), []))
+        ):
             copy += 1
         groups[spec, copy].append(each)
     return list(groups.values())
-
-
-def _can_join(one: FoundTrial, group: Sequence[ReadTrial]) -> bool:
-    return not any(
-        one.of_search or other.of_search or one.meta.random_seed == other.meta.random_seed
-        for other in (each.found for each in group)
-    )
 
 
 def _without_seeds(found: FoundTrial) -> dict[str, Any]:
@@ -270,9 +257,9 @@ def seeds_of(label: str, group: Sequence[ReadTrial], x: Axis) -> Seeds:
     )
 
 
-def _title(found: Grouped, given: Sequence[str]) -> str:
+def _title(groups: Sequence[Sequence[ReadTrial]], given: Sequence[str]) -> str:
     """ "ppo_cartpole on CartPole-v1", with up to three names of each."""
-    names, envs = given or [group[0].found.name for group in found.groups], _envs(found.groups)
+    names, envs = given or [group[0].found.name for group in groups], _envs(groups)
     names = list(dict.fromkeys(names))
     what = ", ".join(names) if len(names) <= 3 else f"{len(names)} curves"
     where = ", ".join(envs) if len(envs) <= 3 else f"{len(envs)} environments"

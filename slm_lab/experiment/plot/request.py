@@ -5,8 +5,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple, get_args
 
-from slm_lab.analysis.figure.axis import EVAL_RETURNS, RETURNS, Axis, column_axis
-from slm_lab.analysis.overlay.overlay import X_WORDS, Y_AXES, Middle
+from slm_lab.analysis.figure.axis import EVAL_RETURNS, RETURNS, X_WORDS, Y_AXES, Axis, column_axis
+from slm_lab.analysis.overlay.overlay import Middle
 from slm_lab.core.errors import UsageError
 from slm_lab.spec.schema.messages import not_among
 

@@ -6,8 +6,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from slm_lab.analysis.figure.axis import Y_AXES, x_axis
 from slm_lab.analysis.overlay.labels import leaves
-from slm_lab.analysis.overlay.overlay import Y_AXES, x_axis
 from slm_lab.analysis.overlay.table import Improvement, TableRow, results
 from slm_lab.analysis.table import TextTable
 from slm_lab.experiment.plot.plot import seeds_of

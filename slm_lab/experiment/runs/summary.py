@@ -2,10 +2,11 @@
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -14,13 +15,14 @@ from typing import Any, final
 from slm_lab.analysis.search.trial_state import Status
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import read_file
+from slm_lab.core.text import duration_text, significant, with_spread
 from slm_lab.experiment.search.event_log import SearchState
 from slm_lab.metrics.reader import last_row
 from slm_lab.spec.modes import mode_of
 from slm_lab.storage.lock import is_locked
 from slm_lab.storage.maybe_damaged import MOST, read_object, trial_metrics, value_at
 from slm_lab.storage.result import Ending
-from slm_lab.storage.run_dir import PLAN_BLOCK, RUN_BLOCK, RunDir
+from slm_lab.storage.run_dir import PLAN_BLOCK, RUN_BLOCK, RunDir, sets_env
 
 SLACK = 30.0
 """Seconds beyond three intervals of rows after which a Session without a row counts as ended."""
@@ -145,6 +147,19 @@ def summary_of_comparison(plan: Path, runs: Sequence[RunSummary], is_training: b
     )
 
 
+def run_document(run: RunDir, code: int) -> dict[str, Any]:
+    """A run or search: what `slm-lab runs --json` has of it, its metrics, graphs and exit code."""
+    metrics = {f"t{trial}": trial_metrics(run, trial) for trial in run.trials}
+    known = {trial: each for trial, each in metrics.items() if each}
+    return {
+        **asdict(summary_of(run)),
+        "folder": str(run.root),
+        "exit_code": code,
+        **({"trials": known} if run.is_search else {"metrics": known.get("t0", {})}),
+        "graphs": [str(graph) for graph in sorted(run.root.glob("*_graph_*.png"))],
+    }
+
+
 def damaged_summary(folder: Path) -> RunSummary:
     """That of a folder of which nothing can be read: when it last changed."""
     started = ""
@@ -246,3 +261,31 @@ def _size(folder: Path) -> int:
             with suppress(OSError):
                 total += os.lstat(os.path.join(place, name)).st_size
     return total
+
+
+def size_text(count: float) -> str:
+    """Bytes as "12.3 MB"."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} GB"
+
+
+def cells(run: RunSummary) -> dict[str, str]:
+    """The texts of a run; empty where they are unknown. What was set on the command line is named
+    by the last parts of the keys, after the label and note."""
+    changes = (re.sub(r"^[^=]*\.", "", text) for text in run.changed if not sets_env(text))
+    return {
+        "run": run.run,
+        "env": run.env,
+        "changed": ", ".join(filter(None, [run.label, run.note, *changes])),
+        "mode": run.mode,
+        "status": f"{run.status}{' (dev)' * run.is_dev}",
+        "left": "" if run.seconds_left is None else duration_text(run.seconds_left),
+        "frames": f"{run.frames:,}",
+        "final_return": with_spread(run.final_return, run.final_return_std),
+        "frames_per_s": "" if run.frames_per_s is None else significant(run.frames_per_s),
+        "bytes": size_text(run.bytes),
+        "started": run.started[:16].replace("T", " "),
+    }

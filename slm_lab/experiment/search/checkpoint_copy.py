@@ -21,7 +21,7 @@ def copy_checkpoints(run_dir: RunDir, spec: Spec, donor: int, trial: int) -> int
     targets = [run_dir.session(trial, s) for s in sessions if not spec.meta.is_actor(s)]
     if any(read_manifest(paths.manifest) is None for paths in sources):
         return None
-    frames = [_copy_with_retries(*pair).frame for pair in zip(sources, targets, strict=True)]
+    frames = [_copy(*pair).frame for pair in zip(sources, targets, strict=True)]
     for paths in targets:
         previous_path(paths.manifest).unlink(missing_ok=True)  # from before the copy: obsolete
         os.replace(pending_path(paths.manifest), paths.manifest)
@@ -34,30 +34,26 @@ def delete_models(run_dir: RunDir, trial: int) -> None:
         path.unlink(missing_ok=True)
 
 
-def _copy_with_retries(source: SessionPaths, target: SessionPaths) -> Manifest:
+def _copy(source: SessionPaths, target: SessionPaths, tries: int = TRIES) -> Manifest:
     """Copies one Session's checkpoint and returns the source's manifest. The copy's manifest stays
     pending until all Sessions are copied."""
-    for _ in range(TRIES - 1):
-        try:
-            return _copy(source, target)
-        except FileNotFoundError:  # the donor saved a newer checkpoint meanwhile
-            continue
-    return _copy(source, target)
-
-
-def _copy(source: SessionPaths, target: SessionPaths) -> Manifest:
-    content = source.manifest.read_text()
-    manifest = read_manifest(source.manifest)
-    if manifest is None or source.manifest.read_text() != content:
-        raise FileNotFoundError(source.manifest)
-    names = [(source.models, target.models, name) for name in manifest.names]
-    names += [(source.info, target.info, name) for name in manifest.rows]
-    for folder, to, name in names:
-        copy = to / name.replace(source.prefix, target.prefix, 1)
-        copy.unlink(missing_ok=True)
-        shutil.copyfile(folder / name, copy)
-        if name in manifest.rows:  # without the donor's rows after the checkpoint
-            os.truncate(copy, manifest.rows[name].size)
+    try:
+        content = source.manifest.read_text()
+        manifest = read_manifest(source.manifest)
+        if manifest is None or source.manifest.read_text() != content:
+            raise FileNotFoundError(source.manifest)
+        names = [(source.models, target.models, name) for name in manifest.names]
+        names += [(source.info, target.info, name) for name in manifest.rows]
+        for folder, to, name in names:
+            copy = to / name.replace(source.prefix, target.prefix, 1)
+            copy.unlink(missing_ok=True)
+            shutil.copyfile(folder / name, copy)
+            if name in manifest.rows:  # without the donor's rows after the checkpoint
+                os.truncate(copy, manifest.rows[name].size)
+    except FileNotFoundError:  # the donor saved a newer checkpoint meanwhile
+        if tries == 1:
+            raise
+        return _copy(source, target, tries - 1)
     renamed = json.loads(content.replace(f'"{source.prefix}_', f'"{target.prefix}_'))
     write_atomically(pending_path(target.manifest), json.dumps(renamed).encode())
     return manifest

@@ -16,8 +16,7 @@ from slm_lab.experiment.baseline import CHANCE_FILE
 from slm_lab.experiment.experiment import Experiment
 from slm_lab.experiment.run import with_seed
 from slm_lab.experiment.search.event_log import Confirmed
-from slm_lab.experiment.search.resources import request_of
-from slm_lab.experiment.search.trial_process import TrialEnd, run_pool
+from slm_lab.experiment.search.trial_process import request_of, run_pool
 from slm_lab.experiment.trial import TrialTask
 from slm_lab.metrics.reader import read_rows
 from slm_lab.session.seeding import confirming_seed
@@ -49,7 +48,12 @@ class Confirmation:
     @property
     def missing(self) -> list[int]:
         """The trials of the candidates not yet confirmed."""
-        return [trial for trial in self.candidates if not self._is_done(trial)]
+        found, missing = self._search.search_state.confirmed, []
+        for trial, task in self.candidates.items():
+            before, wanted = found.get(trial), len(task.spec.meta.trainings)
+            if before is None or before.error is not None or len(before.scores) < wanted:
+                missing.append(trial)
+        return missing
 
     @property
     def files(self) -> dict[int, Path]:
@@ -101,11 +105,6 @@ class Confirmation:
         self.stopping = True
         self.pool.stop_all()
 
-    def _is_done(self, trial: int) -> bool:
-        before = self._search.search_state.confirmed.get(trial)
-        wanted = len(self.candidates[trial].spec.meta.trainings)
-        return before is not None and before.error is None and len(before.scores) >= wanted
-
     def _fill(self) -> None:
         while self._waiting:
             trial = self._waiting[0]
@@ -115,27 +114,30 @@ class Confirmation:
                 return
             self._waiting.pop(0)
             task = replace(task, resume=task.run_dir.spec_file.is_file())
-            _write_run(task)
+            for folder in FOLDERS:
+                (task.run_dir.root / folder).mkdir(parents=True, exist_ok=True)
+            resolved = {task.spec.name: task.spec.to_json()}
+            how = {"set": [], "mode": "train", "imports": list(task.imports)}
+            about = {"format": FORMAT, **provenance(task.root_seed), **how}
+            write_json(task.run_dir.trial_spec_file(0), resolved)
+            write_json(task.run_dir.spec_file, {**resolved, RUN_BLOCK: about})
             self.pool.start(trial, task, request, among_gpus=task.spec.meta.cluster is None)
 
     def _poll(self) -> None:
+        """Handles the end of candidates' processes: retries them, or logs their scores."""
         for trial, _, end in self.pool.ends():
-            self._collect(trial, end)
-
-    def _collect(self, trial: int, end: TrialEnd) -> None:
-        """Handles the end of a candidate's process: retries it, or logs its scores."""
-        if end.ending is Ending.INTERRUPTED:
-            return
-        if end.ending is Ending.FAILED and not end.would_repeat and not self.stopping:
-            self._tries[trial] += 1
-            if self._tries[trial] <= self._search.spec.meta.max_restart:
-                self._waiting.insert(0, trial)
-                return
-        task, error = self.candidates[trial], end.error
-        scores = _seed_scores(task.spec, task.run_dir)
-        if len(scores) < len(task.spec.meta.trainings) and error is None:
-            error = "a seed has no score: it has not finished an episode"
-        self._search.note(Confirmed(trial, tuple(scores), error))
+            if end.ending is Ending.INTERRUPTED:
+                continue
+            if end.ending is Ending.FAILED and not end.would_repeat and not self.stopping:
+                self._tries[trial] += 1
+                if self._tries[trial] <= self._search.spec.meta.max_restart:
+                    self._waiting.insert(0, trial)
+                    continue
+            task, error = self.candidates[trial], end.error
+            scores = _seed_scores(task.spec, task.run_dir)
+            if len(scores) < len(task.spec.meta.trainings) and error is None:
+                error = "a seed has no score: it has not finished an episode"
+            self._search.note(Confirmed(trial, tuple(scores), error))
 
 
 def _seed_scores(spec: Spec, run_dir: RunDir) -> list[float]:
@@ -165,14 +167,3 @@ def _candidate(search: Experiment, trial: int, asked: ConfirmSpec) -> TrialTask:
         imports=search.imports,
         chance_file=root.parent / CHANCE_FILE,
     )
-
-
-def _write_run(task: TrialTask) -> None:
-    """Makes the run folder and its spec files."""
-    for folder in FOLDERS:
-        (task.run_dir.root / folder).mkdir(parents=True, exist_ok=True)
-    resolved = task.spec.to_json()
-    how = {"set": [], "mode": "train", "imports": list(task.imports)}
-    about = {"format": FORMAT, **provenance(task.root_seed), **how}
-    write_json(task.run_dir.trial_spec_file(0), {task.spec.name: resolved})
-    write_json(task.run_dir.spec_file, {task.spec.name: resolved, RUN_BLOCK: about})

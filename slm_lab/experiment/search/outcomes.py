@@ -1,19 +1,23 @@
-"""The results of a search so far, as the analysis takes them; writes its table and graphs."""
+"""The reports and results of a search so far, as scheduler and analysis take them; writes its table
+and graphs.
+"""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, final
+
+import numpy as np
 
 from slm_lab.analysis.metrics import TRIAL_METRICS, trial_metrics
 from slm_lab.analysis.search.graph import draw_experiment_graph
 from slm_lab.analysis.search.summary import SearchSummary, experiment_table
-from slm_lab.analysis.trial.multi_trial_graph import draw_multi_trial_graphs
+from slm_lab.analysis.trial.trial_graph import draw_multi_trial_graphs
 from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.core.files import write_atomically
 from slm_lab.experiment.baseline import known_random_return
 from slm_lab.experiment.plot.runs import FoundTrial, trial_of
 from slm_lab.experiment.search.event_log import SearchState
-from slm_lab.metrics.reader import Rows, read_existing
+from slm_lab.metrics.reader import RowFollower, Rows, read_existing
 from slm_lab.spec.load import spec_names
 from slm_lab.spec.read import read_file
 from slm_lab.spec.schema.spec import Spec
@@ -94,3 +98,37 @@ def chosen_trial(run_dir: RunDir, number: int | None) -> int:
         raise UsageError(f"{run_dir.root} has no such trial; it has {known}")
     confirmed = [found.trial for found in search_state.results if found.mean is not None]
     return (confirmed or best)[0] if number is None else number
+
+
+def reports(rows: Sequence[Rows]) -> list[tuple[int, float]]:
+    """Frame and score for each row index that every Session has written, after equal numbers of
+    their own frames: the mean of `recent_return`, skipped while a Session has too few episodes for
+    one, at `total_frame`, so that trials are compared at equal shares of their budgets."""
+    count = min((len(each) for each in rows), default=0)
+    if not count:
+        return []
+    frames = np.max([each["total_frame"][:count] for each in rows], axis=0)
+    scores = np.mean([each["recent_return"][:count] for each in rows], axis=0)
+    known = np.isfinite(scores)
+    return [(int(f), float(s)) for f, s in zip(frames[known], scores[known], strict=True)]
+
+
+@final
+class RowWatch:
+    """The new reports of a trial, from the rows of its Sessions."""
+
+    def __init__(self, files: Sequence[Path], after: int) -> None:
+        self._files = [RowFollower(file) for file in files]
+        self._rows: list[Rows] = []
+        self._last_frame = after
+
+    def poll(self) -> list[tuple[int, float]]:
+        """New reports, of frames after the last reported frame."""
+        rows = [file.read() for file in self._files]
+        if rows == self._rows:  # the same objects
+            return []
+        self._rows = rows
+        new = [report for report in reports(rows) if report[0] > self._last_frame]
+        if new:
+            self._last_frame, _ = new[-1]
+        return new

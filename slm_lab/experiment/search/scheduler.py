@@ -88,10 +88,6 @@ class _Trial:
     status: str = "PENDING"
     is_saving: bool = False
 
-    @property
-    def number(self) -> int:
-        return int(self.trial_id)
-
 
 @final
 class Tune(Scheduler):
@@ -145,7 +141,8 @@ class Tune(Scheduler):
     @override
     def choose(self, waiting: Sequence[int]) -> int | None:
         chosen = self._tune_scheduler.choose_trial_to_run(self)
-        return chosen.number if chosen is not None and chosen.number in waiting else None
+        number = None if chosen is None else int(chosen.trial_id)
+        return number if number in waiting else None
 
     def get_trials(self) -> list[_Trial]:  # noqa: D102 - Tune's
         return list(self._trials.values())
@@ -156,7 +153,7 @@ class Tune(Scheduler):
 
     def stop_trial(self, trial: _Trial) -> None:  # noqa: D102 - Tune's
         self._end(trial)
-        self._decisions.append(Decision(trial.number, Action.STOP))
+        self._decisions.append(Decision(int(trial.trial_id), Action.STOP))
 
     def _end(self, trial: _Trial) -> None:
         """Ends a trial without `on_trial_complete`, in which some schedulers decide once more."""

@@ -3,12 +3,8 @@ Each is a deterministic function of its seed and the reports, so a resumed searc
 log to a fresh one."""
 
 import itertools
-import logging
-import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from ray.tune.search import Searcher as TuneSearcher
@@ -17,6 +13,7 @@ from typing_extensions import override
 
 from slm_lab.analysis.search.trial_state import Params
 from slm_lab.core.errors import MissingExtraError
+from slm_lab.core.process import quietly
 from slm_lab.experiment.search.space import Space
 from slm_lab.spec.schema.meta import MetaSpec
 
@@ -24,6 +21,8 @@ SCORE = "score"
 """Tune's name for the maximised metric."""
 COUNT = "training_iteration"
 """Tune's name for the number of results that a trial has reported."""
+LOGGERS = ("optuna", "hyperopt", "ray.tune")
+"""Of the search libraries, which log much, and warn of deprecation."""
 
 
 class Searcher(ABC):
@@ -73,25 +72,25 @@ class TuneAdapter(Searcher):
         self.num_trials = max_trial
         self._tune_searcher = tune_searcher
         self._space = space
-        with _quietly():
+        with quietly(*LOGGERS):
             tune_searcher.set_search_properties(SCORE, "max", space.domains())
 
     @override
     def propose(self, trial: int) -> Params:
-        with _quietly():
+        with quietly(*LOGGERS):
             drawn = self._tune_searcher.suggest(str(trial))
         assert isinstance(drawn, dict)
         return self._space.params(drawn)
 
     @override
     def report(self, trial: int, count: int, score: float) -> None:
-        with _quietly():
+        with quietly(*LOGGERS):
             self._tune_searcher.on_trial_result(str(trial), {SCORE: score, COUNT: count})
 
     @override
     def end(self, trial: int, score: float | None) -> None:
         result = None if score is None else {SCORE: score, COUNT: 0}
-        with _quietly():
+        with quietly(*LOGGERS):
             self._tune_searcher.on_trial_complete(str(trial), result, error=score is None)
 
 
@@ -101,7 +100,7 @@ def build_searcher(space: Space, meta: MetaSpec, seed: int) -> Searcher:
         return GridRandomSearcher(space, meta.max_trial, seed)
     name, seed = meta.search_alg, seed % 2**31
     tune_searcher: TuneSearcher
-    with _quietly():
+    with quietly(*LOGGERS):
         try:
             __import__(name)
         except ImportError as error:
@@ -117,19 +116,3 @@ def build_searcher(space: Space, meta: MetaSpec, seed: int) -> Searcher:
 
             tune_searcher = HyperOptSearch(random_state_seed=seed)
     return TuneAdapter(tune_searcher, space, meta.max_trial)
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Silences the log lines and deprecation warnings of the search libraries."""
-    loggers: list[Any] = [logging.getLogger(name) for name in ("optuna", "hyperopt", "ray.tune")]
-    before = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, before, strict=True):
-            logger.setLevel(level)

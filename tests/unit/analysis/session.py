@@ -4,10 +4,9 @@ from contextlib import closing
 
 import numpy as np
 
-from slm_lab.metrics.evaluation import EvaluationTracker
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.row import BASE_COLUMNS
-from slm_lab.metrics.tracker import Tracker
+from slm_lab.metrics.tracker import EvaluationTracker, Tracker
 from slm_lab.metrics.writer import RowWriter
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from slm_lab.analysis.throughput import throughput
+from slm_lab.analysis.metrics import throughput
 from slm_lab.metrics.reader import NO_ROWS, read_rows
 from tests.unit.analysis.session import write_session
 

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from slm_lab.core.errors import CheckpointError
-from slm_lab.metrics.evaluation import EvaluationTracker
 from slm_lab.metrics.row import COLUMNS, EVAL_COLUMNS
+from slm_lab.metrics.tracker import EvaluationTracker
 
 BUDGET = 1_000
 

@@ -8,10 +8,12 @@ from slm_lab.analysis.compare.comparison import (
     Training,
     Variant,
     line_over,
+    summary_table,
+    text_table,
     training_of,
+    trainings_table,
     window_of,
 )
-from slm_lab.analysis.compare.table import summary_table, text_table, trainings_table
 from slm_lab.analysis.figure.axis import TOTAL_FRAMES, wall_clock
 from slm_lab.metrics.reader import NO_ROWS
 from tests.unit.analysis.compare.modes import (

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from PIL import Image
 
-from slm_lab.analysis.compare.comparison import Outcome, Variant
+from slm_lab.analysis.compare.comparison import Outcome, Variant, summary_table
 from slm_lab.analysis.compare.figure import (
     clocks,
     dashboard,
@@ -13,7 +13,6 @@ from slm_lab.analysis.compare.figure import (
     return_overview,
     speed_up_figure,
 )
-from slm_lab.analysis.compare.table import summary_table
 from slm_lab.analysis.figure.figure import Table, TextLine
 from slm_lab.analysis.figure.html import render_html
 from tests.unit.analysis.compare.modes import comparison, outcome, training

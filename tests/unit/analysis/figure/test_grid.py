@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slm_lab.analysis.figure.grid import Line, common_grid, on_grid, spread, trailing_mean
+from slm_lab.analysis.figure.axis import Line, common_grid, on_grid, spread, trailing_mean
 
 
 def line(x, y):

@@ -189,7 +189,7 @@ def test_importing_graphs_loads_no_drawing_library_and_drawing_no_global_state()
     code = (
         "import sys\n"
         "from slm_lab.analysis.figure import layout, png\n"
-        "from slm_lab.analysis.trial import session_graph, trial_graph\n"
+        "from slm_lab.analysis.trial import trial_graph\n"
         "heavy = {'matplotlib', 'plotly', 'torch', 'gymnasium', 'pandas'}\n"
         "assert not heavy & set(sys.modules)\n"
         "png.render_png(layout.single('', '', '', '', ()))\n"

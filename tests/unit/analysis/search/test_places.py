@@ -3,7 +3,7 @@ import pytest
 
 from slm_lab.analysis.figure.look import SHADES, UNKNOWN, Shading, rgb
 from slm_lab.analysis.figure.traces import colours_of
-from slm_lab.analysis.search.places import MISSING, MOST_CATEGORIES, number_places, variable_places
+from slm_lab.analysis.search.graph import MISSING, MOST_CATEGORIES, number_places, variable_places
 from tests.unit.analysis.search.trials import varied
 
 LOG = varied("lr", "loguniform")

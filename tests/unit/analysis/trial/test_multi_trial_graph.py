@@ -4,13 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from slm_lab.analysis.figure.axis import RETURNS
-from slm_lab.analysis.figure.grid import Line
-from slm_lab.analysis.trial.multi_trial_graph import (
-    BEST,
-    draw_multi_trial_graphs,
-    multi_trial_figure,
-)
+from slm_lab.analysis.figure.axis import RETURNS, Line
+from slm_lab.analysis.trial.trial_graph import BEST, draw_multi_trial_graphs, multi_trial_figure
 from slm_lab.metrics.reader import NO_ROWS, Rows
 from tests.unit.analysis.search.trials import trial
 
@@ -41,7 +36,7 @@ def figure_of(count, **options):
 def curve_of(tmp_path, monkeypatch, sessions, run_of):
     """The line of one Trial, as it is drawn."""
     figures = []
-    module = "slm_lab.analysis.trial.multi_trial_graph.write_figure"
+    module = "slm_lab.analysis.trial.trial_graph.write_figure"
     monkeypatch.setattr(module, lambda figure, *_: figures.append(figure) or [])
     drawn(tmp_path, {0: sessions}, [trial(0)], {0: run_of})
     (curve,) = figures[0].curves

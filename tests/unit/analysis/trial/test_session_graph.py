@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from slm_lab.analysis.figure.grid import Line
-from slm_lab.analysis.trial.session_graph import decimate, draw_session_graphs, session_overview
+from slm_lab.analysis.figure.axis import Line
+from slm_lab.analysis.trial.trial_graph import decimate, draw_session_graphs, session_overview
 from slm_lab.metrics.reader import NO_ROWS, read_rows
 from slm_lab.metrics.row import EVAL_COLUMNS
 from tests.unit.analysis.session import write_evaluations, write_session

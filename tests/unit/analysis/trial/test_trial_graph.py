@@ -1,9 +1,18 @@
 import numpy as np
 import pytest
 
-from slm_lab.analysis.figure.axis import RETURNS, frames, learner_axis, line, wall_clock
+from slm_lab.analysis.figure.axis import (
+    RETURNS,
+    Line,
+    common_grid,
+    frames,
+    learner_axis,
+    line,
+    mean_lines,
+    spread,
+    wall_clock,
+)
 from slm_lab.analysis.figure.figure import MAX_POINTS
-from slm_lab.analysis.figure.grid import Line, common_grid, mean_lines, spread
 from slm_lab.analysis.trial.trial_graph import draw_trial_graphs, sessions_text, trial_figure
 from slm_lab.metrics.reader import NO_ROWS, Rows, read_rows
 from tests.unit.analysis.session import write_evaluations, write_session

@@ -8,9 +8,8 @@ import json
 import numpy as np
 import pytest
 
-from slm_lab.analysis.compare.table import summary_table
-from slm_lab.analysis.metrics import trial_metrics
-from slm_lab.analysis.throughput import throughput
+from slm_lab.analysis.compare.comparison import summary_table
+from slm_lab.analysis.metrics import throughput, trial_metrics
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.experiment.compare import compare
 from slm_lab.experiment.compare.compare import CompareRun

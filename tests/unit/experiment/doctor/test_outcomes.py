@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from slm_lab.core.errors import UsageError
-from slm_lab.experiment.doctor import machine, outcome
+from slm_lab.experiment.doctor import diagnosis as outcome
+from slm_lab.experiment.doctor import machine
 from slm_lab.experiment.doctor.case import Case, Course, read_case
 from slm_lab.experiment.doctor.measured import FiredUnits, dead_relus
 from slm_lab.experiment.plot.runs import find_trials

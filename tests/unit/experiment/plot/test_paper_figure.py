@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from slm_lab.analysis.figure.axis import Y_AXES
 from slm_lab.analysis.figure.figure import Curve, level
 from slm_lab.analysis.figure.html import plotly_content
 from slm_lab.analysis.figure.layout import curves_panel, over_legend
-from slm_lab.analysis.overlay.overlay import Y_AXES
 from slm_lab.analysis.overlay.table import as_csv, as_latex, text_table
 from slm_lab.cli.plot import plot_runs
 from slm_lab.core.errors import UsageError

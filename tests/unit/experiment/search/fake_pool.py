@@ -5,9 +5,8 @@ The moving average of each is the contrary of what it returns: nothing must go b
 
 import shutil
 
-from slm_lab.experiment.search.resources import Resources
 from slm_lab.experiment.search.searcher import Searcher
-from slm_lab.experiment.search.trial_process import TrialEnd
+from slm_lab.experiment.search.trial_process import Resources, TrialEnd
 from slm_lab.storage.result import Ending
 
 HEADER = (

@@ -3,8 +3,8 @@
 import pytest
 
 from slm_lab.core.errors import MissingExtraError
-from slm_lab.experiment.search import envs as module
-from slm_lab.experiment.search.envs import env_problems
+from slm_lab.experiment.search import prepare as module
+from slm_lab.experiment.search.prepare import env_problems
 from slm_lab.experiment.search.space import Space
 from tests.unit.experiment.search.small import GAMMA, searched
 

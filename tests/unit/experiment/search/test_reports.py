@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slm_lab.experiment.search.reports import RowWatch, reports
+from slm_lab.experiment.search.outcomes import RowWatch, reports
 from slm_lab.metrics.reader import read_rows
 
 NAN = float("nan")
