@@ -15,7 +15,8 @@ from slm_lab.core.errors import LabError
 from slm_lab.core.plugins import listed
 from slm_lab.core.types import BoolArray, FloatArray, IntArray
 from slm_lab.experiment.export.export import Difference, export_agent
-from slm_lab.experiment.saved_run import SavedAgent, SavedRun, Which, build_policy, find_agent
+from slm_lab.experiment.policy import build_policy
+from slm_lab.experiment.saved_run import SavedAgent, SavedRun, Which, find_agent
 from slm_lab.session.torch_setup import torch_settings
 from slm_lab.spec.schema.spec import Spec
 

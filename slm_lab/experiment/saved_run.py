@@ -1,6 +1,4 @@
-"""Read-only access to the spec and the agents of a saved run, and their policies. Needs no lock of
-the run.
-"""
+"""Read-only access to the spec and the agents of a saved run. Needs no lock of the run."""
 
 import json
 import weakref
@@ -8,17 +6,12 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias, final
+from typing import Literal, TypeAlias, final
 
-import numpy as np
-
-from slm_lab.agent.algorithm.algorithm import Actor, AgentSeeds
-from slm_lab.agent.build import build_agent
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.core.errors import CheckpointError, Problem, SpecError, UsageError
 from slm_lab.core.plugins import import_plugins
-from slm_lab.core.types import Array, FloatArray, StateDict
-from slm_lab.env.adapter import PolicyAdapter
+from slm_lab.core.types import FloatArray, StateDict
 from slm_lab.env.simulators.film import Film
 from slm_lab.env.vector_env import FinishedEpisodes
 from slm_lab.experiment.resume import differences
@@ -32,7 +25,7 @@ from slm_lab.spec.load import load_spec
 from slm_lab.spec.schema.algorithm import CrossQSpec
 from slm_lab.spec.schema.net import TorchArcNetSpec
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.storage.archive import naming, unpacked
+from slm_lab.storage.archive import unpacked
 from slm_lab.storage.checkpoint import CheckpointStore, reading
 from slm_lab.storage.compatibility import check_fits
 from slm_lab.storage.manifest import Manifest, previous_path, read_manifest
@@ -256,56 +249,3 @@ def _is_whole(store: CheckpointStore, manifest: Manifest) -> bool:
     except CheckpointError:
         return False
     return True
-
-
-class Policy(NamedTuple):
-    """What acts for a saved agent, outside of training."""
-
-    adapter: PolicyAdapter
-    actor: Actor
-
-
-class PolicyStep(NamedTuple):
-    """A step of a policy in one environment; B is 1."""
-
-    obs: Array
-    """(B, ...), see `env.adapter.Batch`"""
-    starts: bool
-    """Whether an episode begins."""
-    rows: Array
-    """What the network takes, (B, ...)"""
-    action: Array
-    """(B, *shape of an action of the environment)"""
-
-
-def build_policy(run: SavedRun, saved: SavedAgent, seed: int = 0) -> Policy:
-    """The policy of the agent `saved` of `run`, for one environment; random draws depend on `seed`.
-    Raises as `SavedAgent.load_into` and `env.make.make_env`."""
-    draws = (int(draw) for draw in np.random.SeedSequence(seed).generate_state(3))
-    without_memory = run.spec.agent.model_copy(update={"memory": None})
-    with naming(saved.folder, run.run_dir.root):
-        adapter = PolicyAdapter(run.spec.env)
-        spaces = adapter.observation_space, adapter.action_space
-        agent = build_agent(without_memory, *spaces, 1, AgentSeeds(*draws))
-        saved.load_into(agent.learner.flats, adapter.statistics)
-    agent.actor.version = 1  # trained: no random warm-up
-    return Policy(adapter, agent.actor)
-
-
-def play(policy: Policy, steps: int) -> Iterator[PolicyStep]:
-    """The first greedy steps of a new policy."""
-    adapter, actor = policy
-    starts = np.ones(1, np.bool_)
-    with closing(adapter.make_env()) as env:
-        observed, _ = env.reset(seed=0)
-        for _ in range(steps):
-            obs = adapter.batch(observed).obs
-            features = adapter.policy_obs(obs, starts)
-            rows = actor.memory_obs(features).copy()
-            action = adapter.conversions.action.convert(actor.act_greedily(features))
-            yield PolicyStep(obs, bool(starts[0]), rows, action)
-            observed, _, terminated, truncated, _ = env.step(action[0])
-            starts[:] = terminated or truncated
-            if starts[0]:
-                observed, _ = env.reset()
-            actor.end_episodes(starts)

@@ -41,7 +41,8 @@ def diagnose(
     """A run, or the best trial of a search: its findings, and why its agent was not looked at.
     Imports torch. Raises UsageError if there is no such run, or its rows are damaged."""
     from slm_lab.experiment.doctor import measured
-    from slm_lab.experiment.saved_run import build_policy, find_agent
+    from slm_lab.experiment.policy import build_policy
+    from slm_lab.experiment.saved_run import find_agent
 
     trial = find_trial(run, data_dir)
     case = read_case(trial)

@@ -17,7 +17,7 @@ from slm_lab.core.types import Array
 from slm_lab.env.adapter import PolicyAdapter
 from slm_lab.env.interface import Env
 from slm_lab.experiment.doctor.case import Finding
-from slm_lab.experiment.saved_run import Policy, play
+from slm_lab.experiment.policy import Policy, play
 
 STEPS = 300
 MOST = 0.8

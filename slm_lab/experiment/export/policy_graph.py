@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from slm_lab.agent.net.recurrent import RecurrentNet
 from slm_lab.core.errors import LabError
-from slm_lab.experiment.saved_run import Policy
+from slm_lab.experiment.policy import Policy
 
 
 @final

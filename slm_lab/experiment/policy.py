@@ -1,0 +1,67 @@
+"""The policy of a saved agent: an actor, and the conversions around it."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import NamedTuple
+
+import numpy as np
+
+from slm_lab.agent.algorithm.algorithm import Actor, AgentSeeds
+from slm_lab.agent.build import build_agent
+from slm_lab.core.types import Array
+from slm_lab.env.adapter import PolicyAdapter
+from slm_lab.experiment.saved_run import SavedAgent, SavedRun
+from slm_lab.storage.archive import naming
+
+
+class Policy(NamedTuple):
+    """What acts for a saved agent, outside of training."""
+
+    adapter: PolicyAdapter
+    actor: Actor
+
+
+class PolicyStep(NamedTuple):
+    """A step of a policy in one environment; B is 1."""
+
+    obs: Array
+    """(B, ...), see `env.adapter.Batch`"""
+    starts: bool
+    """Whether an episode begins."""
+    rows: Array
+    """What the network takes, (B, ...)"""
+    action: Array
+    """(B, *shape of an action of the environment)"""
+
+
+def build_policy(run: SavedRun, saved: SavedAgent, seed: int = 0) -> Policy:
+    """The policy of the agent `saved` of `run`, for one environment; random draws depend on `seed`.
+    Raises as `SavedAgent.load_into` and `env.make.make_env`."""
+    draws = (int(draw) for draw in np.random.SeedSequence(seed).generate_state(3))
+    without_memory = run.spec.agent.model_copy(update={"memory": None})
+    with naming(saved.folder, run.run_dir.root):
+        adapter = PolicyAdapter(run.spec.env)
+        spaces = adapter.observation_space, adapter.action_space
+        agent = build_agent(without_memory, *spaces, 1, AgentSeeds(*draws))
+        saved.load_into(agent.learner.flats, adapter.statistics)
+    agent.actor.version = 1  # trained: no random warm-up
+    return Policy(adapter, agent.actor)
+
+
+def play(policy: Policy, steps: int) -> Iterator[PolicyStep]:
+    """The first greedy steps of a new policy."""
+    adapter, actor = policy
+    starts = np.ones(1, np.bool_)
+    with closing(adapter.make_env()) as env:
+        observed, _ = env.reset(seed=0)
+        for _ in range(steps):
+            obs = adapter.batch(observed).obs
+            features = adapter.policy_obs(obs, starts)
+            rows = actor.memory_obs(features).copy()
+            action = adapter.conversions.action.convert(actor.act_greedily(features))
+            yield PolicyStep(obs, bool(starts[0]), rows, action)
+            observed, _, terminated, truncated, _ = env.step(action[0])
+            starts[:] = terminated or truncated
+            if starts[0]:
+                observed, _ = env.reset()
+            actor.end_episodes(starts)
