@@ -17,7 +17,9 @@ from slm_lab.cli.display.screen import (
     print_table,
     wide_console,
 )
-from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED, Caller, sigterm_as_ctrl_c
+from slm_lab.cli.shell.caller import Caller
+from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
+from slm_lab.cli.shell.signals import sigterm_as_ctrl_c
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import stop_signals_blocked

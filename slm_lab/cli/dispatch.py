@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slm_lab.cli.options import RunOptions
-from slm_lab.cli.shell.exit_codes import Caller, ended_in_time, sigterm_as_ctrl_c
+from slm_lab.cli.shell.caller import Caller
+from slm_lab.cli.shell.signals import ended_in_time, sigterm_as_ctrl_c
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import importing, stop_signals_blocked

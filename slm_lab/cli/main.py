@@ -26,7 +26,8 @@ from slm_lab.cli.options import (
     WhichAgent,
 )
 from slm_lab.cli.shell import completion
-from slm_lab.cli.shell.exit_codes import report_errors, run_guarded, set_log_level
+from slm_lab.cli.shell.caller import set_log_level
+from slm_lab.cli.shell.exit_codes import report_errors, run_guarded
 from slm_lab.cli.spec import app as spec_app
 
 app = typer.Typer(

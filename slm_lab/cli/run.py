@@ -15,7 +15,8 @@ from slm_lab.cli.display.live import LiveDisplay, full_name, print_resume, sessi
 from slm_lab.cli.display.screen import print_heading, print_json, print_line, print_table
 from slm_lab.cli.doctor import print_first_finding
 from slm_lab.cli.options import OutputForm
-from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED, Caller
+from slm_lab.cli.shell.caller import Caller
+from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
 from slm_lab.core.errors import LabError, TrainingFailed
 from slm_lab.core.text import error_summary, significant, with_spread
 from slm_lab.experiment.plot.runs import trial_of

@@ -24,7 +24,8 @@ from slm_lab.cli.display.screen import (
 )
 from slm_lab.cli.display.search_live import SearchDisplay, searched_names
 from slm_lab.cli.options import OutputForm
-from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED, Caller
+from slm_lab.cli.shell.caller import Caller
+from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
 from slm_lab.core.text import error_summary, significant, with_spread
 from slm_lab.experiment.runs.summary import run_document
 from slm_lab.experiment.search.confirm import Confirmation

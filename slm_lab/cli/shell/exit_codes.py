@@ -1,111 +1,29 @@
-"""What surrounds a command: the program or script that calls it, signals, its errors and its exit
-code.
-"""
+"""What a command's errors print, and the code that it exits with."""
 
 import errno
-import logging
-import os
 import shlex
-import signal
-import subprocess
 import sys
 import tempfile
-import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from multiprocessing.connection import Connection
-from pathlib import Path
-from types import FrameType
-from typing import NoReturn, final
+from contextlib import contextmanager
+from typing import NoReturn
 
 import typer
 
 from slm_lab import __version__
 from slm_lab.cli.display.output import guarded_output
+from slm_lab.cli.shell.caller import Caller, notify_of
 from slm_lab.core.errors import LabError, MissingExtraError, SpecError, TrainingFailed, UsageError
-from slm_lab.core.process import (
-    LOG_LEVEL,
-    SOCKET,
-    STOP_SIGNALS,
-    signals_handled,
-    stop_signals_blocked,
-)
 from slm_lab.core.system_limits import limit_reached
 from slm_lab.core.text import error_summary
-
-TIMEOUT = 60.0
-"""Seconds after which the user's command is killed, with all that it started."""
-
-
-def set_log_level(level: str | None) -> None:
-    """Sets the level of the lab's logs, in this process and in those that it starts."""
-    if level is not None:
-        os.environ[LOG_LEVEL] = level.upper()
-        logging.getLogger("slm_lab").setLevel(level.upper())
-
-
-def notify_of(command: str | None, folder: Path | None, code: int) -> None:
-    """Runs the user's command. What goes wrong with it is printed, and changes nothing."""
-    if command is None:
-        return
-    about = {"SLM_LAB_RUN": str(folder or ""), "SLM_LAB_EXIT_CODE": str(code)}
-    env, errors = {**os.environ, **about}, sys.__stderr__  # the standard output may be a document
-    child = subprocess.Popen(command, shell=True, env=env, stdout=errors, start_new_session=True)
-    try:
-        ended = child.wait(TIMEOUT)
-        why = f"ended with {ended}" if ended else ""
-    except (subprocess.TimeoutExpired, KeyboardInterrupt) as error:
-        os.killpg(child.pid, signal.SIGKILL)  # what it has started, too
-        child.wait()
-        is_late = isinstance(error, subprocess.TimeoutExpired)
-        why = f"did not end in {TIMEOUT:g} s, and was killed" if is_late else "was killed by Ctrl-C"
-    if why:
-        print(f"--notify: {command!r} {why}", file=sys.stderr)
-
-
-@final
-class Caller:
-    """The other end of the socket that SOCKET names, if a program has set it.
-
-    The program gets the run folder and any error. When it ends, the command gets a SIGTERM, as if
-    its terminal were closed: a training saves and stops.
-    """
-
-    def __init__(self) -> None:
-        self.folder: Path | None = None
-        """Of the run, search or comparison that has begun."""
-        descriptor = os.environ.pop(SOCKET, None)  # not for the processes that this one starts
-        self.exists = descriptor is not None
-        """Whether a program started the command."""
-        if descriptor is None:
-            return
-        os.set_inheritable(int(descriptor), False)
-        self._link = Connection(int(descriptor))
-        with stop_signals_blocked():  # inherited by the watcher, so the main thread gets the signal
-            threading.Thread(target=self._watch, daemon=True).start()
-
-    def begun(self, folder: Path) -> None:
-        """Sends the folder of the run, search or comparison."""
-        self.folder = folder.absolute()
-        self.send(self.folder)
-
-    def send(self, message: Path | LabError) -> None:
-        """Sends the folder, or an error for the program to raise."""
-        if self.exists:
-            with suppress(OSError):  # the program has ended; the watcher stops this command
-                self._link.send(message)
-
-    def _watch(self) -> None:
-        with suppress(EOFError, OSError):
-            self._link.recv()
-        os.kill(os.getpid(), signal.SIGTERM)
-
 
 FAILED = 1
 BAD_INPUT = 2
 INTERRUPTED = 130
 BAD_INPUTS = (SpecError, UsageError, MissingExtraError)
+NO_SPACE_OR_ACCESS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS)
+"""Error numbers of a full disk, or of missing permission."""
 
 
 @contextmanager
@@ -183,51 +101,3 @@ def _unexpected(error: Exception) -> str:
     except OSError:
         return f"{trace}{what}"
     return f"{what}\nthe traceback is in {path}; please report it, see CONTRIBUTING.md"
-
-
-NO_SPACE_OR_ACCESS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS)
-"""Error numbers of a full disk, or of missing permission."""
-
-
-CLEAR_UP_SECONDS = 4.0
-"""Time limit for a command to clean up after a signal, in seconds."""
-
-
-@contextmanager
-def sigterm_as_ctrl_c() -> Iterator[None]:
-    """Makes SIGTERM raise KeyboardInterrupt, so that environments and processes are closed."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    with signals_handled(interrupt, [signal.SIGTERM]):
-        yield
-
-
-@contextmanager
-def ended_in_time(seconds: float = CLEAR_UP_SECONDS) -> Iterator[None]:
-    """Ends the process, with exit code 130, if it still runs `seconds` after a signal: Python
-    handles signals only between its own instructions, but C code of an environment may take
-    minutes."""
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    over = threading.Event()
-
-    def watch() -> None:
-        while number := os.read(reader, 1):
-            if number[0] in STOP_SIGNALS and not over.wait(seconds):
-                os.write(2, b"stopped\n")
-                os._exit(130)
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    with stop_signals_blocked():  # inherited by the watcher, so the main thread gets the signals
-        watcher.start()
-    try:
-        yield
-    finally:
-        over.set()
-        signal.set_wakeup_fd(before)
-        os.close(writer)
-        watcher.join()
-        os.close(reader)

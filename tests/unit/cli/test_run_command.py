@@ -8,7 +8,7 @@ import pytest
 
 from slm_lab.analysis.metrics import throughput, trial_metrics
 from slm_lab.cli import run as run_command
-from slm_lab.cli.shell.exit_codes import Caller
+from slm_lab.cli.shell.caller import Caller
 from slm_lab.experiment.source import RunSource
 from slm_lab.storage.result import Ending, SessionResult, TrialResult
 from slm_lab.storage.run_dir import RunDir

@@ -7,7 +7,7 @@ import select
 
 import pytest
 
-from slm_lab.cli.shell import exit_codes as scripting
+from slm_lab.cli.shell import caller as scripting
 from slm_lab.core.process import LOG_LEVEL
 from slm_lab.experiment.run import Run
 from tests.faults.lab import LAB, PATIENCE, call, call_here, command, run_folder, write_spec

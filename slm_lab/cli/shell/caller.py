@@ -1,0 +1,82 @@
+"""The program or script around a command: its log level, its `--notify` command, its socket."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import final
+
+from slm_lab.core.errors import LabError
+from slm_lab.core.process import LOG_LEVEL, SOCKET, stop_signals_blocked
+
+TIMEOUT = 60.0
+"""Seconds after which the user's command is killed, with all that it started."""
+
+
+def set_log_level(level: str | None) -> None:
+    """Sets the level of the lab's logs, in this process and in those that it starts."""
+    if level is not None:
+        os.environ[LOG_LEVEL] = level.upper()
+        logging.getLogger("slm_lab").setLevel(level.upper())
+
+
+def notify_of(command: str | None, folder: Path | None, code: int) -> None:
+    """Runs the user's command. What goes wrong with it is printed, and changes nothing."""
+    if command is None:
+        return
+    about = {"SLM_LAB_RUN": str(folder or ""), "SLM_LAB_EXIT_CODE": str(code)}
+    env, errors = {**os.environ, **about}, sys.__stderr__  # the standard output may be a document
+    child = subprocess.Popen(command, shell=True, env=env, stdout=errors, start_new_session=True)
+    try:
+        ended = child.wait(TIMEOUT)
+        why = f"ended with {ended}" if ended else ""
+    except (subprocess.TimeoutExpired, KeyboardInterrupt) as error:
+        os.killpg(child.pid, signal.SIGKILL)  # what it has started, too
+        child.wait()
+        is_late = isinstance(error, subprocess.TimeoutExpired)
+        why = f"did not end in {TIMEOUT:g} s, and was killed" if is_late else "was killed by Ctrl-C"
+    if why:
+        print(f"--notify: {command!r} {why}", file=sys.stderr)
+
+
+@final
+class Caller:
+    """The other end of the socket that SOCKET names, if a program has set it.
+
+    The program gets the run folder and any error. When it ends, the command gets a SIGTERM, as if
+    its terminal were closed: a training saves and stops.
+    """
+
+    def __init__(self) -> None:
+        self.folder: Path | None = None
+        """Of the run, search or comparison that has begun."""
+        descriptor = os.environ.pop(SOCKET, None)  # not for the processes that this one starts
+        self.exists = descriptor is not None
+        """Whether a program started the command."""
+        if descriptor is None:
+            return
+        os.set_inheritable(int(descriptor), False)
+        self._link = Connection(int(descriptor))
+        with stop_signals_blocked():  # inherited by the watcher, so the main thread gets the signal
+            threading.Thread(target=self._watch, daemon=True).start()
+
+    def begun(self, folder: Path) -> None:
+        """Sends the folder of the run, search or comparison."""
+        self.folder = folder.absolute()
+        self.send(self.folder)
+
+    def send(self, message: Path | LabError) -> None:
+        """Sends the folder, or an error for the program to raise."""
+        if self.exists:
+            with suppress(OSError):  # the program has ended; the watcher stops this command
+                self._link.send(message)
+
+    def _watch(self) -> None:
+        with suppress(EOFError, OSError):
+            self._link.recv()
+        os.kill(os.getpid(), signal.SIGTERM)

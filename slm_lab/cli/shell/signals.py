@@ -1,0 +1,53 @@
+"""How a command reacts to SIGTERM and Ctrl-C."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from slm_lab.core.process import STOP_SIGNALS, signals_handled, stop_signals_blocked
+
+CLEAR_UP_SECONDS = 4.0
+"""Time limit for a command to clean up after a signal, in seconds."""
+
+
+@contextmanager
+def sigterm_as_ctrl_c() -> Iterator[None]:
+    """Makes SIGTERM raise KeyboardInterrupt, so that environments and processes are closed."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    with signals_handled(interrupt, [signal.SIGTERM]):
+        yield
+
+
+@contextmanager
+def ended_in_time(seconds: float = CLEAR_UP_SECONDS) -> Iterator[None]:
+    """Ends the process, with exit code 130, if it still runs `seconds` after a signal: Python
+    handles signals only between its own instructions, but C code of an environment may take
+    minutes."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    over = threading.Event()
+
+    def watch() -> None:
+        while number := os.read(reader, 1):
+            if number[0] in STOP_SIGNALS and not over.wait(seconds):
+                os.write(2, b"stopped\n")
+                os._exit(130)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    with stop_signals_blocked():  # inherited by the watcher, so the main thread gets the signals
+        watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        signal.set_wakeup_fd(before)
+        os.close(writer)
+        watcher.join()
+        os.close(reader)
