@@ -26,7 +26,7 @@ from bench.cases import A2CCase, Case, PPOCase, SACCase
 from bench.overlap import OVERLAPS, overlap
 from slm_lab.agent.optim.build import build_rule
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.agent.optim.lr_schedule import ConstantRate
+from slm_lab.agent.optim.lr_schedule import LearningRate
 from slm_lab.agent.optim.optimizer import Optimizer
 from slm_lab.experiment.trial import Trial, TrialTask
 from slm_lab.metrics.reader import read_rows
@@ -149,7 +149,7 @@ def exchange() -> None:
         net = nn.Sequential(nn.Linear(17, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(),
                             nn.Linear(256, 6))  # fmt: skip
         flat = FlatParameters(net)
-        return Optimizer(flat, build_rule("GlobalAdam", {}, flat), ConstantRate(1e-4), None)
+        return Optimizer(flat, build_rule("GlobalAdam", {}, flat), LearningRate(1e-4), None)
 
     plain = optimizer()
     unit = SharedTrainState.of(plain, 2)

@@ -62,5 +62,5 @@ def test_what_is_evaluated_and_enjoyed_is_the_learner(run):
 def test_an_actor_has_no_agent_to_look_at(run, mode, session):
     done = lab(run, mode, "--session", session)
     assert done.exit_code == 2
-    assert f"--session {session}: it is an actor" in done.output
+    assert f"Session {session}: it is an actor" in done.output
     assert "its learner is Session 0" in done.output
