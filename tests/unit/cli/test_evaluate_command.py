@@ -121,7 +121,10 @@ REFUSED = {
     ),
     "another environment": (["eval@latest", "-s", "env.name=Acrobot-v1"], ["env.name", "CartPole"]),
     "a key that is none": (["eval@latest", "-s", "env.max_tt=3"], ["env.max_tt"]),
-    "a session that is none": (["eval@latest", "--session", "2"], ["Session 2: the run has", "0 to 1"]),
+    "a session that is none": (
+        ["eval@latest", "--session", "2"],
+        ["Session 2: the run has", "0 to 1"],
+    ),
     "a folder that is none": (["eval@nowhere"], ["no run folder nowhere"]),
     "a window for a table": (["eval@latest", "--render"], ["--render", "enjoy@RUN"]),
     "a video of a table": (["eval@latest", "--video"], ["--video", "enjoy@RUN"]),
