@@ -7,7 +7,7 @@ import select
 
 import pytest
 
-from slm_lab.cli.shell import caller as scripting
+from slm_lab.cli.shell import caller
 from slm_lab.core.process import LOG_LEVEL
 from slm_lab.experiment.run import Run
 from tests.faults.lab import LAB, PATIENCE, call, call_here, command, run_folder, write_spec
@@ -91,11 +91,11 @@ def test_the_command_is_run_after_a_failure_too(mode, code, tmp_path, monkeypatc
 
 
 def test_a_command_that_hangs_is_ended_with_all_that_it_started(tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr(scripting, "TIMEOUT", 1.0)
+    monkeypatch.setattr(caller, "TIMEOUT", 1.0)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    scripting.notify_of(f"sleep 60 > {pipe}; true", None, 0)
+    caller.notify_of(f"sleep 60 > {pipe}; true", None, 0)
     assert "did not end in 1 s, and was killed" in capfd.readouterr().err
     closed = select.poll()
     closed.register(reader)
