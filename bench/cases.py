@@ -1,6 +1,6 @@
 """The work on which speeds are compared: the same hyperparameters for every library."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from typing_extensions import override
@@ -16,11 +16,15 @@ class Case:
     hidden: tuple[int, ...]
     lr: float
     gamma: float = 0.99
+    precision: str = "float32"
+    """That of the lab; the others compute in float32."""
 
     def spec(self) -> dict[str, Any]:
         """The case as a spec of this lab."""
+        agent = self.agent()
+        agent["net"]["precision"] = self.precision
         return {
-            "agent": self.agent(),
+            "agent": agent,
             "env": {
                 "name": self.env,
                 "num_envs": self.num_envs,
@@ -255,3 +259,5 @@ CASES: dict[str, Case] = {
     "sac_pendulum": SACCase("Pendulum-v1", 1, 3_000, (256, 256), 3e-4),
     "sac_halfcheetah": SACCase("HalfCheetah-v5", 1, 3_000, (256, 256), 3e-4),
 }
+for _name in ("sac_halfcheetah", "ppo_pong"):
+    CASES[f"{_name}_bf16"] = replace(CASES[_name], precision="bf16")

@@ -38,11 +38,10 @@ def build_policy(run: SavedRun, saved: SavedAgent, seed: int = 0) -> Policy:
     """The policy of the agent `saved` of `run`, for one environment; random draws depend on `seed`.
     Raises as `SavedAgent.load_into` and `env.make.make_env`."""
     draws = (int(draw) for draw in np.random.SeedSequence(seed).generate_state(3))
-    without_memory = run.spec.agent.model_copy(update={"memory": None})
     with naming(saved.folder, run.run_dir.root):
         adapter = PolicyAdapter(run.spec.env)
         spaces = adapter.observation_space, adapter.action_space
-        agent = build_agent(without_memory, *spaces, 1, AgentSeeds(*draws))
+        agent = build_agent(run.spec.agent.for_acting(), *spaces, 1, AgentSeeds(*draws))
         saved.load_into(agent.learner.flats, adapter.statistics)
     agent.actor.version = 1  # trained: no random warm-up
     return Policy(adapter, agent.actor)

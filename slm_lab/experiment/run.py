@@ -220,20 +220,19 @@ def _arc_problems(agent: AgentSpec, shape: tuple[int, ...], discrete: bool) -> l
 
 
 def check_place(where: str, spec: Spec) -> None:
-    """Raises UsageError if the spec's cluster does not answer, SpecError if its GPU is missing.
-    GPUs of a cluster are not checked: only its nodes know their devices."""
+    """Raises UsageError if the spec's cluster does not answer, SpecError if the machine has no GPU,
+    or no bfloat16, for a net that needs it. Of a cluster only its nodes know their devices."""
     if spec.meta.cluster is not None:
         from slm_lab.parallel.ray.connect import check_cluster
 
         check_cluster(spec.meta.cluster)
         return
-    paths = [f"agent.{key}.gpu" for key, net in spec.agent.nets.items() if net.gpu is True]
-    if not paths:
+    if all(net.gpu is not True and net.precision != "bf16" for net in spec.agent.nets.values()):
         return
     with importing():  # imports torch
-        from slm_lab.agent.net.device import NO_GPU, has_gpu
-    if not has_gpu():
-        raise SpecError(where, [Problem(path, NO_GPU, True) for path in paths])
+        from slm_lab.agent.net.precision import problems_here
+    if problems := list(problems_here(spec.agent)):
+        raise SpecError(where, problems)
 
 
 def seeded(spec: Spec) -> tuple[Spec, int]:

@@ -35,7 +35,7 @@ class Evaluator:
         try:
             self.env.reset()  # seeds the generators; before it there is no state to save
             self._agent = build_agent(
-                spec.agent.model_copy(update={"memory": None}),
+                spec.agent.for_acting(),
                 self.env.observation_space,
                 self.env.action_space,
                 num_envs,

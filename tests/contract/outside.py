@@ -38,8 +38,7 @@ def evaluation_env(spec):
 
 def untrained(spec, vector):
     spaces = vector.observation_space, vector.action_space
-    agent = spec.agent.model_copy(update={"memory": None})
-    return build_agent(agent, *spaces, N, AgentSeeds(0, 1, 2))
+    return build_agent(spec.agent.for_acting(), *spaces, N, AgentSeeds(0, 1, 2))
 
 
 def outside(spec, learner, statistics):

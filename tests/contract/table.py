@@ -115,6 +115,7 @@ NORM_LAYERS = {**keys_of_net(layer_norm=True, batch_norm=True), **GENTLE}
 RNN = net("RecurrentNet", RECURRENT)
 FREE_LOG_STD = keys_of_net(log_std_init=-0.5)
 SHARED = keys_of_net(shared=True)
+HALF = keys_of_net(precision="bf16", hid_layers=[16, 16])
 NORMALIZED = {"env__normalize_obs": True, "env__normalize_reward": True}
 STACKED = {**NORMALIZED, "env__frame_op": "concat", "env__frame_op_len": 2}
 SHORT = {"env__max_t": 40}
@@ -192,6 +193,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "hydra": PPO(
             net("HydraMLPNet", {**TANH, "hid_layers": [[8], [6], [[5], []]]}, shared=True)
         ),
+        "half_precision": PPO(HALF),
         "arc": PPO(net("TorchArcNet", {"arc": PERCEPTRON, "critic_arc": RENORMALISED})),
         "arc_images": alike(PPO(IMAGES, net("TorchArcNet", {"arc": CONVOLUTIONS}, shared=True))),
     },
@@ -250,6 +252,9 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "recurrent": DOUBLE(net("RecurrentNet", RECURRENT, burn_in=2, **DELAYED)),
         "recurrent_normalized": DOUBLE(STACKED, net("RecurrentNet", RECURRENT, **DELAYED)),
         "images": DOUBLE(IMAGES, net("DuelingConvNet", CONV, **DELAYED)),
+        "images_half_precision": alike(
+            DOUBLE(IMAGES, net("DuelingConvNet", CONV, precision="bf16", **DELAYED))
+        ),
     },
     "SoftActorCritic": {
         "continuous": SAC(TWO_ACTIONS),
@@ -261,6 +266,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "entropy_penalty": SAC(entropy_penalty_coef=0.5),
         "annealed_alpha": SAC(fixed_alpha=decay(0.5, 0.1)),
         "spectral_norm": SAC(TWO_ACTIONS, spectral_norm=True),
+        "half_precision": SAC(TWO_ACTIONS, HALF),
         "images_spectral_norm": alike(
             SAC(
                 IMAGES,

@@ -9,6 +9,7 @@ from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.net.device import resolve_device
 from slm_lab.agent.net.layers import Head, Heads, reject_single_samples
 from slm_lab.agent.net.policy_value import PolicyHead, PolicyOnly, PolicyValue
+from slm_lab.agent.net.precision import with_precision
 from slm_lab.agent.net.q_network import QNetwork, TargetNetwork, TwinQ, normalise_spectrum
 from slm_lab.agent.net.recurrent import RecurrentNet
 from slm_lab.agent.net.value_transform import ValueTransform
@@ -133,6 +134,7 @@ def build_net(
     spec: NetSpec, obs_shape: Shape, heads: Heads, generator: torch.Generator
 ) -> nn.Module:
     """The registered net that the spec names, with one linear output per head."""
+    spec = with_precision(spec)
     net: nn.Module = NETS.load(spec.type)(spec, obs_shape, heads, generator)
     reject_single_samples(net)
     return net

@@ -10,6 +10,7 @@ from typing_extensions import override
 from slm_lab.agent.net.layers import (
     EmptyConv2d,
     Heads,
+    Norm,
     activation_function,
     hidden_gain,
     image_input,
@@ -17,6 +18,7 @@ from slm_lab.agent.net.layers import (
     norm_layers,
 )
 from slm_lab.agent.net.mlp import MLPNet, as_mlp
+from slm_lab.agent.net.precision import products, restored
 from slm_lab.core.errors import LabError
 from slm_lab.core.types import Shape
 from slm_lab.spec.checks.observations import no_image, no_room
@@ -36,32 +38,39 @@ class ConvBody(nn.Module):
             raise LabError(f"agent.net.type = {spec.type}: {error_line}")
         channels, height, width = obs_shape
         size = (height, width)
-        self.convs = nn.ModuleList()
-        self.norms = nn.ModuleList()
+        layers: list[tuple[EmptyConv2d, list[Norm]]] = []
         gain = hidden_gain(spec.hid_layers_activation)
         for index, layer in enumerate(spec.conv_layers()):
             conv = EmptyConv2d(channels, *layer)
             init_linear(conv, spec.init_fn, gain, generator)
-            self.convs.append(conv)
             # One group: all numbers of an image together.
             group_norm = partial(nn.GroupNorm, 1)
-            norms = norm_layers(spec, layer.out_channels, nn.BatchNorm2d, group_norm)
-            self.norms.append(nn.Sequential(*norms))
+            layers.append((conv, norm_layers(spec, layer.out_channels, nn.BatchNorm2d, group_norm)))
             size = _size_after(index, layer, channels, size)
             channels = layer.out_channels
+        self.convs = nn.ModuleList([conv for conv, _ in layers])
+        self.norms = nn.ModuleList([norm for _, norms in layers for norm in norms])
+        self._layers = layers
         self.num_features = channels * size[0] * size[1]
         self._activation = activation_function(spec.hid_layers_activation, dim=1)
         self._normalize = spec.normalize
         self._norm_after = spec.norm_place == "after"
+        self._products = products(spec)
 
     @override
     def forward(self, obs: Tensor) -> Tensor:
         """(B, C, H, W) of uint8 or floats to (B, num_features)."""
         x = image_input(obs, self._normalize)
-        for conv, norms in zip(self.convs, self.norms, strict=True):
-            x = conv(x)
-            x = norms(self._activated(x)) if self._norm_after else self._activated(norms(x))
-        return x.flatten(1)
+        with self._products(x):
+            for conv, norms in self._layers:
+                x = conv(x)
+                if self._norm_after:
+                    x = self._activated(x)
+                for norm in norms:
+                    x = norm(restored(x))
+                if not self._norm_after:
+                    x = self._activated(x)
+        return restored(x.flatten(1))
 
     def _activated(self, x: Tensor) -> Tensor:
         if self._activation is torch.relu:
@@ -80,7 +89,7 @@ class ConvNet(nn.Module):
         self.body = ConvBody(spec, obs_shape, generator)
         features = (self.body.num_features,)
         mlp = as_mlp(spec, spec.fc_hid_layers)
-        self.tail = MLPNet(mlp, features, heads, generator, normalizes_input=False)
+        self.tail = MLPNet(mlp, features, heads, generator, sees_obs=False)
 
     @override
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:

@@ -33,7 +33,7 @@ class HydraMLPNet(nn.Module):
         activations = per_head(spec.out_layer_activation, num_outputs)
         for stack, name, head in zip(stacks, activations, heads, strict=True):
             own = as_mlp(spec, stack).model_copy(update={"out_layer_activation": name})
-            tail = MLPNet(own, features, [head], generator, normalizes_input=False)
+            tail = MLPNet(own, features, [head], generator, sees_obs=False)
             self.tails.append(tail)
 
     @override

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import chain, pairwise
-from typing import Self
+from typing import Self, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from slm_lab.agent.net.layers import (
     init_linear,
     norm_layers,
 )
+from slm_lab.agent.net.precision import products, restored
 from slm_lab.agent.node import Node
 from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array, FloatArray, Shape
@@ -28,13 +29,16 @@ from slm_lab.spec.checks.observations import no_vector
 from slm_lab.spec.schema.net import MLPNetSpec, NetSpec
 from slm_lab.spec.torch_table import activation_class
 
+HiddenLayer: TypeAlias = tuple[EmptyLinear, list[Norm]]
+"""A linear layer and the norms around its activation."""
+
 
 class MLPNet(nn.Module, ArrayNet):
     """Hidden layers (linear, norm, activation) and one linear head per output.
 
     With `norm_place` "after" a layer is linear, activation, norm, and batch normalisation of the
-    input precedes them: the placement of CrossQ's authors. A part of a net whose input was
-    normalised already does not normalise it again (`normalizes_input` False).
+    input precedes them: the placement of CrossQ's authors. A part of a net whose input are another
+    part's features (`sees_obs` False) does not normalise it again.
 
     A plain stack of linear layers with a common activation runs as one node of the autograd graph
     (`fast_mlp`), and acts by NumPy (`array_mlp`). A small one can learn by NumPy, too.
@@ -46,7 +50,7 @@ class MLPNet(nn.Module, ArrayNet):
         obs_shape: Shape,
         heads: Heads,
         generator: torch.Generator,
-        normalizes_input: bool = True,
+        sees_obs: bool = True,
     ) -> None:
         super().__init__()
         if (error_line := no_vector(spec.type, obs_shape)) is not None:
@@ -56,7 +60,7 @@ class MLPNet(nn.Module, ArrayNet):
         outputs = [EmptyLinear(widths[-1], head.dim) for head in heads]
         self._norm_after = spec.norm_place == "after"
         first: list[Norm] = []
-        if self._norm_after and normalizes_input:
+        if self._norm_after and sees_obs:
             first = _norms(spec.model_copy(update={"layer_norm": False}), widths[0])
         norms = [_norms(spec, width) for width in spec.hid_layers]
         self.hidden = nn.ModuleList(hidden)
@@ -77,7 +81,9 @@ class MLPNet(nn.Module, ArrayNet):
             p for layer in [*hidden, *outputs] for p in (layer.weight, layer.bias)
         )
         self._kernel = KERNELS.get(activation_class(spec.hid_layers_activation or "") or "")
-        if len(self.norms):
+        self._products = products(spec)
+        self._num_exact = 1 if sees_obs else 0
+        if len(self.norms) or spec.precision == "bf16":
             self._kernel = None
         self._by_array: ArrayMLP | None = None
         if self._kernel is not None and not self._has_out_activation:
@@ -123,12 +129,18 @@ class MLPNet(nn.Module, ArrayNet):
         x = obs
         for norm in self._input_norms:
             x = norm(x)
-        for layer, norms in self._layers:
+        x = self._through(self._layers[: self._num_exact], x)
+        with self._products(x):
+            x = self._through(self._layers[self._num_exact :], x)
+        return restored(x)
+
+    def _through(self, layers: Sequence[HiddenLayer], x: Tensor) -> Tensor:
+        for layer, norms in layers:
             x = layer(x)
             if self._norm_after and self._activation is not None:
                 x = self._activation(x)
             for norm in norms:
-                x = norm(x)
+                x = norm(restored(x))
             if not self._norm_after and self._activation is not None:
                 x = self._activation(x)
         return x
@@ -145,6 +157,7 @@ def as_mlp(spec: NetSpec, hid_layers: Sequence[int]) -> MLPNetSpec:
         layer_norm=spec.layer_norm,
         batch_norm=spec.batch_norm,
         norm_place=spec.norm_place,
+        precision=spec.precision,
     )
 
 

@@ -54,7 +54,7 @@ class RecurrentNet(nn.Module, ArrayNet):
         init_recurrent(self.cell, spec.init_fn, generator)
         features = (spec.rnn_hidden_size,)
         mlp = as_mlp(spec, ())
-        self.tail = MLPNet(mlp, features, heads, generator, normalizes_input=False)
+        self.tail = MLPNet(mlp, features, heads, generator, sees_obs=False)
         self.state_size = spec.state_size
         self.seq_len, self.burn_in = spec.seq_len, spec.burn_in
         self._obs_size = obs_shape[0]

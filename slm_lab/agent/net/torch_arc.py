@@ -19,6 +19,7 @@ from slm_lab.agent.net.layers import (
     init_linear,
 )
 from slm_lab.agent.net.mlp import MLPNet, as_mlp
+from slm_lab.agent.net.precision import products, restored
 from slm_lab.agent.node import Node
 from slm_lab.core.errors import LabError, Problem
 from slm_lab.core.types import Array, FloatArray, Shape
@@ -74,13 +75,21 @@ class TorchArcNet(nn.Module, ArrayNet):
         _initialise(self.body, built.layers, spec.init_fn, generator)
         activation = {"hid_layers_activation": built.activation}
         mlp = as_mlp(spec, built.hid_layers).model_copy(update=activation)
-        self.tail = MLPNet(mlp, built.shape, heads, generator)
+        self._products = products(spec)
+        num_exact = 0 if self._is_image else 1
+        self._exact, self._rest = tuple(self.body)[:num_exact], tuple(self.body)[num_exact:]
+        self.tail = MLPNet(mlp, built.shape, heads, generator, sees_obs=not len(self.body))
 
     @override
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
         """(B, *obs_shape) of uint8 or floats to one (B, head_dim) per head."""
         x = image_input(obs, self._normalize) if self._is_image else as_floats(obs)
-        return self.tail.forward(self.body(x))
+        for layer in self._exact:
+            x = layer(x)
+        with self._products(x):
+            for layer in self._rest:
+                x = layer(x)
+        return self.tail.forward(restored(x))
 
     @override
     def forward_array(self, obs: Array) -> tuple[FloatArray, ...] | None:

@@ -165,6 +165,13 @@ class AgentSpec(Block):
         given = {"net": self.net, "critic_net": self.critic_net}
         return {key: net for key, net in given.items() if net is not None}
 
+    def for_acting(self) -> "AgentSpec":
+        """Without memory, and in float32: an agent outside training acts alike on every machine."""
+        exact = {
+            key: net.model_copy(update={"precision": "float32"}) for key, net in self.nets.items()
+        }
+        return self.model_copy(update={"memory": None, **exact})
+
     def net_key(self, role: Role) -> str:
         """The key of the net of `role`."""
         return "critic_net" if role == "critic" and self.critic_net is not None else "net"

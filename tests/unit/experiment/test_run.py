@@ -122,6 +122,14 @@ def test_a_gpu_that_is_not_there_is_missed_before_there_is_a_run(tmp_path, monke
     made_ready(tmp_path, agent__net__gpu="auto")
 
 
+def test_bf16_is_refused_where_it_would_be_slow(tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: {"avx2": True})
+    with pytest.raises(SpecError, match=r"agent\.net\.precision = .bf16.: .*no instructions"):
+        made_ready(tmp_path, agent__net__precision="bf16")
+    assert not (tmp_path / "data").exists()
+    made_ready(tmp_path, agent__net__precision="auto")
+
+
 @pytest.mark.parametrize("has_ended", [False, True])
 def test_what_was_trained_on_a_gpu_needs_none_once_it_has_ended(tmp_path, monkeypatch, has_ended):
     monkeypatch.setattr("slm_lab.experiment.run.have_ended", lambda *_: ([has_ended], [None]))

@@ -57,13 +57,11 @@ PLAIN = [
 
 def named_in_order(net):
     """Parameters in the order in which the layers of a plain net have them."""
-    convs, norms = net.body.convs, net.body.norms
-    for conv, norm in zip(convs, norms, strict=True):
-        yield from (conv, norm)
-    per_layer = len(net.tail.norms) // max(len(net.tail.hidden), 1)
-    for index, layer in enumerate(net.tail.hidden):
-        yield layer
-        yield from net.tail.norms[index * per_layer : (index + 1) * per_layer]
+    for layers, norms in ((net.body.convs, net.body.norms), (net.tail.hidden, net.tail.norms)):
+        per_layer = len(norms) // max(len(layers), 1)
+        for index, layer in enumerate(layers):
+            yield layer
+            yield from norms[index * per_layer : (index + 1) * per_layer]
     yield from net.tail.heads
 
 
@@ -86,7 +84,7 @@ def test_what_flows_through_the_convolutions_is_in_channels_last():
         module.register_forward_hook(lambda _module, _inputs, out: seen.append(out))
     FlatParameters(net)
     net(images(SHAPE))
-    assert len(seen) == 4
+    assert len(seen) == 6
     assert all(x.is_contiguous(memory_format=torch.channels_last) for x in seen)
     assert not any(x.is_contiguous() for x in seen)
 

@@ -1,0 +1,135 @@
+"""Products in bfloat16: which they are, and how far they may be from float32."""
+
+import platform
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from slm_lab.agent.net import precision
+from slm_lab.agent.net.precision import has_bf16, with_precision
+from slm_lab.spec.schema.net import MLPNetSpec
+from tests.contract.playing import Play
+from tests.support import parse, ppo
+from tests.unit.agent.net.building import build, images
+
+CPU = torch.device("cpu")
+HALF = {"precision": "bf16"}
+WIDE = {"hid_layers": [32, 32, 32]}
+CONV = {"conv_hid_layers": [[8, 5, 2], [8, 3, 1]], "fc_hid_layers": [32], "normalize": True}
+ARC = {"arc": {"modules": {"body": {"Sequential": [
+    {"LazyLinear": {"out_features": 32}}, {"Sigmoid": None},
+    {"LazyLinear": {"out_features": 32}}, {"Sigmoid": None},
+]}}}}  # fmt: skip
+NORMS = {"layer_norm": True, "batch_norm": "renorm"}
+VECTOR, IMAGE = (9,), (3, 14, 12)
+
+NETS = {
+    "perceptron": ("MLPNet", VECTOR, WIDE, 2),
+    "normalised": ("MLPNet", VECTOR, {**WIDE, **NORMS, "norm_place": "after"}, 2),
+    "dueling": ("DuelingMLPNet", VECTOR, WIDE, 2),
+    "hydra": ("HydraMLPNet", VECTOR, {"hid_layers": [[32], [32], [16]]}, 2),
+    "arc": ("TorchArcNet", VECTOR, ARC, 1),
+    "images": ("ConvNet", IMAGE, CONV, 3),
+    "normalised images": ("ConvNet", IMAGE, {**CONV, **NORMS}, 3),
+}
+"""The kind of net, its observations, its keys, and its products in bfloat16."""
+
+
+class Products(TorchDispatchMode):
+    """Counts products by the type of their numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.dtypes = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.overloadpacket in (torch.ops.aten.addmm, torch.ops.aten.mm,
+                                   torch.ops.aten.convolution, torch.ops.aten.linear):  # fmt: skip
+            self.dtypes.append(args[1].dtype)
+        return func(*args, **(kwargs or {}))
+
+
+def both(kind, shape, keys, heads=(3,)):
+    return [build(kind, shape, heads, precision=name, **keys) for name in ("float32", "bf16")]
+
+
+def observations(shape):
+    return images(shape, 16) if len(shape) == 3 else torch.randn(16, *shape)
+
+
+def gradient(net, obs):
+    (output,) = net(obs)
+    assert output.dtype == torch.float32
+    output.square().mean().backward()
+    grads = [p.grad for p in net.parameters()]
+    assert all(grad.dtype == torch.float32 for grad in grads)
+    return output.detach(), torch.cat([grad.flatten() for grad in grads])
+
+
+def distance(a, b):
+    return ((a - b).norm() / b.norm()).item()
+
+
+@pytest.mark.parametrize(("kind", "shape", "keys", "count"), NETS.values(), ids=list(NETS))
+def test_hidden_products_are_in_bf16_and_all_else_in_float32(kind, shape, keys, count):
+    exact, half = both(kind, shape, keys)
+    obs = observations(shape)
+    with Products() as seen, torch.no_grad():
+        half(obs)
+    assert seen.dtypes.count(torch.bfloat16) == count
+    assert seen.dtypes[-1] == torch.float32
+    assert seen.dtypes[0] == (torch.bfloat16 if len(shape) == 3 else torch.float32)
+    (output, grad), (expected, expected_grad) = gradient(half, obs), gradient(exact, obs)
+    assert 0 < distance(output, expected) < 0.02
+    assert 0 < distance(grad, expected_grad) < 0.1
+
+
+def test_a_weight_that_another_process_changes_is_read_anew():
+    net = both("MLPNet", VECTOR, WIDE)[1]
+    obs = observations(VECTOR)
+    with torch.no_grad():
+        (before,) = net(obs)
+        net.hidden[1].weight.mul_(2)
+        (after,) = net(obs)
+    assert distance(after, before) > 0.1
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64" or not Path("/proc/cpuinfo").exists(),
+                    reason="reads the kernel's list of x86 instructions")  # fmt: skip
+def test_the_instructions_are_those_that_the_kernel_lists():
+    flags = Path("/proc/cpuinfo").read_text().split()
+    assert has_bf16(CPU) == any(flag in flags for flag in ("avx512_bf16", "amx_bf16"))
+
+
+@pytest.mark.parametrize(("has", "chosen"), [(True, "bf16"), (False, "float32")])
+def test_auto_is_bf16_where_the_processor_has_it(has, chosen, monkeypatch):
+    monkeypatch.setattr(precision, "has_bf16", lambda device: has)
+    assert with_precision(MLPNetSpec(type="MLPNet", precision="auto")).precision == chosen
+    for given in ("float32", "bf16"):
+        assert with_precision(MLPNetSpec(type="MLPNet", precision=given)).precision == given
+
+
+def test_recorded_log_probabilities_are_those_of_the_learner():
+    """With a learning rate of almost zero π stays, and so does its ratio to the recorded π. A
+    learner in another precision finds other ratios."""
+    optim = {"name": "GlobalAdam", "lr": 1e-12}
+    net = {**ppo()["agent"]["net"], "hid_layers": [256, 256], "optim_spec": optim, "init_std": 1.0}
+    narrow = {"name": "no_decay", "start_val": 1e-4}
+
+    def spec(name):
+        net["precision"] = name
+        return parse(ppo(agent__net=net, agent__algorithm__clip_eps_spec=narrow))
+
+    play = Play(spec("bf16"))
+    play.spec = spec("float32")
+    other = play.fresh_agent(seed=0)
+    clipped = []
+    for _ in range(64):
+        play.step(other)
+        reports = [agent.learn(play.frame) for agent in (play.agent, other)]
+        if all(reports):
+            clipped.append([report["clip_fraction"] for report in reports])
+    assert len(clipped) >= 4
+    assert all(own == 0 < others for own, others in clipped)
