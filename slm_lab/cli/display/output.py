@@ -57,6 +57,8 @@ class SafeStream:
         if self._kept is not None:
             self.flush()
             os.dup2(self._kept, self._stream.fileno())
+            os.close(self._kept)
+            self._kept = None
 
     def _encodable(self, text: str) -> str:
         encoding = self._stream.encoding or "utf-8"
