@@ -43,12 +43,18 @@ class RunSource:
         """The place of `spec`, for messages."""
         return f"{self.spec_file}: {spec.name}"
 
-    def load(self, overrides: Mapping[str, Any] | None = None, for_search: bool = False) -> Spec:
-        """The spec of the file with `sets` and `overrides`, by default those of `seed`. Raises
-        SpecError with every problem, UsageError if it names modules not in `imports`."""
+    def load(
+        self,
+        overrides: Mapping[str, Any] | None = None,
+        for_search: bool = False,
+        warn: bool = True,
+    ) -> Spec:
+        """The spec of the file with `sets` and `overrides`, by default those of `seed`. `warn` logs
+        suspicious keys. Raises SpecError with every problem, UsageError if it names modules not in
+        `imports`."""
         if overrides is None:
             overrides = {} if self.seed is None else {"meta.random_seed": self.seed}
         args = self.spec_file, self.spec_name, self.sets, overrides
-        spec = load_spec(*args, for_search=for_search)
+        spec = load_spec(*args, warn=warn, for_search=for_search)
         check_source(self.spec_file, spec, self.imports)
         return spec
