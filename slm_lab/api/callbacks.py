@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from copy import copy
+from types import SimpleNamespace
 from typing import Any, final
 
 from slm_lab.core.errors import CheckpointError, UsageError
@@ -70,7 +71,7 @@ class Callbacks:
             except (Exception, SystemExit):
                 self._objects.remove(each)
                 traceback.print_exc()
-                print(f"{event} of {each!r} raised this; it is switched off", file=sys.stderr)
+                print(f"{event} raised this; {_named(each)} is switched off", file=sys.stderr)
             finally:
                 self.thread = None
 
@@ -82,8 +83,13 @@ def _made(part: Any) -> Any:
     except Exception as error:
         raise UsageError(f"callbacks: {import_failure(error)}") from error
     if (fault := _fault(made)) is not None:
-        raise UsageError(f"callbacks: {made!r} {fault}")
+        raise UsageError(f"callbacks: {_named(made)} {fault}")
     return made
+
+
+def _named(part: Any) -> str:
+    """Its class, or the functions that were given one by one."""
+    return ", ".join(vars(part)) if isinstance(part, SimpleNamespace) else repr(part)
 
 
 def _news(trial: FoundTrial) -> Iterator[tuple[Any, ...] | None]:

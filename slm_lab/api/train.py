@@ -5,10 +5,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import index
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
+
+import numpy as np
 
 from slm_lab.api.callbacks import Callbacks
 from slm_lab.api.process import LabProcess, Started
@@ -92,17 +95,17 @@ def train(
     np.float64(500.0)
 
     Args:
-        spec: A spec file, the name of a shipped one, a dict or a Spec. None with `resume`.
+        spec: A spec file, the name of a shipped one, a dict or a Spec. May be None with `resume`.
         name: The spec in the file; needed if it has several.
         sets: Changes by dotted path, or values of `${variables}`.
         seed: The root seed, in place of `meta.random_seed`.
         data: The folder of run folders.
         imports: Modules that register environments and plug-ins.
         trust: Whether the run to resume may import all modules that it names.
-        resume: A run to resume, as for `slm_lab.load`.
+        resume: A run to resume, as for `slm_lab.load`. A spec beside it only says which runs count.
         wait: Whether to return at the end of the training. If not, `run.wait()` does, and the
             training saves and stops if this program ends before.
-        quiet: Whether to print nothing.
+        quiet: Whether to print nothing but warnings and errors.
         on_row: `on_row(run, row)`: `row` has the `session` and the columns, None where empty.
         on_checkpoint: `on_checkpoint(run, session, frame)`.
         on_end: `on_end(run)`, also if the training has failed.
@@ -209,6 +212,7 @@ def _given(options: Mapping[str, object]) -> list[str]:
 def _options(seed: int | None, data: str | Path, imports: Sequence[str], trust: bool) -> list[str]:
     """The options that all commands have."""
     modules = [f"--import={module}" for module in listed(imports)]
+    seed = None if seed is None else index(seed)
     return [*_given({"--seed": seed, "--data": data}), *modules, *(["--trust"] if trust else [])]
 
 
@@ -262,9 +266,16 @@ def _spec_file(spec: SpecSource | None, name: str | None) -> Iterator[str | None
 
 def _json(what: str, value: object) -> str:
     try:
-        return json.dumps(value)
+        return json.dumps(value, default=_as_plain)
     except (TypeError, ValueError) as error:
         raise UsageError(f"{what} cannot be written as JSON: {error}") from None
+
+
+def _as_plain(value: object) -> object:
+    """A NumPy number or array as JSON has it. Raises TypeError for anything else."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"it is a {type(value).__name__}")
 
 
 def _explained(error: SpecError) -> LabError:

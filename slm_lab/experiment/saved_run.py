@@ -17,7 +17,7 @@ from slm_lab.env.vector_env import FinishedEpisodes
 from slm_lab.experiment.resume import differences
 from slm_lab.experiment.search.outcomes import chosen_trial
 from slm_lab.experiment.source import RunSource
-from slm_lab.experiment.trust import check_allowed, imports_for, modules_of
+from slm_lab.experiment.trust import check_allowed, imports_for, modules_of, refuse_paths
 from slm_lab.session.evaluator import Evaluator, load_snapshot, snapshot_of
 from slm_lab.session.play_episodes import even_num_envs
 from slm_lab.session.seeding import session_seeds
@@ -88,6 +88,8 @@ class SavedRun:
         saved = load_spec(file, name, warn=False)
         where, data_dir = self.run_dir.root, source.data_dir
         check_allowed(where, modules_of(saved), source.imports, data_dir)
+        if source.archive is not None:
+            refuse_paths(source.archive, saved.env.kwargs)
         origin = origin_of(self.run_dir.spec_file)
         keys, refused = typed_settings(origin, source.sets)
         self.spec = load_spec(file, name, keys, warn=False)

@@ -5,6 +5,8 @@ modules of the run's `--import` options, and those of its environments ("module:
 wrappers ("module:Class"). The resume command that a run prints has an `--import` for each.
 """
 
+import json
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -89,6 +91,17 @@ def check_allowed(
             f"{', '.join(missing)}. If you trust it, repeat the command with {words} (or --trust "
             "for all modules that it names)"
         )
+
+
+def refuse_paths(archive: Path, arguments: Mapping[str, Any]) -> None:
+    """Raises UsageError if arguments of the environment in a shared run name files: the environment
+    would open them on this machine."""
+    for key, value in arguments.items():
+        if isinstance(value, str) and re.search(r"[/\\]|^~", value):
+            raise UsageError(
+                f"{archive}: env.{key} = {json.dumps(value)} names a file, which may be any of "
+                "your files. If you trust it, unzip it into the data folder and use the folder"
+            )
 
 
 def imports_for(

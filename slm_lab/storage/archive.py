@@ -25,7 +25,7 @@ def unpacked(run: str) -> Iterator[str]:
     """The run folder in the archive `run`, removed at the end; any other `run` as it is. Raises
     UsageError for an archive that is damaged, or that the lab would not have written."""
     archive = Path(run)
-    if archive.suffix != ".zip" or not archive.is_file():
+    if archive.suffix.lower() != ".zip" or not archive.is_file():
         yield run
         return
     with TemporaryDirectory() as parent:

@@ -45,7 +45,7 @@ def find_folder(
         run_dir = RunDir.at(folder) if spec_name is None else RunDir(folder, spec_name)
         if run_dir is None or not run_dir.spec_file.is_file():
             of_spec = "" if spec_name is None else f" of {spec_name}"
-            file = "{spec_name}_spec.json" if run_dir is None else run_dir.spec_file.name
+            file = "spec file" if run_dir is None else run_dir.spec_file.name
             raise UsageError(f"{folder} is not a run{of_spec}: it has no {file}")
         if of_search not in (None, run_dir.is_search):
             kind, other = ("search", "run") if of_search else ("run", "search")

@@ -11,6 +11,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from slm_lab.api.agent import Agent
 from slm_lab.core.errors import LabError
+from slm_lab.experiment.export import export
 from tests.contract.outside import CASES, N, batched, evaluation_env, outside, small_spec, untrained
 from tests.contract.parts_table import CONV, RECURRENT
 from tests.contract.table import net
@@ -124,7 +125,6 @@ def test_values_are_the_heads_and_the_largest_difference_is_returned(tmp_path):
 
 def test_a_file_that_differs_from_the_agent_is_not_written(tmp_path, monkeypatch):
     agent = agent_of(("PPO", "separate"))
-    from slm_lab.experiment.export import export
 
     def wrong(graph):
         content, run = made(graph)
@@ -135,6 +135,17 @@ def test_a_file_that_differs_from_the_agent_is_not_written(tmp_path, monkeypatch
     with pytest.raises(LabError, match="the exported values are not the agent's"):
         agent.export(tmp_path / "policy.pt2")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_largest_output_sets_the_tolerance():
+    """Found with a convolutional policy on pixels that were not scaled: its values reach 234."""
+    values = np.float32([[-38.407604, -234.76974, -82.5234, 0.6188102]])
+    rounded = np.float32([[-38.407615, -234.7697, -82.523, 0.6187834]]).repeat(export.COPIES, 0)
+    assert export._gap("values", values, rounded) < 1e-3
+    with pytest.raises(LabError, match="the exported values are not the agent's"):
+        export._gap("values", values, rounded + 3e-3)
+    with pytest.raises(LabError, match="the exported values are not the agent's"):
+        export._gap("values", values / 234, (rounded + 3e-3) / 234)
 
 
 def test_an_export_leaves_the_agents_episode_alone(tmp_path):

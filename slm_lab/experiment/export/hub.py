@@ -23,10 +23,11 @@ def push(run: SavedRun, saved: SavedAgent, repo: str, private: bool) -> str:
     Returns the address of its page. Raises UsageError without a token, MissingExtraError, and
     LabError if the Hub refuses.
     """
+    file = f"{_name(repo)}.zip"
     with _hub() as hub:
         if hub.get_token() is None:
             raise UsageError("no token for the Hub: run hf auth login, or set HF_TOKEN")
-        files = shared_files(run, saved, f"{_name(repo)}.zip", repo)
+        files = shared_files(run, saved, file, repo)
         shown = {name: each for name, each in files.items() if name.endswith((".md", ".png"))}
         page = hub.HfApi().create_repo(repo, private=private, exist_ok=True)
         operations = [

@@ -60,7 +60,8 @@ def _fill(folder: Path, run: SavedRun, saved: SavedAgent) -> None:
     patterns = (
         f"{before}_trial_metrics_scalar.json",
         f"info/{before}_s*_session_*",
-        f"**/{before}{GRAPH}",
+        f"{before}{GRAPH}",
+        f"graph/{before}{GRAPH}",
     )
     for file in (file for pattern in patterns for file in source.root.glob(pattern)):
         target = file.relative_to(source.root).with_name(after + file.name.removeprefix(before))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 
+import numpy as np
 import psutil
 import pytest
 
@@ -238,10 +239,12 @@ def test_a_spec_may_have_any_form(form, tmp_path, data, monkeypatch):
         "file": (str(tmp_path / "one.json"), None),
         "path and name": (tmp_path / "two.json", "small"),
     }[form]
+    sets = {"env.num_envs": np.int64(2), "agent.net.hid_layers": np.array([3, 4])}
     with pytest.raises(RecordedError):
-        slm_lab.train(spec, name=name, sets={"env.num_envs": 2}, seed=5, data=data)
+        slm_lab.train(spec, name=name, sets=sets, seed=5, data=data)
     assert words["spec"].name == "small"
     assert words["spec"].env.num_envs == 2
+    assert words["spec"].agent.net.hid_layers == (3, 4)
     assert "--seed=5" in words["given"]
 
 
@@ -271,6 +274,8 @@ def test_a_spec_may_have_any_form(form, tmp_path, data, monkeypatch):
         ({"spec": "ppo_cartpole", "imports": ["no_such"]}, UsageError, "--import no_such"),
         ({"spec": "ppo_cartpole", "imports": "no_such"}, UsageError, "--import no_such"),
         ({"spec": "ppo_cartpole", "seed": -1}, UsageError, "refuses an argument"),
+        ({"spec": "ppo_cartpole", "seed": "x"}, TypeError, "'str' object cannot be interpreted"),
+        ({"spec": "ppo_cartpole", "on_row": 5}, UsageError, "on_row has none of the methods"),
         (
             {"spec": "ppo_cartpole", "sets": {"env.wrappers": ["__main__:Mine"]}},
             UsageError,

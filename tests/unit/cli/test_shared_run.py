@@ -183,6 +183,41 @@ def test_modules_that_it_names_are_not_imported(how, shared, tmp_path, monkeypat
         slm_lab.load(evil, imports=["payload"])
 
 
+@pytest.mark.parametrize("path", ["/etc/passwd", "../secret.xml", "~/secret.xml", "C:\\secret.xml"])
+def test_an_argument_that_names_a_file_of_this_machine_is_refused(path, shared, tmp_path):
+    def with_file(name, content):
+        if not name.endswith("_spec.json"):
+            return content
+        spec = json.loads(content)
+        spec[NAME]["env"] |= {"name": "Ant-v5", "xml_file": path}
+        return json.dumps(spec)
+
+    evil = repacked(shared, tmp_path / "evil.zip", with_file)
+    with pytest.raises(UsageError, match=r"env\.xml_file = .* names a file"):
+        slm_lab.load(evil)
+    done = invoke("run", f"eval@{evil}")
+    assert done.exit_code == 2
+    assert "unzip it into the data folder and use the folder" in " ".join(done.stderr.split())
+
+
+def test_a_suffix_in_capitals_is_a_zip_file_too(shared, tmp_path):
+    capitals = tmp_path / "POLE.ZIP"
+    shutil.copyfile(shared, capitals)
+    assert slm_lab.load(capitals).frame == slm_lab.load(shared).frame
+
+
+def test_graphs_of_trainings_that_confirm_a_trial_are_not_in_it(run, tmp_path):
+    """The best trial of a search has a folder for them beside its own files."""
+    folder = shutil.copytree(run_folder(run), tmp_path / "data" / run_folder(run).name)
+    (graph, *_) = folder.rglob("*_t0_trial_graph_mean_returns_ma_vs_frames.png")
+    (folder / "confirm_t0").mkdir()
+    shutil.copyfile(graph, folder / "confirm_t0" / graph.name)
+    slm_lab.load(folder).export(tmp_path / "shared.zip")
+    assert slm_lab.load(tmp_path / "shared.zip").frame == slm_lab.load(folder).frame
+    with zipfile.ZipFile(tmp_path / "shared.zip") as archive:
+        assert graph.name in archive.namelist()
+
+
 def test_changed_weights_are_refused(shared, tmp_path):
     def damaged(name, content):
         return content[:-1] + b"x" if name.endswith(".json") and "latest" in name else content
