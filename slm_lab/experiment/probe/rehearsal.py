@@ -1,8 +1,11 @@
 """A training loop with a clock: the steps of a Session without rows, checkpoints and exchange."""
 
+import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
@@ -26,8 +29,9 @@ ROUNDS, SECONDS = 3, 1.0
 """Turns of each spec, and how long one takes at least."""
 MATRIX = 512
 """The size of the matrices whose product shows how fast the processor multiplies."""
-READY_SECONDS = 300.0
-"""How long processes wait for each other before a turn."""
+READY_SECONDS, LONGEST_SECONDS, END_SECONDS = 300.0, 600.0, 3.0
+"""How long processes wait for each other before a turn, and the caller for them to finish, and to
+end."""
 
 
 BOUNDS = {
@@ -141,15 +145,20 @@ def rehearse(
     try:
         for child in children:
             child.start()
-        of_workers = [_result(child) for child in children]
+        ends = time.monotonic() + LONGEST_SECONDS
+        of_workers = [_result(child, ends) for child in children]
     finally:
-        for child in children:
+        for child in children:  # its environments may be processes, which it ends
+            child.process.terminate()
+            child.process.join(END_SECONDS)
             child.kill()
     return [None if None in of_spec else list(of_spec) for of_spec in zip(*of_workers, strict=True)]
 
 
-def _result(child: Child) -> list[Times | None]:
+def _result(child: Child, ends: float) -> list[Times | None]:
     while not child.has_ended:
+        if time.monotonic() > ends:
+            raise LabError(f"a rehearsal of the spec did not end within {LONGEST_SECONDS:g} s")
         time.sleep(0.05)
     result, how = child.end()
     if result is None:
@@ -169,23 +178,29 @@ def _rehearse_main(
 ) -> None:
     die_with_parent(parent)
     keep_freed_memory()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends Ctrl-C to the parent, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     unblock_stop_signals()
+    with open(os.devnull, "w") as nowhere:  # environments print there, and say when they are killed
+        os.dup2(nowhere.fileno(), 1)
+        os.dup2(nowhere.fileno(), 2)
     result: Any
-    try:
-        import_plugins(imports)
-        result = _in_turns([_loop(spec, is_first=spec is specs[0]) for spec in specs], gate)
-    except Exception as error:
-        result = f"{type(error).__name__}: {error}"
-        gate.abort()
+    with ExitStack() as kept:
+        try:
+            import_plugins(imports)
+            result = _in_turns([_loop(spec, spec is specs[0], kept) for spec in specs], gate)
+        except Exception as error:
+            result = f"{type(error).__name__}: {error}"
+            gate.abort()
     connection.send(result)
     connection.close()
     sys.exit(0)
 
 
-def _loop(spec: Spec, is_first: bool) -> Loop | None:
+def _loop(spec: Spec, is_first: bool, kept: ExitStack) -> Loop | None:
     """The first spec is the user's: its error is reported. A change of it may not be possible."""
     try:
-        return Loop(spec)
+        return kept.enter_context(closing(Loop(spec)))
     except (LabError, ImportError):
         if is_first:
             raise
@@ -204,8 +219,6 @@ def _in_turns(loops: Sequence[Loop | None], gate: Barrier) -> list[Times | None]
     typical = {loop: _median(turns) for loop, turns in seen.items()}
     users = built[0]
     typical[users] = replace(typical[users], multiplying=users.multiplying())
-    for loop in built:
-        loop.close()
     return [None if loop is None else typical[loop] for loop in loops]
 
 
