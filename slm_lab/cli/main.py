@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
+from typer import Argument, Exit, Option
 
 from slm_lab import __version__
 from slm_lab.cli.options import (
@@ -40,13 +41,13 @@ app = typer.Typer(
 app.add_typer(spec_app, name="spec")
 _EPILOG = "Exit codes: 0 success, 1 failed, 2 bad input, 130 stopped by Ctrl-C or SIGTERM."
 
-_saved = partial(typer.Option, rich_help_panel="Options of eval@RUN and enjoy@RUN")
+_saved = partial(Option, rich_help_panel="Options of eval@RUN and enjoy@RUN")
 
 
 def _show_version(wanted: bool) -> None:
     if wanted:
         print(f"slm-lab {__version__}")
-        raise typer.Exit
+        raise Exit
 
 
 def _command(function: Callable[..., None]) -> Callable[..., None]:
@@ -57,7 +58,7 @@ def _command(function: Callable[..., None]) -> Callable[..., None]:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", help="Show the version.", callback=_show_version)
+        bool, Option("--version", help="Show the version.", callback=_show_version)
     ] = False,
 ) -> None:
     pass
@@ -67,18 +68,18 @@ def _options(
 def run(
     spec_file: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             help="A JSON or YAML file, or the name of a shipped file. Default: the demo, or the "
             "run's own spec.",
             autocompletion=completion.run_words,
         ),
     ] = None,
     spec_name: Annotated[
-        str | None, typer.Argument(help=SPEC_NAME_HELP, autocompletion=completion.run_words)
+        str | None, Argument(help=SPEC_NAME_HELP, autocompletion=completion.run_words)
     ] = None,
     mode: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             help="Default: train. Or dev (short and checked), train@RUN (resume), search (trials "
             "over the search block), search@RUN (resume), eval@RUN (a table of greedy episodes of "
             "the saved agents) or enjoy@RUN (show some). RUN is a folder, a beginning of its name, "
@@ -89,14 +90,14 @@ def run(
     ] = None,
     sets: Sets = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Root seed, in place of meta.random_seed.")
+        int | None, Option(min=0, help="Root seed, in place of meta.random_seed.")
     ] = None,
     data: Data = Path("data"),
     imports: Imports = None,
     trust: Trust = False,
     cluster: Annotated[
         str | None,
-        typer.Option(metavar="ADDRESS", help="Ray cluster, or auto; the same as meta.cluster."),
+        Option(metavar="ADDRESS", help="Ray cluster, or auto; the same as meta.cluster."),
     ] = None,
     episodes: Annotated[
         int | None,
@@ -126,7 +127,7 @@ def run(
     ] = False,
     keep: Annotated[
         int | None,
-        typer.Option(
+        Option(
             min=1,
             help="Number of the best trials whose checkpoints are kept. Default: all.",
             rich_help_panel="Option of search",
@@ -134,18 +135,14 @@ def run(
     ] = None,
     label: Annotated[
         str | None,
-        typer.Option("--name", metavar="NAME", help="A name for the new run, see slm-lab runs."),
+        Option("--name", metavar="NAME", help="A name for the new run, see slm-lab runs."),
     ] = None,
-    note: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="A note about the new run.")
-    ] = None,
+    note: Annotated[str | None, Option(metavar="TEXT", help="A note about the new run.")] = None,
     as_json: AsJson = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print only warnings and errors.")
-    ] = False,
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Print only warnings and errors.")] = False,
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"] | None,
-        typer.Option(help="The least serious lines of the logs. Default: info."),
+        Option(help="The least serious lines of the logs. Default: info."),
     ] = None,
     notify: Notify = None,
 ) -> None:
@@ -165,16 +162,16 @@ def run(
             ),
             caller,
         )  # fmt: skip
-        raise typer.Exit(code)
+        raise Exit(code)
 
 
 @_command
 def new(
-    env: Annotated[str, typer.Argument(metavar="ENV", help="CartPole-v1, or my_env:MyEnv-v0.")],
+    env: Annotated[str, Argument(metavar="ENV", help="CartPole-v1, or my_env:MyEnv-v0.")],
     algorithm: Annotated[
-        str, typer.Option("--algo", metavar="WORD", help="ppo, a2c, dqn, sac or crossq.")
+        str, Option("--algo", metavar="WORD", help="ppo, a2c, dqn, sac or crossq.")
     ] = "ppo",
-    out: Annotated[Path | None, typer.Option(help="The file. Default: {algo}_{env}.yaml.")] = None,
+    out: Annotated[Path | None, Option(help="The file. Default: {algo}_{env}.yaml.")] = None,
     sets: Sets = None,
     imports: Imports = None,
 ) -> None:
@@ -191,7 +188,7 @@ def new(
 def compare(
     spec_file: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             help="A JSON or YAML file, or the name of a shipped file.",
             autocompletion=completion.spec_files,
         ),
@@ -199,35 +196,33 @@ def compare(
     spec_name: SpecName = None,
     modes: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="WORD,…",
             help="Values of meta.distributed. Default: all. false is always included.",
         ),
     ] = None,
     workers: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="N,…",
             help="Numbers of workers, or of actors. Default: 1, 2, 4, … up to the cores.",
         ),
     ] = None,
     threshold: Annotated[
         float | None,
-        typer.Option(metavar="R", help="A return: report the frames and seconds to reach it."),
+        Option(metavar="R", help="A return: report the frames and seconds to reach it."),
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Trainings of each variant. Default: 3.")
+        int | None, Option(min=1, help="Trainings of each variant. Default: 3.")
     ] = None,
     sets: Sets = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="The first seed, in place of meta.random_seed.")
+        int | None, Option(min=0, help="The first seed, in place of meta.random_seed.")
     ] = None,
-    data: Annotated[Path, typer.Option(help="Folder of the comparison's folder.")] = Path("data"),
+    data: Annotated[Path, Option(help="Folder of the comparison's folder.")] = Path("data"),
     imports: Imports = None,
     trust: Trust = False,
-    resume: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Resume a comparison.")
-    ] = None,
+    resume: Annotated[Path | None, Option(metavar="FOLDER", help="Resume a comparison.")] = None,
     as_json: AsJson = False,
     notify: Notify = None,
 ) -> None:
@@ -249,14 +244,14 @@ def compare(
             ),
             caller,
         )  # fmt: skip
-        raise typer.Exit(code)
+        raise Exit(code)
 
 
 @_command
 def plot(
     folders: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             metavar="FOLDER",
             help="Run folders, or their names in --data; FOLDER:tN for one trial of a search; or "
             "the folder of a comparison, for all runs in it.",
@@ -265,7 +260,7 @@ def plot(
     ],
     y: Annotated[
         str,
-        typer.Option(
+        Option(
             "--y",
             metavar="WORD",
             help="mean_returns_ma (the moving average), mean_returns, eval_mean_returns, or any "
@@ -273,51 +268,48 @@ def plot(
         ),
     ] = "mean_returns_ma",
     x: Annotated[
-        str, typer.Option("--x", metavar="WORD", help="frames, total_frames or wall_t.")
+        str, Option("--x", metavar="WORD", help="frames, total_frames or wall_t.")
     ] = "frames",
     statistic: Annotated[
         str,
-        typer.Option(
+        Option(
             metavar="WORD",
             help="Over several seeds: mean, with one standard deviation; or iqm, the "
             "interquartile mean with a 95 % bootstrap interval.",
         ),
     ] = "mean",
     out: Annotated[
-        Path, typer.Option(help="Folder of the graph; or a .pdf, .svg or .png file, for paper.")
+        Path, Option(help="Folder of the graph; or a .pdf, .svg or .png file, for paper.")
     ] = Path("plots"),
     width: Annotated[
-        str | None, typer.Option(metavar="LENGTH", help="Of a file: 3.4in, 8.6cm. Default: 5.5in.")
+        str | None, Option(metavar="LENGTH", help="Of a file: 3.4in, 8.6cm. Default: 5.5in.")
     ] = None,
     label: Annotated[
         list[str] | None,
-        typer.Option(metavar="TEXT", help="The name of a curve; one for each, in their order."),
+        Option(metavar="TEXT", help="The name of a curve; one for each, in their order."),
     ] = None,
-    title: Annotated[str | None, typer.Option(metavar="TEXT", help='"none" for none.')] = None,
+    title: Annotated[str | None, Option(metavar="TEXT", help='"none" for none.')] = None,
     hline: Annotated[
-        list[float] | None, typer.Option(metavar="Y", help="A dashed line, such as a threshold.")
+        list[float] | None, Option(metavar="Y", help="A dashed line, such as a threshold.")
     ] = None,
     smooth: Annotated[
-        float | None,
-        typer.Option(metavar="PERCENT", help="Mean over so many percent of the frames."),
+        float | None, Option(metavar="PERCENT", help="Mean over so many percent of the frames.")
     ] = None,
-    log_y: Annotated[bool, typer.Option("--log-y", help="A logarithmic y axis.")] = False,
-    by: Annotated[
-        str | None, typer.Option(metavar="env", help="A panel for each environment.")
-    ] = None,
+    log_y: Annotated[bool, Option("--log-y", help="A logarithmic y axis.")] = False,
+    by: Annotated[str | None, Option(metavar="env", help="A panel for each environment.")] = None,
     normalise: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             metavar="[ENV=]SCORE",
             help="Returns with 0 for the Random agent and 1 for a score; several environments are "
             "joined.",
         ),
     ] = None,
     table: Annotated[
-        str | None, typer.Option(metavar="FORM", help="Print the table only, as csv or latex.")
+        str | None, Option(metavar="FORM", help="Print the table only, as csv or latex.")
     ] = None,
     standalone: Annotated[
-        bool, typer.Option("--standalone", help="A page that needs no other file (5 MB), to mail.")
+        bool, Option("--standalone", help="A page that needs no other file (5 MB), to mail.")
     ] = False,
     data: Data = Path("data"),
     imports: Imports = None,
@@ -343,18 +335,14 @@ def plot(
 @_command
 def runs(
     pattern: Annotated[
-        str | None,
-        typer.Argument(help="Part of a folder, name or environment; * stands for any text."),
+        str | None, Argument(help="Part of a folder, name or environment; * stands for any text.")
     ] = None,
     sort: Annotated[
         str | None,
-        typer.Option(
-            metavar="COLUMN", help="final_return, frames, env, bytes, … Default: started."
-        ),
+        Option(metavar="COLUMN", help="final_return, frames, env, bytes, … Default: started."),
     ] = None,
     status: Annotated[
-        str | None,
-        typer.Option(metavar="WORD", help="training, done, failed, stopped, damaged or dev."),
+        str | None, Option(metavar="WORD", help="training, done, failed, stopped, damaged or dev.")
     ] = None,
     data: Data = Path("data"),
     as_json: AsJson = False,
@@ -375,18 +363,18 @@ def diff(a: SavedRunName, b: SavedRunName, data: Data = Path("data")) -> None:
 
 @_command
 def tidy(
-    dev: Annotated[bool, typer.Option("--dev", help="Dev runs.")] = False,
-    failed: Annotated[bool, typer.Option("--failed", help="Runs that failed.")] = False,
+    dev: Annotated[bool, Option("--dev", help="Dev runs.")] = False,
+    failed: Annotated[bool, Option("--failed", help="Runs that failed.")] = False,
     older: Annotated[
-        str | None, typer.Option(metavar="AGE", help="Only runs older than 12h, 30d, 8w.")
+        str | None, Option(metavar="AGE", help="Only runs older than 12h, 30d, 8w.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Delete them.")] = False,
+    yes: Annotated[bool, Option("--yes", help="Delete them.")] = False,
     data: Data = Path("data"),
 ) -> None:
     """Show runs to delete; with --yes, delete them. Never touches a run that is training."""
     from slm_lab.cli.runs import tidy_runs
 
-    raise typer.Exit(tidy_runs(data, dev, failed, older, yes))
+    raise Exit(tidy_runs(data, dev, failed, older, yes))
 
 
 @_command
@@ -394,19 +382,17 @@ def watch(run: SavedRunName = "latest", data: Data = Path("data")) -> None:
     """Show the live table of a run that another process trains. Ctrl-C ends only the watching."""
     from slm_lab.cli.watch import watch as execute
 
-    raise typer.Exit(execute(run, data))
+    raise Exit(execute(run, data))
 
 
 @_command
 def board(
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="Folder of run folders.")] = Path(
-        "data"
-    ),
+    data: Annotated[Path, Argument(metavar="DATA", help="Folder of run folders.")] = Path("data"),
     port: Annotated[
-        int | None, typer.Option(metavar="N", help="Default: 8050, or any if that is in use.")
+        int | None, Option(metavar="N", help="Default: 8050, or any if that is in use.")
     ] = None,
     no_open: Annotated[
-        bool, typer.Option("--no-open", help="Print the address, and open no browser.")
+        bool, Option("--no-open", help="Print the address, and open no browser.")
     ] = False,
 ) -> None:
     """Show all runs on one live page in the browser. Ctrl-C ends it; it only reads."""
@@ -419,7 +405,7 @@ def board(
 def doctor(
     run: Annotated[
         str | None,
-        typer.Argument(
+        Argument(
             metavar="RUN", help="A run; without one, this machine.", autocompletion=completion.runs
         ),
     ] = None,
@@ -440,8 +426,7 @@ def doctor(
 @_command
 def probe(
     spec_file: Annotated[
-        str,
-        typer.Argument(help="A spec file, or a shipped name.", autocompletion=completion.run_words),
+        str, Argument(help="A spec file, or a shipped name.", autocompletion=completion.run_words)
     ],
     spec_name: SpecName = None,
     sets: Sets = None,
@@ -464,10 +449,10 @@ def export(
     run: SavedRunName,
     to: Annotated[
         Literal["onnx", "pt2", "zip"],
-        typer.Option(help="ONNX, a program of torch.export, or a run to share: eval@FILE.zip."),
+        Option(help="ONNX, a program of torch.export, or a run to share: eval@FILE.zip."),
     ],
     out: Annotated[
-        Path | None, typer.Option(help="The file. Default: named after the run, in this folder.")
+        Path | None, Option(help="The file. Default: named after the run, in this folder.")
     ] = None,
     which: WhichAgent = None,
     session: OneSession = None,
@@ -504,7 +489,7 @@ def push(
     run: SavedRunName,
     repo: Repository,
     private: Annotated[
-        bool, typer.Option("--private", help="A repository that only its members see.")
+        bool, Option("--private", help="A repository that only its members see.")
     ] = False,
     which: WhichAgent = None,
     session: OneSession = None,
@@ -524,7 +509,7 @@ def push(
 @_command
 def pull(
     repo: Repository,
-    out: Annotated[Path | None, typer.Option(help="The file. Default: NAME.zip.")] = None,
+    out: Annotated[Path | None, Option(help="The file. Default: NAME.zip.")] = None,
 ) -> None:
     """Download a shared run from the Hugging Face Hub, for eval@FILE.zip and enjoy@FILE.zip."""
     from slm_lab.cli.display.screen import console, print_line

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
 import typer
+from typer import Argument, Option
 
 from slm_lab.cli.display.output import SafeStream
 from slm_lab.cli.shell import completion
 
 Sets = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--set",
         "-s",
         metavar="KEY=VALUE",
@@ -22,37 +23,34 @@ Sets = Annotated[
 ]
 Imports = Annotated[
     list[str] | None,
-    typer.Option("--import", metavar="MODULE", help="Import a plug-in module. Repeatable."),
+    Option("--import", metavar="MODULE", help="Import a plug-in module. Repeatable."),
 ]
 Trust = Annotated[
-    bool,
-    typer.Option(
-        "--trust", help="Import every module that a run folder, or a checked file, names."
-    ),
+    bool, Option("--trust", help="Import every module that a run folder, or a checked file, names.")
 ]
 SPEC_NAME_HELP = "The spec in the file. May be omitted if it is the only one."
 SpecName = Annotated[
-    str | None, typer.Argument(help=SPEC_NAME_HELP, autocompletion=completion.spec_names)
+    str | None, Argument(help=SPEC_NAME_HELP, autocompletion=completion.spec_names)
 ]
-Data = Annotated[Path, typer.Option(help="Folder of run folders.")]
+Data = Annotated[Path, Option(help="Folder of run folders.")]
 SavedRunName = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="RUN",
         help="A folder, its name in --data, latest, or FOLDER:tN.",
         autocompletion=completion.runs,
     ),
 ]
 WhichAgent = Annotated[
-    Literal["best", "latest"] | None, typer.Option(help="Default: the best, if there is one.")
+    Literal["best", "latest"] | None, Option(help="Default: the best, if there is one.")
 ]
-OneSession = Annotated[int | None, typer.Option(min=0, help="Default: the first.")]
+OneSession = Annotated[int | None, Option(min=0, help="Default: the first.")]
 Repository = Annotated[
-    str, typer.Argument(metavar="OWNER/NAME", help="A repository of the Hugging Face Hub.")
+    str, Argument(metavar="OWNER/NAME", help="A repository of the Hugging Face Hub.")
 ]
 Notify = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="CMD",
         help="A shell command to run at the end, with SLM_LAB_RUN (the folder) and "
         "SLM_LAB_EXIT_CODE.",
@@ -68,10 +66,7 @@ def _as_document(ctx: typer.Context, wanted: bool) -> bool:
 
 
 AsJson = Annotated[
-    bool,
-    typer.Option(
-        "--json", help="Print one JSON document, and nothing else.", callback=_as_document
-    ),
+    bool, Option("--json", help="Print one JSON document, and nothing else.", callback=_as_document)
 ]
 OutputForm: TypeAlias = Literal["text", "json", "nothing"]
 """What a command prints."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
+from typer import Argument, Exit
 from typing_extensions import override
 
 from slm_lab.cli.display.screen import console, print_json, print_line
@@ -24,7 +25,7 @@ app = typer.Typer(help="Check, show, describe and list spec files.", no_args_is_
 def check(
     files: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             help="Spec files, paths or shipped names. Default: every shipped file.",
             autocompletion=completion.spec_files,
         ),
@@ -65,16 +66,14 @@ def check(
         if as_json:
             print_json([each.to_json() for each in results])
     if any(each.problems for each in results):
-        raise typer.Exit(BAD_INPUT)
+        raise Exit(BAD_INPUT)
 
 
 @app.command()
 def show(
     file: Annotated[
         str,
-        typer.Argument(
-            help="A spec file, path or shipped name.", autocompletion=completion.spec_files
-        ),
+        Argument(help="A spec file, path or shipped name.", autocompletion=completion.spec_files),
     ],
     name: SpecName = None,
     sets: Sets = None,
