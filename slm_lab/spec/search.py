@@ -95,8 +95,7 @@ def search_problems(spec: Mapping[str, Any], validate: Validate) -> list[Problem
             or _conflict(dimension, seen)
         )
         if message:
-            path = f"search.{dimension.key}"
-            problems.append(Problem(path, message, dimension.args))
+            problems.append(Problem(f"search.{dimension.key}", message, dimension.args))
             continue
         for value in extremes(dimension):
             wrong = _tried(spec, dimension, value, validate, before)
@@ -216,6 +215,5 @@ def _tried(
     for problem in validate(changed)[1]:
         if str(problem) not in before:
             at = "" if problem.path == dimension.path else f"{problem.path}: "
-            path = f"search.{dimension.key}"
-            found.append(Problem(path, f"{at}{problem.message}", value))
+            found.append(Problem(f"search.{dimension.key}", f"{at}{problem.message}", value))
     return found

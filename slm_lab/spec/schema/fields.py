@@ -17,9 +17,7 @@ from slm_lab.spec.schema.messages import not_among
 
 def _whole(value: Any) -> Any:
     """Converts 1e6 to an int."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    return value
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _list_as_tuple(value: Any) -> Any:

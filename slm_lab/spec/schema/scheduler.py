@@ -120,8 +120,7 @@ def _by_name(value: Any) -> Any:
     given = value.get("name", "asha")
     name = _CLASSES.get(given, given) if isinstance(given, str) else given
     if name not in MODELS:
-        wrong = unknown_name("scheduler", str(given), list(MODELS))
-        raise key_error("name", wrong, given)
+        raise key_error("name", unknown_name("scheduler", str(given), list(MODELS)), given)
     return MODELS[name].model_validate({**value, "name": name})
 
 
