@@ -50,8 +50,7 @@ def check_env(spec: EnvSpec) -> list[Problem]:
 
 def native_refused(reason: str) -> Problem:
     """The problem of vectorization_mode "native" that the `reason` explains."""
-    allowed = f"{reason}; use sync, async or null"
-    return Problem("env.vectorization_mode", allowed, "native")
+    return Problem("env.vectorization_mode", f"{reason}; use sync, async or null", "native")
 
 
 def _check_pooled(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:

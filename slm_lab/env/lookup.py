@@ -151,8 +151,7 @@ def find_env(name: str) -> GymnasiumSpec:
         reasons = [_why_unknown(module_name, env_id), *failures]
         if not module_name and replaced_message(env_id) is None:
             reasons.append(ELSEWHERE)
-        message = "; ".join(reasons)
-        raise SpecError("env", [Problem("env.name", message, name)])
+        raise SpecError("env", [Problem("env.name", "; ".join(reasons), name)])
     return without_own_skip(entry) if "NoFrameskip-" in env_id else entry
 
 

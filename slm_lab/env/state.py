@@ -139,6 +139,4 @@ def _plain(value: Any) -> Any:
     """A copy of arrays and Python numbers only."""
     if isinstance(value, np.generic):
         return value.item()
-    if isinstance(value, np.ndarray | tuple | list):
-        return np.array(value)
-    return value
+    return np.array(value) if isinstance(value, np.ndarray | tuple | list) else value

@@ -30,8 +30,7 @@ class FrameJoiner:
 
     def begin(self, frames: Array) -> Array:
         """The first frames (B, …) of episodes → (B, *joined)."""
-        repeated = np.repeat(frames[:, None], self.length, axis=1)
-        return repeated.reshape(len(frames), *self._joined)
+        return np.repeat(frames[:, None], self.length, axis=1).reshape(len(frames), *self._joined)
 
     def follow(self, joined: Array, frames: Array) -> Array:
         """The joined frames (N, *joined) shifted by the newest ones (N, …); a new array."""

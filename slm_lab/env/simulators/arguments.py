@@ -94,16 +94,14 @@ def arguments_of(creator: Callable[..., Any]) -> Arguments:
     if not inspect.isclass(creator):
         return _declared(creator)
     named: dict[str, Argument] = {}
-    initialisers = [
-        vars(cls)["__init__"] for cls in creator.__mro__[:-1] if "__init__" in vars(cls)
-    ]
-    for initialiser in initialisers:
-        declared = _declared(initialiser)
+    makers = [vars(cls)["__init__"] for cls in creator.__mro__[:-1] if "__init__" in vars(cls)]
+    for maker in makers:
+        declared = _declared(maker)
         declared.named.pop("self", None)
         named = declared.named | named
         if not declared.open_ended:
             return Arguments(named, False)
-    return Arguments(named, bool(initialisers))
+    return Arguments(named, bool(makers))
 
 
 def _declared(function: Callable[..., Any]) -> Arguments:

@@ -58,8 +58,7 @@ def pool_problems(spec: EnvSpec, entry: GymnasiumSpec, accepted: set[str] | None
     task = task_of(entry)
     compared = is_atari(entry) or (is_of(entry, COMPARED) and not entry.additional_wrappers)
     if not compared or task not in _envpool().list_all_envs():
-        message = f'envpool has no {entry.id}; use "gymnasium"'
-        return [Problem("env.backend", message, "envpool")]
+        return [Problem("env.backend", f'envpool has no {entry.id}; use "gymnasium"', "envpool")]
     if is_atari(entry):
         keys = atari_keys(spec, entry)
         return [*_game_problems(keys), *variant_problems(keys, entry)]
