@@ -183,8 +183,7 @@ class Supervisor:
             self._waiting.clear()
         while self._waiting and len(self._runner.running) < self._max_parallel:
             task = self._waiting.popleft()
-            frame = int(self._board.clock_slots[task.session])
-            self._began_at.setdefault(task.session, frame)
+            self._began_at.setdefault(task.session, int(self._board.clock_slots[task.session]))
             self._board.saving[task.session] = 0
             ended = self._runner.start(task)
             if ended is not None:

@@ -139,16 +139,6 @@ def _run(task: SessionTask, board: StatusBoard) -> "SessionResult":
     strategy = None
     if task.common is not None:
         strategy = task.common(board.part(task.workers), task.workers.index(task.session))
-    session = Session(
-        task.spec,
-        task.session,
-        task.seeds,
-        task.paths,
-        board,
-        task.resume,
-        task.checked,
-        strategy=strategy,
-        replaces=task.replaces,
-    )
-    with closing(session):
+    given = task.spec, task.session, task.seeds, task.paths, board, task.resume, task.checked
+    with closing(Session(*given, strategy=strategy, replaces=task.replaces)) as session:
         return session.run()

@@ -60,8 +60,7 @@ def train_from_actors(
     why = f"its step still runs {LEAVE_SECONDS:g} s after the learner's end"
     supervisor.watch(actor_sessions, partial(late_due, own_board), why, LEAVE_SECONDS)
     why = f"it has not learned for {PATIENCE_SECONDS:g} s, and actors wait for it"
-    due = partial(learner_due, own_board, queue)
-    supervisor.watch([one.session], due, why, PATIENCE_SECONDS)
+    supervisor.watch([one.session], partial(learner_due, own_board, queue), why, PATIENCE_SECONDS)
     return supervisor.run(on_tick)
 
 

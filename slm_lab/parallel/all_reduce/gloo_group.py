@@ -64,9 +64,7 @@ class GlooGroup(ProcessGroup):
                 padded[: len(content)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
             contents = [torch.empty_like(padded) for _ in range(self.size)]
             self._group.allgather([contents], [padded]).wait()
-        return [
-            each[:count].numpy().tobytes() for each, count in zip(contents, counts, strict=True)
-        ]
+        return [one[:count].numpy().tobytes() for one, count in zip(contents, counts, strict=True)]
 
     @override
     def all_reduce_(self, vector: Tensor) -> None:

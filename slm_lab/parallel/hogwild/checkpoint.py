@@ -87,8 +87,7 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
         state = self._copy_when_all_pause(wanted, copy)
         if state is None:
             board.at_barrier[me] = 0  # first, so that no other worker counts it as paused
-            message = "no checkpoint: not all workers paused within %.3g s"
-            logger.warning(message, self._patience)
+            logger.warning("no checkpoint: not all workers paused within %.3g s", self._patience)
         board.checkpointed[me] = wanted
         if state is not None:
             _wait(lambda: all(self._is_done(other, wanted) for other in self._running()))
