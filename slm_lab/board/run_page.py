@@ -280,8 +280,7 @@ def _log(entry: Entry, live: FollowedRows, query: Query) -> Any:
 
 
 def _spec(entry: Entry, live: FollowedRows, query: Query) -> Any:
-    found = entry.trial(query.trial)
-    text = json.dumps(found.spec, indent=2)
+    text = json.dumps(entry.trial(query.trial).spec, indent=2)
     return html.Details([html.Summary("The spec"), html.Pre(text)])
 
 

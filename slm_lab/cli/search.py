@@ -96,8 +96,7 @@ def _conclude(console: Console, prepared: Prepared, confirmation: Confirmation |
         return FAILED
     if stopped:
         return INTERRUPTED
-    trials = search.search_state.trials
-    all_failed = len(search.search_state.of(Status.FAILED)) == len(trials)
+    all_failed = len(search.search_state.of(Status.FAILED)) == len(search.search_state.trials)
     return FAILED if all_failed or missing else 0
 
 

@@ -209,8 +209,7 @@ def _numbers(training: Training, threshold: float | None) -> dict[str, float | N
     if threshold is not None:
         at = training.reached(threshold)
         for name, clock in _CLOCKS.items():
-            late = np.inf if at is None else training.clock(clock)[at]
-            numbers[f"{name}_to_threshold"] = late
+            numbers[f"{name}_to_threshold"] = np.inf if at is None else training.clock(clock)[at]
     return numbers
 
 

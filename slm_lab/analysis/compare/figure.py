@@ -159,8 +159,7 @@ def return_overview(comparison: Comparison, x: Axis) -> fig.Figure:
         for outcome, curve in _curves(comparison, chosen, x, with_bands=True):
             mode = outcome.variant.mode
             name = curve.label if mode == BASELINE else mode
-            label = "" if mode in named else name
-            found.append((outcome, curve._replace(label=label, tint=0.0)))
+            found.append((outcome, curve._replace(label="" if mode in named else name, tint=0.0)))
             named.add(mode)
         crowd = f", on {count_text(comparison.cores, 'core')} {CROWDED}"
         title = count_text(workers, "worker") + (crowd if workers > comparison.cores else "")

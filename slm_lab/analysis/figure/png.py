@@ -153,8 +153,7 @@ class _Picture:
         """The lower end of everything, in pixels from the lower edge of the lowest box upwards."""
         labelled = [axes.xaxis for axes in self.drawing.axes if axes.get_xlabel()]
         parts: list[Drawn] = [*self.drawing.texts, *self.drawing.legends, *labelled]
-        ends = [part.get_tightbbox(self._renderer).y0 for part in parts]
-        return float(min(0.0, *ends))
+        return float(min(0.0, *[part.get_tightbbox(self._renderer).y0 for part in parts]))
 
     def _axes(self, box: fig.Box) -> Drawn:
         w, h = self.width, self._height
@@ -271,8 +270,7 @@ class _Picture:
             swatch = part.swatches[row - 1] if row and part.swatches and not column else None
             style = {"color": swatch or look.INK, "weight": "bold" if swatch else "normal"}
             style = style if row else {"color": look.MUTED, "weight": "bold"}
-            align = "left" if column in part.left else "right"
-            cell.set_text_props(size=size, ha=align, **style)
+            cell.set_text_props(size=size, ha="left" if column in part.left else "right", **style)
 
     def _add_shading(self, shading: look.Shading) -> Drawn:
         """The colours from the least to the most, at the right; returns what maps to them."""

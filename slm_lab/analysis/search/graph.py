@@ -288,8 +288,7 @@ def _dots(found: ExperimentFigure, area: fig.Box) -> Iterator[fig.Part]:
             link=f"x{j}",
         )
         name = metric.scale.label
-        label = "" if j else name
-        up = metric.scale._replace(label=label, most=5, numbers=not j, link=f"y{i}")
+        up = metric.scale._replace(label="" if j else name, most=5, numbers=not j, link=f"y{i}")
         dots = fig.Dots(name, variable.beside, metric.at, filled, texts)
         head = ("", "") if i else (variable.scale.label, variable.note)
         yield fig.Panel(cell.inset(right=_GAP, bottom=_GAP), across, up, *head, dots=dots)

@@ -125,9 +125,7 @@ def _by_holm(found: Sequence[Importance]) -> list[Importance]:
     while passed < len(tested) and tested[passed] * (len(tested) - passed) <= RISK:
         passed += 1
     limit = tested[passed - 1] if passed else -1.0
-    return [
-        each._replace(sure=each.p_value is not None and each.p_value <= limit) for each in found
-    ]
+    return [one._replace(sure=one.p_value is not None and one.p_value <= limit) for one in found]
 
 
 def skill(forecaster: FloatArray, targets: FloatArray) -> FloatArray:

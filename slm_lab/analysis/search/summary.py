@@ -147,9 +147,7 @@ def experiment_table(experiment: SearchSummary) -> "pd.DataFrame":
         "restarts": [each.restarts for each in trials],
     }
     for path in (variable.path for variable in experiment.variables):
-        columns[path] = [
-            _cell(each.params[path]) if path in each.params else None for each in trials
-        ]
+        columns[path] = [_cell(one.params[path]) if path in one.params else None for one in trials]
     for name in metric_names(trials):
         columns[name] = [each.metric(name) for each in trials]
     columns["error"] = [error_summary(each.error or "") for each in trials]

@@ -192,8 +192,7 @@ def session_overview(rows: Rows, evaluations: Rows, title: str) -> Figure:
     panels, counts = [(axis.RETURNS[0].label, curves)], [count_text(len(rows), "row")]
     if len(evaluations):
         counts.append(count_text(len(evaluations), "evaluation"))
-        of_evaluations = (axis.EVAL_RETURNS, axis.EVAL_SPREAD)
-        mean, std = (_panel_line(evaluations, y) for y in of_evaluations)
+        mean, std = (_panel_line(evaluations, y) for y in (axis.EVAL_RETURNS, axis.EVAL_SPREAD))
         curve = Curve("± 1 std of episodes", *mean, around(mean.y, std.y), colour=2)
         panels.append(("evaluation return", [curve] if mean.x.size else []))
     reported = [c for c in rows.columns if c in LEARNED or c not in BASE_COLUMNS]
@@ -248,8 +247,7 @@ def multi_trial_figure(
     scored = [each for each in ranked(trials) if each.known_score is not None]
     best = [each for each in scored if each.trial in drawn][:BEST]
     others = [trial for trial in drawn if trial not in {each.trial for each in best}]
-    paths = dict.fromkeys(path for each in trials for path in each.params)
-    names = short_names(list(paths))
+    names = short_names(list(dict.fromkeys(path for each in trials for path in each.params)))
     curves = [
         Curve(_label(each, names), *decimate(drawn[each.trial]), colour=i)
         for i, each in enumerate(best)
@@ -258,8 +256,7 @@ def multi_trial_figure(
     label = "1 other trial" if len(others) == 1 else f"{len(others)} other trials"
     for i, trial in enumerate(others):
         x, mean = decimate(drawn[trial], min(points, MAX_POINTS))
-        words = "" if i else label
-        curves.append(Curve(words, x, mean, style="faint", colour=_GREY, tint=_TINT))
+        curves.append(Curve("" if i else label, x, mean, style="faint", colour=_GREY, tint=_TINT))
     subtitle = f"{status_text(trials)} · mean over the Sessions of each"
     return single(title, subtitle, _X.label, y.label, curves, "no values yet")
 
