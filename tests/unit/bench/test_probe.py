@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from bench.probe import changes, measurement
+from bench.probe.changes import AS_IS, Change, candidates
+from bench.probe.measurement import Probe, Watch, as_probed, best, fastest
+from bench.probe.rehearsal import Times, rehearse
 from slm_lab.core.errors import LabError
-from slm_lab.experiment.probe import changes, measurement
-from slm_lab.experiment.probe.changes import AS_IS, Change, candidates
-from slm_lab.experiment.probe.measurement import Probe, Watch, as_probed, best, fastest
-from slm_lab.experiment.probe.rehearsal import Times, rehearse
 from slm_lab.experiment.source import RunSource
 from slm_lab.session.status_board import Phase
 from tests.contract.parts_table import CONV
@@ -172,7 +172,7 @@ def test_a_change_that_cannot_be_built_is_left_out_and_a_spec_that_cannot_is_rep
 
 
 def test_document_and_table_agree(tmp_path, monkeypatch, capsys):
-    from slm_lab.cli.probe import probe as command
+    from bench.probe.__main__ import probe as command
 
     write_spec(tmp_path, ppo())
     speeds = {True: 100.0, False: 130.0}
@@ -181,11 +181,11 @@ def test_document_and_table_agree(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Probe, "predictions", lambda self, speed: {ALIKE: 125.0, DIFFERENT: 80.0})
     monkeypatch.setattr(Probe, "run", lambda self, change: speeds[change is AS_IS])
     file = str(tmp_path / "spec.json")
-    command(file, None, (), (), False, as_json=False)
+    command(file, None, (), (), as_json=False)
     text = capsys.readouterr().out
     assert "measured 130, 1.30 times: a=1" in text
     assert text.splitlines()[-1] == f"try: slm-lab run {file} small train -s a=1"
-    command(file, None, (), (), False, as_json=True)
+    command(file, None, (), (), as_json=True)
     document = json.loads(capsys.readouterr().out)
     assert document["frames_per_s"] == 100.0
     assert document["set"] == ["a=1"]

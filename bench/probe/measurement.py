@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
+from bench.probe.changes import AS_IS, Change, candidates
 from slm_lab.core.errors import LabError
 from slm_lab.core.process import importing, usable_cores
-from slm_lab.experiment.probe.changes import AS_IS, Change, candidates
 from slm_lab.experiment.source import RunSource
 from slm_lab.experiment.trial import Trial, TrialTask
 from slm_lab.session.status_board import Phase, StatusBoard
@@ -21,7 +21,7 @@ from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.run_dir import RunDir
 
 if TYPE_CHECKING:
-    from slm_lab.experiment.probe.rehearsal import Times
+    from bench.probe.rehearsal import Times
 
 BEST = 3
 """Changes that are run after they were predicted."""
@@ -64,7 +64,7 @@ class Probe:
         """Times the loops of all specs, without exchange; returns those of the spec's workers.
         Raises LabError."""
         with importing():  # imports torch
-            from slm_lab.experiment.probe.rehearsal import rehearse
+            from bench.probe.rehearsal import rehearse
 
         for workers, group in groupby(sorted(self._specs, key=self._workers), key=self._workers):
             changes = list(group)

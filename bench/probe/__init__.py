@@ -1,0 +1,1 @@
+"""`python -m bench.probe`: where the time of a training goes, and which keys make it faster."""

@@ -1,1 +1,0 @@
-"""`slm-lab probe`: where the time of a training goes, and which keys make it faster here."""
