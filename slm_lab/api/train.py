@@ -213,6 +213,8 @@ def _options(seed: int | None, data: str | Path, imports: Sequence[str], trust: 
     """The options that all commands have."""
     modules = [f"--import={module}" for module in listed(imports)]
     seed = None if seed is None else index(seed)
+    if seed is not None and seed < 0:
+        raise UsageError(f"seed = {seed}: must be at least 0")
     return [*_given({"--seed": seed, "--data": data}), *modules, *(["--trust"] if trust else [])]
 
 

@@ -72,7 +72,12 @@ def _hub() -> Iterator[ModuleType]:
     """The package of the Hub. Its errors become one line."""
     require("huggingface_hub", "hub")
     import huggingface_hub as hub
-    from huggingface_hub.errors import EntryNotFoundError, HTTPError, RepositoryNotFoundError
+    from huggingface_hub.errors import (
+        EntryNotFoundError,
+        HfHubHTTPError,
+        HTTPError,
+        RepositoryNotFoundError,
+    )
     from huggingface_hub.utils import disable_progress_bars
 
     disable_progress_bars()
@@ -84,5 +89,7 @@ def _hub() -> Iterator[ModuleType]:
         why = "there is no such shared run; a private one needs a token"
         raise UsageError(f"the Hub: {why}") from error
     except (OSError, ValueError, RuntimeError, HTTPError) as error:
-        why = str(error).strip().partition("\n")[0]
-        raise UsageError(f"the Hub: {why or type(error).__name__}") from error
+        why = str(error).strip().partition("\n")[0] or type(error).__name__
+        if isinstance(error, HTTPError) and not isinstance(error, HfHubHTTPError):
+            why = f"no connection to {hub.constants.ENDPOINT}: {why}"
+        raise UsageError(f"the Hub: {why}") from error

@@ -29,7 +29,7 @@ def _names_of_columns(keys: tuple[str, ...]) -> tuple[str, ...]:
         fits = 0 < len(key.encode()) <= bounds.INFO_KEY_BYTES and key == key.strip()
         if not fits or not key.isprintable() or set(key) & set(',"') or keys.count(key) > 1:
             form = f"1 to {bounds.INFO_KEY_BYTES} bytes without commas and quotes"
-            raise spec_error(f'"{key}" names no column: each must be another text of {form}')
+            raise spec_error(f'"{key}" names no column: each must differ and have {form}')
     return keys
 
 

@@ -273,7 +273,7 @@ def test_a_spec_may_have_any_form(form, tmp_path, data, monkeypatch):
         ),
         ({"spec": "ppo_cartpole", "imports": ["no_such"]}, UsageError, "--import no_such"),
         ({"spec": "ppo_cartpole", "imports": "no_such"}, UsageError, "--import no_such"),
-        ({"spec": "ppo_cartpole", "seed": -1}, UsageError, "refuses an argument"),
+        ({"spec": "ppo_cartpole", "seed": -1}, UsageError, "seed = -1: must be at least 0"),
         ({"spec": "ppo_cartpole", "seed": "x"}, TypeError, "'str' object cannot be interpreted"),
         ({"spec": "ppo_cartpole", "on_row": 5}, UsageError, "on_row has none of the methods"),
         (
@@ -347,6 +347,8 @@ def test_a_search_gives_its_trials_and_the_best_run(data, capfd):
     assert other.rows.frame.max() == 1000
     assert repr(other) == f"<Run spec in {found.folder}:t1>"
     assert slm_lab.search(resume=found, data=data, quiet=True).folder == found.folder
+    with pytest.raises(UsageError, match="slm-lab refuses an argument"):
+        slm_lab.search(spec, data=data, keep=-1, quiet=True)
     with pytest.raises(UsageError, match="is not a run but a search"):
         slm_lab.train(resume=found.folder, data=data)
     for trial in (f"{found.folder}:t1", other):

@@ -112,7 +112,7 @@ def test_a_server_that_is_not_there_is_one_line(run, monkeypatch, tmp_path):
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     done = lab("pull", "ada/pole")
     assert done.exit_code == 2
-    assert done.stderr.startswith("the Hub: ")
+    assert done.stderr.startswith("the Hub: no connection to http://127.0.0.1:9: ")
     assert done.stderr.count("\n") == 1
 
 
