@@ -13,6 +13,7 @@ from torch import nn
 from slm_lab.agent.algorithm.correction import VTrace
 from slm_lab.agent.batch import Act
 from slm_lab.agent.distribution.family import DistributionFamily
+from slm_lab.agent.net.q_network import TargetNetwork
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.optimizer import TrainState
 from slm_lab.agent.recurrent_state import RecurrentLayout
@@ -67,11 +68,16 @@ class Actor(ABC):
 
 class Learner(ABC, Generic[BatchT]):
     """Updates the weights from batches. Holds networks, optimizers and its own generator. It saves
-    `train_state`, the networks with their optimizers, and the two counters. `own_state` adds what
-    else the next update depends on."""
+    `train_state`, the networks with their optimizers, the two counters, and its target network if
+    it has one. `own_state` adds what else the next update depends on."""
 
-    def __init__(self, train_state: TrainState) -> None:
+    def __init__(
+        self, train_state: TrainState, target_network: TargetNetwork | None = None
+    ) -> None:
         self.train_state = train_state
+        self.target_network = target_network
+        if target_network is not None:
+            train_state.targets = (target_network.target,)
         self.flats: Mapping[str, FlatParameters] = train_state.flats
         """The flat vectors of its networks by name."""
         self.opt_step = 0
@@ -91,7 +97,7 @@ class Learner(ABC, Generic[BatchT]):
         NonFiniteLossError before a loss that is not finite touches any weight."""
 
     def own_state(self) -> StateDict:
-        """State that the next update depends on, besides networks, optimizers and counters."""
+        """Other state that the next update depends on."""
         return {}
 
     def load_own_state(self, state: StateDict) -> None:
@@ -99,14 +105,19 @@ class Learner(ABC, Generic[BatchT]):
 
     def weights_replaced(self) -> None:
         """Updates copies of the weights, after the weights were replaced from outside."""
+        if self.target_network is not None:
+            self.target_network.copy_online()
 
     def state_dict(self) -> StateDict:
         """Networks, optimizers, counters and `own_state`."""
+        own = self.own_state()
+        if self.target_network is not None:
+            own["follower"] = self.target_network.state_dict()
         return {
             "units": self.train_state.state_dict(),
             "opt_step": self.opt_step,
             "version": self.version,
-            "own": self.own_state(),
+            "own": own,
         }
 
     def load_state_dict(self, state: StateDict) -> None:
@@ -114,6 +125,8 @@ class Learner(ABC, Generic[BatchT]):
         self.train_state.load_state_dict(state["units"])
         self.opt_step = int(state["opt_step"])
         self.version = int(state["version"])
+        if self.target_network is not None:
+            self.target_network.load_state_dict(state["own"]["follower"])
         self.load_own_state(state["own"])
 
 

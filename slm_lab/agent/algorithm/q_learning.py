@@ -13,7 +13,6 @@ from slm_lab.agent.algorithm.policy_parts import assemble, build_q, build_replay
 from slm_lab.agent.algorithm.replay_loop import Update, train_on_replay
 from slm_lab.agent.batch import Transitions, TransitionSource
 from slm_lab.agent.net.q_network import QNetwork
-from slm_lab.core.types import StateDict
 from slm_lab.spec.schema.algorithm import DQNBaseSpec
 
 
@@ -23,9 +22,7 @@ class QLearner(Learner[TransitionSource]):
     metric_names = ("q_value", "update_to_data")
 
     def __init__(self, spec: DQNBaseSpec, network: QNetwork, value_loss_fn: ValueLoss) -> None:
-        super().__init__(network.train_state)
-        # SARSA has the same network without a target.
-        self.train_state.targets = (network.target_network.target,)
+        super().__init__(network.train_state, network.target_network)
         self.spec = spec
         self.network = network
         self._value_loss_fn = value_loss_fn
@@ -46,8 +43,7 @@ class QLearner(Learner[TransitionSource]):
 
     @override
     def learn(self, batch: TransitionSource, frame: int) -> dict[str, float]:
-        steps, target_network = self.spec.training_iter, self.network.target_network
-        return train_on_replay(self, batch, frame, steps, self._update, target_network)
+        return train_on_replay(self, batch, frame, self.spec.training_iter, self._update)
 
     def _update(self, batch: Transitions) -> Update:
         """One step on w l(Q(s, a), r + γ^m V(s')), eq. 2 of arXiv:1312.5602 for n steps."""
@@ -64,18 +60,6 @@ class QLearner(Learner[TransitionSource]):
         with torch.no_grad():
             report = {"loss": step.loss, "grad_norm": step.grad_norm, "q_value": q.mean().item()}
             return Update(report, (target - q.detach()).cpu())
-
-    @override
-    def weights_replaced(self) -> None:
-        self.network.target_network.copy_online()
-
-    @override
-    def own_state(self) -> StateDict:
-        return {"follower": self.network.target_network.state_dict()}
-
-    @override
-    def load_own_state(self, state: StateDict) -> None:
-        self.network.target_network.load_state_dict(state["follower"])
 
 
 @final

@@ -8,7 +8,6 @@ from torch import Tensor
 from slm_lab.agent.algorithm.algorithm import Learner
 from slm_lab.agent.batch import Transitions, TransitionSource
 from slm_lab.agent.describe import describe_on_error
-from slm_lab.agent.net.q_network import TargetNetwork
 
 
 class Update(NamedTuple):
@@ -25,7 +24,6 @@ def train_on_replay(
     frame: int,
     steps_per_batch: int,
     update: Callable[[Transitions], Update],
-    target_network: TargetNetwork | None,
 ) -> dict[str, float]:
     """Takes gradient steps on the batches that are due; then the target network may follow. Returns
     the mean report. Raises NonFiniteLossError with the statistics of the batch that caused it."""
@@ -38,8 +36,8 @@ def train_on_replay(
                 done = update(batch)
                 reports.append(done.report)
         source.update_priorities(batch.index, done.error)
-    if target_network is not None:
-        target_network.update_after_event(source.num_stored)
+    if learner.target_network is not None:
+        learner.target_network.update_after_event(source.num_stored)
     learner.version += 1
     return {
         **mean_report(reports),

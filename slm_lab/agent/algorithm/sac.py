@@ -41,7 +41,7 @@ class SoftLearner(Learner[TransitionSource]):
     metric_names = ("policy_loss", "value_loss", "q_value", "alpha", "update_to_data")
 
     def __init__(self, spec: EntropyRegularisedSpec, parts: SoftParts) -> None:
-        super().__init__(parts.train_state)
+        super().__init__(parts.train_state, parts.critic.target_network)
         self.spec = spec
         self.actor = parts.actor
         self.critic = parts.critic
@@ -74,9 +74,8 @@ class SoftLearner(Learner[TransitionSource]):
 
     @override
     def learn(self, batch: TransitionSource, frame: int) -> dict[str, float]:
-        steps, target_network = self.spec.training_iter, self.critic.target_network
         update = partial(self._update, frame=frame)
-        return train_on_replay(self, batch, frame, steps, update, target_network)
+        return train_on_replay(self, batch, frame, self.spec.training_iter, update)
 
     def _update(self, batch: Transitions, frame: int) -> Update:
         """A step of the critics, and every `policy_delay` times one of actor and temperature."""
@@ -121,22 +120,11 @@ class SoftLearner(Learner[TransitionSource]):
         return {"policy_loss": step.loss, "entropy": entropy.mean().item()}
 
     @override
-    def weights_replaced(self) -> None:
-        if self.critic.target_network is not None:
-            self.critic.target_network.copy_online()
-
-    @override
     def own_state(self) -> StateDict:
-        target_network = self.critic.target_network
-        return {
-            "follower": None if target_network is None else target_network.state_dict(),
-            "generator": self.generator.get_state(),
-        }
+        return {"generator": self.generator.get_state()}
 
     @override
     def load_own_state(self, state: StateDict) -> None:
-        if self.critic.target_network is not None:
-            self.critic.target_network.load_state_dict(state["follower"])
         self.generator.set_state(state["generator"])
 
 

@@ -47,12 +47,11 @@ class SoftParts:
 
     @property
     def train_state(self) -> TrainState:
-        """Actor, critics and, if tuned, temperature; the critics' targets."""
+        """Actor, critics and, if tuned, temperature."""
         optimizers = {**self.actor.train_state.optimizers, "critic": self.critic.optimizer}
         if self.temperature.optimizer is not None:
             optimizers["alpha"] = self.temperature.optimizer
-        target_network = self.critic.target_network
-        return TrainState(optimizers, [] if target_network is None else [target_network.target])
+        return TrainState(optimizers)
 
 
 def build_soft(context: BuildContext, agent: AgentSpec) -> SoftParts:

@@ -63,7 +63,7 @@ def build_policy_only(
     net_spec = net_for_role(spec, "actor")
     net = _build_policy(net_spec, family, obs_shape, (), generator)
     flat = FlatParameters(net.to(resolve_device(net_spec.gpu)))
-    return PolicyOnly(net, build_optimizer(net_spec, flat), recurrent_layout(net.net))
+    return PolicyOnly([net], {"actor": build_optimizer(net_spec, flat)}, recurrent_layout(net.net))
 
 
 def _build_policy(

@@ -1,7 +1,8 @@
 """A policy, with a value function in the same network, in a second one, or without."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol, final
+from typing import NamedTuple, final
 
 import numpy as np
 import torch
@@ -27,19 +28,44 @@ class Output(NamedTuple):
     """(N, H) the recurrent state after the step"""
 
 
-class ActingNetwork(Protocol):
-    """A network as an actor sees it."""
+class ActingNetwork(ABC):
+    """Networks with their optimizers, as actors and learners see them.
 
-    @property
-    def recurrent(self) -> RecurrentLayout | None:
+    The first output of the first network has the parameters of the distribution of actions.
+    """
+
+    def __init__(
+        self,
+        nets: Sequence[nn.Module],
+        optimizers: Mapping[str, Optimizer],
+        recurrent: RecurrentLayout | None,
+    ) -> None:
+        self._nets = nets
+        self.module = nets[0]
+        self._optimizers = tuple(optimizers.values())
+        self.train_state = TrainState(optimizers)
+        self.recurrent = recurrent
         """Its recurrent state; None without one."""
+        self.device = self._optimizers[0].flat.vector.device
+        self._written_out = False
 
-    @property
-    def module(self) -> nn.Module:
-        """The policy; its first output has the parameters (B, param_dim) of the distribution."""
-
+    @abstractmethod
     def act(self, obs: Array) -> Output:
         """The outputs for observations, or for packed rows if it is recurrent."""
+
+    def policy(self, obs: Tensor) -> Tensor:
+        """Distribution parameters (B, param_dim)."""
+        params: Tensor = self.module.forward(obs)[0]
+        return params
+
+    def write_out(self, obs_shape: Shape) -> None:
+        """Computes gradients without autograd from now on, if all nets can."""
+        self._written_out = all(has_nodes(net, obs_shape) for net in self._nets)
+
+    def train(self, mode: bool) -> None:
+        """Whether normalisation layers use and update batch statistics."""
+        for net in self._nets:
+            net.train(mode)
 
 
 @final
@@ -92,7 +118,7 @@ class PolicyHead(nn.Module, ArrayNet):
 
 
 @final
-class PolicyValue:
+class PolicyValue(ActingNetwork):
     """π(a|s) and V(s) as an algorithm sees them.
 
     One net has a head for each, and one optimizer. Of two nets each has its own optimizer and its
@@ -107,19 +133,9 @@ class PolicyValue:
         optimizers: Mapping[str, Optimizer],
         recurrent: RecurrentLayout | None,
     ) -> None:
-        self._nets = nets
+        super().__init__(nets, optimizers, recurrent)
         self._is_shared = len(nets) == 1
-        self._optimizers = tuple(optimizers.values())
-        self.module = nets[0]
         self.transform = transform
-        self.train_state = TrainState(optimizers)
-        self.recurrent = recurrent
-        self.device = self._optimizers[0].flat.vector.device
-        self._written_out = False
-
-    def write_out(self, obs_shape: Shape) -> None:
-        """Computes gradients without autograd from now on, if all nets can."""
-        self._written_out = all(has_nodes(net, obs_shape) for net in self._nets)
 
     def differentiable(self, obs: Tensor) -> tuple[Differentiable, Differentiable]:
         """`forward` for a loss that `step` minimises: nodes if the step is written out."""
@@ -135,11 +151,6 @@ class PolicyValue:
             return params, value.squeeze(-1)
         return self.policy(obs), self.raw_value(obs)
 
-    def policy(self, obs: Tensor) -> Tensor:
-        """Distribution parameters (B, param_dim)."""
-        params: Tensor = self.module.forward(obs)[0]
-        return params
-
     def raw_value(self, obs: Tensor) -> Tensor:
         """Raw values (B,)."""
         value: Tensor = self._nets[-1].forward(obs)[-1]
@@ -149,8 +160,8 @@ class PolicyValue:
         """V(s) in units of return, (B,)."""
         return self.transform.decode(self.raw_value(obs))
 
+    @override
     def act(self, obs: Array) -> Output:
-        """The outputs for observations, or for packed rows if it is recurrent."""
         params, *rest = act_forward(self.module, obs, self.device)
         if self._is_shared:
             raw_value, *states = rest
@@ -172,48 +183,21 @@ class PolicyValue:
         critic.apply()
         return StepReport(actor_loss + critic_loss, (actor_norm**2 + critic_norm**2) ** 0.5)
 
-    def train(self, mode: bool) -> None:
-        """Whether normalisation layers use and update batch statistics."""
-        for net in self._nets:
-            net.train(mode)
-
 
 @final
-class PolicyOnly:
+class PolicyOnly(ActingNetwork):
     """π(a|s) without a value function."""
-
-    def __init__(
-        self, net: PolicyHead, optimizer: Optimizer, recurrent: RecurrentLayout | None
-    ) -> None:
-        self._net = self.module = net
-        self._optimizer = optimizer
-        self.recurrent = recurrent
-        self.train_state = TrainState({"actor": optimizer})
-        self.device = optimizer.flat.vector.device
-        self._written_out = False
-
-    def write_out(self, obs_shape: Shape) -> None:
-        """Computes gradients without autograd from now on, if the net can."""
-        self._written_out = has_nodes(self._net, obs_shape)
 
     def differentiable(self, obs: Tensor) -> Differentiable:
         """Distribution parameters (B, param_dim) for a loss that `step` minimises: a node if the
         step is written out."""
-        return forward_nodes(self._net, obs)[0] if self._written_out else self.policy(obs)
+        return forward_nodes(self.module, obs)[0] if self._written_out else self.policy(obs)
 
-    def policy(self, obs: Tensor) -> Tensor:
-        """Distribution parameters (B, param_dim)."""
-        return self._net.forward(obs)[0]
-
+    @override
     def act(self, obs: Array) -> Output:
-        """The outputs without values."""
-        params, *state = act_forward(self._net, obs, self.device)
+        params, *state = act_forward(self.module, obs, self.device)
         return Output(params, np.full(len(params), np.nan, np.float32), *state)
 
     def step(self, policy_loss: Differentiable) -> StepReport:
         """One gradient step."""
-        return self._optimizer.step(policy_loss)
-
-    def train(self, mode: bool) -> None:
-        """Sets the mode of the network."""
-        self._net.train(mode)
+        return self._optimizers[0].step(policy_loss)

@@ -9,17 +9,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
+from typing_extensions import override
 
-from slm_lab.agent.net.array_mlp import act_forward, forward_nodes, has_nodes
+from slm_lab.agent.net.array_mlp import act_forward, forward_nodes
 from slm_lab.agent.net.layers import Linear
 from slm_lab.agent.net.mlp import MLPNet
-from slm_lab.agent.net.policy_value import Output
+from slm_lab.agent.net.policy_value import ActingNetwork, Output
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.node import Differentiable, Node
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.agent.optim.optimizer import Optimizer, StepReport, TrainState
+from slm_lab.agent.optim.optimizer import Optimizer, StepReport
 from slm_lab.agent.recurrent_state import RecurrentLayout
-from slm_lab.core.types import Array, FloatArray, Shape, StateDict
+from slm_lab.core.types import Array, FloatArray, StateDict
 from slm_lab.spec.schema.net import NetSpec
 
 
@@ -77,24 +78,19 @@ class TargetNetwork:
 
 
 @final
-@dataclass(eq=False)
-class QNetwork:
+class QNetwork(ActingNetwork):
     """Q(s, ·) of n discrete actions, with its target network."""
 
-    module: nn.Module
-    target: nn.Module
-    optimizer: Optimizer
-    target_network: TargetNetwork
-    recurrent: RecurrentLayout | None
-
-    def __post_init__(self) -> None:
-        self.train_state = TrainState({"q": self.optimizer})
-        self.device = self.optimizer.flat.vector.device
-        self._written_out = False
-
-    def write_out(self, obs_shape: Shape) -> None:
-        """Computes gradients without autograd from now on, if the net can."""
-        self._written_out = has_nodes(self.module, obs_shape)
+    def __init__(
+        self,
+        net: nn.Module,
+        target: nn.Module,
+        optimizer: Optimizer,
+        target_network: TargetNetwork,
+        recurrent: RecurrentLayout | None,
+    ) -> None:
+        super().__init__([net], {"q": optimizer}, recurrent)
+        self.target, self.target_network = target, target_network
 
     def q_of(self, obs: Tensor, action: Tensor) -> Differentiable:
         """Q(s, a) of one action each, (B,), for a loss that `step` minimises: a node if the step is
@@ -113,14 +109,14 @@ class QNetwork:
 
     def q(self, obs: Tensor) -> Tensor:
         """Q of every action, (B, n)."""
-        q: Tensor = self.module.forward(obs)[0]
-        return q
+        return self.policy(obs)
 
     def target_q(self, obs: Tensor) -> Tensor:
         """The same by the target network."""
         q: Tensor = self.target.forward(obs)[0]
         return q
 
+    @override
     def act(self, obs: Array) -> Output:
         """Q of every action, (N, n), and of the best, (N,)."""
         q, *state = act_forward(self.module, obs, self.device)
@@ -128,13 +124,10 @@ class QNetwork:
 
     def step(self, loss: Differentiable) -> StepReport:
         """One gradient step; the target network may follow."""
-        report = self.optimizer.step(loss)
+        (optimizer,) = self._optimizers
+        report = optimizer.step(loss)
         self.target_network.after_step()
         return report
-
-    def train(self, mode: bool) -> None:
-        """Sets the mode of the online network; the target stays in evaluation mode."""
-        self.module.train(mode)
 
 
 @final

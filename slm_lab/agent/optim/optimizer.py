@@ -1,7 +1,7 @@
 """The optimizer an algorithm sees, `optimizer.step(loss)`, and where parallel training joins it."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -145,13 +145,11 @@ class Optimizer:
 class TrainState:
     """Networks with their optimizers by name, the actor's first; and the target networks."""
 
-    def __init__(
-        self, optimizers: Mapping[str, Optimizer], targets: Sequence[FlatParameters] = ()
-    ) -> None:
+    def __init__(self, optimizers: Mapping[str, Optimizer]) -> None:
         self.optimizers = dict(optimizers)
         self.flats = {name: optimizer.flat for name, optimizer in self.optimizers.items()}
         """The flat vectors by name."""
-        self.targets = tuple(targets)
+        self.targets: tuple[FlatParameters, ...] = ()
         self.group: ProcessGroup = SoloGroup()
         """The ranks whose samples count, too."""
 
