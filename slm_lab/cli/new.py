@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 from rich.text import Text
 
@@ -12,7 +13,7 @@ from slm_lab.cli.display.screen import console, print_line
 from slm_lab.core.errors import UsageError
 from slm_lab.core.text import significant, with_spread
 from slm_lab.experiment.new.draft import draft
-from slm_lab.experiment.new.probe import Probe, mean_and_std, probe
+from slm_lab.experiment.new.env_facts import EnvFacts, env_facts
 from slm_lab.experiment.new.recipe import choose_recipe, plain_env, settings
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.override import apply_settings, parse_setting
@@ -35,8 +36,8 @@ def write_new(
     path = Path(f"{name}.yaml") if out is None else out
     if path.exists():
         raise UsageError(f"{path} exists: remove it, or choose another file with --out")
-    found = probe(env)
-    _print_probe(screen, env_id, found)
+    found = env_facts(env)
+    _print_facts(screen, env_id, found)
     spec = load_spec(*recipe, sets=settings(env_id, sets)).model_copy(update={"name": name})
     every = [parse_setting(each) for each in settings(env_id, sets)]
     raw, _ = apply_settings(read_file(find_file(recipe.file))[recipe.name], every, spec.to_json)
@@ -50,14 +51,13 @@ def write_new(
     _print_next(screen, path, name, imports)
 
 
-def _print_probe(screen: Console, env: str, found: Probe) -> None:
+def _print_facts(screen: Console, env: str, found: EnvFacts) -> None:
     play = found.play
-    mean, std = mean_and_std(play.returns)
     returns = "no episode ended"
     if play.returns:
         length = significant(sum(play.lengths) / len(play.lengths))
         of = f"{count_text(len(play.returns), 'episode')} of {length} steps"
-        returns = f"{with_spread(mean, std)} ({of})"
+        returns = f"{with_spread(float(np.mean(play.returns)), float(np.std(play.returns)))} ({of})"
     print_line(screen, Text(env, "bold"))
     for label, text in (
         ("observations", found.observations),

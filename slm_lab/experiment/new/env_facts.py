@@ -1,6 +1,5 @@
 """What an environment is like: its spaces, its speed, and what random actions get."""
 
-import math
 import time
 import warnings
 from collections.abc import Iterator
@@ -50,8 +49,8 @@ class RandomPlay:
 
 
 @dataclass(frozen=True)
-class Probe:
-    """The facts about an environment that a user wants before the first training."""
+class EnvFacts:
+    """What a user wants to know about an environment before the first training."""
 
     observations: str
     actions: str
@@ -60,7 +59,7 @@ class Probe:
     """What Gymnasium's checker says, and what may keep an agent from learning."""
 
 
-def probe(env: EnvSpec) -> Probe:
+def env_facts(env: EnvSpec) -> EnvFacts:
     """Constructs the environment, checks it and plays it for a few seconds.
 
     Raises LabError if it cannot be made or breaks Gymnasium's interface.
@@ -73,7 +72,7 @@ def probe(env: EnvSpec) -> Probe:
     finally:
         single.close()
     notes = (*found, *obstacles_to_learning(play, episode_limit(env)))
-    return Probe(observations, actions, play, notes)
+    return EnvFacts(observations, actions, play, notes)
 
 
 def _space_text(space: gymnasium.Space[Any]) -> str:
@@ -122,13 +121,6 @@ def obstacles_to_learning(play: RandomPlay, limit: int | None) -> Iterator[str]:
     if play.steps_per_s < SLOW:
         speed = significant(play.steps_per_s)
         yield f"{speed} steps/s are slow: env.vectorization_mode async steps copies in processes"
-
-
-def mean_and_std(values: tuple[float, ...]) -> tuple[float, float]:
-    """Mean and standard deviation; NaN without values."""
-    if not values:
-        return math.nan, math.nan
-    return float(np.mean(values)), float(np.std(values))
 
 
 def _of_checker(env: gymnasium.Env[Any, Any]) -> tuple[str, ...]:

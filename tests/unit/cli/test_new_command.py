@@ -5,7 +5,7 @@ import yaml
 
 from slm_lab.cli.new import write_new
 from slm_lab.core.errors import LabError, UsageError
-from slm_lab.experiment.new import probe
+from slm_lab.experiment.new import env_facts
 from slm_lab.spec.load import load_spec
 
 WRAPPER = "gymnasium.wrappers:FlattenObservation"
@@ -13,7 +13,7 @@ WRAPPER = "gymnasium.wrappers:FlattenObservation"
 
 @pytest.fixture(autouse=True)
 def short(tmp_path, monkeypatch):
-    monkeypatch.setattr(probe, "SECONDS", 0.05)
+    monkeypatch.setattr(env_facts, "SECONDS", 0.05)
     monkeypatch.chdir(tmp_path)
 
 

@@ -1,17 +1,17 @@
-"""The probe: what random actions give, and what may keep an agent from learning."""
+"""What random actions give, and what may keep an agent from learning."""
 
 import math
 
 import pytest
 
 from slm_lab.core.errors import LabError
-from slm_lab.experiment.new.probe import RandomPlay, mean_and_std, obstacles_to_learning, probe
+from slm_lab.experiment.new.env_facts import RandomPlay, env_facts, obstacles_to_learning
 from slm_lab.spec.schema.env import EnvSpec
 from tests.unit.experiment.new.toy_envs import ENVS
 
 
 def test_random_play_counts_whole_episodes_and_raw_rewards():
-    found = probe(EnvSpec(name=ENVS["vectors"], max_frame=1))
+    found = env_facts(EnvSpec(name=ENVS["vectors"], max_frame=1))
     assert set(found.play.returns) == {10.0}
     assert set(found.play.lengths) == {10}
     assert found.play.steps == 10 * len(found.play.returns) == 1000
@@ -19,14 +19,14 @@ def test_random_play_counts_whole_episodes_and_raw_rewards():
 
 
 def test_the_limit_of_the_spec_bounds_the_episodes():
-    found = probe(EnvSpec(name=ENVS["vectors"], max_frame=1, max_t=4))
+    found = env_facts(EnvSpec(name=ENVS["vectors"], max_frame=1, max_t=4))
     assert set(found.play.lengths) == {4}
 
 
 def test_an_environment_that_breaks_the_interface_is_refused(monkeypatch):
     monkeypatch.setattr("tests.unit.experiment.new.toy_envs.Toy.reset", lambda self, **_: 3)
     with pytest.raises(LabError, match=r"reset\(\) must return \(observation, info\)"):
-        probe(EnvSpec(name=ENVS["vectors"], max_frame=1))
+        env_facts(EnvSpec(name=ENVS["vectors"], max_frame=1))
 
 
 @pytest.mark.parametrize(
@@ -47,8 +47,3 @@ def test_doubts(returns, steps_per_s, limit, words):
     found = list(obstacles_to_learning(play, limit))
     assert len(found) == (words is not None)
     assert words is None or words in found[0]
-
-
-def test_mean_and_deviation():
-    assert mean_and_std((1.0, 3.0)) == (2.0, 1.0)
-    assert all(math.isnan(value) for value in mean_and_std(()))
