@@ -7,6 +7,7 @@ s_i = R_i − R_rand. An undefined metric is None, with its reason in `reasons`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -31,32 +32,11 @@ ROUNDING = 1e-9
 """Strengths smaller than this share of the returns they are differences of are rounding errors."""
 
 
-class SessionMetrics(NamedTuple):
-    """One Session's metrics. `reasons` has an entry for each that is None."""
+@dataclass(frozen=True, kw_only=True)
+class Metrics:
+    """What Sessions and Trials have. `reasons` has an entry for each metric that is None."""
 
     final_return: float | None
-    final_return_episodes: int
-    total_reward_ma: float | None
-    strength: float | None
-    max_strength: float | None
-    final_strength: float | None
-    sample_efficiency: float | None
-    training_efficiency: float | None
-    stability: float | None
-    frame: int
-    num_rows: int
-    random_return: float | None
-    reasons: Mapping[str, str]
-
-
-class TrialMetrics(NamedTuple):
-    """Means of the Sessions' metrics over the Sessions that have them, and their consistency.
-    `rests_on` counts the Sessions behind each metric, out of `num_sessions`."""
-
-    final_return: float | None
-    final_return_std: float | None
-    """Population standard deviation over the Sessions, or over the runs of a repeated training;
-    None of a single one."""
     final_return_episodes: int
     """Of all Sessions together."""
     total_reward_ma: float | None
@@ -66,11 +46,29 @@ class TrialMetrics(NamedTuple):
     sample_efficiency: float | None
     training_efficiency: float | None
     stability: float | None
+    random_return: float | None
+    reasons: Mapping[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SessionMetrics(Metrics):
+    """One Session's metrics."""
+
+    frame: int
+    num_rows: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialMetrics(Metrics):
+    """Means of the Sessions' metrics over the Sessions that have them, and their consistency.
+    `rests_on` counts the Sessions behind each metric, out of `num_sessions`."""
+
+    final_return_std: float | None
+    """Population standard deviation over the Sessions, or over the runs of a repeated training;
+    None of a single one."""
     consistency: float | None
     num_sessions: int
     rests_on: Mapping[str, int]
-    random_return: float | None
-    reasons: Mapping[str, str]
 
 
 class Scalar(NamedTuple):

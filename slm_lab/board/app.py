@@ -6,12 +6,11 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.exceptions import PreventUpdate
-from typing_extensions import override
-from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
+from werkzeug.serving import BaseWSGIServer, make_server
 
 from slm_lab.board import run_page, table, ticked
 from slm_lab.board.catalog import Catalog
@@ -146,15 +145,6 @@ def _guarded(make: Callable[[], Any]) -> Any:
         return problem(f"cannot be shown: {type(error).__name__}: {error}")
 
 
-@final
-class _Quiet(WSGIRequestHandler):
-    """Prints no line for each request."""
-
-    @override
-    def log_request(self, *args: object) -> None:
-        pass
-
-
 def make_board(data_dir: Path, port: int | None) -> tuple[BaseWSGIServer, str]:
     """The server, which `serve_forever` runs, and its address. Without a port it takes `PORT`, or
     any if that is in use. Raises UsageError."""
@@ -168,8 +158,7 @@ def make_board(data_dir: Path, port: int | None) -> tuple[BaseWSGIServer, str]:
             raise UsageError(f"--port {port}: {reason}; choose another one") from None
         sock = socket.create_server((HOST, 0))
     number = sock.getsockname()[1]
-    server = make_server(
-        HOST, number, make_app(data_dir).server, threaded=True, request_handler=_Quiet,
-        fd=sock.detach(),
-    )  # fmt: skip
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)  # no line for each request
+    app = make_app(data_dir).server
+    server = make_server(HOST, number, app, threaded=True, fd=sock.detach())
     return server, f"http://{HOST}:{number}/"

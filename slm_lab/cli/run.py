@@ -24,35 +24,11 @@ from slm_lab.experiment.run import Run
 from slm_lab.experiment.run_mode import Verb
 from slm_lab.experiment.runs.summary import run_document
 from slm_lab.experiment.source import RunSource
+from slm_lab.metrics.row import LABELS
 from slm_lab.spec.role import optimizer_paths
 from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.result import Ending, TrialResult, never_began
-
-SHOWN_METRICS = (
-    ("final_return", "final return (last 5 % of the frames)"),
-    ("total_reward_ma", "moving average of the last 100 rows"),
-    ("strength", "strength: return above chance, mean"),
-    ("max_strength", "max strength"),
-    ("final_strength", "final strength"),
-    ("sample_efficiency", "sample efficiency, 1/frame"),
-    ("training_efficiency", "training efficiency, 1/optimizer step"),
-    ("stability", "stability"),
-    ("consistency", "consistency"),
-)
-
-SHOWN_SPEEDS = (
-    ("frames_per_s", "frames/s of a training"),
-    ("updates_per_s", "gradient steps/s of a training"),
-    ("staleness_p50", "staleness of gradients, median"),
-    ("staleness_p95", "staleness of gradients, 95 % quantile"),
-    ("sync_share", "share of the time spent on exchanging"),
-    ("eps", "EPS: environments learned from, slices/s"),
-    ("policy_lag", "updates that actors were behind, mean"),
-    ("policy_lag_max", "updates that actors were behind, most"),
-    ("actor_wait_share", "share of the time that actors waited"),
-    ("learner_wait_share", "share of the time that the learner waited"),
-)
 
 MAIN_GRAPHS = ("_trial_graph_mean_returns_ma_vs_frames", "_trial_graph_eval_mean_returns_vs_frames")
 
@@ -134,19 +110,19 @@ def _show_metrics(console: Console, result: TrialResult, num_writers: int) -> No
     if not metrics.num_sessions:
         return
     rows = []
-    for name, words in SHOWN_METRICS:
+    for name, words in LABELS["metrics"].items():
         value = significant(getattr(metrics, name))
         if name == "final_return":
             value = with_spread(metrics.final_return, metrics.final_return_std)
         rows.append((words, value, f"{metrics.rests_on[name]} of {num_writers}"))
-    for name, words in SHOWN_SPEEDS:
+    for name, words in LABELS["speeds"].items():
         speed = getattr(result.throughput, name)
         if speed is not None:
             rows.append((words, significant(speed), ""))
     if metrics.random_return is not None:
         rows.append(("return of the Random agent", significant(metrics.random_return), ""))
     print_table(console, "Trial metrics", ("metric", "value", "Sessions"), rows)
-    short = {name: re.split("[,:]", words)[0] for name, words in SHOWN_METRICS}
+    short = {name: re.split("[,:]", words)[0] for name, words in LABELS["metrics"].items()}
     by_reason: dict[str, list[str]] = {}
     for name, reason in metrics.reasons.items():
         by_reason.setdefault(reason, []).append(short.get(name, name))

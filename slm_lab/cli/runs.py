@@ -14,12 +14,13 @@ from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.filesize import decimal
 from rich.text import Text
 
 from slm_lab.analysis.table import count_text
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
 from slm_lab.core.errors import UsageError
-from slm_lab.experiment.runs.summary import RunStatus, RunSummary, cells, size_text, summary_of
+from slm_lab.experiment.runs.summary import RunStatus, RunSummary, cells, summary_of
 from slm_lab.experiment.runs.tidy import delete, selected
 from slm_lab.storage.archive import unpacked
 from slm_lab.storage.run_dir import runs_in
@@ -108,7 +109,7 @@ def tidy_runs(data: Path, dev: bool, failed: bool, older: str | None, yes: bool)
         return 0
     _print_runs(console, runs)
     if not yes:
-        total = size_text(sum(run.bytes for run in runs))
+        total = decimal(sum(run.bytes for run in runs))
         print_line(console, f"--yes would delete {count_text(len(runs), 'run')}, {total}")
         return 0
     code = 0

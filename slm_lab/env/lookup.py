@@ -83,20 +83,8 @@ ELSEWHERE = (
 )
 """How to name an environment that Gymnasium itself does not know."""
 
-GAME_NAMES = """
-    Adventure AirRaid Alien Amidar Assault Asterix Asteroids Atlantis Atlantis2 Backgammon BankHeist
-    BasicMath BattleZone BeamRider Berzerk Blackjack Bowling Boxing Breakout Carnival Casino
-    Centipede ChopperCommand CrazyClimber Crossbow Darkchambers Defender DemonAttack DonkeyKong
-    DoubleDunk Earthworld ElevatorAction Enduro Entombed Et FishingDerby FlagCapture Freeway Frogger
-    Frostbite Galaxian Gopher Gravitar Hangman HauntedHouse Hero HumanCannonball IceHockey Jamesbond
-    JourneyEscape Kaboom Kangaroo KeystoneKapers KingKong Klax Koolaid Krull KungFuMaster LaserGates
-    LostLuggage MarioBros MiniatureGolf MontezumaRevenge MrDo MsPacman NameThisGame Othello Pacman
-    Phoenix Pitfall Pitfall2 Pong Pooyan PrivateEye Qbert Riverraid RoadRunner Robotank Seaquest
-    SirLancelot Skiing Solaris SpaceInvaders SpaceWar StarGunner Superman Surround Tennis Tetris
-    TicTacToe3D TimePilot Trondead Turmoil Tutankham UpNDown Venture VideoCheckers VideoChess
-    VideoCube VideoPinball WizardOfWor WordZapper YarsRevenge Zaxxon
-"""
-GAMES = tuple(f"ALE/{name}-v5" for name in GAME_NAMES.split())
+_NAMES_OF_GAMES = Path(__file__).with_name("simulators") / "atari_games.txt"
+GAMES = tuple(f"ALE/{name}-v5" for name in _NAMES_OF_GAMES.read_text().split())
 """The games of ale-py, for hints if it is not installed."""
 
 _MUJOCO = (

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Literal, final
 
@@ -63,13 +64,13 @@ class Reporter:
                     closed_at_the_end.callback(exporter.close)
                 for session, each in whole.items():
                     paths = self._paths[session]
-                    write_json(paths.metrics, session_metrics(each, random_return)._asdict())
+                    write_json(paths.metrics, asdict(session_metrics(each, random_return)))
                     if session in evaluations:
                         evaluated = session_metrics(evaluations[session], random_return)
-                        write_json(paths.eval_metrics, evaluated._asdict())
+                        write_json(paths.eval_metrics, asdict(evaluated))
                 if whole or not self._run_dir.trial_metrics_file(self._trial).exists():
                     summary = {
-                        **metrics._asdict(),
+                        **asdict(metrics),
                         "throughput": speed._asdict(),
                         "max_session": meta.max_session,
                         "max_run": meta.max_run,

@@ -17,6 +17,11 @@ Cell: TypeAlias = int | float | None
 _TABLE = json.loads(Path(__file__).with_name("columns.json").read_text(encoding="utf-8"))
 """The unit and meaning of each column by name: the base columns, then the extra ones."""
 
+LABELS: dict[str, dict[str, str]] = json.loads(
+    Path(__file__).with_name("labels.json").read_text(encoding="utf-8")
+)
+"""For people: of columns whose name does not say enough, and of a Trial's metrics and speeds."""
+
 COLUMNS: dict[str, Column] = {
     name: Column(name, *texts) for part in _TABLE.values() for name, texts in part.items()
 }

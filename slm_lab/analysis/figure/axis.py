@@ -9,7 +9,7 @@ from slm_lab.analysis.figure.figure import MAX_POINTS
 from slm_lab.core.types import FloatArray, IntArray
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.recent import FEWEST, WINDOW_SHARE
-from slm_lab.metrics.row import COLUMNS
+from slm_lab.metrics.row import COLUMNS, LABELS
 
 
 class Line(NamedTuple):
@@ -102,24 +102,6 @@ class Axis(NamedTuple):
     window_share: float = 0.0
 
 
-_LABELS = {
-    "lr": "learning rate",
-    "explore_var": "exploration variable",
-    "grad_norm": "gradient norm before clipping",
-    "approx_kl": "approximate KL",
-    "clip_eps": "clipping range ε",
-    "alpha": "temperature α",
-    "staleness_p50": "staleness, median",
-    "staleness_p95": "staleness, 95 % quantile",
-    "updates_per_s": "gradient steps of a Session",
-    "sync_share": "share of the time spent on exchanging",
-    "eps": "EPS",
-    "policy_lag": "policy lag, mean",
-    "policy_lag_max": "policy lag, most",
-    "actor_wait_share": "wait share of actors",
-    "learner_wait_share": "wait share of the learner",
-}
-
 RETURNS = (
     Axis("mean_return", "mean_returns", "mean return"),
     Axis(
@@ -148,7 +130,7 @@ CLOCKS = ("frame", "total_frame", "wall_t", "cpu_t")
 
 def learner_axis(column: str) -> Axis:
     """The y axis of a learner's column, with its unit if it has one."""
-    label = _LABELS.get(column, column.replace("_", " "))
+    label = LABELS["columns"].get(column, column.replace("_", " "))
     unit = COLUMNS[column].unit if column in COLUMNS else "1"
     return Axis(column, column.replace("/", "."), label if unit == "1" else f"{label} ({unit})")
 

@@ -6,6 +6,7 @@ are pixels of a figure with letters of 23, and scale with its letters if it has 
 """
 
 import io
+from pathlib import Path
 from typing import Any, Literal, TypeAlias, final
 
 import numpy as np
@@ -18,6 +19,8 @@ from slm_lab.core.types import BoolArray, FloatArray
 Drawn: TypeAlias = Any
 """An object of matplotlib, whose own types are narrower than what it accepts."""
 
+_STYLE = Path(__file__).with_name("png.mplstyle")
+"""Axes with a line below, a grid, and numbers outside; texts without a frame."""
 _DPI, _PRINT_DPI = 72, 300
 _USUAL = 23  # letters of a figure with a legend
 _COLOURS = 256  # of a PNG with a palette, a third of the size of one without
@@ -71,7 +74,7 @@ def _drawn(figure: fig.Figure, **options: Any) -> bytes:
     from matplotlib.transforms import Bbox
 
     content = io.BytesIO()
-    with rc_context(_style(figure.letters)):
+    with rc_context(_style(figure.letters), _STYLE):
         picture = _Picture(figure)
         width, height = picture.drawing.get_size_inches()
         kept = Bbox.from_extents(0, (picture.lowest - picture.unit * _FOOT) / _DPI, width, height)
@@ -80,35 +83,20 @@ def _drawn(figure: fig.Figure, **options: Any) -> bytes:
 
 
 def _style(letters: float) -> Any:
-    """Axes with a line below, a grid, and numbers outside; texts without a frame."""
-    no_spines = {f"axes.spines.{side}": False for side in ("left", "right", "top")}
-    ticks = {"major.size": 0.0, "labelsize": letters, "labelcolor": look.INK}
+    """The lengths and colours that go with the settings of _STYLE."""
+    ticks = {"labelsize": letters, "labelcolor": look.INK, "major.pad": 0.4 * letters}
     return {
-        **no_spines,
         **{f"{axis}tick.{key}": value for axis in "xy" for key, value in ticks.items()},
-        **{f"{axis}tick.major.pad": 0.4 * letters for axis in "xy"},
         "figure.dpi": _DPI,
         "text.color": look.MUTED,
-        "text.parse_math": False,
         "axes.edgecolor": look.MUTED,
         "axes.linewidth": min(1.0, 0.07 * letters),
-        "pdf.fonttype": 42,
-        "svg.fonttype": "path",
-        "svg.hashsalt": "slm-lab",
-        "axes.axisbelow": True,
         "axes.labelcolor": look.INK,
         "axes.labelsize": 1.05 * letters,
         "axes.labelpad": 0.4 * letters,
-        "axes.grid": True,
         "grid.color": look.GRID,
         "grid.linewidth": min(1.2, 0.08 * letters),
-        "legend.frameon": False,
         "legend.labelcolor": look.INK,
-        "legend.borderpad": 0.0,
-        "legend.borderaxespad": 0.0,
-        "legend.handlelength": 1.6,
-        "legend.handletextpad": 0.5,
-        "legend.columnspacing": 1.6,
     }
 
 

@@ -12,6 +12,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, final
 
+from rich.filesize import decimal
+
 from slm_lab.analysis.search.trial_state import Status
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import read_file
@@ -263,15 +265,6 @@ def _size(folder: Path) -> int:
     return total
 
 
-def size_text(count: float) -> str:
-    """Bytes as "12.3 MB"."""
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} GB"
-
-
 def cells(run: RunSummary) -> dict[str, str]:
     """The texts of a run; empty where they are unknown. What was set on the command line is named
     by the last parts of the keys, after the label and note."""
@@ -286,6 +279,6 @@ def cells(run: RunSummary) -> dict[str, str]:
         "frames": f"{run.frames:,}",
         "final_return": with_spread(run.final_return, run.final_return_std),
         "frames_per_s": "" if run.frames_per_s is None else significant(run.frames_per_s),
-        "bytes": size_text(run.bytes),
+        "bytes": decimal(run.bytes),
         "started": run.started[:16].replace("T", " "),
     }

@@ -20,7 +20,7 @@ from slm_lab.spec.schema.algorithm import (
 )
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.meta import ACTORS, MetaSpec
-from slm_lab.spec.schema.net import NetSpec, TorchArcNetSpec
+from slm_lab.spec.schema.net import TorchArcNetSpec
 from slm_lab.spec.schema.spec import ROWS
 from slm_lab.spec.unrolls import frames_of_event, learning_algorithm, trains_freely
 
@@ -66,9 +66,8 @@ def _targets_lag_behind(agent: AgentSpec, env: EnvSpec, blocks: Blocks) -> Itera
     if followed.update_frequency > frames:
         return
     message = (
-        f"{_of_ranks(followed, in_file, meta)}the net is copied after every training event, "
-        f"and these are at least {frames} frames apart, so the target network "
-        f"{_difference(algorithm, followed, frames)}; set a larger update_frequency, or "
+        f"the net is copied after every training event, and these are at least {frames} frames "
+        "apart, so the target network hardly differs from it; set a larger update_frequency, or "
         'update_type "polyak" with a small polyak_coef'
     )
     path = f"agent.{agent.net_key(role)}.update_frequency"
@@ -83,29 +82,11 @@ def _algorithm_of_one(blocks: Blocks) -> AlgorithmSpec | None:
     return shares(blocks.algorithm, None, blocks.meta, num_envs)[0]
 
 
-def _of_ranks(followed: NetSpec, in_file: NetSpec, meta: MetaSpec | None) -> str:
-    if followed.update_frequency == in_file.update_frequency:
-        return ""
-    member = "rank" if meta is None else meta.mode.member
-    return f"each {member} has {followed.update_frequency} of it, and "
-
-
 def _frames_between_events(algorithm: ReplayLearningSpec, num_envs: int) -> int:
     """The minimum number of frames between two training events."""
     if algorithm.update_to_data is not None:
         return max(1, math.floor(1 / (algorithm.update_to_data * num_envs))) * num_envs
     return max(1, algorithm.training_frequency // num_envs) * num_envs
-
-
-def _difference(algorithm: ReplayLearningSpec, net: NetSpec, frames: int) -> str:
-    """How a target network differs from its net if the net is copied after every event."""
-    if algorithm.update_to_data is not None:
-        steps = math.ceil(algorithm.update_to_data * frames)
-    else:
-        steps = algorithm.training_iter * algorithm.training_batch_iter
-    if steps == 1 or (net.update_type == "polyak" and net.update_frequency == 1):
-        return "never differs from it"
-    return f"is fixed only for the {steps} gradient steps of one event"
 
 
 def _crossq_goes_without_its_norm(algorithm: CrossQSpec, agent: AgentSpec) -> Iterator[Problem]:

@@ -234,10 +234,10 @@ def test_a_memory_of_another_package_is_judged_by_its_base_class(register, raw, 
     assert_problem(acting(unknown), f"{refused} {fitting}")
 
 
-@pytest.mark.parametrize(("ratio", "steps"), [("spec", ["2"]), (0.5, ["32"]), (None, [])])
-def test_a_target_is_judged_by_the_steps_of_the_learner(ratio, steps):
+@pytest.mark.parametrize(("ratio", "events"), [("spec", 1), (0.5, 1), (None, 0)])
+def test_a_target_is_judged_by_the_events_of_the_learner(ratio, events):
     raw = q_learning("DQN", agent__net__update_frequency=1, env__num_envs=64,
                      agent__algorithm__training_frequency=64,
                      meta__log_frequency=None)  # fmt: skip
     suspicious = parse("s", acting(raw, train_ratio=ratio)).suspicious
-    assert_lines(suspicious, [f"…for the {count} gradient steps" for count in steps])
+    assert_lines(suspicious, ["…hardly differs from it"] * events)

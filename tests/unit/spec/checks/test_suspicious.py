@@ -86,8 +86,7 @@ def published(make, publish_frequency):
 
 GREEDY_ACTIONS = "agent.algorithm.action_policy = 'default': … nothing is explored"
 STAYS_0 = "agent.algorithm.explore_var_spec.start_val = 0: … nothing is explored"
-NEVER = "agent.net.update_frequency = {}: … never differs from it; set a larger update_frequency"
-STEPS = "agent.net.update_frequency = {}: … the {} gradient steps … set a larger update_frequency"
+HARDLY = "agent.net.update_frequency = {}: … hardly differs from it; set a larger update_frequency"
 A2C_RANKS = changed(actor_critic(), {"algorithm.training_frequency": 32, "env.num_envs": 8})
 PPO_256 = changed(ppo(), {"env.num_envs": 8, "algorithm.time_horizon": 32})
 SHARED = {"distributed": "shared", "max_session": 2}
@@ -112,13 +111,13 @@ ROWS = [
     (q_learning("DQN", **schedule(1.0, 0.0)), None),
     (ppo(), None),
     # A target that does not lag behind, with what is left of it.
-    (following(4, 16, 16), NEVER.format(16)),
-    (following(4, 16, 16, steps=3), STEPS.format(16, 3)),
+    (following(4, 16, 16), HARDLY.format(16)),
+    (following(4, 16, 16, steps=3), HARDLY.format(16)),
     (following(4, 16, 17), None),
-    (following(4, 16, 1, update_type="polyak", polyak_coef=1.0), NEVER.format(1)),
+    (following(4, 16, 1, update_type="polyak", polyak_coef=1.0), HARDLY.format(1)),
     (following(4, 16, 1, update_type="polyak", polyak_coef=0.9), None),
     (soft("SoftActorCritic", agent__net__update_type="replace", agent__net__polyak_coef=0.0),
-     STEPS.format(1, 2)),
+     HARDLY.format(1)),
     (soft("SoftActorCritic", agent__net__critic_update_type="polyak"), None),
     (soft("CrossQ"), None),
     (q_learning("VanillaDQN", agent__net__update_frequency=1), None),
@@ -130,9 +129,8 @@ ROWS = [
     # A rank makes 8 of 16 frames of all, as many as lie between two of its training events.
     *((changed(following(4, 8, frames), meta__distributed="all_reduce", meta__max_session=2,
                meta__scale=scale),
-       None if frames > copied else f"agent.net.update_frequency = {frames}: {whose}")
-      for scale, copied, whose in [("linear", 16, "each rank has"), ("strong", 16, "each rank has"),
-                                   ("weak", 8, "the net is copied")]
+       None if frames > copied else f"agent.net.update_frequency = {frames}: the net is copied")
+      for scale, copied in [("linear", 16), ("strong", 16), ("weak", 8)]
       for frames in (8, 16, 18)),
     # Weights that are never published.
     *((published(make, 8), None) for make in (ppo, actor_critic)),
