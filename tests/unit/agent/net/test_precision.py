@@ -56,7 +56,11 @@ def both(kind, shape, keys, heads=(3,)):
 
 
 def observations(shape):
-    return images(shape, 16) if len(shape) == 3 else torch.randn(16, *shape)
+    return (
+        images(shape, 16)
+        if len(shape) == 3
+        else torch.randn(16, *shape, generator=torch.Generator().manual_seed(0))
+    )
 
 
 def gradient(net, obs):
