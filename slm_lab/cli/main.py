@@ -424,6 +424,27 @@ def doctor(
 
 
 @_command
+def probe(
+    spec_file: Annotated[
+        str, Argument(help="A spec file, or a shipped name.", autocompletion=completion.spec_files)
+    ],
+    spec_name: SpecName = None,
+    sets: Sets = None,
+    imports: Imports = None,
+    trust: Trust = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show where the time of a training goes, and which keys make it faster on this machine.
+
+    Takes one to three minutes. Runs the spec and changes of its keys for some seconds each, then
+    the best three for longer. Close other programs before.
+    """
+    from slm_lab.cli.probe import probe as execute
+
+    execute(spec_file, spec_name, sets or (), imports or (), trust, as_json)
+
+
+@_command
 def export(
     run: SavedRunName,
     to: Annotated[

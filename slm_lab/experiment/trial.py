@@ -96,7 +96,7 @@ class Trial:
     def run(self) -> TrialResult:
         """Trains, then writes metrics and graphs. Ctrl-C saves all Sessions and ends early."""
         with stop_on_signals(self.board.request_stop), closing(self._baseline):
-            sessions = self._run_sessions()
+            sessions = self.train(self._tick)
             chance = None if never_began(sessions) else self._random_return()
             return self._reporter.finish(sessions, chance)
 
@@ -109,7 +109,8 @@ class Trial:
             self._baseline.measure()
         return self._baseline.result(keep_waiting)
 
-    def _run_sessions(self) -> list[SessionResult]:
+    def train(self, on_tick: Callable[[], None]) -> list[SessionResult]:
+        """Runs the Sessions, without metrics and graphs; calls `on_tick` a few times a second."""
         meta = self.spec.meta
         results = self._finished_before() if self.task.resume else []
         done = {result.session for result in results}
@@ -119,21 +120,23 @@ class Trial:
         tasks = [SessionTask(*where, s, *how) for s in range(meta.num_sessions) if s not in done]
         if meta.distributed is False and meta.cluster is None:
             at_a_time = len(tasks) if one.at_once else usable_cores()
-            results += run_sessions(tasks, self.board, self._tick, at_a_time)
+            results += run_sessions(tasks, self.board, on_tick, at_a_time)
         elif meta.distributed is False:
-            results += self._launcher()(tasks, self.board, self._tick) if tasks else []
+            results += self._launcher()(tasks, self.board, on_tick) if tasks else []
         else:
             for workers in meta.trainings:
                 sessions = [replace(t, workers=workers) for t in tasks if t.session in workers]
-                results += self._run_training(sessions) if sessions else []
+                results += self._run_training(sessions, on_tick) if sessions else []
         return sorted(results, key=lambda result: result.session)
 
-    def _run_training(self, tasks: Sequence[SessionTask]) -> list[SessionResult]:
+    def _run_training(
+        self, tasks: Sequence[SessionTask], on_tick: Callable[[], None]
+    ) -> list[SessionResult]:
         """Runs one of several trainings; if it cannot begin, earlier ones keep their results."""
         if self.board.stop_requested:
-            return run_sessions(tasks, self.board, self._tick)  # starts none
+            return run_sessions(tasks, self.board, on_tick)  # starts none
         try:
-            return self._launcher()(tasks, self.board, self._tick)
+            return self._launcher()(tasks, self.board, on_tick)
         except LabError as error:
             if tasks[0].workers.start == 0:
                 raise

@@ -1,6 +1,7 @@
 """Sources of a Session's training steps; by default the Session acts itself."""
 
 import logging
+import time
 from abc import ABC, abstractmethod
 from typing import final
 
@@ -36,6 +37,11 @@ class Experience(ABC):
         """Whether no more steps will come although frames are left."""
         return False
 
+    @property
+    def seconds(self) -> tuple[float, float, float]:
+        """Seconds so far of acting, environment and memory; zero where others act."""
+        return 0.0, 0.0, 0.0
+
     @abstractmethod
     def state_dict(self) -> StateDict:
         """State that the next step depends on besides the agent; "env" is the environments'."""
@@ -69,6 +75,7 @@ class Acting(Experience):
         self._env = env
         self._clock = clock
         self._env_name = env_name
+        self._acting = self._environment = self._memory = 0.0
 
     @override
     def begin(self) -> None:
@@ -76,13 +83,23 @@ class Acting(Experience):
 
     @override
     def step(self) -> FinishedEpisodes | None:
-        agent, env = self._agent, self._env
-        obs = env.obs
+        agent, env, now = self._agent, self._env, time.perf_counter
+        began, obs = now(), env.obs
         act = agent.act(obs, self._clock.total_frame)
+        acted = now()
         result = env.step(act.action)
+        stepped = now()
         self._clock.tick(env.num_envs)
         agent.observe(observed(obs, act, result))
+        self._acting += acted - began
+        self._environment += stepped - acted
+        self._memory += now() - stepped
         return result.finished
+
+    @property
+    @override
+    def seconds(self) -> tuple[float, float, float]:
+        return self._acting, self._environment, self._memory
 
     @property
     @override

@@ -56,6 +56,7 @@ class Session:
         self._on_row = on_row
         self._checks = AgentChecks(self.agent) if checked else None
         self._granted_end: Vote | None = None
+        self._update_seconds, self._num_events = 0.0, 0
         manifest = self.records.store.manifest() if resume or replaces is not None else None
         if manifest is not None:
             restore(parts, manifest)
@@ -129,8 +130,13 @@ class Session:
         for finished in self.strategy.episodes.received():
             self.tracker.track_episodes(*finished, self.clock.total_frame)
         self.strategy.refresh()
+        began = time.perf_counter()
         report = self.agent.learn(self.clock.total_frame)
         assert report is not None
+        self._update_seconds += time.perf_counter() - began
+        self._num_events += 1
+        seconds = *self.parts.experience.seconds, self._update_seconds
+        self.board.loop[self.index] = (self._num_events, *seconds)
         cpu_t = self._stopwatch.read().cpu_t
         self.tracker.track_update(self.strategy.learned(report, cpu_t))
         if self._checks is not None:

@@ -61,9 +61,18 @@ PAUSED = END - 1
 EARLY = END - 2
 """Marks a Session that saved at its end without waiting for all others to pause."""
 
+LOOP_PARTS = ("acting", "environment", "memory", "update")
+"""The parts of the training loop whose seconds a Session counts."""
+
 FLAGS = ("stop", "save")
 SLOTS = ("frame", "at_barrier", "checkpointed", "paused_us", "solved", "saving", "heartbeats")
-RECORD = np.dtype([*((name, np.int64) for name in SLOTS), *((name, np.float64) for name in FIELDS)])
+RECORD = np.dtype(
+    [
+        *((name, np.int64) for name in SLOTS),
+        *((name, np.float64) for name in FIELDS),
+        ("loop", np.float64, 1 + len(LOOP_PARTS)),
+    ]
+)
 """One Session's part of the board."""
 
 
@@ -98,6 +107,8 @@ class StatusBoard:
         while it steps; the last checkpoint it completed; µs that the last one kept it from
         training; 1 once it has reached the target return; 1 while it writes a checkpoint without
         waiting for another Session; its signs of life outside of training steps."""
+        self.loop = records["loop"]
+        """(W, 5): training events of this process, and its seconds in each of LOOP_PARTS."""
 
     @classmethod
     def allocate(cls, context: SpawnContext, num_sessions: int) -> "StatusBoard":

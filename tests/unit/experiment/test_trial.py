@@ -139,7 +139,7 @@ def test_a_finished_training_starts_no_process_and_its_actors_share_its_frames(
     saved(run_dir, 0, BUDGET)
     trial = Trial(TrialTask(spec_of("actor_learner", 3), run_dir, 0, resume=True))
     monkeypatch.setattr(module, "load_target", lambda name: pytest.fail("something was started"))
-    results = trial._run_sessions()
+    results = trial.train(trial._tick)
     assert [(each.session, each.ending) for each in results] == [
         (session, Ending.FINISHED) for session in range(4)
     ]
@@ -160,5 +160,5 @@ def test_of_two_runs_only_the_unfinished_one_continues_with_all_its_processes(ru
         return []
 
     monkeypatch.setattr(module, "load_target", lambda name: launch)
-    trial._run_sessions()
+    trial.train(trial._tick)
     assert started == [3, 4, 5]

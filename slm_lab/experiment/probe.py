@@ -1,0 +1,230 @@
+"""Short runs of a spec and of changes of its keys, which show what makes it faster here."""
+
+import importlib.util
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Literal, NamedTuple, final
+
+from slm_lab.core.errors import LabError
+from slm_lab.core.process import usable_cores
+from slm_lab.core.types import FloatArray
+from slm_lab.experiment.source import RunSource
+from slm_lab.experiment.trial import Trial, TrialTask, stop_on_signals
+from slm_lab.session.status_board import LOOP_PARTS, StatusBoard
+from slm_lab.spec.modes import MODES, mode_of
+from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.run_dir import RunDir
+
+FACTORS = (2, 4)
+"""Of the number of environments."""
+WORTH = 1.05
+"""The smallest ratio of two speeds that is a gain."""
+BEST = 3
+"""Changes that are run once more, for longer."""
+SHORT_SECONDS, LONG_SECONDS, FEWEST_EVENTS = 2.0, 6.0, 2
+"""How long a run is measured, and over how many training events at least."""
+LATE_SECONDS = 150.0
+"""How long a run may take until it has been measured."""
+WARM_UP = 1_000
+"""Frames before the first training event are cut to these."""
+ENDLESS = 10**9
+"""The budget of a run, which is stopped."""
+
+OTHER = "rows, exchange, waiting"
+BOUNDS = {
+    "environment": "the environment",
+    "acting": "Python: many small calls to act",
+    "memory": "the agent's memory",
+    "update": "Python: many small calls to learn",
+    OTHER: "the exchange between processes",
+}
+"""What bounds a training that spends most of its time in this part."""
+
+
+@final
+@dataclass(frozen=True)
+class Change:
+    """Settings for `-s`, and whether the agent learns alike with them, beside rounding."""
+
+    sets: tuple[str, ...] = ()
+    learns: Literal["alike", "differently"] = "alike"
+
+    @property
+    def text(self) -> str:
+        """For a table."""
+        return " ".join(self.sets)
+
+
+AS_IS = Change()
+
+
+class Speed(NamedTuple):
+    """The result of a run."""
+
+    frames_per_s: float
+    """Of all its Sessions."""
+    shares: Mapping[str, float]
+    """Of the first Session's time: each of LOOP_PARTS, and OTHER."""
+
+
+def candidates(spec: Spec) -> Iterator[Change]:
+    """The changes to try, some of which the spec may not allow."""
+    cores, env, meta = usable_cores(), spec.env, spec.meta
+    if env.num_envs > 1 and env.vectorization_mode != "async":
+        yield Change(("env.vectorization_mode=async",))
+    if env.backend != "envpool" and importlib.util.find_spec("envpool") is not None:
+        yield Change(("env.backend=envpool",))
+    if (threads := cores // meta.num_sessions) > meta.threads:
+        yield Change((f"meta.threads={threads}",))
+    if half := [f"agent.{key}.precision=bf16" for key in spec.agent.nets]:
+        yield Change(tuple(half))
+    if cores > 1 and meta.max_session == 1 and meta.distributed is False:
+        for word in MODES.names():
+            sets = (f"meta.distributed={word}", f"meta.max_session={cores}")
+            if mode_of(word).in_step:
+                yield Change((*sets, "meta.scale=strong"))
+            elif mode_of(word).has_learner:
+                yield Change((sets[0], f"meta.max_session={cores - 1}"), "differently")
+            else:
+                yield Change(sets, "differently")
+    for factor in FACTORS:
+        yield Change((f"env.num_envs={factor * env.num_envs}",), "differently")
+
+
+@final
+class Probe:
+    """A spec on this machine, and the changes that it allows. Its runs have their files in
+    `folder`."""
+
+    def __init__(self, source: RunSource, folder: Path) -> None:
+        """Raises SpecError and UsageError as `RunSource.load`."""
+        self._imports = source.imports
+        self._folder = folder
+        keys = for_probing(source.load())
+        self.spec = source.load(keys, warn=False)
+        self._specs = {AS_IS: self.spec}
+        for change in candidates(self.spec):
+            changed = replace(source, sets=(*source.sets, *change.sets))
+            with suppress(LabError):
+                self._specs[change] = changed.load(keys, warn=False)
+
+    @property
+    def changes(self) -> list[Change]:
+        """The changes that the spec allows."""
+        return list(self._specs)[1:]
+
+    def run(self, change: Change, seconds: float) -> Speed:
+        """Measures a run with a change for so long. Raises LabError if it fails, KeyboardInterrupt
+        if the user stops it."""
+        spec = self._specs[change]
+        counted = slice(1) if spec.meta.mode.has_learner else slice(None)
+        watch = Watch(seconds, counted, learns=spec.agent.algorithm.NEEDS_NET)
+        run_dir = RunDir.create(self._folder, spec.name, datetime.now())
+        trial = Trial(TrialTask(spec, run_dir, 0, imports=self._imports))
+        with stop_on_signals(trial.board.request_stop):
+            results = trial.train(lambda: watch(trial.board))
+        shutil.rmtree(run_dir.root)
+        for each in results:
+            if each.error is not None and not watch.is_over:
+                raise LabError(f"a run failed: Session {each.session}: {each.error}")
+        if watch.is_late:
+            raise LabError(f"a run was not measured within {LATE_SECONDS:g} s")
+        if not watch.is_over:
+            raise KeyboardInterrupt
+        return watch.speed
+
+    def survey(self, on_run: Callable[[int], None]) -> dict[Change, Speed]:
+        """Short runs of the spec as it is and of all changes; `on_run` gets the number of each.
+
+        Leaves out changes that cannot be run. The speed of the spec as it is is the mean of a run
+        before the others and one after them. Raises as `run`.
+        """
+        found, base = dict[Change, Speed](), list[Speed]()
+        for number, change in enumerate((*self._specs, AS_IS), 1):
+            on_run(number)
+            if change == AS_IS:
+                base.append(self.run(change, SHORT_SECONDS))
+                continue
+            with suppress(LabError):
+                found[change] = self.run(change, SHORT_SECONDS)
+        mean = fmean(each.frames_per_s for each in base)
+        return {AS_IS: base[0]._replace(frames_per_s=mean), **found}
+
+
+def in_order(speeds: Mapping[Change, Speed]) -> list[tuple[Change, float]]:
+    """The changes with their frames/s, the fastest first; those of what is learned come last."""
+    found = [(each, speed.frames_per_s) for each, speed in speeds.items() if each != AS_IS]
+    return sorted(found, key=lambda each: (each[0].learns, -each[1]))
+
+
+def gains(found: list[tuple[Change, float]], frames_per_s: float) -> list[Change]:
+    """The changes that are worth it, of those with their frames/s `in_order`."""
+    return [change for change, speed in found if speed > WORTH * frames_per_s]
+
+
+def bound(spec: Spec, speeds: Mapping[Change, Speed]) -> str:
+    """What holds the spec back, from `Probe.survey`."""
+    base, cores = speeds[AS_IS], usable_cores()
+    if spec.meta.num_sessions * spec.meta.threads > cores:
+        return f"the cores: {spec.meta.num_sessions} Sessions share {cores}"
+    half = [speed.frames_per_s for each, speed in speeds.items() if ".precision=" in each.text]
+    largest = max(base.shares, key=lambda part: base.shares[part])
+    if largest == "update" and any(each > 1.1 * base.frames_per_s for each in half):
+        return "arithmetic: the products of the networks"
+    return BOUNDS[largest]
+
+
+def for_probing(spec: Spec) -> dict[str, Any]:
+    """Keys that make the training of `spec` endless, with a short warm-up, without evaluations and
+    videos; of several trainings those that run at a time."""
+    keys = {"env.max_frame": ENDLESS, "meta.max_run": 1}
+    keys |= {"meta.log_frequency": spec.log_frequency, "meta.rigorous_eval": 0}
+    if getattr(spec.agent.algorithm, "training_start_step", 0) > WARM_UP:
+        keys["agent.algorithm.training_start_step"] = WARM_UP
+    if spec.meta.distributed is False and spec.meta.max_session > usable_cores():
+        keys["meta.max_session"] = usable_cores()
+    return {**keys, "meta.record_video": None}
+
+
+@final
+class Watch:
+    """Measures a Trial from its first training events to others, and stops it then.
+
+    Frames are those of the `counted` Sessions: a learner's are its actors'. An agent that does not
+    learn is measured from its first frames on.
+    """
+
+    def __init__(self, seconds: float, counted: slice, learns: bool) -> None:
+        self._seconds, self._counted, self._learns = seconds, counted, learns
+        self._seen: list[tuple[float, int, FloatArray]] = []
+        self._last = 0.0
+        self._began = time.perf_counter()
+        self.is_over = self.is_late = False
+
+    def __call__(self, board: StatusBoard) -> None:
+        """To be called a few times a second."""
+        now = time.perf_counter()
+        frames, loop = board.clock_slots[self._counted], board.loop[self._counted]
+        events = loop[:, 0] if self._learns else frames
+        if events.all() and events.sum() != self._last and not self.is_over:
+            self._last = float(events.sum())
+            self._seen.append((now, int(frames.sum()), loop[0, 1:].copy()))
+            is_long = now - self._seen[0][0] >= self._seconds
+            self.is_over = is_long and len(self._seen) > FEWEST_EVENTS
+        self.is_late = not self.is_over and now - self._began > LATE_SECONDS
+        if self.is_over or self.is_late:
+            board.request_stop()
+
+    @property
+    def speed(self) -> Speed:
+        """Between the first and the last events that were seen."""
+        (began, first, before), (ended, last, after) = self._seen[0], self._seen[-1]
+        shares = dict(zip(LOOP_PARTS, ((after - before) / (ended - began)).tolist(), strict=True))
+        other = max(1 - sum(shares.values()), 0.0)
+        return Speed((last - first) / (ended - began), {**shares, OTHER: other})

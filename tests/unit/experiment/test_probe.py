@@ -1,0 +1,242 @@
+"""The probe: what it tries, how it measures, and what it advises, by hand-computed numbers."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from slm_lab.core.errors import LabError
+from slm_lab.experiment import probe as module
+from slm_lab.experiment.probe import (
+    AS_IS,
+    OTHER,
+    Change,
+    Probe,
+    Speed,
+    Watch,
+    bound,
+    candidates,
+    gains,
+    in_order,
+)
+from slm_lab.experiment.source import RunSource
+from slm_lab.session.status_board import LOOP_PARTS
+from tests.faults.lab import write_spec
+from tests.support import parse, ppo, reinforce, soft
+
+ALIKE, FASTER_ALIKE = Change(("a=1",)), Change(("a=2",))
+DIFFERENT = Change(("b=1",), "differently")
+
+
+@pytest.fixture
+def cores(monkeypatch):
+    monkeypatch.setattr(module, "usable_cores", lambda: 4)
+
+
+def probed(folder, spec):
+    write_spec(folder, spec)
+    return Probe(RunSource(str(folder / "spec.json")), folder / "runs")
+
+
+def speed(frames_per_s, **shares):
+    return Speed(frames_per_s, shares or {"update": 0.6, OTHER: 0.4})
+
+
+def test_changes_are_those_that_the_spec_allows(cores, tmp_path):
+    tried = {each.text for each in probed(tmp_path, ppo(env__num_envs=2)).changes}
+    assert "env.num_envs=4" in tried
+    assert "meta.threads=4" in tried
+    assert "meta.distributed=all_reduce meta.max_session=4 meta.scale=strong" in tried
+    assert "meta.distributed=actor_learner meta.max_session=3" in tried
+    whole_episodes = probed(tmp_path, reinforce()).changes
+    assert not any("actor_learner" in each.text for each in whole_episodes)
+
+
+@pytest.mark.parametrize(
+    ("meta", "left_out"),
+    [
+        ({"max_session": 4}, "meta.distributed"),
+        ({"threads": 4}, "meta.threads"),
+        ({"distributed": "shared", "max_session": 2}, "meta.distributed"),
+    ],
+)
+def test_a_change_without_free_cores_is_left_out(meta, left_out, cores):
+    found = candidates(parse(ppo(**{f"meta__{key}": value for key, value in meta.items()})))
+    assert not [each for each in found if left_out in each.text]
+
+
+def test_a_probed_spec_learns_soon_and_does_not_end(cores, tmp_path):
+    late = {"agent__algorithm__training_start_step": 100_000, "env__max_frame": 200_000}
+    meta = {"meta__max_session": 9, "meta__rigorous_eval": 4, "meta__log_frequency": 700}
+    short = probed(tmp_path, soft("SoftActorCritic", **late, **meta)).spec
+    assert short.agent.algorithm.training_start_step == 1_000
+    assert short.env.max_frame == 10**9
+    assert short.log_frequency == 700
+    assert short.meta.max_session == 4
+    assert short.meta.rigorous_eval == 0
+
+
+def test_what_learns_alike_comes_first_and_a_gain_is_more_than_noise():
+    speeds = {AS_IS: speed(100.0), DIFFERENT: speed(900.0), ALIKE: speed(104.0)}
+    found = in_order({**speeds, FASTER_ALIKE: speed(130.0)})
+    assert found == [(FASTER_ALIKE, 130.0), (ALIKE, 104.0), (DIFFERENT, 900.0)]
+    assert gains(found, 100.0) == [FASTER_ALIKE, DIFFERENT]
+    assert gains(found, 900.0) == []
+
+
+HALF = Change(("agent.net.precision=bf16",))
+
+
+@pytest.mark.parametrize(
+    ("shares", "others", "words"),
+    [
+        ({"environment": 0.6, "update": 0.4}, {}, "the environment"),
+        ({"environment": 0.4, "update": 0.6}, {HALF: 100.0}, "Python"),
+        ({"environment": 0.4, "update": 0.6}, {HALF: 120.0}, "arithmetic"),
+        ({"memory": 0.6, "update": 0.4}, {HALF: 120.0}, "the agent's memory"),
+        ({OTHER: 0.6, "update": 0.4}, {}, "the exchange"),
+    ],
+)
+def test_what_bounds_a_training_is_its_largest_part(shares, others, words, cores):
+    speeds = {AS_IS: speed(100.0, **shares), **{each: speed(s) for each, s in others.items()}}
+    assert bound(parse(ppo()), speeds).startswith(words)
+
+
+def test_more_sessions_than_cores_are_bound_by_the_cores(cores):
+    spec = parse(ppo(meta__distributed="shared", meta__max_session=5))
+    assert bound(spec, {AS_IS: speed(100.0)}) == "the cores: 5 Sessions share 4"
+
+
+class Seen:
+    """A board as a Watch sees it second by second."""
+
+    def __init__(self, monkeypatch, sessions=1):
+        self.clock_slots, self.now, self.stops = np.zeros(sessions, np.int64), 0.0, 0
+        self.loop = np.zeros((sessions, 1 + len(LOOP_PARTS)))
+        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: self.now))
+
+    def request_stop(self):
+        self.stops += 1
+
+
+def test_a_run_is_measured_between_training_events(monkeypatch):
+    board = Seen(monkeypatch)
+    watch = Watch(4.0, slice(None), learns=True)
+    for second in range(1, 20):
+        board.now = float(second)
+        board.clock_slots[0] += 50
+        if second % 3 == 0:  # after 150 frames, 2 s in the environment and 0.5 s of learning
+            board.loop[0] += (1, 0.25, 2.0, 0.0, 0.5)
+        watch(board)
+        if board.stops:
+            break
+    assert board.now == 9  # events at 3, 6 and 9
+    assert watch.speed.frames_per_s == pytest.approx(50)
+    shares = {"acting": 1 / 12, "environment": 2 / 3, "memory": 0.0, "update": 1 / 6, OTHER: 1 / 12}
+    assert watch.speed.shares == pytest.approx(shares)
+
+
+def test_all_workers_must_learn_before_they_are_measured_and_a_learner_counts_alone(monkeypatch):
+    board = Seen(monkeypatch, sessions=2)
+    both, learner = (Watch(0.0, counted, learns=True) for counted in (slice(None), slice(1)))
+    for second in range(1, 9):
+        board.now = float(second)
+        board.clock_slots[:] = 100 * second, 10 * second
+        board.loop[0, 0] = second
+        board.loop[1, 0] = max(second - 4, 0)
+        both(board)
+        learner(board)
+    assert both.speed.frames_per_s == pytest.approx(110)
+    assert both._seen[0][0] == 5.0
+    assert learner.speed.frames_per_s == pytest.approx(100)
+
+
+def test_an_agent_that_learns_nothing_is_measured_by_its_frames(monkeypatch):
+    board = Seen(monkeypatch)
+    watch = Watch(2.0, slice(None), learns=False)
+    for second in range(6):
+        board.now = float(second)
+        board.clock_slots[0] = 30 * second
+        watch(board)
+    assert watch.is_over
+    assert watch.speed.frames_per_s == pytest.approx(30)
+
+
+def test_a_run_without_events_is_given_up(monkeypatch):
+    board = Seen(monkeypatch)
+    watch = Watch(5.0, slice(None), learns=True)
+    watch(board)
+    assert not board.stops
+    board.now = 151.0
+    watch(board)
+    assert watch.is_late
+    assert board.stops
+
+
+def test_a_change_that_cannot_run_is_left_out_and_the_spec_is_run_twice(tmp_path, monkeypatch):
+    found = probed(tmp_path, ppo())
+    found._specs = dict.fromkeys((AS_IS, ALIKE, DIFFERENT))
+    results, numbers = iter([100.0, LabError("no"), 130.0, 120.0]), []
+
+    def run(change, seconds):
+        result = next(results)
+        if isinstance(result, LabError):
+            raise result
+        return speed(result)
+
+    monkeypatch.setattr(found, "run", run)
+    speeds = found.survey(numbers.append)
+    assert {each: speed.frames_per_s for each, speed in speeds.items()} == {
+        AS_IS: 110.0, DIFFERENT: 130.0,
+    }  # fmt: skip
+    assert numbers == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        False,
+        pytest.param("shared", marks=pytest.mark.slow),
+        pytest.param("all_reduce", marks=pytest.mark.slow),
+        pytest.param("actor_learner", marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_in_a_mode_is_measured_and_leaves_nothing(tmp_path, monkeypatch, mode):
+    monkeypatch.setattr(module, "FEWEST_EVENTS", 1)
+    workers = {"meta__distributed": mode, "meta__max_session": 2} if mode else {}
+    found = probed(tmp_path, ppo(**workers))
+    measured = found.run(AS_IS, 0.2)
+    assert measured.frames_per_s > 0
+    assert sum(measured.shares.values()) == pytest.approx(1, abs=0.05)
+    assert measured.shares["update"] > 0
+    assert (measured.shares["environment"] > 0) is (mode != "actor_learner")
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_spec_that_fails_is_reported(tmp_path):
+    found = probed(tmp_path, ppo(env__name="Nothing-v0"))
+    with pytest.raises(LabError, match=r"a run failed: Session 0: [\s\S]*no such environment"):
+        found.run(AS_IS, 0.2)
+
+
+def test_document_and_table_agree(tmp_path, monkeypatch, capsys):
+    from slm_lab.cli.probe import probe as command
+
+    write_spec(tmp_path, ppo())
+    speeds = {AS_IS: speed(100.0), ALIKE: speed(125.0), DIFFERENT: speed(80.0)}
+    monkeypatch.setattr(Probe, "survey", lambda self, on_run: speeds)
+    monkeypatch.setattr(Probe, "run", lambda self, change, seconds: speed(130.0))
+    file, sets = str(tmp_path / "spec.json"), ("env.max_frame=5000",)
+    command(file, None, sets, (), False, as_json=False)
+    text = capsys.readouterr().out
+    assert "update 60%, rows, exchange, waiting 40%" in text
+    assert "measured 130, 1.30 times: a=1" in text
+    assert text.splitlines()[-1] == (
+        f"try: slm-lab run {file} small train -s env.max_frame=5000 -s a=1"
+    )
+    command(file, None, sets, (), False, as_json=True)
+    document = json.loads(capsys.readouterr().out)
+    assert document["frames_per_s"] == 100.0
+    assert document["set"] == ["a=1"]
+    assert [each["measured"] for each in document["changes"]] == [130.0, None]
