@@ -68,5 +68,4 @@ def _kind(spec: MemorySpec) -> type[Memory[Any]]:
     """The class of the memory that the spec names, or of the memory around it."""
     if isinstance(spec, OnPolicySpec) and spec.sil_replay_name is not None:
         return SelfImitationMemory
-    kind: type[Memory[Any]] = MEMORIES.load(spec.name)
-    return kind
+    return MEMORIES.load(spec.name)

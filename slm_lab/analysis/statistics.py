@@ -31,8 +31,7 @@ def interquartile_mean(values: FloatArray) -> FloatArray:
     mean."""
     count = len(values)
     cut = count // 4
-    mean: FloatArray = np.sort(values, axis=0)[cut : count - cut].mean(axis=0)
-    return mean
+    return np.sort(values, axis=0)[cut : count - cut].mean(axis=0)
 
 
 def bootstrap_interval(
@@ -86,11 +85,9 @@ def improvement_interval(
 
 def _wins(x: FloatArray, y: FloatArray) -> FloatArray:
     """1 where x is larger, ½ where they are equal."""
-    wins: FloatArray = (x > y) + 0.5 * (x == y)
-    return wins
+    return (x > y) + 0.5 * (x == y)
 
 
 def _quantiles(of_resamples: FloatArray) -> Interval:
-    """Of (B, …) statistics."""
     low, high = np.quantile(of_resamples, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
     return Interval(low, high)

@@ -92,7 +92,6 @@ class Run(Started):
         return load(self.source, **{**about, **options})
 
     def _read(self, evaluations: bool = False) -> dict[int, Rows]:
-        """By Session."""
         with naming(self._archive, self.folder):
             return {
                 session: read_saved_rows(each, each.eval_rows if evaluations else each.rows)

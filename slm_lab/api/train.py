@@ -210,7 +210,6 @@ def _given(options: Mapping[str, object]) -> list[str]:
 
 
 def _options(seed: int | None, data: str | Path, imports: Sequence[str], trust: bool) -> list[str]:
-    """The options that all commands have."""
     modules = [f"--import={module}" for module in listed(imports)]
     seed = None if seed is None else index(seed)
     if seed is not None and seed < 0:

@@ -117,7 +117,6 @@ def make_app(data_dir: Path) -> Dash:
 
 
 def _frame(root: Path) -> html.Div:
-    """What all pages have."""
     head = [html.A("slm-lab board", href="/"), html.Span(str(root)), html.B(id="alarm")]
     stores = [dcc.Store(id="seen", data={}), dcc.Store(id="answered", data=time.time())]
     clock = dcc.Interval(id="tick", interval=SECONDS * 1000)

@@ -181,7 +181,6 @@ def _conclude(console: Console, run: CompareRun, interrupted: bool) -> int:
 
 
 def _document(folder: Path, code: int) -> dict[str, Any]:
-    """A comparison: its tables, graphs and exit code."""
     import pandas as pd
 
     return {

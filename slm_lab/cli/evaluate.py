@@ -130,7 +130,6 @@ def _print_part(console: Console, film: VideoFilm, how: str, steps: int) -> None
 
 
 def _play(console: Console, saved: SavedRun, agent: SavedAgent, count: int) -> FinishedEpisodes:
-    """Plays `count` episodes and shows how many have ended."""
     parts: list[FinishedEpisodes] = []
     with closing(saved.play(agent, count)) as playing, console.status("") as status:
         for finished in playing:

@@ -51,7 +51,6 @@ def _show_version(wanted: bool) -> None:
 
 
 def _command(function: Callable[..., None]) -> Callable[..., None]:
-    """A command that reports its errors."""
     return app.command(epilog=_EPILOG)(report_errors()(function))
 
 

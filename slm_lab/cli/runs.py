@@ -70,7 +70,6 @@ def list_runs(
 
 
 def _place(name: str, run: RunSummary) -> tuple[bool, Any]:
-    """Unknown values come first."""
     value = getattr(run, name)
     return (value is not None, "" if value is None else value)
 

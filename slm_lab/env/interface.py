@@ -24,8 +24,7 @@ def first_reset(env: Env, seed: int | None) -> tuple[Any, Any]:
 
 def first_step(env: Env, action: Any) -> tuple[Any, ...]:
     """The checked result of `env.step`. Raises LabError if it breaks the interface."""
-    result: tuple[Any, ...] = _checked(env, lambda: env.step(action), step_fault)
-    return result
+    return _checked(env, lambda: env.step(action), step_fault)
 
 
 def _checked(

@@ -191,5 +191,4 @@ def shipped_random_return(spec: "EnvSpec") -> float | None:
 
 @lru_cache
 def _shipped() -> Mapping[str, Any]:
-    entries: Mapping[str, Any] = json.loads(SHIPPED.read_text(encoding="utf-8"))
-    return entries
+    return json.loads(SHIPPED.read_text(encoding="utf-8"))

@@ -168,7 +168,6 @@ class Experiment:
             self._pending.pop(event.trial, None)
 
     def _fill(self) -> None:
-        """Begins trials while there is room for one."""
         least = self._needs(self.spec)
         while self.pool.resources.has(least) or not self.pool.running:
             trial = self._next()
@@ -188,7 +187,6 @@ class Experiment:
         return self._propose() if chosen is None else chosen
 
     def _propose(self) -> int | None:
-        """The searcher's next trial; None if all are proposed."""
         trial = len(self.search_state.trials)
         if trial >= self.num_trials:
             return None
@@ -237,7 +235,6 @@ class Experiment:
         self.pool.start(state.trial, task, request, among_gpus=spec.meta.cluster is None)
 
     def _poll(self) -> None:
-        """Handles new reports and ended trials."""
         for trial in list(self.pool.running):
             if trial in self.pool.running:  # else another trial's report has just ended it
                 self._read_reports(trial)

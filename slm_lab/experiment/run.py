@@ -71,7 +71,6 @@ class Run:
         self.notes += tuple(note for each in about for note in each(self.spec))
 
     def _begin(self, source: RunSource) -> None:
-        """Begins a new run in a new folder."""
         spec = source.load()
         spec = dev_profile(spec) if self.verb == "dev" else spec
         where = source.where(spec)

@@ -245,7 +245,6 @@ def as_trained(spec: Spec, run_format: object) -> Spec:
 
 
 def _is_whole(store: CheckpointStore, manifest: Manifest) -> bool:
-    """Whether the latest agent can be read."""
     try:
         store.load(manifest, PARTS["latest"])
     except CheckpointError:

@@ -146,7 +146,6 @@ def check_source(spec_file: str, spec: Spec, allowed: Sequence[str]) -> None:
 
 
 def _is_of_a_run(file: Path) -> bool:
-    """Whether a spec file was written by a run."""
     in_run_folder = all((file.resolve().parent / part).is_dir() for part in FOLDERS)
     return in_run_folder or RUN_BLOCK in read_file(file)
 

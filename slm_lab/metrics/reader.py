@@ -46,8 +46,7 @@ class Rows:
     def __getitem__(self, column: str) -> FloatArray:
         if column not in self.columns:
             raise KeyError(column)
-        values: FloatArray = self.values[self.columns.index(column)]
-        return values
+        return self.values[self.columns.index(column)]
 
     def has_values(self, column: str) -> bool:
         """Whether any cell of the column has a value."""

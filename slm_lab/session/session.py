@@ -126,7 +126,6 @@ class Session:
             self._log_row()
 
     def _learn(self) -> None:
-        """One training event."""
         for finished in self.strategy.episodes.received():
             self.tracker.track_episodes(*finished, self.clock.total_frame)
         self.strategy.refresh()
@@ -174,7 +173,6 @@ class Session:
         return self._granted_end is not None
 
     def _end(self) -> SessionResult:
-        """Writes the last rows and the last checkpoint."""
         finished = self._granted_end is Vote.FINISH
         if finished and self.strategy.blueprint.leads:
             finished = self._write_last_rows()
@@ -275,7 +273,6 @@ class Session:
             self._save(finished=False)
 
     def _show(self) -> None:
-        """Updates the live line."""
         self.board.write(self.index, **self.parts.progress())
 
     def _save_jointly(self) -> None:

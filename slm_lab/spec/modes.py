@@ -107,8 +107,7 @@ def mode_of(word: str | bool) -> Mode:
     """The mode of a word. Raises LabError for an unknown word, or an invalid plug-in."""
     if word is False:
         return INDEPENDENT
-    mode: Mode = MODES.load(str(word))
-    return mode
+    return MODES.load(str(word))
 
 
 def words_of(holds: Callable[[Mode], object]) -> list[str]:

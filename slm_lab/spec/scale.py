@@ -142,7 +142,6 @@ def _samples_of_a_step(given: AlgorithmSpec | None, own: AlgorithmSpec | None, c
 
 
 def _with_larger_steps(agent: AgentSpec, times: float) -> AgentSpec:
-    """The agent with all learning rates multiplied by `times`."""
     agent = _with_nets(agent, lambda net: _with_larger_rates(net, times))
     algorithm = agent.algorithm
     if not isinstance(algorithm, EntropyRegularisedSpec) or algorithm.alpha_lr is None:

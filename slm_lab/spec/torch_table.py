@@ -57,8 +57,7 @@ COUNTS = frozenset(
 
 @lru_cache(maxsize=1)
 def _table() -> dict[str, Any]:
-    table: dict[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))
-    return table
+    return json.loads(TABLE.read_text(encoding="utf-8"))
 
 
 @lru_cache(maxsize=8)
@@ -74,8 +73,7 @@ def entries(kind: Kind) -> Mapping[str, TorchEntry]:
 def refusals(kind: Literal["activations", "initialisers"]) -> Mapping[str, str | None]:
     """The activations of torch.nn, or the functions of torch.nn.init: {name: why a spec cannot use
     it, or None}."""
-    found: Mapping[str, str | None] = _table()[kind]
-    return found
+    return _table()[kind]
 
 
 def activation_class(name: str) -> str | None:

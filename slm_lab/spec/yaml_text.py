@@ -94,7 +94,6 @@ def _parts(node: Node) -> Iterable[Node]:
 
 
 def _faults(node: Node, path: str) -> Iterator[Problem]:
-    """Duplicate keys, NaN and infinity, with their lines."""
     if isinstance(node, SequenceNode):
         for index, entry in enumerate(node.value):
             yield from _faults(entry, f"{path}.{index}")

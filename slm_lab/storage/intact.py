@@ -80,8 +80,6 @@ def settle(members: Sequence[SessionPaths]) -> list[str]:
 @final
 @dataclass(frozen=True)
 class _Saved:
-    """The checkpoints of one Session, by their manifests."""
-
     paths: SessionPaths
     manifests: Mapping[int, Manifest]
     """By serial."""

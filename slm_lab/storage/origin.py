@@ -71,8 +71,7 @@ def check_format(folder: Path, found: object) -> None:
 
 def last_start(origin: Mapping[str, Any]) -> Mapping[str, Any]:
     """How the run was last started or resumed."""
-    last: Mapping[str, Any] = [origin, *_resumes(origin)][-1]
-    return last
+    return [origin, *_resumes(origin)][-1]
 
 
 def typed_settings(

@@ -92,8 +92,7 @@ class PolicyActor(Actor):
         params, _, state = self._network.act(self.memory_obs(obs))
         if self._recurrent is not None and state is not None:
             self._recurrent.advance(state)
-        action: Array = self._family(torch.from_numpy(params)).mode().numpy()
-        return action
+        return self._family(torch.from_numpy(params)).mode().numpy()
 
     @override
     def memory_obs(self, obs: Array) -> Array:

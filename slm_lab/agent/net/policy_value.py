@@ -55,8 +55,7 @@ class ActingNetwork(ABC):
 
     def policy(self, obs: Tensor) -> Tensor:
         """Distribution parameters (B, param_dim)."""
-        params: Tensor = self.module.forward(obs)[0]
-        return params
+        return self.module.forward(obs)[0]
 
     def write_out(self, obs_shape: Shape) -> None:
         """Computes gradients without autograd from now on, if all nets can."""

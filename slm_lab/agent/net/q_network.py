@@ -113,8 +113,7 @@ class QNetwork(ActingNetwork):
 
     def target_q(self, obs: Tensor) -> Tensor:
         """The same by the target network."""
-        q: Tensor = self.target.forward(obs)[0]
-        return q
+        return self.target.forward(obs)[0]
 
     @override
     def act(self, obs: Array) -> Output:
@@ -219,8 +218,7 @@ class TwinQ:
 
 def _value(net: nn.Module, obs: Tensor, action: Tensor | None) -> Tensor:
     if action is None:
-        q: Tensor = net.forward(obs)[0]
-        return q
+        return net.forward(obs)[0]
     value: Tensor = net.forward(torch.cat([obs, action], -1))[0]
     return value.squeeze(-1)
 

@@ -143,6 +143,5 @@ class RecurrentNet(nn.Module, ArrayNet):
         return (parts[0], parts[1]) if len(parts) == 2 else parts[0]
 
     def _as_state(self, hidden: Any) -> Tensor:
-        """The inverse of `_as_hidden`."""
         parts = torch.stack(hidden) if isinstance(hidden, tuple) else hidden.unsqueeze(0)
         return parts.permute(2, 0, 1, 3).flatten(1)

@@ -165,12 +165,10 @@ def _mixes(module: nn.Module, x: Tensor, y: Tensor) -> bool:
 
 
 def _module(layer: Layer, x: Tensor) -> nn.Module:
-    """The module of one layer, for inputs like `x`."""
     if layer.name == "LazyBatchRenorm1d":
         return BatchRenorm(x.shape[1], **layer.args)
     args = {k: v for k, v in layer.args.items() if k != "inplace"}  # it would change observations
-    module: nn.Module = getattr(nn, layer.name)(**args)
-    return module
+    return getattr(nn, layer.name)(**args)
 
 
 def _initialise(

@@ -80,8 +80,7 @@ class Training(NamedTuple):
 
     def clock(self, column: str) -> FloatArray:
         """(P,): the clock of this column at each of `total_frame`."""
-        clock: FloatArray = self._asdict()[column]
-        return clock
+        return self._asdict()[column]
 
     def reached(self, threshold: float) -> int | None:
         """Where `episode_return` first reaches `threshold`, from the first whole window on."""

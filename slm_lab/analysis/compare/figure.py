@@ -235,7 +235,6 @@ def _budget_text(comparison: Comparison) -> str:
 
 
 def _notes(comparison: Comparison, with_bands: bool) -> tuple[str, ...]:
-    """What one has to know to read the numbers."""
     window = tick_text(comparison.window, comparison.window)
     several = comparison.seeds > 1
     band = ", the band one standard deviation" if with_bands else ""

@@ -209,7 +209,6 @@ class _Page:
         self._traces += [{**trace, "xaxis": x, "yaxis": y} for trace in traces]
 
     def _add_head(self, panel: fig.Panel) -> None:
-        """Title, keys and hint above a panel."""
         words = ""
         if panel.title:
             size = _fitting(1.1 * len(panel.title), panel.box.width, self._letters + 1)
@@ -275,7 +274,6 @@ def _small(markup: str, colour: str, size: int) -> str:
 
 
 def _colours(shading: look.Shading) -> dict[str, Any]:
-    """The scale of colours in a layout."""
     return {
         "colorscale": [[i / (len(look.SHADES) - 1), s] for i, s in enumerate(look.SHADES)],
         "cmin": shading.ends[0],

@@ -69,7 +69,6 @@ def render_print(figure: fig.Figure, form: Literal["pdf", "svg", "png"]) -> byte
 
 
 def _drawn(figure: fig.Figure, **options: Any) -> bytes:
-    """The figure in a format of matplotlib."""
     from matplotlib import rc_context
     from matplotlib.transforms import Bbox
 
@@ -310,7 +309,6 @@ class _Picture:
 
 
 def _set_axis(axis: Drawn, scale: fig.Scale) -> None:
-    """Ends and ticks."""
     from matplotlib.ticker import MaxNLocator
 
     low, high = scale.ends

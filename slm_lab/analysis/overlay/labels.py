@@ -81,7 +81,6 @@ def _key(one: Named, path: str) -> str:
 
 
 def _text(value: object) -> str:
-    """A value as a legend writes it."""
     if isinstance(value, float):
         return f"{value:.4g}"
     return value if isinstance(value, str) else json.dumps(value)

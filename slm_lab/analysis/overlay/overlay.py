@@ -121,7 +121,6 @@ def look_of(label: str, number: int) -> Curve:
 
 
 def _subtitle(counts: set[int], middle: Middle) -> str:
-    """What curves and bands are."""
     if counts == {1}:
         return "one training each"
     of = f" of {min(counts)} seeds each" if len(counts) == 1 else " of the seeds"

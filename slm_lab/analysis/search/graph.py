@@ -379,7 +379,6 @@ def _best_table(best_first: Sequence[TrialState], names: Mapping[str, str]) -> T
 
 
 def _notes(experiment: SearchSummary, found: Sequence[Importance]) -> tuple[str, ...]:
-    """How importances are computed, in lines."""
     if all(each.share is None for each in found):
         return ()
     rests_on = max(each.trials for each in found)

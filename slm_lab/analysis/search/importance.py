@@ -89,8 +89,7 @@ def midranks(values: FloatArray) -> FloatArray:
     """(n,): ranks from 0 to 1; equal values share the mean of theirs."""
     _, which, count = np.unique(values, return_inverse=True, return_counts=True)
     middle = np.cumsum(count) - (count + 1) / 2
-    ranks: FloatArray = middle[which] / max(len(values) - 1, 1)
-    return ranks
+    return middle[which] / max(len(values) - 1, 1)
 
 
 def _importance(variable: Dimension, trials: Sequence[TrialState]) -> Importance:
@@ -134,8 +133,7 @@ def skill(forecaster: FloatArray, targets: FloatArray) -> FloatArray:
     n = len(targets)
     missed = ((targets - forecaster @ targets) ** 2).sum(axis=0)
     by_mean = ((targets - targets.mean(axis=0)) ** 2).sum(axis=0) * (n / (n - 1)) ** 2
-    better: FloatArray = 1 - missed / by_mean
-    return better
+    return 1 - missed / by_mean
 
 
 def _forecasters(values: Sequence[Any]) -> list[FloatArray]:
@@ -156,8 +154,7 @@ def local_line(x: FloatArray, width: float) -> FloatArray:
     mass, first, second = ((weight * distance**power).sum(axis=1) for power in range(3))
     second = second + _STEADY * mass
     lines = weight * (second[:, None] - distance * first[:, None])
-    forecaster: FloatArray = lines / (mass * second - first**2)[:, None]
-    return forecaster
+    return lines / (mass * second - first**2)[:, None]
 
 
 def same_value(kind: IntArray) -> FloatArray:
@@ -165,5 +162,4 @@ def same_value(kind: IntArray) -> FloatArray:
     same = (kind[:, None] == kind[None, :]).astype(np.float64)
     np.fill_diagonal(same, 0.0)
     others = (1 - np.eye(len(kind))) / (len(kind) - 1)
-    means: FloatArray = (same + others) / (same.sum(axis=1, keepdims=True) + 1)
-    return means
+    return (same + others) / (same.sum(axis=1, keepdims=True) + 1)

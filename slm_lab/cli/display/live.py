@@ -84,8 +84,6 @@ class Speed:
 
 
 class _LastLine(NamedTuple):
-    """The last log line of a Session."""
-
     when: float = 0.0
     phase: Phase = Phase.WAITING
     interval: float = LOG_INTERVAL

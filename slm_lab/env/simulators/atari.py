@@ -286,5 +286,4 @@ class AtariEnvs(SameStepEnvs):
 
 def _frames_before(info: Mapping[str, Any]) -> IntArray:
     """(N,) the frames before the start of each game."""
-    frames: IntArray = info["frame_number"] - info["episode_frame_number"]
-    return frames
+    return info["frame_number"] - info["episode_frame_number"]

@@ -94,15 +94,13 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any]):
 
     def _draws(self, frames: int) -> list[float]:
         """A random number for each frame, which decides whether the action is repeated."""
-        draws: list[float] = self._game.np_random.random(frames).tolist()
-        return draws
+        return self._game.np_random.random(frames).tolist()
 
     def _act(self, pressed: int, strength: float, draw: float) -> int:
         """Plays one frame; returns its reward."""
         if draw >= self._keys.repeat_action_probability:
             self._held, self._held_strength = pressed, strength
-        reward: int = self.ale.act(self._held, self._held_strength)
-        return reward
+        return self.ale.act(self._held, self._held_strength)
 
     def draw_no_ops(self) -> int:
         """The number of frames at the start of a game in which nothing is done."""

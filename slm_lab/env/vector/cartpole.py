@@ -147,8 +147,7 @@ class CartPoleEnvs(RawEnvs):
         # |x| > limit is equivalent to the reference's four comparisons.
         np.absolute(self._position, self._change)
         np.greater(self._change, self._limits, self._outside)
-        terminated: BoolArray = np.logical_or(self._outside[0], self._outside[1])
-        return terminated
+        return np.logical_or(self._outside[0], self._outside[1])
 
     def _observe(self) -> Array:
         return self._observed.astype(np.float32, "C").reshape(self.num_envs, 4)

@@ -92,7 +92,6 @@ class PolicyGraph(nn.Module):
         return x.clamp(-self._clip, self._clip).float().reshape(-1, *shape)
 
     def _env_action(self, action: Tensor) -> Tensor:
-        """`ActionConverter.convert`."""
         half_width, start = self._constant("half_width"), self._constant("start")
         if half_width is not None:
             action = action.double() * half_width + self.get_buffer("middle")

@@ -66,7 +66,6 @@ def choose_recipe(algorithm: str, env: EnvSpec) -> Recipe:
 
 
 def _fitting(spaces: Spaces, env: str) -> dict[str, Recipe]:
-    """The recipes for these spaces by algorithm."""
     image = "_image" if is_image(spaces) else ""
     continuous = "_continuous" if spaces.actions.kind == "box" else ""
     found = {}

@@ -256,7 +256,6 @@ def _last_rows(run: RunDir) -> Iterator[tuple[dict[str, float], float]]:
 
 
 def _size(folder: Path) -> int:
-    """Bytes of all files in it."""
     total = 0
     for place, _, names in os.walk(folder):
         for name in names:

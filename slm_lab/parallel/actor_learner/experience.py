@@ -202,7 +202,6 @@ class ReplayExperience(ActorExperience):
         return join_episodes(found) if found else None
 
     def _current(self) -> Unroll | None:
-        """The unroll being added, or the next one."""
         unroll = self._unroll
         if unroll is not None and self._t < unroll.num_steps:
             return unroll

@@ -100,16 +100,14 @@ class UnrollQueue:
     @property
     def rings(self) -> Array:
         """(N,) of `RING`."""
-        rings: Array = self.ring_bytes.numpy().view(RING)[:, 0]
-        return rings
+        return self.ring_bytes.numpy().view(RING)[:, 0]
 
     @property
     def request_records(self) -> Array | None:
         """(N,) The records of central inference, see `request_record`."""
         if self.requests is None:
             return None
-        records: Array = self.requests.numpy().view(request_record(self.layout.steps))[:, 0]
-        return records
+        return self.requests.numpy().view(request_record(self.layout.steps))[:, 0]
 
 
 class QueueEnd:
@@ -235,13 +233,10 @@ class LearnerQueue(QueueEnd, UnrollSource):
         return actor, unroll
 
     def _waiting(self) -> list[int]:
-        """The actors whose unrolls wait."""
-        waiting: list[int] = (self._rings["handed"] > self._taken).nonzero()[0].tolist()
-        return waiting
+        return (self._rings["handed"] > self._taken).nonzero()[0].tolist()
 
     def _oldest(self, actor: int) -> Unroll:
-        slot: Unroll = self._unrolls[actor][self._taken[actor] % self.num_slots]
-        return slot
+        return self._unrolls[actor][self._taken[actor] % self.num_slots]
 
     @override
     def give_back(self, actor: int) -> None:

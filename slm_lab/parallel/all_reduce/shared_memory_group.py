@@ -100,7 +100,6 @@ class SharedMemoryGroup(ProcessGroup):
         self.seconds += time.perf_counter() - began
 
     def _wait_for_all(self) -> None:
-        """Waits until all ranks have entered this exchange."""
         self._exchanges += 1
         self._arrivals[self.rank] = self._exchanges
 

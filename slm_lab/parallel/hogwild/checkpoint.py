@@ -128,7 +128,6 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
         return max(PAUSE_SECONDS, self.event_seconds)
 
     def _running(self) -> list[int]:
-        """The other workers that are running."""
         workers = range(self._board.num_sessions)
         return [w for w in workers if w != self._me and self._board.phase(w) is Phase.RUNNING]
 

@@ -246,7 +246,6 @@ class ClusterSessions(Runner):
         self._complete.clear()
 
     def _collect(self, session: int) -> SessionEnd:
-        """The end of a Session, after its last news."""
         handle = self._handles.pop(session)
         self._take_news(handle)
         try:

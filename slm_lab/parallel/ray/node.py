@@ -85,7 +85,6 @@ class NodeSession:
         return News(record, files, manifest if manifest != known else None)
 
     def _files(self, manifest: Manifest | None) -> dict[str, tuple[int, int]]:
-        """The stamp of each file, by path."""
         named = set() if manifest is None else manifest.names
         return {
             str(path.relative_to(self._root)): ((status := path.stat()).st_size, status.st_mtime_ns)
@@ -99,7 +98,6 @@ class NodeSession:
 
 
 def _remove_stale_folders() -> None:
-    """Removes the folders of actors that were killed."""
     for path in Path(tempfile.gettempdir()).glob("slm_lab_*_*"):
         owner = re.fullmatch(r"slm_lab_(\d+)_\w+", path.name)
         if owner is None:

@@ -67,7 +67,6 @@ def action_space_problems(
 
 
 def _of_discrete_actions(algorithm: AlgorithmSpec, space: ActionKind) -> Iterator[Problem]:
-    """Rejects keys for discrete actions in other action spaces."""
     if not isinstance(algorithm, EntropyRegularisedSpec) or space == "discrete":
         return
     if algorithm.entropy_penalty_coef > 0:

@@ -64,7 +64,6 @@ def _length_path(meta: MetaSpec | None) -> str:
 
 
 def _batch_normalised(net: NetSpec) -> bool:
-    """Whether the actor or the critic has batch norm."""
     for own in (folded(net, role) for role in ROLES):
         if own.batch_norm:
             return True

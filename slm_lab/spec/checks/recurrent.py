@@ -51,7 +51,6 @@ def _same_sequences(net: RecurrentNetSpec) -> Iterator[Problem]:
 
 
 def _single_steps(net: RecurrentNetSpec, memory: ReplaySpec) -> Iterator[Problem]:
-    """Rejects replay memories that draw single steps."""
     if isinstance(memory, PrioritizedReplaySpec):
         message = "draws single steps, and a RecurrentNet learns from sequences; use Replay"
         yield Problem("agent.memory.name", message, memory.name)

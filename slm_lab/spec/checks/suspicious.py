@@ -83,7 +83,6 @@ def _algorithm_of_one(blocks: Blocks) -> AlgorithmSpec | None:
 
 
 def _frames_between_events(algorithm: ReplayLearningSpec, num_envs: int) -> int:
-    """The minimum number of frames between two training events."""
     if algorithm.update_to_data is not None:
         return max(1, math.floor(1 / (algorithm.update_to_data * num_envs))) * num_envs
     return max(1, algorithm.training_frequency // num_envs) * num_envs

@@ -198,8 +198,7 @@ def _each_set(path: str, block: Block, keys: Iterable[str], reason: str) -> Iter
 
 def _is_set(block: Block, key: str) -> bool:
     """Whether the value of a key differs from the default."""
-    differs: bool = getattr(block, key) != type(block).model_fields[key].default
-    return differs
+    return getattr(block, key) != type(block).model_fields[key].default
 
 
 def _set_keys(net: NetSpec, keys: Sequence[str]) -> Iterator[str]:
