@@ -41,6 +41,8 @@ def execute(options: RunOptions, caller: Caller) -> int:
             source = _source(options, words._replace(mode=RunMode(verb, run)))
             if named is not None and run != named:
                 source = replace(source, archive=Path(named))
+            if plays:
+                caller.folder = (source.archive or Path(source.run or "")).absolute()
             import_plugins(source.imports)
             with importing():
                 command = _command(options, verb, caller)
@@ -119,6 +121,8 @@ def _reject_unused_options(options: RunOptions, mode: RunMode) -> None:
             raise UsageError(f"{option} works only where a run begins, not with {mode}")
         if text is not None and not 0 < len(text) <= MOST_LETTERS:
             raise UsageError(f"{option}: must have 1 to {MOST_LETTERS} letters")
+    if options.label == "latest" or set("/:~@") & set(options.label or ""):
+        raise UsageError(f"--name {options.label}: RUN could not find it; use no / : ~ @")
     if options.save and (mode.run or "").endswith(".zip"):
         raise UsageError("--save works with a run folder; a shared run is not changed")
     if options.render and options.video:

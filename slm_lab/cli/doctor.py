@@ -1,5 +1,6 @@
 """The command `slm-lab doctor`: its output and exit codes."""
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -31,6 +32,8 @@ def examine_run(run: str, data: Path, imports: Sequence[str], trust: bool, as_js
         trial, findings, unseen = diagnose(folder, data, imports, trust)
     if as_json:
         print_json([finding._asdict() for finding in findings])
+        if unseen is not None:
+            print(f"the agent was not looked at: {unseen}", file=sys.stderr)
         return
     console = wide_console()
     print_line(console, trial.where if folder == run else run)

@@ -15,7 +15,7 @@ from slm_lab.cli.display.screen import print_heading, print_json, print_line
 from slm_lab.cli.display.window import window_of
 from slm_lab.cli.options import RunOptions
 from slm_lab.core.errors import LabError
-from slm_lab.core.files import write_json
+from slm_lab.core.files import refuse_links, write_json
 from slm_lab.core.text import significant
 from slm_lab.env.simulators.film import Film, headless
 from slm_lab.env.vector_env import FinishedEpisodes
@@ -56,8 +56,10 @@ def evaluate(source: RunSource, options: RunOptions) -> int:
     if options.save:
         prefix = saved.run_dir.trial_prefix(saved.trial)
         file = saved.run_dir.root / "info" / f"{prefix}_evaluation.json"
+        refuse_links(saved.run_dir.root)
+        how = "replaced" if file.exists() else "saved"
         write_json(file, document)
-        print_line(console, f"saved {file}")
+        print_line(console, f"{how} {file}")
     if options.output == "json":
         print_json(document)
     return 0

@@ -470,7 +470,9 @@ def export(
     from slm_lab.experiment.saved_run import find_agent
 
     saved, agent = find_agent(run, which, session, data, imports or (), trust)
-    name = f"{saved.run_dir.root.resolve().name}_s{agent.session}_{agent.which}_{agent.frame}.{to}"
+    trial = f"_t{saved.trial}" if saved.is_search else ""
+    of = f"{trial}_s{agent.session}_{agent.which}_{agent.frame}"
+    name = f"{saved.run_dir.root.resolve().name}{of}.{to}"
     path = Path(name) if out is None else out
     if path.suffix != f".{to}":
         raise UsageError(f"--out {path}: must end in .{to}")

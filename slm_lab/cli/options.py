@@ -37,7 +37,8 @@ SavedRunName = Annotated[
     str,
     Argument(
         metavar="RUN",
-        help="A folder, its name in --data, latest, or FOLDER:tN.",
+        help="A folder, its name in --data or a beginning of it, the name of a spec or of --name, "
+        "latest, latest~2, FILE.zip, or one of these with :tN for a trial of a search.",
         autocompletion=completion.runs,
     ),
 ]

@@ -20,7 +20,7 @@ from rich.text import Text
 from slm_lab.analysis.table import count_text
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
 from slm_lab.core.errors import UsageError
-from slm_lab.experiment.runs.summary import RunStatus, RunSummary, cells, summary_of
+from slm_lab.experiment.runs.summary import RunStatus, RunSummary, cells, comparisons_in, summary_of
 from slm_lab.experiment.runs.tidy import delete, selected
 from slm_lab.storage.archive import unpacked
 from slm_lab.storage.run_dir import runs_in
@@ -35,13 +35,14 @@ COLUMNS = {
     "return": "final_return",
     "frames/s": "frames_per_s",
     "size": "bytes",
+    "started": "started",
 }
 """Columns of the table, and their names in a document."""
 SORTS = tuple(dict.fromkeys((*(field.name for field in fields(RunSummary)), *COLUMNS)))
 STATUSES = (*RunStatus, "dev")
 UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 LEFT = ("environment", "changed", "mode", "status")
-LEAVE_OUT = ("size", "frames/s", "mode", "frames", "environment", "changed")
+LEAVE_OUT = ("started", "size", "frames/s", "mode", "frames", "environment", "changed")
 """Columns that a narrow terminal leaves out, in this order."""
 GAP, FEW = 2, 16
 """Blanks between two columns; and letters of what was changed, which may be cut."""
@@ -56,7 +57,8 @@ def list_runs(
             from slm_lab.spec.schema.messages import not_among  # imports pydantic
 
             raise UsageError(f"{option} {word}: {not_among(str(word), known)}")
-    runs = [summary for run in runs_in(data) if _fits(summary := summary_of(run), pattern, status)]
+    every = [*map(summary_of, runs_in(data)), *comparisons_in(data)]
+    runs = [summary for summary in every if _fits(summary, pattern, status)]
     by = sort or "started"
     runs.sort(key=partial(_place, COLUMNS.get(by, by)))
     if as_json:
@@ -104,7 +106,8 @@ def tidy_runs(data: Path, dev: bool, failed: bool, older: str | None, yes: bool)
     console = wide_console()
     runs = selected(data, dev, failed, None if older is None else _duration(older))
     if not runs:
-        print_line(console, f"nothing to delete in {data}")
+        none = "nothing to delete in" if data.is_dir() else "there is no folder"
+        print_line(console, f"{none} {data}")
         return 0
     _print_runs(console, runs)
     if not yes:
@@ -113,7 +116,8 @@ def tidy_runs(data: Path, dev: bool, failed: bool, older: str | None, yes: bool)
         return 0
     code = 0
     for run, why in delete(data, runs):
-        message = f"deleted {run.run}" if why is None else f"kept {run.run}: {why}"
+        name = cells(run)["run"]
+        message = f"deleted {name}" if why is None else f"kept {name}: {why}"
         print_line(console, Text(message, "" if why is None else "yellow"))
         code = code if why is None else 1
     return code

@@ -33,6 +33,11 @@ def printable(text: str) -> str:
     )
 
 
+def in_line(text: str) -> str:
+    """The text in one line, with all control characters escaped."""
+    return printable(text.replace("\n", "\\n").replace("\t", "\\t"))
+
+
 def duration_text(seconds: float) -> str:
     """ "1:02:03" or "2:03"; zero if it is negative."""
     minutes, rest = divmod(max(int(seconds), 0), 60)

@@ -28,7 +28,7 @@ class RunMode:
 
 def parse_mode(text: str) -> RunMode:
     """Parses "train" or "eval@latest". Raises UsageError, which lists the valid modes."""
-    known = f"the modes are {', '.join(MODES)}, where RUN is latest or a run folder"
+    known = f"the modes are {', '.join(MODES)}, where RUN is latest, a spec's name, or a folder"
     name, at, run = text.partition("@")
     for verb in get_args(Verb):
         if name != verb or (at and (not run or verb == "dev")):

@@ -82,7 +82,7 @@ def last_row(path: Path) -> dict[str, float | None]:
 
 def column_names(header: bytes) -> tuple[str, ...]:
     """The names in the first line of a CSV, given without its line end."""
-    return tuple(header.decode().split(","))
+    return tuple(header.decode(errors="replace").split(","))
 
 
 def parse_row(columns: Sequence[str], line: bytes) -> list[float | None]:

@@ -16,7 +16,7 @@ from slm_lab.core.process import stop_signals_blocked
 from slm_lab.core.system_limits import limit_reached
 from slm_lab.parallel.supervisor import Runner, SessionEnd, Supervisor
 from slm_lab.parallel.task import SessionTask
-from slm_lab.parallel.worker import session_main
+from slm_lab.parallel.worker import note_in_log, session_main
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.storage.result import SessionResult
 
@@ -99,11 +99,13 @@ class Processes(Runner):
         self._board = board
         self._running: dict[int, Child] = {}
         self.running = self._running.keys()
+        self._logs: dict[int, Path] = {}
 
     @override
     def start(self, task: SessionTask) -> SessionEnd | None:
         child = Child(session_main, (task, self._board.raw), f"session-{task.session}")
         self._running[task.session] = child  # an interrupt here must not lose it
+        self._logs[task.session] = task.paths.log
         try:
             child.start()
         except OSError as error:
@@ -121,6 +123,8 @@ class Processes(Runner):
                 result, how = child.end(1.0 if self._board.user_waits else EXIT_SECONDS)
                 del self._running[session]
                 ended.append(SessionEnd(session, result, f"the {how}", child.process.exitcode))
+                if result is None:  # it could not write this itself
+                    note_in_log(self._logs[session], [f"Session {session}: the {how}"])
         return ended
 
     @override

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Iterable
 from contextlib import closing, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
     from slm_lab.storage.result import SessionResult
 
 
+FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+"""Of a line in the text log."""
+
+
 def session_main(task: SessionTask, raw_board: Any, connection: Connection, parent: int) -> None:
     """The target of a spawned process: runs the Session, sends its SessionResult, exits.
 
@@ -60,7 +65,7 @@ def run_session(task: SessionTask, board: StatusBoard) -> "SessionResult":
     from slm_lab.storage.result import Ending, SessionResult
 
     log = SessionLog(task.paths.log, delay=True)
-    log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    log.setFormatter(logging.Formatter(FORMAT))
     root = logging.getLogger("slm_lab")
     root.setLevel(os.environ.get(LOG_LEVEL, "INFO"))
     root.addHandler(log)
@@ -121,6 +126,15 @@ class SessionLog(logging.FileHandler):
     def close(self) -> None:
         with suppress(OSError):
             super().close()
+
+
+def note_in_log(file: Path, lines: Iterable[str]) -> None:
+    """Adds warnings to the text log of a Session, from another process."""
+    log = SessionLog(file, delay=True)
+    log.setFormatter(logging.Formatter(FORMAT))
+    for line in lines:
+        log.emit(logging.makeLogRecord({"msg": line, "levelname": "WARNING", "name": "slm_lab"}))
+    log.close()
 
 
 def _run(task: SessionTask, board: StatusBoard) -> "SessionResult":

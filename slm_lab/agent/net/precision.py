@@ -58,18 +58,10 @@ def products(spec: NetSpec) -> Products:
     """The context of the layers of a net whose precision is decided. A cast of a weight ends with
     the product: in shared memory others change the weight."""
     if spec.precision != "bf16":
-        return _as_they_are
-    return _in_bf16
+        return lambda _: nullcontext()
+    return lambda x: torch.autocast(x.device.type, torch.bfloat16, cache_enabled=False)
 
 
 def restored(x: Tensor) -> Tensor:
     """bfloat16 as float32, other numbers as they are."""
     return x.float() if x.dtype == torch.bfloat16 else x
-
-
-def _as_they_are(x: Tensor) -> AbstractContextManager[object]:
-    return nullcontext()
-
-
-def _in_bf16(x: Tensor) -> AbstractContextManager[object]:
-    return torch.autocast(x.device.type, torch.bfloat16, cache_enabled=False)

@@ -143,8 +143,12 @@ class LiveDisplay:
             flow = flow_text(board.flow(self._current(sessions)[1].start))
             self._screen.show(Group(self._table, Text(flow, "dim"), Text(note, style="yellow")))
         else:
+            peers = self._current(sessions)[1]
+            together = sum(sessions[s].frame for s in peers), sum(speeds[s] or 0.0 for s in peers)
             for index, (progress, speed) in enumerate(zip(sessions, speeds, strict=True)):
-                self._log(index, progress, speed, now, flow_text(board.flow(index)))
+                frame, of_all = together if self._together else (progress.frame, speed)
+                left = time_left(self._max_frame - frame, of_all)
+                self._log(index, progress, speed, now, left, flow_text(board.flow(index)))
             if note and note != self._note:
                 self._print(note)
         self._note = note
@@ -176,8 +180,10 @@ class LiveDisplay:
             add_total("together", sum(sessions[s].frame for s in shown), self._max_frame)
         budgets = len(self._trainings)
         if budgets > 1:
-            counted = (s.frame for s, acts in zip(sessions, self._acts, strict=True) if not acts)
-            add_total("all", sum(counted), budgets * self._max_frame)
+            counted = sum(s.frame for s, acts in zip(sessions, self._acts, strict=True) if not acts)
+            dropped = (s for s in sessions if s.phase in (Phase.FAILED, Phase.STOPPED))
+            never = sum(self._max_frame - s.frame for s in dropped) * (not self._by_trainings)
+            add_total("all", counted, budgets * self._max_frame - never)
         return table
 
     def _row(
@@ -210,7 +216,13 @@ class LiveDisplay:
         return f"run {last + 1} of {len(self._trainings)}", self._trainings[last]
 
     def _log(
-        self, index: int, progress: SessionProgress, speed: float | None, now: float, flow: str
+        self,
+        index: int,
+        progress: SessionProgress,
+        speed: float | None,
+        now: float,
+        left: str,
+        flow: str,
     ) -> None:
         """Prints a line at every change of phase, and while it runs at growing intervals."""
         last = self._logged[index]
@@ -236,8 +248,8 @@ class LiveDisplay:
             known.append(f"best {significant(progress.best)}")
         if word:
             known.append(word)
-        elif not acts and not self._together and speed:
-            known.append(f"{time_left(self._max_frame - frame, speed)} left")
+        elif not acts and speed:
+            known.append(f"{left} left")
         flowing = f"; {flow}" if flow and running else ""
         self._print(f"{self._log_name(index)}: {', '.join(known)}{flowing}{restarted(progress)}")
 

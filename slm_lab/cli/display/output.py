@@ -46,19 +46,22 @@ class SafeStream:
         self._try(self._stream.flush)
 
     def keep_for_document(self) -> None:
-        """Until `restore`, sends to the standard error what anything prints here, environments and
-        processes included."""
+        """Sends to the standard error what anything prints here, environments, processes and the
+        end of the program included, but for `for_document`."""
         with suppress(OSError):  # there is no standard error
             self._kept = os.dup(self._stream.fileno())
             os.dup2(2, self._stream.fileno())
 
-    def restore(self) -> None:
-        """Ends `keep_for_document`."""
+    @contextmanager
+    def for_document(self) -> Iterator[None]:
+        """Within, it prints here after `keep_for_document` too."""
+        self.flush()
         if self._kept is not None:
-            self.flush()
             os.dup2(self._kept, self._stream.fileno())
-            os.close(self._kept)
-            self._kept = None
+        yield
+        self.flush()
+        if self._kept is not None:
+            os.dup2(2, self._stream.fileno())
 
     def _encodable(self, text: str) -> str:
         encoding = self._stream.encoding or "utf-8"

@@ -5,6 +5,7 @@ import math
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Self, final
 
@@ -56,9 +57,12 @@ def print_line(console: Console, line: str | Text) -> None:
 def print_heading(
     console: Console, verb: str, name: str, rest: str, notes: Iterable[str] = ()
 ) -> None:
-    """Prints what begins, with the name in bold, and notes about it in yellow."""
+    """Prints what begins, with the name in bold, and notes about it in yellow. A quiet console has
+    the notes on the standard error."""
     print_line(console, Text.assemble(f"{verb} ", (name, "bold"), rest))
     for note in notes:
+        if console.quiet:
+            print(note, file=sys.stderr)
         print_line(console, Text(note, "yellow"))
 
 
@@ -96,14 +100,13 @@ def print_json(document: object) -> None:
     # Escapes control characters as JSON does, unlike `printable`.
     text = "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in written)
     stream: object = sys.stdout
-    if isinstance(stream, SafeStream):
-        stream.restore()
-    if sys.stdout is None or not sys.stdout.isatty():
-        print(text)
-        return
-    from rich.syntax import Syntax
+    with stream.for_document() if isinstance(stream, SafeStream) else nullcontext():
+        if sys.stdout is None or not sys.stdout.isatty():
+            print(text)
+            return
+        from rich.syntax import Syntax
 
-    console().print(Syntax(text, "json", background_color="default", word_wrap=True))
+        console().print(Syntax(text, "json", background_color="default", word_wrap=True))
 
 
 def _finite(value: object) -> object:

@@ -14,8 +14,10 @@ from slm_lab.experiment.doctor.learning import LOWER_LR, SYMPTOMS
 from slm_lab.experiment.doctor.machine import memory_kills
 from slm_lab.experiment.plot.runs import FoundTrial
 from slm_lab.experiment.search.outcomes import find_trial
+from slm_lab.experiment.trust import command_text, named_by
 from slm_lab.storage.maybe_damaged import value_at
 from slm_lab.storage.result import Ending, SessionResult
+from slm_lab.storage.run_dir import RUN_BLOCK
 
 
 def of_training(case: Case) -> Iterator[Finding]:
@@ -67,7 +69,7 @@ def failed(case: Case) -> Iterator[Finding]:
     causes = [end for end in ends if not end.lost_others] or ends
     if ends and not case.is_training:
         reasons = [f"Session {end.session} at frame {end.frame:,}: {_why(end)}" for end in causes]
-        advice = f"resume it: slm-lab run train@{case.trial.run_dir.root}"
+        advice = _resume(case)
         if any(end.would_repeat for end in causes):
             has_diverged = any(end.diverged for end in causes)
             change = (
@@ -90,7 +92,7 @@ def unfinished(case: Case) -> Iterator[Finding]:
     )
     what = "its metrics are missing or damaged" if is_trained else what
     numbers = f"{case.reached:,.0f} of {budget:,.0f} frames{'' if is_stopped else _memory()}"
-    yield Finding(what, numbers, f"resume it: slm-lab run train@{case.trial.run_dir.root}")
+    yield Finding(what, numbers, _resume(case))
 
 
 def no_rows(case: Case) -> Iterator[Finding]:
@@ -152,6 +154,12 @@ def weak_claim(case: Case) -> Iterator[Finding]:
 ENDINGS: tuple[Outcome, ...] = (failed, unfinished, no_rows)
 RESULTS: tuple[Outcome, ...] = (apart, no_better_than_random)
 """Each the most serious first."""
+
+
+def _resume(case: Case) -> str:
+    run = case.trial.run_dir
+    words, modules = ["run", f"train@{run.root}"], named_by([run.spec_file], RUN_BLOCK)
+    return f"resume it: {command_text(words, modules)}"
 
 
 def _why(end: SessionResult) -> str:

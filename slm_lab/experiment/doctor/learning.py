@@ -30,8 +30,9 @@ def exploding(course: Course) -> Iterator[Finding]:
 def huge_targets(course: Course) -> Iterator[Finding]:
     """Targets of a size for which the steps of an optimizer are not made: van Hasselt et al. 2016,
     arXiv:1602.07714."""
-    if (error := course.late("value_loss")) > 1e6:
-        numbers = f"value_loss {text(error)}, returns of {text(course.late('mean_return'))}"
+    column = "value_loss" if len(course.values("value_loss")) else "loss"
+    if (error := course.late(column)) > 1e6:
+        numbers = f"{column} {text(error)}, returns of {text(course.late('mean_return'))}"
         advice = "scale rewards: env.normalize_reward, or a smaller env.reward_scale"
         yield Finding("values are far larger than a net learns well", numbers, advice)
 
@@ -114,7 +115,9 @@ def entropy_stays(course: Course) -> Iterator[Finding]:
         return
     if median(entropy[-FEW:]) >= 0.97 * entropy.max():
         numbers = f"entropy {text(float(entropy[-1]))}, at most {text(float(entropy.max()))} nat"
-        advice = "lower the entropy bonus (or target_entropy), or raise the learning rate"
+        advice = "raise the learning rate"
+        if course.late("entropy_coef") != 0:
+            advice = f"lower the entropy bonus (or target_entropy), or {advice}"
         yield Finding("the policy stays as random as it began", numbers, advice)
 
 
@@ -134,10 +137,15 @@ def no_exploration(course: Course) -> Iterator[Finding]:
 
 
 def far_updates(course: Course) -> Iterator[Finding]:
-    """A KL far beyond ε²/2, that of a policy at PPO's clip: arXiv:1707.06347, section 4."""
-    kl, eps = course.late("approx_kl"), course.late("clip_eps")
+    """A KL far beyond ε²/2, that of a policy at PPO's clip: arXiv:1707.06347, section 4.
+
+    A quarter of the rows is enough: a policy that such updates make deterministic has a KL of 0.
+    """
+    kls, eps = course.values("approx_kl"), course.late("clip_eps")
+    kl = float(np.quantile(kls, 0.75)) if len(kls) >= FEW else 0.0
     if kl > 5 * eps**2 / 2:
-        numbers = f"approx_kl {text(kl)}; clip_eps {text(eps)} suggests about {text(eps**2 / 2)}"
+        usual = f"clip_eps {text(eps)} suggests about {text(eps**2 / 2)}"
+        numbers = f"approx_kl {text(kl)}, exceeded in a quarter of the rows; {usual}"
         advice = f"{LOWER_LR}, or training_epoch"
         yield Finding("updates leave the region that PPO trusts", numbers, advice)
 
@@ -169,9 +177,13 @@ def frozen_target(course: Course) -> Iterator[Finding]:
         return
     frame = float(course.column("total_frame")[-1])
     every = course.key("agent.net.update_frequency", 0.0)
+    tau, steps = course.key("agent.net.polyak_coef", 1.0), float(course.column("opt_step")[-1])
     if frame < every:
         numbers = f"agent.net.update_frequency {every:,.0f}; {frame:,.0f} frames so far"
         yield Finding("the target network never moved", numbers, "a lower update_frequency")
+    elif course.key("agent.net.update_type") == "polyak" and tau * steps < 0.1:
+        numbers = f"agent.net.polyak_coef {tau:g}; {steps:,.0f} steps so far"
+        yield Finding("the target network never moved", numbers, "a larger polyak_coef")
 
 
 def lost(course: Course) -> Iterator[Finding]:
@@ -184,6 +196,9 @@ def lost(course: Course) -> Iterator[Finding]:
     if min(best - end, best - begin) >= 0.4 * course.spread and best - end > 0.25 * abs(best):
         numbers = f"recent_return fell from {text(best)} to {text(end)}"
         advice = "anneal the learning rate to zero; --which best has the agent of before"
+        if (entropy := course.late("entropy")) < 1e-3:
+            numbers = f"{numbers}; entropy {text(entropy)}: it explores no more"
+            advice = LOWER_LR
         yield Finding("it was better before", numbers, advice)
 
 

@@ -56,10 +56,9 @@ def difference_tables(names: Sequence[str], trials: Sequence[FoundTrial]) -> dic
 def _table(names: Sequence[str], blocks: Sequence[Mapping[str, Any]]) -> TextTable:
     flat = [leaves(each) for each in blocks]
     paths = dict.fromkeys(chain(*flat))
-    rows = [(path, *(_json(each.get(path)) for each in flat)) for path in paths]
+    rows = [
+        (path, *("–" if each.get(path) is None else json.dumps(each[path]) for each in flat))
+        for path in paths
+    ]
     differing = tuple(row for row in rows if len({*row[1:]}) > 1)
     return TextTable(("key", *names), differing, len(names))
-
-
-def _json(value: object) -> str:
-    return "–" if value is None else json.dumps(value)

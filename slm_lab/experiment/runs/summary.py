@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -17,14 +17,14 @@ from rich.filesize import decimal
 from slm_lab.analysis.search.trial_state import Status
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import read_file
-from slm_lab.core.text import duration_text, significant, with_spread
+from slm_lab.core.text import duration_text, in_line, significant, with_spread
 from slm_lab.experiment.search.event_log import SearchState
 from slm_lab.metrics.reader import last_row
 from slm_lab.spec.modes import mode_of
 from slm_lab.storage.lock import is_locked
 from slm_lab.storage.maybe_damaged import MOST, read_object, trial_metrics, value_at
 from slm_lab.storage.result import Ending
-from slm_lab.storage.run_dir import PLAN_BLOCK, RUN_BLOCK, RunDir, sets_env
+from slm_lab.storage.run_dir import PLAN_BLOCK, PLAN_FILE, RUN_BLOCK, RunDir, runs_in, sets_env
 
 SLACK = 30.0
 """Seconds beyond three intervals of rows after which a Session without a row counts as ended."""
@@ -88,10 +88,8 @@ def summary_of(run: RunDir) -> RunSummary:
     rows = [row for row, _ in last]
     metrics = _metrics(run)
     files = [run.trial_spec_file(0), run.trial_metrics_file(0)]
-    is_whole = value_at(spec, "env", {}) and all(
-        read_object(each) for each in files if each.exists()
-    )
-    status = _status(run, metrics, is_damaged=not is_whole)
+    is_whole = all(read_object(each) for each in files if each.exists()) and all(rows)
+    status = _status(run, metrics, is_damaged=not (is_whole and value_at(spec, "env", {})))
     is_training = status is RunStatus.TRAINING
     recent = [mean for row in rows if (mean := row.get("recent_return")) is not None]
     result = metrics.get("final_return")
@@ -160,6 +158,17 @@ def run_document(run: RunDir, code: int) -> dict[str, Any]:
         **({"trials": known} if run.is_search else {"metrics": known.get("t0", {})}),
         "graphs": [str(graph) for graph in sorted(run.root.glob("*_graph_*.png"))],
     }
+
+
+def comparisons_in(data_dir: Path) -> Iterator[RunSummary]:
+    """The summaries of the comparisons in a folder."""
+    for plan in sorted(data_dir.glob(f"*/{PLAN_FILE.format('*')}")):
+        folder = plan.parent
+        found = damaged_summary(folder)
+        with suppress(Exception):  # content that no comparison has written
+            runs = [summary_of(run) for run in runs_in(folder)]
+            found = summary_of_comparison(plan, runs, is_locked(folder))
+        yield replace(found, run=folder.name)
 
 
 def damaged_summary(folder: Path) -> RunSummary:
@@ -247,12 +256,15 @@ def _is_due(row: Mapping[str, float], spec: object, age: float) -> bool:
 
 
 def _last_rows(run: RunDir) -> Iterator[tuple[dict[str, float], float]]:
-    """The last row of each Session, and its age in s; of a search, those of all trials."""
+    """The last row of each Session, {} if it cannot be read, and its age in s; of a search, of all
+    trials."""
     for file in sorted((run.root / "info").glob(f"{run.prefix}_t*_session_df_train.csv")):
-        with suppress(OSError, ValueError):
+        try:
             row = {key: v for key, v in last_row(file).items() if v is not None and abs(v) < MOST}
             if row:
                 yield row, time.time() - file.stat().st_mtime
+        except (OSError, ValueError):
+            yield {}, 0.0
 
 
 def _size(folder: Path) -> int:
@@ -269,9 +281,9 @@ def cells(run: RunSummary) -> dict[str, str]:
     by the last parts of the keys, after the label and note."""
     changes = (re.sub(r"^[^=]*\.", "", text) for text in run.changed if not sets_env(text))
     return {
-        "run": run.run,
-        "env": run.env,
-        "changed": ", ".join(filter(None, [run.label, run.note, *changes])),
+        "run": in_line(run.run),
+        "env": in_line(run.env),
+        "changed": in_line(", ".join(filter(None, [run.label, run.note, *changes]))),
         "mode": run.mode,
         "status": f"{run.status}{' (dev)' * run.is_dev}",
         "left": "" if run.seconds_left is None else duration_text(run.seconds_left),

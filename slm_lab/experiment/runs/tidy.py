@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from slm_lab.core.errors import LabError
+from slm_lab.core.files import refuse_links
 from slm_lab.experiment.runs.summary import RunStatus, RunSummary, summary_of
 from slm_lab.storage.lock import RunLock
 from slm_lab.storage.run_dir import runs_in
@@ -15,8 +16,9 @@ def selected(
     data_dir: Path, dev: bool = False, failed: bool = False, older: timedelta | None = None
 ) -> list[RunSummary]:
     """The dev runs and the failed runs in `data_dir`, as asked for; all runs if neither is. With
-    `older`, only those of before. Leaves out runs that train, and folders that are links."""
-    runs = [summary_of(run) for run in runs_in(data_dir) if not run.root.is_symlink()]
+    `older`, only those of before. Leaves out runs that train, and folders that are links or have
+    links in them."""
+    runs = [summary_of(run) for run in runs_in(data_dir) if not _has_links(run.root)]
     if dev or failed:
         is_failed = RunStatus.FAILED if failed else None
         runs = [run for run in runs if (dev and run.is_dev) or run.status is is_failed]
@@ -43,6 +45,14 @@ def delete(data_dir: Path, runs: list[RunSummary]) -> Iterator[tuple[RunSummary,
         except OSError as error:
             why = f"{error.strerror}: {error.filename or folder}"
         yield run, why
+
+
+def _has_links(folder: Path) -> bool:
+    try:
+        refuse_links(folder)
+    except LabError:
+        return True
+    return folder.is_symlink()
 
 
 def _age(run: RunSummary) -> timedelta:

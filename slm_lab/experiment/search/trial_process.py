@@ -2,12 +2,11 @@
 occupies cores and GPUs.
 """
 
-import logging
 import os
 import signal
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
@@ -17,7 +16,7 @@ from slm_lab.core.process import die_with_parent, unblock_stop_signals, usable_c
 from slm_lab.experiment.trial import Trial, TrialTask
 from slm_lab.parallel.processes import SPAWN, Child
 from slm_lab.parallel.supervisor import STOP_SECONDS, TICK
-from slm_lab.parallel.worker import SessionLog
+from slm_lab.parallel.worker import note_in_log
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.spec.schema.meta import SearchResourcesSpec
 from slm_lab.spec.schema.spec import Spec
@@ -145,7 +144,8 @@ def trial_main(
     try:
         import_plugins(task.imports)
         if task.resume:
-            _note_in_log(task, fall_back(task.spec, task.run_dir, task.trial))
+            log = task.run_dir.session(task.trial, 0).log  # a trial has no terminal
+            note_in_log(log, fall_back(task.spec, task.run_dir, task.trial))
         board = StatusBoard(raw_board, task.spec.meta.num_sessions)
         outcome = _end_of(Trial(task, board=board).run())
     except Exception as error:
@@ -160,14 +160,6 @@ def _visible(gpus: tuple[int, ...]) -> list[str]:
     """The names of GPUs, by their indices among those visible to this process."""
     names = os.environ.get(VISIBLE, "").split(",")
     return [names[gpu] if names != [""] else str(gpu) for gpu in gpus]
-
-
-def _note_in_log(task: TrialTask, lines: Sequence[str]) -> None:
-    """Writes warnings to the log of the first Session, because a trial has no terminal."""
-    log = SessionLog(task.run_dir.session(task.trial, 0).log, delay=True)
-    for line in lines:
-        log.emit(logging.makeLogRecord({"msg": line, "levelno": logging.WARNING}))
-    log.close()
 
 
 def _end_of(result: "TrialResult") -> TrialEnd:

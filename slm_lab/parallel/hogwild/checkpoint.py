@@ -63,7 +63,8 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
     @override
     def resume(self) -> None:
         board, wanted = self._board, self._board.save_requested
-        _wait(lambda: not any(self._copies(other, wanted) for other in self._running()))
+        at, done = board.at_barrier, board.checkpointed
+        _wait(lambda: not any(at[other] == wanted > done[other] for other in self._running()))
         wanted = board.save_requested
         over = bool((board.checkpointed == wanted).any())
         board.checkpointed[self._me] = self._joined = wanted if over else wanted - 1
@@ -90,7 +91,8 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
             logger.warning("no checkpoint: not all workers paused within %.3g s", self._patience)
         board.checkpointed[me] = wanted
         if state is not None:
-            _wait(lambda: all(self._is_done(other, wanted) for other in self._running()))
+            at, done = board.at_barrier, board.checkpointed
+            _wait(lambda: all(done[o] >= wanted or at[o] == END for o in self._running()))
         board.at_barrier[me] = 0
         board.paused_us[me] = int(1e6 * (time.perf_counter() - began))
         return state
@@ -135,10 +137,6 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
         """The running workers with a lower number."""
         return [worker for worker in self._running() if worker < self._me]
 
-    def _copies(self, other: int, wanted: int) -> bool:
-        board = self._board
-        return bool(board.at_barrier[other] == wanted > board.checkpointed[other])
-
     def _all_pause(self, wanted: int) -> bool:
         board = self._board
         return all(board.at_barrier[other] >= min(wanted, PAUSED) for other in self._running())
@@ -147,10 +145,6 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
         """Whether it is too late: a worker has completed the checkpoint or given it up."""
         board = self._board
         return any(board.checkpointed[o] >= wanted > board.at_barrier[o] for o in self._running())
-
-    def _is_done(self, other: int, wanted: int) -> bool:
-        board = self._board
-        return bool(board.checkpointed[other] >= wanted or board.at_barrier[other] == END)
 
     def _copy(self, copy: Callable[[], StateDict], another_has_it: bool) -> StateDict:
         """Keeps the optimizers' state in one copy only: that of the first worker that copies."""

@@ -129,6 +129,7 @@ def test_a_killed_worker_is_replaced_and_only_its_episodes_are_lost(folder):
     assert row_count(folder, 0) >= before
     assert restarts(folder) == [1, 0]
     log = (run_folder(folder) / "log" / f"{NAME}_t0_s0.log").read_text()
+    assert f"WARNING slm_lab: Session 0: {why}" in log
     assert f"Session 0 is replaced: {why}" in log
     assert_nothing_left({running.pid, *(child.pid for child in children)})
 

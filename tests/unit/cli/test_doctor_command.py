@@ -26,14 +26,16 @@ def test_it_examines_the_machine(tmp_path):
 
 
 def test_it_numbers_what_is_wrong_with_a_run_and_says_what_to_try(tmp_path):
-    write_ended(tmp_path / "data", "beta", endings=("failed", "finished"))
+    write_ended(tmp_path / "data", "beta", endings=("failed", "finished"), imports=["my_envs"])
     lines = doctor(tmp_path, "beta").splitlines()
     assert lines[1] == "1. 1 of 2 Sessions failed"
     assert lines[2].startswith("   seen: Session 0 at frame ")
     assert lines[3].startswith("   try: resume it: slm-lab run train@")
+    assert lines[3].endswith(" --import my_envs")
     assert "the agent was not looked at: " in lines[-1]
-    found = json.loads(doctor(tmp_path, "beta", "--json"))
-    assert found[0]["what"] == "1 of 2 Sessions failed"
+    done = call_here([str(LAB), "doctor", "beta", "--json"], tmp_path)
+    assert json.loads(done.out)[0]["what"] == "1 of 2 Sessions failed"
+    assert done.err.startswith("the agent was not looked at: ")
 
 
 def test_a_real_run_is_looked_at_with_its_agent(run):

@@ -62,6 +62,29 @@ def test_a_folder_without_runs_is_no_error(tmp_path):
     assert json.loads(printed(tmp_path, "runs", "--json")) == []
 
 
+def test_names_stay_in_one_line_and_unreadable_rows_are_damage(folder):
+    run = write_ended(folder / "data", "delta")
+    run.session(0, 0).rows.write_bytes(b"frame\n\xb4\n")
+    run.root.rename(run.root.with_name("two\nlines_2026_01_01_000000"))
+    (line,) = [x for x in printed(folder, "runs").splitlines() if x.startswith("two\\nlines_2026")]
+    assert "damaged" in line
+
+
+def test_a_comparison_is_listed_beside_runs(folder):
+    inside = folder / "data" / "compare_x"
+    run = write_ended(inside, "small_false")
+    spec = json.loads(run.spec_file.read_text())["small_false"]
+    variants = [{"spec": "small_false", "mode": "false", "workers": 1}]
+    about = {"name": "small", "variants": variants, "seeds": [0, 1], "started": "2026-01-02T03:04"}
+    plan = {"small_false": spec, "_compare": about}
+    (inside / "small_compare_specs.json").write_text(json.dumps(plan))
+    (found,) = json.loads(printed(folder, "runs", "compare", "--json"))
+    assert (found["run"], found["mode"]) == ("compare_x", "comparison, 1 of 2 trainings")
+    (inside / "small_compare_specs.json").write_text("{")
+    (found,) = json.loads(printed(folder, "runs", "compare", "--json"))
+    assert found["status"] == "damaged"
+
+
 def test_a_diff_is_three_tables(folder):
     output = printed(folder, "diff", "alpha", "alpha")
     assert "Differences of the specs: none" in output

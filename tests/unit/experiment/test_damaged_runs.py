@@ -84,9 +84,11 @@ def test_a_damaged_file_raises_nothing_but_errors_of_the_lab(file, damage, tmp_p
 def test_a_run_with_a_link_in_place_of_a_file_is_kept(tmp_path):
     run = write_ended(tmp_path / "data", "small", mode="dev")
     outside = tmp_path / "outside"
+    chosen = selected(tmp_path / "data", dev=True)
     run.session(0, 0).rows.rename(outside)
     run.session(0, 0).rows.symlink_to(outside)
-    ((_, why),) = delete(tmp_path / "data", selected(tmp_path / "data", dev=True))
+    assert selected(tmp_path / "data", dev=True) == []
+    ((_, why),) = delete(tmp_path / "data", chosen)
     assert "symbolic link" in why
     assert outside.is_file()
     assert run.spec_file.is_file()

@@ -43,6 +43,17 @@ def test_a_run_is_found_by_what_names_it(runs, tmp_path, target, index):
     assert find_folder(target, tmp_path)[0] == runs[index]
 
 
+@pytest.mark.parametrize(("target", "index"), [("latest", 3), ("latest~2", 1), ("ppo", 2)])
+def test_a_folder_that_is_no_run_hides_none(runs, tmp_path, monkeypatch, target, index):
+    elsewhere = tmp_path.parent / f"{tmp_path.name}_here"
+    (elsewhere / target).mkdir(parents=True)
+    monkeypatch.chdir(elsewhere)
+    assert find_folder(target, tmp_path)[0] == runs[index]
+    (elsewhere / "other").mkdir()
+    with pytest.raises(UsageError, match="other is not a run: it has no spec file"):
+        find_folder("other", tmp_path)
+
+
 @pytest.mark.parametrize(("target", "index"), [("latest", 2), ("latest~1", 0)])
 def test_with_a_spec_only_its_runs_count(runs, tmp_path, target, index):
     assert find_folder(target, tmp_path, "ppo")[0] == runs[index]

@@ -121,6 +121,34 @@ def test_the_time_left_of_all_counts_sessions_that_wait(clock):
     assert re.split(r"\s{2,}", line.strip())[-3:] == ["2,000,000 / 40M", "2,000", "5:16:40"]
 
 
+def test_the_time_left_of_all_leaves_out_what_has_failed(clock):
+    """One of two runs, with a tenth of its budget done; the other has failed after as much."""
+    board = board_of(Phase.RUNNING, Phase.FAILED, frame=MAX_FRAME // 10)
+    board.clock_slots[0] -= 1000
+    out = io.StringIO()
+    terminal = Console(file=out, force_terminal=True, width=100, color_system=None)
+    with LiveDisplay(terminal, alone(board), MAX_FRAME) as display:
+        display.update(board)
+        clock.now += 1
+        board.clock_slots[0] += 1000
+        display.update(board)
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
+    *_, line = (line for line in text.splitlines() if line.startswith("all"))
+    assert re.split(r"\s{2,}", line.strip())[-3:] == ["2,000,000 / 11M", "1,000", "2:30:00"]
+
+
+def test_a_log_of_workers_has_the_time_left_of_their_training(clock):
+    """Both make a thousand frames a second."""
+    board = board_of(Phase.RUNNING, Phase.RUNNING)
+
+    def five_seconds():
+        clock.now += 5
+        board.clock_slots[:] += 5000
+
+    lines = logged(board, five_seconds, meta=TOGETHER)
+    assert [line.rpartition(", ")[2] for line in lines[2:]] == ["1:23:15 left"] * 2
+
+
 def test_the_sum_of_frames_is_that_of_the_current_run():
     board = board_of(Phase.DONE, Phase.DONE, Phase.RUNNING, Phase.WAITING, frame=3_000_000)
     text = shown(board, 80, meta=TOGETHER_TWICE)

@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import select
+import shutil
 
 import pytest
 
@@ -15,7 +16,7 @@ from tests.support import ppo
 from tests.unit.cli.trained import fingerprint, lab
 
 TALKING = """
-import os
+import atexit, os
 import gymnasium
 from gymnasium.envs.classic_control import CartPoleEnv
 
@@ -26,6 +27,7 @@ class Talking(CartPoleEnv):
         os.write(1, b"episode\\n")  # as a library in C does
         return super().reset(**about)
 
+atexit.register(print, "bye")
 gymnasium.register("Talking-v0", Talking, max_episode_steps=50)
 """
 
@@ -47,11 +49,33 @@ def test_an_evaluation_is_kept_in_the_run_folder(run):
     file = run_folder(run) / "info" / "small_t0_evaluation.json"
     try:
         assert f"saved {file}" in done.output
+        again = lab(run, "eval@latest", "--episodes", "3", "--save")
+        assert f"replaced {file}" in again.output
         shown = json.loads(lab(run, "eval@latest", "--episodes", "3", "--json").stdout)
         assert json.loads(file.read_text()) == shown
     finally:
         file.unlink()
     assert fingerprint(run).keys() == before.keys()
+
+
+def test_an_evaluation_is_not_saved_through_a_link(run, tmp_path):
+    shutil.copytree(run_folder(run), tmp_path / "data" / "copy")
+    (tmp_path / "data" / "copy" / "info").rename(tmp_path / "outside")
+    (tmp_path / "data" / "copy" / "info").symlink_to(tmp_path / "outside")
+    before = fingerprint(tmp_path / "outside")
+    done = call_here([str(LAB), "run", "eval@copy", "--episodes", "1", "--save"], tmp_path)
+    assert done.code == 1
+    assert "is a symbolic link" in done.err
+    assert fingerprint(tmp_path / "outside") == before
+
+
+@pytest.mark.parametrize("name", ["latest", "a/b", "ppo:t3"])
+def test_a_name_that_could_not_be_found_is_refused(name, tmp_path):
+    write_spec(tmp_path, ppo())
+    done = call_here(command(tmp_path, "train", "--name", name), tmp_path)
+    assert (done.code, done.err.strip()) == (
+        2, f"--name {name}: RUN could not find it; use no / : ~ @"
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -76,6 +100,12 @@ def test_a_command_of_the_user_is_run_at_the_end(tmp_path):
     assert (tmp_path / "told").read_text() == f"{run_folder(tmp_path)} ended with 0\n"
     assert "spoken\n" in done.err
     assert "ended with 3" in done.err
+
+
+def test_the_command_after_an_evaluation_knows_the_run(run, tmp_path):
+    told = f'echo "$SLM_LAB_RUN" > {tmp_path}/told'
+    assert lab(run, "eval@latest", "--episodes", "1", "--notify", told).exit_code == 0
+    assert (tmp_path / "told").read_text() == f"{run_folder(run).absolute()}\n"
 
 
 @pytest.mark.parametrize(("mode", "code"), [("eval@nothing", 2), ("train", 1)])
@@ -115,6 +145,7 @@ def test_what_an_environment_prints_is_not_in_a_document(mode, tmp_path):
     assert json.loads(done.out)["run"] == run_folder(tmp_path).name
     assert "import\n" in done.err
     assert "episode\n" in done.err
+    assert "bye\n" in done.err
 
 
 def test_a_document_of_a_mode_that_has_none_is_refused(run):

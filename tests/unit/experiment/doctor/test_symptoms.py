@@ -143,3 +143,39 @@ def test_what_looks_like_an_illness_but_is_none(name, columns):
 def test_the_entropy_bonus_may_raise_values():
     values = {"q_value": np.full(R, 600.0), "alpha": np.full(R, 3.0), "entropy": np.full(R, 1.0)}
     assert found(learning.impossible_values, course(**values)) is None
+
+
+NAN = np.full(R, np.nan)
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "words"),
+    [
+        ("huge_targets", {"value_loss": NAN, "loss": np.full(R, 1e12)}, "loss 1,000,000,000,000"),
+        ("far_updates", {"approx_kl": np.r_[np.full(15, 0.4), np.zeros(25)]}, "approx_kl 0.400"),
+        (
+            "lost",
+            {"recent_return": np.r_[UP[:30], np.full(10, 5.0)], "entropy": np.zeros(R)},
+            "fell from 74.4 to 5.00; entropy 0: it explores no more",
+        ),
+    ],
+)
+def test_an_illness_shows_in_other_columns_too(name, columns, words):
+    assert words in found(getattr(learning, name), course(**columns)).evidence
+
+
+def test_a_target_that_hardly_follows_is_frozen():
+    net = {**SPEC["agent"]["net"], "update_type": "polyak", "polyak_coef": 1e-12}
+    spec = {**SPEC, "agent": {**SPEC["agent"], "net": {**net, "update_frequency": 1}}}
+    evidence = found(learning.frozen_target, course()._replace(spec=spec)).evidence
+    assert evidence == "agent.net.polyak_coef 1e-12; 10,000 steps so far"
+    spec["agent"]["net"]["polyak_coef"] = 0.005
+    assert found(learning.frozen_target, course()._replace(spec=spec)) is None
+
+
+@pytest.mark.parametrize(
+    ("bonus", "words"), [(0.0, "raise the"), (0.01, "lower the entropy bonus")]
+)
+def test_a_bonus_that_is_zero_is_not_lowered(bonus, words):
+    seen = course(entropy=np.full(R, 1.09), entropy_coef=np.full(R, bonus), **FLAT)
+    assert found(learning.entropy_stays, seen).advice.startswith(words)
