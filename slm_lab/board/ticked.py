@@ -73,7 +73,7 @@ def _entries(catalog: Catalog, names: Sequence[str]) -> list[Entry]:
 
 
 def _about(query: Query, entries: Sequence[Entry]) -> Any:
-    if not query.runs:
+    if not entries:
         return "tick runs to compare them"
     more = f", the first {MOST} of {len(entries)} are drawn" if len(entries) > MOST else ""
     clear = Query(q=query.q).search or "?"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -104,7 +105,8 @@ def standardize(advantage: Tensor, among: Tensor | None = None) -> Tensor:
     among = advantage if among is None else among
     if among.numel() < 2:
         return advantage
-    return (advantage - among.mean()) / (among.std() + 1e-8)
+    std, mean = torch.std_mean(among)
+    return (advantage - mean) / (std + 1e-8)
 
 
 def imitation_policy_loss(
@@ -132,19 +134,17 @@ def entropy_change(entropy: Tensor, old_log_prob: Tensor) -> Tensor:
     return 0.5 * (-old_log_prob - entropy).square().mean()
 
 
-def approximate_kl(log_prob: Tensor, old_log_prob: Tensor) -> Tensor:
-    """KL(π_old ‖ π) by the non-negative estimator (r − 1) − ln r, a scalar.
+def policy_change(log_prob: Tensor, old_log_prob: Tensor, clip_eps: float) -> tuple[float, float]:
+    """KL(π_old ‖ π), and the share of samples whose ratio r lies outside 1 ± ε, from samples of
+    π_old, (B,).
 
-    Schulman, "Approximating KL divergence" (2020), estimator k3, from samples of π_old.
+    The KL is the non-negative estimator k3 of Schulman, "Approximating KL divergence" (2020): the
+    mean of (r − 1) − ln r.
     """
-    log_ratio = log_ratio_of(log_prob, old_log_prob)
-    return (log_ratio.exp() - 1 - log_ratio).mean()
-
-
-def clip_fraction(log_prob: Tensor, old_log_prob: Tensor, clip_eps: float) -> Tensor:
-    """The share of samples whose ratio lies outside 1 ± ε, a scalar."""
-    ratio = log_ratio_of(log_prob, old_log_prob).exp()
-    return ((ratio - 1).abs() > clip_eps).float().mean()
+    log_ratio = log_ratio_of(log_prob, old_log_prob).cpu().numpy()
+    change, size = np.exp(log_ratio) - 1, len(log_ratio)
+    kl = float(np.add.reduce(change - log_ratio)) / size
+    return kl, np.count_nonzero(np.abs(change) > clip_eps) / size
 
 
 def explained_variance(value: Tensor, target: Tensor) -> Tensor:

@@ -12,11 +12,10 @@ from typing_extensions import override
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner, seeded_generator
 from slm_lab.agent.algorithm.correction import Estimates, VTrace, evaluate_rollout
 from slm_lab.agent.algorithm.loss import (
-    approximate_kl,
-    clip_fraction,
     clipped_surrogate_loss,
     clipped_value_loss,
     explained_variance,
+    policy_change,
     standardize,
 )
 from slm_lab.agent.algorithm.policy_parts import CriticParts, assemble, build_with_critic
@@ -243,17 +242,16 @@ class PPO(Learner[Rollout]):
             policy_loss - entropy_coef * entropy, self.spec.val_loss_coef * value_loss
         )
         self.opt_step += 1
-        log_prob = log_prob.detach()
-        with torch.no_grad():
-            return {
-                "loss": step.loss,
-                "grad_norm": step.grad_norm,
-                "policy_loss": policy_loss.item(),
-                "value_loss": value_loss.item(),
-                "entropy": entropy.item(),
-                "approx_kl": approximate_kl(log_prob, batch.log_prob).item(),
-                "clip_fraction": clip_fraction(log_prob, batch.log_prob, clip_eps).item(),
-            }
+        kl, clipped = policy_change(log_prob.detach(), batch.log_prob, clip_eps)
+        return {
+            "loss": step.loss,
+            "grad_norm": step.grad_norm,
+            "policy_loss": policy_loss.item(),
+            "value_loss": value_loss.item(),
+            "entropy": entropy.item(),
+            "approx_kl": kl,
+            "clip_fraction": clipped,
+        }
 
     def _value_loss(
         self, raw_value: Differentiable, batch: Samples, clip_eps: float

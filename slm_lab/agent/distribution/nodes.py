@@ -26,31 +26,32 @@ class CategoricalNode:
 
     def __init__(self, logits: Node) -> None:
         self._logits = logits
-        log_p = logits.array - np.maximum.reduce(logits.array, -1, keepdims=True)
+        log_p = logits.array.T.copy()  # (n, B): NumPy reduces rows far faster
+        log_p -= np.maximum.reduce(log_p, 0)
         p = np.exp(log_p)
-        total = np.add.reduce(p, -1, keepdims=True)
+        total = np.add.reduce(p, 0)
         p /= total
         log_p -= np.log(total)
         self._p, self._log_p = p, log_p
 
     def log_prob(self, action: Tensor) -> Node:
         """∂ log p(a) / ∂ l_i = [i = a] − p_i."""
-        p, taken = self._p, (np.arange(len(action)), action.numpy())
+        p, taken = self._p, (action.numpy(), np.arange(len(action)))
 
         def vjp(grad: FloatArray) -> tuple[FloatArray]:
-            of_logits = p * -grad[:, None]
+            of_logits = p * -grad
             of_logits[taken] += grad
-            return (of_logits,)
+            return (of_logits.T,)
 
         return Node(self._log_p[taken], (self._logits,), vjp)
 
     def entropy(self) -> Node:
         """H = −Σ p log p; ∂H / ∂ l_i = −p_i (log p_i + H)."""
         p, log_p = self._p, self._log_p
-        entropy = -np.add.reduce(p * log_p, -1)
+        entropy = -np.add.reduce(p * log_p, 0)
 
         def vjp(grad: FloatArray) -> tuple[FloatArray]:
-            return (p * (log_p + entropy[:, None]) * -grad[:, None],)
+            return ((p * (log_p + entropy) * -grad).T,)
 
         return Node(entropy, (self._logits,), vjp)
 

@@ -8,7 +8,6 @@ from gymnasium import spaces
 from slm_lab.agent.distribution.exploration import (
     Generators,
     boltzmann,
-    choice,
     epsilon_greedy,
     exploration_policy,
 )
@@ -66,8 +65,16 @@ def test_boltzmann_at_zero_is_greedy():
 
 def test_what_has_no_probability_is_never_chosen():
     p = np.tile(np.array([0.0, 0.3, 0.0, 0.7, 0.0], np.float32), (MANY, 1))
-    action, _ = choice(p, Generators(0))
+    with np.errstate(divide="ignore"):
+        action, _ = boltzmann(np.log(p), 1.0, Generators(0))
     assert set(action.tolist()) == {1, 3}
+
+
+def test_the_outputs_of_a_network_stay_as_they_are():
+    for logits in (LOGITS, LOGITS[:1].copy()):
+        before = logits.copy()
+        boltzmann(logits, 0.5, Generators(0))
+        np.testing.assert_array_equal(logits, before)
 
 
 @pytest.mark.parametrize("name", ["default", "random"])
