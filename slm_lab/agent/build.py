@@ -16,7 +16,7 @@ from slm_lab.core.registry import ALGORITHMS, MEMORIES
 from slm_lab.core.types import Normalization
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
 from slm_lab.spec.schema.agent import AgentSpec
-from slm_lab.spec.schema.memory import MemorySpec, OnPolicySpec
+from slm_lab.spec.schema.memory import OnPolicySpec
 
 
 def build_agent(
@@ -58,14 +58,9 @@ def build_agent(
     if make_memory is not None:
         memory: Memory[Any] | None = make_memory(layout)
     elif spec.memory is not None:
-        memory = _kind(spec.memory).build(spec.memory, layout)
+        imitates = isinstance(spec.memory, OnPolicySpec) and spec.memory.sil_replay_name is not None
+        kind = SelfImitationMemory if imitates else MEMORIES.load(spec.memory.name)
+        memory = kind.build(spec.memory, layout)
     else:
         memory = None
     return Agent(parts.actor, parts.learner, memory)
-
-
-def _kind(spec: MemorySpec) -> type[Memory[Any]]:
-    """The class of the memory that the spec names, or of the memory around it."""
-    if isinstance(spec, OnPolicySpec) and spec.sil_replay_name is not None:
-        return SelfImitationMemory
-    return MEMORIES.load(spec.name)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, fields
 from datetime import timedelta
 from fnmatch import fnmatch
-from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +59,8 @@ def list_runs(
             raise UsageError(f"{option} {word}: {not_among(str(word), known)}")
     every = [*map(summary_of, runs_in(data)), *comparisons_in(data)]
     runs = [summary for summary in every if _fits(summary, pattern, status)]
-    by = sort or "started"
-    runs.sort(key=partial(_place, COLUMNS.get(by, by)))
+    by = attrgetter(COLUMNS.get(sort or "", sort or "started"))
+    runs.sort(key=lambda run: ((value := by(run)) is not None, "" if value is None else value))
     if as_json:
         print_json([asdict(run) for run in runs])
     elif runs:
@@ -69,11 +69,6 @@ def list_runs(
         print_line(wide_console(), f"no such runs in {data}")
     else:
         print_line(wide_console(), f"there is no folder {data}")
-
-
-def _place(name: str, run: RunSummary) -> tuple[bool, Any]:
-    value = getattr(run, name)
-    return (value is not None, "" if value is None else value)
 
 
 def _fits(run: RunSummary, pattern: str | None, status: str | None) -> bool:

@@ -34,6 +34,7 @@ class ActorCritic(Learner[Rollout]):
         super().__init__(parts.network.train_state)
         self.spec = spec
         self.network = parts.network
+        self.network.value_later()
         self.family = parts.family
         self._value_loss_fn = parts.value_loss_fn
         self._correction = correction
@@ -52,6 +53,7 @@ class ActorCritic(Learner[Rollout]):
     def learn(self, batch: Rollout, frame: int) -> dict[str, float]:
         """One step on −log π(a|s) Â + c₁ L^VF − c₂ S over the whole rollout."""
         network, device, recurrent = self.network, self.network.device, self.network.recurrent
+        batch = network.valued(batch)
         self.train_state.set_frame(frame)
         entropy_coef = self._entropy_coef.at(frame)
         obs = flatten_obs(batch.obs, recurrent).to(device)

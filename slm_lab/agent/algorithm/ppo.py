@@ -126,6 +126,7 @@ class PPO(Learner[Rollout]):
         super().__init__(parts.network.train_state)
         self.spec = spec
         self.network = parts.network
+        self.network.value_later()
         self.family = parts.family
         self._value_loss_fn = parts.value_loss_fn
         self._return_range = return_range
@@ -151,7 +152,7 @@ class PPO(Learner[Rollout]):
         self.train_state.set_frame(frame)
         clip_eps = self._clip_eps.at(frame)
         entropy_coef = self._entropy_coef.at(frame)
-        samples, explained_var = self._prepare(batch)
+        samples, explained_var = self._prepare(self.network.valued(batch))
         reports: list[dict[str, float]] = []
         self.network.train(True)
         for minibatch in self._minibatches(samples):

@@ -66,7 +66,8 @@ def rollouts(play: Play, at_least: int, steps: int = 200) -> list[Rollout]:
         play.step()
         if memory.ready():
             rollout = memory.take()
-            taken.append(Rollout(**{name: t.clone() for name, t in vars(rollout).items()}))
+            copied = Rollout(**{name: t.clone() for name, t in vars(rollout).items()})
+            taken.append(play.agent.learner.network.valued(copied))
             if len(taken) >= at_least and taken[-1].done.any():
                 return taken
     raise AssertionError("no episode ended")

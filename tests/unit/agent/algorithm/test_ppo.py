@@ -1,6 +1,7 @@
 """PPO against numbers worked out by hand, and each of its keys."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -214,7 +215,7 @@ def test_the_behaviour_is_recorded_when_acting():
     """Log-probabilities, values and versions in the rollout are those of the acting weights."""
     agent, env = build()
     collect(agent, env)
-    rollout = agent.memory.take()
+    rollout = agent.learner.network.valued(agent.memory.take())
     with torch.no_grad():
         params, value = agent.learner.network.forward(rollout.obs.flatten(0, 1))
     log_prob = params.log_softmax(-1).gather(-1, rollout.action.view(-1, 1)).flatten()
@@ -224,6 +225,22 @@ def test_the_behaviour_is_recorded_when_acting():
     agent.learner.learn(rollout, 0)
     agent.actor.version = agent.learner.version
     assert agent.act(env.reset(), 0).version == 1
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_values_of_whole_rollouts_are_those_of_single_steps(shared):
+    """A net of its own leaves them out while it acts; values that are there stay."""
+    agent, env = build(agent__net__shared=shared)
+    network = agent.learner.network
+    acts = [agent.act(env.reset(), 0) for _ in range(2)]
+    assert all(np.isnan(act.value).all() for act in acts) is not shared
+    collect(agent, env)
+    rollout = agent.memory.take()
+    value = network.valued(rollout).value
+    one_by_one = torch.stack([network.value(obs) for obs in rollout.obs]).detach()
+    torch.testing.assert_close(value, one_by_one, rtol=1e-4, atol=1e-5)
+    known = replace(rollout, value=torch.ones_like(rollout.reward))
+    assert network.valued(known) is known
 
 
 def test_normalised_targets_leave_recorded_values_in_units_of_return():
@@ -236,7 +253,8 @@ def test_normalised_targets_leave_recorded_values_in_units_of_return():
     assert mean > 5
     zero, deviation = transform.decode(torch.tensor([0.0, 1.0]))
     deviation -= zero
-    value = agent.act(env.reset(), 0).value
+    collect(agent, env)
+    value = agent.learner.network.valued(agent.memory.take()).value
     assert value.mean() == pytest.approx(mean, abs=4 * deviation.item())
 
 
