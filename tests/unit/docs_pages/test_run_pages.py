@@ -1,0 +1,116 @@
+"""Every `slm-lab` command in the pages is run, page by page, shortened where it is long.
+
+Those for a network, a cluster, a screen, or for files that a reader has, are only parsed: see
+`test_commands`.
+"""
+
+import json
+import re
+import shutil
+
+import pytest
+
+from slm_lab.core.errors import LabError
+from slm_lab.spec.load import load_spec
+from tests.faults.lab import LAB, call, write_spec
+from tests.support import ppo
+from tests.unit.docs_pages.test_commands import PAGES, ROOT, commands
+
+PARSED_ONLY = (
+    "--cluster", "push", "pull", "--render", "board", "downloads/", "_2026_", "docs/examples",
+    "--install-completion", "lab_extras", "my_spec", "my_specs", "my.json",
+)  # fmt: skip
+"""Parts of commands that need what a test has not."""
+FEW = 1_500
+"""Frames of a training, or as many more as it takes until an agent learns."""
+BIG = ("humanoid", "a3c_gae_pong", "ppo_atari", "minigrid", "dsac_pendulum")
+"""Parts of commands whose shortest training takes minutes, or whose simulator is no extra of the
+tests. Other tests train these specs."""
+MY_ENV = """
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+gymnasium.register("MyEnv-v0", CartPoleEnv, max_episode_steps=200)
+"""
+PLOTTED = ["ppo_CartPole", "ppo_Acrobot", "a2c_CartPole", "a2c_Acrobot"]
+FINISHED = {"runs": ["ppo_cartpole"], "plot": PLOTTED}
+"""Runs that a page takes for granted."""
+
+
+def frames(words):
+    """The budget of a training: a little more than it takes until the agent learns."""
+    file, *rest = [word for word in words[1:] if "=" not in word and not word.startswith("-")]
+    sets = [word for word in words if "=" in word and "max_frame" not in word]
+    try:
+        spec = load_spec(file, rest[0] if rest else None, sets, warn=False)
+    except LabError:  # a recipe or a file that the page has written
+        return FEW
+    return FEW + getattr(spec.agent.algorithm, "training_start_step", 0)
+
+
+def shortened(words):
+    """The command with small numbers."""
+    command, text = words[0], " ".join(words)
+    if command not in ("run", "compare") or re.search(r"(eval|enjoy)@", text):
+        return [*words, "--episodes", "2"] if "@" in text and command == "run" else words
+    budget = frames(words)
+    small = {"max_frame": budget * (2 if "train@" in text else 1), "max_session": 2, "max_run": 1}
+
+    def smaller(match):
+        return f"{match[1]}={small[match[2]]}" if match[2] in small else match[0]
+
+    words = [re.sub(r"^(\w+\.(\w+))=.*", smaller, word) for word in words]
+    words = ["1" if word == "1,2" else word for word in words]
+    if "max_frame" not in text and "@" not in text:
+        words += ["-s", f"env.max_frame={budget}"]
+    if "max_session" not in text and not re.search("async|impala|dppo|a3c|compare|@", text):
+        words += ["-s", "meta.max_session=1"]
+    if " search" in text and "@" not in text:
+        words += ["-s", "meta.max_trial=2", "-s", "meta.search_scheduler=null"]
+    return [*words, "--seeds", "1"] if command == "compare" else words
+
+
+@pytest.fixture
+def reader(tmp_path, monkeypatch):
+    """A folder with what a reader has by then; `my_env` is like an installed package."""
+    page = (ROOT / "docs" / "your_environment.md").read_text()
+    (tmp_path / "line.py").write_text(re.search(r"```python\n(import .*?)```", page, re.S)[1])
+    (tmp_path / "packages").mkdir()
+    (tmp_path / "packages" / "my_env.py").write_text(MY_ENV)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "packages"))
+    write_spec(tmp_path, ppo(env__max_frame=FEW))
+    for words in ("run spec.json --quiet --name reader", "export latest --to zip --out pole.zip"):
+        assert call([str(LAB), *words.split()], tmp_path).code == 0
+    return tmp_path
+
+
+def finished(folder, name):
+    """A finished run of a spec of this name."""
+    (run,) = (folder / "data").glob("small_*")
+    stem = f"{name}_{run.name.removeprefix('small_')}"
+    copy = folder / "data" / stem
+    shutil.copytree(run, copy)
+    for file in sorted(copy.rglob("*"), reverse=True):
+        if file.is_file() and file.name.startswith("small"):
+            file.rename(file.with_name(file.name.replace("small", name, 1)))
+    for file in copy.glob("*_spec.json"):
+        content = json.loads(file.read_text())
+        env = "Acrobot-v1" if "Acrobot" in name else "CartPole-v1"
+        content = {name if key == "small" else key: value for key, value in content.items()}
+        content[name]["env"]["name"] = env
+        file.write_text(json.dumps(content))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if any(commands(page))], ids=lambda page: page.stem
+)
+def test_the_commands_of_a_page_work_one_after_another(page, reader):
+    for name in FINISHED.get(page.stem, ()):
+        finished(reader, name)
+    for words in commands(page):
+        text = " ".join(words)
+        if any(part in text for part in (*PARSED_ONLY, *BIG)):
+            continue
+        done = call([str(LAB), *shortened(words)], reader)
+        assert done.code == 0, (words, done.out[-2000:], done.err[-2000:])
