@@ -65,7 +65,8 @@ def probe(
     if best == AS_IS:
         print_line(console, Text("nothing to gain: no change is faster", "yellow"))
     else:
-        options = " ".join(f"-s {each}" for each in (*sets, *best.sets))
+        keys = {each.partition("=")[0]: each for each in (*sets, *best.sets)}
+        options = " ".join(f"-s {each}" for each in keys.values())
         print_line(console, Text(f"try: slm-lab run {file} {spec.name} train {options}", "green"))
     if as_json:
         changes = [

@@ -105,7 +105,8 @@ def standardize(advantage: Tensor, among: Tensor | None = None) -> Tensor:
     among = advantage if among is None else among
     if among.numel() < 2:
         return advantage
-    std, mean = torch.std_mean(among)
+    mean = among.mean()
+    std = torch.linalg.vector_norm(among - mean) / (among.numel() - 1) ** 0.5  # faster than std()
     return (advantage - mean) / (std + 1e-8)
 
 

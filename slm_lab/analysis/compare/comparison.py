@@ -221,7 +221,7 @@ def summary_table(comparison: Comparison) -> "pd.DataFrame":
     seeds = trainings_table(comparison)
     alone = seeds[seeds["mode"] == BASELINE].set_index("random_seed")["frames_per_s"]
     seeds["speed_up"] = seeds["frames_per_s"] / seeds["random_seed"].map(alone)
-    seeds["reached"] = np.isfinite(seeds["frames_to_threshold"])
+    seeds["reached"] = np.isfinite(seeds["frames_to_threshold"].astype(float))
     returns, late = "final_return", [f"{name}_to_threshold" for name in _CLOCKS]
     found = seeds.groupby(_VARIANT, sort=False).agg(
         finished=("total_frame", "count"),

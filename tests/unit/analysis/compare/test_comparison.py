@@ -222,3 +222,12 @@ def test_a_line_over_a_clock_is_in_the_units_of_its_axis():
     minutes = line_over(slow, wall_clock(600.0))
     np.testing.assert_allclose(minutes.x, slow.wall_t / 60)
     np.testing.assert_allclose(line_over(slow, TOTAL_FRAMES).y, slow.episode_return)
+
+
+@pytest.mark.parametrize("threshold", [None, 100.0])
+def test_before_the_first_training_has_ended_there_is_a_table_of_dashes(threshold):
+    none = outcome("false", 1), outcome("synced", 2)
+    early = comparison(threshold=threshold)._replace(outcomes=none)
+    rows = text_table(early).rows
+    assert [row[0] for row in rows] == ["one process", "synced × 2"]
+    assert {cell for row in rows for cell in row[1:]} == {"–"}
