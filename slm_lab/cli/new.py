@@ -14,7 +14,7 @@ from slm_lab.core.errors import UsageError
 from slm_lab.core.text import significant, with_spread
 from slm_lab.experiment.new.draft import draft
 from slm_lab.experiment.new.env_facts import EnvFacts, env_facts
-from slm_lab.experiment.new.recipe import choose_recipe, plain_env, settings
+from slm_lab.experiment.new.recipe import choose_recipe, plain_env
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.override import apply_settings, parse_setting
 from slm_lab.spec.read import find_file, read_file
@@ -38,8 +38,9 @@ def write_new(
         raise UsageError(f"{path} exists: remove it, or choose another file with --out")
     found = env_facts(env)
     _print_facts(screen, env_id, found)
-    spec = load_spec(*recipe, sets=settings(env_id, sets)).model_copy(update={"name": name})
-    every = [parse_setting(each) for each in settings(env_id, sets)]
+    sets = (*recipe.sets, *sets)
+    spec = load_spec(recipe.file, recipe.name, sets).model_copy(update={"name": name})
+    every = [parse_setting(each) for each in sets]
     raw, _ = apply_settings(read_file(find_file(recipe.file))[recipe.name], every, spec.to_json)
     title = (
         f"{spec.agent.algorithm.name} on {env_id}, by the recipe {recipe.name}.",

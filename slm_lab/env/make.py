@@ -142,6 +142,8 @@ class Spaces(NamedTuple):
     """The shape of the agent's observations."""
     exact_state: bool
     """Whether a saved environment continues its episodes exactly."""
+    obs_dtype: str = "float32"
+    """The type of a number in the agent's observations."""
 
 
 def describe_spaces(spec: EnvSpec) -> Spaces:
@@ -153,7 +155,8 @@ def describe_spaces(spec: EnvSpec) -> Spaces:
         bounds = (space.low, space.high) if isinstance(space, spaces.Box) else (0, 0)
         low, high = (bool(np.isfinite(bound).all()) for bound in bounds)
         actions = Actions(ACTION_KINDS[type(space)], low, high)
-        return Spaces(actions, env.observation_space.shape or (), env.exact_state)
+        seen = env.observation_space
+        return Spaces(actions, seen.shape or (), env.exact_state, str(seen.dtype))
     finally:
         env.close()
 

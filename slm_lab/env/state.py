@@ -125,7 +125,6 @@ def load_env_state(env: Env, state: StateDict) -> None:
 
 
 def _wrappers(env: Env) -> Iterator[gymnasium.Wrapper[Any, Any, Any, Any]]:
-    """From the outermost wrapper inwards."""
     while isinstance(env, gymnasium.Wrapper):
         yield env
         env = env.env
@@ -136,7 +135,6 @@ def _key(env: Env) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A copy of arrays and Python numbers only."""
     if isinstance(value, np.generic):
         return value.item()
     return np.array(value) if isinstance(value, np.ndarray | tuple | list) else value

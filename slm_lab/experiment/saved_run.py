@@ -177,11 +177,11 @@ class SavedRun:
             except CheckpointError as error:
                 before, manifest = manifest, store.manifest()
                 if manifest == before:  # else a running training has replaced it: try again
-                    if chosen == "best" and _is_whole(store, manifest):
-                        raise CheckpointError(
-                            f"{error}; choose the latest (--which latest)"
-                        ) from error
-                    raise
+                    if chosen == "latest":
+                        raise
+                    store.load(manifest, PARTS["latest"])
+                    better = "choose the latest (--which latest)"
+                    raise CheckpointError(f"{error}; {better}") from error
             else:
                 return SavedAgent(self.folder, session, chosen, frame, snapshot, file)
         raise UsageError(f"{self.run_dir.root}: Session {session} has no checkpoint yet")
@@ -242,11 +242,3 @@ def as_trained(spec: Spec, run_format: object) -> Spec:
         if not isinstance(net, TorchArcNetSpec)
     }
     return spec.model_copy(update={"agent": agent.model_copy(update=nets)})
-
-
-def _is_whole(store: CheckpointStore, manifest: Manifest) -> bool:
-    try:
-        store.load(manifest, PARTS["latest"])
-    except CheckpointError:
-        return False
-    return True

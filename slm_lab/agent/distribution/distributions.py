@@ -302,7 +302,6 @@ class Beta(Distribution):
         return self._low + self._width * torch.where(flat, 0.5, peak)
 
     def _log_beta(self) -> Tensor:
-        """log B(α, β), (B, A)."""
         return self.alpha.lgamma() + self.beta.lgamma() - (self.alpha + self.beta).lgamma()
 
 

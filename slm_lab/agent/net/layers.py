@@ -99,7 +99,6 @@ class BatchRenorm(nn.Module):
         return rows.view(last.shape).movedim(-1, 1)
 
     def _normalised(self, x: Tensor) -> Tensor:
-        """(B, num_features) to the same."""
         mean, var, num_batches = (
             self.get_buffer(name) for name in ("running_mean", "running_var", "num_batches")
         )

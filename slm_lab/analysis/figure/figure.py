@@ -341,6 +341,15 @@ def y_limits(curves: Iterable[Curve]) -> tuple[float, float]:
     return limits([end for c in curves for end in (c.mean, *(c.band or ()))], margin=0.06)
 
 
+def y_scale(curves: Sequence[Curve], most: int) -> Scale:
+    """The y axis of `curves`; with a single number if they never change."""
+    means = [curve.mean[np.isfinite(curve.mean)] for curve in curves]
+    known = np.concatenate([np.empty(0), *means])
+    is_flat = known.size and np.ptp(known) == 0
+    ticks = ((float(known[0]), tick_text(known[0], abs(known[0]))),) if is_flat else ()
+    return Scale(ends=y_limits(curves), most=most, ticks=ticks)
+
+
 def log_ticks(low: float, high: float) -> tuple[tuple[float, str], ...]:
     """Ticks between two powers of ten: at whole powers; also at 2 and 5 times these if those are
     few."""

@@ -23,6 +23,7 @@ from slm_lab.analysis.figure.traces import (
 
 _FONT = "DejaVu Sans, Verdana, Segoe UI, Helvetica, sans-serif"
 _SMALLEST = 7  # letters
+_PANELS = 900  # pixels, below which a page of several panels scrolls sideways
 _HEAD, _FOOT = 30, 58  # pixels above and below the plot, beside those of the PNG
 _CONFIG = {"displaylogo": False, "responsive": True, "showSendToCloud": False}
 _LEGEND = {"orientation": "h", "x": 0, "y": -0.16, "yanchor": "top"}
@@ -61,7 +62,8 @@ def render_html(figure: fig.Figure, plotly_js: str | None) -> bytes:
         div_id="graph",
     )
     least = round(PIXEL * figure.inner.bottom) + _HEAD + page.foot
-    style = f"body{{margin:0}}#graph{{min-height:{least}px}}"
+    wide = f"min-width:{_PANELS}px" if len(figure.parts) > 1 else ""
+    style = f"body{{margin:0}}#graph{{min-height:{least}px;{wide}}}"
     about = f'<meta name="description" content="{html.escape(figure.about)}">' * bool(figure.about)
     head = f"<title>{html.escape(page.title)}</title>{about}<style>{style}</style></head>"
     text = text.replace("</head>", head, 1)
@@ -84,8 +86,6 @@ def plotly_content(figure: fig.Figure) -> dict[str, Any]:
 
 @final
 class _Page:
-    """The traces and the layout of a figure."""
-
     def __init__(self, figure: fig.Figure) -> None:
         self._figure, self._inner = figure, figure.inner
         self._letters = round(0.75 * figure.letters)

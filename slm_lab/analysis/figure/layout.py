@@ -38,7 +38,7 @@ def curves_panel(
     """Curves without a place. On a `log` axis, heights of zero or less are left out."""
     if log:
         curves = [curve.mapped(_log10) for curve in curves]
-    up = fig.Scale(y, fig.y_limits(curves), log=log)
+    up = fig.y_scale(curves, most=6)._replace(label=y, log=log)
     up = up._replace(ticks=fig.log_ticks(*up.ends)) if log else up
     across = fig.Scale(x, fig.x_limits(curves), 8)
     return fig.Panel(_PLOT, across, up, title, curves=tuple(curves), note=note)
@@ -103,7 +103,7 @@ def overview(
     for i, (cell, (name, curves)) in enumerate(zip(cells, panels, strict=False)):
         lowest = i + columns >= len(panels)
         across = fig.Scale(x if lowest else "", ends, 8 if few else 5, numbers=lowest, link="x")
-        up = fig.Scale(ends=fig.y_limits(curves), most=6 if few else 5)
+        up = fig.y_scale(curves, most=6 if few else 5)
         keys = tuple((curve.ink, f"━ {curve.label}") for curve in fig.in_legend_order(curves))
         box = cell.inset(left=_NUMBERS, top=_HEADING, right=_BETWEEN)
         parts.append(fig.Panel(box, across, up, name, "", keys, tuple(curves), note=note))

@@ -45,25 +45,14 @@ class Importance(NamedTuple):
 def importances(experiment: SearchSummary) -> list[Importance]:
     """One for each variable, the most important first, those without a number last.
 
-    The share is that of the main effect, in the sense of a first-order sensitivity index: the skill
-    with which the rank of a Trial is predicted from this variable alone, from all other Trials,
+    The share is the skill with which the rank of a Trial follows from this variable alone:
 
         skill = 1 − Σ_i (r_i − r̂_{−i}(x_i))² / Σ_i (r_i − r̄_{−i})²
 
-    What a variable does only together with another one is not seen. For a variable of numbers r̂ is
-    a straight line fitted locally over their ranks (Cleveland 1979, J. Am. Stat. Assoc. 74: 829),
-    of the one of three widths that predicts best; for any other the mean of the others with the
-    same value, to which the mean of all others is added once. Skill is then measured against the
-    mean skill c of the same ranks shuffled among the Trials, (skill − c) / (1 − c), and not below
-    0; the shuffled ones also give the p-value (Altmann et al. 2010,
-    doi:10.1093/bioinformatics/btq134). `sure` is by Holm's rule over all variables (1979, Scand. J.
-    Statist. 6: 65).
-
-    Ranks stand for scores (Iman and Conover 1979, Technometrics 21: 499), because Trials that were
-    stopped early have no score after the whole budget, but a place: behind those that finished, by
-    frames and then by their score there. So neither the scale of the score nor that of a
-    variable matters, logarithmic or not. Trials that failed, were interrupted or have not ended
-    have no place.
+    r̂ is a line fitted locally over the ranks of numbers (Cleveland 1979, J. Am. Stat. Assoc. 74:
+    829), else the mean of equal values. Shuffled ranks give chance and the p-value (Altmann et al.
+    2010, doi:10.1093/bioinformatics/btq134), Holm's rule `sure`. Trials that were stopped early
+    rank behind those that finished, by frames. docs/metrics.md gives the reasons.
     """
     trials = [each for each in experiment.trials if comparable(each)]
     found = [_importance(variable, trials) for variable in experiment.variables]

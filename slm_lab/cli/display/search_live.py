@@ -108,7 +108,6 @@ class SearchDisplay:
                 print_line(self._console, Text(f"and {more} more in the table", "dim"))
 
     def _table(self, rows: int) -> Table:
-        """The running trials, then the best."""
         running = self._state.of(Status.RUNNING)
         others = [state for state in self._state.ranked if state not in running]
         with_bar = self._console.width >= ROOM_FOR_BAR

@@ -85,7 +85,6 @@ def keys(ctx: Context, incomplete: str) -> Iterator[str]:
 
 
 def _typed(ctx: Context) -> list[str]:
-    """The arguments before the one to complete."""
     named = [ctx.params.get(name) for name in ("spec_file", "file", "spec_name", "name", "mode")]
     return [word for word in named if word] or ctx.args  # those before an option without a value
 

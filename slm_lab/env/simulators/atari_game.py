@@ -82,7 +82,6 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any]):
         return self._stack, info
 
     def _begin(self) -> None:
-        """FIRE, then no-ops; FIRE replaces one of them."""
         self._held, self._held_strength = NO_OP, 1.0
         frames = [ale_py.Action.FIRE.value] if self._fires else []
         frames += [NO_OP] * (self.draw_no_ops() - len(frames))

@@ -204,7 +204,6 @@ def _specs(
 
 
 def _parsed(base: Spec, variant: Variant, optimizers: Mapping[str, str]) -> Parsed:
-    """The spec of one variant, or its problems."""
     settings = [Setting(f"{path}.name", name) for path, name in optimizers.items()]
     name = f"{base.name}_{variant.mode}"
     if variant.mode != BASELINE:

@@ -8,11 +8,12 @@ import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib.metadata import requires
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 from slm_lab.core.process import usable_cores
-from slm_lab.env.lookup import pip_command
+from slm_lab.env.lookup import EXTRAS, pip_command
 from slm_lab.storage.provenance import installed
 
 COUNTERS = Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat")
@@ -64,7 +65,12 @@ def examine(data_dir: Path) -> Iterator[MachinePart]:
         advice = "smaller agent.memory.max_size, or fewer Sessions at once"
         yield MachinePart("memory", f"{kills} processes were killed for memory", advice)
     wanted = _extras()
-    missing = [extra for extra, packages in wanted.items() if not all(map(installed, packages))]
+    modules = {each.name: each.module for each in EXTRAS}  # that of box2d is no package of ours
+    missing = [
+        extra
+        for extra, packages in wanted.items()
+        if not all(map(installed, packages)) or find_spec(modules.get(extra, "os")) is None
+    ]
     yield MachinePart("extras", ", ".join(each for each in wanted if each not in missing) or "none")
     if missing:
         found = f"{', '.join(missing)}: {pip_command(missing[0])}"

@@ -10,6 +10,8 @@ import gymnasium
 import numpy as np
 from gymnasium.utils.env_checker import check_env as gymnasium_check
 
+from slm_lab.core.errors import LabError
+from slm_lab.core.registry import import_failure
 from slm_lab.core.text import significant
 from slm_lab.env.interface import first_reset, first_step
 from slm_lab.env.lookup import find_env
@@ -66,7 +68,12 @@ def env_facts(env: EnvSpec) -> EnvFacts:
     """
     single, _ = make_one(env)
     try:
-        play = _play_randomly(single)
+        try:
+            play = _play_randomly(single)
+        except LabError:
+            raise
+        except Exception as error:
+            raise LabError(f"{env.name} raises {import_failure(error)}") from error
         found = () if is_atari(find_env(env.name)) else _of_checker(single.unwrapped)
         observations, actions = map(_space_text, (single.observation_space, single.action_space))
     finally:

@@ -25,10 +25,11 @@ GAMES: Mapping[str, str] = {"ppo": "ppo_atari", "a2c": "a2c_gae_atari", "ddqn": 
 
 
 class Recipe(NamedTuple):
-    """A template: the spec `name` of `file`. It needs the variable `env`."""
+    """A template: the spec `name` of `file`, which `sets` ("key=value") fit to an environment."""
 
     file: str
     name: str
+    sets: tuple[str, ...]
 
 
 @cache
@@ -51,7 +52,8 @@ def choose_recipe(algorithm: str, env: EnvSpec) -> Recipe:
     if algorithm not in {*recipes(), *GAMES}:
         raise UsageError(f"{algorithm}: there is no recipe; recipes are {', '.join(recipes())}")
     if is_atari(find_env(env.name)) and not env.wrappers:
-        fitting = {word: Recipe(f"{name}.json", name) for word, name in GAMES.items()}
+        sets = (f"env={env.name}",)
+        fitting = {word: Recipe(f"{name}.json", name, sets) for word, name in GAMES.items()}
         kind = "Atari games"
     else:
         spaces = describe_spaces(env)
@@ -71,13 +73,22 @@ def _fitting(spaces: Spaces, env: str) -> dict[str, Recipe]:
     found = {}
     for algorithm, names in recipes().items():
         name = f"{algorithm}{image}{continuous}"
-        recipe = Recipe(f"recipe/{algorithm}.yaml", name)
         if name not in names:
             continue
-        spec = load_spec(*recipe, sets=settings(env), warn=False)
+        sets = (f"env={env}", *(_of_images(spaces) if image else ()))
+        recipe = Recipe(f"recipe/{algorithm}.yaml", name, sets)
+        spec = load_spec(*recipe, warn=False)
         if not action_space_problems(spec.agent.algorithm, *spaces.actions):  # DQN has some
             found[algorithm] = recipe
     return found
+
+
+def _of_images(spaces: Spaces) -> tuple[str, ...]:
+    """Leaves images as they are where they can be: resizing is slow and cannot be exported."""
+    if spaces.obs_dtype != "uint8":
+        return "env.image_downsize=null", "agent.net.normalize=false"
+    fits = all(36 <= side <= 84 for side in spaces.obs_shape[1:])  # pixels
+    return ("env.image_downsize=null",) if fits else ()
 
 
 def named(
@@ -93,18 +104,13 @@ def named(
         return file, name, tuple(sets)
     import_plugins(imports)
     recipe = choose_recipe(file, plain_env(name, sets))
-    return recipe.file, recipe.name, settings(name, sets)
+    return recipe.file, recipe.name, (*recipe.sets, *sets)
 
 
 def plain_env(env: str, sets: Sequence[str]) -> EnvSpec:
     """The block env of an environment with the keys of `sets` in it, and none of a recipe. Raises
     SpecError."""
-    of_env = [each for each in sets if each.startswith("env.")]
+    of_env = (f"env={env}", *(each for each in sets if each.startswith("env.")))
     plain = dict.fromkeys(("frame_op", "frame_op_len", "image_downsize"))
-    given = load_spec("recipe/ppo.yaml", "ppo", settings(env, of_env), warn=False).env
+    given = load_spec("recipe/ppo.yaml", "ppo", of_env, warn=False).env
     return given.model_copy(update={**plain, "normalize_obs": False, "normalize_reward": False})
-
-
-def settings(env: str, sets: Sequence[str] = ()) -> tuple[str, ...]:
-    """The `-s` that fill a recipe for the environment `env`, before the user's own."""
-    return (f"env={env}", *sets)

@@ -67,7 +67,6 @@ def joined(panels: Mapping[str, Sequence[Seeds]]) -> list[Seeds]:
 
 
 def _by_label(panels: Mapping[str, Sequence[Seeds]]) -> dict[str, dict[str, Seeds]]:
-    """The curves of each label by their environments."""
     found: dict[str, dict[str, Seeds]] = {}
     for env, curves in panels.items():
         for curve in curves:

@@ -94,7 +94,6 @@ class WeightStore:
 
     @contextmanager
     def _writing(self) -> Iterator[int]:
-        """The index of the buffer to write next."""
         count = self.count + 1
         self.counts[0] = count
         yield count % 2

@@ -134,7 +134,6 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
         return [w for w in workers if w != self._me and self._board.phase(w) is Phase.RUNNING]
 
     def _before(self) -> list[int]:
-        """The running workers with a lower number."""
         return [worker for worker in self._running() if worker < self._me]
 
     def _all_pause(self, wanted: int) -> bool:

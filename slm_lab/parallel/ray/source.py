@@ -307,7 +307,6 @@ def _is_here(ref: Ref) -> bool:
 
 
 def _beside(method: Any) -> Any:
-    """A call that runs while the actor plays."""
     return method.options(concurrency_group=BESIDE)
 
 

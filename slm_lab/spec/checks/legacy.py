@@ -46,7 +46,6 @@ def _without_empty_nets(agent: Mapping[str, Any]) -> dict[str, Any]:
 def _legacy_of(
     model: type[Block], block: Mapping[str, Any], algorithm: object
 ) -> Mapping[str, str]:
-    """The legacy keys of `block`, with the reasons."""
     imitates = isinstance(algorithm, Mapping) and str(algorithm.get("name")) in IMITATING
     if imitates or not issubclass(model, OnPolicySpec):
         return model.LEGACY

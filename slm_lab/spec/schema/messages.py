@@ -100,6 +100,5 @@ def show(value: object) -> str:
 
 
 def _literal_values(annotation: object) -> list[object]:
-    """The allowed values of Literal[…] or Literal[…] | None."""
     args = [each for arg in get_args(annotation) for each in get_args(arg) or (arg,)]
     return [None if arg is type(None) else arg for arg in args]

@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ def test_metrics_of_four_rows_by_hand():
 def test_rows_before_the_first_return_are_left_out():
     late = session_metrics(session_rows([NAN, NAN, 30.0, 50.0]), 20.0)
     alone = session_metrics(session_rows([30.0, 50.0], [300, 400], [30, 40]), 20.0)
-    assert late._replace(final_return_episodes=2) == alone
+    assert replace(late, final_return_episodes=2) == alone
 
 
 def test_the_final_return_is_that_of_the_last_row_with_its_count_of_episodes():
@@ -233,7 +234,7 @@ def test_consistency_is_null_where_it_has_no_meaning(dfs, random_return, reason)
 def test_metrics_survive_json():
     dfs = [session_rows([30.0, 50.0]), session_rows([])]
     for metrics in (session_metrics(dfs[1], 20.0), trial_metrics(dfs, 20.0)):
-        assert json.loads(json.dumps(metrics._asdict(), allow_nan=False)) == metrics._asdict()
+        assert json.loads(json.dumps(asdict(metrics), allow_nan=False)) == asdict(metrics)
 
 
 def test_consistency_of_a_repeated_training_is_that_of_its_runs():

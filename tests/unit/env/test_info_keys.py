@@ -130,7 +130,7 @@ def test_an_environment_outside_of_training_has_its_own_infos_only(env_spec, end
     [
         (
             {"info_keys": ["a", "b", "a"]},
-            'env.info_keys = …: "a" names no column: each must be an…',
+            'env.info_keys = …: "a" names no column: each must differ…',
         ),
         ({"info_keys": [""]}, 'env.info_keys = …: "" names no column'),
         ({"info_keys": [" "]}, 'env.info_keys = …: " " names no column'),

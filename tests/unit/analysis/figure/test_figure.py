@@ -3,7 +3,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slm_lab.analysis.figure.figure import Curve, around, in_legend_order, limits, runs, y_limits
+from slm_lab.analysis.figure.figure import (
+    Curve,
+    around,
+    in_legend_order,
+    limits,
+    runs,
+    y_limits,
+    y_scale,
+)
 from slm_lab.analysis.figure.look import PALETTE, tick_text, tinted
 
 
@@ -72,6 +80,14 @@ def test_the_band_is_inside_the_axis():
     low, high = y_limits([curve])
     assert low < -4
     assert high > 6
+
+
+@pytest.mark.parametrize(("value", "text"), [(3e-4, "3e−4"), (0.0, "0"), (-200.0, "−200")])
+def test_an_axis_of_values_that_never_change_has_one_number(value, text):
+    flat = Curve("", np.arange(3.0), np.array([value, np.nan, value]))
+    assert y_scale([flat, flat], 5).ticks == ((value, text),)
+    assert y_scale([flat, Curve("", np.arange(2.0), np.array([value, 1.0]))], 5).ticks == ()
+    assert y_scale([], 5).ticks == ()
 
 
 def test_a_tint_is_on_the_way_to_white():

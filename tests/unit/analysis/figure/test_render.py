@@ -144,6 +144,11 @@ def test_every_panel_has_a_place_and_the_lowest_of_each_column_names_the_x_axis(
     assert sorted(named) == sorted(lowest.values())
 
 
+def test_a_page_of_several_panels_stays_readable_on_a_narrow_screen():
+    assert b"min-width:900px" in render_html(panels(5), "p.js")
+    assert b"min-width" not in render_html(figure(Curve("", X, X)), "p.js")
+
+
 def test_an_overview_has_axes_for_every_panel_and_one_x_axis_in_common():
     traces, layout = plot(render_html(panels(20), "p.js"))
     names = [str(i + 1) if i else "" for i in range(20)]

@@ -176,6 +176,13 @@ def test_a_full_disk_and_little_shared_memory_are_named(tmp_path, monkeypatch):
     assert advice["Python"] == advice["torch"] == ""
 
 
+def test_an_extra_whose_simulator_does_not_import_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "find_spec", lambda name: None if name == "Box2D" else machine)
+    found = {part.name: part.found for part in machine.examine(tmp_path)}
+    assert "box2d" not in found["extras"]
+    assert found["other extras"].startswith("box2d") or ", box2d" in found["other extras"]
+
+
 def test_a_whole_training_without_its_metrics_is_not_well(trial):
     unwritten = Case(trial, {0: Course(rows(), trial.spec)}, {}, (), False)
     assert found_by(outcome.unfinished, unwritten).what == "its metrics are missing or damaged"

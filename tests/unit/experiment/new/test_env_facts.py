@@ -29,6 +29,15 @@ def test_an_environment_that_breaks_the_interface_is_refused(monkeypatch):
         env_facts(EnvSpec(name=ENVS["vectors"], max_frame=1))
 
 
+def test_an_environment_that_raises_is_one_line_with_the_place(monkeypatch):
+    def step(self, action):
+        raise KeyError("wind")
+
+    monkeypatch.setattr("tests.unit.experiment.new.toy_envs.Toy.step", step)
+    with pytest.raises(LabError, match=r"raises KeyError: 'wind'.*test_env_facts.py"):
+        env_facts(EnvSpec(name=ENVS["vectors"], max_frame=1))
+
+
 @pytest.mark.parametrize(
     ("returns", "steps_per_s", "limit", "words"),
     [

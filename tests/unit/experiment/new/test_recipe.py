@@ -4,7 +4,7 @@ import pytest
 
 from slm_lab.core.errors import UsageError
 from slm_lab.env.make import describe_spaces
-from slm_lab.experiment.new.recipe import GAMES, Recipe, choose_recipe, named, recipes, settings
+from slm_lab.experiment.new.recipe import GAMES, Recipe, choose_recipe, named, recipes
 from slm_lab.spec.checks.algorithm import action_space_problems
 from slm_lab.spec.checks.observations import observation_problems
 from slm_lab.spec.load import load_spec
@@ -20,6 +20,8 @@ CHOICES = [
     ("ppo", "CartPole-v1", "ppo"),
     ("ppo", "Pendulum-v1", "ppo_continuous"),
     ("ppo", ENVS["images"], "ppo_image"),
+    ("ppo", ENVS["large images"], "ppo_image"),
+    ("ppo", ENVS["float images"], "ppo_image"),
     ("ppo", ENVS["images, continuous"], "ppo_image_continuous"),
     ("ppo", ENVS["multi-discrete"], "ppo"),
     ("a2c", "CartPole-v1", "a2c"),
@@ -37,11 +39,27 @@ CHOICES = [
 def test_the_recipe_follows_from_the_spaces_and_fits_them(algorithm, name, recipe):
     chosen = choose_recipe(algorithm, env(name))
     assert chosen.name == recipe
-    spec = load_spec(*chosen, sets=settings(name))
+    spec = load_spec(*chosen)
     spaces = describe_spaces(spec.env)
     is_choice = spaces.actions.kind == "discrete"
     assert not action_space_problems(spec.agent.algorithm, *spaces.actions)
     assert not observation_problems(spec.agent, spaces.obs_shape, is_choice)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "scale"),
+    [
+        ("images", (12, 40, 40), True),
+        ("large images", (12, 84, 84), True),
+        ("float images", (12, 64, 64), False),
+    ],
+)
+def test_images_are_resized_and_scaled_only_where_they_must_be(kind, shape, scale):
+    file, name, sets = named("ppo", ENVS[kind], ["agent.net.gpu=false"], ())
+    spec = load_spec(file, name, sets)
+    assert describe_spaces(spec.env).obs_shape == shape
+    assert spec.agent.net.normalize is scale
+    assert sets[-1] == "agent.net.gpu=false"
 
 
 def test_every_recipe_is_chosen_for_some_environment():
@@ -52,8 +70,9 @@ def test_every_recipe_is_chosen_for_some_environment():
 def test_atari_games_have_their_own_templates():
     pytest.importorskip("ale_py", reason="needs the extra atari")
     for algorithm, name in GAMES.items():
-        assert choose_recipe(algorithm, env("ALE/Pong-v5")) == Recipe(f"{name}.json", name)
-        load_spec(f"{name}.json", name, sets=settings("ALE/Pong-v5"))
+        chosen = choose_recipe(algorithm, env("ALE/Pong-v5"))
+        assert chosen == Recipe(f"{name}.json", name, ("env=ALE/Pong-v5",))
+        load_spec(*chosen)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +100,6 @@ def test_without_a_recipe_the_algorithms_that_have_one_are_named(algorithm, name
     [
         (("ppo", "CartPole-v1"), ("recipe/ppo.yaml", "ppo")),
         (("sac", "Pendulum-v1"), ("recipe/sac.yaml", "sac_continuous")),
-        (("ppo", ENVS["images"]), ("recipe/ppo.yaml", "ppo_image")),
     ],
 )
 def test_an_algorithm_and_an_environment_name_a_recipe(words, expected):

@@ -26,11 +26,15 @@ class Toy(gymnasium.Env):
 
 VECTOR = spaces.Box(-1, 1, (3,), np.float32)
 IMAGE = spaces.Box(0, 255, (40, 40, 3), np.uint8)
+LARGE = spaces.Box(0, 255, (100, 160, 3), np.uint8)
+FLOATS = spaces.Box(0, 1, (64, 64, 3), np.float32)
 STEER = spaces.Box(-1, 1, (2,), np.float32)
 
 SPACES = {
     "images": (IMAGE, spaces.Discrete(3)),
     "images, continuous": (IMAGE, STEER),
+    "large images": (LARGE, spaces.Discrete(3)),
+    "float images": (FLOATS, spaces.Discrete(3)),
     "multi-discrete": (VECTOR, spaces.MultiDiscrete([2, 3])),
     "vectors": (VECTOR, spaces.Discrete(2)),
 }
