@@ -352,6 +352,10 @@ def runs(
     list_runs(pattern, sort, status, data, as_json)
 
 
+for _word in ("list", "plot-list"):  # the words of SLM Lab
+    app.command(_word, hidden=True)(runs)
+
+
 @_command
 def diff(a: SavedRunName, b: SavedRunName, data: Data = Path("data")) -> None:
     """Compare two runs: their specs, versions, machines and results."""

@@ -49,6 +49,10 @@ def test_runs_are_listed_oldest_first_and_can_be_chosen(folder, words, expected)
     assert [run["name"] for run in listed] == expected
 
 
+def test_the_words_of_slm_lab_list_runs_too(folder):
+    assert printed(folder, "list") == printed(folder, "plot-list") == printed(folder, "runs")
+
+
 def test_the_table_shows_what_was_changed_and_how_a_run_ended(folder):
     output = printed(folder, "runs")
     assert "gamma=0.9" in output
