@@ -55,26 +55,27 @@ def _binary_rows(run):
 
 
 @pytest.mark.parametrize(
-    ("spoil", "is_damaged"),
+    ("spoil", "has_page"),
     [
-        (_no_spec, True),
-        (_broken_spec, True),
-        (_wrong_types, True),
-        (_link_out, True),
-        (_folder_leads_out, True),
-        (_pipe, True),
-        (_control_characters, True),
-        (_binary_rows, False),
+        (_no_spec, False),
+        (_broken_spec, False),
+        (_wrong_types, False),
+        (_link_out, False),
+        (_folder_leads_out, False),
+        (_pipe, False),
+        (_control_characters, False),
+        (_binary_rows, True),
     ],
 )
-def test_a_damaged_run_hides_no_other(tmp_path, spoil, is_damaged):
+def test_a_damaged_run_hides_no_other(tmp_path, spoil, has_page):
     bad = write_run(tmp_path, stamp="2026_11_22_040000")
     good = write_ended(tmp_path, "good")
     spoil(bad)
     found = Catalog(tmp_path).entries()
     assert found[good.root.name].summary.status is RunStatus.DONE
     (entry,) = (each for name, each in found.items() if name != good.root.name)
-    assert (entry.summary.status is RunStatus.DAMAGED) is bool(entry.problem) is is_damaged
+    assert entry.summary.status is RunStatus.DAMAGED
+    assert bool(entry.problem) is not has_page
 
 
 @pytest.mark.parametrize("file", ["trial_metrics_file", "trial_spec_file"])
