@@ -20,9 +20,9 @@ def gae(
         δ_t = r_t + γ (1 − terminated_t) V(s'_t) − V(s_t)
         Â_t = δ_t + γλ (1 − done_t) Â_{t+1},   Â_T = 0
 
-    Every tensor is (T, N). `next_value` is V of the state the step ended in, never of the state
-    after a reset; where `terminated` it may be anything, NaN included. `terminated` and `done`
-    are bool; done = terminated | truncated.
+    Every tensor is (T, N) on the CPU. `next_value` is V of the state that a step ended in, not of
+    the state after a reset; where `terminated` it may be anything, NaN included. `terminated` and
+    `done` are bool; done = terminated | truncated.
     """
     delta = reward + gamma * next_value.masked_fill(terminated, 0.0) - value
     decay = (gamma * gae_lambda) * (~done).to(delta.dtype)
