@@ -180,7 +180,7 @@ def new(
     import_plugins(imports or ())
     from slm_lab.cli.new import write_new
 
-    write_new(env, algorithm, out, tuple(sets or ()), tuple(imports or ()))
+    write_new(env, algorithm.lower(), out, tuple(sets or ()), tuple(imports or ()))
 
 
 @app.command(epilog=_EPILOG)

@@ -154,6 +154,7 @@ def _result(checked: "Parsed", imports: Sequence[str] | None) -> _Result:
     if checked.variables:
         needed = " ".join(f"-s {name}=…" for name in checked.variables)
         notes.append(f"template: needs {needed}")
+    notes.extend(checked.renamed)
     if checked.legacy:
         notes.append(f"ignored: {'; '.join(checked.legacy)}")
     if checked.suspicious:

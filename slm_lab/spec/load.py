@@ -175,15 +175,15 @@ def _spec_or_error(where: str, parsed: Parsed) -> Spec:
 
 def _warn(where: str, parsed: Sequence[Parsed]) -> None:
     """Logs one line per file and kind of warning, for all specs and keys."""
-    ignored = list(dict.fromkeys(note for one in parsed for note in one.legacy))
-    if ignored:
-        logger.warning("%s: keys without meaning here are ignored: %s", where, "; ".join(ignored))
-    unfit = [problem for one in parsed for problem in one.of_search if problem not in one.problems]
-    if unfit:
-        message = "; ".join(map(str, unfit[:MAX_PRINTED]))
-        logger.warning("%s: a training ignores problems of search: %s", where, message)
-    suspicious = list(
-        dict.fromkeys(note for one in parsed if not one.problems for note in one.suspicious)
-    )
-    if suspicious:
-        logger.warning("%s: suspicious setting: %s", where, "; ".join(suspicious))
+    renamed = [note for one in parsed for note in one.renamed]
+    ignored = [note for one in parsed for note in one.legacy]
+    unfit = [str(each) for one in parsed for each in one.of_search if each not in one.problems]
+    suspicious = [note for one in parsed if not one.problems for note in one.suspicious]
+    for message, notes in (
+        ("%s: names of other libraries: %s", renamed),
+        ("%s: keys without meaning here are ignored: %s", ignored),
+        ("%s: a training ignores problems of search: %s", unfit[:MAX_PRINTED]),
+        ("%s: suspicious setting: %s", suspicious),
+    ):
+        if notes:
+            logger.warning(message, where, "; ".join(dict.fromkeys(notes)))

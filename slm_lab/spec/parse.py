@@ -10,7 +10,7 @@ from slm_lab.core.errors import Problem
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
 from slm_lab.spec.blocks import blocks_of, well_formed_blocks
 from slm_lab.spec.checks.algorithm import cross_check
-from slm_lab.spec.checks.legacy import drop_legacy_keys
+from slm_lab.spec.checks.legacy import drop_legacy_keys, with_lab_names
 from slm_lab.spec.checks.search import search_cross_check
 from slm_lab.spec.checks.suspicious import suspicious
 from slm_lab.spec.checks.unused_keys import without_effect
@@ -23,17 +23,20 @@ from slm_lab.spec.search import search_problems
 
 
 class Parsed(NamedTuple):
-    """A spec or its problems, its keys without effect, and its suspicious values."""
+    """A spec or its problems, and what to warn of."""
 
     spec: Spec | None
     problems: Sequence[Problem]
     legacy: Sequence[str]
+    """the keys without effect"""
     env: EnvSpec | None
     """the environment, even if other blocks have problems; None if it has problems or variables"""
     suspicious: Sequence[str] = ()
     """warnings about valid values that are probably mistakes"""
     of_search: Sequence[Problem] = ()
     """the problems that concern only a search; if there are no others, `spec` is not None"""
+    renamed: Sequence[str] = ()
+    """the parts with a name of another library, such as SAC"""
     where: str = ""
     """the file and the name of the spec"""
     variables: Sequence[str] = ()
@@ -58,7 +61,8 @@ def parse(name: str, raw: Mapping[str, Any]) -> Parsed:
         of_search = [Problem("search", "must be a block {…} or null", search)]
     if of_search:
         unwrapped["search"] = None
-    data, legacy = drop_legacy_keys(unwrapped)
+    named, renamed = with_lab_names(unwrapped)
+    data, legacy = drop_legacy_keys(named)
     data["name"] = name
     spec, problems = validate(data)
     blocks = blocks_of(spec) if spec is not None else well_formed_blocks(data)
@@ -71,7 +75,7 @@ def parse(name: str, raw: Mapping[str, Any]) -> Parsed:
     if isinstance(data.get("search"), Mapping):
         of_search += search_cross_check(data["search"], blocks.meta, blocks.env)
     problems += of_search
-    return Parsed(spec, problems, legacy, blocks.env, suspicious(blocks), of_search)
+    return Parsed(spec, problems, legacy, blocks.env, suspicious(blocks), of_search, renamed)
 
 
 def is_of_search(problem: Problem) -> bool:
@@ -83,7 +87,7 @@ def _validate_as_loaded(
     data: Mapping[str, Any], notes: list[str]
 ) -> tuple[Spec | None, list[Problem]]:
     """`validate` for a spec with values of a search; adds its legacy keys to `notes`."""
-    plain, dropped = drop_legacy_keys(data)
+    plain, dropped = drop_legacy_keys(with_lab_names(data)[0])
     notes.extend(f"search.{note}" for note in dropped if f"search.{note}" not in notes)
     return validate(plain)
 

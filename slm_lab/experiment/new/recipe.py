@@ -99,11 +99,12 @@ def named(
     A file of this name, or a spec of this name in the shipped file, comes first. `imports` are
     imported, because they may register the environment. Raises LabError.
     """
-    is_recipe = file in {*recipes(), *GAMES} and not Path(file).is_file()
-    if not is_recipe or name is None or name in recipes().get(file, ()):
+    word = file.lower()  # "SAC" too
+    is_recipe = word in {*recipes(), *GAMES} and not Path(file).is_file()
+    if not is_recipe or name is None or name in recipes().get(word, ()):
         return file, name, tuple(sets)
     import_plugins(imports)
-    recipe = choose_recipe(file, plain_env(name, sets))
+    recipe = choose_recipe(word, plain_env(name, sets))
     return recipe.file, recipe.name, (*recipe.sets, *sets)
 
 

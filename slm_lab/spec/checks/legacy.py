@@ -1,4 +1,5 @@
-"""Drops keys of SLM Lab's older files that have no meaning here, and reports each of them."""
+"""Replaces other libraries' names of parts, and drops keys of SLM Lab's older files that have no
+meaning here. Each of them is reported."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +16,22 @@ TOP_LEVEL = {
 }
 NET_KEYS = ("net", "critic_net")
 OF_IMITATION = ("sil_replay_name", "batch_size", "max_size", "use_cer")
+
+
+def with_lab_names(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The spec with the lab's names of algorithm, memory and nets, and one line per other name."""
+    agent, meta = raw.get("agent"), raw.get("meta")
+    mode = meta.get("distributed") if isinstance(meta, Mapping) else None
+    blocks, notes = dict(agent) if isinstance(agent, Mapping) else {}, []
+    for key, kind in PARTS.items():
+        block = blocks.get(key)
+        if not isinstance(block, Mapping):
+            continue
+        name = block.get(kind.key)
+        if lab_name := kind.lab_name(name, mode):
+            blocks[key] = {**block, kind.key: lab_name}
+            notes.append(f'agent.{key}.{kind.key} "{name}" means {lab_name}')
+    return {**raw, "agent": blocks} if notes else dict(raw), notes
 
 
 def drop_legacy_keys(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:

@@ -95,18 +95,30 @@ class Registered:
             )
         return model
 
-    def _why_unknown(self, name: str) -> str:
-        kind = self.registry.kind
-        names = dict(USUAL_NAMES.get(kind, {}))
-        for word in words_of(lambda mode: mode.algorithms) if kind == "algorithm" else ():
+    def lab_name(self, name: object, mode: object) -> str | None:
+        """The lab's name of the part that other libraries call `name` ("SAC": SoftActorCritic) in
+        a spec with this `meta.distributed`. None for a lab's name, and where more keys differ."""
+        lab_names = self.registry.names()
+        if not isinstance(name, str) or name in lab_names:
+            return None
+        meant = self._usual_names().get(name.lower(), "")
+        meant = meant.removesuffix(f', with meta.distributed "{mode}"')
+        return meant if meant in lab_names else None
+
+    def _usual_names(self) -> dict[str, str]:
+        """The lab's names by the usual ones in lower case, with the keys that they need."""
+        names = dict(USUAL_NAMES[self.registry.kind])
+        for word in words_of(lambda mode: mode.algorithms) if self is ALGORITHM else ():
             for usual_name, own in mode_of(word).algorithms.items():
                 names[usual_name] = f'{own}, with meta.distributed "{word}"'
-        usual = {key.lower(): own for key, own in names.items()}
+        return {name.lower(): own for name, own in names.items()}
+
+    def _why_unknown(self, name: str) -> str:
         if name in NOT_SUPPORTED:
             return NOT_SUPPORTED[name]
-        if name.lower() in usual:
-            return f"unknown {kind}; did you mean {usual[name.lower()]}?"
-        return unknown_name(kind, name, self.registry.names())
+        if meant := self._usual_names().get(name.lower()):
+            return f"unknown {self.registry.kind}; did you mean {meant}?"
+        return unknown_name(self.registry.kind, name, self.registry.names())
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler

@@ -10,9 +10,10 @@ import pytest
 from slm_lab.core.errors import SpecError
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS
 from slm_lab.spec.load import check_file, load_spec, load_specs, parse_spec, spec_names
+from slm_lab.spec.parse import parse
 from slm_lab.spec.read import find_file, read_file, shipped_files
 from slm_lab.spec.schema.agent import USUAL_NAMES
-from tests.unit.spec.spec_data import ALL, PPO, RANDOM, changed, fillings
+from tests.unit.spec.spec_data import A3C, ALL, PPO, RANDOM, SAC, changed, fillings
 
 
 @pytest.fixture
@@ -276,20 +277,53 @@ def test_other_problems_beside_a_bad_search_are_problems_of_a_training(write):
 @pytest.mark.parametrize(
     ("block", "given", "meant"),
     [
-        ("algorithm", {"name": "SAC"}, "unknown algorithm; did you mean SoftActorCritic?"),
-        ("algorithm", {"name": "a2c"}, "unknown algorithm; did you mean ActorCritic?"),
         ("algorithm", {"name": "A3C"},
          'unknown algorithm; did you mean ActorCritic, with meta.distributed "synced"?'),
-        ("algorithm", {"name": "DDQN"}, "unknown algorithm; did you mean DoubleDQN?"),
+        ("algorithm", {"name": "D3QN"},
+         "unknown algorithm; did you mean DoubleDQN, with the net type DuelingMLPNet"),
         ("algorithm", {"name": "TD3"},
          "is not available; for continuous actions use SoftActorCritic or CrossQ"),
-        ("memory", {"name": "PER"}, "unknown memory; did you mean PrioritizedReplay?"),
+        ("memory", {"name": "CER"}, "unknown memory; did you mean Replay, with use_cer true?"),
         ("net", {"type": "lstm"}, "unknown net; did you mean RecurrentNet, with cell_type LSTM?"),
     ],
 )  # fmt: skip
 def test_what_others_call_a_part_is_answered_with_its_name_here(write, block, given, meant):
     raw = changed(PPO, **{f"agent__{block}": given})
     assert f": {meant}" in message(load_spec, write({"s": raw}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "lab_name"),
+    [
+        ({"algorithm__name": "A2C"}, "ActorCritic"),
+        ({"algorithm__name": "vpg"}, "Reinforce"),
+        ({"memory__name": "PER"}, "PrioritizedReplay"),
+        ({"net__type": "CNN"}, "ConvNet"),
+    ],
+)
+def test_a_name_of_another_library_is_replaced_and_reported(changes, lab_name):
+    raw = changed(PPO, **{f"agent__{path}": name for path, name in changes.items()})
+    own = changed(PPO, **{f"agent__{path}": lab_name for path in changes})
+    assert parse("s", raw).problems == parse("s", own).problems
+    ((path, name),) = changes.items()
+    assert parse("s", raw).renamed == [f'agent.{path.replace("__", ".")} "{name}" means {lab_name}']
+    assert parse("s", own).renamed == []
+
+
+def test_a_name_of_another_library_loads_as_the_labs(write, caplog):
+    own = load_spec(write({"s": SAC}))
+    assert load_spec(write({"s": changed(SAC, agent__algorithm__name="SAC")})) == own
+    assert caplog.messages == [
+        'specs.json: names of other libraries: agent.algorithm.name "SAC" means SoftActorCritic'
+    ]
+
+
+def test_a_name_that_stands_for_a_mode_too_needs_the_mode():
+    own = changed(A3C, meta__distributed="synced")
+    named = changed(own, agent__algorithm__name="A3C")
+    assert parse("s", named).spec == parse("s", own).spec
+    elsewhere = parse("s", changed(named, meta__distributed="shared"))
+    assert 'with meta.distributed "synced"' in str(elsewhere.problems[0])
 
 
 def test_every_usual_name_is_answered_with_a_part_that_there_is():

@@ -107,6 +107,10 @@ def test_an_algorithm_and_an_environment_name_a_recipe(words, expected):
     assert named(*words, sets, ()) == (*expected, (f"env={words[1]}", *sets))
 
 
+def test_an_algorithm_in_capitals_names_its_recipe():
+    assert named("SAC", "Pendulum-v1", (), ()) == named("sac", "Pendulum-v1", (), ())
+
+
 def test_keys_of_the_environment_count_when_the_recipe_is_chosen():
     pytest.importorskip("Box2D", reason="needs the extra box2d")
     _, chosen, _ = named("ppo", "LunarLander-v3", ["env.continuous=true"], ())
