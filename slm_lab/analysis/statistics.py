@@ -9,8 +9,7 @@ from slm_lab.core.types import FloatArray
 
 RESAMPLES = 2000
 """Bootstrap samples, as many as the paper draws for its curves."""
-LEVEL = 0.95
-"""Of an interval."""
+CONFIDENCE = 0.95
 _AT_ONCE = 2_000_000
 """The most numbers that a bootstrap holds in memory, unless one point needs more."""
 
@@ -89,5 +88,5 @@ def _wins(x: FloatArray, y: FloatArray) -> FloatArray:
 
 
 def _quantiles(of_resamples: FloatArray) -> Interval:
-    low, high = np.quantile(of_resamples, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+    low, high = np.quantile(of_resamples, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], axis=0)
     return Interval(low, high)

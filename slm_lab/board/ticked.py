@@ -26,17 +26,15 @@ from slm_lab.metrics.row import BASE_COLUMNS
 from slm_lab.storage.intact import FollowedRows
 from slm_lab.storage.run_dir import videos
 
-MOST = 12
-"""Runs that are drawn at once."""
-MOST_KEYS = 300
-"""Rows of the table of differences."""
+MAX_RUNS = 12
+MAX_DIFFERENCES = 300
 _HEIGHT = 430
 
 
 def parts(catalog: Catalog, live: FollowedRows, query: Query) -> dict[str, Part]:
     """The parts of the page below the table."""
     every = _entries(catalog, query.runs)
-    entries = every[:MOST]
+    entries = every[:MAX_RUNS]
     rows = tuple(each.stamp for each in entries)
     specs = stamp_of([each.run.spec_file for each in entries if each.run is not None])
     films = stamp_of([each.folder / "video" for each in entries])
@@ -75,7 +73,7 @@ def _entries(catalog: Catalog, names: Sequence[str]) -> list[Entry]:
 def _about(query: Query, entries: Sequence[Entry]) -> Any:
     if not entries:
         return "tick runs to compare them"
-    more = f", the first {MOST} of {len(entries)} are drawn" if len(entries) > MOST else ""
+    more = f", the first {MAX_RUNS} of {len(entries)} are drawn" if len(entries) > MAX_RUNS else ""
     clear = Query(q=query.q).search or "?"
     return [f"{len(query.runs)} ticked{more} · ", html.A("untick all", href=f"/{clear}")]
 
@@ -153,7 +151,7 @@ def _differences(entries: Sequence[Entry]) -> Any:
     names = [html.A(name, href=run_link(name)) for name in trials]
     shown = []
     for title, table in difference_tables([*trials], [*trials.values()]).items():
-        lines = rows_table(["key", *names], table.rows[:MOST_KEYS], table.words)
+        lines = rows_table(["key", *names], table.rows[:MAX_DIFFERENCES], table.words)
         shown.append(section(title, lines if table.rows else html.P("none")))
     return shown
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from slm_lab.experiment.source import RunSource
 
 PLAYING = ("eval", "enjoy")
-"""Modes that play with saved agents."""
 MOST_LETTERS = 200
 """Of a name or a note."""
 DEMO = ("demo", "ppo_cartpole")

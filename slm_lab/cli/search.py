@@ -36,8 +36,7 @@ from slm_lab.experiment.source import RunSource
 from slm_lab.experiment.trial import DrawTimer, stop_on_signals
 from slm_lab.spec.schema.meta import ConfirmSpec
 
-SHOWN = 10
-"""Trials in the final table."""
+TABLE_TRIALS = 10
 
 
 def search_spec(
@@ -75,7 +74,7 @@ def _run(console: Console, prepared: Prepared) -> int:
     if not search.stopping and prepared.spec.meta.confirm is not None:
         confirmation = _confirm(console, prepared, prepared.spec.meta.confirm)
         paths += _written(confirmation.write)
-    display.print_best(SHOWN)
+    display.print_best(TABLE_TRIALS)
     _show_failures(prepared)
     _show_confirmed(console, prepared, confirmation)
     for path in paths:

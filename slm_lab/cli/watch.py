@@ -20,8 +20,7 @@ from slm_lab.storage.run_lookup import find_folder
 
 PAUSE = 1.0
 """Seconds between two looks at the folder."""
-BEST = 10
-"""Trials in the final table of a search."""
+TABLE_TRIALS = 10
 
 
 def watch(run: str, data: Path) -> int:
@@ -65,6 +64,6 @@ def _watch_search(run_dir: RunDir) -> None:
             display.update()
             time.sleep(PAUSE)
             is_running = recorded.look()
-    display.print_best(BEST)
+    display.print_best(TABLE_TRIALS)
     with suppress(UsageError):  # no trial has begun
         print_first_finding(screen, trial_of(run_dir, chosen_trial(run_dir, None)))

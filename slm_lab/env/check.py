@@ -11,7 +11,7 @@ from slm_lab.core.registry import load_target
 from slm_lab.env.lookup import find_env, known_warnings_ignored, require
 from slm_lab.env.simulators.arguments import Argument, Arguments, arguments_of
 from slm_lab.env.simulators.atari import JOINED, atari_problems, is_atari
-from slm_lab.env.simulators.film import IMAGES, fix_of_mujoco, in_one_line
+from slm_lab.env.simulators.film import IMAGE_MODE, fix_of_mujoco, in_one_line
 from slm_lab.env.vector.autoreset import choose_mode, vector_creator, why_not_native
 from slm_lab.env.vector.envpool import THREAD_KEYS, is_pooled, pool_problems
 from slm_lab.env.wrappers import wrapper_problems
@@ -103,7 +103,7 @@ def why_not_shown(spec: EnvSpec) -> str | None:
 def why_not_filmed(spec: EnvSpec) -> str | None:
     """Why the environment has no images (render mode "rgb_array"); None if no reason is known.
     Raises as `find_env`."""
-    return _why_not_drawn(spec, IMAGES, frozenset({IMAGES}))
+    return _why_not_drawn(spec, IMAGE_MODE, frozenset({IMAGE_MODE}))
 
 
 def _why_not_drawn(spec: EnvSpec, wanted: str, modes_for_it: frozenset[str]) -> str | None:

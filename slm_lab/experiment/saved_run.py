@@ -56,7 +56,6 @@ class SavedAgent:
     snapshot: StateDict
     """Its weights and statistics."""
     file: Path
-    """The file that holds the snapshot."""
 
     def load_into(self, networks: Mapping[str, FlatParameters], statistics: FloatArray) -> None:
         """Loads the snapshot into `networks` by name, and into the normalisers' `statistics` (S,).
@@ -84,7 +83,6 @@ class SavedRun:
         if self.is_search:
             file = self.run_dir.trial_spec_file(self.trial)
         self.spec_file = file
-        """The file of the spec."""
         saved = load_spec(file, name, warn=False)
         where, data_dir = self.run_dir.root, source.data_dir
         check_allowed(where, modules_of(saved), source.imports, data_dir)

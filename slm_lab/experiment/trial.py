@@ -48,7 +48,6 @@ class TrialTask:
     trial: int = 0
     resume: bool = False
     imports: tuple[str, ...] = ()
-    """Modules that register plug-ins."""
     at_once: bool = False
     """Whether all independent Sessions run at a time; by default one per core."""
     chance_file: Path | None = None

@@ -72,7 +72,6 @@ class Tracker:
         self._next_due = log_frequency
         self.last_wall_t = 0.0
         self.episodes = 0
-        """Episodes finished so far."""
         self._has_episode = np.zeros(num_envs, dtype=np.bool_)
         self._episode_return = np.zeros(num_envs, dtype=np.float64)
         self._episode_length = np.zeros(num_envs, dtype=np.int64)

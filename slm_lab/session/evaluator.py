@@ -45,7 +45,6 @@ class Evaluator:
             self.env.close()
             raise
         self.networks = self._agent.learner.flats
-        """The flat vectors of the agent's networks by name."""
 
     def load_snapshot(self, snapshot: StateDict) -> None:
         """Loads the weights ("flats") and "statistics" of a snapshot, as saved in "best"."""
@@ -91,10 +90,10 @@ def load_snapshot(
 
 def snapshot_of(state: StateDict) -> StateDict:
     """The agent's snapshot (the "best" part) from a Session's full state (the "state" part)."""
-    units = state["agent"]["learner"]["units"]
+    optimizers = state["agent"]["learner"]["train_state"].items()
     return {
         "frame": state["frame"],
-        "flats": {name: unit["flat"] for name, unit in units.items()},
+        "flats": {name: optimizer["flat"] for name, optimizer in optimizers},
         "statistics": state["env"]["statistics"],
     }
 

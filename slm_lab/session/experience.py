@@ -108,12 +108,7 @@ class Acting(Experience):
 
     @override
     def state_dict(self) -> StateDict:
-        obs, raw = self._env.obs, self._env.raw_obs
-        return {
-            "env": self._env.state_dict(),
-            "obs": obs.copy(),
-            "raw_obs": None if raw is obs else raw.copy(),
-        }
+        return {"env": self._env.state_dict()}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
@@ -122,7 +117,7 @@ class Acting(Experience):
     @override
     def resume(self, state: StateDict) -> None:
         if not self._env.exact_state:
-            self._agent.break_off(state["obs"], state["raw_obs"])
+            self._agent.break_off(state["env"]["obs"], state["env"]["raw_obs"])
             logger.warning(
                 "the state of %s cannot be saved: resuming with fresh episodes", self._env_name
             )

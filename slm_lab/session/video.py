@@ -13,7 +13,7 @@ from typing_extensions import override
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.check import why_not_filmed
-from slm_lab.env.simulators.film import IMAGES, Film, headless
+from slm_lab.env.simulators.film import IMAGE_MODE, Film, headless
 from slm_lab.session.evaluator import Evaluator
 from slm_lab.session.video_file import VideoFile
 from slm_lab.spec.schema.spec import Spec
@@ -64,7 +64,7 @@ def filmed_spec(spec: Spec) -> Spec:
     reason = why_not_filmed(spec.env)
     if reason is not None:
         raise UsageError(f"{spec.env.name} cannot be drawn: {reason}")
-    env = spec.env.model_copy(update={"vectorization_mode": "sync", "render_mode": IMAGES})
+    env = spec.env.model_copy(update={"vectorization_mode": "sync", "render_mode": IMAGE_MODE})
     return spec.model_copy(update={"env": env})
 
 

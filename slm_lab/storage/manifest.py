@@ -10,7 +10,7 @@ from slm_lab.core.errors import CheckpointError
 from slm_lab.core.files import read_file
 from slm_lab.metrics.writer import Extent
 
-FORMAT = 8
+FORMAT = 9
 """The format version of a run folder: its checkpoints, rows and records. It increases with every
 change that a resumed run could not read. Each new run records it; only the same format resumes."""
 ABOUT_AGENTS = ("frame", "serial", "finished", "files")

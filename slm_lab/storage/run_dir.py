@@ -43,25 +43,16 @@ class SessionPaths:
         self.info = root / "info"
         """The folder of rows and metrics."""
         self.rows = self.info / f"{prefix}_session_df_train.csv"
-        """The training rows."""
         self.eval_rows = self.info / f"{prefix}_session_df_eval.csv"
-        """The rows of the evaluations during training."""
         self.metrics = self.info / f"{prefix}_session_metrics_scalar_train.json"
-        """The scalar metrics of the training rows."""
         self.eval_metrics = self.info / f"{prefix}_session_metrics_scalar_eval.json"
-        """The scalar metrics of the evaluation rows."""
         self.models = root / "model"
-        """The folder of checkpoints."""
         self.manifest = manifest_path(self.models, prefix)
         """The manifest of the newest checkpoint."""
         self.graphs = root / "graph"
-        """The folder of session graphs."""
         self.log = root / "log" / f"{prefix}.log"
-        """The text log."""
         self.tensorboard = root / "log" / "tensorboard" / prefix
-        """The folder of TensorBoard events of the training rows."""
         self.eval_tensorboard = self.tensorboard / "eval"
-        """The folder of TensorBoard events of the evaluation rows."""
 
     def video(self, frame: int) -> Path:
         """The video of the episode recorded at `frame`."""
@@ -177,7 +168,7 @@ class RunDir:
 
     def of_training(self, trial: int, first: int) -> SessionPaths:
         """The shared files of Sessions that train together; `first` is the first of them."""
-        return SessionPaths(self.root, f"{self.session(trial, first).prefix}_crew")
+        return SessionPaths(self.root, f"{self.session(trial, first).prefix}_shared")
 
 
 def runs_in(data_dir: Path) -> list[RunDir]:

@@ -56,8 +56,8 @@ def test_acting_greedily_is_repeatable_and_draws_nothing(row, play):
     drawn = actor.act(obs, 0).action
     own, everybodys = saved(actor.state_dict()), global_generators()
     greedy = actor.act_greedily(obs)
-    without_recall = {**actor.state_dict(), "recall": own["recall"]}
-    assert same(without_recall, own)
+    without_recurrent_state = {**actor.state_dict(), "recurrent_state": own["recurrent_state"]}
+    assert same(without_recurrent_state, own)
     actor.load_state_dict(own)
     np.testing.assert_array_equal(actor.act_greedily(obs), greedy)
     assert global_generators() == everybodys
@@ -65,7 +65,7 @@ def test_acting_greedily_is_repeatable_and_draws_nothing(row, play):
     assert greedy.dtype == drawn.dtype
     if row.bounded:
         assert all(action in play.env.action_space for action in greedy)
-    if own["recall"] is None:
+    if own["recurrent_state"] is None:
         assert actor.act_greedily(obs[:1]).shape == greedy[:1].shape
 
 

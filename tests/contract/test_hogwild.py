@@ -61,9 +61,9 @@ def test_a_refreshed_replica_equals_the_global_network(spec, whole, tmp_path, mo
     monkeypatch.setattr(hogwild, "is_on_cpu", lambda optimizer: False)
     session = run_session(spec, tmp_path, hogwild="shared")
     for name, optimizer in session.agent.learner.train_state.optimizers.items():
-        unit = session.strategy._state.units[name]
-        assert optimizer.flat.vector.data_ptr() != unit.vector.data_ptr()
-        assert torch.equal(optimizer.flat.vector, unit.vector)
+        shared = session.strategy._state.networks[name]
+        assert optimizer.flat.vector.data_ptr() != shared.vector.data_ptr()
+        assert torch.equal(optimizer.flat.vector, shared.vector)
     check_is(whole, session)
 
 

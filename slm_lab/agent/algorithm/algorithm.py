@@ -79,7 +79,6 @@ class Learner(ABC, Generic[BatchT]):
         if target_network is not None:
             train_state.targets = (target_network.target,)
         self.flats: Mapping[str, FlatParameters] = train_state.flats
-        """The flat vectors of its networks by name."""
         self.opt_step = 0
         """Gradient steps taken: the second clock of a run."""
         self.version = 0
@@ -112,9 +111,9 @@ class Learner(ABC, Generic[BatchT]):
         """Networks, optimizers, counters and `own_state`."""
         own = self.own_state()
         if self.target_network is not None:
-            own["follower"] = self.target_network.state_dict()
+            own["target_network"] = self.target_network.state_dict()
         return {
-            "units": self.train_state.state_dict(),
+            "train_state": self.train_state.state_dict(),
             "opt_step": self.opt_step,
             "version": self.version,
             "own": own,
@@ -122,11 +121,11 @@ class Learner(ABC, Generic[BatchT]):
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores them in place."""
-        self.train_state.load_state_dict(state["units"])
+        self.train_state.load_state_dict(state["train_state"])
         self.opt_step = int(state["opt_step"])
         self.version = int(state["version"])
         if self.target_network is not None:
-            self.target_network.load_state_dict(state["own"]["follower"])
+            self.target_network.load_state_dict(state["own"]["target_network"])
         self.load_own_state(state["own"])
 
 

@@ -113,7 +113,7 @@ class PolicyActor(Actor):
         return {
             "generators": self._generators.state_dict(),
             "version": self.version,
-            "recall": None if self._recurrent is None else self._recurrent.state_dict(),
+            "recurrent_state": None if self._recurrent is None else self._recurrent.state_dict(),
         }
 
     @override
@@ -121,4 +121,4 @@ class PolicyActor(Actor):
         self._generators.load_state_dict(state["generators"])
         self.version = int(state["version"])
         if self._recurrent is not None:
-            self._recurrent.load_state_dict(state["recall"])
+            self._recurrent.load_state_dict(state["recurrent_state"])

@@ -220,14 +220,14 @@ class PastEpisodes(PastReturns):
         """Running episodes, and the sampler."""
         return {
             "ring": self._ring.state_dict(),
-            "drawing": self._sampler.state_dict(),
+            "sampler": self._sampler.state_dict(),
             "running": {n: list(pieces) for n, pieces in self._running.items()},
         }
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores both; `log` loads finished steps afterwards."""
         self._ring.load_state_dict(state["ring"])
-        self._sampler.load_state_dict(state["drawing"])
+        self._sampler.load_state_dict(state["sampler"])
         self._running = {int(n): list(pieces) for n, pieces in state["running"].items()}
 
 

@@ -123,7 +123,7 @@ class Replay(Memory[TransitionSource], TransitionSource):
             "num_batches": self.num_batches,
             "is_due": self._is_due,
             "ring": self._ring.state_dict(),
-            "drawing": self._sampler.state_dict(),
+            "sampler": self._sampler.state_dict(),
         }
 
     @override
@@ -133,7 +133,7 @@ class Replay(Memory[TransitionSource], TransitionSource):
         self._is_due = bool(state["is_due"])
         self.num_trained_on = max(self.num_stored - self._before_training, 0)
         self._ring.load_state_dict(state["ring"])
-        self._sampler.load_state_dict(state["drawing"])
+        self._sampler.load_state_dict(state["sampler"])
 
 
 def _allocate(spec: ReplaySpec, layout: MemoryLayout) -> Allocate:

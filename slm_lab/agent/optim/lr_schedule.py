@@ -14,7 +14,6 @@ class LearningRate:
 
     def __init__(self, lr: float) -> None:
         self.value = lr
-        """The rate now."""
 
     def set_frame(self, frame: int) -> None:
         """Moves the schedule to `frame`; called once before each training event."""

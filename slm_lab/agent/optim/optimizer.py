@@ -148,7 +148,6 @@ class TrainState:
     def __init__(self, optimizers: Mapping[str, Optimizer]) -> None:
         self.optimizers = dict(optimizers)
         self.flats = {name: optimizer.flat for name, optimizer in self.optimizers.items()}
-        """The flat vectors by name."""
         self.targets: tuple[FlatParameters, ...] = ()
         self.group: ProcessGroup = SoloGroup()
         """The ranks whose samples count, too."""

@@ -21,8 +21,7 @@ SHADES = (
     "#BDDF26", "#7AD151", "#44BF70", "#22A884", "#21918C",
     "#2A788E", "#355F8D", "#414487", "#482475", "#440154",
 )  # fmt: skip
-UNKNOWN = "#AAAAAA"
-"""The shade of a missing value."""
+MISSING_COLOUR = "#AAAAAA"
 
 
 class Shading(NamedTuple):

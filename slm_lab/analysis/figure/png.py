@@ -264,7 +264,9 @@ class _Picture:
         from matplotlib.cm import ScalarMappable
         from matplotlib.colors import LinearSegmentedColormap, Normalize
 
-        colours = LinearSegmentedColormap.from_list("", look.SHADES).with_extremes(bad=look.UNKNOWN)
+        colours = LinearSegmentedColormap.from_list("", look.SHADES).with_extremes(
+            bad=look.MISSING_COLOUR
+        )
         shades = ScalarMappable(Normalize(*shading.ends), colours)
         shades.set_array(np.ma.masked_invalid(shading.values))
         low, high = (look.tick_text(float(f"{end:.4g}"), 1.0) for end in shading.ends)

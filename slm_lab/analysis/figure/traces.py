@@ -183,7 +183,7 @@ def colours_of(shading: look.Shading | None) -> list[str]:
     shares = (shading.values - low) / (high - low)
     known = ~np.isnan(shares)
     sampled = iter(sample_colorscale(look.SHADES, shares[known]))
-    return [next(sampled) if is_known else look.UNKNOWN for is_known in known]
+    return [next(sampled) if is_known else look.MISSING_COLOUR for is_known in known]
 
 
 def table_trace(part: fig.Table, domain: Any) -> Trace:

@@ -142,7 +142,6 @@ class Options(NamedTuple):
     levels: tuple[float, ...] = ()
     """The heights of dashed lines."""
     log: bool = False
-    """Whether the y axis is logarithmic."""
     width: float | None = None
     """In points, of a figure for paper."""
     with_profile: bool = False

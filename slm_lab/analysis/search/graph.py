@@ -96,8 +96,7 @@ def _categories(values: Sequence[Any], kinds: Sequence[Any], label: str) -> Plac
     return Places(Scale(label, ends, ticks=ticks), np.array(at, np.float64))
 
 
-BEST = 10
-"""Trials in the table."""
+TABLE_TRIALS = 10
 SCORE = "score"
 
 _NOT_DRAWN = "total_reward_ma"
@@ -372,7 +371,7 @@ def _best_table(best_first: Sequence[TrialState], names: Mapping[str, str]) -> T
         "frames": lambda each: tick_text(float(each.frame), float(each.frame)),
     }
     rows = []
-    for each in [each for each in best_first if each.known_score is not None][:BEST]:
+    for each in [each for each in best_first if each.known_score is not None][:TABLE_TRIALS]:
         point = (value_text(each.params[path]) if path in each.params else "–" for path in names)
         rows.append((*(cell(each) for cell in columns.values()), *point))
     return TextTable((*columns, *names.values()), tuple(rows), words=1)

@@ -205,8 +205,7 @@ def _panel_line(rows: Rows, y: axis.Axis) -> Line:
     return decimate(axis.line(rows, axis.frames(), y), _PANEL_POINTS)
 
 
-BEST = 5
-"""Trials in colour."""
+COLOURED_TRIALS = 5
 
 _X = axis.Axis("total_frame", "frames", "frames of the budget")
 _ALL_POINTS, _FEWEST_POINTS = 40_000, 100  # of all lines behind, and of one of them
@@ -245,7 +244,7 @@ def multi_trial_figure(
     """The best Trials in colours, named by their points; the others thin and grey behind them."""
     drawn = {trial: each for trial, each in lines.items() if each is not None}
     scored = [each for each in ranked(trials) if each.known_score is not None]
-    best = [each for each in scored if each.trial in drawn][:BEST]
+    best = [each for each in scored if each.trial in drawn][:COLOURED_TRIALS]
     others = [trial for trial in drawn if trial not in {each.trial for each in best}]
     names = short_names(list(dict.fromkeys(path for each in trials for path in each.params)))
     curves = [

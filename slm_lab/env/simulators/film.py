@@ -26,8 +26,7 @@ FPS = 30.0
 ATARI_FPS = 60.0
 """Frames of the console, of which an action takes several."""
 
-IMAGES = "rgb_array"
-"""The render mode of images."""
+IMAGE_MODE = "rgb_array"
 
 OF_OPENGL = re.compile(r"GL|\be?gl")
 """Matches error messages about OpenGL libraries or functions."""

@@ -108,7 +108,6 @@ class SameStepEnvs(RawEnvs):
         self.action_space = env.single_action_space
         self.exact_state = False
         self.env = env
-        """The vector environment of Gymnasium."""
         self._root_seed = seed
         self._steps = 0
         self._seed = self._seeds(seed)  # None after its use

@@ -28,7 +28,6 @@ class SyncEnvs(RawEnvs):
         self.action_space = envs[0].action_space
         self.exact_state = has_exact_state(envs[0])
         self.envs = list(envs)
-        """The single environments."""
         self._env_steps: list[Callable[..., Any]] = [partial(first_step, env) for env in envs]
         self._first = True
         """Whether the next step is the first, whose results are checked."""

@@ -20,8 +20,7 @@ from slm_lab.env.simulators.atari import is_atari
 from slm_lab.env.versions import episode_limit
 from slm_lab.spec.schema.env import EnvSpec
 
-SECONDS = 3.0
-"""Time of random play."""
+PLAY_SECONDS = 3.0
 EPISODES = 100
 """Episodes after which random play ends earlier."""
 SLOW = 500.0
@@ -100,7 +99,7 @@ def _play_randomly(env: gymnasium.Env[Any, Any]) -> RandomPlay:
     steps = length = 0
     total = 0.0
     began = time.perf_counter()
-    while time.perf_counter() - began < SECONDS and len(returns) < EPISODES:
+    while time.perf_counter() - began < PLAY_SECONDS and len(returns) < EPISODES:
         _, reward, terminated, truncated, _ = env.step(env.action_space.sample())
         steps, length, total = steps + 1, length + 1, total + float(reward)
         if terminated or truncated:

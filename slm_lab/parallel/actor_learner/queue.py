@@ -35,8 +35,7 @@ from slm_lab.session.status_board import END, PAUSED, Phase, StatusBoard
 from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.spec.schema.spec import Spec
 
-NAP_SECONDS = 0.0002
-"""Polling interval."""
+POLL_SECONDS = 0.0002
 SMALLER = (
     "fewer environments (env.num_envs), shorter or fewer unrolls take less "
     "(meta.actor_learner: unroll_length, learn_queue, queue_size)"
@@ -152,7 +151,7 @@ class ActorQueue(QueueEnd):
     def wait_for_weights(self) -> bool:
         """Waits for the first published weights; False if the training ends first. Raises
         PeerLostError if that takes too long."""
-        return not self.is_over and self._bounded(lambda: self.weights.count > 0, NAP_SECONDS)
+        return not self.is_over and self._bounded(lambda: self.weights.count > 0, POLL_SECONDS)
 
     def next_slot(self) -> Unroll | None:
         """Waits for a free slot for the next unroll; None if no more are needed. Raises
@@ -163,7 +162,7 @@ class ActorQueue(QueueEnd):
         handed = int(ring["handed"])
         if not self._claim():
             return None
-        if not self._wait(lambda: bool(handed - ring["returned"] < self.num_slots), NAP_SECONDS):
+        if not self._wait(lambda: bool(handed - ring["returned"] < self.num_slots), POLL_SECONDS):
             return None
         self._waited_before = float(ring["waited"])
         return self._unrolls[self._actor][handed % self.num_slots]
@@ -225,7 +224,7 @@ class LearnerQueue(QueueEnd, UnrollSource):
         """Raises the error of central inference, if any."""
         if self._server is not None:
             self._server.check()
-        if not wait_until(lambda: bool(self._waiting()), seconds, NAP_SECONDS):
+        if not wait_until(lambda: bool(self._waiting()), seconds, POLL_SECONDS):
             return None
         actor = min(self._waiting(), key=lambda each: self._oldest(each).handed_at)
         unroll = self._oldest(actor)

@@ -84,7 +84,7 @@ class SerialSource(UnrollSource):
     def state_dict(self) -> StateDict:
         return {
             "turn": self._turn,
-            "players": [actor.state_dict() for actor in self._actors],
+            "actors": [actor.state_dict() for actor in self._actors],
             "weights": self.weights.state_dict(),
         }
 
@@ -92,7 +92,7 @@ class SerialSource(UnrollSource):
     def load_state_dict(self, state: StateDict) -> None:
         self._turn = int(state["turn"])
         self.weights.load_state_dict(state["weights"])
-        for actor, saved in zip(self._actors, state["players"], strict=True):
+        for actor, saved in zip(self._actors, state["actors"], strict=True):
             actor.load_state_dict(saved)
 
     @override

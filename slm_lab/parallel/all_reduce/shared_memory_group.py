@@ -24,7 +24,7 @@ HEAD_BYTES = 8
 """Start of a slot: the length of the whole content, over all pieces."""
 EAGER_SECONDS = 0.002
 """How long a waiting rank spins, yielding its core, before it sleeps."""
-NAP_SECONDS = 0.0002
+POLL_SECONDS = 0.0002
 """Polling interval once it sleeps."""
 
 
@@ -106,7 +106,7 @@ class SharedMemoryGroup(ProcessGroup):
         def have_arrived() -> bool:
             return bool(self._arrivals.min() >= self._exchanges)
 
-        if wait_until(have_arrived, self._seconds, NAP_SECONDS, EAGER_SECONDS):
+        if wait_until(have_arrived, self._seconds, POLL_SECONDS, EAGER_SECONDS):
             return
         late = ", ".join(map(str, np.flatnonzero(self._arrivals < self._exchanges)))
         what = f"rank {late}" if late.isdecimal() else f"ranks {late}"

@@ -150,6 +150,6 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
         self._copy_shared()
         state = copy()
         if another_has_it:
-            for unit in state["agent"]["learner"]["units"].values():
-                unit["rule"] = None
+            for optimizer in state["agent"]["learner"]["train_state"].values():
+                optimizer["rule"] = None
         return state

@@ -48,8 +48,8 @@ def global_state(mode: HogwildMode, one: SessionTask) -> GlobalState:
         with reading(file):
             if state.is_in(saved) and (age := state.age(saved)) > newest:
                 newest = age
-                units = saved["agent"]["learner"]["units"]
-                check_finite({name: unit["flat"] for name, unit in units.items()}, file)
+                optimizers = saved["agent"]["learner"]["train_state"].items()
+                check_finite({name: each["flat"] for name, each in optimizers}, file)
                 state.load(saved)
     return state
 

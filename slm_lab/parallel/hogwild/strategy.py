@@ -29,7 +29,7 @@ class GlobalState:
     """The state that all workers share, in shared memory on the CPU."""
 
     mode: HogwildMode
-    units: Mapping[str, SharedTrainState]
+    networks: Mapping[str, SharedTrainState]
     statistics: Tensor
     """The environments' running statistics, float64."""
 
@@ -37,30 +37,30 @@ class GlobalState:
     def of(cls, mode: HogwildMode, agent: Agent, env: VectorEnv, num_workers: int) -> "GlobalState":
         """A shared copy of a fresh agent's state and its environments' statistics. Raises LabError
         if shared memory has no room."""
-        units = agent.learner.train_state.optimizers
-        shared = {name: SharedTrainState.of(each, num_workers) for name, each in units.items()}
-        return cls(mode, shared, into_shared_memory(torch.from_numpy(env.statistics)))
+        optimizers = agent.learner.train_state.optimizers.items()
+        networks = {name: SharedTrainState.of(each, num_workers) for name, each in optimizers}
+        return cls(mode, networks, into_shared_memory(torch.from_numpy(env.statistics)))
 
     def load(self, saved: StateDict) -> None:
         """Restores the shared state from a worker's checkpoint."""
-        for name, unit in self.units.items():
-            unit.load(saved["agent"]["learner"]["units"][name])
-            unit.updates[0] = saved["strategy"]["updates"][name]
+        for name, shared in self.networks.items():
+            shared.load(saved["agent"]["learner"]["train_state"][name])
+            shared.updates[0] = saved["strategy"]["updates"][name]
         self.statistics.copy_(torch.from_numpy(saved["env"]["statistics"]))
 
     def state_dict(self) -> StateDict:
         """The state that `load` restores."""
-        units = {name: unit.state_dict() for name, unit in self.units.items()}
+        saved = {name: shared.state_dict() for name, shared in self.networks.items()}
         return {
-            "agent": {"learner": {"units": units}},
+            "agent": {"learner": {"train_state": saved}},
             "env": {"statistics": self.statistics.numpy().copy()},
             "strategy": {"updates": self.updates},
         }
 
     @property
     def updates(self) -> dict[str, int]:
-        """The gradient steps of all workers together, by unit."""
-        return {name: int(unit.updates.sum()) for name, unit in self.units.items()}
+        """The gradient steps of all workers together, by network."""
+        return {name: int(shared.updates.sum()) for name, shared in self.networks.items()}
 
     @staticmethod
     def age(saved: StateDict) -> tuple[int, int]:
@@ -71,8 +71,8 @@ class GlobalState:
     @staticmethod
     def is_in(saved: StateDict) -> bool:
         """Whether a worker's checkpoint holds all shared state: one of each joint set does."""
-        units = saved["agent"]["learner"]["units"]
-        return all(unit["rule"] is not None for unit in units.values())
+        optimizers = saved["agent"]["learner"]["train_state"]
+        return all(each["rule"] is not None for each in optimizers.values())
 
 
 def is_on_cpu(optimizer: Optimizer) -> bool:
@@ -115,7 +115,7 @@ class HogwildStrategy(Strategy, Ballot):
         for name, optimizer in agent.learner.train_state.optimizers.items():
             in_place = self._state.mode == "shared" and is_on_cpu(optimizer)
             kind = SharedSync if in_place else SyncedSync
-            sync = kind(self._state.units[name], self._session)
+            sync = kind(self._state.networks[name], self._session)
             sync.join(optimizer)
             self._syncs[name] = sync
         # "shared" off the CPU: a replica that is refreshed before every use.
@@ -133,10 +133,10 @@ class HogwildStrategy(Strategy, Ballot):
             self._pull()
 
     def _pull(self) -> None:
-        units = self._agent.learner.train_state.optimizers
+        optimizers = self._agent.learner.train_state.optimizers
         with torch.no_grad():
             for name, sync in self._syncs.items():
-                sync.refresh(units[name].flat)
+                sync.refresh(optimizers[name].flat)
 
     @override
     def learned(self, report: dict[str, float], cpu_t: float) -> dict[str, float]:

@@ -27,7 +27,7 @@ from slm_lab.parallel.shared_memory import into_shared_memory
 
 @dataclass(frozen=True)
 class SharedTrainState:
-    """The state of one trained unit that all workers share, in shared memory on the CPU."""
+    """A network's parameters and optimizer state that all workers share, in memory on the CPU."""
 
     vector: Tensor
     """(P,) the parameters"""
@@ -65,29 +65,29 @@ class SharedTrainState:
 
 
 class HogwildSync(GradientSync):
-    """One worker's synchronisation of one unit; records how stale its gradients are.
+    """One worker's synchronisation of one network; records how stale its gradients are.
 
     The staleness of a gradient is the number of steps that other workers took between reading the
     weights and applying the gradient.
     """
 
-    def __init__(self, unit: SharedTrainState, worker: int) -> None:
-        self.unit = unit
+    def __init__(self, shared: SharedTrainState, worker: int) -> None:
+        self.shared = shared
         self.staleness: list[int] = []
         """The staleness of each step since the list was last cleared."""
-        self._updates = unit.updates.numpy()
+        self._updates = shared.updates.numpy()
         self._worker = worker
         self._seen = self._of_others()
 
     @abstractmethod
     def join(self, optimizer: Optimizer) -> None:
-        """Connects a fresh agent's unit to the global one."""
+        """Connects a fresh agent's network to the global one."""
 
     @override
     def stepped(self, flat: FlatParameters) -> tuple[Tensor, Tensor]:
         """The global vector, and this worker's gradient on the same device."""
         self.staleness.append(self._of_others() - self._seen)
-        return self.unit.vector, flat.grad.to(self.unit.vector.device)
+        return self.shared.vector, flat.grad.to(self.shared.vector.device)
 
     @override
     def after_step(self, flat: FlatParameters) -> None:
@@ -113,8 +113,8 @@ class SharedSync(HogwildSync):
 
     @override
     def join(self, optimizer: Optimizer) -> None:
-        optimizer.flat.rebind(self.unit.vector, self.unit.statistics)
-        optimizer.join(self, self.unit.moments)
+        optimizer.flat.rebind(self.shared.vector, self.shared.statistics)
+        optimizer.join(self, self.shared.moments)
 
     @override
     def begin(self) -> None:
@@ -135,24 +135,24 @@ class SyncedSync(HogwildSync):
     vectors remain local to each worker.
     """
 
-    def __init__(self, unit: SharedTrainState, worker: int) -> None:
-        super().__init__(unit, worker)
-        self._pulled = unit.statistics.numpy().copy()
+    def __init__(self, shared: SharedTrainState, worker: int) -> None:
+        super().__init__(shared, worker)
+        self._pulled = shared.statistics.numpy().copy()
 
     @override
     def join(self, optimizer: Optimizer) -> None:
-        optimizer.join(self, self.unit.moments)
-        optimizer.flat.vector.copy_(self.unit.vector)
-        optimizer.flat.statistics.copy_(self.unit.statistics)
+        optimizer.join(self, self.shared.moments)
+        optimizer.flat.vector.copy_(self.shared.vector)
+        optimizer.flat.statistics.copy_(self.shared.statistics)
 
     @override
     def _pull(self, flat: FlatParameters) -> None:
-        flat.vector.copy_(self.unit.vector)
+        flat.vector.copy_(self.shared.vector)
         if len(self._pulled):
             self._exchange_statistics(flat)
 
     def _exchange_statistics(self, flat: FlatParameters) -> None:
-        total = self.unit.statistics.numpy()
+        total = self.shared.statistics.numpy()
         own = flat.statistics.cpu().numpy()
         if not np.isfinite(own).all():
             raise NonFiniteLossError("running statistics of a network are not finite")
@@ -163,4 +163,4 @@ class SyncedSync(HogwildSync):
         now[flat.directions] = own[flat.directions]
         self._pulled = now
         total[:] = self._pulled
-        flat.statistics.copy_(self.unit.statistics)
+        flat.statistics.copy_(self.shared.statistics)

@@ -346,7 +346,7 @@ def real_state(change):
 
 
 def unit(state):
-    return next(iter(state["agent"]["learner"]["units"].values()))["flat"]
+    return next(iter(state["agent"]["learner"]["train_state"].values()))["flat"]
 
 
 def spread(state):

@@ -148,7 +148,7 @@ def test_rows_that_were_edited_are_not_plotted(copy):
 def test_weights_that_are_no_numbers_are_refused_though_their_checksum_is_right(copy):
     path = state_file(copy)
     state = torch.load(path)
-    for flat in state["agent"]["learner"]["units"].values():
+    for flat in state["agent"]["learner"]["train_state"].values():
         flat["flat"]["vector"][3] = float("nan")
     torch.save(state, path)
     about = json.loads(manifest(copy).read_text())

@@ -13,7 +13,7 @@ WRAPPER = "gymnasium.wrappers:FlattenObservation"
 
 @pytest.fixture(autouse=True)
 def short(tmp_path, monkeypatch):
-    monkeypatch.setattr(env_facts, "SECONDS", 0.05)
+    monkeypatch.setattr(env_facts, "PLAY_SECONDS", 0.05)
     monkeypatch.chdir(tmp_path)
 
 

@@ -242,7 +242,7 @@ def test_what_is_saved_for_workers_by_their_parent_is_looked_at_too(run_dir):
         save(strategy, frame, writes=False)
     flip(file_of(strategy))
     (line,) = fall_back(workers, run_dir, 0)
-    assert line.startswith("small_t0_s0_crew falls back")
+    assert line.startswith("small_t0_s0_shared falls back")
     assert frame_of(strategy) == 100
 
 

@@ -71,8 +71,8 @@ def test_of_a_recurrent_net_only_the_observation_is_normalised():
     play = Play(ALGORITHM_ROWS["DoubleDQN"]["recurrent_normalized"].spec)
     acted, started = [], []
     for _ in range(12):
-        started.append(play.agent.actor.state_dict()["recall"]["begins"])
-        acted.append((play.step()[1].raw.obs, play.agent.actor.state_dict()["recall"]))
+        started.append(play.agent.actor.state_dict()["recurrent_state"]["begins"])
+        acted.append((play.step()[1].raw.obs, play.agent.actor.state_dict()["recurrent_state"]))
     batch, seen = play.agent.memory.sample(0), set()
     rows, indices = batch.obs.numpy(), batch.index.tolist()
     for position, (row, index) in enumerate(zip(rows, indices, strict=True)):

@@ -146,8 +146,8 @@ def test_an_actor_in_fresh_episodes_has_forgotten_those_that_it_could_not_contin
     player.play(Unroll.allocate(player.layout))
     twin.env.exact_state = False
     twin.load_state_dict(player.state_dict())
-    recurrent = twin.agent.actor.state_dict()["recall"]
-    assert player.agent.actor.state_dict()["recall"]["state"].any()
+    recurrent = twin.agent.actor.state_dict()["recurrent_state"]
+    assert player.agent.actor.state_dict()["recurrent_state"]["state"].any()
     assert not recurrent["state"].any()
     assert recurrent["begins"].all()
     for each in (player, twin):
@@ -272,9 +272,9 @@ def test_an_actor_forgets_when_its_episodes_are_broken_off():
     play = Play(ALGORITHM_ROWS["PPO"]["recurrent"].spec)
     for _ in range(5):
         play.step()
-    assert play.agent.actor.state_dict()["recall"]["state"].any()
+    assert play.agent.actor.state_dict()["recurrent_state"]["state"].any()
     play.agent.break_off(play.obs)
-    recurrent = play.agent.actor.state_dict()["recall"]
+    recurrent = play.agent.actor.state_dict()["recurrent_state"]
     assert not recurrent["state"].any()
     assert recurrent["begins"].all()
     play.env.close()
@@ -287,7 +287,7 @@ def test_an_evaluation_forgets_at_the_end_of_every_episode(monkeypatch):
     act, step, ended = actor.act_greedily, env.step, np.ones(2, bool)
 
     def acting(obs):
-        recurrent = actor.state_dict()["recall"]
+        recurrent = actor.state_dict()["recurrent_state"]
         np.testing.assert_array_equal(recurrent["begins"], ended)
         assert not recurrent["state"][ended].any()
         started.append(ended.sum())

@@ -6,7 +6,12 @@ from PIL import Image
 
 from slm_lab.analysis.figure.html import render_html
 from slm_lab.analysis.metrics import TRIAL_METRICS
-from slm_lab.analysis.search.graph import BEST, draw_experiment_graph, experiment_figure, page
+from slm_lab.analysis.search.graph import (
+    TABLE_TRIALS,
+    draw_experiment_graph,
+    experiment_figure,
+    page,
+)
 from slm_lab.analysis.search.summary import SearchSummary
 from tests.unit.analysis.page import domains, plot
 from tests.unit.analysis.search.trials import BUDGET, VARIABLES, drawn, searched, trial, varied
@@ -143,7 +148,7 @@ def test_the_table_has_the_best_trials_with_their_points():
     experiment = drawn(30, 4)
     (table,) = of_type(page_of(experiment)[0], "table")
     best = sorted(experiment.trials, key=lambda each: -each.score)
-    assert table["cells"]["values"][0] == [str(each.trial) for each in best[:BEST]]
+    assert table["cells"]["values"][0] == [str(each.trial) for each in best[:TABLE_TRIALS]]
     assert "<b>hid_layers</b>" in table["header"]["values"]
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from slm_lab.analysis.figure.look import SHADES, UNKNOWN, Shading, rgb
+from slm_lab.analysis.figure.look import MISSING_COLOUR, SHADES, Shading, rgb
 from slm_lab.analysis.figure.traces import colours_of
 from slm_lab.analysis.search.graph import MISSING, MOST_CATEGORIES, number_places, variable_places
 from tests.unit.analysis.search.trials import varied
@@ -101,4 +101,4 @@ def test_more_is_darker_all_the_way():
 def test_what_has_no_value_is_grey():
     shading = Shading("x", np.array([np.nan, 0.0, 1.0]), (0.0, 1.0))
     ends = [f"rgb({', '.join(map(str, rgb(shade)))})" for shade in (SHADES[0], SHADES[-1])]
-    assert colours_of(shading) == [UNKNOWN, *ends]
+    assert colours_of(shading) == [MISSING_COLOUR, *ends]

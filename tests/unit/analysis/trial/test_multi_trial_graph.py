@@ -5,7 +5,11 @@ import pytest
 from PIL import Image
 
 from slm_lab.analysis.figure.axis import RETURNS, Line
-from slm_lab.analysis.trial.trial_graph import BEST, draw_multi_trial_graphs, multi_trial_figure
+from slm_lab.analysis.trial.trial_graph import (
+    COLOURED_TRIALS,
+    draw_multi_trial_graphs,
+    multi_trial_figure,
+)
 from slm_lab.metrics.reader import NO_ROWS, Rows
 from tests.unit.analysis.search.trials import trial
 
@@ -60,7 +64,7 @@ def test_the_best_are_in_colours_and_named_by_their_points():
     assert [curve.label for curve in best] == [
         "t11 lr 0.012", "t10 lr 0.011", "t9 lr 0.01", "t8 lr 0.009", "t7 lr 0.008",
     ]  # fmt: skip
-    assert [curve.colour for curve in best] == list(range(BEST))
+    assert [curve.colour for curve in best] == list(range(COLOURED_TRIALS))
     faint = [curve for curve in figure.curves if curve.style == "faint"]
     assert [curve.label for curve in faint] == ["7 other trials"] + [""] * 6
 

@@ -56,11 +56,11 @@ def impatient(monkeypatch):
 
 def state():
     """As much of a Session's state as a strategy looks at."""
-    return {"agent": {"learner": {"units": {"net": {"rule": {}}}}}}
+    return {"agent": {"learner": {"train_state": {"net": {"rule": {}}}}}}
 
 
 def rule_of(saved):
-    return saved["agent"]["learner"]["units"]["net"]["rule"]
+    return saved["agent"]["learner"]["train_state"]["net"]["rule"]
 
 
 @contextmanager

@@ -64,7 +64,7 @@ def test_workers_stand_still_once_a_second_at_most(monkeypatch, interval, due):
 
 def saved_with(paths, state, frames, value, updates):
     """A checkpoint in which every weight is `value`."""
-    for unit in state.units.values():
+    for unit in state.networks.values():
         unit.vector.fill_(value)
         unit.updates[:] = torch.tensor(updates)
     content = {"frames": frames, **state.state_dict()}
@@ -87,7 +87,7 @@ def test_of_two_checkpoints_with_the_same_frames_the_one_with_more_steps_is_rest
     saved_with(run_dir.session(0, later), state, [80, 80], 7.0, [12, 8])
     saved_with(run_dir.session(0, 1 - later), state, [80, 80], 3.0, [12, 7])
     found = restored()
-    assert all((unit.vector == 7.0).all() for unit in found.units.values())
+    assert all((each.vector == 7.0).all() for each in found.networks.values())
     assert set(found.updates.values()) == {20}, "the next checkpoint has to be a newer one"
 
 
@@ -95,7 +95,7 @@ def test_what_the_parent_has_saved_for_workers_that_were_given_up_is_restored(sa
     run_dir, state, restored = saved
     saved_with(run_dir.session(0, 0), state, [80, 80], 3.0, [12, 8])
     saved_with(run_dir.of_training(0, 0), state, [96, 88], 7.0, [15, 8])
-    assert all((unit.vector == 7.0).all() for unit in restored().units.values())
+    assert all((each.vector == 7.0).all() for each in restored().networks.values())
 
 
 BEFORE = (
@@ -136,7 +136,7 @@ def test_the_parent_of_workers_has_no_replay_memory_of_its_own(tmp_path):
     memory = spec.agent.memory.model_copy(update={"max_size": 10**13})  # no machine has so much
     spec = spec.model_copy(update={"agent": spec.agent.model_copy(update={"memory": memory})})
     state = global_state("shared", worker_tasks(tmp_path, spec, 2)[0])
-    assert set(state.units) >= {"actor", "critic"}
+    assert set(state.networks) >= {"actor", "critic"}
 
 
 def test_the_global_weights_are_those_that_a_session_alone_would_draw(tmp_path):
@@ -148,7 +148,7 @@ def test_the_global_weights_are_those_that_a_session_alone_would_draw(tmp_path):
     state = global_state("shared", replace(worker_tasks(tmp_path, spec, 1)[0], root_seed=3))
     assert torch.get_num_threads() == 1
     for name, flat in session.agent.learner.flats.items():
-        assert torch.equal(state.units[name].vector, flat.vector)
+        assert torch.equal(state.networks[name].vector, flat.vector)
 
 
 def test_what_torch_leaves_where_shared_memory_is_full_is_cleared(tmp_path, monkeypatch):
