@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from slm_lab.metrics.row import TIMING_COLUMNS
-from slm_lab.parallel.actor_learner.strategy import LearnerStrategy, in_turn
+from slm_lab.parallel.actor_learner.strategy import LearnerStrategy, serial_source
 from slm_lab.parallel.all_reduce.launch import MakeStrategy
 from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers, SharedMemoryGroup
 from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy
@@ -170,7 +170,7 @@ def make_session(
         strategy = kind(board, group)
     if serially:
         spec = as_learned(spec)
-        strategy = LearnerStrategy(spec, partial(in_turn, one), board, 0)
+        strategy = LearnerStrategy(spec, partial(serial_source, one), board, 0)
     return Session(
         spec,
         index,

@@ -234,12 +234,13 @@ class Throughput(NamedTuple):
     updates_per_s: float | None
     """Gradient steps per second."""
     staleness_p50: float | None
-    """Mean over all rows of the median, and of the 95 % quantile: updates between pull and push."""
+    """Mean over rows of the median number of updates between pull and push."""
     staleness_p95: float | None
+    """The same of the 95 % quantile."""
     sync_share: float | None
     """The share of training time spent on exchange with other ranks and waiting for them."""
     eps: float | None
-    """Median over all rows: slices per second that the learner learned from."""
+    """Median over rows of the environment slices per second that the learner learned from."""
     policy_lag: float | None
     """Mean over all rows: training events between the policy that acted and the learner's."""
     policy_lag_max: float | None

@@ -190,7 +190,7 @@ def load(
     <Agent PPO on CartPole-v1, best at frame ... of ...>
 
     Args:
-        run: A `Run`; a run folder; its name in `data`, or a unique beginning of it; "latest", the
+        run: A `Run`; a run folder; its name in `data`, or a unique prefix of it; "latest", the
             newest run in `data`; FOLDER:tN for a trial of a search, which is its best one by
             default; a shared run, FILE.zip.
         which: "best" or "latest"; by default the best, or the latest if there is no best.

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
 from slm_lab.experiment.doctor.case import Finding, read_case
-from slm_lab.experiment.doctor.diagnosis import diagnose, of_training
+from slm_lab.experiment.doctor.diagnosis import diagnose, training_findings
 from slm_lab.experiment.plot.runs import FoundTrial
 from slm_lab.storage.archive import unpacked
 
@@ -48,7 +48,7 @@ def examine_run(run: str, data: Path, imports: Sequence[str], trust: bool, as_js
 def print_first_finding(console: Console, trial: FoundTrial) -> bool:
     """Prints the most serious finding about a training; returns whether there is any. Raises
     UsageError for damaged rows."""
-    finding = next(of_training(read_case(trial)), None)
+    finding = next(training_findings(read_case(trial)), None)
     if finding is not None:
         print_finding(console, finding, "doctor: ")
     return finding is not None

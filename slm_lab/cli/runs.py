@@ -44,8 +44,8 @@ UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 LEFT = ("environment", "changed", "mode", "status")
 LEAVE_OUT = ("started", "size", "frames/s", "mode", "frames", "environment", "changed")
 """Columns that a narrow terminal leaves out, in this order."""
-GAP, FEW = 2, 16
-"""Blanks between two columns; and letters of what was changed, which may be cut."""
+COLUMN_GAP, CHANGED_WIDTH = 2, 16
+"""Spaces between columns, and the minimum width of the column "changed"."""
 
 
 def list_runs(
@@ -81,13 +81,16 @@ def _fits(run: RunSummary, pattern: str | None, status: str | None) -> bool:
 def _print_runs(console: Console, runs: Sequence[RunSummary]) -> None:
     texts = [cells(run) for run in runs]
     columns = {heading: [each[name] for each in texts] for heading, name in COLUMNS.items()}
-    widths = {name: max(map(len, [name, *column])) + GAP for name, column in columns.items()}
-    longest, widths["changed"] = widths["changed"], min(widths["changed"], FEW + GAP)
+    widths = {name: max(map(len, [name, *column])) + COLUMN_GAP for name, column in columns.items()}
+    longest, widths["changed"] = (
+        widths["changed"],
+        min(widths["changed"], CHANGED_WIDTH + COLUMN_GAP),
+    )
     for name in LEAVE_OUT:
         if sum(widths.values()) > console.width:
             del columns[name], widths[name]
     if "changed" in columns:
-        room = min(longest, console.width - sum(widths.values()) + widths["changed"]) - GAP
+        room = min(longest, console.width - sum(widths.values()) + widths["changed"]) - COLUMN_GAP
         whole = columns["changed"]
         columns["changed"] = [x if len(x) <= room else f"{x[: room - 1]}…" for x in whole]
     rows = zip(*columns.values(), strict=True)

@@ -9,7 +9,7 @@ import difflib
 import importlib
 import inspect
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -188,6 +188,12 @@ def nearest_name(name: str, known: list[str], likeness: float = 0.6) -> str | No
     lowered = {k.lower(): k for k in known}
     matches = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=likeness)
     return lowered[matches[0]] if matches else None
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """ "; did you mean x?" for the nearest known name, or an empty string."""
+    nearest = nearest_name(name, list(known))
+    return f"; did you mean {nearest}?" if nearest else ""
 
 
 def _origin(point: EntryPoint) -> str:

@@ -25,7 +25,7 @@ OWN_NAMES = {
     "max_steps": "max_t",
     **dict.fromkeys(("frame_stack", "num_stack"), JOINED),
 }
-"""Other names of keys of every environment, and the spec's key for them."""
+"""Keys as other libraries call them, and the spec's key for them."""
 
 SHOWN_MODES = frozenset({"human", "rgb_array", "rgb_array_list"})
 """Render modes that a window can show: Gymnasium opens one for images."""

@@ -30,7 +30,7 @@ class Extra:
     id_part: str | None = None
     """A part of all ids of the family. They are registered by the import of `module`."""
     entry_point: str | None = None
-    """The beginning of all entry points of a family whose ids Gymnasium registers."""
+    """The prefix of all entry points of a family whose ids Gymnasium registers."""
     has_successor: bool = False
     """Whether the family was replaced, so errors should not advise to install it."""
 

@@ -103,7 +103,7 @@ class Conversions:
 
     @property
     def observation_space(self) -> gymnasium.Space[Any]:
-        """The agent's, of one environment."""
+        """The agent's space of one environment, after all conversions."""
         if self.joiner is not None:
             return self.joiner.space
         space = self.observation.space

@@ -8,7 +8,7 @@ from typing import Any
 import gymnasium
 
 from slm_lab.core.errors import LabError, Problem
-from slm_lab.core.registry import import_failure, load_target, nearest_name
+from slm_lab.core.registry import import_failure, load_target, suggestion
 from slm_lab.env.interface import Env
 from slm_lab.env.lookup import known_warnings_ignored, not_there
 from slm_lab.env.simulators.arguments import arguments_of
@@ -64,7 +64,6 @@ def _problems(path: str, name: str, kwargs: Mapping[str, Any]) -> Iterator[Probl
 def _why_not_loaded(name: str, error: BaseException) -> str:
     module, _, attribute = name.rpartition(":")
     if module in sys.modules and isinstance(error, AttributeError):
-        nearest = nearest_name(attribute, dir(sys.modules[module]))
-        return f"{module} has no {attribute}" + (f"; did you mean {nearest}?" if nearest else "")
+        return f"{module} has no {attribute}{suggestion(attribute, dir(sys.modules[module]))}"
     why = not_there(module, error)
     return why or f"the module {module} does not import: {import_failure(error)}"

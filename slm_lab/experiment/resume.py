@@ -21,7 +21,7 @@ from slm_lab.storage.origin import in_file, last_start, origin_record, read_orig
 from slm_lab.storage.provenance import provenance
 from slm_lab.storage.result import Ending
 from slm_lab.storage.run_dir import RunDir, sets_env
-from slm_lab.storage.run_lookup import recorded_seed
+from slm_lab.storage.run_lookup import required_seed
 
 SHOWN = 5
 """The maximum number of differences in a message."""
@@ -66,7 +66,7 @@ def resumed_spec(
     origin = read_origin(run_dir)
     saved = load_spec(run_dir.spec_file, run_dir.spec_name, warn=False)
     check_allowed(run_dir.root, modules_of(saved), source.imports)
-    root_seed = recorded_seed(run_dir, saved.meta.random_seed)
+    root_seed = required_seed(run_dir, saved.meta.random_seed)
     keys, problems = typed_settings(origin, source.sets)
     overrides = {} if source.seed is None else {"meta.random_seed": source.seed}
     # Without a change, all suspicious keys were already reported at the start.

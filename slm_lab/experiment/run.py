@@ -220,7 +220,7 @@ def _arc_problems(agent: AgentSpec, shape: tuple[int, ...], discrete: bool) -> l
 
 def check_place(where: str, spec: Spec) -> None:
     """Raises UsageError if the spec's cluster does not answer, SpecError if the machine has no GPU,
-    or no bfloat16, for a net that needs it. Of a cluster only its nodes know their devices."""
+    or no bfloat16, for a net that needs it. Devices of a cluster are not checked here."""
     if spec.meta.cluster is not None:
         from slm_lab.parallel.ray.connect import check_cluster
 

@@ -31,7 +31,7 @@ from slm_lab.storage.compatibility import check_fits
 from slm_lab.storage.manifest import Manifest, previous_path, read_manifest
 from slm_lab.storage.origin import typed_settings
 from slm_lab.storage.run_dir import SessionPaths, origin_of
-from slm_lab.storage.run_lookup import find_folder, find_saved, recorded_seed
+from slm_lab.storage.run_lookup import find_folder, find_saved, required_seed
 
 Which: TypeAlias = Literal["best", "latest"]
 
@@ -101,7 +101,7 @@ class SavedRun:
             raise SpecError(f"{self.run_dir.root}: settings of a saved agent", refused)
         self.spec = as_trained(self.spec, origin.get("format"))
         seed = saved.meta.random_seed if source.seed is None else source.seed
-        self.root_seed = recorded_seed(self.run_dir, seed)
+        self.root_seed = required_seed(self.run_dir, seed)
 
     def evaluator(
         self, agent: SavedAgent, num_envs: int, spec: Spec | None = None, film: Film | None = None

@@ -1,13 +1,13 @@
 """The columns of a session CSV, with units and meanings, and its rows."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, final
 
 from slm_lab.core.errors import LabError
-from slm_lab.core.registry import nearest_name
+from slm_lab.core.registry import suggestion
 from slm_lab.core.types import Column
 
 Cell: TypeAlias = int | float | None
@@ -41,7 +41,7 @@ EVAL_COLUMNS: tuple[str, ...] = (
 """The columns of a CSV of evaluations: the training's clocks, and the results."""
 
 INFO_PREFIX = "info_"
-"""The beginning of the names of columns for `env.info_keys`."""
+"""The prefix of columns for `env.info_keys`."""
 
 TIMING_COLUMNS: tuple[str, ...] = (
     "wall_t", "cpu_t", "fps", "sync_share", "eps", "actor_wait_share", "learner_wait_share",
@@ -80,7 +80,7 @@ def resolve_columns(extra: Iterable[str | Column]) -> tuple[str, ...]:
         name = column.name if isinstance(column, Column) else column
         if isinstance(column, str) and name not in COLUMNS:
             raise LabError(
-                f'"{name}" is no documented column{suggest(name, list(COLUMNS))}; '
+                f'"{name}" is no documented column{suggestion(name, COLUMNS)}; '
                 "give a Column with its unit and meaning"
             )
         if not name or any(mark in name for mark in ',"\r\n'):
@@ -89,12 +89,6 @@ def resolve_columns(extra: Iterable[str | Column]) -> tuple[str, ...]:
             raise LabError(f'column "{name}" is there already')
         names.append(name)
     return tuple(names)
-
-
-def suggest(name: str, known: Sequence[str]) -> str:
-    """ "; did you mean x?" for the nearest known name, or an empty string."""
-    nearest = nearest_name(name, list(known))
-    return f"; did you mean {nearest}?" if nearest else ""
 
 
 def _cell_text(cell: Cell) -> str:

@@ -12,18 +12,11 @@ from typing import final
 import numpy as np
 
 from slm_lab.core.errors import CheckpointError, LabError
+from slm_lab.core.registry import suggestion
 from slm_lab.core.types import Column, FloatArray, IntArray, StateDict
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.recent import RecentEpisodes
-from slm_lab.metrics.row import (
-    BASE_COLUMNS,
-    EVAL_COLUMNS,
-    Cell,
-    Row,
-    info_columns,
-    resolve_columns,
-    suggest,
-)
+from slm_lab.metrics.row import BASE_COLUMNS, EVAL_COLUMNS, Cell, Row, info_columns, resolve_columns
 
 logger = logging.getLogger(__name__)
 
@@ -118,7 +111,7 @@ class Tracker:
             if name not in sums:
                 raise LabError(
                     f'a learner reported "{name}", which is none of its columns '
-                    f"({', '.join(self._reported)}){suggest(name, self._reported)}"
+                    f"({', '.join(self._reported)}){suggestion(name, self._reported)}"
                 )
             sums[name] += float(value)
             counts[name] += 1

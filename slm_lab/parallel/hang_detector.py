@@ -7,12 +7,12 @@ from typing import TypeAlias, final
 from slm_lab.session.status_board import StatusBoard
 
 Due: TypeAlias = Callable[[int], Hashable | None]
-"""None if no progress is due of a Session, by its index; else a value that changes with progress
-which the status board does not show, such as True if there is none."""
+"""Maps a Session's index to None if it need not make progress now. Otherwise to True, or to a
+value that changes with progress which the status board does not show."""
 HANG_SECONDS = 300.0
 """How long a Session may make no progress although some is due."""
 CHECKS_TO_HANG = 4
-"""Minimum number of checks without progress, so that a suspended observer blames no one."""
+"""Minimum number of checks without progress, so that a suspended observer sees no hang."""
 
 
 @final

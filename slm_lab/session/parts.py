@@ -67,7 +67,7 @@ class SessionParts:
         self.strategy.load_state_dict(state["strategy"])
 
     def snapshot(self) -> StateDict:
-        """What acting depends on: weights and normaliser statistics, no replay."""
+        """What acting needs: weights and normaliser statistics."""
         return {
             "frame": self.clock.frame,
             "flats": {name: f.state_dict() for name, f in self.agent.learner.flats.items()},

@@ -66,6 +66,9 @@ LOOP_PARTS = ("acting", "environment", "memory", "update")
 
 FLAGS = ("stop", "save")
 SLOTS = ("frame", "at_barrier", "checkpointed", "paused_us", "solved", "saving", "heartbeats")
+"""Of each Session: its frames; the checkpoint that it pauses for, 0 while it steps; the last
+checkpoint that it completed; µs that this one kept it from training; 1 once it has reached the
+target return; 1 while it saves without waiting for others; signs of life between steps."""
 RECORD = np.dtype(
     [
         *((name, np.int64) for name in SLOTS),
@@ -103,10 +106,7 @@ class StatusBoard:
             self.saving,
             self.heartbeats,
         ) = (records[name] for name in SLOTS)
-        """(W,) each, in this order: frames; the number of the checkpoint a Session pauses for, 0
-        while it steps; the last checkpoint it completed; µs that the last one kept it from
-        training; 1 once it has reached the target return; 1 while it writes a checkpoint without
-        waiting for another Session; its signs of life outside of training steps."""
+        """(W,) each, see `SLOTS`."""
         self.loop = records["loop"]
         """(W, 5): training events of this process, and its seconds in each of LOOP_PARTS."""
 

@@ -44,7 +44,8 @@ class Mode:
     algorithms: Mapping[str, str] = field(default_factory=dict)
     """The usual names of algorithms in this mode, and the lab's names: {"A3C": "ActorCritic"}."""
     has_learner: bool = False
-    """Whether `meta.max_session` actors feed one learner, which is the first Session."""
+    """Whether `meta.max_session` actors feed one learner, which is the first Session. Such a mode
+    takes the settings of `meta.actor_learner`."""
 
 
 def _fault(part: object) -> str | None:

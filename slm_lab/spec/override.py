@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from slm_lab.core.errors import Problem, SpecError
 from slm_lab.core.registry import nearest_name
-from slm_lab.spec.foreign_words import FOREIGN
 from slm_lab.spec.json_text import json_value
 from slm_lab.spec.limits import nodes
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
+from slm_lab.spec.tables.foreign_words import FOREIGN
 
 VARIABLE = re.compile(r"\$\{([^{}]*)\}")
 

@@ -103,13 +103,13 @@ def scaled(spec: Spec) -> Spec:
     algorithm, memory = shares(agent.algorithm, agent.memory, meta, spec.env.num_envs)
     larger = _samples_of_a_step(agent.algorithm, algorithm, count)
     agent = agent.model_copy(update={"algorithm": algorithm, "memory": memory})
-    agent = _with_nets(agent, lambda net: following(net, meta))
+    agent = _with_nets(agent, lambda net: with_delayed_targets(net, meta))
     if meta.mode.in_step and meta.scale != "strong" and meta.scale_lr:
         agent = _with_larger_steps(agent, larger)
     return spec.model_copy(update={"agent": agent})
 
 
-def following(net: NetSpec, meta: MetaSpec) -> NetSpec:
+def with_delayed_targets(net: NetSpec, meta: MetaSpec) -> NetSpec:
     """A net whose target networks lag, in frames of all ranks, as they do in one process. With
     "weak" nothing changes. A Hogwild! worker updates its targets after each of its own steps. By
     then the shared weights have taken about W steps."""

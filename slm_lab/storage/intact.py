@@ -41,7 +41,7 @@ def fall_back(spec: Spec, run_dir: RunDir, trial: int) -> list[str]:
         reports = {paths.prefix: settle([paths]) for paths in members}
         lines += [line for each in reports.values() for line in each]
         if meta.mode.lock_free:
-            lines += settle([run_dir.of_training(trial, sessions.start)])
+            lines += settle([run_dir.shared_by_training(trial, sessions.start)])
             if any(reports.values()):
                 lines += _step_back([each for each in members if not reports[each.prefix]])
     return lines

@@ -166,7 +166,7 @@ class RunDir:
         """The files of one Session."""
         return SessionPaths(self.root, f"{self.trial_prefix(trial)}_s{session}")
 
-    def of_training(self, trial: int, first: int) -> SessionPaths:
+    def shared_by_training(self, trial: int, first: int) -> SessionPaths:
         """The shared files of Sessions that train together; `first` is the first of them."""
         return SessionPaths(self.root, f"{self.session(trial, first).prefix}_shared")
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from slm_lab.core.errors import Problem, SpecError, UsageError
-from slm_lab.core.registry import nearest_name
+from slm_lab.core.registry import suggestion
 from slm_lab.spec.load import spec_names
 from slm_lab.spec.read import find_file, read_file, shipped_name
 from slm_lab.storage.run_dir import RunDir, newest_first, runs_in, safe_name
@@ -25,8 +25,8 @@ def find_folder(
 ) -> tuple[RunDir, int | None]:
     """The run that a user names, and the trial if it is one of a search. A target is one of:
 
-    - a folder, or its name in `data_dir`, or a beginning that one name alone has, of which
-      "elsewhere/beginning" looks in another folder than `data_dir`;
+    - a folder, or its name in `data_dir`, or a unique prefix of its name; "elsewhere/prefix"
+      searches the folder "elsewhere" in place of `data_dir`;
     - the name of a spec, or a name that `--name` gave: the latest such run;
     - "latest", the newest run that is not a dev run, or "latest~2", the second before it;
     - one of these and ":t3", a trial of a search.
@@ -92,8 +92,7 @@ def _chosen(
     if fitting:
         listed = ", ".join(run.root.name for run in fitting[-SHOWN:])
         raise UsageError(f"{len(fitting)} runs in {data_dir} begin with {name}, such as {listed}")
-    nearest = nearest_name(name, names)
-    hint = f"; did you mean {nearest}?" if nearest else ""
+    hint = suggestion(name, names)
     raise UsageError(f"there is no run folder {name}, here or in {data_dir}{hint}")
 
 
@@ -150,7 +149,7 @@ def resolve_spec_name(spec_file: str, spec_name: str | None) -> str:
     return names[0]
 
 
-def recorded_seed(run_dir: RunDir, seed: int | None) -> int:
+def required_seed(run_dir: RunDir, seed: int | None) -> int:
     """The root seed in the run's spec file. Raises SpecError if it was removed."""
     if seed is None:
         problem = Problem(

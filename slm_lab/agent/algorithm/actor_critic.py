@@ -19,8 +19,8 @@ from slm_lab.spec.schema.algorithm import ActorCriticSpec
 class ActorCritic(Learner[Rollout]):
     """One gradient step per rollout, on advantages by GAE, n-step or plain returns.
 
-    Advantages are not standardised, as in the paper. Standardised ones keep unit size when nothing
-    is left to gain, and then drive a solved policy away: on CartPole half the seeds lost it.
+    Advantages are not standardised, as in the paper. Standardising scales vanishing advantages up
+    to unit size, which destroys solved policies: on CartPole those of half the seeds.
 
     With a correction, returns and advantages are those of V-trace, as in IMPALA (arXiv:1802.01561).
     Its λ is `lam`, else 1. `num_step_returns` bounds its sum, else the rollout does.

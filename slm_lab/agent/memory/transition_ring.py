@@ -27,8 +27,8 @@ class Gathered(NamedTuple):
 class TransitionRing(AppendLog):
     """The newest vector steps of N environments, in arrays that are allocated once.
 
-    Transitions are read from the newest `num_rows` steps; the few steps before them that their
-    observations reach back to are kept, too. One more row holds the state after the newest step.
+    Transitions are read from the newest `num_rows` steps. Older steps are kept as far as stacked
+    frames reach back. One more row holds the state after the newest step.
     The index of (row, environment) is row · N + environment.
     """
 
@@ -91,7 +91,8 @@ class TransitionRing(AppendLog):
         return self._done[self._row(self.count - 1)] if self.count else self._all_begin
 
     def indices(self, age: IntArray) -> IntArray:
-        """The indices of the transitions numbered (B,) from the oldest, 0, to `num_stored` − 1."""
+        """The indices of the transitions of `age` (B,): 0 is the oldest, `num_stored` − 1 the
+        newest."""
         oldest = self._first_index(max(self.count - self.num_rows, 0))
         return (oldest + age) % self.size
 

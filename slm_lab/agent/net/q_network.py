@@ -112,7 +112,7 @@ class QNetwork(ActingNetwork):
         return self.policy(obs)
 
     def target_q(self, obs: Tensor) -> Tensor:
-        """The same by the target network."""
+        """Target Q of every action, (B, n)."""
         return self.target.forward(obs)[0]
 
     @override

@@ -60,9 +60,9 @@ class Training(NamedTuple):
     cpu_t: FloatArray
     window: float
     frames: float
-    """Total, at the end."""
+    """All workers' frames at the end of training."""
     seconds: float
-    """Until then."""
+    """Training time."""
     final_return: float | None
     """Mean over the workers."""
 

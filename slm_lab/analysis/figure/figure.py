@@ -95,7 +95,7 @@ class Bar(NamedTuple):
     """Stands in the bar, or at its end if bars are horizontal."""
     colour: int = 0
     tint: float = 0.0
-    """As of a curve."""
+    """The share of white in its colour."""
     hollow: bool = False
     """Whether only its edge has the full colour."""
     group: str = ""

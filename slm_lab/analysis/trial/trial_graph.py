@@ -144,8 +144,8 @@ def _mean_curves(lines: Sequence[Line], of: str) -> list[Curve]:
 def middle_curves(
     look: Curve, over: Spread, middle: FloatArray, band: Band, num_lines: int
 ) -> list[Curve]:
-    """The `middle` (G,) of so many lines as a curve like `look`: solid and with its band where all
-    have data, then dashed where only some do, each if it has any points."""
+    """Splits `middle` (G,) into a solid curve with a band where all lines have data, and a dashed
+    one where only some have. Both are styled like `look`."""
     full = over.sessions == num_lines
     curves: list[Curve] = []
     if full.any():

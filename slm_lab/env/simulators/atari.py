@@ -136,8 +136,8 @@ def is_atari(entry: GymnasiumSpec) -> bool:
 
 
 def without_own_skip(entry: GymnasiumSpec) -> GymnasiumSpec:
-    """A NoFrameskip id of ale-py as the game that the lab preprocesses. Users of such ids skip and
-    pool frames themselves. Its sticky actions (none in v4) are kept."""
+    """Turns a NoFrameskip id of ale-py into the game that the lab preprocesses. Its sticky actions
+    (none in v4) are kept."""
     if entry.entry_point != ATARI_SINGLE:
         return entry
     kwargs = {key: value for key, value in entry.kwargs.items() if key != "frameskip"}

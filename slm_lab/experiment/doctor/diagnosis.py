@@ -20,7 +20,7 @@ from slm_lab.storage.result import Ending, SessionResult
 from slm_lab.storage.run_dir import RUN_BLOCK
 
 
-def of_training(case: Case) -> Iterator[Finding]:
+def training_findings(case: Case) -> Iterator[Finding]:
     """What the rows and the result show; the same of several Sessions only once."""
     for symptom in SYMPTOMS:
         found = [(s, each) for s, course in case.courses.items() for each in symptom(course)]
@@ -34,7 +34,7 @@ def of_training(case: Case) -> Iterator[Finding]:
 def all_findings(case: Case, of_agent: Iterable[Finding] = ()) -> list[Finding]:
     """The findings about a run; `of_agent` are those about its agent."""
     ends = (finding for ending in ENDINGS for finding in ending(case))
-    return [*ends, *of_training(case), *of_agent, *weak_claim(case)]
+    return [*ends, *training_findings(case), *of_agent, *weak_claim(case)]
 
 
 def diagnose(

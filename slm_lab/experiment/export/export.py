@@ -32,7 +32,7 @@ class Difference(NamedTuple):
     action: float
     values: float
     observations: int
-    """Their number."""
+    """How many were compared."""
 
 
 def compare(policy: Policy, graph: PolicyGraph, outputs_of: Outputs) -> Difference:

@@ -172,7 +172,7 @@ def comparisons_in(data_dir: Path) -> Iterator[RunSummary]:
 
 
 def damaged_summary(folder: Path) -> RunSummary:
-    """That of a folder of which nothing can be read: when it last changed."""
+    """The summary of an unreadable folder: only when it last changed."""
     started = ""
     with suppress(OSError):
         started = datetime.fromtimestamp(folder.lstat().st_mtime, UTC).isoformat()
@@ -180,7 +180,7 @@ def damaged_summary(folder: Path) -> RunSummary:
 
 
 def _metrics(run: RunDir) -> dict[str, Any]:
-    """Those of its Trial; of a search, those of the trial with the highest final return."""
+    """The metrics of the Trial; in a search, of the trial with the highest final return."""
     every = [trial_metrics(run, trial) for trial in run.trials]
     known = [each for each in every if each.get("final_return") is not None]
     return max(known, key=lambda each: float(each["final_return"]), default=(every or [{}])[0])

@@ -22,7 +22,7 @@ SCORE = "score"
 COUNT = "training_iteration"
 """Tune's name for the number of results that a trial has reported."""
 LOGGERS = ("optuna", "hyperopt", "ray.tune")
-"""Of the search libraries, which log much, and warn of deprecation."""
+"""Loggers of the search libraries, which are silenced."""
 
 
 class Searcher(ABC):

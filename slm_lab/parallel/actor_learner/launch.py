@@ -9,9 +9,9 @@ from slm_lab.parallel.actor_learner.queue import UnrollQueue
 from slm_lab.parallel.actor_learner.strategy import (
     LearnerStrategy,
     MakeSource,
-    from_queue,
-    in_turn,
-    on_cluster,
+    queue_source,
+    ray_source,
+    serial_source,
 )
 from slm_lab.parallel.actor_learner.unroll import UnrollWriter
 from slm_lab.parallel.processes import SPAWN, Processes, run_sessions
@@ -38,14 +38,14 @@ def train_from_actors(
     """
     one, *actors = tasks
     if one.spec.meta.actor_learner.serial:
-        return run_sessions([_learner(one, partial(in_turn, one))], board, on_tick)
+        return run_sessions([_learner(one, partial(serial_source, one))], board, on_tick)
     if one.spec.meta.cluster is not None:
         return _on_cluster(tasks, board, on_tick)
     own_board = board.part(one.workers)
     writer = partial(UnrollWriter, horizon=unroll_length(one.spec))
     with prototype(one.spec, one.seeds, writer) as (agent, env):
         queue = UnrollQueue.of(one.spec, agent, env, frame=int(own_board.clock_slots[0]))
-    learner = _learner(one, partial(from_queue, as_learned(one.spec), queue, one.seeds))
+    learner = _learner(one, partial(queue_source, as_learned(one.spec), queue, one.seeds))
     program = partial(run_actor, queue)
     supervisor = Supervisor(
         Processes(board),
@@ -76,7 +76,7 @@ def _on_cluster(
     one, *actors = tasks
     from_learner, to_parent = SPAWN.Pipe(duplex=False)
     lost: dict[int, SessionResult] = {}
-    learner = _learner(one, partial(on_cluster, one, to_parent))
+    learner = _learner(one, partial(ray_source, one, to_parent))
 
     def tick() -> None:
         while from_learner.poll():
@@ -93,10 +93,13 @@ def _on_cluster(
         (result,) = supervisor.run(tick)
         tick()
     sessions = [task.session for task in actors]
-    return [result, *(lost.get(each) or _as_learner(each, result, board) for each in sessions)]
+    return [
+        result,
+        *(lost.get(each) or _ended_with_learner(each, result, board) for each in sessions),
+    ]
 
 
-def _as_learner(session: int, learner: SessionResult, board: StatusBoard) -> SessionResult:
+def _ended_with_learner(session: int, learner: SessionResult, board: StatusBoard) -> SessionResult:
     """The result of an actor that ended with its learner."""
     shown = board.read(session)
     result = SessionResult(session, learner.ending, shown.frame, restarts=shown.restarts)

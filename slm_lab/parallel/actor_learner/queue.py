@@ -186,8 +186,7 @@ class ActorQueue(QueueEnd):
         return True
 
     def _wait(self, until: Callable[[], bool], nap: float) -> bool:
-        """`_bounded`, with its time counted as waiting: at every poll, because a row may be written
-        before it is over."""
+        """Like `_bounded`; adds the time to `waited` at every poll, for rows written meanwhile."""
         before, began = float(self._ring["waited"]), time.perf_counter()
 
         def is_true() -> bool:

@@ -60,7 +60,6 @@ class SerialSource(UnrollSource):
 
     @override
     def receive(self, seconds: float) -> tuple[int, Unroll]:
-        """Has the next actor play."""
         turn, actor = divmod(self._turn, self.num_actors)
         ring = self._unrolls[actor]
         unroll = ring[turn % len(ring)]
@@ -76,8 +75,7 @@ class SerialSource(UnrollSource):
     @property
     @override
     def seconds(self) -> ActorSeconds:
-        """No waits: an actor whose turn it is not does not count. The learner's process counts
-        their CPU time."""
+        """Waiting for a turn does not count. The learner's process counts the CPU time."""
         return ActorSeconds(0.0, self._acted, 0.0)
 
     @override

@@ -136,7 +136,7 @@ class LearnerStrategy(Strategy, StartBarrier, JointCheckpoint):
         self._cpu_t_before = float(state["cpu_t_of_actors"])
 
 
-def from_queue(
+def queue_source(
     spec: Spec,
     queue: UnrollQueue,
     seeds: SessionSeeds,
@@ -159,12 +159,12 @@ def from_queue(
     return LearnerQueue(queue, board, InferenceServer(queue.request_records, agent, queue.weights))
 
 
-def in_turn(task: SessionTask, *_: object) -> UnrollSource:
+def serial_source(task: SessionTask, *_: object) -> UnrollSource:
     """Actors in the learner's process, in turn; the first uses the seeds of the learner's task."""
     return SerialSource(as_learned(task.spec), task.root_seed, task.trial, task.session)
 
 
-def on_cluster(
+def ray_source(
     task: SessionTask, losses: Connection, board: StatusBoard, agent: Agent, env: VectorEnv
 ) -> UnrollSource:
     """Actors on the nodes of a Ray cluster. `task` is the learner's, with the actors' spec.

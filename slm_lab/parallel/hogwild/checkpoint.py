@@ -18,8 +18,7 @@ from slm_lab.session.strategy import JointCheckpoint, StartBarrier
 logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 5.0
-"""How long a worker waits at most for all others to pause, or the length of its last training
-event if that is longer: their events take as long."""
+"""Maximum wait for all other workers to pause; longer if its last training event took longer."""
 STOP_PAUSE_SECONDS = 1.0
 """The same when the user waits for the end."""
 POLL_SECONDS = 0.0005

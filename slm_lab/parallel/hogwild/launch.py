@@ -54,7 +54,7 @@ def global_state(mode: HogwildMode, one: SessionTask) -> GlobalState:
     return state
 
 
-def of_workers(spec: Spec, mode: HogwildMode) -> Spec:
+def worker_spec(spec: Spec, mode: HogwildMode) -> Spec:
     """The workers' spec: "shared" is on the CPU unless a GPU is required, and target networks count
     the steps of all workers, see `scaled`."""
     return scaled(spec) if mode == "synced" else on_cpu(scaled(spec), only="auto")
@@ -63,14 +63,14 @@ def of_workers(spec: Spec, mode: HogwildMode) -> Spec:
 def _saved(one: SessionTask) -> Iterator[tuple[Path, StateDict]]:
     """The existing checkpoints of the workers and their parent, each with its file."""
     sessions = [replace(one, session=session).paths for session in one.workers]
-    for paths in [*sessions, one.run_dir.of_training(one.trial, one.workers.start)]:
+    for paths in [*sessions, one.run_dir.shared_by_training(one.trial, one.workers.start)]:
         store = CheckpointStore(paths.models, paths.prefix)
         manifest = store.manifest()
         if manifest is not None:
             yield store.file(manifest), store.load(manifest)
 
 
-def as_left_off(tasks: Sequence[SessionTask], board: StatusBoard) -> list[SessionTask]:
+def resumed_tasks(tasks: Sequence[SessionTask], board: StatusBoard) -> list[SessionTask]:
     """The tasks of a resumed training; raises the clocks of `board` to the newest saved frames.
 
     If another checkpoint records more frames for a worker than its own, because it died earlier or
@@ -90,9 +90,8 @@ def as_left_off(tasks: Sequence[SessionTask], board: StatusBoard) -> list[Sessio
     ]
 
 
-def remain_failed(tasks: Sequence[SessionTask], board: StatusBoard) -> list[SessionResult]:
-    """The workers of a resumed training that had failed for good, if the budget is spent: nothing
-    is left for them to do."""
+def still_failed(tasks: Sequence[SessionTask], board: StatusBoard) -> list[SessionResult]:
+    """The workers of a resumed training that failed before; none while any budget is left."""
     one = tasks[0]
     if board.clock_slots.sum() < one.spec.env.max_frame:
         return []
@@ -146,10 +145,10 @@ def train_workers(
     assert mode in ("shared", "synced")
     common = global_state(mode, one)
     own_board = board.part(workers)
-    tasks = as_left_off(tasks, own_board) if one.resume else tasks
-    lost = remain_failed(tasks, own_board) if one.resume else []
+    tasks = resumed_tasks(tasks, own_board) if one.resume else tasks
+    lost = still_failed(tasks, own_board) if one.resume else []
     gone = {each.session for each in lost}
-    spec = of_workers(one.spec, mode)
+    spec = worker_spec(one.spec, mode)
     own = [replace(task, spec=spec, common=partial(HogwildStrategy, common)) for task in tasks]
     supervisor = Supervisor(
         Processes(board),
@@ -177,7 +176,7 @@ def train_workers(
 def _save_for_late(common: GlobalState, one: SessionTask, board: StatusBoard) -> str:
     """Saves the shared state in place of workers that were killed before they could; returns what
     to report of them."""
-    paths = one.run_dir.of_training(one.trial, one.workers.start)
+    paths = one.run_dir.shared_by_training(one.trial, one.workers.start)
     frames = board.clock_slots.tolist()
     late = f"its step did not end within {WORKER_STOP_SECONDS:g} s of the stop"
     try:

@@ -21,7 +21,7 @@ from slm_lab.parallel.all_reduce.launch import train_in_step
 from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy
 from slm_lab.parallel.hang_detector import HANG_SECONDS
 from slm_lab.parallel.ray.connect import connected, missing_resources, why_lost
-from slm_lab.parallel.ray.node import News, NodeSession
+from slm_lab.parallel.ray.node import NodeSession, NodeUpdate
 from slm_lab.parallel.supervisor import (
     CLUSTER_STOP_SECONDS,
     TICK,
@@ -112,15 +112,15 @@ def reserved(
     group = placement_group([needs] * count, strategy="SPREAD")
     ready = group.ready()
 
-    def has_room() -> bool:
+    def poll_room() -> bool:
         on_tick()
         return board.stop_requested or bool(ray.wait([ready], timeout=TICK)[0])
 
     def may_fit() -> bool:
-        return has_room() or missing_resources(count, "ranks", needs) is None
+        return poll_room() or missing_resources(count, "ranks", needs) is None
 
     try:
-        while not has_room():
+        while not poll_room():
             missing = missing_resources(count, "ranks", needs)
             if missing is not None and not wait_until(may_fit, patience, nap=0.0):
                 raise LabError(missing)
@@ -215,7 +215,7 @@ class ClusterSessions(Runner):
             if request is not None:
                 self._process(handle.task, ray.get(request))
 
-    def _process(self, task: SessionTask, news: News | None) -> None:
+    def _process(self, task: SessionTask, news: NodeUpdate | None) -> None:
         if news is None:
             return
         session = task.session

@@ -23,7 +23,7 @@ from slm_lab.storage.result import SessionResult
 from slm_lab.storage.run_dir import FOLDERS, RunDir
 
 
-class News(NamedTuple):
+class NodeUpdate(NamedTuple):
     """Changes on a node since the last request."""
 
     record: Array
@@ -68,7 +68,7 @@ class NodeSession:
         self._task = task
         return run_session(task, self._board)
 
-    def news(self, stop: bool) -> News | None:
+    def news(self, stop: bool) -> NodeUpdate | None:
         """What is new; None before the Session starts. `stop` requests it to save and end."""
         board, task = self._board, self._task
         if board is None or task is None:
@@ -82,7 +82,7 @@ class NodeSession:
         files = {name: (self._root / name).read_bytes() for name in changed}
         self._stamps |= stamps
         known, self._manifest = self._manifest, manifest
-        return News(record, files, manifest if manifest != known else None)
+        return NodeUpdate(record, files, manifest if manifest != known else None)
 
     def _files(self, manifest: Manifest | None) -> dict[str, tuple[int, int]]:
         named = set() if manifest is None else manifest.names

@@ -45,9 +45,9 @@ NAP_SECONDS = 0.01
 INLINE_BYTES = 100_000
 """Weights up to this size are passed as arguments. Larger ones go to the object store, because Ray
 would send them to the same node twice."""
-BESIDE = "beside"
+CONTROL_GROUP = "control"
 """The concurrency group of calls that run while an actor plays."""
-GROUPS = {BESIDE: 1}
+GROUPS = {CONTROL_GROUP: 1}
 """Threads per concurrency group; `play` is in the default group, with its own thread."""
 
 COLOURS = re.compile(r"\x1b\[\d+m")
@@ -62,15 +62,15 @@ class ActorHandle:
     """A Ray actor and its pending calls, if any."""
 
     remote: Any
-    beginning: Ref
+    begin_ref: Ref
     """The pending `begin` call, which makes its environments; None once it has ended."""
     taken: int
     """The version of the weights last sent to it."""
     plays: deque[tuple[int, Ref]] = field(default_factory=deque)
     """Pending `play` calls in order, each with its number among those of all actors."""
-    taking: Ref = None
+    take_ref: Ref = None
     """The `take` call for that version."""
-    asking: Ref = None
+    frame_ref: Ref = None
     """The `frame` call."""
     end: SessionEnd | None = None
     """How it was lost."""
@@ -78,7 +78,7 @@ class ActorHandle:
     @property
     def may_play(self) -> bool:
         """Whether the actor is ready to play."""
-        return self.beginning is None and self.end is None
+        return self.begin_ref is None and self.end is None
 
 
 @final
@@ -129,7 +129,7 @@ class RaySource(UnrollSource, Runner):
 
     @override
     def receive(self, seconds: float) -> tuple[int, Unroll] | None:
-        """Of the unrolls that have arrived, the one requested first."""
+        """The arrived unroll with the oldest request."""
         self.poll()
         pending = [(*each.plays[0], actor) for actor, each in self._handles.items() if each.plays]
         if not pending:
@@ -161,7 +161,6 @@ class RaySource(UnrollSource, Runner):
 
     @override
     def poll(self) -> None:
-        """Cheap: it may be called at any time."""
         if self.weights.count == 0 or self._board.stop_requested:
             return
         self._send_weights()
@@ -214,23 +213,23 @@ class RaySource(UnrollSource, Runner):
 
     def _look_at(self, actor: int, handle: ActorHandle) -> None:
         """Processes its completed calls. Raises RayError if it is lost."""
-        if handle.beginning is not None and _is_here(handle.beginning):
-            ray.get(handle.beginning)
-            handle.beginning = None
+        if handle.begin_ref is not None and _is_ready(handle.begin_ref):
+            ray.get(handle.begin_ref)
+            handle.begin_ref = None
             self._board.write(actor, phase=Phase.READY)
-        if handle.asking is not None and _is_here(handle.asking):
-            self._note_frame(actor, *ray.get([handle.asking]))
-            handle.asking = None
-        if handle.may_play and handle.asking is None:
-            handle.asking = _beside(handle.remote.frame).remote()
+        if handle.frame_ref is not None and _is_ready(handle.frame_ref):
+            self._note_frame(actor, *ray.get([handle.frame_ref]))
+            handle.frame_ref = None
+        if handle.may_play and handle.frame_ref is None:
+            handle.frame_ref = _control(handle.remote.frame).remote()
 
     def _due(self, actor: int) -> bool | None:
         """Progress is due of an actor that starts, or that plays."""
         handle = self._handles.get(actor)
         if handle is None:
             return None
-        acts = bool(handle.plays) and not _is_here(handle.plays[-1][1])
-        return True if acts or handle.beginning is not None else None
+        acts = bool(handle.plays) and not _is_ready(handle.plays[-1][1])
+        return True if acts or handle.begin_ref is not None else None
 
     def _note_frame(self, actor: int, frame: int) -> None:
         self._frames[actor] = max(frame, self._frames[actor])
@@ -253,9 +252,9 @@ class RaySource(UnrollSource, Runner):
         for handle in self._handles.values():
             if not handle.may_play or handle.taken == self.weights.count:
                 continue
-            if handle.taking is None or _is_here(handle.taking):
+            if handle.take_ref is None or _is_ready(handle.take_ref):
                 handle.taken, weights = self._newest_weights()
-                handle.taking = _beside(handle.remote.take).remote(weights)
+                handle.take_ref = _control(handle.remote.take).remote(weights)
 
     def _request(self, actor: int) -> None:
         """Requests one more unroll if the actor has a free slot and the budget is not spent."""
@@ -302,12 +301,12 @@ class RaySource(UnrollSource, Runner):
         self._handles.clear()
 
 
-def _is_here(ref: Ref) -> bool:
+def _is_ready(ref: Ref) -> bool:
     return bool(ray.wait([ref], timeout=0)[0])
 
 
-def _beside(method: Any) -> Any:
-    return method.options(concurrency_group=BESIDE)
+def _control(method: Any) -> Any:
+    return method.options(concurrency_group=CONTROL_GROUP)
 
 
 def _end(actor: int, error: RayError) -> SessionEnd:

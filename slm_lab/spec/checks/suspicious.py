@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from slm_lab.core.errors import Problem
 from slm_lab.spec.blocks import Blocks, findings
 from slm_lab.spec.role import net_for_role, targets_role
-from slm_lab.spec.scale import following, shares
+from slm_lab.spec.scale import shares, with_delayed_targets
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.algorithm import (
     EXPLORING,
@@ -59,7 +59,7 @@ def _targets_lag_behind(agent: AgentSpec, env: EnvSpec, blocks: Blocks) -> Itera
         return  # the number of updates is unknown
     algorithm, role = learning_algorithm(algorithm, meta), targets_role(algorithm)
     in_file = net_for_role(agent, role)
-    followed = in_file if meta is None else following(in_file, meta)
+    followed = in_file if meta is None else with_delayed_targets(in_file, meta)
     if followed.update_type == "polyak" and followed.polyak_coef < 1:
         return
     frames = _frames_between_events(algorithm, env.num_envs)

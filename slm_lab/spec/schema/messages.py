@@ -8,8 +8,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from slm_lab.core.registry import nearest_name
-from slm_lab.spec.foreign_words import FOREIGN
 from slm_lab.spec.schema.bounds import Most
+from slm_lab.spec.tables.foreign_words import FOREIGN
 
 TYPES = {
     "bool_type": "true or false",

@@ -270,7 +270,7 @@ def test_a_worker_that_hangs_does_not_keep_the_others_from_ending(folder):
     saved = read_manifest(manifest(folder))
     assert saved is not None
     assert saved.frame > 0
-    of_all = read_manifest(RunDir(run_folder(folder), NAME).of_training(0, 0).manifest)
+    of_all = read_manifest(RunDir(run_folder(folder), NAME).shared_by_training(0, 0).manifest)
     assert of_all.frame > saved.frame
     more = ("-s", f"env.max_frame={of_all.frame + 1000}")
     resumed = call(command(folder, "train@latest", *options, *more), folder)

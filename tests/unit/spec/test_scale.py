@@ -5,7 +5,7 @@ import pytest
 from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.build import build_agent
 from slm_lab.env.make import make_env
-from slm_lab.parallel.hogwild.launch import of_workers
+from slm_lab.parallel.hogwild.launch import worker_spec
 from slm_lab.spec.load import load_spec, parse_spec
 from slm_lab.spec.override import variables
 from slm_lab.spec.read import read_file, shipped_files
@@ -289,7 +289,7 @@ def test_targets_of_hogwild_workers_follow_the_steps_of_all(mode, keys, linear, 
     assert (critic.update_frequency, critic.polyak_coef) == pytest.approx(linear)
     assert own.agent.algorithm == spec.agent.algorithm
     assert own.agent.memory == spec.agent.memory
-    assert of_workers(spec, "synced") == own
+    assert worker_spec(spec, "synced") == own
     alone = parse_spec("s", changed(raw, meta__max_session=1))
     assert scaled(alone) is alone
 

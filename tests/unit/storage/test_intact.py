@@ -235,7 +235,7 @@ def test_a_first_checkpoint_of_ranks_that_was_never_complete_is_none(run_dir):
 
 def test_what_is_saved_for_workers_by_their_parent_is_looked_at_too(run_dir):
     workers = spec(max_session=2, distributed="shared")
-    strategy = run_dir.of_training(0, 0)
+    strategy = run_dir.shared_by_training(0, 0)
     for session in range(2):
         save(run_dir.session(0, session), 100)
     for frame in (100, 200):

@@ -10,7 +10,7 @@ from slm_lab.core.errors import LabError
 from slm_lab.core.files import write_json
 from slm_lab.parallel import shared_memory
 from slm_lab.parallel.hogwild import launch
-from slm_lab.parallel.hogwild.launch import Checkpoints, as_left_off, global_state, remain_failed
+from slm_lab.parallel.hogwild.launch import Checkpoints, global_state, resumed_tasks, still_failed
 from slm_lab.parallel.processes import SPAWN
 from slm_lab.session.status_board import Phase, StatusBoard
 from slm_lab.storage.checkpoint import CheckpointStore
@@ -94,7 +94,7 @@ def test_of_two_checkpoints_with_the_same_frames_the_one_with_more_steps_is_rest
 def test_what_the_parent_has_saved_for_workers_that_were_given_up_is_restored(saved):
     run_dir, state, restored = saved
     saved_with(run_dir.session(0, 0), state, [80, 80], 3.0, [12, 8])
-    saved_with(run_dir.of_training(0, 0), state, [96, 88], 7.0, [15, 8])
+    saved_with(run_dir.shared_by_training(0, 0), state, [96, 88], 7.0, [15, 8])
     assert all((each.vector == 7.0).all() for each in restored().networks.values())
 
 
@@ -111,11 +111,11 @@ def test_one_that_was_lost_stays_so_if_there_is_nothing_left_to_train(tmp_path, 
     spec = SPEC.model_copy(update={"env": SPEC.env.model_copy(update={"max_frame": 160})})
     tasks, board = worker_tasks(tmp_path, spec, 3), StatusBoard.allocate(SPAWN, 3)
     board.clock_slots[:] = frames
-    assert remain_failed(tasks, board) == [], "it has never ended before"
+    assert still_failed(tasks, board) == [], "it has never ended before"
     metrics = RunDir(Path(tmp_path), spec.name).trial_metrics_file(0)
     write_json(metrics, {"sessions": [vars(result) for result in BEFORE]})
-    assert [each.session for each in remain_failed(tasks, board)] == failed
-    assert remain_failed(tasks[1:], board) == []
+    assert [each.session for each in still_failed(tasks, board)] == failed
+    assert still_failed(tasks[1:], board) == []
 
 
 def test_a_worker_whose_checkpoint_is_older_goes_on_from_the_frames_that_the_others_know_of(
@@ -125,7 +125,7 @@ def test_a_worker_whose_checkpoint_is_older_goes_on_from_the_frames_that_the_oth
     board.clock_slots[:] = [400, 300, 0]
     saved = [{"frames": [350, 300, 20]}, {"frames": [400, 300, 50]}]
     monkeypatch.setattr(launch, "_saved", lambda *where: iter([(tmp_path, each) for each in saved]))
-    tasks = as_left_off(worker_tasks(tmp_path, SPEC, 3), board)
+    tasks = resumed_tasks(worker_tasks(tmp_path, SPEC, 3), board)
     assert board.clock_slots.tolist() == [400, 300, 50]
     assert [task.resume for task in tasks] == [True, True, False]
     assert tasks[2].replaces is not None

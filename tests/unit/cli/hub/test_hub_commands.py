@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 import slm_lab
 from slm_lab.cli.main import app
 from tests.faults.lab import run_folder
-from tests.unit.cli.hub_server import TOKEN, hub_server
+from tests.unit.cli.hub.hub_server import TOKEN, hub_server
 
 constants = pytest.importorskip("huggingface_hub.constants", reason="needs the extra hub")
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<:DeprecationWarning")

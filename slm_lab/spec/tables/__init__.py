@@ -1,0 +1,1 @@
+"""Tables of words: those of other libraries, and those of torch."""
