@@ -63,7 +63,6 @@ class Node:
                 grads[parent] = grads[parent] + grad if parent in grads else grad
 
     def _in_order(self) -> list["Node"]:
-        """This node and all before it, parents first."""
         order: dict[Node, None] = {}
 
         def visit(node: Node) -> None:

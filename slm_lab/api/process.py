@@ -111,7 +111,6 @@ class LabProcess:
             raise TrainingFailed(f"slm-lab {how}; its messages are above")
 
     def _received(self) -> Any:
-        """The next message; None if there will be none."""
         with suppress(EOFError, OSError):
             return self._link.recv()
         return None
@@ -126,7 +125,6 @@ def in_background(work: Callable[..., None], *arguments: object) -> threading.Th
 
 
 def _relay(pipe: IO[str], stream: TextIO, shows: Iterator[Callable[..., Any]] | None) -> None:
-    """Prints a command's output, and shows its pictures, to the end."""
     with pipe:
         for line in pipe:
             with suppress(Exception):  # the stream may be closed; the command must not wait for it

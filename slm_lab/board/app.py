@@ -125,7 +125,6 @@ def _frame(root: Path) -> html.Div:
 
 
 def _ticked(before: tuple[str, ...], selected: Any) -> tuple[str, ...]:
-    """The ticked runs, in the order in which they were ticked."""
     if isinstance(selected, dict):
         names = list(selected["ids"])
     else:

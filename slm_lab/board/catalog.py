@@ -95,7 +95,6 @@ class Catalog:
         return [each for each in self.entries().values() if each.name.startswith(f"{name}/")]
 
     def _at(self, folder: Path, before: dict[str, _Look]) -> list[Entry]:
-        """The run in a folder, then the runs inside of it."""
         name = os.fsencode(folder.relative_to(self.root)).decode(errors="backslashreplace")
         look, stamp = before.get(name), stamp_of([folder, *(folder / part for part in PARTS)])
         if look is None or look.stamp != stamp:

@@ -101,7 +101,6 @@ def _controls(entries: Sequence[Entry], live: FollowedRows, query: Query) -> Any
 def _read(
     trials: Mapping[str, FoundTrial], live: FollowedRows, query: Query, problems: list[str]
 ) -> list[ReadTrial]:
-    """The Trials with values; why others cannot be read is added to `problems`."""
     found = []
     for name, trial in trials.items():
         try:

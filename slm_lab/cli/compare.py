@@ -138,7 +138,6 @@ def _introduce(console: Console, run: CompareRun) -> None:
 
 
 def _train_all(console: Console, run: CompareRun) -> bool:
-    """Trains all that is left; returns whether the user stopped it."""
     run.measure_chance()
     printed: set[str] = set()
     for planned in run.to_run:
@@ -161,7 +160,6 @@ def _train_all(console: Console, run: CompareRun) -> bool:
 
 
 def _conclude(console: Console, run: CompareRun, interrupted: bool) -> int:
-    """Draws and prints the results so far; returns the exit code."""
     paths = run.draw()
     rows = text_table(run.comparison())
     print_table(console, run.plan.name, rows.header, rows.rows, spare=rows.spare)

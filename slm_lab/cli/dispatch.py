@@ -65,7 +65,6 @@ def _command(options: RunOptions, verb: Verb, caller: Caller) -> Callable[["RunS
 
 
 def _source(options: RunOptions, words: RunWords) -> "RunSource":
-    """What the command works on, with the modules that it may import."""
     with importing():
         from slm_lab.cli.display.screen import console, print_line
         from slm_lab.experiment.new.recipe import named

@@ -174,7 +174,6 @@ def _introduce(
 
 
 def _table(results: Sequence[tuple[SavedAgent, FinishedEpisodes]]) -> Table:
-    """Returns and lengths: a row per Session, and a row for all trained agents together."""
     # Narrow, for nine columns of large numbers in a terminal of 80.
     style: dict[str, Any] = {"box": SIMPLE_HEAD, "pad_edge": False, "padding": (0, 1, 0, 0)}
     table = Table(title="Episode returns", title_justify="left", title_style="bold", **style)
@@ -210,7 +209,6 @@ def _summary(episodes: FinishedEpisodes) -> dict[str, float]:
 def _document(
     saved: SavedRun, results: Sequence[tuple[SavedAgent, FinishedEpisodes]]
 ) -> dict[str, Any]:
-    """The table as a JSON object, with the returns of all episodes."""
     keys = saved.spec.env.info_keys
     agents = [
         {

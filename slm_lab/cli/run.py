@@ -99,7 +99,6 @@ def _show_what_is_left(console: Console, result: TrialResult, run: Run) -> None:
 
 
 def _show_finding(console: Console, run: Run) -> None:
-    """Prints the most serious finding of the doctor about the training."""
     with suppress(LabError):  # damaged rows; training and plots report them
         if print_first_finding(console, trial_of(run.run_dir, 0)):
             print_line(console, f"more: slm-lab doctor {run.run_dir.root}")
@@ -151,7 +150,6 @@ def _rests_on(result: TrialResult, meta: MetaSpec) -> str:
 
 
 def _show_restarts(console: Console, result: TrialResult, meta: MetaSpec) -> None:
-    """Prints a line for each Session that was restarted, even if it finished."""
     for session in result.sessions:
         if session.restarted_because is not None:
             name, why = full_name(meta, session.session), error_summary(session.restarted_because)

@@ -122,7 +122,6 @@ def tidy_runs(data: Path, dev: bool, failed: bool, older: str | None, yes: bool)
 
 
 def _duration(text: str) -> timedelta:
-    """ "30d"."""
     match = re.fullmatch(r"(\d{1,5})([mhdw])", text)
     if match is None:
         units = ", ".join(f"{unit} ({name})" for unit, name in UNITS.items())

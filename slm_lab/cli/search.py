@@ -84,7 +84,6 @@ def _run(console: Console, prepared: Prepared) -> int:
 
 
 def _conclude(console: Console, prepared: Prepared, confirmation: Confirmation | None) -> int:
-    """Prints the resume command if anything is left; returns the exit code."""
     search = prepared.search
     stopped = search.stopping or (confirmation is not None and confirmation.stopping)
     missing = [] if confirmation is None else confirmation.missing
@@ -104,7 +103,6 @@ def _draw(prepared: Prepared) -> list[Path]:
 
 
 def _written(write: Callable[[], list[Path]]) -> list[Path]:
-    """The written paths. A full disk only prints an error."""
     try:
         return write()
     except OSError as error:
@@ -169,7 +167,6 @@ def _progress(confirmation: Confirmation) -> Table:
 
 
 def _show_failures(prepared: Prepared) -> None:
-    """Prints a line for each failed trial; the logs of its Sessions have the details."""
     search_state = prepared.search.search_state
     failed = search_state.of(Status.FAILED)
     for state in failed:

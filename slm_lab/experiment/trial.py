@@ -148,7 +148,6 @@ class Trial:
             return results
 
     def _launcher(self) -> Launcher:
-        """The function that runs all Sessions of one training together."""
         meta = self.spec.meta
         target = meta.mode.launch if meta.cluster is None else meta.mode.cluster_launch
         assert target is not None

@@ -159,7 +159,6 @@ class Session:
                 return False
 
     def _is_over(self) -> bool:
-        """Whether the run ends here, for this Session and its peers."""
         if self._granted_end is None and (
             self.clock.exhausted
             or self.board.stop_requested
@@ -239,7 +238,6 @@ class Session:
         return True
 
     def _record(self, video: VideoRecorder) -> None:
-        """Records a video of the present agent; none if a stop is requested."""
         with self._paused() as snapshot:
             video.record(snapshot, self._is_stop_requested)
 

@@ -101,7 +101,6 @@ def spec_names(content: Mapping[str, Any]) -> list[str]:
 
 
 def _read(file: str | Path) -> tuple[str, dict[str, Any]]:
-    """The name of a file in messages, and its content."""
     path = find_file(file)
     return shipped_name(path), read_file(path)
 

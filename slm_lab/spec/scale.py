@@ -192,5 +192,4 @@ def _with_larger_rates(net: NetSpec, times: float) -> NetSpec:
 
 
 def _times(rate: Any, times: float) -> Any:
-    """A rate, or each rate of a list, multiplied by `times`."""
     return [each * times for each in rate] if isinstance(rate, list | tuple) else rate * times

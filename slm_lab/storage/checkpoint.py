@@ -107,7 +107,6 @@ class CheckpointStore:
     def _save_log(
         self, log: AppendLog, previous: Manifest | None, serial: int, written: list[Path]
     ) -> tuple[Segment, ...]:
-        """Writes the new steps; returns the segments of the next manifest, in order."""
         segments, new = plan(() if previous is None else previous.segments, log)
         for steps in new:
             name = f"{self._prefix}_steps_{serial:06d}_{steps.start}.pt"

@@ -24,7 +24,6 @@ class RandomActor(Actor):
 
     @override
     def begin(self, num_envs: int) -> None:
-        """Continues with the same generator."""
         state = self.state_dict()
         self._space = gymnasium.vector.utils.batch_space(self._one, num_envs)
         self.load_state_dict(state)

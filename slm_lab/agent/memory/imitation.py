@@ -243,7 +243,6 @@ class SelfImitationMemory(Memory[ImitationBatch]):
     @classmethod
     @override
     def build(cls, spec: MemorySpec, layout: MemoryLayout) -> "SelfImitationMemory":
-        """Wraps the memory that the spec names, with its `sil_replay_name`."""
         assert isinstance(spec, OnPolicySpec)
         assert spec.batch_size is not None
         assert spec.max_size is not None

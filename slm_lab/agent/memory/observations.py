@@ -123,7 +123,6 @@ class Observations:
         return self._joined(stacks)
 
     def _split(self, obs: Array) -> Array:
-        """Observations (B, *obs_shape) as (B, L, *frame)."""
         return obs.reshape(len(obs), *self._stack_shape)
 
     def _joined(self, stacks: Array) -> Array:

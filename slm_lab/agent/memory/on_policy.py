@@ -78,7 +78,6 @@ class OnPolicyBatchReplay(Memory[Rollout]):
 
     @override
     def take(self) -> Rollout:
-        """The full rollout; the next `add` starts a new one."""
         indices = torch.tensor(self._cut_indices, dtype=torch.int64)
         kind = RawRollout if self._keeps_raw else Rollout
         rollout = kind(

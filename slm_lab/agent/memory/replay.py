@@ -58,7 +58,6 @@ class Replay(Memory[TransitionSource], TransitionSource):
     @classmethod
     @override
     def build(cls, spec: MemorySpec, layout: MemoryLayout) -> "Replay":
-        """Uniform for Replay, by priority for PrioritizedReplay."""
         assert isinstance(spec, ReplaySpec)
         assert layout.replay is not None, "an algorithm that replays says how"
         return cls(spec, layout.replay, layout)
@@ -89,7 +88,6 @@ class Replay(Memory[TransitionSource], TransitionSource):
 
     @override
     def take(self) -> TransitionSource:
-        """The memory itself, to sample from."""
         self._is_due = False
         if self._is_free:
             self.num_batches = 1

@@ -80,7 +80,6 @@ class RecurrentNet(nn.Module, ArrayNet):
 
     @override
     def forward_array(self, obs: Array) -> tuple[FloatArray, ...]:
-        """`step` by NumPy."""
         with torch.inference_mode():
             device = next(self.cell.parameters()).device
             outputs = self.step(torch.from_numpy(obs).to(device))

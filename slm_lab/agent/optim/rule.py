@@ -217,5 +217,4 @@ def check_same_rule(saved: Mapping[str, Any], built: Mapping[str, Any]) -> None:
 
 
 def _message(state: Mapping[str, Any]) -> str:
-    """The name of a torch optimizer, or the tensors of one of the lab's own rules."""
     return str(state["optimizer"]) if "optimizer" in state else ", ".join(sorted(state))

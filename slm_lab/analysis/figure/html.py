@@ -156,7 +156,6 @@ class _Page:
         return {"data": self._traces, "layout": layout}
 
     def _across(self, x: float) -> float:
-        """A place as a share of the plot's width."""
         return (x - self._inner.left) / self._inner.width
 
     def _up(self, y: float) -> float:

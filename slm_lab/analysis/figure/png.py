@@ -82,7 +82,6 @@ def _drawn(figure: fig.Figure, **options: Any) -> bytes:
 
 
 def _style(letters: float) -> Any:
-    """The lengths and colours that go with the settings of _STYLE."""
     ticks = {"labelsize": letters, "labelcolor": look.INK, "major.pad": 0.4 * letters}
     return {
         **{f"{axis}tick.{key}": value for axis in "xy" for key, value in ticks.items()},
@@ -151,7 +150,6 @@ class _Picture:
     def _write(
         self, x: float, y: float, text: str, size: float, room: float = np.inf, **style: Any
     ) -> float:
-        """Writes a line with its baseline at `y`; returns its width."""
         at = x / self.width, 1 - y / self._height
         return self._fit(self.drawing.text(*at, text, size=size, **style), room)
 
@@ -212,7 +210,6 @@ class _Picture:
             x += self._write(x, y, text, small, max(box.right - x, 1), color=colour) + small
 
     def _add_bars(self, axes: Drawn, panel: fig.Panel) -> None:
-        """Upright bars, marks and texts, and the names of their groups."""
         bars, box, letters = panel.bars, panel.box, self._letters
         axes.grid(visible=False, axis="x")
         numbers = [(bar.place, bar.low, bar.high, bar.mark) for bar in bars]
@@ -324,7 +321,6 @@ def _set_axis(axis: Drawn, scale: fig.Scale) -> None:
 
 
 def _draw_curve(axes: Drawn, curve: fig.Curve, letters: float) -> Drawn:
-    """Draws the line over its band; returns both, or the line alone."""
     style: dict[str, Any] = {"color": curve.ink, "alpha": curve.opacity, "zorder": 2.5}
     width = _LINE_WIDTH[curve.style] * (_CROWDED if len(curve.x) > axes.bbox.width else 1.0)
     dash = _DASH if curve.style == "dashed" else "solid"

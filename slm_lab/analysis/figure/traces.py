@@ -50,7 +50,6 @@ def panel_traces(panel: fig.Panel, panels: int, colours: Sequence[str]) -> list[
 
 
 def _curve(curve: fig.Curve, name: str) -> list[Trace]:
-    """The band of a curve, if it has one, and its line, which shows its name when pointed at."""
     known = np.isfinite(curve.mean)
     alone = any(stretch.stop - stretch.start == 1 for stretch in fig.runs(known))
     hover = "%{fullData.name}: %{y:.5~g}" if name else "%{y:.5~g}"
@@ -152,7 +151,6 @@ def _bars(bars: Sequence[fig.Bar], flat: bool) -> list[Trace]:
 
 
 def _swapped(flat: bool, places: Sequence[Any], heights: Sequence[Any]) -> dict[str, Any]:
-    """Places and heights as x and y, or as y and x if bars are horizontal."""
     return dict(zip("yx" if flat else "xy", (places, heights), strict=True))
 
 

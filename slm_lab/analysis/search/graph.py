@@ -294,7 +294,6 @@ def _dots(found: ExperimentFigure, area: fig.Box) -> Iterator[fig.Part]:
 
 
 def _hover(found: ExperimentFigure, *, brief: bool) -> list[str]:
-    """The Trial of each dot and its score; and its point, unless the text is `brief`."""
     texts = []
     for trial in found.trials:
         lines = [
@@ -332,7 +331,6 @@ def _variables(
 
 
 def _metrics(trials: Sequence[TrialState]) -> tuple[Places, ...]:
-    """All metrics with a value in any Trial; if none has one, only the score."""
     axes = []
     for name in metric_names(trials):
         values = [each.metric(name) for each in trials]

@@ -164,7 +164,6 @@ class SearchDisplay:
         )
 
     def _best(self) -> str:
-        """The best of the ended trials; "" if none has a score."""
         for state in self._state.ranked:
             if state.status.is_over and state.score is not None:
                 return f"t{state.trial} with {significant(state.score)}: {self._values(state)}"
@@ -174,7 +173,6 @@ class SearchDisplay:
         return ", ".join(point_texts(state, self._names))
 
     def _log(self, failures_only: bool = False) -> None:
-        """Prints a line for each trial whose state changed, or only for failures."""
         if self._search.stopping and not self._logged_stopping and not failures_only:
             self._logged_stopping = True
             print_line(self._console, STOPPING)

@@ -74,7 +74,6 @@ class RecordedTrial:
         return None if known[1] is None else Flow(*(np.nan if n is None else n for n in known))
 
     def _last(self, session: int, column: str) -> float | None:
-        """The last value of a column; None if it is unknown."""
         values = Course(self._rows.get(session, NO_ROWS), {}).column(column)[-1:]
         return float(values[0]) if np.isfinite(values).any() else None
 

@@ -56,7 +56,6 @@ def _has_links(folder: Path) -> bool:
 
 
 def _age(run: RunSummary) -> timedelta:
-    """Zero if the start is unknown."""
     try:
         return datetime.now(UTC) - datetime.fromisoformat(run.started)
     except (ValueError, TypeError):

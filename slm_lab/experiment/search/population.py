@@ -100,7 +100,6 @@ class Population(Scheduler):
         return bool(self._live) and all(each.is_at_barrier for each in self._live.values())
 
     def _next_round(self) -> list[Decision]:
-        """Begins a new round, and returns the copy decisions of the last one."""
         for each in self._live.values():
             each.is_at_barrier = False
         return self._copies(self._live)

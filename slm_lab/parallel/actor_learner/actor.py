@@ -85,7 +85,6 @@ class UnrollActor:
         return True
 
     def _take_newest(self) -> None:
-        """Loads newer weights and environment statistics, if any were published."""
         count = self.weights.count
         if count != self._taken:
             self.agent.actor.version = self.weights.take(self._networks, self.env.statistics)

@@ -100,7 +100,6 @@ def _on_cluster(
 
 
 def _ended_with_learner(session: int, learner: SessionResult, board: StatusBoard) -> SessionResult:
-    """The result of an actor that ended with its learner."""
     shown = board.read(session)
     result = SessionResult(session, learner.ending, shown.frame, restarts=shown.restarts)
     if learner.ending is not Ending.FAILED:

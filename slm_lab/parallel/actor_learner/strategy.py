@@ -110,7 +110,6 @@ class LearnerStrategy(Strategy, StartBarrier, JointCheckpoint):
 
     @override
     def join(self, agent: Agent, env: VectorEnv) -> None:
-        """Publishes the actors' initial weights."""
         if self._source.weights.count == 0:
             self._experience.publish()
 

@@ -128,5 +128,4 @@ class WeightStore:
 
 
 def _vectors(networks: Mapping[str, FlatParameters]) -> list[Tensor]:
-    """The vectors to publish: parameters and running statistics of each network."""
     return [vector for flat in networks.values() for vector in (flat.vector, flat.statistics)]

@@ -118,7 +118,6 @@ class SharedSync(HogwildSync):
 
     @override
     def begin(self) -> None:
-        """Every forward pass reads the newest weights."""
         self._seen = self._of_others()
 
     @override

@@ -248,7 +248,6 @@ class RaySource(UnrollSource, Runner):
         return self._newest
 
     def _send_weights(self) -> None:
-        """Sends the newest weights to actors that have received the previous ones."""
         for handle in self._handles.values():
             if not handle.may_play or handle.taken == self.weights.count:
                 continue
@@ -257,7 +256,6 @@ class RaySource(UnrollSource, Runner):
                 handle.take_ref = _control(handle.remote.take).remote(weights)
 
     def _request(self, actor: int) -> None:
-        """Requests one more unroll if the actor has a free slot and the budget is not spent."""
         handle = self._handles.get(actor)
         if handle is None or not handle.may_play or self._wanted >= self._max_unrolls:
             return
@@ -283,7 +281,6 @@ class RaySource(UnrollSource, Runner):
 
     @override
     def end(self) -> None:
-        """Kills the actors; their running unrolls are dropped."""
         phase = Phase.STOPPED if self._board.stop_requested else Phase.DONE
         failed = {each.session for each in self._supervisor.failed}
         for actor in set(range(self.num_actors)) - failed:

@@ -119,7 +119,6 @@ def _inference(meta: MetaSpec, blocks: Blocks) -> Iterator[Problem]:
 
 
 def _cluster(meta: MetaSpec) -> Iterator[Problem]:
-    """Rejects settings that need all actors on one machine."""
     settings = meta.actor_learner
     if meta.cluster is None:
         return

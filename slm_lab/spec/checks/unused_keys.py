@@ -197,7 +197,6 @@ def _each_set(path: str, block: Block, keys: Iterable[str], reason: str) -> Iter
 
 
 def _is_set(block: Block, key: str) -> bool:
-    """Whether the value of a key differs from the default."""
     return getattr(block, key) != type(block).model_fields[key].default
 
 

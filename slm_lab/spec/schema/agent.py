@@ -79,7 +79,6 @@ class Registered:
         return None if isinstance(model, str) else model
 
     def _model(self, name: Any) -> type[Block] | str:
-        """The model of the keys of the part `name`, or the reason why there is none."""
         if not isinstance(name, str):
             return "must be a string"
         entry = self.registry.get(name)

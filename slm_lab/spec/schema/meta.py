@@ -228,7 +228,6 @@ class MetaSpec(Block):
     @model_validator(mode="wrap")
     @classmethod
     def _with_blocks_of_modes(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """Adds the blocks of plug-in modes as extra keys."""
         if not isinstance(data, Mapping):
             return handler(data)
         blocks, wrong = dict[str, Block](), list[InitErrorDetails]()

@@ -103,7 +103,6 @@ def argument_problems(entry: TorchEntry, args: Mapping[str, Any]) -> Iterator[tu
 
 
 def _value_message(key: str, value: Any, default: Any) -> str:
-    """The problem of a value, compared with the type of torch's default; "" if none."""
     if value is None:
         return "" if default is None else "must not be null"
     is_number = isinstance(default, int | float) and not isinstance(default, bool)
