@@ -11,7 +11,7 @@ from rich.text import Text
 from slm_lab.analysis.table import count_text
 from slm_lab.cli.display.screen import console, print_line
 from slm_lab.core.errors import UsageError
-from slm_lab.core.text import significant, with_spread
+from slm_lab.core.text import duration_text, significant, with_spread
 from slm_lab.experiment.new.draft import draft
 from slm_lab.experiment.new.env_facts import EnvFacts, env_facts
 from slm_lab.experiment.new.recipe import choose_recipe, plain_env
@@ -38,7 +38,7 @@ def write_new(
         raise UsageError(f"{path} exists: remove it, or choose another file with --out")
     found = env_facts(env)
     _print_facts(screen, env_id, found)
-    sets = (*recipe.sets, *sets)
+    sets = recipe.with_sets(sets)
     spec = load_spec(recipe.file, recipe.name, sets).model_copy(update={"name": name})
     every = [parse_setting(each) for each in sets]
     raw, _ = apply_settings(read_file(find_file(recipe.file))[recipe.name], every, spec.to_json)
@@ -49,12 +49,14 @@ def write_new(
     )
     path.write_text(draft(spec, raw, title), encoding="utf-8")
     print_line(screen, f"wrote {path}: {spec.agent.algorithm.name}, recipe {recipe.name}")
-    _print_next(screen, path, name, imports)
+    budget, seconds = spec.env.max_frame, spec.env.max_frame / found.play.steps_per_s
+    purpose = f"the budget of {budget:,} frames: {duration_text(seconds)} of steps alone"
+    _print_next(screen, path, name, imports, purpose)
 
 
 def _print_facts(screen: Console, env: str, found: EnvFacts) -> None:
     play = found.play
-    returns = "no episode ended"
+    returns = f"{significant(play.unfinished)} so far: no episode ended in {play.steps:,} steps"
     if play.returns:
         length = significant(sum(play.lengths) / len(play.lengths))
         of = f"{count_text(len(play.returns), 'episode')} of {length} steps"
@@ -71,12 +73,14 @@ def _print_facts(screen: Console, env: str, found: EnvFacts) -> None:
         print_line(screen, Text(f"  note: {note}", "yellow"))
 
 
-def _print_next(screen: Console, path: Path, name: str, imports: Sequence[str]) -> None:
+def _print_next(
+    screen: Console, path: Path, name: str, imports: Sequence[str], budget: str
+) -> None:
     file = shlex.quote(str(path))
     also = "".join(f" --import {shlex.quote(module)}" for module in imports)
     commands = (
         (f"slm-lab run {file} dev{also}", "a few training events, with extra checks"),
-        (f"slm-lab run {file} train{also}", "the whole budget"),
+        (f"slm-lab run {file} train{also}", budget),
         (f"slm-lab run eval@{shlex.quote(name)}{also}", "greedy episodes of the trained agents"),
     )
     width = max(len(command) for command, _ in commands)

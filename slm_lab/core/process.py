@@ -9,7 +9,9 @@ import signal
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -30,6 +32,23 @@ def stop_signals_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def kill_with_children(process: BaseProcess) -> None:
+    """Kills a process that was started, and on Linux what it has started, such as simulators."""
+    below = [*_descendants(process.pid)] if process.is_alive() else []
+    process.kill()
+    for pid in below:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _descendants(pid: int | None) -> Iterator[int]:
+    with suppress(OSError):
+        for file in Path(f"/proc/{pid}/task").glob("*/children"):
+            for child in map(int, file.read_text().split()):
+                yield child
+                yield from _descendants(child)
 
 
 @contextmanager

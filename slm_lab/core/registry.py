@@ -170,11 +170,14 @@ def import_failure(error: BaseException) -> str:
     if isinstance(error, LabError):
         return str(error)
     text = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
+    every = traceback.extract_tb(error.__traceback__)
+    if not str(error) and every:  # an assertion without a message
+        text += str(every[-1].line)
     text = " ".join(text.split())
     here = str(Path(__file__).parent)
     frames = [
         frame
-        for frame in traceback.extract_tb(error.__traceback__)
+        for frame in every
         if "importlib" not in frame.filename and not frame.filename.startswith(here)
     ]
     if not frames or isinstance(error, SyntaxError):  # a SyntaxError names its own place

@@ -12,7 +12,7 @@ from typing import Any, final
 
 from typing_extensions import override
 
-from slm_lab.core.process import stop_signals_blocked
+from slm_lab.core.process import kill_with_children, stop_signals_blocked
 from slm_lab.core.system_limits import limit_reached
 from slm_lab.parallel.supervisor import Runner, SessionEnd, Supervisor
 from slm_lab.parallel.task import SessionTask
@@ -39,7 +39,7 @@ def start(process: SpawnProcess) -> None:
 def end(process: SpawnProcess) -> None:
     """Kills a process, if it was started and still runs."""
     if process.pid is not None:
-        process.kill()
+        kill_with_children(process)
         process.join()
 
 
@@ -129,7 +129,7 @@ class Processes(Runner):
 
     @override
     def kill(self, session: int) -> None:
-        self._running[session].process.kill()
+        kill_with_children(self._running[session].process)
 
     @override
     def close(self) -> None:

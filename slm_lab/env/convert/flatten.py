@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterator, Mapping
+from operator import itemgetter
 from typing import Any
 
 import gymnasium
@@ -11,6 +12,7 @@ from typing_extensions import override
 
 from slm_lab.core.errors import LabError, SpecError
 from slm_lab.core.types import Array
+from slm_lab.env.convert.image import is_image
 from slm_lab.env.convert.observation import SUPPORTED, float32_box, is_empty, unsupported
 from slm_lab.env.interface import AnySpace, Env
 
@@ -49,27 +51,32 @@ def flatten(parts: AnySpace, observation: Any) -> Array:
 
 
 def flatten_parts(env: Env, env_name: str) -> Env:
-    """`env`, wrapped if its observations have parts. Raises SpecError with every observation, or
-    part of one, that is no vector of numbers."""
-    problems = [
-        unsupported(part, env_name, path)
-        for path, part in _parts(env.observation_space)
+    """`env`, wrapped if its observations have parts. A Dict of one image becomes the image. Raises
+    SpecError with every observation, or part of one, that is no vector of numbers."""
+    space = env.observation_space
+    unusable = {
+        path: part
+        for path, part in parts_of(space)
         if not isinstance(part, SUPPORTED) or is_empty(part)
-    ]
-    if problems:
+    }
+    if unusable:
+        left = [path[0] for path, _ in parts_of(space) if path not in unusable and len(path) == 1]
+        problems = [unsupported(part, env_name, path, left) for path, part in unusable.items()]
         raise SpecError("env", problems)
-    if isinstance(env.observation_space, COMPOSITE):
-        return FlatObservation(env, env_name)
-    return env
+    if isinstance(space, spaces.Dict) and len(space) == 1:
+        ((key, part),) = space.items()
+        if is_image(part):
+            return gymnasium.wrappers.TransformObservation(env, itemgetter(key), part)
+    return FlatObservation(env, env_name) if isinstance(space, COMPOSITE) else env
 
 
-def _parts(
+def parts_of(
     space: AnySpace, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], AnySpace]]:
     """The innermost spaces of `space`, each with the keys of its path."""
     inner = space.spaces if isinstance(space, COMPOSITE) else ()
     for key, part in inner.items() if isinstance(inner, Mapping) else enumerate(inner):
-        yield from _parts(part, (*path, str(key)))
+        yield from parts_of(part, (*path, str(key)))
     if not inner:
         yield path, space
 

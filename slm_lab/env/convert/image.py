@@ -1,6 +1,6 @@
 """Converts images: channels first, resized as in the spec."""
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from gymnasium import Space, spaces
@@ -9,7 +9,7 @@ from PIL import Image
 from slm_lab.core.types import Array
 
 
-def is_image(space: Space[Any]) -> bool:
+def is_image(space: Space[Any]) -> TypeGuard[spaces.Box]:
     """Whether observations are images: uint8 of 2 to 4 axes. The shape is (H, W), (H, W, C), (C, H,
     W), or (L, H, W, C) for a stack of frames."""
     return (

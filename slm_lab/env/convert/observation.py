@@ -1,5 +1,7 @@
 """Converts an environment's observations to an agent's: float32 vectors and uint8 images."""
 
+import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -99,12 +101,15 @@ def float32_box(box: spaces.Box) -> spaces.Box:
     return spaces.Box(low, high, dtype=np.float32)
 
 
-def unsupported(space: Space[Any], env_name: str, path: tuple[str, ...] = ()) -> Problem:
-    """The problem of an unsupported `space` of observations, or of their part at `path`."""
+def unsupported(
+    space: Space[Any], env_name: str, path: tuple[str, ...] = (), left: Sequence[str] = ()
+) -> Problem:
+    """The problem of an unsupported `space` of observations, or of their part at `path`. `left`
+    are the usable keys of a Dict."""
     subject = f'its observation "{".".join(path)}" is' if path else "its observations are"
     remedy = "observes one of these"
     if path:
-        remedy = "leaves this part out, as env.wrappers can (gymnasium.wrappers:FilterObservation)"
+        remedy = f"leaves this part out: {only_parts(left or ['…'])}"
     return Problem(
         "env.name",
         f"{subject} a {_kind(space)}, which is not supported; supported are Box, Discrete, "
@@ -112,6 +117,12 @@ def unsupported(space: Space[Any], env_name: str, path: tuple[str, ...] = ()) ->
         f"so that it {remedy}",
         env_name,
     )
+
+
+def only_parts(keys: Sequence[str]) -> str:
+    """The option that leaves only these parts of a Dict."""
+    wrapper = {"name": "gymnasium.wrappers:FilterObservation", "filter_keys": [*keys]}
+    return f"-s 'env.wrappers=[{json.dumps(wrapper)}]'"
 
 
 def _no_image(space: Space[Any], size: tuple[int, ...]) -> Problem:

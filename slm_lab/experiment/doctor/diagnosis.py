@@ -114,7 +114,10 @@ def no_better_than_random(case: Case) -> Iterator[Finding]:
     result, random = case.metrics.get("final_return"), case.metrics.get("random_return")
     if result is not None and random is not None and result <= random + 0.1 * abs(random):
         numbers = f"final return {text(result)}, of random actions {text(random)}"
-        advice = "more frames; or check bounds of actions, signs of rewards and the time limit"
+        advice = (
+            "more frames; check bounds of actions, signs of rewards and the time limit; if one "
+            'observation does not show the state: env.frame_op "concat", or a RecurrentNet'
+        )
         yield Finding("no better than random actions", numbers, advice)
 
 

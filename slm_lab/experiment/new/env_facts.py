@@ -1,5 +1,7 @@
 """What an environment is like: its spaces, its speed, and what random actions get."""
 
+import copy
+import math
 import time
 import warnings
 from collections.abc import Iterator
@@ -13,18 +15,25 @@ from gymnasium.utils.env_checker import check_env as gymnasium_check
 from slm_lab.core.errors import LabError
 from slm_lab.core.registry import import_failure
 from slm_lab.core.text import significant
-from slm_lab.env.interface import first_reset, first_step
+from slm_lab.env.convert.flatten import FlatObservation, parts_of
+from slm_lab.env.convert.image import is_image
+from slm_lab.env.convert.observation import only_parts
+from slm_lab.env.interface import Env, first_reset, first_step
 from slm_lab.env.lookup import find_env
 from slm_lab.env.make import make_one
 from slm_lab.env.simulators.atari import is_atari
 from slm_lab.env.versions import episode_limit
+from slm_lab.experiment.new.recipe import SMALLEST_IMAGE
 from slm_lab.spec.schema.env import EnvSpec
 
 PLAY_SECONDS = 3.0
+FIRST_EPISODE_SECONDS = 20.0
 EPISODES = 100
 """Episodes after which random play ends earlier."""
 SLOW = 500.0
 """Steps/s below which several processes are advised."""
+LONG = 1000
+"""Mean steps of random episodes above which a step limit is advised."""
 HARMLESS = ("infinity", "normalized space")
 """Words of the checker's findings that the lab takes care of: it scales actions, and clips
 observations if they are normalised."""
@@ -42,6 +51,8 @@ class RandomPlay:
     returns: tuple[float, ...]
     """Of whole episodes, raw."""
     lengths: tuple[int, ...]
+    unfinished: float = 0.0
+    """The return of the last episode so far."""
 
     @property
     def steps_per_s(self) -> float:
@@ -77,8 +88,21 @@ def env_facts(env: EnvSpec) -> EnvFacts:
         observations, actions = map(_space_text, (single.observation_space, single.action_space))
     finally:
         single.close()
-    notes = (*found, *obstacles_to_learning(play, episode_limit(env)))
+    flattened = flattened_images(single)
+    notes = (*found, *flattened, *obstacles_to_learning(play, episode_limit(env)))
     return EnvFacts(observations, actions, play, notes)
+
+
+def flattened_images(env: Env) -> Iterator[str]:
+    """A note for each image that becomes part of a vector."""
+    parts = parts_of(env.parts) if isinstance(env, FlatObservation) else ()
+    for path, part in parts:
+        if is_image(part) and min(part.shape[:2]) >= SMALLEST_IMAGE:
+            yield (
+                f'its observation "{path[0]}" is an image, and becomes {math.prod(part.shape):,} '
+                f"numbers of a vector, which is hard to learn from; {only_parts(path[:1])} leaves "
+                "the image alone, for a net of images"
+            )
 
 
 def _space_text(space: gymnasium.Space[Any]) -> str:
@@ -91,23 +115,26 @@ def _space_text(space: gymnasium.Space[Any]) -> str:
 
 
 def _play_randomly(env: gymnasium.Env[Any, Any]) -> RandomPlay:
-    env.action_space.seed(0)
+    actions = copy.deepcopy(env.action_space)  # an environment may seed its own in `reset`
+    actions.seed(0)
     first_reset(env, seed=0)
-    first_step(env, env.action_space.sample())
+    first_step(env, actions.sample())
     env.reset(seed=0)
     returns, lengths = list[float](), list[int]()
     steps = length = 0
     total = 0.0
     began = time.perf_counter()
-    while time.perf_counter() - began < PLAY_SECONDS and len(returns) < EPISODES:
-        _, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+    while len(returns) < EPISODES:
+        if time.perf_counter() - began > (PLAY_SECONDS if returns else FIRST_EPISODE_SECONDS):
+            break
+        _, reward, terminated, truncated, _ = env.step(actions.sample())
         steps, length, total = steps + 1, length + 1, total + float(reward)
         if terminated or truncated:
             returns.append(total)
             lengths.append(length)
             length, total = 0, 0.0
             env.reset()
-    return RandomPlay(steps, time.perf_counter() - began, tuple(returns), tuple(lengths))
+    return RandomPlay(steps, time.perf_counter() - began, tuple(returns), tuple(lengths), total)
 
 
 def obstacles_to_learning(play: RandomPlay, limit: int | None) -> Iterator[str]:
@@ -116,6 +143,9 @@ def obstacles_to_learning(play: RandomPlay, limit: int | None) -> Iterator[str]:
     returns = np.asarray(play.returns)
     if not play.returns and limit is None:
         yield f"no episode ended in {play.steps:,} steps: bound episodes with env.max_t"
+    elif limit is None and np.mean(play.lengths) > LONG:
+        steps = significant(float(np.mean(play.lengths)))
+        yield f"episodes have no step limit and took {steps} steps: bound them with env.max_t"
     if not np.isfinite(returns).all():
         yield "a return is not finite: nothing can be learned from it"
     elif len(returns) >= FEW and np.ptp(returns) == 0:
@@ -137,7 +167,8 @@ def _of_checker(env: gymnasium.Env[Any, Any]) -> tuple[str, ...]:
         try:
             gymnasium_check(env, skip_render_check=True)
         except Exception as error:  # AssertionError, and what the environment raises
-            found.append(f"{type(error).__name__}: {error}")
+            kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
+            found.append(f"{kind}{error}")
     found += [str(warning.message) for warning in caught if warning.category is UserWarning]
     lines = [(text.strip().splitlines() or [""])[0] for text in found]
     for added in ("\x1b[33m", "\x1b[0m", "WARN: "):  # by Gymnasium

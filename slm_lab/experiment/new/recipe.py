@@ -5,6 +5,7 @@ actions), `ppo_continuous`, `ppo_image` and `ppo_image_continuous`. Atari games 
 `spec/benchmark`, because their environment resizes and stacks frames itself.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -23,6 +24,12 @@ from slm_lab.spec.schema.env import EnvSpec
 GAMES: Mapping[str, str] = {"ppo": "ppo_atari", "a2c": "a2c_gae_atari", "ddqn": "ddqn_per_atari"}
 """The templates of Atari games, file and spec of one name, by algorithm."""
 
+SMALLEST_IMAGE = 36
+"""Pixels per side that the layers of the recipes need; smaller images get two of 3 × 3."""
+LARGEST_GRID = 12
+"""Pixels per side up to which an image becomes a vector, such as the view of MiniGrid."""
+FLATTEN = "gymnasium.wrappers:FlattenObservation"
+
 
 class Recipe(NamedTuple):
     """A template: the spec `name` of `file`, which `sets` ("key=value") fit to an environment."""
@@ -30,6 +37,12 @@ class Recipe(NamedTuple):
     file: str
     name: str
     sets: tuple[str, ...]
+
+    def with_sets(self, sets: Sequence[str]) -> tuple[str, ...]:
+        """The recipe's `sets` and the user's, whose wrappers the recipe may have extended."""
+        extended = any(each.startswith("env.wrappers=") for each in self.sets)
+        rest = [each for each in sets if not (extended and each.startswith("env.wrappers="))]
+        return (*self.sets, *rest)
 
 
 @cache
@@ -56,8 +69,12 @@ def choose_recipe(algorithm: str, env: EnvSpec) -> Recipe:
         fitting = {word: Recipe(f"{name}.json", name, sets) for word, name in GAMES.items()}
         kind = "Atari games"
     else:
-        spaces = describe_spaces(env)
-        fitting = _fitting(spaces, env.name)
+        spaces, of_env = describe_spaces(env), [f"env={env.name}"]
+        if is_image(spaces) and max(spaces.obs_shape[1:]) <= LARGEST_GRID:
+            env = env.model_copy(update={"wrappers": [*env.wrappers, FLATTEN]})
+            spaces = describe_spaces(env)
+            of_env.append(f"env.wrappers={json.dumps(env.wrappers)}")
+        fitting = _fitting(spaces, of_env)
         kind_of_actions = spaces.actions.kind
         actions = "continuous" if kind_of_actions == "box" else kind_of_actions.replace("_", "-")
         kind = f"{'images' if is_image(spaces) else 'vectors'} and {actions} actions"
@@ -67,7 +84,7 @@ def choose_recipe(algorithm: str, env: EnvSpec) -> Recipe:
     return fitting[algorithm]
 
 
-def _fitting(spaces: Spaces, env: str) -> dict[str, Recipe]:
+def _fitting(spaces: Spaces, of_env: Sequence[str]) -> dict[str, Recipe]:
     image = "_image" if is_image(spaces) else ""
     continuous = "_continuous" if spaces.actions.kind == "box" else ""
     found = {}
@@ -75,7 +92,7 @@ def _fitting(spaces: Spaces, env: str) -> dict[str, Recipe]:
         name = f"{algorithm}{image}{continuous}"
         if name not in names:
             continue
-        sets = (f"env={env}", *(_of_images(spaces) if image else ()))
+        sets = (*of_env, *(_of_images(spaces) if image else ()))
         recipe = Recipe(f"recipe/{algorithm}.yaml", name, sets)
         spec = load_spec(*recipe, warn=False)
         if not action_space_problems(spec.agent.algorithm, *spaces.actions):  # DQN has some
@@ -85,10 +102,13 @@ def _fitting(spaces: Spaces, env: str) -> dict[str, Recipe]:
 
 def _of_images(spaces: Spaces) -> tuple[str, ...]:
     """Leaves images as they are where they can be: resizing is slow and cannot be exported."""
-    if spaces.obs_dtype != "uint8":
-        return "env.image_downsize=null", "agent.net.normalize=false"
-    fits = all(36 <= side <= 84 for side in spaces.obs_shape[1:])  # pixels
-    return ("env.image_downsize=null",) if fits else ()
+    sides, is_float = spaces.obs_shape[1:], spaces.obs_dtype != "uint8"
+    sets = ["agent.net.normalize=false"] if is_float else []
+    if min(sides) < SMALLEST_IMAGE:
+        sets.append("agent.net.conv_hid_layers=[[32, 3, 2, 1], [64, 3, 2, 1]]")
+    if is_float or min(sides) < SMALLEST_IMAGE or max(sides) <= 84:
+        sets.append("env.image_downsize=null")
+    return tuple(sets)
 
 
 def named(
@@ -105,7 +125,7 @@ def named(
         return file, name, tuple(sets)
     import_plugins(imports)
     recipe = choose_recipe(word, plain_env(name, sets))
-    return recipe.file, recipe.name, (*recipe.sets, *sets)
+    return recipe.file, recipe.name, recipe.with_sets(sets)
 
 
 def plain_env(env: str, sets: Sequence[str]) -> EnvSpec:

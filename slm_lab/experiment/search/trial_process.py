@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.plugins import import_plugins
-from slm_lab.core.process import die_with_parent, unblock_stop_signals, usable_cores
+from slm_lab.core.process import (
+    die_with_parent,
+    kill_with_children,
+    unblock_stop_signals,
+    usable_cores,
+)
 from slm_lab.experiment.trial import Trial, TrialTask
 from slm_lab.parallel.processes import SPAWN, Child
 from slm_lab.parallel.supervisor import STOP_SECONDS, TICK
@@ -217,7 +222,7 @@ class TrialProcess:
         late = time.monotonic() - STOP_SECONDS - DRAW_SECONDS
         is_late = self._stopped_at is not None and self._stopped_at < late
         if is_late and not self.board.saving.any():
-            self.child.process.kill()
+            kill_with_children(self.child.process)
         if not self.child.has_ended:
             return None
         outcome, how = self.child.end()

@@ -1,7 +1,13 @@
+import multiprocessing
 import subprocess
 import sys
+import time
 
+import psutil
 import pytest
+
+from slm_lab.core.process import kill_with_children
+from tests.faults.lab import wait_until
 
 PROBE = """
 import resource, sys
@@ -33,3 +39,24 @@ def page_faults(which):
 @pytest.mark.skipif(sys.platform != "linux", reason="for the C library of Linux")
 def test_memory_that_was_freed_is_used_again_without_new_pages():
     assert page_faults("kept") < page_faults("returned") / 10
+
+
+SHELL = ["sh", "-c", "sleep 600 & wait"]
+
+
+def start_programs():
+    subprocess.Popen(SHELL, start_new_session=True)  # as simulators do
+    time.sleep(600)
+
+
+def test_programs_that_a_process_has_started_are_killed_with_it():
+    process = multiprocessing.get_context("spawn").Process(target=start_programs)
+    process.start()
+    own = psutil.Process(process.pid)
+    wait_until(lambda: len(own.children(recursive=True)) == 2, 60.0)
+    programs = own.children(recursive=True)
+    kill_with_children(process)
+    process.join()
+    _, alive = psutil.wait_procs(programs, timeout=60.0)
+    assert [each for each in alive if each.status() != psutil.STATUS_ZOMBIE] == []
+    kill_with_children(process)  # an ended process is left alone

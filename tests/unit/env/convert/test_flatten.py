@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from slm_lab.core.errors import LabError, SpecError
 from slm_lab.env import state
 from slm_lab.env.convert.flatten import flatten_parts
+from slm_lab.env.convert.image import is_image
 from slm_lab.env.convert.observation import ObservationConverter
 from slm_lab.env.vector.raw import env_seeds
 
@@ -62,15 +63,31 @@ class Sampled(gymnasium.Env):
         return self.observation_space.sample(), {}
 
 
+def is_only_image(space):
+    return isinstance(space, spaces.Dict) and [*map(is_image, space.values())] == [True]
+
+
 @given(NESTED, st.integers(0, 999))
 def test_observations_in_parts_are_one_vector_within_their_space(space, seed):
     raw, _ = Sampled(space).reset(seed=seed)
     env = flatten_parts(Sampled(space), "X")
     obs, _ = env.reset(seed=seed)
+    if is_only_image(space):
+        np.testing.assert_array_equal(obs, next(iter(raw.values())))
+        assert obs in env.observation_space
+        return
     assert obs.dtype == np.float32
     assert obs.shape == (spaces.flatdim(space),)
     assert obs in env.observation_space
     np.testing.assert_array_equal(obs, spaces.flatten(space, raw).astype(np.float32))
+
+
+def test_a_dict_of_one_image_is_the_image_and_can_be_saved():
+    screen = spaces.Box(0, 255, (8, 9, 3), np.uint8)
+    env = flatten_parts(Sampled(spaces.Dict(screen=screen)), "X")
+    assert env.observation_space == screen
+    assert env.reset(seed=1)[0].shape == (8, 9, 3)
+    assert state._key(env) in state.WRAPPER_ADAPTERS
 
 
 def test_parts_stand_in_the_order_of_their_keys_one_hot_or_raveled():

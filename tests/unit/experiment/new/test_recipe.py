@@ -1,10 +1,12 @@
 """Recipes: every kind of spaces finds one, and each is a spec that fits."""
 
+import json
+
 import pytest
 
 from slm_lab.core.errors import UsageError
 from slm_lab.env.make import describe_spaces
-from slm_lab.experiment.new.recipe import GAMES, Recipe, choose_recipe, named, recipes
+from slm_lab.experiment.new.recipe import FLATTEN, GAMES, Recipe, choose_recipe, named, recipes
 from slm_lab.spec.checks.algorithm import action_space_problems
 from slm_lab.spec.checks.observations import observation_problems
 from slm_lab.spec.load import load_spec
@@ -22,6 +24,13 @@ CHOICES = [
     ("ppo", ENVS["images"], "ppo_image"),
     ("ppo", ENVS["large images"], "ppo_image"),
     ("ppo", ENVS["float images"], "ppo_image"),
+    ("ppo", ENVS["small images"], "ppo_image"),
+    ("dqn", ENVS["small images"], "dqn_image"),
+    ("ppo", ENVS["small float images"], "ppo_image"),
+    ("ppo", ENVS["grids"], "ppo"),
+    ("ppo", ENVS["float grids"], "ppo"),
+    ("sac", ENVS["grids"], "sac"),
+    ("ppo", ENVS["image in a dict"], "ppo"),
     ("ppo", ENVS["images, continuous"], "ppo_image_continuous"),
     ("ppo", ENVS["multi-discrete"], "ppo"),
     ("a2c", "CartPole-v1", "a2c"),
@@ -52,6 +61,8 @@ def test_the_recipe_follows_from_the_spaces_and_fits_them(algorithm, name, recip
         ("images", (12, 40, 40), True),
         ("large images", (12, 84, 84), True),
         ("float images", (12, 64, 64), False),
+        ("small images", (12, 20, 20), True),
+        ("small float images", (12, 20, 20), False),
     ],
 )
 def test_images_are_resized_and_scaled_only_where_they_must_be(kind, shape, scale):
@@ -60,6 +71,16 @@ def test_images_are_resized_and_scaled_only_where_they_must_be(kind, shape, scal
     assert describe_spaces(spec.env).obs_shape == shape
     assert spec.agent.net.normalize is scale
     assert sets[-1] == "agent.net.gpu=false"
+
+
+def test_the_users_wrappers_of_a_grid_come_before_the_one_that_makes_it_a_vector():
+    wrapper = {"name": "gymnasium.wrappers:MaxAndSkipObservation", "skip": 2}
+    sets = [f"env.wrappers=[{json.dumps(wrapper)}]", "env.max_frame=9000"]
+    file, name, sets = named("ppo", ENVS["grids"], sets, ())
+    spec = load_spec(file, name, sets)
+    assert list(spec.env.wrappers) == [wrapper, FLATTEN]
+    assert spec.env.max_frame == 9000
+    assert describe_spaces(spec.env).obs_shape == (147,)
 
 
 def test_every_recipe_is_chosen_for_some_environment():

@@ -35,6 +35,11 @@ SPACES = {
     "images, continuous": (IMAGE, STEER),
     "large images": (LARGE, spaces.Discrete(3)),
     "float images": (FLOATS, spaces.Discrete(3)),
+    "small images": (spaces.Box(0, 255, (20, 20, 3), np.uint8), spaces.Discrete(3)),
+    "small float images": (spaces.Box(0, 1, (20, 20, 3), np.float32), spaces.Discrete(3)),
+    "grids": (spaces.Box(0, 10, (7, 7, 3), np.uint8), spaces.Discrete(3)),
+    "float grids": (spaces.Box(0, 1, (7, 7, 3), np.float32), spaces.Discrete(3)),
+    "image in a dict": (spaces.Dict(screen=IMAGE, speed=VECTOR), spaces.Discrete(3)),
     "multi-discrete": (VECTOR, spaces.MultiDiscrete([2, 3])),
     "vectors": (VECTOR, spaces.Discrete(2)),
 }
