@@ -94,11 +94,13 @@ def learning_rate_zero(course: Course) -> Iterator[Finding]:
 
 
 def entropy_collapsed(course: Course) -> Iterator[Finding]:
-    """Hardly any entropy in the first fifth: Mnih et al. 2016, arXiv:1602.01783, section 5.1."""
+    """Hardly any entropy in the first fifth, without a rise of the returns: Mnih et al. 2016,
+    arXiv:1602.01783, section 5.1."""
     entropy, frame = course.column("entropy"), course.column("total_frame")
     is_early, known = frame < 0.2 * course.key("env.max_frame", 0.0), np.isfinite(entropy)
     early, late = entropy[is_early & known], entropy[~is_early & known]
-    if len(early) + len(late) < FEW or is_early.sum() < 2 or not len(early) or early[0] <= 0:
+    has_few = len(early) + len(late) < FEW or is_early.sum() < 2 or not len(early)
+    if has_few or early[0] <= 0 or course.rises:
         return
     if early[-1] <= 0.05 * early[0] and not median(late) > early[-1] * 5:
         numbers = f"entropy {text(float(early[-1]))} of {text(float(early[0]))} nat"

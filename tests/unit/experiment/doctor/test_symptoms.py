@@ -63,7 +63,7 @@ ILL = {
     "huge_targets": ({"value_loss": np.full(R, 1e12)}, "value_loss 1,000,000,000,000"),
     "impossible_values": ({"q_value": np.full(R, 5000.0)}, "the rewards allow about 100"),
     "entropy_collapsed": (
-        {"entropy": np.r_[0.69, np.full(R - 1, 1e-3)]}, "entropy 0.00100 of 0.690 nat",
+        {"entropy": np.r_[0.69, np.full(R - 1, 1e-3)], **FLAT}, "entropy 0.00100 of 0.690 nat",
     ),
     "entropy_stays": ({"entropy": np.full(R, 1.09), **FLAT}, "entropy 1.09, at most 1.09 nat"),
     "no_exploration": ({"explore_var": np.zeros(R), **FLAT}, "explore_var 0 after 5 %"),
@@ -117,7 +117,11 @@ def test_rows_without_any_report_of_a_learner_are_judged_too(symptom):
     ("name", "columns"),
     [
         ("entropy_collapsed", {"entropy": np.linspace(-1.0, -5.0, R)}),
-        ("entropy_collapsed", {"entropy": np.r_[0.69, np.full(9, 1e-3), np.full(R - 10, 0.3)]}),
+        ("entropy_collapsed", {"entropy": np.r_[0.69, np.full(R - 1, 1e-3)]}),
+        (
+            "entropy_collapsed",
+            {"entropy": np.r_[0.69, np.full(9, 1e-3), np.full(R - 10, 0.3)], **FLAT},
+        ),
         ("entropy_stays", {"entropy": np.full(R, 1.09)}),
         ("no_exploration", {"explore_var": np.zeros(R)}),
         ("lost", FLAT),
@@ -127,6 +131,7 @@ def test_rows_without_any_report_of_a_learner_are_judged_too(symptom):
     ],
     ids=[
         "continuous",
+        "learns with certainty",
         "recovered",
         "learns",
         "learns greedily",
