@@ -168,7 +168,7 @@ def run(
 def new(
     env: Annotated[str, Argument(metavar="ENV", help="CartPole-v1, or my_env:MyEnv-v0.")],
     algorithm: Annotated[
-        str, Option("--algo", metavar="WORD", help="ppo, a2c, dqn, sac or crossq.")
+        str, Option("--algo", metavar="WORD", help="ppo, a2c, dqn, sac, crossq; ddqn for Atari.")
     ] = "ppo",
     out: Annotated[Path | None, Option(help="The file. Default: {algo}_{env}.yaml.")] = None,
     sets: Sets = None,

@@ -60,28 +60,29 @@ def find_folder(
         if env is None or run.root.name.startswith(f"{safe_name(f'{spec_name}_{env}')}_")
         if of_search in (None, run.is_search)
     ]
-    chosen = _chosen(name, runs, data_dir, spec_name, of_search)
+    subject = spec_name if env is None else f"{spec_name} on {env}"
+    chosen = _chosen(name, runs, data_dir, subject, of_search)
     return _with_name(chosen, spec_name), trial
 
 
 def _chosen(
-    name: str, runs: list[RunDir], data_dir: Path, spec_name: str | None, of_search: bool | None
+    name: str, runs: list[RunDir], data_dir: Path, subject: str | None, of_search: bool | None
 ) -> RunDir:
-    """The run called `name` among `runs`, which are those that count."""
+    """The run called `name` among `runs`, which are all of `subject`."""
     if latest := _LATEST.fullmatch(name):
         back = int(latest[1] or 0)
         if back < len(runs):
             return newest_first(runs)[back]
         what, mode = ("search", "search") if of_search else ("run", "train")
-        of_spec = "" if spec_name is None else f" of {spec_name}"
+        of_spec = "" if subject is None else f" of {subject}"
         if runs:
             number = f"{len(runs)} run{'' if len(runs) == 1 else 's'}{of_spec}"
             raise UsageError(f"{name}: {data_dir} has only {number}")
         raise UsageError(
             f"there is no {what}{of_spec} in {data_dir}; start one with the mode {mode}"
         )
-    of_spec_name = [run for run in runs if run.prefix == safe_name(name)]
-    if called := of_spec_name or [run for run in runs if run.label == name]:
+    of_subject = [run for run in runs if run.prefix == safe_name(name)]
+    if called := of_subject or [run for run in runs if run.label == name]:
         return newest_first(called)[0]
     if name.endswith(".zip") and Path(name).is_file():
         raise UsageError(f"{name} is a shared run: it has only an agent, and cannot be resumed")

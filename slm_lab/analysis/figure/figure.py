@@ -346,7 +346,8 @@ def y_scale(curves: Sequence[Curve], most: int) -> Scale:
     means = [curve.mean[np.isfinite(curve.mean)] for curve in curves]
     known = np.concatenate([np.empty(0), *means])
     is_flat = known.size and np.ptp(known) == 0
-    ticks = ((float(known[0]), tick_text(known[0], abs(known[0]))),) if is_flat else ()
+    value = float(f"{known[0]:.3g}") if is_flat else 0.0
+    ticks = ((float(known[0]), tick_text(value, abs(value))),) if is_flat else ()
     return Scale(ends=y_limits(curves), most=most, ticks=ticks)
 
 
