@@ -81,8 +81,8 @@ def _chosen(
         raise UsageError(
             f"there is no {what}{of_spec} in {data_dir}; start one with the mode {mode}"
         )
-    of_subject = [run for run in runs if run.prefix == safe_name(name)]
-    if called := of_subject or [run for run in runs if run.label == name]:
+    of_spec_name = [run for run in runs if run.prefix == safe_name(name)]
+    if called := of_spec_name or [run for run in runs if run.label == name]:
         return newest_first(called)[0]
     if name.endswith(".zip") and Path(name).is_file():
         raise UsageError(f"{name} is a shared run: it has only an agent, and cannot be resumed")
