@@ -287,9 +287,7 @@ def test_mujoco_is_drawn_without_a_display_or_settings(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("mujoco") is None, reason="needs the mujoco extra")
-def test_a_mujoco_gl_that_does_not_do_is_one_line_of_a_training_that_continues(
-    tmp_path, monkeypatch
-):
+def test_an_unusable_mujoco_gl_is_one_line_and_the_training_continues(tmp_path, monkeypatch):
     monkeypatch.setenv("MUJOCO_GL", "disable")
     without_a_log = f"import logging; logging.disable()\n{SCRIPT}"
     done = call([sys.executable, "-c", without_a_log, str(tmp_path)], Path(__file__).parents[2])

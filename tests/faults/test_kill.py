@@ -42,7 +42,7 @@ def long_spec(save_interval):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("save_interval", [0, 0.2])
-def test_a_run_killed_ten_times_has_the_rows_of_one_that_was_not(
+def test_a_run_killed_ten_times_has_the_rows_of_an_uninterrupted_run(
     save_interval, folder, uninterrupted
 ):
     write_spec(folder, long_spec(save_interval))

@@ -73,7 +73,7 @@ def trial_rows(folder, trial):
     return repeatable(run_dir(folder).session(trial, 0).rows)
 
 
-def test_a_grid_is_gone_through_once_and_leaves_what_a_reader_needs(folder):
+def test_a_grid_search_runs_every_point_once_and_writes_all_results(folder):
     write_spec(folder, searching({f"{LR}__grid_search": [1e-3, 1e-2], f"{GAMMA}__choice": [0.9]}))
     done = call_here(command(folder, "search"), folder)
     assert (done.code, done.err) == (0, "")
@@ -90,7 +90,7 @@ def test_a_grid_is_gone_through_once_and_leaves_what_a_reader_needs(folder):
 
 
 @pytest.mark.slow
-def test_a_trial_trains_as_its_spec_does_by_itself(folder):
+def test_a_trial_equals_a_separate_run_of_its_spec(folder):
     """But for the seeds, which a trial has of its own: here the first trial has those of a run."""
     write_spec(folder, searching({f"{LR}__grid_search": [1e-3]}))
     assert call(command(folder, "search"), folder).code == 0
@@ -130,7 +130,7 @@ def ends(found):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["kill", "ctrl-c"])
-def test_a_search_that_goes_on_ends_as_if_nothing_had_stopped_it(folder, how, uninterrupted):
+def test_a_resumed_search_ends_like_an_uninterrupted_one(folder, how, uninterrupted):
     write_spec(folder, long())
     with started(folder, "search") as running:
         wait_until(lambda: under_way(folder))
@@ -162,7 +162,7 @@ def test_a_search_that_goes_on_ends_as_if_nothing_had_stopped_it(folder, how, un
 
 
 @pytest.mark.slow
-def test_a_second_ctrl_c_ends_at_once_and_nothing_runs_on(folder):
+def test_a_second_ctrl_c_ends_all_processes_at_once(folder):
     write_spec(folder, long())
     with started(folder, "search") as running:
         wait_until(lambda: noted(folder, "reported"))
@@ -176,7 +176,7 @@ def test_a_second_ctrl_c_ends_at_once_and_nothing_runs_on(folder):
 
 
 @pytest.mark.slow
-def test_a_trial_whose_process_is_killed_is_tried_again_from_its_checkpoint(folder, uninterrupted):
+def test_a_trial_whose_process_is_killed_restarts_from_its_checkpoint(folder, uninterrupted):
     write_spec(folder, long())
     with started(folder, "search") as running:
         wait_until(lambda: noted(folder, "reported")["0"] > 40)
@@ -210,7 +210,7 @@ def test_where_every_trial_fails_the_search_has_failed(folder):
 
 
 @pytest.mark.slow
-def test_values_that_do_not_go_together_fail_before_they_run(folder):
+def test_incompatible_values_fail_before_they_run(folder):
     sizes = {"agent.algorithm.minibatch_size__choice": [4096]}
     write_spec(folder, searching({**sizes, f"{LR}__grid_search": [1e-3]}))
     done = call(command(folder, "search"), folder)
@@ -220,7 +220,7 @@ def test_values_that_do_not_go_together_fail_before_they_run(folder):
 
 
 @pytest.mark.slow
-def test_the_best_are_run_again_under_fresh_seeds(folder):
+def test_the_best_trials_are_repeated_with_fresh_seeds(folder):
     confirm = {"top": 2, "max_session": 2}
     write_spec(folder, searching({f"{LR}__grid_search": [1e-5, 1e-3, 1e-2]}, meta__confirm=confirm))
     done = call(command(folder, "search"), folder)
@@ -247,7 +247,7 @@ def test_the_best_are_run_again_under_fresh_seeds(folder):
 
 
 @pytest.mark.slow
-def test_what_is_confirmed_decides_and_a_killed_seed_is_tried_again(folder):
+def test_confirmation_runs_decide_and_a_killed_seed_is_retried(folder):
     """More are to be confirmed than have come to their end."""
     confirm = {"top": 9, "max_session": 2}
     write_spec(folder, long(meta__confirm=confirm, meta__search_scheduler={"grace_period": 10_000}))
@@ -280,7 +280,7 @@ def confirming(running):
 
 
 @pytest.mark.slow
-def test_more_restarts_bring_back_what_had_failed(folder):
+def test_a_higher_restart_limit_resumes_failed_trials(folder):
     """A trial that is killed, and may not be tried again, until it may."""
     write_spec(folder, long(meta__max_trial=1, meta__max_restart=0))
     with started(folder, "search") as running:
@@ -293,7 +293,7 @@ def test_more_restarts_bring_back_what_had_failed(folder):
 
 
 @pytest.mark.slow
-def test_a_stopped_trial_has_the_metrics_of_the_moment_in_which_it_was_judged(folder):
+def test_a_stopped_trial_has_the_metrics_at_its_stop_decision(folder):
     write_spec(
         folder,
         searching(
@@ -309,7 +309,7 @@ def test_a_stopped_trial_has_the_metrics_of_the_moment_in_which_it_was_judged(fo
 
 
 @pytest.mark.slow
-def test_a_search_may_be_made_longer(folder):
+def test_a_finished_search_can_be_extended(folder):
     write_spec(folder, searching({f"{LR}__loguniform": [1e-4, 1e-2]}))
     assert call(command(folder, "search"), folder).code == 0
     more = call(command(folder, "search@latest", "-s", "meta.max_trial=3"), folder)
@@ -364,7 +364,7 @@ def test_trials_run_on_both_nodes_of_a_cluster(folder, cluster):
 
 
 @pytest.mark.slow
-def test_nothing_is_written_to_a_home_that_takes_nothing(folder, monkeypatch):
+def test_an_unwritable_home_directory_does_not_fail_a_search(folder, monkeypatch):
     monkeypatch.setenv("HOME", "/proc/none")
     monkeypatch.setenv("MPLCONFIGDIR", str(folder))
     write_spec(folder, searching({f"{LR}__grid_search": [1e-3]}))
@@ -373,7 +373,7 @@ def test_nothing_is_written_to_a_home_that_takes_nothing(folder, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_best_trial_or_another_plays(folder):
+def test_enjoy_plays_the_best_or_a_chosen_trial(folder):
     write_spec(folder, searching({f"{LR}__grid_search": [1e-5, 1e-2]}))
     assert call(command(folder, "search"), folder).code == 0
     found = run_folder(folder)

@@ -75,7 +75,7 @@ PLAIN, *OTHERS = MODES
 @pytest.mark.parametrize(
     "mode", [PLAIN, *(pytest.param(m, marks=pytest.mark.slow) for m in OTHERS)]
 )
-def test_a_session_that_hangs_is_ended_and_named_and_its_checkpoint_kept(mode, folder):
+def test_a_hanging_session_is_ended_and_reported_and_its_checkpoint_kept(mode, folder):
     spec, hangs = MODES[mode]
     write_spec(folder, spec)
     with started(folder) as running:

@@ -76,14 +76,14 @@ def batches(memory, steps, first=0):
 
 
 @ALL
-def test_there_is_something_to_learn_from_again_and_again_but_not_at_first(case):
+def test_a_memory_is_first_empty_and_then_yields_batches_repeatedly(case):
     memory = build(case)
     assert not memory.ready()
     assert len(batches(memory, stream())) > 1
 
 
 @ALL
-def test_what_was_taken_is_not_there_again(case):
+def test_an_on_policy_batch_is_returned_only_once(case):
     memory = build(case)
     name, variant = case
     several = MEMORY_ROWS[name][variant].horizon > 1
@@ -144,7 +144,7 @@ def test_what_was_saved_stays_as_it_was(case):
 
 @ALL
 @pytest.mark.parametrize("when", [1, 2, 7, 24, 26])
-def test_to_break_off_is_to_have_truncated_the_last_step(case, when):
+def test_breaking_off_truncates_the_last_step(case, when):
     """And the last observations may be reused like all others."""
     steps = list(stream())
     nowhere, everywhere = np.zeros(N, bool), np.ones(N, bool)
@@ -168,7 +168,7 @@ def test_to_break_off_is_to_have_truncated_the_last_step(case, when):
 
 
 @ALL
-def test_nothing_is_broken_off_where_nothing_runs(case):
+def test_breaking_off_without_running_episodes_changes_nothing(case):
     memory = build(case)
     memory.break_off(np.zeros((N, 2), np.float32))
     assert same(batches(memory, stream()), batches(build(case), stream()))

@@ -102,7 +102,7 @@ def test_code_in_a_run_folder_never_runs(copy, monkeypatch, mode, how, place):
 @pytest.mark.parametrize(
     ("how", "place"), list(zip(["import", "env", "wrapper"], PLACES, strict=True))
 )
-def test_nor_does_it_where_python_looks_in_the_working_directory(copy, how, place):
+def test_code_in_the_working_directory_does_not_run_either(copy, how, place):
     """As it does with -m, before the lab has any say."""
     where, module = PLACES[place]
     named(copy, how, module)
@@ -114,7 +114,7 @@ def test_nor_does_it_where_python_looks_in_the_working_directory(copy, how, plac
 
 
 @pytest.mark.parametrize("how", ["import", "env", "wrapper"])
-def test_a_module_elsewhere_needs_the_word_each_time(copy, monkeypatch, how):
+def test_a_module_elsewhere_needs_the_import_option_each_time(copy, monkeypatch, how):
     """One that the folder names; the word for a package is the word for what is in it."""
     package = copy / "mine_of_a_test"
     package.mkdir()
@@ -139,7 +139,7 @@ def test_a_module_elsewhere_needs_the_word_each_time(copy, monkeypatch, how):
         (package / RAN).unlink()
 
 
-def test_a_spec_of_ones_own_may_name_a_module_and_one_in_a_run_folder_may_not(copy, monkeypatch):
+def test_a_users_spec_may_name_a_module_and_one_in_a_run_folder_may_not(copy, monkeypatch):
     monkeypatch.chdir(copy)
     (copy / "mine_as_well.py").write_text(PAYLOAD)
     sys.path.insert(0, str(copy))
@@ -159,7 +159,7 @@ def test_a_spec_of_ones_own_may_name_a_module_and_one_in_a_run_folder_may_not(co
     sys.modules.pop("mine_as_well")
 
 
-def test_spec_check_imports_what_a_file_names_only_by_the_word(copy, monkeypatch):
+def test_spec_check_imports_the_modules_of_a_file_only_with_the_option(copy, monkeypatch):
     monkeypatch.chdir(copy)
     (copy / "mine_to_check.py").write_text(PAYLOAD)
     write_spec(copy, ppo(env__name="mine_to_check:CartPole-v1", env__nonsense=1))
@@ -406,7 +406,7 @@ def test_a_hostile_checkpoint_with_a_right_checksum_is_one_line_and_runs_nothing
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["a payload", "a key too few", "complex numbers"])
-def test_nor_does_it_run_when_the_training_goes_on(copy, what):
+def test_a_hostile_checkpoint_runs_nothing_on_resume(copy, what):
     file = replaced(copy, HOSTILE[what])
     done = call(command(copy, "train@evil", *LONGER), copy)
     assert (done.code, done.err) == (0, ""), "it resumes from the previous checkpoint"

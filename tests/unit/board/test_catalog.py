@@ -88,7 +88,7 @@ def test_a_run_with_a_damaged_file_says_so_and_shows_the_others(tmp_path, file):
     assert {"head", "panels", "log", "files"} <= set(parts)
 
 
-def test_a_ticked_run_without_a_curve_is_named_with_the_reason(tmp_path):
+def test_a_ticked_run_without_a_curve_is_listed_with_the_reason(tmp_path):
     runs = [write_ended(tmp_path, "drawn"), write_run(tmp_path, name="empty", rows=0)]
     runs.append(write_ended(tmp_path, "broken"))
     runs[2].spec_file.write_text("{")

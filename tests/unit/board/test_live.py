@@ -58,7 +58,7 @@ def test_damaged_rows_are_an_error(tmp_path):
         FollowedRows().read(paths, paths.rows)
 
 
-def test_a_damaged_file_is_named_in_its_place_on_the_page(tmp_path):
+def test_a_damaged_file_is_reported_where_the_page_would_show_it(tmp_path):
     run = write_run(tmp_path)
     run.session(0, 0).rows.write_text("frame\nx\n")
     names = ["head", "panels", "log"]

@@ -25,5 +25,5 @@ def test_gradients_that_nothing_limits_are_to_be_limited():
 
 
 @pytest.mark.parametrize("make", [ppo, lambda **c: soft("SoftActorCritic", **c)])
-def test_it_is_no_command(make):
+def test_advice_is_no_command(make):
     assert not re.search(r"slm-lab|train@", what_to_change(parse(make())))

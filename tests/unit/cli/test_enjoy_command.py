@@ -82,7 +82,7 @@ def test_an_episode_that_is_too_long_for_a_film_is_cut_and_the_next_one_begins(
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_ctrl_c_leaves_what_had_been_filmed(run, tmp_path, monkeypatch):
+def test_ctrl_c_keeps_the_frames_filmed_so_far(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write = VideoFile.write
 
@@ -222,9 +222,7 @@ def test_without_a_display_no_simulator_is_asked(odd_run, bare):
 
 
 @pytest.mark.parametrize("library", sorted(window.OWN_WINDOWS))
-def test_what_sdl_draws_on_is_nothing_to_a_simulator_with_windows_of_its_own(
-    odd_run, bare, library
-):
+def test_the_sdl_driver_does_not_affect_a_simulator_with_its_own_windows(odd_run, bare, library):
     bare.setenv("SDL_VIDEODRIVER", "dummy")
     module = types.ModuleType("odd_simulator")
     module.client = types.ModuleType(f"{library}.client")
@@ -308,9 +306,7 @@ def test_an_environment_without_images_is_one_clear_line(
         pytest.param("glfw", "cannot be drawn", id="which warns"),
     ],
 )
-def test_a_mujoco_gl_that_does_not_do_is_one_line_with_the_fix(
-    random_run, tmp_path, bare, given, what
-):
+def test_an_unusable_mujoco_gl_is_one_line_with_the_fix(random_run, tmp_path, bare, given, what):
     folder = shutil.copytree(random_run, tmp_path / "copy")
     edited(folder, "env.name", "Hopper-v5")
     bare.setenv("MUJOCO_GL", given)

@@ -51,7 +51,7 @@ def test_bad_input_is_one_clear_message_and_leaves_nothing_behind(what, tmp_path
     assert_bad_input(tmp_path, ["run", *args], words)
 
 
-def test_a_missing_extra_is_named_with_the_command_that_installs_it(tmp_path):
+def test_a_missing_extra_is_reported_with_its_install_command(tmp_path):
     write_spec(tmp_path, ppo(env__name="ALE/Pong-v5"))
     done = call([sys.executable, "-c", MISSING_EXTRA, *command(tmp_path, "train")[1:]], tmp_path)
     assert done.code == 2
@@ -159,7 +159,9 @@ def printed(tmp_path, monkeypatch, capsys):
          True),
     ],
 )  # fmt: skip
-def test_failed_sessions_are_named_and_a_resume_is_advised(printed, meta, endings, told, continues):
+def test_failed_sessions_are_reported_and_a_resume_is_advised(
+    printed, meta, endings, told, continues
+):
     shown = printed(endings, **meta)
     for words in told:
         assert words in shown.err

@@ -146,13 +146,13 @@ def test_a_part_with_a_fault_cannot_be_loaded_and_says_whose_it_is(registry, ins
         registry.load("Theirs")
 
 
-def test_a_fault_in_a_package_disturbs_nobody_else(registry, install):
+def test_a_faulty_package_does_not_affect_others(registry, install):
     install("pack_broken", "Theirs", "pack_broken:X", "1 / 0")
     block = Registered(registry, "name", AlgorithmSpec, PlugInSpec)
     assert block.validate({"name": "Ours"}).name == "Ours"
 
 
-def test_a_name_that_two_packages_offer_is_refused_with_both(registry, install):
+def test_a_name_that_two_packages_offer_is_refused_naming_both(registry, install):
     install("pack_one", "Good", "pack_one:Good", GOOD)
     install("pack_two", "Good", "pack_two:Good", GOOD)
     answer = told(registry, "Good")

@@ -55,7 +55,7 @@ def test_only_what_is_cheap_is_made(name, made, monkeypatch):
     assert asked == ([name] if made else [])
 
 
-def test_an_environment_of_somebody_else_is_not_made(monkeypatch):
+def test_an_environment_of_another_package_is_not_made(monkeypatch):
     def construct(**kwargs):
         raise AssertionError("it was made")
 

@@ -45,7 +45,7 @@ def test_an_old_atari_name_is_replaced_without_ale_py(assert_refused, monkeypatc
     assert_refused("PongNoFrameskip-v4", "…its simulator is gone; use ALE/Pong-v5")
 
 
-def test_a_module_that_does_not_import_is_named(assert_refused):
+def test_a_module_that_does_not_import_is_reported(assert_refused):
     assert_refused("no_such_package:Thing-v0", "env.name = …: …no_such_package")
 
 
@@ -120,7 +120,9 @@ def test_a_native_mode_that_does_not_exist_is_refused(assert_refused, build):
         ("Ant-v5", "mujoco"),
     ],
 )
-def test_a_missing_extra_is_named_with_its_pip_command(env_spec, build, monkeypatch, name, extra):
+def test_a_missing_extra_is_reported_with_its_pip_command(
+    env_spec, build, monkeypatch, name, extra
+):
     monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
     with pytest.raises(MissingExtraError, match=rf'pip install "slm-lab\[{extra}\]"'):
         build(name)

@@ -166,7 +166,7 @@ def test_what_was_measured_is_found_and_measurements_stand_side_by_side(tmp_path
     assert cached_random_return(cache, env_spec(name="Acrobot-v1")) == -499.0
 
 
-def test_an_empty_place_has_no_cached_number(tmp_path):
+def test_an_empty_cache_has_no_number(tmp_path):
     assert cached_random_return(tmp_path / "none.json", env_spec()) is None
 
 
@@ -234,7 +234,7 @@ def test_a_known_environment_is_not_measured(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "MountainCarContinuous-v0"])
-def test_what_has_the_lab_is_what_measuring_gives(name):
+def test_shipped_random_returns_equal_measured_ones(name):
     spec = env_spec(name=name)
     assert shipped_random_return(spec) == pytest.approx(measure_random_return(spec), rel=0.25)
 

@@ -110,7 +110,7 @@ def test_the_runs_own_spec_file_resumes_it_as_well(tmp_path):
         assert (again.spec, again.notes) == (started.spec, ())
 
 
-def test_a_file_that_has_changed_since_gives_one_line_and_nothing_else(tmp_path):
+def test_a_spec_file_changed_since_the_start_gives_one_note(tmp_path):
     file = template(tmp_path)
     started = made(file, tmp_path, None, *START)
     template(tmp_path, agent__algorithm__gamma=0.5, env__max_frame=60_000)

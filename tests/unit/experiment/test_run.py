@@ -114,7 +114,7 @@ def test_an_arc_that_cannot_see_the_environment_is_refused_before_there_is_a_run
     assert not (tmp_path / "data").exists()
 
 
-def test_a_gpu_that_is_not_there_is_missed_before_there_is_a_run(tmp_path, monkeypatch):
+def test_a_missing_gpu_is_reported_before_a_run_is_created(tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(SpecError, match=r"agent\.net\.gpu = true: torch sees no GPU here; use"):
         made_ready(tmp_path, agent__net__gpu=True)
@@ -131,7 +131,7 @@ def test_bf16_is_refused_where_it_would_be_slow(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("has_ended", [False, True])
-def test_what_was_trained_on_a_gpu_needs_none_once_it_has_ended(tmp_path, monkeypatch, has_ended):
+def test_a_finished_gpu_training_needs_no_gpu(tmp_path, monkeypatch, has_ended):
     monkeypatch.setattr("slm_lab.experiment.run.have_ended", lambda *_: ([has_ended], [None]))
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     run, _ = made_ready(tmp_path, agent__net__gpu=True)

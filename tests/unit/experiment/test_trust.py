@@ -93,7 +93,7 @@ def test_imports_that_are_no_list_of_names_are_one_clear_line(tmp_path, imports)
         ("a", [], False),
     ],
 )
-def test_the_word_for_a_package_covers_what_is_in_it(module, allowed, covered):
+def test_the_import_option_for_a_package_covers_its_modules(module, allowed, covered):
     assert is_covered(module, allowed) == covered
 
 
@@ -117,7 +117,7 @@ def test_what_is_imported_is_what_was_recorded_and_allowed_and_what_is_typed(tmp
     assert f"the module {MODULE}_2. If you trust it" in str(caught.value)
 
 
-def test_a_module_in_the_folder_of_runs_is_refused_unless_one_works_there(tmp_path, monkeypatch):
+def test_a_module_in_the_data_folder_is_refused_outside_of_it(tmp_path, monkeypatch):
     data = tmp_path / "data"
     run_dir = folder_naming(data, f"data.{MODULE}")
     (data / f"{MODULE}.py").touch()

@@ -36,7 +36,7 @@ def test_the_final_return_is_that_of_the_last_twentieth_of_the_budget_or_of_twen
 
 
 @given(EPISODES, st.integers(1, 4_000))
-def test_what_decides_is_the_same_mean_over_a_hundred_episodes_at_most(episodes, max_frame):
+def test_decisions_use_the_same_mean_over_at_most_a_hundred_episodes(episodes, max_frame):
     recent, ended, returns = played(episodes, max_frame)
     now = int(ended[-1]) if episodes else 0
     decides = len(episodes) >= FEWEST or (now >= max_frame and episodes)

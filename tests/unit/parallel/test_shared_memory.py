@@ -24,7 +24,7 @@ def machine(tmp_path, monkeypatch):
     return SimpleNamespace(memory=memory, room=room)
 
 
-def test_what_fits_is_let_through():
+def test_a_request_that_fits_is_accepted():
     check_room(1000, WHAT, FIX)
 
 
@@ -40,7 +40,7 @@ def test_what_would_fill_the_memory_while_it_is_moved_is_refused(machine):
         check_room(4000 * 1024 + 1, WHAT, FIX)
 
 
-def test_where_nobody_says_how_much_memory_there_is_only_the_room_counts(machine):
+def test_with_an_unknown_amount_of_memory_only_shared_memory_is_checked(machine):
     machine.memory.unlink()
     machine.room.free = 10**15
     check_room(10**15, WHAT, FIX)

@@ -117,7 +117,7 @@ def test_no_two_cells_of_a_board_share_memory(num_sessions):
     assert all(np.isclose(board.read(s).best, -s - 0.5) for s in range(num_sessions))
 
 
-def test_what_a_learner_says_of_its_actors_reads_back_and_others_say_nothing():
+def test_actor_statistics_of_a_learner_read_back_and_others_have_none():
     board = StatusBoard.allocate(SPAWN, 2)
     board.write(1, eps=2.5, policy_lag=1.0, actor_wait_share=0.25, learner_wait_share=None)
     assert board.flow(0) is None

@@ -49,7 +49,7 @@ def test_a_file_is_there_when_it_is_whole(tmp_path):
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_file_of_before_stays_until_the_new_one_is_whole(tmp_path):
+def test_an_old_file_stays_until_the_new_one_is_whole(tmp_path):
     path = tmp_path / "a.mp4"
     write(path, frames(3)).close()
     before = path.read_bytes()

@@ -201,7 +201,7 @@ def test_superseded_segments_are_there_until_the_next_manifest_is_durable(tmp_pa
 
 
 @pytest.mark.parametrize("which", [0, 1, -1])
-def test_a_damaged_or_missing_segment_is_one_error_that_names_it(tmp_path, which):
+def test_a_damaged_or_missing_segment_is_reported_by_its_name(tmp_path, which):
     store, log = two_saves(tmp_path)
     save(store, log)
     path = tmp_path / store.manifest().segments[which].name

@@ -105,7 +105,7 @@ def test_an_array_that_cannot_be_written_to_is_saved_without_a_warning():
 
 
 @pytest.mark.parametrize("bit_generator", ["PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"])
-def test_a_numpy_generator_draws_on_as_if_nothing_had_happened(bit_generator):
+def test_a_restored_numpy_generator_continues_its_stream(bit_generator):
     def generator(seed):
         return np.random.Generator(getattr(np.random, bit_generator)(seed))
 

@@ -265,7 +265,7 @@ def spoil(memory, name):
     memory.load_state_dict(state)
 
 
-def test_a_loss_that_is_not_finite_names_what_the_batch_held():
+def test_a_loss_that_is_not_finite_is_reported_with_the_ranges_of_its_batch():
     agent, env = build()
     collect(agent, env)
     spoil(agent.memory, "reward")
@@ -282,7 +282,7 @@ def test_a_loss_that_is_not_finite_names_what_the_batch_held():
         assert torch.equal(flat.vector, before[name])
 
 
-def test_whose_fault_a_loss_is_that_is_not_finite_is_reported_first():
+def test_the_cause_of_a_loss_that_is_not_finite_is_reported_first():
     agent, env = build()
     collect(agent, env)
     spoil(agent.memory, "obs")

@@ -77,7 +77,7 @@ def test_online_and_target_network_begin_equal():
         ),
     ],
 )
-def test_the_target_network_follows_when_the_spec_says(keys, stored, moves):
+def test_the_target_network_is_updated_when_the_spec_says(keys, stored, moves):
     learner = dqn("DQN", **keys).learner
     online, target = learner.flats["q"], learner.network.target_network.target
     for frame, moved in zip(stored, moves, strict=True):
@@ -90,7 +90,7 @@ def test_the_target_network_follows_when_the_spec_says(keys, stored, moves):
         torch.testing.assert_close(target.vector, after)
 
 
-def test_polyak_follows_after_every_gradient_step(monkeypatch):
+def test_polyak_averaging_updates_after_every_gradient_step(monkeypatch):
     keys = {"update_type": "polyak", "polyak_coef": 0.25}
     learner = dqn("DQN", **keys).learner
     source = OneBatch(transitions())

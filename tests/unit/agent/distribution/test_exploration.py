@@ -78,7 +78,7 @@ def test_the_outputs_of_a_network_stay_as_they_are():
 
 
 @pytest.mark.parametrize("name", ["default", "random"])
-def test_a_choice_is_believed_as_the_categorical_of_the_learner_has_it(name):
+def test_exploration_has_the_probabilities_of_the_learners_categorical(name):
     family = distribution_family(DISCRETE, "default")
     logits = np.random.default_rng(0).normal(size=(100, 4)).astype(np.float32)
     action, log_prob = exploration_policy(name, family, DISCRETE)(logits, 0.0, Generators(0))

@@ -37,7 +37,7 @@ def normal_reward(env, raw):
 @pytest.mark.parametrize("frames", FRAMES)
 @pytest.mark.parametrize("num_steps", [1, 3])
 @pytest.mark.parametrize("memory", [None, PRIORITIZED])
-def test_a_transition_is_what_networks_get_for_the_same_state_now(frames, num_steps, memory):
+def test_a_transition_equals_what_networks_get_for_the_same_state_now(frames, num_steps, memory):
     keys = {**BOTH, **FRAMES[frames], "agent__algorithm__num_step_returns": num_steps}
     keys |= {} if memory is None else {"agent__memory": memory}
     play = Play(parse(q_learning("DQN", **keys)))
@@ -67,7 +67,7 @@ def test_a_transition_is_what_networks_get_for_the_same_state_now(frames, num_st
     env.close()
 
 
-def test_of_a_recurrent_net_only_the_observation_is_normalised():
+def test_with_a_recurrent_net_only_the_observation_is_normalised():
     play = Play(ALGORITHM_ROWS["DoubleDQN"]["recurrent_normalized"].spec)
     acted, started = [], []
     for _ in range(12):
@@ -85,7 +85,7 @@ def test_of_a_recurrent_net_only_the_observation_is_normalised():
     play.env.close()
 
 
-def test_what_is_acted_on_and_what_rollouts_keep_is_as_before():
+def test_acting_and_rollouts_use_normalised_observations_as_before():
     """The raw values beside it change nothing of a step."""
     env = make_env(parse(ppo(env__name="Pendulum-v1", env__max_t=20, **BOTH)).env, 0)
     obs = env.reset()
@@ -104,7 +104,7 @@ def test_what_is_acted_on_and_what_rollouts_keep_is_as_before():
 @pytest.mark.parametrize(
     ("make", "is_raw"), [(lambda **k: q_learning("DQN", **k), True), (ppo, False)]
 )
-def test_actors_hand_over_raw_steps_to_who_replays_them_and_others_as_they_acted(make, is_raw):
+def test_actors_send_raw_steps_to_replay_learners_and_normalised_ones_to_others(make, is_raw):
     spec = parse(make(**BOTH, meta__distributed="actor_learner"))
     clock = Clock(np.zeros(1, np.int64), 0, 10_000)
     player = UnrollActor(spec, session_seeds(0, 0, 0), clock)
@@ -153,7 +153,7 @@ def test_past_returns_are_sums_of_rewards_normalised_and_clipped_now(num_envs):
             assert returns == pytest.approx(wanted[seen + now.shift], rel=1e-5)
 
 
-def test_imitation_draws_observations_as_networks_see_them_now():
+def test_imitation_samples_observations_as_networks_see_them_now():
     play = Play(ALGORITHM_ROWS["PPOSIL"]["normalized"].spec)
     list(play.reports(40))
     while not play.agent.memory.ready():

@@ -97,9 +97,7 @@ def test_what_was_forgotten_is_freed(stack):
     ends=ENDS,
 )
 @settings(max_examples=150)
-def test_a_ring_put_together_from_segments_reads_the_same_and_goes_on_the_same(
-    seed, cuts, count, stack, ends
-):
+def test_a_ring_restored_from_segments_reads_and_continues_the_same(seed, cuts, count, stack, ends):
     """Each segment begins with the last step of the one before."""
     ring = TransitionRing(layout(stack=stack), 8, GAMMA, 2)
     segments, steps = [], []
@@ -264,7 +262,7 @@ def test_events_that_are_not_equally_far_apart_are_so_on_average():
 
 @pytest.mark.parametrize(("start", "steps"), [(0, 1), (1, 1), (3, 1), (10, 4)])
 @BOTH
-def test_who_trains_freely_waits_for_something_to_draw(model, start, steps):
+def test_training_without_a_ratio_waits_for_something_to_sample(model, start, steps):
     memory = replay(model, schedule={"frequency": 1, "start": start})
     memory.train_freely()
     assert not memory.ready()
@@ -291,7 +289,7 @@ def add_row(memory, number, starts=False):
     return row, following
 
 
-def test_who_trains_freely_on_sequences_waits_for_a_whole_one():
+def test_training_without_a_ratio_on_sequences_waits_for_a_whole_one():
     memory = sequences()
     memory.train_freely()
     ready = []

@@ -29,7 +29,7 @@ def test_a_mapped_array_is_an_array_of_zeros_that_can_be_written(tmp_path, shape
 
 
 @pytest.mark.parametrize("count", [10**13, 2**62, 10**19])
-def test_what_no_memory_holds_is_one_clear_error(count):
+def test_a_memory_that_is_too_large_is_one_clear_error(count):
     with pytest.raises(LabError, match=r"agent\.memory\.max_size: .* MB; lower it"):
         in_memory((count, 4), np.dtype(np.float64))
 

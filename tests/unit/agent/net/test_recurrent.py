@@ -221,7 +221,7 @@ def test_the_state_is_zero_where_an_episode_begins_and_carried_elsewhere():
     play.env.close()
 
 
-def test_rows_of_a_rollout_follow_their_environment_and_begin_anew_after_every_seq_len():
+def test_rows_of_a_rollout_follow_their_environment_and_restart_after_every_seq_len():
     recurrent = RecurrentLayout(state_size=1, seq_len=4)
     time, env = np.meshgrid(np.arange(6), np.arange(2), indexing="ij")
     obs = torch.from_numpy(np.stack([env, time, np.zeros_like(time)], -1)).float()

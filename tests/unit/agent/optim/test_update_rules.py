@@ -102,7 +102,7 @@ def test_the_global_rule_is_the_plain_rule(name):
 
 
 @pytest.mark.parametrize(("name", "args"), CASES, ids=str)
-def test_a_restored_optimizer_goes_on_bit_for_bit(name, args):
+def test_a_restored_optimizer_continues_bit_for_bit(name, args):
     net = network()
     optimizer = flat_optimizer(net, name, args)
     for batch in batches()[:10]:
@@ -209,7 +209,7 @@ def test_the_state_of_the_same_rule_is_loaded(name, args, steps):
     assert same(rule.state_dict(), state)
 
 
-def test_shared_moments_take_no_others():
+def test_moments_in_shared_memory_refuse_the_state_of_another_rule():
     flat = FlatParameters(network())
     optimizer = Optimizer(flat, build_rule("RMSprop", {}, flat), LearningRate(0.1), None)
     unit = SharedTrainState.of(optimizer, 1)

@@ -53,7 +53,7 @@ def test_kinds_stand_in_the_order_of_the_spec_with_those_that_no_trial_has():
     np.testing.assert_array_equal(places.at, [2, 0, np.nan])
 
 
-def test_a_value_that_the_spec_does_not_list_gets_a_place_of_its_own():
+def test_a_value_that_the_spec_does_not_list_gets_its_own_position():
     places = variable_places(varied("net", "choice", ("a",)), ["b", "a"])
     np.testing.assert_array_equal(places.at, [1, 0])
 

@@ -251,7 +251,7 @@ def test_more_sessions_than_the_terminal_has_lines_are_no_failure():
     assert shown(board_of(*[Phase.RUNNING] * 40), width=80, height=10)
 
 
-def test_the_last_picture_that_stays_has_no_note_in_it():
+def test_the_final_live_display_has_no_note():
     board = board_of(Phase.DONE, Phase.STOPPED, frame=MAX_FRAME)
     text = shown(board, width=80)
     assert CLOSING not in text.rpartition("frames/s")[2]
@@ -368,7 +368,7 @@ def test_there_is_no_speed_before_there_are_new_frames(frames, shown):
         (2_000_000_000, "2G"),
     ],
 )
-def test_round_counts_are_short_and_others_exact(count, text):
+def test_round_numbers_are_short_and_others_exact(count, text):
     assert short(count) == text
 
 

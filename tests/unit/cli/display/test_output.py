@@ -71,9 +71,7 @@ class Broken(io.StringIO):
     ("error", "failure"),
     [(BrokenPipeError(32, "Broken pipe"), None), (OSError(28, "No space left"), "No space left")],
 )
-def test_a_stream_that_fails_is_written_no_more_and_a_reader_that_left_is_no_failure(
-    error, failure
-):
+def test_a_failing_stream_is_written_no_more_and_a_closed_reader_is_no_failure(error, failure):
     output = SafeStream(Broken(error), escapes=False)
     assert output.write("text") == 4
     output.flush()
@@ -147,7 +145,7 @@ def test_names_and_keys_of_files_are_escaped_on_either_stream(tmp_path):
 
 
 @pytest.mark.parametrize("shell", ["{} >&-", "{} 2>&-"])
-def test_closed_streams_are_no_fault(tmp_path, shell):
+def test_closed_streams_are_no_error(tmp_path, shell):
     assert run_in_shell(tmp_path, [LAB, "spec", "list"], shell).returncode == 0
 
 

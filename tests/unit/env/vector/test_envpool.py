@@ -86,7 +86,7 @@ def test_a_lost_life_of_a_pool_ends_nothing_but_the_bootstrap(counts):
         assert steps[t - 1].obs.item() == t % 4
 
 
-def test_a_pool_that_is_restored_begins_from_seeds_of_its_own():
+def test_a_restored_pool_begins_from_new_seeds():
     made = []
 
     def make(seeds):

@@ -85,7 +85,7 @@ ILL = {
 
 
 @pytest.mark.parametrize("name", [symptom.__name__ for symptom in learning.SYMPTOMS])
-def test_the_ill_have_it_and_the_healthy_have_not(name):
+def test_a_symptom_is_found_in_sick_runs_and_not_in_healthy_ones(name):
     symptom = getattr(learning, name)
     columns, words = ILL[name]
     finding = found(symptom, course(**columns)._replace(spec=ILL_SPECS.get(name, SPEC)))
@@ -136,7 +136,7 @@ def test_rows_without_any_report_of_a_learner_are_judged_too(symptom):
         "no clip",
     ],
 )
-def test_what_looks_like_an_illness_but_is_none(name, columns):
+def test_harmless_patterns_are_no_finding(name, columns):
     assert found(getattr(learning, name), course(**columns)) is None
 
 
@@ -164,7 +164,7 @@ def test_an_illness_shows_in_other_columns_too(name, columns, words):
     assert words in found(getattr(learning, name), course(**columns)).evidence
 
 
-def test_a_target_that_hardly_follows_is_frozen():
+def test_a_target_network_that_hardly_updates_counts_as_frozen():
     net = {**SPEC["agent"]["net"], "update_type": "polyak", "polyak_coef": 1e-12}
     spec = {**SPEC, "agent": {**SPEC["agent"], "net": {**net, "update_frequency": 1}}}
     evidence = found(learning.frozen_target, course()._replace(spec=spec)).evidence

@@ -119,7 +119,7 @@ def test_where_the_donor_has_no_checkpoint_nothing_is_touched(run_dir):
 
 
 @pytest.mark.parametrize("mode", ["shared", "synced", "all_reduce"])
-def test_the_frames_of_those_what_train_together_are_added(run_dir, mode):
+def test_the_frames_of_sessions_that_train_together_are_added(run_dir, mode):
     strategy = spec(
         meta__distributed=mode, meta__max_session=2, agent__net__optim_spec__name="GlobalAdam"
     )
@@ -134,7 +134,7 @@ def test_the_frame_of_independent_seeds_is_that_of_the_furthest(run_dir):
     assert copy_checkpoints(run_dir, spec(meta__max_session=2), 0, 1) == 300
 
 
-def test_of_actors_and_a_learner_the_learner_has_the_checkpoint(run_dir):
+def test_with_actors_and_a_learner_the_learner_has_the_checkpoint(run_dir):
     together = spec(meta__distributed="actor_learner", meta__max_session=2)
     write(run_dir, 0, 0, 300, mark=6)
     assert copy_checkpoints(run_dir, together, 0, 1) == 300

@@ -64,7 +64,7 @@ def test_an_argument_that_the_environment_does_not_take_is_reported(key, args, v
     assert problem.startswith(f"search.{key} = {value}: CartPole-v1 does not accept it")
 
 
-def test_what_goes_with_some_value_of_another_key_is_left_to_the_trials():
+def test_a_value_valid_with_some_other_value_is_left_to_the_trials():
     assert told({NAME: ["CartPole-v1", "Pendulum-v1"], GRAVITY: [9.8, 10.0]}) == []
     native = {"env.vectorization_mode__choice": ["native", "sync"]}
     assert told({**native, NAME: ["Pendulum-v1", "CartPole-v1"]}) == []
@@ -73,7 +73,7 @@ def test_what_goes_with_some_value_of_another_key_is_left_to_the_trials():
 @pytest.mark.parametrize(
     "names", [["CartPole-v1", "CartPole-v99"], ["CartPole-v99", "CartPole-v1"]]
 )
-def test_each_key_is_blamed_for_its_own_values_only(names):
+def test_each_key_is_reported_for_its_own_values_only(names):
     found = told({NAME: names, "env.num_envs__choice": [1, 2], "env.gravty__choice": [1]})
     assert [problem.split(":")[0] for problem in found] == [
         f"search.{NAME} = 'CartPole-v99'",

@@ -124,7 +124,7 @@ def test_a_line_that_was_cut_off_anywhere_is_dropped_and_written_over(file, monk
         b"\xff\xfe",
     ],
 )
-def test_a_damaged_line_in_the_middle_is_named_by_its_number(file, line):
+def test_a_damaged_line_in_the_middle_is_reported_by_its_number(file, line):
     lines = written(file, SOME).read_bytes().splitlines()
     file.write_bytes(b"\n".join([lines[0], lines[1], line, *lines[2:], b""]))
     with pytest.raises(UsageError, match="line 3") as caught:
@@ -198,7 +198,7 @@ def test_every_event_is_in_the_file_at_once(file):
     record.close()
 
 
-def test_what_can_be_read_again_from_the_rows_is_not_waited_for(file, monkeypatch):
+def test_events_that_rows_can_restore_are_not_synced(file, monkeypatch):
     synced = []
     monkeypatch.setattr(os, "fsync", synced.append)
     record = EventLog(file)

@@ -61,7 +61,7 @@ def test_what_is_known_of_a_finished_trial(run_dir):
     assert state.seconds == 1
 
 
-def test_the_engine_receives_every_report_and_every_end(run_dir):
+def test_the_searcher_receives_every_report_and_every_end(run_dir):
     searcher = Listed(FOUR[:1])
     run(search_of(run_dir, searcher=searcher))
     assert searcher.told[:-1] == [(0, k, pytest.approx(90 * k)) for k in range(1, 6)]
@@ -111,7 +111,7 @@ def test_a_failure_that_would_repeat_is_not_retried(run_dir):
     assert not events(run_dir, Retried)
 
 
-def test_what_failed_continues_before_others_begin(run_dir):
+def test_failed_trials_are_retried_before_others_begin(run_dir):
     pool = FakePool(score_at, cpus=1, faults={0: Fault(200)})
     run(search_of(run_dir, pool=pool))
     assert began(run_dir) == [0, 0, 1, 2, 3]
@@ -150,7 +150,7 @@ class ManyFirst(Scripted):
         super().__init__({}, needs_all=True)
 
 
-def test_a_judge_may_have_to_know_more_trials_than_python_nests_calls(run_dir, monkeypatch):
+def test_a_scheduler_may_need_more_trials_than_the_recursion_limit(run_dir, monkeypatch):
     def check(where, spec):
         raise LabError(where)
 
@@ -162,7 +162,7 @@ def test_a_judge_may_have_to_know_more_trials_than_python_nests_calls(run_dir, m
     assert search.search_state.is_over
 
 
-def test_a_judge_that_has_to_know_all_knows_them_before_the_first_begins(run_dir):
+def test_a_scheduler_that_needs_all_trials_gets_them_before_the_first_begins(run_dir):
     run(search_of(run_dir, scheduler=ManyFirst()))
     first = next(n for n, event in enumerate(events(run_dir)) if isinstance(event, Began))
     assert first == 4

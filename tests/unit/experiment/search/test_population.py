@@ -126,7 +126,7 @@ def test_a_trial_is_looked_at_once_an_interval():
     assert reported(scheduler, 200, [1.0, 2.0, 3.0, -9.0])
 
 
-def test_a_trial_that_copied_is_not_judged_for_an_interval():
+def test_a_trial_that_copied_is_not_compared_for_an_interval():
     scheduler = population(2)
     assert scheduler.report(0, 100, 5.0) == []
     assert scheduler.report(0, 200, 6.0) == []
@@ -181,7 +181,7 @@ def turns(scheduler, frame, scores):
     return found
 
 
-def test_a_round_of_turns_is_judged_when_all_have_reported():
+def test_a_round_of_turns_is_compared_when_all_have_reported():
     scheduler = population(running=False)
     found = turns(scheduler, 100, {0: 5.0, 1: 0.0, 2: 9.0})
     assert [brief(found[trial]) for trial in range(3)] == [[(t, "pause", -1)] for t in range(3)]
@@ -216,14 +216,14 @@ def test_a_round_ends_when_the_last_missing_trial_ends():
     assert scheduler.choose([0, 1]) == 0
 
 
-def test_a_trial_that_ended_is_not_judged():
+def test_a_trial_that_ended_is_not_compared():
     scheduler = population(3, running=False)
     turns(scheduler, 100, {0: 1.0, 1: 5.0})
     assert scheduler.end(0) == []
     assert brief(turns(scheduler, 100, {2: 9.0})[2]) == [(2, "pause", -1), (1, "copy", 2)]
 
 
-def test_no_running_trial_is_judged_before_all_have_a_score():
+def test_no_running_trial_is_compared_before_all_have_a_score():
     scheduler = population()
     assert [scheduler.report(trial, 100, -trial) for trial in (0, 2, 1)] == [[], [], []]
     assert brief(scheduler.report(3, 100, -3.0)) == [(3, "copy", 0)]
@@ -262,7 +262,7 @@ def orders_of(seed):
     return [order for frame in frames for order in reported(scheduler, frame, rng.normal(size=8))]
 
 
-def test_the_same_seed_and_reports_give_the_same_orders():
+def test_the_same_seed_and_reports_give_the_same_decisions():
     assert orders_of(1) == orders_of(1)
     assert orders_of(1) != orders_of(2)
 
@@ -387,7 +387,7 @@ def test_a_population_ends_whatever_happens_to_its_trials(size, slots, seed, len
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 5])
 @pytest.mark.parametrize(("fraction", "takers"), [(0.1, 1), (0.25, 2), (0.5, 3)])
-def test_the_worst_of_every_round_take_over(slots, fraction, takers):
+def test_the_worst_of_every_round_copy_a_better_trial(slots, fraction, takers):
     played = Played(6, slots, slots, mishaps=False, quantile_fraction=fraction)
     while all(frame < 900 for frame in played.frame.values()):
         played.fill()
@@ -399,7 +399,7 @@ def test_the_worst_of_every_round_take_over(slots, fraction, takers):
 @pytest.mark.parametrize("faulty", [(), (0,), (3,), (1, 2)])
 @pytest.mark.parametrize("cpus", [1, 2, 3, 4])
 @pytest.mark.usefixtures("quickly")
-def test_in_a_search_all_come_to_their_end_however_many_have_room(run_dir, cpus, faulty):
+def test_in_a_search_all_trials_end_with_any_number_of_slots(run_dir, cpus, faulty):
     spec = PbtSpec(perturbation_interval=200)
     scheduler = Population(spec, Space(base_once({})).dimensions, MAX_FRAME, 1)
     faults = {trial: Fault(300, 9, would_repeat=True) for trial in faulty}

@@ -96,7 +96,7 @@ def test_asha_ignores_reports_of_a_stopped_trial():
     assert scheduler.end(1) == []
 
 
-def test_an_end_of_asha_gives_no_orders():
+def test_a_trial_end_gives_no_asha_decisions():
     scheduler = judge_of(asha(), 1600)
     heard(scheduler, (0, 200, 10.0))
     assert scheduler.end(0) == []
@@ -132,7 +132,7 @@ SECOND = range(3, 8)
 THIRD = range(8, 17)
 
 
-def test_hyperband_pauses_at_a_rung_until_the_last_of_a_bracket_is_there():
+def test_hyperband_pauses_at_a_rung_until_the_whole_bracket_has_arrived():
     scheduler = begun(hyperband(), range(17))
     assert heard(scheduler, *((t, 299, 0.0) for t in SECOND)) == []
     for trial in [3, 4, 5, 6]:
@@ -155,7 +155,7 @@ def test_hyperband_lets_the_best_third_continue_and_stops_the_others():
     assert heard(scheduler, (chosen, 600, 9.0)) == []
 
 
-def test_hyperband_continues_with_the_last_to_come_where_it_is_among_the_best():
+def test_hyperband_continues_the_last_arrival_if_it_is_among_the_best():
     scheduler = begun(hyperband(), range(17))
     heard(scheduler, *((t, 300, float(t)) for t in (3, 4, 5, 6)))
     told = heard(scheduler, (7, 300, 100.0))
@@ -181,7 +181,7 @@ def test_hyperband_does_not_wait_for_a_failed_trial():
     assert scheduler.choose([5, 6]) in (5, 6)
 
 
-def test_hyperband_has_to_know_all_before_the_first_begins():
+def test_hyperband_needs_all_trials_before_the_first_begins():
     assert hyperband().needs_all
     assert not judge_of(asha()).needs_all
 
@@ -263,7 +263,7 @@ def test_the_seed_decides_what_begins_to_halve_later():
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda s: s.name)
-def test_the_generators_that_all_share_are_left_alone(spec):
+def test_global_generators_are_left_alone(spec):
     random.seed(1)
     np.random.seed(1)  # noqa: NPY002
     before = random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
@@ -272,7 +272,7 @@ def test_the_generators_that_all_share_are_left_alone(spec):
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda s: s.name)
-def test_a_trial_that_was_stopped_is_ordered_nothing_more(spec):
+def test_a_stopped_trial_gets_no_more_decisions(spec):
     scheduler = begun(judge_of(spec, 1600, trials=6), range(6))
     over = set()
     for trial, frame, score in script(3, length=80):

@@ -39,7 +39,7 @@ def test_a_stopped_trial_saves_and_ends_with_its_score(run_dir):
     assert began(run_dir) == [0, 1, 2, 3]
 
 
-def test_a_trial_that_is_paused_continues_when_the_judge_says_so(run_dir):
+def test_a_paused_trial_continues_when_the_scheduler_chooses_it(run_dir):
     scheduler = Scripted({(0, 200): [Decision(0, Action.PAUSE)]})
     search = run(search_of(run_dir, scheduler=scheduler, pool=FakePool(score_at, cpus=1)))
     assert set(statuses(search).values()) == {"finished"}
@@ -65,7 +65,7 @@ def test_one_report_may_stop_several_trials(run_dir):
     assert statuses(search) == dict.fromkeys((0, 1, 2), "stopped") | {3: "finished"}
 
 
-def test_a_trial_that_takes_over_continues_from_the_others_with_its_own_values(run_dir):
+def test_a_copying_trial_continues_from_the_donor_with_its_own_values(run_dir):
     scheduler = Scripted({(1, 200): [Decision(1, Action.COPY, 0, {GAMMA: 0.99})]})
     search = run(search_of(run_dir, scheduler=scheduler))
     (copied,) = events(run_dir, Copied)
@@ -78,7 +78,7 @@ def test_a_trial_that_takes_over_continues_from_the_others_with_its_own_values(r
     assert set(search.pool.stopped) == {1}
 
 
-def test_where_the_other_has_no_checkpoint_yet_a_trial_continues_from_its_own(run_dir, monkeypatch):
+def test_without_a_donor_checkpoint_a_trial_continues_from_its_own(run_dir, monkeypatch):
     monkeypatch.setattr(module, "copy_checkpoints", lambda *args: None)
     scheduler = Scripted({(1, 200): [Decision(1, Action.COPY, 0, {GAMMA: 0.99})]})
     search = run(search_of(run_dir, scheduler=scheduler))
@@ -161,7 +161,7 @@ def test_an_end_that_ends_another_ends_it_once(run_dir):
 @pytest.mark.parametrize(
     ("what", "status"), [(Action.STOP, Status.STOPPED), (Action.PAUSE, Status.FINISHED)]
 )
-def test_a_trial_that_fails_while_it_is_stopped_obeys_the_decision(run_dir, what, status):
+def test_a_trial_that_fails_after_a_decision_follows_the_decision(run_dir, what, status):
     # The judge has ended it: it would take no more reports of it.
     scheduler = Scripted({(1, 200): [Decision(1, what)]})
     pool = FakePool(score_at, faults={1: Fault(200)})
@@ -182,9 +182,7 @@ def test_hyperband_continues_where_a_trial_fails_while_it_is_to_stop(run_dir):
 
 @pytest.mark.parametrize("cpus", [1, 2, 3])
 @pytest.mark.parametrize("taker", [0, 1])
-def test_what_is_taken_over_is_what_the_donor_saves_when_it_pauses(
-    run_dir, cpus, taker, monkeypatch
-):
+def test_a_copy_is_what_the_donor_saves_when_it_pauses(run_dir, cpus, taker, monkeypatch):
     donor, seen = 2, []
 
     def copy(run_dir, spec, donor, trial):

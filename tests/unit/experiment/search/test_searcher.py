@@ -86,7 +86,7 @@ def test_more_trials_do_not_change_the_first(more):
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_what_is_proposed_is_of_the_space(name):
+def test_proposals_lie_in_the_space(name):
     searcher = engine_of(name)
     assert searcher.num_trials == 12
     dimensions = Space(searched(SPACE)).dimensions
@@ -116,7 +116,7 @@ NARROW = {
 
 @pytest.mark.parametrize("name", ENGINES)
 @pytest.mark.parametrize("sampler", NARROW)
-def test_an_engine_draws_from_every_sampler(name, sampler):
+def test_a_searcher_samples_from_every_sampler(name, sampler):
     if sampler in NOT_OF_SEARCHER.get(name, ()):
         pytest.skip(f"{name} has no {sampler}, and a spec that asks for it is refused")
     path = "agent.algorithm.training_epoch" if "int" in sampler else GAMMA
@@ -141,7 +141,7 @@ def test_the_same_seed_and_history_make_the_same_proposals(name):
 
 
 @pytest.mark.parametrize("name", ENGINES[1:])
-def test_a_searcher_learns_from_reports(name):
+def test_a_searcher_adapts_to_reports(name):
     count = 30  # hyperopt draws the first twenty at random
     told = proposals(engine_of(name, max_trial=count), count)
     untold = proposals(engine_of(name, max_trial=count), count, told=False)
@@ -149,7 +149,7 @@ def test_a_searcher_learns_from_reports(name):
 
 
 @pytest.mark.parametrize("name", ENGINES[1:])
-def test_a_search_with_trials_at_the_same_time_is_repeated_by_its_history(name):
+def test_a_search_with_parallel_trials_is_reproduced_by_its_history(name):
     def points():
         searcher = engine_of(name, max_trial=24)
         found = [searcher.propose(trial) for trial in range(4)]
@@ -181,7 +181,7 @@ def test_points_can_be_written_as_json_and_read_back(name):
 
 
 @pytest.mark.parametrize("name", ENGINES[1:])
-def test_an_engine_that_is_not_installed_names_the_command_that_installs_it(name, monkeypatch):
+def test_a_missing_searcher_package_is_reported_with_its_install_command(name, monkeypatch):
     monkeypatch.setitem(sys.modules, name, None)
     spec = searched(SPACE, meta__search_alg=name)
     with pytest.raises(MissingExtraError, match=rf"pip install 'slm-lab\[{name}\]'") as caught:
@@ -228,7 +228,7 @@ def test_an_end_that_is_reported_twice_does_no_harm(name):
 
 
 @pytest.mark.parametrize("name", ENGINES)
-def test_a_trial_without_a_score_is_taken(name):
+def test_a_trial_without_a_score_is_accepted(name):
     searcher = engine_of(name)
     for trial in range(3):
         searcher.propose(trial)
@@ -236,7 +236,7 @@ def test_a_trial_without_a_score_is_taken(name):
     assert searcher.propose(3)
 
 
-def test_a_seed_of_any_size_is_taken():
+def test_a_seed_of_any_size_is_accepted():
     space = Space(searched(SPACE))
     one, other = (GridRandomSearcher(space, 1, 2**40 + 1) for _ in range(2))
     assert one.propose(0) == other.propose(0)

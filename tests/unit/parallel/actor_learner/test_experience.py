@@ -84,7 +84,7 @@ def make():
         player.close()
 
 
-def test_a_learner_that_holds_all_slots_and_wants_more_copies_what_it_has(make):
+def test_a_learner_that_holds_all_slots_and_needs_more_copies_them(make):
     experience, agent, source = make(OnPolicyExperience, parse(ppo(**WITH_ACTORS)), wanted=3)
     for _ in range(3):
         experience.step()
@@ -95,7 +95,7 @@ def test_a_learner_that_holds_all_slots_and_wants_more_copies_what_it_has(make):
         np.testing.assert_array_equal(own, played[:-1])
 
 
-def test_an_actor_whose_slots_are_all_held_plays_on_at_once(make):
+def test_an_actor_whose_slots_are_all_held_continues_at_once(make):
     """Every step of the learner is an unroll of it: nothing is waited for in between."""
     experience, agent, source = make(OnPolicyExperience, parse(ppo(**WITH_ACTORS)), wanted=3)
     for taken in (1, 2, 3):
@@ -104,7 +104,7 @@ def test_an_actor_whose_slots_are_all_held_plays_on_at_once(make):
     assert agent.is_due
 
 
-def test_a_learner_that_has_what_it_wants_copies_nothing_and_holds_it_until_it_has_learned(make):
+def test_a_learner_with_enough_unrolls_copies_nothing_and_holds_them_until_it_has_learned(make):
     experience, agent, source = make(OnPolicyExperience, parse(ppo(**WITH_ACTORS)))
     experience.step()
     assert agent.is_due
@@ -152,7 +152,7 @@ def test_a_learner_that_trains_as_fast_as_it_can_is_due_whenever_nothing_comes(m
 
 
 @pytest.mark.parametrize("keys", [{}, {"update_to_data": 4.0, "training_start_step": 64}])
-def test_a_learner_that_trains_freely_waits_for_the_first_unroll(make, keys):
+def test_a_learner_without_a_ratio_waits_for_the_first_unroll(make, keys):
     own = {f"agent__algorithm__{key}": value for key, value in keys.items()}
     start = {"agent__algorithm__training_start_step": 0, "agent__algorithm__training_batch_iter": 1}
     data = q_learning("DQN", **{**start, **own, **FREE})
@@ -164,7 +164,7 @@ def test_a_learner_that_trains_freely_waits_for_the_first_unroll(make, keys):
     assert agent.learn(0)["update_to_data"] > 0
 
 
-def test_an_unroll_that_is_half_taken_in_is_saved_with_what_is_left_of_it(make):
+def test_a_partly_consumed_unroll_is_saved_with_its_remaining_steps(make):
     spec = parse(q_learning("DQN", **WITH_ACTORS))
     experience, agent, source = make(ReplayExperience, spec)
     for _ in range(5):

@@ -57,7 +57,7 @@ def wait(until, nap):
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_an_actor_without_a_network_plays_what_one_with_it_plays(name):
+def test_an_actor_without_a_network_plays_like_one_with_a_network(name):
     spec = parse(SPECS[name])
     local, layout = make(spec)
     learner, _ = make(spec, seed=1)
@@ -86,7 +86,7 @@ def test_an_actor_without_a_network_plays_what_one_with_it_plays(name):
         player.close()
 
 
-def test_one_pass_is_for_all_who_wait_and_nobody_waits_for_the_others_for_long(monkeypatch):
+def test_one_forward_pass_serves_all_waiting_actors_without_a_long_delay(monkeypatch):
     spec = parse(SPECS["discrete"])
     player, layout = make(spec)
     weights = WeightStore.of(player.agent.learner.flats, layout.num_statistics)
@@ -114,7 +114,7 @@ def test_one_pass_is_for_all_who_wait_and_nobody_waits_for_the_others_for_long(m
     player.close()
 
 
-def test_what_ends_the_server_is_raised_by_the_learner():
+def test_an_exception_in_the_server_is_raised_by_the_learner():
     spec = parse(SPECS["discrete"])
     player, layout = make(spec)
     weights = WeightStore.of(player.agent.learner.flats, layout.num_statistics)

@@ -31,7 +31,7 @@ def read_only(arrays):
     return arrays
 
 
-def test_every_step_arrives_as_it_was(unroll):
+def test_every_step_arrives_unchanged(unroll):
     at_barrier = unpacked(read_only(pickle.loads(pickle.dumps(packed(unroll)))))
     for field in fields(unroll):
         if field.name != "end_obs":
@@ -41,7 +41,7 @@ def test_every_step_arrives_as_it_was(unroll):
         np.testing.assert_array_equal(unroll.step(t)[5], at_barrier.step(t)[5])
 
 
-def test_it_lies_in_memory_of_its_own(unroll):
+def test_a_received_unroll_owns_its_memory(unroll):
     arrays = read_only(packed(unroll))
     at_barrier = unpacked(arrays)
     for field in fields(unroll):
@@ -50,7 +50,7 @@ def test_it_lies_in_memory_of_its_own(unroll):
         assert not np.shares_memory(array, arrays[field.name])
 
 
-def test_of_what_episodes_ended_in_only_that_travels(unroll):
+def test_only_final_observations_that_exist_are_packed(unroll):
     assert packed(unroll)["end_obs"].shape == (2, 2)
     before = unroll.terminated.copy()
     packed(unroll)

@@ -107,7 +107,7 @@ def test_unrolls_arrive_once_the_oldest_first_and_stay_as_they_are_while_the_lea
 
 
 @given(acts=ACTS, max_unrolls=st.integers(0, 12))
-def test_the_budget_is_never_exceeded_and_met_if_all_go_on(acts, max_unrolls):
+def test_the_budget_is_never_exceeded_and_met_if_all_continue(acts, max_unrolls):
     model = Model(max_unrolls)
     for what, actor in acts:
         model.act(what, actor)
@@ -120,7 +120,7 @@ def test_the_budget_is_never_exceeded_and_met_if_all_go_on(acts, max_unrolls):
     assert [end.next_slot() for end in model.lab.actors] == [None] * ACTORS
 
 
-def test_ends_in_threads_lose_nothing_and_overwrite_nothing():
+def test_threads_lose_and_overwrite_no_unroll():
     """As fast as they can; a switch of threads may come between any two steps."""
     count = 400
     lab = Lab(max_unrolls=count)
@@ -172,7 +172,7 @@ def test_the_oldest_of_all_actors_is_received_first():
     assert [lab.learner.receive(0.0)[0] for _ in range(5)] == [1, 2, 0, 2, 1]
 
 
-def test_of_an_actor_that_died_on_the_way_others_may_play_the_unroll():
+def test_the_unroll_of_a_dead_actor_can_be_played_by_another():
     lab = Lab(actors=2, max_unrolls=1)
     assert lab.actors[0].next_slot() is not None
     assert lab.actors[1].next_slot() is None
@@ -182,7 +182,7 @@ def test_of_an_actor_that_died_on_the_way_others_may_play_the_unroll():
     assert lab.actors[0].next_slot() is None
 
 
-def test_who_comes_when_it_is_over_does_not_begin_though_there_are_weights():
+def test_an_actor_that_starts_after_the_end_does_not_begin():
     lab = Lab()
     lab.queue.weights.publish({}, np.zeros(0), 1)
     assert lab.actors[0].wait_for_weights()
@@ -190,7 +190,7 @@ def test_who_comes_when_it_is_over_does_not_begin_though_there_are_weights():
     assert not lab.actors[0].wait_for_weights()
 
 
-def test_nothing_comes_of_one_that_failed_only_once_it_is_lost():
+def test_the_queue_is_exhausted_only_once_a_failed_actor_is_lost():
     lab = Lab(actors=2)
     lab.hand_over(1)
     lab.over(0, Phase.DONE)
@@ -205,7 +205,7 @@ def test_nothing_comes_of_one_that_failed_only_once_it_is_lost():
     ("actors", "learn_queue", "queue_size", "slots"),
     [(4, 1, 1, 2), (4, 4, 1, 2), (4, 5, 1, 3), (2, 8, 3, 7), (1, 3, 1, 4)],
 )
-def test_an_actor_has_room_for_its_part_of_what_is_learned_from_and_for_what_may_wait(
+def test_slots_hold_an_actors_part_of_a_batch_and_of_the_waiting_unrolls(
     actors, learn_queue, queue_size, slots
 ):
     flow = ActorLearnerSpec(learn_queue=learn_queue, queue_size=queue_size)

@@ -23,7 +23,7 @@ def addresses():
     return {c.laddr.ip for c in connections if c.status == psutil.CONN_LISTEN}
 
 
-def test_ranks_listen_at_their_own_address_only_and_hear_each_other():
+def test_ranks_listen_only_at_their_own_address_and_reach_each_other():
     """Not at every address of the machine, as the store of torch would by itself."""
     before, port = addresses(), free_port()
     with ThreadPoolExecutor(2) as threads:

@@ -119,7 +119,7 @@ def test_ppo_on_parts_takes_the_steps_of_ppo_on_the_whole(monkeypatch, changes):
         assert ours["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=1e-3)
 
 
-def test_what_ranks_report_of_ppo_is_the_report_of_the_whole(monkeypatch):
+def test_ranks_report_the_ppo_statistics_of_the_whole_batch(monkeypatch):
     """Means of means over equal parts: all but the explained variance, which is no mean."""
     _, _, reports, ranks = train_ppo(monkeypatch, 2, {}, updates=1)
     for _, told in ranks:
@@ -127,14 +127,14 @@ def test_what_ranks_report_of_ppo_is_the_report_of_the_whole(monkeypatch):
             assert told[0][name] == pytest.approx(reports[0][name], rel=1e-3, abs=1e-5), name
 
 
-def test_four_ranks_are_as_one_too(monkeypatch):
+def test_four_ranks_equal_one_process(monkeypatch):
     alone, start, _, ranks = train_ppo(monkeypatch, 4, {}, updates=2)
     for member, _ in ranks:
         check_equal(member.vectors, ranks[0][0].vectors)
     check_close(ranks[0][0].vectors, alone.vectors, start)
 
 
-def test_the_kl_of_all_ends_a_training_event_of_all(monkeypatch):
+def test_the_kl_over_all_ranks_ends_the_training_event_on_all(monkeypatch):
     """Where it ends a rank's own would have gone on, or the other way round."""
     bound = {"agent__algorithm__target_kl": 0.15, "agent__algorithm__normalize_advantages": None}
     alone, start, _, ranks = train_ppo(monkeypatch, 2, bound, updates=8)

@@ -22,7 +22,7 @@ from tests.unit.parallel.tasks import worker_tasks
 SPEC = parse(actor_critic(meta__distributed="shared", meta__max_session=2))
 
 
-def test_a_checkpoint_is_asked_for_when_the_last_one_is_done_and_old_enough(monkeypatch):
+def test_a_checkpoint_is_requested_when_the_last_one_is_done_and_old_enough(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(launch.time, "monotonic", lambda: now[0])
     board = StatusBoard.allocate(SPAWN, 2)
@@ -48,7 +48,7 @@ def test_a_checkpoint_is_asked_for_when_the_last_one_is_done_and_old_enough(monk
 
 
 @pytest.mark.parametrize(("interval", "due"), [(0, 1.0), (30, 30.0)])
-def test_workers_stand_still_once_a_second_at_most(monkeypatch, interval, due):
+def test_workers_pause_at_most_once_a_second(monkeypatch, interval, due):
     now = [0.0]
     monkeypatch.setattr(launch.time, "monotonic", lambda: now[0])
     board = StatusBoard.allocate(SPAWN, 1)
@@ -106,7 +106,7 @@ BEFORE = (
 
 
 @pytest.mark.parametrize(("frames", "failed"), [([40, 60, 60], [0]), ([40, 60, 20], [])])
-def test_one_that_was_lost_stays_so_if_there_is_nothing_left_to_train(tmp_path, frames, failed):
+def test_a_lost_worker_is_not_replaced_if_nothing_is_left_to_train(tmp_path, frames, failed):
     """One that was only stopped has its last row to write."""
     spec = SPEC.model_copy(update={"env": SPEC.env.model_copy(update={"max_frame": 160})})
     tasks, board = worker_tasks(tmp_path, spec, 3), StatusBoard.allocate(SPAWN, 3)
@@ -118,7 +118,7 @@ def test_one_that_was_lost_stays_so_if_there_is_nothing_left_to_train(tmp_path, 
     assert still_failed(tasks[1:], board) == []
 
 
-def test_a_worker_whose_checkpoint_is_older_goes_on_from_the_frames_that_the_others_know_of(
+def test_a_worker_with_an_older_checkpoint_continues_at_the_frames_of_the_others(
     tmp_path, monkeypatch
 ):
     board = StatusBoard.allocate(SPAWN, 3)
@@ -131,7 +131,7 @@ def test_a_worker_whose_checkpoint_is_older_goes_on_from_the_frames_that_the_oth
     assert tasks[2].replaces is not None
 
 
-def test_the_parent_of_workers_has_no_replay_memory_of_its_own(tmp_path):
+def test_the_parent_of_workers_has_no_replay_memory(tmp_path):
     spec = parse(soft("SoftActorCritic", meta__distributed="shared"))
     memory = spec.agent.memory.model_copy(update={"max_size": 10**13})  # no machine has so much
     spec = spec.model_copy(update={"agent": spec.agent.model_copy(update={"memory": memory})})
@@ -151,7 +151,7 @@ def test_the_global_weights_are_those_that_a_session_alone_would_draw(tmp_path):
         assert torch.equal(state.networks[name].vector, flat.vector)
 
 
-def test_what_torch_leaves_where_shared_memory_is_full_is_cleared(tmp_path, monkeypatch):
+def test_partial_files_of_torch_in_full_shared_memory_are_removed(tmp_path, monkeypatch):
     cleared = []
     monkeypatch.setattr(shared_memory, "clear_left_over", lambda: cleared.append(True))
 

@@ -133,7 +133,7 @@ def test_in_shared_memory_weights_are_read_when_a_training_event_begins():
     assert one.sync.staleness == [0, 1]
 
 
-def test_statistics_of_a_network_that_are_not_finite_reach_nobody():
+def test_statistics_of_a_network_that_are_not_finite_reach_no_worker():
     net = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
     unit = SharedTrainState.of(optimizer_of(net), 2)
     worker = SyncedSync(unit, 0)
@@ -156,7 +156,7 @@ def test_centered_averages_that_two_have_written_at_once_give_no_nan():
 
 
 @BOTH
-def test_staleness_is_what_others_did_since_the_weights_were_read(kind):
+def test_staleness_counts_the_updates_of_others_since_the_weights_were_read(kind):
     unit = SharedTrainState.of(optimizer_of(network()), 3)
     workers = [Worker(unit, kind, index) for index in range(3)]
     for who in (0, 1, 1, 2, 0, 0):
@@ -165,7 +165,7 @@ def test_staleness_is_what_others_did_since_the_weights_were_read(kind):
     assert unit.updates.tolist() == [3, 2, 1]
 
 
-def test_a_network_elsewhere_sends_its_gradient_and_gets_the_weights_back():
+def test_a_network_on_another_device_sends_its_gradient_and_gets_the_weights_back():
     """A second vector on the CPU stands in for another device."""
     unit = SharedTrainState.of(optimizer_of(network()), 1)
     worker, plain_net = Worker(unit, SyncedSync, 0), network()
@@ -209,7 +209,7 @@ def test_synced_statistics_are_those_of_what_all_have_seen():
     torch.testing.assert_close(unit.statistics, torch.stack([*alone.buffers()]))
 
 
-def test_what_was_saved_comes_back_into_shared_memory():
+def test_a_saved_state_is_restored_into_shared_memory():
     unit = SharedTrainState.of(optimizer_of(network()), 1)
     worker = Worker(unit, SyncedSync, 0)
     worker.step(0)
@@ -221,7 +221,7 @@ def test_what_was_saved_comes_back_into_shared_memory():
     assert all(t.is_shared() for t in (other.vector, other.updates, *other.moments.values()))
 
 
-def test_an_optimizer_whose_state_is_its_own_cannot_be_shared():
+def test_an_optimizer_with_private_state_cannot_be_shared():
     with pytest.raises(TypeError, match="cannot be shared"):
         SharedTrainState.of(optimizer_of(network(), "SGD"), 1)
 
@@ -275,7 +275,7 @@ def test_synced_workers_add_up_what_they_have_counted():
         assert unit.statistics[place] == turn + 1
 
 
-def test_singular_vectors_of_synced_workers_stay_unit_vectors_of_their_own():
+def test_synced_workers_keep_their_own_singular_unit_vectors():
     unit = SharedTrainState.of(optimizer_of(Counted()), 2)
     workers = [counted_worker(unit, index) for index in range(2)]
     for turn, (net, optimizer) in enumerate(workers):

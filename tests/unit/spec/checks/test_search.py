@@ -49,7 +49,7 @@ def test_every_sampler_is_tried_here():
 
 @pytest.mark.parametrize("alg", ENGINES)
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_only_the_samplers_that_an_engine_lacks_are_refused(alg, sampler):
+def test_only_the_samplers_that_a_searcher_lacks_are_refused(alg, sampler):
     path = GAMMA if sampler in ARGUMENTS else "agent.algorithm.training_epoch"
     key = f"{path}__{sampler}"
     raw = searching({key: (ARGUMENTS | OF_INTEGERS)[sampler]}, search_alg=alg)
@@ -60,7 +60,7 @@ def test_only_the_samplers_that_an_engine_lacks_are_refused(alg, sampler):
 
 @pytest.mark.parametrize("alg", ENGINES)
 @pytest.mark.parametrize("name", SCHEDULERS)
-def test_a_scheduler_that_needs_all_trials_takes_no_engine_that_learns(alg, name):
+def test_a_scheduler_that_needs_all_trials_refuses_an_adaptive_searcher(alg, name):
     refused = f"meta.search_alg = '{alg}': must be random with search_scheduler {name}, which needs"
     fits = alg == "random" or name in ("asha", "median_stopping")
     assert_problem(changed(judged(name), meta__search_alg=alg), None if fits else refused)
