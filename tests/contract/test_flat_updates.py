@@ -87,7 +87,7 @@ def test_a_whole_run_equals_the_per_parameter_run(case, whole_runs, monkeypatch,
     assert optimizers
     assert all(optimizer.num_steps > 3 for optimizer in optimizers)
     assert reference.agent.learner.opt_step == flat_run.opt_step
-    for unit, expected in vectors(reference).items():
-        torch.testing.assert_close(flat_run.vectors[unit], expected)
+    for network, expected in vectors(reference).items():
+        torch.testing.assert_close(flat_run.vectors[network], expected)
     # The two global norms are summed in different orders, so the last bits may differ.
     assert_frame_equal(flat_run.rows, rows(reference), rtol=1e-4, atol=1e-6)

@@ -199,13 +199,13 @@ def test_an_environment_that_cannot_be_drawn_is_reported_once(odd, tmp_path, cap
     plain = run_session(spec_of("cartpole"), tmp_path / "plain")
     session = run_session(parse(odd(Broken)), tmp_path / "odd")
     assert session.clock.frame == plain.clock.frame
-    told = (
+    warning = (
         "meta.record_video: no video at frame 252, and none from now on: "
         "Odd-v0 cannot be drawn: there is no context"
     )
-    assert capfd.readouterr().err == f"{told}\n"
+    assert capfd.readouterr().err == f"{warning}\n"
     warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
-    assert [line for line in warnings if "suspicious setting:" not in line] == [told]
+    assert [line for line in warnings if "suspicious setting:" not in line] == [warning]
     assert videos(session) == {}
 
 

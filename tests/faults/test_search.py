@@ -58,8 +58,8 @@ def run_dir(folder):
 def events(folder, kind=None):
     """What the record of the only search says; nothing before there is one."""
     found = list((folder / "data").glob(f"*/{NAME}_search.jsonl"))
-    told = list(EventLog(found[0]).read()) if found else []
-    return told if kind is None else [event for event in told if isinstance(event, kind)]
+    recorded = list(EventLog(found[0]).read()) if found else []
+    return recorded if kind is None else [event for event in recorded if isinstance(event, kind)]
 
 
 def table(folder):
@@ -113,8 +113,8 @@ def uninterrupted(tmp_path_factory):
 
 def under_way(folder):
     """Once a trial has ended, the trials that have been learning for a while."""
-    over, told = noted(folder, "ended"), noted(folder, "reported")
-    return over and [trial for trial, count in told.items() if trial not in over and count > 9]
+    over, recorded = noted(folder, "ended"), noted(folder, "reported")
+    return over and [trial for trial, count in recorded.items() if trial not in over and count > 9]
 
 
 def noted(folder, kind):

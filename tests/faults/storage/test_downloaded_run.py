@@ -345,25 +345,25 @@ def real_state(change):
     return content
 
 
-def unit(state):
+def flat_state(state):
     return next(iter(state["agent"]["learner"]["train_state"].values()))["flat"]
 
 
 def spread(state):
     """A single number, which torch would copy to all places."""
-    unit(state)["vector"] = torch.zeros(())
+    flat_state(state)["vector"] = torch.zeros(())
 
 
 def lengthen(state):
-    unit(state)["vector"] = torch.zeros(len(unit(state)["vector"]) + 1)
+    flat_state(state)["vector"] = torch.zeros(len(flat_state(state)["vector"]) + 1)
 
 
 def complex_numbers(state):
-    unit(state)["vector"] = unit(state)["vector"].to(torch.complex64)
+    flat_state(state)["vector"] = flat_state(state)["vector"].to(torch.complex64)
 
 
 def no_tensor(state):
-    unit(state)["vector"] = "text"
+    flat_state(state)["vector"] = "text"
 
 
 HOSTILE = {

@@ -36,8 +36,8 @@ def test_rows_are_read_in_parts(tmp_path, monkeypatch):
     live, read = FollowedRows(), []
     new_rows = RowFollower.new_rows
 
-    def counted(follower):
-        rows = new_rows(follower)
+    def counted(reader):
+        rows = new_rows(reader)
         read.append(len(rows))
         return rows
 

@@ -44,11 +44,13 @@ def test_each_shown_episode_becomes_a_video_in_the_current_folder(run, tmp_path,
     plain = lab(run, "enjoy@latest", *options)
     filmed = lab(run, "enjoy@latest", *options, "--video")
     assert (filmed.exit_code, fingerprint(run)) == (0, before)
-    said = re.findall(r"^(episode \d: return \d+, (\d+) steps), (.+)$", filmed.output, re.MULTILINE)
-    assert [line for line, _, _ in said] == plain.output.splitlines()[-2:]
+    episodes = re.findall(
+        r"^(episode \d: return \d+, (\d+) steps), (.+)$", filmed.output, re.MULTILINE
+    )
+    assert [line for line, _, _ in episodes] == plain.output.splitlines()[-2:]
     name = f"{run_folder(run).name}_s0_latest_500_episode"
-    assert [path for _, _, path in said] == [str(tmp_path / f"{name}{n}.mp4") for n in (1, 2)]
-    for _, length, path in said:
+    assert [path for _, _, path in episodes] == [str(tmp_path / f"{name}{n}.mp4") for n in (1, 2)]
+    for _, length, path in episodes:
         meta, frames = read_video(Path(path))
         assert (meta["fps"], len(frames)) == (50.0, int(length) + 1)
     assert len(list(tmp_path.iterdir())) == 2
@@ -74,9 +76,9 @@ def test_an_episode_that_is_too_long_for_a_film_is_cut_and_the_next_one_begins(
     options = ("--episodes", "2", "--video", "--which", "latest")
     done = lab(run, "enjoy@latest", *options)
     assert done.exit_code == 0
-    said = re.findall(r"^episode (\d): cut after 6 steps, (.+)$", done.output, re.MULTILINE)
-    assert [number for number, _ in said] == ["1", "2"]
-    assert [len(read_video(Path(path))[1]) for _, path in said] == [7, 7]
+    episodes = re.findall(r"^episode (\d): cut after 6 steps, (.+)$", done.output, re.MULTILINE)
+    assert [number for number, _ in episodes] == ["1", "2"]
+    assert [len(read_video(Path(path))[1]) for _, path in episodes] == [7, 7]
     again = lab(run, "enjoy@latest", *options, "-s", "env.max_t=6")
     assert "cut" not in again.output
     assert len(list(tmp_path.iterdir())) == 2

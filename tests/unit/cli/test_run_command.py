@@ -145,7 +145,7 @@ def printed(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("meta", "endings", "told", "continues"),
+    ("meta", "endings", "messages", "continues"),
     [
         ({"meta__distributed": "synced", "meta__max_session": 3}, "fff", ("Session 1 failed",
          "3 of 3 Sessions failed\n"), True),
@@ -160,10 +160,10 @@ def printed(tmp_path, monkeypatch, capsys):
     ],
 )  # fmt: skip
 def test_failed_sessions_are_reported_and_a_resume_is_advised(
-    printed, meta, endings, told, continues
+    printed, meta, endings, messages, continues
 ):
     shown = printed(endings, **meta)
-    for words in told:
+    for words in messages:
         assert words in shown.err
     assert ("resume with: slm-lab run" in shown.out) == continues
 

@@ -100,8 +100,8 @@ def test_episodes_that_cannot_be_resumed_are_reported(tmp_path, mode):
     pytest.importorskip("ale_py")
     env = {"name": "ALE/Pong-v5", "num_envs": 2, "max_frame": 1000, "vectorization_mode": mode}
     again = taken_up(tmp_path, env=env, agent__net=CONV)
-    told = [note for note in again.notes if "the state of ALE/Pong-v5 cannot be saved" in note]
-    assert len(told) == (mode is None)
+    notes = [note for note in again.notes if "the state of ALE/Pong-v5 cannot be saved" in note]
+    assert len(notes) == (mode is None)
     assert taken_up(tmp_path).notes == ()
 
 
@@ -156,8 +156,8 @@ def test_a_session_whose_checkpoint_is_missing_is_not_restarted(
 ):
     run, _ = made_ready(tmp_path)
     run.release()
-    told = {"sessions": [{"session": 0, "ending": ending, "frame": frame}]}
-    run.run_dir.trial_metrics_file(0).write_text(json.dumps(told))
+    metrics = {"sessions": [{"session": 0, "ending": ending, "frame": frame}]}
+    run.run_dir.trial_metrics_file(0).write_text(json.dumps(metrics))
     manifest = Manifest(frame, 1, {}, ending == "finished", {}, ()) if saved else None
     monkeypatch.setattr("slm_lab.experiment.run.have_ended", lambda *_: ([False], [manifest]))
     request = RunSource(str(tmp_path / "spec.json"), "small", str(run.run_dir.root))

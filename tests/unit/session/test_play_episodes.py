@@ -61,9 +61,13 @@ lengths = st.lists(st.integers(1, 9), min_size=1, max_size=6)
 
 
 def test_ended_environments_are_passed_on_after_every_step():
-    told = []
-    list(finished_episodes(Countdown([1, 2]), first, 2, "x", ended=lambda e: told.append(e.copy())))
-    assert np.stack(told).tolist() == [[True, False], [True, True]] * 2
+    ended_masks = []
+    list(
+        finished_episodes(
+            Countdown([1, 2]), first, 2, "x", ended=lambda e: ended_masks.append(e.copy())
+        )
+    )
+    assert np.stack(ended_masks).tolist() == [[True, False], [True, True]] * 2
 
 
 @given(lengths, st.integers(1, 4))

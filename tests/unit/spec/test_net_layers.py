@@ -48,11 +48,12 @@ def test_keys_that_mean_nothing_to_a_net_are_noted(spec, key, noted):
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("LazyLiner", "did you mean LazyLinear?"), ("Dense", "the nearest are ")]
+    ("name", "suggestion"),
+    [("LazyLiner", "did you mean LazyLinear?"), ("Dense", "the nearest are ")],
 )
-def test_an_unknown_layer_gets_the_nearest_names_and_the_list_of_all(name, told):
+def test_an_unknown_layer_gets_the_nearest_names_and_the_list_of_all(name, suggestion):
     (message,) = messages(changed(SAC, {BODY: [{name: None}]}))
-    assert f"unknown layer; {told}" in message
+    assert f"unknown layer; {suggestion}" in message
     assert len(message) < 250
     listed = "; known: the modules of torch.nn, and LazyBatchRenorm1d"
     assert message.endswith(listed) == (name == "Dense")

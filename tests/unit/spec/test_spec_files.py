@@ -383,13 +383,13 @@ def hogwild_specs():
 def test_the_tutorial_states_the_number_of_workers_of_every_hogwild_spec():
     tutorial = Path(__file__).parents[3] / "docs" / "tutorial" / "hogwild.md"
     rows = [line.split("|") for line in tutorial.read_text("utf-8").splitlines()]
-    said = {
+    documented = {
         name: int(row[2])
         for row in rows
         if len(row) == 5 and row[2].strip().isdigit()
         for name in re.findall(r"`(\w+)`", row[1])
     }
-    assert said == {name: spec.meta.max_session for name, spec in hogwild_specs()}
+    assert documented == {name: spec.meta.max_session for name, spec in hogwild_specs()}
 
 
 def test_atari_workers_take_a_step_per_64_frames_at_a_learning_rate_stable_for_two_workers():

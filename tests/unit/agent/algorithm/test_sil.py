@@ -135,6 +135,6 @@ def test_imitation_without_weight_is_the_inner_algorithm(base):
             agent.observe(observed(obs, act, step))
             agent.learn(frame)
         obs = step.obs
-    for unit, flat in plain.learner.flats.items():
-        assert torch.equal(flat.vector, imitating.learner.flats[unit].vector)
+    for name, flat in plain.learner.flats.items():
+        assert torch.equal(flat.vector, imitating.learner.flats[name].vector)
     assert imitating.learner.opt_step > plain.learner.opt_step > 0

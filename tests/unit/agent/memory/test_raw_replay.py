@@ -107,16 +107,16 @@ def test_acting_and_rollouts_use_normalised_observations_as_before():
 def test_actors_send_raw_steps_to_replay_learners_and_normalised_ones_to_others(make, is_raw):
     spec = parse(make(**BOTH, meta__distributed="actor_learner"))
     clock = Clock(np.zeros(1, np.int64), 0, 10_000)
-    player = UnrollActor(spec, session_seeds(0, 0, 0), clock)
-    player.reset()
-    unroll = Unroll.allocate(player.layout)
-    player.play(unroll)
+    actor = UnrollActor(spec, session_seeds(0, 0, 0), clock)
+    actor.reset()
+    unroll = Unroll.allocate(actor.layout)
+    actor.play(unroll)
     assert (unroll.reward == 1.0).all() == is_raw, "each step of CartPole gives 1"
-    last = player.env.raw_obs if is_raw else player.env.obs
+    last = actor.env.raw_obs if is_raw else actor.env.obs
     running = ~(unroll.terminated[-1] | unroll.truncated[-1])
     assert running.any()
     np.testing.assert_array_equal(unroll.obs[-1][running], last[running])
-    player.close()
+    actor.close()
 
 
 @pytest.mark.parametrize("num_envs", [1, 2])

@@ -141,16 +141,16 @@ def test_an_actor_in_fresh_episodes_has_forgotten_those_that_it_could_not_contin
     meta = {"distributed": "actor_learner", "actor_learner": {"unroll_length": 8}}
     spec = spec.model_copy(update={"meta": spec.meta.model_validate({**meta, "random_seed": 0})})
     clocks = [Clock(np.zeros(1, np.int64), 0, 10_000) for _ in range(2)]
-    player, twin = (UnrollActor(spec, session_seeds(0, 0, 0), clock) for clock in clocks)
-    player.reset()
-    player.play(Unroll.allocate(player.layout))
+    actor, twin = (UnrollActor(spec, session_seeds(0, 0, 0), clock) for clock in clocks)
+    actor.reset()
+    actor.play(Unroll.allocate(actor.layout))
     twin.env.exact_state = False
-    twin.load_state_dict(player.state_dict())
+    twin.load_state_dict(actor.state_dict())
     recurrent = twin.agent.actor.state_dict()["recurrent_state"]
-    assert player.agent.actor.state_dict()["recurrent_state"]["state"].any()
+    assert actor.agent.actor.state_dict()["recurrent_state"]["state"].any()
     assert not recurrent["state"].any()
     assert recurrent["begins"].all()
-    for each in (player, twin):
+    for each in (actor, twin):
         each.close()
 
 

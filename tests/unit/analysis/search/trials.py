@@ -41,8 +41,8 @@ def searched(variables, points, scores, status="finished"):
     paths = [variable.path for variable in variables]
     statuses = [status] * len(scores) if isinstance(status, str) else status
     trials = tuple(
-        trial(i, score, its, **dict(zip(paths, point, strict=True)))
-        for i, (point, score, its) in enumerate(zip(points, scores, statuses, strict=True))
+        trial(i, score, status_of, **dict(zip(paths, point, strict=True)))
+        for i, (point, score, status_of) in enumerate(zip(points, scores, statuses, strict=True))
     )
     return SearchSummary("ppo_cartpole", "PPO on CartPole-v1", tuple(variables), trials, BUDGET)
 

@@ -165,11 +165,11 @@ def test_a_narrow_terminal_leaves_columns_out_before_it_cuts_words(width, left_o
     header, cells = ("first", "second", "third", "fourth"), ("one word", "two", "three", "four")
     console = LabConsole(file=written, width=width)
     print_table(console, "", header, [cells], spare=("second", "third"))
-    table, _, said = written.getvalue().partition("without ")
+    table, _, note = written.getvalue().partition("without ")
     for name, cell in zip(header, cells, strict=True):
         assert (name in table) is (cell in table) is (name not in left_out)
-    assert said.startswith(", ".join(left_out))
-    assert bool(said) is bool(left_out)
+    assert note.startswith(", ".join(left_out))
+    assert bool(note) is bool(left_out)
 
 
 def test_a_line_end_in_a_cell_is_escaped():

@@ -138,16 +138,16 @@ class Listed(Searcher):
     def __init__(self, points):
         self.num_trials = len(points)
         self.points = points
-        self.told = []
+        self.calls = []
 
     def propose(self, trial):
         return self.points[trial]
 
     def report(self, trial, count, score):
-        self.told.append((trial, count, score))
+        self.calls.append((trial, count, score))
 
     def end(self, trial, score):
-        self.told.append((trial, score))
+        self.calls.append((trial, score))
 
 
 def copy_rows(run_dir, spec, donor, trial):

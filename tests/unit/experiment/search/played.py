@@ -93,14 +93,14 @@ def statuses(search):
 
 
 class Scripted(Scheduler):
-    """Gives the orders of a script, each once, at a trial's frame."""
+    """Gives the decisions of a script, each once, at a trial's frame."""
 
-    def __init__(self, orders, needs_all=False):
-        self.orders, self.needs_all = dict(orders), needs_all
+    def __init__(self, decisions, needs_all=False):
+        self.decisions, self.needs_all = dict(decisions), needs_all
         self.held = set()
 
     def report(self, trial, frame, score):
-        return self.orders.pop((trial, frame), [])
+        return self.decisions.pop((trial, frame), [])
 
     def choose(self, waiting):
         free = [trial for trial in waiting if trial not in self.held]

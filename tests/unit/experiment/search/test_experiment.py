@@ -64,8 +64,8 @@ def test_what_is_known_of_a_finished_trial(run_dir):
 def test_the_searcher_receives_every_report_and_every_end(run_dir):
     searcher = Listed(FOUR[:1])
     run(search_of(run_dir, searcher=searcher))
-    assert searcher.told[:-1] == [(0, k, pytest.approx(90 * k)) for k in range(1, 6)]
-    assert searcher.told[-1] == (0, pytest.approx(450))
+    assert searcher.calls[:-1] == [(0, k, pytest.approx(90 * k)) for k in range(1, 6)]
+    assert searcher.calls[-1] == (0, pytest.approx(450))
 
 
 def test_every_trial_has_a_spec_file_that_can_be_run_alone(run_dir):
@@ -97,7 +97,7 @@ def test_a_trial_that_fails_too_often_is_listed_with_its_error_and_without_a_sco
     state = search.search_state.trials[1]
     assert (state.status, state.error, state.score) == (Status.FAILED, "no memory", None)
     assert began(run_dir).count(1) == 1 + max_restart
-    assert (1, None) in searcher.told
+    assert (1, None) in searcher.calls
     assert {t: s for t, s in statuses(search).items() if t != 1} == dict.fromkeys(
         (0, 2, 3), "finished"
     )
@@ -124,7 +124,7 @@ def test_a_point_that_makes_no_spec_is_listed_as_failed_and_never_begins(run_dir
     assert state.status is Status.FAILED
     assert state.error.startswith("agent.algorithm.gamma = 1.5: must be <= 1")
     assert [trial for trial, *_ in search.pool.began] == [0, 2]
-    assert (1, None) in searcher.told
+    assert (1, None) in searcher.calls
 
 
 def test_an_environment_that_does_not_fit_is_listed_as_failed(run_dir, monkeypatch):

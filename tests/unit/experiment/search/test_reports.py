@@ -85,13 +85,13 @@ def frames(watch):
 
 def test_every_report_is_returned_once(files):
     watch = RowWatch(files, 0)
-    told = []
+    reported = []
     for frame in (100, 100, 300, 400):
         for file in files:
             write(file, rows_to(frame))
-            told += frames(watch)
-        told += frames(watch)
-    assert told == [100, 200, 300, 400]
+            reported += frames(watch)
+        reported += frames(watch)
+    assert reported == [100, 200, 300, 400]
 
 
 def test_files_may_appear_late(files):

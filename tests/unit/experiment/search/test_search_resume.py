@@ -120,7 +120,7 @@ def test_a_searcher_with_differing_proposals_is_reported_and_the_log_wins(run_di
 
 TRIALS = 4
 SPECS = {
-    "nobody": None,
+    "no_scheduler": None,
     "asha": AshaSpec(grace_period=100, reduction_factor=2),
     "median": MedianStoppingSpec(grace_period=200, min_samples_required=1),
     "hyperband": HyperBandSpec(grace_period=100, reduction_factor=2),
@@ -236,13 +236,13 @@ def test_a_resumed_searcher_repeats_its_proposals(tmp_path, alg, monkeypatch):
         assert_whole(run_dir, 26)
 
 
-@pytest.mark.parametrize("scheduler", ["nobody", "asha", "median", "hyperband"])
+@pytest.mark.parametrize("scheduler", ["no_scheduler", "asha", "median", "hyperband"])
 def test_a_search_ends_the_same_whenever_it_was_stopped_between_two_looks(tmp_path, scheduler):
     def outcome(search):
         state = search.search_state.trials.values()
         return {each.trial: (each.status, each.params) for each in state}
 
-    whole = outcome(run(new_search(fresh(tmp_path, "whole"), "nobody")))
+    whole = outcome(run(new_search(fresh(tmp_path, "whole"), "no_scheduler")))
     for tick in range(1, 6):
         run_dir = fresh(tmp_path, f"at_{tick}")
         search, ticks = new_search(run_dir, scheduler), []
@@ -259,5 +259,5 @@ def test_a_search_ends_the_same_whenever_it_was_stopped_between_two_looks(tmp_pa
         assert {t: params for t, (_, params) in found.items()} == {
             t: params for t, (_, params) in whole.items()
         }
-        if scheduler == "nobody":
+        if scheduler == "no_scheduler":
             assert found == whole

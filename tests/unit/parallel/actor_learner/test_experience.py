@@ -31,8 +31,8 @@ class OneSlot:
     num_actors = 1
     num_slots = 1
 
-    def __init__(self, player, layout, weights):
-        self.player, self.weights = player, weights
+    def __init__(self, actor, layout, weights):
+        self.actor, self.weights = actor, weights
         self.slot = Unroll.allocate(layout)
         self.is_free = True
         self.played = []
@@ -41,7 +41,7 @@ class OneSlot:
         if not self.is_free:
             return None
         self.is_free = False
-        assert self.player.play(self.slot)
+        assert self.actor.play(self.slot)
         self.played.append(self.slot.obs.copy())
         return 0, self.slot
 
@@ -57,31 +57,31 @@ class OneSlot:
 
 @pytest.fixture
 def make():
-    players = []
+    actors = []
 
     def make(kind, spec, wanted=1):
         own_clock = Clock(np.zeros(1, np.int64), 0, 10_000)
-        player = UnrollActor(spec, session_seeds(0, 0, 0), own_clock)
-        players.append(player)
+        actor = UnrollActor(spec, session_seeds(0, 0, 0), own_clock)
+        actors.append(actor)
         replays = kind is ReplayExperience
         agent = build_agent(
             spec.agent,
-            player.env.observation_space,
-            player.env.action_space,
+            actor.env.observation_space,
+            actor.env.action_space,
             spec.env.num_envs,
             AgentSeeds(0, 0, 0),
             make_memory=None if replays else lambda _: UnrollMemory(wanted),
         )
-        source = OneSlot(player, player.layout, player.weights)
+        source = OneSlot(actor, actor.layout, actor.weights)
         clock = Clock(np.zeros(1, np.int64), 0, 10_000)
-        experience = kind(source, agent, player.env, clock, spec)
+        experience = kind(source, agent, actor.env, clock, spec)
         experience.publish()
-        player.reset()
+        actor.reset()
         return experience, agent, source
 
     yield make
-    for player in players:
-        player.close()
+    for actor in actors:
+        actor.close()
 
 
 def test_a_learner_that_holds_all_slots_and_needs_more_copies_them(make):
@@ -132,7 +132,7 @@ def test_steps_of_fresh_episodes_do_not_follow_what_was_before(make):
     experience, agent, source = make(ReplayExperience, parse(q_learning("DQN", **WITH_ACTORS)))
     for _ in range(8):
         experience.step()
-    source.player.reset()
+    source.actor.reset()
     experience.step()
     stored = steps_of(agent.memory)
     done = stored["arrays"]["done"].reshape(9, 4)

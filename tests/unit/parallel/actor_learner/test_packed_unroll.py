@@ -32,20 +32,20 @@ def read_only(arrays):
 
 
 def test_every_step_arrives_unchanged(unroll):
-    at_barrier = unpacked(read_only(pickle.loads(pickle.dumps(packed(unroll)))))
+    received = unpacked(read_only(pickle.loads(pickle.dumps(packed(unroll)))))
     for field in fields(unroll):
         if field.name != "end_obs":
-            given, got = getattr(unroll, field.name), getattr(at_barrier, field.name)
+            given, got = getattr(unroll, field.name), getattr(received, field.name)
             np.testing.assert_array_equal(given, got)
     for t in range(T):
-        np.testing.assert_array_equal(unroll.step(t)[5], at_barrier.step(t)[5])
+        np.testing.assert_array_equal(unroll.step(t)[5], received.step(t)[5])
 
 
 def test_a_received_unroll_owns_its_memory(unroll):
     arrays = read_only(packed(unroll))
-    at_barrier = unpacked(arrays)
+    received = unpacked(arrays)
     for field in fields(unroll):
-        array = getattr(at_barrier, field.name)
+        array = getattr(received, field.name)
         assert array.flags.writeable
         assert not np.shares_memory(array, arrays[field.name])
 

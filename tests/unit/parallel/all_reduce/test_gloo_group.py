@@ -30,10 +30,10 @@ def test_ranks_listen_only_at_their_own_address_and_reach_each_other():
         group = list(threads.map(lambda rank: GlooGroup(HOST, port, rank, 2, 30), range(2)))
         assert addresses() - before <= {HOST}
         assert HOST in addresses()
-        heard = list(
+        received = list(
             threads.map(lambda each: each.all_gather_bytes(f"rank {each.rank}".encode()), group)
         )
-    assert heard == [[b"rank 0", b"rank 1"]] * 2
+    assert received == [[b"rank 0", b"rank 1"]] * 2
 
 
 def test_an_address_that_is_taken_is_reported_as_such():

@@ -221,11 +221,11 @@ def test_batch_statistics_are_equal_after_a_training_event(name):
     results = train_normalised(name)
     moved = normalised = 0
     for before, member in results:
-        for unit, flat in member.learner.flats.items():
-            first = results[0][1].learner.flats[unit].statistics
+        for network, flat in member.learner.flats.items():
+            first = results[0][1].learner.flats[network].statistics
             assert torch.equal(flat.statistics, first)
             normalised += flat.statistics.numel() > 0
-            moved += not torch.equal(flat.statistics, before[unit])
+            moved += not torch.equal(flat.statistics, before[network])
     assert moved == normalised >= len(results)
 
 

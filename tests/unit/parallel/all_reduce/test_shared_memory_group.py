@@ -37,11 +37,11 @@ def test_all_gather_bytes_returns_contents_of_any_length_by_rank(meetings, seed)
     given_by = [[rng.bytes(length) for length in lengths] for lengths in meetings]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(shared_peers, "SLOT_BYTES", SMALL_SLOT)
-        heard = in_ranks(
+        received = in_ranks(
             len(meetings[0]),
             lambda group: [group.all_gather_bytes(each[group.rank]) for each in given_by],
         )
-    assert all(each == given_by for each in heard)
+    assert all(each == given_by for each in received)
 
 
 def test_contents_longer_than_a_slot_arrive_whole():
@@ -97,14 +97,14 @@ def test_all_reduce_and_all_gather_can_alternate():
     """They use the same slots: what one meeting leaves there must not be heard at the next."""
 
     def turns(group):
-        heard = []
+        received = []
         for turn in range(200):
             vector = torch.full((5,), float(group.rank + turn))
             group.all_reduce_(vector)
-            heard.append(
+            received.append(
                 (vector.tolist(), group.all_gather_bytes(bytes([group.rank, turn]) * (turn % 3)))
             )
-        return heard
+        return received
 
     expected = [
         ([3.0 + 3 * turn] * 5, [bytes([rank, turn]) * (turn % 3) for rank in range(3)])
@@ -130,12 +130,12 @@ def test_a_late_reader_reads_the_contents_of_its_own_exchange(late):
 
         if group.rank == late:
             group._wait_for_all = meet_and_dawdle
-        heard = []
+        received = []
         for turn in range(turns):
             vector = torch.full((2,), float(turn + 10 * group.rank))
             group.all_reduce_(vector)
-            heard.append((vector.tolist(), group.all_gather_bytes(bytes([turn, group.rank]))))
-        return heard
+            received.append((vector.tolist(), group.all_gather_bytes(bytes([turn, group.rank]))))
+        return received
 
     expected = [([2.0 * turn + 10] * 2, [bytes([turn, r]) for r in range(2)]) for turn in range(4)]
     assert in_ranks(2, act) == [expected] * 2
@@ -143,13 +143,13 @@ def test_a_late_reader_reads_the_contents_of_its_own_exchange(late):
 
 def test_all_gather_returns_arrays_by_rank():
     numbers = np.random.default_rng(0).normal(size=(3, 4))
-    for heard in in_ranks(3, lambda group: group.all_gather(numbers[group.rank])):
-        np.testing.assert_array_equal(heard, numbers)
+    for received in in_ranks(3, lambda group: group.all_gather(numbers[group.rank])):
+        np.testing.assert_array_equal(received, numbers)
     one_column = numbers.T[:3]  # not contiguous
-    for heard in in_ranks(3, lambda group: group.all_gather(one_column[group.rank])):
-        np.testing.assert_array_equal(heard, one_column)
-    for heard in in_ranks(2, lambda group: group.all_gather(np.zeros(0))):
-        assert heard.shape == (2, 0)
+    for received in in_ranks(3, lambda group: group.all_gather(one_column[group.rank])):
+        np.testing.assert_array_equal(received, one_column)
+    for received in in_ranks(2, lambda group: group.all_gather(np.zeros(0))):
+        assert received.shape == (2, 0)
 
 
 @pytest.mark.parametrize("sizes", [(3, 5), (0, 4), (4, 0, 1), (0, 0), (2,)])
@@ -157,16 +157,18 @@ def test_all_gather_returns_arrays_by_rank():
 def test_all_gather_samples_concatenates_in_rank_order(sizes, shape):
     generator = torch.Generator().manual_seed(0)
     samples = [torch.randn(size, *shape, generator=generator) for size in sizes]
-    for heard in in_ranks(len(sizes), lambda group: group.all_gather_samples(samples[group.rank])):
-        assert torch.equal(heard, torch.cat(samples))
+    for received in in_ranks(
+        len(sizes), lambda group: group.all_gather_samples(samples[group.rank])
+    ):
+        assert torch.equal(received, torch.cat(samples))
 
 
 def test_samples_may_be_non_contiguous_and_require_a_gradient():
     samples = torch.arange(12.0).view(2, 6).t().requires_grad_()
     parts = [samples[:4], samples[4:]]
-    for heard in in_ranks(2, lambda group: group.all_gather_samples(parts[group.rank])):
-        assert torch.equal(heard, samples.detach())
-        assert not heard.requires_grad
+    for received in in_ranks(2, lambda group: group.all_gather_samples(parts[group.rank])):
+        assert torch.equal(received, samples.detach())
+        assert not received.requires_grad
 
 
 def test_arrays_of_any_number_type_and_shape_arrive_by_rank():
@@ -217,8 +219,8 @@ def test_objects_are_neither_sent_nor_unpickled():
 
 @pytest.mark.parametrize("says", [(True, True), (True, False), (False, True), (False, False)])
 def test_all_true_is_true_only_where_every_rank_is_true(says):
-    heard = in_ranks(2, lambda group: group.all_true(says[group.rank]))
-    assert heard == [all(says)] * 2
+    received = in_ranks(2, lambda group: group.all_true(says[group.rank]))
+    assert received == [all(says)] * 2
 
 
 def test_one_rank_receives_its_own_contents_bit_for_bit():
@@ -274,12 +276,12 @@ def test_processes_exchange_like_threads_and_wait_for_a_late_one():
     other = multiprocessing.get_context("spawn").Process(target=converse, args=(place, 1))
     other.start()
     try:
-        heard = converse(place, 0)
+        received = converse(place, 0)
     finally:
         other.join(10)
         other.kill()
     assert other.exitcode == 0
-    assert heard == {turn: [3.0, 3.0] for turn in range(100)}
+    assert received == {turn: [3.0, 3.0] for turn in range(100)}
 
 
 def converse(place, rank):

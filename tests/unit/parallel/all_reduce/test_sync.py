@@ -110,21 +110,23 @@ PPO_KEYS = {
 @pytest.mark.parametrize("changes", PPO_KEYS.values(), ids=PPO_KEYS.keys())
 def test_ppo_on_parts_takes_the_steps_of_ppo_on_the_whole(monkeypatch, changes):
     alone, start, reports, ranks = train_ppo(monkeypatch, 2, changes)
-    (first, told), (second, also_told) = ranks
+    (first, rank_reports), (second, other_reports) = ranks
     check_equal(first.vectors, second.vectors)
     check_close(first.vectors, alone.vectors, start)
-    assert told == also_told
+    assert rank_reports == other_reports
     assert first.learner.opt_step == alone.learner.opt_step == UPDATES * 3 * 3
-    for ours, theirs in zip(told, reports, strict=True):
+    for ours, theirs in zip(rank_reports, reports, strict=True):
         assert ours["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=1e-3)
 
 
 def test_ranks_report_the_ppo_statistics_of_the_whole_batch(monkeypatch):
     """Means of means over equal parts: all but the explained variance, which is no mean."""
     _, _, reports, ranks = train_ppo(monkeypatch, 2, {}, updates=1)
-    for _, told in ranks:
+    for _, rank_reports in ranks:
         for name in reports[0].keys() - {"explained_variance"}:
-            assert told[0][name] == pytest.approx(reports[0][name], rel=1e-3, abs=1e-5), name
+            assert rank_reports[0][name] == pytest.approx(reports[0][name], rel=1e-3, abs=1e-5), (
+                name
+            )
 
 
 def test_four_ranks_equal_one_process(monkeypatch):
@@ -163,13 +165,13 @@ def test_actor_critic_on_parts_takes_the_steps_of_the_whole(changes):
     def train(group):
         member = Rank(data, group)
         first = 2 * group.rank
-        told = [member.learn(columns(whole, first, first + 2)) for whole in wholes]
-        return member.vectors, told
+        rank_reports = [member.learn(columns(whole, first, first + 2)) for whole in wholes]
+        return member.vectors, rank_reports
 
-    (first, told), (second, _) = in_ranks(2, train)
+    (first, rank_reports), (second, _) = in_ranks(2, train)
     check_equal(first, second)
     check_close(first, alone.vectors, start)
-    for ours, theirs in zip(told, reports, strict=True):
+    for ours, theirs in zip(rank_reports, reports, strict=True):
         for name in ("loss", "grad_norm", "entropy"):
             assert ours[name] == pytest.approx(theirs[name], rel=1e-3, abs=1e-5)
 
@@ -300,10 +302,10 @@ def test_replayed_parts_make_the_steps_of_the_whole(name, monkeypatch):
         return start, member.vectors, reports
 
     start, alone, reports = train(None)
-    (_, first, told), (_, second, _) = in_ranks(2, train)
+    (_, first, rank_reports), (_, second, _) = in_ranks(2, train)
     check_equal(first, second)
     check_close(first, alone, start)
-    for ours, theirs in zip(told, reports, strict=True):
+    for ours, theirs in zip(rank_reports, reports, strict=True):
         for key in ("loss", "grad_norm", "q_value"):
             assert ours[key] == pytest.approx(theirs[key], rel=1e-3, abs=1e-5)
 

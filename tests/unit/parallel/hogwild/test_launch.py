@@ -1,4 +1,4 @@
-"""A Trial's parent and its Hogwild! workers: what they begin with, when they save."""
+"""A Trial's parent and its Hogwild! workers: their initial weights, and when they save."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -64,9 +64,9 @@ def test_workers_pause_at_most_once_a_second(monkeypatch, interval, due):
 
 def saved_with(paths, state, frames, value, updates):
     """A checkpoint in which every weight is `value`."""
-    for unit in state.networks.values():
-        unit.vector.fill_(value)
-        unit.updates[:] = torch.tensor(updates)
+    for train_state in state.networks.values():
+        train_state.vector.fill_(value)
+        train_state.updates[:] = torch.tensor(updates)
     content = {"frames": frames, **state.state_dict()}
     CheckpointStore(paths.models, paths.prefix).save(sum(frames), {}, {"state": content})
 

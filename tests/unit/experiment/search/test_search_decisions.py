@@ -1,4 +1,4 @@
-"""What a search does with a trial that its judge stops, pauses, or has take over from another."""
+"""What a search does with a trial that its scheduler stops, pauses, or lets copy another."""
 
 import json
 
@@ -96,7 +96,7 @@ def test_a_trial_whose_last_row_has_its_end_is_ended_once(run_dir, what):
     searcher = Listed(FOUR)
     search = run(search_of(run_dir, searcher=searcher, scheduler=scheduler, pool=pool))
     assert [e.status for e in events(run_dir, Ended) if e.trial == 1] == [Status.FINISHED]
-    ends = [told for told in searcher.told if told[0] == 1 and len(told) == 2]
+    ends = [call for call in searcher.calls if call[0] == 1 and len(call) == 2]
     assert ends == [(1, pytest.approx(300))]
     assert search.search_state.trials[1].seconds == 1
 
@@ -111,7 +111,7 @@ def test_an_ended_trial_copies_no_other(run_dir):
 
 
 def test_a_trial_that_is_to_pause_does_so_though_its_report_has_its_end(run_dir):
-    # It saves because the search is stopped, and its last row has it wait for others.
+    # It saves because the search is stopped; its last row makes it wait for others.
     scheduler = Scripted({(1, 200): [Decision(1, Action.PAUSE)]})
     scheduler.held = {1}
     pool = FakePool(score_at)
@@ -139,7 +139,7 @@ def test_a_trial_that_another_ends_while_it_is_ending_is_ended_once(run_dir):
 
 
 class EndsOthers(Scripted):
-    """Nobody is called again that pauses; the end of trial 0 ends trial 1."""
+    """A paused trial is not called again; the end of trial 0 ends trial 1."""
 
     def choose(self, waiting):
         return next((trial for trial in waiting if trial not in self.held), None)
@@ -162,7 +162,7 @@ def test_an_end_that_ends_another_ends_it_once(run_dir):
     ("what", "status"), [(Action.STOP, Status.STOPPED), (Action.PAUSE, Status.FINISHED)]
 )
 def test_a_trial_that_fails_after_a_decision_follows_the_decision(run_dir, what, status):
-    # The judge has ended it: it would take no more reports of it.
+    # The scheduler has ended it, and would accept no more reports of it.
     scheduler = Scripted({(1, 200): [Decision(1, what)]})
     pool = FakePool(score_at, faults={1: Fault(200)})
     search = run(search_of(run_dir, scheduler=scheduler, pool=pool))
@@ -190,9 +190,9 @@ def test_a_copy_is_what_the_donor_saves_when_it_pauses(run_dir, cpus, taker, mon
         return copy_rows(run_dir, spec, donor, trial)
 
     monkeypatch.setattr(module, "copy_checkpoints", copy)
-    orders = [Decision(donor, Action.PAUSE), Decision(taker, Action.COPY, donor, {GAMMA: 0.99})]
+    decisions = [Decision(donor, Action.PAUSE), Decision(taker, Action.COPY, donor, {GAMMA: 0.99})]
     script = {(0, 200): [Decision(0, Action.PAUSE)], (1, 200): [Decision(1, Action.PAUSE)]}
-    scheduler = Scripted({**script, (donor, 200): orders})
+    scheduler = Scripted({**script, (donor, 200): decisions})
     scheduler.choose = lambda waiting: next(
         (t for t in waiting if donor in began(run_dir) or t not in began(run_dir)), None
     )
