@@ -1,6 +1,6 @@
 """Every `slm-lab` command in the pages is run, page by page, shortened where it is long.
 
-Those for a network, a cluster, a screen, or for files that a reader has, are only parsed: see
+Commands for a network, a cluster, a screen, or for files of a reader, are only parsed. See
 `test_commands`.
 """
 
@@ -14,7 +14,7 @@ from slm_lab.core.errors import LabError
 from slm_lab.spec.load import load_spec
 from tests.faults.lab import LAB, call, write_spec
 from tests.support import ppo
-from tests.unit.docs_pages.test_commands import PAGES, ROOT, commands
+from tests.unit.docs_pages.pages import PAGES, ROOT, commands
 
 PARSED_ONLY = (
     "--cluster", "push", "pull", "--render", "board", "downloads/", "_2026_", "docs/examples",
