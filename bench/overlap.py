@@ -1,11 +1,11 @@
-"""What acting and learning at the same time gain, against what they could.
+"""The gain of acting and learning at the same time, against its bound.
 
 python -m bench.scaling sleeping humanoid_unrolls
 python -m bench.overlap --picture eps.png      (the way of an unroll, and EPS for several K)
 
-An iteration in which actors and learner take turns lasts T·t_env + t_learn; where they work at the
-same time it cannot be shorter than max(T·t_env / N, t_learn) with N actors. Both parts are taken
-from a run in turn (`serial`), so that the bound has everything in it that a run needs.
+An iteration in which actors and learner alternate lasts T·t_env + t_learn.
+At the same time, with N actors, it lasts at least max(T·t_env / N, t_learn).
+Both parts come from an alternating run (`serial`), so the bound includes all work of a run.
 """
 
 import argparse
@@ -139,10 +139,10 @@ class Slice(NamedTuple):
 
 
 def slices() -> list[Slice]:
-    """What the study of references.md measured, on MuJoCo: environments per second of which the
-    learner sees unrolls, for K environments per actor, in turn (one actor) and at once (two).
+    """Repeats on MuJoCo the measurement of the study in references.md, and prints each result.
 
-    Prints each as it comes.
+    It counts environments per second whose unrolls the learner gets, for K environments per actor.
+    One actor alternates with the learner; two act at the same time.
     """
     found = []
     for num_envs, repeats in ((32, 7), (48, 7), (96, 6), (192, 5)):

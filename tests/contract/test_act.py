@@ -1,4 +1,4 @@
-"""An agent outside the lab acts as the lab's evaluation does, for every row of the table."""
+"""A loaded agent acts as the lab's evaluation does, for every row of the table."""
 
 import numpy as np
 import pytest

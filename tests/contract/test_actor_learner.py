@@ -1,4 +1,4 @@
-"""Every algorithm learns from actors elsewhere without a line of its own."""
+"""Every algorithm learns from separate actors without extra code."""
 
 import pytest
 
@@ -44,8 +44,7 @@ def on_whole_rollouts(case, **meta):
 def played_in_turn(case, num_actors=1, **flow):
     """The same, with its actors and the learner in one process.
 
-    One that replays hands over step by step: so it learns after the very steps after which it does
-    without actors.
+    A replay learner receives step by step, so it learns after the same steps as without actors.
     """
     spec = on_whole_rollouts(case)
     if isinstance(spec.agent.algorithm, ReplayLearningSpec):

@@ -1,4 +1,4 @@
-"""Every algorithm trains in step with others without a line of its own."""
+"""Every algorithm trains as synchronous ranks without extra code."""
 
 import pandas as pd
 import pytest
@@ -13,7 +13,7 @@ from tests.support import Rank, parse, reinforce, rows, run_ranks, run_session
 
 FIRST = [(name, next(iter(rows))) for name, rows in ALGORITHM_ROWS.items()]
 QUICK = ("PPO", "Reinforce", "SoftActorCritic")
-"""Of a kind each: rollouts, episodes, replay with three optimizers. The others run when all do."""
+"""One of each kind: rollouts, episodes, replay with three optimizers. The others are slow."""
 
 
 ALL = [(name, variant) for name, rows in ALGORITHM_ROWS.items() for variant in rows]

@@ -1,4 +1,4 @@
-"""Every algorithm trains under Hogwild! without a line of its own."""
+"""Every algorithm trains under Hogwild! without extra code."""
 
 import pytest
 import torch

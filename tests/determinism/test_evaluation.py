@@ -1,4 +1,4 @@
-"""An evaluation changes nothing that it looks at, and is itself repeated bit for bit."""
+"""An evaluation changes nothing of the training, and is repeated bit for bit."""
 
 import numpy as np
 import pandas as pd

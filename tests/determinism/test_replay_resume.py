@@ -1,4 +1,4 @@
-"""Runs that learn from replay: stopped, killed and resumed, they are the uninterrupted ones."""
+"""Runs that learn from replay: stopped, killed and resumed, they equal uninterrupted ones."""
 
 import numpy as np
 import pytest

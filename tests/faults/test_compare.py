@@ -1,4 +1,4 @@
-"""`slm-lab compare` from beginning to end: real trainings, stopped and gone on with."""
+"""`slm-lab compare` from beginning to end: real trainings, stopped and resumed."""
 
 import csv
 import json

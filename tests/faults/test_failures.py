@@ -1,4 +1,4 @@
-"""A Session that fails: the others train on, and the failure is reported."""
+"""A Session that fails: the others continue, and the failure is reported."""
 
 import json
 import re
@@ -127,9 +127,9 @@ def test_a_random_agent_that_fails_costs_no_training(folder):
 
 @pytest.mark.slow
 def test_a_failed_session_continues_when_the_run_is_resumed(folder):
-    """Its last checkpoint is that before the failure; the Session that had finished is left alone.
+    """It continues from the checkpoint before the failure; the finished Session is left alone.
 
-    What broke it is gone by then, so its rows are those of a run in which nothing broke.
+    The fault is fixed by then, so its rows equal those of a run without a failure.
     """
     options = fragile(folder, RAISE)
     assert call(command(folder, "train", *options), folder).code == 1

@@ -1,4 +1,4 @@
-"""Networks on a GPU, in every mode, where there is one; elsewhere nothing of this can be tried."""
+"""Networks on a GPU, in every mode; skipped where there is no GPU."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Ctrl-C on runs that learn from replay: resumed, they are the uninterrupted ones."""
+"""Ctrl-C on runs that learn from replay: resumed, they equal uninterrupted ones."""
 
 import pytest
 

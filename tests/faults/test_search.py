@@ -1,4 +1,4 @@
-"""`slm-lab run SPEC NAME search` from beginning to end: stopped, killed, and gone on with."""
+"""`slm-lab run SPEC NAME search` from beginning to end: stopped, killed, and resumed."""
 
 import csv
 import json
@@ -56,7 +56,7 @@ def run_dir(folder):
 
 
 def events(folder, kind=None):
-    """What the record of the only search says; nothing before there is one."""
+    """The events in the log of the only search; empty before there is one."""
     found = list((folder / "data").glob(f"*/{NAME}_search.jsonl"))
     recorded = list(EventLog(found[0]).read()) if found else []
     return recorded if kind is None else [event for event in recorded if isinstance(event, kind)]
@@ -91,7 +91,7 @@ def test_a_grid_search_runs_every_point_once_and_writes_all_results(folder):
 
 @pytest.mark.slow
 def test_a_trial_equals_a_separate_run_of_its_spec(folder):
-    """But for the seeds, which a trial has of its own: here the first trial has those of a run."""
+    """Seeds differ between a trial and a run, so the first trial gets those of the run here."""
     write_spec(folder, searching({f"{LR}__grid_search": [1e-3]}))
     assert call(command(folder, "search"), folder).code == 0
     spec = run_folder(folder) / f"{NAME}_t0_spec.json"
@@ -104,7 +104,7 @@ def test_a_trial_equals_a_separate_run_of_its_spec(folder):
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
-    """The rows of every trial of the long search, and its record, where nothing disturbed it."""
+    """The rows of every trial of the long search, and its log, without an interruption."""
     folder = tmp_path_factory.mktemp("uninterrupted")
     write_spec(folder, long())
     assert call(command(folder, "search"), folder).code == 0
@@ -112,7 +112,7 @@ def uninterrupted(tmp_path_factory):
 
 
 def under_way(folder):
-    """Once a trial has ended, the trials that have been learning for a while."""
+    """The running trials with at least ten reports, once a trial has ended."""
     over, recorded = noted(folder, "ended"), noted(folder, "reported")
     return over and [trial for trial, count in recorded.items() if trial not in over and count > 9]
 
@@ -248,7 +248,7 @@ def test_the_best_trials_are_repeated_with_fresh_seeds(folder):
 
 @pytest.mark.slow
 def test_confirmation_runs_decide_and_a_killed_seed_is_retried(folder):
-    """More are to be confirmed than have come to their end."""
+    """More trials are to be confirmed than have finished."""
     confirm = {"top": 9, "max_session": 2}
     write_spec(folder, long(meta__confirm=confirm, meta__search_scheduler={"grace_period": 10_000}))
     with started(folder, "search") as running:
@@ -273,7 +273,7 @@ def test_confirmation_runs_decide_and_a_killed_seed_is_retried(folder):
 
 
 def confirming(running):
-    """A Session that confirms, once it has begun to train."""
+    """A Session of a confirmation run, once it trains."""
     if not list(running.data.glob("data/*/confirm_t*/log/*_s0.log")):
         return None
     return running.session(0)
@@ -281,7 +281,7 @@ def confirming(running):
 
 @pytest.mark.slow
 def test_a_higher_restart_limit_resumes_failed_trials(folder):
-    """A trial that is killed, and may not be tried again, until it may."""
+    """A trial that is killed, and is retried only after the limit is raised."""
     write_spec(folder, long(meta__max_trial=1, meta__max_restart=0))
     with started(folder, "search") as running:
         wait_until(lambda: noted(folder, "reported")["0"] > 10)

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM, and a parent that is gone: everything saved, nobody left behind."""
+"""Ctrl-C, SIGTERM, and a dead parent: everything is saved, and no process is left."""
 
 import os
 import shlex
@@ -45,7 +45,7 @@ def uninterrupted(tmp_path_factory):
 
 
 def resume_command(done):
-    """What the run said one should type, typed."""
+    """Runs the command that the stopped run printed."""
     (line,) = (line for line in done.out.splitlines() if "resume with: " in line)
     words = shlex.split(line.partition("resume with: ")[2])
     assert words[:2] == ["slm-lab", "run"]
@@ -85,7 +85,7 @@ def test_a_signal_to_the_parent_alone_stops_all_its_sessions(number, folder):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_stopped_while_its_sessions_start_has_not_failed(number, folder):
-    """The signal comes as soon as the process of a Session exists, before it can take heed."""
+    """The signal arrives as soon as the process of a Session exists, before it has a handler."""
     write_spec(folder, ppo())
     with started(folder) as running:
         wait_until(lambda: any("spawn_main" in command_line(c) for c in running.children()))

@@ -1,4 +1,4 @@
-"""To act while a learner learns costs few frames: samples are older, and good all the same."""
+"""Acting during learning costs few frames: older samples are nearly as good."""
 
 from datetime import datetime
 from statistics import median

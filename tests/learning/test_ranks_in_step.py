@@ -1,4 +1,4 @@
-"""Ranks that take every step together, each step for many of one process, need few frames more."""
+"""Synchronous ranks, which take fewer and larger steps, need few frames more."""
 
 from datetime import datetime
 from statistics import median

@@ -1,4 +1,4 @@
-"""The doctor at runs that were made ill on purpose, and at one that was not."""
+"""`slm-lab doctor` on runs with a known fault, and on a healthy one."""
 
 import json
 import os

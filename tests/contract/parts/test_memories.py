@@ -1,4 +1,4 @@
-"""What every memory does, on one and the same stream of steps."""
+"""What every memory does, on the same stream of steps."""
 
 import copy
 import functools
@@ -45,7 +45,7 @@ def stream():
 
 @functools.singledispatch
 def content(batch, frame):
-    """What there is to learn from, as a state."""
+    """The stored steps, as a state."""
     raise NotImplementedError(type(batch))
 
 
@@ -66,7 +66,7 @@ def _(batch: TransitionSource, frame):
 
 
 def batches(memory, steps, first=0):
-    """By step, what a memory that is given these steps has to learn from."""
+    """The batches that a memory yields after each of these steps."""
     found = {}
     for t, step in enumerate(steps, first):
         memory.add(step)
@@ -96,7 +96,7 @@ def test_an_on_policy_batch_is_returned_only_once(case):
 
 @ALL
 def test_an_observation_keeps_its_action(case):
-    """Whatever the order in which steps are handed out."""
+    """In any order of the returned steps."""
     for found in batches(build(case), stream()).values():
         for batch in found:
             t, n = batch["obs"][..., 0], batch["obs"][..., 1]
@@ -133,7 +133,7 @@ def test_a_memory_that_was_saved_and_loaded_continues_as_before(case, when):
 
 @ALL
 def test_what_was_saved_stays_as_it_was(case):
-    """A checkpoint may be written while the memory goes on."""
+    """A checkpoint may be written while the memory is in use."""
     memory, steps = build(case), list(stream())
     batches(memory, steps[:23])
     state = whole_of(memory)
@@ -145,7 +145,7 @@ def test_what_was_saved_stays_as_it_was(case):
 @ALL
 @pytest.mark.parametrize("when", [1, 2, 7, 24, 26])
 def test_breaking_off_truncates_the_last_step(case, when):
-    """And the last observations may be reused like all others."""
+    """The last observations may also be reused."""
     steps = list(stream())
     nowhere, everywhere = np.zeros(N, bool), np.ones(N, bool)
     running = steps[when - 1]._replace(terminated=nowhere, truncated=nowhere)

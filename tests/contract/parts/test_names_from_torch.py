@@ -1,4 +1,4 @@
-"""Whatever name of torch a spec may say, training with it works."""
+"""Training works with every name of torch that a spec may have."""
 
 import math
 

@@ -36,8 +36,9 @@ from tests.support import ppo, soft
 
 ACTORS = 2
 STOPPED = 10.0
-"""Seconds within which all have ended after Ctrl-C; less than two where each has a core, and this
-machine may be busy."""
+"""Seconds within which all have ended after Ctrl-C.
+
+It takes less than two if each has a core, but the machine may be busy."""
 ENDLESS = 100_000_000
 
 PLUG_IN = """
@@ -115,7 +116,10 @@ def assert_trained_on_everything(folder, max_frame=30_000):
 
 
 def assert_nothing_left(running, children):
-    """No process, and no shared memory: torch names its files after the process that made them."""
+    """Asserts that no process and no shared memory is left.
+
+    Torch names its files after their process.
+    """
     wait_until(lambda: all_gone(children), timeout=3)
     pids = {running.pid, *(child.pid for child in children)}
     left = [path.name for path in Path("/dev/shm").glob("torch_*")]
@@ -323,7 +327,7 @@ def test_actors_wait_for_a_slow_learner_and_memory_does_not_grow(folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [ppo, lambda **changes: soft("SoftActorCritic", **changes)])
 def test_a_reward_that_is_not_a_number_is_one_clear_error_and_the_state_is_kept(folder, make):
-    """In an episode that goes on, so that it is learned from before its return is known."""
+    """The episode continues, so the reward is learned from before the return is known."""
     options = fragile(folder, 'reward, rest[0] = float("nan"), False', make=make)
     done = call(command(folder, "train", *options), folder)
     assert done.code == 1
@@ -359,7 +363,7 @@ def test_a_hanging_actor_is_detected_and_replaced(folder, monkeypatch):
 
 
 def run_and_suspend(folder, actor):
-    """A run in this process's children, one of which stops moving."""
+    """A run in this process's children, one of which hangs."""
     spec = load_spec(write_spec(folder, actors()), NAME)
     run_dir = RunDir(folder / "data" / "run", NAME)
     for part in ("info", "model", "log", "graph"):

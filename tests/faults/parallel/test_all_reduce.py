@@ -1,4 +1,4 @@
-"""Ranks that are killed, hang, raise or are stopped: all go on together, or none."""
+"""Ranks that are killed, hang, raise or are stopped: all continue together, or none."""
 
 import os
 import shutil
@@ -52,7 +52,7 @@ def parts(folder, session):
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory):
-    """The folder of a training that nothing happened to."""
+    """The folder of an uninterrupted training."""
 
     def make(folder):
         write_spec(folder, ranks())

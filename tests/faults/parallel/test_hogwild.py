@@ -33,8 +33,9 @@ WORKERS = 2
 MODES = ("shared", "synced")
 KILLS = 10
 STOPPED = 10.0
-"""Seconds within which all workers have ended after Ctrl-C; less than two where they have a core
-each, and this machine may be busy."""
+"""Seconds within which all workers have ended after Ctrl-C.
+
+It takes less than two if each has a core, but the machine may be busy."""
 
 PLUG_IN = """
 import multiprocessing, os, pathlib, signal

@@ -107,7 +107,7 @@ def test_after_a_rank_is_killed_all_restart_from_the_last_checkpoint(
 def test_a_hanging_rank_is_not_waited_for_beyond_the_timeout(
     folder, cluster, on_one_machine, monkeypatch
 ):
-    """It is stopped, as a node is that freezes: nothing breaks off, and nothing comes any more."""
+    """It is suspended like a frozen node: no connection breaks, and nothing arrives."""
     monkeypatch.setattr(launch, "HANG_SECONDS", 15.0)
     write_spec(folder, ranks(meta__cluster=cluster.address))
     spec = load_spec(folder / "spec.json", NAME)

@@ -1,4 +1,4 @@
-"""A run folder that came from somewhere else: none of its code runs, no file outside it changes."""
+"""A run folder from an untrusted source: none of its code runs, no file outside it changes."""
 
 import io
 import json
@@ -52,8 +52,7 @@ def edit(file, change):
 
 
 def named(folder, how, module):
-    """Has the run name a module: as one that it was started with, as that of its environment, or of
-    a wrapper."""
+    """Makes the run name a module: as an import, as that of its environment, or of a wrapper."""
 
     def change(content):
         if how == "import":
@@ -103,7 +102,7 @@ def test_code_in_a_run_folder_never_runs(copy, monkeypatch, mode, how, place):
     ("how", "place"), list(zip(["import", "env", "wrapper"], PLACES, strict=True))
 )
 def test_code_in_the_working_directory_does_not_run_either(copy, how, place):
-    """As it does with -m, before the lab has any say."""
+    """As it does with -m, before any code of the lab runs."""
     where, module = PLACES[place]
     named(copy, how, module)
     args = command(copy, f"eval@{copy / 'data' / 'evil'}")[1:]
@@ -115,7 +114,7 @@ def test_code_in_the_working_directory_does_not_run_either(copy, how, place):
 
 @pytest.mark.parametrize("how", ["import", "env", "wrapper"])
 def test_a_module_elsewhere_needs_the_import_option_each_time(copy, monkeypatch, how):
-    """One that the folder names; the word for a package is the word for what is in it."""
+    """A module that the folder names; the option for a package covers its modules."""
     package = copy / "mine_of_a_test"
     package.mkdir()
     (package / "__init__.py").touch()

@@ -1,4 +1,4 @@
-"""What a resumed run is given: its own folder, damaged or not, and what -s says."""
+"""The input of a resumed run: its folder, damaged or not, and the values of -s."""
 
 import json
 import re
@@ -41,7 +41,7 @@ def short(tmp_path_factory):
 
 @pytest.fixture
 def copy(short, tmp_path):
-    """A copy of it, to be spoilt."""
+    """A copy of it, to be damaged."""
     return shutil.copytree(short, tmp_path / "copy")
 
 

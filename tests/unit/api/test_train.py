@@ -1,4 +1,4 @@
-"""Trainings from Python: in a process of their own, from any kind of program."""
+"""Trainings from Python: in a separate process, from any kind of program."""
 
 import json
 import shutil

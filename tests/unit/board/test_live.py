@@ -1,4 +1,4 @@
-"""Parts of pages are made from what is new, and only when it is needed."""
+"""Parts of pages are made from new rows, and only when needed."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A run of actors and a learner, as a user sees it: trained once, resumed and looked at."""
+"""A run of actors and a learner, as a user sees it: trained once, resumed and evaluated."""
 
 import re
 

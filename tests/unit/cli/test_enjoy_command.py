@@ -159,7 +159,7 @@ def no_window(name, reason):
 
 @pytest.fixture
 def bare(monkeypatch):
-    """A process without a display, and without a word of the user on what to draw on."""
+    """A process without a display, where the user has set no driver."""
     names = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER", "XDG_RUNTIME_DIR", "MUJOCO_GL")
     for name in names:
         monkeypatch.delenv(name, raising=False)
@@ -211,7 +211,7 @@ def test_an_environment_without_a_window_is_one_clear_line(odd_run, monkeypatch,
 
 
 class Deadly(CartPoleEnv):
-    """Is not to be asked for a window."""
+    """Must not be asked for a window."""
 
     def __init__(self, render_mode=None):
         assert render_mode is None
@@ -250,7 +250,7 @@ class Stuck(CartPoleEnv):
 
 gymnasium.register("Stuck-v0", entry_point=Stuck)
 """
-"""An environment that waits for ever for its window, in C, where Python comes to no signal."""
+"""An environment that waits forever for its window, in C, where Python handles no signal."""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the mutex is that of its C library")
@@ -271,7 +271,7 @@ def test_a_simulator_that_waits_for_its_window_can_be_stopped(
 
 @pytest.fixture
 def odd_run(random_run, tmp_path, registered):
-    """A run on CartPole that is taken for one on another class."""
+    """A run on CartPole that is treated as one on another class."""
 
     def make(env):
         folder = shutil.copytree(random_run, tmp_path / "copy")

@@ -1,4 +1,4 @@
-"""Run folders of an older format: they are looked at, and not trained."""
+"""Run folders of an older format: they are read, and not trained."""
 
 import json
 
@@ -15,7 +15,7 @@ OLDER = FORMAT - 1
 
 @pytest.fixture
 def older(copy):
-    """As a version of the lab left it that noted no format of the run, and fewer keys."""
+    """As written by a version of the lab without a format number, and with fewer keys."""
     spec = run_folder(copy) / f"{NAME}_spec.json"
     content = json.loads(spec.read_text())
     known = ("random_seed", "git_sha", "packages", "set", "mode", "imports", "spec_file")
@@ -48,7 +48,7 @@ def test_the_agents_of_an_older_run_are_played(older, copy, mode, which):
 
 
 def test_crossq_of_an_older_run_is_built_as_it_was(tmp_path):
-    """Its spec says nothing of where the norm stands; then it stood before the activation."""
+    """Its spec does not say where the norm is; in that version it was before the activation."""
     before = soft("CrossQ", env__max_frame=200, agent__net__norm_place="before")
     folder = trained(tmp_path, before)
     played = table(lab(folder, "eval@latest", "--episodes", "2").output)

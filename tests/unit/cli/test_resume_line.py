@@ -1,4 +1,4 @@
-"""The command that is printed to resume: it has the words for the modules that a folder names."""
+"""The printed resume command has the import options for the modules of the folder."""
 
 import shlex
 

@@ -1,4 +1,4 @@
-"""`slm-lab run`: bad input, and what a run leaves behind."""
+"""`slm-lab run`: bad input, and the files of a run."""
 
 import sys
 from dataclasses import replace

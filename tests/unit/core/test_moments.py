@@ -1,4 +1,4 @@
-"""Running statistics that several processes went on with are merged as if one had seen all."""
+"""Running statistics of several processes are merged as if one had seen all samples."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def test_merging_two_workers_additions_gives_the_moments_of_all(counts, seed, sh
 
 @given(seen=st.integers(1, 400), mine=st.integers(0, 30), others=st.integers(0, 30))
 def test_with_a_window_new_samples_merge_onto_decayed_moments(seen, mine, others):
-    """Each fades what is there to 100 samples before it adds its own."""
+    """Each decays the existing moments to 100 samples before it adds its own."""
     rng = np.random.default_rng(seen)
     before = moments(rng.normal(size=(seen, SIZE)))
     new, newer = (rng.normal(size=(n, SIZE)) + 3 for n in (mine, others))

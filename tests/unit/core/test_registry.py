@@ -98,7 +98,7 @@ def install(tmp_path, monkeypatch):
 
 
 def error_for(registry, name):
-    """What a spec that names it is answered."""
+    """The error for a spec that names it."""
     block = Registered(registry, "name", AlgorithmSpec, PlugInSpec)
     with pytest.raises(ValueError, match=name) as refused:
         block.validate({"name": name, "gamma": 0.9})

@@ -20,7 +20,7 @@ PARSED_ONLY = (
     "--cluster", "push", "pull", "--render", "board", "downloads/", "_2026_", "docs/examples",
     "--install-completion", "lab_extras", "my_spec", "my_specs", "my.json",
 )  # fmt: skip
-"""Parts of commands that need what a test has not."""
+"""Parts of commands that need what a test does not have."""
 FEW = 1_500
 """Frames of a training, or as many more as it takes until an agent learns."""
 BIG = ("humanoid", "a3c_gae_pong", "ppo_atari", "minigrid", "dsac_pendulum")
@@ -83,7 +83,7 @@ def expanded(words, folder):
 
 @pytest.fixture
 def reader(tmp_path, monkeypatch):
-    """A folder with what a reader has by then; `my_env` is like an installed package."""
+    """A folder with the files of a reader; `my_env` is like an installed package."""
     page = (ROOT / "docs" / "your_environment.md").read_text()
     (tmp_path / "line.py").write_text(re.search(r"```python\n(import .*?)```", page, re.S)[1])
     (tmp_path / "packages").mkdir()

@@ -1,4 +1,4 @@
-"""Observations from outside: one or a batch, by their shapes; others are refused."""
+"""Observations from a user: one or a batch, by their shapes; others are refused."""
 
 import gymnasium
 import numpy as np

@@ -1,4 +1,4 @@
-"""A run has its resolved spec: what is not typed when it is resumed does not change."""
+"""A run keeps its resolved spec: on resume only given settings change."""
 
 import json
 from contextlib import nullcontext
@@ -29,7 +29,7 @@ def template(folder, **changes):
 
 
 def made(file, folder, run, *sets, name="t", verb="train", **more):
-    """A run made ready, whose folder another one may take at once."""
+    """A prepared run, whose folder another run may lock at once."""
     ready = Run(RunSource(str(file), name, run, sets, data_dir=folder / "data", **more), verb)
     ready.release()
     return ready

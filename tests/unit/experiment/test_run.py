@@ -58,7 +58,7 @@ def test_differences_are_dotted_paths_with_the_old_and_the_new_value():
 
 
 def made_ready(folder, **changes):
-    """The run of a spec, ready to start, and what its own spec file says of how it came about."""
+    """The run of a spec, ready to start, and the provenance in its spec file."""
     file = folder / "spec.json"
     file.write_text(json.dumps({"small": ppo(**changes)}))
     run = Run(RunSource(str(file), "small", data_dir=folder / "data"))
@@ -79,7 +79,7 @@ def test_the_values_of_each_rank_are_reported_and_recorded(tmp_path):
 
 
 def taken_up(folder, **changes):
-    """The same, begun and ready to go on."""
+    """The same, started and ready to be resumed."""
     run, _ = made_ready(folder, **changes)
     run.release()
     again = Run(RunSource(str(folder / "spec.json"), "small", str(run.run_dir.root)))

@@ -1,4 +1,4 @@
-"""Which Sessions of a run can be looked at: those that have an agent of their own."""
+"""Which Sessions of a run can be evaluated: those with a saved agent."""
 
 import re
 

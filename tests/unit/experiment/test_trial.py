@@ -32,7 +32,7 @@ def spec_of(distributed, max_session=2, max_run=1, **flow):
 
 
 def saved(run_dir, session, frame, finished=True):
-    """A Session's checkpoint, as far as its list of files goes."""
+    """A Session's checkpoint: only its manifest."""
     manifest = Manifest(frame, 1, {}, finished, {}, ())
     run_dir.session(0, session).manifest.write_text(manifest.to_json())
 
@@ -81,7 +81,7 @@ def test_independent_sessions_have_a_budget_each(run_dir):
 
 
 def scored(run_dir, session, *returns):
-    """A Session's rows, as far as what decides goes; a moving average would be far above."""
+    """A Session's rows, with the columns that decide; a moving average would be far above."""
     path = run_dir.session(0, session).rows
     path.parent.mkdir(exist_ok=True)
     header, lines = "frame,total_reward_ma,recent_return", [f"1,900,{each}" for each in returns]

@@ -1,4 +1,4 @@
-"""What a training decides by is what its agent returns now, not a mean that reaches far back.
+"""A training decides by the recent return of its agent, not by a long moving average.
 
 Episodes of one step return 0 in the first half of the budget, then 1 for a tenth of it, then ½. The
 moving average over 100 rows is highest at the very end, and never above 0.6.

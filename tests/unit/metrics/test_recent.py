@@ -62,7 +62,7 @@ def test_nothing_is_decided_before_twenty_episodes_have_ended_unless_the_budget_
 
 @pytest.mark.parametrize("workers", [2, 3, 8, 16, 50])
 def test_workers_have_twenty_to_a_hundred_episodes_together(workers):
-    """Each alone would reach back as many times as far as there are workers."""
+    """With W workers, each alone would reach back W times as far."""
     alone, each = RecentEpisodes(1_000), RecentEpisodes(1_000, workers)
     for frame in range(1, 1_001):
         each.add(frame, np.array([float(frame)]))

@@ -1,4 +1,4 @@
-"""The processes of a Trial: started, watched, and never left behind."""
+"""The processes of a Trial: started, watched, and always ended."""
 
 import errno
 import os

@@ -31,7 +31,7 @@ def make(monkeypatch, tmp_path):
 
 
 def test_a_killed_worker_is_replaced_as_often_as_allowed(make):
-    """Each adds a frame before it dies; they see how the one before died."""
+    """Each adds a frame before it dies; each sees how its predecessor died."""
     launcher, board = make(die_after_frames, finish, max_restart=2)
     dead, whole = launcher.run(nothing)
     assert (dead.ending, dead.exit_code, dead.restarts) == (Ending.FAILED, -signal.SIGKILL, 2)
@@ -110,7 +110,7 @@ def test_after_a_stop_a_worker_that_has_not_begun_is_ended_at_once(make):
 
 @pytest.mark.parametrize("vital", [(), (0,)])
 def test_after_a_stop_a_worker_that_hangs_is_ended_in_time(make, vital):
-    """A rank, without which none can go on, too."""
+    """Also a rank, without which none can continue."""
     launcher, board = make(hang, max_restart=5, stop_seconds=0.1, vital=vital)
     (stopped,) = launcher.run(stop_once(board, Phase.RUNNING))
     assert (stopped.ending, stopped.restarts) == (Ending.INTERRUPTED, 0)

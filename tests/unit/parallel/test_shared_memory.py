@@ -1,4 +1,4 @@
-"""Room in shared memory is looked for before it is taken."""
+"""Room in shared memory is checked before it is used."""
 
 import shutil
 from types import SimpleNamespace

@@ -15,7 +15,7 @@ ACTORS, SLOTS, BUDGET = 2, 2, 7
 
 
 class Queued:
-    """Actors in processes of their own, over shared memory."""
+    """Actors in separate processes, over shared memory."""
 
     def __init__(self, budget=BUDGET):
         self._lab = queues.Lab(ACTORS, SLOTS, budget)

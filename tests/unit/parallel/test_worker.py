@@ -47,7 +47,7 @@ def log_of(task):
 def test_sessions_take_turns_at_the_gpus_where_there_are_several(
     task, board, monkeypatch, gpu, count, taken
 ):
-    """No GPU has to be there: what is asked of torch is looked at, and the nets are on the CPU."""
+    """Needs no GPU: it checks the calls of torch, and the nets are on the CPU."""
     asked = []
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
     monkeypatch.setattr(torch.cuda, "set_device", asked.append)

@@ -138,7 +138,7 @@ def test_the_default_length_of_an_unroll_is_that_of_a_rollout(make, steps):
 @pytest.mark.parametrize("make", [dqn, sac])
 @pytest.mark.parametrize("ratio", [0.5, 4.0])
 def test_a_ratio_of_the_mode_is_the_exact_one_of_the_algorithm_that_learns(make, ratio):
-    """Whatever else the algorithm asks for: alone the result is a valid spec."""
+    """The result is a valid spec, with any other keys of the algorithm."""
     spec = spec_of(make, train_ratio=ratio)
     learned = as_learned(spec)
     exact = {"update_to_data": ratio, "training_iter": 1, "training_batch_iter": 1}

@@ -1,4 +1,4 @@
-"""Words of other libraries: what the table and the page say of them exists here."""
+"""Words of other libraries: the table and the page map them to existing keys."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Files from anywhere: whatever they hold, one line within a second."""
+"""Untrusted files: any content gives one line within a second."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""Layers as net blocks write them: what is wrong with them is said where it stands."""
+"""Layers in net blocks: a fault is reported at its path."""
 
 import pytest
 

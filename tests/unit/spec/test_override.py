@@ -86,7 +86,7 @@ def test_a_setting_that_fits_nowhere_is_refused(setting, problem):
 
 @pytest.mark.parametrize("key", ["frame_stack", "max_steps", "frame_skip", "num_threads"])
 def test_a_key_that_resembles_one_of_the_lab_is_checked_by_the_environment(key):
-    """It may be an argument of its own."""
+    """It may be an argument of the environment."""
     assert load(f"env.{key}=3").env.kwargs == {key: 3}
 
 

@@ -33,7 +33,7 @@ def rank_of(raw, scale="linear", count=RANKS, **changes):
 
 
 def keys_of(spec):
-    """{path: value} of algorithm, memory, learning rates, and how the critic's target follows."""
+    """{path: value} of algorithm, memory, learning rates, and the critic's target updates."""
     agent = spec.agent
     found = {f"algorithm.{key}": value for key, value in agent.algorithm}
     found |= {f"memory.{key}": value for key, value in agent.memory or ()}
@@ -123,7 +123,7 @@ def test_what_is_divided_and_which_rates_are_larger(raw, scale, expected):
 
 @pytest.mark.parametrize(("raw", "scale", "expected"), CASES)
 def test_learning_rates_can_be_kept(raw, scale, expected):
-    """Targets then follow per step as they did: a step has the size that it has in one process."""
+    """Target networks then update per step as in one process, since a step has the same size."""
     of_steps = ("lr",) if scale == "strong" else ("lr", *FOUR_STEPS_AT_ONCE, *COPIED_AS_OFTEN)
     left = {key: value for key, value in expected.items() if not key.endswith(of_steps)}
     assert differences(*rank_of(raw, scale, meta__scale_lr=False)) == left
@@ -132,7 +132,7 @@ def test_learning_rates_can_be_kept(raw, scale, expected):
 @pytest.mark.parametrize("name", SCALED)
 @pytest.mark.parametrize("scale", SCALES)
 def test_no_other_key_of_the_spec_changes(name, scale):
-    """Of environments and budget least of all: the frames are counted over all ranks."""
+    """Not even of environments and budget: frames are counted over all ranks."""
     spec, own = rank_of(SCALED[name][0], scale)
     assert own.meta == spec.meta
     assert own.env == spec.env
@@ -224,7 +224,7 @@ SCHEDULES = [
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda each: each["name"])
 def test_a_schedule_is_scaled_at_every_frame(schedule):
-    """Whether it is a part of the rate that the optimizer has, or names rates of its own."""
+    """Whether it scales the rate of the optimizer, or names absolute rates."""
     net = {"type": "MLPNet", "hid_layers": [4], "lr_scheduler_spec": schedule,
            "optim_spec": {"name": "SGD", "lr": 1e-3}}  # fmt: skip
     rates = []
@@ -249,7 +249,7 @@ def test_an_exact_ratio_keeps_the_number_of_updates_per_frame():
 
 AT_ONCE = 1 - 0.99**RANKS
 POLYAK = {"update_type": "polyak", "polyak_coef": 0.01}
-FOLLOWERS = [
+TARGET_UPDATES = [
     # a net's keys; those of the critic with "linear", and with "strong"
     (POLYAK, (1, AT_ONCE), (1, 0.01)),
     ({**POLYAK, "update_frequency": 4}, (4, AT_ONCE), (4, AT_ONCE)),
@@ -268,9 +268,9 @@ FOLLOWERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("keys", "linear", "strong"), FOLLOWERS)
+@pytest.mark.parametrize(("keys", "linear", "strong"), TARGET_UPDATES)
 def test_target_networks_of_ranks_update_over_the_frames_of_all_ranks(keys, linear, strong):
-    """Those of a role that has keys of its own, too."""
+    """Also those of a role with separate keys."""
     for scale, expected in (("linear", linear), ("strong", strong)):
         _, own = rank_of(SAC, scale, agent__net={"type": "MLPNet", **keys})
         critic = net_for_role(own.agent, "critic")
@@ -278,7 +278,7 @@ def test_target_networks_of_ranks_update_over_the_frames_of_all_ranks(keys, line
 
 
 @pytest.mark.parametrize("mode", ["shared", "synced"])
-@pytest.mark.parametrize(("keys", "linear", "_"), FOLLOWERS)
+@pytest.mark.parametrize(("keys", "linear", "_"), TARGET_UPDATES)
 def test_target_networks_of_hogwild_workers_count_the_steps_of_all(mode, keys, linear, _):
     """As of ranks whose steps are larger; and nothing else of the spec is another."""
     raw = changed(SAC, agent__net={"type": "MLPNet", **keys}, meta__distributed=mode,

@@ -393,7 +393,7 @@ def test_the_tutorial_states_the_number_of_workers_of_every_hogwild_spec():
 
 
 def test_atari_workers_take_a_step_per_64_frames_at_a_learning_rate_stable_for_two_workers():
-    """At 7e-4 nearly all of their units die."""
+    """At 7e-4 nearly all of their ReLU units die."""
     games = [spec for _, spec in hogwild_specs() if spec.env.name.startswith("ALE/")]
     assert len(games) == 4
     for spec in games:

@@ -1,4 +1,4 @@
-"""Archives from anywhere: only what the lab writes is unpacked, and only into its folder."""
+"""Untrusted archives: only files of the lab are unpacked, and only into its folder."""
 
 import io
 import stat

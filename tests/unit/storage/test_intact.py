@@ -183,7 +183,7 @@ def test_sessions_that_train_together_fall_back_together(run_dir, mode):
 
 
 def test_ranks_agree_on_a_checkpoint_of_which_one_manifest_waits(run_dir):
-    """A kill came between the renames of two ranks; what is damaged is that of the first."""
+    """A kill between the renames of two ranks; the checkpoint of the first is damaged."""
     ranks = spec(max_session=2, distributed="all_reduce")
     members = [run_dir.session(0, session) for session in range(2)]
     for frame in (100, 200, 300):

@@ -203,7 +203,7 @@ def test_the_latest_run_is_the_one_that_was_started_last_wherever_on_earth(tmp_p
 
 
 def test_runs_that_do_not_say_when_they_were_started_go_by_their_names(tmp_path):
-    """Those of older versions, and where somebody has edited the file."""
+    """Those of older versions, and those whose file was edited."""
     local = NOON.astimezone(UTC)
     older = begin(tmp_path, "ppo", NOON - SECOND)
     noon = RunDir.create(tmp_path, "ppo", NOON - 9 * SECOND)

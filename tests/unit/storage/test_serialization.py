@@ -61,7 +61,7 @@ def same(one, other):
             alike = (one.dtype, one.shape) == (other.dtype, other.shape)
             alike = alike and one.tobytes() == other.tobytes()
         case float():
-            alike = repr(one) == repr(other)  # tells -0.0 from 0.0
+            alike = repr(one) == repr(other)  # distinguishes -0.0 from 0.0
         case _:
             alike = one == other
     return alike

@@ -10,7 +10,7 @@ from tests.unit.agent.algorithm.batches import GAMMA, OneBatch, agent_of, dqn, r
 
 
 def shifted_target(network):
-    """Online and target networks that differ, so that it shows which one is asked."""
+    """Online and target networks that differ, so that the test sees which one is used."""
     with torch.no_grad():
         network.target_network.target.vector.mul_(-0.7)
 
@@ -66,7 +66,7 @@ def test_online_and_target_network_begin_equal():
 @pytest.mark.parametrize(
     ("keys", "stored", "moves"),
     [
-        # Frames of the Session after each event; whether the target follows in it.
+        # Frames of the Session after each event; whether the target network is updated in it.
         ({"update_type": "replace", "update_frequency": 10}, [4, 8, 12, 16, 20], [0, 0, 1, 0, 1]),
         ({"update_type": "replace"}, [4, 8], [1, 1]),
         ({"update_type": "polyak", "polyak_coef": 0.5}, [4, 8], [1, 1]),

@@ -28,7 +28,7 @@ def randn(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def moved(base, low=LOW, high=None):
-    """The torch distribution `base` on (0, ·), moved to begin at `low` and stretched to `high`."""
+    """The torch distribution `base` on (0, ·), shifted to `low` and scaled to `high`."""
     width = torch.ones(3) if high is None else high - low
     return td.Independent(
         td.TransformedDistribution(base, td.transforms.AffineTransform(low, width)), 1
@@ -44,7 +44,7 @@ def covariance_factor(cholesky: torch.Tensor) -> torch.Tensor:
 
 
 def pairs():
-    """Our distribution, torch's, and actions to ask both about."""
+    """Our distribution, torch's, and actions for both."""
     logits, mean, log_std = randn(6, 4) * 2, randn(6, 3, seed=1), randn(6, 3, seed=2) * 0.5
     std, cholesky = log_std.exp(), randn(6, 6, seed=3) * 0.5
     fractions = torch.rand(6, 3, generator=torch.Generator().manual_seed(4))

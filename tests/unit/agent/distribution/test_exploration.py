@@ -1,4 +1,4 @@
-"""What `action_policy` makes of a policy."""
+"""How `action_policy` changes a policy."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ MANY = 40_000
 
 
 def frequencies(make, *variables):
-    """(2, 4) how often each action comes for either row of LOGITS, and log p of what came."""
+    """(2, 4) the frequency of each action for either row of LOGITS, and log p of the drawn ones."""
     shares, believed = [], []
     for row in LOGITS:
         action, log_prob = make(np.tile(row, (MANY, 1)), *variables, Generators(0))

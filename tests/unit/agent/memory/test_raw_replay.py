@@ -1,4 +1,4 @@
-"""What is kept for long is kept raw, and normalised by the statistics of the moment it is drawn."""
+"""Replayed steps are stored raw, and normalised by the statistics at sampling time."""
 
 import numpy as np
 import pytest
@@ -86,7 +86,7 @@ def test_with_a_recurrent_net_only_the_observation_is_normalised():
 
 
 def test_acting_and_rollouts_use_normalised_observations_as_before():
-    """The raw values beside it change nothing of a step."""
+    """The additional raw values do not change a step."""
     env = make_env(parse(ppo(env__name="Pendulum-v1", env__max_t=20, **BOTH)).env, 0)
     obs = env.reset()
     for t in range(60):

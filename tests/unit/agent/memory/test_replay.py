@@ -37,7 +37,7 @@ BOTH = pytest.mark.parametrize("model", [ReplaySpec, PrioritizedReplaySpec])
 def test_a_ring_reads_back_the_newest_steps_whatever_its_size(
     seed, num_rows, count, num_steps, stack, ends
 ):
-    """Also the first stack of an episode, whatever it was filled with, and the last."""
+    """Also the first stack of an episode, with any filling, and the last."""
     ring = TransitionRing(layout(stack=stack), num_rows, GAMMA, num_steps)
     kept = fill(ring.add, seed, count, stack, ends)
     assert ring.num_stored == min(count, num_rows) * NUM_ENVS
@@ -58,7 +58,7 @@ def test_a_ring_reads_back_the_newest_steps_whatever_its_size(
 def test_a_memory_draws_transitions_of_a_plain_list_over_several_wraps(
     model, num_envs, seed, num_rows, count, num_steps, stack, ends
 ):
-    """Whatever is drawn is what the list has there, for any number of environments."""
+    """Every sample equals that of the list, for any number of environments."""
     spec = model(batch_size=4, max_size=num_rows * num_envs)
     memory = Replay.build(spec, layout(num_steps, stack=stack, num_envs=num_envs))
     kept = fill(memory.add, seed, count, stack, ends, num_envs)

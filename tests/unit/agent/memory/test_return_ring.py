@@ -1,4 +1,4 @@
-"""The ring of past returns as it is saved piece by piece."""
+"""The ring of past returns, saved in segments."""
 
 import numpy as np
 from hypothesis import given

@@ -42,7 +42,7 @@ def test_two_mapped_arrays_have_nothing_in_common(tmp_path):
 
 
 def test_the_disk_space_is_taken_at_once(tmp_path, monkeypatch):
-    """Else a disk that is full later kills the process without a word."""
+    """Otherwise a disk that fills up later kills the process without a message."""
     fallocate, taken = os.posix_fallocate, []
 
     def observed(descriptor, offset, size):

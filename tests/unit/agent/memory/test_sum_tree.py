@@ -45,7 +45,7 @@ OPERATIONS = st.one_of(
 @given(st.integers(1, 70), st.lists(OPERATIONS, max_size=12))
 @settings(deadline=None, max_examples=200)
 def test_any_operations_in_any_order_equal_those_on_the_list(size, operations):
-    """Sums are asked for in between or not at all, many leaves or few at a time."""
+    """Sums are read in between or not at all, with many leaves or few at a time."""
     tree, plain = SumTree(size), np.zeros(size)
     for name, argument in [*operations, ("find", [0.0, 0.3, 0.999])]:
         if name == "set":

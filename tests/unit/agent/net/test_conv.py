@@ -1,4 +1,4 @@
-"""Convolutional nets against what everybody writes with torch.nn."""
+"""Convolutional nets against the usual modules of torch.nn."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""A perceptron whose outputs have hidden layers of their own."""
+"""A perceptron whose outputs have separate hidden layers."""
 
 import pytest
 import torch

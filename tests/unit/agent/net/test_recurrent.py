@@ -1,4 +1,4 @@
-"""Real memory: the recurrent state is carried, stored, begun anew, and learned through."""
+"""The recurrent state is carried, stored, reset, and learned through."""
 
 import numpy as np
 import pytest

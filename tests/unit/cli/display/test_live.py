@@ -39,7 +39,7 @@ def board_of(*phases, frame=0):
 
 
 def alone(board):
-    """Every Session is a training of its own."""
+    """Every Session is a separate training."""
     return MetaSpec(max_session=board.num_sessions)
 
 
@@ -156,7 +156,7 @@ def test_the_sum_of_frames_is_that_of_the_current_run():
 
 
 def with_learner(learned, *played, phase=Phase.RUNNING):
-    """A learner and its actors, by their frames; whoever acts has no returns."""
+    """A learner and its actors, by their frames; an actor has no returns."""
     board = StatusBoard.allocate(SPAWN, 1 + len(played))
     for session, frame in enumerate((learned, *played)):
         board.write(session, phase=phase)
@@ -316,7 +316,7 @@ def test_a_log_announces_stopping_and_drawing_once_each(clock):
 
 
 def speeds(frames):
-    """The speeds shown for these frames, ten looks a second."""
+    """The speeds shown for these frames, read ten times a second."""
     speed = Speed()
     return [speed.update(frame, tenth / 10) for tenth, frame in enumerate(frames)]
 

@@ -1,4 +1,4 @@
-"""What is printed: escaped, in the terminal's characters, and never at the training's expense."""
+"""What is printed: escaped, in the terminal's characters, and without failing the training."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Which simulators open windows of their own, and what holds while one does."""
+"""Which simulators open their own windows, and how signals are handled meanwhile."""
 
 import importlib.util
 import signal

@@ -1,4 +1,4 @@
-"""Options for scripts and nights: documents, saved evaluations, logs, a command at the end."""
+"""Options for scripts and long runs: documents, saved evaluations, logs, a command at the end."""
 
 import json
 import logging

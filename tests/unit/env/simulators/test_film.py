@@ -34,8 +34,10 @@ class Album(Film):
 
 
 class Counting(gymnasium.Env):
-    """Draws the number of steps since it was made. Every third step ends an episode, and after
-    every second of them the next one goes on."""
+    """Draws the number of steps since it was made.
+
+    Every third step ends an episode. After every second end the next episode continues.
+    """
 
     observation_space = spaces.Box(0.0, np.inf, (1,))
     action_space = spaces.Discrete(2)

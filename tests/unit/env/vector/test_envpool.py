@@ -1,4 +1,4 @@
-"""envpool as the rest of the lab sees it: the same steps, and honest about what it cannot do."""
+"""envpool behind the interface of the lab: the same steps, and clear errors for the rest."""
 
 import importlib.util
 import sys
@@ -20,8 +20,10 @@ POOL = {"backend": "envpool"}
 
 
 class Counters:
-    """A pool as envpool's are: episodes that count their steps to `length`, and a reset that is
-    late unless it is asked for. Seeds are counted, too."""
+    """A pool like those of envpool. Episodes count their steps to `length`.
+
+    A reset is late unless it is requested. Seeds are counted, too.
+    """
 
     observation_space = gymnasium.spaces.Box(0.0, 100.0, (1,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)

@@ -1,4 +1,4 @@
-"""The trainings of a comparison: their order, and what becomes of those that fail or are stopped.
+"""The trainings of a comparison: their order, failures and stops.
 
 A training here is a stand-in that writes rows; the real ones are in tests/faults.
 """
@@ -24,7 +24,7 @@ BUDGET = 1000
 
 
 class Stand:
-    """In place of a Run: what is asked of it, and how its trainings end."""
+    """Stands in for a Run: records its calls, and decides how its trainings end."""
 
     def __init__(self):
         self.asked = []

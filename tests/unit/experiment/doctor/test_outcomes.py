@@ -1,4 +1,4 @@
-"""How a run ended, what its returns can show, dead units, and the machine."""
+"""Findings on how a run ended, its returns, dead units, and the machine."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Every symptom on rows that have the illness, and on rows that have not."""
+"""Every symptom on rows that have it, and on rows that do not."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Searches whose trials are played, and what became of them."""
+"""Searches with simulated trials, and their results."""
 
 from collections import Counter
 
@@ -68,7 +68,7 @@ def search_of(run_dir, *, searcher=None, scheduler=None, pool=None, keep=None, *
 
 
 def run(search, ticks=10_000):
-    """Runs it to its end; it must come to one."""
+    """Runs it to its end, which it must reach."""
     left = [ticks]
 
     def on_tick():
@@ -108,7 +108,7 @@ class Scripted(Scheduler):
 
 
 def assert_whole(run_dir, trials):
-    """That every trial was proposed once and ended once, and none was begun after its end."""
+    """Asserts that every trial was proposed and ended once, and none began after its end."""
     found = events(run_dir)
     assert Counter(e.trial for e in found if isinstance(e, Proposed)) == Counter(range(trials))
     assert Counter(e.trial for e in found if isinstance(e, Ended)) == Counter(range(trials))

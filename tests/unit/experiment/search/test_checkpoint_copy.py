@@ -1,4 +1,4 @@
-"""A trial that takes over the checkpoint of another."""
+"""A trial that copies the checkpoint of another."""
 
 import shutil
 
@@ -50,7 +50,7 @@ def content(run_dir, trial):
 
 
 def assert_has(run_dir, trial, session, frame, mark):
-    """That a Session's checkpoint is its own, and what was saved with `mark`."""
+    """Asserts that a Session's checkpoint is its own, and was saved with `mark`."""
     paths = run_dir.session(trial, session)
     store = CheckpointStore(paths.models, paths.prefix)
     manifest = store.manifest()
@@ -94,7 +94,7 @@ def test_a_trial_that_took_over_does_not_fall_back_to_its_own_past(run_dir):
 
 
 def test_the_rows_of_the_donor_end_at_its_checkpoint(run_dir):
-    # Else the scores that the donor had after it would be reported as those of the trial.
+    # Otherwise the scores that the donor had after it would be reported as those of the trial.
     kept = write(run_dir, 0, frame=300, more=2)
     copy_checkpoints(run_dir, spec(), 0, 1)
     assert run_dir.session(1, 0).rows.read_text() == kept
@@ -229,5 +229,5 @@ def test_a_session_continues_from_a_copy_with_the_learning_rate_of_its_own_spec(
 
 
 def unfinished(manifest):
-    """As if the Session had been stopped before its end."""
+    """The Session counts as stopped before its end."""
     manifest.write_text(manifest.read_text().replace('"finished": true', '"finished": false'))

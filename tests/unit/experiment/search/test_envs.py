@@ -1,4 +1,4 @@
-"""Values of `env` with which no trial could make its environment are known before any begins."""
+"""Invalid values of `env` are reported before any trial begins."""
 
 import pytest
 

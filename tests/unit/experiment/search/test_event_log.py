@@ -1,4 +1,4 @@
-"""The record of a search: what is written comes back, whatever a kill or a full disk has left."""
+"""The log of a search: events are read back, also after a kill or a full disk."""
 
 import math
 import os

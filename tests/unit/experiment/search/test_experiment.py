@@ -1,4 +1,4 @@
-"""A search with played trials: who begins, what becomes of those that fail, what is kept."""
+"""A search with simulated trials: which begins, how failures are handled, what is kept."""
 
 import json
 
@@ -45,7 +45,7 @@ def test_only_trials_that_fit_run_at_a_time(run_dir, cpus):
 
 
 def test_a_trial_is_proposed_when_it_can_begin(run_dir):
-    # What an engine learns from those that have ended goes into the next proposal.
+    # A searcher uses the ended trials for its next proposal.
     search = search_of(run_dir, pool=FakePool(score_at, cpus=1))
     run(search)
     kinds = [(type(e).__name__, e.trial) for e in events(run_dir) if not isinstance(e, Reported)]

@@ -1,4 +1,4 @@
-"""Population based training: who takes over from whom, when, and with which values."""
+"""Population based training: which trial copies which, when, and with which values."""
 
 import numpy as np
 import pytest
@@ -134,7 +134,7 @@ def test_a_trial_that_copied_is_not_compared_for_an_interval():
     (decision,) = scheduler.report(1, 100, 1.0)
     assert decision.donor == 0
     scheduler.begin(1)
-    # It goes on from frame 400: not looked at before 500.
+    # It continues from frame 400, so it is not compared before 500.
     assert scheduler.report(1, 410, 1.0) == []
     assert scheduler.report(1, 500, 1.0)
 
@@ -282,7 +282,7 @@ def test_no_trial_pauses_for_a_copy_if_all_fit():
 
 
 class Played:
-    """A search with room for `slots` trials, of which whichever is drawn goes on a little."""
+    """A search with room for `slots` trials; a randomly drawn one advances a little."""
 
     def __init__(self, size, slots, seed, *, mishaps=True, length=100, **args):
         self.rng, self.slots, self.mishaps, self.length = (
@@ -393,7 +393,7 @@ def test_the_worst_of_every_round_copy_a_better_trial(slots, fraction, takers):
     while all(frame < 900 for frame in played.frame.values()):
         played.fill()
         played.step(played.rng.choice(played.of("running")))
-    # At 100, 200, …; one that takes over late may find its donor a round ahead.
+    # At 100, 200, …; a late copy may find its donor a round ahead.
     assert played.copies in (8 * takers, 7 * takers)
 
 

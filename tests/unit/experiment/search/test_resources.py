@@ -1,4 +1,4 @@
-"""How many trials have room at a time, and what each of them sees."""
+"""How many trials fit at a time, and which devices each of them sees."""
 
 import os
 
@@ -14,7 +14,7 @@ from tests.support import parse, ppo
 
 
 def fill(room, wanted):
-    """Places for as many as there is room for."""
+    """Resources for as many as fit."""
     places = []
     while room.has(wanted):
         places.append(room.take(wanted))

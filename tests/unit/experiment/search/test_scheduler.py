@@ -225,7 +225,7 @@ def test_hyperband_chooses_no_trial_that_must_wait():
 
 
 def script(seed, trials=6, length=60):
-    """Reports as they might come: of a trial at ever higher frames."""
+    """Random reports, with increasing frames of each trial."""
     rng = np.random.default_rng(seed)
     frames = dict.fromkeys(range(trials), 0)
     for _ in range(length):

@@ -1,4 +1,4 @@
-"""A search that is stopped or killed at any moment goes on, and nothing is lost."""
+"""A search that is stopped or killed at any moment resumes, and nothing is lost."""
 
 import pytest
 
@@ -63,7 +63,7 @@ def test_a_trial_that_fails_while_the_search_is_stopped_is_not_given_up(run_dir)
 
 def test_a_stop_while_trials_begin_reaches_all_of_them(run_dir):
     class Interrupting(FakePool):
-        """A signal comes while the first trial is being started."""
+        """A signal arrives while the first trial is being started."""
 
         def start(self, trial, task, request, among_gpus=True):
             if not self.began:

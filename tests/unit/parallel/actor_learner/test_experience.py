@@ -26,7 +26,7 @@ def steps_of(memory):
 
 
 class OneSlot:
-    """An inlet whose only actor plays again and again into the only slot that it has."""
+    """An unroll source whose only actor plays repeatedly into its only slot."""
 
     num_actors = 1
     num_slots = 1
@@ -96,7 +96,7 @@ def test_a_learner_that_holds_all_slots_and_needs_more_copies_them(make):
 
 
 def test_an_actor_whose_slots_are_all_held_continues_at_once(make):
-    """Every step of the learner is an unroll of it: nothing is waited for in between."""
+    """Every step of the learner is an unroll of the actor, without waiting in between."""
     experience, agent, source = make(OnPolicyExperience, parse(ppo(**WITH_ACTORS)), wanted=3)
     for taken in (1, 2, 3):
         experience.step()

@@ -1,4 +1,4 @@
-"""Acting in one place is acting in many: the same actions, from the same generator."""
+"""Central inference gives the same actions as local acting, from the same generator."""
 
 from dataclasses import fields
 
@@ -36,7 +36,7 @@ def started(unroll_actor, weights):
 
 
 def content(unroll):
-    """All that an unroll says, but for when it was handed over."""
+    """All fields of an unroll, but for its time of transfer."""
     arrays = {field.name: getattr(unroll, field.name).copy() for field in fields(unroll)}
     arrays["head"] = arrays["head"][:-1]
     return arrays
@@ -74,7 +74,7 @@ def test_an_actor_without_a_network_plays_like_one_with_a_network(name):
         for unroll_actor, unroll in zip((local, far), played, strict=True):
             started(unroll_actor, weights)
             assert unroll_actor.play(unroll)
-            assert unroll_actor.play(unroll)  # the second goes on with the first
+            assert unroll_actor.play(unroll)  # the second continues the first
         server.check()
     finally:
         server.close()

@@ -1,4 +1,4 @@
-"""An unroll that travels arrives as it was, in memory that may be written to."""
+"""A sent unroll arrives unchanged, in writable memory."""
 
 import pickle
 from dataclasses import fields

@@ -1,4 +1,4 @@
-"""Both ends of the pipe between actors and a learner: what one hands over the other gets, once."""
+"""Both ends of the queue between actors and a learner: each unroll is received exactly once."""
 
 import sys
 import threading
@@ -15,25 +15,25 @@ from tests.unit.parallel.actor_learner.queues import ACTORS, SLOTS, Lab
 
 
 def stamp(unroll, number):
-    """Writes the number all over an unroll."""
+    """Fills an unroll with the number."""
     unroll.obs[:] = unroll.reward[:] = unroll.action[:] = unroll.head[:] = number
 
 
 def number_in(unroll):
-    """What was written all over it; fails where that differs from place to place."""
+    """The number that fills the unroll; fails if its values differ."""
     arrays = (unroll.obs, unroll.reward, unroll.action, unroll.head)
     (number,) = {float(number) for array in arrays for number in np.unique(array)}
     return int(number)
 
 
 class Model:
-    """Random acts at both ends, as lists know them to be right."""
+    """Random operations at both ends, checked against plain lists."""
 
     def __init__(self, max_unrolls=1000):
         self.lab = Lab(max_unrolls=max_unrolls)
-        self.open = [None] * ACTORS  # what each is filling
+        self.open = [None] * ACTORS  # the unroll that each is filling
         self.waiting = []  # numbers of those handed over, the oldest first, with their actor
-        self.held = [[] for _ in range(ACTORS)]  # what the learner has of each
+        self.held = [[] for _ in range(ACTORS)]  # the unrolls of each that the learner holds
         self.handed = 0
 
     def act(self, what, actor):
@@ -61,7 +61,7 @@ class Model:
             self.waiting.append((self.handed, actor))
 
     def die(self, actor):
-        """With an unroll half full, maybe; the next one goes on in the same slot."""
+        """Possibly with a half-full unroll; the replacement continues in the same slot."""
         self.lab.over(actor, Phase.FAILED)
         half_full, self.open[actor] = self.open[actor], None
         self.lab.actors[actor] = self.lab.begun(actor)
@@ -121,7 +121,7 @@ def test_the_budget_is_never_exceeded_and_met_if_all_continue(acts, max_unrolls)
 
 
 def test_threads_lose_and_overwrite_no_unroll():
-    """As fast as they can; a switch of threads may come between any two steps."""
+    """At full speed; threads may switch between any two steps."""
     count = 400
     lab = Lab(max_unrolls=count)
     errors, got = [], [[] for _ in range(ACTORS)]
@@ -196,7 +196,7 @@ def test_the_queue_is_exhausted_only_once_a_failed_actor_is_lost():
     lab.over(0, Phase.DONE)
     lab.over(1, Phase.WAITING)
     assert lab.learner.receive(0.0) is not None
-    assert not lab.learner.is_exhausted  # another may be begun in its place
+    assert not lab.learner.is_exhausted  # a replacement may be started
     lab.over(1, Phase.FAILED)
     assert lab.learner.is_exhausted
 

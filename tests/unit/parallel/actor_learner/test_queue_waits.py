@@ -11,7 +11,7 @@ from tests.unit.parallel.actor_learner.queues import SLOTS, Lab
 
 
 class Time:
-    """A clock that only moves when somebody naps, or computes; a nap is when others act."""
+    """A clock that moves only while a process sleeps or computes; others act during a sleep."""
 
     def __init__(self):
         self.now = self.cpu = 0.0
@@ -92,7 +92,7 @@ def wait_for_answer(lab, clock, answered_at):
 
 
 def test_an_actor_books_its_wait_while_it_waits(clock, monkeypatch):
-    """So that a row that comes meanwhile shows it."""
+    """A row written during the wait then includes it."""
     lab = Lab()
     wait, booked = wait_for_room(lab), []
     clock.meanwhile = lambda: booked.append(lab.learner.seconds.waited)

@@ -1,4 +1,4 @@
-"""Weights that travel from one publication to another elsewhere are taken there as they were."""
+"""Weights relayed from one store to another are read there unchanged."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""The numbers of the traffic between actors and learner, against sums by hand."""
+"""The statistics of the queue between actors and learner, against sums by hand."""
 
 import pytest
 

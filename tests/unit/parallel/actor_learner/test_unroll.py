@@ -100,7 +100,7 @@ def filled(of, steps):
 
 
 def remembered(of, steps):
-    """The rollout that an agent makes of its own steps."""
+    """The rollout that an agent collects itself."""
     memory = OnPolicyBatchReplay(of.steps)
     for step in steps:
         memory.add(step)
@@ -265,7 +265,7 @@ def test_unrolls_that_wait_are_saved_as_they_were():
     wanted = as_rollout(unrolls)
     state = memory.state_dict()
     for unroll in unrolls:
-        unroll.obs[:] = 0  # the actor goes on
+        unroll.obs[:] = 0  # the actor continues
         unroll.reward[:] = 0
     twin = UnrollMemory(2)
     twin.load_state_dict(state)

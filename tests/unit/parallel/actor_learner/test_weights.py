@@ -1,4 +1,4 @@
-"""Published weights: whoever takes them has those of one publication, whole."""
+"""Published weights: a reader always has the whole of one publication."""
 
 import os
 import sys
@@ -23,7 +23,7 @@ TAKES = 50
 
 
 class Normed(nn.Module):
-    """A network with running statistics, so large that a copy takes a while."""
+    """A network with running statistics, so large that a copy takes long."""
 
     def __init__(self, width):
         super().__init__()
@@ -43,13 +43,13 @@ def fill(flats, number):
 
 
 def publish(weights, flats, number):
-    """A publication all of whose numbers are this one, with twice that as the version."""
+    """Publishes weights that all equal this number; the version is twice the number."""
     fill(flats, number)
     weights.publish(flats, np.full(STATISTICS, float(number)), 2 * number)
 
 
 def take(weights, flats):
-    """The number of a publication; fails where what was taken is of several."""
+    """The number of a publication; fails if the read weights mix several."""
     statistics = np.zeros(STATISTICS)
     version = weights.take(flats, statistics)
     vectors = [v for flat in flats.values() for v in (flat.vector, flat.statistics)]
@@ -59,7 +59,7 @@ def take(weights, flats):
 
 
 def publish_until(weights, is_over):
-    """As fast as one can."""
+    """At full speed."""
     flats, number = networks(), weights.count
     while not is_over():
         number += 1
@@ -112,8 +112,10 @@ def test_readers_never_see_mixed_weights_while_a_process_publishes():
 
 
 class Overtaken:
-    """Statistics (S,) that come to a reader so late that others are published meanwhile: the rest
-    it has copied already."""
+    """Statistics (S,) that a reader reads late, after new ones are published.
+
+    It has already copied the rest of the old weights.
+    """
 
     def __init__(self, publish_some):
         self.array = np.zeros(STATISTICS)

@@ -1,4 +1,4 @@
-"""Ranks that meet over gloo."""
+"""Ranks that exchange over gloo."""
 
 import socket
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +24,7 @@ def addresses():
 
 
 def test_ranks_listen_only_at_their_own_address_and_reach_each_other():
-    """Not at every address of the machine, as the store of torch would by itself."""
+    """Not at every address of the machine, as the store of torch does by default."""
     before, port = addresses(), free_port()
     with ThreadPoolExecutor(2) as threads:
         group = list(threads.map(lambda rank: GlooGroup(HOST, port, rank, 2, 30), range(2)))

@@ -53,7 +53,7 @@ def step_of(sync, scale, clip, share=None):
 
 
 def test_gradients_are_averaged_first_and_clipped_after():
-    """One rank's is beyond the bound and one is not: clipped first, their mean were shorter."""
+    """Only one rank's norm exceeds the bound: clipping first would shorten the mean."""
     scales, clip, root = (3.0, 0.1), 1.0, 8**0.5
     taken = in_ranks(2, lambda group: step_of(AllReduceSync(group), scales[group.rank], clip))
     averaged_first = torch.full((8,), 1.0 / root)
@@ -241,7 +241,7 @@ def test_target_networks_are_equal_on_all_ranks_with_their_statistics(name):
 
 
 def test_averages_are_those_of_all_ranks_and_moments_stay_what_they_are():
-    """Running moments are made from the samples of all anyway, and no mean of means."""
+    """Running moments are computed from the samples of all ranks, not as a mean of means."""
 
     class Net(nn.Module):
         def __init__(self):
@@ -304,7 +304,7 @@ def test_statistics_of_environments_are_those_of_what_all_have_seen():
 
 
 def test_a_run_that_ends_between_two_training_events_raises_no_error():
-    """Then each rank's environments have seen something of their own, and that is as it must be."""
+    """By then the environments of each rank have different statistics, which is correct."""
 
     def act(group):
         member = Rank(NORMALISING, group)

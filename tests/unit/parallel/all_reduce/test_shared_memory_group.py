@@ -1,4 +1,4 @@
-"""Ranks that meet hear the same of each other, and none waits for ever."""
+"""All ranks receive the same contents, and none waits forever."""
 
 import multiprocessing
 import pickle
@@ -17,7 +17,7 @@ from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers, Shared
 from tests.unit.parallel.all_reduce.ranks import in_ranks, outcomes_of
 
 SMALL_SLOT = 16
-"""Bytes, so that much is given in many pieces."""
+"""Bytes per slot, so that long contents take many pieces."""
 
 
 LENGTHS = st.sampled_from(
@@ -94,7 +94,7 @@ def test_a_vector_longer_than_a_slot_is_summed_whole():
 
 
 def test_all_reduce_and_all_gather_can_alternate():
-    """They use the same slots: what one meeting leaves there must not be heard at the next."""
+    """Both use the same slots: the contents of one exchange must not appear in the next."""
 
     def turns(group):
         received = []
@@ -115,21 +115,21 @@ def test_all_reduce_and_all_gather_can_alternate():
 
 @pytest.mark.parametrize("late", [0, 1])
 def test_a_late_reader_reads_the_contents_of_its_own_exchange(late):
-    """The others have written, and come to the next one, before it has looked."""
+    """The others write, and reach the next exchange, before it reads."""
     turns = 4
 
     def act(group):
-        meet = group._wait_for_all
+        wait_for_all = group._wait_for_all
 
-        def meet_and_dawdle():
-            meet()
+        def wait_then_delay():
+            wait_for_all()
             others = np.delete(group._arrivals, group.rank)
             while others.min() < min(group._exchanges + 1, 2 * turns):
                 time.sleep(0)
                 others = np.delete(group._arrivals, group.rank)
 
         if group.rank == late:
-            group._wait_for_all = meet_and_dawdle
+            group._wait_for_all = wait_then_delay
         received = []
         for turn in range(turns):
             vector = torch.full((2,), float(turn + 10 * group.rank))
@@ -195,7 +195,7 @@ class Trap:
 
 def test_objects_are_neither_sent_nor_unpickled():
     class Exposed(ProcessGroup):
-        """Its only peer is a stranger that has reached its port."""
+        """Its only peer is a foreign process that has connected to its port."""
 
         rank, size = 0, 1
 
@@ -260,7 +260,7 @@ def test_a_missing_peer_is_reported_within_the_timeout(missing):
             group.all_reduce_(torch.ones(3))
         except PeerLostError as error:
             return str(error), time.perf_counter() - began
-        raise AssertionError("nobody was missed")
+        raise AssertionError("no peer was missing")
 
     for rank, outcome in enumerate(outcomes_of(3, act, seconds)):
         if rank not in missing:
@@ -271,12 +271,12 @@ def test_a_missing_peer_is_reported_within_the_timeout(missing):
 
 
 def test_processes_exchange_like_threads_and_wait_for_a_late_one():
-    """In memory that was sent to a spawned process, which begins long after one keeps its core."""
+    """In memory sent to a spawned process, which starts long after the first rank."""
     place = GroupBuffers.of(2)
-    other = multiprocessing.get_context("spawn").Process(target=converse, args=(place, 1))
+    other = multiprocessing.get_context("spawn").Process(target=exchange_vectors, args=(place, 1))
     other.start()
     try:
-        received = converse(place, 0)
+        received = exchange_vectors(place, 0)
     finally:
         other.join(10)
         other.kill()
@@ -284,8 +284,8 @@ def test_processes_exchange_like_threads_and_wait_for_a_late_one():
     assert received == {turn: [3.0, 3.0] for turn in range(100)}
 
 
-def converse(place, rank):
-    """Raises AssertionError where it hears what was not given."""
+def exchange_vectors(place, rank):
+    """Raises AssertionError if it receives what was not sent."""
     group, sums = SharedMemoryGroup(place, rank, 20.0), {}
     for turn in range(100):
         vector = torch.full((2,), float(rank + 1))

@@ -31,9 +31,9 @@ from tests.unit.parallel.all_reduce.ranks import in_ranks
 
 
 class Orders:
-    """Stands in for the shuffle of PPO: everyone goes through the samples of all in one order.
+    """Stands in for the shuffle of PPO: all ranks use the samples in one common order.
 
-    Of the minibatches of the whole each of W ranks has the W-th part that is its own.
+    Each of W ranks has its own W-th part of every minibatch.
     """
 
     def __init__(self, seed, steps, num_envs, size, minibatch):
@@ -62,7 +62,7 @@ class Orders:
 
 
 def train_ppo(monkeypatch, size, changes, updates=UPDATES, steps=6, num_envs=None):
-    """One process, and ranks, on the same rollouts and orders: vectors at the end, and reports."""
+    """One process and ranks on the same rollouts and minibatches: final vectors and reports."""
     num_envs = 2 * size if num_envs is None else num_envs
     minibatch = 5  # so that the last is smaller
     keys = {**SGD, "agent__net__clip_grad_val": None, **changes,
@@ -137,7 +137,7 @@ def test_four_ranks_equal_one_process(monkeypatch):
 
 
 def test_the_kl_over_all_ranks_ends_the_training_event_on_all(monkeypatch):
-    """Where it ends a rank's own would have gone on, or the other way round."""
+    """A rank's own KL would not end the event there, or would end it elsewhere."""
     bound = {"agent__algorithm__target_kl": 0.15, "agent__algorithm__normalize_advantages": None}
     alone, start, _, ranks = train_ppo(monkeypatch, 2, bound, updates=8)
     (first, _), (second, _) = ranks
@@ -258,7 +258,7 @@ def noise_of(params, rank, size, whole):
 
 
 def with_noise(learner, rank, size, monkeypatched):
-    """Has a policy that draws take its noise from a stream that all ranks know."""
+    """Makes a stochastic policy take its noise from a stream common to all ranks."""
     generator = torch.Generator().manual_seed(5)
 
     def policy(params, q, _):

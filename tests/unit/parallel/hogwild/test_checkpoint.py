@@ -1,4 +1,4 @@
-"""Hogwild! workers that meet on one board: parked together, entered late, ended, replaced."""
+"""Hogwild! workers on one board: paused together, started late, ended, replaced."""
 
 import threading
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ TIMEOUT = 30.0
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory):
-    """One Session; its agent and environment stand for those of every worker."""
+    """One Session; every worker uses its agent and environment."""
     made = make_session(SPEC, tmp_path_factory.mktemp("session"))
     yield made
     made.close()
@@ -55,7 +55,7 @@ def impatient(monkeypatch):
 
 
 def state():
-    """As much of a Session's state as a strategy looks at."""
+    """The part of a Session's state that a strategy reads."""
     return {"agent": {"learner": {"train_state": {"net": {"rule": {}}}}}}
 
 
@@ -65,7 +65,7 @@ def rule_of(saved):
 
 @contextmanager
 def thread(target):
-    """What another worker does at the same time."""
+    """Runs what another worker does at the same time."""
     errors = []
 
     def run():
@@ -119,8 +119,10 @@ def test_a_worker_that_never_starts_is_waited_for_up_to_a_timeout(workers, monke
 
 
 def test_copies_are_made_only_while_all_workers_pause(workers, monkeypatch):
-    """Each worker steps as fast as it can, adding one to a word that no other may see half-done."""
-    monkeypatch.setattr(module, "PAUSE_SECONDS", 2 * TIMEOUT)  # the machine may stop us for long
+    """Each worker steps at full speed, and no other may see a half-done step of it."""
+    monkeypatch.setattr(
+        module, "PAUSE_SECONDS", 2 * TIMEOUT
+    )  # the machine may pause this process for long
     board, made = workers(3)
     words, checkpoints = np.zeros(3, dtype=np.int64), 20
     seen = []
@@ -178,7 +180,7 @@ def test_a_worker_that_does_not_run_is_not_waited_for(workers, phase):
 
 
 def test_if_one_worker_misses_the_barrier_none_saves_and_all_continue(workers, impatient):
-    """Whoever comes too late finds that the first has gone on, and does not wait for it."""
+    """A late worker finds that the first has continued, and does not wait for it."""
     board, made = workers(2)
     board.request_save()
     assert made[0].checkpoint.joint_state(pytest.fail) is None
@@ -197,7 +199,7 @@ def test_a_copy_during_which_a_worker_steps_is_discarded(workers):
     board.request_save()
 
     def copy():
-        board.clock_slots[1] += 1  # it began to run when nobody looked
+        board.clock_slots[1] += 1  # it started to run unnoticed
         return state()
 
     assert made[0].checkpoint.joint_state(copy) is None
@@ -279,7 +281,7 @@ def test_the_final_state_is_copied_even_if_a_worker_misses_the_barrier(workers, 
 
 
 def test_the_last_of_the_final_copies_has_everything(workers, monkeypatch):
-    """The first has given up waiting: weights that it has copied were still to change."""
+    """The first has stopped waiting: the weights changed after its copy."""
     board, made = workers(3)
     monkeypatch.setattr(module, "PAUSE_SECONDS", 0.05)
     assert rule_of(made[0].checkpoint.final_state(state, True)) is not None
@@ -322,15 +324,15 @@ def test_a_worker_with_long_training_events_waits_as_long_for_the_others(
 
 
 def test_statistics_that_are_not_finite_are_not_merged_into_the_shared_ones(session):
-    everybodys = torch.zeros(3, dtype=torch.float64)
-    state = replace(GlobalState.of("synced", session.agent, session.env, 1), statistics=everybodys)
+    shared = torch.zeros(3, dtype=torch.float64)
+    state = replace(GlobalState.of("synced", session.agent, session.env, 1), statistics=shared)
     strategy = HogwildStrategy(state, StatusBoard.allocate(SPAWN, 1), 0)
     env = SimpleNamespace(statistics=np.zeros(3), moments=(slice(0, 3),))
     strategy.join(session.agent, env)
     env.statistics[:] = [1.0, np.nan, 0.0]
     with pytest.raises(NonFiniteLossError, match="not finite"):
         strategy.learned({}, lambda: 0.0)
-    assert (everybodys == 0).all()
+    assert (shared == 0).all()
 
 
 def test_a_row_without_a_gradient_step_reports_zero_updates(workers):

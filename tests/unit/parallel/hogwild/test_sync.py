@@ -43,10 +43,10 @@ def loss(net, seed):
 
 
 class Worker:
-    """A network of its own that has joined."""
+    """A worker with its own network, which has joined."""
 
     def __init__(self, train_state, kind, index, rule="GlobalAdam", clip=None):
-        self.net = network(seed=50 + index)  # which it gives up for what all have
+        self.net = network(seed=50 + index)  # it is replaced by the shared one
         self.optimizer = optimizer_of(self.net, rule, clip)
         self.sync = kind(train_state, index)
         self.sync.join(self.optimizer)

@@ -1,4 +1,4 @@
-"""What the learner asks of actors on a cluster, and what it does when they are slow, or lost."""
+"""What the learner requests from actors on a cluster, and how it handles slow or lost ones."""
 
 import pytest
 from ray.exceptions import RayTaskError

@@ -1,4 +1,4 @@
-"""What has to fit between blocks, and what replaced environments and plug-ins mean."""
+"""Consistency between blocks, replaced environments and plug-ins."""
 
 import pytest
 

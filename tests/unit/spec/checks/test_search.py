@@ -1,4 +1,4 @@
-"""What a search cannot do, though each of its keys is right by itself."""
+"""What a search cannot do, though each of its keys is valid alone."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What can be done and is hardly meant: one line of warning, and the spec runs."""
+"""A suspicious setting gives one line of warning, and the spec runs."""
 
 import itertools
 import json
@@ -163,7 +163,7 @@ def test_a_suspicious_setting_is_a_warning(raw, warning):
 
 @pytest.mark.parametrize("num_envs", [1, 4, 7])
 def test_a_target_network_that_every_training_event_makes_equal_gets_a_warning(num_envs):
-    """Just there, and no doubt where it ever is another: the real events decide."""
+    """The warning holds exactly where the real training events make them equal."""
     seen = set()
     for frequency in (1, 4, 10, 16):
         for update_frequency in (1, 4, 7, 8, 9, 12, 16, 17, 100):
