@@ -155,7 +155,7 @@ def test_a_resumed_search_ends_like_an_uninterrupted_one(folder, how, uninterrup
     assert not over & {event.trial for event in after if isinstance(event, Began)}
     for trial in unfinished:
         log = run_dir(folder).session(trial, 0).log.read_text()
-        assert "resuming at frame" in log, "it did not begin anew"
+        assert "resuming at frame" in log, "it did not restart"
     rows, ended = uninterrupted
     assert {trial: trial_rows(folder, trial) for trial in range(4)} == rows
     assert ends(events(folder, Ended)) == ends(ended)

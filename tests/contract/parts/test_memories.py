@@ -132,7 +132,7 @@ def test_a_memory_that_was_saved_and_loaded_continues_as_before(case, when):
 
 
 @ALL
-def test_what_was_saved_stays_as_it_was(case):
+def test_a_saved_state_does_not_change(case):
     """A checkpoint may be written while the memory is in use."""
     memory, steps = build(case), list(stream())
     batches(memory, steps[:23])

@@ -183,7 +183,7 @@ def fragile(folder, what, **changes):
 
 
 @pytest.mark.slow
-def test_a_rank_whose_environment_raises_ends_the_training_when_it_does_so_again(folder):
+def test_a_rank_whose_environment_raises_twice_ends_the_training(folder):
     options = fragile(folder, 'raise ZeroDivisionError("the pole broke")', meta__max_restart=1)
     done = call(command(folder, "train", *options), folder)
     assert done.code == 1

@@ -143,7 +143,7 @@ def test_training_settings_do_not_affect_an_evaluation(copy):
 
 
 @pytest.mark.parametrize("mode", ["eval@latest", "enjoy@latest"])
-def test_what_the_run_imported_is_imported_again(copy, mode):
+def test_modules_that_the_run_imported_are_imported_again(copy, mode):
     path = next(run_folder(copy).glob(f"{NAME}_spec.json"))
     content = json.loads(path.read_text())
     content["_run"]["imports"] = ["a_plugin_that_is_gone"]

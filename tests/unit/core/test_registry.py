@@ -140,7 +140,7 @@ def test_a_mistake_in_a_package_is_reported_where_its_part_is_named(
     assert "\n" not in answer
 
 
-def test_a_part_with_a_fault_cannot_be_loaded_and_says_whose_it_is(registry, install):
+def test_a_faulty_part_cannot_be_loaded_and_its_package_is_reported(registry, install):
     install("pack_faulty", "Theirs", "pack_faulty:X")
     with pytest.raises(LabError, match=r'algorithm "Theirs" .* the package pack_faulty 1.2 \(pack'):
         registry.load("Theirs")

@@ -36,7 +36,7 @@ def test_a_net_that_cannot_see_the_observations_is_refused():
     assert problem.path == "agent.net.type"
 
 
-def test_what_the_environment_makes_of_its_arguments_counts():
+def test_environment_arguments_affect_the_checked_spaces():
     pytest.importorskip("Box2D")
     assert problems("dqn_lunar") == []
     (problem,) = problems("dqn_lunar", continuous="true")

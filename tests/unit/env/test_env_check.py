@@ -15,7 +15,7 @@ from slm_lab.env.lookup import EXTRAS, require
 @pytest.mark.parametrize(
     "name", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "gymnasium.envs:Acrobot-v1"]
 )
-def test_what_can_be_made_has_no_problems(assert_refused, name):
+def test_a_valid_environment_has_no_problems(assert_refused, name):
     assert_refused(name)
 
 
@@ -130,7 +130,7 @@ def test_a_missing_extra_is_reported_with_its_pip_command(
     assert extra in [e.name for e in EXTRAS]
 
 
-def test_keys_of_a_simulator_that_does_not_import_are_not_judged(env_spec, build, registered):
+def test_keys_of_a_simulator_that_does_not_import_are_not_checked(env_spec, build, registered):
     registered("Absent-v0", "no_such_simulator:Env")
     assert check_env(env_spec("Absent-v0", kwargs={"speed": 1})) == []
     with pytest.raises(LabError, match="no_such_simulator"):

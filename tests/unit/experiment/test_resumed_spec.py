@@ -61,7 +61,7 @@ def test_another_value_of_a_variable_and_an_unknown_variable_are_refused(tmp_pat
         made(file, tmp_path, "latest", "env")
 
 
-def test_what_is_typed_changes_that_key_and_no_other(tmp_path):
+def test_a_setting_on_resume_changes_only_its_key(tmp_path):
     file = template(tmp_path)
     started = made(file, tmp_path, None, *START)
     longer = made(file, tmp_path, "latest", "env.max_frame=8192", "env=CartPole-v1")

@@ -43,7 +43,7 @@ def scripted(**meta):
     return parse({**raw, "agent": {"name": "Random", "algorithm": {"name": "Random"}}})
 
 
-def test_what_is_left_out_of_the_spec_makes_two_hundred_rows(tmp_path):
+def test_the_default_log_frequency_makes_two_hundred_rows(tmp_path):
     found = rows(run_session(scripted(), tmp_path))
     assert found["frame"].tolist() == list(range(20, BUDGET + 1, 20))
 

@@ -171,7 +171,7 @@ NOT_DUE = {
         "saved early": partial(Worker.mark, slot="at_barrier", number=EARLY),
         "saves at the end": partial(Worker.mark, slot="at_barrier", number=END),
     },
-    Rank: {"nobody waits": Rank.arrive},
+    Rank: {"no rank waits": Rank.arrive},
     Actor: {
         "waits for a slot": Actor.fill,
         "has not started": partial(Running.be, phase=Phase.WAITING),

@@ -114,7 +114,7 @@ def test_an_invalid_setting_is_refused_with_its_path(settings, problem):
 
 @pytest.mark.parametrize("correction", ["none", "vtrace", {"name": "vtrace", "rho_bar": 2.0}])
 @pytest.mark.parametrize("ratio", ["spec", None, 0.25])
-def test_what_is_written_out_is_read_back(correction, ratio):
+def test_a_written_actor_learner_block_is_read_back(correction, ratio):
     spec = spec_of(correction=correction, train_ratio=ratio, unroll_length=4, learn_queue=3)
     assert parse_spec("s", spec.to_json()) == spec
 

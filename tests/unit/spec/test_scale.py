@@ -114,7 +114,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("raw", "scale", "expected"), CASES)
-def test_what_is_divided_and_which_rates_are_larger(raw, scale, expected):
+def test_ranks_divide_the_batch_and_scale_learning_rates(raw, scale, expected):
     found = differences(*rank_of(raw, scale))
     assert found.keys() == expected.keys()
     for key, values in expected.items():
@@ -142,7 +142,7 @@ def test_no_other_key_of_the_spec_changes(name, scale):
 
 
 @pytest.mark.parametrize("scale", SCALES)
-def test_what_ranks_run_is_a_valid_spec_of_one_process(scale):
+def test_ranks_run_a_valid_spec_of_one_process(scale):
     for raw, _ in SCALED.values():
         _, own = rank_of(raw, scale)
         data = own.to_json()
@@ -360,7 +360,7 @@ REFUSED = [
 
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize(("base", "changes", "problems"), REFUSED)
-def test_what_ranks_cannot_share_is_refused(base, changes, problems, scale):
+def test_a_spec_that_ranks_cannot_divide_is_refused(base, changes, problems, scale):
     raw = changed(base, changes)
     assert_problem(changed(raw, meta__distributed=False, meta__max_run=1), None)
     assert_problem(ranks(raw, scale, count=1), None)

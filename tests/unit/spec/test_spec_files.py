@@ -201,7 +201,7 @@ fast:
 
 
 @pytest.mark.parametrize("text", ["2024-01-01", "1:30", "0o17", "010", "e4"])
-def test_what_yaml_takes_for_a_date_or_a_time_stays_text(write, text):
+def test_yaml_dates_and_times_stay_text(write, text):
     assert read_file(write(f"a: {text}", "s.yaml")) == {"a": text}
 
 

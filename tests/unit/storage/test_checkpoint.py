@@ -250,7 +250,7 @@ SEGMENT = {"first": 0, "end": 1, "name": "a.pt", "bytes": 1, "sha256": ""}
     [None, 3, [3], [{}], [{**SEGMENT, "first": "a"}], [{**SEGMENT, "end": None}]],
     ids=repr,
 )
-def test_a_manifest_whose_segments_make_no_sense_is_a_checkpoint_error(store, tmp_path, segments):
+def test_a_manifest_with_invalid_segments_is_a_checkpoint_error(store, tmp_path, segments):
     manifest_path(tmp_path, PREFIX).write_bytes(changed(segments=segments))
     with pytest.raises(CheckpointError, match="cannot read"):
         store.manifest()

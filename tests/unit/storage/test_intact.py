@@ -59,7 +59,7 @@ def frame_of(paths):
     return read_manifest(paths.manifest).frame
 
 
-def test_what_is_whole_stays_as_it_is(run_dir):
+def test_intact_checkpoints_are_unchanged(run_dir):
     paths = run_dir.session(0, 0)
     assert fall_back(spec(), run_dir, 0) == []
     for frame in (100, 200):

@@ -160,7 +160,7 @@ def test_a_dict_of_another_class_comes_back_as_a_dict(make):
 @pytest.mark.parametrize(
     "place", [lambda x: {"a": [x]}, lambda x: [{"a": x}]], ids=["list", "dict"]
 )
-def test_what_is_no_plain_state_is_refused_however_deep_it_lies(refused, place):
+def test_an_object_that_is_no_plain_state_is_refused_at_any_depth(refused, place):
     with pytest.raises(TypeError):
         to_plain(place(refused))
 

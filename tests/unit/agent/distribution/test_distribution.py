@@ -230,7 +230,9 @@ def test_a_log_normal_far_out_stays_finite():
         (spaces.Box(-1.0, 1.0, (2,)), "Beta", 'use "default" or "Normal"'),
     ],
 )
-def test_what_cannot_be_squashed_is_refused_at_its_place_in_the_spec(space, pdtype, expected_error):
+def test_a_distribution_that_cannot_be_squashed_is_refused_at_its_path(
+    space, pdtype, expected_error
+):
     with pytest.raises(LabError) as caught:
         squashed_family(space, pdtype)
     assert str(caught.value).startswith(f"agent.algorithm.action_pdtype = '{pdtype}': ")

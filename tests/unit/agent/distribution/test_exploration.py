@@ -63,7 +63,7 @@ def test_boltzmann_at_zero_is_greedy():
     np.testing.assert_array_equal(log_prob, np.zeros(2))
 
 
-def test_what_has_no_probability_is_never_chosen():
+def test_an_action_without_probability_is_never_chosen():
     p = np.tile(np.array([0.0, 0.3, 0.0, 0.7, 0.0], np.float32), (MANY, 1))
     with np.errstate(divide="ignore"):
         action, _ = boltzmann(np.log(p), 1.0, Generators(0))
@@ -104,7 +104,7 @@ def test_random_ignores_the_policy(space, log_prob):
     np.testing.assert_allclose(log_probs, np.full(5, log_prob), rtol=1e-6)
 
 
-def test_what_cannot_be_done_is_refused_with_the_reason():
+def test_impossible_explorations_are_refused_with_the_reason():
     box = spaces.Box(-1.0, 1.0, (2,), np.float32)
     with pytest.raises(LabError, match="chooses one of n actions"):
         exploration_policy("boltzmann", distribution_family(box, "default"), box)

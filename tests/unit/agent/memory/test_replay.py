@@ -75,7 +75,7 @@ def test_a_memory_draws_transitions_of_a_plain_list_over_several_wraps(
 
 
 @pytest.mark.parametrize("stack", [1, 4])
-def test_what_was_forgotten_is_freed(stack):
+def test_memory_of_forgotten_steps_is_freed(stack):
     """A ring whose episodes never ended is as large as one whose ended ones are overwritten."""
 
     def size_after(*runs):

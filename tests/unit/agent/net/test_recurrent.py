@@ -176,7 +176,7 @@ RECURRENT = [
 
 
 @pytest.mark.parametrize("case", RECURRENT)
-def test_what_is_learned_from_is_what_the_actor_saw(case, monkeypatch):
+def test_the_learner_sees_the_sequences_of_the_actor(case, monkeypatch):
     """Before the first update the log-probabilities are those that were noted when acting."""
     play = Play(ALGORITHM_ROWS[case[0]][case[1]].spec)
     learner, seen = play.agent.learner, []

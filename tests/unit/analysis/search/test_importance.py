@@ -34,7 +34,7 @@ def searches(trials, seed=0):
 
 
 @pytest.mark.parametrize("trials", [8, 10, 20])
-def test_what_has_no_effect_explains_about_nothing_and_what_has_comes_first(trials):
+def test_a_variable_without_effect_has_no_importance_and_one_with_effect_is_first(trials):
     found = [importances(each) for each in searches(trials)]
     assert np.mean([each[0].path == "x" for each in found]) > 0.95
     by_path = [{each.path: each for each in one} for one in found]
@@ -169,7 +169,7 @@ def halved(seed, trials=20):
     return SearchSummary("s", "S", (X, Z), tuple(outcomes), BUDGET)
 
 
-def test_what_matters_is_found_among_trials_of_which_most_were_stopped_early():
+def test_an_important_variable_is_found_among_mostly_stopped_trials():
     found = [of(halved(seed)) for seed in range(30)]
     assert np.mean([each["x"].share > each["z"].share for each in found]) > 0.9
     assert np.mean([each["x"].sure for each in found]) > 0.8

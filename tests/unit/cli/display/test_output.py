@@ -27,7 +27,7 @@ def test_printable_text_has_no_character_that_a_terminal_acts_on(text):
 
 
 @given(st.text("aé中–× \n\t{}[]:\\"))
-def test_what_is_printable_stays_as_it_is(text):
+def test_printable_text_is_unchanged(text):
     assert printable(text) == text
 
 

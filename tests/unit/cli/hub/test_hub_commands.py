@@ -28,7 +28,7 @@ def lab(*args):
     return CliRunner().invoke(app, [*map(str, args)], catch_exceptions=False)
 
 
-def test_what_was_pushed_is_pulled_and_plays_as_the_run(hub, run, tmp_path):
+def test_a_pushed_run_is_pulled_and_plays_like_the_original(hub, run, tmp_path):
     done = lab("push", run_folder(run), "ada/pole", "--session", "0")
     assert (done.exit_code, done.output) == (0, f"{hub.url}/ada/pole\n")
     graph = "small_t0_trial_graph_mean_returns_ma_vs_frames.png"

@@ -109,7 +109,7 @@ def fails(count):
         (lambda count: np.zeros((4, 6, 3)), r"gave 'float64 of shape \(4, 6, 3\)'"),
     ],
 )
-def test_what_cannot_be_drawn_is_one_clear_line(draw, why):
+def test_an_environment_that_cannot_be_drawn_is_one_clear_line(draw, why):
     with pytest.raises(LabError, match=rf"(?m)^Counting-v0 cannot be drawn: .*{why}.*$"):
         play(Filmed(Counting(draw=draw), "Counting-v0", Album()), 1)
 

@@ -286,7 +286,7 @@ def test_a_check_names_what_envpool_cannot_do(env_spec, name, keys, paths):
 
 
 @needs_envpool
-def test_what_envpool_has_not_copied_from_gymnasium_is_refused(env_spec, registered):
+def test_an_environment_that_envpool_lacks_is_refused(env_spec, registered):
     (problem,) = check_env(env_spec(registered("Own-v0", f"{__name__}:Counters"), **POOL))
     assert str(problem) == "env.backend = 'envpool': envpool has no Own-v0; use \"gymnasium\""
 

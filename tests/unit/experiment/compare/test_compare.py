@@ -118,7 +118,7 @@ def test_all_variants_train_under_one_seed_before_any_trains_under_the_next(run,
     assert run.to_run == []
 
 
-def test_what_is_measured_is_what_the_rows_say(run):
+def test_measurements_equal_the_values_of_the_rows(run):
     go_on(run, 9)
     alone, together = summary_table(run.comparison()).itertuples()
     assert (alone.frames_per_s, together.frames_per_s) == (100.0, 200.0)

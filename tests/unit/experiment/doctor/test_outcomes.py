@@ -100,7 +100,7 @@ def test_resuming_is_advised_for_a_stopped_run(trial):
     assert "slm-lab run train@" in found.advice
 
 
-def test_without_rows_there_is_nothing_to_judge(trial):
+def test_without_rows_there_are_no_findings(trial):
     found = found_by(outcome.no_rows, case(trial, None, finals=()))
     assert (found.what, found.evidence) == ("no rows yet", "a row is due every 100 frames")
 

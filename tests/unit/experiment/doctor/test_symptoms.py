@@ -107,7 +107,7 @@ def test_one_or_two_rows_are_no_reason_to_worry(symptom, num):
 
 
 @pytest.mark.parametrize("symptom", learning.SYMPTOMS)
-def test_rows_without_any_report_of_a_learner_are_judged_too(symptom):
+def test_rows_without_any_report_of_a_learner_are_checked_too(symptom):
     known = ("total_frame", "opt_step", "mean_return")
     empty = {name: np.full(R, np.nan) for name in HEALTHY if name not in known}
     assert found(symptom, course(**empty)) is None

@@ -240,7 +240,7 @@ def test_an_unknown_word_is_refused_with_the_nearest(tmp_path, option):
     assert not (tmp_path / "plots").exists()
 
 
-def test_what_is_no_run_is_refused_by_name(tmp_path):
+def test_a_folder_that_is_no_run_is_refused_by_name(tmp_path):
     run = write_run(tmp_path)
     with pytest.raises(UsageError, match=f"did you mean {run.root.name}"):
         plotted(tmp_path, run.root.name.replace("22", "23"))
@@ -302,7 +302,7 @@ def write_returns(path, returns):
             writer.append(tracker.row(wall_t=float(i), cpu_t=float(i), **clocks))
 
 
-def test_what_learns_faster_and_ends_equally_good_does_not_end_above(tmp_path):
+def test_faster_learning_with_an_equal_end_does_not_rank_above(tmp_path):
     """The moving average over rows is 1 for the one, and a half for the other."""
     fast, slow = np.ones(60), np.repeat([0, 1], 30)
     for name, returns in (("fast", fast), ("slow", slow)):

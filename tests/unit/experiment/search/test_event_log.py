@@ -245,7 +245,7 @@ def test_the_status_of_a_trial_through_its_life():
     assert statuses(*(event for event, _ in LIFE)) == [status for _, status in LIFE]
 
 
-def test_what_is_known_of_a_trial_at_its_end():
+def test_the_record_of_a_trial_at_its_end():
     state = search_state(*(event for event, _ in LIFE)).trials[0]
     assert state.params == {"a.x": 2}
     assert (state.frame, state.score, state.metrics) == (400, 4.5, {"strength": 3.0})

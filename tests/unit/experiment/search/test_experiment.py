@@ -53,7 +53,7 @@ def test_a_trial_is_proposed_when_it_can_begin(run_dir):
     assert kinds == [each for trial in range(4) for each in one(trial)]
 
 
-def test_what_is_known_of_a_finished_trial(run_dir):
+def test_the_record_of_a_finished_trial(run_dir):
     search = run(search_of(run_dir))
     state = search.search_state.trials[0]
     assert (state.frame, state.score, state.reports) == (MAX_FRAME, pytest.approx(450), 5)

@@ -88,7 +88,7 @@ def test_without_a_donor_checkpoint_a_trial_continues_from_its_own(run_dir, monk
 
 
 @pytest.mark.parametrize("what", [Action.STOP, Action.PAUSE])
-def test_a_trial_whose_last_row_has_its_end_is_ended_once(run_dir, what):
+def test_a_trial_that_ends_with_its_last_row_is_ended_once(run_dir, what):
     # Schedulers stop what has reached max_t, which is the end of its budget.
     scheduler = Scripted({(1, MAX_FRAME): [Decision(1, what)]})
     pool = FakePool(score_at)

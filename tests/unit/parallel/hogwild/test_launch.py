@@ -33,10 +33,10 @@ def test_a_checkpoint_is_requested_when_the_last_one_is_done_and_old_enough(monk
         checkpoints.tick()
         return board.save_requested
 
-    assert requested_at(150) == 0, "nobody runs"
+    assert requested_at(150) == 0, "no worker runs"
     board.write(0, phase=Phase.RUNNING)
     assert requested_at(150) == 1
-    assert requested_at(170) == 1, "nobody has made the first"
+    assert requested_at(170) == 1, "no worker has made the first"
     board.checkpointed[0] = 1
     assert requested_at(159) == 1
     assert requested_at(160) == 2
@@ -91,7 +91,7 @@ def test_of_two_checkpoints_with_the_same_frames_the_one_with_more_steps_is_rest
     assert set(found.updates.values()) == {20}, "the next checkpoint has to be a newer one"
 
 
-def test_what_the_parent_has_saved_for_workers_that_were_given_up_is_restored(saved):
+def test_checkpoints_that_the_parent_saved_for_lost_workers_are_restored(saved):
     run_dir, state, restored = saved
     saved_with(run_dir.session(0, 0), state, [80, 80], 3.0, [12, 8])
     saved_with(run_dir.shared_by_training(0, 0), state, [96, 88], 7.0, [15, 8])

@@ -84,7 +84,7 @@ def gradient(net, seed, clip):
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_what_is_applied_is_the_gradient_of_the_step_and_of_no_step_before(rule):
+def test_only_the_gradient_of_the_present_step_is_applied(rule):
     """The classic fault: gradients that are never set to zero pile up."""
     train_state = SharedTrainState.of(optimizer_of(network(), rule), 1)
     worker = Worker(train_state, SyncedSync, 0, rule)

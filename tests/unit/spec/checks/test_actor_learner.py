@@ -157,7 +157,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("raw", "problem"), ROWS)
-def test_what_actors_and_a_learner_cannot_train_is_refused(raw, problem):
+def test_a_spec_that_actors_and_a_learner_cannot_train_is_refused(raw, problem):
     assert_problem(raw, problem)
 
 

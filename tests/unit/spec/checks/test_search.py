@@ -186,7 +186,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("raw", "problem"), ROWS)
-def test_what_a_search_cannot_do_is_refused(raw, problem):
+def test_an_impossible_search_is_refused(raw, problem):
     assert_problem(raw, problem)
 
 
