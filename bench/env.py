@@ -1,10 +1,11 @@
-"""What the lab's environments keep of the speed of the simulators, and what training leaves of it.
+"""The speed of the lab's environments, and of training on them, against the bare simulators.
 
 python -m bench.env [NAME…] [--repeats 9] [--seconds 0.5] [--train 3]
 
 Raw stepping is what Gymnasium or ale-py gives with the same vectorisation and without anything of
-the lab. Both step by turns in one process with the same random actions, so that a change in the
-machine's load meets both; what counts is the median of the ratios. With --train so many PPO runs
+the lab. Both step by turns in one process with the same random actions.
+So a change in the machine's load affects both. The result is the median of the ratios.
+With --train so many PPO runs
 are timed as well.
 """
 

@@ -1,8 +1,8 @@
-"""SAC written out for one environment by hand: what is left when a library is left out.
+"""SAC written out for one environment by hand: the speed without a library.
 
-Nothing is configurable, nothing is logged or saved. Tuned the usual ways: fused Adam, one call for
-all targets, no weight gradients of the critics in the loss of the actor, no graph where none is
-needed.
+Nothing is configurable, nothing is logged or saved.
+Tuned the usual ways: fused Adam, and one call for all targets.
+The loss of the actor has no weight gradients of the critics. No graph is built without need.
 """
 
 import math

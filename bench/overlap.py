@@ -1,11 +1,11 @@
-"""What acting and learning at the same time gain, against what they could.
+"""The gain of acting and learning at the same time, against its bound.
 
 python -m bench.scaling sleeping humanoid_unrolls
 python -m bench.overlap --picture eps.png      (the way of an unroll, and EPS for several K)
 
-An iteration in which actors and learner take turns lasts T·t_env + t_learn; where they work at the
-same time it cannot be shorter than max(T·t_env / N, t_learn) with N actors. Both parts are taken
-from a run in turn (`serial`), so that the bound has everything in it that a run needs.
+An iteration in which actors and learner alternate lasts T·t_env + t_learn.
+At the same time, with N actors, it lasts at least max(T·t_env / N, t_learn).
+Both parts come from an alternating run (`serial`), so the bound includes all work of a run.
 """
 
 import argparse
@@ -139,10 +139,10 @@ class Slice(NamedTuple):
 
 
 def slices() -> list[Slice]:
-    """What the study of references.md measured, on MuJoCo: environments per second of which the
-    learner sees unrolls, for K environments per actor, in turn (one actor) and at once (two).
+    """Repeats on MuJoCo the measurement of the study in references.md, and prints each result.
 
-    Prints each as it comes.
+    It counts environments per second whose unrolls the learner gets, for K environments per actor.
+    One actor alternates with the learner; two act at the same time.
     """
     found = []
     for num_envs, repeats in ((32, 7), (48, 7), (96, 6), (192, 5)):
@@ -155,12 +155,12 @@ def slices() -> list[Slice]:
         if num_envs != 192:
             at_once = iteration(replace(case, frames=frames // 2), 2, serial=False, per_row=1)
         found.append(Slice(num_envs, in_turn, at_once))
-        told = [
+        measurements = [
             f"{how} {each.seconds:6.2f} s, EPS {num_envs / each.seconds:5.2f};"
             for how, each in (("in turn", in_turn), ("at once", at_once))
             if each is not None
         ]
-        print(f"K = {num_envs:3}: {' '.join(told)}", flush=True)
+        print(f"K = {num_envs:3}: {' '.join(measurements)}", flush=True)
     return found
 
 
@@ -201,15 +201,15 @@ def way() -> None:
             UnrollMemory(1),
         )
         clock = Clock(board.clock_slots[1:], 0, 10**9)
-        player = UnrollActor(spec, seeds, clock, queue.weights)
-        queue.weights.publish(player.agent.learner.flats, player.env.statistics, 0)
-        player.reset()
+        rollout_actor = UnrollActor(spec, seeds, clock, queue.weights)
+        queue.weights.publish(rollout_actor.agent.learner.flats, rollout_actor.env.statistics, 0)
+        rollout_actor.reset()
         playing, passing = [], []
         for _ in range(30):
             slot = actor.next_slot()
             assert slot is not None
             began = time.perf_counter()
-            player.play(slot)
+            rollout_actor.play(slot)
             played = time.perf_counter()
             actor.hand_over(played - began)
             received = learner.receive(0.0)
@@ -219,7 +219,7 @@ def way() -> None:
             learner.give_back(0)
             passing.append(time.perf_counter() - played)
             playing.append(played - began)
-        player.close()
+        rollout_actor.close()
         took, cost = statistics.median(playing) * 1e3, statistics.median(passing) * 1e3
         print(f"{env} {horizon} × {num_envs}: played in {took:.1f} ms, its way {cost:.3f} ms: "
               f"{cost / took:.2%}")  # fmt: skip

@@ -2,8 +2,8 @@
 
 python -m bench.peers [--ranks 2] [--repeats 5]
 
-Each rank is a process of its own that does nothing else, so that what is measured is the exchange
-and not the wait for somebody who still computes.
+Each rank is a separate process that does nothing else. So the exchange is measured, and not the
+wait for a peer that still computes.
 """
 
 import argparse

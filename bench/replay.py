@@ -2,8 +2,8 @@
 
 python -m bench.replay     medians in µs, uniformly and by priority, for CartPole and for MuJoCo
 
-By priority it includes importance weights, what the learner reports back, and the sum tree that is
-brought up to date with it. Needs a quiet machine.
+By priority it includes importance weights, reported errors, and the update of the sum tree.
+Needs a quiet machine.
 """
 
 import argparse
@@ -60,7 +60,7 @@ class Stream:
 
 
 def full_memory(spec: MemorySpec, obs_size: int) -> tuple[Replay, Stream]:
-    """A memory of one environment that has come round once, and what goes on filling it."""
+    """A full memory of one environment, and the stream that continues to fill it."""
     plan = ReplayConfig(TrainingSchedule(1, 0), 0.99, 1, seed=0)
     layout = MemoryLayout(1, 1, (obs_size,), np.dtype(np.float32), (), np.dtype(np.int64), plan)
     memory, stream = Replay.build(spec, layout), Stream(obs_size)
@@ -70,8 +70,11 @@ def full_memory(spec: MemorySpec, obs_size: int) -> tuple[Replay, Stream]:
 
 
 def cost(memory: Replay, stream: Stream, calls: int) -> list[float]:
-    """µs of each call: draw, report errors. Between two of them a step is added, which costs
-    nothing here, but makes a tree and a cache as stale as in training."""
+    """µs of each call: draw, report errors.
+
+    Between two of them a step is added, which is not timed.
+    It makes a tree and a cache as stale as in training.
+    """
     errors = torch.from_numpy(np.random.default_rng(1).exponential(size=(64, BATCH)))
     times = []
     for call in range(calls):

@@ -2,11 +2,11 @@
 
 python -m bench.scaling [CASE…] [--workers 1 2 4] [--repeats 3]
 
-What counts is what all workers make in a second once all of them run, against one worker in the
-same mode: gradient steps of Hogwild! workers, frames of ranks, whose steps are those of all.
-Actors and their learner have cases of their own, see `bench.overlap`.
-`independent` are as many Sessions that have nothing to do with each other: no mode can do better
-on the machine. Of ranks it prints the share of the time that went into exchanging.
+It compares the rate of all workers, once all run, with that of one worker in the same mode.
+The rate is in gradient steps for Hogwild! workers, and in frames for ranks.
+For actors and their learner see `bench.overlap`.
+`independent` are as many unrelated Sessions: no mode can do better on the machine.
+For ranks it also prints the share of the time that the exchange takes.
 """
 
 import argparse
@@ -91,8 +91,8 @@ class ProgressMonitor:
 def measure(case: Case, plan: Plan, workers: int, folder: Path) -> Speed:
     """One training of so many workers, from their first updates to the end of the first.
 
-    `folder` is one for all: what the Random agent reaches is measured there once, beside the first,
-    and takes no core from the workers of the others.
+    All share `folder`: the Random agent's return is measured there once, beside the first training.
+    So it takes no core from the workers of the others.
     """
     spec = case.spec()
     frames = case.frames if plan is ALONE else case.frames * workers

@@ -1,4 +1,4 @@
-"""What a search costs beside its trials, and what running them side by side gains.
+"""The overhead of a search, and the gain of parallel trials.
 
 python -m bench.search [--repeats 3]
 

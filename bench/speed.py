@@ -2,8 +2,9 @@
 
 python -m bench.speed CASE… [--repeats 5]
 
-The libraries run by turns, each time in a fresh process with one thread, so that a change in the
-machine's load meets all. What counts is the ratio of the medians. SAC is also compared with the
+The libraries run by turns, each time in a fresh process with one thread.
+So a change in the machine's load affects all. The result is the ratio of the medians.
+SAC is also compared with the
 same written out by hand, the floor.
 """
 
@@ -19,7 +20,7 @@ from bench.cases import CASES, SACCase
 
 
 def measure(library: str, case: str) -> float:
-    """Frames per second of one run in a process of its own."""
+    """Frames per second of one run in a separate process."""
     one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-m", "bench.contestant", library, case],

@@ -2,9 +2,9 @@
 
 python -m bench.ways [NAME…] [--repeats 5] [--seconds 0.5] [--threads 0]
 
-Names are Gymnasium ids, by default those of `bench.env`. Every way that the environment has steps
-8 copies by turns with the same random actions; * is what a spec gets that names none, × how many
-times as fast the others are, the median over rounds.
+Names are Gymnasium ids, by default those of `bench.env`.
+Every mode of the environment steps 8 copies by turns with the same random actions.
+* marks the default of a spec; × is the speed relative to it, the median over rounds.
 """
 
 import argparse
@@ -32,7 +32,7 @@ WAYS = {
 
 
 def made(name: str, threads: int) -> dict[str, VectorEnv]:
-    """The environment in every way that there is; `threads` of its own where it has any."""
+    """The environment in every vectorization mode; `threads` where it has any."""
     envs = {}
     for way, keys in WAYS.items():
         for own in ({"num_threads": threads}, {}):

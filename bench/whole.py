@@ -1,4 +1,4 @@
-"""What a whole run costs beside the training itself.
+"""The overhead of a whole run beside the training itself.
 
 python -m bench.whole startup     one PPO iteration as a whole process, against Stable-Baselines3
 python -m bench.whole rows        a row every 500 frames with graphs, against none

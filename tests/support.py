@@ -1,4 +1,4 @@
-"""What many tests need: small specs, and Sessions run in this process."""
+"""Helpers of many tests: small specs, and Sessions run in this process."""
 
 import copy
 import fcntl
@@ -131,7 +131,7 @@ def soft(name: str, **changes: Any) -> dict[str, Any]:
 
 
 class Rank(NamedTuple):
-    """One of those who train together in this process, a thread each."""
+    """One of the workers that train together in this process, a thread each."""
 
     index: int
     board: StatusBoard
@@ -154,8 +154,10 @@ def make_session(
     rank: Rank | None = None,
     serially: bool = False,
 ) -> Session:
-    """A Session that lives in `folder`, ready to run here; with `hogwild` a crew of one, and with
-    `serially` one with actors that play in turn."""
+    """A Session that writes to `folder`, ready to run here.
+
+    With `hogwild` it is the only Hogwild! worker. With `serially` its actors alternate with it.
+    """
     run_dir = RunDir(folder, spec.name)
     for part in ("info", "model", "log", "graph"):
         (folder / part).mkdir(parents=True, exist_ok=True)
@@ -205,7 +207,7 @@ def read_rows(path: Path) -> pd.DataFrame:
 def run_ranks(
     spec: Spec, folder: Path, count: int, kind: MakeStrategy = AllReduceStrategy, **options: Any
 ) -> list[Session]:
-    """Runs `count` ranks of one training to their end, in threads; all raise what one raises."""
+    """Runs `count` ranks of one training to their end in threads; all raise what one raises."""
     board, place = StatusBoard.allocate(SPAWN, count), GroupBuffers.of(count)
 
     def run(index: int) -> Session:

@@ -20,9 +20,9 @@ with imageio.get_reader(sys.argv[1]) as reader:
 
 
 def read_video(path: Path) -> tuple[dict[str, Any], np.ndarray]:
-    """What imageio says of it, and its frames (T, H, W, 3).
+    """The metadata that imageio reads, and the frames (T, H, W, 3).
 
-    In a process of its own: imageio leaves pipes open, which Python warns about.
+    In a separate process: imageio leaves pipes open, which Python warns about.
     """
     kept = path.with_suffix(".npy")
     words = [sys.executable, "-c", READ, str(path), str(kept)]

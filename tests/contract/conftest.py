@@ -1,4 +1,4 @@
-"""Runs over the table that several suites look at, each made once."""
+"""Runs over the table that several suites read, each made once."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ STATE_OF_PROBES = {
 
 @pytest.fixture(scope="session", autouse=True)
 def probes_with_exact_state() -> Iterator[None]:
-    """A run on them can then be resumed within an episode, as on the simulators that users have."""
+    """A run on them can then be resumed within an episode, as on common simulators."""
     with pytest.MonkeyPatch.context() as patch:
         for name, names in STATE_OF_PROBES.items():
             key = f"tests.learning.probe_envs:{name}"

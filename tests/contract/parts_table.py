@@ -94,7 +94,7 @@ MEMORY_ROWS: dict[str, dict[str, MemoryRow]] = {
         "three_steps": MemoryRow({**RING, "use_cer": True}, num_steps=3),
     },
 }
-"""Each has something to learn from within 40 steps, and more than once."""
+"""Each yields a batch within 40 steps, and more than once."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class NetRow:
     obs_shape: tuple[int, ...]
     heads: tuple[int, ...] = (3, 1)
     state_around: int = 0
-    """What it sees behind an observation: recurrent state and mark."""
+    """What follows an observation: recurrent state and mark."""
 
 
 IMAGE = (2, 12, 12)

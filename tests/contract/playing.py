@@ -1,4 +1,4 @@
-"""An agent and its environments without a Session, as the suites drive them step by step."""
+"""An agent and its environments without a Session, stepped one by one by the suites."""
 
 import io
 import math
@@ -21,7 +21,7 @@ from slm_lab.storage.serialization import from_plain, to_plain
 
 
 class Play:
-    """Steps of one agent in its environments; others may look on and learn from the same."""
+    """Steps of one agent in its environments; other agents may learn from the same steps."""
 
     def __init__(self, spec: Spec, seed: int = 0) -> None:
         self.spec = spec
@@ -41,7 +41,7 @@ class Play:
         )
 
     def step(self, *onlookers: Agent) -> tuple[Array, Step]:
-        """One vector step by the agent's own action, which every onlooker observes as its own."""
+        """One vector step by the agent's action; every other agent observes it as its own."""
         obs = self.obs
         act = self.agent.act(obs, self.frame)
         step = self.env.step(act.action)
@@ -61,7 +61,7 @@ class Play:
 
 
 def saved(state: StateDict) -> Any:
-    """The state as a checkpoint brings it back."""
+    """The state as read from a checkpoint."""
     file = io.BytesIO()
     torch.save(to_plain(state), file)
     file.seek(0)

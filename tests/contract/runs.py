@@ -19,7 +19,7 @@ from tests.support import made_once, rows, run_session
 
 
 class WholeRun(NamedTuple):
-    """What an uninterrupted run left."""
+    """The results of an uninterrupted run."""
 
     rows: pd.DataFrame
     vectors: dict[str, Tensor]
@@ -35,7 +35,7 @@ class WholeRuns:
         self._factory = factory
 
     def get(self, name: str, variant: str) -> WholeRun:
-        """The run of the row under seed 0, with the global generators in a state of their own."""
+        """The run of the row under seed 0, with the global generators in an unusual state."""
 
         def make(folder: Path) -> None:
             poison_global_generators(0)
@@ -63,14 +63,14 @@ def global_generators() -> tuple[object, ...]:
 
 
 def poison_global_generators(seed: int) -> None:
-    """Puts them where nobody would have left them."""
+    """Puts them into an unusual state."""
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002
     torch.manual_seed(seed)
 
 
 def stop_at(frame: int) -> Callable[[Session], None]:
-    """What stops a run at its first row from `frame` on."""
+    """Stops a run at its first row from `frame` on."""
 
     def stop(session: Session) -> None:
         if session.clock.frame >= frame:
@@ -80,7 +80,7 @@ def stop_at(frame: int) -> Callable[[Session], None]:
 
 
 def assert_same_vectors(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
-    """That networks are equal to the last bit."""
+    """Asserts that networks are equal bit for bit."""
     assert one.keys() == other.keys()
     for part, vector in one.items():
         assert torch.equal(vector, other[part]), part
@@ -89,7 +89,7 @@ def assert_same_vectors(one: dict[str, Tensor], other: dict[str, Tensor]) -> Non
 def assert_same_run(
     session: Session, expected: WholeRun | Session, without: Iterable[str] = ()
 ) -> None:
-    """That rows and networks are equal to the last bit, but for the columns `without`."""
+    """Asserts that rows and networks are equal bit for bit, but for the columns `without`."""
     if isinstance(expected, Session):
         wanted = rows(expected).drop(columns=list(without), errors="ignore"), vectors(expected)
     else:

@@ -1,7 +1,8 @@
-"""One row or more for every algorithm that is built: what the contract suites run over.
+"""One row or more for every algorithm that is built: the input of the contract suites.
 
-An algorithm that is registered and has no row fails in `test_table.py`; a row is all that it needs
-to be covered by every suite. `parts_table.py` has the rows of memories and nets.
+An algorithm that is registered and has no row fails in `test_table.py`.
+A row is all that it needs to be covered by every suite.
+`parts_table.py` has the rows of memories and nets.
 """
 
 from collections.abc import Callable
@@ -143,7 +144,7 @@ REINFORCE = rows_of(reinforce)
 A2C = rows_of(actor_critic)
 SARSA = rows_of(sarsa)
 SPARSE = {"agent__algorithm__training_frequency": 32}
-"""Twelve training events in a run show what more would."""
+"""Twelve training events in a run show as much as more would."""
 VANILLA, DQN, DOUBLE = (
     rows_of(partial(q_learning, name, **SPARSE)) for name in ("VanillaDQN", "DQN", "DoubleDQN")
 )
@@ -302,7 +303,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "multi_binary": alike(Row(random(**BITS))),
     },
 }
-"""By algorithm, each kind of action space that it can act in, and whatever changes what it does."""
+"""By algorithm: its kinds of action spaces, and the keys that change what it does."""
 
 
 def built(registry: Registry) -> set[str]:

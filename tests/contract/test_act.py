@@ -1,4 +1,4 @@
-"""An agent outside the lab acts as the lab's evaluation does, for every row of the table."""
+"""A loaded agent acts as the lab's evaluation does, for every row of the table."""
 
 import numpy as np
 import pytest
@@ -31,7 +31,7 @@ def vector(spec):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_actions_are_those_of_evaluation_bit_for_bit(case, spec, vector):
+def test_actions_equal_those_of_evaluation_bit_for_bit(case, spec, vector):
     inside = untrained(spec, vector)
     agent = outside(spec, inside.learner, vector.statistics)
     taken, step_raw = [], vector.raw.step

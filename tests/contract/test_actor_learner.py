@@ -1,4 +1,4 @@
-"""Every algorithm learns from actors elsewhere without a line of its own."""
+"""Every algorithm learns from separate actors without extra code."""
 
 import pytest
 
@@ -44,8 +44,7 @@ def on_whole_rollouts(case, **meta):
 def played_in_turn(case, num_actors=1, **flow):
     """The same, with its actors and the learner in one process.
 
-    One that replays hands over step by step: so it learns after the very steps after which it does
-    without actors.
+    A replay learner receives step by step, so it learns after the same steps as without actors.
     """
     spec = on_whole_rollouts(case)
     if isinstance(spec.agent.algorithm, ReplayLearningSpec):
@@ -57,13 +56,13 @@ def played_in_turn(case, num_actors=1, **flow):
 
 
 @pytest.mark.parametrize("case", sorted(WITHOUT_ACTORS))
-def test_what_does_not_learn_from_unrolls_is_refused_by_name(case):
+def test_an_algorithm_that_cannot_learn_from_unrolls_is_refused_by_name(case):
     with pytest.raises(SpecError, match="actor_learner"):
         played_in_turn(case)
 
 
 @EVERY
-def test_one_actor_in_turn_with_its_learner_trains_as_one_process_does(case, tmp_path):
+def test_one_actor_alternating_with_its_learner_equals_a_single_process(case, tmp_path):
     alone = run_session(on_whole_rollouts(case), tmp_path / "alone")
     assert alone.agent.learner.opt_step > 0
     with_actor = run_session(played_in_turn(case), tmp_path / "with_actor", serially=True)
@@ -72,7 +71,7 @@ def test_one_actor_in_turn_with_its_learner_trains_as_one_process_does(case, tmp
 
 @ONE_EACH
 @pytest.mark.usefixtures("probes_with_exact_state")
-def test_resumed_actors_in_turn_train_as_if_they_had_not_stopped(case, tmp_path):
+def test_resumed_alternating_actors_equal_uninterrupted_ones(case, tmp_path):
     flow = {"publish_frequency": 2, "unroll_length": 8}
     spec = played_in_turn(case, 2, **flow)
     whole = run_session(spec, tmp_path / "whole", serially=True)

@@ -54,13 +54,13 @@ def test_actions_have_the_shape_of_the_action_space_and_are_accepted(row, play):
 def test_acting_greedily_is_repeatable_and_draws_nothing(row, play):
     actor, obs = play.agent.actor, play.obs
     drawn = actor.act(obs, 0).action
-    own, everybodys = saved(actor.state_dict()), global_generators()
+    own, global_before = saved(actor.state_dict()), global_generators()
     greedy = actor.act_greedily(obs)
     without_recurrent_state = {**actor.state_dict(), "recurrent_state": own["recurrent_state"]}
     assert same(without_recurrent_state, own)
     actor.load_state_dict(own)
     np.testing.assert_array_equal(actor.act_greedily(obs), greedy)
-    assert global_generators() == everybodys
+    assert global_generators() == global_before
     assert greedy.shape == drawn.shape
     assert greedy.dtype == drawn.dtype
     if row.bounded:
@@ -174,7 +174,7 @@ def test_an_agent_that_was_saved_and_loaded_acts_and_learns_as_before(row, play)
 
 @EVERY
 def test_episodes_that_are_broken_off_leave_something_to_learn_from(row, play):
-    """As after a resume where the environments could not be put back."""
+    """As after a resume whose environments could not be restored."""
     list(play.reports(7))
     play.agent.break_off(play.obs)
     play.obs = play.env.reset()

@@ -1,4 +1,4 @@
-"""Every algorithm trains in step with others without a line of its own."""
+"""Every algorithm trains as synchronous ranks without extra code."""
 
 import pandas as pd
 import pytest
@@ -13,7 +13,7 @@ from tests.support import Rank, parse, reinforce, rows, run_ranks, run_session
 
 FIRST = [(name, next(iter(rows))) for name, rows in ALGORITHM_ROWS.items()]
 QUICK = ("PPO", "Reinforce", "SoftActorCritic")
-"""Of a kind each: rollouts, episodes, replay with three optimizers. The others run when all do."""
+"""One of each kind: rollouts, episodes, replay with three optimizers. The others are slow."""
 
 
 ALL = [(name, variant) for name, rows in ALGORITHM_ROWS.items() for variant in rows]
@@ -41,7 +41,7 @@ def spec(row):
 
 
 @EVERY
-def test_one_rank_trains_as_one_process_does(case, row, whole_runs, tmp_path):
+def test_one_rank_equals_a_single_process(case, row, whole_runs, tmp_path):
     rank = Rank(0, StatusBoard.allocate(SPAWN, 1), GroupBuffers.of(1))
     session = run_session(row.spec, tmp_path, rank=rank)
     assert_same_run(session, whole_runs.get(*case))
@@ -58,7 +58,7 @@ def test_two_ranks_end_with_equal_weights_and_can_be_repeated(spec, tmp_path):
 
 
 @ONE_EACH
-def test_two_resumed_ranks_train_as_if_they_had_not_stopped(spec, tmp_path):
+def test_two_resumed_ranks_equal_uninterrupted_ones(spec, tmp_path):
     whole, _ = run_ranks(spec, tmp_path / "whole", 2)
     half = rows(whole)["frame"].iloc[len(rows(whole)) // 2]
     stopped, _ = run_ranks(spec, tmp_path / "resumed", 2, on_row=stop_at(half))

@@ -55,7 +55,7 @@ def rows(folder):
     return pd.read_csv(path)
 
 
-def test_its_spec_is_accepted_where_it_is_installed_and_its_own_keys_are_checked(
+def test_the_spec_of_an_installed_package_is_accepted_and_its_keys_are_checked(
     installed, spec_file, tmp_path
 ):
     wrong = json.loads(spec_file.read_text())
@@ -77,14 +77,14 @@ def test_its_spec_is_accepted_where_it_is_installed_and_its_own_keys_are_checked
     ]
 
 
-def test_where_it_is_not_there_its_parts_are_unknown(spec_file, tmp_path):
+def test_parts_of_a_package_that_is_not_installed_are_unknown(spec_file, tmp_path):
     done = call([str(LAB), "spec", "check", spec_file], tmp_path, tmp_path)
     assert done.code == 2
     assert "agent.algorithm.name = 'AWR': unknown algorithm" in done.out
     assert "agent.net.type = 'ResidualMLP': unknown net" in done.out
 
 
-def test_it_trains_where_it_is_installed_and_continues_where_it_is_merely_on_the_path(
+def test_the_package_trains_when_installed_and_resumes_when_only_on_the_path(
     installed, spec_file, tmp_path
 ):
     run = [str(LAB), "run", spec_file, SPEC]
@@ -108,7 +108,7 @@ def test_it_trains_where_it_is_installed_and_continues_where_it_is_merely_on_the
     assert both["effective_share"].notna().all()
 
 
-def test_what_the_docs_show_of_it_is_what_it_says():
+def test_the_docs_quote_the_package_exactly():
     text = (DOCS / "extending.md").read_text()
     shown = re.findall(r"^```(?:python|toml|json)\n(.*?)\n```$", text, re.MULTILINE | re.DOTALL)
     sources = [
@@ -121,7 +121,7 @@ def test_what_the_docs_show_of_it_is_what_it_says():
         assert any(snippet in source for source in sources), snippet
 
 
-def test_its_trackers_get_every_row(installed, tmp_path, monkeypatch):
+def test_trackers_of_the_package_get_every_row(installed, tmp_path, monkeypatch):
     """MLflow with a local store, W&B offline."""
     mlflow, wandb = (pytest.importorskip(name) for name in ("mlflow", "wandb"))
     monkeypatch.syspath_prepend(str(installed))

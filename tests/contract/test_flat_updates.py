@@ -19,9 +19,9 @@ from tests.support import rows, run_session
 
 
 class PerParameterOptimizer(Optimizer):
-    """What everybody writes: zero_grad, backward, clip_grad_norm_, step, parameter by parameter.
+    """The usual loop: zero_grad, backward, clip_grad_norm_, step, parameter by parameter.
 
-    The flat vector gets the values after every step, for those who copy it or average with it.
+    The flat vector gets the values after every step, for code that copies or averages it.
     """
 
     def __init__(self, spec, flat, bounds):
@@ -30,7 +30,7 @@ class PerParameterOptimizer(Optimizer):
         named = (None, {}) if schedule is None else (schedule.name, schedule.args)
         super().__init__(flat, None, build_learning_rate(args["lr"], *named), None, bounds)
         self.parameters = flat.views
-        for parameter in self.parameters:  # off the flat vector, each with storage of its own
+        for parameter in self.parameters:  # off the flat vector, each with separate storage
             parameter.data = parameter.data.clone()
             parameter.grad = None
         kind = getattr(torch.optim, spec.optim_spec.name.removeprefix("Global"))
@@ -63,7 +63,7 @@ class PerParameterOptimizer(Optimizer):
 def build_per_parameter(monkeypatch):
     """Has every part of the agent build these optimizers; returns the list of those built."""
     for name in built(ALGORITHMS):
-        ALGORITHMS.load(name)  # now: a module imported below would keep what it finds there
+        ALGORITHMS.load(name)  # now, because a module imported below would keep the old function
     optimizers = []
 
     def build(net_spec, flat: FlatParameters, bounds=None):
@@ -87,7 +87,7 @@ def test_a_whole_run_equals_the_per_parameter_run(case, whole_runs, monkeypatch,
     assert optimizers
     assert all(optimizer.num_steps > 3 for optimizer in optimizers)
     assert reference.agent.learner.opt_step == flat_run.opt_step
-    for unit, expected in vectors(reference).items():
-        torch.testing.assert_close(flat_run.vectors[unit], expected)
+    for network, expected in vectors(reference).items():
+        torch.testing.assert_close(flat_run.vectors[network], expected)
     # The two global norms are summed in different orders, so the last bits may differ.
     assert_frame_equal(flat_run.rows, rows(reference), rtol=1e-4, atol=1e-6)

@@ -1,4 +1,4 @@
-"""Every algorithm trains under Hogwild! without a line of its own."""
+"""Every algorithm trains under Hogwild! without extra code."""
 
 import pytest
 import torch
@@ -46,7 +46,7 @@ def check_is(whole, session):
 
 
 @EVERY
-def test_one_worker_trains_as_one_process_does(spec, whole, mode, tmp_path):
+def test_one_worker_equals_a_single_process(spec, whole, mode, tmp_path):
     check_is(whole, run_session(spec, tmp_path, hogwild=mode))
 
 
@@ -69,7 +69,7 @@ def test_a_refreshed_replica_equals_the_global_network(spec, whole, tmp_path, mo
 
 @BOTH
 @ONE_EACH
-def test_a_resumed_worker_trains_as_if_it_had_not_stopped(spec, whole, mode, tmp_path):
+def test_a_resumed_worker_equals_an_uninterrupted_one(spec, whole, mode, tmp_path):
     stopped = run_session(spec, tmp_path, on_row=stop_at(200), hogwild=mode)
     assert 200 <= stopped.clock.frame < 300
     check_is(whole, run_session(spec, tmp_path, resume=True, hogwild=mode))

@@ -67,7 +67,7 @@ def spec(row):
 
 
 @ONE_EACH
-def test_one_rank_trains_as_a_session_alone(case, row, kind, whole_runs, tmp_path):
+def test_one_rank_equals_a_single_session(case, row, kind, whole_runs, tmp_path):
     rank = Rank(0, StatusBoard.allocate(SPAWN, 1), GroupBuffers.of(1), kind)
     session = run_session(row.spec, tmp_path, rank=rank)
     assert_same_run(session, whole_runs.get(*case))
@@ -97,7 +97,7 @@ def test_ranks_differ_between_averages_and_are_equal_in_the_end(spec, kind, tmp_
 
 
 @ONE_EACH
-def test_ranks_that_are_resumed_train_as_if_they_had_not_stopped(spec, kind, tmp_path):
+def test_resumed_ranks_equal_uninterrupted_ones(spec, kind, tmp_path):
     whole = run_ranks(spec, tmp_path / "whole", 2, kind)
     half = rows(whole[0])["frame"].iloc[len(rows(whole[0])) // 2]
     stopped = run_ranks(spec, tmp_path / "resumed", 2, kind, on_row=stop_at(half))

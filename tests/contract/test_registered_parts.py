@@ -61,14 +61,14 @@ def own(**changes):
 
 
 @pytest.mark.parametrize("net", ["OwnNet", "BareNet"])
-def test_a_net_and_an_algorithm_from_outside_train_like_our_own(net, tmp_path):
+def test_a_registered_net_and_algorithm_train_like_built_in_ones(net, tmp_path):
     session = run_session(own(agent__net__type=net), tmp_path)
     assert type(session.agent.learner) is OwnPPO
     assert type(session.agent.learner.network.module.net) is OwnNet
     assert session.agent.learner.opt_step > 0
 
 
-def test_a_model_serves_under_several_names_and_a_memory_may_be_ones_own(tmp_path):
+def test_one_model_may_have_several_names_and_a_memory_may_be_a_plug_in(tmp_path):
     raw = actor_critic(agent__algorithm__name="OwnActorCritic", agent__memory={"name": "OwnMemory"})
     session = run_session(parse(raw), tmp_path)
     assert type(session.agent.learner) is OwnActorCritic
@@ -76,7 +76,7 @@ def test_a_model_serves_under_several_names_and_a_memory_may_be_ones_own(tmp_pat
     assert session.agent.learner.opt_step > 0
 
 
-def test_the_name_stays_the_one_it_is_registered_under():
+def test_a_spec_keeps_the_registered_name():
     spec = own(agent__net__own=7, agent__net__actor_own=8)
     assert (spec.agent.algorithm.name, spec.agent.net.type) == ("OwnPPO", "OwnNet")
     assert parse(spec.to_json()) == spec
@@ -84,7 +84,7 @@ def test_the_name_stays_the_one_it_is_registered_under():
     assert spec.agent.net.role_keys("actor") == {"own": 8}
 
 
-def test_what_holds_for_the_model_it_inherits_holds_for_it():
+def test_a_plug_in_model_inherits_the_checks_of_its_base_model():
     with pytest.raises(SpecError, match=r"agent.algorithm.own = -1: must be >= 0"):
         own(agent__algorithm__own=-1)
     with pytest.raises(SpecError, match="frames of one rollout"):  # a check of PPO
@@ -93,7 +93,7 @@ def test_what_holds_for_the_model_it_inherits_holds_for_it():
         own(agent__net__type="BareNet", agent__net__own=5)
 
 
-def test_the_schema_offers_each_under_its_own_name_only():
+def test_the_schema_offers_each_part_under_its_registered_name_only():
     agent = file_schema()["$defs"]["AgentSpec"]["properties"]
     offered = {
         part["properties"]["name"]["const"]: part["properties"]

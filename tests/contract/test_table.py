@@ -10,7 +10,7 @@ from tests.contract.table import ALGORITHM_ROWS, built
 SPECS = [row.spec.agent for rows in ALGORITHM_ROWS.values() for row in rows.values()]
 
 
-def test_every_part_that_is_built_has_a_row_and_no_row_is_of_another():
+def test_every_built_part_has_a_row_and_every_row_has_a_part():
     assert set(ALGORITHM_ROWS) == built(ALGORITHMS)
     assert set(MEMORY_ROWS) == built(MEMORIES)
     assert set(NET_ROWS) == built(NETS)

@@ -1,4 +1,4 @@
-"""An evaluation changes nothing that it looks at, and is itself repeated bit for bit."""
+"""An evaluation changes nothing of the training, and is repeated bit for bit."""
 
 import numpy as np
 import pandas as pd
@@ -64,7 +64,7 @@ def test_a_resumed_run_has_the_evaluations_of_the_uninterrupted_one(name, tmp_pa
 
 
 @pytest.mark.parametrize("frame", [300, 400])
-def test_evaluations_after_the_checkpoint_are_made_again(frame, tmp_path):
+def test_evaluations_after_the_checkpoint_are_repeated(frame, tmp_path):
     """At 300 an evaluation, a training row and the checkpoint fall together."""
     spec = evaluated("cartpole", save_interval=1000)
     whole = run_session(spec, tmp_path / "whole")
@@ -103,7 +103,7 @@ def test_evaluations_are_eval_frequency_frames_apart_and_at_the_end(tmp_path):
     assert (found["episode_length"] == found["total_reward"]).all()  # CartPole: 1 per step
 
 
-def test_the_best_agent_is_the_one_of_the_best_evaluation(tmp_path):
+def test_the_best_agent_has_the_best_evaluation(tmp_path):
     session = run_session(evaluated("cartpole"), tmp_path)
     found, kept = eval_rows(session), best(session)
     best_row = found.loc[found["total_reward"].idxmax()]

@@ -76,7 +76,7 @@ def test_a_resumed_run_has_the_rows_of_the_uninterrupted_one(tmp_path, at):
     assert_frame_equal(*evaluations, check_exact=True)
 
 
-def test_what_was_counted_since_the_last_row_is_in_a_checkpoint(tmp_path):
+def test_counts_since_the_last_row_are_in_a_checkpoint(tmp_path):
     """Stopped between two rows."""
 
     def stop_later(session):

@@ -1,4 +1,4 @@
-"""Repeating and resuming where something special is the matter; over every part: tests/contract."""
+"""Repeating and resuming in special cases; tests/contract covers every part."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def test_another_seed_gives_other_rows(tmp_path):
 
 
 def test_rows_after_the_checkpoint_are_written_again(tmp_path):
-    """A kill between two checkpoints: what was written after the first is cut off."""
+    """A kill between two checkpoints: rows after the first are cut off."""
     spec = parse(ppo(meta__save_interval=1000))
     whole = run_session(spec, tmp_path / "whole")
 

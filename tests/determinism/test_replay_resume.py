@@ -1,4 +1,4 @@
-"""Runs that learn from replay: stopped, killed and resumed, they are the uninterrupted ones."""
+"""Runs that learn from replay: stopped, killed and resumed, they equal uninterrupted ones."""
 
 import numpy as np
 import pytest
@@ -108,7 +108,7 @@ def test_a_run_resumed_from_the_checkpoint_before_one_that_is_damaged(
     assert_same_agent(resumed, whole(memory))
 
 
-def test_a_run_resumed_again_and_again(whole, tmp_path):
+def test_a_run_resumed_repeatedly(whole, tmp_path):
     spec = spec_of("prioritized")
     for frame in (120, 350, 710, 1100):
         run_session(spec, tmp_path, on_row=stop_at(frame), resume=True)

@@ -1,4 +1,4 @@
-"""Trainings on simulators: stopped and resumed they are the uninterrupted ones."""
+"""Trainings on simulators: stopped and resumed, they equal uninterrupted ones."""
 
 import pytest
 

@@ -199,13 +199,13 @@ def test_an_environment_that_cannot_be_drawn_is_reported_once(odd, tmp_path, cap
     plain = run_session(spec_of("cartpole"), tmp_path / "plain")
     session = run_session(parse(odd(Broken)), tmp_path / "odd")
     assert session.clock.frame == plain.clock.frame
-    told = (
+    warning = (
         "meta.record_video: no video at frame 252, and none from now on: "
         "Odd-v0 cannot be drawn: there is no context"
     )
-    assert capfd.readouterr().err == f"{told}\n"
+    assert capfd.readouterr().err == f"{warning}\n"
     warnings = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
-    assert [line for line in warnings if "suspicious setting:" not in line] == [told]
+    assert [line for line in warnings if "suspicious setting:" not in line] == [warning]
     assert videos(session) == {}
 
 
@@ -287,9 +287,7 @@ def test_mujoco_is_drawn_without_a_display_or_settings(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("mujoco") is None, reason="needs the mujoco extra")
-def test_a_mujoco_gl_that_does_not_do_is_one_line_of_a_training_that_continues(
-    tmp_path, monkeypatch
-):
+def test_an_unusable_mujoco_gl_is_one_line_and_the_training_continues(tmp_path, monkeypatch):
     monkeypatch.setenv("MUJOCO_GL", "disable")
     without_a_log = f"import logging; logging.disable()\n{SCRIPT}"
     done = call([sys.executable, "-c", without_a_log, str(tmp_path)], Path(__file__).parents[2])

@@ -1,4 +1,4 @@
-"""Runs that several tests look at, each made once."""
+"""Runs that several tests read, each made once."""
 
 import json
 from dataclasses import asdict

@@ -25,7 +25,7 @@ FEW_ROWS = re.compile(
     r"^.*suspicious setting: meta\.log_frequency = .*\n|; meta\.log_frequency = .*", re.M
 )
 PATIENCE = 60.0
-"""Seconds after which something that should happen is taken not to happen."""
+"""Seconds to wait for an expected event before the test fails."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Done:
 
     @classmethod
     def of(cls, code: int, out: str, err: str) -> "Done":
-        """Without the doubt that small specs write few rows: here they are meant to."""
+        """Without the warning that small specs write few rows, which is intended here."""
         return cls(code, out, FEW_ROWS.sub("", err))
 
 
@@ -84,7 +84,7 @@ def session_of(pid: int, index: int) -> psutil.Process | None:
 
 
 def command_line(process: psutil.Process) -> str:
-    """What a process was started with; nothing where it has ended by now."""
+    """The command line of a process; empty if it has ended."""
     try:
         return " ".join(process.cmdline())
     except psutil.Error:
@@ -100,7 +100,7 @@ def write_spec(folder: Path, spec: Mapping[str, Any]) -> Path:
 
 
 def command(folder: Path, mode: str, *options: str) -> list[str]:
-    """What trains, or resumes, the spec in `folder`; the data lie beside it."""
+    """The command that trains, or resumes, the spec in `folder`; the data are beside it."""
     spec, data = str(folder / "spec.json"), str(folder / "data")
     return [str(LAB), "run", spec, NAME, mode, "--data", data, *options]
 
@@ -114,8 +114,9 @@ def call(args: list[str], cwd: Path) -> Done:
 
 
 def call_here(args: list[str], cwd: Path) -> Done:
-    """The same in this process, which spares its imports: for a command that nobody stops and that
-    imports no plug-in."""
+    """The same in this process, which saves the imports.
+
+    For a command that is not stopped and imports no plug-in."""
     from typer.testing import CliRunner  # here: processes that tests start import this module
 
     from slm_lab.cli.main import app
@@ -127,7 +128,7 @@ def call_here(args: list[str], cwd: Path) -> Done:
 
 @contextmanager
 def started(folder: Path, mode: str = "train", *options: str) -> Iterator[Running]:
-    """Starts `command` and, whatever the test does, leaves none of its processes behind."""
+    """Starts `command`, and ends all of its processes after the test."""
     with started_as(folder, command(folder, mode, *options)) as running:
         yield running
 
@@ -165,7 +166,7 @@ def all_gone(processes: Iterable[psutil.Process]) -> bool:
 
 
 def _runs(process: psutil.Process) -> bool:
-    """It may end between two questions."""
+    """It may end between two calls."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -173,7 +174,7 @@ def _runs(process: psutil.Process) -> bool:
 
 
 def empty_run(folder: Path) -> RunDir:
-    """The folder of a run that a test begins itself, in this process."""
+    """The folder of a run that a test starts in this process."""
     run_dir = RunDir(folder / "data" / "run", NAME)
     for part in FOLDERS:
         (run_dir.root / part).mkdir(parents=True)
@@ -197,7 +198,7 @@ def row_count(folder: Path, session: int = 0) -> int:
 
 
 def repeatable(path: Path) -> list[list[str]]:
-    """The cells of a file of rows as they were written, less those that time decides."""
+    """The cells of a file of rows as they were written, less those that depend on time."""
     lines = [line.split(",") for line in path.read_text().splitlines()]
     keep = [i for i, column in enumerate(lines[0]) if column not in TIMING_COLUMNS]
     return [[line[i] for i in keep] for line in lines]

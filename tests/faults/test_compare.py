@@ -1,4 +1,4 @@
-"""`slm-lab compare` from beginning to end: real trainings, stopped and gone on with."""
+"""`slm-lab compare` from beginning to end: real trainings, stopped and resumed."""
 
 import csv
 import json
@@ -75,7 +75,7 @@ def test_a_comparison_trains_and_draws_every_variant(folder):
 
 
 @pytest.mark.slow
-def test_a_stop_shows_what_has_ended_and_resuming_ends_the_rest(folder):
+def test_a_stopped_comparison_shows_finished_runs_and_resuming_completes_the_rest(folder):
     write_spec(folder, {**SPEC, "env": {**SPEC["env"], "max_frame": 20_000}})
     options = ["--modes", "shared", "--workers", "1", "--seeds", "1"]
     with started_as(folder, compare(folder, *options)) as running:

@@ -1,4 +1,4 @@
-"""A Session that fails: the others train on, and the failure is reported."""
+"""A Session that fails: the others continue, and the failure is reported."""
 
 import json
 import re
@@ -74,7 +74,7 @@ def assert_only_session_1_failed(folder, done, exit_code):
 
 
 @pytest.mark.slow
-def test_an_exception_in_one_session_is_shown_and_the_other_goes_on(folder):
+def test_an_exception_in_one_session_is_reported_and_the_other_continues(folder):
     done = call(command(folder, "train", *fragile(folder, RAISE)), folder)
     assert_only_session_1_failed(folder, done, exit_code=1)
     assert "Traceback" in done.err
@@ -98,7 +98,7 @@ def test_a_session_killed_by_a_signal_is_reported_with_its_number_and_the_other_
 
 
 @pytest.mark.slow
-def test_a_session_that_leaves_without_a_word_has_failed(folder):
+def test_a_session_that_exits_without_a_result_has_failed(folder):
     done = call(command(folder, "train", *fragile(folder, LEAVE)), folder)
     assert_only_session_1_failed(folder, done, exit_code=3)
 
@@ -126,10 +126,10 @@ def test_a_random_agent_that_fails_costs_no_training(folder):
 
 
 @pytest.mark.slow
-def test_a_failed_session_is_taken_up_again_when_the_run_is_resumed(folder):
-    """Its last checkpoint is that before the failure; the Session that had finished is left alone.
+def test_a_failed_session_continues_when_the_run_is_resumed(folder):
+    """It continues from the checkpoint before the failure; the finished Session is left alone.
 
-    What broke it is gone by then, so its rows are those of a run in which nothing broke.
+    The fault is fixed by then, so its rows equal those of a run without a failure.
     """
     options = fragile(folder, RAISE)
     assert call(command(folder, "train", *options), folder).code == 1

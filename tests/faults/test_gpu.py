@@ -1,4 +1,4 @@
-"""Networks on a GPU, in every mode, where there is one; elsewhere nothing of this can be tried."""
+"""Networks on a GPU, in every mode; skipped where there is no GPU."""
 
 import pytest
 import torch
@@ -30,7 +30,7 @@ def sac(**changes):
 @pytest.mark.slow
 @pytest.mark.parametrize("distributed", [False, "shared", "synced", "all_reduce", "actor_learner"])
 @pytest.mark.parametrize("make", [ppo, sac])
-def test_what_trains_on_a_gpu_is_saved_and_goes_on_there(tmp_path, make, distributed):
+def test_a_gpu_training_resumes_on_the_gpu(tmp_path, make, distributed):
     write_spec(tmp_path, on_gpu(make, distributed))
     done = call(command(tmp_path, "train"), tmp_path)
     assert (done.code, done.err) == (0, "")

@@ -1,4 +1,4 @@
-"""kill -9 at any moment: what was saved is whole, and the run goes on as if nothing had been."""
+"""kill -9 at any moment: checkpoints are whole, and the run resumes without a difference."""
 
 import random
 import signal
@@ -22,9 +22,9 @@ from tests.support import ppo
 
 KILLS = 10
 STARTUP = 2.0
-"""Seconds: some kills come that early, before anything is trained."""
+"""Seconds: some kills are that early, before any training."""
 TRAINING = 0.4
-"""Seconds: the others come that soon after the first new row."""
+"""Seconds: the others follow that soon after the first new row."""
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def long_spec(save_interval):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("save_interval", [0, 0.2])
-def test_a_run_killed_ten_times_has_the_rows_of_one_that_was_not(
+def test_a_run_killed_ten_times_has_the_rows_of_an_uninterrupted_run(
     save_interval, folder, uninterrupted
 ):
     write_spec(folder, long_spec(save_interval))
@@ -66,7 +66,7 @@ def test_a_run_killed_ten_times_has_the_rows_of_one_that_was_not(
 
 
 def mode(folder):
-    """A run that was killed before its spec was saved has nothing to go on with."""
+    """A run that was killed before its spec was saved cannot be resumed."""
     return "train@latest" if list(folder.glob("data/*/*_spec.json")) else "train"
 
 

@@ -60,7 +60,7 @@ def assert_whole(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("storage", ["memory", "memmap"])
-def test_a_run_killed_again_and_again_has_the_rows_of_one_that_was_not(
+def test_a_run_killed_repeatedly_has_the_rows_of_an_uninterrupted_run(
     storage, folder, uninterrupted
 ):
     write_spec(folder, spec(storage=storage))

@@ -1,4 +1,4 @@
-"""Ctrl-C on runs that learn from replay: resumed, they are the uninterrupted ones."""
+"""Ctrl-C on runs that learn from replay: resumed, they equal uninterrupted ones."""
 
 import pytest
 
@@ -41,7 +41,7 @@ SPECS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SPECS)
-def test_a_run_stopped_in_its_middle_and_resumed_has_the_rows_of_one_that_was_not(
+def test_a_run_stopped_midway_and_resumed_has_the_rows_of_an_uninterrupted_run(
     name, folder, tmp_path_factory
 ):
     spec, whole = SPECS[name], tmp_path_factory.mktemp("uninterrupted")

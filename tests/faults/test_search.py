@@ -1,4 +1,4 @@
-"""`slm-lab run SPEC NAME search` from beginning to end: stopped, killed, and gone on with."""
+"""`slm-lab run SPEC NAME search` from beginning to end: stopped, killed, and resumed."""
 
 import csv
 import json
@@ -56,10 +56,10 @@ def run_dir(folder):
 
 
 def events(folder, kind=None):
-    """What the record of the only search says; nothing before there is one."""
+    """The events in the log of the only search; empty before there is one."""
     found = list((folder / "data").glob(f"*/{NAME}_search.jsonl"))
-    told = list(EventLog(found[0]).read()) if found else []
-    return told if kind is None else [event for event in told if isinstance(event, kind)]
+    recorded = list(EventLog(found[0]).read()) if found else []
+    return recorded if kind is None else [event for event in recorded if isinstance(event, kind)]
 
 
 def table(folder):
@@ -73,7 +73,7 @@ def trial_rows(folder, trial):
     return repeatable(run_dir(folder).session(trial, 0).rows)
 
 
-def test_a_grid_is_gone_through_once_and_leaves_what_a_reader_needs(folder):
+def test_a_grid_search_runs_every_point_once_and_writes_all_results(folder):
     write_spec(folder, searching({f"{LR}__grid_search": [1e-3, 1e-2], f"{GAMMA}__choice": [0.9]}))
     done = call_here(command(folder, "search"), folder)
     assert (done.code, done.err) == (0, "")
@@ -90,8 +90,8 @@ def test_a_grid_is_gone_through_once_and_leaves_what_a_reader_needs(folder):
 
 
 @pytest.mark.slow
-def test_a_trial_trains_as_its_spec_does_by_itself(folder):
-    """But for the seeds, which a trial has of its own: here the first trial has those of a run."""
+def test_a_trial_equals_a_separate_run_of_its_spec(folder):
+    """Seeds differ between a trial and a run, so the first trial gets those of the run here."""
     write_spec(folder, searching({f"{LR}__grid_search": [1e-3]}))
     assert call(command(folder, "search"), folder).code == 0
     spec = run_folder(folder) / f"{NAME}_t0_spec.json"
@@ -104,7 +104,7 @@ def test_a_trial_trains_as_its_spec_does_by_itself(folder):
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
-    """The rows of every trial of the long search, and its record, where nothing disturbed it."""
+    """The rows of every trial of the long search, and its log, without an interruption."""
     folder = tmp_path_factory.mktemp("uninterrupted")
     write_spec(folder, long())
     assert call(command(folder, "search"), folder).code == 0
@@ -112,9 +112,9 @@ def uninterrupted(tmp_path_factory):
 
 
 def under_way(folder):
-    """Once a trial has ended, the trials that have been learning for a while."""
-    over, told = noted(folder, "ended"), noted(folder, "reported")
-    return over and [trial for trial, count in told.items() if trial not in over and count > 9]
+    """The running trials with at least ten reports, once a trial has ended."""
+    over, recorded = noted(folder, "ended"), noted(folder, "reported")
+    return over and [trial for trial, count in recorded.items() if trial not in over and count > 9]
 
 
 def noted(folder, kind):
@@ -130,7 +130,7 @@ def ends(found):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["kill", "ctrl-c"])
-def test_a_search_that_goes_on_ends_as_if_nothing_had_stopped_it(folder, how, uninterrupted):
+def test_a_resumed_search_ends_like_an_uninterrupted_one(folder, how, uninterrupted):
     write_spec(folder, long())
     with started(folder, "search") as running:
         wait_until(lambda: under_way(folder))
@@ -155,14 +155,14 @@ def test_a_search_that_goes_on_ends_as_if_nothing_had_stopped_it(folder, how, un
     assert not over & {event.trial for event in after if isinstance(event, Began)}
     for trial in unfinished:
         log = run_dir(folder).session(trial, 0).log.read_text()
-        assert "resuming at frame" in log, "it did not begin anew"
+        assert "resuming at frame" in log, "it did not restart"
     rows, ended = uninterrupted
     assert {trial: trial_rows(folder, trial) for trial in range(4)} == rows
     assert ends(events(folder, Ended)) == ends(ended)
 
 
 @pytest.mark.slow
-def test_a_second_ctrl_c_ends_at_once_and_nothing_runs_on(folder):
+def test_a_second_ctrl_c_ends_all_processes_at_once(folder):
     write_spec(folder, long())
     with started(folder, "search") as running:
         wait_until(lambda: noted(folder, "reported"))
@@ -176,7 +176,7 @@ def test_a_second_ctrl_c_ends_at_once_and_nothing_runs_on(folder):
 
 
 @pytest.mark.slow
-def test_a_trial_whose_process_is_killed_is_tried_again_from_its_checkpoint(folder, uninterrupted):
+def test_a_trial_whose_process_is_killed_restarts_from_its_checkpoint(folder, uninterrupted):
     write_spec(folder, long())
     with started(folder, "search") as running:
         wait_until(lambda: noted(folder, "reported")["0"] > 40)
@@ -210,7 +210,7 @@ def test_where_every_trial_fails_the_search_has_failed(folder):
 
 
 @pytest.mark.slow
-def test_values_that_do_not_go_together_fail_before_they_run(folder):
+def test_incompatible_values_fail_before_they_run(folder):
     sizes = {"agent.algorithm.minibatch_size__choice": [4096]}
     write_spec(folder, searching({**sizes, f"{LR}__grid_search": [1e-3]}))
     done = call(command(folder, "search"), folder)
@@ -220,7 +220,7 @@ def test_values_that_do_not_go_together_fail_before_they_run(folder):
 
 
 @pytest.mark.slow
-def test_the_best_are_run_again_under_fresh_seeds(folder):
+def test_the_best_trials_are_repeated_with_fresh_seeds(folder):
     confirm = {"top": 2, "max_session": 2}
     write_spec(folder, searching({f"{LR}__grid_search": [1e-5, 1e-3, 1e-2]}, meta__confirm=confirm))
     done = call(command(folder, "search"), folder)
@@ -247,8 +247,8 @@ def test_the_best_are_run_again_under_fresh_seeds(folder):
 
 
 @pytest.mark.slow
-def test_what_is_confirmed_decides_and_a_killed_seed_is_tried_again(folder):
-    """More are to be confirmed than have come to their end."""
+def test_confirmation_runs_decide_and_a_killed_seed_is_retried(folder):
+    """More trials are to be confirmed than have finished."""
     confirm = {"top": 9, "max_session": 2}
     write_spec(folder, long(meta__confirm=confirm, meta__search_scheduler={"grace_period": 10_000}))
     with started(folder, "search") as running:
@@ -273,15 +273,15 @@ def test_what_is_confirmed_decides_and_a_killed_seed_is_tried_again(folder):
 
 
 def confirming(running):
-    """A Session that confirms, once it has begun to train."""
+    """A Session of a confirmation run, once it trains."""
     if not list(running.data.glob("data/*/confirm_t*/log/*_s0.log")):
         return None
     return running.session(0)
 
 
 @pytest.mark.slow
-def test_more_restarts_bring_back_what_had_failed(folder):
-    """A trial that is killed, and may not be tried again, until it may."""
+def test_a_higher_restart_limit_resumes_failed_trials(folder):
+    """A trial that is killed, and is retried only after the limit is raised."""
     write_spec(folder, long(meta__max_trial=1, meta__max_restart=0))
     with started(folder, "search") as running:
         wait_until(lambda: noted(folder, "reported")["0"] > 10)
@@ -293,7 +293,7 @@ def test_more_restarts_bring_back_what_had_failed(folder):
 
 
 @pytest.mark.slow
-def test_a_stopped_trial_has_the_metrics_of_the_moment_in_which_it_was_judged(folder):
+def test_a_stopped_trial_has_the_metrics_at_its_stop_decision(folder):
     write_spec(
         folder,
         searching(
@@ -309,7 +309,7 @@ def test_a_stopped_trial_has_the_metrics_of_the_moment_in_which_it_was_judged(fo
 
 
 @pytest.mark.slow
-def test_a_search_may_be_made_longer(folder):
+def test_a_finished_search_can_be_extended(folder):
     write_spec(folder, searching({f"{LR}__loguniform": [1e-4, 1e-2]}))
     assert call(command(folder, "search"), folder).code == 0
     more = call(command(folder, "search@latest", "-s", "meta.max_trial=3"), folder)
@@ -364,7 +364,7 @@ def test_trials_run_on_both_nodes_of_a_cluster(folder, cluster):
 
 
 @pytest.mark.slow
-def test_nothing_is_written_to_a_home_that_takes_nothing(folder, monkeypatch):
+def test_an_unwritable_home_directory_does_not_fail_a_search(folder, monkeypatch):
     monkeypatch.setenv("HOME", "/proc/none")
     monkeypatch.setenv("MPLCONFIGDIR", str(folder))
     write_spec(folder, searching({f"{LR}__grid_search": [1e-3]}))
@@ -373,7 +373,7 @@ def test_nothing_is_written_to_a_home_that_takes_nothing(folder, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_best_trial_or_another_plays(folder):
+def test_enjoy_plays_the_best_or_a_chosen_trial(folder):
     write_spec(folder, searching({f"{LR}__grid_search": [1e-5, 1e-2]}))
     assert call(command(folder, "search"), folder).code == 0
     found = run_folder(folder)

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM, and a parent that is gone: everything saved, nobody left behind."""
+"""Ctrl-C, SIGTERM, and a dead parent: everything is saved, and no process is left."""
 
 import os
 import shlex
@@ -45,7 +45,7 @@ def uninterrupted(tmp_path_factory):
 
 
 def resume_command(done):
-    """What the run said one should type, typed."""
+    """Runs the command that the stopped run printed."""
     (line,) = (line for line in done.out.splitlines() if "resume with: " in line)
     words = shlex.split(line.partition("resume with: ")[2])
     assert words[:2] == ["slm-lab", "run"]
@@ -53,7 +53,7 @@ def resume_command(done):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_run_is_saved_and_goes_on_as_if_it_had_not_been(number, folder, uninterrupted):
+def test_a_stopped_run_resumes_like_an_uninterrupted_one(number, folder, uninterrupted):
     write_spec(folder, LONG)
     with started(folder) as running:
         wait_until(lambda: row_count(folder) > 5)
@@ -85,7 +85,7 @@ def test_a_signal_to_the_parent_alone_stops_all_its_sessions(number, folder):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_stopped_while_its_sessions_start_has_not_failed(number, folder):
-    """The signal comes as soon as the process of a Session exists, before it can take heed."""
+    """The signal arrives as soon as the process of a Session exists, before it has a handler."""
     write_spec(folder, ppo())
     with started(folder) as running:
         wait_until(lambda: any("spawn_main" in command_line(c) for c in running.children()))
@@ -97,7 +97,7 @@ def test_a_run_stopped_while_its_sessions_start_has_not_failed(number, folder):
     assert row_count(folder) == 10
 
 
-def test_the_command_that_a_stopped_run_prints_works_as_it_stands(folder, uninterrupted):
+def test_the_resume_command_that_a_stopped_run_prints_works_unchanged(folder, uninterrupted):
     write_spec(folder, LONG)
     with started(folder) as running:
         wait_until(lambda: row_count(folder) > 5)
@@ -142,7 +142,7 @@ def test_no_process_outlives_a_parent_that_is_killed(folder):
     assert run_folder(folder).exists()
 
 
-def test_who_measures_the_random_agent_leaves_the_process_table_when_done(folder):
+def test_the_process_that_measures_the_random_agent_is_reaped(folder):
     known = folder / "data" / "random_returns.json"
     write_spec(folder, ppo(env__max_frame=10_000_000, env__max_t=400))
     with started(folder) as running:

@@ -1,4 +1,4 @@
-"""A Session that hangs does not hold Ctrl-C: it is ended, named, its last checkpoint is kept."""
+"""A hanging Session does not block Ctrl-C: it is ended, and its last checkpoint is kept."""
 
 import signal
 import time
@@ -21,8 +21,7 @@ from tests.faults.lab import (
 from tests.support import ppo
 
 IN_TIME = 40.0
-"""Seconds from Ctrl-C to the end on a busy machine, four of them for the step; the old code waited
-for as long as one cared to look."""
+"""Seconds from Ctrl-C to the end on a busy machine, four of them for the step."""
 ENDLESS = 100_000_000
 TOO_LATE = "its step did not end within"
 
@@ -75,7 +74,7 @@ PLAIN, *OTHERS = MODES
 @pytest.mark.parametrize(
     "mode", [PLAIN, *(pytest.param(m, marks=pytest.mark.slow) for m in OTHERS)]
 )
-def test_a_session_that_hangs_is_ended_and_named_and_its_checkpoint_kept(mode, folder):
+def test_a_hanging_session_is_ended_and_reported_and_its_checkpoint_kept(mode, folder):
     spec, hangs = MODES[mode]
     write_spec(folder, spec)
     with started(folder) as running:
@@ -102,7 +101,7 @@ def test_a_training_event_of_minutes_does_not_hold_ctrl_c(folder):
         wait_until(lambda: began in (folder / "out").read_text())
         process = running.session(0)
         before = process.cpu_times().user
-        wait_until(lambda: process.cpu_times().user > before + 0.5)  # it learns by now
+        wait_until(lambda: process.cpu_times().user > before + 0.5)  # it is learning now
         done, seconds = end(running)
     assert done.code == 130
     assert TOO_LATE in done.err
@@ -165,7 +164,7 @@ class Stuck(CartPoleEnv):
 
 gymnasium.register("Stuck-v0", entry_point=Stuck)
 """
-"""Its steps do not end, in C, where Python comes to no signal, once there is a file named hang."""
+"""Its steps hang in C, where Python handles no signal, once a file named hang exists."""
 
 
 @pytest.mark.slow

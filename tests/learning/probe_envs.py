@@ -74,8 +74,8 @@ class RewardIsContinuousAction(gymnasium.Env[Obs, Any]):
 class TwoStepCredit(gymnasium.Env[Obs, Any]):
     """The first action decides the reward of the second step: +1 for 1, −1 for 0.
 
-    The second observation does not tell which; obs[0] is the time. Probes credit assignment:
-    best return 1, V(second state) = the mean over first actions.
+    The second observation does not show the first action; obs[0] is the time.
+    Probes credit assignment: best return 1, V(second state) = the mean over first actions.
     """
 
     observation_space = spaces.Box(0.0, 1.0, (1,), np.float32)
@@ -182,8 +182,11 @@ class MatchParts(gymnasium.Env[Any, Any]):
 
 
 class ReachPoint(gymnasium.Env[Obs, Any]):
-    """Four steps, obs ±1 twice; best is the action a quarter of its range from the middle in the
-    direction of obs, and the reward minus the squared distance to it, in half ranges."""
+    """Four steps, obs ±1 twice.
+
+    The best action is a quarter of the range from the middle, in the direction of obs.
+    The reward is minus the squared distance to it, in half ranges.
+    """
 
     observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
     action_space = spaces.Box(np.array([-2.0, 1.0]), np.array([2.0, 2.0]), dtype=np.float64)
@@ -232,7 +235,7 @@ class MatchImage(gymnasium.Env[Any, Any]):
 class RecallCue(gymnasium.Env[Obs, Any]):
     """Six steps; the first observation shows ±1, the last asks for it: reward ±1. Probes memory.
 
-    In between there is noise. Whoever has forgotten the cue gets 0 in the mean.
+    In between there is noise. An agent without memory gets 0 on average.
     """
 
     observation_space = spaces.Box(-1.0, 1.0, (3,), np.float32)

@@ -1,4 +1,4 @@
-"""Environments that make a training ill."""
+"""Environments that make a training fail to learn."""
 
 import gymnasium
 import numpy as np

@@ -1,4 +1,4 @@
-"""To act while a learner learns costs few frames: samples are older, and good all the same."""
+"""Acting during learning costs few frames: older samples are nearly as good."""
 
 from datetime import datetime
 from statistics import median
@@ -35,7 +35,7 @@ def frames_to(name, threshold, folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TWINS)
-def test_it_takes_at_most_half_as_many_frames_more(name, tmp_path):
+def test_the_frames_needed_grow_by_at_most_half(name, tmp_path):
     twin, threshold = TWINS[name]
     alone = frames_to(twin, threshold, tmp_path / "alone")
     together = frames_to(name, threshold, tmp_path / "together")

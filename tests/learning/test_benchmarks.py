@@ -1,4 +1,4 @@
-"""The shipped specs reach what is promised of them, under every one of their four seeds."""
+"""The shipped specs reach their documented returns under each of four seeds."""
 
 from datetime import datetime
 from statistics import fmean

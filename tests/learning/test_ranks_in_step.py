@@ -1,4 +1,4 @@
-"""Ranks that take every step together, each step for many of one process, need few frames more."""
+"""Synchronous ranks, which take fewer and larger steps, need few frames more."""
 
 from datetime import datetime
 from statistics import median
@@ -46,7 +46,7 @@ def frames_to(name, folder, settings):
 @pytest.mark.parametrize(
     ("name", "ranks"), [("dppo_cartpole", 2), ("dppo_cartpole", 4), ("dsac_pendulum", 2)]
 )
-def test_it_takes_at_most_half_as_many_frames_more(name, ranks, alone, tmp_path):
+def test_the_frames_needed_grow_by_at_most_half(name, ranks, alone, tmp_path):
     settings = (f"meta.max_session={ranks}", "meta.max_run=4")
     together = frames_to(name, tmp_path, settings)
     assert median(together) <= 1.5 * alone[name], (together, alone[name])

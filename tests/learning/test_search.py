@@ -1,4 +1,4 @@
-"""A search finds what its spec, as it stands, does not."""
+"""A search finds a spec that solves what its base spec does not."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The doctor at runs that were made ill on purpose, and at one that was not."""
+"""`slm-lab doctor` on runs with a known fault, and on a healthy one."""
 
 import json
 import os
@@ -56,7 +56,7 @@ def folder_with_the_environments(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("illness", SICK)
-def test_an_illness_is_found(illness, tmp_path):
+def test_a_sick_run_is_diagnosed(illness, tmp_path):
     name, frames, sets, expected = SICK[illness]
     if "pong" in name:
         pytest.importorskip("ale_py", reason="needs the extra atari")
@@ -70,14 +70,14 @@ def test_an_illness_is_found(illness, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_healthy_run_is_left_in_peace(tmp_path):
+def test_a_healthy_run_has_no_findings(tmp_path):
     done = call(words(*HEALTHY, tmp_path), tmp_path)
     assert (done.code, "doctor" in done.out) == (0, False)
     assert findings(tmp_path) == ["too little for a claim"]
 
 
 @pytest.mark.slow
-def test_a_run_that_was_killed_as_a_whole_is_known(tmp_path):
+def test_a_run_killed_with_all_its_processes_is_recognised(tmp_path):
     with started_as(tmp_path, words("ppo_cartpole", 500_000, [], tmp_path)) as running:
         wait_until(
             lambda: any(file.stat().st_size > 1000 for file in tmp_path.glob("*/info/*.csv"))

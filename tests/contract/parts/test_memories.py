@@ -1,4 +1,4 @@
-"""What every memory does, on one and the same stream of steps."""
+"""What every memory does, on the same stream of steps."""
 
 import copy
 import functools
@@ -45,7 +45,7 @@ def stream():
 
 @functools.singledispatch
 def content(batch, frame):
-    """What there is to learn from, as a state."""
+    """The stored steps, as a state."""
     raise NotImplementedError(type(batch))
 
 
@@ -66,7 +66,7 @@ def _(batch: TransitionSource, frame):
 
 
 def batches(memory, steps, first=0):
-    """By step, what a memory that is given these steps has to learn from."""
+    """The batches that a memory yields after each of these steps."""
     found = {}
     for t, step in enumerate(steps, first):
         memory.add(step)
@@ -76,14 +76,14 @@ def batches(memory, steps, first=0):
 
 
 @ALL
-def test_there_is_something_to_learn_from_again_and_again_but_not_at_first(case):
+def test_a_memory_is_first_empty_and_then_yields_batches_repeatedly(case):
     memory = build(case)
     assert not memory.ready()
     assert len(batches(memory, stream())) > 1
 
 
 @ALL
-def test_what_was_taken_is_not_there_again(case):
+def test_an_on_policy_batch_is_returned_only_once(case):
     memory = build(case)
     name, variant = case
     several = MEMORY_ROWS[name][variant].horizon > 1
@@ -96,7 +96,7 @@ def test_what_was_taken_is_not_there_again(case):
 
 @ALL
 def test_an_observation_keeps_its_action(case):
-    """Whatever the order in which steps are handed out."""
+    """In any order of the returned steps."""
     for found in batches(build(case), stream()).values():
         for batch in found:
             t, n = batch["obs"][..., 0], batch["obs"][..., 1]
@@ -132,8 +132,8 @@ def test_a_memory_that_was_saved_and_loaded_continues_as_before(case, when):
 
 
 @ALL
-def test_what_was_saved_stays_as_it_was(case):
-    """A checkpoint may be written while the memory goes on."""
+def test_a_saved_state_does_not_change(case):
+    """A checkpoint may be written while the memory is in use."""
     memory, steps = build(case), list(stream())
     batches(memory, steps[:23])
     state = whole_of(memory)
@@ -144,8 +144,8 @@ def test_what_was_saved_stays_as_it_was(case):
 
 @ALL
 @pytest.mark.parametrize("when", [1, 2, 7, 24, 26])
-def test_to_break_off_is_to_have_truncated_the_last_step(case, when):
-    """And the last observations may be reused like all others."""
+def test_breaking_off_truncates_the_last_step(case, when):
+    """The last observations may also be reused."""
     steps = list(stream())
     nowhere, everywhere = np.zeros(N, bool), np.ones(N, bool)
     running = steps[when - 1]._replace(terminated=nowhere, truncated=nowhere)
@@ -168,7 +168,7 @@ def test_to_break_off_is_to_have_truncated_the_last_step(case, when):
 
 
 @ALL
-def test_nothing_is_broken_off_where_nothing_runs(case):
+def test_breaking_off_without_running_episodes_changes_nothing(case):
     memory = build(case)
     memory.break_off(np.zeros((N, 2), np.float32))
     assert same(batches(memory, stream()), batches(build(case), stream()))

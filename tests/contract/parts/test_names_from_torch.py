@@ -1,4 +1,4 @@
-"""Whatever name of torch a spec may say, training with it works."""
+"""Training works with every name of torch that a spec may have."""
 
 import math
 
@@ -55,6 +55,6 @@ def test_training_with_it_works(key, value, tmp_path):
         ("init_fn", "dirac_", "convolutions"),
     ],
 )
-def test_what_cannot_work_is_refused_with_the_reason(key, value, reason):
+def test_names_that_cannot_work_are_refused_with_the_reason(key, value, reason):
     with pytest.raises(SpecError, match=reason):
         parse(ppo(**{f"agent__net__{key}": value}))

@@ -36,8 +36,9 @@ from tests.support import ppo, soft
 
 ACTORS = 2
 STOPPED = 10.0
-"""Seconds within which all have ended after Ctrl-C; less than two where each has a core, and this
-machine may be busy."""
+"""Seconds within which all have ended after Ctrl-C.
+
+It takes less than two if each has a core, but the machine may be busy."""
 ENDLESS = 100_000_000
 
 PLUG_IN = """
@@ -115,7 +116,10 @@ def assert_trained_on_everything(folder, max_frame=30_000):
 
 
 def assert_nothing_left(running, children):
-    """No process, and no shared memory: torch names its files after the process that made them."""
+    """Asserts that no process and no shared memory is left.
+
+    Torch names its files after their process.
+    """
     wait_until(lambda: all_gone(children), timeout=3)
     pids = {running.pid, *(child.pid for child in children)}
     left = [path.name for path in Path("/dev/shm").glob("torch_*")]
@@ -156,7 +160,7 @@ def test_a_killed_actor_is_replaced_and_the_whole_budget_is_learned_from(folder)
 
 
 @pytest.mark.slow
-def test_without_its_learner_a_training_ends_at_once_and_goes_on_from_the_checkpoint(folder):
+def test_without_its_learner_a_training_ends_at_once_and_resumes_from_the_checkpoint(folder):
     write_spec(folder, actors(meta__save_interval=0, env__max_frame=ENDLESS))
     with started(folder) as running:
         alive = learns(running, folder)
@@ -208,7 +212,7 @@ def test_a_run_that_was_stopped_is_resumed_with_its_rows_and_logs(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("learn_queue", [1, 3 * ACTORS])
-def test_past_max_restart_the_others_play_the_whole_budget_and_the_run_has_failed(
+def test_past_max_restart_the_other_actors_play_the_whole_budget_and_the_run_has_failed(
     folder, learn_queue
 ):
     """Even if the learner wants more unrolls at once than one actor has room for."""
@@ -240,7 +244,7 @@ def test_a_learner_that_has_lost_its_only_actor_saves_and_ends(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [ppo, lambda **changes: soft("SoftActorCritic", **changes)])
-def test_a_killed_parent_takes_everybody_along_and_the_run_goes_on_where_it_was_saved(folder, make):
+def test_a_killed_parent_ends_all_processes_and_the_run_resumes_from_its_checkpoint(folder, make):
     write_spec(folder, actors(make, meta__save_interval=0, env__max_frame=ENDLESS))
     for time_of_kill in range(2):
         with started(folder, "train@latest" if time_of_kill else "train") as running:
@@ -276,7 +280,7 @@ def test_an_actor_whose_environment_raises_each_time_is_given_up(folder):
 
 
 @pytest.mark.slow
-def test_actors_that_cannot_begin_are_not_begun_again(folder):
+def test_actors_that_cannot_start_are_not_restarted(folder):
     (folder / "fragile.py").write_text(PLUG_IN.format(what="pass", first=0))
     with (folder / "fragile.py").open("a") as file:
         file.write(
@@ -323,7 +327,7 @@ def test_actors_wait_for_a_slow_learner_and_memory_does_not_grow(folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [ppo, lambda **changes: soft("SoftActorCritic", **changes)])
 def test_a_reward_that_is_not_a_number_is_one_clear_error_and_the_state_is_kept(folder, make):
-    """In an episode that goes on, so that it is learned from before its return is known."""
+    """The episode continues, so the reward is learned from before the return is known."""
     options = fragile(folder, 'reward, rest[0] = float("nan"), False', make=make)
     done = call(command(folder, "train", *options), folder)
     assert done.code == 1
@@ -336,7 +340,7 @@ def test_a_reward_that_is_not_a_number_is_one_clear_error_and_the_state_is_kept(
 
 
 @pytest.mark.slow
-def test_those_that_have_not_begun_end_at_once(folder):
+def test_actors_that_have_not_started_end_at_once(folder):
     write_spec(folder, actors())
     with started(folder) as running:
         wait_until(lambda: len(running.children()) > ACTORS)
@@ -350,7 +354,7 @@ def test_those_that_have_not_begun_end_at_once(folder):
 
 
 @pytest.mark.slow
-def test_an_actor_that_hangs_is_missed_and_replaced(folder, monkeypatch):
+def test_a_hanging_actor_is_detected_and_replaced(folder, monkeypatch):
     monkeypatch.setattr(hang_detector, "HANG_SECONDS", 10.0)
     result, hung = run_and_suspend(folder, actor=1)
     assert [each.restarts for each in result.sessions] == [0, 1, 0]
@@ -359,7 +363,7 @@ def test_an_actor_that_hangs_is_missed_and_replaced(folder, monkeypatch):
 
 
 def run_and_suspend(folder, actor):
-    """A run in this process's children, one of which stops moving."""
+    """A run in this process's children, one of which hangs."""
     spec = load_spec(write_spec(folder, actors()), NAME)
     run_dir = RunDir(folder / "data" / "run", NAME)
     for part in ("info", "model", "log", "graph"):
@@ -396,7 +400,7 @@ def test_an_actor_that_hangs_does_not_keep_a_stop_from_saving(folder):
     [ppo, lambda **changes: soft("SoftActorCritic", **{"env__name": "Pendulum-v1", **changes})],
     ids=["rollouts", "replay"],
 )
-def test_in_one_process_a_run_that_was_stopped_goes_on_as_if_nothing_had_happened(folder, make):
+def test_in_one_process_a_resumed_run_equals_the_uninterrupted_one(folder, make):
     sizes = {"env__max_frame": 8000, "meta__log_frequency": 200}
     write_spec(folder, actors(make, flow={"serial": True}, **sizes))
     assert call(command(folder, "train", "--seed", "5"), folder).code == 0

@@ -1,4 +1,4 @@
-"""Ranks that are killed, hang, raise or are stopped: all go on together, or none."""
+"""Ranks that are killed, hang, raise or are stopped: all continue together, or none."""
 
 import os
 import shutil
@@ -52,7 +52,7 @@ def parts(folder, session):
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory):
-    """The folder of a training that nothing happened to."""
+    """The folder of an uninterrupted training."""
 
     def make(folder):
         write_spec(folder, ranks())
@@ -81,7 +81,7 @@ def test_ranks_train_to_the_end_and_one_of_them_writes_the_rows(trained, undistu
 
 
 @pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_after_a_rank_was_killed_all_go_on_from_the_last_checkpoint(folder, undisturbed, victim):
+def test_after_a_rank_is_killed_all_restart_from_the_last_checkpoint(folder, undisturbed, victim):
     write_spec(folder, ranks())
     with started(folder, "train", "--seed", "5") as running:
         wait_until(lambda: row_count(folder) > 5)
@@ -100,7 +100,7 @@ def test_after_a_rank_was_killed_all_go_on_from_the_last_checkpoint(folder, undi
 
 
 @pytest.mark.slow
-def test_ranks_that_are_stopped_and_resumed_end_as_if_nothing_had_happened(folder, undisturbed):
+def test_resumed_ranks_end_like_uninterrupted_ones(folder, undisturbed):
     write_spec(folder, ranks())
     with started(folder, "train", "--seed", "5") as running:
         wait_until(lambda: row_count(folder) > 5)
@@ -183,7 +183,7 @@ def fragile(folder, what, **changes):
 
 
 @pytest.mark.slow
-def test_a_rank_whose_environment_raises_ends_the_training_when_it_does_so_again(folder):
+def test_a_rank_whose_environment_raises_twice_ends_the_training(folder):
     options = fragile(folder, 'raise ZeroDivisionError("the pole broke")', meta__max_restart=1)
     done = call(command(folder, "train", *options), folder)
     assert done.code == 1
@@ -221,7 +221,7 @@ def test_a_rank_that_is_slow_is_waited_for(folder, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_rank_that_hangs_is_missed_and_all_go_on_without_it(folder, undisturbed, monkeypatch):
+def test_a_hanging_rank_is_detected_and_all_ranks_restart(folder, undisturbed, monkeypatch):
     monkeypatch.setattr(hang_detector, "HANG_SECONDS", 10.0)
     spec = load_spec(write_spec(folder, ranks()), NAME)
     run_dir = empty_run(folder)
@@ -239,7 +239,7 @@ def test_a_rank_that_hangs_is_missed_and_all_go_on_without_it(folder, undisturbe
     assert repeatable(run_dir.session(0, 0).rows) == undisturbed
 
 
-def test_a_checkpoint_that_only_some_ranks_could_declare_valid_is_that_of_all(trained, folder):
+def test_a_checkpoint_that_only_some_ranks_declared_valid_is_restored_by_all(trained, folder):
     shutil.copytree(trained / "data", folder / "data", dirs_exist_ok=True)
     run_dir = RunDir(run_folder(folder), NAME)
     paths = [run_dir.session(0, rank) for rank in range(RANKS)]

@@ -33,8 +33,9 @@ WORKERS = 2
 MODES = ("shared", "synced")
 KILLS = 10
 STOPPED = 10.0
-"""Seconds within which all workers have ended after Ctrl-C; less than two where they have a core
-each, and this machine may be busy."""
+"""Seconds within which all workers have ended after Ctrl-C.
+
+It takes less than two if each has a core, but the machine may be busy."""
 
 PLUG_IN = """
 import multiprocessing, os, pathlib, signal
@@ -160,7 +161,7 @@ def with_pause(running, seconds):
 
 
 @pytest.mark.slow
-def test_past_max_restart_the_others_go_on_and_the_run_has_failed_until_it_is_resumed(folder):
+def test_past_max_restart_the_others_continue_and_the_run_has_failed_until_resumed(folder):
     """The first worker is the one that saves what all have in common; then the second is."""
     write_spec(folder, workers(env__max_frame=300_000, meta__max_restart=0))
     with started(folder) as running:
@@ -240,7 +241,7 @@ def test_ctrl_c_saves_all_workers_also_one_that_was_replaced(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
-def test_a_run_that_is_stopped_again_and_again_goes_on(folder, mode):
+def test_a_run_that_is_stopped_repeatedly_resumes_each_time(folder, mode):
     write_spec(folder, workers(mode, env__max_frame=100_000_000))
     frames = []
     for mode_of_run in ("train", "train@latest", "train@latest"):
@@ -278,7 +279,7 @@ def test_a_worker_that_hangs_does_not_keep_the_others_from_ending(folder):
 
 
 @pytest.mark.slow
-def test_workers_that_have_not_begun_end_at_once(folder):
+def test_workers_that_have_not_started_end_at_once(folder):
     write_spec(folder, workers())
     with started(folder) as running:
         wait_until(lambda: len(running.children()) >= WORKERS)
@@ -291,9 +292,7 @@ def test_workers_that_have_not_begun_end_at_once(folder):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
-def test_a_killed_parent_takes_its_workers_along_and_the_run_goes_on_where_it_was_saved(
-    folder, mode
-):
+def test_a_killed_parent_ends_its_workers_and_the_run_resumes_from_its_checkpoint(folder, mode):
     """Off-policy: what was saved has segments of replay. Some kills come during a checkpoint."""
     make = {"make": lambda **changes: soft("SoftActorCritic", **changes)}
     write_spec(folder, workers(mode, env__max_frame=1_000_000, **make))

@@ -1,4 +1,4 @@
-"""Hogwild! workers that reach their aim, are checked, meet NaN, or are looked at afterwards."""
+"""Hogwild! workers that reach stop_return, run in dev mode, get NaN, or are evaluated."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A single worker or rank, through the real launcher, is the Session that it would be without."""
+"""A single worker or rank, through the real launcher, equals a plain Session."""
 
 import pytest
 
@@ -13,7 +13,7 @@ LEARNING = [name for name, rows in ALGORITHM_ROWS.items() if next(iter(rows.valu
 
 
 def columns(folder, spec, distributed):
-    """What a run of `spec` writes into each column that a lone Session has, as text."""
+    """What a run of `spec` writes into each column of a plain Session, as text."""
     agent = spec["agent"]
     net = {**agent["net"], "optim_spec": GLOBAL_ADAM}
     spec = {**spec, "agent": {**agent, "net": net}}

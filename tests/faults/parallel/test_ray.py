@@ -65,7 +65,7 @@ def test_ranks_on_two_nodes_train_as_on_one_machine(folder, cluster, on_one_mach
     assert evaluated.code == 0, evaluated.err
 
 
-def test_what_was_stopped_on_a_cluster_goes_on_without_one(folder, cluster, on_one_machine):
+def test_a_run_stopped_on_a_cluster_resumes_on_one_machine(folder, cluster, on_one_machine):
     write_spec(folder, ranks())
     with started(folder, "train", "--seed", "5", "--cluster", cluster.address) as running:
         wait_until(lambda: row_count(folder) > 2, timeout=120)
@@ -78,7 +78,7 @@ def test_what_was_stopped_on_a_cluster_goes_on_without_one(folder, cluster, on_o
     assert repeatable(rows_file(folder)) == on_one_machine
 
 
-def test_when_a_node_is_lost_the_ranks_begin_again_elsewhere(folder, cluster, on_one_machine):
+def test_when_a_node_is_lost_the_ranks_restart_on_another(folder, cluster, on_one_machine):
     write_spec(folder, ranks())
     with started(folder, "train", "--seed", "5", "--cluster", cluster.address) as running:
         wait_until(lambda: manifest_exists(folder), timeout=120)
@@ -90,7 +90,7 @@ def test_when_a_node_is_lost_the_ranks_begin_again_elsewhere(folder, cluster, on
     assert [each["restarts"] for each in trial_metrics(folder)["sessions"]] == [1, 1]
 
 
-def test_after_a_rank_was_killed_all_go_on_from_the_last_checkpoint(
+def test_after_a_rank_is_killed_all_restart_from_the_last_checkpoint(
     folder, cluster, on_one_machine
 ):
     write_spec(folder, ranks())
@@ -104,10 +104,10 @@ def test_after_a_rank_was_killed_all_go_on_from_the_last_checkpoint(
     assert "restarted 1×, the last time because: rank 1 has ended" in done.out
 
 
-def test_a_rank_that_hangs_is_not_waited_for_beyond_the_bound(
+def test_a_hanging_rank_is_not_waited_for_beyond_the_timeout(
     folder, cluster, on_one_machine, monkeypatch
 ):
-    """It is stopped, as a node is that freezes: nothing breaks off, and nothing comes any more."""
+    """It is suspended like a frozen node: no connection breaks, and nothing arrives."""
     monkeypatch.setattr(launch, "HANG_SECONDS", 15.0)
     write_spec(folder, ranks(meta__cluster=cluster.address))
     spec = load_spec(folder / "spec.json", NAME)

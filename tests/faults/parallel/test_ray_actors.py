@@ -80,7 +80,7 @@ def test_when_a_node_is_lost_its_actor_is_replaced_on_another(folder, cluster):
     assert sum(frames[1:]) >= 8000
 
 
-def test_without_an_actor_that_is_lost_for_good_the_others_go_on(folder, cluster):
+def test_when_an_actor_is_lost_for_good_the_others_continue(folder, cluster):
     write_spec(folder, on_policy(32_000, max_restart=0))
     with started(folder, "train", "--cluster", cluster.address) as running:
         wait_until(lambda: row_count(folder) > 1, START)
@@ -93,7 +93,7 @@ def test_without_an_actor_that_is_lost_for_good_the_others_go_on(folder, cluster
     assert restarts == [0, 0, 0]
 
 
-def test_what_was_stopped_goes_on_without_the_cluster(folder, cluster):
+def test_a_stopped_run_resumes_without_the_cluster(folder, cluster):
     write_spec(folder, on_policy(32_000))
     with started(folder, "train", "--cluster", cluster.address) as running:
         wait_until(lambda: row_count(folder) > 1, START)

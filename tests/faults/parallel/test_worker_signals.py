@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM where environments run in processes of their own."""
+"""Ctrl-C and SIGTERM where environments run in worker processes."""
 
 import signal
 from itertools import product
@@ -21,7 +21,7 @@ from tests.support import made_once, ppo
 
 SPEC = ppo(env__vectorization_mode="async", env__num_envs=2, env__max_frame=300)
 PROMPT = 10.0
-"""Seconds, on a busy machine; a process that waits for an answer that never comes takes longer."""
+"""Seconds, on a busy machine; a deadlocked process takes longer."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""A run folder that came from somewhere else: none of its code runs, no file outside it changes."""
+"""A run folder from an untrusted source: none of its code runs, no file outside it changes."""
 
 import io
 import json
@@ -52,8 +52,7 @@ def edit(file, change):
 
 
 def named(folder, how, module):
-    """Has the run name a module: as one that it was started with, as that of its environment, or of
-    a wrapper."""
+    """Makes the run name a module: as an import, as that of its environment, or of a wrapper."""
 
     def change(content):
         if how == "import":
@@ -102,8 +101,8 @@ def test_code_in_a_run_folder_never_runs(copy, monkeypatch, mode, how, place):
 @pytest.mark.parametrize(
     ("how", "place"), list(zip(["import", "env", "wrapper"], PLACES, strict=True))
 )
-def test_nor_does_it_where_python_looks_in_the_working_directory(copy, how, place):
-    """As it does with -m, before the lab has any say."""
+def test_code_in_the_working_directory_does_not_run_either(copy, how, place):
+    """As it does with -m, before any code of the lab runs."""
     where, module = PLACES[place]
     named(copy, how, module)
     args = command(copy, f"eval@{copy / 'data' / 'evil'}")[1:]
@@ -114,8 +113,8 @@ def test_nor_does_it_where_python_looks_in_the_working_directory(copy, how, plac
 
 
 @pytest.mark.parametrize("how", ["import", "env", "wrapper"])
-def test_a_module_elsewhere_needs_the_word_each_time(copy, monkeypatch, how):
-    """One that the folder names; the word for a package is the word for what is in it."""
+def test_a_module_elsewhere_needs_the_import_option_each_time(copy, monkeypatch, how):
+    """A module that the folder names; the option for a package covers its modules."""
     package = copy / "mine_of_a_test"
     package.mkdir()
     (package / "__init__.py").touch()
@@ -139,7 +138,7 @@ def test_a_module_elsewhere_needs_the_word_each_time(copy, monkeypatch, how):
         (package / RAN).unlink()
 
 
-def test_a_spec_of_ones_own_may_name_a_module_and_one_in_a_run_folder_may_not(copy, monkeypatch):
+def test_a_users_spec_may_name_a_module_and_one_in_a_run_folder_may_not(copy, monkeypatch):
     monkeypatch.chdir(copy)
     (copy / "mine_as_well.py").write_text(PAYLOAD)
     sys.path.insert(0, str(copy))
@@ -159,7 +158,7 @@ def test_a_spec_of_ones_own_may_name_a_module_and_one_in_a_run_folder_may_not(co
     sys.modules.pop("mine_as_well")
 
 
-def test_spec_check_imports_what_a_file_names_only_by_the_word(copy, monkeypatch):
+def test_spec_check_imports_the_modules_of_a_file_only_with_the_option(copy, monkeypatch):
     monkeypatch.chdir(copy)
     (copy / "mine_to_check.py").write_text(PAYLOAD)
     write_spec(copy, ppo(env__name="mine_to_check:CartPole-v1", env__nonsense=1))
@@ -345,25 +344,25 @@ def real_state(change):
     return content
 
 
-def unit(state):
+def flat_state(state):
     return next(iter(state["agent"]["learner"]["train_state"].values()))["flat"]
 
 
 def spread(state):
     """A single number, which torch would copy to all places."""
-    unit(state)["vector"] = torch.zeros(())
+    flat_state(state)["vector"] = torch.zeros(())
 
 
 def lengthen(state):
-    unit(state)["vector"] = torch.zeros(len(unit(state)["vector"]) + 1)
+    flat_state(state)["vector"] = torch.zeros(len(flat_state(state)["vector"]) + 1)
 
 
 def complex_numbers(state):
-    unit(state)["vector"] = unit(state)["vector"].to(torch.complex64)
+    flat_state(state)["vector"] = flat_state(state)["vector"].to(torch.complex64)
 
 
 def no_tensor(state):
-    unit(state)["vector"] = "text"
+    flat_state(state)["vector"] = "text"
 
 
 HOSTILE = {
@@ -406,7 +405,7 @@ def test_a_hostile_checkpoint_with_a_right_checksum_is_one_line_and_runs_nothing
 
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["a payload", "a key too few", "complex numbers"])
-def test_nor_does_it_run_when_the_training_goes_on(copy, what):
+def test_a_hostile_checkpoint_runs_nothing_on_resume(copy, what):
     file = replaced(copy, HOSTILE[what])
     done = call(command(copy, "train@evil", *LONGER), copy)
     assert (done.code, done.err) == (0, ""), "it resumes from the previous checkpoint"

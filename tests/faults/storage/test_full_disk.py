@@ -1,4 +1,4 @@
-"""A disk that fills up while a run is on it."""
+"""A disk that fills up during a run."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""What a resumed run is given: its own folder, damaged or not, and what -s says."""
+"""The input of a resumed run: its folder, damaged or not, and the values of -s."""
 
 import json
 import re
@@ -41,7 +41,7 @@ def short(tmp_path_factory):
 
 @pytest.fixture
 def copy(short, tmp_path):
-    """A copy of it, to be spoilt."""
+    """A copy of it, to be damaged."""
     return shutil.copytree(short, tmp_path / "copy")
 
 
@@ -127,7 +127,7 @@ def test_where_the_newest_checkpoint_is_damaged_the_one_before_leads_to_the_same
     ("damage", "what"),
     [("missing_rows", "is missing"), ("changed_rows", "is damaged: rows do not match")],
 )
-def test_where_no_checkpoint_is_intact_the_damage_is_named_and_nothing_is_trained(
+def test_without_an_intact_checkpoint_the_damage_is_reported_and_nothing_is_trained(
     copy, damage, what
 ):
     path = globals()[damage](copy)
@@ -145,7 +145,7 @@ def test_rows_that_were_edited_are_not_plotted(copy):
     assert "Traceback" not in done.err
 
 
-def test_weights_that_are_no_numbers_are_refused_though_their_checksum_is_right(copy):
+def test_weights_of_nan_are_refused_though_their_checksum_is_right(copy):
     path = state_file(copy)
     state = torch.load(path)
     for flat in state["agent"]["learner"]["train_state"].values():
@@ -179,7 +179,7 @@ def test_a_longer_budget_gives_the_rows_of_a_run_that_had_it_from_the_start(copy
 
 
 @pytest.mark.slow
-def test_a_run_that_had_come_to_its_end_only_has_its_graphs_drawn_again(copy):
+def test_resuming_a_finished_run_only_redraws_its_graphs(copy):
     rows, model = rows_file(copy).read_bytes(), manifest(copy).read_bytes()
     done = call(command(copy, "train@latest"), copy)
     assert (done.code, done.err) == (0, "")
@@ -206,7 +206,7 @@ def test_another_seed_is_refused_on_resume(copy):
 
 
 @pytest.mark.slow
-def test_a_file_that_says_something_else_by_now_only_gives_a_note(copy):
+def test_a_changed_spec_file_only_gives_a_note_on_resume(copy):
     write_spec(copy, ppo(env__max_frame=500, agent__algorithm__gamma=0.5))
     done = call(command(copy, "train@latest"), copy)
     assert (done.code, done.err) == (0, "")
@@ -222,7 +222,7 @@ def test_a_folder_that_is_no_run_of_the_spec_is_bad_input(copy):
     assert "is not a run of small" in done.err
 
 
-def test_a_run_killed_before_its_spec_was_saved_is_no_run_to_go_on_with(copy):
+def test_a_run_killed_before_its_spec_was_saved_cannot_be_resumed(copy):
     """The newer folder is empty; the older one has a whole run in it."""
     (copy / "data" / f"{NAME}_2999_01_01_000000").mkdir()
     done = call_here(command(copy, "train@latest", "--seed", "1"), copy)
@@ -230,7 +230,7 @@ def test_a_run_killed_before_its_spec_was_saved_is_no_run_to_go_on_with(copy):
     assert "random_seed" in done.err, "it was not the older run that was taken"
 
 
-def test_a_resumed_run_imports_what_it_was_started_with_by_the_word_and_else_touches_nothing(
+def test_a_resumed_run_imports_its_modules_with_the_option_and_else_changes_nothing(
     copy, monkeypatch
 ):
     path = run_folder(copy) / f"{NAME}_spec.json"

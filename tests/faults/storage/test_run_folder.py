@@ -92,7 +92,7 @@ def test_metrics_are_json_and_say_how_many_sessions_they_rest_on(finished):
         assert metrics[name] is not None or metrics["reasons"][name]
 
 
-def test_what_is_printed_names_the_run_folder_and_the_graph(finished):
+def test_the_output_has_the_run_folder_and_the_graph(finished):
     folder, done = finished
     assert str(run_folder(folder)) in done.out
     assert f"{NAME}_t0_trial_graph_mean_returns_ma_vs_frames.png" in done.out

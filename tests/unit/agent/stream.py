@@ -1,4 +1,4 @@
-"""Random steps for memories, and what a plain list of them says."""
+"""Random steps for memories, and a plain list of them for comparison."""
 
 from dataclasses import dataclass
 
@@ -34,7 +34,7 @@ class Plain:
 
 
 class Numbers:
-    """Observations that a unique first number tells apart."""
+    """Observations with a unique first number."""
 
     def __init__(self, rng, num_envs):
         self.rng, self.num_envs = rng, num_envs
@@ -105,7 +105,7 @@ def expected(kept, t, n, num_steps):
 
 
 def assert_reads(ring, kept, num_steps):
-    """Every transition that the ring has is the one that the list has."""
+    """Asserts that every transition of the ring equals that of the list."""
     got = ring.gather(ring.indices(np.arange(ring.num_stored)))
     first = len(kept) - ring.num_stored // ring.num_envs
     for i in range(ring.num_stored):
@@ -113,7 +113,7 @@ def assert_reads(ring, kept, num_steps):
 
 
 def assert_is(got, i, kept, t, n, num_steps):
-    """The i-th transition of `got` is the one that the list has at (t, n)."""
+    """Asserts that the i-th transition of `got` equals that of the list at (t, n)."""
     obs, action, reward, discount, next_obs = expected(kept, t, n, num_steps)
     np.testing.assert_array_equal(got.obs[i], obs)
     assert got.action[i] == action

@@ -1,4 +1,4 @@
-"""What is inside a page or a picture, for the tests of this room."""
+"""What is inside a page or a picture, for the tests of this folder."""
 
 import base64
 import io

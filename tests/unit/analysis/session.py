@@ -1,4 +1,4 @@
-"""Session CSVs for the tests of this room."""
+"""Session CSVs for the tests of this folder."""
 
 from contextlib import closing
 

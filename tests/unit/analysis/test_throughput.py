@@ -28,7 +28,7 @@ def test_staleness_is_the_mean_over_all_rows_that_have_it(tmp_path):
     assert (speed.staleness_p50, speed.staleness_p95) == (2.0, 6.0)
 
 
-def test_what_a_learner_tells_of_its_actors_is_the_mean_and_of_the_worst_lag_the_worst(tmp_path):
+def test_actor_statistics_are_means_and_the_worst_lag_is_a_maximum(tmp_path):
     columns = ("eps", "policy_lag", "policy_lag_max", "actor_wait_share", "learner_wait_share")
     rows = [
         rows_of(tmp_path, i, i, 1.0, **{name: i + n for n, name in enumerate(columns)})
@@ -44,7 +44,7 @@ def test_a_learner_that_writes_for_its_actors_counts_the_frames_of_all(tmp_path)
     assert (speed.frames_per_s, speed.updates_per_s) == (200, 2)
 
 
-def test_where_nothing_was_written_there_is_nothing_to_measure_by(tmp_path):
+def test_without_rows_there_is_no_throughput(tmp_path):
     assert set(throughput([NO_ROWS, NO_ROWS], [0, 1])) == {None}
     real = read_rows(write_session(tmp_path / "s.csv", 5))
     assert throughput([real, NO_ROWS], [0, 0]).frames_per_s == pytest.approx(

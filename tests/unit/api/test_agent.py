@@ -119,7 +119,7 @@ def test_best_and_latest_of_each_session_are_different_agents(folder):
     [("smal", "there is no run folder smal"), ("nothing", "there is no run folder nothing"),
      ("latest", "there is no run in")],
 )  # fmt: skip
-def test_what_is_no_run_is_refused_in_one_line(target, words, tmp_path):
+def test_a_folder_that_is_no_run_is_refused_in_one_line(target, words, tmp_path):
     with pytest.raises(UsageError, match=words) as error:
         slm_lab.load(target, data=tmp_path)
     assert "\n" not in str(error.value)

@@ -1,4 +1,4 @@
-"""Trainings from Python: in a process of their own, from any kind of program."""
+"""Trainings from Python: in a separate process, from any kind of program."""
 
 import json
 import shutil
@@ -96,7 +96,7 @@ def test_any_program_can_train(kind, tmp_path, data):
     assert "ended False 20" in done.stdout
 
 
-def test_a_run_of_this_program_gives_its_agent_with_the_modules_that_it_names(data):
+def test_a_run_of_this_program_loads_its_agent_with_its_modules(data):
     spec = ppo(env__wrappers=["tests.unit.env.wrapped:Rewarded"])
     run = slm_lab.train(spec, data=data, quiet=True)
     assert type(run.agent().make_env()).__name__ == "Rewarded"

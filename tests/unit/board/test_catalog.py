@@ -79,7 +79,7 @@ def test_a_damaged_run_hides_no_other(tmp_path, spoil, has_page):
 
 
 @pytest.mark.parametrize("file", ["trial_metrics_file", "trial_spec_file"])
-def test_a_run_with_a_damaged_file_says_so_and_shows_the_others(tmp_path, file):
+def test_a_run_with_a_damaged_file_reports_it_and_shows_the_rest(tmp_path, file):
     run = write_ended(tmp_path, "spoilt")
     getattr(run, file)(0).write_text('{"sess')
     entry = Catalog(tmp_path).entries()[run.root.name]
@@ -88,7 +88,7 @@ def test_a_run_with_a_damaged_file_says_so_and_shows_the_others(tmp_path, file):
     assert {"head", "panels", "log", "files"} <= set(parts)
 
 
-def test_a_ticked_run_without_a_curve_is_named_with_the_reason(tmp_path):
+def test_a_ticked_run_without_a_curve_is_listed_with_the_reason(tmp_path):
     runs = [write_ended(tmp_path, "drawn"), write_run(tmp_path, name="empty", rows=0)]
     runs.append(write_ended(tmp_path, "broken"))
     runs[2].spec_file.write_text("{")
@@ -137,7 +137,7 @@ def test_runs_inside_of_another_sort_below_it(tmp_path):
     assert rows[2]["run"].endswith(f"/{inner.root.name}")
 
 
-def test_a_folder_whose_name_is_no_text_is_shown_escaped(tmp_path):
+def test_a_folder_name_that_is_not_utf8_is_shown_escaped(tmp_path):
     good = write_ended(tmp_path, "good")
     run = write_ended(tmp_path, "odd")
     run.root.rename(os.fsdecode(os.fsencode(run.root) + b"\xff"))

@@ -1,4 +1,4 @@
-"""Parts of pages are made from what is new, and only when it is needed."""
+"""Parts of pages are made from new rows, and only when needed."""
 
 import sys
 
@@ -36,8 +36,8 @@ def test_rows_are_read_in_parts(tmp_path, monkeypatch):
     live, read = FollowedRows(), []
     new_rows = RowFollower.new_rows
 
-    def counted(follower):
-        rows = new_rows(follower)
+    def counted(reader):
+        rows = new_rows(reader)
         read.append(len(rows))
         return rows
 
@@ -58,7 +58,7 @@ def test_damaged_rows_are_an_error(tmp_path):
         FollowedRows().read(paths, paths.rows)
 
 
-def test_a_damaged_file_is_named_in_its_place_on_the_page(tmp_path):
+def test_a_damaged_file_is_reported_where_the_page_would_show_it(tmp_path):
     run = write_run(tmp_path)
     run.session(0, 0).rows.write_text("frame\nx\n")
     names = ["head", "panels", "log"]

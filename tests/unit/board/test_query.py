@@ -15,11 +15,11 @@ from slm_lab.board.query import Query, file_link, run_link
         ),
     ],
 )
-def test_an_address_gives_back_what_it_was_made_of(query):
+def test_a_query_survives_a_round_trip_through_its_address(query):
     assert Query.parse(query.search) == query
 
 
-def test_only_what_is_chosen_is_in_the_address():
+def test_only_choices_that_differ_from_the_defaults_are_in_the_address():
     assert Query().search == ""
     assert Query(x="wall_t").search == "?x=wall_t"
 

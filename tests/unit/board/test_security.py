@@ -1,4 +1,4 @@
-"""What the server of the board answers, and to whom."""
+"""Which requests the server of the board answers."""
 
 import pytest
 

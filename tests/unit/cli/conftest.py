@@ -15,7 +15,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture
 def copy(run, tmp_path):
-    """A copy of it, to be spoilt."""
+    """A copy of it, to be damaged."""
     return shutil.copytree(run, tmp_path / "copy")
 
 

@@ -1,4 +1,4 @@
-"""A run of actors and a learner, as a user sees it: trained once, resumed and looked at."""
+"""A run of actors and a learner, as a user sees it: trained once, resumed and evaluated."""
 
 import re
 
@@ -49,7 +49,7 @@ def test_a_finished_run_that_is_resumed_starts_nothing(copy):
     assert [each["ending"] for each in metrics_of(copy)["sessions"]] == ["finished"] * 3
 
 
-def test_what_is_evaluated_and_enjoyed_is_the_learner(run):
+def test_evaluation_and_enjoy_use_the_learner(run):
     done = lab(run, "eval@latest", "--episodes", "4")
     assert done.exit_code == 0
     assert len(re.findall(r"^\s+\d+\s+(?:best|latest)\s", done.output, re.MULTILINE)) == 1

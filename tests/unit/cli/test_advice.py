@@ -7,23 +7,23 @@ from tests.support import parse, ppo, soft
 
 
 def test_the_keys_that_may_help_are_named_with_the_values_that_they_have():
-    told = what_to_change(parse(ppo()))
-    assert len(told.splitlines()) == 1
-    assert told.startswith("resuming would repeat it")
+    advice = what_to_change(parse(ppo()))
+    assert len(advice.splitlines()) == 1
+    assert advice.startswith("resuming would repeat it")
     for words in (
         "lower agent.net.optim_spec.lr = 0.001",
         "lower agent.net.clip_grad_val = 0.5",
         "env.normalize_reward",
     ):
-        assert words in told
+        assert words in advice
 
 
 def test_gradients_that_nothing_limits_are_to_be_limited():
-    told = what_to_change(parse(ppo(agent__net__clip_grad_val=None, env__normalize_reward=True)))
-    assert "agent.net.clip_grad_val (null" in told
-    assert "normalize_reward" not in told
+    advice = what_to_change(parse(ppo(agent__net__clip_grad_val=None, env__normalize_reward=True)))
+    assert "agent.net.clip_grad_val (null" in advice
+    assert "normalize_reward" not in advice
 
 
 @pytest.mark.parametrize("make", [ppo, lambda **c: soft("SoftActorCritic", **c)])
-def test_it_is_no_command(make):
+def test_advice_is_no_command(make):
     assert not re.search(r"slm-lab|train@", what_to_change(parse(make())))

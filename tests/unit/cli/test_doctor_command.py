@@ -13,7 +13,7 @@ def doctor(folder, *words):
     return done.out
 
 
-def test_it_examines_the_machine(tmp_path):
+def test_doctor_examines_the_machine(tmp_path):
     output = doctor(tmp_path)
     assert [
         word for word in ("Python", "torch", "cores", "disk", "extras") if word not in output
@@ -25,7 +25,7 @@ def test_it_examines_the_machine(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_it_numbers_what_is_wrong_with_a_run_and_says_what_to_try(tmp_path):
+def test_doctor_numbers_the_findings_of_a_run_with_advice(tmp_path):
     write_ended(tmp_path / "data", "beta", endings=("failed", "finished"), imports=["my_envs"])
     lines = doctor(tmp_path, "beta").splitlines()
     assert lines[1] == "1. 1 of 2 Sessions failed"
@@ -44,6 +44,6 @@ def test_a_real_run_is_looked_at_with_its_agent(run):
     assert "was not looked at" not in output
 
 
-def test_one_that_is_not_there_is_one_line(tmp_path):
+def test_a_missing_run_is_one_line(tmp_path):
     write_run(tmp_path / "data")
     assert_bad_input(tmp_path, ["doctor", "nothing"], ["there is no run folder nothing"])

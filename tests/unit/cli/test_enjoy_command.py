@@ -44,11 +44,13 @@ def test_each_shown_episode_becomes_a_video_in_the_current_folder(run, tmp_path,
     plain = lab(run, "enjoy@latest", *options)
     filmed = lab(run, "enjoy@latest", *options, "--video")
     assert (filmed.exit_code, fingerprint(run)) == (0, before)
-    said = re.findall(r"^(episode \d: return \d+, (\d+) steps), (.+)$", filmed.output, re.MULTILINE)
-    assert [line for line, _, _ in said] == plain.output.splitlines()[-2:]
+    episodes = re.findall(
+        r"^(episode \d: return \d+, (\d+) steps), (.+)$", filmed.output, re.MULTILINE
+    )
+    assert [line for line, _, _ in episodes] == plain.output.splitlines()[-2:]
     name = f"{run_folder(run).name}_s0_latest_500_episode"
-    assert [path for _, _, path in said] == [str(tmp_path / f"{name}{n}.mp4") for n in (1, 2)]
-    for _, length, path in said:
+    assert [path for _, _, path in episodes] == [str(tmp_path / f"{name}{n}.mp4") for n in (1, 2)]
+    for _, length, path in episodes:
         meta, frames = read_video(Path(path))
         assert (meta["fps"], len(frames)) == (50.0, int(length) + 1)
     assert len(list(tmp_path.iterdir())) == 2
@@ -74,15 +76,15 @@ def test_an_episode_that_is_too_long_for_a_film_is_cut_and_the_next_one_begins(
     options = ("--episodes", "2", "--video", "--which", "latest")
     done = lab(run, "enjoy@latest", *options)
     assert done.exit_code == 0
-    said = re.findall(r"^episode (\d): cut after 6 steps, (.+)$", done.output, re.MULTILINE)
-    assert [number for number, _ in said] == ["1", "2"]
-    assert [len(read_video(Path(path))[1]) for _, path in said] == [7, 7]
+    episodes = re.findall(r"^episode (\d): cut after 6 steps, (.+)$", done.output, re.MULTILINE)
+    assert [number for number, _ in episodes] == ["1", "2"]
+    assert [len(read_video(Path(path))[1]) for _, path in episodes] == [7, 7]
     again = lab(run, "enjoy@latest", *options, "-s", "env.max_t=6")
     assert "cut" not in again.output
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_ctrl_c_leaves_what_had_been_filmed(run, tmp_path, monkeypatch):
+def test_ctrl_c_keeps_the_frames_filmed_so_far(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write = VideoFile.write
 
@@ -157,7 +159,7 @@ def no_window(name, reason):
 
 @pytest.fixture
 def bare(monkeypatch):
-    """A process without a display, and without a word of the user on what to draw on."""
+    """A process without a display, where the user has set no driver."""
     names = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER", "XDG_RUNTIME_DIR", "MUJOCO_GL")
     for name in names:
         monkeypatch.delenv(name, raising=False)
@@ -209,7 +211,7 @@ def test_an_environment_without_a_window_is_one_clear_line(odd_run, monkeypatch,
 
 
 class Deadly(CartPoleEnv):
-    """Is not to be asked for a window."""
+    """Must not be asked for a window."""
 
     def __init__(self, render_mode=None):
         assert render_mode is None
@@ -222,9 +224,7 @@ def test_without_a_display_no_simulator_is_asked(odd_run, bare):
 
 
 @pytest.mark.parametrize("library", sorted(window.OWN_WINDOWS))
-def test_what_sdl_draws_on_is_nothing_to_a_simulator_with_windows_of_its_own(
-    odd_run, bare, library
-):
+def test_the_sdl_driver_does_not_affect_a_simulator_with_its_own_windows(odd_run, bare, library):
     bare.setenv("SDL_VIDEODRIVER", "dummy")
     module = types.ModuleType("odd_simulator")
     module.client = types.ModuleType(f"{library}.client")
@@ -250,7 +250,7 @@ class Stuck(CartPoleEnv):
 
 gymnasium.register("Stuck-v0", entry_point=Stuck)
 """
-"""An environment that waits for ever for its window, in C, where Python comes to no signal."""
+"""An environment that waits forever for its window, in C, where Python handles no signal."""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the mutex is that of its C library")
@@ -271,7 +271,7 @@ def test_a_simulator_that_waits_for_its_window_can_be_stopped(
 
 @pytest.fixture
 def odd_run(random_run, tmp_path, registered):
-    """A run on CartPole that is taken for one on another class."""
+    """A run on CartPole that is treated as one on another class."""
 
     def make(env):
         folder = shutil.copytree(random_run, tmp_path / "copy")
@@ -308,9 +308,7 @@ def test_an_environment_without_images_is_one_clear_line(
         pytest.param("glfw", "cannot be drawn", id="which warns"),
     ],
 )
-def test_a_mujoco_gl_that_does_not_do_is_one_line_with_the_fix(
-    random_run, tmp_path, bare, given, what
-):
+def test_an_unusable_mujoco_gl_is_one_line_with_the_fix(random_run, tmp_path, bare, given, what):
     folder = shutil.copytree(random_run, tmp_path / "copy")
     edited(folder, "env.name", "Hopper-v5")
     bare.setenv("MUJOCO_GL", given)

@@ -141,7 +141,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_makes_no_sense_is_one_clear_message(what, run):
+def test_invalid_evaluation_options_are_one_clear_message(what, run):
     args, words = REFUSED[what]
     before = fingerprint(run)
     done = lab(run, *args)

@@ -20,7 +20,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_has_nothing_to_evalua
 
 
 @pytest.mark.parametrize("part", ["best", "state"])
-def test_a_damaged_checkpoint_is_named(copy, part):
+def test_a_damaged_checkpoint_is_reported(copy, part):
     name = read_manifest(manifest(copy)).files[part]["name"]
     (run_folder(copy) / "model" / name).write_bytes(b"damaged")
     which = "best" if part == "best" else "latest"
@@ -59,7 +59,7 @@ def test_a_checkpoint_that_a_training_replaces_meanwhile_is_read_again(copy, par
     assert part == "state" or done.output == expected
 
 
-def test_sessions_without_a_checkpoint_are_left_out_and_named(copy):
+def test_sessions_without_a_checkpoint_are_left_out_with_a_note(copy):
     manifest(copy, 1).unlink()
     done = lab(copy, "eval@latest", "--episodes", "2")
     assert done.exit_code == 0
@@ -135,7 +135,7 @@ def test_a_run_whose_spec_was_edited_to_build_another_agent_is_one_clear_line(co
     assert line.endswith("undo the change in its *_spec.json")
 
 
-def test_how_a_run_learned_does_not_matter_to_an_evaluation(copy):
+def test_training_settings_do_not_affect_an_evaluation(copy):
     options = ("--which", "latest", "--episodes", "4")
     before = lab(copy, "eval@latest", *options).output
     edited(copy, "agent.net.optim_spec", {"name": "RMSprop", "lr": 0.001})
@@ -143,7 +143,7 @@ def test_how_a_run_learned_does_not_matter_to_an_evaluation(copy):
 
 
 @pytest.mark.parametrize("mode", ["eval@latest", "enjoy@latest"])
-def test_what_the_run_imported_is_imported_again(copy, mode):
+def test_modules_that_the_run_imported_are_imported_again(copy, mode):
     path = next(run_folder(copy).glob(f"{NAME}_spec.json"))
     content = json.loads(path.read_text())
     content["_run"]["imports"] = ["a_plugin_that_is_gone"]

@@ -90,7 +90,7 @@ def test_an_agent_without_a_network_is_refused(random_run):
     )  # fmt: skip
 
 
-def test_a_missing_extra_is_named(run, monkeypatch):
+def test_a_missing_extra_is_reported(run, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     done = export(run_folder(run), "--to", "onnx")
     assert done.exit_code == 2

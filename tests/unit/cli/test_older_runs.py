@@ -1,4 +1,4 @@
-"""Run folders of an older format: they are looked at, and not trained."""
+"""Run folders of an older format: they are read, and not trained."""
 
 import json
 
@@ -15,7 +15,7 @@ OLDER = FORMAT - 1
 
 @pytest.fixture
 def older(copy):
-    """As a version of the lab left it that noted no format of the run, and fewer keys."""
+    """As written by a version of the lab without a format number, and with fewer keys."""
     spec = run_folder(copy) / f"{NAME}_spec.json"
     content = json.loads(spec.read_text())
     known = ("random_seed", "git_sha", "packages", "set", "mode", "imports", "spec_file")
@@ -29,7 +29,7 @@ def older(copy):
     return copy
 
 
-def test_it_is_not_trained_and_one_line_says_why_and_what_to_do(older):
+def test_an_older_run_is_not_trained_and_one_line_gives_the_reason_and_fix(older):
     before = fingerprint(run_folder(older) / "info")
     done = call_here(command(older, "train@latest", "-s", "env.max_frame=900"), older)
     assert done.code == 2
@@ -42,13 +42,13 @@ def test_it_is_not_trained_and_one_line_says_why_and_what_to_do(older):
 
 @pytest.mark.parametrize("mode", ["eval@latest", "enjoy@latest"])
 @pytest.mark.parametrize("which", ["best", "latest"])
-def test_its_agents_are_played(older, copy, mode, which):
+def test_the_agents_of_an_older_run_are_played(older, copy, mode, which):
     done = lab(older, mode, "--episodes", "2", "--which", which)
     assert done.exit_code == 0, done.output
 
 
 def test_crossq_of_an_older_run_is_built_as_it_was(tmp_path):
-    """Its spec says nothing of where the norm stands; then it stood before the activation."""
+    """Its spec does not say where the norm is; in that version it was before the activation."""
     before = soft("CrossQ", env__max_frame=200, agent__net__norm_place="before")
     folder = trained(tmp_path, before)
     played = table(lab(folder, "eval@latest", "--episodes", "2").output)
@@ -65,7 +65,7 @@ def test_crossq_of_an_older_run_is_built_as_it_was(tmp_path):
     assert table(again.output) == played
 
 
-def test_it_is_plotted(older, tmp_path):
+def test_an_older_run_is_plotted(older, tmp_path):
     done = call_here(
         [*command(older, "")[:1], "plot", str(run_folder(older)), "--out", str(tmp_path)], older
     )
@@ -84,7 +84,7 @@ def test_a_newer_format_is_refused(copy):
 
 
 @pytest.mark.parametrize("gone", ["frame", "serial", "finished", "files"])
-def test_an_older_manifest_that_lacks_what_an_evaluation_needs_is_named(older, gone):
+def test_an_older_manifest_without_what_an_evaluation_needs_is_reported(older, gone):
     saved = json.loads(manifest(older).read_text())
     del saved[gone]
     manifest(older).write_text(json.dumps(saved))
@@ -93,7 +93,7 @@ def test_an_older_manifest_that_lacks_what_an_evaluation_needs_is_named(older, g
     assert manifest(older).name in done.stderr
 
 
-def test_a_manifest_of_now_is_read_back_whole(copy):
+def test_a_current_manifest_is_read_back_whole(copy):
     found = read_manifest(manifest(copy))
     assert json.loads(found.to_json())["format"] == FORMAT
     assert found.rows

@@ -1,4 +1,4 @@
-"""The command that is printed to resume: it has the words for the modules that a folder names."""
+"""The printed resume command has the import options for the modules of the folder."""
 
 import shlex
 
@@ -17,7 +17,7 @@ from slm_lab.experiment.trust import command_text
         (["mine", "other.envs"], ["mine", "other.envs"]),
     ],
 )
-def test_each_module_has_its_word_unless_a_package_around_it_has(modules, imports):
+def test_each_module_has_an_import_option_unless_its_package_has(modules, imports):
     words = shlex.split(command_text(["run", "a b.json", "x", "train@data/x"], modules))
     assert words[:5] == ["slm-lab", "run", "a b.json", "x", "train@data/x"]
     assert words[5:] == [word for name in imports for word in ("--import", name)]

@@ -1,4 +1,4 @@
-"""`slm-lab run`: bad input, and what a run leaves behind."""
+"""`slm-lab run`: bad input, and the files of a run."""
 
 import sys
 from dataclasses import replace
@@ -51,7 +51,7 @@ def test_bad_input_is_one_clear_message_and_leaves_nothing_behind(what, tmp_path
     assert_bad_input(tmp_path, ["run", *args], words)
 
 
-def test_a_missing_extra_is_named_with_the_command_that_installs_it(tmp_path):
+def test_a_missing_extra_is_reported_with_its_install_command(tmp_path):
     write_spec(tmp_path, ppo(env__name="ALE/Pong-v5"))
     done = call([sys.executable, "-c", MISSING_EXTRA, *command(tmp_path, "train")[1:]], tmp_path)
     assert done.code == 2
@@ -145,7 +145,7 @@ def printed(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("meta", "endings", "told", "continues"),
+    ("meta", "endings", "messages", "continues"),
     [
         ({"meta__distributed": "synced", "meta__max_session": 3}, "fff", ("Session 1 failed",
          "3 of 3 Sessions failed\n"), True),
@@ -159,9 +159,11 @@ def printed(tmp_path, monkeypatch, capsys):
          True),
     ],
 )  # fmt: skip
-def test_failed_sessions_are_named_and_a_resume_is_advised(printed, meta, endings, told, continues):
+def test_failed_sessions_are_reported_and_a_resume_is_advised(
+    printed, meta, endings, messages, continues
+):
     shown = printed(endings, **meta)
-    for words in told:
+    for words in messages:
         assert words in shown.err
     assert ("resume with: slm-lab run" in shown.out) == continues
 

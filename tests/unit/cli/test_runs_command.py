@@ -49,7 +49,7 @@ def test_runs_are_listed_oldest_first_and_can_be_chosen(folder, words, expected)
     assert [run["name"] for run in listed] == expected
 
 
-def test_the_words_of_slm_lab_list_runs_too(folder):
+def test_the_slm_lab_command_lists_runs_too(folder):
     assert printed(folder, "list") == printed(folder, "plot-list") == printed(folder, "runs")
 
 
@@ -114,7 +114,7 @@ def test_tidy_shows_first_and_deletes_when_asked(folder):
         (["diff", "alpha", "omega"], ["there is no run folder omega"]),
     ],
 )
-def test_wrong_words_are_refused(folder, words, message):
+def test_wrong_arguments_are_refused(folder, words, message):
     assert_bad_input(folder, words, message)
 
 

@@ -93,7 +93,7 @@ def test_templates_and_ignored_keys_are_noted(run, write):
     )
 
 
-def test_the_environment_is_asked_for_what_only_it_knows(run, write, monkeypatch):
+def test_keys_of_the_environment_are_checked_by_the_environment(run, write, monkeypatch):
     problem = Problem("env.contnuous", "CartPole-v1 does not accept it", True)
     monkeypatch.setattr(env_check, "check_env", lambda spec: [problem] if spec.kwargs else [])
     result = run("check", write({"s": changed(PPO, env__contnuous=True), "t": PPO}))

@@ -62,7 +62,7 @@ def test_ended_sessions_are_shown_as_they_ended(tmp_path):
     assert [board.read(session).phase for session in (0, 1)] == [Phase.DONE, Phase.FAILED]
 
 
-def test_it_follows_a_run_to_its_end(tmp_path, monkeypatch):
+def test_watch_follows_a_run_to_its_end(tmp_path, monkeypatch):
     run = write_run(tmp_path / "data")
     lock = RunLock(run.root)
     pauses = []
@@ -80,7 +80,7 @@ def test_it_follows_a_run_to_its_end(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("words", [["nothing"], ["small", "--data", "nowhere"]])
-def test_one_that_is_not_there_is_one_line(words, tmp_path):
+def test_a_missing_run_is_one_line(words, tmp_path):
     write_run(tmp_path / "data")
     assert_bad_input(tmp_path, ["watch", *words], ["there is no run"])
 

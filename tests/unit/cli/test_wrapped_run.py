@@ -31,7 +31,7 @@ def test_rows_evaluations_and_graphs_have_the_numbers(run):
         assert (root / f"{NAME}_t0_trial_graph_info_{key}_vs_frames.png").stat().st_size
 
 
-def test_an_evaluation_needs_the_word_for_the_wrapper_and_prints_the_means(run):
+def test_an_evaluation_needs_the_import_option_and_prints_the_means(run):
     refused = lab(run, "eval@latest", "--episodes", "4")
     assert refused.exit_code == 2
     assert "the module gymnasium.wrappers. If you trust it" in refused.stderr

@@ -1,4 +1,4 @@
-"""Runs that commands are tried on, and what they print of them."""
+"""Runs for tests of commands, and the output of the commands."""
 
 import hashlib
 import json
@@ -65,7 +65,7 @@ def fingerprint(folder):
 
 
 def assert_bad_input(folder, args, words):
-    """That the command prints one message with these words, and leaves nothing behind."""
+    """Asserts that the command prints one message with these words, and leaves no files."""
     before = sorted(folder.iterdir())
     done = call_here([str(LAB), *args], folder)
     assert (done.code, done.out) == (2, ""), done.err

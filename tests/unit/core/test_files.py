@@ -20,7 +20,7 @@ def test_a_file_is_written_and_read_back(tmp_path):
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_what_a_link_leads_to_stays_as_it_is(tmp_path, there):
+def test_the_target_of_a_link_is_unchanged(tmp_path, there):
     precious = tmp_path / "precious"
     if there:
         precious.write_bytes(b"precious")

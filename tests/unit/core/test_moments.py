@@ -1,4 +1,4 @@
-"""Running statistics that several processes went on with are merged as if one had seen all."""
+"""Running statistics of several processes are merged as if one had seen all samples."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def moments(rows):
     seed=st.integers(0, 2**32 - 1),
     shift=st.sampled_from([0.0, 100.0]),
 )
-def test_merging_what_two_have_added_gives_the_moments_of_all(counts, seed, shift):
+def test_merging_two_workers_additions_gives_the_moments_of_all(counts, seed, shift):
     rng = np.random.default_rng(seed)
     common, mine, others = (rng.normal(size=(n, SIZE)) + shift * i for i, n in enumerate(counts))
     before = moments(common)
@@ -36,8 +36,8 @@ def test_merging_what_two_have_added_gives_the_moments_of_all(counts, seed, shif
 
 
 @given(seen=st.integers(1, 400), mine=st.integers(0, 30), others=st.integers(0, 30))
-def test_with_a_window_both_merge_what_is_new_onto_what_fades(seen, mine, others):
-    """Each fades what is there to 100 samples before it adds its own."""
+def test_with_a_window_new_samples_merge_onto_decayed_moments(seen, mine, others):
+    """Each decays the existing moments to 100 samples before it adds its own."""
     rng = np.random.default_rng(seen)
     before = moments(rng.normal(size=(seen, SIZE)))
     new, newer = (rng.normal(size=(n, SIZE)) + 3 for n in (mine, others))
@@ -55,7 +55,7 @@ def test_with_a_window_both_merge_what_is_new_onto_what_fades(seen, mine, others
     assert result[0] <= max(seen, 100 + mine + others)
 
 
-def test_what_are_no_moments_moves_by_its_share_of_the_way():
+def test_other_statistics_are_averaged_by_share():
     result = merged(np.array([1.0, 5.0]), np.array([1.0, 4.0]), np.array([1.5, 4.0]), [], 0.25)
     np.testing.assert_array_equal(result, [1.125, 4.75])
 
@@ -76,7 +76,7 @@ def test_a_variance_that_many_workers_average_stays_a_variance(num_workers, step
 
 
 @pytest.mark.parametrize("moments_at", [[], [slice(0, 3)]])
-def test_where_nobody_else_added_anything_the_result_is_what_one_has_to_the_last_bit(moments_at):
+def test_merging_without_other_additions_is_exact(moments_at):
     before, after = np.array([3.0, 0.1, 0.7]), np.array([4.0, 0.1 + 1e-17, 1 / 3])
     result = merged(before.copy(), before, after, moments_at)
     np.testing.assert_array_equal(result, after)
@@ -113,9 +113,7 @@ def statistics(rows, averages):
     seed=st.integers(0, 2**32 - 1),
     shift=st.sampled_from([0.0, 100.0]),
 )
-def test_what_all_have_together_are_the_moments_of_all_rows_and_the_mean_of_averages(
-    counts, seed, shift
-):
+def test_combined_moments_equal_those_of_all_rows_and_averages_are_averaged(counts, seed, shift):
     """Rows of three processes that began with common ones, each somewhere else."""
     rng = np.random.default_rng(seed)
     common, *own = (rng.normal(size=(n, SIZE)) + shift * i for i, n in enumerate(counts))
@@ -133,7 +131,7 @@ def test_what_all_have_together_are_the_moments_of_all_rows_and_the_mean_of_aver
 
 
 @given(counts=st.tuples(st.integers(0, 9), st.integers(0, 9)), seed=st.integers(0, 2**32 - 1))
-def test_one_process_has_with_all_what_it_has_to_the_last_bit(counts, seed):
+def test_combining_the_moments_of_one_process_is_exact(counts, seed):
     rng = np.random.default_rng(seed)
     common, own = (rng.normal(size=(n, SIZE)) / 3 for n in counts)
     before, after = (
@@ -143,7 +141,7 @@ def test_one_process_has_with_all_what_it_has_to_the_last_bit(counts, seed):
     np.testing.assert_array_equal(merged_by_all(before, after[None], []), after)
 
 
-def test_what_all_have_together_changes_nothing_that_it_is_made_from():
+def test_combining_moments_does_not_change_its_inputs():
     rng = np.random.default_rng(0)
     common, *own = (rng.normal(size=(4, SIZE)) for _ in range(3))
     before = statistics(common, np.zeros(2))
@@ -155,7 +153,7 @@ def test_what_all_have_together_changes_nothing_that_it_is_made_from():
     np.testing.assert_array_equal(afters, copies[1])
 
 
-def test_those_who_have_seen_nothing_new_add_nothing():
+def test_workers_without_new_samples_add_nothing():
     rng = np.random.default_rng(0)
     common, own = rng.normal(size=(5, SIZE)), rng.normal(size=(3, SIZE))
     before = statistics(common, np.zeros(2))

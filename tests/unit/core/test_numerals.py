@@ -27,6 +27,6 @@ def test_a_number_has_three_significant_digits_at_any_scale(value, text):
 
 
 @given(st.floats(-1e9, 1e9))
-def test_what_is_shown_differs_from_the_number_by_half_of_the_third_digit_at_most(value):
+def test_a_shown_number_is_rounded_at_the_third_digit(value):
     shown = float(significant(value).replace(",", ""))
     assert abs(shown - value) <= 0.005001 * abs(value)

@@ -97,8 +97,8 @@ def install(tmp_path, monkeypatch):
         del sys.modules[module]
 
 
-def told(registry, name):
-    """What a spec that names it is answered."""
+def error_for(registry, name):
+    """The error for a spec that names it."""
     block = Registered(registry, "name", AlgorithmSpec, PlugInSpec)
     with pytest.raises(ValueError, match=name) as refused:
         block.validate({"name": name, "gamma": 0.9})
@@ -134,28 +134,28 @@ def test_a_mistake_in_a_package_is_reported_where_its_part_is_named(
     source, target, message = FAULTY[what]
     module = f"pack_{list(FAULTY).index(what)}"
     install(module, "Theirs", target.format(module=module), source)
-    answer = told(registry, "Theirs")
+    answer = error_for(registry, "Theirs")
     assert answer.startswith("cannot be used: ")
     assert message.format(module=module, folder=tmp_path) in answer
     assert "\n" not in answer
 
 
-def test_a_part_with_a_fault_cannot_be_loaded_and_says_whose_it_is(registry, install):
+def test_a_faulty_part_cannot_be_loaded_and_its_package_is_reported(registry, install):
     install("pack_faulty", "Theirs", "pack_faulty:X")
     with pytest.raises(LabError, match=r'algorithm "Theirs" .* the package pack_faulty 1.2 \(pack'):
         registry.load("Theirs")
 
 
-def test_a_fault_in_a_package_disturbs_nobody_else(registry, install):
+def test_a_faulty_package_does_not_affect_others(registry, install):
     install("pack_broken", "Theirs", "pack_broken:X", "1 / 0")
     block = Registered(registry, "name", AlgorithmSpec, PlugInSpec)
     assert block.validate({"name": "Ours"}).name == "Ours"
 
 
-def test_a_name_that_two_packages_offer_is_refused_with_both(registry, install):
+def test_a_name_that_two_packages_offer_is_refused_naming_both(registry, install):
     install("pack_one", "Good", "pack_one:Good", GOOD)
     install("pack_two", "Good", "pack_two:Good", GOOD)
-    answer = told(registry, "Good")
+    answer = error_for(registry, "Good")
     assert "the package pack_one 1.2 (pack_one:Good)" in answer
     assert "the package pack_two 1.2 (pack_two:Good)" in answer
     assert "uninstall one of them" in answer
@@ -164,7 +164,7 @@ def test_a_name_that_two_packages_offer_is_refused_with_both(registry, install):
 
 def test_a_package_cannot_take_the_name_of_a_part_of_ours(registry, install):
     install("pack_thief", "Ours", "pack_thief:Good", GOOD)
-    answer = told(registry, "Ours")
+    answer = error_for(registry, "Ours")
     assert answer == (
         "is the name of a part of slm_lab and is offered by the package pack_thief 1.2 "
         "(pack_thief:Good); one of the two needs another name"

@@ -20,9 +20,9 @@ from slm_lab.core.system_limits import limit_reached
     ],
 )
 def test_a_limit_of_the_system_is_named_in_one_line_with_the_fix(error, words):
-    told = limit_reached(error)
-    assert words in told
-    assert len(told.splitlines()) == 1
+    message = limit_reached(error)
+    assert words in message
+    assert len(message.splitlines()) == 1
 
 
 def test_the_cause_of_an_error_counts_as_well():

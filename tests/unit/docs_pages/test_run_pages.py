@@ -1,6 +1,6 @@
 """Every `slm-lab` command in the pages is run, page by page, shortened where it is long.
 
-Those for a network, a cluster, a screen, or for files that a reader has, are only parsed: see
+Commands for a network, a cluster, a screen, or for files of a reader, are only parsed. See
 `test_commands`.
 """
 
@@ -14,13 +14,13 @@ from slm_lab.core.errors import LabError
 from slm_lab.spec.load import load_spec
 from tests.faults.lab import LAB, call, write_spec
 from tests.support import ppo
-from tests.unit.docs_pages.test_commands import PAGES, ROOT, commands
+from tests.unit.docs_pages.pages import PAGES, ROOT, commands
 
 PARSED_ONLY = (
     "--cluster", "push", "pull", "--render", "board", "downloads/", "_2026_", "docs/examples",
     "--install-completion", "lab_extras", "my_spec", "my_specs", "my.json",
 )  # fmt: skip
-"""Parts of commands that need what a test has not."""
+"""Parts of commands that need what a test does not have."""
 FEW = 1_500
 """Frames of a training, or as many more as it takes until an agent learns."""
 BIG = ("humanoid", "a3c_gae_pong", "ppo_atari", "minigrid", "dsac_pendulum")
@@ -83,7 +83,7 @@ def expanded(words, folder):
 
 @pytest.fixture
 def reader(tmp_path, monkeypatch):
-    """A folder with what a reader has by then; `my_env` is like an installed package."""
+    """A folder with the files of a reader; `my_env` is like an installed package."""
     page = (ROOT / "docs" / "your_environment.md").read_text()
     (tmp_path / "line.py").write_text(re.search(r"```python\n(import .*?)```", page, re.S)[1])
     (tmp_path / "packages").mkdir()

@@ -1,4 +1,4 @@
-"""Observations from outside: one or a batch, by their shapes; others are refused."""
+"""Observations from a user: one or a batch, by their shapes; others are refused."""
 
 import gymnasium
 import numpy as np
@@ -93,7 +93,7 @@ def test_a_batch_with_another_part_is_refused(adapter, observations, change, mes
         adapter.batch({**batched(observations), **change})
 
 
-def test_what_reset_returns_is_no_observation(adapter):
+def test_the_tuple_of_reset_is_no_observation(adapter):
     with pytest.raises(ValueError, match=r"its space a Dict \(reset and step return more than it"):
         adapter.batch(({}, {}))
 

@@ -15,8 +15,8 @@ def problems(file, **env):
 
 @pytest.mark.parametrize("name", ["Pendulum-v1", "MountainCarContinuous-v0", "HalfCheetah-v5"])
 def test_q_learning_is_refused_where_actions_are_continuous(name):
-    told = "agent.algorithm.name = 'DQN': DQN cannot act in a box action space"
-    assert problems("dqn_cartpole", name=name) == [told]
+    problem = "agent.algorithm.name = 'DQN': DQN cannot act in a box action space"
+    assert problems("dqn_cartpole", name=name) == [problem]
     assert problems("ppo_cartpole", name=name) == []
 
 
@@ -24,23 +24,23 @@ def test_a_distribution_of_continuous_actions_is_refused_where_they_are_a_choice
     sets = ["agent.algorithm.action_pdtype=Normal"]
     for name in ("CartPole-v1", "ALE/Pong-v5"):
         spec = load_spec("ppo_cartpole", None, [*sets, f"env.name={name}"])
-        (told,) = cheap_space_problems(spec.agent, spec.env)
-        assert str(told).startswith("agent.algorithm.action_pdtype = 'Normal': does not fit a ")
+        (problem,) = cheap_space_problems(spec.agent, spec.env)
+        assert str(problem).startswith("agent.algorithm.action_pdtype = 'Normal': does not fit a ")
 
 
 def test_a_net_that_cannot_see_the_observations_is_refused():
     spec = load_spec("a2c_gae_cartpole", None, overrides={
         "agent.net": {"type": "ConvNet", "conv_hid_layers": [[4, 3]]}
     })  # fmt: skip
-    (told,) = cheap_space_problems(spec.agent, spec.env)
-    assert told.path == "agent.net.type"
+    (problem,) = cheap_space_problems(spec.agent, spec.env)
+    assert problem.path == "agent.net.type"
 
 
-def test_what_the_environment_makes_of_its_arguments_counts():
+def test_environment_arguments_affect_the_checked_spaces():
     pytest.importorskip("Box2D")
     assert problems("dqn_lunar") == []
-    (told,) = problems("dqn_lunar", continuous="true")
-    assert "cannot act in a box action space" in told
+    (problem,) = problems("dqn_lunar", continuous="true")
+    assert "cannot act in a box action space" in problem
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_only_what_is_cheap_is_made(name, made, monkeypatch):
     assert asked == ([name] if made else [])
 
 
-def test_an_environment_of_somebody_else_is_not_made(monkeypatch):
+def test_an_environment_of_another_package_is_not_made(monkeypatch):
     def construct(**kwargs):
         raise AssertionError("it was made")
 

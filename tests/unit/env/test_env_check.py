@@ -15,7 +15,7 @@ from slm_lab.env.lookup import EXTRAS, require
 @pytest.mark.parametrize(
     "name", ["CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "gymnasium.envs:Acrobot-v1"]
 )
-def test_what_can_be_made_has_no_problems(assert_refused, name):
+def test_a_valid_environment_has_no_problems(assert_refused, name):
     assert_refused(name)
 
 
@@ -45,7 +45,7 @@ def test_an_old_atari_name_is_replaced_without_ale_py(assert_refused, monkeypatc
     assert_refused("PongNoFrameskip-v4", "…its simulator is gone; use ALE/Pong-v5")
 
 
-def test_a_module_that_does_not_import_is_named(assert_refused):
+def test_a_module_that_does_not_import_is_reported(assert_refused):
     assert_refused("no_such_package:Thing-v0", "env.name = …: …no_such_package")
 
 
@@ -120,7 +120,9 @@ def test_a_native_mode_that_does_not_exist_is_refused(assert_refused, build):
         ("Ant-v5", "mujoco"),
     ],
 )
-def test_a_missing_extra_is_named_with_its_pip_command(env_spec, build, monkeypatch, name, extra):
+def test_a_missing_extra_is_reported_with_its_pip_command(
+    env_spec, build, monkeypatch, name, extra
+):
     monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
     with pytest.raises(MissingExtraError, match=rf'pip install "slm-lab\[{extra}\]"'):
         build(name)
@@ -128,7 +130,7 @@ def test_a_missing_extra_is_named_with_its_pip_command(env_spec, build, monkeypa
     assert extra in [e.name for e in EXTRAS]
 
 
-def test_keys_of_a_simulator_that_does_not_import_are_not_judged(env_spec, build, registered):
+def test_keys_of_a_simulator_that_does_not_import_are_not_checked(env_spec, build, registered):
     registered("Absent-v0", "no_such_simulator:Env")
     assert check_env(env_spec("Absent-v0", kwargs={"speed": 1})) == []
     with pytest.raises(LabError, match="no_such_simulator"):

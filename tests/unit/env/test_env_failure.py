@@ -44,7 +44,7 @@ class Faulty(gymnasium.Env):
         return self.step_result
 
 
-def test_an_environment_that_fails_without_a_message_is_named_with_the_line(build, registered):
+def test_an_environment_that_fails_without_a_message_is_reported_with_the_line(build, registered):
     def make():
         raise ValueError
 
@@ -153,7 +153,7 @@ def test_closing_twice_is_allowed(build):
         env.close()
 
 
-def test_a_box_that_loses_precision_is_no_news(build, registered):
+def test_a_box_that_loses_precision_gives_no_warning(build, registered):
     def make():
         env = Fragile()
         env.observation_space = gymnasium.spaces.Box(

@@ -1,4 +1,4 @@
-"""Resume: what was saved goes on bit for bit."""
+"""Resume: a saved state continues bit for bit."""
 
 import copy
 import json

@@ -154,7 +154,7 @@ def test_a_slip_gets_the_id_and_how_ids_of_packages_are_written(assert_refused, 
 
 @pytest.fixture
 def no_ale_py(monkeypatch):
-    """As if ale-py were not installed, nor imported before."""
+    """Without ale-py, neither installed nor imported."""
     found = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "ale_py" else found(name)

@@ -1,4 +1,4 @@
-"""Environments of packages that know nothing of the lab, where they are installed."""
+"""Environments of independent packages, where they are installed."""
 
 import gymnasium
 import numpy as np

@@ -93,7 +93,7 @@ def test_a_faulty_wrapper_is_refused_before_anything_is_made(assert_refused, wra
     assert_refused("Pendulum-v1", f"env.wrappers.{problem}", wrappers=[wrapper])
 
 
-def test_a_wrapper_that_fails_is_named(build):
+def test_a_failing_wrapper_is_reported(build):
     with pytest.raises(LabError, match=r"wrapped:broken cannot wrap .*RuntimeError: not today"):
         build("Pendulum-v1", wrappers=[f"{HERE}:broken"])
     with pytest.raises(LabError, match=r"cannot wrap .* returned None, no environment"):

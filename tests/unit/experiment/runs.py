@@ -9,8 +9,9 @@ from tests.unit.analysis.session import write_evaluations, write_session
 
 
 def write_run(data, *specs, name="small", stamp="2026_11_22_030000", rows=20, evaluations=0):
-    """A run folder in `data` with a Trial for each of the specs (one if none is given), that of a
-    search if there are several.
+    """A run folder in `data` with a Trial for each of the specs, one by default.
+
+    Several specs make it the folder of a search.
 
     Every Session that writes has `rows` rows; no two write the same.
     """

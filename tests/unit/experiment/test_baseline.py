@@ -104,7 +104,7 @@ def test_measuring_twice_gives_the_same_number():
     ],
     ids=str,
 )
-def test_what_the_agent_sees_does_not_change_the_raw_random_return(changes):
+def test_observation_settings_do_not_change_the_raw_random_return(changes):
     assert measure_random_return(env_spec(**changes)) == measure_random_return(env_spec())
 
 
@@ -158,7 +158,7 @@ def test_a_spawned_process_measures_and_leaves_the_number_in_the_cache(tmp_path)
     assert seen == [cache.name]
 
 
-def test_what_was_measured_is_found_and_measurements_stand_side_by_side(tmp_path, measure_here):
+def test_measurements_are_cached_side_by_side(tmp_path, measure_here):
     cache = tmp_path / "random_returns.json"
     measure_here(cache, env_spec(), 22.5)
     measure_here(cache, env_spec(name="Acrobot-v1"), -499)
@@ -166,7 +166,7 @@ def test_what_was_measured_is_found_and_measurements_stand_side_by_side(tmp_path
     assert cached_random_return(cache, env_spec(name="Acrobot-v1")) == -499.0
 
 
-def test_an_empty_place_has_no_cached_number(tmp_path):
+def test_an_empty_cache_has_no_number(tmp_path):
     assert cached_random_return(tmp_path / "none.json", env_spec()) is None
 
 
@@ -234,7 +234,7 @@ def test_a_known_environment_is_not_measured(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["CartPole-v1", "MountainCarContinuous-v0"])
-def test_what_has_the_lab_is_what_measuring_gives(name):
+def test_shipped_random_returns_equal_measured_ones(name):
     spec = env_spec(name=name)
     assert shipped_random_return(spec) == pytest.approx(measure_random_return(spec), rel=0.25)
 
@@ -244,9 +244,7 @@ def test_what_has_the_lab_is_what_measuring_gives(name):
     [{"max_t": 100}, {"sutton_barto_reward": True}, {"backend": "envpool"}, {"name": "X-v0"}],
     ids=str,
 )
-def test_an_environment_whose_returns_are_others_has_no_number_of_the_lab(
-    tmp_path, measure_here, changes
-):
+def test_an_environment_with_changed_returns_has_no_shipped_number(tmp_path, measure_here, changes):
     spec = EnvSpec.model_validate({"name": "CartPole-v1", "max_frame": 1, **changes})
     cache = tmp_path / "random_returns.json"
     assert shipped_random_return(spec) is None
@@ -256,7 +254,7 @@ def test_an_environment_whose_returns_are_others_has_no_number_of_the_lab(
 
 
 @pytest.mark.parametrize(("found", "known"), [("1.99.0", True), ("2.0.0", False)])
-def test_another_major_version_of_the_simulator_has_no_number_of_the_lab(monkeypatch, found, known):
+def test_another_major_version_of_the_simulator_has_no_shipped_number(monkeypatch, found, known):
     monkeypatch.setattr(baseline, "installed", lambda package: found)
     assert (shipped_random_return(env_spec()) is not None) is known
 

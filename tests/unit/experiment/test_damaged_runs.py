@@ -1,4 +1,4 @@
-"""Run folders whose files are damaged: every reader ends in an error of the lab, or shows less."""
+"""Run folders whose files are damaged: every reader raises an error of the lab, or shows less."""
 
 import os
 import re

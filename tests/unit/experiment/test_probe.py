@@ -77,7 +77,7 @@ def test_a_probed_spec_learns_soon_and_does_not_end(cores, tmp_path):
     assert short.meta.rigorous_eval == 0
 
 
-def test_what_learns_alike_comes_first_and_a_gain_is_more_than_noise():
+def test_equivalent_changes_come_first_and_a_gain_exceeds_noise():
     speeds = {AS_IS: speed(100.0), DIFFERENT: speed(900.0), ALIKE: speed(104.0)}
     found = in_order({**speeds, FASTER_ALIKE: speed(130.0)})
     assert found == [(FASTER_ALIKE, 130.0), (ALIKE, 104.0), (DIFFERENT, 900.0)]
@@ -98,7 +98,7 @@ HALF = Change(("agent.net.precision=bf16",))
         ({OTHER: 0.6, "update": 0.4}, {}, "the exchange"),
     ],
 )
-def test_what_bounds_a_training_is_its_largest_part(shares, others, words, cores):
+def test_the_bottleneck_of_a_training_is_its_largest_part(shares, others, words, cores):
     speeds = {AS_IS: speed(100.0, **shares), **{each: speed(s) for each, s in others.items()}}
     assert bound(parse(ppo()), speeds).startswith(words)
 

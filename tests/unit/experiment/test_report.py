@@ -71,7 +71,7 @@ def test_metrics_rest_on_the_sessions_that_did_not_fail_and_graphs_on_all(root):
     }
 
 
-def test_of_actors_and_learners_only_the_learners_count(tmp_path):
+def test_with_actors_and_learners_only_the_learners_count(tmp_path):
     """Two runs of two actors each: the Sessions 0 and 3 write, the others have no rows."""
     spec = parse(ppo(meta__distributed="actor_learner", meta__max_session=2, meta__max_run=2))
     run_dir = RunDir(tmp_path, "small")

@@ -1,4 +1,4 @@
-"""A run has its resolved spec: what is not typed when it is resumed does not change."""
+"""A run keeps its resolved spec: on resume only given settings change."""
 
 import json
 from contextlib import nullcontext
@@ -29,7 +29,7 @@ def template(folder, **changes):
 
 
 def made(file, folder, run, *sets, name="t", verb="train", **more):
-    """A run made ready, whose folder another one may take at once."""
+    """A prepared run, whose folder another run may lock at once."""
     ready = Run(RunSource(str(file), name, run, sets, data_dir=folder / "data", **more), verb)
     ready.release()
     return ready
@@ -61,7 +61,7 @@ def test_another_value_of_a_variable_and_an_unknown_variable_are_refused(tmp_pat
         made(file, tmp_path, "latest", "env")
 
 
-def test_what_is_typed_changes_that_key_and_no_other(tmp_path):
+def test_a_setting_on_resume_changes_only_its_key(tmp_path):
     file = template(tmp_path)
     started = made(file, tmp_path, None, *START)
     longer = made(file, tmp_path, "latest", "env.max_frame=8192", "env=CartPole-v1")
@@ -110,7 +110,7 @@ def test_the_runs_own_spec_file_resumes_it_as_well(tmp_path):
         assert (again.spec, again.notes) == (started.spec, ())
 
 
-def test_a_file_that_has_changed_since_gives_one_line_and_nothing_else(tmp_path):
+def test_a_spec_file_changed_since_the_start_gives_one_note(tmp_path):
     file = template(tmp_path)
     started = made(file, tmp_path, None, *START)
     template(tmp_path, agent__algorithm__gamma=0.5, env__max_frame=60_000)

@@ -58,7 +58,7 @@ def test_differences_are_dotted_paths_with_the_old_and_the_new_value():
 
 
 def made_ready(folder, **changes):
-    """The run of a spec, ready to start, and what its own spec file says of how it came about."""
+    """The run of a spec, ready to start, and the provenance in its spec file."""
     file = folder / "spec.json"
     file.write_text(json.dumps({"small": ppo(**changes)}))
     run = Run(RunSource(str(file), "small", data_dir=folder / "data"))
@@ -79,7 +79,7 @@ def test_the_values_of_each_rank_are_reported_and_recorded(tmp_path):
 
 
 def taken_up(folder, **changes):
-    """The same, begun and ready to go on."""
+    """The same, started and ready to be resumed."""
     run, _ = made_ready(folder, **changes)
     run.release()
     again = Run(RunSource(str(folder / "spec.json"), "small", str(run.run_dir.root)))
@@ -100,8 +100,8 @@ def test_episodes_that_cannot_be_resumed_are_reported(tmp_path, mode):
     pytest.importorskip("ale_py")
     env = {"name": "ALE/Pong-v5", "num_envs": 2, "max_frame": 1000, "vectorization_mode": mode}
     again = taken_up(tmp_path, env=env, agent__net=CONV)
-    told = [note for note in again.notes if "the state of ALE/Pong-v5 cannot be saved" in note]
-    assert len(told) == (mode is None)
+    notes = [note for note in again.notes if "the state of ALE/Pong-v5 cannot be saved" in note]
+    assert len(notes) == (mode is None)
     assert taken_up(tmp_path).notes == ()
 
 
@@ -114,7 +114,7 @@ def test_an_arc_that_cannot_see_the_environment_is_refused_before_there_is_a_run
     assert not (tmp_path / "data").exists()
 
 
-def test_a_gpu_that_is_not_there_is_missed_before_there_is_a_run(tmp_path, monkeypatch):
+def test_a_missing_gpu_is_reported_before_a_run_is_created(tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(SpecError, match=r"agent\.net\.gpu = true: torch sees no GPU here; use"):
         made_ready(tmp_path, agent__net__gpu=True)
@@ -131,7 +131,7 @@ def test_bf16_is_refused_where_it_would_be_slow(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("has_ended", [False, True])
-def test_what_was_trained_on_a_gpu_needs_none_once_it_has_ended(tmp_path, monkeypatch, has_ended):
+def test_a_finished_gpu_training_needs_no_gpu(tmp_path, monkeypatch, has_ended):
     monkeypatch.setattr("slm_lab.experiment.run.have_ended", lambda *_: ([has_ended], [None]))
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     run, _ = made_ready(tmp_path, agent__net__gpu=True)
@@ -156,8 +156,8 @@ def test_a_session_whose_checkpoint_is_missing_is_not_restarted(
 ):
     run, _ = made_ready(tmp_path)
     run.release()
-    told = {"sessions": [{"session": 0, "ending": ending, "frame": frame}]}
-    run.run_dir.trial_metrics_file(0).write_text(json.dumps(told))
+    metrics = {"sessions": [{"session": 0, "ending": ending, "frame": frame}]}
+    run.run_dir.trial_metrics_file(0).write_text(json.dumps(metrics))
     manifest = Manifest(frame, 1, {}, ending == "finished", {}, ()) if saved else None
     monkeypatch.setattr("slm_lab.experiment.run.have_ended", lambda *_: ([False], [manifest]))
     request = RunSource(str(tmp_path / "spec.json"), "small", str(run.run_dir.root))

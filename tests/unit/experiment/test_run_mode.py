@@ -5,7 +5,7 @@ from slm_lab.experiment.run_mode import MODES, RunMode, RunWords, parse_mode, pa
 
 
 @pytest.mark.parametrize("verb", ["dev", "train", "search"])
-def test_a_word_alone_begins_a_fresh_run(verb):
+def test_a_mode_alone_begins_a_fresh_run(verb):
     assert parse_mode(verb) == RunMode(verb, None)
 
 

@@ -189,7 +189,7 @@ def several(tmp_path):
         ({"failed": True, "older": timedelta(days=1)}, {"failed"}),
     ],
 )
-def test_what_is_selected_is_deleted_and_nothing_else(several, selection, names):
+def test_only_selected_runs_are_deleted(several, selection, names):
     before = {summary_of(run).name for run in runs_in(several)}
     chosen = selected(several, **selection)
     assert {run.name for run in chosen} == names

@@ -1,4 +1,4 @@
-"""Which Sessions of a run can be looked at: those that have an agent of their own."""
+"""Which Sessions of a run can be evaluated: those with a saved agent."""
 
 import re
 
@@ -26,11 +26,11 @@ def saved(tmp_path):
 
 @pytest.mark.parametrize(("rank", "first"), [(1, 0), (3, 2)])
 def test_a_request_for_a_rank_gets_the_session_of_its_agent(saved, rank, first):
-    told = (
+    message = (
         f"Session {rank}: it is a rank, and the agent of all ranks is saved by Session "
         f"{first}; choose Session {first}"
     )
-    with pytest.raises(UsageError, match=f"^{re.escape(told)}$"):
+    with pytest.raises(UsageError, match=f"^{re.escape(message)}$"):
         saved.sessions(rank)
     assert saved.sessions(first) == [first]
     assert saved.sessions(None) == [0, 2]

@@ -32,7 +32,7 @@ def spec_of(distributed, max_session=2, max_run=1, **flow):
 
 
 def saved(run_dir, session, frame, finished=True):
-    """A Session's checkpoint, as far as its list of files goes."""
+    """A Session's checkpoint: only its manifest."""
     manifest = Manifest(frame, 1, {}, finished, {}, ())
     run_dir.session(0, session).manifest.write_text(manifest.to_json())
 
@@ -52,19 +52,19 @@ def test_actors_have_ended_when_their_learner_has(run_dir, frame, finished, over
     assert ended(spec, run_dir) == [over] * 3
 
 
-def test_of_several_runs_each_has_a_learner_of_its_own(run_dir):
+def test_each_of_several_runs_has_its_own_learner(run_dir):
     saved(run_dir, 0, BUDGET)
     saved(run_dir, 3, 500, finished=False)
     assert ended(spec_of("actor_learner", max_run=2), run_dir) == [True] * 3 + [False] * 3
 
 
-def test_actors_in_turn_with_their_learner_end_as_the_one_session_that_they_are(run_dir):
+def test_actors_alternating_with_their_learner_end_as_one_session(run_dir):
     saved(run_dir, 0, BUDGET)
     assert ended(spec_of("actor_learner", 3, 2, serial=True), run_dir) == [True, False]
 
 
 @pytest.mark.parametrize("distributed", ["shared", "synced", "all_reduce"])
-def test_of_workers_each_has_a_checkpoint_and_their_frames_are_summed_up(run_dir, distributed):
+def test_each_worker_has_a_checkpoint_and_their_frames_are_summed(run_dir, distributed):
     spec = spec_of(distributed)
     saved(run_dir, 0, 400)
     assert ended(spec, run_dir) == [False, False]
@@ -81,7 +81,7 @@ def test_independent_sessions_have_a_budget_each(run_dir):
 
 
 def scored(run_dir, session, *returns):
-    """A Session's rows, as far as what decides goes; a moving average would be far above."""
+    """A Session's rows, with the columns that decide; a moving average would be far above."""
     path = run_dir.session(0, session).rows
     path.parent.mkdir(exist_ok=True)
     header, lines = "frame,total_reward_ma,recent_return", [f"1,900,{each}" for each in returns]
@@ -93,7 +93,7 @@ def solved_at(spec, target):
 
 
 @pytest.mark.parametrize("distributed", ["shared", "all_reduce", "actor_learner"])
-def test_a_training_whose_return_was_reached_has_ended_before_its_budget(run_dir, distributed):
+def test_a_training_that_reached_its_return_is_finished_before_its_budget(run_dir, distributed):
     spec = spec_of(distributed)
     count = spec.meta.num_sessions
     for session in range(2):
@@ -117,7 +117,7 @@ def test_a_worker_that_reached_the_return_ends_all_unless_one_was_stopped(run_di
     assert ended(spec, run_dir) == [False, False]
 
 
-def test_of_independent_sessions_each_reaches_the_return_by_itself(run_dir):
+def test_independent_sessions_each_reach_the_return_separately(run_dir):
     spec = solved_at(spec_of(False), 200.0)
     for session, best in enumerate([200.0, 50.0]):
         saved(run_dir, session, 100)
@@ -125,7 +125,7 @@ def test_of_independent_sessions_each_reaches_the_return_by_itself(run_dir):
     assert ended(spec, run_dir) == [True, False]
 
 
-def test_rows_that_cannot_be_read_are_left_to_the_session_to_complain_about(run_dir):
+def test_unreadable_rows_are_reported_by_the_session(run_dir):
     spec = solved_at(spec_of(False), 200.0)
     saved(run_dir, 0, 100)
     assert ended(spec, run_dir) == [False, False]

@@ -93,7 +93,7 @@ def test_imports_that_are_no_list_of_names_are_one_clear_line(tmp_path, imports)
         ("a", [], False),
     ],
 )
-def test_the_word_for_a_package_covers_what_is_in_it(module, allowed, covered):
+def test_the_import_option_for_a_package_covers_its_modules(module, allowed, covered):
     assert is_covered(module, allowed) == covered
 
 
@@ -105,7 +105,7 @@ def folder_naming(data, *imports):
     return run_dir
 
 
-def test_what_is_imported_is_what_was_recorded_and_allowed_and_what_is_typed(tmp_path):
+def test_imports_are_the_allowed_recorded_modules_and_the_given_ones(tmp_path):
     data = tmp_path / "data"
     run_dir = folder_naming(data, f"{MODULE}.inner", f"{MODULE}_2")
     given = [MODULE, f"{MODULE}_2", f"{MODULE}_3"]
@@ -117,7 +117,7 @@ def test_what_is_imported_is_what_was_recorded_and_allowed_and_what_is_typed(tmp
     assert f"the module {MODULE}_2. If you trust it" in str(caught.value)
 
 
-def test_a_module_in_the_folder_of_runs_is_refused_unless_one_works_there(tmp_path, monkeypatch):
+def test_a_module_in_the_data_folder_is_refused_outside_of_it(tmp_path, monkeypatch):
     data = tmp_path / "data"
     run_dir = folder_naming(data, f"data.{MODULE}")
     (data / f"{MODULE}.py").touch()
@@ -139,7 +139,7 @@ def test_a_module_beside_a_downloaded_run_is_refused(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["../x", "a b", "a..b", "", "a\0b", ".a"])
-def test_what_is_no_name_of_a_module_is_one_clear_line(tmp_path, name):
+def test_an_invalid_module_name_is_one_clear_line(tmp_path, name):
     with pytest.raises(UsageError, match="is no valid module name"):
         check_allowed(tmp_path, [name], [name])
 
@@ -172,6 +172,6 @@ def test_a_module_in_a_folder_is_found_there_without_an_import(tmp_path, monkeyp
     assert name not in sys.modules
 
 
-def test_what_is_installed_lies_in_no_folder_of_runs(tmp_path):
+def test_installed_modules_are_outside_the_data_folder(tmp_path):
     refuse_inside(["torch", "json", "slm_lab.env.make"], [tmp_path])
     refuse_inside(["pytest", "sys"], [Path(tmp_path.anchor)])

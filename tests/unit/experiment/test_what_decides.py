@@ -1,4 +1,4 @@
-"""What a training decides by is what its agent returns now, not a mean that reaches far back.
+"""A training decides by the recent return of its agent, not by a long moving average.
 
 Episodes of one step return 0 in the first half of the budget, then 1 for a tenth of it, then ½. The
 moving average over 100 rows is highest at the very end, and never above 0.6.
@@ -43,7 +43,7 @@ def scripted(**meta):
     return parse({**raw, "agent": {"name": "Random", "algorithm": {"name": "Random"}}})
 
 
-def test_what_is_left_out_of_the_spec_makes_two_hundred_rows(tmp_path):
+def test_the_default_log_frequency_makes_two_hundred_rows(tmp_path):
     found = rows(run_session(scripted(), tmp_path))
     assert found["frame"].tolist() == list(range(20, BUDGET + 1, 20))
 

@@ -68,7 +68,7 @@ def test_an_evaluation_is_due_once_per_multiple_of_the_frequency():
     assert due == [120, 216, 312]
 
 
-def test_a_restored_tracker_goes_on_as_the_one_that_was_saved():
+def test_a_restored_tracker_continues_like_the_saved_one():
     whole, saved = EvaluationTracker(100, BUDGET), EvaluationTracker(100, BUDGET)
     for tracker in (whole, saved):
         for i in range(120):

@@ -12,7 +12,7 @@ def read(folder, lines):
     return read_rows(file)
 
 
-def test_rows_of_an_earlier_version_have_the_newer_columns_as_far_as_they_tell(tmp_path):
+def test_rows_of_an_earlier_version_get_the_newer_columns_that_can_be_derived(tmp_path):
     lines = [f"{100 * n},{100 * n},{2 * n},{float(n)},{n / 2}" for n in range(1, 101)]
     rows = read(tmp_path, lines)
     assert rows["mean_return"].tolist() == rows["total_reward"].tolist()
@@ -29,5 +29,5 @@ def test_rows_before_the_first_return_have_no_final_return(tmp_path):
 
 
 @pytest.mark.parametrize("lines", [[], ["100,100,0,,"]])
-def test_a_file_with_hardly_a_row_is_read(tmp_path, lines):
+def test_a_file_with_few_rows_is_read(tmp_path, lines):
     assert len(read(tmp_path, lines)) == len(lines)

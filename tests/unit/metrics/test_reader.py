@@ -24,7 +24,7 @@ def write(path, columns, *rows):
 
 
 @given(cells=st.lists(st.tuples(CELLS, CELLS), max_size=20))
-def test_what_was_written_is_read_back_to_the_same_bits(tmp_path_factory, cells):
+def test_written_values_are_read_back_bit_for_bit(tmp_path_factory, cells):
     path = tmp_path_factory.mktemp("csv") / "session_df.csv"
     write(path, ("frame", "loss"), *cells)
     rows = read_rows(path)
@@ -36,7 +36,7 @@ def test_what_was_written_is_read_back_to_the_same_bits(tmp_path_factory, cells)
         assert np.array_equal(np.signbit(rows[column]), np.signbit(expected))
 
 
-def test_a_column_is_a_float64_array_that_nobody_writes_to(path):
+def test_a_column_is_a_read_only_float64_array(path):
     write(path, ("frame", "loss"), (500, 0.5), (1000, None))
     frame = read_rows(path)["frame"]
     assert (frame.dtype, frame.shape) == (np.float64, (2,))

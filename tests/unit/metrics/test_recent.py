@@ -36,7 +36,7 @@ def test_the_final_return_is_that_of_the_last_twentieth_of_the_budget_or_of_twen
 
 
 @given(EPISODES, st.integers(1, 4_000))
-def test_what_decides_is_the_same_mean_over_a_hundred_episodes_at_most(episodes, max_frame):
+def test_decisions_use_the_same_mean_over_at_most_a_hundred_episodes(episodes, max_frame):
     recent, ended, returns = played(episodes, max_frame)
     now = int(ended[-1]) if episodes else 0
     decides = len(episodes) >= FEWEST or (now >= max_frame and episodes)
@@ -62,7 +62,7 @@ def test_nothing_is_decided_before_twenty_episodes_have_ended_unless_the_budget_
 
 @pytest.mark.parametrize("workers", [2, 3, 8, 16, 50])
 def test_workers_have_twenty_to_a_hundred_episodes_together(workers):
-    """Each alone would reach back as many times as far as there are workers."""
+    """With W workers, each alone would reach back W times as far."""
     alone, each = RecentEpisodes(1_000), RecentEpisodes(1_000, workers)
     for frame in range(1, 1_001):
         each.add(frame, np.array([float(frame)]))

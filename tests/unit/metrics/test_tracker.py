@@ -93,7 +93,7 @@ def test_improved_says_whether_the_last_row_set_a_new_best_of_the_recent_episode
     assert seen == [(False, None), (True, 1.0), (False, 1.0), (True, 5.0), (False, 5.0)]
 
 
-def test_after_another_process_its_rows_stand_for_its_episodes():
+def test_after_a_resume_the_saved_rows_stand_for_their_episodes():
     """The window is one of whole rows here: each episode counts with the mean of its row."""
     alone = Tracker(1, 10, 400, ["episode_length"])
     rows, generator = [], np.random.default_rng(0)
@@ -216,7 +216,7 @@ def play(tracker, events, frame):
 
 
 @given(before=st.lists(EVENT, max_size=30), after=st.lists(EVENT, max_size=30))
-def test_a_restored_tracker_goes_on_bit_for_bit(before, after):
+def test_a_restored_tracker_continues_bit_for_bit(before, after):
     extra = ["approx_kl", "episode_length"]
     original, restored = Tracker(3, 10, 600, extra), Tracker(3, 10, 600, extra)
     _, frame = play(original, before, 0)

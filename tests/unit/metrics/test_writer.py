@@ -97,7 +97,7 @@ def test_a_full_disk_raises_and_leaves_whole_rows(path):
     assert path.read_text() == "frame,total_reward\n100,0.1\n"
 
 
-def test_writing_goes_on_when_the_disk_has_room_again(path):
+def test_writing_continues_when_the_disk_has_room_again(path):
     with closing(RowWriter(path, COLUMNS)) as writer:
         with (
             disk_that_is_full_after(writer.sync().size + 3),
@@ -160,7 +160,7 @@ def test_the_files_of_a_checkpoint_are_cut_back_together(tmp_path):
     assert {name: (tmp_path / name).read_bytes() for name in TABLES} == expected
 
 
-def test_without_a_checkpoint_all_files_begin_anew(tmp_path):
+def test_without_a_checkpoint_all_files_start_empty(tmp_path):
     files = RowFiles(tmp_path, TABLES)
     write_tables(files, 100)
     files.close()

@@ -42,7 +42,7 @@ def hang(task, raw_board, connection, parent):
 
 
 def die_after_frames(task, raw_board, connection, parent):
-    """A frame further than the one before, whose death it knows of."""
+    """Makes one frame more than its predecessor, of whose death it knows."""
     board = StatusBoard(raw_board, task.num_sessions)
     assert bool(task.replaces) == bool(board.clock_slots[task.session])
     board.clock_slots[task.session] += 1
@@ -74,7 +74,7 @@ def begin(task, raw_board, connection, parent):
 
 
 def note_signals(folder):
-    """Opens itself to signals only on demand, and records what came."""
+    """Opens itself to signals only on demand, and records what arrived."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: (folder / "heeded").touch())
     (folder / "ready").touch()

@@ -1,4 +1,4 @@
-"""Tasks of Sessions that train together, and processes that only act as if they did."""
+"""Tasks of Sessions that train together, and processes that only simulate it."""
 
 from dataclasses import replace
 

@@ -171,7 +171,7 @@ NOT_DUE = {
         "saved early": partial(Worker.mark, slot="at_barrier", number=EARLY),
         "saves at the end": partial(Worker.mark, slot="at_barrier", number=END),
     },
-    Rank: {"nobody waits": Rank.arrive},
+    Rank: {"no rank waits": Rank.arrive},
     Actor: {
         "waits for a slot": Actor.fill,
         "has not started": partial(Running.be, phase=Phase.WAITING),
@@ -223,7 +223,7 @@ def watch(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_a_process_without_progress_hangs_once_its_time_is_over(watch, kind):
+def test_a_process_without_progress_hangs_after_the_timeout(watch, kind):
     case = kind()
     after = watch(case)
     assert after(case.seconds - 1) == []
@@ -236,7 +236,7 @@ def rows(table):
 
 
 @pytest.mark.parametrize(("kind", "what", "act"), rows(PROGRESS))
-def test_any_progress_gives_it_all_its_time_again(watch, kind, what, act):
+def test_any_progress_restarts_the_timeout(watch, kind, what, act):
     case = kind()
     after = watch(case)
     assert after(case.seconds - 1) == []
@@ -246,7 +246,7 @@ def test_any_progress_gives_it_all_its_time_again(watch, kind, what, act):
 
 
 @pytest.mark.parametrize(("kind", "what", "act"), rows(NOT_DUE))
-def test_a_process_that_nothing_is_due_of_does_not_hang(watch, kind, what, act):
+def test_a_process_without_work_does_not_hang(watch, kind, what, act):
     case = kind()
     after = watch(case)
     assert after(case.seconds - 1) == []

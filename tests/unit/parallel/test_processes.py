@@ -1,4 +1,4 @@
-"""The processes of a Trial: started, watched, and never left behind."""
+"""The processes of a Trial: started, watched, and always ended."""
 
 import errno
 import os
@@ -69,7 +69,7 @@ def test_a_process_that_hangs_after_its_result_is_killed_and_has_finished(make, 
     assert (result.ending, result.frame, result.error) == (Ending.FINISHED, 10, None)
 
 
-def test_after_a_stop_those_that_run_end_and_those_that_wait_never_start(make):
+def test_after_a_stop_running_processes_end_and_waiting_ones_never_start(make):
     launcher, board = make(wait_for_the_stop, finish, max_parallel=1)
 
     def stop_once_it_runs():
@@ -82,7 +82,7 @@ def test_after_a_stop_those_that_run_end_and_those_that_wait_never_start(make):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ValueError])
-def test_whatever_is_raised_while_they_run_no_process_is_left(make, error):
+def test_no_process_is_left_after_any_exception(make, error):
     launcher, board = make(hang, hang)
 
     def fail_once_it_runs():
@@ -118,7 +118,7 @@ def test_where_a_limit_keeps_a_process_from_starting_its_session_fails_in_one_li
     assert left_behind() == []
 
 
-def test_a_signal_waits_until_the_process_that_starts_can_heed_it(tmp_path):
+def test_a_signal_during_a_start_is_delayed_until_the_process_handles_it(tmp_path):
     process = SPAWN.Process(target=note_signals, args=(tmp_path,))
     start(process)
     os.kill(process.pid, signal.SIGINT)  # before it has imported anything

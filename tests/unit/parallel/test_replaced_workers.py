@@ -31,7 +31,7 @@ def make(monkeypatch, tmp_path):
 
 
 def test_a_killed_worker_is_replaced_as_often_as_allowed(make):
-    """Each adds a frame before it dies; they see how the one before died."""
+    """Each adds a frame before it dies; each sees how its predecessor died."""
     launcher, board = make(die_after_frames, finish, max_restart=2)
     dead, whole = launcher.run(nothing)
     assert (dead.ending, dead.exit_code, dead.restarts) == (Ending.FAILED, -signal.SIGKILL, 2)
@@ -58,7 +58,7 @@ def test_a_worker_that_has_stepped_is_replaced_though_its_replacement_cannot_beg
     assert (failed.ending, failed.restarts, failed.frame) == (Ending.FAILED, 2, 0)
 
 
-def test_only_one_that_is_not_replaced_has_failed_for_good(make):
+def test_only_a_worker_that_is_not_replaced_has_failed(make):
     """The learner waits for the unrolls of all others."""
     launcher, board = make(die_after_frames, finish, max_restart=2)
     seen = set()
@@ -94,7 +94,7 @@ def test_a_worker_that_waits_for_a_disk_does_not_hang(make, monkeypatch):
     assert stopped.ending is Ending.INTERRUPTED
 
 
-def test_no_worker_is_replaced_once_a_stop_was_asked_for(make):
+def test_no_worker_is_replaced_after_a_stop_request(make):
     launcher, board = make(die_after_frames, max_restart=5)
     board.request_stop()
     (stopped,) = launcher.run(nothing)
@@ -110,16 +110,14 @@ def test_after_a_stop_a_worker_that_has_not_begun_is_ended_at_once(make):
 
 @pytest.mark.parametrize("vital", [(), (0,)])
 def test_after_a_stop_a_worker_that_hangs_is_ended_in_time(make, vital):
-    """A rank, without which none can go on, too."""
+    """Also a rank, without which none can continue."""
     launcher, board = make(hang, max_restart=5, stop_seconds=0.1, vital=vital)
     (stopped,) = launcher.run(stop_once(board, Phase.RUNNING))
     assert (stopped.ending, stopped.restarts) == (Ending.INTERRUPTED, 0)
 
 
 @pytest.mark.parametrize("saves", [False, True])
-def test_after_a_stop_one_that_saves_may_take_its_time_and_after_one_of_a_scheduler_each(
-    make, saves
-):
+def test_after_a_stop_a_saving_or_scheduler_stopped_worker_is_not_killed(make, saves):
     launcher, board = make(hang, stop_seconds=0.0)
     ticks = []
 

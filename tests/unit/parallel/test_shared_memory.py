@@ -1,4 +1,4 @@
-"""Room in shared memory is looked for before it is taken."""
+"""Room in shared memory is checked before it is used."""
 
 import shutil
 from types import SimpleNamespace
@@ -24,23 +24,23 @@ def machine(tmp_path, monkeypatch):
     return SimpleNamespace(memory=memory, room=room)
 
 
-def test_what_fits_is_let_through():
+def test_a_request_that_fits_is_accepted():
     check_room(1000, WHAT, FIX)
 
 
-def test_what_shared_memory_has_no_room_for_is_refused_with_the_numbers_and_the_fix():
+def test_a_request_beyond_shared_memory_is_refused_with_the_numbers_and_the_fix():
     with pytest.raises(LabError, match=r"the unrolls take 1,001 bytes .* has 1,000; shorter"):
         check_room(1001, WHAT, FIX)
 
 
-def test_what_would_fill_the_memory_while_it_is_moved_is_refused(machine):
+def test_a_request_that_would_fill_memory_during_the_move_is_refused(machine):
     machine.room.free = 10**9
     check_room(4000 * 1024, WHAT, FIX)
     with pytest.raises(LabError, match=r"briefly 2 times as much, but only 8,192,000 bytes"):
         check_room(4000 * 1024 + 1, WHAT, FIX)
 
 
-def test_where_nobody_says_how_much_memory_there_is_only_the_room_counts(machine):
+def test_with_an_unknown_amount_of_memory_only_shared_memory_is_checked(machine):
     machine.memory.unlink()
     machine.room.free = 10**15
     check_room(10**15, WHAT, FIX)

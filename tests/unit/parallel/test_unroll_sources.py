@@ -15,7 +15,7 @@ ACTORS, SLOTS, BUDGET = 2, 2, 7
 
 
 class Queued:
-    """Actors in processes of their own, over shared memory."""
+    """Actors in separate processes, over shared memory."""
 
     def __init__(self, budget=BUDGET):
         self._lab = queues.Lab(ACTORS, SLOTS, budget)
@@ -99,7 +99,7 @@ def test_each_unroll_is_received_once_and_those_of_an_actor_in_their_order(make)
     assert receive(made) is None
 
 
-def test_an_actor_plays_on_only_when_one_of_its_slots_is_given_back(make):
+def test_an_actor_continues_only_when_one_of_its_slots_is_given_back(make):
     made = make()
     while made.play(0):
         pass
@@ -148,7 +148,7 @@ def serial():
     source.close()
 
 
-def test_actors_in_the_learners_process_take_turns_and_never_run_dry(serial):
+def test_actors_in_the_learners_process_alternate_and_never_run_dry(serial):
     turns = [serial.receive(0.0)[0] for _ in range(2 * ACTORS)]
     assert turns == [0, 1, 0, 1]
     assert not serial.is_exhausted

@@ -47,7 +47,7 @@ def log_of(task):
 def test_sessions_take_turns_at_the_gpus_where_there_are_several(
     task, board, monkeypatch, gpu, count, taken
 ):
-    """No GPU has to be there: what is asked of torch is looked at, and the nets are on the CPU."""
+    """Needs no GPU: it checks the calls of torch, and the nets are on the CPU."""
     asked = []
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
     monkeypatch.setattr(torch.cuda, "set_device", asked.append)
@@ -141,7 +141,7 @@ def test_the_log_of_the_session_has_the_traceback_of_any_failure(task, board, fa
     assert f"{type(error).__name__}: {error}" in log
 
 
-def test_an_error_without_words_still_is_an_error(task, board, failing):
+def test_an_error_without_a_message_is_still_an_error(task, board, failing):
     failing(LabError())
     assert run_session(task, board).error is not None
 
@@ -153,7 +153,7 @@ def test_a_session_that_fails_is_closed(task, board, failing):
     assert closed == [SESSION]
 
 
-def test_the_log_is_let_go_whatever_the_ending(task, board, failing):
+def test_the_log_is_closed_after_any_ending(task, board, failing):
     before = list(logging.getLogger("slm_lab").handlers)
     failing(RuntimeError("x"))
     run_session(task, board)

@@ -60,10 +60,14 @@ def first(obs):
 lengths = st.lists(st.integers(1, 9), min_size=1, max_size=6)
 
 
-def test_what_ends_is_passed_on_after_every_step():
-    told = []
-    list(finished_episodes(Countdown([1, 2]), first, 2, "x", ended=lambda e: told.append(e.copy())))
-    assert np.stack(told).tolist() == [[True, False], [True, True]] * 2
+def test_ended_environments_are_passed_on_after_every_step():
+    ended_masks = []
+    list(
+        finished_episodes(
+            Countdown([1, 2]), first, 2, "x", ended=lambda e: ended_masks.append(e.copy())
+        )
+    )
+    assert np.stack(ended_masks).tolist() == [[True, False], [True, True]] * 2
 
 
 @given(lengths, st.integers(1, 4))
@@ -103,7 +107,7 @@ def test_an_episode_that_does_not_end_is_given_up_with_the_fix():
 
 
 @pytest.mark.parametrize("per_env", [1, 7])
-def test_long_episodes_are_no_endless_ones_however_many(per_env):
+def test_long_episodes_do_not_count_as_endless(per_env):
     played = play_episodes(Countdown([1, 49, 50]), first, per_env, "x", max_steps=50)
     assert len(played.env_index) == 3 * per_env
 
@@ -138,7 +142,7 @@ def test_the_bound_is_never_less_than_the_limit_of_the_environment():
         del gymnasium.registry["Long-v0"]
 
 
-def test_a_stop_is_heard_between_two_steps():
+def test_a_stop_request_is_handled_between_two_steps():
     env = Countdown([2, 1000])
     parts = list(finished_episodes(env, first, 3, "x", stop=lambda: env.t >= 5))
     assert env.t == 5

@@ -32,7 +32,7 @@ def test_every_session_trial_part_and_root_has_a_seed_of_its_own():
     assert len(set(seeds)) == len(seeds)
 
 
-def test_who_begins_anew_later_has_seeds_of_its_own():
+def test_a_replacement_that_starts_later_has_new_seeds():
     seeds = [
         seed
         for place in PLACES

@@ -39,7 +39,7 @@ def test_a_fresh_board_has_waiting_sessions_without_numbers():
     assert not board.stop_requested
 
 
-def test_what_spawned_sessions_write_is_seen_by_the_parent():
+def test_the_parent_sees_what_spawned_sessions_write():
     board = StatusBoard.allocate(SPAWN, 3)
     run_in_spawned_processes(play_session, (board.raw, 3, 0), (board.raw, 3, 2))
     for session in (0, 2):
@@ -117,7 +117,7 @@ def test_no_two_cells_of_a_board_share_memory(num_sessions):
     assert all(np.isclose(board.read(s).best, -s - 0.5) for s in range(num_sessions))
 
 
-def test_what_a_learner_says_of_its_actors_reads_back_and_others_say_nothing():
+def test_actor_statistics_of_a_learner_read_back_and_others_have_none():
     board = StatusBoard.allocate(SPAWN, 2)
     board.write(1, eps=2.5, policy_lag=1.0, actor_wait_share=0.25, learner_wait_share=None)
     assert board.flow(0) is None

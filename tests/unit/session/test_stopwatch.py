@@ -18,7 +18,7 @@ def test_work_is_counted_on_both_clocks():
     assert 0.02 <= elapsed.cpu_t <= elapsed.wall_t + 0.01
 
 
-def test_what_is_done_aside_is_on_neither_clock():
+def test_work_set_aside_is_on_neither_clock():
     stopwatch = Stopwatch()
     before = stopwatch.read()
     with stopwatch.paused():
@@ -28,14 +28,14 @@ def test_what_is_done_aside_is_on_neither_clock():
     assert elapsed.wall_t - before.wall_t < 0.1
 
 
-def test_what_passes_before_the_start_does_not_count():
+def test_time_before_the_start_does_not_count():
     stopwatch = Stopwatch()
     work(0.2)
     stopwatch.start()
     assert stopwatch.read().cpu_t < 0.1
 
 
-def test_a_resumed_session_goes_on_counting_where_it_stopped():
+def test_a_resumed_session_continues_its_clocks():
     stopwatch, other = Stopwatch(), Stopwatch()
     stopwatch.resume_after(100.0, 90.0)
     other.load_state_dict(stopwatch.state_dict())

@@ -25,7 +25,7 @@ def write(path, images, fps=10.0):
     return file
 
 
-def test_what_was_written_is_read_back_frame_by_frame(tmp_path):
+def test_a_written_video_is_read_back_frame_by_frame(tmp_path):
     images = frames(12)
     write(tmp_path / "a.mp4", images, fps=12.5).close()
     meta, seen = read_video(tmp_path / "a.mp4")
@@ -49,7 +49,7 @@ def test_a_file_is_there_when_it_is_whole(tmp_path):
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_file_of_before_stays_until_the_new_one_is_whole(tmp_path):
+def test_an_old_file_stays_until_the_new_one_is_whole(tmp_path):
     path = tmp_path / "a.mp4"
     write(path, frames(3)).close()
     before = path.read_bytes()
@@ -59,14 +59,14 @@ def test_a_file_of_before_stays_until_the_new_one_is_whole(tmp_path):
     assert len(read_video(path)[1]) == 5
 
 
-def test_what_is_dropped_leaves_nothing(tmp_path):
+def test_a_dropped_video_leaves_no_file(tmp_path):
     file = write(tmp_path / "a.mp4", frames(3))
     file.drop()
     assert list(tmp_path.iterdir()) == []
     assert file._ffmpeg.returncode is not None
 
 
-def test_what_cannot_be_written_is_one_clear_line(tmp_path):
+def test_a_video_that_cannot_be_written_is_one_clear_line(tmp_path):
     path = tmp_path / "a.mp4"
     (tmp_path / ".a.mp4").mkdir()
     images = frames(50, 320, 480)

@@ -1,6 +1,6 @@
 """What the checks say of a spec, compared with shortened messages.
 
-In an expected message "…" stands for any words; what follows the end of it does not count.
+In an expected message "…" stands for any words; a longer message is accepted.
 """
 
 import re
@@ -16,7 +16,7 @@ def messages(raw: dict[str, Any]) -> list[str]:
 
 
 def assert_lines(found: Sequence[str], expected: Sequence[str]) -> None:
-    """That each line is the one expected at its place."""
+    """Asserts that each line is the expected one."""
     assert len(found) == len(expected), found
     for line, short in zip(found, expected, strict=True):
         pattern = ".*".join(map(re.escape, re.split(" ?… ?", short)))
@@ -24,5 +24,5 @@ def assert_lines(found: Sequence[str], expected: Sequence[str]) -> None:
 
 
 def assert_problem(raw: dict[str, Any], expected: str | None) -> None:
-    """That the spec has this problem and no other; None: that it is accepted."""
+    """Asserts that the spec has only this problem; None: that it is accepted."""
     assert_lines(messages(raw), [] if expected is None else [expected])

@@ -114,7 +114,7 @@ def test_an_invalid_setting_is_refused_with_its_path(settings, problem):
 
 @pytest.mark.parametrize("correction", ["none", "vtrace", {"name": "vtrace", "rho_bar": 2.0}])
 @pytest.mark.parametrize("ratio", ["spec", None, 0.25])
-def test_what_is_written_out_is_read_back(correction, ratio):
+def test_a_written_actor_learner_block_is_read_back(correction, ratio):
     spec = spec_of(correction=correction, train_ratio=ratio, unroll_length=4, learn_queue=3)
     assert parse_spec("s", spec.to_json()) == spec
 
@@ -138,7 +138,7 @@ def test_the_default_length_of_an_unroll_is_that_of_a_rollout(make, steps):
 @pytest.mark.parametrize("make", [dqn, sac])
 @pytest.mark.parametrize("ratio", [0.5, 4.0])
 def test_a_ratio_of_the_mode_is_the_exact_one_of_the_algorithm_that_learns(make, ratio):
-    """Whatever else the algorithm asks for: alone the result is a valid spec."""
+    """The result is a valid spec, with any other keys of the algorithm."""
     spec = spec_of(make, train_ratio=ratio)
     learned = as_learned(spec)
     exact = {"update_to_data": ratio, "training_iter": 1, "training_batch_iter": 1}

@@ -1,4 +1,4 @@
-"""Words of other libraries: what the table and the page say of them exists here."""
+"""Words of other libraries: the table and the page map them to existing keys."""
 
 import re
 from collections.abc import Iterator
@@ -58,7 +58,7 @@ def test_a_key_on_a_page_exists(path):
 
 
 @pytest.mark.parametrize("path", ["agent.algorithm.n_steps", "env.n_envs", "meta.scale.x"])
-def test_a_key_that_does_not_exist_is_seen(path):
+def test_a_key_that_does_not_exist_is_detected(path):
     assert not is_key(path)
 
 

@@ -1,4 +1,4 @@
-"""Whatever a file holds: a Spec or a SpecError, never another exception."""
+"""Any file gives a Spec or a SpecError, never another exception."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""Files from anywhere: whatever they hold, one line within a second."""
+"""Untrusted files: any content gives one line within a second."""
 
 import itertools
 import json
@@ -88,7 +88,7 @@ def test_a_byte_order_mark_is_passed_over(suffix, tmp_path):
 
 
 @pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity"])
-def test_what_is_no_number_of_json_is_named_with_its_key_and_line(word, tmp_path):
+def test_an_invalid_json_number_is_reported_with_its_key_and_line(word, tmp_path):
     path = tmp_path / "s.json"
     path.write_text(f'{{"s": {{\n"NaN": ["NaN", {{}}],\n"net": [1, {{"lr":\n {word}}}],}}}}')
     with pytest.raises(SpecError) as caught:
@@ -98,7 +98,7 @@ def test_what_is_no_number_of_json_is_named_with_its_key_and_line(word, tmp_path
 
 
 @pytest.mark.parametrize("word", [".nan", ".inf", "-.INF"])
-def test_what_is_no_finite_number_of_yaml_is_named_with_its_key_and_line(word, tmp_path):
+def test_a_non_finite_yaml_number_is_reported_with_its_key_and_line(word, tmp_path):
     path = tmp_path / "s.yaml"
     path.write_text(f"s:\n  agent: '.nan'\n  net:\n  - 1\n  - lr: {word}\n")
     with pytest.raises(SpecError) as caught:
@@ -107,7 +107,7 @@ def test_what_is_no_finite_number_of_yaml_is_named_with_its_key_and_line(word, t
     assert str(problem) == f"line 5: s.net.1.lr is {word}, and must be a finite number"
 
 
-def test_a_quote_in_a_string_does_not_lead_the_reader_astray(tmp_path):
+def test_a_quote_in_a_string_does_not_confuse_the_reader(tmp_path):
     path = tmp_path / "s.json"
     path.write_text(r'{"a": {"x": "\\", "y": "\",}", "z": [",]",],},}')
     assert read_file(path) == {"a": {"x": "\\", "y": '",}', "z": [",]"]}}

@@ -17,7 +17,7 @@ SEEDS = {"max_session": 4}
 @pytest.mark.parametrize(
     ("meta", "frames"), [(SEEDS, 5_000), (TOGETHER, 1_250), (RANKS, 1_250), (ACTORS, 5_000)]
 )
-def test_rows_that_the_spec_says_nothing_of_are_two_hundred_of_a_sessions_share(meta, frames):
+def test_by_default_a_session_writes_two_hundred_rows(meta, frames):
     raw = ppo(env__max_frame=1_000_000, agent__algorithm__minibatch_size=16)
     spec = parse_spec("s", {**raw, "meta": meta})
     assert spec.meta.log_frequency == frames
@@ -25,7 +25,7 @@ def test_rows_that_the_spec_says_nothing_of_are_two_hundred_of_a_sessions_share(
     assert parse_spec("s", spec.to_json()) == spec
 
 
-def test_how_often_rows_are_written_stays_as_it_was_in_a_run_that_is_made_longer():
+def test_an_extended_run_keeps_its_log_frequency():
     raw = ppo(env__max_frame=1_000_000)
     del raw["meta"]["log_frequency"]
     saved = parse_spec("s", raw).to_json()
@@ -43,7 +43,7 @@ def test_how_often_rows_are_written_stays_as_it_was_in_a_run_that_is_made_longer
         (None, TOGETHER, False),
     ],
 )
-def test_fewer_than_a_hundred_rows_are_doubted(frames, meta, doubted):
+def test_fewer_than_a_hundred_rows_get_a_warning(frames, meta, doubted):
     raw = ppo(env__max_frame=1_000_000)
     raw["meta"] = {**meta, "log_frequency": frames}
     found = [line for line in parse("s", raw).suspicious if line.startswith("meta.log_frequency")]

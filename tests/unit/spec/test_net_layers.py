@@ -1,4 +1,4 @@
-"""Layers as net blocks write them: what is wrong with them is said where it stands."""
+"""Layers in net blocks: a fault is reported at its path."""
 
 import pytest
 
@@ -48,11 +48,12 @@ def test_keys_that_mean_nothing_to_a_net_are_noted(spec, key, noted):
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("LazyLiner", "did you mean LazyLinear?"), ("Dense", "the nearest are ")]
+    ("name", "suggestion"),
+    [("LazyLiner", "did you mean LazyLinear?"), ("Dense", "the nearest are ")],
 )
-def test_an_unknown_layer_names_the_nearest_ones_and_where_all_are(name, told):
+def test_an_unknown_layer_gets_the_nearest_names_and_the_list_of_all(name, suggestion):
     (message,) = messages(changed(SAC, {BODY: [{name: None}]}))
-    assert f"unknown layer; {told}" in message
+    assert f"unknown layer; {suggestion}" in message
     assert len(message) < 250
     listed = "; known: the modules of torch.nn, and LazyBatchRenorm1d"
     assert message.endswith(listed) == (name == "Dense")
@@ -89,7 +90,7 @@ def test_tails_are_one_list_for_all_or_one_for_each_output(tails):
     assert_problem(ppo(agent__net=hydra(shared=True, hid_layers=[[], [8], tails])), None)
 
 
-def test_a_role_has_tails_of_its_own():
+def test_each_role_may_have_its_own_tails():
     own = {"critic_hid_layers": [[], [8], [[4], [4]]]}
     raw = ppo(agent__net=hydra(shared=False, hid_layers=[[], [8], [4]], **own))
     assert_problem(raw, "agent.net.critic_hid_layers.2 = ")

@@ -85,8 +85,8 @@ def test_a_setting_that_fits_nowhere_is_refused(setting, problem):
 
 
 @pytest.mark.parametrize("key", ["frame_stack", "max_steps", "frame_skip", "num_threads"])
-def test_what_is_a_little_like_a_key_of_the_lab_is_left_to_the_environment_to_refuse(key):
-    """It may be an argument of its own."""
+def test_a_key_that_resembles_one_of_the_lab_is_checked_by_the_environment(key):
+    """It may be an argument of the environment."""
     assert load(f"env.{key}=3").env.kwargs == {key: 3}
 
 

@@ -33,7 +33,7 @@ def rank_of(raw, scale="linear", count=RANKS, **changes):
 
 
 def keys_of(spec):
-    """{path: value} of algorithm, memory, learning rates, and how the critic's target follows."""
+    """{path: value} of algorithm, memory, learning rates, and the critic's target updates."""
     agent = spec.agent
     found = {f"algorithm.{key}": value for key, value in agent.algorithm}
     found |= {f"memory.{key}": value for key, value in agent.memory or ()}
@@ -114,7 +114,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("raw", "scale", "expected"), CASES)
-def test_what_is_divided_and_which_rates_are_larger(raw, scale, expected):
+def test_ranks_divide_the_batch_and_scale_learning_rates(raw, scale, expected):
     found = differences(*rank_of(raw, scale))
     assert found.keys() == expected.keys()
     for key, values in expected.items():
@@ -122,8 +122,8 @@ def test_what_is_divided_and_which_rates_are_larger(raw, scale, expected):
 
 
 @pytest.mark.parametrize(("raw", "scale", "expected"), CASES)
-def test_rates_may_be_left_as_they_are(raw, scale, expected):
-    """Targets then follow per step as they did: a step has the size that it has in one process."""
+def test_learning_rates_can_be_kept(raw, scale, expected):
+    """Target networks then update per step as in one process, since a step has the same size."""
     of_steps = ("lr",) if scale == "strong" else ("lr", *FOUR_STEPS_AT_ONCE, *COPIED_AS_OFTEN)
     left = {key: value for key, value in expected.items() if not key.endswith(of_steps)}
     assert differences(*rank_of(raw, scale, meta__scale_lr=False)) == left
@@ -131,8 +131,8 @@ def test_rates_may_be_left_as_they_are(raw, scale, expected):
 
 @pytest.mark.parametrize("name", SCALED)
 @pytest.mark.parametrize("scale", SCALES)
-def test_nothing_else_of_the_spec_is_another(name, scale):
-    """Of environments and budget least of all: the frames are counted over all ranks."""
+def test_no_other_key_of_the_spec_changes(name, scale):
+    """Not even of environments and budget: frames are counted over all ranks."""
     spec, own = rank_of(SCALED[name][0], scale)
     assert own.meta == spec.meta
     assert own.env == spec.env
@@ -142,7 +142,7 @@ def test_nothing_else_of_the_spec_is_another(name, scale):
 
 
 @pytest.mark.parametrize("scale", SCALES)
-def test_what_ranks_run_is_a_valid_spec_of_one_process(scale):
+def test_ranks_run_a_valid_spec_of_one_process(scale):
     for raw, _ in SCALED.values():
         _, own = rank_of(raw, scale)
         data = own.to_json()
@@ -190,12 +190,12 @@ def test_the_rates_of_one_role_are_larger_too(scale):
             assert rates["critic.lr"] == pytest.approx((critic, 4 * critic))
 
 
-def test_an_optimizer_that_is_not_named_has_its_default_rate_many_times():
+def test_an_optimizer_without_a_rate_gets_its_default_rate_scaled():
     _, own = rank_of(A2C, agent__net={"type": "MLPNet"})
     assert net_for_role(own.agent, "actor").optim_spec.args["lr"] == pytest.approx(4e-3)
 
 
-def test_the_temperature_has_the_rate_of_the_actor_or_its_own_many_times():
+def test_the_temperature_rate_is_scaled_whether_its_own_or_the_actors():
     """As it is built: without `alpha_lr` it follows the actor's, which is scaled already."""
     for alpha_lr, expected in ((None, 4e-3), (5e-4, 2e-3)):
         net = {"type": "MLPNet", "hid_layers": [4], "optim_spec": {"name": "Adam", "lr": 1e-3}}
@@ -223,8 +223,8 @@ SCHEDULES = [
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda each: each["name"])
-def test_a_schedule_of_a_larger_rate_is_larger_all_along(schedule):
-    """Whether it is a part of the rate that the optimizer has, or names rates of its own."""
+def test_a_schedule_is_scaled_at_every_frame(schedule):
+    """Whether it scales the rate of the optimizer, or names absolute rates."""
     net = {"type": "MLPNet", "hid_layers": [4], "lr_scheduler_spec": schedule,
            "optim_spec": {"name": "SGD", "lr": 1e-3}}  # fmt: skip
     rates = []
@@ -238,7 +238,7 @@ def test_a_schedule_of_a_larger_rate_is_larger_all_along(schedule):
     assert rates[1] == pytest.approx([RANKS * rate for rate in rates[0]])
 
 
-def test_the_same_updates_are_made_of_as_many_frames_with_an_exact_ratio():
+def test_an_exact_ratio_keeps_the_number_of_updates_per_frame():
     """A rank makes a quarter of the frames, so it makes four times the steps for each."""
     keys = {"agent__algorithm__update_to_data": 0.5, "agent__algorithm__training_iter": 1}
     found = differences(*rank_of(DSAC, "strong", **keys))
@@ -249,7 +249,7 @@ def test_the_same_updates_are_made_of_as_many_frames_with_an_exact_ratio():
 
 AT_ONCE = 1 - 0.99**RANKS
 POLYAK = {"update_type": "polyak", "polyak_coef": 0.01}
-FOLLOWERS = [
+TARGET_UPDATES = [
     # a net's keys; those of the critic with "linear", and with "strong"
     (POLYAK, (1, AT_ONCE), (1, 0.01)),
     ({**POLYAK, "update_frequency": 4}, (4, AT_ONCE), (4, AT_ONCE)),
@@ -268,9 +268,9 @@ FOLLOWERS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("keys", "linear", "strong"), FOLLOWERS)
-def test_targets_follow_over_the_frames_of_all_as_over_those_of_one_process(keys, linear, strong):
-    """Those of a role that has keys of its own, too."""
+@pytest.mark.parametrize(("keys", "linear", "strong"), TARGET_UPDATES)
+def test_target_networks_of_ranks_update_over_the_frames_of_all_ranks(keys, linear, strong):
+    """Also those of a role with separate keys."""
     for scale, expected in (("linear", linear), ("strong", strong)):
         _, own = rank_of(SAC, scale, agent__net={"type": "MLPNet", **keys})
         critic = net_for_role(own.agent, "critic")
@@ -278,8 +278,8 @@ def test_targets_follow_over_the_frames_of_all_as_over_those_of_one_process(keys
 
 
 @pytest.mark.parametrize("mode", ["shared", "synced"])
-@pytest.mark.parametrize(("keys", "linear", "_"), FOLLOWERS)
-def test_targets_of_hogwild_workers_follow_the_steps_of_all(mode, keys, linear, _):
+@pytest.mark.parametrize(("keys", "linear", "_"), TARGET_UPDATES)
+def test_target_networks_of_hogwild_workers_count_the_steps_of_all(mode, keys, linear, _):
     """As of ranks whose steps are larger; and nothing else of the spec is another."""
     raw = changed(SAC, agent__net={"type": "MLPNet", **keys}, meta__distributed=mode,
                   meta__max_session=RANKS)  # fmt: skip
@@ -360,7 +360,7 @@ REFUSED = [
 
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize(("base", "changes", "problems"), REFUSED)
-def test_what_ranks_cannot_share_is_refused(base, changes, problems, scale):
+def test_a_spec_that_ranks_cannot_divide_is_refused(base, changes, problems, scale):
     raw = changed(base, changes)
     assert_problem(changed(raw, meta__distributed=False, meta__max_run=1), None)
     assert_problem(ranks(raw, scale, count=1), None)
@@ -374,7 +374,7 @@ def test_a_problem_of_one_process_is_reported_once():
     assert_problem(raw, f"agent.algorithm.minibatch_size = 1000: must be <= {rollout}")
 
 
-def test_fewer_ranks_share_what_more_cannot():
+def test_a_minibatch_too_small_for_many_ranks_fits_fewer():
     assert_problem(ranks(changed(PPO, ONE_SAMPLE), count=2), None)
 
 

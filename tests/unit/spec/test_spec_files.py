@@ -59,7 +59,7 @@ def test_a_shipped_benchmark_is_found_by_its_name(file):
     assert load_spec(file).env.name == "Acrobot-v1"
 
 
-def test_a_file_that_is_not_there_is_named_with_the_nearest_shipped_one():
+def test_a_missing_file_is_reported_with_the_nearest_shipped_one():
     assert message(load_spec, "ppo_acrobat.json") == (
         "ppo_acrobat.json has 1 problem\n"
         "  file: there is no such file, here or shipped; did you mean ppo_acrobot.json?"
@@ -94,7 +94,7 @@ def test_names_that_no_file_can_have_are_refused(name):
     assert "file" in message(load_spec, name)
 
 
-def test_a_spec_that_is_not_there_is_named_with_the_nearest(write):
+def test_a_missing_spec_is_reported_with_the_nearest(write):
     path = write({"ppo_cartpole": PPO, "other": RANDOM})
     assert "there is no spec of this name; did you mean ppo_cartpole?" in message(
         load_spec, path, "ppo_cartpol"
@@ -201,7 +201,7 @@ fast:
 
 
 @pytest.mark.parametrize("text", ["2024-01-01", "1:30", "0o17", "010", "e4"])
-def test_what_yaml_takes_for_a_date_or_a_time_stays_text(write, text):
+def test_yaml_dates_and_times_stay_text(write, text):
     assert read_file(write(f"a: {text}", "s.yaml")) == {"a": text}
 
 
@@ -287,7 +287,7 @@ def test_other_problems_beside_a_bad_search_are_problems_of_a_training(write):
         ("net", {"type": "lstm"}, "unknown net; did you mean RecurrentNet, with cell_type LSTM?"),
     ],
 )  # fmt: skip
-def test_what_others_call_a_part_is_answered_with_its_name_here(write, block, given, meant):
+def test_a_name_from_another_library_is_answered_with_the_labs_name(write, block, given, meant):
     raw = changed(PPO, **{f"agent__{block}": given})
     assert f": {meant}" in message(load_spec, write({"s": raw}))
 
@@ -326,7 +326,7 @@ def test_a_name_that_stands_for_a_mode_too_needs_the_mode():
     assert 'with meta.distributed "synced"' in str(elsewhere.problems[0])
 
 
-def test_every_usual_name_is_answered_with_a_part_that_there_is():
+def test_every_usual_name_is_answered_with_an_existing_part():
     for registry in (ALGORITHMS, MEMORIES, NETS):
         for usual, meant in USUAL_NAMES[registry.kind].items():
             assert usual not in registry.names()
@@ -380,20 +380,20 @@ def hogwild_specs():
                 yield name, spec
 
 
-def test_the_tutorial_says_for_how_many_workers_every_hogwild_spec_is_made():
+def test_the_tutorial_states_the_number_of_workers_of_every_hogwild_spec():
     tutorial = Path(__file__).parents[3] / "docs" / "tutorial" / "hogwild.md"
     rows = [line.split("|") for line in tutorial.read_text("utf-8").splitlines()]
-    said = {
+    documented = {
         name: int(row[2])
         for row in rows
         if len(row) == 5 and row[2].strip().isdigit()
         for name in re.findall(r"`(\w+)`", row[1])
     }
-    assert said == {name: spec.meta.max_session for name, spec in hogwild_specs()}
+    assert documented == {name: spec.meta.max_session for name, spec in hogwild_specs()}
 
 
-def test_workers_on_atari_take_a_step_per_64_frames_at_a_rate_that_two_workers_bear():
-    """At 7e-4 nearly all of their units die."""
+def test_atari_workers_take_a_step_per_64_frames_at_a_learning_rate_stable_for_two_workers():
+    """At 7e-4 nearly all of their ReLU units die."""
     games = [spec for _, spec in hogwild_specs() if spec.env.name.startswith("ALE/")]
     assert len(games) == 4
     for spec in games:

@@ -1,4 +1,4 @@
-"""Archives from anywhere: only what the lab writes is unpacked, and only into its folder."""
+"""Untrusted archives: only files of the lab are unpacked, and only into its folder."""
 
 import io
 import stat
@@ -124,7 +124,7 @@ def test_a_long_list_of_files_is_not_even_read(zip64, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive", b"PK\5\6", bytes(200)])
-def test_what_is_no_archive_is_refused(content, tmp_path):
+def test_a_file_that_is_no_archive_is_refused(content, tmp_path):
     (tmp_path / "shared.zip").write_bytes(content)
     refused = pytest.raises(UsageError, match=r"or is damaged: shared\.zip is no zip")
     with refused, unpacked(str(tmp_path / "shared.zip")):

@@ -133,7 +133,7 @@ def test_a_state_that_cannot_be_saved_leaves_the_checkpoint_before_alone(store, 
 
 
 @pytest.mark.parametrize("place", [0.0, 0.3, 0.6, 1.0])
-def test_a_flipped_bit_in_a_state_file_is_noticed_and_the_file_named(store, tmp_path, place):
+def test_a_flipped_bit_in_a_state_file_is_detected_and_the_file_reported(store, tmp_path, place):
     store.save(100, {}, {"state": state(100)})
     path = tmp_path / store.manifest().files["state"]["name"]
     content = bytearray(path.read_bytes())
@@ -145,7 +145,7 @@ def test_a_flipped_bit_in_a_state_file_is_noticed_and_the_file_named(store, tmp_
 
 
 @pytest.mark.parametrize("keep", [0, 1, 100, -1])
-def test_a_truncated_state_file_is_noticed_and_named(store, tmp_path, keep):
+def test_a_truncated_state_file_is_detected_and_reported(store, tmp_path, keep):
     store.save(100, {}, {"state": state(100)})
     path = tmp_path / store.manifest().files["state"]["name"]
     path.write_bytes(path.read_bytes()[:keep])
@@ -154,7 +154,7 @@ def test_a_truncated_state_file_is_noticed_and_named(store, tmp_path, keep):
     assert str(path) in str(caught.value)
 
 
-def test_a_state_file_that_is_gone_is_named(store, tmp_path):
+def test_a_missing_state_file_is_reported(store, tmp_path):
     store.save(100, {}, {"state": state(100)})
     path = tmp_path / store.manifest().files["state"]["name"]
     path.unlink()
@@ -193,9 +193,7 @@ def changed(**fields):
     ],
     ids=repr,
 )
-def test_a_manifest_that_is_broken_or_of_another_format_is_named_and_not_overwritten(
-    store, tmp_path, content
-):
+def test_a_broken_or_foreign_manifest_is_reported_and_not_overwritten(store, tmp_path, content):
     path = manifest_path(tmp_path, PREFIX)
     path.write_bytes(content)
     with pytest.raises(CheckpointError) as caught:
@@ -252,7 +250,7 @@ SEGMENT = {"first": 0, "end": 1, "name": "a.pt", "bytes": 1, "sha256": ""}
     [None, 3, [3], [{}], [{**SEGMENT, "first": "a"}], [{**SEGMENT, "end": None}]],
     ids=repr,
 )
-def test_a_manifest_whose_segments_make_no_sense_is_a_checkpoint_error(store, tmp_path, segments):
+def test_a_manifest_with_invalid_segments_is_a_checkpoint_error(store, tmp_path, segments):
     manifest_path(tmp_path, PREFIX).write_bytes(changed(segments=segments))
     with pytest.raises(CheckpointError, match="cannot read"):
         store.manifest()

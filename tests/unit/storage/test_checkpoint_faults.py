@@ -136,7 +136,7 @@ def test_a_kill_at_any_call_leaves_a_whole_checkpoint(tmp_path, calls, at, after
 
 
 @pytest.mark.parametrize("at", range(1, 16))
-def test_what_a_kill_left_behind_is_gone_after_the_next_checkpoint(tmp_path, at):
+def test_leftovers_of_a_kill_are_removed_by_the_next_checkpoint(tmp_path, at):
     save(CheckpointStore(tmp_path, PREFIX), 100)
     other = CheckpointStore(tmp_path, f"{PREFIX}0")
     other.save(5, {}, {"state": state(5)})

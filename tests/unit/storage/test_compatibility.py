@@ -1,4 +1,4 @@
-"""A run folder whose spec was edited so that it builds something else than was saved."""
+"""A run folder whose spec was edited so that it no longer fits the saved state."""
 
 import pytest
 

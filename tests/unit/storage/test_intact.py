@@ -59,7 +59,7 @@ def frame_of(paths):
     return read_manifest(paths.manifest).frame
 
 
-def test_what_is_whole_stays_as_it_is(run_dir):
+def test_intact_checkpoints_are_unchanged(run_dir):
     paths = run_dir.session(0, 0)
     assert fall_back(spec(), run_dir, 0) == []
     for frame in (100, 200):
@@ -121,7 +121,7 @@ def test_rows_that_no_checkpoint_has_yet_are_read(run_dir):
     assert len(read_saved_rows(paths, paths.rows)) == 0
 
 
-def test_where_both_are_damaged_each_file_is_named_and_nothing_is_changed(run_dir):
+def test_if_both_checkpoints_are_damaged_each_file_is_reported_and_nothing_changes(run_dir):
     paths = run_dir.session(0, 0)
     for frame in (100, 200):
         save(paths, frame)
@@ -163,7 +163,7 @@ def test_independent_sessions_fall_back_alone(run_dir):
 
 
 @pytest.mark.parametrize("mode", ["all_reduce", "shared", "synced"])
-def test_those_that_train_together_fall_back_together(run_dir, mode):
+def test_sessions_that_train_together_fall_back_together(run_dir, mode):
     together = spec(max_session=2, distributed=mode)
     members = [run_dir.session(0, session) for session in range(2)]
     for frame in (100, 200):
@@ -183,7 +183,7 @@ def test_those_that_train_together_fall_back_together(run_dir, mode):
 
 
 def test_ranks_agree_on_a_checkpoint_of_which_one_manifest_waits(run_dir):
-    """A kill came between the renames of two ranks; what is damaged is that of the first."""
+    """A kill between the renames of two ranks; the checkpoint of the first is damaged."""
     ranks = spec(max_session=2, distributed="all_reduce")
     members = [run_dir.session(0, session) for session in range(2)]
     for frame in (100, 200, 300):
@@ -214,7 +214,7 @@ def test_ranks_without_a_common_checkpoint_are_one_clear_line(run_dir):
         fall_back(ranks, run_dir, 0)
 
 
-def test_a_checkpoint_that_waits_without_others_is_none(run_dir):
+def test_a_pending_checkpoint_of_one_rank_alone_is_ignored(run_dir):
     """It was being written when the process was killed."""
     paths = run_dir.session(0, 0)
     save(paths, 100)
@@ -233,7 +233,7 @@ def test_a_first_checkpoint_of_ranks_that_was_never_complete_is_none(run_dir):
     assert fall_back(ranks, run_dir, 0) == []
 
 
-def test_what_is_saved_for_workers_by_their_parent_is_looked_at_too(run_dir):
+def test_the_checkpoint_saved_by_the_parent_of_workers_is_verified_too(run_dir):
     workers = spec(max_session=2, distributed="shared")
     strategy = run_dir.shared_by_training(0, 0)
     for session in range(2):

@@ -52,7 +52,7 @@ def test_two_runs_in_the_same_second_get_two_folders_and_the_later_one_is_the_la
     assert latest(tmp_path, "ppo") == second
 
 
-def test_of_a_dozen_runs_in_the_same_second_the_last_is_the_latest(tmp_path):
+def test_the_last_of_a_dozen_runs_in_the_same_second_is_the_latest(tmp_path):
     for _ in range(12):
         last = begin(tmp_path, "ppo", NOON)
         assert latest(tmp_path, "ppo") == last
@@ -203,7 +203,7 @@ def test_the_latest_run_is_the_one_that_was_started_last_wherever_on_earth(tmp_p
 
 
 def test_runs_that_do_not_say_when_they_were_started_go_by_their_names(tmp_path):
-    """Those of older versions, and where somebody has edited the file."""
+    """Those of older versions, and those whose file was edited."""
     local = NOON.astimezone(UTC)
     older = begin(tmp_path, "ppo", NOON - SECOND)
     noon = RunDir.create(tmp_path, "ppo", NOON - 9 * SECOND)
@@ -216,7 +216,7 @@ def test_runs_that_do_not_say_when_they_were_started_go_by_their_names(tmp_path)
     assert older.root.is_dir()
 
 
-def test_a_folder_whose_name_is_no_time_is_the_oldest(tmp_path):
+def test_a_folder_without_a_time_in_its_name_is_the_oldest(tmp_path):
     odd = tmp_path / "ppo_2026_99_99_000000"
     odd.mkdir()
     (odd / "ppo_spec.json").write_text("{}")

@@ -81,7 +81,7 @@ def test_a_trial_is_named_after_its_search(runs, tmp_path):
         ("sac", "there is no run folder sac"),
     ],
 )
-def test_what_names_no_run_or_several_is_refused(runs, tmp_path, target, words):
+def test_a_name_of_no_run_or_of_several_is_refused(runs, tmp_path, target, words):
     with pytest.raises(UsageError, match=words):
         find_folder(target, tmp_path)
 

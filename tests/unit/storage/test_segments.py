@@ -96,7 +96,7 @@ def test_files_stay_few_and_what_is_written_is_bounded_by_what_is_new(new):
         segments = kept + [Segment(w.start, w.stop, "", 0, "") for w in written]
         assert len(segments) <= 2 * SHARE + 12
         assert segments[-1].end - segments[0].first <= capacity * (1 + 2 / SHARE) + new
-    # A step is written anew only when its file becomes half as long again.
+    # A step is rewritten only when its file grows by half.
     often = 2 + np.log(max(capacity / SHARE / new, 1)) / np.log(1.5)
     assert written_in_all / (saves * new) < often
 
@@ -201,7 +201,7 @@ def test_superseded_segments_are_there_until_the_next_manifest_is_durable(tmp_pa
 
 
 @pytest.mark.parametrize("which", [0, 1, -1])
-def test_a_damaged_or_missing_segment_is_one_error_that_names_it(tmp_path, which):
+def test_a_damaged_or_missing_segment_is_reported_by_its_name(tmp_path, which):
     store, log = two_saves(tmp_path)
     save(store, log)
     path = tmp_path / store.manifest().segments[which].name

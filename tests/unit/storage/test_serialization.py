@@ -61,7 +61,7 @@ def same(one, other):
             alike = (one.dtype, one.shape) == (other.dtype, other.shape)
             alike = alike and one.tobytes() == other.tobytes()
         case float():
-            alike = repr(one) == repr(other)  # tells -0.0 from 0.0
+            alike = repr(one) == repr(other)  # distinguishes -0.0 from 0.0
         case _:
             alike = one == other
     return alike
@@ -105,7 +105,7 @@ def test_an_array_that_cannot_be_written_to_is_saved_without_a_warning():
 
 
 @pytest.mark.parametrize("bit_generator", ["PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"])
-def test_a_numpy_generator_draws_on_as_if_nothing_had_happened(bit_generator):
+def test_a_restored_numpy_generator_continues_its_stream(bit_generator):
     def generator(seed):
         return np.random.Generator(getattr(np.random, bit_generator)(seed))
 
@@ -160,7 +160,7 @@ def test_a_dict_of_another_class_comes_back_as_a_dict(make):
 @pytest.mark.parametrize(
     "place", [lambda x: {"a": [x]}, lambda x: [{"a": x}]], ids=["list", "dict"]
 )
-def test_what_is_no_plain_state_is_refused_however_deep_it_lies(refused, place):
+def test_an_object_that_is_no_plain_state_is_refused_at_any_depth(refused, place):
     with pytest.raises(TypeError):
         to_plain(place(refused))
 

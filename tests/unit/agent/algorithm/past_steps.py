@@ -7,7 +7,7 @@ from slm_lab.agent.batch import Rollout
 
 
 def stream(seed, steps, num_envs):
-    """Steps (steps, N) with random endings; an observation tells its step and environment."""
+    """Steps (steps, N) with random endings; an observation encodes its step and environment."""
     rng = np.random.default_rng(seed)
     terminated = rng.random((steps, num_envs)) < 0.1
     truncated = ~terminated & (rng.random((steps, num_envs)) < 0.1)

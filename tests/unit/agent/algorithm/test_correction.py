@@ -1,4 +1,4 @@
-"""ActorCritic and PPO with V-trace: the same of fresh rollouts, and what changes of stale ones."""
+"""ActorCritic and PPO with V-trace: plain steps on fresh rollouts, corrected ones on stale."""
 
 import pytest
 import torch
@@ -51,7 +51,7 @@ ALIKE = {
 
 
 def corrected(play: Play, bounds: VTrace) -> Agent:
-    """An agent with the weights of the one that plays, who corrects."""
+    """An agent with the weights of the acting one, which applies the correction."""
     spec, env, seeds = play.spec.agent, play.env, AgentSeeds(init=0, action=100, sampling=200)
     spaces = env.observation_space, env.action_space
     agent = build_agent(spec, *spaces, env.num_envs, seeds, correction=bounds)
@@ -120,7 +120,7 @@ def stale(play: Play, agent: Agent) -> Rollout:
 
 
 def traced_by_hand(agent: Agent, rollout: Rollout, trace_lambda: float, bounds: VTrace):
-    """V-trace from each state's value in a pass of its own, as an actor would ask for it."""
+    """V-trace with each state's value from a separate forward pass, as an actor computes it."""
     network, family = agent.learner.network, agent.learner.family
     steps, num_envs = rollout.reward.shape
     log_prob, value = torch.zeros(steps, num_envs), torch.zeros(steps, num_envs)

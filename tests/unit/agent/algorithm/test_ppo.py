@@ -34,8 +34,10 @@ ONE_STEP = {"agent__algorithm__training_epoch": 1, "agent__algorithm__normalize_
 
 
 def rollout(learner):
-    """Four episodes of one step, by a policy and a critic that are not the present ones. So a
-    return is the reward, and an advantage the reward less the value of then."""
+    """Four episodes of one step, by an earlier policy and critic.
+
+    So a return is the reward, and an advantage is the reward less the recorded value.
+    """
     generator = torch.Generator().manual_seed(0)
     obs = torch.randn(4, 1, 4, generator=generator)
     action = torch.tensor([[0], [1], [1], [0]])
@@ -182,8 +184,10 @@ def test_target_kl_may_end_the_first_epoch():
 
 
 def test_clipped_values_start_from_what_the_critic_put_out_when_acting():
-    """Also when the statistics of the targets, and with them the critic's units, have moved: the
-    first minibatch after acting is clipped nowhere."""
+    """The first minibatch after acting is clipped nowhere.
+
+    That holds even if the statistics of the targets, and so the critic's scale, have moved.
+    """
     keys = {"agent__algorithm__training_epoch": 1, "agent__algorithm__minibatch_size": 64}
     losses = []
     for clip in (False, True):
@@ -229,7 +233,7 @@ def test_the_behaviour_is_recorded_when_acting():
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_values_of_whole_rollouts_are_those_of_single_steps(shared):
-    """A net of its own leaves them out while it acts; values that are there stay."""
+    """A separate critic is not evaluated while acting; recorded values are kept."""
     agent, env = build(agent__net__shared=shared)
     network = agent.learner.network
     acts = [agent.act(env.reset(), 0) for _ in range(2)]
@@ -265,7 +269,7 @@ def spoil(memory, name):
     memory.load_state_dict(state)
 
 
-def test_a_loss_that_is_not_finite_names_what_the_batch_held():
+def test_a_loss_that_is_not_finite_is_reported_with_the_ranges_of_its_batch():
     agent, env = build()
     collect(agent, env)
     spoil(agent.memory, "reward")
@@ -282,7 +286,7 @@ def test_a_loss_that_is_not_finite_names_what_the_batch_held():
         assert torch.equal(flat.vector, before[name])
 
 
-def test_whose_fault_a_loss_is_that_is_not_finite_is_reported_first():
+def test_the_cause_of_a_loss_that_is_not_finite_is_reported_first():
     agent, env = build()
     collect(agent, env)
     spoil(agent.memory, "obs")

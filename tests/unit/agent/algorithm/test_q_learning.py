@@ -10,7 +10,7 @@ from tests.unit.agent.algorithm.batches import GAMMA, OneBatch, agent_of, dqn, r
 
 
 def shifted_target(network):
-    """Online and target networks that differ, so that it shows which one is asked."""
+    """Online and target networks that differ, so that the test sees which one is used."""
     with torch.no_grad():
         network.target_network.target.vector.mul_(-0.7)
 
@@ -66,7 +66,7 @@ def test_online_and_target_network_begin_equal():
 @pytest.mark.parametrize(
     ("keys", "stored", "moves"),
     [
-        # Frames of the Session after each event; whether the target follows in it.
+        # Frames of the Session after each event; whether the target network is updated in it.
         ({"update_type": "replace", "update_frequency": 10}, [4, 8, 12, 16, 20], [0, 0, 1, 0, 1]),
         ({"update_type": "replace"}, [4, 8], [1, 1]),
         ({"update_type": "polyak", "polyak_coef": 0.5}, [4, 8], [1, 1]),
@@ -77,7 +77,7 @@ def test_online_and_target_network_begin_equal():
         ),
     ],
 )
-def test_the_target_network_follows_when_the_spec_says(keys, stored, moves):
+def test_the_target_network_is_updated_when_the_spec_says(keys, stored, moves):
     learner = dqn("DQN", **keys).learner
     online, target = learner.flats["q"], learner.network.target_network.target
     for frame, moved in zip(stored, moves, strict=True):
@@ -90,7 +90,7 @@ def test_the_target_network_follows_when_the_spec_says(keys, stored, moves):
         torch.testing.assert_close(target.vector, after)
 
 
-def test_polyak_follows_after_every_gradient_step(monkeypatch):
+def test_polyak_averaging_updates_after_every_gradient_step(monkeypatch):
     keys = {"update_type": "polyak", "polyak_coef": 0.25}
     learner = dqn("DQN", **keys).learner
     source = OneBatch(transitions())

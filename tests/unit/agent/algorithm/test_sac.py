@@ -51,7 +51,7 @@ def test_the_discrete_target_is_the_exact_expectation():
     learner, batch = learner_of(fixed_alpha=0.3), transitions()
     with torch.no_grad():
         target_flat = learner.critic.target_network.target
-        target_flat.vector.mul_(-0.5)  # so that it shows which one is asked
+        target_flat.vector.mul_(-0.5)  # so that the test sees which one is used
         log_p = learner.actor.policy(batch.next_obs).log_softmax(-1).numpy()
         targets = [critic(batch.next_obs).numpy() for critic in critics(target_flat)]
         online = critics(learner.flats["critic"])
@@ -262,7 +262,7 @@ def test_crossq_predicts_both_states_from_one_batch():
     ("place", "counts"), [("before", (1, 0)), (None, (2, 2)), ("after", (2, 2))]
 )
 def test_by_default_actor_and_critics_of_crossq_are_normalised_as_by_its_authors(place, counts):
-    """One hidden layer: a norm of its own, and by the authors one of the input."""
+    """One hidden layer has its norm, and the authors add one of the input."""
     learner = learner_of("CrossQ", net={"norm_place": place})
     counters = [len(learner.flats[name].counters) for name in ("critic", "actor")]
     assert counters == [2 * counts[0], counts[1]]

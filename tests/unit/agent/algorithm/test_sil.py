@@ -86,7 +86,7 @@ def test_a_full_ring_keeps_the_newest_steps():
     assert ring.arrays["returns"][ring.indices(ages)].tolist() == [15, 16, 17, 18, 19]
 
 
-def test_what_was_broken_off_does_not_run_into_the_next_episode():
+def test_a_dropped_episode_does_not_continue_into_the_next():
     obs, reward, terminated, truncated = stream(0, 4, 1)
     terminated[:], truncated[:] = False, False
     memory, ring = past()
@@ -135,6 +135,6 @@ def test_imitation_without_weight_is_the_inner_algorithm(base):
             agent.observe(observed(obs, act, step))
             agent.learn(frame)
         obs = step.obs
-    for unit, flat in plain.learner.flats.items():
-        assert torch.equal(flat.vector, imitating.learner.flats[unit].vector)
+    for name, flat in plain.learner.flats.items():
+        assert torch.equal(flat.vector, imitating.learner.flats[name].vector)
     assert imitating.learner.opt_step > plain.learner.opt_step > 0

@@ -141,7 +141,7 @@ def test_without_a_difference_of_policies_vtrace_is_the_lambda_return(seed, trac
     torch.testing.assert_close(estimates.advantage, advantage, rtol=1e-4, atol=1e-4)
 
 
-def test_what_would_hardly_be_done_any_more_teaches_the_critic_nothing():
+def test_steps_that_the_present_policy_would_not_take_teach_the_critic_nothing():
     parts = rollout(0, 6)
     never = torch.full_like(parts["reward"], -math.inf)
     estimates = vtrace(never, **parts, gamma=0.9, trace_lambda=1.0, rho_bar=1.0, c_bar=1.0)
@@ -150,7 +150,7 @@ def test_what_would_hardly_be_done_any_more_teaches_the_critic_nothing():
     assert torch.isfinite(estimates.advantage).all()
 
 
-def test_what_is_done_far_more_often_now_counts_as_the_bounds_allow():
+def test_ratios_above_the_bounds_are_clipped():
     parts = rollout(0, 6)
     keys = {"gamma": 0.9, "trace_lambda": 0.9, "rho_bar": 1.5, "c_bar": 1.2}
     often, endlessly = (

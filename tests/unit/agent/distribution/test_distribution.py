@@ -28,7 +28,7 @@ def randn(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def moved(base, low=LOW, high=None):
-    """The torch distribution `base` on (0, ·), moved to begin at `low` and stretched to `high`."""
+    """The torch distribution `base` on (0, ·), shifted to `low` and scaled to `high`."""
     width = torch.ones(3) if high is None else high - low
     return td.Independent(
         td.TransformedDistribution(base, td.transforms.AffineTransform(low, width)), 1
@@ -44,10 +44,10 @@ def covariance_factor(cholesky: torch.Tensor) -> torch.Tensor:
 
 
 def pairs():
-    """Our distribution, torch's, and actions to ask both about."""
+    """Our distribution, torch's, and actions for both."""
     logits, mean, log_std = randn(6, 4) * 2, randn(6, 3, seed=1), randn(6, 3, seed=2) * 0.5
     std, cholesky = log_std.exp(), randn(6, 6, seed=3) * 0.5
-    unit = torch.rand(6, 3, generator=torch.Generator().manual_seed(4))
+    fractions = torch.rand(6, 3, generator=torch.Generator().manual_seed(4))
     bits = (randn(6, 3, seed=5) > 0).to(torch.int8)
     choices = torch.tensor([[0, 2], [1, 0], [1, 1], [0, 0], [1, 2], [0, 1]])
     two, three = randn(6, 2, seed=6), randn(6, 3, seed=7)
@@ -71,12 +71,12 @@ def pairs():
         "log_normal": (
             LogNormal(mean, log_std, LOW),
             moved(td.LogNormal(mean, std)),
-            LOW + unit + 0.1,
+            LOW + fractions + 0.1,
         ),
         "beta": (
             Beta(mean, log_std, LOW, HIGH),
             moved(td.Beta(1 + softplus(mean), 1 + softplus(log_std)), LOW, HIGH),
-            LOW + (HIGH - LOW) * unit,
+            LOW + (HIGH - LOW) * fractions,
         ),
         "multi_categorical": (
             MultiCategorical(torch.cat([two, three], -1), [2, 3]),
@@ -222,7 +222,7 @@ def test_a_log_normal_far_out_stays_finite():
 
 
 @pytest.mark.parametrize(
-    ("space", "pdtype", "told"),
+    ("space", "pdtype", "expected_error"),
     [
         (spaces.Box(-np.inf, np.inf, (2,)), "default", "needs actions with two bounds each"),
         (spaces.Box(-1.0, np.inf, (2,)), "Normal", "needs actions with two bounds each"),
@@ -230,11 +230,13 @@ def test_a_log_normal_far_out_stays_finite():
         (spaces.Box(-1.0, 1.0, (2,)), "Beta", 'use "default" or "Normal"'),
     ],
 )
-def test_what_cannot_be_squashed_is_refused_at_its_place_in_the_spec(space, pdtype, told):
+def test_a_distribution_that_cannot_be_squashed_is_refused_at_its_path(
+    space, pdtype, expected_error
+):
     with pytest.raises(LabError) as caught:
         squashed_family(space, pdtype)
     assert str(caught.value).startswith(f"agent.algorithm.action_pdtype = '{pdtype}': ")
-    assert told in str(caught.value)
+    assert expected_error in str(caught.value)
 
 
 def test_bounded_actions_are_squashed_between_minus_one_and_one():

@@ -1,4 +1,4 @@
-"""What `action_policy` makes of a policy."""
+"""How `action_policy` changes a policy."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ MANY = 40_000
 
 
 def frequencies(make, *variables):
-    """(2, 4) how often each action comes for either row of LOGITS, and log p of what came."""
+    """(2, 4) the frequency of each action for either row of LOGITS, and log p of the drawn ones."""
     shares, believed = [], []
     for row in LOGITS:
         action, log_prob = make(np.tile(row, (MANY, 1)), *variables, Generators(0))
@@ -63,7 +63,7 @@ def test_boltzmann_at_zero_is_greedy():
     np.testing.assert_array_equal(log_prob, np.zeros(2))
 
 
-def test_what_has_no_probability_is_never_chosen():
+def test_an_action_without_probability_is_never_chosen():
     p = np.tile(np.array([0.0, 0.3, 0.0, 0.7, 0.0], np.float32), (MANY, 1))
     with np.errstate(divide="ignore"):
         action, _ = boltzmann(np.log(p), 1.0, Generators(0))
@@ -78,7 +78,7 @@ def test_the_outputs_of_a_network_stay_as_they_are():
 
 
 @pytest.mark.parametrize("name", ["default", "random"])
-def test_a_choice_is_believed_as_the_categorical_of_the_learner_has_it(name):
+def test_exploration_has_the_probabilities_of_the_learners_categorical(name):
     family = distribution_family(DISCRETE, "default")
     logits = np.random.default_rng(0).normal(size=(100, 4)).astype(np.float32)
     action, log_prob = exploration_policy(name, family, DISCRETE)(logits, 0.0, Generators(0))
@@ -104,7 +104,7 @@ def test_random_ignores_the_policy(space, log_prob):
     np.testing.assert_allclose(log_probs, np.full(5, log_prob), rtol=1e-6)
 
 
-def test_what_cannot_be_done_is_refused_with_the_reason():
+def test_impossible_explorations_are_refused_with_the_reason():
     box = spaces.Box(-1.0, 1.0, (2,), np.float32)
     with pytest.raises(LabError, match="chooses one of n actions"):
         exploration_policy("boltzmann", distribution_family(box, "default"), box)

@@ -1,4 +1,4 @@
-"""What is kept for long is kept raw, and normalised by the statistics of the moment it is drawn."""
+"""Replayed steps are stored raw, and normalised by the statistics at sampling time."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def normal_reward(env, raw):
 @pytest.mark.parametrize("frames", FRAMES)
 @pytest.mark.parametrize("num_steps", [1, 3])
 @pytest.mark.parametrize("memory", [None, PRIORITIZED])
-def test_a_transition_is_what_networks_get_for_the_same_state_now(frames, num_steps, memory):
+def test_a_transition_equals_what_networks_get_for_the_same_state_now(frames, num_steps, memory):
     keys = {**BOTH, **FRAMES[frames], "agent__algorithm__num_step_returns": num_steps}
     keys |= {} if memory is None else {"agent__memory": memory}
     play = Play(parse(q_learning("DQN", **keys)))
@@ -67,7 +67,7 @@ def test_a_transition_is_what_networks_get_for_the_same_state_now(frames, num_st
     env.close()
 
 
-def test_of_a_recurrent_net_only_the_observation_is_normalised():
+def test_with_a_recurrent_net_only_the_observation_is_normalised():
     play = Play(ALGORITHM_ROWS["DoubleDQN"]["recurrent_normalized"].spec)
     acted, started = [], []
     for _ in range(12):
@@ -85,8 +85,8 @@ def test_of_a_recurrent_net_only_the_observation_is_normalised():
     play.env.close()
 
 
-def test_what_is_acted_on_and_what_rollouts_keep_is_as_before():
-    """The raw values beside it change nothing of a step."""
+def test_acting_and_rollouts_use_normalised_observations_as_before():
+    """The additional raw values do not change a step."""
     env = make_env(parse(ppo(env__name="Pendulum-v1", env__max_t=20, **BOTH)).env, 0)
     obs = env.reset()
     for t in range(60):
@@ -104,19 +104,19 @@ def test_what_is_acted_on_and_what_rollouts_keep_is_as_before():
 @pytest.mark.parametrize(
     ("make", "is_raw"), [(lambda **k: q_learning("DQN", **k), True), (ppo, False)]
 )
-def test_actors_hand_over_raw_steps_to_who_replays_them_and_others_as_they_acted(make, is_raw):
+def test_actors_send_raw_steps_to_replay_learners_and_normalised_ones_to_others(make, is_raw):
     spec = parse(make(**BOTH, meta__distributed="actor_learner"))
     clock = Clock(np.zeros(1, np.int64), 0, 10_000)
-    player = UnrollActor(spec, session_seeds(0, 0, 0), clock)
-    player.reset()
-    unroll = Unroll.allocate(player.layout)
-    player.play(unroll)
+    actor = UnrollActor(spec, session_seeds(0, 0, 0), clock)
+    actor.reset()
+    unroll = Unroll.allocate(actor.layout)
+    actor.play(unroll)
     assert (unroll.reward == 1.0).all() == is_raw, "each step of CartPole gives 1"
-    last = player.env.raw_obs if is_raw else player.env.obs
+    last = actor.env.raw_obs if is_raw else actor.env.obs
     running = ~(unroll.terminated[-1] | unroll.truncated[-1])
     assert running.any()
     np.testing.assert_array_equal(unroll.obs[-1][running], last[running])
-    player.close()
+    actor.close()
 
 
 @pytest.mark.parametrize("num_envs", [1, 2])
@@ -153,7 +153,7 @@ def test_past_returns_are_sums_of_rewards_normalised_and_clipped_now(num_envs):
             assert returns == pytest.approx(wanted[seen + now.shift], rel=1e-5)
 
 
-def test_imitation_draws_observations_as_networks_see_them_now():
+def test_imitation_samples_observations_as_networks_see_them_now():
     play = Play(ALGORITHM_ROWS["PPOSIL"]["normalized"].spec)
     list(play.reports(40))
     while not play.agent.memory.ready():

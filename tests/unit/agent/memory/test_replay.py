@@ -37,7 +37,7 @@ BOTH = pytest.mark.parametrize("model", [ReplaySpec, PrioritizedReplaySpec])
 def test_a_ring_reads_back_the_newest_steps_whatever_its_size(
     seed, num_rows, count, num_steps, stack, ends
 ):
-    """Also the first stack of an episode, whatever it was filled with, and the last."""
+    """Also the first stack of an episode, with any filling, and the last."""
     ring = TransitionRing(layout(stack=stack), num_rows, GAMMA, num_steps)
     kept = fill(ring.add, seed, count, stack, ends)
     assert ring.num_stored == min(count, num_rows) * NUM_ENVS
@@ -58,7 +58,7 @@ def test_a_ring_reads_back_the_newest_steps_whatever_its_size(
 def test_a_memory_draws_transitions_of_a_plain_list_over_several_wraps(
     model, num_envs, seed, num_rows, count, num_steps, stack, ends
 ):
-    """Whatever is drawn is what the list has there, for any number of environments."""
+    """Every sample equals that of the list, for any number of environments."""
     spec = model(batch_size=4, max_size=num_rows * num_envs)
     memory = Replay.build(spec, layout(num_steps, stack=stack, num_envs=num_envs))
     kept = fill(memory.add, seed, count, stack, ends, num_envs)
@@ -75,7 +75,7 @@ def test_a_memory_draws_transitions_of_a_plain_list_over_several_wraps(
 
 
 @pytest.mark.parametrize("stack", [1, 4])
-def test_what_was_forgotten_is_freed(stack):
+def test_memory_of_forgotten_steps_is_freed(stack):
     """A ring whose episodes never ended is as large as one whose ended ones are overwritten."""
 
     def size_after(*runs):
@@ -97,9 +97,7 @@ def test_what_was_forgotten_is_freed(stack):
     ends=ENDS,
 )
 @settings(max_examples=150)
-def test_a_ring_put_together_from_segments_reads_the_same_and_goes_on_the_same(
-    seed, cuts, count, stack, ends
-):
+def test_a_ring_restored_from_segments_reads_and_continues_the_same(seed, cuts, count, stack, ends):
     """Each segment begins with the last step of the one before."""
     ring = TransitionRing(layout(stack=stack), 8, GAMMA, 2)
     segments, steps = [], []
@@ -264,7 +262,7 @@ def test_events_that_are_not_equally_far_apart_are_so_on_average():
 
 @pytest.mark.parametrize(("start", "steps"), [(0, 1), (1, 1), (3, 1), (10, 4)])
 @BOTH
-def test_who_trains_freely_waits_for_something_to_draw(model, start, steps):
+def test_training_without_a_ratio_waits_for_something_to_sample(model, start, steps):
     memory = replay(model, schedule={"frequency": 1, "start": start})
     memory.train_freely()
     assert not memory.ready()
@@ -291,7 +289,7 @@ def add_row(memory, number, starts=False):
     return row, following
 
 
-def test_who_trains_freely_on_sequences_waits_for_a_whole_one():
+def test_training_without_a_ratio_on_sequences_waits_for_a_whole_one():
     memory = sequences()
     memory.train_freely()
     ready = []

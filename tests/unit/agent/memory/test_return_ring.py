@@ -1,4 +1,4 @@
-"""The ring of past returns as it is saved piece by piece."""
+"""The ring of past returns, saved in segments."""
 
 import numpy as np
 from hypothesis import given
@@ -14,7 +14,7 @@ LAYOUT = MemoryLayout(1, 1, (2,), np.dtype(np.float32), (), np.dtype(np.int64))
     size=st.integers(1, 20),
     blocks=st.lists(st.tuples(st.integers(1, 30), st.booleans()), min_size=1, max_size=8),
 )
-def test_put_together_from_segments_it_holds_the_same(size, blocks):
+def test_a_ring_restored_from_segments_holds_the_same(size, blocks):
     """Blocks of steps; after some of them what is new is saved."""
     rng = np.random.default_rng(0)
     ring, twin, segments, end = (*(ReturnRing(size, 0.9, LAYOUT) for _ in range(2)), [], 0)

@@ -72,14 +72,14 @@ BOTH = pytest.mark.parametrize(
 @BOTH
 @pytest.mark.parametrize("combined", [False, True])
 def test_uniform_draws_reach_every_transition_alike(kind, keys, combined):
-    """Also what is left of a batch in which the newest have their place."""
+    """Also the rest of a batch that includes the newest transitions."""
     store = Sampled(kind, **keys).set_errors(np.arange(1.0, 61.0))
     counts = store.counts(12, 1000, store.ring.newest if combined else ())
     assert chi_squared(counts, np.ones(60)) < 1
 
 
 def test_a_thousand_priorities_over_three_orders_of_magnitude_are_drawn_as_often_as_they_say():
-    """And no other priorities would do, though draws by strata vary less than free ones."""
+    """Other priorities would fail, though stratified draws vary less than independent ones."""
     priority = np.random.default_rng(0).permutation(np.geomspace(1.0, 1000.0, 1002))
     store = Sampled(PrioritizedSampler, size=1002, alpha=0.6).set_errors(priority ** (1 / 0.6))
     counts = store.counts(256, 200_000 // 256)
@@ -99,8 +99,10 @@ def test_weights_undo_the_bias():
 
 
 def test_the_newest_transitions_weigh_what_a_uniform_draw_does():
-    """They were not drawn by their priority, so there is no bias to undo: with β = 1 the weights of
-    all others stand to theirs as 1 / (N P(i)) to 1."""
+    """They were not drawn by priority, so there is no bias to undo.
+
+    With β = 1 the weights of all others relate to theirs as 1 / (N P(i)) to 1.
+    """
     error = np.arange(1.0, 61.0)
     store = Sampled(PrioritizedSampler).set_errors(error)
     for _ in range(20):

@@ -29,7 +29,7 @@ def test_a_mapped_array_is_an_array_of_zeros_that_can_be_written(tmp_path, shape
 
 
 @pytest.mark.parametrize("count", [10**13, 2**62, 10**19])
-def test_what_no_memory_holds_is_one_clear_error(count):
+def test_a_memory_that_is_too_large_is_one_clear_error(count):
     with pytest.raises(LabError, match=r"agent\.memory\.max_size: .* MB; lower it"):
         in_memory((count, 4), np.dtype(np.float64))
 
@@ -42,7 +42,7 @@ def test_two_mapped_arrays_have_nothing_in_common(tmp_path):
 
 
 def test_the_disk_space_is_taken_at_once(tmp_path, monkeypatch):
-    """Else a disk that is full later kills the process without a word."""
+    """Otherwise a disk that fills up later kills the process without a message."""
     fallocate, taken = os.posix_fallocate, []
 
     def observed(descriptor, offset, size):

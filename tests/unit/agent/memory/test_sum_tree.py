@@ -44,8 +44,8 @@ OPERATIONS = st.one_of(
 
 @given(st.integers(1, 70), st.lists(OPERATIONS, max_size=12))
 @settings(deadline=None, max_examples=200)
-def test_whatever_is_done_in_whatever_order_it_stays_that_list(size, operations):
-    """Sums are asked for in between or not at all, many leaves or few at a time."""
+def test_any_operations_in_any_order_equal_those_on_the_list(size, operations):
+    """Sums are read in between or not at all, with many leaves or few at a time."""
     tree, plain = SumTree(size), np.zeros(size)
     for name, argument in [*operations, ("find", [0.0, 0.3, 0.999])]:
         if name == "set":
@@ -94,7 +94,7 @@ def test_draws_at_the_very_end_of_the_mass_find_a_leaf_that_has_some():
     assert tree.find(np.array([0.0, np.nextafter(tree.total, 0), tree.total])).tolist() == [0, 2, 2]
 
 
-def test_what_is_set_a_thousand_times_without_a_question_is_not_kept_waiting():
+def test_pending_writes_without_a_read_stay_bounded():
     tree, plain = SumTree(50), np.zeros(50)
     for i in range(2500):
         tree.set(np.array([i % 50]), float(i))

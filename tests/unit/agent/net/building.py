@@ -10,7 +10,7 @@ from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  #
 
 
 def build(kind, obs_shape, heads=(3, 1), seed=0, **keys):
-    """The net `kind` with these keys, initialised from a generator of its own."""
+    """The net `kind` with these keys, initialised from a separate generator."""
     spec = NETS.get(kind).params.model_validate({"type": kind, **keys})
     generator = torch.Generator().manual_seed(seed)
     return build_net(spec, obs_shape, [Head(dim) for dim in heads], generator)
@@ -49,7 +49,7 @@ def assert_same_function(net, twin, obs, twin_obs) -> None:
 
 
 class TwoHeads(nn.Module):
-    """What everybody writes: a body, and two linear layers on it."""
+    """The usual module: a body, and two linear layers on it."""
 
     def __init__(self, body: nn.Module, width: int, dims=(3, 1)) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Convolutional nets against what everybody writes with torch.nn."""
+"""Convolutional nets against the usual modules of torch.nn."""
 
 import pytest
 import torch
@@ -78,7 +78,7 @@ def test_outputs_and_gradients_are_those_of_the_layers_of_torch(keys, layers, wi
     assert_same_function(ordered, twin, obs, obs.float() / 255)
 
 
-def test_what_flows_through_the_convolutions_is_in_channels_last():
+def test_convolutions_run_in_channels_last():
     net, seen = conv_net(batch_norm=True, layer_norm=True, hid_layers_activation="elu"), []
     for module in [*net.body.convs, *net.body.norms]:
         module.register_forward_hook(lambda _module, _inputs, out: seen.append(out))

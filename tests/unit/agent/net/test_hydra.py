@@ -1,4 +1,4 @@
-"""A perceptron whose outputs have hidden layers of their own."""
+"""A perceptron whose outputs have separate hidden layers."""
 
 import pytest
 import torch
@@ -98,6 +98,6 @@ def test_more_tails_than_outputs_are_refused(heads, tails):
         ([8, [6], [5]], "must be three lists of units per layer"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(hid_layers, message):
+def test_invalid_tails_are_refused(hid_layers, message):
     with pytest.raises(ValidationError, match=message):
         hydra(hid_layers)

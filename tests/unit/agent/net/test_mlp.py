@@ -66,7 +66,7 @@ def test_outputs_and_gradients_equal_those_layer_by_layer(activation):
                                      {"hid_layers_activation": "sigmoid"},
                                      {"hid_layers_activation": "relu"},
                                      {"out_layer_activation": "tanh"}])  # fmt: skip
-def test_what_is_put_out_to_act_on_is_the_same(changes, rows):
+def test_outputs_for_acting_are_the_same(changes, rows):
     net_ = net(**changes)
     obs = torch.randn(rows, 4, generator=torch.Generator().manual_seed(0))
     acted = act_forward(net_, obs.numpy(), torch.device("cpu"))

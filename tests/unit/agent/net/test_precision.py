@@ -90,7 +90,7 @@ def test_hidden_products_are_in_bf16_and_all_else_in_float32(kind, shape, keys, 
     assert 0 < distance(grad, expected_grad) < 0.1
 
 
-def test_a_weight_that_another_process_changes_is_read_anew():
+def test_a_weight_that_another_process_changes_is_read_again():
     net = both("MLPNet", VECTOR, WIDE)[1]
     obs = observations(VECTOR)
     with torch.no_grad():

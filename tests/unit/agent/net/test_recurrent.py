@@ -1,4 +1,4 @@
-"""Real memory: the recurrent state is carried, stored, begun anew, and learned through."""
+"""The recurrent state is carried, stored, reset, and learned through."""
 
 import numpy as np
 import pytest
@@ -141,16 +141,16 @@ def test_an_actor_in_fresh_episodes_has_forgotten_those_that_it_could_not_contin
     meta = {"distributed": "actor_learner", "actor_learner": {"unroll_length": 8}}
     spec = spec.model_copy(update={"meta": spec.meta.model_validate({**meta, "random_seed": 0})})
     clocks = [Clock(np.zeros(1, np.int64), 0, 10_000) for _ in range(2)]
-    player, twin = (UnrollActor(spec, session_seeds(0, 0, 0), clock) for clock in clocks)
-    player.reset()
-    player.play(Unroll.allocate(player.layout))
+    actor, twin = (UnrollActor(spec, session_seeds(0, 0, 0), clock) for clock in clocks)
+    actor.reset()
+    actor.play(Unroll.allocate(actor.layout))
     twin.env.exact_state = False
-    twin.load_state_dict(player.state_dict())
+    twin.load_state_dict(actor.state_dict())
     recurrent = twin.agent.actor.state_dict()["recurrent_state"]
-    assert player.agent.actor.state_dict()["recurrent_state"]["state"].any()
+    assert actor.agent.actor.state_dict()["recurrent_state"]["state"].any()
     assert not recurrent["state"].any()
     assert recurrent["begins"].all()
-    for each in (player, twin):
+    for each in (actor, twin):
         each.close()
 
 
@@ -176,7 +176,7 @@ RECURRENT = [
 
 
 @pytest.mark.parametrize("case", RECURRENT)
-def test_what_is_learned_from_is_what_the_actor_saw(case, monkeypatch):
+def test_the_learner_sees_the_sequences_of_the_actor(case, monkeypatch):
     """Before the first update the log-probabilities are those that were noted when acting."""
     play = Play(ALGORITHM_ROWS[case[0]][case[1]].spec)
     learner, seen = play.agent.learner, []
@@ -221,7 +221,7 @@ def test_the_state_is_zero_where_an_episode_begins_and_carried_elsewhere():
     play.env.close()
 
 
-def test_rows_of_a_rollout_follow_their_environment_and_begin_anew_after_every_seq_len():
+def test_rows_of_a_rollout_follow_their_environment_and_restart_after_every_seq_len():
     recurrent = RecurrentLayout(state_size=1, seq_len=4)
     time, env = np.meshgrid(np.arange(6), np.arange(2), indexing="ij")
     obs = torch.from_numpy(np.stack([env, time, np.zeros_like(time)], -1)).float()

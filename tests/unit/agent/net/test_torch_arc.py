@@ -143,7 +143,7 @@ def test_an_activation_in_place_leaves_the_observations_alone():
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_a_layer_of_a_body_is_refused_by_name(name):
+def test_a_module_that_cannot_be_a_layer_of_a_body_is_refused_by_name(name):
     with pytest.raises(ValidationError, match=f"Sequential.1.{name}\n.*cannot be a layer here: it"):
         arc_net(linear(4), name)
 
@@ -243,7 +243,7 @@ def test_an_arc_that_ends_in_images_gets_the_advice_to_flatten_them():
     assert "(4, 10, 8); put {Flatten: null} before it" in message
 
 
-def test_what_fits_has_no_problems():
+def test_an_arc_that_fits_has_no_problems():
     assert problems(ppo(agent__net=arc_spec(OF_FIVE, "ReLU")), (5,)) == []
     assert problems(ppo(), (4,)) == []
 

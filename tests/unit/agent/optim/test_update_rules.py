@@ -102,7 +102,7 @@ def test_the_global_rule_is_the_plain_rule(name):
 
 
 @pytest.mark.parametrize(("name", "args"), CASES, ids=str)
-def test_a_restored_optimizer_goes_on_bit_for_bit(name, args):
+def test_a_restored_optimizer_continues_bit_for_bit(name, args):
     net = network()
     optimizer = flat_optimizer(net, name, args)
     for batch in batches()[:10]:
@@ -160,13 +160,13 @@ def test_the_exchange_comes_before_the_clip():
 
 def test_neither_network_moves_where_one_loss_is_not_finite():
     actor, critic = network(), network()
-    units = [flat_optimizer(net, "Adam", {}) for net in (actor, critic)]
-    pair = PolicyValue([None, None], None, dict(enumerate(units)), None)
-    before = [unit.flat.vector.clone() for unit in units]
+    optimizers = [flat_optimizer(net, "Adam", {}) for net in (actor, critic)]
+    pair = PolicyValue([None, None], None, dict(enumerate(optimizers)), None)
+    before = [each.flat.vector.clone() for each in optimizers]
     batch = batches()[0]
     with pytest.raises(NonFiniteLossError):
         pair.step(loss_of(actor, batch), loss_of(critic, batch) * math.nan)
-    assert all(torch.equal(u.flat.vector, b) for u, b in zip(units, before, strict=True))
+    assert all(torch.equal(each.flat.vector, b) for each, b in zip(optimizers, before, strict=True))
 
 
 def rule_of(name: str, args: dict, steps: int = 2) -> tuple[UpdateRule, FlatParameters]:
@@ -179,7 +179,7 @@ def rule_of(name: str, args: dict, steps: int = 2) -> tuple[UpdateRule, FlatPara
 
 
 @pytest.mark.parametrize(
-    ("saved", "built", "told"),
+    ("saved", "built", "expected_error"),
     [
         (("Adam", {}), ("RMSprop", {}), "as exp_avg, exp_avg_sq, step and is built as square_avg"),
         (("Adam", {}), ("Adam", {"amsgrad": True}), "is built as exp_avg, exp_avg_sq, max_exp_avg"),
@@ -189,13 +189,13 @@ def rule_of(name: str, args: dict, steps: int = 2) -> tuple[UpdateRule, FlatPara
         (("RMSprop", {}), ("SGD", {}), "saved as square_avg and is built as SGD"),
     ],
 )
-def test_the_state_of_another_rule_is_refused_and_changes_nothing(saved, built, told):
+def test_the_state_of_another_rule_is_refused_and_changes_nothing(saved, built, expected_error):
     state = rule_of(*saved)[0].state_dict()
     rule, _ = rule_of(*built)
     before = rule.state_dict()
     with pytest.raises(CheckpointError, match=r"was saved as .*undo the change of its") as error:
         rule.load_state_dict(state)
-    assert told in str(error.value)
+    assert expected_error in str(error.value)
     assert same(rule.state_dict(), before)
 
 
@@ -209,13 +209,13 @@ def test_the_state_of_the_same_rule_is_loaded(name, args, steps):
     assert same(rule.state_dict(), state)
 
 
-def test_shared_moments_take_no_others():
+def test_moments_in_shared_memory_refuse_the_state_of_another_rule():
     flat = FlatParameters(network())
     optimizer = Optimizer(flat, build_rule("RMSprop", {}, flat), LearningRate(0.1), None)
-    unit = SharedTrainState.of(optimizer, 1)
-    before = unit.vector.clone()
+    train_state = SharedTrainState.of(optimizer, 1)
+    before = train_state.vector.clone()
     state = {"flat": flat.state_dict(), "rule": rule_of("Adam", {})[0].state_dict()}
     state["flat"]["vector"] += 1.0
     with pytest.raises(CheckpointError, match="is built as square_avg"):
-        unit.load(state)
-    assert torch.equal(unit.vector, before)
+        train_state.load(state)
+    assert torch.equal(train_state.vector, before)

@@ -1,4 +1,4 @@
-"""Small comparisons for the tests of this room."""
+"""Small comparisons for the tests of this folder."""
 
 import numpy as np
 
@@ -15,8 +15,10 @@ def rows_of(**columns):
 
 
 def worker(workers=1, speed=1000.0, *, budget=BUDGET, returns=None, cpu=0.95, writes_for_all=False):
-    """One of so many alike, which together make `speed` frames a second, of which each computes a
-    share `cpu` of the time."""
+    """One of several equal workers, which together make `speed` frames a second.
+
+    Each computes for a share `cpu` of the time.
+    """
     frame = np.arange(EVERY, budget / workers + 1, EVERY)
     total = frame * workers
     wall = total / speed

@@ -53,14 +53,14 @@ def test_a_single_process_is_seen_as_its_rows_are():
     assert (alone.frames, alone.frames_per_s) == (BUDGET, pytest.approx(1000))
 
 
-def test_of_workers_the_frames_are_those_of_each_and_the_cpu_time_is_that_of_all():
+def test_workers_have_frames_per_worker_and_the_cpu_time_of_all():
     two = training(2, speed=2000.0, cpu=0.8)
     np.testing.assert_allclose(two.frame, two.total_frame / 2)
     np.testing.assert_allclose(two.wall_t, two.total_frame / 2000)
     np.testing.assert_allclose(two.cpu_t, 2 * 0.8 * two.wall_t)
 
 
-def test_what_actors_have_played_for_one_learner_is_divided_among_them():
+def test_frames_played_for_one_learner_are_divided_among_its_actors():
     rows = worker(cpu=0.8)
     three = training_of([rows], window=50, actors=3)
     np.testing.assert_allclose(three.frame, rows["frame"] / 3)
@@ -76,7 +76,7 @@ def test_cores_used_are_those_of_all_workers_together():
     ]  # fmt: skip
 
 
-def test_one_that_writes_for_all_counts_as_all_of_them_do():
+def test_a_process_that_writes_rows_for_all_counts_as_all():
     all_write = training(2, speed=2000.0)
     one_writes = training_of([worker(2, 2000.0, writes_for_all=True)], WINDOW)
     for clock in CLOCKS:
@@ -96,7 +96,7 @@ def test_clocks_never_go_back_and_the_order_of_workers_does_not_matter(counts, r
     np.testing.assert_allclose(one.episode_return, other.episode_return, atol=1e-12)
 
 
-def test_a_worker_that_has_ended_computes_no_more():
+def test_a_worker_that_has_ended_uses_no_more_cpu_time():
     early, late = worker(2, 2000.0), worker(2, 2000.0)
     half = len(early) // 2
     short = rows_of(**{name: early[name][:half] for name in early.columns})
@@ -168,7 +168,7 @@ def test_without_the_baseline_there_is_no_speed_up():
     assert cells(table, "speed-up") == ["–", "–"]
 
 
-def test_a_seed_that_never_gets_there_is_infinitely_late():
+def test_a_seed_that_never_reaches_the_threshold_has_infinite_time():
     good, bad = training(2, 2000.0), training(2, 2000.0, returns=0.0)
     mixed = Outcome(Variant("synced", 2), {0: good, 1: bad, 2: good})
     failing = Outcome(Variant("shared", 2), {0: bad, 1: bad, 2: good})

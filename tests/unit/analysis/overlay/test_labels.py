@@ -26,7 +26,7 @@ def test_specs_of_one_name_are_told_apart_by_what_differs_in_them():
     assert labels(trainings) == ["ppo  lr 0.001", "ppo  lr 3e-05", "a2c"]
 
 
-def test_what_tells_more_trainings_apart_comes_first():
+def test_keys_that_distinguish_more_trainings_come_first():
     trainings = [
         named(agent__algorithm__gamma=gamma, agent__net__lr=lr)
         for gamma, lr in ((0.9, 1.0), (0.9, 2.0), (0.99, 3.0))
@@ -34,7 +34,7 @@ def test_what_tells_more_trainings_apart_comes_first():
     assert labels(trainings)[0] == "ppo  lr 1, gamma 0.9"
 
 
-def test_a_key_that_a_spec_does_not_have_is_not_said_of_it():
+def test_a_key_that_a_spec_lacks_is_not_in_its_label():
     trainings = [named(), named(agent__algorithm__lam=0.9)]
     assert labels(trainings) == ["ppo", "ppo  lam 0.9"]
 

@@ -34,7 +34,7 @@ def searches(trials, seed=0):
 
 
 @pytest.mark.parametrize("trials", [8, 10, 20])
-def test_what_has_no_effect_explains_about_nothing_and_what_has_comes_first(trials):
+def test_a_variable_without_effect_has_no_importance_and_one_with_effect_is_first(trials):
     found = [importances(each) for each in searches(trials)]
     assert np.mean([each[0].path == "x" for each in found]) > 0.95
     by_path = [{each.path: each for each in one} for one in found]
@@ -60,7 +60,7 @@ def test_p_values_without_effect_are_those_of_chance():
     assert np.mean(np.array(p) <= 0.1) <= 0.25
 
 
-def test_what_decides_is_sure_from_few_trials_on():
+def test_a_decisive_variable_is_significant_from_few_trials():
     assert np.mean([of(each)["x"].sure for each in searches(10)]) > 0.95
 
 
@@ -73,7 +73,7 @@ def test_a_best_value_in_the_middle_is_found():
     assert found.share > 0.6
 
 
-def test_a_kind_that_decides_is_found():
+def test_a_decisive_category_is_found():
     generator = np.random.default_rng(0)
     kind = generator.choice(["a", "b", "c"], 20)
     score = [{"a": 0.0, "b": 5.0, "c": 1.0}[each] + generator.normal() / 5 for each in kind]
@@ -82,7 +82,7 @@ def test_a_kind_that_decides_is_found():
     assert found.share > 0.7
 
 
-def test_values_that_each_occur_once_foretell_nothing():
+def test_values_that_each_occur_once_predict_nothing():
     names = [[f"n{i}"] for i in range(12)]
     found = of(searched((KIND,), names, [float(i) for i in range(12)]))["kind"]
     assert (found.share, found.sure) == (0.0, False)
@@ -169,7 +169,7 @@ def halved(seed, trials=20):
     return SearchSummary("s", "S", (X, Z), tuple(outcomes), BUDGET)
 
 
-def test_what_matters_is_found_among_trials_of_which_most_were_stopped_early():
+def test_an_important_variable_is_found_among_mostly_stopped_trials():
     found = [of(halved(seed)) for seed in range(30)]
     assert np.mean([each["x"].share > each["z"].share for each in found]) > 0.9
     assert np.mean([each["x"].sure for each in found]) > 0.8
@@ -190,13 +190,13 @@ def test_ranks_go_from_0_to_1_and_equal_values_share_theirs(values):
 
 @settings(max_examples=40)
 @given(st.lists(st.integers(0, 6), min_size=FEWEST_TRIALS, max_size=25), st.sampled_from([0.15, 9]))
-def test_a_trial_is_foretold_by_the_others_alone_in_a_mean(values, width):
+def test_a_trial_is_predicted_by_the_mean_of_the_others(values, width):
     for means in (local_line(midranks(np.array(values)), width), same_value(np.array(values))):
         np.testing.assert_array_equal(np.diag(means), 0)
         np.testing.assert_allclose(means.sum(axis=1), 1, atol=1e-9)
 
 
-def test_a_wide_kernel_foretells_by_the_line_through_the_others():
+def test_a_wide_kernel_predicts_by_the_line_through_the_others():
     generator = np.random.default_rng(4)
     x, y = midranks(generator.random(12)), generator.random(12)
     foretold = local_line(x, np.inf) @ y
@@ -206,12 +206,12 @@ def test_a_wide_kernel_foretells_by_the_line_through_the_others():
         assert foretold[i] == pytest.approx(start + slope * x[i], abs=0.01)
 
 
-def test_a_kind_is_foretold_by_its_others_and_once_by_all():
+def test_a_category_is_predicted_by_its_other_trials_and_once_by_all():
     means = same_value(np.array([0, 0, 0, 1])) @ np.array([1.0, 2.0, 3.0, 7.0])
     np.testing.assert_allclose(means, [(5 + 4) / 3, (4 + 11 / 3) / 3, (3 + 10 / 3) / 3, 2.0])
 
 
-def test_lists_blocks_and_null_are_kinds():
+def test_lists_blocks_and_null_are_categories():
     kinds = varied("kind", "choice", ([1], {"name": "a"}, None, True))
     points = [[kinds.args[i % 4]] for i in range(24)]
     found = of(searched((kinds,), points, [float(i % 4) for i in range(24)]))["kind"]

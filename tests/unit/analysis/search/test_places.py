@@ -13,7 +13,7 @@ def texts(places):
     return [text for _, text in places.scale.ticks]
 
 
-def test_what_was_drawn_over_its_logarithm_has_an_axis_of_powers_of_ten():
+def test_log_uniform_variables_have_an_axis_of_powers_of_ten():
     places = variable_places(LOG, [1e-5, 1e-3, MISSING, 1e-2])
     assert places.scale.log
     np.testing.assert_allclose(places.at, [-5, -3, np.nan, -2])
@@ -53,7 +53,7 @@ def test_kinds_stand_in_the_order_of_the_spec_with_those_that_no_trial_has():
     np.testing.assert_array_equal(places.at, [2, 0, np.nan])
 
 
-def test_a_value_that_the_spec_does_not_list_gets_a_place_of_its_own():
+def test_a_value_that_the_spec_does_not_list_gets_its_own_position():
     places = variable_places(varied("net", "choice", ("a",)), ["b", "a"])
     np.testing.assert_array_equal(places.at, [1, 0])
 
@@ -98,7 +98,7 @@ def test_more_is_darker_all_the_way():
     assert (np.diff(light) < 0).all()
 
 
-def test_what_has_no_value_is_grey():
+def test_a_point_without_a_value_is_grey():
     shading = Shading("x", np.array([np.nan, 0.0, 1.0]), (0.0, 1.0))
     ends = [f"rgb({', '.join(map(str, rgb(shade)))})" for shade in (SHADES[0], SHADES[-1])]
     assert colours_of(shading) == [MISSING_COLOUR, *ends]

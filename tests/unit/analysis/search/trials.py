@@ -1,4 +1,4 @@
-"""Small searches for the tests of this room."""
+"""Small searches for the tests of this folder."""
 
 import numpy as np
 
@@ -27,7 +27,7 @@ VARIABLES = (
 
 
 def trial(number=0, score=1.0, status="finished", *, frame=None, error=None, **point):
-    """What became of a Trial with this score, whose metrics are all made of it."""
+    """The state of a Trial with this score, from which its metrics are derived."""
     spent = (BUDGET if status == "finished" else BUDGET // 2) if frame is None else frame
     metrics = (
         {} if score is None else {name: score / (i + 1) for i, name in enumerate(TRIAL_METRICS)}
@@ -41,8 +41,8 @@ def searched(variables, points, scores, status="finished"):
     paths = [variable.path for variable in variables]
     statuses = [status] * len(scores) if isinstance(status, str) else status
     trials = tuple(
-        trial(i, score, its, **dict(zip(paths, point, strict=True)))
-        for i, (point, score, its) in enumerate(zip(points, scores, statuses, strict=True))
+        trial(i, score, status_of, **dict(zip(paths, point, strict=True)))
+        for i, (point, score, status_of) in enumerate(zip(points, scores, statuses, strict=True))
     )
     return SearchSummary("ppo_cartpole", "PPO on CartPole-v1", tuple(variables), trials, BUDGET)
 

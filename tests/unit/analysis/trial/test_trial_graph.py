@@ -74,7 +74,7 @@ def test_while_training_only_the_two_main_graphs_are_drawn(tmp_path):
     assert "1 of 2 Sessions" in paths[1].read_text()
 
 
-def test_evaluations_have_a_graph_of_their_own(tmp_path):
+def test_evaluations_have_their_own_graph(tmp_path):
     rows = [evaluated(tmp_path, count) for count in (3, 5, 0)]
     paths = draw_trial_graphs(tmp_path, [], rows, "p_t0", "p · Env-v1", which="live")
     assert paths == expected(tmp_path, [*MAIN, "eval_mean_returns_vs_frames"])
@@ -173,7 +173,7 @@ def test_where_a_training_was_repeated_the_lines_are_the_means_of_the_runs(tmp_p
     np.testing.assert_allclose(mean.mean, spread(lines, common_grid(lines)).mean)
 
 
-def test_runs_in_which_one_writes_for_all_are_counted_as_runs(tmp_path):
+def test_runs_in_which_one_process_writes_for_all_are_counted_as_runs(tmp_path):
     rows = [trained(tmp_path, 30, seed=i) for i in range(2)]
     file = tmp_path / "p_t0_trial_graph_mean_returns_vs_frames.html"
     draw_trial_graphs(tmp_path, rows, [], "p_t0", "p", which="live", run_of=[0, 1])
@@ -183,7 +183,7 @@ def test_runs_in_which_one_writes_for_all_are_counted_as_runs(tmp_path):
     assert "1 of 2 runs" in file.read_text()
 
 
-def test_what_a_learner_tells_of_its_actors_is_drawn(tmp_path):
+def test_actor_statistics_of_a_learner_are_drawn(tmp_path):
     columns = ("eps", "policy_lag", "policy_lag_max", "actor_wait_share", "learner_wait_share")
     csv = tmp_path / "s.csv"
     lines = [

@@ -39,7 +39,7 @@ def board_of(*phases, frame=0):
 
 
 def alone(board):
-    """Every Session is a training of its own."""
+    """Every Session is a separate training."""
     return MetaSpec(max_session=board.num_sessions)
 
 
@@ -156,7 +156,7 @@ def test_the_sum_of_frames_is_that_of_the_current_run():
 
 
 def with_learner(learned, *played, phase=Phase.RUNNING):
-    """A learner and its actors, by their frames; whoever acts has no returns."""
+    """A learner and its actors, by their frames; an actor has no returns."""
     board = StatusBoard.allocate(SPAWN, 1 + len(played))
     for session, frame in enumerate((learned, *played)):
         board.write(session, phase=phase)
@@ -251,7 +251,7 @@ def test_more_sessions_than_the_terminal_has_lines_are_no_failure():
     assert shown(board_of(*[Phase.RUNNING] * 40), width=80, height=10)
 
 
-def test_the_last_picture_that_stays_has_no_note_in_it():
+def test_the_final_live_display_has_no_note():
     board = board_of(Phase.DONE, Phase.STOPPED, frame=MAX_FRAME)
     text = shown(board, width=80)
     assert CLOSING not in text.rpartition("frames/s")[2]
@@ -316,7 +316,7 @@ def test_a_log_announces_stopping_and_drawing_once_each(clock):
 
 
 def speeds(frames):
-    """The speeds shown for these frames, ten looks a second."""
+    """The speeds shown for these frames, read ten times a second."""
     speed = Speed()
     return [speed.update(frame, tenth / 10) for tenth, frame in enumerate(frames)]
 
@@ -368,7 +368,7 @@ def test_there_is_no_speed_before_there_are_new_frames(frames, shown):
         (2_000_000_000, "2G"),
     ],
 )
-def test_round_counts_are_short_and_others_exact(count, text):
+def test_round_numbers_are_short_and_others_exact(count, text):
     assert short(count) == text
 
 

@@ -47,5 +47,5 @@ def test_the_first_of_each_training_is_the_learner_and_actors_are_counted_from_0
     assert full_name(meta("actor_learner", 2, max_run=2), 5) == "Session 5 (actor 1)"
 
 
-def test_what_learns_and_acts_in_turn_has_no_role():
+def test_an_alternating_actor_and_learner_have_no_role():
     assert role(meta("actor_learner", 2, serial=True), 0) is None

@@ -1,4 +1,4 @@
-"""What is printed: escaped, in the terminal's characters, and never at the training's expense."""
+"""What is printed: escaped, in the terminal's characters, and without failing the training."""
 
 import io
 import json
@@ -27,7 +27,7 @@ def test_printable_text_has_no_character_that_a_terminal_acts_on(text):
 
 
 @given(st.text("aé中–× \n\t{}[]:\\"))
-def test_what_is_printable_stays_as_it_is(text):
+def test_printable_text_is_unchanged(text):
     assert printable(text) == text
 
 
@@ -71,9 +71,7 @@ class Broken(io.StringIO):
     ("error", "failure"),
     [(BrokenPipeError(32, "Broken pipe"), None), (OSError(28, "No space left"), "No space left")],
 )
-def test_a_stream_that_fails_is_written_no_more_and_a_reader_that_left_is_no_failure(
-    error, failure
-):
+def test_a_failing_stream_is_written_no_more_and_a_closed_reader_is_no_failure(error, failure):
     output = SafeStream(Broken(error), escapes=False)
     assert output.write("text") == 4
     output.flush()
@@ -147,7 +145,7 @@ def test_names_and_keys_of_files_are_escaped_on_either_stream(tmp_path):
 
 
 @pytest.mark.parametrize("shell", ["{} >&-", "{} 2>&-"])
-def test_closed_streams_are_no_fault(tmp_path, shell):
+def test_closed_streams_are_no_error(tmp_path, shell):
     assert run_in_shell(tmp_path, [LAB, "spec", "list"], shell).returncode == 0
 
 
@@ -167,11 +165,11 @@ def test_a_narrow_terminal_leaves_columns_out_before_it_cuts_words(width, left_o
     header, cells = ("first", "second", "third", "fourth"), ("one word", "two", "three", "four")
     console = LabConsole(file=written, width=width)
     print_table(console, "", header, [cells], spare=("second", "third"))
-    table, _, said = written.getvalue().partition("without ")
+    table, _, note = written.getvalue().partition("without ")
     for name, cell in zip(header, cells, strict=True):
         assert (name in table) is (cell in table) is (name not in left_out)
-    assert said.startswith(", ".join(left_out))
-    assert bool(said) is bool(left_out)
+    assert note.startswith(", ".join(left_out))
+    assert bool(note) is bool(left_out)
 
 
 def test_a_line_end_in_a_cell_is_escaped():

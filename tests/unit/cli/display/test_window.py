@@ -1,4 +1,4 @@
-"""Which simulators open windows of their own, and what holds while one does."""
+"""Which simulators open their own windows, and how signals are handled meanwhile."""
 
 import importlib.util
 import signal
@@ -45,7 +45,7 @@ def test_the_stop_signals_are_left_to_the_system_only_while_a_window_opens(cartp
     assert [signal.getsignal(number) for number in STOP_SIGNALS] == before
 
 
-def test_what_glfw_warns_of_before_it_ends_the_process_is_an_error(cartpole):
+def test_a_glfw_warning_before_it_ends_the_process_is_an_error(cartpole):
     with pytest.raises(UsageError, match="no platform; leave"), window_of(cartpole):
         warnings.warn("(65550) no platform", stacklevel=1)
     with window_of(cartpole), pytest.warns(match="65548"):

@@ -28,7 +28,7 @@ def lab(*args):
     return CliRunner().invoke(app, [*map(str, args)], catch_exceptions=False)
 
 
-def test_what_was_pushed_is_pulled_and_plays_as_the_run(hub, run, tmp_path):
+def test_a_pushed_run_is_pulled_and_plays_like_the_original(hub, run, tmp_path):
     done = lab("push", run_folder(run), "ada/pole", "--session", "0")
     assert (done.exit_code, done.output) == (0, f"{hub.url}/ada/pole\n")
     graph = "small_t0_trial_graph_mean_returns_ma_vs_frames.png"
@@ -43,12 +43,12 @@ def test_what_was_pushed_is_pulled_and_plays_as_the_run(hub, run, tmp_path):
     assert slm_lab.load("pole.zip").evaluate(3).returns.tolist() == own.tolist()
 
 
-def test_a_private_repository_is_asked_for(hub, run):
+def test_a_private_repository_can_be_requested(hub, run):
     assert lab("push", run_folder(run), "ada/secret", "--private").exit_code == 0
     assert hub.private == {"ada/secret": True}
 
 
-def test_it_is_pushed_again_over_the_old_one(hub, run):
+def test_pushing_again_replaces_the_old_archive(hub, run):
     for session in ("0", "0"):
         assert lab("push", run_folder(run), "ada/pole", "--session", session).exit_code == 0
 
@@ -116,7 +116,7 @@ def test_a_server_that_is_not_there_is_one_line(run, monkeypatch, tmp_path):
     assert done.stderr.count("\n") == 1
 
 
-def test_a_missing_extra_is_named(monkeypatch, tmp_path):
+def test_a_missing_extra_is_reported(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     done = lab("pull", "ada/pole")

@@ -290,7 +290,7 @@ def test_a_command_names_the_archive_not_the_folder_of_its_files(elsewhere):
         (["--session", "1"], "Session 1 has no checkpoint yet"),
     ],
 )
-def test_what_it_does_not_hold_is_one_line(elsewhere, args, message):
+def test_a_part_missing_from_a_shared_run_is_one_line(elsewhere, args, message):
     done = invoke("run", f"eval@{elsewhere}", *args)
     assert done.exit_code == 2
     assert message in done.stderr

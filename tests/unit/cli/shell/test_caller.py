@@ -1,4 +1,4 @@
-"""Options for scripts and nights: documents, saved evaluations, logs, a command at the end."""
+"""Options for scripts and long runs: documents, saved evaluations, logs, a command at the end."""
 
 import json
 import logging
@@ -85,7 +85,7 @@ def test_a_name_that_could_not_be_found_is_refused(name, tmp_path):
         ("train", "--save works only with eval@RUN, not with train"),
     ],
 )
-def test_what_cannot_be_saved_is_one_line(mode, message, tmp_path):
+def test_an_evaluation_that_cannot_be_saved_is_one_line(mode, message, tmp_path):
     write_spec(tmp_path, ppo())
     done = call_here(command(tmp_path, mode, "--save"), tmp_path)
     assert (done.code, done.err.strip()) == (2, message)
@@ -134,7 +134,7 @@ def test_a_command_that_hangs_is_ended_with_all_that_it_started(tmp_path, monkey
 
 
 @pytest.mark.parametrize("mode", ["train", "eval@latest"])
-def test_what_an_environment_prints_is_not_in_a_document(mode, tmp_path):
+def test_output_of_an_environment_is_not_in_a_document(mode, tmp_path):
     (tmp_path / "talking.py").write_text(TALKING)
     write_spec(tmp_path, ppo(env__name="Talking-v0", env__max_frame=200))
     words = "--import", "talking", "--json"

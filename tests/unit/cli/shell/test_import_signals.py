@@ -1,4 +1,4 @@
-"""Signals that come while a command imports what the user named."""
+"""Signals during the imports of a command."""
 
 import signal
 

@@ -241,7 +241,7 @@ def test_such_an_environment_is_named_however_it_is_stepped(build, registered, m
         {"pair": (np.uint8(3), (1, 3)), "pose": (0, 0)},
     ],
 )
-def test_what_says_the_same_in_another_type_is_taken(seen):
+def test_an_equal_value_of_another_type_is_accepted(seen):
     env = flatten_parts(Dishonest(seen), "Fine-v0")
     flat = spaces.flatten(spaces.Dict(pose=POSE, pair=PAIR), HONEST)
     np.testing.assert_array_equal(env.step(0)[0], flat.astype(np.float32))

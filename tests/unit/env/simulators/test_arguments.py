@@ -42,7 +42,7 @@ class Corridor(gymnasium.Env):
 
 
 class LongCorridor(Corridor):
-    """Passes on what it does not know, and takes anything for a width."""
+    """Passes on unknown arguments, and accepts any width."""
 
     def __init__(self, width=None, length: int = 9, **kwargs):
         super().__init__(**kwargs)

@@ -1,4 +1,4 @@
-"""The keys of Atari games: what they ask for is played, and what there is not is refused."""
+"""The keys of Atari games: valid values take effect, and invalid ones are refused."""
 
 import importlib.util
 import json

@@ -34,8 +34,10 @@ class Album(Film):
 
 
 class Counting(gymnasium.Env):
-    """Draws the number of steps since it was made. Every third step ends an episode, and after
-    every second of them the next one goes on."""
+    """Draws the number of steps since it was made.
+
+    Every third step ends an episode. After every second end the next episode continues.
+    """
 
     observation_space = spaces.Box(0.0, np.inf, (1,))
     action_space = spaces.Discrete(2)
@@ -107,12 +109,12 @@ def fails(count):
         (lambda count: np.zeros((4, 6, 3)), r"gave 'float64 of shape \(4, 6, 3\)'"),
     ],
 )
-def test_what_cannot_be_drawn_is_one_clear_line(draw, why):
+def test_an_environment_that_cannot_be_drawn_is_one_clear_line(draw, why):
     with pytest.raises(LabError, match=rf"(?m)^Counting-v0 cannot be drawn: .*{why}.*$"):
         play(Filmed(Counting(draw=draw), "Counting-v0", Album()), 1)
 
 
-def test_a_filmed_environment_plays_as_ever(env_spec, random_actions):
+def test_filming_does_not_change_an_environment(env_spec, random_actions):
     album = Album()
     keys = {"num_envs": 1, "vectorization_mode": "sync", "max_t": 20}
     plain = make_env(env_spec("CartPole-v1", **keys), 3)
@@ -170,13 +172,13 @@ def bare(monkeypatch):
     return monkeypatch
 
 
-def test_without_a_display_what_draws_looks_for_none_and_only_so_long(bare):
+def test_without_a_display_rendering_uses_an_offscreen_driver_only_temporarily(bare):
     with headless():
         assert [os.environ[name] for name in OURS] == ["egl", "dummy"]
     assert not set(OURS) & set(os.environ)
 
 
-def test_what_the_user_has_set_stays(bare):
+def test_display_settings_of_the_user_are_kept(bare):
     bare.setenv("MUJOCO_GL", "osmesa")
     with headless():
         assert os.environ["MUJOCO_GL"] == "osmesa"
@@ -233,7 +235,7 @@ def test_mujoco_gl_is_not_blamed_for_anything_else(bare, module, message):
     assert str(caught.value) == f"Odd-v0 cannot be drawn: {message}"
 
 
-def test_what_is_left_half_made_ends_without_a_word():
+def test_a_partly_constructed_environment_is_deleted_silently():
     ended = []
 
     class HalfMade:

@@ -147,7 +147,7 @@ env.close()
 
 
 def test_warnings_of_mujoco_are_logged_and_leave_no_file(tmp_path):
-    """In a process of its own: what a process has warned with stays."""
+    """In a separate process, because a warning changes the state of its process."""
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], cwd=tmp_path, capture_output=True, text=True, check=True,
         env=os.environ,

@@ -1,4 +1,4 @@
-"""envpool as the rest of the lab sees it: the same steps, and honest about what it cannot do."""
+"""envpool behind the interface of the lab: the same steps, and clear errors for the rest."""
 
 import importlib.util
 import sys
@@ -20,8 +20,10 @@ POOL = {"backend": "envpool"}
 
 
 class Counters:
-    """A pool as envpool's are: episodes that count their steps to `length`, and a reset that is
-    late unless it is asked for. Seeds are counted, too."""
+    """A pool like those of envpool. Episodes count their steps to `length`.
+
+    A reset is late unless it is requested. Seeds are counted, too.
+    """
 
     observation_space = gymnasium.spaces.Box(0.0, 100.0, (1,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
@@ -86,7 +88,7 @@ def test_a_lost_life_of_a_pool_ends_nothing_but_the_bootstrap(counts):
         assert steps[t - 1].obs.item() == t % 4
 
 
-def test_a_pool_that_is_restored_begins_from_seeds_of_its_own():
+def test_a_restored_pool_begins_from_new_seeds():
     made = []
 
     def make(seeds):
@@ -284,7 +286,7 @@ def test_a_check_names_what_envpool_cannot_do(env_spec, name, keys, paths):
 
 
 @needs_envpool
-def test_what_envpool_has_not_copied_from_gymnasium_is_refused(env_spec, registered):
+def test_an_environment_that_envpool_lacks_is_refused(env_spec, registered):
     (problem,) = check_env(env_spec(registered("Own-v0", f"{__name__}:Counters"), **POOL))
     assert str(problem) == "env.backend = 'envpool': envpool has no Own-v0; use \"gymnasium\""
 

@@ -64,7 +64,7 @@ def test_closing_lets_every_environment_close_itself(workers, tmp_path):
     assert not any(map(psutil.pid_exists, pids))
 
 
-def test_a_call_that_was_broken_off_does_not_keep_closing_waiting(workers, tmp_path, monkeypatch):
+def test_an_interrupted_call_does_not_delay_closing(workers, tmp_path, monkeypatch):
     """Both answers are on their way, and one of them has been read."""
 
     def interrupted(*args):
@@ -97,11 +97,11 @@ def test_a_signal_to_the_workers_changes_nothing(workers, number):
     np.testing.assert_array_equal(obs, [[2.0], [2.0]])
 
 
-def test_programs_that_an_environment_starts_can_be_stopped_as_ever(workers):
+def test_programs_that_an_environment_starts_still_handle_signals(workers):
     assert set(workers.call("started_program")) == {"set() True"}
 
 
-def test_the_mask_of_this_process_is_as_it_was(workers):
+def test_the_signal_mask_of_this_process_is_unchanged(workers):
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == set()
 
 

@@ -30,7 +30,7 @@ class Noting(gymnasium.Env):
         return np.full(1, self.count, np.float32), 0.0, False, False, {}
 
     def started_program(self):
-        """What a program that the environment starts finds its signals like."""
+        """The signal settings that a program of the environment finds."""
         words = [sys.executable, "-c", TELL]
         return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
 
@@ -61,7 +61,7 @@ class Stuck(Hanging):
 
 
 class MadeLate:
-    """Makes environments; it comes to a worker only when who has forked that is gone."""
+    """Makes environments; a worker unpickles it only after its forking parent has died."""
 
     def __init__(self, parent):
         self.parent = parent

@@ -1,4 +1,4 @@
-"""The trainings of a comparison: their order, and what becomes of those that fail or are stopped.
+"""The trainings of a comparison: their order, failures and stops.
 
 A training here is a stand-in that writes rows; the real ones are in tests/faults.
 """
@@ -24,7 +24,7 @@ BUDGET = 1000
 
 
 class Stand:
-    """In place of a Run: what is asked of it, and how its trainings end."""
+    """Stands in for a Run: records its calls, and decides how its trainings end."""
 
     def __init__(self):
         self.asked = []
@@ -118,7 +118,7 @@ def test_all_variants_train_under_one_seed_before_any_trains_under_the_next(run,
     assert run.to_run == []
 
 
-def test_what_is_measured_is_what_the_rows_say(run):
+def test_measurements_equal_the_values_of_the_rows(run):
     go_on(run, 9)
     alone, together = summary_table(run.comparison()).itertuples()
     assert (alone.frames_per_s, together.frames_per_s) == (100.0, 200.0)
@@ -127,7 +127,7 @@ def test_what_is_measured_is_what_the_rows_say(run):
     assert together.cpu_seconds_to_threshold == together.seconds_to_threshold
 
 
-def test_of_actors_the_frames_per_process_are_those_of_each_and_the_learner_counts_for_none(begin):
+def test_frames_per_process_count_each_actor_and_not_the_learner(begin):
     run = begin("actor_learner", workers=4)
     assert go_on(run, 2) == [Ending.FINISHED] * 2
     alone, from_actors = (each.trainings[0] for each in run.comparison().outcomes)
@@ -157,7 +157,7 @@ def test_a_run_that_cannot_begin_is_a_failure_too(run, stand):
     assert why == "no room in shared memory"
 
 
-def test_what_was_stopped_is_not_measured_but_can_be_drawn(run, stand):
+def test_a_stopped_training_is_not_measured_but_can_be_drawn(run, stand):
     go_on(run, 1)
     stand.ending = Ending.INTERRUPTED
     assert go_on(run, 1) == [Ending.INTERRUPTED]
@@ -166,7 +166,7 @@ def test_what_was_stopped_is_not_measured_but_can_be_drawn(run, stand):
     assert all(path.stat().st_size for path in run.draw())
 
 
-def test_resuming_continues_with_what_is_missing_in_the_folders_that_there_are(run, stand):
+def test_resuming_completes_missing_trainings_in_existing_folders(run, stand):
     go_on(run, 1)
     stand.ending = Ending.INTERRUPTED
     go_on(run, 1)
@@ -204,7 +204,7 @@ def test_the_return_of_the_random_agent_is_taken_from_what_is_known(tmp_path, be
     assert (run.folder / "random_returns.json").read_text() == '{"known": 1.0}'
 
 
-def test_a_second_comparison_in_the_same_second_has_a_folder_of_its_own(begin):
+def test_two_comparisons_in_the_same_second_have_separate_folders(begin):
     folders = {begin().folder for _ in range(3)}
     assert len(folders) == 3
     assert all(folder.name.startswith("small_compare_") for folder in folders)

@@ -40,7 +40,7 @@ def adam(**changes):
     return ppo(agent__net__optim_spec={"name": "Adam", "lr": 1e-3}, **changes)
 
 
-def test_variants_differ_from_the_baseline_in_the_word_and_the_workers_alone(plan_of):
+def test_variants_differ_from_the_baseline_only_in_mode_and_workers(plan_of):
     plan = plan_of(ppo())
     assert list(plan.specs) == [
         Variant(BASELINE, 1), Variant("synced", 1), Variant("synced", 2),
@@ -127,7 +127,7 @@ def test_an_algorithm_that_a_mode_cannot_train_is_refused_by_name(plan_of):
 @pytest.mark.parametrize(
     ("mode", "words"), [("syncd", 'did you mean "synced"'), ("false", "this is the baseline")]
 )
-def test_a_word_that_names_no_variant_is_refused(plan_of, mode, words):
+def test_an_unknown_variant_is_refused(plan_of, mode, words):
     with pytest.raises(UsageError, match=words):
         plan_of(ppo(), ("synced", mode))
 
@@ -147,9 +147,7 @@ def test_all_problems_of_all_variants_come_at_once(plan_of):
     assert sum("SGD" in message for message in messages) == 2, "one of each HogwildStrategy mode"
 
 
-def test_left_to_itself_it_takes_every_mode_and_as_many_workers_as_there_are_cores(
-    plan_of, monkeypatch
-):
+def test_by_default_all_modes_are_compared_with_as_many_workers_as_cores(plan_of, monkeypatch):
     for cores, counts in ((1, {1}), (2, {1, 2}), (6, {1, 2, 4})):
         monkeypatch.setattr(compare_plan, "usable_cores", lambda cores=cores: cores)
         spec = ppo(agent__algorithm__minibatch_size=8)
@@ -159,7 +157,7 @@ def test_left_to_itself_it_takes_every_mode_and_as_many_workers_as_there_are_cor
         assert not any(v.crowded for v in variants)
 
 
-def test_more_workers_than_cores_are_known_as_such(plan_of):
+def test_more_workers_than_cores_are_flagged(plan_of):
     crowded = {v.workers for v in plan_of(ppo(), ("synced",), (1, 2, 3)).specs if v.crowded}
     assert crowded == {3}
 

@@ -54,10 +54,10 @@ def test_bounds_far_beyond_what_the_environment_honours_are_found(registered):
 
 
 @pytest.mark.parametrize("name", ["Pendulum-v1", "MountainCarContinuous-v0", "CartPole-v1"])
-def test_usual_environments_are_well(name):
+def test_usual_environments_have_no_findings(name):
     assert found(name) == []
 
 
 @pytest.mark.parametrize("kind", [Twice, Unbounded, Deaf])
-def test_what_gives_no_clear_case_is_no_finding(kind, registered):
+def test_an_unclear_case_is_no_finding(kind, registered):
     assert found(registered(f"{kind.__name__}-v0", kind)) == []

@@ -1,4 +1,4 @@
-"""How a run ended, what its returns can show, dead units, and the machine."""
+"""Findings on how a run ended, its returns, dead units, and the machine."""
 
 import numpy as np
 import pytest
@@ -45,7 +45,7 @@ def found_by(finding, seen):
     return next(finding(seen), None)
 
 
-def test_a_run_that_ended_well_has_nothing(trial):
+def test_a_successful_run_has_no_findings(trial):
     every = (*outcome.ENDINGS, *outcome.RESULTS, outcome.weak_claim)
     healthy = case(trial, final_return=100.0, random_return=20.0)
     assert [finding for each in every for finding in each(healthy)] == []
@@ -68,7 +68,7 @@ def test_a_resume_that_would_repeat_a_failure_is_advised_against(trial, diverged
     assert change in found.advice
 
 
-def test_those_that_only_lost_a_peer_are_no_cause(trial):
+def test_sessions_that_only_lost_a_peer_are_not_the_cause(trial):
     lost = end(Ending.FAILED, 1, error="lost its peers", lost_others=True)
     cause = end(Ending.FAILED, 2, error="the disk is full")
     assert found_by(outcome.failed, case(trial, lost, cause)).evidence.startswith("Session 2 at")
@@ -77,13 +77,15 @@ def test_those_that_only_lost_a_peer_are_no_cause(trial):
 @pytest.mark.parametrize(
     ("kills", "words"), [(0, "killed by signal 9"), (2, "has killed 2 processes for memory")]
 )
-def test_a_kill_for_memory_is_known_by_the_counters_of_the_kernel(trial, kills, words, monkeypatch):
+def test_an_out_of_memory_kill_is_detected_by_the_kernels_counters(
+    trial, kills, words, monkeypatch
+):
     monkeypatch.setattr(outcome, "memory_kills", lambda: kills)
     killed = case(trial, end(Ending.FAILED, exit_code=-9, error="it died"))
     assert words in found_by(outcome.failed, killed).evidence
 
 
-def test_a_run_without_a_last_word_was_killed(trial, monkeypatch):
+def test_a_run_without_a_recorded_ending_was_killed(trial, monkeypatch):
     monkeypatch.setattr(outcome, "memory_kills", lambda: 0)
     found = found_by(outcome.unfinished, case(trial, None, frames=1000.0))
     assert (found.what, found.evidence) == (
@@ -92,13 +94,13 @@ def test_a_run_without_a_last_word_was_killed(trial, monkeypatch):
     assert found_by(outcome.unfinished, case(trial, None, frames=1000.0, training=True)) is None
 
 
-def test_a_stopped_run_is_resumed(trial):
+def test_resuming_is_advised_for_a_stopped_run(trial):
     found = found_by(outcome.unfinished, case(trial, end(Ending.INTERRUPTED), frames=1000.0))
     assert found.what == "it was stopped before its end"
     assert "slm-lab run train@" in found.advice
 
 
-def test_without_rows_there_is_nothing_to_judge(trial):
+def test_without_rows_there_are_no_findings(trial):
     found = found_by(outcome.no_rows, case(trial, None, finals=()))
     assert (found.what, found.evidence) == ("no rows yet", "a row is due every 100 frames")
 
@@ -118,7 +120,7 @@ def test_a_result_of_random_actions_is_noticed(trial, result, random, is_ill):
     ("finals", "words"),
     [((100.0, 101.0, 30.0), "Session 2: 30"), ((100.0, 60.0, 30.0), None), ((100.0, 1.0), None)],
 )
-def test_a_session_apart_from_the_others_is_named(trial, finals, words):
+def test_an_outlier_session_is_reported(trial, finals, words):
     found = found_by(outcome.apart, case(trial, finals=finals))
     assert words in found.evidence if words else found is None
 
@@ -130,12 +132,12 @@ def test_a_claim_needs_rows_seeds_and_episodes(tmp_path):
     assert found.evidence == "1 of at least 3 seeds, 4 of at least 20 episodes"
 
 
-def test_a_key_of_a_spec_of_another_version_is_none():
+def test_a_spec_key_of_another_version_is_no_finding():
     assert Course(rows(), {"agent": {"net": None}}).key("agent.net.optim_spec.lr") is None
 
 
 @pytest.mark.parametrize("make", [torch.relu, torch.relu_, nn.functional.relu, nn.ReLU()])
-def test_units_that_never_fire_are_counted(make):
+def test_dead_units_are_counted(make):
     x = torch.tensor([[1.0, -1.0, 0.0, -2.0], [-1.0, 3.0, 0.0, -2.0]])
     with torch.inference_mode(), FiredUnits() as noted:
         make(x.clone())
@@ -150,7 +152,7 @@ def test_a_channel_of_a_convolution_is_a_unit():
     assert noted.fired[0].tolist() == [False, False, True]
 
 
-def test_a_layer_with_most_of_its_units_dead_is_ill():
+def test_a_layer_with_mostly_dead_units_is_a_finding():
     assert found_by(dead_relus, [0.1, 0.9]).evidence == "by layer 10%, 90% never fire"
     assert found_by(dead_relus, [0.1, 0.7]) is None
     assert found_by(dead_relus, []) is None
@@ -167,7 +169,7 @@ def test_the_kernel_counts_processes_killed_for_memory(content, kills, tmp_path,
     assert machine.memory_kills() == kills
 
 
-def test_a_full_disk_and_little_shared_memory_are_named(tmp_path, monkeypatch):
+def test_a_full_disk_and_little_shared_memory_are_reported(tmp_path, monkeypatch):
     usage = type("Usage", (), {"free": 2**20})
     monkeypatch.setattr(machine.shutil, "disk_usage", lambda folder: usage)
     advice = {part.name: part.advice for part in machine.examine(tmp_path / "data")}
@@ -183,12 +185,12 @@ def test_an_extra_whose_simulator_does_not_import_is_missing(tmp_path, monkeypat
     assert found["other extras"].startswith("box2d") or ", box2d" in found["other extras"]
 
 
-def test_a_whole_training_without_its_metrics_is_not_well(trial):
+def test_a_complete_training_without_metrics_is_a_finding(trial):
     unwritten = Case(trial, {0: Course(rows(), trial.spec)}, {}, (), False)
     assert found_by(outcome.unfinished, unwritten).what == "its metrics are missing or damaged"
 
 
-def test_rows_of_a_finished_session_that_are_gone_are_named(trial):
+def test_missing_rows_of_a_finished_session_are_reported(trial):
     gone = Case(trial, {0: Course(rows(), trial.spec)}, {"a": 1}, (end(), end(session=1)), False)
     found = found_by(outcome.no_rows, gone)
     assert found.what == "rows of finished Sessions are gone"

@@ -1,4 +1,4 @@
-"""Every symptom on rows that have the illness, and on rows that have not."""
+"""Every symptom on rows that have it, and on rows that do not."""
 
 import numpy as np
 import pytest
@@ -85,7 +85,7 @@ ILL = {
 
 
 @pytest.mark.parametrize("name", [symptom.__name__ for symptom in learning.SYMPTOMS])
-def test_the_ill_have_it_and_the_healthy_have_not(name):
+def test_a_symptom_is_found_in_sick_runs_and_not_in_healthy_ones(name):
     symptom = getattr(learning, name)
     columns, words = ILL[name]
     finding = found(symptom, course(**columns)._replace(spec=ILL_SPECS.get(name, SPEC)))
@@ -107,7 +107,7 @@ def test_one_or_two_rows_are_no_reason_to_worry(symptom, num):
 
 
 @pytest.mark.parametrize("symptom", learning.SYMPTOMS)
-def test_rows_without_any_report_of_a_learner_are_judged_too(symptom):
+def test_rows_without_any_report_of_a_learner_are_checked_too(symptom):
     known = ("total_frame", "opt_step", "mean_return")
     empty = {name: np.full(R, np.nan) for name in HEALTHY if name not in known}
     assert found(symptom, course(**empty)) is None
@@ -141,7 +141,7 @@ def test_rows_without_any_report_of_a_learner_are_judged_too(symptom):
         "no clip",
     ],
 )
-def test_what_looks_like_an_illness_but_is_none(name, columns):
+def test_harmless_patterns_are_no_finding(name, columns):
     assert found(getattr(learning, name), course(**columns)) is None
 
 
@@ -169,7 +169,7 @@ def test_an_illness_shows_in_other_columns_too(name, columns, words):
     assert words in found(getattr(learning, name), course(**columns)).evidence
 
 
-def test_a_target_that_hardly_follows_is_frozen():
+def test_a_target_network_that_hardly_updates_counts_as_frozen():
     net = {**SPEC["agent"]["net"], "update_type": "polyak", "polyak_coef": 1e-12}
     spec = {**SPEC, "agent": {**SPEC["agent"], "net": {**net, "update_frequency": 1}}}
     evidence = found(learning.frozen_target, course()._replace(spec=spec)).evidence

@@ -261,7 +261,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_drawn_is_refused_in_one_line(drawn, case):
+def test_impossible_plot_requests_are_refused_in_one_line(drawn, case):
     options, message = REFUSED[case]
     with pytest.raises(UsageError, match=message):
         drawn(**options)

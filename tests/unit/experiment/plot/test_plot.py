@@ -111,7 +111,7 @@ def test_workers_that_have_no_moment_in_common_have_no_mean_yet(tmp_path):
         plotted(tmp_path, run.root)
 
 
-def test_of_a_learner_and_its_actors_only_the_learner_has_rows(tmp_path):
+def test_with_a_learner_and_actors_only_the_learner_has_rows(tmp_path):
     spec = ppo(meta__distributed="actor_learner", meta__max_session=2, meta__max_run=2)
     result = plotted(tmp_path, write_run(tmp_path, spec).root)
     assert seeds_of(result) == [2]
@@ -144,7 +144,7 @@ def test_a_trial_of_a_search_shares_no_curve_with_the_fresh_seeds_of_its_spec(tm
     assert seeds_of(result) == [1, 3]
 
 
-def test_of_many_trials_those_that_ended_best_are_drawn(tmp_path):
+def test_of_many_trials_the_best_are_drawn(tmp_path):
     run = write_run(tmp_path, *(lr(0.1 + n / 100) for n in range(MOST_CURVES + 2)))
     ends = {f"t{n}": final_returns(run, n)[0] for n in range(MOST_CURVES + 2)}
     result = plotted(tmp_path, run.root)
@@ -240,7 +240,7 @@ def test_an_unknown_word_is_refused_with_the_nearest(tmp_path, option):
     assert not (tmp_path / "plots").exists()
 
 
-def test_what_is_no_run_is_refused_by_name(tmp_path):
+def test_a_folder_that_is_no_run_is_refused_by_name(tmp_path):
     run = write_run(tmp_path)
     with pytest.raises(UsageError, match=f"did you mean {run.root.name}"):
         plotted(tmp_path, run.root.name.replace("22", "23"))
@@ -251,7 +251,7 @@ def test_what_is_no_run_is_refused_by_name(tmp_path):
         plotted(tmp_path / "none", "nowhere")
 
 
-def test_of_several_runs_one_without_values_is_left_out_and_named(tmp_path):
+def test_one_of_several_runs_without_values_is_left_out_with_a_note(tmp_path):
     empty, run = write_run(tmp_path, rows=0), write_run(tmp_path, stamp="2026_11_22_040000")
     drawn = plotted(tmp_path, empty.root, run.root)
     assert len(drawn.endings) == 1
@@ -266,7 +266,7 @@ def test_a_run_without_values_is_refused_by_name(tmp_path):
         plotted(tmp_path, run.root, y="eval_mean_returns")
 
 
-def test_damaged_files_are_named(tmp_path):
+def test_damaged_files_are_reported(tmp_path):
     run = write_run(tmp_path, ppo(meta__max_session=2))
     rows = run.session(0, 1).rows
     rows.write_text(rows.read_text() + "x\n")
@@ -302,7 +302,7 @@ def write_returns(path, returns):
             writer.append(tracker.row(wall_t=float(i), cpu_t=float(i), **clocks))
 
 
-def test_what_learns_faster_and_ends_equally_good_does_not_end_above(tmp_path):
+def test_faster_learning_with_an_equal_end_does_not_rank_above(tmp_path):
     """The moving average over rows is 1 for the one, and a half for the other."""
     fast, slow = np.ones(60), np.repeat([0, 1], 30)
     for name, returns in (("fast", fast), ("slow", slow)):

@@ -1,6 +1,6 @@
-"""Trials that are played instead of trained: the same every time, and without processes.
+"""Trials that are simulated instead of trained: deterministic, and without processes.
 
-The moving average of each is the contrary of what it returns: nothing must go by it.
+The moving average of each is the negative of its return, so no decision may use it.
 """
 
 import shutil
@@ -18,7 +18,7 @@ EVERY = 100
 
 
 class FakeTrial:
-    """A trial at the frame that its files say; it makes a row at a time."""
+    """A trial at the frame in its files; it writes one row at a time."""
 
     def __init__(self, task, score_at, fault=None):
         self.task, self.spec = task, task.spec
@@ -69,7 +69,7 @@ class Fault:
 
 
 class FakePool:
-    """The interface of Pool. All that run make a row while it waits."""
+    """The interface of Pool. Each running trial writes a row while it waits."""
 
     def __init__(self, score_at, cpus=2, faults=None):
         self.resources = Resources(cpus, 0)
@@ -133,21 +133,21 @@ class FakePool:
 
 
 class Listed(Searcher):
-    """Proposes the points of a list, and records what it is given."""
+    """Proposes the points of a list, and records its calls."""
 
     def __init__(self, points):
         self.num_trials = len(points)
         self.points = points
-        self.told = []
+        self.calls = []
 
     def propose(self, trial):
         return self.points[trial]
 
     def report(self, trial, count, score):
-        self.told.append((trial, count, score))
+        self.calls.append((trial, count, score))
 
     def end(self, trial, score):
-        self.told.append((trial, score))
+        self.calls.append((trial, score))
 
 
 def copy_rows(run_dir, spec, donor, trial):

@@ -1,4 +1,4 @@
-"""Searches whose trials are played, and what became of them."""
+"""Searches with simulated trials, and their results."""
 
 from collections import Counter
 
@@ -68,7 +68,7 @@ def search_of(run_dir, *, searcher=None, scheduler=None, pool=None, keep=None, *
 
 
 def run(search, ticks=10_000):
-    """Runs it to its end; it must come to one."""
+    """Runs it to its end, which it must reach."""
     left = [ticks]
 
     def on_tick():
@@ -93,14 +93,14 @@ def statuses(search):
 
 
 class Scripted(Scheduler):
-    """Gives the orders of a script, each once, at a trial's frame."""
+    """Gives the decisions of a script, each once, at a trial's frame."""
 
-    def __init__(self, orders, needs_all=False):
-        self.orders, self.needs_all = dict(orders), needs_all
+    def __init__(self, decisions, needs_all=False):
+        self.decisions, self.needs_all = dict(decisions), needs_all
         self.held = set()
 
     def report(self, trial, frame, score):
-        return self.orders.pop((trial, frame), [])
+        return self.decisions.pop((trial, frame), [])
 
     def choose(self, waiting):
         free = [trial for trial in waiting if trial not in self.held]
@@ -108,7 +108,7 @@ class Scripted(Scheduler):
 
 
 def assert_whole(run_dir, trials):
-    """That every trial was proposed once and ended once, and none was begun after its end."""
+    """Asserts that every trial was proposed and ended once, and none began after its end."""
     found = events(run_dir)
     assert Counter(e.trial for e in found if isinstance(e, Proposed)) == Counter(range(trials))
     assert Counter(e.trial for e in found if isinstance(e, Ended)) == Counter(range(trials))

@@ -70,7 +70,7 @@ def lists(draw, path="a.x"):
 
 
 def assert_drawn(dimension, value):
-    """That a value is one that the sampler may draw, up to rounding."""
+    """Asserts that the sampler may draw the value, up to rounding."""
     name, args = dimension.sampler, dimension.args
     if name in ("choice", "grid_search"):
         assert any(value is each or (type(value) is type(each) and value == each) for each in args)

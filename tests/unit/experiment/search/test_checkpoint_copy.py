@@ -1,4 +1,4 @@
-"""A trial that takes over the checkpoint of another."""
+"""A trial that copies the checkpoint of another."""
 
 import shutil
 
@@ -50,7 +50,7 @@ def content(run_dir, trial):
 
 
 def assert_has(run_dir, trial, session, frame, mark):
-    """That a Session's checkpoint is its own, and what was saved with `mark`."""
+    """Asserts that a Session's checkpoint is its own, and was saved with `mark`."""
     paths = run_dir.session(trial, session)
     store = CheckpointStore(paths.models, paths.prefix)
     manifest = store.manifest()
@@ -94,7 +94,7 @@ def test_a_trial_that_took_over_does_not_fall_back_to_its_own_past(run_dir):
 
 
 def test_the_rows_of_the_donor_end_at_its_checkpoint(run_dir):
-    # Else the scores that the donor had after it would be reported as those of the trial.
+    # Otherwise the scores that the donor had after it would be reported as those of the trial.
     kept = write(run_dir, 0, frame=300, more=2)
     copy_checkpoints(run_dir, spec(), 0, 1)
     assert run_dir.session(1, 0).rows.read_text() == kept
@@ -119,7 +119,7 @@ def test_where_the_donor_has_no_checkpoint_nothing_is_touched(run_dir):
 
 
 @pytest.mark.parametrize("mode", ["shared", "synced", "all_reduce"])
-def test_the_frames_of_those_what_train_together_are_added(run_dir, mode):
+def test_the_frames_of_sessions_that_train_together_are_added(run_dir, mode):
     strategy = spec(
         meta__distributed=mode, meta__max_session=2, agent__net__optim_spec__name="GlobalAdam"
     )
@@ -134,7 +134,7 @@ def test_the_frame_of_independent_seeds_is_that_of_the_furthest(run_dir):
     assert copy_checkpoints(run_dir, spec(meta__max_session=2), 0, 1) == 300
 
 
-def test_of_actors_and_a_learner_the_learner_has_the_checkpoint(run_dir):
+def test_with_actors_and_a_learner_the_learner_has_the_checkpoint(run_dir):
     together = spec(meta__distributed="actor_learner", meta__max_session=2)
     write(run_dir, 0, 0, 300, mark=6)
     assert copy_checkpoints(run_dir, together, 0, 1) == 300
@@ -229,5 +229,5 @@ def test_a_session_continues_from_a_copy_with_the_learning_rate_of_its_own_spec(
 
 
 def unfinished(manifest):
-    """As if the Session had been stopped before its end."""
+    """The Session counts as stopped before its end."""
     manifest.write_text(manifest.read_text().replace('"finished": true', '"finished": false'))

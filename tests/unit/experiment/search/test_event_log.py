@@ -1,4 +1,4 @@
-"""The record of a search: what is written comes back, whatever a kill or a full disk has left."""
+"""The log of a search: events are read back, also after a kill or a full disk."""
 
 import math
 import os
@@ -124,7 +124,7 @@ def test_a_line_that_was_cut_off_anywhere_is_dropped_and_written_over(file, monk
         b"\xff\xfe",
     ],
 )
-def test_a_damaged_line_in_the_middle_is_named_by_its_number(file, line):
+def test_a_damaged_line_in_the_middle_is_reported_by_its_number(file, line):
     lines = written(file, SOME).read_bytes().splitlines()
     file.write_bytes(b"\n".join([lines[0], lines[1], line, *lines[2:], b""]))
     with pytest.raises(UsageError, match="line 3") as caught:
@@ -198,7 +198,7 @@ def test_every_event_is_in_the_file_at_once(file):
     record.close()
 
 
-def test_what_can_be_read_again_from_the_rows_is_not_waited_for(file, monkeypatch):
+def test_events_that_rows_can_restore_are_not_synced(file, monkeypatch):
     synced = []
     monkeypatch.setattr(os, "fsync", synced.append)
     record = EventLog(file)
@@ -245,7 +245,7 @@ def test_the_status_of_a_trial_through_its_life():
     assert statuses(*(event for event, _ in LIFE)) == [status for _, status in LIFE]
 
 
-def test_what_is_known_of_a_trial_at_its_end():
+def test_the_record_of_a_trial_at_its_end():
     state = search_state(*(event for event, _ in LIFE)).trials[0]
     assert state.params == {"a.x": 2}
     assert (state.frame, state.score, state.metrics) == (400, 4.5, {"strength": 3.0})

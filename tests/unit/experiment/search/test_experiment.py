@@ -1,4 +1,4 @@
-"""A search with played trials: who begins, what becomes of those that fail, what is kept."""
+"""A search with simulated trials: which begins, how failures are handled, what is kept."""
 
 import json
 
@@ -45,7 +45,7 @@ def test_only_trials_that_fit_run_at_a_time(run_dir, cpus):
 
 
 def test_a_trial_is_proposed_when_it_can_begin(run_dir):
-    # What an engine learns from those that have ended goes into the next proposal.
+    # A searcher uses the ended trials for its next proposal.
     search = search_of(run_dir, pool=FakePool(score_at, cpus=1))
     run(search)
     kinds = [(type(e).__name__, e.trial) for e in events(run_dir) if not isinstance(e, Reported)]
@@ -53,7 +53,7 @@ def test_a_trial_is_proposed_when_it_can_begin(run_dir):
     assert kinds == [each for trial in range(4) for each in one(trial)]
 
 
-def test_what_is_known_of_a_finished_trial(run_dir):
+def test_the_record_of_a_finished_trial(run_dir):
     search = run(search_of(run_dir))
     state = search.search_state.trials[0]
     assert (state.frame, state.score, state.reports) == (MAX_FRAME, pytest.approx(450), 5)
@@ -61,11 +61,11 @@ def test_what_is_known_of_a_finished_trial(run_dir):
     assert state.seconds == 1
 
 
-def test_the_engine_receives_every_report_and_every_end(run_dir):
+def test_the_searcher_receives_every_report_and_every_end(run_dir):
     searcher = Listed(FOUR[:1])
     run(search_of(run_dir, searcher=searcher))
-    assert searcher.told[:-1] == [(0, k, pytest.approx(90 * k)) for k in range(1, 6)]
-    assert searcher.told[-1] == (0, pytest.approx(450))
+    assert searcher.calls[:-1] == [(0, k, pytest.approx(90 * k)) for k in range(1, 6)]
+    assert searcher.calls[-1] == (0, pytest.approx(450))
 
 
 def test_every_trial_has_a_spec_file_that_can_be_run_alone(run_dir):
@@ -97,7 +97,7 @@ def test_a_trial_that_fails_too_often_is_listed_with_its_error_and_without_a_sco
     state = search.search_state.trials[1]
     assert (state.status, state.error, state.score) == (Status.FAILED, "no memory", None)
     assert began(run_dir).count(1) == 1 + max_restart
-    assert (1, None) in searcher.told
+    assert (1, None) in searcher.calls
     assert {t: s for t, s in statuses(search).items() if t != 1} == dict.fromkeys(
         (0, 2, 3), "finished"
     )
@@ -111,7 +111,7 @@ def test_a_failure_that_would_repeat_is_not_retried(run_dir):
     assert not events(run_dir, Retried)
 
 
-def test_what_failed_continues_before_others_begin(run_dir):
+def test_failed_trials_are_retried_before_others_begin(run_dir):
     pool = FakePool(score_at, cpus=1, faults={0: Fault(200)})
     run(search_of(run_dir, pool=pool))
     assert began(run_dir) == [0, 0, 1, 2, 3]
@@ -124,7 +124,7 @@ def test_a_point_that_makes_no_spec_is_listed_as_failed_and_never_begins(run_dir
     assert state.status is Status.FAILED
     assert state.error.startswith("agent.algorithm.gamma = 1.5: must be <= 1")
     assert [trial for trial, *_ in search.pool.began] == [0, 2]
-    assert (1, None) in searcher.told
+    assert (1, None) in searcher.calls
 
 
 def test_an_environment_that_does_not_fit_is_listed_as_failed(run_dir, monkeypatch):
@@ -150,7 +150,7 @@ class ManyFirst(Scripted):
         super().__init__({}, needs_all=True)
 
 
-def test_a_judge_may_have_to_know_more_trials_than_python_nests_calls(run_dir, monkeypatch):
+def test_a_scheduler_may_need_more_trials_than_the_recursion_limit(run_dir, monkeypatch):
     def check(where, spec):
         raise LabError(where)
 
@@ -162,7 +162,7 @@ def test_a_judge_may_have_to_know_more_trials_than_python_nests_calls(run_dir, m
     assert search.search_state.is_over
 
 
-def test_a_judge_that_has_to_know_all_knows_them_before_the_first_begins(run_dir):
+def test_a_scheduler_that_needs_all_trials_gets_them_before_the_first_begins(run_dir):
     run(search_of(run_dir, scheduler=ManyFirst()))
     first = next(n for n, event in enumerate(events(run_dir)) if isinstance(event, Began))
     assert first == 4

@@ -1,4 +1,4 @@
-"""Population based training: who takes over from whom, when, and with which values."""
+"""Population based training: which trial copies which, when, and with which values."""
 
 import numpy as np
 import pytest
@@ -44,16 +44,16 @@ def population(size=4, max_frame=1000, seed=0, *, running=True, **args):
 
 
 def reported(scheduler, frame, scores):
-    """The copies that come of a report of each trial; there is room for all at any time."""
-    orders = []
+    """The copies after a report of each trial; there is room for all at any time."""
+    decisions = []
     for trial, score in enumerate(scores):
-        orders += scheduler.report(trial, frame, score)
+        decisions += scheduler.report(trial, frame, score)
         scheduler.begin(trial)
-    return orders
+    return decisions
 
 
-def brief(orders):
-    return [(order.trial, order.what, order.donor) for order in orders]
+def brief(decisions):
+    return [(decision.trial, decision.what, decision.donor) for decision in decisions]
 
 
 def test_the_worst_continues_from_the_best_and_the_others_as_they_are():
@@ -71,10 +71,10 @@ def test_no_trial_both_copies_and_is_copied(size, fraction, seed):
     for frame in range(100, 2000, 100):
         for trial, score in enumerate(rng.normal(size=size)):
             known[trial] = score
-            for order in scheduler.report(trial, frame, score):
-                assert order.what is Action.COPY
-                assert order.trial == trial != order.donor
-                assert known[order.donor] > score
+            for decision in scheduler.report(trial, frame, score):
+                assert decision.what is Action.COPY
+                assert decision.trial == trial != decision.donor
+                assert known[decision.donor] > score
                 del known[trial]
                 scheduler.begin(trial)
 
@@ -84,20 +84,20 @@ def test_no_trial_both_copies_and_is_copied(size, fraction, seed):
 def test_values_stay_within_their_bounds_and_types(seed, probability):
     scheduler = population(seed=seed, max_frame=10_000, resample_probability=probability)
     for frame in range(100, 1500, 100):
-        for order in reported(scheduler, frame, [1.0, 2.0, 3.0, 0.0]):
-            assert list(order.params) == [each.path for each in DIMENSIONS]
+        for decision in reported(scheduler, frame, [1.0, 2.0, 3.0, 0.0]):
+            assert list(decision.params) == [each.path for each in DIMENSIONS]
             for each in DIMENSIONS:
-                assert_drawn(each, order.params[each.path])
+                assert_drawn(each, decision.params[each.path])
 
 
 def test_perturbed_values_are_those_of_the_donor_times_a_factor():
     scheduler = population(resample_probability=0.0, perturbation_factors=[0.5])
-    (order,) = reported(scheduler, 100, [3.0, 5.0, 9.0, 1.0])
-    assert order.donor == 2
-    assert order.params[RATE] == pytest.approx(0.5e-3)
-    assert order.params[GAMMA] == 0.9  # the lower bound
-    assert order.params["agent.algorithm.training_epoch"] == 2
-    assert order.params[CLIP] in (0.1, None)
+    (decision,) = reported(scheduler, 100, [3.0, 5.0, 9.0, 1.0])
+    assert decision.donor == 2
+    assert decision.params[RATE] == pytest.approx(0.5e-3)
+    assert decision.params[GAMMA] == 0.9  # the lower bound
+    assert decision.params["agent.algorithm.training_epoch"] == 2
+    assert decision.params[CLIP] in (0.1, None)
 
 
 def test_the_next_values_derive_from_those_that_a_trial_copied():
@@ -126,15 +126,15 @@ def test_a_trial_is_looked_at_once_an_interval():
     assert reported(scheduler, 200, [1.0, 2.0, 3.0, -9.0])
 
 
-def test_a_trial_that_copied_is_not_judged_for_an_interval():
+def test_a_trial_that_copied_is_not_compared_for_an_interval():
     scheduler = population(2)
     assert scheduler.report(0, 100, 5.0) == []
     assert scheduler.report(0, 200, 6.0) == []
     assert scheduler.report(0, 400, 7.0) == []
-    (order,) = scheduler.report(1, 100, 1.0)
-    assert order.donor == 0
+    (decision,) = scheduler.report(1, 100, 1.0)
+    assert decision.donor == 0
     scheduler.begin(1)
-    # It goes on from frame 400: not looked at before 500.
+    # It continues from frame 400, so it is not compared before 500.
     assert scheduler.report(1, 410, 1.0) == []
     assert scheduler.report(1, 500, 1.0)
 
@@ -167,13 +167,13 @@ def test_a_trial_that_copied_has_the_frame_of_its_donor():
 def test_trials_take_turns_if_not_all_fit():
     scheduler = population(3, running=False)
     scheduler.begin(0)
-    (order,) = scheduler.report(0, 100, 1.0)
-    assert (order.trial, order.what) == (0, Action.PAUSE)
+    (decision,) = scheduler.report(0, 100, 1.0)
+    assert (decision.trial, decision.what) == (0, Action.PAUSE)
     assert scheduler.choose([0, 1, 2]) == 1
 
 
 def turns(scheduler, frame, scores):
-    """Each trial has its turn: the orders that come of its report, by trial."""
+    """Each trial runs in turn: the decisions after its report, by trial."""
     found = {}
     for trial, score in scores.items():
         scheduler.begin(trial)
@@ -181,7 +181,7 @@ def turns(scheduler, frame, scores):
     return found
 
 
-def test_a_round_of_turns_is_judged_when_all_have_reported():
+def test_a_round_of_turns_is_compared_when_all_have_reported():
     scheduler = population(running=False)
     found = turns(scheduler, 100, {0: 5.0, 1: 0.0, 2: 9.0})
     assert [brief(found[trial]) for trial in range(3)] == [[(t, "pause", -1)] for t in range(3)]
@@ -196,16 +196,16 @@ def test_a_round_of_turns_is_judged_when_all_have_reported():
 
 
 @pytest.mark.parametrize(
-    ("scores", "orders"),
+    ("scores", "decisions"),
     [
         ((1.0, 9.0, 5.0), [(0, "copy", 1)]),  # it continues
         ((1.0, 5.0, 9.0), [(2, "pause", -1), (0, "copy", 2)]),  # it saves what is copied
         ((9.0, 5.0, 1.0), [(2, "copy", 0)]),  # it is the one that copies
     ],
 )
-def test_the_last_of_a_round_continues_saves_or_copies(scores, orders):
+def test_the_last_of_a_round_continues_saves_or_copies(scores, decisions):
     found = turns(population(3, running=False), 100, dict(enumerate(scores)))
-    assert brief(found[2]) == orders
+    assert brief(found[2]) == decisions
 
 
 def test_a_round_ends_when_the_last_missing_trial_ends():
@@ -216,14 +216,14 @@ def test_a_round_ends_when_the_last_missing_trial_ends():
     assert scheduler.choose([0, 1]) == 0
 
 
-def test_a_trial_that_ended_is_not_judged():
+def test_a_trial_that_ended_is_not_compared():
     scheduler = population(3, running=False)
     turns(scheduler, 100, {0: 1.0, 1: 5.0})
     assert scheduler.end(0) == []
     assert brief(turns(scheduler, 100, {2: 9.0})[2]) == [(2, "pause", -1), (1, "copy", 2)]
 
 
-def test_no_running_trial_is_judged_before_all_have_a_score():
+def test_no_running_trial_is_compared_before_all_have_a_score():
     scheduler = population()
     assert [scheduler.report(trial, 100, -trial) for trial in (0, 2, 1)] == [[], [], []]
     assert brief(scheduler.report(3, 100, -3.0)) == [(3, "copy", 0)]
@@ -246,8 +246,8 @@ def test_an_ended_trial_is_neither_copied_nor_chosen():
     scheduler.end(3)
     assert scheduler.choose([3]) is None
     assert scheduler.report(3, 300, 9.0) == []
-    (order,) = scheduler.report(0, 200, 3.0)
-    assert order.donor == 2
+    (decision,) = scheduler.report(0, 200, 3.0)
+    assert decision.donor == 2
     scheduler.end(3)
 
 
@@ -255,32 +255,34 @@ def test_all_trials_are_proposed_before_the_first_begins():
     assert population().needs_all
 
 
-def orders_of(seed):
+def decisions_of(seed):
     scheduler = population(8, seed=seed, max_frame=10_000)
     rng = np.random.default_rng(0)
     frames = range(100, 1500, 100)
-    return [order for frame in frames for order in reported(scheduler, frame, rng.normal(size=8))]
+    return [
+        decision for frame in frames for decision in reported(scheduler, frame, rng.normal(size=8))
+    ]
 
 
-def test_the_same_seed_and_reports_give_the_same_orders():
-    assert orders_of(1) == orders_of(1)
-    assert orders_of(1) != orders_of(2)
+def test_the_same_seed_and_reports_give_the_same_decisions():
+    assert decisions_of(1) == decisions_of(1)
+    assert decisions_of(1) != decisions_of(2)
 
 
 def test_no_trial_pauses_for_a_copy_if_all_fit():
     scheduler = population()
     found = [scheduler.report(trial, 100, float(score)) for score, trial in enumerate((2, 1, 3, 0))]
-    assert [order.what for orders in found for order in orders] == []
+    assert [decision.what for decisions in found for decision in decisions] == []
     found = [
         scheduler.report(trial, 200, -float(score)) for score, trial in enumerate((2, 1, 3, 0))
     ]
-    whats = [order.what for orders in found for order in orders]
+    whats = [decision.what for decisions in found for decision in decisions]
     assert Action.COPY in whats
     assert Action.PAUSE not in whats
 
 
 class Played:
-    """A search with room for `slots` trials, of which whichever is drawn goes on a little."""
+    """A search with room for `slots` trials; a randomly drawn one advances a little."""
 
     def __init__(self, size, slots, seed, *, mishaps=True, length=100, **args):
         self.rng, self.slots, self.mishaps, self.length = (
@@ -290,37 +292,36 @@ class Played:
         self.scheduler, self.calls, self.given = self.new(), [], []
         self.state = dict.fromkeys(range(size), "waiting")
         self.frame, self.score = dict.fromkeys(range(size), 0), {}
-        self.orders, self.since, self.copies = {}, set(), 0
+        self.decisions, self.since, self.copies = {}, set(), 0
         for trial in range(size):
-            self.tell("add", trial, START)
+            self.call("add", trial, START)
 
-    def tell(self, name, *args):
+    def call(self, name, *args):
         self.calls.append((name, args))
         self.given.append(getattr(self.scheduler, name)(*args) or [])
-        takers = [order for order in self.given[-1] if order.what is Action.COPY]
+        takers = [decision for decision in self.given[-1] if decision.what is Action.COPY]
         if takers and len(self.alive) > self.slots:
             self.check_round(takers, args[0])
-        for order in self.given[-1]:
-            self.orders[order.trial] = order
-            if self.state[order.trial] == "waiting":
-                self.obey(order.trial)
+        for decision in self.given[-1]:
+            self.decisions[decision.trial] = decision
+            if self.state[decision.trial] == "waiting":
+                self.carry_out(decision.trial)
 
     def check_round(self, takers, last):
-        """That all others wait by now and are judged by what each has come to in this round."""
-        assert [t for t in self.alive if self.state[t] == "running" and t not in self.orders] in (
-            [], [last]
-        )  # fmt: skip
+        """All others wait by now, and are compared by their scores of this round."""
+        running = [trial for trial in self.of("running") if trial not in self.decisions]
+        assert running in ([], [last])
         assert self.since >= set(self.alive)
         rank = sorted(self.alive, key=lambda t: (self.score[t], t))
-        assert [order.trial for order in takers] == rank[: len(takers)]
-        assert {order.donor for order in takers} <= set(rank[-len(takers) :])
+        assert [decision.trial for decision in takers] == rank[: len(takers)]
+        assert {decision.donor for decision in takers} <= set(rank[-len(takers) :])
         self.copies += len(takers)
         self.since = set()
 
-    def obey(self, trial):
-        order, self.state[trial] = self.orders.pop(trial), "waiting"
-        if order.what is Action.COPY:
-            self.frame[trial] = self.frame[order.donor]
+    def carry_out(self, trial):
+        decision, self.state[trial] = self.decisions.pop(trial), "waiting"
+        if decision.what is Action.COPY:
+            self.frame[trial] = self.frame[decision.donor]
 
     @property
     def alive(self):
@@ -336,25 +337,25 @@ class Played:
             if chosen is None:
                 return
             self.state[chosen] = "running"
-            self.tell("begin", chosen)
+            self.call("begin", chosen)
 
     def resume(self):
-        """All that run are interrupted; a fresh judge hears what the first one heard."""
+        """Running trials are interrupted; a fresh scheduler gets the same calls."""
         self.scheduler, calls = self.new(), self.calls
         assert [getattr(self.scheduler, name)(*args) or [] for name, args in calls] == self.given
         for trial in self.of("running"):
             self.state[trial] = "again"
-        for trial in list(self.orders):
-            self.obey(trial)
+        for trial in list(self.decisions):
+            self.carry_out(trial)
 
     def step(self, trial):
         luck = self.rng.random() if self.mishaps else 1.0
         if luck < 0.02 or (self.frame[trial] >= 1000 and luck > 0.1):
             self.state[trial] = "over"
-            self.orders.pop(trial, None)
-            self.tell("end", trial)
-        elif trial in self.orders:
-            self.obey(trial)
+            self.decisions.pop(trial, None)
+            self.call("end", trial)
+        elif trial in self.decisions:
+            self.carry_out(trial)
         elif luck < 0.05:
             self.state[trial] = "again"
         elif luck < 0.08:
@@ -363,7 +364,7 @@ class Played:
             self.frame[trial] += self.length
             self.score[trial] = float(self.rng.normal())
             self.since.add(trial)
-            self.tell("report", trial, self.frame[trial], self.score[trial])
+            self.call("report", trial, self.frame[trial], self.score[trial])
 
     def run(self):
         while self.alive:
@@ -387,19 +388,19 @@ def test_a_population_ends_whatever_happens_to_its_trials(size, slots, seed, len
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 5])
 @pytest.mark.parametrize(("fraction", "takers"), [(0.1, 1), (0.25, 2), (0.5, 3)])
-def test_the_worst_of_every_round_take_over(slots, fraction, takers):
+def test_the_worst_of_every_round_copy_a_better_trial(slots, fraction, takers):
     played = Played(6, slots, slots, mishaps=False, quantile_fraction=fraction)
     while all(frame < 900 for frame in played.frame.values()):
         played.fill()
         played.step(played.rng.choice(played.of("running")))
-    # At 100, 200, …; one that takes over late may find its donor a round ahead.
+    # At 100, 200, …; a late copy may find its donor a round ahead.
     assert played.copies in (8 * takers, 7 * takers)
 
 
 @pytest.mark.parametrize("faulty", [(), (0,), (3,), (1, 2)])
 @pytest.mark.parametrize("cpus", [1, 2, 3, 4])
 @pytest.mark.usefixtures("quickly")
-def test_in_a_search_all_come_to_their_end_however_many_have_room(run_dir, cpus, faulty):
+def test_in_a_search_all_trials_end_with_any_number_of_slots(run_dir, cpus, faulty):
     spec = PbtSpec(perturbation_interval=200)
     scheduler = Population(spec, Space(base_once({})).dimensions, MAX_FRAME, 1)
     faults = {trial: Fault(300, 9, would_repeat=True) for trial in faulty}

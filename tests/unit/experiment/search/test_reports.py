@@ -43,7 +43,7 @@ def test_only_rows_that_all_have_written_are_compared(tmp_path):
 
 
 def test_the_kth_rows_belong_together_whatever_their_frames(tmp_path):
-    # The clock of workers is one: each writes after equal numbers of its own frames.
+    # Workers share one clock: each writes after equal numbers of its own frames.
     found = report(tmp_path, [(150, 1.0), (390, 4.0)], [(210, 3.0), (400, 8.0)])
     assert found == [(210, 2.0), (400, 6.0)]
 
@@ -85,13 +85,13 @@ def frames(watch):
 
 def test_every_report_is_returned_once(files):
     watch = RowWatch(files, 0)
-    told = []
+    reported = []
     for frame in (100, 100, 300, 400):
         for file in files:
             write(file, rows_to(frame))
-            told += frames(watch)
-        told += frames(watch)
-    assert told == [100, 200, 300, 400]
+            reported += frames(watch)
+        reported += frames(watch)
+    assert reported == [100, 200, 300, 400]
 
 
 def test_files_may_appear_late(files):

@@ -1,4 +1,4 @@
-"""How many trials have room at a time, and what each of them sees."""
+"""How many trials fit at a time, and which devices each of them sees."""
 
 import os
 
@@ -14,7 +14,7 @@ from tests.support import parse, ppo
 
 
 def fill(room, wanted):
-    """Places for as many as there is room for."""
+    """Resources for as many as fit."""
     places = []
     while room.has(wanted):
         places.append(room.take(wanted))
@@ -25,7 +25,7 @@ def fill(room, wanted):
 @pytest.mark.parametrize(
     ("cpus", "need", "count"), [(2, 1, 2), (2, 0.5, 4), (1, 1 / 3, 3), (3, 0.1, 30), (5, 2, 2)]
 )
-def test_as_many_have_room_as_there_are_cores(cpus, need, count):
+def test_as_many_trials_fit_as_there_are_cores(cpus, need, count):
     assert len(fill(Resources(cpus, 0), Request(need, 0))) == count
 
 
@@ -33,7 +33,7 @@ def test_as_many_have_room_as_there_are_cores(cpus, need, count):
     ("gpus", "need", "count"),
     [(1, 1, 1), (2, 0.5, 4), (1, 1 / 3, 3), (2, 0.1, 20), (4, 2, 2), (3, 2, 1), (2, 0.75, 2)],
 )
-def test_as_many_have_room_as_there_are_gpus(gpus, need, count):
+def test_as_many_trials_fit_as_there_are_gpus(gpus, need, count):
     places = fill(Resources(1000, gpus), Request(1, need))
     assert len(places) == count
     assert all(len(place.gpus) == max(need, 1) // 1 for place in places)
@@ -48,7 +48,7 @@ def test_shares_fill_one_gpu_so_that_others_stay_whole():
     assert whole not in first.gpus
 
 
-def test_two_trials_that_want_whole_gpus_have_none_in_common():
+def test_two_trials_that_need_whole_gpus_share_none():
     room = Resources(8, 4)
     one, other = room.take(Request(1, 2)), room.take(Request(1, 2))
     assert set(one.gpus).isdisjoint(other.gpus)
@@ -62,7 +62,7 @@ NEEDS = st.builds(
 
 
 @given(st.lists(st.tuples(NEEDS, st.integers(0, 5)), max_size=40))
-def test_what_is_given_back_can_be_had_again(steps):
+def test_released_resources_can_be_taken_again(steps):
     room, places = Resources(4, 3), []
     for wanted, which in steps:
         if room.has(wanted):
@@ -81,7 +81,7 @@ def test_what_is_given_back_can_be_had_again(steps):
 @pytest.mark.parametrize(
     ("wanted", "key"), [(Request(2.5, 0), "cpu"), (Request(1, 1.5), "gpu"), (Request(1, 2), "gpu")]
 )
-def test_what_never_has_room_is_refused(wanted, key):
+def test_a_request_that_never_fits_is_refused(wanted, key):
     with pytest.raises(
         UsageError, match=rf"meta\.search_resources\.{key} = {getattr(wanted, key):g}"
     ):
@@ -109,7 +109,7 @@ def test_a_request_that_never_fits_is_reported_with_the_largest_that_does(wanted
         Resources(2, gpus).check(wanted)
 
 
-def test_what_has_room_once_the_others_are_gone_is_not_refused():
+def test_a_request_that_fits_once_others_end_is_not_refused():
     room = Resources(2, 1)
     room.take(Request(2, 1))
     assert not room.has(Request(2, 1))

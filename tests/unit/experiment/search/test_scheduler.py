@@ -1,4 +1,4 @@
-"""Which trials go on, by hand-computed examples of each rule."""
+"""Which trials continue, by hand-computed examples of each rule."""
 
 import random
 
@@ -11,8 +11,8 @@ from slm_lab.spec.schema.scheduler import AshaSpec, HyperBandSpec, MedianStoppin
 STOP, PAUSE = Action.STOP, Action.PAUSE
 
 
-def judge_of(spec, max_frame=1000, seed=0, trials=4):
-    """A judge with trials that all run, unless it chooses which."""
+def scheduler_for(spec, max_frame=1000, seed=0, trials=4):
+    """A scheduler with trials that all run, unless it chooses which."""
     scheduler = tune_scheduler(spec, max_frame, seed)
     for trial in range(trials):
         scheduler.add(trial, {})
@@ -22,10 +22,10 @@ def judge_of(spec, max_frame=1000, seed=0, trials=4):
     return scheduler
 
 
-def heard(scheduler, *reports):
-    """The orders that come of reports (trial, frame, score), as (trial, what)."""
-    orders = [order for report in reports for order in scheduler.report(*report)]
-    return [(order.trial, order.what) for order in orders]
+def decisions_after(scheduler, *reports):
+    """The decisions after reports (trial, frame, score), as (trial, what)."""
+    decisions = [decision for report in reports for decision in scheduler.report(*report)]
+    return [(decision.trial, decision.what) for decision in decisions]
 
 
 def asha(**args):
@@ -84,26 +84,27 @@ EXAMPLES = {
 
 @pytest.mark.parametrize(("spec", "max_frame", "steps"), EXAMPLES.values(), ids=EXAMPLES)
 def test_a_rule_stops_the_trials_of_its_example(spec, max_frame, steps):
-    scheduler = judge_of(spec, max_frame)
+    scheduler = scheduler_for(spec, max_frame)
     for report, is_stopped in steps:
-        assert heard(scheduler, report) == [(report[0], STOP)] * is_stopped
+        assert decisions_after(scheduler, report) == [(report[0], STOP)] * is_stopped
 
 
 def test_asha_ignores_reports_of_a_stopped_trial():
-    scheduler = judge_of(asha(), 1600)
-    heard(scheduler, (0, 200, 10.0), (1, 200, 5.0))
-    assert heard(scheduler, (1, 400, 1e9), (1, 1600, 1e9)) == []
+    scheduler = scheduler_for(asha(), 1600)
+    decisions_after(scheduler, (0, 200, 10.0), (1, 200, 5.0))
+    assert decisions_after(scheduler, (1, 400, 1e9), (1, 1600, 1e9)) == []
     assert scheduler.end(1) == []
 
 
-def test_an_end_of_asha_gives_no_orders():
-    scheduler = judge_of(asha(), 1600)
-    heard(scheduler, (0, 200, 10.0))
+def test_a_trial_end_gives_no_asha_decisions():
+    scheduler = scheduler_for(asha(), 1600)
+    decisions_after(scheduler, (0, 200, 10.0))
     assert scheduler.end(0) == []
-    assert heard(scheduler, (1, 200, 5.0)) == [(1, STOP)]  # what it has left behind counts
+    # The score that the ended trial has left behind counts.
+    assert decisions_after(scheduler, (1, 200, 5.0)) == [(1, STOP)]
 
 
-def test_asha_chooses_what_waits_in_order():
+def test_asha_chooses_waiting_trials_in_order():
     scheduler = tune_scheduler(asha(), 1600, 0)
     for trial in range(3):
         scheduler.add(trial, {})
@@ -117,9 +118,14 @@ def test_asha_chooses_what_waits_in_order():
 
 
 def hyperband():
-    """Time in units of 100 frames, up to 9: the first bracket has three trials that are not halved,
-    the second five that are thirded at 3, the third nine that are thirded at 1 and at 3."""
-    return judge_of(HyperBandSpec(grace_period=100, reduction_factor=3, max_t=900), 900, trials=17)
+    """Time in hundreds of frames, up to 9.
+
+    The first bracket has three trials that are never cut. The second has five, cut to a third at 3.
+    The third has nine, cut to a third at 1 and at 3.
+    """
+    return scheduler_for(
+        HyperBandSpec(grace_period=100, reduction_factor=3, max_t=900), 900, trials=17
+    )
 
 
 def begun(scheduler, trials):
@@ -132,58 +138,58 @@ SECOND = range(3, 8)
 THIRD = range(8, 17)
 
 
-def test_hyperband_pauses_at_a_rung_until_the_last_of_a_bracket_is_there():
+def test_hyperband_pauses_at_a_rung_until_the_whole_bracket_has_arrived():
     scheduler = begun(hyperband(), range(17))
-    assert heard(scheduler, *((t, 299, 0.0) for t in SECOND)) == []
+    assert decisions_after(scheduler, *((t, 299, 0.0) for t in SECOND)) == []
     for trial in [3, 4, 5, 6]:
-        assert heard(scheduler, (trial, 300, float(trial))) == [(trial, PAUSE)]
+        assert decisions_after(scheduler, (trial, 300, float(trial))) == [(trial, PAUSE)]
         assert scheduler.choose([3, 4, 5, 6]) is None
 
 
 def test_hyperband_lets_the_best_third_continue_and_stops_the_others():
     scheduler = begun(hyperband(), range(17))
     scores = {3: 5.0, 4: 1.0, 5: 4.0, 6: 2.0}
-    heard(scheduler, *((t, 300, s) for t, s in scores.items()))
-    # Of five ⌈5 / 3⌉ = 2 go on; the last to come is one of the worst.
-    told = heard(scheduler, (7, 300, 3.0))
-    assert sorted(told) == [(4, STOP), (6, STOP), (7, STOP)]
+    decisions_after(scheduler, *((t, 300, s) for t, s in scores.items()))
+    # Of five ⌈5 / 3⌉ = 2 continue; the last arrival is one of the worst.
+    decisions = decisions_after(scheduler, (7, 300, 3.0))
+    assert sorted(decisions) == [(4, STOP), (6, STOP), (7, STOP)]
     chosen = scheduler.choose([3, 5])
     assert chosen in (3, 5)
     scheduler.begin(chosen)
     (other,) = {3, 5} - {chosen}
     assert scheduler.choose([other]) == other
-    assert heard(scheduler, (chosen, 600, 9.0)) == []
+    assert decisions_after(scheduler, (chosen, 600, 9.0)) == []
 
 
-def test_hyperband_continues_with_the_last_to_come_where_it_is_among_the_best():
+def test_hyperband_continues_the_last_arrival_if_it_is_among_the_best():
     scheduler = begun(hyperband(), range(17))
-    heard(scheduler, *((t, 300, float(t)) for t in (3, 4, 5, 6)))
-    told = heard(scheduler, (7, 300, 100.0))
-    assert sorted(told) == [(3, STOP), (4, STOP), (5, STOP)]
+    decisions_after(scheduler, *((t, 300, float(t)) for t in (3, 4, 5, 6)))
+    decisions = decisions_after(scheduler, (7, 300, 100.0))
+    assert sorted(decisions) == [(3, STOP), (4, STOP), (5, STOP)]
     assert scheduler.choose([6]) == 6
 
 
 def test_hyperband_halves_a_bracket_at_each_of_its_rungs():
     scheduler = begun(hyperband(), range(17))
-    told = heard(scheduler, *((t, 100, float(t)) for t in THIRD))
-    assert sorted(t for t, what in told if what is STOP) == list(range(8, 14))
+    decisions = decisions_after(scheduler, *((t, 100, float(t)) for t in THIRD))
+    assert sorted(t for t, what in decisions if what is STOP) == list(range(8, 14))
     begun(scheduler, [14, 15])
-    told = heard(scheduler, (14, 300, 3.0), (15, 300, 2.0), (16, 300, 1.0))
-    assert told == [(14, PAUSE), (15, PAUSE), (15, STOP), (16, STOP)]
+    decisions = decisions_after(scheduler, (14, 300, 3.0), (15, 300, 2.0), (16, 300, 1.0))
+    assert decisions == [(14, PAUSE), (15, PAUSE), (15, STOP), (16, STOP)]
     assert scheduler.choose([14]) == 14
 
 
 def test_hyperband_does_not_wait_for_a_failed_trial():
     scheduler = begun(hyperband(), range(17))
-    heard(scheduler, *((t, 300, float(t)) for t in (3, 4, 5, 6)))
-    orders = scheduler.end(7)
-    assert sorted((o.trial, o.what) for o in orders) == [(3, STOP), (4, STOP)]
+    decisions_after(scheduler, *((t, 300, float(t)) for t in (3, 4, 5, 6)))
+    decisions = scheduler.end(7)
+    assert sorted((each.trial, each.what) for each in decisions) == [(3, STOP), (4, STOP)]
     assert scheduler.choose([5, 6]) in (5, 6)
 
 
-def test_hyperband_has_to_know_all_before_the_first_begins():
+def test_hyperband_needs_all_trials_before_the_first_begins():
     assert hyperband().needs_all
-    assert not judge_of(asha()).needs_all
+    assert not scheduler_for(asha()).needs_all
 
 
 def test_hyperband_chooses_no_trial_that_must_wait():
@@ -204,22 +210,22 @@ def test_hyperband_chooses_no_trial_that_must_wait():
             break
         trial = running[int(rng.integers(len(running)))]
         frames[trial] += 100
-        for order in scheduler.report(trial, frames[trial], float(rng.normal())):
-            if order.trial in running:
-                running.remove(order.trial)
-            waiting.discard(order.trial)
-            if order.what is PAUSE:
-                paused.add(order.trial)
-                waiting.add(order.trial)
+        for decision in scheduler.report(trial, frames[trial], float(rng.normal())):
+            if decision.trial in running:
+                running.remove(decision.trial)
+            waiting.discard(decision.trial)
+            if decision.what is PAUSE:
+                paused.add(decision.trial)
+                waiting.add(decision.trial)
             else:
-                over.add(order.trial)
+                over.add(decision.trial)
     assert over == set(range(17))
     assert frames[max(frames, key=frames.get)] == 900
     assert not running
 
 
 def script(seed, trials=6, length=60):
-    """Reports as they might come: of a trial at ever higher frames."""
+    """Random reports, with increasing frames of each trial."""
     rng = np.random.default_rng(seed)
     frames = dict.fromkeys(range(trials), 0)
     for _ in range(length):
@@ -232,20 +238,20 @@ SPECS = [asha(), asha(brackets=3), median(), HyperBandSpec(grace_period=200), Me
 
 
 def outcome(spec, seed):
-    """The orders to a script of reports, and whom the judge chooses meanwhile."""
-    scheduler = begun(judge_of(spec, 1600, seed=seed, trials=6), range(6))
-    over, told = set(), []
+    """The decisions after a script of reports, and the trials that the scheduler chooses."""
+    scheduler = begun(scheduler_for(spec, 1600, seed=seed, trials=6), range(6))
+    over, history = set(), []
     for trial, frame, score in script(seed):
         if trial in over:
             continue
-        orders = scheduler.report(trial, frame, score)
-        over |= {order.trial for order in orders if order.what is STOP}
-        told.append(orders)
+        decisions = scheduler.report(trial, frame, score)
+        over |= {decision.trial for decision in decisions if decision.what is STOP}
+        history.append(decisions)
         chosen = scheduler.choose(range(6))
         if chosen is not None:
             scheduler.begin(chosen)
-        told.append(chosen)
-    return told
+        history.append(chosen)
+    return history
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda s: s.name)
@@ -258,12 +264,12 @@ def test_a_fresh_scheduler_with_the_same_reports_gives_the_same_decisions(spec, 
 
 
 def test_the_seed_decides_what_begins_to_halve_later():
-    told = {str(outcome(asha(brackets=3), seed)) for seed in range(8)}
-    assert len(told) > 1
+    outcomes = {str(outcome(asha(brackets=3), seed)) for seed in range(8)}
+    assert len(outcomes) > 1
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda s: s.name)
-def test_the_generators_that_all_share_are_left_alone(spec):
+def test_global_generators_are_left_alone(spec):
     random.seed(1)
     np.random.seed(1)  # noqa: NPY002
     before = random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
@@ -272,16 +278,16 @@ def test_the_generators_that_all_share_are_left_alone(spec):
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda s: s.name)
-def test_a_trial_that_was_stopped_is_ordered_nothing_more(spec):
-    scheduler = begun(judge_of(spec, 1600, trials=6), range(6))
+def test_a_stopped_trial_gets_no_more_decisions(spec):
+    scheduler = begun(scheduler_for(spec, 1600, trials=6), range(6))
     over = set()
     for trial, frame, score in script(3, length=80):
-        for order in scheduler.report(trial, frame, score):
-            assert isinstance(order, Decision)
-            assert order.trial not in over
-            if order.what is STOP:
-                over.add(order.trial)
-                assert scheduler.end(order.trial) == []
+        for decision in scheduler.report(trial, frame, score):
+            assert isinstance(decision, Decision)
+            assert decision.trial not in over
+            if decision.what is STOP:
+                over.add(decision.trial)
+                assert scheduler.end(decision.trial) == []
         chosen = scheduler.choose(range(6))
         assert chosen not in over
         if chosen is not None:

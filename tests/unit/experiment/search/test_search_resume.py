@@ -1,4 +1,4 @@
-"""A search that is stopped or killed at any moment goes on, and nothing is lost."""
+"""A search that is stopped or killed at any moment resumes, and nothing is lost."""
 
 import pytest
 
@@ -30,7 +30,7 @@ from tests.unit.storage.disk import Killed
 pytestmark = pytest.mark.usefixtures("quickly")
 
 
-def test_a_stop_lets_those_that_run_save_and_they_continue_from_there(run_dir):
+def test_after_a_stop_running_trials_save_and_later_resume(run_dir):
     search = search_of(run_dir)
     search.run(lambda: search.stop() if search.search_state.trials[0].frame == 200 else None)
     assert statuses(search) == {0: "waiting", 1: "waiting"}
@@ -43,7 +43,7 @@ def test_a_stop_lets_those_that_run_save_and_they_continue_from_there(run_dir):
     assert_whole(run_dir, 4)
 
 
-def test_a_stop_before_the_first_row_is_one_as_well(run_dir):
+def test_a_search_stopped_before_the_first_row_resumes(run_dir):
     search = search_of(run_dir)
     search.stop()
     search.run(lambda: None)
@@ -63,7 +63,7 @@ def test_a_trial_that_fails_while_the_search_is_stopped_is_not_given_up(run_dir)
 
 def test_a_stop_while_trials_begin_reaches_all_of_them(run_dir):
     class Interrupting(FakePool):
-        """A signal comes while the first trial is being started."""
+        """A signal arrives while the first trial is being started."""
 
         def start(self, trial, task, request, among_gpus=True):
             if not self.began:
@@ -110,7 +110,7 @@ def test_a_resumed_search_may_have_more_trials(run_dir):
     assert_whole(run_dir, 4)
 
 
-def test_an_engine_that_proposes_others_than_it_did_is_noticed_and_the_record_counts(run_dir):
+def test_a_searcher_with_differing_proposals_is_reported_and_the_log_wins(run_dir):
     search = search_of(run_dir, pool=FakePool(score_at, cpus=1))
     search.run(search.stop)
     again = run(search_of(run_dir, searcher=Listed(points(0.5, 0.5, 0.5, 0.5))))
@@ -120,7 +120,7 @@ def test_an_engine_that_proposes_others_than_it_did_is_noticed_and_the_record_co
 
 TRIALS = 4
 SPECS = {
-    "nobody": None,
+    "no_scheduler": None,
     "asha": AshaSpec(grace_period=100, reduction_factor=2),
     "median": MedianStoppingSpec(grace_period=200, min_samples_required=1),
     "hyperband": HyperBandSpec(grace_period=100, reduction_factor=2),
@@ -207,7 +207,7 @@ def test_a_search_that_is_killed_at_any_event_continues_and_loses_nothing(
 
 
 @pytest.mark.parametrize("scheduler", SPECS)
-def test_a_search_that_is_killed_again_and_again_ends(tmp_path, scheduler, monkeypatch):
+def test_a_search_that_is_killed_repeatedly_ends(tmp_path, scheduler, monkeypatch):
     run_dir = fresh(tmp_path, "again")
     kills = 0
     while killed_at(run_dir, scheduler, 9, True, monkeypatch):
@@ -218,7 +218,7 @@ def test_a_search_that_is_killed_again_and_again_ends(tmp_path, scheduler, monke
 
 
 @pytest.mark.parametrize("alg", ["optuna", "hyperopt"])
-def test_an_engine_that_continues_proposes_what_it_had_proposed(tmp_path, alg, monkeypatch):
+def test_a_resumed_searcher_repeats_its_proposals(tmp_path, alg, monkeypatch):
     pytest.importorskip(alg)
 
     def search():
@@ -236,13 +236,13 @@ def test_an_engine_that_continues_proposes_what_it_had_proposed(tmp_path, alg, m
         assert_whole(run_dir, 26)
 
 
-@pytest.mark.parametrize("scheduler", ["nobody", "asha", "median", "hyperband"])
+@pytest.mark.parametrize("scheduler", ["no_scheduler", "asha", "median", "hyperband"])
 def test_a_search_ends_the_same_whenever_it_was_stopped_between_two_looks(tmp_path, scheduler):
     def outcome(search):
         state = search.search_state.trials.values()
         return {each.trial: (each.status, each.params) for each in state}
 
-    whole = outcome(run(new_search(fresh(tmp_path, "whole"), "nobody")))
+    whole = outcome(run(new_search(fresh(tmp_path, "whole"), "no_scheduler")))
     for tick in range(1, 6):
         run_dir = fresh(tmp_path, f"at_{tick}")
         search, ticks = new_search(run_dir, scheduler), []
@@ -259,5 +259,5 @@ def test_a_search_ends_the_same_whenever_it_was_stopped_between_two_looks(tmp_pa
         assert {t: params for t, (_, params) in found.items()} == {
             t: params for t, (_, params) in whole.items()
         }
-        if scheduler == "nobody":
+        if scheduler == "no_scheduler":
             assert found == whole

@@ -17,7 +17,7 @@ from slm_lab.spec.search import Dimension
 from tests.unit.experiment.search.small import GAMMA, LAYERS, RATE, assert_drawn, searched
 
 LAM = "agent.algorithm.lam"
-ENGINES = ["random", "optuna", "hyperopt"]
+SEARCHERS = ["random", "optuna", "hyperopt"]
 SPACE = {
     f"{GAMMA}__uniform": [0.9, 0.99],
     f"{RATE}__loguniform": [1e-4, 1e-2],
@@ -27,7 +27,7 @@ SPACE = {
 }
 
 
-def engine_of(name, search=SPACE, seed=0, max_trial=12):
+def searcher_for(name, search=SPACE, seed=0, max_trial=12):
     if name != "random":
         pytest.importorskip(name)
     spec = searched(search, meta__search_alg=name, meta__max_trial=max_trial)
@@ -38,12 +38,12 @@ def score_of(params):
     return -abs(params[GAMMA] - 0.95) - abs(np.log10(params.get(RATE, 1e-3)) + 3)
 
 
-def proposals(searcher, count, *, fails=(), told=True):
+def proposals(searcher, count, *, fails=(), reports=True):
     """The points of `count` trials, of which each ends before the next is proposed."""
     points = []
     for trial in range(count):
         points.append(dict(searcher.propose(trial)))
-        if told:
+        if reports:
             for number in (1, 2):
                 searcher.report(trial, number, score_of(points[-1]) - 1 / number)
             searcher.end(trial, None if trial in fails else score_of(points[-1]))
@@ -59,7 +59,7 @@ def key(params):
 
 @pytest.mark.parametrize("max_trial", [1, 4, 6, 100])
 def test_a_grid_is_visited_once_whatever_max_trial_says(max_trial):
-    searcher = engine_of("random", GRID, max_trial=max_trial)
+    searcher = searcher_for("random", GRID, max_trial=max_trial)
     assert searcher.num_trials == 6
     points = proposals(searcher, 6)
     wanted = [{GAMMA: g, LAYERS: n} for g, n in product([0.9, 0.95, 0.99], [[8], [16, 16]])]
@@ -69,7 +69,7 @@ def test_a_grid_is_visited_once_whatever_max_trial_says(max_trial):
 @pytest.mark.parametrize(("max_trial", "rounds"), [(1, 1), (6, 1), (7, 2), (18, 3)])
 def test_a_grid_with_something_to_draw_is_visited_in_whole_rounds(max_trial, rounds):
     search = {**GRID, f"{LAM}__uniform": [0.9, 0.95]}
-    searcher = engine_of("random", search, max_trial=max_trial)
+    searcher = searcher_for("random", search, max_trial=max_trial)
     assert searcher.num_trials == 6 * rounds
     points = proposals(searcher, searcher.num_trials)
     on_grid = [key({path: params[path] for path in (GAMMA, LAYERS)}) for params in points]
@@ -81,13 +81,13 @@ def test_a_grid_with_something_to_draw_is_visited_in_whole_rounds(max_trial, rou
 
 @pytest.mark.parametrize("more", [2, 40])
 def test_more_trials_do_not_change_the_first(more):
-    few, many = engine_of("random", max_trial=2), engine_of("random", max_trial=2 + more)
+    few, many = searcher_for("random", max_trial=2), searcher_for("random", max_trial=2 + more)
     assert proposals(few, 2) == proposals(many, 2)
 
 
-@pytest.mark.parametrize("name", ENGINES)
-def test_what_is_proposed_is_of_the_space(name):
-    searcher = engine_of(name)
+@pytest.mark.parametrize("name", SEARCHERS)
+def test_proposals_lie_in_the_space(name):
+    searcher = searcher_for(name)
     assert searcher.num_trials == 12
     dimensions = Space(searched(SPACE)).dimensions
     points = proposals(searcher, 12)
@@ -114,13 +114,13 @@ NARROW = {
 """Arguments of each sampler with few values, so that the ends are drawn."""
 
 
-@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("name", SEARCHERS)
 @pytest.mark.parametrize("sampler", NARROW)
-def test_an_engine_draws_from_every_sampler(name, sampler):
+def test_a_searcher_samples_from_every_sampler(name, sampler):
     if sampler in NOT_OF_SEARCHER.get(name, ()):
         pytest.skip(f"{name} has no {sampler}, and a spec that asks for it is refused")
     path = "agent.algorithm.training_epoch" if "int" in sampler else GAMMA
-    searcher = engine_of(name, {f"{path}__{sampler}": NARROW[sampler]}, max_trial=24)
+    searcher = searcher_for(name, {f"{path}__{sampler}": NARROW[sampler]}, max_trial=24)
     dimension = Dimension("", path, sampler, NARROW[sampler])
     drawn = set()
     for trial in range(24):
@@ -131,27 +131,27 @@ def test_an_engine_draws_from_every_sampler(name, sampler):
     assert len(drawn) > 1
 
 
-@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("name", SEARCHERS)
 def test_the_same_seed_and_history_make_the_same_proposals(name):
-    first = proposals(engine_of(name, seed=3), 12, fails=(2, 7))
+    first = proposals(searcher_for(name, seed=3), 12, fails=(2, 7))
     random.seed(5)
     np.random.seed(5)  # noqa: NPY002 - as what it must not depend on
-    assert proposals(engine_of(name, seed=3), 12, fails=(2, 7)) == first
-    assert proposals(engine_of(name, seed=4), 12, fails=(2, 7)) != first
+    assert proposals(searcher_for(name, seed=3), 12, fails=(2, 7)) == first
+    assert proposals(searcher_for(name, seed=4), 12, fails=(2, 7)) != first
 
 
-@pytest.mark.parametrize("name", ENGINES[1:])
-def test_a_searcher_learns_from_reports(name):
+@pytest.mark.parametrize("name", SEARCHERS[1:])
+def test_a_searcher_adapts_to_reports(name):
     count = 30  # hyperopt draws the first twenty at random
-    told = proposals(engine_of(name, max_trial=count), count)
-    untold = proposals(engine_of(name, max_trial=count), count, told=False)
-    assert told != untold
+    with_reports = proposals(searcher_for(name, max_trial=count), count)
+    without_reports = proposals(searcher_for(name, max_trial=count), count, reports=False)
+    assert with_reports != without_reports
 
 
-@pytest.mark.parametrize("name", ENGINES[1:])
-def test_a_search_with_trials_at_the_same_time_is_repeated_by_its_history(name):
+@pytest.mark.parametrize("name", SEARCHERS[1:])
+def test_a_search_with_parallel_trials_is_reproduced_by_its_history(name):
     def points():
-        searcher = engine_of(name, max_trial=24)
+        searcher = searcher_for(name, max_trial=24)
         found = [searcher.propose(trial) for trial in range(4)]
         for trial in range(4, 24):
             over = trial - 4
@@ -162,26 +162,26 @@ def test_a_search_with_trials_at_the_same_time_is_repeated_by_its_history(name):
     assert points() == points()
 
 
-@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("name", SEARCHERS)
 @pytest.mark.parametrize(
     "values",
     [[[8], [16, 16], [8, 8, 8]], [{"name": "Adam", "lr": 0.1}, {"name": "SGD"}], [None, 1]],
 )
 def test_a_choice_of_lists_or_blocks_is_returned_unchanged(name, values):
     path = {list: LAYERS, dict: "agent.net.optim_spec", type(None): "agent.net.clip_grad_val"}
-    searcher = engine_of(name, {f"{path[type(values[0])]}__choice": values}, max_trial=16)
+    searcher = searcher_for(name, {f"{path[type(values[0])]}__choice": values}, max_trial=16)
     drawn = [value for trial in range(16) for value in searcher.propose(trial).values()]
     assert {key(value) for value in drawn} == {key(value) for value in values}
 
 
-@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("name", SEARCHERS)
 def test_points_can_be_written_as_json_and_read_back(name):
-    for params in proposals(engine_of(name), 4):
+    for params in proposals(searcher_for(name), 4):
         assert json.loads(json.dumps(params)) == params
 
 
-@pytest.mark.parametrize("name", ENGINES[1:])
-def test_an_engine_that_is_not_installed_names_the_command_that_installs_it(name, monkeypatch):
+@pytest.mark.parametrize("name", SEARCHERS[1:])
+def test_a_missing_searcher_package_is_reported_with_its_install_command(name, monkeypatch):
     monkeypatch.setitem(sys.modules, name, None)
     spec = searched(SPACE, meta__search_alg=name)
     with pytest.raises(MissingExtraError, match=rf"pip install 'slm-lab\[{name}\]'") as caught:
@@ -189,7 +189,7 @@ def test_an_engine_that_is_not_installed_names_the_command_that_installs_it(name
     assert str(caught.value).startswith(f"meta.search_alg = {name}")
 
 
-class Told:
+class RecordingSearcher:
     """A searcher that records what it is given."""
 
     def __init__(self):
@@ -206,37 +206,37 @@ class Told:
 
 
 def test_a_searcher_receives_a_failure_without_a_score():
-    told = Told()
-    searcher = TuneAdapter(told, Space(searched(SPACE)), 3)
+    recorder = RecordingSearcher()
+    searcher = TuneAdapter(recorder, Space(searched(SPACE)), 3)
     searcher.report(0, 1, 5.0)
     searcher.end(0, 7.0)
     searcher.end(1, None)
-    assert told.calls[0] == ("score", "max")
-    assert told.calls[1][0] == "0"
-    assert told.calls[1][1]["score"] == 5.0
-    assert (told.calls[2][1]["score"], told.calls[2][2]) == (7.0, False)
-    assert told.calls[3] == ("1", None, True)
+    assert recorder.calls[0] == ("score", "max")
+    assert recorder.calls[1][0] == "0"
+    assert recorder.calls[1][1]["score"] == 5.0
+    assert (recorder.calls[2][1]["score"], recorder.calls[2][2]) == (7.0, False)
+    assert recorder.calls[3] == ("1", None, True)
 
 
-@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("name", SEARCHERS)
 def test_an_end_that_is_reported_twice_does_no_harm(name):
-    searcher = engine_of(name)
+    searcher = searcher_for(name)
     params = searcher.propose(0)
     searcher.end(0, score_of(params))
     searcher.end(0, score_of(params))
     assert searcher.propose(1)
 
 
-@pytest.mark.parametrize("name", ENGINES)
-def test_a_trial_without_a_score_is_taken(name):
-    searcher = engine_of(name)
+@pytest.mark.parametrize("name", SEARCHERS)
+def test_a_trial_without_a_score_is_accepted(name):
+    searcher = searcher_for(name)
     for trial in range(3):
         searcher.propose(trial)
         searcher.end(trial, None)
     assert searcher.propose(3)
 
 
-def test_a_seed_of_any_size_is_taken():
+def test_a_seed_of_any_size_is_accepted():
     space = Space(searched(SPACE))
     one, other = (GridRandomSearcher(space, 1, 2**40 + 1) for _ in range(2))
     assert one.propose(0) == other.propose(0)

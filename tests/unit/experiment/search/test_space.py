@@ -34,14 +34,14 @@ def test_every_sampler_is_tried_here():
 
 @given(ANY, SEEDS)
 @settings(max_examples=300)
-def test_what_is_drawn_is_of_the_type_and_within_the_bounds(dimension, seed):
+def test_samples_have_the_type_and_stay_within_the_bounds(dimension, seed):
     rng = np.random.default_rng(seed)
     for _ in range(5):
         assert_drawn(dimension, draw(dimension, rng))
 
 
 @given(numbers(), SEEDS)
-def test_what_is_drawn_follows_from_the_generator_alone(dimension, seed):
+def test_samples_depend_on_the_generator_alone(dimension, seed):
     first, second = np.random.default_rng(seed), np.random.default_rng(seed)
     np.random.seed(0)  # noqa: NPY002 - as what it must not depend on
     drawn = [draw(dimension, first) for _ in range(3)]
@@ -211,7 +211,7 @@ def test_nothing_of_the_search_is_left_in_the_spec_of_a_trial():
     assert not parsed.problems
 
 
-def test_values_that_do_not_go_together_are_refused_at_their_place():
+def test_incompatible_values_are_refused_at_their_path():
     search = {"agent.memory.max_size__choice": [200, 20], "agent.memory.batch_size__choice": [16]}
     base = parse(
         ppo(
@@ -229,7 +229,7 @@ def test_values_that_do_not_go_together_are_refused_at_their_place():
 
 
 @pytest.mark.parametrize(("path", "value"), [(GAMMA, 1.5), ("agent.algorithm.name.x", 1)])
-def test_a_value_that_the_schema_does_not_have_is_refused_at_its_place(path, value):
+def test_a_value_outside_the_schema_is_refused_at_its_path(path, value):
     base = searched({f"{GAMMA}__uniform": [0.9, 0.99]})
     with pytest.raises(SpecError) as caught:
         spec_at(base, {path: value})

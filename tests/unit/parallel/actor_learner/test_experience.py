@@ -26,13 +26,13 @@ def steps_of(memory):
 
 
 class OneSlot:
-    """An inlet whose only actor plays again and again into the only slot that it has."""
+    """An unroll source whose only actor plays repeatedly into its only slot."""
 
     num_actors = 1
     num_slots = 1
 
-    def __init__(self, player, layout, weights):
-        self.player, self.weights = player, weights
+    def __init__(self, actor, layout, weights):
+        self.actor, self.weights = actor, weights
         self.slot = Unroll.allocate(layout)
         self.is_free = True
         self.played = []
@@ -41,7 +41,7 @@ class OneSlot:
         if not self.is_free:
             return None
         self.is_free = False
-        assert self.player.play(self.slot)
+        assert self.actor.play(self.slot)
         self.played.append(self.slot.obs.copy())
         return 0, self.slot
 
@@ -57,34 +57,34 @@ class OneSlot:
 
 @pytest.fixture
 def make():
-    players = []
+    actors = []
 
     def make(kind, spec, wanted=1):
         own_clock = Clock(np.zeros(1, np.int64), 0, 10_000)
-        player = UnrollActor(spec, session_seeds(0, 0, 0), own_clock)
-        players.append(player)
+        actor = UnrollActor(spec, session_seeds(0, 0, 0), own_clock)
+        actors.append(actor)
         replays = kind is ReplayExperience
         agent = build_agent(
             spec.agent,
-            player.env.observation_space,
-            player.env.action_space,
+            actor.env.observation_space,
+            actor.env.action_space,
             spec.env.num_envs,
             AgentSeeds(0, 0, 0),
             make_memory=None if replays else lambda _: UnrollMemory(wanted),
         )
-        source = OneSlot(player, player.layout, player.weights)
+        source = OneSlot(actor, actor.layout, actor.weights)
         clock = Clock(np.zeros(1, np.int64), 0, 10_000)
-        experience = kind(source, agent, player.env, clock, spec)
+        experience = kind(source, agent, actor.env, clock, spec)
         experience.publish()
-        player.reset()
+        actor.reset()
         return experience, agent, source
 
     yield make
-    for player in players:
-        player.close()
+    for actor in actors:
+        actor.close()
 
 
-def test_a_learner_that_holds_all_slots_and_wants_more_copies_what_it_has(make):
+def test_a_learner_that_holds_all_slots_and_needs_more_copies_them(make):
     experience, agent, source = make(OnPolicyExperience, parse(ppo(**WITH_ACTORS)), wanted=3)
     for _ in range(3):
         experience.step()
@@ -95,8 +95,8 @@ def test_a_learner_that_holds_all_slots_and_wants_more_copies_what_it_has(make):
         np.testing.assert_array_equal(own, played[:-1])
 
 
-def test_an_actor_whose_slots_are_all_held_plays_on_at_once(make):
-    """Every step of the learner is an unroll of it: nothing is waited for in between."""
+def test_an_actor_whose_slots_are_all_held_continues_at_once(make):
+    """Every step of the learner is an unroll of the actor, without waiting in between."""
     experience, agent, source = make(OnPolicyExperience, parse(ppo(**WITH_ACTORS)), wanted=3)
     for taken in (1, 2, 3):
         experience.step()
@@ -104,7 +104,7 @@ def test_an_actor_whose_slots_are_all_held_plays_on_at_once(make):
     assert agent.is_due
 
 
-def test_a_learner_that_has_what_it_wants_copies_nothing_and_holds_it_until_it_has_learned(make):
+def test_a_learner_with_enough_unrolls_copies_nothing_and_holds_them_until_it_has_learned(make):
     experience, agent, source = make(OnPolicyExperience, parse(ppo(**WITH_ACTORS)))
     experience.step()
     assert agent.is_due
@@ -132,7 +132,7 @@ def test_steps_of_fresh_episodes_do_not_follow_what_was_before(make):
     experience, agent, source = make(ReplayExperience, parse(q_learning("DQN", **WITH_ACTORS)))
     for _ in range(8):
         experience.step()
-    source.player.reset()
+    source.actor.reset()
     experience.step()
     stored = steps_of(agent.memory)
     done = stored["arrays"]["done"].reshape(9, 4)
@@ -152,7 +152,7 @@ def test_a_learner_that_trains_as_fast_as_it_can_is_due_whenever_nothing_comes(m
 
 
 @pytest.mark.parametrize("keys", [{}, {"update_to_data": 4.0, "training_start_step": 64}])
-def test_a_learner_that_trains_freely_waits_for_the_first_unroll(make, keys):
+def test_a_learner_without_a_ratio_waits_for_the_first_unroll(make, keys):
     own = {f"agent__algorithm__{key}": value for key, value in keys.items()}
     start = {"agent__algorithm__training_start_step": 0, "agent__algorithm__training_batch_iter": 1}
     data = q_learning("DQN", **{**start, **own, **FREE})
@@ -164,7 +164,7 @@ def test_a_learner_that_trains_freely_waits_for_the_first_unroll(make, keys):
     assert agent.learn(0)["update_to_data"] > 0
 
 
-def test_an_unroll_that_is_half_taken_in_is_saved_with_what_is_left_of_it(make):
+def test_a_partly_consumed_unroll_is_saved_with_its_remaining_steps(make):
     spec = parse(q_learning("DQN", **WITH_ACTORS))
     experience, agent, source = make(ReplayExperience, spec)
     for _ in range(5):

@@ -1,4 +1,4 @@
-"""Acting in one place is acting in many: the same actions, from the same generator."""
+"""Central inference gives the same actions as local acting, from the same generator."""
 
 from dataclasses import fields
 
@@ -22,21 +22,21 @@ from tests.support import actor_critic, parse, ppo, q_learning
 
 
 def make(spec, seed=0):
-    player = UnrollActor(spec, session_seeds(seed, 0, 0), clock())
-    return player, player.layout
+    unroll_actor = UnrollActor(spec, session_seeds(seed, 0, 0), clock())
+    return unroll_actor, unroll_actor.layout
 
 
 def clock():
     return Clock(np.zeros(1, np.int64), 0, 10_000)
 
 
-def started(player, weights):
-    player.weights = weights
-    player.reset()
+def started(unroll_actor, weights):
+    unroll_actor.weights = weights
+    unroll_actor.reset()
 
 
 def content(unroll):
-    """All that an unroll says, but for when it was handed over."""
+    """All fields of an unroll, but for its time of transfer."""
     arrays = {field.name: getattr(unroll, field.name).copy() for field in fields(unroll)}
     arrays["head"] = arrays["head"][:-1]
     return arrays
@@ -57,7 +57,7 @@ def wait(until, nap):
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_an_actor_without_a_network_plays_what_one_with_it_plays(name):
+def test_an_actor_without_a_network_plays_like_one_with_a_network(name):
     spec = parse(SPECS[name])
     local, layout = make(spec)
     learner, _ = make(spec, seed=1)
@@ -71,10 +71,10 @@ def test_an_actor_without_a_network_plays_what_one_with_it_plays(name):
     server.start()
     try:
         played = [Unroll.allocate(layout), Unroll.allocate(layout)]
-        for player, unroll in zip((local, far), played, strict=True):
-            started(player, weights)
-            assert player.play(unroll)
-            assert player.play(unroll)  # the second goes on with the first
+        for unroll_actor, unroll in zip((local, far), played, strict=True):
+            started(unroll_actor, weights)
+            assert unroll_actor.play(unroll)
+            assert unroll_actor.play(unroll)  # the second continues the first
         server.check()
     finally:
         server.close()
@@ -82,27 +82,27 @@ def test_an_actor_without_a_network_plays_what_one_with_it_plays(name):
     for key, array in own.items():
         np.testing.assert_array_equal(array, of_far[key], err_msg=key)
     assert set(of_far["version"].tolist()) == {7}
-    for player in (local, learner, far, acting):
-        player.close()
+    for each in (local, learner, far, acting):
+        each.close()
 
 
-def test_one_pass_is_for_all_who_wait_and_nobody_waits_for_the_others_for_long(monkeypatch):
+def test_one_forward_pass_serves_all_waiting_actors_without_a_long_delay(monkeypatch):
     spec = parse(SPECS["discrete"])
-    player, layout = make(spec)
-    weights = WeightStore.of(player.agent.learner.flats, layout.num_statistics)
-    weights.publish(player.agent.learner.flats, player.env.statistics, 0)
+    unroll_actor, layout = make(spec)
+    weights = WeightStore.of(unroll_actor.agent.learner.flats, layout.num_statistics)
+    weights.publish(unroll_actor.agent.learner.flats, unroll_actor.env.statistics, 0)
     requests = np.zeros(3, request_record(layout.steps))
-    server = InferenceServer(requests, player.agent, weights)
+    server = InferenceServer(requests, unroll_actor.agent, weights)
     monkeypatch.setattr(inference, "GATHER_SECONDS", 0.0)
     requests["obs"] = np.random.default_rng(0).normal(size=requests["obs"].shape)
     requests["requested"][[0, 2]] = 1
-    act, passes = player.agent.actor.act, []
+    act, passes = unroll_actor.agent.actor.act, []
 
     def counted(obs, frame):
         passes.append(len(obs))
         return act(obs, frame)
 
-    player.agent.actor.act = counted
+    unroll_actor.agent.actor.act = counted
     server.start()
     wait_until(lambda: requests["replied"].sum() == 2)
     server.close()
@@ -111,33 +111,33 @@ def test_one_pass_is_for_all_who_wait_and_nobody_waits_for_the_others_for_long(m
     assert (requests["log_prob"][[0, 2]] < 0).all()
     assert (requests["log_prob"][1] == requests["value"][1]).all()  # both are 0
     assert set(requests["action"][[0, 2]].ravel().tolist()) <= {0, 1}
-    player.close()
+    unroll_actor.close()
 
 
-def test_what_ends_the_server_is_raised_by_the_learner():
+def test_an_exception_in_the_server_is_raised_by_the_learner():
     spec = parse(SPECS["discrete"])
-    player, layout = make(spec)
-    weights = WeightStore.of(player.agent.learner.flats, layout.num_statistics)
-    weights.publish(player.agent.learner.flats, player.env.statistics, 0)
+    unroll_actor, layout = make(spec)
+    weights = WeightStore.of(unroll_actor.agent.learner.flats, layout.num_statistics)
+    weights.publish(unroll_actor.agent.learner.flats, unroll_actor.env.statistics, 0)
     requests = np.zeros(1, request_record(layout.steps))
-    server = InferenceServer(requests, player.agent, weights)
+    server = InferenceServer(requests, unroll_actor.agent, weights)
 
     def fail(obs, frame):
         raise ValueError("no more memory")
 
-    player.agent.actor.act = fail
+    unroll_actor.agent.actor.act = fail
     requests["requested"][0] = 1
     server.start()
     with pytest.raises(ValueError, match="no more memory"):
         wait_until(server.check)
-    player.close()
+    unroll_actor.close()
 
 
 def test_an_actor_that_waits_for_actions_when_the_training_ends_plays_no_further():
     spec = parse(SPECS["discrete"])
-    player, layout = make(spec)
+    unroll_actor, layout = make(spec)
     requests = np.zeros(1, request_record(layout.steps))
     actor = InferenceClient(requests[0], lambda until, nap: False)
     with pytest.raises(TrainingOver):
-        actor.act(player.env.reset(), 0)
-    player.close()
+        actor.act(unroll_actor.env.reset(), 0)
+    unroll_actor.close()

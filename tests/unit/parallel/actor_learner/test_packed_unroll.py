@@ -1,4 +1,4 @@
-"""An unroll that travels arrives as it was, in memory that may be written to."""
+"""A sent unroll arrives unchanged, in writable memory."""
 
 import pickle
 from dataclasses import fields
@@ -31,26 +31,26 @@ def read_only(arrays):
     return arrays
 
 
-def test_every_step_arrives_as_it_was(unroll):
-    at_barrier = unpacked(read_only(pickle.loads(pickle.dumps(packed(unroll)))))
+def test_every_step_arrives_unchanged(unroll):
+    received = unpacked(read_only(pickle.loads(pickle.dumps(packed(unroll)))))
     for field in fields(unroll):
         if field.name != "end_obs":
-            given, got = getattr(unroll, field.name), getattr(at_barrier, field.name)
+            given, got = getattr(unroll, field.name), getattr(received, field.name)
             np.testing.assert_array_equal(given, got)
     for t in range(T):
-        np.testing.assert_array_equal(unroll.step(t)[5], at_barrier.step(t)[5])
+        np.testing.assert_array_equal(unroll.step(t)[5], received.step(t)[5])
 
 
-def test_it_lies_in_memory_of_its_own(unroll):
+def test_a_received_unroll_owns_its_memory(unroll):
     arrays = read_only(packed(unroll))
-    at_barrier = unpacked(arrays)
+    received = unpacked(arrays)
     for field in fields(unroll):
-        array = getattr(at_barrier, field.name)
+        array = getattr(received, field.name)
         assert array.flags.writeable
         assert not np.shares_memory(array, arrays[field.name])
 
 
-def test_of_what_episodes_ended_in_only_that_travels(unroll):
+def test_only_final_observations_that_exist_are_packed(unroll):
     assert packed(unroll)["end_obs"].shape == (2, 2)
     before = unroll.terminated.copy()
     packed(unroll)

@@ -1,4 +1,4 @@
-"""Both ends of the pipe between actors and a learner: what one hands over the other gets, once."""
+"""Both ends of the queue between actors and a learner: each unroll is received exactly once."""
 
 import sys
 import threading
@@ -15,25 +15,25 @@ from tests.unit.parallel.actor_learner.queues import ACTORS, SLOTS, Lab
 
 
 def stamp(unroll, number):
-    """Writes the number all over an unroll."""
+    """Fills an unroll with the number."""
     unroll.obs[:] = unroll.reward[:] = unroll.action[:] = unroll.head[:] = number
 
 
 def number_in(unroll):
-    """What was written all over it; fails where that differs from place to place."""
+    """The number that fills the unroll; fails if its values differ."""
     arrays = (unroll.obs, unroll.reward, unroll.action, unroll.head)
     (number,) = {float(number) for array in arrays for number in np.unique(array)}
     return int(number)
 
 
 class Model:
-    """Random acts at both ends, as lists know them to be right."""
+    """Random operations at both ends, checked against plain lists."""
 
     def __init__(self, max_unrolls=1000):
         self.lab = Lab(max_unrolls=max_unrolls)
-        self.open = [None] * ACTORS  # what each is filling
+        self.open = [None] * ACTORS  # the unroll that each is filling
         self.waiting = []  # numbers of those handed over, the oldest first, with their actor
-        self.held = [[] for _ in range(ACTORS)]  # what the learner has of each
+        self.held = [[] for _ in range(ACTORS)]  # the unrolls of each that the learner holds
         self.handed = 0
 
     def act(self, what, actor):
@@ -61,7 +61,7 @@ class Model:
             self.waiting.append((self.handed, actor))
 
     def die(self, actor):
-        """With an unroll half full, maybe; the next one goes on in the same slot."""
+        """Possibly with a half-full unroll; the replacement continues in the same slot."""
         self.lab.over(actor, Phase.FAILED)
         half_full, self.open[actor] = self.open[actor], None
         self.lab.actors[actor] = self.lab.begun(actor)
@@ -107,7 +107,7 @@ def test_unrolls_arrive_once_the_oldest_first_and_stay_as_they_are_while_the_lea
 
 
 @given(acts=ACTS, max_unrolls=st.integers(0, 12))
-def test_the_budget_is_never_exceeded_and_met_if_all_go_on(acts, max_unrolls):
+def test_the_budget_is_never_exceeded_and_met_if_all_continue(acts, max_unrolls):
     model = Model(max_unrolls)
     for what, actor in acts:
         model.act(what, actor)
@@ -120,8 +120,8 @@ def test_the_budget_is_never_exceeded_and_met_if_all_go_on(acts, max_unrolls):
     assert [end.next_slot() for end in model.lab.actors] == [None] * ACTORS
 
 
-def test_ends_in_threads_lose_nothing_and_overwrite_nothing():
-    """As fast as they can; a switch of threads may come between any two steps."""
+def test_threads_lose_and_overwrite_no_unroll():
+    """At full speed; threads may switch between any two steps."""
     count = 400
     lab = Lab(max_unrolls=count)
     errors, got = [], [[] for _ in range(ACTORS)]
@@ -172,7 +172,7 @@ def test_the_oldest_of_all_actors_is_received_first():
     assert [lab.learner.receive(0.0)[0] for _ in range(5)] == [1, 2, 0, 2, 1]
 
 
-def test_of_an_actor_that_died_on_the_way_others_may_play_the_unroll():
+def test_the_unroll_of_a_dead_actor_can_be_played_by_another():
     lab = Lab(actors=2, max_unrolls=1)
     assert lab.actors[0].next_slot() is not None
     assert lab.actors[1].next_slot() is None
@@ -182,7 +182,7 @@ def test_of_an_actor_that_died_on_the_way_others_may_play_the_unroll():
     assert lab.actors[0].next_slot() is None
 
 
-def test_who_comes_when_it_is_over_does_not_begin_though_there_are_weights():
+def test_an_actor_that_starts_after_the_end_does_not_begin():
     lab = Lab()
     lab.queue.weights.publish({}, np.zeros(0), 1)
     assert lab.actors[0].wait_for_weights()
@@ -190,13 +190,13 @@ def test_who_comes_when_it_is_over_does_not_begin_though_there_are_weights():
     assert not lab.actors[0].wait_for_weights()
 
 
-def test_nothing_comes_of_one_that_failed_only_once_it_is_lost():
+def test_the_queue_is_exhausted_only_once_a_failed_actor_is_lost():
     lab = Lab(actors=2)
     lab.hand_over(1)
     lab.over(0, Phase.DONE)
     lab.over(1, Phase.WAITING)
     assert lab.learner.receive(0.0) is not None
-    assert not lab.learner.is_exhausted  # another may be begun in its place
+    assert not lab.learner.is_exhausted  # a replacement may be started
     lab.over(1, Phase.FAILED)
     assert lab.learner.is_exhausted
 
@@ -205,7 +205,7 @@ def test_nothing_comes_of_one_that_failed_only_once_it_is_lost():
     ("actors", "learn_queue", "queue_size", "slots"),
     [(4, 1, 1, 2), (4, 4, 1, 2), (4, 5, 1, 3), (2, 8, 3, 7), (1, 3, 1, 4)],
 )
-def test_an_actor_has_room_for_its_part_of_what_is_learned_from_and_for_what_may_wait(
+def test_slots_hold_an_actors_part_of_a_batch_and_of_the_waiting_unrolls(
     actors, learn_queue, queue_size, slots
 ):
     flow = ActorLearnerSpec(learn_queue=learn_queue, queue_size=queue_size)

@@ -11,7 +11,7 @@ from tests.unit.parallel.actor_learner.queues import SLOTS, Lab
 
 
 class Time:
-    """A clock that only moves when somebody naps, or computes; a nap is when others act."""
+    """A clock that moves only while a process sleeps or computes; others act during a sleep."""
 
     def __init__(self):
         self.now = self.cpu = 0.0
@@ -46,14 +46,14 @@ def test_an_actor_waits_for_room_until_the_oldest_unroll_is_given_back(clock):
     assert lab.learner.seconds[:2] == (5.0, 2.0)
 
 
-def test_a_full_queue_still_says_at_once_that_the_budget_is_spent(clock):
+def test_a_full_queue_reports_a_spent_budget_at_once(clock):
     lab = Lab(max_unrolls=SLOTS)
     lab.hand_over_all()
     assert lab.actors[0].next_slot() is None
     assert clock.now == 0
 
 
-def test_one_that_replaces_another_waits_while_the_learner_has_its_slots(clock):
+def test_a_replacement_actor_waits_while_the_learner_holds_its_slots(clock):
     lab = Lab()
     lab.hand_over_all()
     assert [lab.learner.receive(0.0)[0] for _ in range(SLOTS)] == [0] * SLOTS
@@ -63,7 +63,7 @@ def test_one_that_replaces_another_waits_while_the_learner_has_its_slots(clock):
     assert clock.now == 3
 
 
-def test_the_seconds_of_those_that_died_still_count_and_what_their_start_took_does_not(clock):
+def test_the_seconds_of_dead_actors_count_without_their_startup(clock):
     lab = Lab()
     for spent in (3.0, 2.0):
         clock.cpu = 50.0  # imports, environments, networks
@@ -77,7 +77,7 @@ def test_the_seconds_of_those_that_died_still_count_and_what_their_start_took_do
     assert lab.learner.seconds[:2] == (0.0, 2.0)
 
 
-def test_what_an_actor_waits_for_answers_is_waiting_and_not_acting(clock):
+def test_waiting_for_inference_counts_as_waiting_and_not_as_acting(clock):
     lab = Lab()
     for answered_at in (2.0, 5.0):
         lab.actors[0].next_slot()
@@ -92,7 +92,7 @@ def wait_for_answer(lab, clock, answered_at):
 
 
 def test_an_actor_books_its_wait_while_it_waits(clock, monkeypatch):
-    """So that a row that comes meanwhile shows it."""
+    """A row written during the wait then includes it."""
     lab = Lab()
     wait, booked = wait_for_room(lab), []
     clock.meanwhile = lambda: booked.append(lab.learner.seconds.waited)
@@ -112,7 +112,7 @@ def wait_for_weights(lab):
 
 
 @pytest.mark.parametrize("wait", [wait_for_room, wait_for_weights])
-def test_an_actor_waits_for_a_learner_that_does_nothing_only_so_long(clock, wait, monkeypatch):
+def test_an_actor_gives_up_on_an_idle_learner_after_a_timeout(clock, wait, monkeypatch):
     monkeypatch.setattr(queue_module, "LONGEST_SECONDS", 5000.0)
     with pytest.raises(PeerLostError, match="actor 0: the learner did not respond within 5000 s"):
         wait(Lab())()
@@ -121,7 +121,7 @@ def test_an_actor_waits_for_a_learner_that_does_nothing_only_so_long(clock, wait
 
 @pytest.mark.parametrize("end", ["learner", "user"])
 @pytest.mark.parametrize("wait", [wait_for_room, wait_for_weights])
-def test_a_wait_ends_when_nobody_wants_any_more_steps(clock, wait, end):
+def test_a_wait_ends_when_no_more_steps_are_needed(clock, wait, end):
     lab = Lab()
     act = wait(lab)
     stop = lab.learner.end if end == "learner" else lab.board.request_stop
@@ -131,7 +131,7 @@ def test_a_wait_ends_when_nobody_wants_any_more_steps(clock, wait, end):
     assert lab.actors[0].is_over
 
 
-def test_what_was_begun_when_it_was_over_is_not_waited_for(clock):
+def test_unrolls_begun_before_the_end_are_not_waited_for(clock):
     lab = Lab(actors=1)
     lab.hand_over_all()
     clock.meanwhile = lab.learner.end
@@ -143,6 +143,6 @@ def test_what_was_begun_when_it_was_over_is_not_waited_for(clock):
     assert lab.learner.is_exhausted
 
 
-def test_the_learner_looks_up_when_nothing_has_come_for_the_given_time(clock):
+def test_the_learner_stops_waiting_after_the_given_time(clock):
     assert Lab().learner.receive(10.0) is None
     assert clock.now == 10

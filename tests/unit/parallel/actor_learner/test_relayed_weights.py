@@ -1,4 +1,4 @@
-"""Weights that travel from one publication to another elsewhere are taken there as they were."""
+"""Weights relayed from one store to another are read there unchanged."""
 
 import pickle
 
@@ -34,7 +34,7 @@ def at_barrier(weights):
     return weights
 
 
-def test_the_newest_is_taken_elsewhere_as_it_was_published(networks):
+def test_a_relayed_reader_takes_the_newest_weights_as_published(networks):
     learner, actor = networks(0), networks(1)
     here, there = (WeightStore.of(learner, 2) for _ in range(2))
     for version in (3, 5, 8):
@@ -51,7 +51,7 @@ def test_the_newest_is_taken_elsewhere_as_it_was_published(networks):
     assert there.count == here.count == 3
 
 
-def test_what_travels_stays_as_it_was_when_more_is_published(networks):
+def test_relayed_weights_do_not_change_when_more_are_published(networks):
     learner = networks(0)
     here = WeightStore.of(learner, 0)
     here.publish(learner, np.zeros(0), 1)

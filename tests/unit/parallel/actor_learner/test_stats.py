@@ -1,4 +1,4 @@
-"""The numbers of the traffic between actors and learner, against sums by hand."""
+"""The statistics of the queue between actors and learner, against sums by hand."""
 
 import pytest
 
@@ -65,7 +65,7 @@ def test_the_first_iterations_of_a_run_are_not_measured_in_whatever_row_they_com
     assert stats.report(100.0, ActorSeconds(0.0, 1.0, 0.0))["eps"] == SLICES / 2
 
 
-def test_a_row_in_which_no_iteration_has_ended_shows_what_is_known(clock):
+def test_a_row_without_a_finished_iteration_shows_the_last_speed(clock):
     stats = warmed_up(clock)
     assert "eps" not in stats.report(10.0, ActorSeconds(0.0, 1.0, 0.0))
     iterate(stats, clock, [4.0])
@@ -92,7 +92,7 @@ def test_a_learner_that_evaluates_after_every_iteration_is_measured_without_the_
     assert stats.report(100.0, ActorSeconds(0.0, 1.0, 0.0))["eps"] == SLICES / 3
 
 
-def test_what_comes_after_an_evaluation_counts_no_more_once_a_whole_iteration_is_known(clock):
+def test_part_iterations_count_only_until_a_whole_iteration_is_measured(clock):
     stats = warmed_up(clock)
     evaluate(stats, clock, 1000.0)
     iterate(stats, clock, [1.0])
@@ -104,7 +104,7 @@ def test_what_comes_after_an_evaluation_counts_no_more_once_a_whole_iteration_is
     assert stats.report(100.0, ActorSeconds(0.0, 1.0, 0.0))["eps"] == SLICES / 2
 
 
-def test_what_the_learner_does_besides_is_no_iteration(clock):
+def test_other_work_of_the_learner_is_no_iteration(clock):
     stats = warmed_up(clock)
     stats.pause(ActorSeconds(0.0, 0.0, 0.0))
     clock.now += 1000  # it evaluates
@@ -142,7 +142,7 @@ def test_the_share_of_the_training_that_the_learner_waited(clock):
     assert stats.report(12.0, ActorSeconds(0.0, 2.0, 0.0))["learner_wait_share"] == 0.0
 
 
-def test_what_nothing_is_known_of_is_not_reported(clock):
+def test_unknown_values_are_not_reported(clock):
     assert PipelineStats(SLICES).report(0.0, ActorSeconds(0.0, 0.0, 0.0)) == {}
     assert PipelineStats(SLICES).report(1.0, ActorSeconds(0.0, 0.0, 0.0)) == {
         "learner_wait_share": 0.0

@@ -100,7 +100,7 @@ def filled(of, steps):
 
 
 def remembered(of, steps):
-    """The rollout that an agent makes of its own steps."""
+    """The rollout that an agent collects itself."""
     memory = OnPolicyBatchReplay(of.steps)
     for step in steps:
         memory.add(step)
@@ -265,7 +265,7 @@ def test_unrolls_that_wait_are_saved_as_they_were():
     wanted = as_rollout(unrolls)
     state = memory.state_dict()
     for unroll in unrolls:
-        unroll.obs[:] = 0  # the actor goes on
+        unroll.obs[:] = 0  # the actor continues
         unroll.reward[:] = 0
     twin = UnrollMemory(2)
     twin.load_state_dict(state)
@@ -273,7 +273,7 @@ def test_unrolls_that_wait_are_saved_as_they_were():
     assert_same(twin.take(), wanted)
 
 
-def test_what_waits_is_dropped_where_it_cannot_be_gone_on_with():
+def test_waiting_unrolls_are_dropped_where_they_cannot_be_continued():
     memory, _ = memory_with(layout(), 1, wanted=1)
     memory.break_off(np.zeros((3, 2), np.float32))
     assert not memory.ready()

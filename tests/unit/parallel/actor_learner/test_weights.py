@@ -1,4 +1,4 @@
-"""Published weights: whoever takes them has those of one publication, whole."""
+"""Published weights: a reader always has the whole of one publication."""
 
 import os
 import sys
@@ -23,7 +23,7 @@ TAKES = 50
 
 
 class Normed(nn.Module):
-    """A network with running statistics, so large that a copy takes a while."""
+    """A network with running statistics, so large that a copy takes long."""
 
     def __init__(self, width):
         super().__init__()
@@ -43,13 +43,13 @@ def fill(flats, number):
 
 
 def publish(weights, flats, number):
-    """A publication all of whose numbers are this one, with twice that as the version."""
+    """Publishes weights that all equal this number; the version is twice the number."""
     fill(flats, number)
     weights.publish(flats, np.full(STATISTICS, float(number)), 2 * number)
 
 
 def take(weights, flats):
-    """The number of a publication; fails where what was taken is of several."""
+    """The number of a publication; fails if the read weights mix several."""
     statistics = np.zeros(STATISTICS)
     version = weights.take(flats, statistics)
     vectors = [v for flat in flats.values() for v in (flat.vector, flat.statistics)]
@@ -59,7 +59,7 @@ def take(weights, flats):
 
 
 def publish_until(weights, is_over):
-    """As fast as one can."""
+    """At full speed."""
     flats, number = networks(), weights.count
     while not is_over():
         number += 1
@@ -80,7 +80,7 @@ def assert_only_whole_ones_are_taken(weights):
         assert taken[-2:] == sorted(taken[-2:])
 
 
-def test_readers_have_no_mixture_while_a_thread_publishes_as_fast_as_it_can():
+def test_readers_never_see_mixed_weights_while_a_thread_publishes():
     weights = WeightStore.of(networks(), STATISTICS)
     publish(weights, networks(), 1)
     over = threading.Event()
@@ -96,7 +96,7 @@ def test_readers_have_no_mixture_while_a_thread_publishes_as_fast_as_it_can():
         sys.setswitchinterval(before)
 
 
-def test_readers_have_no_mixture_while_a_process_publishes_as_fast_as_it_can():
+def test_readers_never_see_mixed_weights_while_a_process_publishes():
     weights = WeightStore.of(networks(), STATISTICS, into_shared_memory)
     publish(weights, networks(), 1)
     writer = SPAWN.Process(target=publish_elsewhere, args=(weights, os.getpid()))
@@ -112,8 +112,10 @@ def test_readers_have_no_mixture_while_a_process_publishes_as_fast_as_it_can():
 
 
 class Overtaken:
-    """Statistics (S,) that come to a reader so late that others are published meanwhile: the rest
-    it has copied already."""
+    """Statistics (S,) that a reader reads late, after new ones are published.
+
+    It has already copied the rest of the old weights.
+    """
 
     def __init__(self, publish_some):
         self.array = np.zeros(STATISTICS)
@@ -134,7 +136,7 @@ def take_while(weights, publish_some):
 
 
 @pytest.mark.parametrize(("meanwhile", "taken"), [(0, 3), (1, 3), (2, 5), (3, 6)])
-def test_a_reader_that_was_overtaken_begins_again_and_another_keeps_what_it_has(meanwhile, taken):
+def test_an_overtaken_reader_reads_again_and_others_keep_their_weights(meanwhile, taken):
     """The buffer that is read is the one that the publication after the next one writes."""
     weights, source = WeightStore.of(networks(4), STATISTICS), networks(4)
     for number in (1, 2, 3):
@@ -148,7 +150,7 @@ def test_a_reader_that_was_overtaken_begins_again_and_another_keeps_what_it_has(
     assert take_while(weights, publish_them) == taken
 
 
-def test_a_reader_that_is_overtaken_again_and_again_gives_up(monkeypatch):
+def test_a_reader_that_is_overtaken_repeatedly_gives_up(monkeypatch):
     monkeypatch.setattr(publication_module, "MAX_TRIES", 5)
     weights, source = WeightStore.of(networks(4), STATISTICS), networks(4)
     publish(weights, source, 1)
@@ -182,11 +184,11 @@ def test_the_version_is_that_of_the_weights_and_networks_have_their_own_parts():
     assert weights.count == 2
 
 
-def test_before_anything_is_published_there_is_nothing_to_take():
+def test_before_the_first_publication_there_are_no_weights():
     assert WeightStore.of(networks(4), STATISTICS).count == 0
 
 
-def test_what_was_published_is_restored_in_place():
+def test_published_weights_are_restored_in_place():
     weights = WeightStore.of(networks(4), STATISTICS)
     for number in (1, 2, 3):
         publish(weights, networks(4), number)
@@ -202,7 +204,7 @@ def test_what_was_published_is_restored_in_place():
     assert take(twin, networks(4)) == 4
 
 
-def test_what_is_relayed_is_what_was_published_elsewhere():
+def test_relayed_weights_equal_the_published_ones():
     here, there = (WeightStore.of(networks(4), STATISTICS) for _ in range(2))
     for number in (1, 2, 3):
         publish(here, networks(4), number)

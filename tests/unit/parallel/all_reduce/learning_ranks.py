@@ -1,4 +1,4 @@
-"""What ranks learn from, and what they are compared by."""
+"""Batches for ranks, and comparisons of their results."""
 
 from dataclasses import fields, replace
 
@@ -17,12 +17,12 @@ from slm_lab.session.strategy import Vote
 from tests.support import parse
 
 SGD = {"agent__net__optim_spec": {"name": "SGD", "lr": 0.05, "momentum": 0.9}}
-"""So that a difference in a gradient is one in a step, of the same relative size."""
+"""With plain SGD a difference in a gradient is one in a step, of the same relative size."""
 UPDATES = 4
 
 
 class Rank:
-    """An agent that learns what it is handed: alone, or as one of a crew."""
+    """An agent that learns from given batches: alone, or as one of several ranks."""
 
     def __init__(self, data, group=None, seed=0):
         self.spec = parse(data)
@@ -64,7 +64,7 @@ def check_equal(one, other):
 
 
 def check_close(one, other, start=None):
-    """Equal but for rounding; and not because nothing has moved from the `start`."""
+    """Asserts that they are equal but for rounding, and have moved from the `start`."""
     assert one.keys() == other.keys()
     for name, vector in one.items():
         torch.testing.assert_close(vector, other[name], rtol=1e-4, atol=2e-6)

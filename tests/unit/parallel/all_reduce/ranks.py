@@ -12,9 +12,9 @@ SECONDS = 20.0
 
 
 def in_ranks(size, act, seconds=SECONDS):
-    """What `act(group)` returns in each of `size` threads that meet, by rank.
+    """What `act(group)` returns in each of `size` threads of one group, by rank.
 
-    Raises what a rank has raised: what went wrong rather than who waited for it in vain.
+    Raises the exception of a rank: the cause, rather than the timeout of its peers.
     """
     outcomes = outcomes_of(size, act, seconds)
     errors = [each for each in outcomes if isinstance(each, BaseException)]

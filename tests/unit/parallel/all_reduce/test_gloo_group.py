@@ -1,4 +1,4 @@
-"""Ranks that meet over gloo."""
+"""Ranks that exchange over gloo."""
 
 import socket
 from concurrent.futures import ThreadPoolExecutor
@@ -23,17 +23,17 @@ def addresses():
     return {c.laddr.ip for c in connections if c.status == psutil.CONN_LISTEN}
 
 
-def test_ranks_listen_at_their_own_address_only_and_hear_each_other():
-    """Not at every address of the machine, as the store of torch would by itself."""
+def test_ranks_listen_only_at_their_own_address_and_reach_each_other():
+    """Not at every address of the machine, as the store of torch does by default."""
     before, port = addresses(), free_port()
     with ThreadPoolExecutor(2) as threads:
         group = list(threads.map(lambda rank: GlooGroup(HOST, port, rank, 2, 30), range(2)))
         assert addresses() - before <= {HOST}
         assert HOST in addresses()
-        heard = list(
+        received = list(
             threads.map(lambda each: each.all_gather_bytes(f"rank {each.rank}".encode()), group)
         )
-    assert heard == [[b"rank 0", b"rank 1"]] * 2
+    assert received == [[b"rank 0", b"rank 1"]] * 2
 
 
 def test_an_address_that_is_taken_is_reported_as_such():

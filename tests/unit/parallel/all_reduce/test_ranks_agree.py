@@ -53,7 +53,7 @@ def step_of(sync, scale, clip, share=None):
 
 
 def test_gradients_are_averaged_first_and_clipped_after():
-    """One rank's is beyond the bound and one is not: clipped first, their mean were shorter."""
+    """Only one rank's norm exceeds the bound: clipping first would shorten the mean."""
     scales, clip, root = (3.0, 0.1), 1.0, 8**0.5
     taken = in_ranks(2, lambda group: step_of(AllReduceSync(group), scales[group.rank], clip))
     averaged_first = torch.full((8,), 1.0 / root)
@@ -78,7 +78,7 @@ def test_gradients_count_by_their_share():
 
 
 @pytest.mark.parametrize("clip", [None, 0.1])
-def test_one_rank_steps_as_if_it_were_alone_to_the_last_bit(clip):
+def test_one_rank_steps_like_a_single_process_bit_for_bit(clip):
     alone, norm = step_of(None, 1 / 3, clip)
     ((grad, same_norm),) = in_ranks(1, lambda group: step_of(AllReduceSync(group), 1 / 3, clip))
     assert torch.equal(grad, alone)
@@ -137,7 +137,7 @@ def test_no_network_steps_where_the_loss_of_one_is_not_finite_on_one_rank(part):
     in_ranks(2, train)
 
 
-def test_a_gradient_that_is_not_finite_is_heard_of_by_all_too():
+def test_a_gradient_that_is_not_finite_on_one_rank_stops_all():
     """From a loss that is."""
 
     def train(group):
@@ -182,7 +182,7 @@ def test_each_optimizer_is_reduced_in_its_own_step_and_in_no_other():
         assert counted == [critic, critic, actor, alpha] * 2
 
 
-def test_a_critic_apart_is_reduced_apart():
+def test_a_separate_critic_is_reduced_separately():
     def train(group):
         member = Rank(actor_critic(), group)
         counted = count_sums(group)
@@ -221,11 +221,11 @@ def test_batch_statistics_are_equal_after_a_training_event(name):
     results = train_normalised(name)
     moved = normalised = 0
     for before, member in results:
-        for unit, flat in member.learner.flats.items():
-            first = results[0][1].learner.flats[unit].statistics
+        for network, flat in member.learner.flats.items():
+            first = results[0][1].learner.flats[network].statistics
             assert torch.equal(flat.statistics, first)
             normalised += flat.statistics.numel() > 0
-            moved += not torch.equal(flat.statistics, before[unit])
+            moved += not torch.equal(flat.statistics, before[network])
     assert moved == normalised >= len(results)
 
 
@@ -241,7 +241,7 @@ def test_target_networks_are_equal_on_all_ranks_with_their_statistics(name):
 
 
 def test_averages_are_those_of_all_ranks_and_moments_stay_what_they_are():
-    """Running moments are made from the samples of all anyway, and no mean of means."""
+    """Running moments are computed from the samples of all ranks, not as a mean of means."""
 
     class Net(nn.Module):
         def __init__(self):
@@ -303,8 +303,8 @@ def test_statistics_of_environments_are_those_of_what_all_have_seen():
     assert [first[place.start] for place in moments] == [4 * steps + 4 * 2, 4 * steps]
 
 
-def test_a_run_ends_between_two_training_events_without_an_alarm():
-    """Then each rank's environments have seen something of their own, and that is as it must be."""
+def test_a_run_that_ends_between_two_training_events_raises_no_error():
+    """By then the environments of each rank have different statistics, which is correct."""
 
     def act(group):
         member = Rank(NORMALISING, group)
@@ -352,7 +352,7 @@ def imitating(make=actor_critic, **changes):
 
 
 @pytest.mark.parametrize("make", [actor_critic, ppo])
-def test_nobody_imitates_before_all_have_something_to_imitate(make):
+def test_no_rank_imitates_before_all_have_past_returns(make):
     """One rank has finished episodes at once, the other none in the first two events."""
     data = imitating(make, **({"agent__algorithm__minibatch_size": 8} if make is ppo else {}))
 
@@ -375,7 +375,7 @@ def test_nobody_imitates_before_all_have_something_to_imitate(make):
     check_equal(vectors, same)
 
 
-def test_imitation_of_parts_takes_the_steps_of_the_whole():
+def test_imitation_on_parts_takes_the_steps_of_the_whole():
     """Its batches are of one size on all ranks, however unequal the rollouts before them are."""
     data = on_episodes(actor_critic, agent__algorithm__name="SIL",
                        agent__memory={**PAST, "name": "OnPolicyReplay"})  # fmt: skip

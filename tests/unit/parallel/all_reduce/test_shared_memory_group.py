@@ -1,4 +1,4 @@
-"""Ranks that meet hear the same of each other, and none waits for ever."""
+"""All ranks receive the same contents, and none waits forever."""
 
 import multiprocessing
 import pickle
@@ -17,7 +17,7 @@ from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers, Shared
 from tests.unit.parallel.all_reduce.ranks import in_ranks, outcomes_of
 
 SMALL_SLOT = 16
-"""Bytes, so that much is given in many pieces."""
+"""Bytes per slot, so that long contents take many pieces."""
 
 
 LENGTHS = st.sampled_from(
@@ -32,19 +32,19 @@ LENGTHS = st.sampled_from(
     seed=st.integers(0, 2**32 - 1),
 )
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
-def test_all_hear_what_each_has_given_by_rank_however_long_it_is(meetings, seed):
+def test_all_gather_bytes_returns_contents_of_any_length_by_rank(meetings, seed):
     rng = np.random.default_rng(seed)
     given_by = [[rng.bytes(length) for length in lengths] for lengths in meetings]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(shared_peers, "SLOT_BYTES", SMALL_SLOT)
-        heard = in_ranks(
+        received = in_ranks(
             len(meetings[0]),
             lambda group: [group.all_gather_bytes(each[group.rank]) for each in given_by],
         )
-    assert all(each == given_by for each in heard)
+    assert all(each == given_by for each in received)
 
 
-def test_what_is_longer_than_a_slot_arrives_whole():
+def test_contents_longer_than_a_slot_arrive_whole():
     rng = np.random.default_rng(0)
     long = [rng.bytes(shared_peers.SLOT_BYTES * 2 + 7), b"short", rng.bytes(1 << 20)]
     assert in_ranks(3, lambda group: group.all_gather_bytes(long[group.rank])) == [long] * 3
@@ -56,7 +56,7 @@ def test_what_is_longer_than_a_slot_arrives_whole():
     seed=st.integers(0, 2**32 - 1),
 )
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
-def test_a_sum_is_that_in_the_order_of_the_ranks_and_the_same_bits_for_all(size, lengths, seed):
+def test_all_reduce_sums_in_rank_order_with_equal_bits_everywhere(size, lengths, seed):
     """Of numbers so different that another order gives another sum; vectors are up to three slots
     long."""
     generator = torch.Generator().manual_seed(seed % 2**31)
@@ -79,7 +79,7 @@ def test_a_sum_is_that_in_the_order_of_the_ranks_and_the_same_bits_for_all(size,
             assert torch.equal(result[i], expected)
 
 
-def test_a_sum_of_more_than_a_slot_holds_is_whole():
+def test_a_vector_longer_than_a_slot_is_summed_whole():
     count = shared_peers.SLOT_BYTES // 4 * 2 + 3
     vectors = torch.randn(2, count, generator=torch.Generator().manual_seed(0))
 
@@ -93,18 +93,18 @@ def test_a_sum_of_more_than_a_slot_holds_is_whole():
     assert torch.equal(first, second)
 
 
-def test_sums_and_contents_may_take_turns():
-    """They use the same slots: what one meeting leaves there must not be heard at the next."""
+def test_all_reduce_and_all_gather_can_alternate():
+    """Both use the same slots: the contents of one exchange must not appear in the next."""
 
     def turns(group):
-        heard = []
+        received = []
         for turn in range(200):
             vector = torch.full((5,), float(group.rank + turn))
             group.all_reduce_(vector)
-            heard.append(
+            received.append(
                 (vector.tolist(), group.all_gather_bytes(bytes([group.rank, turn]) * (turn % 3)))
             )
-        return heard
+        return received
 
     expected = [
         ([3.0 + 3 * turn] * 5, [bytes([rank, turn]) * (turn % 3) for rank in range(3)])
@@ -114,59 +114,61 @@ def test_sums_and_contents_may_take_turns():
 
 
 @pytest.mark.parametrize("late", [0, 1])
-def test_who_reads_late_reads_what_was_given_at_that_meeting(late):
-    """The others have written, and come to the next one, before it has looked."""
+def test_a_late_reader_reads_the_contents_of_its_own_exchange(late):
+    """The others write, and reach the next exchange, before it reads."""
     turns = 4
 
     def act(group):
-        meet = group._wait_for_all
+        wait_for_all = group._wait_for_all
 
-        def meet_and_dawdle():
-            meet()
+        def wait_then_delay():
+            wait_for_all()
             others = np.delete(group._arrivals, group.rank)
             while others.min() < min(group._exchanges + 1, 2 * turns):
                 time.sleep(0)
                 others = np.delete(group._arrivals, group.rank)
 
         if group.rank == late:
-            group._wait_for_all = meet_and_dawdle
-        heard = []
+            group._wait_for_all = wait_then_delay
+        received = []
         for turn in range(turns):
             vector = torch.full((2,), float(turn + 10 * group.rank))
             group.all_reduce_(vector)
-            heard.append((vector.tolist(), group.all_gather_bytes(bytes([turn, group.rank]))))
-        return heard
+            received.append((vector.tolist(), group.all_gather_bytes(bytes([turn, group.rank]))))
+        return received
 
     expected = [([2.0 * turn + 10] * 2, [bytes([turn, r]) for r in range(2)]) for turn in range(4)]
     assert in_ranks(2, act) == [expected] * 2
 
 
-def test_numbers_come_by_rank():
+def test_all_gather_returns_arrays_by_rank():
     numbers = np.random.default_rng(0).normal(size=(3, 4))
-    for heard in in_ranks(3, lambda group: group.all_gather(numbers[group.rank])):
-        np.testing.assert_array_equal(heard, numbers)
+    for received in in_ranks(3, lambda group: group.all_gather(numbers[group.rank])):
+        np.testing.assert_array_equal(received, numbers)
     one_column = numbers.T[:3]  # not contiguous
-    for heard in in_ranks(3, lambda group: group.all_gather(one_column[group.rank])):
-        np.testing.assert_array_equal(heard, one_column)
-    for heard in in_ranks(2, lambda group: group.all_gather(np.zeros(0))):
-        assert heard.shape == (2, 0)
+    for received in in_ranks(3, lambda group: group.all_gather(one_column[group.rank])):
+        np.testing.assert_array_equal(received, one_column)
+    for received in in_ranks(2, lambda group: group.all_gather(np.zeros(0))):
+        assert received.shape == (2, 0)
 
 
 @pytest.mark.parametrize("sizes", [(3, 5), (0, 4), (4, 0, 1), (0, 0), (2,)])
 @pytest.mark.parametrize("shape", [(), (2, 3)])
-def test_samples_of_all_follow_each_other_in_the_order_of_the_ranks(sizes, shape):
+def test_all_gather_samples_concatenates_in_rank_order(sizes, shape):
     generator = torch.Generator().manual_seed(0)
     samples = [torch.randn(size, *shape, generator=generator) for size in sizes]
-    for heard in in_ranks(len(sizes), lambda group: group.all_gather_samples(samples[group.rank])):
-        assert torch.equal(heard, torch.cat(samples))
+    for received in in_ranks(
+        len(sizes), lambda group: group.all_gather_samples(samples[group.rank])
+    ):
+        assert torch.equal(received, torch.cat(samples))
 
 
-def test_samples_may_lie_in_memory_in_any_order_and_carry_a_gradient():
+def test_samples_may_be_non_contiguous_and_require_a_gradient():
     samples = torch.arange(12.0).view(2, 6).t().requires_grad_()
     parts = [samples[:4], samples[4:]]
-    for heard in in_ranks(2, lambda group: group.all_gather_samples(parts[group.rank])):
-        assert torch.equal(heard, samples.detach())
-        assert not heard.requires_grad
+    for received in in_ranks(2, lambda group: group.all_gather_samples(parts[group.rank])):
+        assert torch.equal(received, samples.detach())
+        assert not received.requires_grad
 
 
 def test_arrays_of_any_number_type_and_shape_arrive_by_rank():
@@ -193,7 +195,7 @@ class Trap:
 
 def test_objects_are_neither_sent_nor_unpickled():
     class Exposed(ProcessGroup):
-        """Its only peer is a stranger that has reached its port."""
+        """Its only peer is a foreign process that has connected to its port."""
 
         rank, size = 0, 1
 
@@ -216,12 +218,12 @@ def test_objects_are_neither_sent_nor_unpickled():
 
 
 @pytest.mark.parametrize("says", [(True, True), (True, False), (False, True), (False, False)])
-def test_all_have_it_where_nobody_has_not(says):
-    heard = in_ranks(2, lambda group: group.all_true(says[group.rank]))
-    assert heard == [all(says)] * 2
+def test_all_true_is_true_only_where_every_rank_is_true(says):
+    received = in_ranks(2, lambda group: group.all_true(says[group.rank]))
+    assert received == [all(says)] * 2
 
 
-def test_one_rank_alone_hears_itself_to_the_last_bit():
+def test_one_rank_receives_its_own_contents_bit_for_bit():
     def act(group):
         vector = torch.tensor([0.1, torch.nan, -0.0])
         group.all_reduce_(vector)
@@ -233,7 +235,7 @@ def test_one_rank_alone_hears_itself_to_the_last_bit():
     assert (contents, numbers.tolist(), all_true) == ([b"own"], [[1 / 3]], False)
 
 
-def test_nobody_else_changes_nothing():
+def test_a_solo_group_changes_nothing():
     group, samples = SoloGroup(), torch.randn(3, generator=torch.Generator().manual_seed(0))
     before = samples.clone()
     group.all_reduce_(samples)
@@ -246,7 +248,7 @@ def test_nobody_else_changes_nothing():
 
 
 @pytest.mark.parametrize("missing", [[1], [0, 2]])
-def test_who_does_not_come_is_named_within_the_bound(missing):
+def test_a_missing_peer_is_reported_within_the_timeout(missing):
     seconds = 0.2
 
     def act(group):
@@ -258,7 +260,7 @@ def test_who_does_not_come_is_named_within_the_bound(missing):
             group.all_reduce_(torch.ones(3))
         except PeerLostError as error:
             return str(error), time.perf_counter() - began
-        raise AssertionError("nobody was missed")
+        raise AssertionError("no peer was missing")
 
     for rank, outcome in enumerate(outcomes_of(3, act, seconds)):
         if rank not in missing:
@@ -268,22 +270,22 @@ def test_who_does_not_come_is_named_within_the_bound(missing):
             assert seconds <= waited < seconds + 5
 
 
-def test_processes_meet_as_threads_do_and_wait_for_one_that_comes_late():
-    """In memory that was sent to a spawned process, which begins long after one keeps its core."""
+def test_processes_exchange_like_threads_and_wait_for_a_late_one():
+    """In memory sent to a spawned process, which starts long after the first rank."""
     place = GroupBuffers.of(2)
-    other = multiprocessing.get_context("spawn").Process(target=converse, args=(place, 1))
+    other = multiprocessing.get_context("spawn").Process(target=exchange_vectors, args=(place, 1))
     other.start()
     try:
-        heard = converse(place, 0)
+        received = exchange_vectors(place, 0)
     finally:
         other.join(10)
         other.kill()
     assert other.exitcode == 0
-    assert heard == {turn: [3.0, 3.0] for turn in range(100)}
+    assert received == {turn: [3.0, 3.0] for turn in range(100)}
 
 
-def converse(place, rank):
-    """Raises AssertionError where it hears what was not given."""
+def exchange_vectors(place, rank):
+    """Raises AssertionError if it receives what was not sent."""
     group, sums = SharedMemoryGroup(place, rank, 20.0), {}
     for turn in range(100):
         vector = torch.full((2,), float(rank + 1))
@@ -294,7 +296,7 @@ def converse(place, rank):
     return sums
 
 
-def test_one_who_begins_again_at_the_same_place_goes_on_from_its_last_meeting():
+def test_a_group_rebuilt_on_the_same_buffers_continues_after_the_last_exchange():
     place = GroupBuffers.of(1)
     SharedMemoryGroup(place, 0, 1.0).all_gather_bytes(b"once")
     again = SharedMemoryGroup(place, 0, 1.0)

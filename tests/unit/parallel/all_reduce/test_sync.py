@@ -31,9 +31,9 @@ from tests.unit.parallel.all_reduce.ranks import in_ranks
 
 
 class Orders:
-    """Stands in for the shuffle of PPO: everyone goes through the samples of all in one order.
+    """Stands in for the shuffle of PPO: all ranks use the samples in one common order.
 
-    Of the minibatches of the whole each of W ranks has the W-th part that is its own.
+    Each of W ranks has its own W-th part of every minibatch.
     """
 
     def __init__(self, seed, steps, num_envs, size, minibatch):
@@ -62,7 +62,7 @@ class Orders:
 
 
 def train_ppo(monkeypatch, size, changes, updates=UPDATES, steps=6, num_envs=None):
-    """One process, and ranks, on the same rollouts and orders: vectors at the end, and reports."""
+    """One process and ranks on the same rollouts and minibatches: final vectors and reports."""
     num_envs = 2 * size if num_envs is None else num_envs
     minibatch = 5  # so that the last is smaller
     keys = {**SGD, "agent__net__clip_grad_val": None, **changes,
@@ -110,32 +110,34 @@ PPO_KEYS = {
 @pytest.mark.parametrize("changes", PPO_KEYS.values(), ids=PPO_KEYS.keys())
 def test_ppo_on_parts_takes_the_steps_of_ppo_on_the_whole(monkeypatch, changes):
     alone, start, reports, ranks = train_ppo(monkeypatch, 2, changes)
-    (first, told), (second, also_told) = ranks
+    (first, rank_reports), (second, other_reports) = ranks
     check_equal(first.vectors, second.vectors)
     check_close(first.vectors, alone.vectors, start)
-    assert told == also_told
+    assert rank_reports == other_reports
     assert first.learner.opt_step == alone.learner.opt_step == UPDATES * 3 * 3
-    for ours, theirs in zip(told, reports, strict=True):
+    for ours, theirs in zip(rank_reports, reports, strict=True):
         assert ours["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=1e-3)
 
 
-def test_what_ranks_report_of_ppo_is_the_report_of_the_whole(monkeypatch):
+def test_ranks_report_the_ppo_statistics_of_the_whole_batch(monkeypatch):
     """Means of means over equal parts: all but the explained variance, which is no mean."""
     _, _, reports, ranks = train_ppo(monkeypatch, 2, {}, updates=1)
-    for _, told in ranks:
+    for _, rank_reports in ranks:
         for name in reports[0].keys() - {"explained_variance"}:
-            assert told[0][name] == pytest.approx(reports[0][name], rel=1e-3, abs=1e-5), name
+            assert rank_reports[0][name] == pytest.approx(reports[0][name], rel=1e-3, abs=1e-5), (
+                name
+            )
 
 
-def test_four_ranks_are_as_one_too(monkeypatch):
+def test_four_ranks_equal_one_process(monkeypatch):
     alone, start, _, ranks = train_ppo(monkeypatch, 4, {}, updates=2)
     for member, _ in ranks:
         check_equal(member.vectors, ranks[0][0].vectors)
     check_close(ranks[0][0].vectors, alone.vectors, start)
 
 
-def test_the_kl_of_all_ends_a_training_event_of_all(monkeypatch):
-    """Where it ends a rank's own would have gone on, or the other way round."""
+def test_the_kl_over_all_ranks_ends_the_training_event_on_all(monkeypatch):
+    """A rank's own KL would not end the event there, or would end it elsewhere."""
     bound = {"agent__algorithm__target_kl": 0.15, "agent__algorithm__normalize_advantages": None}
     alone, start, _, ranks = train_ppo(monkeypatch, 2, bound, updates=8)
     (first, _), (second, _) = ranks
@@ -163,13 +165,13 @@ def test_actor_critic_on_parts_takes_the_steps_of_the_whole(changes):
     def train(group):
         member = Rank(data, group)
         first = 2 * group.rank
-        told = [member.learn(columns(whole, first, first + 2)) for whole in wholes]
-        return member.vectors, told
+        rank_reports = [member.learn(columns(whole, first, first + 2)) for whole in wholes]
+        return member.vectors, rank_reports
 
-    (first, told), (second, _) = in_ranks(2, train)
+    (first, rank_reports), (second, _) = in_ranks(2, train)
     check_equal(first, second)
     check_close(first, alone.vectors, start)
-    for ours, theirs in zip(told, reports, strict=True):
+    for ours, theirs in zip(rank_reports, reports, strict=True):
         for name in ("loss", "grad_norm", "entropy"):
             assert ours[name] == pytest.approx(theirs[name], rel=1e-3, abs=1e-5)
 
@@ -256,7 +258,7 @@ def noise_of(params, rank, size, whole):
 
 
 def with_noise(learner, rank, size, monkeypatched):
-    """Has a policy that draws take its noise from a stream that all ranks know."""
+    """Makes a stochastic policy take its noise from a stream common to all ranks."""
     generator = torch.Generator().manual_seed(5)
 
     def policy(params, q, _):
@@ -300,10 +302,10 @@ def test_replayed_parts_make_the_steps_of_the_whole(name, monkeypatch):
         return start, member.vectors, reports
 
     start, alone, reports = train(None)
-    (_, first, told), (_, second, _) = in_ranks(2, train)
+    (_, first, rank_reports), (_, second, _) = in_ranks(2, train)
     check_equal(first, second)
     check_close(first, alone, start)
-    for ours, theirs in zip(told, reports, strict=True):
+    for ours, theirs in zip(rank_reports, reports, strict=True):
         for key in ("loss", "grad_norm", "q_value"):
             assert ours[key] == pytest.approx(theirs[key], rel=1e-3, abs=1e-5)
 

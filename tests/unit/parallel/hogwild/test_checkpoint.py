@@ -1,4 +1,4 @@
-"""Hogwild! workers that meet on one board: parked together, entered late, ended, replaced."""
+"""Hogwild! workers on one board: paused together, started late, ended, replaced."""
 
 import threading
 from contextlib import contextmanager
@@ -25,7 +25,7 @@ TIMEOUT = 30.0
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory):
-    """One Session; its agent and environment stand for those of every worker."""
+    """One Session; every worker uses its agent and environment."""
     made = make_session(SPEC, tmp_path_factory.mktemp("session"))
     yield made
     made.close()
@@ -55,7 +55,7 @@ def impatient(monkeypatch):
 
 
 def state():
-    """As much of a Session's state as a strategy looks at."""
+    """The part of a Session's state that a strategy reads."""
     return {"agent": {"learner": {"train_state": {"net": {"rule": {}}}}}}
 
 
@@ -65,7 +65,7 @@ def rule_of(saved):
 
 @contextmanager
 def thread(target):
-    """What another worker does at the same time."""
+    """Runs what another worker does at the same time."""
     errors = []
 
     def run():
@@ -102,7 +102,7 @@ def test_workers_begin_when_all_are_ready(workers):
     assert began == [Phase.READY]
 
 
-def test_one_that_comes_later_waits_for_nobody_who_starts(workers):
+def test_a_replacement_worker_does_not_wait_for_others_to_start(workers):
     board, made = workers(3)
     board.write(0, phase=Phase.STARTING)
     board.write(2, phase=Phase.WAITING)
@@ -110,7 +110,7 @@ def test_one_that_comes_later_waits_for_nobody_who_starts(workers):
     assert board.phase(2) is Phase.WAITING
 
 
-def test_one_that_never_starts_is_waited_for_a_bounded_time(workers, monkeypatch):
+def test_a_worker_that_never_starts_is_waited_for_up_to_a_timeout(workers, monkeypatch):
     monkeypatch.setattr(module, "START_SECONDS", 0.05)
     board, made = workers(2)
     board.write(1, phase=Phase.STARTING)
@@ -118,9 +118,11 @@ def test_one_that_never_starts_is_waited_for_a_bounded_time(workers, monkeypatch
     assert board.phase(0) is Phase.READY
 
 
-def test_copies_are_made_only_while_all_stand_still(workers, monkeypatch):
-    """Each worker steps as fast as it can, adding one to a word that no other may see half-done."""
-    monkeypatch.setattr(module, "PAUSE_SECONDS", 2 * TIMEOUT)  # the machine may stop us for long
+def test_copies_are_made_only_while_all_workers_pause(workers, monkeypatch):
+    """Each worker steps at full speed, and no other may see a half-done step of it."""
+    monkeypatch.setattr(
+        module, "PAUSE_SECONDS", 2 * TIMEOUT
+    )  # the machine may pause this process for long
     board, made = workers(3)
     words, checkpoints = np.zeros(3, dtype=np.int64), 20
     seen = []
@@ -152,7 +154,7 @@ def test_copies_are_made_only_while_all_stand_still(workers, monkeypatch):
     assert (board.paused_us > 0).all()
 
 
-def test_the_optimizers_state_is_in_the_copy_of_the_first_that_runs(workers):
+def test_the_optimizer_state_is_in_the_copy_of_the_first_running_worker(workers):
     board, made = workers(3)
     board.write(0, phase=Phase.FAILED)
     board.request_save()
@@ -168,7 +170,7 @@ def test_the_optimizers_state_is_in_the_copy_of_the_first_that_runs(workers):
 
 
 @pytest.mark.parametrize("phase", [p for p in Phase if p is not Phase.RUNNING])
-def test_one_that_does_not_run_is_not_waited_for(workers, phase):
+def test_a_worker_that_does_not_run_is_not_waited_for(workers, phase):
     board, made = workers(2)
     board.write(1, phase=phase)
     board.request_save()
@@ -177,8 +179,8 @@ def test_one_that_does_not_run_is_not_waited_for(workers, phase):
     assert board.paused_us[0] < 1e6
 
 
-def test_one_that_does_not_come_in_time_has_nobody_save_and_everybody_go_on(workers, impatient):
-    """Whoever comes too late finds that the first has gone on, and does not wait for it."""
+def test_if_one_worker_misses_the_barrier_none_saves_and_all_continue(workers, impatient):
+    """A late worker finds that the first has continued, and does not wait for it."""
     board, made = workers(2)
     board.request_save()
     assert made[0].checkpoint.joint_state(pytest.fail) is None
@@ -191,19 +193,19 @@ def test_one_that_does_not_come_in_time_has_nobody_save_and_everybody_go_on(work
     assert board.at_barrier.tolist() == [0, 0]
 
 
-def test_a_copy_during_which_someone_steps_is_not_kept(workers):
+def test_a_copy_during_which_a_worker_steps_is_discarded(workers):
     board, made = workers(2)
     board.write(1, phase=Phase.STARTING)
     board.request_save()
 
     def copy():
-        board.clock_slots[1] += 1  # it began to run when nobody looked
+        board.clock_slots[1] += 1  # it started to run unnoticed
         return state()
 
     assert made[0].checkpoint.joint_state(copy) is None
 
 
-def test_one_that_begins_while_others_stand_still_waits_till_they_have_copied(workers):
+def test_a_worker_that_starts_during_a_checkpoint_waits_until_the_others_have_copied(workers):
     board, made = workers(2)
     board.write(1, phase=Phase.STARTING)
     board.request_save()
@@ -228,7 +230,7 @@ def test_one_that_begins_while_others_stand_still_waits_till_they_have_copied(wo
     assert made[1].checkpoint.is_requested
 
 
-def test_one_that_begins_when_a_checkpoint_has_been_asked_for_takes_part(workers):
+def test_a_worker_that_starts_after_a_checkpoint_request_takes_part(workers):
     board, made = workers(2)
     board.write(1, phase=Phase.STARTING)
     board.request_save()
@@ -239,7 +241,7 @@ def test_one_that_begins_when_a_checkpoint_has_been_asked_for_takes_part(workers
         assert made[0].checkpoint.joint_state(state) is not None
 
 
-def test_one_that_replaces_another_that_died_at_the_end_begins_anew(workers):
+def test_the_replacement_of_a_worker_that_died_at_its_end_starts_with_a_clean_state(workers):
     board, made = workers(2)
     board.at_barrier[1] = board.checkpointed[1] = END
     made[1].barrier.resume()
@@ -247,7 +249,7 @@ def test_one_that_replaces_another_that_died_at_the_end_begins_anew(workers):
     assert board.checkpointed[1] == board.save_requested == 0
 
 
-def test_one_that_stands_aside_is_not_waited_for_and_takes_part_again_after(workers):
+def test_a_paused_worker_is_not_waited_for_and_takes_part_after_it_resumes(workers):
     board, made = workers(2)
     made[1].barrier.pause()
     assert board.at_barrier[1] == PAUSED
@@ -260,7 +262,7 @@ def test_one_that_stands_aside_is_not_waited_for_and_takes_part_again_after(work
     assert made[1].checkpoint.is_requested
 
 
-def test_one_at_its_end_and_one_at_a_checkpoint_do_not_wait_for_each_other(workers):
+def test_a_finishing_worker_and_a_checkpointing_worker_do_not_deadlock(workers):
     board, made = workers(2)
     board.request_save()
     ends = []
@@ -273,15 +275,13 @@ def test_one_at_its_end_and_one_at_a_checkpoint_do_not_wait_for_each_other(worke
     assert (board.paused_us < 1e6).all()
 
 
-def test_the_end_is_copied_even_if_someone_does_not_come_and_then_by_the_first_that_does(
-    workers, impatient
-):
+def test_the_final_state_is_copied_even_if_a_worker_misses_the_barrier(workers, impatient):
     _, made = workers(2)
     assert rule_of(made[1].checkpoint.final_state(state, True)) is not None
 
 
-def test_of_the_copies_made_at_the_end_the_last_has_everything(workers, monkeypatch):
-    """The first has given up waiting: weights that it has copied were still to change."""
+def test_the_last_of_the_final_copies_has_everything(workers, monkeypatch):
+    """The first has stopped waiting: the weights changed after its copy."""
     board, made = workers(3)
     monkeypatch.setattr(module, "PAUSE_SECONDS", 0.05)
     assert rule_of(made[0].checkpoint.final_state(state, True)) is not None
@@ -293,7 +293,7 @@ def test_of_the_copies_made_at_the_end_the_last_has_everything(workers, monkeypa
     assert rule_of(last[0]) is None
 
 
-def test_one_that_stands_aside_makes_no_copy_that_others_could_rely_on(workers):
+def test_a_paused_worker_does_not_save_the_optimizer_state(workers):
     board, made = workers(2)
     made[0].barrier.pause()
     board.request_save()
@@ -301,7 +301,7 @@ def test_one_that_stands_aside_makes_no_copy_that_others_could_rely_on(workers):
 
 
 @pytest.mark.parametrize(("event", "is_saved"), [(1.0, False), (10.0, True)])
-def test_one_whose_training_events_take_long_waits_as_long_for_the_others(
+def test_a_worker_with_long_training_events_waits_as_long_for_the_others(
     workers, monkeypatch, event, is_saved
 ):
     board, made = workers(2)
@@ -323,18 +323,18 @@ def test_one_whose_training_events_take_long_waits_as_long_for_the_others(
     assert (made[0].checkpoint.joint_state(state) is not None) is is_saved
 
 
-def test_statistics_that_are_not_finite_are_not_merged_into_those_of_all(session):
-    everybodys = torch.zeros(3, dtype=torch.float64)
-    state = replace(GlobalState.of("synced", session.agent, session.env, 1), statistics=everybodys)
+def test_statistics_that_are_not_finite_are_not_merged_into_the_shared_ones(session):
+    shared = torch.zeros(3, dtype=torch.float64)
+    state = replace(GlobalState.of("synced", session.agent, session.env, 1), statistics=shared)
     strategy = HogwildStrategy(state, StatusBoard.allocate(SPAWN, 1), 0)
     env = SimpleNamespace(statistics=np.zeros(3), moments=(slice(0, 3),))
     strategy.join(session.agent, env)
     env.statistics[:] = [1.0, np.nan, 0.0]
     with pytest.raises(NonFiniteLossError, match="not finite"):
         strategy.learned({}, lambda: 0.0)
-    assert (everybodys == 0).all()
+    assert (shared == 0).all()
 
 
-def test_a_row_without_a_gradient_step_says_that_there_was_none(workers):
+def test_a_row_without_a_gradient_step_reports_zero_updates(workers):
     _, made = workers(1)
     assert made[0].report(2.0) == {"updates_per_s": 0.0}

@@ -1,4 +1,4 @@
-"""A Trial's parent and its Hogwild! workers: what they begin with, when they save."""
+"""A Trial's parent and its Hogwild! workers: their initial weights, and when they save."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from tests.unit.parallel.tasks import worker_tasks
 SPEC = parse(actor_critic(meta__distributed="shared", meta__max_session=2))
 
 
-def test_a_checkpoint_is_asked_for_when_the_last_one_is_done_and_old_enough(monkeypatch):
+def test_a_checkpoint_is_requested_when_the_last_one_is_done_and_old_enough(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(launch.time, "monotonic", lambda: now[0])
     board = StatusBoard.allocate(SPAWN, 2)
@@ -33,10 +33,10 @@ def test_a_checkpoint_is_asked_for_when_the_last_one_is_done_and_old_enough(monk
         checkpoints.tick()
         return board.save_requested
 
-    assert requested_at(150) == 0, "nobody runs"
+    assert requested_at(150) == 0, "no worker runs"
     board.write(0, phase=Phase.RUNNING)
     assert requested_at(150) == 1
-    assert requested_at(170) == 1, "nobody has made the first"
+    assert requested_at(170) == 1, "no worker has made the first"
     board.checkpointed[0] = 1
     assert requested_at(159) == 1
     assert requested_at(160) == 2
@@ -48,7 +48,7 @@ def test_a_checkpoint_is_asked_for_when_the_last_one_is_done_and_old_enough(monk
 
 
 @pytest.mark.parametrize(("interval", "due"), [(0, 1.0), (30, 30.0)])
-def test_workers_stand_still_once_a_second_at_most(monkeypatch, interval, due):
+def test_workers_pause_at_most_once_a_second(monkeypatch, interval, due):
     now = [0.0]
     monkeypatch.setattr(launch.time, "monotonic", lambda: now[0])
     board = StatusBoard.allocate(SPAWN, 1)
@@ -64,9 +64,9 @@ def test_workers_stand_still_once_a_second_at_most(monkeypatch, interval, due):
 
 def saved_with(paths, state, frames, value, updates):
     """A checkpoint in which every weight is `value`."""
-    for unit in state.networks.values():
-        unit.vector.fill_(value)
-        unit.updates[:] = torch.tensor(updates)
+    for train_state in state.networks.values():
+        train_state.vector.fill_(value)
+        train_state.updates[:] = torch.tensor(updates)
     content = {"frames": frames, **state.state_dict()}
     CheckpointStore(paths.models, paths.prefix).save(sum(frames), {}, {"state": content})
 
@@ -91,7 +91,7 @@ def test_of_two_checkpoints_with_the_same_frames_the_one_with_more_steps_is_rest
     assert set(found.updates.values()) == {20}, "the next checkpoint has to be a newer one"
 
 
-def test_what_the_parent_has_saved_for_workers_that_were_given_up_is_restored(saved):
+def test_checkpoints_that_the_parent_saved_for_lost_workers_are_restored(saved):
     run_dir, state, restored = saved
     saved_with(run_dir.session(0, 0), state, [80, 80], 3.0, [12, 8])
     saved_with(run_dir.shared_by_training(0, 0), state, [96, 88], 7.0, [15, 8])
@@ -106,7 +106,7 @@ BEFORE = (
 
 
 @pytest.mark.parametrize(("frames", "failed"), [([40, 60, 60], [0]), ([40, 60, 20], [])])
-def test_one_that_was_lost_stays_so_if_there_is_nothing_left_to_train(tmp_path, frames, failed):
+def test_a_lost_worker_is_not_replaced_if_nothing_is_left_to_train(tmp_path, frames, failed):
     """One that was only stopped has its last row to write."""
     spec = SPEC.model_copy(update={"env": SPEC.env.model_copy(update={"max_frame": 160})})
     tasks, board = worker_tasks(tmp_path, spec, 3), StatusBoard.allocate(SPAWN, 3)
@@ -118,7 +118,7 @@ def test_one_that_was_lost_stays_so_if_there_is_nothing_left_to_train(tmp_path, 
     assert still_failed(tasks[1:], board) == []
 
 
-def test_a_worker_whose_checkpoint_is_older_goes_on_from_the_frames_that_the_others_know_of(
+def test_a_worker_with_an_older_checkpoint_continues_at_the_frames_of_the_others(
     tmp_path, monkeypatch
 ):
     board = StatusBoard.allocate(SPAWN, 3)
@@ -131,7 +131,7 @@ def test_a_worker_whose_checkpoint_is_older_goes_on_from_the_frames_that_the_oth
     assert tasks[2].replaces is not None
 
 
-def test_the_parent_of_workers_has_no_replay_memory_of_its_own(tmp_path):
+def test_the_parent_of_workers_has_no_replay_memory(tmp_path):
     spec = parse(soft("SoftActorCritic", meta__distributed="shared"))
     memory = spec.agent.memory.model_copy(update={"max_size": 10**13})  # no machine has so much
     spec = spec.model_copy(update={"agent": spec.agent.model_copy(update={"memory": memory})})
@@ -151,7 +151,7 @@ def test_the_global_weights_are_those_that_a_session_alone_would_draw(tmp_path):
         assert torch.equal(state.networks[name].vector, flat.vector)
 
 
-def test_what_torch_leaves_where_shared_memory_is_full_is_cleared(tmp_path, monkeypatch):
+def test_partial_files_of_torch_in_full_shared_memory_are_removed(tmp_path, monkeypatch):
     cleared = []
     monkeypatch.setattr(shared_memory, "clear_left_over", lambda: cleared.append(True))
 

@@ -43,12 +43,12 @@ def loss(net, seed):
 
 
 class Worker:
-    """A network of its own that has joined."""
+    """A worker with its own network, which has joined."""
 
-    def __init__(self, unit, kind, index, rule="GlobalAdam", clip=None):
-        self.net = network(seed=50 + index)  # which it gives up for what all have
+    def __init__(self, train_state, kind, index, rule="GlobalAdam", clip=None):
+        self.net = network(seed=50 + index)  # it is replaced by the shared one
         self.optimizer = optimizer_of(self.net, rule, clip)
-        self.sync = kind(unit, index)
+        self.sync = kind(train_state, index)
         self.sync.join(self.optimizer)
 
     def step(self, seed):
@@ -59,8 +59,8 @@ class Worker:
 @pytest.mark.parametrize("clip", [None, 0.5])
 def test_synced_workers_in_turn_are_plain_updates_on_the_weights_that_each_had_pulled(rule, clip):
     """By hand: worker 1's first gradient is of the weights before worker 0's step."""
-    unit = SharedTrainState.of(optimizer_of(network(), rule), 2)
-    workers = [Worker(unit, SyncedSync, index, rule, clip) for index in range(2)]
+    train_state = SharedTrainState.of(optimizer_of(network(), rule), 2)
+    workers = [Worker(train_state, SyncedSync, index, rule, clip) for index in range(2)]
     pulled = [network(), network()]
     plain_net = network()
     plain = optimizer_of(plain_net, rule, clip)
@@ -70,7 +70,7 @@ def test_synced_workers_in_turn_are_plain_updates_on_the_weights_that_each_had_p
         plain.flat.grad.copy_(gradient(pulled[who], turn, clip))
         plain._norm = 0.0  # it is clipped already
         plain.apply()
-        assert torch.equal(unit.vector, plain.flat.vector)
+        assert torch.equal(train_state.vector, plain.flat.vector)
         pulled[who].load_state_dict(plain_net.state_dict())
 
 
@@ -84,10 +84,10 @@ def gradient(net, seed, clip):
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_what_is_applied_is_the_gradient_of_the_step_and_of_no_step_before(rule):
+def test_only_the_gradient_of_the_present_step_is_applied(rule):
     """The classic fault: gradients that are never set to zero pile up."""
-    unit = SharedTrainState.of(optimizer_of(network(), rule), 1)
-    worker = Worker(unit, SyncedSync, 0, rule)
+    train_state = SharedTrainState.of(optimizer_of(network(), rule), 1)
+    worker = Worker(train_state, SyncedSync, 0, rule)
     applied = []
 
     class Recording(type(worker.optimizer._rule)):
@@ -105,8 +105,8 @@ def test_what_is_applied_is_the_gradient_of_the_step_and_of_no_step_before(rule)
 
 
 def test_shared_workers_see_each_others_steps_at_once():
-    unit = SharedTrainState.of(optimizer_of(network()), 2)
-    first, second = (Worker(unit, SharedSync, index) for index in range(2))
+    train_state = SharedTrainState.of(optimizer_of(network()), 2)
+    first, second = (Worker(train_state, SharedSync, index) for index in range(2))
     plain_net = network()
     plain = optimizer_of(plain_net)
     for turn in range(6):
@@ -120,8 +120,8 @@ def test_shared_workers_see_each_others_steps_at_once():
 
 
 def test_in_shared_memory_weights_are_read_when_a_training_event_begins():
-    unit = SharedTrainState.of(optimizer_of(network()), 2)
-    one, other = (Worker(unit, SharedSync, index) for index in range(2))
+    train_state = SharedTrainState.of(optimizer_of(network()), 2)
+    one, other = (Worker(train_state, SharedSync, index) for index in range(2))
     other.step(0)
     other.step(1)
     one.optimizer.begin_event(0)
@@ -133,16 +133,16 @@ def test_in_shared_memory_weights_are_read_when_a_training_event_begins():
     assert one.sync.staleness == [0, 1]
 
 
-def test_statistics_of_a_network_that_are_not_finite_reach_nobody():
+def test_statistics_of_a_network_that_are_not_finite_reach_no_worker():
     net = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
-    unit = SharedTrainState.of(optimizer_of(net), 2)
-    worker = SyncedSync(unit, 0)
+    train_state = SharedTrainState.of(optimizer_of(net), 2)
+    worker = SyncedSync(train_state, 0)
     optimizer = optimizer_of(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3)))
     worker.join(optimizer)
     optimizer.flat.statistics[0] = torch.nan
     with pytest.raises(NonFiniteLossError, match="running statistics"):
         worker.refresh(optimizer.flat)
-    assert unit.statistics.isfinite().all()
+    assert train_state.statistics.isfinite().all()
 
 
 def test_centered_averages_that_two_have_written_at_once_give_no_nan():
@@ -156,26 +156,26 @@ def test_centered_averages_that_two_have_written_at_once_give_no_nan():
 
 
 @BOTH
-def test_staleness_is_what_others_did_since_the_weights_were_read(kind):
-    unit = SharedTrainState.of(optimizer_of(network()), 3)
-    workers = [Worker(unit, kind, index) for index in range(3)]
+def test_staleness_counts_the_updates_of_others_since_the_weights_were_read(kind):
+    train_state = SharedTrainState.of(optimizer_of(network()), 3)
+    workers = [Worker(train_state, kind, index) for index in range(3)]
     for who in (0, 1, 1, 2, 0, 0):
         workers[who].step(0)
     assert [worker.sync.staleness for worker in workers] == [[0, 3, 0], [1, 0], [3]]
-    assert unit.updates.tolist() == [3, 2, 1]
+    assert train_state.updates.tolist() == [3, 2, 1]
 
 
-def test_a_network_elsewhere_sends_its_gradient_and_gets_the_weights_back():
+def test_a_network_on_another_device_sends_its_gradient_and_gets_the_weights_back():
     """A second vector on the CPU stands in for another device."""
-    unit = SharedTrainState.of(optimizer_of(network()), 1)
-    worker, plain_net = Worker(unit, SyncedSync, 0), network()
+    train_state = SharedTrainState.of(optimizer_of(network()), 1)
+    worker, plain_net = Worker(train_state, SyncedSync, 0), network()
     plain = optimizer_of(plain_net)
     for seed in range(5):
         worker.step(seed)
         plain.step(loss(plain_net, seed))
-    assert worker.optimizer.flat.vector.data_ptr() != unit.vector.data_ptr()
-    assert torch.equal(worker.optimizer.flat.vector, unit.vector)
-    assert torch.equal(unit.vector, plain.flat.vector)
+    assert worker.optimizer.flat.vector.data_ptr() != train_state.vector.data_ptr()
+    assert torch.equal(worker.optimizer.flat.vector, train_state.vector)
+    assert torch.equal(train_state.vector, plain.flat.vector)
 
 
 def test_values_stay_in_their_bounds_in_shared_memory_too():
@@ -183,11 +183,11 @@ def test_values_stay_in_their_bounds_in_shared_memory_too():
     flat = FlatParameters(net)
     optimizer = Optimizer(flat, build_rule("GlobalAdam", {}, flat), LearningRate(1e-2), None,
                           bounds=(-0.1, 0.1))  # fmt: skip
-    unit = SharedTrainState.of(optimizer, 1)
-    SyncedSync(unit, 0).join(optimizer)
+    train_state = SharedTrainState.of(optimizer, 1)
+    SyncedSync(train_state, 0).join(optimizer)
     optimizer.step(loss(net, 0))
-    assert unit.vector.abs().max() <= 0.1
-    assert torch.equal(unit.vector, flat.vector)
+    assert train_state.vector.abs().max() <= 0.1
+    assert torch.equal(train_state.vector, flat.vector)
 
 
 def test_synced_statistics_are_those_of_what_all_have_seen():
@@ -196,8 +196,8 @@ def test_synced_statistics_are_those_of_what_all_have_seen():
 
     nets = [transform() for _ in range(2)]
     optimizers = [optimizer_of(net) for net in nets]
-    unit = SharedTrainState.of(optimizers[0], 2)
-    syncs = [SyncedSync(unit, index) for index in range(2)]
+    train_state = SharedTrainState.of(optimizers[0], 2)
+    syncs = [SyncedSync(train_state, index) for index in range(2)]
     for sync, optimizer in zip(syncs, optimizers, strict=True):
         sync.join(optimizer)
     alone = ValueTransform(use_symlog=False, normalize=True)
@@ -206,22 +206,24 @@ def test_synced_statistics_are_those_of_what_all_have_seen():
         nets[turn % 2][1].update(returns, SoloGroup())
         alone.update(returns, SoloGroup())
         optimizers[turn % 2].step(loss(nets[turn % 2][0], turn))
-    torch.testing.assert_close(unit.statistics, torch.stack([*alone.buffers()]))
+    torch.testing.assert_close(train_state.statistics, torch.stack([*alone.buffers()]))
 
 
-def test_what_was_saved_comes_back_into_shared_memory():
-    unit = SharedTrainState.of(optimizer_of(network()), 1)
-    worker = Worker(unit, SyncedSync, 0)
+def test_a_saved_state_is_restored_into_shared_memory():
+    train_state = SharedTrainState.of(optimizer_of(network()), 1)
+    worker = Worker(train_state, SyncedSync, 0)
     worker.step(0)
     saved = worker.optimizer.state_dict()
     other = SharedTrainState.of(optimizer_of(network(seed=9)), 1)
     other.load(saved)
-    assert torch.equal(other.vector, unit.vector)
-    assert all(torch.equal(other.moments[name], tensor) for name, tensor in unit.moments.items())
+    assert torch.equal(other.vector, train_state.vector)
+    assert all(
+        torch.equal(other.moments[name], tensor) for name, tensor in train_state.moments.items()
+    )
     assert all(t.is_shared() for t in (other.vector, other.updates, *other.moments.values()))
 
 
-def test_an_optimizer_whose_state_is_its_own_cannot_be_shared():
+def test_an_optimizer_with_private_state_cannot_be_shared():
     with pytest.raises(TypeError, match="cannot be shared"):
         SharedTrainState.of(optimizer_of(network(), "SGD"), 1)
 
@@ -257,27 +259,27 @@ class Counted(nn.Module):
         return self.layer(self.norm(x))
 
 
-def counted_worker(unit, index):
+def counted_worker(train_state, index):
     net = Counted().train()
     optimizer = optimizer_of(net)
-    SyncedSync(unit, index).join(optimizer)
+    SyncedSync(train_state, index).join(optimizer)
     return net, optimizer
 
 
 def test_synced_workers_add_up_what_they_have_counted():
     """Three workers take four steps each: twelve batches, by which the warm-up ends."""
-    unit = SharedTrainState.of(optimizer_of(Counted()), 3)
-    workers = [counted_worker(unit, index) for index in range(3)]
+    train_state = SharedTrainState.of(optimizer_of(Counted()), 3)
+    workers = [counted_worker(train_state, index) for index in range(3)]
     for turn in range(12):
         net, optimizer = workers[turn % 3]
         optimizer.step(net(batch(turn)).square().mean())
         (place,) = optimizer.flat.counters
-        assert unit.statistics[place] == turn + 1
+        assert train_state.statistics[place] == turn + 1
 
 
-def test_singular_vectors_of_synced_workers_stay_unit_vectors_of_their_own():
-    unit = SharedTrainState.of(optimizer_of(Counted()), 2)
-    workers = [counted_worker(unit, index) for index in range(2)]
+def test_synced_workers_keep_their_own_singular_unit_vectors():
+    train_state = SharedTrainState.of(optimizer_of(Counted()), 2)
+    workers = [counted_worker(train_state, index) for index in range(2)]
     for turn, (net, optimizer) in enumerate(workers):
         for name, vector in net.named_buffers():
             if name.endswith("_u"):

@@ -1,4 +1,4 @@
-"""In place of Ray: actors that do what a test says, and a source of unrolls that asks them."""
+"""Replaces Ray: actors controlled by a test, and a source of unrolls that calls them."""
 
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,7 +27,7 @@ FRAMES = 64
 
 
 class Answer:
-    """What a call will give."""
+    """The future result of a call."""
 
     def __init__(self, *given):
         self.given = given
@@ -139,7 +139,7 @@ class Lab:
 
     @property
     def actors(self):
-        """Those that sit there now, as they were begun."""
+        """The current actors, in the order of their start."""
         return [actor for actor in self.ray.actors if not actor.is_killed]
 
     def publish(self, version=1):
@@ -157,7 +157,7 @@ class Lab:
         self.source.poll()
 
     def receive(self):
-        """The actor of the next unroll, and which of those that it was asked for it is."""
+        """The actor of the next unroll, and the index of that unroll among its requests."""
         received = self.source.receive(0.0)
         if received is None:
             return None

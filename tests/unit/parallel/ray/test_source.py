@@ -1,4 +1,4 @@
-"""What the learner asks of actors on a cluster, and what it does when they are slow, or lost."""
+"""What the learner requests from actors on a cluster, and how it handles slow or lost ones."""
 
 import pytest
 from ray.exceptions import RayTaskError
@@ -24,7 +24,7 @@ def lab(ray):
     return make
 
 
-def test_an_actor_has_as_many_unrolls_under_way_as_the_learner_leaves_it_room_for(lab):
+def test_an_actor_has_as_many_unrolls_in_flight_as_the_queue_has_room_for(lab):
     lab = lab(learn_queue=2, queue_size=1)
     lab.begin()
     assert lab.asked() == [2, 2]
@@ -38,7 +38,7 @@ def test_an_actor_has_as_many_unrolls_under_way_as_the_learner_leaves_it_room_fo
 
 
 @pytest.mark.parametrize("frame", [0, 3 * FRAMES])
-def test_no_unroll_is_asked_for_beyond_the_budget_but_a_lost_one_is_asked_for_again(lab, frame):
+def test_unrolls_are_requested_up_to_the_budget_and_lost_ones_again(lab, frame):
     lab = lab(max_frame=frame + 2 * FRAMES + 1, frame=frame, queue_size=2)
     lab.begin()
     assert lab.asked() == [2, 1]
@@ -53,7 +53,7 @@ def test_no_unroll_is_asked_for_beyond_the_budget_but_a_lost_one_is_asked_for_ag
     assert lab.asked() == [3, 0]
 
 
-def test_the_unrolls_of_an_actor_come_in_their_order_whichever_is_here_first(lab):
+def test_the_unrolls_of_an_actor_are_received_in_order(lab):
     lab = lab(actors=1)
     lab.begin()
     lab.actors[0].has_played(number=1)
@@ -62,7 +62,7 @@ def test_the_unrolls_of_an_actor_come_in_their_order_whichever_is_here_first(lab
     assert [lab.receive(), lab.receive(), lab.receive()] == [(0, 0), (0, 1), None]
 
 
-def test_actors_begin_with_what_was_published_and_receive_what_is_newer(lab):
+def test_actors_begin_with_the_published_weights_and_receive_newer_ones(lab):
     lab = lab()
     lab.poll()
     assert lab.ray.actors == []
@@ -76,7 +76,7 @@ def test_actors_begin_with_what_was_published_and_receive_what_is_newer(lab):
     assert [[c.given[0].version for c in a.take.calls] for a in lab.actors] == [[8], [8]]
 
 
-def test_one_that_has_not_got_the_last_weights_receives_the_newest_once_it_has(lab):
+def test_an_actor_receives_the_newest_weights_after_the_previous_ones_have_arrived(lab):
     lab = lab(actors=1)
     lab.begin()
     (actor,) = lab.actors
@@ -89,7 +89,7 @@ def test_one_that_has_not_got_the_last_weights_receives_the_newest_once_it_has(l
     assert [call.given[0].version for call in actor.take.calls] == [2, 4]
 
 
-def test_large_weights_are_put_once_for_all(lab, monkeypatch):
+def test_large_weights_are_put_once_for_all_actors(lab, monkeypatch):
     monkeypatch.setattr(source_module, "INLINE_BYTES", 0)
     lab = lab(actors=3)
     lab.begin()
@@ -117,7 +117,7 @@ def test_actors_receive_the_frames_of_the_others(lab):
     assert seeds not in [session_seeds(0, 0, actor) for actor in (0, 1)]  # it plays other episodes
 
 
-def test_who_dies_is_replaced_as_often_as_it_may_and_the_others_go_on(lab):
+def test_a_dead_actor_is_replaced_up_to_max_restart_and_the_others_continue(lab):
     lab = lab(max_restart=1)
     lab.begin()
     for _ in range(2):
@@ -134,7 +134,7 @@ def test_who_dies_is_replaced_as_often_as_it_may_and_the_others_go_on(lab):
     assert lab.receive() == (0, 0)
 
 
-def test_what_the_learner_still_has_of_a_lost_actor_counts_for_the_next_one(lab):
+def test_unrolls_of_a_lost_actor_count_for_its_replacement(lab):
     lab = lab(actors=1, queue_size=2)
     lab.begin()
     assert lab.asked() == [3]
@@ -150,7 +150,7 @@ def test_what_the_learner_still_has_of_a_lost_actor_counts_for_the_next_one(lab)
     assert lab.asked() == [3]
 
 
-def test_one_that_fails_by_itself_before_its_first_step_is_not_replaced(lab):
+def test_an_actor_that_fails_before_its_first_step_is_not_replaced(lab):
     lab = lab(max_restart=9)
     lab.publish()
     lab.poll()
@@ -161,7 +161,7 @@ def test_one_that_fails_by_itself_before_its_first_step_is_not_replaced(lab):
     assert [(lost.session, lost.error) for lost in lab.lost] == [(0, "Odd-v0 cannot be made")]
 
 
-def test_one_that_fails_later_is_replaced(lab):
+def test_an_actor_that_fails_later_is_replaced(lab):
     lab = lab(max_restart=9)
     lab.begin()
     lab.actors[0].has_played()
@@ -174,7 +174,7 @@ def test_one_that_fails_later_is_replaced(lab):
 
 
 @pytest.mark.parametrize(("begins", "what"), [(False, "start"), (True, "step")])
-def test_one_that_never_comes_to_an_end_is_replaced_in_time(lab, begins, what):
+def test_an_actor_whose_call_never_ends_is_replaced_in_time(lab, begins, what):
     lab = lab(actors=1, max_restart=0)
     lab.begin() if begins else lab.publish()
     lab.poll()
@@ -186,7 +186,7 @@ def test_one_that_never_comes_to_an_end_is_replaced_in_time(lab, begins, what):
     assert lab.ray.actors[0].is_killed
 
 
-def test_one_that_makes_steps_or_waits_for_the_learner_does_not_hang(lab):
+def test_an_actor_that_steps_or_waits_for_the_learner_does_not_hang(lab):
     lab = lab(max_restart=0)
     lab.begin()
     slow, idle = lab.actors
@@ -199,7 +199,7 @@ def test_one_that_makes_steps_or_waits_for_the_learner_does_not_hang(lab):
     assert lab.lost == []
 
 
-def test_a_learner_that_looks_seldom_does_not_take_a_slow_actor_for_one_that_hangs(lab):
+def test_a_learner_that_polls_rarely_does_not_report_a_slow_actor_as_hanging(lab):
     lab = lab(actors=1, max_restart=0)
     lab.begin()
     for frame in range(1, 10):
@@ -208,7 +208,7 @@ def test_a_learner_that_looks_seldom_does_not_take_a_slow_actor_for_one_that_han
     assert lab.lost == []
 
 
-def test_after_a_stop_nobody_is_begun(lab):
+def test_after_a_stop_no_actor_is_started(lab):
     lab = lab()
     lab.begin()
     lab.board.request_stop()
@@ -221,7 +221,7 @@ def test_after_a_stop_nobody_is_begun(lab):
     assert lab.actors == []
 
 
-def test_at_the_end_nobody_is_left(lab):
+def test_at_the_end_no_actor_is_left(lab):
     lab = lab()
     lab.begin()
     lab.source.end()
@@ -238,7 +238,7 @@ def test_a_cluster_that_is_too_small_is_reported_at_once(ray, lab):
     assert not ray.is_connected
 
 
-def test_seconds_are_those_that_the_actors_tell(lab):
+def test_seconds_are_those_that_the_actors_report(lab):
     lab = lab()
     lab.begin()
     lab.actors[0].has_played()

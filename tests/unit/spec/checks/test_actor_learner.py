@@ -157,7 +157,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("raw", "problem"), ROWS)
-def test_what_actors_and_a_learner_cannot_train_is_refused(raw, problem):
+def test_a_spec_that_actors_and_a_learner_cannot_train_is_refused(raw, problem):
     assert_problem(raw, problem)
 
 
@@ -202,7 +202,9 @@ def register(registries):
         (SILSpec, IMITATING["ActorCritic"], "agent.algorithm.name = 'Mine': imitates whole past"),
     ],
 )
-def test_an_algorithm_of_another_package_is_judged_by_its_base_class(register, model, raw, problem):
+def test_an_algorithm_of_another_package_is_checked_by_its_base_class(
+    register, model, raw, problem
+):
     register(ALGORITHMS, model)
     assert_problem(acting(changed(raw, algorithm__name="Mine")), problem)
 
@@ -223,7 +225,7 @@ def test_an_algorithm_without_a_known_base_class_is_refused(register, model, nam
         (DQN, ReplaySpec, "Replay, PrioritizedReplay"),
     ],
 )
-def test_a_memory_of_another_package_is_judged_by_its_base_class(register, raw, base, fitting):
+def test_a_memory_of_another_package_is_checked_by_its_base_class(register, raw, base, fitting):
     sizes = {"batch_size": 16, "max_size": 200} if base is ReplaySpec else {}
     register(MEMORIES, base)
     assert_problem(acting(changed(raw, memory={"name": "Mine", **sizes})), None)
@@ -235,7 +237,7 @@ def test_a_memory_of_another_package_is_judged_by_its_base_class(register, raw, 
 
 
 @pytest.mark.parametrize(("ratio", "events"), [("spec", 1), (0.5, 1), (None, 0)])
-def test_a_target_is_judged_by_the_events_of_the_learner(ratio, events):
+def test_a_target_network_is_checked_against_the_training_events_of_the_learner(ratio, events):
     raw = q_learning("DQN", agent__net__update_frequency=1, env__num_envs=64,
                      agent__algorithm__training_frequency=64,
                      meta__log_frequency=None)  # fmt: skip

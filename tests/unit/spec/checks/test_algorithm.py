@@ -1,4 +1,4 @@
-"""What has to fit between blocks, and what replaced environments and plug-ins mean."""
+"""Consistency between blocks, replaced environments and plug-ins."""
 
 import pytest
 
@@ -207,7 +207,7 @@ def test_the_action_space_decides_which_distributions_fit(algorithm, space, prob
         ({"action_policy": "random"}, False, True, False),
     ],
 )
-def test_what_draws_between_bounds_needs_bounds(keys, has_low, has_high, fits):
+def test_a_bounded_distribution_needs_bounds(keys, has_low, has_high, fits):
     assert (action_space_problems(ppo_spec(**keys), "box", has_low, has_high) == []) is fits
 
 

@@ -1,4 +1,4 @@
-"""What a net with a memory goes together with."""
+"""What a recurrent net can be combined with."""
 
 import pytest
 

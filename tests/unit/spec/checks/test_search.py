@@ -1,4 +1,4 @@
-"""What a search cannot do, though each of its keys is right by itself."""
+"""What a search cannot do, though each of its keys is valid alone."""
 
 import pytest
 
@@ -11,7 +11,7 @@ GAMMA = "agent.algorithm.gamma"
 RATE = "agent.net.optim_spec.lr"
 UNIFORM = {f"{GAMMA}__uniform": [0.9, 0.99]}
 START = "agent.algorithm.entropy_coef_spec.start_val"
-ENGINES = ("random", "optuna", "hyperopt")
+SEARCHERS = ("random", "optuna", "hyperopt")
 SCHEDULERS = ("asha", "hyperband", "median_stopping", "pbt")
 
 
@@ -20,14 +20,14 @@ def searching(search=UNIFORM, **meta):
     return changed(ppo(), {"search": search, **{f"meta.{k}": v for k, v in meta.items()}})
 
 
-def judged(name, search=UNIFORM, max_trial=4, **args):
+def scheduled(name, search=UNIFORM, max_trial=4, **args):
     """A search with this scheduler and its arguments."""
     block = {"name": name, **args}
     return searching(search, search_scheduler=block, max_trial=max_trial)
 
 
 def test_settings_of_a_search_do_not_hinder_a_training_without_one():
-    raw = judged("pbt", max_trial=1)
+    raw = scheduled("pbt", max_trial=1)
     del raw["search"]
     assert_problem(changed(raw, meta__search_alg="optuna"), None)
 
@@ -47,9 +47,9 @@ def test_every_sampler_is_tried_here():
     assert {*ARGUMENTS, *OF_INTEGERS} == set(SAMPLERS)
 
 
-@pytest.mark.parametrize("alg", ENGINES)
+@pytest.mark.parametrize("alg", SEARCHERS)
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_only_the_samplers_that_an_engine_lacks_are_refused(alg, sampler):
+def test_only_the_samplers_that_a_searcher_lacks_are_refused(alg, sampler):
     path = GAMMA if sampler in ARGUMENTS else "agent.algorithm.training_epoch"
     key = f"{path}__{sampler}"
     raw = searching({key: (ARGUMENTS | OF_INTEGERS)[sampler]}, search_alg=alg)
@@ -58,21 +58,21 @@ def test_only_the_samplers_that_an_engine_lacks_are_refused(alg, sampler):
     assert_problem(raw, refused if sampler in UNKNOWN.get(alg, ()) else None)
 
 
-@pytest.mark.parametrize("alg", ENGINES)
+@pytest.mark.parametrize("alg", SEARCHERS)
 @pytest.mark.parametrize("name", SCHEDULERS)
-def test_a_scheduler_that_needs_all_trials_takes_no_engine_that_learns(alg, name):
+def test_a_scheduler_that_needs_all_trials_refuses_an_adaptive_searcher(alg, name):
     refused = f"meta.search_alg = '{alg}': must be random with search_scheduler {name}, which needs"
     fits = alg == "random" or name in ("asha", "median_stopping")
-    assert_problem(changed(judged(name), meta__search_alg=alg), None if fits else refused)
+    assert_problem(changed(scheduled(name), meta__search_alg=alg), None if fits else refused)
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_runs_in_sequence_cannot_be_compared_while_they_run(name):
     together = {"meta.distributed": "shared", "meta.max_session": 2}
-    assert_problem(changed(judged(name), together), None)
+    assert_problem(changed(scheduled(name), together), None)
     assert_problem(changed(searching(), {**together, "meta.max_run": 2}), None)
     assert_problem(
-        changed(judged(name), {**together, "meta.max_run": 2}),
+        changed(scheduled(name), {**together, "meta.max_run": 2}),
         "meta.max_run = 2: must be 1 beside search_scheduler … meta.confirm repeats the best",
     )
 
@@ -137,23 +137,23 @@ HOLDS_NONE = "search.agent.net = {}: holds no key to vary"
 ROWS = [
     *((searching({f"{GAMMA}__grid_search": [0.9, 0.99]}, search_alg=alg),
        f"search.{GAMMA}__grid_search: {alg} has no grid_search; use choice, or search_alg random")
-      for alg in ENGINES[1:]),
+      for alg in SEARCHERS[1:]),
     # Frames of a scheduler are within the budget, and its grace period within max_t.
-    *((judged(name, **{key: 1000}), None) for name, key in BUDGETED),
-    *((judged(name, **{key: 1001}),
+    *((scheduled(name, **{key: 1000}), None) for name, key in BUDGETED),
+    *((scheduled(name, **{key: 1001}),
        f"meta.search_scheduler.{key} = 1001.0: must be <= env.max_frame (1000)")
       for name, key in BUDGETED),
-    *((judged(name, grace_period=500, max_t=500), None) for name in SCHEDULERS[:2]),
-    *((judged(name, grace_period=500, max_t=400),
+    *((scheduled(name, grace_period=500, max_t=500), None) for name in SCHEDULERS[:2]),
+    *((scheduled(name, grace_period=500, max_t=400),
        "meta.search_scheduler.grace_period = 500.0: must be <= max_t (400)")
       for name in SCHEDULERS[:2]),
     # A population has at least two.
-    (judged("pbt", max_trial=2), None),
-    (judged("pbt", max_trial=1), "meta.max_trial = 1: must be >= 2 with search_scheduler pbt"),
-    *((judged("pbt", {key: args}), f"search.{key}: cannot change while an agent trains … pbt")
+    (scheduled("pbt", max_trial=2), None),
+    (scheduled("pbt", max_trial=1), "meta.max_trial = 1: must be >= 2 with search_scheduler pbt"),
+    *((scheduled("pbt", {key: args}), f"search.{key}: cannot change while an agent trains … pbt")
       for key, args in FIXED.items()),
-    *((judged("asha", {key: args}), None) for key, args in FIXED.items()),
-    *((judged("pbt", {key: args}), None) for key, args in CHANGING.items()),
+    *((scheduled("asha", {key: args}), None) for key, args in FIXED.items()),
+    *((scheduled("pbt", {key: args}), None) for key, args in CHANGING.items()),
     # A key is varied once.
     (searching({**NESTED, f"{GAMMA}__choice": [0.9, 0.99]}),
      f"search.{GAMMA}__choice = …: … search.{GAMMA}__uniform"),
@@ -186,12 +186,12 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("raw", "problem"), ROWS)
-def test_what_a_search_cannot_do_is_refused(raw, problem):
+def test_an_impossible_search_is_refused(raw, problem):
     assert_problem(raw, problem)
 
 
 def test_all_problems_of_a_search_are_reported_at_once():
-    raw = judged("pbt", {f"{LAYERS}__grid_search": [[8], [16]], **UNIFORM}, max_trial=1)
+    raw = scheduled("pbt", {f"{LAYERS}__grid_search": [[8], [16]], **UNIFORM}, max_trial=1)
     assert_lines(
         messages(changed(raw, meta__search_alg="optuna")),
         [

@@ -1,4 +1,4 @@
-"""What can be done and is hardly meant: one line of warning, and the spec runs."""
+"""A suspicious setting gives one line of warning, and the spec runs."""
 
 import itertools
 import json
@@ -157,13 +157,13 @@ ROWS = [
 
 
 @pytest.mark.parametrize(("raw", "warning"), ROWS)
-def test_what_is_hardly_meant_is_a_warning(raw, warning):
+def test_a_suspicious_setting_is_a_warning(raw, warning):
     assert_lines(suspicious(raw), [] if warning is None else [warning])
 
 
 @pytest.mark.parametrize("num_envs", [1, 4, 7])
-def test_a_target_is_doubted_if_every_event_makes_it_equal(num_envs):
-    """Just there, and no doubt where it ever is another: the real events decide."""
+def test_a_target_network_that_every_training_event_makes_equal_gets_a_warning(num_envs):
+    """The warning holds exactly where the real training events make them equal."""
     seen = set()
     for frequency in (1, 4, 10, 16):
         for update_frequency in (1, 4, 7, 8, 9, 12, 16, 17, 100):
@@ -192,7 +192,7 @@ def events_and_copies(num_envs, frequency, update_frequency):
     return events, copies
 
 
-def test_the_doubted_target_equals_the_net_at_every_event():
+def test_the_target_network_of_that_warning_equals_the_net_at_every_training_event():
     """With one gradient step per event; and the other one is not."""
     for update_frequency, equal in ((8, True), (16, False)):
         learner = dqn("DQN", update_frequency=update_frequency).learner

@@ -205,7 +205,7 @@ def test_misleading_keys_are_refused(name, changes, problem):
 
 
 @pytest.mark.parametrize("path", shipped_files(), ids=lambda path: path.stem)
-def test_no_shipped_spec_is_warned_of(path, caplog):
+def test_no_shipped_spec_gets_a_warning(path, caplog):
     with caplog.at_level(logging.WARNING):
         for name in spec_names(read_file(path)):
             load_spec(path, name, fillings(path))

@@ -1,4 +1,4 @@
-"""Numbers that take a machine down are refused while the spec is read, with the reason."""
+"""Numbers that would exhaust the machine are refused when the spec is read."""
 
 import json
 
@@ -133,7 +133,7 @@ def test_a_name_leaves_room_for_what_files_add_to_it(size):
 
 @pytest.mark.parametrize("path", shipped_files(), ids=lambda path: path.stem)
 def test_shipped_specs_stay_below_a_tenth_of_every_bound(path):
-    """So that nobody who takes one for a start runs into them."""
+    """A user who starts from one then stays within the bounds."""
     for spec in load_specs(path, fillings(path)).values():
         raw = spec.to_json()
         raw["env"]["num_envs"] *= 10

@@ -1,4 +1,4 @@
-"""An episode that ends for the learner, by a lost life say, and goes on in the environment."""
+"""An episode that ends for the learner, e.g. by a lost life, and continues in the environment."""
 
 import gymnasium
 import numpy as np

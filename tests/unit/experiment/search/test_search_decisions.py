@@ -1,4 +1,4 @@
-"""What a search does with a trial that its judge stops, pauses, or has take over from another."""
+"""What a search does with a trial that its scheduler stops, pauses, or lets copy another."""
 
 import json
 
@@ -39,7 +39,7 @@ def test_a_stopped_trial_saves_and_ends_with_its_score(run_dir):
     assert began(run_dir) == [0, 1, 2, 3]
 
 
-def test_a_trial_that_is_paused_continues_when_the_judge_says_so(run_dir):
+def test_a_paused_trial_continues_when_the_scheduler_chooses_it(run_dir):
     scheduler = Scripted({(0, 200): [Decision(0, Action.PAUSE)]})
     search = run(search_of(run_dir, scheduler=scheduler, pool=FakePool(score_at, cpus=1)))
     assert set(statuses(search).values()) == {"finished"}
@@ -65,7 +65,7 @@ def test_one_report_may_stop_several_trials(run_dir):
     assert statuses(search) == dict.fromkeys((0, 1, 2), "stopped") | {3: "finished"}
 
 
-def test_a_trial_that_takes_over_continues_from_the_others_with_its_own_values(run_dir):
+def test_a_copying_trial_continues_from_the_donor_with_its_own_values(run_dir):
     scheduler = Scripted({(1, 200): [Decision(1, Action.COPY, 0, {GAMMA: 0.99})]})
     search = run(search_of(run_dir, scheduler=scheduler))
     (copied,) = events(run_dir, Copied)
@@ -78,7 +78,7 @@ def test_a_trial_that_takes_over_continues_from_the_others_with_its_own_values(r
     assert set(search.pool.stopped) == {1}
 
 
-def test_where_the_other_has_no_checkpoint_yet_a_trial_continues_from_its_own(run_dir, monkeypatch):
+def test_without_a_donor_checkpoint_a_trial_continues_from_its_own(run_dir, monkeypatch):
     monkeypatch.setattr(module, "copy_checkpoints", lambda *args: None)
     scheduler = Scripted({(1, 200): [Decision(1, Action.COPY, 0, {GAMMA: 0.99})]})
     search = run(search_of(run_dir, scheduler=scheduler))
@@ -88,7 +88,7 @@ def test_where_the_other_has_no_checkpoint_yet_a_trial_continues_from_its_own(ru
 
 
 @pytest.mark.parametrize("what", [Action.STOP, Action.PAUSE])
-def test_a_trial_whose_last_row_has_its_end_is_ended_once(run_dir, what):
+def test_a_trial_that_ends_with_its_last_row_is_ended_once(run_dir, what):
     # Schedulers stop what has reached max_t, which is the end of its budget.
     scheduler = Scripted({(1, MAX_FRAME): [Decision(1, what)]})
     pool = FakePool(score_at)
@@ -96,7 +96,7 @@ def test_a_trial_whose_last_row_has_its_end_is_ended_once(run_dir, what):
     searcher = Listed(FOUR)
     search = run(search_of(run_dir, searcher=searcher, scheduler=scheduler, pool=pool))
     assert [e.status for e in events(run_dir, Ended) if e.trial == 1] == [Status.FINISHED]
-    ends = [told for told in searcher.told if told[0] == 1 and len(told) == 2]
+    ends = [call for call in searcher.calls if call[0] == 1 and len(call) == 2]
     assert ends == [(1, pytest.approx(300))]
     assert search.search_state.trials[1].seconds == 1
 
@@ -111,7 +111,7 @@ def test_an_ended_trial_copies_no_other(run_dir):
 
 
 def test_a_trial_that_is_to_pause_does_so_though_its_report_has_its_end(run_dir):
-    # It saves because the search is stopped, and its last row has it wait for others.
+    # It saves because the search is stopped; its last row makes it wait for others.
     scheduler = Scripted({(1, 200): [Decision(1, Action.PAUSE)]})
     scheduler.held = {1}
     pool = FakePool(score_at)
@@ -139,7 +139,7 @@ def test_a_trial_that_another_ends_while_it_is_ending_is_ended_once(run_dir):
 
 
 class EndsOthers(Scripted):
-    """Nobody is called again that pauses; the end of trial 0 ends trial 1."""
+    """A paused trial is not called again; the end of trial 0 ends trial 1."""
 
     def choose(self, waiting):
         return next((trial for trial in waiting if trial not in self.held), None)
@@ -161,8 +161,8 @@ def test_an_end_that_ends_another_ends_it_once(run_dir):
 @pytest.mark.parametrize(
     ("what", "status"), [(Action.STOP, Status.STOPPED), (Action.PAUSE, Status.FINISHED)]
 )
-def test_a_trial_that_fails_while_it_is_stopped_obeys_the_decision(run_dir, what, status):
-    # The judge has ended it: it would take no more reports of it.
+def test_a_trial_that_fails_after_a_decision_follows_the_decision(run_dir, what, status):
+    # The scheduler has ended it, and would accept no more reports of it.
     scheduler = Scripted({(1, 200): [Decision(1, what)]})
     pool = FakePool(score_at, faults={1: Fault(200)})
     search = run(search_of(run_dir, scheduler=scheduler, pool=pool))
@@ -182,9 +182,7 @@ def test_hyperband_continues_where_a_trial_fails_while_it_is_to_stop(run_dir):
 
 @pytest.mark.parametrize("cpus", [1, 2, 3])
 @pytest.mark.parametrize("taker", [0, 1])
-def test_what_is_taken_over_is_what_the_donor_saves_when_it_pauses(
-    run_dir, cpus, taker, monkeypatch
-):
+def test_a_copy_is_what_the_donor_saves_when_it_pauses(run_dir, cpus, taker, monkeypatch):
     donor, seen = 2, []
 
     def copy(run_dir, spec, donor, trial):
@@ -192,9 +190,9 @@ def test_what_is_taken_over_is_what_the_donor_saves_when_it_pauses(
         return copy_rows(run_dir, spec, donor, trial)
 
     monkeypatch.setattr(module, "copy_checkpoints", copy)
-    orders = [Decision(donor, Action.PAUSE), Decision(taker, Action.COPY, donor, {GAMMA: 0.99})]
+    decisions = [Decision(donor, Action.PAUSE), Decision(taker, Action.COPY, donor, {GAMMA: 0.99})]
     script = {(0, 200): [Decision(0, Action.PAUSE)], (1, 200): [Decision(1, Action.PAUSE)]}
-    scheduler = Scripted({**script, (donor, 200): orders})
+    scheduler = Scripted({**script, (donor, 200): decisions})
     scheduler.choose = lambda waiting: next(
         (t for t in waiting if donor in began(run_dir) or t not in began(run_dir)), None
     )
