@@ -161,7 +161,6 @@ class Started:
         self, folder: Path, process: LabProcess | None = None, callbacks: Callbacks | None = None
     ) -> None:
         self.folder = folder
-        """The folder with all its files."""
         self.source = str(folder)
         """What `slm_lab.load` finds it by: the folder, FOLDER:t3, or the file of a shared run."""
         self._process = process

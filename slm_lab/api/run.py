@@ -48,7 +48,6 @@ class Run(Started):
         """The run of `trial`, which `process` trains, or which is unpacked from `archive`."""
         super().__init__(trial.run_dir.root, process, callbacks)
         self.name = trial.name
-        """The name of the spec."""
         self.spec = dict(trial.spec)
         """The spec as the folder records it, with every default."""
         self._trial, self._archive = trial, archive or self.folder

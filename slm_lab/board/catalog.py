@@ -60,7 +60,6 @@ class _Look(NamedTuple):
     is_run: bool = False
     run: RunDir | None = None
     plan: Path | None = None
-    """Of a comparison."""
     rows: tuple[Path, ...] = ()
     inside: tuple[Path, ...] = ()
     """Folders that may be runs of it."""

@@ -27,7 +27,6 @@ _TEXTS: dict[str, tuple[str, int]] = {
     "bytes": ("size", 88),
     "started": ("started", 150),
 }
-"""Headings and widths of the columns."""
 _NUMBERS = ("left", "frames", "final_return", "frames_per_s", "bytes")
 
 

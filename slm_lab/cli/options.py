@@ -70,7 +70,6 @@ AsJson = Annotated[
     bool, Option("--json", help="Print one JSON document, and nothing else.", callback=_as_document)
 ]
 OutputForm: TypeAlias = Literal["text", "json", "nothing"]
-"""What a command prints."""
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,6 @@ class Registry:
         return self._offers
 
     def _plug_in(self, name: str, offers: Sequence[EntryPoint]) -> Entry:
-        """The entry of an installed plug-in; imports it for the model of its keys."""
         target = offers[0].value
         if len(offers) > 1:
             both = " and by ".join(_origin(point) for point in offers)

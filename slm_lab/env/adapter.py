@@ -39,11 +39,9 @@ class PolicyAdapter:
         self.env_action_space: AnySpace = env.action_space
         env.close()
         self.conversions = conversions
-        """What is between the two."""
         self.observation_space = conversions.observation_space
         self.action_space = conversions.action.space
         self.statistics: FloatArray = conversions.statistics
-        """The normalisers' running statistics, see `VectorEnv.statistics`."""
         self._joined: Array | None = None
 
     def make_env(self, **kwargs: Any) -> Env:

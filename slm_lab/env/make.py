@@ -139,7 +139,6 @@ class Spaces(NamedTuple):
 
     actions: Actions
     obs_shape: tuple[int, ...]
-    """The shape of the agent's observations."""
     exact_state: bool
     """Whether a saved environment continues its episodes exactly."""
     obs_dtype: str = "float32"

@@ -67,7 +67,6 @@ def _letters(name: str) -> str:
 
 
 def _load(point: EntryPoint) -> None:
-    """Imports the object of an entry point, and calls it if it is a function."""
     function: Any = point.load()
     if not callable(function):
         return

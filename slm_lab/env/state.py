@@ -58,7 +58,6 @@ def _load_game(env: Any, state: StateDict) -> None:
 
 
 def _end_checks(checker: Any) -> None:
-    """Ends Gymnasium's checks of the first steps, which compare each step with the previous one."""
     checker.checked_reset = checker.checked_step = checker.checked_data_reuse = True
 
 

@@ -42,7 +42,6 @@ class FinishedEpisodes(NamedTuple):
 NO_EPISODES = FinishedEpisodes(
     np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64), np.zeros((0, 0))
 )
-"""No episode ended."""
 
 
 class Step(NamedTuple):

@@ -275,7 +275,6 @@ class Experiment:
         seconds: float,
         metrics: Mapping[str, float | None],
     ) -> None:
-        """Applies a decision to a trial that no longer runs."""
         match decision.what:
             case Action.STOP:
                 self._end(state, Status.STOPPED, seconds, metrics)

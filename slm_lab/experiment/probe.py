@@ -21,8 +21,7 @@ from slm_lab.spec.modes import MODES, mode_of
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.run_dir import RunDir
 
-FACTORS = (2, 4)
-"""Of the number of environments."""
+ENV_FACTORS = (2, 4)
 WORTH = 1.05
 """The smallest ratio of two speeds that is a gain."""
 BEST = 3
@@ -93,7 +92,7 @@ def candidates(spec: Spec) -> Iterator[Change]:
                 yield Change((sets[0], f"meta.max_session={cores - 1}"), "differently")
             else:
                 yield Change(sets, "differently")
-    for factor in FACTORS:
+    for factor in ENV_FACTORS:
         yield Change((f"env.num_envs={factor * env.num_envs}",), "differently")
 
 

@@ -95,7 +95,6 @@ class Reporter:
         return TrialResult(tuple(sessions), metrics, speed, tuple(graphs))
 
     def _read(self) -> tuple[dict[int, Rows], dict[int, Rows]]:
-        """The rows of each Session, and those of its evaluations."""
         rows = read_existing({session: paths.rows for session, paths in self._paths.items()})
         played = {session: paths.eval_rows for session, paths in self._paths.items()}
         return rows, read_existing(played)
@@ -106,7 +105,6 @@ class Reporter:
         rows: Mapping[int, Rows],
         evaluations: Mapping[int, Rows],
     ) -> list[Path]:
-        """Draws the Trial's graphs, and exports new rows as events."""
         for exporter in self._exporters:
             exporter.update()
         return draw_trial_graphs(

@@ -81,7 +81,6 @@ class Run:
         self._write_specs(origin)
 
     def _resume(self, source: RunSource, run: str) -> None:
-        """Resumes the run named by `run`, with its recorded spec."""
         self.run_dir = find_run(run, source.data_dir, source.name())
         self._lock = RunLock(self.run_dir.root)
         try:

@@ -41,7 +41,6 @@ EVAL_COLUMNS: tuple[str, ...] = (
 """The columns of a CSV of evaluations: the training's clocks, and the results."""
 
 INFO_PREFIX = "info_"
-"""The prefix of columns for `env.info_keys`."""
 
 TIMING_COLUMNS: tuple[str, ...] = (
     "wall_t", "cpu_t", "fps", "sync_share", "eps", "actor_wait_share", "learner_wait_share",

@@ -15,8 +15,7 @@ from slm_lab.core.errors import LabError
 
 SHARED = Path("/dev/shm")
 """Mount point of shared memory on Linux."""
-MEMORY = Path("/proc/meminfo")
-"""Linux reports available memory here."""
+MEMINFO = Path("/proc/meminfo")
 COPIES = 2
 """Copies of a tensor that exist briefly while it moves into shared memory."""
 ALIGNMENT = 64
@@ -51,9 +50,9 @@ def check_room(num_bytes: int, what: str, fix: str) -> None:
 
 def _available_memory() -> int | None:
     """Bytes available without swapping; None if the system does not report them."""
-    if not MEMORY.exists():
+    if not MEMINFO.exists():
         return None
-    lines = dict(line.split(":", 1) for line in MEMORY.read_text().splitlines())
+    lines = dict(line.split(":", 1) for line in MEMINFO.read_text().splitlines())
     return int(lines["MemAvailable"].split()[0]) * 1024
 
 

@@ -28,11 +28,9 @@ class SessionTask:
     resume: bool
     checked: bool = False
     imports: tuple[str, ...] = ()
-    """Modules that register plug-ins."""
     workers: range = range(0)
     """The Sessions that train one agent together, including this one; empty: it trains alone."""
     common: "StrategyFactory | None" = None
-    """Makes their strategies."""
     program: "Callable[[SessionTask, StatusBoard], SessionResult] | None" = None
     """What runs instead of a Session, with the whole Trial's board; None: a Session."""
     replaces: str | None = None

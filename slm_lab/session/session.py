@@ -200,7 +200,6 @@ class Session:
         return self.strategy.ballot.solved
 
     def _write_last_rows(self) -> bool:
-        """Writes the last evaluation, video and row; False if a stop interrupts them."""
         frame, evaluation, video = self.clock.frame, self._evaluation, self.parts.video
         if evaluation and frame > evaluation.tracker.last_frame and not self._propose_evaluation():
             return False

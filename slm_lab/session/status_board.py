@@ -76,7 +76,6 @@ RECORD = np.dtype(
         ("loop", np.float64, 1 + len(LOOP_PARTS)),
     ]
 )
-"""One Session's part of the board."""
 
 
 class StatusBoard:

@@ -20,7 +20,6 @@ class Mode:
     """The facts about a mode. Import paths are "package.module:attribute"."""
 
     word: str
-    """The word of `meta.distributed`."""
     launch: str | None
     """The `Launcher` that trains the Sessions of one training; None: each in its own process."""
     cluster_launch: str | None = None

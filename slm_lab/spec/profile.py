@@ -5,7 +5,6 @@ from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.unrolls import frames_of_event, unroll_length
 
 DEV_TRAININGS = 4
-"""Training events of a dev run."""
 
 DEV_ROWS = 8
 DEV_SESSIONS = 2

@@ -88,7 +88,6 @@ class _Saved:
     unreadable: str | None
     """Why its newest manifest cannot be read."""
     was_saved: bool
-    """Whether it had a valid checkpoint."""
 
     def problem(self, newest: int) -> str | None:
         """Why it lacks the checkpoint `newest`, the newest of any Session."""

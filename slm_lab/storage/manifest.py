@@ -38,7 +38,6 @@ class Manifest:
     rows: Mapping[str, Extent]
     """Name of each file of rows to its extent at the checkpoint."""
     finished: bool
-    """Whether the Session had finished."""
     files: Mapping[str, Mapping[str, Any]]
     """Part ("state", "best") to name, bytes and sha256 of its file."""
     segments: tuple[Segment, ...]

@@ -41,7 +41,6 @@ class SessionPaths:
         self.prefix = prefix
         """{spec_name}_t{trial}_s{session}"""
         self.info = root / "info"
-        """The folder of rows and metrics."""
         self.rows = self.info / f"{prefix}_session_df_train.csv"
         self.eval_rows = self.info / f"{prefix}_session_df_eval.csv"
         self.metrics = self.info / f"{prefix}_session_metrics_scalar_train.json"

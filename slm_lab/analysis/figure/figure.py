@@ -83,7 +83,6 @@ class Bar(NamedTuple):
 
     place: float
     label: str
-    """The text of the tick."""
     height: float | None
     """None: only `text` is shown."""
     low: float

@@ -17,7 +17,6 @@ class Status(StrEnum):
     RUNNING = "running"
     PAUSED = "paused"
     FINISHED = "finished"
-    """The whole budget is spent."""
     STOPPED = "stopped"
     """Early, by the scheduler."""
     FAILED = "failed"

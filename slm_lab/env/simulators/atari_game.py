@@ -96,7 +96,6 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any]):
         return self._game.np_random.random(frames).tolist()
 
     def _act(self, pressed: int, strength: float, draw: float) -> int:
-        """Plays one frame; returns its reward."""
         if draw >= self._keys.repeat_action_probability:
             self._held, self._held_strength = pressed, strength
         return self.ale.act(self._held, self._held_strength)
@@ -149,7 +148,6 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any]):
             self.ale.getScreenRGB(self._screens[index])
 
     def _push(self) -> None:
-        """Pools and resizes the screens, and appends the frame to the stack."""
         screen = self._screens[0]
         if self._keys.maxpool:
             np.maximum(screen, self._screens[1], out=screen)

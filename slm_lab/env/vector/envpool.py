@@ -169,7 +169,6 @@ class EnvpoolEnvs(RawEnvs):
         return lost
 
     def _begin_episodes(self, index: IntArray, obs: Array) -> None:
-        """Resets these environments and writes their first observations into `obs`."""
         if len(index) == 0:
             return
         obs[index], info = self._pool.reset(index.astype(np.int32))

@@ -208,7 +208,6 @@ def _make_stateful(make_one: Callable[[], Env], index: int, parent: int) -> Env:
 
 
 def _kill(processes: Sequence[BaseProcess]) -> None:
-    """Kills the processes that have started, and waits for them."""
     started = [process for process in processes if process.pid is not None]
     for process in started:
         process.kill()

@@ -222,7 +222,6 @@ class CompareRun:
 
 
 def _read_record(file: Path) -> dict[str, Entry]:
-    """Empty before the first training."""
     if not file.is_file():
         return {}
     try:

@@ -51,7 +51,6 @@ class Plan(NamedTuple):
     """The variants of a comparison and their machine; the baseline's spec comes first."""
 
     name: str
-    """The name of the user's spec."""
     specs: Mapping[Variant, Spec]
     seeds: tuple[int, ...]
     threshold: float | None
@@ -59,7 +58,6 @@ class Plan(NamedTuple):
     processor: str
     imports: tuple[str, ...]
     notes: tuple[str, ...]
-    """Notes for reading the numbers."""
 
     @property
     def baseline(self) -> Spec:

@@ -98,7 +98,6 @@ def export_agent(run: SavedRun, saved: SavedAgent, path: Path) -> Difference | N
 
 
 def _exported(run: SavedRun, saved: SavedAgent, path: Path) -> tuple[bytes, Difference | None]:
-    """The content of the file, and how far it differs from the agent."""
     if path.suffix == ".zip":
         return zipped(shared_files(run, saved, path.name)), None
     policy = build_policy(run, saved)
@@ -116,7 +115,6 @@ def _exported(run: SavedRun, saved: SavedAgent, path: Path) -> tuple[bytes, Diff
 
 
 def _onnx(graph: PolicyGraph) -> tuple[bytes, Outputs]:
-    """The content of the file, and what onnxruntime makes of it. Raises MissingExtraError."""
     for package in ("onnx", "onnxscript", "onnxruntime"):
         require(package, "export")
     import onnxruntime
@@ -137,7 +135,6 @@ def _onnx(graph: PolicyGraph) -> tuple[bytes, Outputs]:
 
 
 def _pt2(graph: PolicyGraph) -> tuple[bytes, Outputs]:
-    """The content of the file, and what torch makes of it."""
     file = io.BytesIO()
     torch.export.save(torch.export.export(graph, graph.example, dynamic_shapes=graph.shapes), file)
     content = file.getvalue()
@@ -148,4 +145,3 @@ def _pt2(graph: PolicyGraph) -> tuple[bytes, Outputs]:
 
 
 GRAPHS: dict[str, Callable[[PolicyGraph], tuple[bytes, Outputs]]] = {".onnx": _onnx, ".pt2": _pt2}
-"""By suffix."""

@@ -14,7 +14,6 @@ from slm_lab.experiment.saved_run import SavedAgent, SavedRun
 from slm_lab.storage.archive import MAX_BYTES, unpacked
 
 ARCHIVE = "run.zip"
-"""Its name in a repository."""
 
 
 def push(run: SavedRun, saved: SavedAgent, repo: str, private: bool) -> str:

@@ -77,7 +77,6 @@ class PolicyGraph(nn.Module):
         return (action, params) if state is None else (action, params, others[-1])
 
     def _frame(self, obs: Tensor) -> Tensor:
-        """`ObservationConverter.convert`, then `ObservationNormalizer.normalize`."""
         converter, first, mean = self._observation, self._constant("first"), self._constant("mean")
         shape = converter.space.shape or ()
         if first is None:

@@ -148,7 +148,6 @@ def _write(
 
 
 def _read(request: PlotRequest, y: Axis) -> tuple[list[ReadTrial], list[str]]:
-    """The Trials with values, each once, and notes about others. Raises UsageError without any."""
     trials: dict[tuple[Path, int], ReadTrial] = {}
     notes: list[str] = []
     empty: list[UsageError] = []
@@ -227,7 +226,6 @@ def _joined(trials: Sequence[ReadTrial]) -> list[list[ReadTrial]]:
 
 
 def _without_seeds(found: FoundTrial) -> dict[str, Any]:
-    """The spec without its seed and its number of seeds."""
     count = "max_session" if found.meta.distributed is False else "max_run"
     spec = {key: value for key, value in found.spec.items() if key not in ("name", "search")}
     meta: Mapping[str, Any] = spec.get("meta", {})

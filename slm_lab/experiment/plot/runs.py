@@ -34,7 +34,6 @@ class FoundTrial(NamedTuple):
     run_dir: RunDir
     trial: int
     name: str
-    """Of its spec."""
     spec: Mapping[str, Any]
     """As the file holds it, with every default."""
     meta: MetaSpec

@@ -52,9 +52,7 @@ class RunSummary:
     started: str = ""
     """ISO 8601, UTC; empty if it is unknown."""
     name: str = ""
-    """Of its spec."""
     label: str = ""
-    """What `--name` set."""
     note: str = ""
     env: str = ""
     changed: tuple[str, ...] = ()

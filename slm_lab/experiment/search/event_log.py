@@ -115,7 +115,6 @@ class SearchState:
     def __init__(self) -> None:
         self.trials: dict[int, TrialState] = {}
         self.confirmed: dict[int, Confirmed] = {}
-        """By trial."""
 
     @classmethod
     def of_record(cls, file: Path) -> "SearchState":
@@ -195,8 +194,7 @@ class EventLog:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._stream: int | None = None
-        self._chain = b""
-        """The checksum of the last line."""
+        self._last_checksum = b""
 
     def read(self) -> Iterator[Event]:
         """The events, in order. Raises UsageError if a line is no event, or if its checksum does
@@ -235,12 +233,12 @@ class EventLog:
     def _append(self, content: bytes, durably: bool) -> None:
         if self._stream is None:
             self._stream = self._opened()
-        chain = _link(content, self._chain)
+        chain = _link(content, self._last_checksum)
         line = content[:-1] + b', "chain": "' + chain + b'"}\n'
         if os.write(self._stream, line) < len(line):
             self.close()  # the next write truncates this incomplete line
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self._chain = chain
+        self._last_checksum = chain
         if durably:
             os.fsync(self._stream)
 
@@ -250,7 +248,7 @@ class EventLog:
         lines = self._whole_lines()
         os.truncate(stream, sum(len(line) + 1 for line in lines))
         last = _CHAIN.fullmatch(lines[-1]) if lines else None
-        self._chain = last[2] if last else b""
+        self._last_checksum = last[2] if last else b""
         return stream
 
     def close(self) -> None:

@@ -105,7 +105,6 @@ class Population(Scheduler):
         return self._copies(self._live)
 
     def _copies(self, candidates: Collection[int]) -> list[Decision]:
-        """A copy decision for each trial of `candidates` that is among the worst."""
         scores = {t: m.score for t, m in self._live.items() if m.score is not None}
         if len(scores) < len(self._live):
             return []

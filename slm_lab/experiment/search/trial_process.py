@@ -236,7 +236,6 @@ class Pool:
     def __init__(self, resources: Resources) -> None:
         self.resources = resources
         self.running: dict[int, TrialProcess] = {}
-        """By trial."""
         self._allocations: dict[int, Allocation] = {}
 
     def start(self, trial: int, task: TrialTask, request: Request, among_gpus: bool = True) -> None:

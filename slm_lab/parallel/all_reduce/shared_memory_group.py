@@ -25,7 +25,6 @@ HEAD_BYTES = 8
 EAGER_SECONDS = 0.002
 """How long a waiting rank spins, yielding its core, before it sleeps."""
 POLL_SECONDS = 0.0002
-"""Polling interval once it sleeps."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ PAUSE_SECONDS = 5.0
 STOP_PAUSE_SECONDS = 1.0
 """The same when the user waits for the end."""
 POLL_SECONDS = 0.0005
-"""Polling interval during a pause."""
 
 
 def _wait(until: Callable[[], bool], seconds: float | None = None) -> bool:

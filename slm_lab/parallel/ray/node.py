@@ -45,7 +45,6 @@ class NodeSession:
         self._stamps: dict[str, tuple[int, int]] = {}
         """Size and modification time (ns) of each file that the Trial's parent has."""
         self._manifest: Manifest | None = None
-        """The manifest that it has."""
 
     def address(self) -> tuple[str, int]:
         """An address at which other nodes can reach this one, and a free port."""

@@ -50,8 +50,7 @@ CONTROL_GROUP = "control"
 GROUPS = {CONTROL_GROUP: 1}
 """Threads per concurrency group; `play` is in the default group, with its own thread."""
 
-COLOURS = re.compile(r"\x1b\[\d+m")
-"""ANSI colours in Ray's tracebacks."""
+ANSI_COLOURS = re.compile(r"\x1b\[\d+m")
 
 Ref: TypeAlias = Any
 """A Ray object reference to the result of a call."""
@@ -71,7 +70,6 @@ class ActorHandle:
     take_ref: Ref = None
     """The `take` call for that version."""
     frame_ref: Ref = None
-    """The `frame` call."""
     end: SessionEnd | None = None
     """How it was lost."""
 
@@ -224,7 +222,6 @@ class RaySource(UnrollSource, Runner):
             handle.frame_ref = _control(handle.remote.frame).remote()
 
     def _due(self, actor: int) -> bool | None:
-        """Progress is due of an actor that starts, or that plays."""
         handle = self._handles.get(actor)
         if handle is None:
             return None
@@ -311,5 +308,5 @@ def _end(actor: int, error: RayError) -> SessionEnd:
     if not isinstance(error, RayTaskError):
         return SessionEnd(actor, None, why_lost(error), lost=True)
     cause = error.cause
-    why = str(cause) if isinstance(cause, LabError) else COLOURS.sub("", str(error)).strip()
+    why = str(cause) if isinstance(cause, LabError) else ANSI_COLOURS.sub("", str(error)).strip()
     return SessionEnd(actor, None, why)

@@ -102,7 +102,6 @@ Distributed: TypeAlias = Annotated[
 """The word of a mode of parallel training, see `slm_lab.spec.modes`."""
 
 Gpu: TypeAlias = Annotated[bool | Literal["auto"], BeforeValidator(_one_of([False, True, "auto"]))]
-"""Whether to train on a GPU."""
 
 BatchNorm: TypeAlias = Annotated[
     bool | Literal["renorm"], BeforeValidator(_one_of([False, True, "renorm"]))

@@ -17,7 +17,7 @@ def machine(tmp_path, monkeypatch):
     """One with 1 000 bytes of shared memory, and 8 000 kB of memory to fill them."""
     memory = tmp_path / "meminfo"
     memory.write_text("MemTotal: 9000 kB\nMemFree: 1 kB\nMemAvailable: 8000 kB\n")
-    monkeypatch.setattr(shared_memory, "MEMORY", memory)
+    monkeypatch.setattr(shared_memory, "MEMINFO", memory)
     monkeypatch.setattr(shared_memory, "SHARED", tmp_path)
     room = SimpleNamespace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: room)
