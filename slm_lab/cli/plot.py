@@ -47,7 +47,8 @@ def plot_runs(request: PlotRequest, as_json: bool = False, form: str | None = No
             print(printable(note), file=sys.stderr)
         print(printable(as_csv(plotted.endings) if form == "csv" else as_latex(rows)), end="")
         return
-    title = plotted.y_label.capitalize()
+    is_of_returns = any(each.highest is not None for each in plotted.endings)
+    title = plotted.y_label.capitalize() if is_of_returns else "Final returns"
     options = {"box": SIMPLE_HEAD, "pad_edge": False}
     print_table(console, title, rows.header, rows.rows, (), rows.spare, **options)
     if plotted.improvement is not None:

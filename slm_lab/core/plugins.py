@@ -28,7 +28,9 @@ def import_plugins(modules: Sequence[str]) -> None:
         try:
             importlib.import_module(module)
         except (Exception, SystemExit) as error:
-            raise UsageError(f"--import {module}: {import_failure(error)}") from error
+            is_file = module.endswith(".py")
+            why = f"write {module[:-3]}, without .py" if is_file else import_failure(error)
+            raise UsageError(f"--import {module}: {why}") from error
 
 
 def module_in(name: str) -> str:

@@ -89,7 +89,7 @@ def check_allowed(
         raise UsageError(
             f"{where} names code that would be run: the module{'s' * (len(missing) > 1)} "
             f"{', '.join(missing)}. If you trust it, repeat the command with {words} (or --trust "
-            "for all modules that it names)"
+            "for all modules that it names); in Python: imports=[…], or trust=True"
         )
 
 

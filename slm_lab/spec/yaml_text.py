@@ -60,7 +60,10 @@ def parse_yaml(text: str, where: str) -> Any:
 
 def first_fault(text: str, where: str) -> Problem | None:
     """The first duplicate key, NaN or infinity of a text of YAML, or of JSON without tabs."""
-    root = _loader(text, where).get_single_node()
+    try:
+        root = _loader(text, where).get_single_node()
+    except yaml.YAMLError:  # JSON with another fault behind the first
+        return None
     return None if root is None else next(_faults(root, ""), None)
 
 

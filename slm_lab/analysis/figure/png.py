@@ -30,7 +30,7 @@ _FEW = 12  # letters, below which a text is not made shorter
 _FOOT = 24  # pixels below everything
 _LINE_WIDTH = {"solid": 0.15, "dashed": 0.115, "faint": 0.06}  # in letters
 _DASH, _LONG_DASH = (0.0, (3.0, 1.5)), (0.0, (7.0, 4.0))  # in widths of the line
-_CROWDED = 0.6  # of a line's width, if it has more points than its axes have pixels across
+_CROWDED = 0.6  # of lines' widths, if one has more points than the axes have pixels across
 _PALE = 0.25  # the share of white from which on dark letters are easier to read
 _DOTS = ((40, 12.0), (120, 10.0), (250, 8.0))  # the diameters of up to so many dots
 _TINY, _DOT_OPACITY = 6.0, 0.9
@@ -186,8 +186,10 @@ class _Picture:
             return
         _set_axis(axes.yaxis, panel.y)
         _set_axis(axes.xaxis, panel.x)
+        is_crowded = any(len(curve.x) > axes.bbox.width for curve in panel.curves)
+        thickness = _CROWDED if is_crowded else 1.0
         for curve in sorted(panel.curves, key=lambda curve: -curve.rank):
-            self._samples.append((curve, _draw_curve(axes, curve, letters)))
+            self._samples.append((curve, _draw_curve(axes, curve, letters, thickness)))
         if panel.bars:
             self._add_bars(axes, panel)
         if panel.dots is not None and shades is not None:
@@ -320,9 +322,9 @@ def _set_axis(axis: Drawn, scale: fig.Scale) -> None:
     axis.set_ticks(list(ticks), list(ticks.values()) if scale.numbers else [""] * len(ticks))
 
 
-def _draw_curve(axes: Drawn, curve: fig.Curve, letters: float) -> Drawn:
+def _draw_curve(axes: Drawn, curve: fig.Curve, letters: float, thickness: float) -> Drawn:
     style: dict[str, Any] = {"color": curve.ink, "alpha": curve.opacity, "zorder": 2.5}
-    width = _LINE_WIDTH[curve.style] * (_CROWDED if len(curve.x) > axes.bbox.width else 1.0)
+    width = _LINE_WIDTH[curve.style] * thickness
     dash = _DASH if curve.style == "dashed" else "solid"
     (line,) = axes.plot(curve.x, curve.mean, linestyle=dash, linewidth=width * letters, **style)
     if (alone := _alone(curve.mean)).any():

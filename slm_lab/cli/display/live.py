@@ -181,7 +181,7 @@ class LiveDisplay:
         budgets = len(self._trainings)
         if budgets > 1:
             counted = sum(s.frame for s, acts in zip(sessions, self._acts, strict=True) if not acts)
-            dropped = (s for s in sessions if s.phase in (Phase.FAILED, Phase.STOPPED))
+            dropped = (s for s in sessions if s.phase is Phase.FAILED)
             never = sum(self._max_frame - s.frame for s in dropped) * (not self._by_trainings)
             add_total("all", counted, budgets * self._max_frame - never)
         return table

@@ -240,7 +240,7 @@ def _named(group: Sequence[ReadTrial], per_env: bool = False) -> Named:
         spec["env"] = {key: each for key, each in spec["env"].items() if key != "name"}
     tag = f"t{first.trial}" if first.of_search else ""
     del spec["name"]
-    return Named(first.name, leaves(spec), first.stamp, tag)
+    return Named(first.run_dir.label or first.name, leaves(spec), first.stamp, tag)
 
 
 def seeds_of(label: str, group: Sequence[ReadTrial], x: Axis) -> Seeds:
