@@ -42,7 +42,6 @@ class Entry:
     summary: RunSummary
     stamp: Stamp
     problem: str = ""
-    """Why nothing can be read."""
 
     def trial(self, number: str = "") -> FoundTrial:
         """The Trial of this number; without one that of the run, or the best one so far of a

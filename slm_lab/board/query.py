@@ -20,7 +20,6 @@ class Query(NamedTuple):
     """The choices of a page."""
 
     runs: tuple[str, ...] = ()
-    """Those that are ticked."""
     run: str = ""
     """That of the page of one run."""
     trial: str = ""

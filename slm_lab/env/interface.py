@@ -34,6 +34,8 @@ def _checked(
         result = call()
     except (ValueError, TypeError, AttributeError) as error:
         fault = _fault_below(env)  # wrappers fail on results that break the interface
+        if str(error).startswith(f"{type(env.unwrapped).__qualname__}."):
+            fault = f"{error}; reset() takes seed and options, step() an action"
         if fault is None:
             raise
         raise _refusal(env, fault) from error

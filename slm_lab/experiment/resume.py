@@ -37,7 +37,6 @@ class ResumedSpec:
     is_changed: bool
     """Whether `-s` changes the spec."""
     budget_before: int
-    """`env.max_frame` before."""
     origin: Mapping[str, Any]
     """The record of how the run was started, see `storage.origin`."""
 

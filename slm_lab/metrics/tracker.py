@@ -59,7 +59,6 @@ class Tracker:
         self.best_return: float | None = None
         """The highest `recent_return` of all rows."""
         self.improved = False
-        """Whether the last row set it."""
 
         self._log_frequency = log_frequency
         self._next_due = log_frequency

@@ -32,7 +32,6 @@ class VideoFilm(Film):
     def __init__(self, path_of: Callable[[int], Path]) -> None:
         self.finished: list[Path] = []
         self.length = 0
-        """Frames of the running episode."""
         self._path_of = path_of
         self._file: VideoFile | None = None
 

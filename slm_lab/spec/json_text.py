@@ -28,6 +28,8 @@ def parse_json(text: str, where: str) -> Any:
     try:
         content = json.loads(plain, object_pairs_hook=unique, parse_constant=no_number)
     except json.JSONDecodeError as error:
+        if not text.strip():
+            raise SpecError(where, [Problem("file", "is empty")]) from None
         message = f"is not JSON: {error.msg} (column {error.colno})"
         raise SpecError(where, [Problem(f"line {error.lineno}", message)]) from None
     except RecursionError:

@@ -157,7 +157,7 @@ def _chosen(where: str, content: Mapping[str, Any], name: str | None) -> str:
         return name
     if name is None and len(names) == 1:
         return names[0]
-    listed = ", ".join(names) if names else "none"
+    listed = ", ".join(names) if names else "no spec {agent, env, meta}"
     if name is None:
         raise SpecError(where, [Problem("spec name", f"is missing; the file holds {listed}")])
     nearest = nearest_name(name, names)

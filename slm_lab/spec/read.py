@@ -5,7 +5,7 @@ A duplicate key, a syntax error, NaN or a too large file raises SpecError, with 
 
 import datetime
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ def find_file(file: str | Path) -> Path:
     "demo.json", "demo", "ppo_cartpole" and "benchmark/ppo/ppo_cartpole.json". They may begin with
     "slm_lab/spec/", as from the root of a clone. Raises SpecError with the nearest name."""
     path = Path(file)
-    if _is_file(path):
+    if _is_true(path.is_file):
         return path
     names: dict[str, Path] = {}
     for shipped in shipped_files():
@@ -54,7 +54,10 @@ def find_file(file: str | Path) -> Path:
     nearest = nearest_name(path.stem, list(stems), A_SLIP)
     suggestion = stems[nearest] if nearest is not None and path.suffix else nearest
     hint = f"; did you mean {suggestion}?" if suggestion else ""
-    raise SpecError(str(file), [Problem("file", f"there is no such file, here or shipped{hint}")])
+    message = (
+        "is a folder" if _is_true(path.is_dir) else f"there is no such file, here or shipped{hint}"
+    )
+    raise SpecError(str(file), [Problem("file", message)])
 
 
 def read_file(path: Path) -> dict[str, Any]:
@@ -72,9 +75,9 @@ def read_file(path: Path) -> dict[str, Any]:
     return content
 
 
-def _is_file(path: Path) -> bool:
+def _is_true(question: Callable[[], bool]) -> bool:
     try:
-        return path.is_file()
+        return question()
     except (OSError, ValueError):  # a name too long for the file system, or with a zero byte
         return False
 

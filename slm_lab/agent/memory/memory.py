@@ -60,7 +60,6 @@ class MemoryLayout:
     """Frames in an observation, in equal parts of its first axis, the newest last; 1: no stack.
     Within an episode each observation is the one before, shifted by one frame."""
     scratch: Path | None = None
-    """A folder for temporary files."""
     normalization: Normalization | None = None
     """Normalises stored raw values when they are sampled; None: nothing is normalised."""
 

@@ -151,7 +151,6 @@ class Comparison(NamedTuple):
     """Algorithm and environment."""
     outcomes: tuple[Outcome, ...]
     max_frame: int
-    """Total frames of each training."""
     seeds: int
     cores: int
     processor: str

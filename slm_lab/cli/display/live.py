@@ -87,7 +87,6 @@ class _LastLine(NamedTuple):
     when: float = 0.0
     phase: Phase = Phase.WAITING
     interval: float = LOG_INTERVAL
-    """Seconds until the next one."""
 
 
 class LiveDisplay:

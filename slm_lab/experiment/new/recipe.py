@@ -75,12 +75,15 @@ def choose_recipe(algorithm: str, env: EnvSpec) -> Recipe:
             spaces = describe_spaces(env)
             of_env.append(f"env.wrappers={json.dumps(env.wrappers)}")
         fitting = _fitting(spaces, of_env)
-        kind_of_actions = spaces.actions.kind
-        actions = "continuous" if kind_of_actions == "box" else kind_of_actions.replace("_", "-")
+        actions = spaces.actions.kind.replace("box", "continuous").replace("_", "-")
+        if not all(spaces.actions[1:]):
+            actions = f"unbounded {actions}"
         kind = f"{'images' if is_image(spaces) else 'vectors'} and {actions} actions"
     if algorithm not in fitting:
         others = ", ".join(fitting) or "none"
-        raise UsageError(f"{algorithm} has no recipe for {kind} of {env.name}; choose of: {others}")
+        raise UsageError(
+            f"{algorithm} has no recipe for {kind} of {env.name}; choose one of: {others}"
+        )
     return fitting[algorithm]
 
 

@@ -42,7 +42,6 @@ from slm_lab.storage.run_dir import SessionPaths
 NEW_NODE_SECONDS = 60.0
 """How long a lost node may take to be replaced by another."""
 NEWS_SECONDS = 1.0
-"""Interval between two requests for news."""
 
 PlacementGroup: TypeAlias = Any
 """Reserved resources, one bundle for each rank."""

@@ -108,7 +108,7 @@ class NetSpec(Block):
     `net_for_role` applies them."""
 
     type: str = Field(description="kind of net")
-    shared: bool = Field(False, description="actor and critic share the body and the optimizer")
+    shared: bool = Field(False, description="whether actor and critic share body and optimizer")
     hid_layers_activation: Activation = Field(
         "relu", description="activation after each hidden layer"
     )
@@ -163,8 +163,8 @@ class NetSpec(Block):
     )
     gpu: Gpu = Field(
         False,
-        description='train on a GPU; with several GPUs, Sessions take turns; "auto": if there is '
-        "one",
+        description="whether to train on a GPU; with several GPUs, Sessions take turns; "
+        '"auto": if there is one',
     )
     precision: Literal["float32", "bf16", "auto"] = Field(
         "float32",

@@ -41,6 +41,12 @@ def test_a_module_that_does_not_import_is_one_line(name, here):
     assert "\n" not in str(error.value)
 
 
+def test_a_file_in_place_of_a_module_is_answered_with_the_module(here):
+    (here / "my_env.py").write_text("x = 1")
+    with pytest.raises(UsageError, match=r"--import my_env.py: write my_env, without .py"):
+        import_plugins(["my_env.py"])
+
+
 def test_a_file_of_the_working_directory_takes_the_place_of_no_installed_package(here):
     (here / "pydash.py").write_text("raise SystemExit")
     look_in_working_directory()

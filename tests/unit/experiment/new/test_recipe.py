@@ -105,8 +105,9 @@ def test_atari_games_have_their_own_templates():
             "dqn has no recipe for vectors and continuous actions of Pendulum-v1; ",
         ),
         ("dqn", ENVS["multi-discrete"], "vectors and multi-discrete actions"),
-        ("crossq", "CartPole-v1", "choose of: a2c, dqn, ppo, sac"),
-        ("sac", ENVS["images"], "choose of: a2c, dqn, ppo"),
+        ("crossq", "CartPole-v1", "choose one of: a2c, dqn, ppo, sac"),
+        ("sac", ENVS["images"], "choose one of: a2c, dqn, ppo"),
+        ("sac", ENVS["unbounded"], "no recipe for vectors and unbounded continuous actions"),
         ("td3", "Pendulum-v1", "td3: there is no recipe; recipes are a2c, crossq, dqn, ppo, sac"),
     ],
 )

@@ -41,6 +41,7 @@ SPACES = {
     "float grids": (spaces.Box(0, 1, (7, 7, 3), np.float32), spaces.Discrete(3)),
     "image in a dict": (spaces.Dict(screen=IMAGE, speed=VECTOR), spaces.Discrete(3)),
     "multi-discrete": (VECTOR, spaces.MultiDiscrete([2, 3])),
+    "unbounded": (VECTOR, spaces.Box(-np.inf, np.inf, (2,), np.float32)),
     "vectors": (VECTOR, spaces.Discrete(2)),
 }
 ENVS = {}

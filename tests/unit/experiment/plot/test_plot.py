@@ -12,6 +12,7 @@ from slm_lab.experiment.plot.runs import find_trials
 from slm_lab.metrics.reader import read_rows
 from slm_lab.metrics.tracker import Tracker
 from slm_lab.metrics.writer import RowWriter
+from slm_lab.storage.run_dir import RUN_BLOCK
 from tests.support import ppo
 from tests.unit.experiment.runs import change_spec, write_run
 
@@ -69,6 +70,14 @@ def test_runs_that_differ_in_their_seed_alone_are_seeds_of_one_curve(tmp_path):
     assert labels_of(result) == ["small  lr 0.001", "small  lr 0.5"]
     assert seeds_of(result) == [4, 1]
     assert any("3 runs, 2 curves" in note for note in result.notes)
+
+
+def test_a_curve_has_the_name_that_the_user_gave_its_run(tmp_path):
+    for second, (rate, name) in enumerate([(0.001, "base"), (0.5, "fast")]):
+        run = write_run(tmp_path, lr(rate), stamp=f"2026_11_22_03000{second}")
+        content = json.loads(run.spec_file.read_text())
+        run.spec_file.write_text(json.dumps({**content, RUN_BLOCK: {"name": name}}))
+    assert labels_of(plotted(tmp_path, *sorted(tmp_path.iterdir()))) == ["base", "fast"]
 
 
 def test_two_runs_under_one_seed_are_no_two_seeds(tmp_path):
