@@ -22,8 +22,7 @@ from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.text import error_summary
 from slm_lab.storage.intact import FollowedRows
 
-SECONDS = 5
-"""Between two looks of a page."""
+REFRESH_SECONDS = 5
 HOST, PORT = "127.0.0.1", 8050
 MOST_ASKED = 1 << 20
 """Bytes of a request."""
@@ -119,7 +118,7 @@ def make_app(data_dir: Path) -> Dash:
 def _frame(root: Path) -> html.Div:
     head = [html.A("slm-lab board", href="/"), html.Span(str(root)), html.B(id="alarm")]
     stores = [dcc.Store(id="seen", data={}), dcc.Store(id="answered", data=time.time())]
-    clock = dcc.Interval(id="tick", interval=SECONDS * 1000)
+    clock = dcc.Interval(id="tick", interval=REFRESH_SECONDS * 1000)
     place = dcc.Location(id="url", refresh=False)
     return html.Div([place, clock, *stores, html.Header(head), html.Main(id="page")])
 

@@ -27,7 +27,6 @@ class PolicyStep(NamedTuple):
     obs: Array
     """(B, ...), see `env.adapter.Batch`"""
     starts: bool
-    """Whether an episode begins."""
     rows: Array
     """What the network takes, (B, ...)"""
     action: Array

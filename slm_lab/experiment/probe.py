@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple, final
 from slm_lab.core.errors import LabError
 from slm_lab.core.process import usable_cores
 from slm_lab.core.types import FloatArray
+from slm_lab.experiment.run import check_place
 from slm_lab.experiment.source import RunSource
 from slm_lab.experiment.trial import Trial, TrialTask, stop_on_signals
 from slm_lab.session.status_board import LOOP_PARTS, StatusBoard
@@ -64,10 +65,9 @@ AS_IS = Change()
 
 
 class Speed(NamedTuple):
-    """The result of a run."""
+    """The result of a run, over all its Sessions."""
 
     frames_per_s: float
-    """Of all its Sessions."""
     shares: Mapping[str, float]
     """Of the first Session's time: each of LOOP_PARTS, and OTHER."""
 
@@ -111,11 +111,13 @@ class Probe:
         for change in candidates(self.spec):
             changed = replace(source, sets=(*source.sets, *change.sets))
             with suppress(LabError):
-                self._specs[change] = changed.load(keys, warn=False)
+                spec = changed.load(keys, warn=False)
+                check_place(change.text, spec)
+                self._specs[change] = spec
 
     @property
     def changes(self) -> list[Change]:
-        """The changes that the spec allows."""
+        """The changes that the spec and this machine allow."""
         return list(self._specs)[1:]
 
     def run(self, change: Change, seconds: float) -> Speed:
@@ -224,6 +226,7 @@ class Watch:
     def speed(self) -> Speed:
         """Between the first and the last events that were seen."""
         (began, first, before), (ended, last, after) = self._seen[0], self._seen[-1]
-        shares = dict(zip(LOOP_PARTS, ((after - before) / (ended - began)).tolist(), strict=True))
-        other = max(1 - sum(shares.values()), 0.0)
-        return Speed((last - first) / (ended - began), {**shares, OTHER: other})
+        parts = (after - before) / (ended - began)
+        parts /= max(parts.sum(), 1.0)  # the parts are those of whole rollouts, which end earlier
+        shares = dict(zip((*LOOP_PARTS, OTHER), [*parts.tolist(), 1 - parts.sum()], strict=True))
+        return Speed((last - first) / (ended - began), shares)

@@ -50,7 +50,6 @@ class ActingNetwork(ABC):
         self._optimizers = tuple(optimizers.values())
         self.train_state = TrainState(optimizers)
         self.recurrent = recurrent
-        """Its recurrent state; None without one."""
         self.device = self._optimizers[0].flat.vector.device
         self._written_out = False
 

@@ -62,7 +62,6 @@ class Training(NamedTuple):
     frames: float
     """All workers' frames at the end of training."""
     seconds: float
-    """Training time."""
     final_return: float | None
     """Mean over the workers."""
 

@@ -23,7 +23,7 @@ pytestmark = [
 @pytest.fixture
 def address(tmp_path, monkeypatch):
     """Of the board of `tmp_path`, whose pages refresh every half second."""
-    monkeypatch.setattr(app, "SECONDS", 0.5)
+    monkeypatch.setattr(app, "REFRESH_SECONDS", 0.5)
     monkeypatch.setattr("slm_lab.board.live.SHARE", float("inf"))
     server, address = app.make_board(tmp_path, 0)
     thread = Thread(target=server.serve_forever)

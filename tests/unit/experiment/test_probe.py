@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from slm_lab.agent.net import precision
 from slm_lab.core.errors import LabError
 from slm_lab.experiment import probe as module
 from slm_lab.experiment.probe import (
@@ -137,6 +138,25 @@ def test_a_run_is_measured_between_training_events(monkeypatch):
     assert watch.speed.shares == pytest.approx(shares)
 
 
+def test_the_shares_of_whole_rollouts_are_no_more_than_the_time(monkeypatch):
+    board = Seen(monkeypatch)
+    watch = Watch(1.0, slice(None), learns=True)
+    for board.now in (1.0, 2.0, 3.0):
+        board.clock_slots[0] += 50
+        board.loop[0] += (1, 0.2, 0.6, 0.0, 0.4)  # a rollout that began before the first look
+        watch(board)
+    shares = {"acting": 1 / 6, "environment": 0.5, "memory": 0.0, "update": 1 / 3, OTHER: 0.0}
+    assert watch.speed.shares == pytest.approx(shares)
+
+
+def test_a_change_that_the_machine_cannot_run_is_left_out(cores, tmp_path, monkeypatch):
+    def tried(can):
+        monkeypatch.setattr(precision, "has_bf16", lambda device: can)
+        return {each.text for each in probed(tmp_path, ppo()).changes}
+
+    assert tried(True) - tried(False) == {"agent.net.precision=bf16"}
+
+
 def test_all_workers_must_learn_before_they_are_measured_and_a_learner_counts_alone(monkeypatch):
     board = Seen(monkeypatch, sessions=2)
     both, learner = (Watch(0.0, counted, learns=True) for counted in (slice(None), slice(1)))
@@ -226,12 +246,13 @@ def test_document_and_table_agree(tmp_path, monkeypatch, capsys):
     write_spec(tmp_path, ppo())
     speeds = {AS_IS: speed(100.0), ALIKE: speed(125.0), DIFFERENT: speed(80.0)}
     monkeypatch.setattr(Probe, "survey", lambda self, on_run: speeds)
-    monkeypatch.setattr(Probe, "run", lambda self, change, seconds: speed(130.0))
+    longer = {AS_IS: speed(80.0), ALIKE: speed(104.0)}  # the environment gets slower
+    monkeypatch.setattr(Probe, "run", lambda self, change, seconds: longer[change])
     file, sets = str(tmp_path / "spec.json"), ("env.max_frame=5000",)
     command(file, None, sets, (), False, as_json=False)
     text = capsys.readouterr().out
     assert "update 60%, rows, exchange, waiting 40%" in text
-    assert "measured 130, 1.30 times: a=1" in text
+    assert "measured 80.0, 1.00 times: as it is\nmeasured 104, 1.30 times: a=1" in text
     assert text.splitlines()[-1] == (
         f"try: slm-lab run {file} small train -s env.max_frame=5000 -s a=1"
     )
@@ -239,4 +260,4 @@ def test_document_and_table_agree(tmp_path, monkeypatch, capsys):
     document = json.loads(capsys.readouterr().out)
     assert document["frames_per_s"] == 100.0
     assert document["set"] == ["a=1"]
-    assert [each["measured"] for each in document["changes"]] == [130.0, None]
+    assert [each["measured"] for each in document["changes"]] == [104.0, None]
