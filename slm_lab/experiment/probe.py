@@ -18,6 +18,7 @@ from slm_lab.experiment.run import check_place
 from slm_lab.experiment.source import RunSource
 from slm_lab.experiment.trial import Trial, TrialTask, stop_on_signals
 from slm_lab.session.status_board import LOOP_PARTS, StatusBoard
+from slm_lab.spec.checks.size import hidden_weights
 from slm_lab.spec.modes import MODES, mode_of
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.run_dir import RunDir
@@ -33,6 +34,8 @@ LATE_SECONDS = 150.0
 """How long a run may take until it has been measured."""
 WARM_UP = 1_000
 """Frames before the first training event are cut to these."""
+FEW_WEIGHTS = 128 * 128
+"""Up to so many between hidden layers, calls take longer than their products."""
 ENDLESS = 10**9
 """The budget of a run, which is stopped."""
 
@@ -174,9 +177,8 @@ def bound(spec: Spec, speeds: Mapping[Change, Speed]) -> str:
     base, cores = speeds[AS_IS], usable_cores()
     if spec.meta.num_sessions * spec.meta.threads > cores:
         return f"the cores: {spec.meta.num_sessions} Sessions share {cores}"
-    half = [speed.frames_per_s for each, speed in speeds.items() if ".precision=" in each.text]
     largest = max(base.shares, key=lambda part: base.shares[part])
-    if largest == "update" and any(each > 1.1 * base.frames_per_s for each in half):
+    if largest == "update" and max(map(hidden_weights, spec.agent.nets.values())) > FEW_WEIGHTS:
         return "arithmetic: the products of the networks"
     return BOUNDS[largest]
 
@@ -195,7 +197,7 @@ def for_probing(spec: Spec) -> dict[str, Any]:
 
 @final
 class Watch:
-    """Measures a Trial from its first training events to others, and stops it then.
+    """Measures a Trial between training events of its first Session, once all learn; stops it then.
 
     Frames are those of the `counted` Sessions: a learner's are its actors'. An agent that does not
     learn is measured from its first frames on.
@@ -213,8 +215,8 @@ class Watch:
         now = time.perf_counter()
         frames, loop = board.clock_slots[self._counted], board.loop[self._counted]
         events = loop[:, 0] if self._learns else frames
-        if events.all() and events.sum() != self._last and not self.is_over:
-            self._last = float(events.sum())
+        if events.all() and events[0] != self._last and not self.is_over:
+            self._last = float(events[0])
             self._seen.append((now, int(frames.sum()), loop[0, 1:].copy()))
             is_long = now - self._seen[0][0] >= self._seconds
             self.is_over = is_long and len(self._seen) > FEWEST_EVENTS

@@ -86,22 +86,19 @@ def test_equivalent_changes_come_first_and_a_gain_exceeds_noise():
     assert gains(found, 900.0) == []
 
 
-HALF = Change(("agent.net.precision=bf16",))
-
-
 @pytest.mark.parametrize(
-    ("shares", "others", "words"),
+    ("shares", "width", "words"),
     [
-        ({"environment": 0.6, "update": 0.4}, {}, "the environment"),
-        ({"environment": 0.4, "update": 0.6}, {HALF: 100.0}, "Python"),
-        ({"environment": 0.4, "update": 0.6}, {HALF: 120.0}, "arithmetic"),
-        ({"memory": 0.6, "update": 0.4}, {HALF: 120.0}, "the agent's memory"),
-        ({OTHER: 0.6, "update": 0.4}, {}, "the exchange"),
+        ({"environment": 0.6, "update": 0.4}, 256, "the environment"),
+        ({"environment": 0.4, "update": 0.6}, 128, "Python"),
+        ({"environment": 0.4, "update": 0.6}, 256, "arithmetic"),
+        ({"memory": 0.6, "update": 0.4}, 256, "the agent's memory"),
+        ({OTHER: 0.6, "update": 0.4}, 64, "the exchange"),
     ],
 )
-def test_the_bottleneck_of_a_training_is_its_largest_part(shares, others, words, cores):
-    speeds = {AS_IS: speed(100.0, **shares), **{each: speed(s) for each, s in others.items()}}
-    assert bound(parse(ppo()), speeds).startswith(words)
+def test_the_bottleneck_of_a_training_is_its_largest_part(shares, width, words, cores):
+    spec = parse(ppo(agent__net__hid_layers=[width, width]))
+    assert bound(spec, {AS_IS: speed(100.0, **shares)}).startswith(words)
 
 
 def test_more_sessions_than_cores_are_bound_by_the_cores(cores):
@@ -170,6 +167,22 @@ def test_all_workers_must_learn_before_they_are_measured_and_a_learner_counts_al
     assert both.speed.frames_per_s == pytest.approx(110)
     assert both._seen[0][0] == 5.0
     assert learner.speed.frames_per_s == pytest.approx(100)
+
+
+def test_a_run_is_measured_at_events_of_its_first_session_whose_shares_it_shows(monkeypatch):
+    board = Seen(monkeypatch, sessions=2)
+    watch = Watch(5.0, slice(None), learns=True)
+    for second in range(1, 20):
+        board.now = float(second)
+        board.clock_slots += 10
+        board.loop[1] += (1, 0.0, 1.0, 0.0, 0.0)
+        if second % 3 == 0:
+            board.loop[0] += (1, 0.6, 1.2, 0.0, 1.2)
+        watch(board)
+    assert [when for when, *_ in watch._seen] == [3.0, 6.0, 9.0]
+    assert watch.speed.frames_per_s == pytest.approx(20)
+    shares = {"acting": 0.2, "environment": 0.4, "memory": 0.0, "update": 0.4, OTHER: 0.0}
+    assert watch.speed.shares == pytest.approx(shares)
 
 
 def test_an_agent_that_learns_nothing_is_measured_by_its_frames(monkeypatch):
