@@ -88,7 +88,6 @@ WRAPPER_ADAPTERS: dict[str, StateAdapter] = {
         save=lambda _: {}, load=lambda checker, _: _end_checks(checker)
     ),
     "gymnasium.wrappers.common:TimeLimit": attributes("_elapsed_steps"),
-    "gymnasium.wrappers.transform_observation:TransformObservation": attributes(),
     "slm_lab.env.vector.raw:LastInfo": attributes(),
     "slm_lab.env.vector.raw:TimeLimit": attributes("_elapsed_steps"),
 }

@@ -82,12 +82,11 @@ def test_observations_in_parts_are_one_vector_within_their_space(space, seed):
     np.testing.assert_array_equal(obs, spaces.flatten(space, raw).astype(np.float32))
 
 
-def test_a_dict_of_one_image_is_the_image_and_can_be_saved():
+def test_a_dict_of_one_image_is_the_image():
     screen = spaces.Box(0, 255, (8, 9, 3), np.uint8)
     env = flatten_parts(Sampled(spaces.Dict(screen=screen)), "X")
     assert env.observation_space == screen
     assert env.reset(seed=1)[0].shape == (8, 9, 3)
-    assert state._key(env) in state.WRAPPER_ADAPTERS
 
 
 def test_parts_stand_in_the_order_of_their_keys_one_hot_or_raveled():
