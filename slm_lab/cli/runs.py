@@ -82,10 +82,8 @@ def _print_runs(console: Console, runs: Sequence[RunSummary]) -> None:
     texts = [cells(run) for run in runs]
     columns = {heading: [each[name] for each in texts] for heading, name in COLUMNS.items()}
     widths = {name: max(map(len, [name, *column])) + COLUMN_GAP for name, column in columns.items()}
-    longest, widths["changed"] = (
-        widths["changed"],
-        min(widths["changed"], CHANGED_WIDTH + COLUMN_GAP),
-    )
+    longest = widths["changed"]
+    widths["changed"] = min(longest, CHANGED_WIDTH + COLUMN_GAP)
     for name in LEAVE_OUT:
         if sum(widths.values()) > console.width:
             del columns[name], widths[name]

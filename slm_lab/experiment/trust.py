@@ -21,6 +21,9 @@ from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import dimensions
 from slm_lab.storage.run_dir import FOLDERS, RUN_BLOCK, RunDir
 
+FLATTEN = "gymnasium.wrappers:FlattenObservation"
+"""A wrapper of recipes. It takes no arguments, so a run folder may name it without permission."""
+
 
 def modules_of(spec: Spec) -> tuple[str, ...]:
     """The modules of a spec's environment and wrappers, and of those that it searches over."""
@@ -151,7 +154,7 @@ def _is_of_a_run(file: Path) -> bool:
 
 
 def _modules(names: Iterable[str]) -> tuple[str, ...]:
-    found = (module_in(name) for name in names)
+    found = (module_in(name) for name in names if name != FLATTEN)
     return tuple(dict.fromkeys(module for module in found if module))
 
 

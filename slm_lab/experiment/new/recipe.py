@@ -16,6 +16,7 @@ from slm_lab.core.plugins import import_plugins
 from slm_lab.env.lookup import find_env
 from slm_lab.env.make import Spaces, describe_spaces
 from slm_lab.env.simulators.atari import is_atari
+from slm_lab.experiment.trust import FLATTEN
 from slm_lab.spec.checks.algorithm import action_space_problems
 from slm_lab.spec.load import load_spec, spec_names
 from slm_lab.spec.read import SHIPPED, read_file
@@ -28,7 +29,6 @@ SMALLEST_IMAGE = 36
 """Pixels per side that the layers of the recipes need; smaller images get two of 3 × 3."""
 LARGEST_GRID = 12
 """Pixels per side up to which an image becomes a vector, such as the view of MiniGrid."""
-FLATTEN = "gymnasium.wrappers:FlattenObservation"
 
 
 class Recipe(NamedTuple):

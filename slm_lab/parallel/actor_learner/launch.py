@@ -93,10 +93,8 @@ def _on_cluster(
         (result,) = supervisor.run(tick)
         tick()
     sessions = [task.session for task in actors]
-    return [
-        result,
-        *(lost.get(each) or _ended_with_learner(each, result, board) for each in sessions),
-    ]
+    ends = (lost.get(each) or _ended_with_learner(each, result, board) for each in sessions)
+    return [result, *ends]
 
 
 def _ended_with_learner(session: int, learner: SessionResult, board: StatusBoard) -> SessionResult:

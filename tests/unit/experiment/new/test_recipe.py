@@ -6,7 +6,8 @@ import pytest
 
 from slm_lab.core.errors import UsageError
 from slm_lab.env.make import describe_spaces
-from slm_lab.experiment.new.recipe import FLATTEN, GAMES, Recipe, choose_recipe, named, recipes
+from slm_lab.experiment.new.recipe import GAMES, Recipe, choose_recipe, named, recipes
+from slm_lab.experiment.trust import FLATTEN, modules_of
 from slm_lab.spec.checks.algorithm import action_space_problems
 from slm_lab.spec.checks.observations import observation_problems
 from slm_lab.spec.load import load_spec
@@ -80,6 +81,18 @@ def test_the_users_wrappers_of_a_grid_come_before_the_one_that_makes_it_a_vector
     spec = load_spec(file, name, sets)
     assert list(spec.env.wrappers) == [wrapper, FLATTEN]
     assert spec.env.max_frame == 9000
+    assert modules_of(spec) == ("gymnasium.wrappers",)  # for the user's wrapper
+
+
+def test_a_run_of_a_grid_is_resumed_without_a_permission_that_its_user_never_gave():
+    spec = load_spec(*named("ppo", ENVS["grids"], ["env.max_frame=9000"], ()))
+    assert list(spec.env.wrappers) == [FLATTEN]
+    assert modules_of(spec) == ()
+
+
+def test_a_grid_is_a_vector_for_its_recipe():
+    file, name, sets = named("ppo", ENVS["grids"], [], ())
+    spec = load_spec(file, name, sets)
     assert describe_spaces(spec.env).obs_shape == (147,)
 
 
