@@ -22,7 +22,7 @@ import numpy as np
 
 from bench.cases import Case, MujocoPPOCase, PPOCase
 from slm_lab.agent.memory.memory import MemoryLayout
-from slm_lab.analysis.compare.figure import bar_panel
+from slm_lab.analysis.compare.graph import bar_panel
 from slm_lab.analysis.figure.figure import Bar, Box
 from slm_lab.analysis.figure.layout import single_bars
 from slm_lab.analysis.figure.png import render_png

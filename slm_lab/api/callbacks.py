@@ -11,7 +11,7 @@ from typing import Any, final
 
 from slm_lab.core.errors import CheckpointError, UsageError
 from slm_lab.core.registry import Registry, import_failure
-from slm_lab.experiment.plot.runs import FoundTrial
+from slm_lab.experiment.plot.trials import FoundTrial
 from slm_lab.metrics.reader import RowFollower
 from slm_lab.storage.manifest import read_manifest
 

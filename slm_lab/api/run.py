@@ -12,8 +12,8 @@ from slm_lab.analysis.figure.axis import RETURNS, frames
 from slm_lab.analysis.figure.html import plotly_figure
 from slm_lab.analysis.trial.trial_graph import figure_of_rows
 from slm_lab.api.callbacks import Callbacks
-from slm_lab.api.process import LabProcess, Started
-from slm_lab.experiment.plot.runs import FoundTrial
+from slm_lab.api.lab_process import LabProcess, Started
+from slm_lab.experiment.plot.trials import FoundTrial
 from slm_lab.experiment.search.outcomes import find_trial
 from slm_lab.metrics.reader import Rows
 from slm_lab.spec.read import read_file

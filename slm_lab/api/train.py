@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
 import numpy as np
 
 from slm_lab.api.callbacks import Callbacks
-from slm_lab.api.process import LabProcess, Started
+from slm_lab.api.lab_process import LabProcess, Started
 from slm_lab.api.run import Run, load_run
 from slm_lab.core.errors import LabError, SpecError, UsageError
 from slm_lab.core.plugins import listed

@@ -12,11 +12,11 @@ from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.exceptions import PreventUpdate
 from werkzeug.serving import BaseWSGIServer, make_server
 
-from slm_lab.board import run_page, table, ticked
+from slm_lab.board import run_page, runs_table, ticked
 from slm_lab.board.catalog import Catalog
 from slm_lab.board.elements import problem
-from slm_lab.board.live import Part, Parts
 from slm_lab.board.query import Query
+from slm_lab.board.refresh import Part, Parts
 from slm_lab.board.security import secure
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.text import error_summary
@@ -28,7 +28,7 @@ MOST_ASKED = 1 << 20
 """Bytes of a request."""
 _ALARM = """(ticks, answered) =>
     Date.now() / 1000 - answered > 30 ? "no answer: has the board been stopped?" : "" """
-PAGES = {"/": table, "/run": run_page}
+PAGES = {"/": runs_table, "/run": run_page}
 
 logger = logging.getLogger(__name__)
 
@@ -71,9 +71,9 @@ def make_app(data_dir: Path) -> Dash:
             raise PreventUpdate
         if ctx.triggered_id == "url":  # the browser's button back
             wanted = [getattr(asked, name) for name in names]
-            ticks, shown = {"ids": list(asked.runs)}, table.grid_options(asked)
+            ticks, shown = {"ids": list(asked.runs)}, runs_table.grid_options(asked)
             return no_update, wanted, [ticks] * len(grids), [shown] * len(grids)
-        options = no_update if chosen.q == asked.q else table.grid_options(chosen)
+        options = no_update if chosen.q == asked.q else runs_table.grid_options(chosen)
         keep = [no_update] * len(grids)
         return chosen.search, [no_update] * len(names), keep, [options] * len(grids)
 
@@ -95,7 +95,7 @@ def make_app(data_dir: Path) -> Dash:
         """What has changed since the browser has last asked."""
         query = Query.parse(search)
         page = run_page if path == "/run" else ticked
-        parts = {**page.parts(catalog, live, query), "grid": table.grid_part(catalog)}
+        parts = {**page.parts(catalog, live, query), "grid": runs_table.grid_part(catalog)}
         serials: dict[str, str] = {}
 
         def newest(name: str) -> Any:

@@ -11,7 +11,7 @@ from typing import NamedTuple, final
 
 from slm_lab.core.errors import UsageError
 from slm_lab.core.files import Stamp, folders_in, stamp_of, strays
-from slm_lab.experiment.plot.runs import FoundTrial, find_trials
+from slm_lab.experiment.plot.trials import FoundTrial, find_trials
 from slm_lab.experiment.runs.summary import (
     RunStatus,
     RunSummary,

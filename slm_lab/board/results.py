@@ -4,10 +4,15 @@ from typing import Any
 
 from dash import html
 
-from slm_lab.analysis.compare.figure import dashboard
+from slm_lab.analysis.compare.graph import dashboard
 from slm_lab.analysis.figure import figure as fig
 from slm_lab.analysis.search.graph import experiment_figure, page
-from slm_lab.analysis.search.summary import number_text, point_texts, short_names, status_text
+from slm_lab.analysis.search.search_summary import (
+    number_text,
+    point_texts,
+    short_names,
+    status_text,
+)
 from slm_lab.analysis.search.trial_state import ranked
 from slm_lab.board.catalog import Entry
 from slm_lab.board.elements import chip, graph, rows_table, section

@@ -24,15 +24,15 @@ from slm_lab.board.elements import (
     section,
     select,
 )
-from slm_lab.board.live import Part
 from slm_lab.board.query import Query, file_link, run_link
+from slm_lab.board.refresh import Part
 from slm_lab.board.ticked import video
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import stamp_of, tail
 from slm_lab.core.text import error_summary, significant
 from slm_lab.experiment.doctor.case import read_case
 from slm_lab.experiment.doctor.diagnosis import all_findings
-from slm_lab.experiment.plot.runs import FoundTrial, ReadRows
+from slm_lab.experiment.plot.trials import FoundTrial, ReadRows
 from slm_lab.experiment.runs.summary import RunStatus, cells
 from slm_lab.experiment.trust import command_text, named_by
 from slm_lab.metrics.reader import Rows

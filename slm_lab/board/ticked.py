@@ -10,17 +10,17 @@ import numpy as np
 from dash import html
 
 from slm_lab.analysis.figure.axis import CLOCKS
+from slm_lab.analysis.overlay.endings import improvement_text, results, text_table
 from slm_lab.analysis.overlay.overlay import Middle, overlay
-from slm_lab.analysis.overlay.table import improvement_text, results, text_table
 from slm_lab.board.catalog import Catalog, Entry
 from slm_lab.board.elements import curves_graph, problem, rows_table, section, select
-from slm_lab.board.live import Part
 from slm_lab.board.query import EVALUATION, Query, file_link, run_link
+from slm_lab.board.refresh import Part
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import stamp_of
 from slm_lab.core.text import error_summary
 from slm_lab.experiment.plot.plot import about_curves, grouped
-from slm_lab.experiment.plot.runs import FoundTrial, ReadTrial, read_trial
+from slm_lab.experiment.plot.trials import FoundTrial, ReadTrial, read_trial
 from slm_lab.experiment.runs.diff import difference_tables
 from slm_lab.metrics.row import BASE_COLUMNS
 from slm_lab.storage.intact import FollowedRows

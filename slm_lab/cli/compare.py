@@ -25,7 +25,7 @@ from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import stop_signals_blocked
 from slm_lab.experiment.compare.compare import CompareRun
 from slm_lab.experiment.compare.plan import CompareRequest, allowed_imports
-from slm_lab.experiment.source import RunSource
+from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.trust import command_text, imports_of_file, modules_of
 from slm_lab.storage.result import Ending
 

@@ -16,7 +16,7 @@ from slm_lab.experiment.run_mode import RunMode, RunWords, Verb, parse_words
 from slm_lab.storage.archive import unpacked
 
 if TYPE_CHECKING:
-    from slm_lab.experiment.source import RunSource
+    from slm_lab.experiment.run_source import RunSource
 
 PLAYING = ("eval", "enjoy")
 MOST_LETTERS = 200
@@ -68,7 +68,7 @@ def _source(options: RunOptions, words: RunWords) -> "RunSource":
     with importing():
         from slm_lab.cli.display.screen import console, print_line
         from slm_lab.experiment.new.recipe import named
-        from slm_lab.experiment.source import RunSource
+        from slm_lab.experiment.run_source import RunSource
         from slm_lab.experiment.trust import imports_for, imports_of_file
         from slm_lab.storage.run_lookup import find_run, find_saved, resolve_spec_name
 

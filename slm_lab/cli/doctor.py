@@ -10,7 +10,7 @@ from rich.text import Text
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
 from slm_lab.experiment.doctor.case import Finding, read_case
 from slm_lab.experiment.doctor.diagnosis import diagnose, training_findings
-from slm_lab.experiment.plot.runs import FoundTrial
+from slm_lab.experiment.plot.trials import FoundTrial
 from slm_lab.storage.archive import unpacked
 
 

@@ -8,10 +8,9 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from slm_lab.analysis.table import count_text
 from slm_lab.cli.display.screen import console, print_line
 from slm_lab.core.errors import UsageError
-from slm_lab.core.text import duration_text, significant, with_spread
+from slm_lab.core.text import count_text, duration_text, significant, with_spread
 from slm_lab.experiment.new.draft import draft
 from slm_lab.experiment.new.env_facts import EnvFacts, env_facts
 from slm_lab.experiment.new.recipe import choose_recipe, plain_env

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from rich.box import SIMPLE_HEAD
 from rich.text import Text
 
-from slm_lab.analysis.overlay.table import as_csv, as_latex, improvement_text, text_table
+from slm_lab.analysis.overlay.endings import as_csv, as_latex, improvement_text, text_table
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
 from slm_lab.core.errors import UsageError
 from slm_lab.core.text import printable

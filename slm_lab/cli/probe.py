@@ -7,15 +7,14 @@ from pathlib import Path
 from rich.box import SIMPLE_HEAD
 from rich.text import Text
 
-from slm_lab.analysis.table import count_text
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
 from slm_lab.cli.shell.signals import sigterm_as_ctrl_c
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import usable_cores
-from slm_lab.core.text import significant
+from slm_lab.core.text import count_text, significant
 from slm_lab.experiment.probe import AS_IS, BEST, LONG_SECONDS, Probe, bound, gains, in_order
 from slm_lab.experiment.run import check_place, check_spaces
-from slm_lab.experiment.source import RunSource
+from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.trust import imports_of_file
 
 HEADER = ("change", "frames/s", "ratio", "learns")

@@ -9,7 +9,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from slm_lab.analysis.table import count_text
 from slm_lab.cli.display import screen
 from slm_lab.cli.display.live import LiveDisplay, full_name, print_resume, sessions_text
 from slm_lab.cli.display.screen import print_heading, print_json, print_line, print_table
@@ -18,12 +17,12 @@ from slm_lab.cli.options import OutputForm
 from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
 from slm_lab.core.errors import LabError, TrainingFailed
-from slm_lab.core.text import error_summary, significant, with_spread
-from slm_lab.experiment.plot.runs import trial_of
+from slm_lab.core.text import count_text, error_summary, significant, with_spread
+from slm_lab.experiment.plot.trials import trial_of
 from slm_lab.experiment.run import Run
 from slm_lab.experiment.run_mode import Verb
+from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.runs.summary import run_document
-from slm_lab.experiment.source import RunSource
 from slm_lab.metrics.row import LABELS
 from slm_lab.spec.role import optimizer_paths
 from slm_lab.spec.schema.meta import MetaSpec

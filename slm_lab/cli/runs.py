@@ -17,9 +17,9 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.text import Text
 
-from slm_lab.analysis.table import count_text
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
 from slm_lab.core.errors import UsageError
+from slm_lab.core.text import count_text
 from slm_lab.experiment.runs.summary import RunStatus, RunSummary, cells, comparisons_in, summary_of
 from slm_lab.experiment.runs.tidy import delete, selected
 from slm_lab.storage.archive import unpacked
@@ -129,7 +129,7 @@ def _duration(text: str) -> timedelta:
 
 def diff_runs(a: str, b: str, data: Path) -> None:
     """Prints the differences between two runs. Raises LabError."""
-    from slm_lab.analysis.overlay.table import improvement_text, text_table
+    from slm_lab.analysis.overlay.endings import improvement_text, text_table
     from slm_lab.experiment.runs.diff import diff
 
     console = wide_console()

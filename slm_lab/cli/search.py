@@ -10,9 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from slm_lab.analysis.search.summary import point_texts
+from slm_lab.analysis.search.search_summary import point_texts
 from slm_lab.analysis.search.trial_state import Status
-from slm_lab.analysis.table import count_text
 from slm_lab.cli.display.live import print_resume, sessions_text, short
 from slm_lab.cli.display.screen import (
     Screen,
@@ -26,13 +25,13 @@ from slm_lab.cli.display.search_live import SearchDisplay, searched_names
 from slm_lab.cli.options import OutputForm
 from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
-from slm_lab.core.text import error_summary, significant, with_spread
+from slm_lab.core.text import count_text, error_summary, significant, with_spread
+from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.runs.summary import run_document
 from slm_lab.experiment.search.confirm import Confirmation
 from slm_lab.experiment.search.event_log import Confirmed
 from slm_lab.experiment.search.outcomes import draw
 from slm_lab.experiment.search.prepare import Prepared
-from slm_lab.experiment.source import RunSource
 from slm_lab.experiment.trial import DrawTimer, stop_on_signals
 from slm_lab.spec.schema.meta import ConfirmSpec
 

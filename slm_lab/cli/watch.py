@@ -4,14 +4,14 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from slm_lab.analysis.search.summary import short_names
+from slm_lab.analysis.search.search_summary import short_names
 from slm_lab.cli.display.live import LiveDisplay
 from slm_lab.cli.display.screen import console, print_line, wide_console
 from slm_lab.cli.display.search_live import SearchDisplay
 from slm_lab.cli.doctor import print_first_finding
 from slm_lab.cli.shell.exit_codes import INTERRUPTED
 from slm_lab.core.errors import UsageError
-from slm_lab.experiment.plot.runs import trial_of
+from slm_lab.experiment.plot.trials import trial_of
 from slm_lab.experiment.runs.recorded import RecordedSearch, RecordedTrial
 from slm_lab.experiment.search.outcomes import chosen_trial
 from slm_lab.storage.maybe_damaged import value_at

@@ -1,10 +1,21 @@
-"""Short text for people: numbers, and errors in one line."""
+"""Short text for people: numbers, tables, and errors in one line."""
 
 import re
 from collections.abc import Iterable
+from typing import NamedTuple
 
 _TRACEBACK = "Traceback (most recent call last):"
 _SESSION = re.compile(r"Session \d+: ")
+
+
+class TextTable(NamedTuple):
+    """Cells as they are shown; the column `words` is aligned to the left, others to the right. A
+    narrow terminal leaves columns out, in the order of `spare`."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    words: int = 0
+    spare: tuple[str, ...] = ()
 
 
 def significant(value: float | None, digits: int = 3) -> str:
@@ -15,6 +26,11 @@ def significant(value: float | None, digits: int = 3) -> str:
     if abs(value) >= 10 ** (digits - 1) - 0.5:
         return f"{value:,.0f}"
     return f"{value + 0.0:#.{digits}g}" if value else "0"
+
+
+def count_text(number: int, noun: str) -> str:
+    """ "1 seed", "2 seeds", "12 000 rows"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}".replace(",", " ")
 
 
 def with_spread(mean: float | None, std: float | None) -> str:

@@ -9,7 +9,7 @@ from typing import Any, final
 
 from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.env.versions import env_record
-from slm_lab.experiment.source import RunSource
+from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.trust import check_allowed, modules_of
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.read import find_file

@@ -22,7 +22,7 @@ from slm_lab.experiment.resume import (
     resumed_spec,
 )
 from slm_lab.experiment.run_mode import Verb
-from slm_lab.experiment.source import RunSource
+from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.trial import Trial, TrialTask, have_ended
 from slm_lab.session.seeding import draw_root_seed
 from slm_lab.session.status_board import StatusBoard

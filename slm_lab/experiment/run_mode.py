@@ -10,7 +10,7 @@ from slm_lab.core.errors import UsageError
 
 Verb: TypeAlias = Literal["dev", "train", "search", "eval", "enjoy"]
 
-MODES = ("dev", "train", "train@RUN", "search", "search@RUN", "eval@RUN", "enjoy@RUN")
+RUN_MODES = ("dev", "train", "train@RUN", "search", "search@RUN", "eval@RUN", "enjoy@RUN")
 ALWAYS_OF_A_RUN = ("eval", "enjoy")
 
 
@@ -28,7 +28,7 @@ class RunMode:
 
 def parse_mode(text: str) -> RunMode:
     """Parses "train" or "eval@latest". Raises UsageError, which lists the valid modes."""
-    known = f"the modes are {', '.join(MODES)}, where RUN is latest, a spec's name, or a folder"
+    known = f"the modes are {', '.join(RUN_MODES)}, where RUN is latest, a spec's name, or a folder"
     name, at, run = text.partition("@")
     for verb in get_args(Verb):
         if name != verb or (at and (not run or verb == "dev")):

@@ -15,8 +15,8 @@ from slm_lab.core.types import FloatArray, StateDict
 from slm_lab.env.simulators.film import Film
 from slm_lab.env.vector_env import FinishedEpisodes
 from slm_lab.experiment.resume import differences
+from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.search.outcomes import chosen_trial
-from slm_lab.experiment.source import RunSource
 from slm_lab.experiment.trust import check_allowed, imports_for, modules_of, refuse_paths
 from slm_lab.session.evaluator import Evaluator, load_snapshot, snapshot_of
 from slm_lab.session.play_episodes import even_num_envs

@@ -14,7 +14,7 @@ from pandas.testing import assert_frame_equal
 
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.run import Run
-from slm_lab.experiment.source import RunSource
+from slm_lab.experiment.run_source import RunSource
 from slm_lab.parallel.processes import SPAWN
 from slm_lab.session.evaluator import Evaluator
 from slm_lab.session.seeding import session_seeds

@@ -21,7 +21,7 @@ from slm_lab.agent.algorithm.loss_nodes import (
     imitation_value_node,
     value_loss_node,
 )
-from slm_lab.agent.node import Differentiable, Node
+from slm_lab.agent.autodiff import Differentiable, Node
 
 ElementwiseLoss = Callable[[Tensor, Tensor], Tensor]
 """(prediction (B,), target (B,)) to losses (B,): a torch loss with reduction "none"."""

@@ -6,7 +6,7 @@ from typing import TypeAlias
 import numpy as np
 from torch import Tensor
 
-from slm_lab.agent.node import Node
+from slm_lab.agent.autodiff import Node
 from slm_lab.core.types import FloatArray
 
 MAX_LOG_RATIO = 20.0

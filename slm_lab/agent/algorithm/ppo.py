@@ -21,9 +21,9 @@ from slm_lab.agent.algorithm.loss import (
 from slm_lab.agent.algorithm.policy_parts import CriticParts, assemble, build_with_critic
 from slm_lab.agent.algorithm.replay_loop import mean_report
 from slm_lab.agent.algorithm.returns import gae
+from slm_lab.agent.autodiff import Differentiable
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.net.value_transform import ValueTransform
-from slm_lab.agent.node import Differentiable
 from slm_lab.agent.recurrent_state import flatten_obs, flatten_steps, shuffled_order
 from slm_lab.agent.schedule import Schedule
 from slm_lab.core.types import StateDict

@@ -12,6 +12,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
+from slm_lab.agent.autodiff import Differentiable, Node
 from slm_lab.agent.distribution.distributions import (
     Bernoulli,
     Beta,
@@ -24,7 +25,6 @@ from slm_lab.agent.distribution.distributions import (
     TanhNormal,
 )
 from slm_lab.agent.distribution.nodes import CategoricalNode, NodeDistribution, NormalNode
-from slm_lab.agent.node import Differentiable, Node
 from slm_lab.core.errors import LabError
 
 Space: TypeAlias = gymnasium.Space[Any]

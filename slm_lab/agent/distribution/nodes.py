@@ -5,8 +5,8 @@ from typing import Protocol, final
 import numpy as np
 from torch import Tensor
 
+from slm_lab.agent.autodiff import Node
 from slm_lab.agent.distribution.distributions import HALF_LOG_2PI, LOG_STD_RANGE
-from slm_lab.agent.node import Node
 from slm_lab.core.types import FloatArray
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from slm_lab.agent.autodiff import Node
 from slm_lab.agent.net.fast_mlp import Kernel
-from slm_lab.agent.node import Node
 from slm_lab.core.types import Array, FloatArray, Shape
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from slm_lab.agent.autodiff import Node
 from slm_lab.agent.net.array_mlp import ArrayMLP, ArrayNet
 from slm_lab.agent.net.fast_mlp import KERNELS, MLPFunction, mlp_forward
 from slm_lab.agent.net.layers import (
@@ -22,7 +23,6 @@ from slm_lab.agent.net.layers import (
     norm_layers,
 )
 from slm_lab.agent.net.precision import products, restored
-from slm_lab.agent.node import Node
 from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array, FloatArray, Shape
 from slm_lab.spec.checks.observations import no_vector

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from slm_lab.agent.autodiff import Differentiable, Node
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.net.array_mlp import ArrayNet, act_forward, forward_nodes, has_nodes
 from slm_lab.agent.net.value_transform import ValueTransform
-from slm_lab.agent.node import Differentiable, Node
 from slm_lab.agent.optim.optimizer import Optimizer, StepReport, TrainState
 from slm_lab.agent.recurrent_state import RecurrentLayout
 from slm_lab.core.types import Array, FloatArray, Shape

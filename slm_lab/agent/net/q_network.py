@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 from typing_extensions import override
 
+from slm_lab.agent.autodiff import Differentiable, Node
 from slm_lab.agent.net.array_mlp import act_forward, forward_nodes
 from slm_lab.agent.net.layers import Linear
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.net.policy_value import ActingNetwork, Output
 from slm_lab.agent.net.value_transform import ValueTransform
-from slm_lab.agent.node import Differentiable, Node
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.optimizer import Optimizer, StepReport
 from slm_lab.agent.recurrent_state import RecurrentLayout

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from slm_lab.agent.autodiff import Node
 from slm_lab.agent.net.array_mlp import ArrayNet
 from slm_lab.agent.net.fast_mlp import KERNELS
 from slm_lab.agent.net.layers import (
@@ -20,7 +21,6 @@ from slm_lab.agent.net.layers import (
 )
 from slm_lab.agent.net.mlp import MLPNet, as_mlp
 from slm_lab.agent.net.precision import products, restored
-from slm_lab.agent.node import Node
 from slm_lab.core.errors import LabError, Problem
 from slm_lab.core.types import Array, FloatArray, Shape
 from slm_lab.spec.role import built_nets, folded

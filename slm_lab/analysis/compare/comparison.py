@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from slm_lab.analysis.figure.axis import Axis, Line, episode_counts, trailing_mean
-from slm_lab.analysis.table import TextTable
-from slm_lab.core.text import with_spread
+from slm_lab.core.text import TextTable, with_spread
 from slm_lab.core.types import FloatArray
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.recent import WINDOW_SHARE

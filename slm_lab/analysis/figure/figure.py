@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 
 from slm_lab.analysis.figure.look import FAINT_OPACITY, PALETTE, Shading, tick_text, tinted
-from slm_lab.analysis.table import TextTable
+from slm_lab.core.text import TextTable
 from slm_lab.core.types import BoolArray, FloatArray
 
 MAX_POINTS = 2000

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from slm_lab.analysis.search.summary import short_names
+from slm_lab.analysis.search.search_summary import short_names
 
 MOST_LETTERS = 44
 """The letters of a difference between specs that a legend has room for."""

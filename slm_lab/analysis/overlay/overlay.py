@@ -10,8 +10,8 @@ from slm_lab.analysis.figure.figure import MAX_POINTS, Band, Curve, Figure, Pane
 from slm_lab.analysis.figure.layout import curves_panel, over_legend
 from slm_lab.analysis.figure.look import PALETTE
 from slm_lab.analysis.statistics import bootstrap_interval, interquartile_mean
-from slm_lab.analysis.table import count_text
 from slm_lab.analysis.trial.trial_graph import middle_curves, without_ragged_ends
+from slm_lab.core.text import count_text
 from slm_lab.core.types import FloatArray
 
 Middle: TypeAlias = Literal["mean", "iqm"]

@@ -14,7 +14,7 @@ from slm_lab.analysis.figure.layout import SIDE
 from slm_lab.analysis.figure.look import Shading, tick_text
 from slm_lab.analysis.figure.write import write_figure
 from slm_lab.analysis.search.importance import Importance, comparable, importances
-from slm_lab.analysis.search.summary import (
+from slm_lab.analysis.search.search_summary import (
     STATUS_WORDS,
     SearchSummary,
     identity,
@@ -27,7 +27,7 @@ from slm_lab.analysis.search.summary import (
     value_text,
 )
 from slm_lab.analysis.search.trial_state import TrialState, ranked
-from slm_lab.analysis.table import TextTable, count_text
+from slm_lab.core.text import TextTable, count_text
 from slm_lab.core.types import FloatArray
 from slm_lab.spec.search import LISTS, Dimension
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from slm_lab.analysis.search.summary import SearchSummary, identity, numeric
+from slm_lab.analysis.search.search_summary import SearchSummary, identity, numeric
 from slm_lab.analysis.search.trial_state import TrialState
 from slm_lab.core.types import FloatArray, IntArray
 from slm_lab.spec.search import Dimension

@@ -13,9 +13,9 @@ from slm_lab.analysis.figure.axis import Line, Spread, common_grid, decimate, me
 from slm_lab.analysis.figure.figure import MAX_POINTS, Band, Curve, Figure, around
 from slm_lab.analysis.figure.layout import overview, single
 from slm_lab.analysis.figure.write import write_figure
-from slm_lab.analysis.search.summary import point_texts, short_names, status_text
+from slm_lab.analysis.search.search_summary import point_texts, short_names, status_text
 from slm_lab.analysis.search.trial_state import TrialState, ranked
-from slm_lab.analysis.table import count_text
+from slm_lab.core.text import count_text
 from slm_lab.core.types import FloatArray
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.row import BASE_COLUMNS, INFO_PREFIX, LEARNED

@@ -12,9 +12,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from slm_lab.analysis.table import count_text
 from slm_lab.cli.display.screen import Screen, print_line
-from slm_lab.core.text import duration_text, error_summary, significant
+from slm_lab.core.text import count_text, duration_text, error_summary, significant
 from slm_lab.experiment.trust import command_text, modules_of
 from slm_lab.session.status_board import TO_BEGIN, Flow, Phase, SessionProgress, StatusBoard
 from slm_lab.spec.schema.meta import MetaSpec

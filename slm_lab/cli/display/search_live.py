@@ -9,7 +9,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from slm_lab.analysis.search.summary import point_texts, short_names, value_text
+from slm_lab.analysis.search.search_summary import point_texts, short_names, value_text
 from slm_lab.analysis.search.trial_state import Status, TrialState
 from slm_lab.cli.display.live import STOPPING, short
 from slm_lab.cli.display.screen import Screen, print_line

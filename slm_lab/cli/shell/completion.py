@@ -12,7 +12,7 @@ from typer import Context
 
 from slm_lab.core.errors import LabError
 
-MODES = ("train", "search", "dev", "train@", "eval@", "enjoy@", "search@")
+RUN_MODES = ("train", "search", "dev", "train@", "eval@", "enjoy@", "search@")
 
 
 def _completer(
@@ -59,7 +59,7 @@ def run_words(ctx: Context, incomplete: str) -> Iterator[str]:
     if len(typed) == 1:
         yield from spec_names(ctx, incomplete)
     mode, at, _ = incomplete.partition("@")
-    yield from (f"{mode}@{run}" for run in runs(ctx, "")) if at else MODES
+    yield from (f"{mode}@{run}" for run in runs(ctx, "")) if at else RUN_MODES
 
 
 @_completer

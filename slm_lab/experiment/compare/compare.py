@@ -17,13 +17,13 @@ from slm_lab.analysis.compare.comparison import (
     training_of,
     window_of,
 )
-from slm_lab.analysis.compare.figure import draw_comparison
+from slm_lab.analysis.compare.graph import draw_comparison
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.files import write_json
 from slm_lab.experiment.baseline import CHANCE_FILE, RandomBaseline
 from slm_lab.experiment.compare.plan import CompareRequest, Plan, make_plan, read_plan
 from slm_lab.experiment.run import Run
-from slm_lab.experiment.source import RunSource
+from slm_lab.experiment.run_source import RunSource
 from slm_lab.metrics.reader import read_existing
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.lock import RunLock

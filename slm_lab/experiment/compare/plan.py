@@ -13,7 +13,7 @@ from slm_lab.analysis.compare.comparison import BASELINE, Variant
 from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.core.process import usable_cores
 from slm_lab.experiment.run import check_place, check_spaces
-from slm_lab.experiment.source import RunSource
+from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.trust import check_allowed, named_by, recorded_imports
 from slm_lab.session.seeding import draw_root_seed
 from slm_lab.spec.checks.nets import GLOBAL_TWIN

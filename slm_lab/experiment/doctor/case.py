@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from slm_lab.core.errors import UsageError
 from slm_lab.core.text import significant
 from slm_lab.core.types import FloatArray
-from slm_lab.experiment.plot.runs import FoundTrial, ReadRows
+from slm_lab.experiment.plot.trials import FoundTrial, ReadRows
 from slm_lab.metrics.reader import Rows
 from slm_lab.storage.intact import read_saved_rows
 from slm_lab.storage.lock import is_locked

@@ -12,7 +12,7 @@ from slm_lab.core.text import significant as text
 from slm_lab.experiment.doctor.case import Case, Finding, read_case
 from slm_lab.experiment.doctor.learning import LOWER_LR, SYMPTOMS
 from slm_lab.experiment.doctor.machine import memory_kills
-from slm_lab.experiment.plot.runs import FoundTrial
+from slm_lab.experiment.plot.trials import FoundTrial
 from slm_lab.experiment.search.outcomes import find_trial
 from slm_lab.experiment.trust import command_text, named_by
 from slm_lab.storage.maybe_damaged import value_at

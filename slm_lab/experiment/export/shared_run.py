@@ -14,7 +14,7 @@ from slm_lab.analysis.figure.axis import RETURNS
 from slm_lab.analysis.statistics import bootstrap_interval
 from slm_lab.core.files import read_file, write_atomically, write_json
 from slm_lab.core.text import significant
-from slm_lab.experiment.plot.runs import read_trial, trial_of
+from slm_lab.experiment.plot.trials import read_trial, trial_of
 from slm_lab.experiment.saved_run import SavedAgent, SavedRun
 from slm_lab.experiment.trust import command_text, named_by
 from slm_lab.spec import read

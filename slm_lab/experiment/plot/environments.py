@@ -6,7 +6,7 @@ import numpy as np
 
 from slm_lab.analysis.overlay.overlay import Seeds
 from slm_lab.core.errors import UsageError
-from slm_lab.experiment.plot.runs import ReadTrial
+from slm_lab.experiment.plot.trials import ReadTrial
 from slm_lab.storage.maybe_damaged import trial_metrics
 
 

@@ -11,19 +11,19 @@ import numpy as np
 from slm_lab.analysis.figure.axis import EVAL_RETURNS, RETURNS, Y_AXES, Axis, Line, x_axis
 from slm_lab.analysis.figure.figure import Figure
 from slm_lab.analysis.figure.write import write_figure, write_print
-from slm_lab.analysis.overlay.labels import APART, Named, labels, leaves
-from slm_lab.analysis.overlay.overlay import Middle, Options, Seeds, overlay_figure
-from slm_lab.analysis.overlay.table import (
+from slm_lab.analysis.overlay.endings import (
     ENOUGH_TO_TRIM,
     Improvement,
     TableRow,
     ending,
     improvement,
 )
+from slm_lab.analysis.overlay.labels import APART, Named, labels, leaves
+from slm_lab.analysis.overlay.overlay import Middle, Options, Seeds, overlay_figure
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.plot.environments import by_environment, joined, missing, normalised
 from slm_lab.experiment.plot.request import RETURN_COLUMNS, PlotRequest
-from slm_lab.experiment.plot.runs import FoundTrial, ReadTrial, find_trials, read_trial
+from slm_lab.experiment.plot.trials import FoundTrial, ReadTrial, find_trials, read_trial
 from slm_lab.spec.schema.messages import not_among
 from slm_lab.storage.intact import read_saved_rows
 

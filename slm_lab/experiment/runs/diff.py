@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from slm_lab.analysis.figure.axis import Y_AXES, x_axis
+from slm_lab.analysis.overlay.endings import Improvement, TableRow, results
 from slm_lab.analysis.overlay.labels import leaves
-from slm_lab.analysis.overlay.table import Improvement, TableRow, results
-from slm_lab.analysis.table import TextTable
+from slm_lab.core.text import TextTable
 from slm_lab.experiment.plot.plot import seeds_of
-from slm_lab.experiment.plot.runs import FoundTrial, read_trial
+from slm_lab.experiment.plot.trials import FoundTrial, read_trial
 from slm_lab.experiment.search.outcomes import find_trial
 from slm_lab.storage.run_dir import origin_of
 

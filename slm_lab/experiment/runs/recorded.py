@@ -7,7 +7,7 @@ import numpy as np
 from slm_lab.analysis.search.trial_state import Status
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.doctor.case import Course, read_case
-from slm_lab.experiment.plot.runs import FoundTrial
+from slm_lab.experiment.plot.trials import FoundTrial
 from slm_lab.experiment.search.event_log import Interrupted, SearchState
 from slm_lab.experiment.search.outcomes import read_search
 from slm_lab.metrics.reader import NO_ROWS, RowFollower

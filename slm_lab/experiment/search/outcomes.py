@@ -10,12 +10,12 @@ import numpy as np
 
 from slm_lab.analysis.metrics import TRIAL_METRICS, trial_metrics
 from slm_lab.analysis.search.graph import draw_experiment_graph
-from slm_lab.analysis.search.summary import SearchSummary, experiment_table
+from slm_lab.analysis.search.search_summary import SearchSummary, experiment_table
 from slm_lab.analysis.trial.trial_graph import draw_multi_trial_graphs
 from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.core.files import write_atomically
 from slm_lab.experiment.baseline import known_random_return
-from slm_lab.experiment.plot.runs import FoundTrial, trial_of
+from slm_lab.experiment.plot.trials import FoundTrial, trial_of
 from slm_lab.experiment.search.event_log import SearchState
 from slm_lab.metrics.reader import RowFollower, Rows, read_existing
 from slm_lab.spec.load import spec_names

@@ -16,12 +16,12 @@ from slm_lab.env.lookup import find_env
 from slm_lab.experiment.experiment import Experiment
 from slm_lab.experiment.resume import about_file, about_versions, begin_run, resumed_spec
 from slm_lab.experiment.run import check_place, check_spaces, seeded
+from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.search.population import Population
 from slm_lab.experiment.search.scheduler import NoScheduler, Scheduler, tune_scheduler
 from slm_lab.experiment.search.searcher import build_searcher
 from slm_lab.experiment.search.space import Space, check_whole
 from slm_lab.experiment.search.trial_process import Pool, Resources, of_this_machine, request_of
-from slm_lab.experiment.source import RunSource
 from slm_lab.experiment.trust import check_allowed, modules_at
 from slm_lab.session.seeding import search_seeds
 from slm_lab.spec.override import with_value

@@ -15,7 +15,7 @@ from slm_lab.agent.optim.optimizer import Optimizer
 from slm_lab.core.moments import merged, require_finite
 from slm_lab.core.types import StateDict
 from slm_lab.env.vector_env import VectorEnv
-from slm_lab.parallel.hogwild.checkpoint import WorkerPauses
+from slm_lab.parallel.hogwild.pauses import WorkerPauses
 from slm_lab.parallel.hogwild.sync import HogwildSync, SharedSync, SharedTrainState, SyncedSync
 from slm_lab.parallel.shared_memory import into_shared_memory
 from slm_lab.session.status_board import StatusBoard

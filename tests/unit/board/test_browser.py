@@ -24,7 +24,7 @@ pytestmark = [
 def address(tmp_path, monkeypatch):
     """Of the board of `tmp_path`, whose pages refresh every half second."""
     monkeypatch.setattr(app, "REFRESH_SECONDS", 0.5)
-    monkeypatch.setattr("slm_lab.board.live.SHARE", float("inf"))
+    monkeypatch.setattr("slm_lab.board.refresh.SHARE", float("inf"))
     server, address = app.make_board(tmp_path, 0)
     thread = Thread(target=server.serve_forever)
     thread.start()

@@ -11,7 +11,7 @@ from slm_lab.board import run_page, ticked
 from slm_lab.board.app import make_board
 from slm_lab.board.catalog import Catalog
 from slm_lab.board.query import Query
-from slm_lab.board.table import grid_part
+from slm_lab.board.runs_table import grid_part
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.runs.summary import RunStatus
 from slm_lab.experiment.search.event_log import Began, Ended, EventLog, Proposed

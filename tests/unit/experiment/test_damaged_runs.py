@@ -10,7 +10,7 @@ from slm_lab.cli.watch import RecordedTrial
 from slm_lab.core.errors import LabError
 from slm_lab.experiment.doctor.case import read_case
 from slm_lab.experiment.doctor.diagnosis import all_findings
-from slm_lab.experiment.plot.runs import trial_of
+from slm_lab.experiment.plot.trials import trial_of
 from slm_lab.experiment.runs.diff import diff
 from slm_lab.experiment.runs.summary import RunStatus, summary_of
 from slm_lab.experiment.runs.tidy import delete, selected

@@ -10,7 +10,7 @@ import pytest
 from slm_lab.core.errors import SpecError, UsageError
 from slm_lab.experiment import resume, run
 from slm_lab.experiment.run import Run
-from slm_lab.experiment.source import RunSource
+from slm_lab.experiment.run_source import RunSource
 from slm_lab.spec.read import find_file
 from slm_lab.storage.manifest import FORMAT, Manifest
 from slm_lab.storage.run_dir import RUN_BLOCK

@@ -1,7 +1,7 @@
 import pytest
 
 from slm_lab.core.errors import UsageError
-from slm_lab.experiment.run_mode import MODES, RunMode, RunWords, parse_mode, parse_words
+from slm_lab.experiment.run_mode import RUN_MODES, RunMode, RunWords, parse_mode, parse_words
 
 
 @pytest.mark.parametrize("verb", ["dev", "train", "search"])
@@ -30,7 +30,7 @@ def test_a_mode_that_does_not_exist_is_refused_with_those_that_do(mode):
     with pytest.raises(UsageError, match="there is no mode") as caught:
         parse_mode(mode)
     assert f'"{mode}"' in str(caught.value)
-    assert all(known in str(caught.value) for known in MODES)
+    assert all(known in str(caught.value) for known in RUN_MODES)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from slm_lab.analysis.figure.axis import Line, x_axis
+from slm_lab.analysis.overlay.endings import ending, improvement, text_table
 from slm_lab.analysis.overlay.overlay import Seeds, overlay
-from slm_lab.analysis.overlay.table import ending, improvement, text_table
 from slm_lab.analysis.statistics import interquartile_mean
 
 

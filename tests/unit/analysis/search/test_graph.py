@@ -12,7 +12,7 @@ from slm_lab.analysis.search.graph import (
     experiment_figure,
     page,
 )
-from slm_lab.analysis.search.summary import SearchSummary
+from slm_lab.analysis.search.search_summary import SearchSummary
 from tests.unit.analysis.page import domains, plot
 from tests.unit.analysis.search.trials import BUDGET, VARIABLES, drawn, searched, trial, varied
 

@@ -11,7 +11,7 @@ from slm_lab.analysis.search.importance import (
     same_value,
     standing,
 )
-from slm_lab.analysis.search.summary import SearchSummary
+from slm_lab.analysis.search.search_summary import SearchSummary
 from tests.unit.analysis.search.trials import BUDGET, drawn, searched, trial, varied
 
 X, Z = varied("x", "uniform"), varied("z", "uniform")

@@ -3,7 +3,7 @@
 import numpy as np
 
 from slm_lab.analysis.metrics import TRIAL_METRICS
-from slm_lab.analysis.search.summary import SearchSummary
+from slm_lab.analysis.search.search_summary import SearchSummary
 from slm_lab.analysis.search.trial_state import Status, TrialState
 from slm_lab.spec.search import LISTS, Dimension
 

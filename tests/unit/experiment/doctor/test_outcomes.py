@@ -10,7 +10,7 @@ from slm_lab.experiment.doctor import diagnosis as outcome
 from slm_lab.experiment.doctor import machine
 from slm_lab.experiment.doctor.case import Case, Course, read_case
 from slm_lab.experiment.doctor.measured import FiredUnits, dead_relus
-from slm_lab.experiment.plot.runs import find_trials
+from slm_lab.experiment.plot.trials import find_trials
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.row import BASE_COLUMNS
 from slm_lab.storage.result import Ending, SessionResult

@@ -14,14 +14,14 @@ from slm_lab.analysis.figure.axis import Y_AXES
 from slm_lab.analysis.figure.figure import Curve, level
 from slm_lab.analysis.figure.html import plotly_content
 from slm_lab.analysis.figure.layout import curves_panel, over_legend
-from slm_lab.analysis.overlay.table import as_csv, as_latex, text_table
+from slm_lab.analysis.overlay.endings import as_csv, as_latex, text_table
 from slm_lab.cli.plot import plot_runs
 from slm_lab.core.errors import UsageError
 from slm_lab.core.files import read_file
 from slm_lab.experiment.plot import plot as module
 from slm_lab.experiment.plot.plot import plot
 from slm_lab.experiment.plot.request import PlotRequest
-from slm_lab.experiment.plot.runs import find_trials, read_trial
+from slm_lab.experiment.plot.trials import find_trials, read_trial
 from tests.support import ppo
 from tests.unit.experiment.runs import write_ended
 

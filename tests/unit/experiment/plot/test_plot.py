@@ -8,7 +8,7 @@ import pytest
 from slm_lab.core.errors import SpecError, UsageError
 from slm_lab.experiment.plot.plot import MOST_CURVES, plot
 from slm_lab.experiment.plot.request import PlotRequest
-from slm_lab.experiment.plot.runs import find_trials
+from slm_lab.experiment.plot.trials import find_trials
 from slm_lab.metrics.reader import read_rows
 from slm_lab.metrics.tracker import Tracker
 from slm_lab.metrics.writer import RowWriter

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from slm_lab.analysis.compare.comparison import Outcome, Variant, summary_table
-from slm_lab.analysis.compare.figure import (
+from slm_lab.analysis.compare.graph import (
     clocks,
     dashboard,
     draw_comparison,

@@ -8,7 +8,12 @@ import pandas as pd
 import pytest
 
 from slm_lab.analysis.metrics import TRIAL_METRICS
-from slm_lab.analysis.search.summary import SearchSummary, experiment_table, short_names, value_text
+from slm_lab.analysis.search.search_summary import (
+    SearchSummary,
+    experiment_table,
+    short_names,
+    value_text,
+)
 from slm_lab.analysis.search.trial_state import ranked
 from slm_lab.core.text import error_summary
 from tests.unit.analysis.search.trials import BUDGET, drawn, searched, trial, varied

@@ -11,7 +11,7 @@ import torch
 
 from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.parallel import wait
-from slm_lab.parallel.hogwild import checkpoint as module
+from slm_lab.parallel.hogwild import pauses as module
 from slm_lab.parallel.hogwild import strategy as strategy_module
 from slm_lab.parallel.hogwild.strategy import GlobalState, HogwildStrategy
 from slm_lab.parallel.processes import SPAWN

@@ -8,8 +8,8 @@ from dash import dcc, html
 
 from slm_lab.board.catalog import Catalog, Entry
 from slm_lab.board.elements import part
-from slm_lab.board.live import Part
 from slm_lab.board.query import Query, run_link
+from slm_lab.board.refresh import Part
 from slm_lab.experiment.runs.summary import cells
 
 ROW, MOST_ROWS, FEW_ROWS = 34, 16, 7

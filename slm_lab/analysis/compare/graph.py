@@ -22,8 +22,8 @@ from slm_lab.analysis.figure.axis import TOTAL_FRAMES, Axis, common_grid, frames
 from slm_lab.analysis.figure.layout import SIDE, overview, single_bars
 from slm_lab.analysis.figure.look import INK, MUTED, tick_text, tinted
 from slm_lab.analysis.figure.write import write_figure
-from slm_lab.analysis.table import count_text
 from slm_lab.core.files import write_atomically
+from slm_lab.core.text import count_text
 from slm_lab.spec.modes import MODES
 
 MOST_BANDS = 5

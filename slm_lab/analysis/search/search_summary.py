@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from slm_lab.analysis.metrics import TRIAL_METRICS
 from slm_lab.analysis.search.trial_state import TrialState, ranked
-from slm_lab.analysis.table import count_text
-from slm_lab.core.text import error_summary
+from slm_lab.core.text import count_text, error_summary
 from slm_lab.spec.search import Dimension
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from slm_lab.agent.algorithm.loss import (
     clipped_value_loss,
     imitation_value_loss,
 )
+from slm_lab.agent.autodiff import Node
 from slm_lab.agent.distribution.distributions import Categorical, DiagonalNormal
 from slm_lab.agent.distribution.nodes import CategoricalNode, NormalNode
-from slm_lab.agent.node import Node
 
 SIZE = 64
 

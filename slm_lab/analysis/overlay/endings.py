@@ -13,8 +13,7 @@ from slm_lab.analysis.statistics import (
     interquartile_mean,
     probability_of_improvement,
 )
-from slm_lab.analysis.table import TextTable
-from slm_lab.core.text import significant, with_spread
+from slm_lab.core.text import TextTable, significant, with_spread
 
 ENOUGH_TO_TRIM = 4
 """The fewest seeds of which the interquartile mean leaves any out."""
