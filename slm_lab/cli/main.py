@@ -5,10 +5,12 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from typer import Argument, Exit, Option
+from typer.core import TyperGroup
+from typing_extensions import override
 
 from slm_lab import __version__
 from slm_lab.cli.options import (
@@ -30,9 +32,24 @@ from slm_lab.cli.shell import completion
 from slm_lab.cli.shell.caller import set_log_level
 from slm_lab.cli.shell.exit_codes import report_errors, run_guarded
 from slm_lab.cli.spec import app as spec_app
+from slm_lab.experiment.run_mode import nearest_mode
+
+
+class _Commands(TyperGroup):
+    """The commands. For a mode in place of one, the error shows the command it belongs to."""
+
+    @override
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
+        mode = None if self.get_command(ctx, args[0]) else nearest_mode(args[0])
+        if mode:
+            words = mode if "@" in mode else f"SPEC {mode}"
+            ctx.fail(f"No such command '{args[0]}'. Did you mean 'slm-lab run {words}'?")
+        return super().resolve_command(ctx, args)
+
 
 app = typer.Typer(
     name="slm-lab",
+    cls=_Commands,
     help="Deep reinforcement learning from one JSON spec: run it, resume it, read its graphs.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 from typing_extensions import override
 
 from slm_lab.core.errors import UsageError
+from slm_lab.core.registry import nearest_name
 
 Verb: TypeAlias = Literal["dev", "train", "search", "eval", "enjoy"]
 
@@ -28,7 +29,6 @@ class RunMode:
 
 def parse_mode(text: str) -> RunMode:
     """Parses "train" or "eval@latest". Raises UsageError, which lists the valid modes."""
-    known = f"the modes are {', '.join(RUN_MODES)}, where RUN is latest, a spec's name, or a folder"
     name, at, run = text.partition("@")
     for verb in get_args(Verb):
         if name != verb or (at and (not run or verb == "dev")):
@@ -36,7 +36,21 @@ def parse_mode(text: str) -> RunMode:
         if verb in ALWAYS_OF_A_RUN and not at:
             raise UsageError(f"the mode {verb} needs a run: {verb}@latest or {verb}@FOLDER")
         return RunMode(verb, run or None)
-    raise UsageError(f'there is no mode "{text}"; {known}')
+    if nearest := nearest_mode(text):
+        raise UsageError(f'there is no mode "{text}"; did you mean {nearest}?')
+    raise UsageError(
+        f'there is no mode "{text}"; the modes are {", ".join(RUN_MODES)}, where RUN is latest, '
+        "a spec's name, or a folder"
+    )
+
+
+def nearest_mode(text: str) -> str | None:
+    """The mode that is nearest to `text`: "train@r" for "trian@r", "eval@latest" for "evaluate"."""
+    name, at, run = text.partition("@")
+    verb = nearest_name(name, [word for word in get_args(Verb) if word != "dev" or not at])
+    if verb is None:
+        return None
+    return f"{verb}@{run or 'latest'}" if at or verb in ALWAYS_OF_A_RUN else verb
 
 
 class RunWords(NamedTuple):
@@ -50,8 +64,10 @@ class RunWords(NamedTuple):
 def parse_words(words: Sequence[str]) -> RunWords:
     """[spec file, [name of the spec]], [mode], by default train. Raises UsageError."""
     *spec, last = words if words else ("train",)
-    is_mode = last.partition("@")[0] in get_args(Verb)
+    is_mode = last.partition("@")[0] in get_args(Verb) or ("@" in last and nearest_mode(last))
     if len(words) < len(RunWords._fields) and not is_mode:
         spec, last = [*words], "train"
     file, name = [*spec, None, None][:2]
+    if file == "latest":
+        raise UsageError("latest is a run; train@latest resumes it, eval@latest evaluates it")
     return RunWords(file, name, parse_mode(last))

@@ -86,14 +86,13 @@ def _chosen(
         return newest_first(called)[0]
     if name.endswith(".zip") and Path(name).is_file():
         raise UsageError(f"{name} is a shared run: it has only an agent, and cannot be resumed")
-    names = [run.root.name for run in runs]
     fitting = [run for run in runs if run.root.name.startswith(name)]
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
         listed = ", ".join(run.root.name for run in fitting[-SHOWN:])
         raise UsageError(f"{len(fitting)} runs in {data_dir} begin with {name}, such as {listed}")
-    hint = suggestion(name, names)
+    hint = suggestion(name, ["latest", *(run.root.name for run in runs)])
     raise UsageError(f"there is no run folder {name}, here or in {data_dir}{hint}")
 
 

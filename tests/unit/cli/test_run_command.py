@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[3]
 
 WAYS = {"f": Ending.FAILED, "d": Ending.FINISHED, "i": Ending.INTERRUPTED}
 WRONG = {
-    "an unknown mode": (["spec.json", NAME, "trian"], ['"trian"', "train@RUN"]),
+    "an unknown mode": (["spec.json", NAME, "trian"], ['"trian"', "did you mean train?"]),
     "nothing to search": (["spec.json", NAME, "search"], ["search: is missing", "uniform"]),
     "no search to go on with": (["spec.json", NAME, "search@latest"], ["no search of small"]),
     "a missing file": (["nowhere.json", NAME], ["nowhere.json", "no such file"]),
@@ -62,6 +62,20 @@ def test_a_missing_extra_is_reported_with_its_install_command(tmp_path):
 
 CONV = {"type": "ConvNet", "conv_hid_layers": [[8, 4]]}
 IMAGES = "agent.net.type = 'ConvNet': takes observations that are images"
+@pytest.mark.parametrize(
+    ("word", "words"),
+    [
+        ("train", "'slm-lab run SPEC train'?"),
+        ("evaluate", "'slm-lab run eval@latest'?"),
+        ("enjoy@x", "'slm-lab run enjoy@x'?"),
+        ("compar", "'compare'?"),
+        ("benchmark", "No such command 'benchmark'."),
+    ],
+)
+def test_a_mode_in_place_of_a_command_is_answered_with_the_command(tmp_path, word, words):
+    assert_bad_input(tmp_path, [word], [f"No such command '{word}'.", words])
+
+
 WRONG_SPECS = {
     "two problems": (
         ppo(env__num_envs=0, agent__algorithm__gama=0.9),
