@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from slm_lab.cli.main import app
 from tests.contract.outside import evaluation_env, outside, small_spec, untrained
 from tests.faults.lab import run_folder
+from tests.support import parse, ppo
 from tests.unit.cli.trained import fingerprint
 
 pytest.importorskip("onnxruntime", reason="needs the extra export")
@@ -67,8 +68,18 @@ def test_a_good_policy_scores_500_with_onnxruntime_alone(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("env", ["CartPole-v1", "Blackjack-v1", "FrozenLake-v1"])
+@pytest.mark.parametrize("stack", [{}, {"env__frame_op": "concat", "env__frame_op_len": 3}])
+def test_the_example_joins_parts_and_stacks_observations(env, stack, tmp_path):
+    spec = parse(ppo(env__name=env, **stack))
+    with closing(evaluation_env(spec)) as vector:
+        inside = untrained(spec, vector)
+        outside(spec, inside.learner, vector.statistics).export(tmp_path / "policy.onnx")
+    assert len(play(tmp_path / "policy.onnx", env, 2)) == 2
+
+
 def test_the_example_is_short():
-    assert len(EXAMPLE.read_text().splitlines()) <= 30
+    assert len(EXAMPLE.read_text().splitlines()) <= 32
 
 
 @pytest.mark.parametrize(

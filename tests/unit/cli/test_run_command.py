@@ -62,6 +62,8 @@ def test_a_missing_extra_is_reported_with_its_install_command(tmp_path):
 
 CONV = {"type": "ConvNet", "conv_hid_layers": [[8, 4]]}
 IMAGES = "agent.net.type = 'ConvNet': takes observations that are images"
+
+
 @pytest.mark.parametrize(
     ("word", "words"),
     [
