@@ -29,13 +29,13 @@ class Diff(NamedTuple):
 
 
 def diff(a: str, b: str, data_dir: Path) -> Diff:
-    """The differences between two runs, or trials of searches, named as for `find_trial`.
-
-    Raises UsageError, and SpecError for an unreadable spec.
-    """
+    """The differences between two runs, or trials of searches, named as for `find_trial`. Different
+    labels replace the folders' names. Raises UsageError, and SpecError for an unreadable spec."""
     trials = [find_trial(target, data_dir) for target in (a, b)]
-    names = [Path(each.where).name for each in trials]
-    reads = [read_trial(each, "frames", Y_AXES["mean_returns"]) for each in trials]
+    names = [each.run_dir.label or Path(each.where).name for each in trials]
+    if names[0] == names[1]:
+        names = [Path(each.where).name for each in trials]
+    reads = [read_trial(each, "frames", Y_AXES["mean_returns_ma"]) for each in trials]
     x = x_axis("frames", 0.0)
     named = zip(names, reads, strict=True)
     groups = [seeds_of(name, [read], x) for name, read in named if read.trainings]

@@ -161,6 +161,21 @@ def test_a_diff_has_the_keys_the_versions_and_the_results(tmp_path):
     assert not any(each.rows for each in diff("one", "one", tmp_path).tables.values())
 
 
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        (("slow", "fast"), ("slow", "fast")),
+        (("slow", None), ("slow", "two")),
+        (("same", "same"), ("one", "two")),
+    ],
+)
+def test_a_diff_shows_the_users_names_where_they_differ(tmp_path, given, shown):
+    for prefix, name in zip(("one", "two"), given, strict=True):
+        write_ended(tmp_path, prefix, **({} if name is None else {"name": name}))
+    header = diff("one", "two", tmp_path).tables["Differences of the specs"].header
+    assert [name.split("_2")[0] for name in header] == ["key", *shown]
+
+
 def test_a_diff_of_runs_without_rows_has_no_results(tmp_path):
     write_run(tmp_path, rows=0)
     assert diff("small", "small", tmp_path).endings == ()
