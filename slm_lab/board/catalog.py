@@ -31,7 +31,7 @@ PAUSE = 1.0
 
 @final
 @dataclass(frozen=True)
-class Entry:
+class CatalogEntry:
     """A run, a search or a comparison, maybe damaged."""
 
     name: str
@@ -73,10 +73,10 @@ class Catalog:
         self.root = data_dir.resolve()
         self._lock = RLock()
         self._looks: dict[str, _Look] = {}
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, CatalogEntry] = {}
         self._due = 0.0
 
-    def entries(self) -> dict[str, Entry]:
+    def entries(self) -> dict[str, CatalogEntry]:
         """The runs of now."""
         with self._lock:
             if time.monotonic() >= self._due:
@@ -88,11 +88,11 @@ class Catalog:
                 self._due = time.monotonic() + PAUSE
             return self._entries
 
-    def inside(self, name: str) -> list[Entry]:
+    def inside(self, name: str) -> list[CatalogEntry]:
         """The runs of a comparison, or those that confirm a search."""
         return [each for each in self.entries().values() if each.name.startswith(f"{name}/")]
 
-    def _at(self, folder: Path, before: dict[str, _Look]) -> list[Entry]:
+    def _at(self, folder: Path, before: dict[str, _Look]) -> list[CatalogEntry]:
         name = os.fsencode(folder.relative_to(self.root)).decode(errors="backslashreplace")
         look, stamp = before.get(name), stamp_of([folder, *(folder / part for part in PARTS)])
         if look is None or look.stamp != stamp:
@@ -110,7 +110,7 @@ class Catalog:
             problem = look.problem
             if not problem and summary.status is RunStatus.DAMAGED and not summary.env:
                 problem = "its spec file cannot be read"
-            entry = Entry(name, folder, look.run, summary, stamp, problem)
+            entry = CatalogEntry(name, folder, look.run, summary, stamp, problem)
         return [entry, *inside]
 
 

@@ -14,7 +14,7 @@ from slm_lab.analysis.search.search_summary import (
     status_text,
 )
 from slm_lab.analysis.search.trial_state import ranked
-from slm_lab.board.catalog import Entry
+from slm_lab.board.catalog import CatalogEntry
 from slm_lab.board.elements import chip, graph, rows_table, section
 from slm_lab.board.query import run_link
 from slm_lab.core.text import duration_text, error_summary
@@ -27,7 +27,7 @@ _BARS = {"l": 190, "r": 60, "t": 8, "b": 40}
 _SPEEDS = {"l": 60, "r": 14, "t": 12, "b": 64}
 
 
-def of_search(entry: Entry) -> Any:
+def of_search(entry: CatalogEntry) -> Any:
     """The trials, parallel coordinates of all that have a score, and importances."""
     assert entry.run is not None
     found = read_search(entry.run)
@@ -59,7 +59,7 @@ def of_search(entry: Entry) -> Any:
     return shown
 
 
-def of_comparison(entry: Entry, trainings: list[Entry]) -> Any:
+def of_comparison(entry: CatalogEntry, trainings: list[CatalogEntry]) -> Any:
     """Its bars, curves and table, of the trainings that have finished."""
     comparison = CompareRun.look(entry.folder).comparison()
     shown: list[Any] = []

@@ -13,7 +13,7 @@ from slm_lab.analysis.figure import axis
 from slm_lab.analysis.figure.figure import Curve
 from slm_lab.analysis.figure.look import PALETTE, tinted
 from slm_lab.board import results
-from slm_lab.board.catalog import Catalog, Entry
+from slm_lab.board.catalog import Catalog, CatalogEntry
 from slm_lab.board.elements import (
     chip,
     command,
@@ -91,14 +91,14 @@ def parts(catalog: Catalog, live: FollowedRows, query: Query) -> dict[str, Part]
         make = partial(results.of_comparison, entry, catalog.inside(entry.name))
         return {**found, "results": Part(entry.stamp, make)}
     if entry.run.is_search:
-        stamp = stamp_of([entry.run.search_record])
+        stamp = stamp_of([entry.run.event_log_file])
         found["results"] = Part(stamp, partial(results.of_search, entry))
     for name, make_part in _OF_TRIAL.items():
         found[name] = Part(entry.stamp, partial(make_part, entry, live, query))
     return found
 
 
-def _head(entry: Entry, query: Query) -> Any:
+def _head(entry: CatalogEntry, query: Query) -> Any:
     run = entry.summary
     frames = f"{run.frames:,}" + (f" of {run.budget:,} frames" if run.budget else " frames")
     texts = cells(run)
@@ -118,7 +118,7 @@ def _head(entry: Entry, query: Query) -> Any:
     ]
 
 
-def _commands(entry: Entry, query: Query) -> Any:
+def _commands(entry: CatalogEntry, query: Query) -> Any:
     """What one may do next, each as a command to copy, with `--import` for the modules that files
     of the run name; of one trial of a search if the page shows one."""
     place, run, status = str(entry.folder), entry.run, entry.summary.status
@@ -148,7 +148,7 @@ def _commands(entry: Entry, query: Query) -> Any:
     return section("Commands", *(command(about, text) for about, text in texts.items()))
 
 
-def _files(catalog: Catalog, entry: Entry) -> Any:
+def _files(catalog: Catalog, entry: CatalogEntry) -> Any:
     """Its offline pages, tables and videos, and the runs inside of it."""
     links = [
         html.Li(
@@ -190,7 +190,7 @@ def _read_sessions(
     return own, played, problems
 
 
-def _panels(entry: Entry, live: FollowedRows, query: Query) -> Any:
+def _panels(entry: CatalogEntry, live: FollowedRows, query: Query) -> Any:
     """A graph for each column with a line for each Session; columns that never change as text."""
     found = entry.trial(query.trial)
     rows, played, problems = _read_sessions(found, live.read)
@@ -237,7 +237,7 @@ def _look(session: int) -> dict[str, Any]:
     return {"colour": colour, "tint": min(0.3 * turn, 0.6)}
 
 
-def _sessions(entry: Entry, live: FollowedRows, query: Query) -> Any:
+def _sessions(entry: CatalogEntry, live: FollowedRows, query: Query) -> Any:
     found = entry.trial(query.trial)
     recorded = trial_metrics(found.run_dir, found.trial).get("sessions") or []
     ends = {each.get("session"): each for each in recorded}
@@ -259,7 +259,7 @@ def _sessions(entry: Entry, live: FollowedRows, query: Query) -> Any:
     return section("Sessions", rows_table(header, lines, words=1)) if lines else []
 
 
-def _findings(entry: Entry, live: FollowedRows, query: Query) -> Any:
+def _findings(entry: CatalogEntry, live: FollowedRows, query: Query) -> Any:
     """What the doctor finds in the rows; `slm-lab doctor` also looks at the agent."""
     found = all_findings(read_case(entry.trial(query.trial), live.read))
     if entry.summary.status is RunStatus.TRAINING and not found:
@@ -273,13 +273,13 @@ def _findings(entry: Entry, live: FollowedRows, query: Query) -> Any:
     return section("The doctor", html.Ul(items) if items else html.P("nothing wrong found"))
 
 
-def _log(entry: Entry, live: FollowedRows, query: Query) -> Any:
+def _log(entry: CatalogEntry, live: FollowedRows, query: Query) -> Any:
     found = entry.trial(query.trial)
     file = found.run_dir.session(found.trial, int(query.session)).log
     return section("Log", html.Div(html.Pre(tail(file)), className="log"), hint=file.name)
 
 
-def _spec(entry: Entry, live: FollowedRows, query: Query) -> Any:
+def _spec(entry: CatalogEntry, live: FollowedRows, query: Query) -> Any:
     text = json.dumps(entry.trial(query.trial).spec, indent=2)
     return html.Details([html.Summary("The spec"), html.Pre(text)])
 

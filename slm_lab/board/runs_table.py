@@ -6,7 +6,7 @@ from typing import Any
 import dash_ag_grid as dag
 from dash import dcc, html
 
-from slm_lab.board.catalog import Catalog, Entry
+from slm_lab.board.catalog import Catalog, CatalogEntry
 from slm_lab.board.elements import part
 from slm_lab.board.query import Query, run_link
 from slm_lab.board.refresh import Part
@@ -80,7 +80,7 @@ def _rows(catalog: Catalog) -> list[dict[str, Any]]:
     return [_row(each, outer[name].summary.started) for name, each in entries.items()]
 
 
-def _row(entry: Entry, started: str) -> dict[str, Any]:
+def _row(entry: CatalogEntry, started: str) -> dict[str, Any]:
     """Values to sort by, and the texts that are shown. `started` keeps it below its outer run: the
     grid's sort is stable."""
     run, folder = entry.summary, entry.name.rpartition("/")[2]

@@ -12,7 +12,7 @@ from dash import html
 from slm_lab.analysis.figure.axis import CLOCKS
 from slm_lab.analysis.overlay.endings import improvement_text, results, text_table
 from slm_lab.analysis.overlay.overlay import Middle, overlay
-from slm_lab.board.catalog import Catalog, Entry
+from slm_lab.board.catalog import Catalog, CatalogEntry
 from slm_lab.board.elements import curves_graph, problem, rows_table, section, select
 from slm_lab.board.query import EVALUATION, Query, file_link, run_link
 from slm_lab.board.refresh import Part
@@ -48,7 +48,7 @@ def parts(catalog: Catalog, live: FollowedRows, query: Query) -> dict[str, Part]
     }
 
 
-def _trials(entries: Sequence[Entry]) -> tuple[dict[str, FoundTrial], list[str]]:
+def _trials(entries: Sequence[CatalogEntry]) -> tuple[dict[str, FoundTrial], list[str]]:
     """The trial of each run, by name, of a search the best one so far; why others have none."""
     trials, problems = dict[str, FoundTrial](), list[str]()
     for entry in entries:
@@ -59,9 +59,9 @@ def _trials(entries: Sequence[Entry]) -> tuple[dict[str, FoundTrial], list[str]]
     return trials, problems
 
 
-def _entries(catalog: Catalog, names: Sequence[str]) -> list[Entry]:
+def _entries(catalog: Catalog, names: Sequence[str]) -> list[CatalogEntry]:
     """Those of the ticked names; a comparison stands for its trainings."""
-    found: list[Entry] = []
+    found: list[CatalogEntry] = []
     for name in names:
         entry = catalog.entries().get(name)
         if entry is not None:
@@ -70,7 +70,7 @@ def _entries(catalog: Catalog, names: Sequence[str]) -> list[Entry]:
     return list({entry.name: entry for entry in found}.values())
 
 
-def _about(query: Query, entries: Sequence[Entry]) -> Any:
+def _about(query: Query, entries: Sequence[CatalogEntry]) -> Any:
     if not entries:
         return "tick runs to compare them"
     more = f", the first {MAX_RUNS} of {len(entries)} are drawn" if len(entries) > MAX_RUNS else ""
@@ -78,7 +78,7 @@ def _about(query: Query, entries: Sequence[Entry]) -> Any:
     return [f"{len(query.runs)} ticked{more} · ", html.A("untick all", href=f"/{clear}")]
 
 
-def _controls(entries: Sequence[Entry], live: FollowedRows, query: Query) -> Any:
+def _controls(entries: Sequence[CatalogEntry], live: FollowedRows, query: Query) -> Any:
     if not entries:
         return []
     found = dict.fromkeys(["mean_return", EVALUATION, *BASE_COLUMNS])
@@ -115,7 +115,7 @@ def _read(
     return found
 
 
-def _curves(entries: Sequence[Entry], live: FollowedRows, query: Query) -> Any:
+def _curves(entries: Sequence[CatalogEntry], live: FollowedRows, query: Query) -> Any:
     if not entries:
         return []
     trials, problems = _trials(entries)
@@ -133,7 +133,7 @@ def _curves(entries: Sequence[Entry], live: FollowedRows, query: Query) -> Any:
     return section(query.axis.label, graph, *notes, *warnings, hint=hint)
 
 
-def _endings(entries: Sequence[Entry], live: FollowedRows, query: Query) -> Any:
+def _endings(entries: Sequence[CatalogEntry], live: FollowedRows, query: Query) -> Any:
     read = _read(_trials(entries)[0], live, Query(x=query.x), [])
     if not read:
         return []
@@ -143,7 +143,7 @@ def _endings(entries: Sequence[Entry], live: FollowedRows, query: Query) -> Any:
     return section("Final returns", rows_table(*text_table(rows)[:3]), *words)
 
 
-def _differences(entries: Sequence[Entry]) -> Any:
+def _differences(entries: Sequence[CatalogEntry]) -> Any:
     trials, _ = _trials(entries)
     if len(trials) < 2:
         return []
@@ -155,7 +155,7 @@ def _differences(entries: Sequence[Entry]) -> Any:
     return shown
 
 
-def _videos(catalog: Catalog, entries: Sequence[Entry]) -> Any:
+def _videos(catalog: Catalog, entries: Sequence[CatalogEntry]) -> Any:
     shown = [
         html.Figure([video(catalog, file), html.Figcaption(f"{entry.name}: {file.stem}")])
         for entry in entries

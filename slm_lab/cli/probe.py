@@ -13,7 +13,7 @@ from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import usable_cores
 from slm_lab.core.text import count_text, significant
 from slm_lab.experiment.probe import AS_IS, BEST, LONG_SECONDS, Probe, bound, gains, in_order
-from slm_lab.experiment.run import check_place, check_spaces
+from slm_lab.experiment.run import check_machine, check_spaces
 from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.trust import imports_of_file
 
@@ -37,7 +37,7 @@ def probe(
         found = Probe(source, Path(folder))
         spec, runs = found.spec, len(found.changes) + 2
         check_spaces(source.where(spec), spec)
-        check_place(source.where(spec), spec)
+        check_machine(source.where(spec), spec)
         what = f"{spec.name} and {count_text(len(found.changes), 'change')} of it"
         print_line(console, f"{what}: {runs} short runs …")
         with console.status("") as status:

@@ -1,1 +1,1 @@
-"""Sessions, Trials and what surrounds them: launching, checkpoints, the run folder."""
+"""Runs, Trials and Experiments, and what the commands do with them."""

@@ -1,7 +1,7 @@
 """The mean return of the Random agent: the zero point of the `strength` metric.
 
-The lab ships those of many environments, measured by `bench.random_returns`. They save each
-training from sharing its cores with a hundred random episodes.
+The lab ships this return for many environments, from `bench.random_returns`. Others are measured
+beside the training.
 """
 
 import fcntl
@@ -72,7 +72,7 @@ class RandomBaseline:
             self._process = SPAWN.Process(target=measure_main, args=args, name="random-baseline")
 
     def measure(self) -> None:
-        """Starts the measurement if it is needed. May be called again and again."""
+        """Starts the measurement if it is needed. May be called repeatedly."""
         if self._process is None:
             return
         if self._process.pid is None:
@@ -106,7 +106,7 @@ def measure_main(cache: Path, spec: "EnvSpec", imports: tuple[str, ...], parent:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     unblock_stop_signals()
     try:
-        with _alone(cache):
+        with _locked(cache):
             if cached_random_return(cache, spec) is not None:
                 return  # another process has measured it meanwhile
             import_plugins(imports)
@@ -120,7 +120,7 @@ def measure_main(cache: Path, spec: "EnvSpec", imports: tuple[str, ...], parent:
 
 
 @contextmanager
-def _alone(cache: Path) -> Iterator[None]:
+def _locked(cache: Path) -> Iterator[None]:
     """Holds a file lock, so that trials that begin at once measure the number only once."""
     lock = open_own(cache.with_name(f".{cache.stem}.lock"), os.O_WRONLY | os.O_CREAT)
     try:

@@ -5,6 +5,8 @@ import os
 from collections.abc import Callable, Mapping
 from typing import final
 
+from typing_extensions import override
+
 from slm_lab.analysis.search.trial_state import Status, TrialState
 from slm_lab.core.errors import LabError, SpecError
 from slm_lab.core.files import write_json
@@ -22,8 +24,8 @@ from slm_lab.experiment.search.trial_process import (
     Request,
     TrialEnd,
     TrialProcess,
+    TrialRunner,
     request_of,
-    run_pool,
 )
 from slm_lab.experiment.trial import TrialTask
 from slm_lab.spec.schema.spec import Spec
@@ -37,7 +39,7 @@ NO_ROOM = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, e
 
 
 @final
-class Experiment:
+class Experiment(TrialRunner):
     """Runs the trials of a search. Logs every event before acting on it. The number of a trial
     determines its Sessions' seeds and its file names."""
 
@@ -53,17 +55,14 @@ class Experiment:
         keep: int | None = None,
     ) -> None:
         """Replays the event log in the folder. Raises UsageError if the log is damaged."""
+        super().__init__(pool)
         self.spec = spec
         self.run_dir = run_dir
-        self.pool = pool
         self.num_trials = searcher.num_trials
         self.search_state = SearchState()
-        self.stopping = False
         self.has_strayed = False
-        """Whether the replayed searcher proposed other points than the log holds.
-
-        Another version of it may. It then continues from the replayed reports.
-        """
+        """Whether the replayed searcher proposed other params than the log holds, as another
+        version may."""
         self.problem: str | None = None
         """Why the search stopped by itself before its end."""
         self._chance_file = run_dir.root.parent / CHANCE_FILE
@@ -72,53 +71,44 @@ class Experiment:
         self._scheduler = scheduler
         self.imports = imports
         self._keep = keep
-        self._event_log = EventLog(run_dir.search_record)
+        self._event_log = EventLog(run_dir.event_log_file)
         self._watches: dict[int, RowWatch] = {}
         self._pending: dict[int, Decision] = {}
-        """Decisions not yet carried out, by trial."""
+        """Decisions not yet executed, by trial."""
         self._ending: set[int] = set()
         """Trials whose processes have ended but are not yet collected."""
         self._held: dict[int, float] = {}
-        """Stopped trials that copy as soon as their donor has saved; value: seconds to log."""
+        """Seconds to log of stopped trials that copy once their donor has saved, by trial."""
         self._specs: dict[int, Spec] = {}
         for event in self._event_log.read():
             self._replay(event)
 
+    @override
     def run(self, on_tick: Callable[[], None]) -> None:
-        """Runs all trials, or until `stop` is called; calls `on_tick` a few times a second.
-
-        Kills all processes before it returns or raises. Raises LabError if the event log cannot be
-        written.
-        """
+        """Raises LabError if the event log cannot be written."""
         try:
             for state in self.search_state.of(Status.RUNNING):  # when the search was killed
                 self._note(events.Interrupted(state.trial, 0.0))
             self._retry_failed()
             for decision in list(self._pending.values()):
                 self._execute(decision)
-            run_pool(self.pool, lambda: self.stopping, self._fill, self._poll, on_tick)
+            super().run(on_tick)
             if not self.stopping:
-                # Those paused are left that the scheduler never chose again.
+                # Left are paused trials that the scheduler never chose again.
                 for state in self.search_state.of(Status.PAUSED, Status.WAITING):
                     if not state.status.is_over:  # the end of another trial may have ended it
                         self._end(state, Status.STOPPED, 0.0, state.metrics)
         finally:
-            self.pool.kill_all()
             self._event_log.close()
 
     def _retry_failed(self) -> None:
-        """Retries failed trials, if a resumed search allows more restarts. Not under a scheduler
-        that needs all trials: the rounds of the failed trials are over."""
+        """Retries failed trials if a resumed search allows more restarts. If the scheduler needs
+        all trials, their rounds are over."""
         failed = [] if self._scheduler.needs_all else self.search_state.of(Status.FAILED)
         for state in failed:
             left = state.restarts < self.spec.meta.max_restart
             if left and state.has_begun and not state.would_repeat:
                 self._note(events.Retried(state.trial, str(state.error), 0.0))
-
-    def stop(self) -> None:
-        """Makes running trials save and end, and starts no others."""
-        self.stopping = True
-        self.pool.stop_all()
 
     def frame_of(self, trial: int) -> int:
         """Frames of a trial; 0 unless it runs."""
@@ -126,7 +116,7 @@ class Experiment:
         return 0 if process is None else process.frame
 
     def spec_of(self, trial: int) -> Spec:
-        """The spec of a trial. Raises SpecError if its point gives no valid spec."""
+        """The spec of a trial. Raises SpecError if its params give no valid spec."""
         if trial not in self._specs:
             self._specs[trial] = spec_at(self.spec, self.search_state.trials[trial].params)
         return self._specs[trial]
@@ -167,6 +157,7 @@ class Experiment:
         if isinstance(event, events.Began | events.Paused | events.Copied | events.Ended):
             self._pending.pop(event.trial, None)
 
+    @override
     def _fill(self) -> None:
         least = self._needs(self.spec)
         while self.pool.resources.has(least) or not self.pool.running:
@@ -234,6 +225,7 @@ class Experiment:
         )
         self.pool.start(state.trial, task, request, among_gpus=spec.meta.cluster is None)
 
+    @override
     def _poll(self) -> None:
         for trial in list(self.pool.running):
             if trial in self.pool.running:  # else another trial's report has just ended it
@@ -346,7 +338,7 @@ class Experiment:
         self._pending.pop(state.trial, None)
         score, spent = metrics.get(METRIC), state.frame if frame is None else frame
         if status is Status.STOPPED and state.score is not None:
-            # Of the frame at which the scheduler compared it, not of the later frame at its stop.
+            # The score at the compared frame, not at the later frame of the stop.
             score, spec = state.score, self.spec_of(state.trial)
             metrics = metrics_at(self.run_dir, state.trial, spec, spent, self._chance_file)
         result = spent, score, seconds, metrics, error, would_repeat

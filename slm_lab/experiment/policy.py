@@ -15,7 +15,7 @@ from slm_lab.storage.archive import naming
 
 
 class Policy(NamedTuple):
-    """What acts for a saved agent, outside of training."""
+    """The actor and the adapter of a saved agent."""
 
     adapter: PolicyAdapter
     actor: Actor
@@ -28,7 +28,7 @@ class PolicyStep(NamedTuple):
     """(B, ...), see `env.adapter.Batch`"""
     starts: bool
     rows: Array
-    """What the network takes, (B, ...)"""
+    """The network's input, (B, ...)"""
     action: Array
     """(B, *shape of an action of the environment)"""
 

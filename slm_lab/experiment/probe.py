@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, final
 from slm_lab.core.errors import LabError
 from slm_lab.core.process import usable_cores
 from slm_lab.core.types import FloatArray
-from slm_lab.experiment.run import check_place
+from slm_lab.experiment.run import check_machine
 from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.trial import Trial, TrialTask, stop_on_signals
 from slm_lab.session.status_board import LOOP_PARTS, StatusBoard
@@ -27,7 +27,7 @@ ENV_FACTORS = (2, 4)
 WORTH = 1.05
 """The smallest ratio of two speeds that is a gain."""
 BEST = 3
-"""Changes that are run once more, for longer."""
+"""The number of changes that run once more, for longer."""
 SHORT_SECONDS, LONG_SECONDS, FEWEST_EVENTS = 2.0, 6.0, 2
 """How long a run is measured, and over how many training events at least."""
 LATE_SECONDS = 150.0
@@ -35,9 +35,9 @@ LATE_SECONDS = 150.0
 WARM_UP = 1_000
 """Frames before the first training event are cut to these."""
 FEW_WEIGHTS = 128 * 128
-"""Up to so many between hidden layers, calls take longer than their products."""
+"""With at most so many between hidden layers, calls take longer than their products."""
 ENDLESS = 10**9
-"""The budget of a run, which is stopped."""
+"""The budget of a run; it is stopped long before."""
 
 OTHER = "rows, exchange, waiting"
 BOUNDS = {
@@ -53,14 +53,14 @@ BOUNDS = {
 @final
 @dataclass(frozen=True)
 class Change:
-    """Settings for `-s`, and whether the agent learns alike with them, beside rounding."""
+    """Settings for `-s`, and whether the agent learns alike with them, except for rounding."""
 
     sets: tuple[str, ...] = ()
     learns: Literal["alike", "differently"] = "alike"
 
     @property
     def text(self) -> str:
-        """For a table."""
+        """The settings as one text."""
         return " ".join(self.sets)
 
 
@@ -72,7 +72,7 @@ class Speed(NamedTuple):
 
     frames_per_s: float
     shares: Mapping[str, float]
-    """Of the first Session's time: each of LOOP_PARTS, and OTHER."""
+    """The share of the first Session's time of each of LOOP_PARTS, and OTHER."""
 
 
 def candidates(spec: Spec) -> Iterator[Change]:
@@ -115,7 +115,7 @@ class Probe:
             changed = replace(source, sets=(*source.sets, *change.sets))
             with suppress(LabError):
                 spec = changed.load(keys, warn=False)
-                check_place(change.text, spec)
+                check_machine(change.text, spec)
                 self._specs[change] = spec
 
     @property
@@ -124,30 +124,30 @@ class Probe:
         return list(self._specs)[1:]
 
     def run(self, change: Change, seconds: float) -> Speed:
-        """Measures a run with a change for so long. Raises LabError if it fails, KeyboardInterrupt
-        if the user stops it."""
+        """Measures a run with a change for `seconds`. Raises LabError if it fails,
+        KeyboardInterrupt if the user stops it."""
         spec = self._specs[change]
         counted = slice(1) if spec.meta.mode.has_learner else slice(None)
-        watch = Watch(seconds, counted, learns=spec.agent.algorithm.NEEDS_NET)
+        meter = SpeedMeter(seconds, counted, learns=spec.agent.algorithm.NEEDS_NET)
         run_dir = RunDir.create(self._folder, spec.name, datetime.now())
         trial = Trial(TrialTask(spec, run_dir, 0, imports=self._imports))
         with stop_on_signals(trial.board.request_stop):
-            results = trial.train(lambda: watch(trial.board))
+            results = trial.train(lambda: meter(trial.board))
         shutil.rmtree(run_dir.root)
         for each in results:
-            if each.error is not None and not watch.is_over:
+            if each.error is not None and not meter.is_over:
                 raise LabError(f"a run failed: Session {each.session}: {each.error}")
-        if watch.is_late:
+        if meter.is_late:
             raise LabError(f"a run was not measured within {LATE_SECONDS:g} s")
-        if not watch.is_over:
+        if not meter.is_over:
             raise KeyboardInterrupt
-        return watch.speed
+        return meter.speed
 
     def survey(self, on_run: Callable[[int], None]) -> dict[Change, Speed]:
         """Short runs of the spec as it is and of all changes; `on_run` gets the number of each.
 
-        Leaves out changes that cannot be run. The speed of the spec as it is is the mean of a run
-        before the others and one after them. Raises as `run`.
+        Leaves out changes that cannot be run. The speed of the unchanged spec is the mean of a
+        run before the others and one after them. Raises as `run`.
         """
         found, base = dict[Change, Speed](), list[Speed]()
         for number, change in enumerate((*self._specs, AS_IS), 1):
@@ -162,18 +162,18 @@ class Probe:
 
 
 def in_order(speeds: Mapping[Change, Speed]) -> list[tuple[Change, float]]:
-    """The changes with their frames/s, the fastest first; those of what is learned come last."""
+    """The changes with their frames/s, the fastest first; changes of what is learned come last."""
     found = [(each, speed.frames_per_s) for each, speed in speeds.items() if each != AS_IS]
     return sorted(found, key=lambda each: (each[0].learns, -each[1]))
 
 
 def gains(found: list[tuple[Change, float]], frames_per_s: float) -> list[Change]:
-    """The changes that are worth it, of those with their frames/s `in_order`."""
+    """The changes in `found` that are faster by WORTH; `found` is that of `in_order`."""
     return [change for change, speed in found if speed > WORTH * frames_per_s]
 
 
 def bound(spec: Spec, speeds: Mapping[Change, Speed]) -> str:
-    """What holds the spec back, from `Probe.survey`."""
+    """The bottleneck of the spec, from `Probe.survey`."""
     base, cores = speeds[AS_IS], usable_cores()
     if spec.meta.num_sessions * spec.meta.threads > cores:
         return f"the cores: {spec.meta.num_sessions} Sessions share {cores}"
@@ -184,8 +184,8 @@ def bound(spec: Spec, speeds: Mapping[Change, Speed]) -> str:
 
 
 def for_probing(spec: Spec) -> dict[str, Any]:
-    """Keys that make the training of `spec` endless, with a short warm-up, without evaluations and
-    videos; of several trainings those that run at a time."""
+    """Keys for an endless training of `spec`: a short warm-up, no evaluations, no videos. It
+    keeps only trainings that run at the same time."""
     keys = {"env.max_frame": ENDLESS, "meta.max_run": 1}
     keys |= {"meta.log_frequency": spec.log_frequency, "meta.rigorous_eval": 0}
     if getattr(spec.agent.algorithm, "training_start_step", 0) > WARM_UP:
@@ -196,11 +196,11 @@ def for_probing(spec: Spec) -> dict[str, Any]:
 
 
 @final
-class Watch:
+class SpeedMeter:
     """Measures a Trial between training events of its first Session, once all learn; stops it then.
 
-    Frames are those of the `counted` Sessions: a learner's are its actors'. An agent that does not
-    learn is measured from its first frames on.
+    Only frames of `counted` Sessions count; a learner counts those of its actors. An agent that
+    does not learn is measured from its first frames on.
     """
 
     def __init__(self, seconds: float, counted: slice, learns: bool) -> None:
@@ -226,9 +226,9 @@ class Watch:
 
     @property
     def speed(self) -> Speed:
-        """Between the first and the last events that were seen."""
+        """The speed between the first and the last recorded event."""
         (began, first, before), (ended, last, after) = self._seen[0], self._seen[-1]
         parts = (after - before) / (ended - began)
-        parts /= max(parts.sum(), 1.0)  # the parts are those of whole rollouts, which end earlier
+        parts /= max(parts.sum(), 1.0)  # parts are measured over whole rollouts
         shares = dict(zip((*LOOP_PARTS, OTHER), [*parts.tolist(), 1 - parts.sum()], strict=True))
         return Speed((last - first) / (ended - began), shares)

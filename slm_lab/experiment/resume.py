@@ -1,4 +1,4 @@
-"""Begins the record of a run; the spec of a resumed run: the recorded one with changes of `-s`."""
+"""Begins the record of a run, and makes a resumed run's spec: the recorded one with `-s`."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -122,7 +122,7 @@ def about_versions(origin: Mapping[str, Any], about: Mapping[str, Any]) -> Itera
 def check_checkpoints(spec: Spec, run_dir: RunDir, manifests: Sequence[Manifest | None]) -> None:
     """Raises UsageError if a Session that had finished, per the run's metrics, has no checkpoint.
     It would restart and overwrite its rows."""
-    # None if the run was killed before it had metrics, or the file was edited.
+    # Empty if the run was killed before it had metrics, or the file was edited.
     recorded = value_at(trial_metrics(run_dir, 0), "sessions", [])
     ends = [each for each in recorded if value_at(each, "ending") == Ending.FINISHED]
     finished = {value_at(each, "session", -1): value_at(each, "frame", 0) for each in ends}

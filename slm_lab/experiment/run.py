@@ -75,7 +75,7 @@ class Run:
         spec = dev_profile(spec) if self.verb == "dev" else spec
         where = source.where(spec)
         check_spaces(where, spec)
-        check_place(where, spec)
+        check_machine(where, spec)
         self.spec, self.root_seed = seeded(spec)
         self.run_dir, self._lock, origin = begin_run(source, self.spec, self.verb)
         self._write_specs(origin)
@@ -103,7 +103,7 @@ class Run:
         has_ended = all(ended)
         about = provenance(self.root_seed)
         if not has_ended:
-            check_place(where, self.spec)
+            check_machine(where, self.spec)
             self.notes += tuple(about_versions(recorded.origin, about))
         if recorded.is_changed or not has_ended:
             frames = [0 if manifest is None else manifest.frame for manifest in manifests]
@@ -147,9 +147,7 @@ class Run:
 
 
 def _about_lost_episodes(env: EnvSpec) -> str:
-    message = (
-        f"the state of {env.name} cannot be saved as it runs here: it resumes with new episodes"
-    )
+    message = f"the state of {env.name} cannot be saved here; the run resumes with new episodes"
     if not is_atari(find_env(env.name)) or is_pooled(env):
         return message
     return f'{message}; with env.vectorization_mode "sync" a run resumes its running episodes'
@@ -164,7 +162,7 @@ def _about_ranks(spec: Spec) -> Iterator[str]:
     own = _keys_per_rank(spec)
     if own:
         values = ", ".join(f"{path} {_short(new)} (of {_short(old)})" for path, old, new in own)
-        reason = f'ranks has, by scale "{spec.meta.scale}"'
+        reason = f'ranks has by meta.scale "{spec.meta.scale}"'
         if spec.meta.mode.lock_free:
             reason = "workers has, so that targets follow the steps of all workers"
         yield f"each of {spec.meta.max_session} {reason}: {values}"
@@ -179,8 +177,8 @@ def _about_devices(spec: Spec) -> Iterator[str]:
     for key, net in spec.agent.nets.items():
         if spec.meta.mode.in_shared_memory and net.gpu == "auto":
             yield (
-                f'agent.{key}.gpu = "auto": the CPU, where the weights are with distributed '
-                '"shared"; true keeps a replica of them on a GPU'
+                f'agent.{key}.gpu = "auto" uses the CPU, because "shared" keeps the weights there; '
+                "true uses a replica on a GPU"
             )
 
 
@@ -217,9 +215,9 @@ def _arc_problems(agent: AgentSpec, shape: tuple[int, ...], discrete: bool) -> l
     return arc_problems(agent, shape, discrete)
 
 
-def check_place(where: str, spec: Spec) -> None:
-    """Raises UsageError if the spec's cluster does not answer, SpecError if the machine has no GPU,
-    or no bfloat16, for a net that needs it. Devices of a cluster are not checked here."""
+def check_machine(where: str, spec: Spec) -> None:
+    """Raises UsageError if the cluster does not answer, SpecError if a net needs a GPU or bfloat16
+    that is missing. A cluster's devices are not checked."""
     if spec.meta.cluster is not None:
         from slm_lab.parallel.ray.connect import check_cluster
 

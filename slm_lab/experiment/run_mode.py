@@ -1,4 +1,4 @@
-"""The words of `slm-lab run`: a spec, and the mode, a verb and the run to apply it to."""
+"""The words of `slm-lab run`: a spec and a mode, which is a verb and perhaps a run."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -49,7 +49,7 @@ class RunSource:
         for_search: bool = False,
         warn: bool = True,
     ) -> Spec:
-        """The spec of the file with `sets` and `overrides`, by default those of `seed`. `warn` logs
+        """The spec of the file with `sets` and `overrides`, by default only `seed`. `warn` logs
         suspicious keys. Raises SpecError with every problem, UsageError if it names modules not in
         `imports`."""
         if overrides is None:

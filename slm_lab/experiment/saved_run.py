@@ -117,8 +117,8 @@ class SavedRun:
         return evaluator
 
     def play(self, agent: SavedAgent, count: int) -> Generator[FinishedEpisodes, None, None]:
-        """Yields `count` greedy episodes of `agent`, played in as many environments as divide them
-        equally."""
+        """Yields `count` greedy episodes of `agent`, played in `even_num_envs(count)`
+        environments."""
         num_envs = even_num_envs(count)
         with closing(self.evaluator(agent, num_envs)) as evaluator:
             yield from evaluator.finished_episodes(count // num_envs)

@@ -49,7 +49,7 @@ class TrialTask:
     resume: bool = False
     imports: tuple[str, ...] = ()
     at_once: bool = False
-    """Whether all independent Sessions run at a time; by default one per core."""
+    """Whether all independent Sessions run at the same time; by default one per core."""
     chance_file: Path | None = None
     """Caches the Random agent's return; by default in the folder of run folders."""
     one_of_many: bool = False
@@ -59,7 +59,7 @@ class TrialTask:
 
 
 class DrawTimer:
-    """Times drawings while a training runs: at intervals, and in a small share of the time."""
+    """Decides when to draw: at intervals, in a small share of the time."""
 
     def __init__(self) -> None:
         self._due = time.monotonic() + DRAW_INTERVAL
@@ -230,9 +230,9 @@ def _frames_so_far(spec: Spec, manifests: Sequence[Manifest | None]) -> list[int
 
 
 @contextmanager
-def stop_on_signals(ask: Callable[[], None]) -> Iterator[None]:
-    """The first signal calls `ask`, which makes the trainings save and end. A second signal raises
-    KeyboardInterrupt."""
+def stop_on_signals(request_stop: Callable[[], None]) -> Iterator[None]:
+    """The first signal calls `request_stop`, which makes the trainings save and end. A second one
+    raises KeyboardInterrupt."""
     received = False  # not the board's flag: a Session that got the same signal may have set it
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -242,7 +242,7 @@ def stop_on_signals(ask: Callable[[], None]) -> Iterator[None]:
                 signal.signal(each, signal.SIG_IGN)
             raise KeyboardInterrupt
         received = True
-        ask()
+        request_stop()
 
     with signals_handled(handle):
         yield

@@ -30,10 +30,10 @@ def modules_of(spec: Spec) -> tuple[str, ...]:
     return _modules([*spec.env.code_names, *_searched(spec.search)])
 
 
-def modules_at(points: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The modules named by points of a search."""
+def modules_at(trials: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The modules named by the params of trials."""
     return _modules(
-        name for params in points for path, value in params.items() for name in _names(path, value)
+        name for params in trials for path, value in params.items() for name in _names(path, value)
     )
 
 
@@ -54,8 +54,8 @@ def named_by(files: Iterable[Path], block: str = RUN_BLOCK) -> tuple[str, ...]:
 
 
 def command_text(words: Sequence[str], modules: Sequence[str]) -> str:
-    """The command `slm-lab` with these words, and --import for the modules of a run folder, without
-    those that another one covers."""
+    """The command `slm-lab` with these words, and --import for the modules of a run folder;
+    modules that another one covers are left out."""
     named = dict.fromkeys(modules)
     needed = [each for each in named if not is_covered(each, [*(named.keys() - {each})])]
     imports = [word for module in needed for word in ("--import", module)]
@@ -119,7 +119,7 @@ def imports_for(
     allowed = tuple(given)
     if trust:
         trials = sorted(run_dir.root.glob(f"{run_dir.prefix}_t*_spec.json"))
-        events = EventLog(run_dir.search_record).read()
+        events = EventLog(run_dir.event_log_file).read()
         points = [event.params for event in events if isinstance(event, Proposed | Copied)]
         named = tuple(dict.fromkeys([*named, *named_by(trials), *modules_at(points)]))
         allowed += named

@@ -8,7 +8,7 @@ from slm_lab.session.status_board import StatusBoard
 
 Due: TypeAlias = Callable[[int], Hashable | None]
 """Maps a Session's index to None if it need not make progress now. Otherwise to True, or to a
-value that changes with progress which the status board does not show."""
+value that changes with progress that the board does not show."""
 HANG_SECONDS = 300.0
 """How long a Session may make no progress although some is due."""
 CHECKS_TO_HANG = 4
@@ -17,7 +17,7 @@ CHECKS_TO_HANG = 4
 
 @final
 class HangDetector:
-    """Finds which of `sessions` hang: their records on the board stay as they are for `seconds`
+    """Finds which of `sessions` hang: their records on the board stay unchanged for `seconds`
     although progress was due, see `Due`."""
 
     def __init__(

@@ -30,7 +30,7 @@ def start(process: SpawnProcess) -> None:
     """Starts a process with stop signals blocked until it calls `unblock_stop_signals`. It inherits
     the mask; otherwise Ctrl-C would end it with a traceback while it still imports."""
     ensure_running()  # else the first start would launch the tracker, which clears the mask
-    # NumPy reads it when it is imported there. `meta.threads` are torch's; small products need one.
+    # NumPy reads it at its import. `meta.threads` is torch's; small products need one thread.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with stop_signals_blocked():
         process.start()

@@ -18,14 +18,14 @@ from slm_lab.storage.result import Ending, SessionResult
 TICK = 0.2
 """Seconds between two ticks; the end of a Session is noticed at once."""
 STOP_SECONDS = 3.0
-"""How long a Session may take to end its step when the user waits: with the graphs, which are drawn
-after it, five seconds in all."""
+"""How long a Session may take to end its step when the user waits. With the graphs, a stop takes
+five seconds."""
 CLUSTER_STOP_SECONDS = 15.0
 """The same on a cluster, where files and results are transferred at the end."""
 
 
 class SessionEnd(NamedTuple):
-    """A Session that has ended, and why if it died; `lost` if with its machine."""
+    """How a Session ended, or why it died; `lost`: with its machine."""
 
     session: int
     result: SessionResult | None
@@ -126,7 +126,7 @@ class Supervisor:
 
     @property
     def failed(self) -> list[SessionResult]:
-        """Results of the Sessions that have failed and are not restarted, in that order."""
+        """Results of Sessions that have failed and are not restarted, in the order of failure."""
         return [each for each in self._results if each.ending is Ending.FAILED]
 
     def run(self, on_tick: Callable[[], None]) -> list[SessionResult]:

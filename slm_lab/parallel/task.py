@@ -30,7 +30,7 @@ class SessionTask:
     imports: tuple[str, ...] = ()
     workers: range = range(0)
     """The Sessions that train one agent together, including this one; empty: it trains alone."""
-    common: "StrategyFactory | None" = None
+    make_strategy: "StrategyFactory | None" = None
     program: "Callable[[SessionTask, StatusBoard], SessionResult] | None" = None
     """What runs instead of a Session, with the whole Trial's board; None: a Session."""
     replaces: str | None = None

@@ -7,8 +7,8 @@ from collections.abc import Callable
 START_SECONDS = 60.0
 """How long a Session waits at most for the others to start: many processes share the cores."""
 LONGEST_SECONDS = 7 * 24 * 3600.0
-"""How long a process on this machine waits at most for a peer. Their parent detects hangs, so this
-bound is only a backstop; they die with their parent."""
+"""The longest wait for a peer on this machine. It is a backstop: the parent detects hangs, and its
+processes die with it."""
 
 
 def wait_until(is_true: Callable[[], bool], seconds: float, nap: float, eager: float = 0.0) -> bool:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-"""Of a line in the text log."""
+"""The format of a line in the text log."""
 
 
 def session_main(task: SessionTask, raw_board: Any, connection: Connection, parent: int) -> None:
@@ -151,8 +151,8 @@ def _run(task: SessionTask, board: StatusBoard) -> "SessionResult":
     with importing():
         from slm_lab.session.session import Session
     strategy = None
-    if task.common is not None:
-        strategy = task.common(board.part(task.workers), task.workers.index(task.session))
+    if task.make_strategy is not None:
+        strategy = task.make_strategy(board.part(task.workers), task.workers.index(task.session))
     given = task.spec, task.session, task.seeds, task.paths, board, task.resume, task.checked
     with closing(Session(*given, strategy=strategy, replaces=task.replaces)) as session:
         return session.run()

@@ -30,8 +30,8 @@ def env_and_agent(
     correction: VTrace | None = None,
     make_memory: MakeMemory | None = None,
 ) -> tuple[VectorEnv, Agent]:
-    """The environments of `env_spec`, by default the spec's, and an agent for as many as the
-    spec's. For the options see `build_agent`."""
+    """Environments of `env_spec`, by default the spec's, and an agent for `spec.env.num_envs`. For
+    the options see `build_agent`."""
     gamma = spec.agent.algorithm.gamma or 1.0  # None: the Random agent does not discount
     env = make_env(env_spec or spec.env, seeds.env, gamma=gamma)
     try:

@@ -1,4 +1,4 @@
-"""Greedy episodes of an agent in environments separate from training, after and beside it."""
+"""Greedy episodes of an agent in separate environments, during and after training."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import final

@@ -52,11 +52,10 @@ class Experience(ABC):
 
     def resume(self, state: StateDict) -> None:
         """Truncates episodes that cannot be continued; called when all else is restored. By default
-        others act, in fresh episodes."""
+        nothing happens: others act, in fresh episodes."""
 
-    @abstractmethod
     def close(self) -> None:
-        """Frees all resources."""
+        """Frees what it holds besides the environments."""
 
 
 def observed(obs: Array, act: Act, step: Step) -> VectorStep:
@@ -121,7 +120,3 @@ class Acting(Experience):
             logger.warning(
                 "the state of %s cannot be saved: resuming with fresh episodes", self._env_name
             )
-
-    @override
-    def close(self) -> None:
-        self._env.close()

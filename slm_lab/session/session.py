@@ -109,8 +109,8 @@ class Session:
             self._after_step()  # what a stop dropped, or what a vote interrupted
 
     def _after_step(self) -> None:
-        """Learns, evaluates, films and tracks, if due. Each is done once however often this is
-        called, so a Session that was saved during a vote resumes with what it had voted for."""
+        """Learns, evaluates, films and tracks, if due. Repeated calls do nothing
+        twice. So a Session that was saved during a vote resumes with what it had voted for."""
         frame, evaluation, video = self.clock.frame, self._evaluation, self.parts.video
         if self.agent.is_due:
             if not self._is_granted(Vote.LEARN):

@@ -66,9 +66,6 @@ LOOP_PARTS = ("acting", "environment", "memory", "update")
 
 FLAGS = ("stop", "save")
 SLOTS = ("frame", "at_barrier", "checkpointed", "paused_us", "solved", "saving", "heartbeats")
-"""Of each Session: its frames; the checkpoint that it pauses for, 0 while it steps; the last
-checkpoint that it completed; µs that this one kept it from training; 1 once it has reached the
-target return; 1 while it saves without waiting for others; signs of life between steps."""
 RECORD = np.dtype(
     [
         *((name, np.int64) for name in SLOTS),
@@ -96,16 +93,20 @@ class StatusBoard:
         self.num_sessions = len(records)
         self.records = records
         """(W,) of `RECORD`."""
-        (
-            self.clock_slots,
-            self.at_barrier,
-            self.checkpointed,
-            self.paused_us,
-            self.solved,
-            self.saving,
-            self.heartbeats,
-        ) = (records[name] for name in SLOTS)
-        """(W,) each, see `SLOTS`."""
+        self.clock_slots = records["frame"]
+        """(W,) frames of each Session; the other slots are (W,) too."""
+        self.at_barrier = records["at_barrier"]
+        """The checkpoint that it pauses for; 0 while it steps."""
+        self.checkpointed = records["checkpointed"]
+        """The last checkpoint that it completed."""
+        self.paused_us = records["paused_us"]
+        """Microseconds that this checkpoint kept it from training."""
+        self.solved = records["solved"]
+        """1 once it has reached the target return."""
+        self.saving = records["saving"]
+        """1 while it saves without waiting for others."""
+        self.heartbeats = records["heartbeats"]
+        """Signs of life between steps."""
         self.loop = records["loop"]
         """(W, 5): training events of this process, and its seconds in each of LOOP_PARTS."""
 

@@ -40,7 +40,7 @@ def unpacked(run: str) -> Iterator[str]:
 
 @contextmanager
 def naming(archive: Path, folder: Path) -> Iterator[None]:
-    """Makes errors about files in `folder` name the `archive` that they are from, if another."""
+    """Names `archive` in errors about files unpacked into `folder`."""
     try:
         yield
     except LabError as error:

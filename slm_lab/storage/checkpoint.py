@@ -201,7 +201,7 @@ def _tensors(content: bytes) -> Any:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Converts errors in the content of the file at `path` to a CheckpointError that names it: a
+    """Converts errors in the content of the file at `path` to a CheckpointError that names it. A
     file with the right checksum may still hold anything."""
     try:
         yield

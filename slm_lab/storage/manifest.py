@@ -71,7 +71,7 @@ def pending_path(manifest: Path) -> Path:
 def read_manifest(path: Path) -> Manifest | None:
     """The manifest at `path`, or None if nothing has been saved yet.
 
-    Of an older format it reads only what an evaluation needs; training rejects it earlier. Raises
+    From an older format it reads only what an evaluation needs; training rejects it earlier. Raises
     CheckpointError if it cannot be read or is of a newer format.
     """
     try:

@@ -10,7 +10,7 @@ from slm_lab.core.files import read_file
 from slm_lab.storage.run_dir import RunDir
 
 MOST = 1e300
-"""Beyond it numbers are damaged."""
+"""Larger numbers count as damaged."""
 NUMBERS = (
     "final_return",
     "final_return_std",
@@ -18,7 +18,7 @@ NUMBERS = (
     "random_return",
     "num_sessions",
 )
-"""Metrics that are numbers where they are known."""
+"""Metrics that are numbers if they are known."""
 
 
 def read_object(file: Path) -> dict[str, Any]:

@@ -111,7 +111,7 @@ class RunDir:
     @property
     def is_search(self) -> bool:
         """Whether it holds a search."""
-        return self.search_record.is_file()
+        return self.event_log_file.is_file()
 
     @property
     def label(self) -> str:
@@ -119,8 +119,7 @@ class RunDir:
         return str(origin_of(self.spec_file).get("name") or "")
 
     def age(self) -> tuple[bool, datetime, int]:
-        """A sort key: whether it is not a dev run, its start time (UTC), and its number if several
-        began in that second.
+        """A sort key: not a dev run, start time (UTC), number within that second.
 
         If the spec file holds no time, that in the folder's name, in local time, is used.
         """
@@ -145,7 +144,7 @@ class RunDir:
         return self.root / f"{self.prefix}{_SPEC_END}"
 
     @property
-    def search_record(self) -> Path:
+    def event_log_file(self) -> Path:
         """The event log of a search; only searches have it."""
         return self.root / f"{self.prefix}_search.jsonl"
 

@@ -31,9 +31,8 @@ def find_folder(
     - "latest", the newest run that is not a dev run, or "latest~2", the second before it;
     - one of these and ":t3", a trial of a search.
 
-    With `spec_name` only runs of that spec count, with `env` only those that the command line gave
-    this environment, with `of_search` only searches, or none. Raises UsageError if there is no such
-    run, or several.
+    `spec_name`, `env` (given on the command line) and `of_search` narrow the runs. Raises
+    UsageError if there is no such run, or several.
     """
     named = _TRIAL_TARGET.fullmatch(target)
     name, trial = (named[1], int(named[2])) if named is not None else (target, None)

@@ -1,10 +1,10 @@
 """Plans which steps of a log a checkpoint writes, and which earlier files it keeps.
 
-A checkpoint writes the new steps and merges short files into them: the newest files, as long as
-they are at most twice as long as what it writes. So each file is more than twice as long as the
-next, except long files, which hold at least 1/64 of the log's capacity: there are never more than
-64 and a few. A step is rewritten only if its file grows by at least half, that is a few times in
-all. No checkpoint writes more than 1/32 of the log beyond the new steps.
+A checkpoint writes the new steps and merges the newest files that are at most twice as long. So
+each file is more than twice as long as the next. Long files hold at least 1/64 of the log's
+capacity: there are never many more than 64. A step is rewritten only if its file grows by at least
+half, that is a few times in all. No checkpoint writes more than 1/32 of the log beyond the new
+steps.
 """
 
 from collections.abc import Sequence
@@ -20,8 +20,8 @@ SHORT = 256
 
 
 def plan(saved: Sequence[Segment], log: AppendLog) -> tuple[list[Segment], list[range]]:
-    """How the next checkpoint saves `log`, whose older steps are in the files `saved`: the files
-    that it keeps, and the step numbers of each new file."""
+    """The files of `saved` that the next checkpoint of `log` keeps, and the steps of each new
+    file."""
     longest = max(log.capacity // SHARE, SHORT)
     kept = [segment for segment in saved if segment.end > log.first]
     # Rewrite the newest saved step: its episodes may have been truncated since.

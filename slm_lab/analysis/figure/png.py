@@ -104,14 +104,14 @@ class _Picture:
 
     def __init__(self, figure: fig.Figure) -> None:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure as Drawing
+        from matplotlib.figure import Figure as MatplotlibFigure
 
         self._letters = figure.letters
         self.unit = figure.letters / _USUAL if figure.legend else 1.0
         self._smallest = min(_SMALLEST, 0.7 * figure.letters)
         self.width, self._height = figure.width, round(figure.inner.bottom)
         size = self.width / _DPI, self._height / _DPI
-        self.drawing: Drawn = Drawing(size, facecolor="white")
+        self.drawing: Drawn = MatplotlibFigure(size, facecolor="white")
         canvas: Drawn = FigureCanvasAgg(self.drawing)
         self._renderer = canvas.get_renderer()
         left = self.unit * (26 if figure.legend else SIDE)

@@ -64,7 +64,7 @@ def comparable(trial: TrialState) -> bool:
     return trial.status in _COMPARABLE and trial.known_score is not None
 
 
-def standing(trials: Sequence[TrialState]) -> FloatArray:
+def trial_ranks(trials: Sequence[TrialState]) -> FloatArray:
     """(n,): the rank of each among comparable Trials, the best highest; equals share theirs."""
     keys = []
     for each in trials:
@@ -91,7 +91,7 @@ def _importance(variable: Dimension, trials: Sequence[TrialState]) -> Importance
     values = [each.params[path] for each in trials]
     if len({identity(value) for value in values}) == 1:
         return known._replace(reason="all trials have the same value")
-    ranks = standing(trials)
+    ranks = trial_ranks(trials)
     if np.ptp(ranks) == 0:
         return known._replace(reason="all trials have the same score")
     shuffle = np.random.default_rng(_SEED).permutation

@@ -49,7 +49,7 @@ class Planned(NamedTuple):
         return f"{self.variant.label}, seed {self.seed}"
 
 
-class Entry(NamedTuple):
+class TrainingRecord(NamedTuple):
     """The record of a training that was begun: its run folder, and how it ended."""
 
     folder: str
@@ -150,9 +150,9 @@ class CompareRun:
             run = Run(source)
         except LabError as error:
             folder = "" if entry is None else entry.folder
-            self._note(planned, Entry(folder, Ending.FAILED, str(error)))
+            self._note(planned, TrainingRecord(folder, Ending.FAILED, str(error)))
             return None
-        self._note(planned, Entry(run.run_dir.root.name))
+        self._note(planned, TrainingRecord(run.run_dir.root.name))
         return run
 
     def train(self, planned: Planned, run: Run, on_tick: Callable[..., None]) -> Ending:
@@ -160,12 +160,14 @@ class CompareRun:
         folder = run.run_dir.root.name
         try:
             result = run.start(on_tick)
-            entry = Entry(folder, Ending.INTERRUPTED if result.interrupted else Ending.FINISHED)
+            entry = TrainingRecord(
+                folder, Ending.INTERRUPTED if result.interrupted else Ending.FINISHED
+            )
             if result.failed:
                 again = any(session.would_repeat for session in result.failed)
-                entry = Entry(folder, Ending.FAILED, result.failed[0].error, again)
+                entry = TrainingRecord(folder, Ending.FAILED, result.failed[0].error, again)
         except LabError as error:
-            entry = Entry(folder, Ending.FAILED, str(error))
+            entry = TrainingRecord(folder, Ending.FAILED, str(error))
         self._note(planned, entry)
         return entry.ending or Ending.FAILED
 
@@ -215,18 +217,18 @@ class CompareRun:
         entry = self._record.get(planned.key)
         return entry is not None and entry.ending is Ending.FINISHED
 
-    def _note(self, planned: Planned, entry: Entry) -> None:
+    def _note(self, planned: Planned, entry: TrainingRecord) -> None:
         self._record[planned.key] = entry
         content = {key: each._asdict() for key, each in self._record.items()}
         write_json(self._record_file, content)
 
 
-def _read_record(file: Path) -> dict[str, Entry]:
+def _read_record(file: Path) -> dict[str, TrainingRecord]:
     if not file.is_file():
         return {}
     try:
         record = {
-            key: Entry(**{**each, "ending": each["ending"] and Ending(each["ending"])})
+            key: TrainingRecord(**{**each, "ending": each["ending"] and Ending(each["ending"])})
             for key, each in json.loads(file.read_text()).items()
         }
     except (ValueError, KeyError, TypeError, AttributeError) as error:

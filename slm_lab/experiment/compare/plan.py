@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from slm_lab.analysis.compare.comparison import BASELINE, Variant
 from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.core.process import usable_cores
-from slm_lab.experiment.run import check_place, check_spaces
+from slm_lab.experiment.run import check_machine, check_spaces
 from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.trust import check_allowed, named_by, recorded_imports
 from slm_lab.session.seeding import draw_root_seed
@@ -125,7 +125,7 @@ def make_plan(request: CompareRequest) -> Plan:
     variants = [Variant(BASELINE, 1), *parallel]
     specs = _specs(where, base, variants, optimizers)
     check_spaces(where, base)
-    check_place(where, base)
+    check_machine(where, base)
     seed = base.meta.random_seed if request.source.seed is None else request.source.seed
     first = draw_root_seed() if seed is None else seed
     seeds, notes = range(first, first + request.seeds), (*replaced, *left_out)

@@ -94,9 +94,9 @@ class RecordedSearch:
         self.num_trials: int | None = None if has_grid else value_at(spec, "meta.max_trial", 1)
 
     def look(self) -> bool:
-        """Reads the record; returns whether the search runs."""
+        """Reads the event log; returns whether the search runs."""
         is_running = _is_training(self._run_dir)
-        self.search_state = SearchState.of_record(self._run_dir.search_record)
+        self.search_state = SearchState.from_log(self._run_dir.event_log_file)
         for state in () if is_running else self.search_state.of(Status.RUNNING):
             self.search_state.apply(Interrupted(state.trial, 0.0))  # it was killed
         return is_running

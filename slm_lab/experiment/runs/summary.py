@@ -203,7 +203,7 @@ def _endings(run: RunDir, metrics: Mapping[str, Any]) -> list[Any]:
     """How the Sessions ended; or how a search did, which fails if all its trials do."""
     if not run.is_search:
         return [value_at(each, "ending") for each in value_at(metrics, "sessions", [])]
-    search_state = SearchState.of_record(run.search_record)
+    search_state = SearchState.from_log(run.event_log_file)
     trials = len(search_state.trials)
     if not trials or not search_state.is_over:
         return []

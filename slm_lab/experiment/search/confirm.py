@@ -1,14 +1,13 @@
 """Confirmation: the best specs of a search run again with fresh seeds. The best of many noisy
-trials owes part of its score to luck; fresh seeds did not select the spec, so their score is
-unbiased."""
+trials is partly lucky. Fresh seeds did not select it, so their score is unbiased."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from statistics import pstdev
 from typing import final
 
 import numpy as np
+from typing_extensions import override
 
 from slm_lab.analysis.search.trial_state import Status
 from slm_lab.core.files import write_atomically, write_json
@@ -16,7 +15,7 @@ from slm_lab.experiment.baseline import CHANCE_FILE
 from slm_lab.experiment.experiment import Experiment
 from slm_lab.experiment.run import with_seed
 from slm_lab.experiment.search.event_log import Confirmed
-from slm_lab.experiment.search.trial_process import request_of, run_pool
+from slm_lab.experiment.search.trial_process import TrialRunner, request_of
 from slm_lab.experiment.trial import TrialTask
 from slm_lab.metrics.reader import read_rows
 from slm_lab.session.seeding import confirming_seed
@@ -29,18 +28,17 @@ from slm_lab.storage.run_dir import FOLDERS, RUN_BLOCK, RunDir
 
 
 @final
-class Confirmation:
+class Confirmation(TrialRunner):
     """Runs the best specs of a search again, each in a run folder inside the search's folder."""
 
     def __init__(self, search: Experiment, asked: ConfirmSpec) -> None:
+        super().__init__(search.pool)
         scored = [state for state in search.search_state.ranked if state.score is not None]
         finished = [state for state in scored if state.status is Status.FINISHED]
         best = finished or [state for state in scored if state.status is Status.STOPPED]
         trials = [state.trial for state in best[: asked.top]]
         self.candidates = {trial: _candidate(search, trial, asked) for trial in trials}
         """The specs to run again, best first, by their trials in the search."""
-        self.stopping = False
-        self.pool = search.pool
         self._search = search
         self._waiting = self.missing
         self._tries = dict.fromkeys(self.candidates, 0)
@@ -92,19 +90,7 @@ class Confirmation:
         write_atomically(path, table.to_csv(index=False).encode())
         return [path]
 
-    def run(self, on_tick: Callable[[], None]) -> None:
-        """Runs the missing candidates until all end or `stop` is called; logs each result. Kills
-        all processes before it returns or raises."""
-        try:
-            run_pool(self.pool, lambda: self.stopping, self._fill, self._poll, on_tick)
-        finally:
-            self.pool.kill_all()
-
-    def stop(self) -> None:
-        """Makes running candidates save and end, and starts no others."""
-        self.stopping = True
-        self.pool.stop_all()
-
+    @override
     def _fill(self) -> None:
         while self._waiting:
             trial = self._waiting[0]
@@ -123,8 +109,9 @@ class Confirmation:
             write_json(task.run_dir.spec_file, {**resolved, RUN_BLOCK: about})
             self.pool.start(trial, task, request, among_gpus=task.spec.meta.cluster is None)
 
+    @override
     def _poll(self) -> None:
-        """Handles the end of candidates' processes: retries them, or logs their scores."""
+        """Retries failed candidates, logs the scores of others."""
         for trial, _, end in self.pool.ends():
             if end.ending is Ending.INTERRUPTED:
                 continue

@@ -1,5 +1,5 @@
-"""The event log of a search: one line per event, written as it happens, and its only state. A
-resumed search replays every event to the searcher and the scheduler.
+"""The event log, the only state of a search: one line per event, written as it happens. A resumed
+search replays every event to the searcher and the scheduler.
 
 Each line ends with a checksum of itself and the previous line. So a changed, lost, doubled or moved
 line is detected. A log with lines cut off at the end is a valid earlier log.
@@ -117,7 +117,7 @@ class SearchState:
         self.confirmed: dict[int, Confirmed] = {}
 
     @classmethod
-    def of_record(cls, file: Path) -> "SearchState":
+    def from_log(cls, file: Path) -> "SearchState":
         """Reads the state from an event log. Raises UsageError if the log is damaged."""
         search_state = cls()
         for event in EventLog(file).read():
@@ -132,7 +132,7 @@ class SearchState:
             return
         if event.trial not in self.trials:
             raise UsageError(
-                f"the record of the search is damaged: it never proposes t{event.trial}"
+                f"the event log of the search is damaged: it never proposes t{event.trial}"
             )
         if isinstance(event, Confirmed):
             self.confirmed[event.trial] = event
@@ -226,7 +226,7 @@ class EventLog:
             self._append(content, durably=not isinstance(event, Reported))
         except OSError as error:
             raise LabError(
-                f"cannot write the record {self._file}: {error.strerror or error}; the search "
+                f"cannot write the event log {self._file}: {error.strerror or error}; the search "
                 "stops, and can be resumed from the last written event"
             ) from error
 

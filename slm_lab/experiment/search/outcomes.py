@@ -1,6 +1,4 @@
-"""The reports and results of a search so far, as scheduler and analysis take them; writes its table
-and graphs.
-"""
+"""Reads reports and results of a search for scheduler and analysis; writes table and graphs."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -68,7 +66,7 @@ def read_search(run_dir: RunDir) -> SearchSummary:
     if len(names) != 1:
         raise SpecError(str(run_dir.spec_file), [Problem("file", "must hold one spec")])
     name = names[0]
-    return _found(name, content[name], SearchState.of_record(run_dir.search_record))
+    return _found(name, content[name], SearchState.from_log(run_dir.event_log_file))
 
 
 def _found(name: str, spec: Mapping[str, Any], search_state: SearchState) -> SearchSummary:
@@ -91,7 +89,7 @@ def chosen_trial(run_dir: RunDir, number: int | None) -> int:
         if number:
             raise UsageError(f"{run_dir.root} is no search: it has no trial t{number}")
         return 0
-    search_state = SearchState.of_record(run_dir.search_record)
+    search_state = SearchState.from_log(run_dir.event_log_file)
     best = [state.trial for state in search_state.ranked if state.has_begun]
     if not best or (number is not None and number not in best):
         known = ", ".join(f"t{trial}" for trial in sorted(best)) or "none"

@@ -21,7 +21,7 @@ class _Member:
     """The frame of its next evaluation."""
     frame: int = 0
     score: float | None = None
-    """At its last evaluation. After a copy, the donor's score until the next evaluation."""
+    """The score at its last evaluation; after a copy the donor's."""
     is_own: bool = True
     """Whether the score is its own. A member with untried values is never a donor."""
     is_waiting: bool = True

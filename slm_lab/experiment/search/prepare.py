@@ -15,12 +15,12 @@ from slm_lab.env.check import check_env
 from slm_lab.env.lookup import find_env
 from slm_lab.experiment.experiment import Experiment
 from slm_lab.experiment.resume import about_file, about_versions, begin_run, resumed_spec
-from slm_lab.experiment.run import check_place, check_spaces, seeded
+from slm_lab.experiment.run import check_machine, check_spaces, seeded
 from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.search.population import Population
 from slm_lab.experiment.search.scheduler import NoScheduler, Scheduler, tune_scheduler
 from slm_lab.experiment.search.searcher import build_searcher
-from slm_lab.experiment.search.space import Space, check_whole
+from slm_lab.experiment.search.space import Space, check_has_search
 from slm_lab.experiment.search.trial_process import Pool, Resources, of_this_machine, request_of
 from slm_lab.experiment.trust import check_allowed, modules_at
 from slm_lab.session.seeding import search_seeds
@@ -64,8 +64,8 @@ class Prepared:
                 failed.pop_all()
         if self.search.has_strayed:
             self.notes += (
-                f"{self.spec.meta.search_alg} proposes other points than the record holds, as "
-                "another version of it may: new trials do not follow from the seed alone",
+                f"{self.spec.meta.search_alg} proposes other params than the log holds, as another "
+                "version may: the seed alone does not determine new trials",
             )
 
     def _begin(self, source: RunSource, keep: int | None) -> None:
@@ -75,19 +75,19 @@ class Prepared:
         self._resources = _resources(self.spec)
         self.run_dir, self._lock, origin = begin_run(source, self.spec, "search", keep=keep)
         self._write_spec(origin)
-        self.run_dir.search_record.touch()
+        self.run_dir.event_log_file.touch()
         self.search = self._search(keep)
 
     def _resume(self, source: RunSource, keep: int | None) -> None:
-        """Restores the search from its record, and notes in its spec file that it resumes."""
+        """Restores the search from its event log, and records in its spec file that it resumes."""
         recorded = resumed_spec(self.run_dir, source, MAY_CHANGE, is_search=True)
         self.spec, self.root_seed, origin = recorded.spec, recorded.root_seed, recorded.origin
         self._check(f"{self.run_dir.root}: {self.spec.name}", self.spec)
         self._resources = _resources(self.spec)
         keep = origin.get("keep") if keep is None else keep
         self.search = self._search(keep)
-        points = [state.params for state in self.search.search_state.trials.values()]
-        check_allowed(self.run_dir.root, modules_at(points), source.imports, source.data_dir)
+        params = [state.params for state in self.search.search_state.trials.values()]
+        check_allowed(self.run_dir.root, modules_at(params), source.imports, source.data_dir)
         about = provenance(self.root_seed)
         about_spec = about_file(origin, source.spec_file, self.run_dir)
         self.notes = (*about_spec, *about_versions(origin, about))
@@ -113,11 +113,11 @@ class Prepared:
         )
 
     def _check(self, where: str, spec: Spec) -> None:
-        check_whole(where, spec)
+        check_has_search(where, spec)
         check_spaces(where, spec)
         if problems := env_problems(Space(spec), spec):
             raise SpecError(where, problems)
-        check_place(where, spec)
+        check_machine(where, spec)
         build_searcher(Space(spec), spec.meta, 0)  # reports a missing extra before a folder exists
 
     def _write_spec(self, about: Mapping[str, Any]) -> None:
@@ -151,9 +151,8 @@ AT_MOST = 200
 
 
 def env_problems(space: Space, base: Spec) -> list[Problem]:
-    """Problems of searched `env` values with which no trial could make its environment: of each
-    listed value, and one end of each range, that fits no possible values of the other searched
-    keys. Constructs no environment."""
+    """Problems of searched `env` values with which no trial could make its environment. It checks
+    each listed value and one end of each range. Constructs no environment."""
     searched = [each for each in space.dimensions if f"{each.path}.".startswith("env.")]
     return [
         problem

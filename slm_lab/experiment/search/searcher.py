@@ -1,6 +1,5 @@
-"""Searchers propose the points of a search: Ray Tune's random draw and grid, Optuna or HyperOpt.
-Each is a deterministic function of its seed and the reports, so a resumed search replays the event
-log to a fresh one."""
+"""Searchers propose the params of trials: Ray Tune's random draw and grid, Optuna or HyperOpt. Each
+is a deterministic function of its seed and the reports. So a resumed search replays the log."""
 
 import itertools
 from abc import ABC, abstractmethod
@@ -26,14 +25,14 @@ LOGGERS = ("optuna", "hyperopt", "ray.tune")
 
 
 class Searcher(ABC):
-    """Proposes points, and learns from the reports of their trials."""
+    """Proposes params, and learns from the reports of their trials."""
 
     num_trials: int
-    """The total number of points it proposes."""
+    """The total number of trials it proposes."""
 
     @abstractmethod
     def propose(self, trial: int) -> Params:
-        """The point of the next trial; trials are numbered from 0."""
+        """The params of the next trial; trials are numbered from 0."""
 
     def report(self, trial: int, count: int, score: float) -> None:
         """Receives the `count`-th score of a running trial."""

@@ -59,7 +59,7 @@ def spec_at(base: Spec, params: Params) -> Spec:
     return parsed.spec
 
 
-def check_whole(where: str, base: Spec) -> None:
+def check_has_search(where: str, base: Spec) -> None:
     """Raises SpecError if the spec has no search block."""
     if not base.search:
         message = "is missing: the keys to vary, as agent.algorithm.gamma__uniform: [0.9, 0.999]"
@@ -123,6 +123,6 @@ def draw(dimension: Dimension, rng: np.random.Generator) -> Any:
 
 
 _TUNE_NAMES = {"qrandint": "randint", "qlograndint": "lograndint", "normal": "randn"}
-"""Of samplers that are called otherwise in Tune, or whose index is drawn."""
+"""Tune's names where they differ, or where the index is drawn."""
 _UNBOUNDED = ("normal", "randn", "qrandn")
 _QUANTISED_INTEGERS = ("qrandint", "qlograndint")

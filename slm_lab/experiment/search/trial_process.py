@@ -6,6 +6,7 @@ import os
 import signal
 import time
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, NamedTuple, final
@@ -218,7 +219,7 @@ class TrialProcess:
 
     def take_end(self) -> TrialEnd | None:
         """The end of the trial, or None while it runs. Must not be called after an end. Kills the
-        process if it hangs after the user's stop; it ends hung Sessions itself."""
+        process if it hangs after the user's stop; the trial ends hung Sessions itself."""
         late = time.monotonic() - STOP_SECONDS - DRAW_SECONDS
         is_late = self._stopped_at is not None and self._stopped_at < late
         if is_late and not self.board.saving.any():
@@ -281,22 +282,39 @@ class Pool:
         self.resources.give_back(self._allocations.pop(trial))
 
 
-def run_pool(
-    pool: Pool,
-    is_stopping: Callable[[], bool],
-    fill: Callable[[], None],
-    collect: Callable[[], None],
-    on_tick: Callable[[], None],
-) -> None:
-    """Runs trials until none is left; `fill` starts them, `collect` handles what they report. Once
-    `is_stopping`, it makes all running trials save and end, and starts no others."""
-    while True:
-        if is_stopping():
-            pool.stop_all()  # again: a trial may have started after the request
-        else:
-            fill()
-        if not pool.running:
-            return
-        pool.wait()
-        collect()
-        on_tick()
+class TrialRunner(ABC):
+    """Runs trials in a pool of processes."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.stopping = False
+
+    @abstractmethod
+    def _fill(self) -> None:
+        """Starts trials for which there is room."""
+
+    @abstractmethod
+    def _poll(self) -> None:
+        """Handles what trials report, and their ends."""
+
+    def run(self, on_tick: Callable[[], None]) -> None:
+        """Runs trials until none is left, or until `stop` is called; calls `on_tick` a few times a
+        second. Kills all processes before it returns or raises."""
+        try:
+            while True:
+                if self.stopping:
+                    self.pool.stop_all()  # again: a trial may have started after the request
+                else:
+                    self._fill()
+                if not self.pool.running:
+                    return
+                self.pool.wait()
+                self._poll()
+                on_tick()
+        finally:
+            self.pool.kill_all()
+
+    def stop(self) -> None:
+        """Makes running trials save and end, and starts no others."""
+        self.stopping = True
+        self.pool.stop_all()

@@ -136,7 +136,7 @@ class OnPolicyExperience(ActorExperience):
         return _finished(unroll, actor, slice(None))
 
     def _blocks_an_actor(self) -> bool:
-        """Whether the learner holds all slots of an actor: of a fast one, or if few are left."""
+        """Whether the learner holds all slots of an actor, a fast one or one of the last."""
         full = self.source.num_slots
         return any(self._held.count(actor) == full for actor in set(self._held))
 
@@ -148,8 +148,8 @@ class OnPolicyExperience(ActorExperience):
 
 @final
 class ReplayExperience(ActorExperience):
-    """For replay algorithms: adds an unroll to the memory step by step, so that the learner trains
-    as often as if it acted itself.
+    """For replay algorithms: adds an unroll to the memory step by step. So the learner trains as
+    often as if it acted itself.
 
     Unrolls of several actors alternate in one ring, so each is truncated at its end; unrolls of a
     single actor are continuous.

@@ -1,7 +1,7 @@
 """Central inference: actors send observations to the learner's process and receive actions.
 
-One forward pass serves all waiting actors. It pays if a pass has a large fixed cost and a small one
-per observation: with large networks, and on a GPU, which then only one process uses.
+One forward pass serves all waiting actors. It pays if a pass costs much per call and little
+per observation: for large networks, and on a GPU, which only one process then uses.
 """
 
 import math

@@ -23,7 +23,7 @@ from slm_lab.spec.unrolls import as_learned, unroll_length
 from slm_lab.storage.result import Ending, SessionResult
 
 PATIENCE_SECONDS = 3600.0
-"""How long a learner may not learn while actors wait for it: a training event may be long."""
+"""How long actors may wait for a learner that does not learn: a training event may be long."""
 LEAVE_SECONDS = 10.0
 """How long an actor may take to end its step once the learner has ended."""
 
@@ -66,7 +66,7 @@ def train_from_actors(
 
 def _learner(one: SessionTask, make_source: MakeSource) -> SessionTask:
     spec = as_learned(one.spec)
-    return replace(one, spec=spec, common=partial(LearnerStrategy, spec, make_source))
+    return replace(one, spec=spec, make_strategy=partial(LearnerStrategy, spec, make_source))
 
 
 def _on_cluster(
@@ -108,7 +108,7 @@ def _ended_with_learner(session: int, learner: SessionResult, board: StatusBoard
 
 
 def actor_due(board: StatusBoard, queue: UnrollQueue, actor: int) -> bool | None:
-    """Progress is due of an actor that starts, or that acts and has a free slot."""
+    """Progress is due from an actor that starts, or that acts and has a free slot."""
     ring, phase = queue.rings[actor], board.phase(1 + actor)
     has_room = ring["handed"] - ring["returned"] < queue.slots.shape[1]
     acts = phase is Phase.RUNNING and has_room
@@ -116,15 +116,15 @@ def actor_due(board: StatusBoard, queue: UnrollQueue, actor: int) -> bool | None
 
 
 def late_due(board: StatusBoard, actor: int) -> bool | None:
-    """An actor that still acts after the learner has ended: any step of it would be its last. After
-    a stop the `Supervisor` ends them, and does not count that as a failure."""
+    """Progress is due from an actor that still acts after the learner's end. After a stop the
+    `Supervisor` ends actors, which is no failure."""
     is_late = board.at_barrier[0] == END and not board.stop_requested
     return True if is_late and board.phase(1 + actor) is Phase.RUNNING else None
 
 
 def learner_due(board: StatusBoard, queue: UnrollQueue, learner: int) -> int | None:
-    """Progress is due of the learner while an actor waits for it; it also gives back unrolls. A
-    training event may be long, and an evaluation, for which the learner pauses, longer."""
+    """Progress is due from the learner while an actor waits for it; returned unrolls count. While
+    the learner pauses for an evaluation, none is due."""
     rings = queue.rings
     actor_waits = (rings["handed"] - rings["returned"] == queue.slots.shape[1]).any()
     pauses = board.at_barrier[learner] == PAUSED

@@ -1,9 +1,8 @@
 """The shared-memory queue: unrolls from actors to the learner, and weights back.
 
 Every actor has its own ring of slots, which it fills in turn; the learner returns them in the same
-order. Two counts, each with one writer, describe a ring. So a slot is never read while it is
-written, a process that dies leaves no readable partial data, and its successor refills the slot
-that was being filled.
+order. Two counts, each with one writer, describe a ring. So no slot is read while it is written. A
+dead process leaves no readable partial data; its successor refills the slot.
 """
 
 import math
@@ -48,8 +47,7 @@ RING = np.dtype(
     [(name, np.int64) for name in ("begun", "handed", "returned")]
     + [(name, np.float64) for name in ActorSeconds._fields]
 )
-"""An actor's ring: the numbers of unrolls that it has begun, that it has handed over, and that the
-learner has given back; and the actor's seconds."""
+"""An actor's ring: counts of unrolls begun, handed over and given back; and the actor's seconds."""
 
 
 def slots_per_actor(meta: MetaSpec) -> int:
@@ -168,7 +166,7 @@ class ActorQueue(QueueEnd):
         return self._unrolls[self._actor][handed % self.num_slots]
 
     def hand_over(self, seconds: float) -> None:
-        """Hands over the full slot; `seconds` to fill it include waits for replies."""
+        """Hands over the full slot, filled in `seconds`, waits for replies included."""
         ring = self._ring
         ring["acted"] += seconds - (ring["waited"] - self._waited_before)
         assert self._cpu_began is not None
@@ -176,7 +174,7 @@ class ActorQueue(QueueEnd):
         ring["handed"] += 1
 
     def _claim(self) -> bool:
-        """Whether the budget has room for one more unroll. Those of dead actors do not count.
+        """Whether the budget has room for one more unroll. Unrolls of dead actors do not count.
         Actors that claim at the same moment may all get the last one, which is better than none."""
         is_dead = [self._board.phase(1 + actor) in DEAD for actor in range(self.num_actors)]
         claimed = np.where(is_dead, self._rings["handed"], self._rings["begun"]).sum()

@@ -31,7 +31,7 @@ class UnrollSource(ABC):
         """Starts the first episodes."""
 
     def poll(self) -> None:
-        """Supervises the actors: starts, replaces and asks them for unrolls."""
+        """Starts and replaces actors, and requests unrolls."""
 
     @abstractmethod
     def receive(self, seconds: float) -> tuple[int, Unroll] | None:

@@ -37,7 +37,7 @@ class PipelineStats:
         self.waited = 0.0
         """Seconds that the learner has waited for actors since the last report."""
         self._actors = self._paused_at = np.zeros(len(ActorSeconds._fields))
-        """The actors' seconds that are not counted any more, and those at the last pause."""
+        """The actors' seconds that are no longer counted, and those at the last pause."""
 
     def end_iteration(self) -> None:
         """Ends an iteration: the received unrolls have been learned from."""

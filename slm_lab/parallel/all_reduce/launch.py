@@ -24,11 +24,13 @@ MakeStrategy: TypeAlias = Callable[[StatusBoard, ProcessGroup], RankStrategy]
 """Makes a rank's strategy from the board and its process group."""
 
 
-def strategy_in(place: GroupBuffers, kind: MakeStrategy, board: StatusBoard, rank: int) -> Strategy:
+def strategy_in(
+    buffers: GroupBuffers, kind: MakeStrategy, board: StatusBoard, rank: int
+) -> Strategy:
     """The strategy of a rank that communicates through shared memory."""
-    if len(place.arrivals) == 1:
+    if len(buffers.arrivals) == 1:
         return kind(board, SoloGroup())
-    return kind(board, SharedMemoryGroup(place, rank, LONGEST_SECONDS))
+    return kind(board, SharedMemoryGroup(buffers, rank, LONGEST_SECONDS))
 
 
 def train_ranks(
@@ -44,20 +46,20 @@ def train_ranks(
     """
 
     def attempt(ranks: Sequence[SessionTask]) -> list[SessionResult]:
-        place, workers = GroupBuffers.of(len(ranks)), ranks[0].workers
-        ranks = [replace(rank, common=partial(strategy_in, place, kind)) for rank in ranks]
+        buffers, workers = GroupBuffers.of(len(ranks)), ranks[0].workers
+        ranks = [replace(rank, make_strategy=partial(strategy_in, buffers, kind)) for rank in ranks]
         supervisor = Supervisor(Processes(board), ranks, board, vital=[r.session for r in ranks])
         why = f"it has made no progress for {HANG_SECONDS:g} s, and others wait for it"
-        supervisor.watch(workers, partial(rank_due, place), why)
+        supervisor.watch(workers, partial(rank_due, buffers), why)
         return supervisor.run(on_tick)
 
     return train_in_step(tasks, board, attempt)
 
 
-def rank_due(place: GroupBuffers, rank: int) -> int | None:
-    """Progress is due of a rank that others wait for; it may also enter exchanges. It may keep
-    others waiting while it evaluates, plays a long episode or saves."""
-    arrivals = place.arrivals.numpy()
+def rank_due(buffers: GroupBuffers, rank: int) -> int | None:
+    """Progress is due from a rank that others wait for; entering an exchange counts. An evaluation,
+    a long episode or a save may keep others waiting."""
+    arrivals = buffers.arrivals.numpy()
     return None if arrivals[rank] == arrivals.max() else int(arrivals[rank])
 
 
@@ -69,8 +71,8 @@ def train_in_step(
     """Has `attempt` train ranks to the end of the budget, on one machine or a cluster.
 
     If one rank dies, the others end at once. All restart from the last checkpoint, up to
-    `meta.max_restart` times; not if the failure would repeat, or if a rank failed by itself before
-    its first step.
+    `meta.max_restart` times. They do not if the failure would repeat, or if a rank failed by itself
+    before its first step.
     """
     spec = tasks[0].spec
     restarts, results, why = 0, list[SessionResult](), None
@@ -90,7 +92,7 @@ def train_in_step(
         failed = [each for each in results if each.ending is Ending.FAILED and not each.lost_others]
         if not failed or restarts == spec.meta.max_restart or board.stop_requested:
             return results
-        # Of all failures: if several ranks fail at once, any of them may be noticed first.
+        # All failures count: if several ranks fail at once, any may be noticed first.
         made_frames = any(each.frame > began_at[each.session] for each in failed)
         failed_at_once = not (made_frames or any(each.was_killed for each in failed))
         if failed_at_once or any(each.would_repeat for each in failed):

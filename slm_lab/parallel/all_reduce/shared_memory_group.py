@@ -1,7 +1,7 @@
 """Collectives over shared memory, for ranks on one machine.
 
-On one machine this beats a network library: an all_reduce that takes gloo a millisecond is two
-copies and a wait here (docs/performance.md has the figures).
+This beats a network library: two copies and a wait replace gloo's millisecond, see
+docs/performance.md.
 """
 
 import time
@@ -36,8 +36,8 @@ class GroupBuffers:
     slots: Tensor
     """(2, W, HEAD_BYTES + SLOT_BYTES) uint8: for even and for odd exchanges.
 
-    A rank that enters an exchange has read all of the previous one, whose slots may then be
-    overwritten in the next exchange: one wait per exchange is enough."""
+    A rank that enters an exchange has read all of the previous one. So the next one may overwrite
+    those slots: one wait per exchange is enough."""
 
     @classmethod
     def of(cls, size: int) -> "GroupBuffers":
@@ -49,18 +49,18 @@ class GroupBuffers:
 
 @final
 class SharedMemoryGroup(ProcessGroup):
-    """A rank in the shared buffers `place`; `seconds` bounds every wait.
+    """A rank in the shared `buffers`; `seconds` bounds every wait.
 
-    A waiting rank first yields its core in a loop, then sleeps briefly: when ranks outnumber cores,
-    they must let each other run.
+    A waiting rank first yields its core in a loop, then sleeps briefly. So ranks that outnumber the
+    cores let each other run.
     """
 
-    def __init__(self, place: GroupBuffers, rank: int, seconds: float) -> None:
+    def __init__(self, buffers: GroupBuffers, rank: int, seconds: float) -> None:
         self.rank = rank
-        self.size = len(place.arrivals)
-        self._arrivals = place.arrivals.numpy()
-        self._slots = place.slots.numpy()
-        self._floats = place.slots[:, :, HEAD_BYTES:].view(torch.float32)
+        self.size = len(buffers.arrivals)
+        self._arrivals = buffers.arrivals.numpy()
+        self._slots = buffers.slots.numpy()
+        self._floats = buffers.slots[:, :, HEAD_BYTES:].view(torch.float32)
         self._seconds = seconds
         self._exchanges = int(self._arrivals[rank])
 

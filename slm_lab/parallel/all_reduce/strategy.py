@@ -117,7 +117,7 @@ class RankBallot(Ballot, EpisodeExchange):
 
     @override
     def declare_solved(self) -> None:
-        """The other ranks learn of it at the next vote."""
+        """The other ranks see it at the next vote."""
         self._is_solved = True
 
     @override
@@ -283,8 +283,8 @@ class RankStrategy(Strategy, StartBarrier, JointCheckpoint):
         ]
 
     def digest(self) -> bytes:
-        """A hash of the state that is equal on all ranks at the end: networks, the environments'
-        statistics, and optimizer states if `always_equal`.
+        """A hash of the state that is equal on all ranks at the end. It covers networks, the
+        environments' statistics, and optimizer states if `always_equal`.
 
         The statistics are those after the last training event: they diverge while ranks act.
         """

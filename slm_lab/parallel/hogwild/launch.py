@@ -55,8 +55,8 @@ def global_state(mode: HogwildMode, one: SessionTask) -> GlobalState:
 
 
 def worker_spec(spec: Spec, mode: HogwildMode) -> Spec:
-    """The workers' spec: "shared" is on the CPU unless a GPU is required, and target networks count
-    the steps of all workers, see `scaled`."""
+    """The workers' spec. "shared" is on the CPU unless a GPU is required. Target networks count the
+    steps of all workers, see `scaled`."""
     return scaled(spec) if mode == "synced" else on_cpu(scaled(spec), only="auto")
 
 
@@ -71,10 +71,10 @@ def _saved(one: SessionTask) -> Iterator[tuple[Path, StateDict]]:
 
 
 def resumed_tasks(tasks: Sequence[SessionTask], board: StatusBoard) -> list[SessionTask]:
-    """The tasks of a resumed training; raises the clocks of `board` to the newest saved frames.
+    """The tasks of a resumed training; advances the clocks of `board` to the newest saved frames.
 
-    If another checkpoint records more frames for a worker than its own, because it died earlier or
-    while saving, it resumes like a replacement: the total never decreases.
+    A worker whose own checkpoint lags behind another's record resumes like a replacement, so the
+    total never decreases.
     """
     own = board.clock_slots.copy()
     for file, saved in _saved(tasks[0]):
@@ -129,7 +129,7 @@ class Checkpoints:
 
 
 def worker_due(board: StatusBoard, worker: int) -> bool | None:
-    """Progress is due of a worker that starts, or steps. It may evaluate for any time."""
+    """Progress is due from a worker that starts, or steps. It may evaluate for any time."""
     phase = board.phase(worker)
     steps = phase is Phase.RUNNING and board.at_barrier[worker] < EARLY
     return True if steps or phase is Phase.STARTING else None
@@ -143,13 +143,15 @@ def train_workers(
     one, workers = tasks[0], tasks[0].workers
     meta, mode = one.spec.meta, one.spec.meta.distributed
     assert mode in ("shared", "synced")
-    common = global_state(mode, one)
+    state = global_state(mode, one)
     own_board = board.part(workers)
     tasks = resumed_tasks(tasks, own_board) if one.resume else tasks
     lost = still_failed(tasks, own_board) if one.resume else []
     gone = {each.session for each in lost}
     spec = worker_spec(one.spec, mode)
-    own = [replace(task, spec=spec, common=partial(HogwildStrategy, common)) for task in tasks]
+    own = [
+        replace(task, spec=spec, make_strategy=partial(HogwildStrategy, state)) for task in tasks
+    ]
     supervisor = Supervisor(
         Processes(board),
         [task for task in own if task.session not in gone],
@@ -168,20 +170,20 @@ def train_workers(
     results = supervisor.run(tick)
     late = [each for each in results if each.ending is Ending.INTERRUPTED and each.error]
     if late:
-        note = _save_for_late(common, one, own_board)
+        note = _save_for_late(state, one, own_board)
         results = [replace(each, error=note) if each in late else each for each in results]
     return [*lost, *results]
 
 
-def _save_for_late(common: GlobalState, one: SessionTask, board: StatusBoard) -> str:
+def _save_for_late(state: GlobalState, one: SessionTask, board: StatusBoard) -> str:
     """Saves the shared state in place of workers that were killed before they could; returns what
     to report of them."""
     paths = one.run_dir.shared_by_training(one.trial, one.workers.start)
     frames = board.clock_slots.tolist()
     late = f"its step did not end within {WORKER_STOP_SECONDS:g} s of the stop"
     try:
-        state = {"frames": frames, **common.state_dict()}
-        CheckpointStore(paths.models, paths.prefix).save(sum(frames), {}, {"state": state})
+        saved = {"frames": frames, **state.state_dict()}
+        CheckpointStore(paths.models, paths.prefix).save(sum(frames), {}, {"state": saved})
     except CheckpointError as error:
         return f"{late}; it was killed\n{error}"
     return f"{late}: the shared weights are saved; it will resume in fresh episodes"

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 PAUSE_SECONDS = 5.0
 """Maximum wait for all other workers to pause; longer if its last training event took longer."""
 STOP_PAUSE_SECONDS = 1.0
-"""The same when the user waits for the end."""
+"""PAUSE_SECONDS when the user waits."""
 POLL_SECONDS = 0.0005
 
 
@@ -139,7 +139,7 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
         return all(board.at_barrier[other] >= min(wanted, PAUSED) for other in self._running())
 
     def _some_resumed(self, wanted: int) -> bool:
-        """Whether it is too late: a worker has completed the checkpoint or given it up."""
+        """Whether a worker has completed the checkpoint or given it up."""
         board = self._board
         return any(board.checkpointed[o] >= wanted > board.at_barrier[o] for o in self._running())
 

@@ -129,8 +129,8 @@ class SharedSync(HogwildSync):
 class SyncedSync(HogwildSync):
     """ "synced": the worker has its own copy of the weights, which it replaces after each step.
 
-    The copy may be on another device. Running statistics are merged: moments cover all workers'
-    samples, counts add up, and decaying averages move 1/W of the way for each of W workers. Unit
+    The copy may be on another device. Running statistics are merged. Moments cover all workers'
+    samples; counts add up; decaying averages move 1/W of the way for each of W workers. Unit
     vectors remain local to each worker.
     """
 

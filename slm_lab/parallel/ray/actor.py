@@ -27,7 +27,7 @@ class UnrollMessage(NamedTuple):
     frame: int
     """Frames that the actor has played so far."""
     seconds: ActorSeconds
-    """Since the previous unroll, or since it was ready; it waited for the request."""
+    """Its seconds since the previous unroll, or since it was ready."""
 
 
 @final

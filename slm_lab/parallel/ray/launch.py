@@ -176,7 +176,7 @@ class ClusterSessions(Runner):
                 return _lost(task.session, error)
             self._strategy = partial(strategy_at, host, port, self._num_ranks, HANG_SECONDS)
         if self._strategy is not None:
-            task = replace(task, common=self._strategy)
+            task = replace(task, make_strategy=self._strategy)
         run = remote.run.remote(task, _files_of(task))
         self._handles[task.session] = SessionHandle(task, remote, run)
         return None

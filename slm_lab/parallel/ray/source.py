@@ -1,6 +1,6 @@
 """The learner's source of unrolls from actors on the nodes of a Ray cluster.
 
-Each is a Ray actor, owned by the learner's process, with which it ends. Its unrolls stay in Ray's
+Each actor is a Ray actor of the learner's process, and ends with it. Its unrolls stay in Ray's
 object store until the learner receives them. A `Supervisor` in that process replaces a lost actor
 wherever there is room. It runs whenever the learner requests an unroll. No call here blocks for
 long, whatever happens on the nodes.
@@ -102,7 +102,7 @@ class RaySource(UnrollSource, Runner):
         """Maximum number of an actor's unrolls that are pending or held by the learner."""
         self._held = [0] * self.num_actors
         self._handles: dict[int, ActorHandle] = {}
-        """By actor; without those that must be started."""
+        """Handles of the started actors."""
         self.running = self._handles.keys()
         frames = unroll_length(spec) * spec.env.num_envs
         self._max_unrolls = -(-max(spec.env.max_frame - self._learner_frame, 0) // frames)

@@ -109,7 +109,7 @@ def test_every_part_of_the_pages_of_whole_runs_can_be_made(tmp_path):
 
 def test_the_page_of_a_search_names_the_trial_that_it_shows(tmp_path):
     run = write_run(tmp_path, ppo(), ppo())
-    log = EventLog(run.search_record)
+    log = EventLog(run.event_log_file)
     for trial in (0, 1):
         for event in (
             Proposed(trial, {}),

@@ -99,7 +99,7 @@ def searched(data):
     run = write_run(data, spec, spec)
     content = json.loads(run.trial_spec_file(0).read_text())
     run.spec_file.write_text(json.dumps(content))
-    log = EventLog(run.search_record)
+    log = EventLog(run.event_log_file)
     for event in (
         Proposed(0, {"agent.algorithm.gamma": 0.95}),
         Began(0),

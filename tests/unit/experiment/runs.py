@@ -19,7 +19,7 @@ def write_run(data, *specs, name="small", stamp="2026_11_22_030000", rows=20, ev
     for part in FOLDERS:
         (run_dir.root / part).mkdir(parents=True)
     if len(specs) > 1:
-        run_dir.search_record.touch()
+        run_dir.event_log_file.touch()
     for trial, raw in enumerate(specs or [ppo()]):
         spec = parse(raw, name)
         saved = {name: spec.to_json()}

@@ -15,7 +15,7 @@ from slm_lab.experiment.probe import (
     Change,
     Probe,
     Speed,
-    Watch,
+    SpeedMeter,
     bound,
     candidates,
     gains,
@@ -107,7 +107,7 @@ def test_more_sessions_than_cores_are_bound_by_the_cores(cores):
 
 
 class Seen:
-    """A board as a Watch sees it second by second."""
+    """A board as a SpeedMeter sees it second by second."""
 
     def __init__(self, monkeypatch, sessions=1):
         self.clock_slots, self.now, self.stops = np.zeros(sessions, np.int64), 0.0, 0
@@ -120,30 +120,30 @@ class Seen:
 
 def test_a_run_is_measured_between_training_events(monkeypatch):
     board = Seen(monkeypatch)
-    watch = Watch(4.0, slice(None), learns=True)
+    meter = SpeedMeter(4.0, slice(None), learns=True)
     for second in range(1, 20):
         board.now = float(second)
         board.clock_slots[0] += 50
         if second % 3 == 0:  # after 150 frames, 2 s in the environment and 0.5 s of learning
             board.loop[0] += (1, 0.25, 2.0, 0.0, 0.5)
-        watch(board)
+        meter(board)
         if board.stops:
             break
     assert board.now == 9  # events at 3, 6 and 9
-    assert watch.speed.frames_per_s == pytest.approx(50)
+    assert meter.speed.frames_per_s == pytest.approx(50)
     shares = {"acting": 1 / 12, "environment": 2 / 3, "memory": 0.0, "update": 1 / 6, OTHER: 1 / 12}
-    assert watch.speed.shares == pytest.approx(shares)
+    assert meter.speed.shares == pytest.approx(shares)
 
 
 def test_the_shares_of_whole_rollouts_are_no_more_than_the_time(monkeypatch):
     board = Seen(monkeypatch)
-    watch = Watch(1.0, slice(None), learns=True)
+    meter = SpeedMeter(1.0, slice(None), learns=True)
     for board.now in (1.0, 2.0, 3.0):
         board.clock_slots[0] += 50
         board.loop[0] += (1, 0.2, 0.6, 0.0, 0.4)  # a rollout that began before the first look
-        watch(board)
+        meter(board)
     shares = {"acting": 1 / 6, "environment": 0.5, "memory": 0.0, "update": 1 / 3, OTHER: 0.0}
-    assert watch.speed.shares == pytest.approx(shares)
+    assert meter.speed.shares == pytest.approx(shares)
 
 
 def test_a_change_that_the_machine_cannot_run_is_left_out(cores, tmp_path, monkeypatch):
@@ -156,7 +156,7 @@ def test_a_change_that_the_machine_cannot_run_is_left_out(cores, tmp_path, monke
 
 def test_all_workers_must_learn_before_they_are_measured_and_a_learner_counts_alone(monkeypatch):
     board = Seen(monkeypatch, sessions=2)
-    both, learner = (Watch(0.0, counted, learns=True) for counted in (slice(None), slice(1)))
+    both, learner = (SpeedMeter(0.0, counted, learns=True) for counted in (slice(None), slice(1)))
     for second in range(1, 9):
         board.now = float(second)
         board.clock_slots[:] = 100 * second, 10 * second
@@ -171,39 +171,39 @@ def test_all_workers_must_learn_before_they_are_measured_and_a_learner_counts_al
 
 def test_a_run_is_measured_at_events_of_its_first_session_whose_shares_it_shows(monkeypatch):
     board = Seen(monkeypatch, sessions=2)
-    watch = Watch(5.0, slice(None), learns=True)
+    meter = SpeedMeter(5.0, slice(None), learns=True)
     for second in range(1, 20):
         board.now = float(second)
         board.clock_slots += 10
         board.loop[1] += (1, 0.0, 1.0, 0.0, 0.0)
         if second % 3 == 0:
             board.loop[0] += (1, 0.6, 1.2, 0.0, 1.2)
-        watch(board)
-    assert [when for when, *_ in watch._seen] == [3.0, 6.0, 9.0]
-    assert watch.speed.frames_per_s == pytest.approx(20)
+        meter(board)
+    assert [when for when, *_ in meter._seen] == [3.0, 6.0, 9.0]
+    assert meter.speed.frames_per_s == pytest.approx(20)
     shares = {"acting": 0.2, "environment": 0.4, "memory": 0.0, "update": 0.4, OTHER: 0.0}
-    assert watch.speed.shares == pytest.approx(shares)
+    assert meter.speed.shares == pytest.approx(shares)
 
 
 def test_an_agent_that_learns_nothing_is_measured_by_its_frames(monkeypatch):
     board = Seen(monkeypatch)
-    watch = Watch(2.0, slice(None), learns=False)
+    meter = SpeedMeter(2.0, slice(None), learns=False)
     for second in range(6):
         board.now = float(second)
         board.clock_slots[0] = 30 * second
-        watch(board)
-    assert watch.is_over
-    assert watch.speed.frames_per_s == pytest.approx(30)
+        meter(board)
+    assert meter.is_over
+    assert meter.speed.frames_per_s == pytest.approx(30)
 
 
 def test_a_run_without_events_is_given_up(monkeypatch):
     board = Seen(monkeypatch)
-    watch = Watch(5.0, slice(None), learns=True)
-    watch(board)
+    meter = SpeedMeter(5.0, slice(None), learns=True)
+    meter(board)
     assert not board.stops
     board.now = 151.0
-    watch(board)
-    assert watch.is_late
+    meter(board)
+    assert meter.is_late
     assert board.stops
 
 

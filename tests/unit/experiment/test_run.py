@@ -71,7 +71,7 @@ def test_the_values_of_each_rank_are_reported_and_recorded(tmp_path):
     run, about = made_ready(tmp_path, **together, **horizon)
     (note,) = run.notes
     assert note == (
-        'each of 4 ranks has, by scale "linear": agent.algorithm.time_horizon 8 (of 32), '
+        'each of 4 ranks has by meta.scale "linear": agent.algorithm.time_horizon 8 (of 32), '
         "agent.net.optim_spec.lr 0.004 (of 0.001)"
     )
     own = {"agent.algorithm.time_horizon": 8, "agent.net.optim_spec.lr": 0.004}

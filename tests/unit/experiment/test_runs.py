@@ -257,7 +257,7 @@ def test_a_changed_trial_spec_is_what_a_diff_shows(tmp_path):
 )
 def test_the_status_of_a_search_follows_its_record(statuses, expected, tmp_path):
     run = write_run(tmp_path, ppo(), ppo())
-    log = EventLog(run.search_record)
+    log = EventLog(run.event_log_file)
     for trial, status in enumerate(statuses):
         log.write(Proposed(trial, {}))
         log.write(Began(trial))
@@ -266,6 +266,6 @@ def test_the_status_of_a_search_follows_its_record(statuses, expected, tmp_path)
     log.close()
     assert summary_of(run).status is expected
     if statuses:
-        lines = run.search_record.read_bytes().splitlines(keepends=True)
-        run.search_record.write_bytes(b"".join(lines[1:]))
+        lines = run.event_log_file.read_bytes().splitlines(keepends=True)
+        run.event_log_file.write_bytes(b"".join(lines[1:]))
         assert summary_of(run).status is RunStatus.DAMAGED

@@ -16,7 +16,7 @@ def begin(data, name, minute, is_search=False):
     run = RunDir.create(data, name, NOON + timedelta(minutes=minute))
     run.spec_file.write_text(json.dumps({name: {"env": {}}}))
     if is_search:
-        run.search_record.touch()
+        run.event_log_file.touch()
     return run
 
 

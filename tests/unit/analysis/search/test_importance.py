@@ -9,7 +9,7 @@ from slm_lab.analysis.search.importance import (
     local_line,
     midranks,
     same_value,
-    standing,
+    trial_ranks,
 )
 from slm_lab.analysis.search.search_summary import SearchSummary
 from tests.unit.analysis.search.trials import BUDGET, drawn, searched, trial, varied
@@ -148,7 +148,7 @@ def test_a_trial_that_was_stopped_ranks_by_how_far_it_came():
         trial(0, 1.0), trial(1, 99.0, "stopped", frame=10), trial(2, 0.0, "stopped", frame=20),
         trial(3, 5.0), trial(4, 98.0, "stopped", frame=10), trial(5, 1.0),
     ]  # fmt: skip
-    np.testing.assert_allclose(standing(outcomes), np.array([3.5, 1, 2, 5, 0, 3.5]) / 5)
+    np.testing.assert_allclose(trial_ranks(outcomes), np.array([3.5, 1, 2, 5, 0, 3.5]) / 5)
 
 
 def halved(seed, trials=20):

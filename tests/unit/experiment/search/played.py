@@ -80,7 +80,7 @@ def run(search, ticks=10_000):
 
 
 def events(run_dir, kind=None):
-    found = list(EventLog(run_dir.search_record).read())
+    found = list(EventLog(run_dir.event_log_file).read())
     return [each for each in found if kind is None or isinstance(each, kind)]
 
 

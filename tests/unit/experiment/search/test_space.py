@@ -8,7 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slm_lab.core.errors import SpecError
-from slm_lab.experiment.search.space import OF_SEARCH, Space, check_whole, draw, mutate, spec_at
+from slm_lab.experiment.search.space import (
+    OF_SEARCH,
+    Space,
+    check_has_search,
+    draw,
+    mutate,
+    spec_at,
+)
 from slm_lab.spec.parse import parse as parse_raw
 from slm_lab.spec.search import ALL_SAMPLERS, LISTS, SAMPLERS, Dimension, dimensions
 from tests.support import parse, ppo
@@ -238,8 +245,8 @@ def test_a_value_outside_the_schema_is_refused_at_its_path(path, value):
 
 def test_a_spec_without_a_search_block_is_no_search():
     with pytest.raises(SpecError, match="search: is missing"):
-        check_whole("demo.json: small", parse(ppo()))
-    check_whole("demo.json: small", searched({f"{GAMMA}__uniform": [0.9, 0.99]}))
+        check_has_search("demo.json: small", parse(ppo()))
+    check_has_search("demo.json: small", searched({f"{GAMMA}__uniform": [0.9, 0.99]}))
 
 
 def test_dimensions_come_in_the_order_of_the_spec():
