@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import pandas as pd
 import pytest
 
-from slm_lab.metrics.row import TIMING_COLUMNS
 from slm_lab.parallel.actor_learner.strategy import LearnerStrategy, serial_source
 from slm_lab.parallel.all_reduce.launch import MakeStrategy
 from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers, SharedMemoryGroup
@@ -30,6 +29,7 @@ from slm_lab.spec.load import parse_spec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.unrolls import as_learned
 from slm_lab.storage.run_dir import RunDir
+from tests.faults.lab import TIMING_COLUMNS
 
 PPO = {
     "agent": {

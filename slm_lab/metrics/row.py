@@ -42,12 +42,6 @@ EVAL_COLUMNS: tuple[str, ...] = (
 
 INFO_PREFIX = "info_"
 
-TIMING_COLUMNS: tuple[str, ...] = (
-    "wall_t", "cpu_t", "fps", "sync_share", "eps", "actor_wait_share", "learner_wait_share",
-)  # fmt: skip
-"""The only columns that differ between two runs of one spec and seed. Other columns differ only
-with Hogwild! workers and actors, which run in no fixed order."""
-
 
 @final
 @dataclass(frozen=True)

@@ -16,8 +16,13 @@ from typing import Any
 
 import psutil
 
-from slm_lab.metrics.row import TIMING_COLUMNS
 from slm_lab.storage.run_dir import FOLDERS, RunDir
+
+TIMING_COLUMNS: tuple[str, ...] = (
+    "wall_t", "cpu_t", "fps", "sync_share", "eps", "actor_wait_share", "learner_wait_share",
+)  # fmt: skip
+"""The only columns that differ between two runs of one spec and seed. Other columns differ only
+with Hogwild! workers and actors, which run in no fixed order."""
 
 LAB = Path(sys.executable).with_name("slm-lab")
 NAME = "small"

@@ -77,17 +77,13 @@ class ActorCritic(Learner[Rollout]):
             self.spec.val_loss_coef * value_loss,
         )
         network.train(False)
-        self.opt_step += 1
-        self.version += 1
         return {
-            "loss": step.loss,
-            "grad_norm": step.grad_norm,
+            **self.stepped(step),
             "policy_loss": policy_loss.item(),
             "value_loss": value_loss.item(),
             "entropy": entropy.item(),
             "explained_variance": explained_variance(value, returns).item(),
             "entropy_coef": entropy_coef,
-            "lr": self.train_state.lr,
         }
 
     def _estimates(self, rollout: Rollout, obs: Tensor, action: Tensor) -> Estimates:

@@ -15,7 +15,7 @@ from slm_lab.agent.batch import Act
 from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.net.q_network import TargetNetwork
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.agent.optim.optimizer import TrainState
+from slm_lab.agent.optim.optimizer import StepReport, TrainState
 from slm_lab.agent.recurrent_state import RecurrentLayout
 from slm_lab.agent.replay_config import ReplayConfig
 from slm_lab.core.types import Array, BoolArray, Column, StateDict
@@ -94,6 +94,12 @@ class Learner(ABC, Generic[BatchT]):
     def learn(self, batch: BatchT, frame: int) -> dict[str, float]:
         """One training event at the trial's clock `frame`; returns the report for the row. Raises
         NonFiniteLossError before a loss that is not finite touches any weight."""
+
+    def stepped(self, step: StepReport) -> dict[str, float]:
+        """Counts a training event of one gradient step; returns the columns about the step."""
+        self.opt_step += 1
+        self.version += 1
+        return {"loss": step.loss, "grad_norm": step.grad_norm, "lr": self.train_state.lr}
 
     def own_state(self) -> StateDict:
         """Other state that the next update depends on."""

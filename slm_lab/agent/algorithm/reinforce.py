@@ -62,13 +62,9 @@ class Reinforce(Learner[Rollout]):
         policy_loss = policy_gradient_loss(log_prob, returns.to(device))
         step = network.step(self.spec.policy_loss_coef * policy_loss - entropy_coef * entropy)
         network.train(False)
-        self.opt_step += 1
-        self.version += 1
         return {
-            "loss": step.loss,
-            "grad_norm": step.grad_norm,
+            **self.stepped(step),
             "policy_loss": policy_loss.item(),
             "entropy": entropy.item(),
             "entropy_coef": entropy_coef,
-            "lr": self.train_state.lr,
         }

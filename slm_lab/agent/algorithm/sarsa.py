@@ -74,14 +74,7 @@ class SARSA(Learner[Rollout]):
         target = self._target(batch, q.detach().cpu(), bootstrap_value)
         step = network.step(self._value_loss_fn(q, target.to(device)))
         network.train(False)
-        self.opt_step += 1
-        self.version += 1
-        return {
-            "loss": step.loss,
-            "grad_norm": step.grad_norm,
-            "q_value": q.mean().item(),
-            "lr": self.train_state.lr,
-        }
+        return {**self.stepped(step), "q_value": q.mean().item()}
 
     def _bootstrap_value(self, obs: Tensor, frame: int) -> Tensor:
         """Q(s', a') with a' sampled as the actor would, (K,)."""

@@ -2,11 +2,10 @@
 
 import pytest
 
-from slm_lab.metrics.row import TIMING_COLUMNS
 from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy
 from slm_lab.parallel.hogwild.strategy import HogwildStrategy
 from tests.contract.table import ALGORITHM_ROWS
-from tests.faults.lab import call, command, rows_file, write_spec
+from tests.faults.lab import TIMING_COLUMNS, call, command, rows_file, write_spec
 
 GLOBAL_ADAM = {"name": "GlobalAdam", "lr": 1e-3}
 LEARNING = [name for name, rows in ALGORITHM_ROWS.items() if next(iter(rows.values())).learns]

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slm_lab.core.errors import LabError
-from slm_lab.metrics.row import BASE_COLUMNS, COLUMNS, TIMING_COLUMNS, Column, Row, resolve_columns
+from slm_lab.metrics.row import BASE_COLUMNS, COLUMNS, Column, Row, resolve_columns
+from tests.faults.lab import TIMING_COLUMNS
 
 DOC = Path(__file__).parents[3] / "docs" / "metrics.md"
 

@@ -97,17 +97,13 @@ class AWR(Learner[Rollout]):
         value_loss = self._value_loss_fn(value, returns.flatten().to(device)).mean()
         step = network.step(policy_loss, self.spec.val_loss_coef * value_loss)
         network.train(False)
-        self.opt_step += 1
-        self.version += 1
         return {
-            "loss": step.loss,
-            "grad_norm": step.grad_norm,
+            **self.stepped(step),
             "policy_loss": policy_loss.item(),
             "value_loss": value_loss.item(),
             "entropy": policy.entropy().mean().item(),
             "explained_variance": explained_variance(batch.value, returns).item(),
             "effective_share": effective_share(weight).item(),
-            "lr": self.train_state.lr,
         }
 
     @torch.no_grad()
