@@ -74,10 +74,8 @@ class Run(Started):
             return read_file(file) if file.is_file() else {}
 
     def plot(self) -> "Figure":
-        """The trial graph: mean return against frames, with a band over Sessions.
-
-        A notebook shows it; `.write_image` and `.write_html` save it.
-        """
+        """The trial graph: mean return against frames, with a band over Sessions. A notebook shows
+        it; `.write_image` and `.write_html` save it."""
         rows = self._read()
         title = f"{self.name} on {self._trial.spec['env']['name']}"
         x, y, run_of = frames("per Session"), RETURNS[0], self._trial.meta.runs_of(rows)

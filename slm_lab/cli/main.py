@@ -242,10 +242,8 @@ def compare(
     as_json: AsJson = False,
     notify: Notify = None,
 ) -> None:
-    """Train a spec in one process and in the modes of parallel training, and compare them.
-
-    Every variant has the same total of frames. Graphs and tables are in the printed folder.
-    """
+    """Train a spec in one process and in the modes of parallel training, and compare them. Every
+    variant has the same total of frames. Graphs and tables are in the printed folder."""
     with report_errors(notify) as caller:
         from slm_lab.core.process import importing, stop_signals_blocked
 
@@ -331,10 +329,8 @@ def plot(
     imports: Imports = None,
     as_json: AsJson = False,
 ) -> None:
-    """Overlay runs in one graph, finished or still training, and print their final returns.
-
-    Runs whose specs differ only in the seed are seeds of one curve.
-    """
+    """Overlay runs in one graph, finished or still training, and print their final returns. Runs
+    whose specs differ only in the seed are seeds of one curve."""
     from slm_lab.cli.plot import plot_runs
     from slm_lab.core.plugins import import_plugins
     from slm_lab.experiment.plot.request import PlotRequest

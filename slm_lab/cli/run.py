@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,16 +27,14 @@ from slm_lab.metrics.row import LABELS
 from slm_lab.spec.role import optimizer_paths
 from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.storage.result import Ending, TrialResult, never_began
+from slm_lab.storage.result import Ending, SessionResult, TrialResult, never_began
 
 MAIN_GRAPHS = ("_trial_graph_mean_returns_ma_vs_frames", "_trial_graph_eval_mean_returns_vs_frames")
 
 
 def run_spec(source: RunSource, verb: Verb, caller: Caller, output: OutputForm = "text") -> int:
-    """Begins or resumes a run; returns the exit code. Its plug-ins must be imported.
-
-    Raises LabError.
-    """
+    """Begins or resumes a run; returns the exit code. Its plug-ins must be imported. Raises
+    LabError."""
     console = screen.console(quiet=output != "text")
     run = Run(source, verb)
     caller.begun(run.run_dir.root)
@@ -75,8 +73,9 @@ def _would_repeat(run: Run) -> Iterator[str]:
     from slm_lab.experiment.doctor.case import read_case
 
     with suppress(LabError):  # damaged files; training reports them
-        if run.resume and any(end.diverged for end in read_case(trial_of(run.run_dir, 0)).ends):
-            yield f"the last training diverged, and {what_to_change(run.spec)}"
+        ends = read_case(trial_of(run.run_dir, 0)).ends if run.resume else ()
+        if any(end.diverged for end in ends):
+            yield f"the last training diverged, and {what_to_change(run.spec, ends)}"
 
 
 def _show_what_is_left(console: Console, result: TrialResult, run: Run) -> None:
@@ -94,7 +93,7 @@ def _show_what_is_left(console: Console, result: TrialResult, run: Run) -> None:
         print_resume(console, "train", run)
     if diverged:
         names = ", ".join(full_name(meta, each.session) for each in diverged)
-        print_line(console, Text(f"{names}: {what_to_change(run.spec)}", "yellow"))
+        print_line(console, Text(f"{names}: {what_to_change(run.spec, diverged)}", "yellow"))
 
 
 def _show_finding(console: Console, run: Run) -> None:
@@ -174,11 +173,14 @@ def _failures(result: TrialResult, meta: MetaSpec) -> str:
     return "\n".join(lines)
 
 
-def what_to_change(spec: Spec) -> str:
+def what_to_change(spec: Spec, ends: Iterable[SessionResult]) -> str:
     """One line of advice for a training whose loss or gradients are no longer finite."""
+    fix = " or ".join(_changes(spec))
+    if any("the environment gave" in str(each.error) for each in ends):
+        fix = "the environment must give finite numbers only"
     return (
-        "resuming would repeat it, because a resume cannot change the keys that led to numbers "
-        f"that are not finite. Start a new run: {' or '.join(_changes(spec))}"
+        "resuming would repeat it, because a resume cannot change what led to numbers that are not "
+        f"finite. Start a new run: {fix}"
     )
 
 

@@ -13,8 +13,8 @@ def require_finite(statistics: FloatArray) -> None:
     """Raises NonFiniteLossError if an environment's running statistics are not finite."""
     if not np.isfinite(statistics).all():
         raise NonFiniteLossError(
-            "the running statistics of observations or rewards are not finite: the "
-            "environment returned a non-finite number"
+            "the running statistics of observations or rewards are not finite: the environment "
+            "gave a number that is not"
         )
 
 

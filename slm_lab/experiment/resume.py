@@ -57,11 +57,9 @@ def begin_run(
 def resumed_spec(
     run_dir: RunDir, source: RunSource, may_change: Collection[str], is_search: bool = False
 ) -> ResumedSpec:
-    """The recorded spec of the run in `run_dir`, with the changes of `source`.
-
-    Raises SpecError for a change outside the paths `may_change`, each a key or a block. Raises
-    UsageError for a run of another format, or one that names modules not in `source.imports`.
-    """
+    """The recorded spec of the run in `run_dir`, with the changes of `source`. Raises SpecError for
+    a change outside the paths `may_change`, each a key or a block. Raises UsageError for a run of
+    another format, or one that names modules not in `source.imports`."""
     origin = read_origin(run_dir)
     saved = load_spec(run_dir.spec_file, run_dir.spec_name, warn=False)
     check_allowed(run_dir.root, modules_of(saved), source.imports)

@@ -119,10 +119,8 @@ class RunDir:
         return str(origin_of(self.spec_file).get("name") or "")
 
     def age(self) -> tuple[bool, datetime, int]:
-        """A sort key: not a dev run, start time (UTC), number within that second.
-
-        If the spec file holds no time, that in the folder's name, in local time, is used.
-        """
+        """A sort key: not a dev run, start time (UTC), number within that second. If the spec file
+        holds no time, that in the folder's name, in local time, is used."""
         stamp, number = "", 0
         if match := _STAMP_PATTERN.search(self.root.resolve().name):
             stamp, number = match[1], int(match[2] or 0)

@@ -64,10 +64,8 @@ def policy_gradient_loss(log_prob: Differentiable, advantage: Tensor) -> Differe
 
 
 def log_ratio_of(log_prob: Tensor, old_log_prob: Tensor) -> Tensor:
-    """ln π_θ(a|s) − ln π_θ_old(a|s), bounded to ± 20. All (B,).
-
-    Beyond e^88 float32 has no ratio, and the gradient of a clipped sample would be 0 · ∞.
-    """
+    """ln π_θ(a|s) − ln π_θ_old(a|s), bounded to ± 20. All (B,). Beyond e^88 float32 has no ratio,
+    and the gradient of a clipped sample would be 0 · ∞."""
     return (log_prob - old_log_prob).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
@@ -98,10 +96,8 @@ def clipped_value_loss(
 
 
 def standardize(advantage: Tensor, among: Tensor | None = None) -> Tensor:
-    """(Â − mean) / std, (B,), with mean and std over `among` (A,), which includes them.
-
-    One sample alone has no deviation and stays as it is.
-    """
+    """(Â − mean) / std, (B,), with mean and std over `among` (A,), which includes them. One sample
+    alone has no deviation and stays as it is."""
     among = advantage if among is None else among
     if among.numel() < 2:
         return advantage

@@ -124,9 +124,7 @@ def n_step_returns(
 
 
 def discounted_returns(reward: Tensor, done: Tensor, gamma: float) -> Tensor:
-    """G_t = r_t + γ (1 − done_t) G_{t+1}: the return within the episode, (T, N).
-
-    Nothing is bootstrapped: a truncated episode counts up to its end.
-    """
+    """G_t = r_t + γ (1 − done_t) G_{t+1}: the return within the episode, (T, N). Nothing is
+    bootstrapped: a truncated episode counts up to its end."""
     zero = torch.zeros_like(reward)
     return gae(reward, zero, zero, done, done, gamma, 1.0)

@@ -47,10 +47,8 @@ def _printable(part: Any) -> Any:
 
 
 def ensure_plotly_js(folder: Path) -> Path:
-    """Puts plotly.js (5 MB) into a folder unless it is there; returns its path.
-
-    The version is in its name, so that pages of an earlier one still find theirs.
-    """
+    """Puts plotly.js (5 MB) into a folder unless it is there; returns its path. The version is in
+    its name, so that pages of an earlier one still find theirs."""
     import plotly
 
     source = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"

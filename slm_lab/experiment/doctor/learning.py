@@ -139,10 +139,8 @@ def no_exploration(course: Course) -> Iterator[Finding]:
 
 
 def far_updates(course: Course) -> Iterator[Finding]:
-    """A KL far beyond ε²/2, that of a policy at PPO's clip: arXiv:1707.06347, section 4.
-
-    A quarter of the rows is enough: a policy that such updates make deterministic has a KL of 0.
-    """
+    """A KL far beyond ε²/2, that of a policy at PPO's clip: arXiv:1707.06347, section 4. A quarter
+    of the rows is enough: a policy that such updates make deterministic has a KL of 0."""
     kls, eps = course.values("approx_kl"), course.late("clip_eps")
     kl = float(np.quantile(kls, 0.75)) if len(kls) >= FEW else 0.0
     if kl > 5 * eps**2 / 2:

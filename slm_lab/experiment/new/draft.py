@@ -22,10 +22,8 @@ PLAIN = ("name", "type")
 
 
 def draft(spec: Spec, raw: Mapping[str, Any], title: Sequence[str]) -> str:
-    """The YAML file of `raw`, which `spec` was parsed from, with `title` lines as its head.
-
-    Each key of `raw` has its description as a comment. Keys are in the order of `raw`.
-    """
+    """The YAML file of `raw`, which `spec` was parsed from, with `title` lines as its head. Each
+    key of `raw` has its description as a comment. Keys are in the order of `raw`."""
     head = "".join(f"# {line}\n" for line in title)
     body = "\n".join(_block(raw, spec, INDENT))
     return f"{head}{_in_one_line(spec.name)}:\n{body}\n"

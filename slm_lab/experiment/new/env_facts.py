@@ -53,6 +53,8 @@ class RandomPlay:
     lengths: tuple[int, ...]
     unfinished: float = 0.0
     """The return of the last episode so far."""
+    broken: int = 0
+    """Steps whose observation or reward was not finite."""
 
     @property
     def steps_per_s(self) -> float:
@@ -72,10 +74,8 @@ class EnvFacts:
 
 
 def env_facts(env: EnvSpec) -> EnvFacts:
-    """Constructs the environment, checks it and plays it for a few seconds.
-
-    Raises LabError if it cannot be made or breaks Gymnasium's interface.
-    """
+    """Constructs the environment, checks it and plays it for a few seconds. Raises LabError if it
+    cannot be made or breaks Gymnasium's interface."""
     single, _ = make_one(env)
     try:
         try:
@@ -121,20 +121,29 @@ def _play_randomly(env: gymnasium.Env[Any, Any]) -> RandomPlay:
     first_step(env, actions.sample())
     env.reset(seed=0)
     returns, lengths = list[float](), list[int]()
-    steps = length = 0
+    steps = length = broken = 0
     total = 0.0
     began = time.perf_counter()
     while len(returns) < EPISODES:
         if time.perf_counter() - began > (PLAY_SECONDS if returns else FIRST_EPISODE_SECONDS):
             break
-        _, reward, terminated, truncated, _ = env.step(actions.sample())
+        obs, reward, terminated, truncated, _ = env.step(actions.sample())
+        broken += not (math.isfinite(reward) and _is_finite(obs))
         steps, length, total = steps + 1, length + 1, total + float(reward)
         if terminated or truncated:
             returns.append(total)
             lengths.append(length)
             length, total = 0, 0.0
             env.reset()
-    return RandomPlay(steps, time.perf_counter() - began, tuple(returns), tuple(lengths), total)
+    return RandomPlay(
+        steps, time.perf_counter() - began, tuple(returns), tuple(lengths), total, broken
+    )
+
+
+def _is_finite(obs: object) -> bool:
+    """Whether no number is infinite or NaN. Integers, as of large images, are not read."""
+    array = np.asarray(obs)
+    return array.dtype.kind != "f" or bool(np.isfinite(array).all())
 
 
 def obstacles_to_learning(play: RandomPlay, limit: int | None) -> Iterator[str]:
@@ -146,8 +155,9 @@ def obstacles_to_learning(play: RandomPlay, limit: int | None) -> Iterator[str]:
     elif limit is None and np.mean(play.lengths) > LONG:
         steps = significant(float(np.mean(play.lengths)))
         yield f"episodes have no step limit and took {steps} steps: bound them with env.max_t"
-    if not np.isfinite(returns).all():
-        yield "a return is not finite: nothing can be learned from it"
+    if play.broken:
+        share = f"{play.broken:,} of {play.steps:,} steps"
+        yield f"{share} gave observations or rewards that are not finite, which stops a training"
     elif len(returns) >= FEW and np.ptp(returns) == 0:
         yield (
             f"random actions got the same return, {significant(returns[0])}, in all {len(returns)} "

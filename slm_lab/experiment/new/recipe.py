@@ -58,10 +58,8 @@ def is_image(spaces: Spaces) -> bool:
 
 
 def choose_recipe(algorithm: str, env: EnvSpec) -> Recipe:
-    """The recipe of `algorithm` for the spaces of `env`, which is constructed.
-
-    Raises UsageError without such a recipe, and names the algorithms that have one.
-    """
+    """The recipe of `algorithm` for the spaces of `env`, which is constructed. Raises UsageError
+    without such a recipe, and names the algorithms that have one."""
     if algorithm not in {*recipes(), *GAMES}:
         raise UsageError(f"{algorithm}: there is no recipe; recipes are {', '.join(recipes())}")
     if is_atari(find_env(env.name)) and not env.wrappers:

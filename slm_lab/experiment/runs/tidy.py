@@ -27,10 +27,8 @@ def selected(
 
 
 def delete(data_dir: Path, runs: list[RunSummary]) -> Iterator[tuple[RunSummary, str | None]]:
-    """Deletes run folders; yields each, with the reason if it is kept.
-
-    Keeps a run that has begun to train since, and one with links in it.
-    """
+    """Deletes run folders; yields each, with the reason if it is kept. Keeps a run that has begun
+    to train since, and one with links in it."""
     for run in runs:
         folder = data_dir / run.run
         why = None

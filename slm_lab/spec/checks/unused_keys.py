@@ -118,10 +118,8 @@ def _ratio(algorithm: ReplayLearningSpec, blocks: Blocks) -> Iterator[Problem]:
 
 
 def _scale_of_actions(algorithm: AlgorithmSpec, net: NetSpec) -> Iterator[Problem]:
-    """`log_std_init` for actions without σ.
-
-    If this depends on the action space, `agent.net.build` warns when it builds the net.
-    """
+    """`log_std_init` for actions without σ. If this depends on the action space, `agent.net.build`
+    warns when it builds the net."""
     reason = ""
     if isinstance(algorithm, DQNBaseSpec | SARSASpec):
         reason = f"{algorithm.name} takes the action of the greatest Q"
