@@ -166,11 +166,9 @@ def stability(strength: FloatArray, scale: float) -> Scalar:
 
 
 def consistency(lines: Sequence[Line], random_return: float | None) -> Scalar:
-    """1 − 2 Σ_i std_j(s_ij) / Σ_i mean_j(s_ij) over Sessions j; `lines` are returns over frames.
-
-    i runs over the common grid of frames, where all Sessions have data. std divides by the number
-    of Sessions.
-    """
+    """1 − 2 Σ_i std_j(s_ij) / Σ_i mean_j(s_ij) over Sessions j; `lines` are returns over frames. i
+    runs over the common grid of frames, where all Sessions have data. std divides by the number of
+    Sessions."""
     if random_return is None:
         return Scalar(None, _NOT_MEASURED)
     if len(lines) < 2:

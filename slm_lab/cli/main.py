@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 from typer import Argument, Exit, Option
@@ -32,7 +32,8 @@ from slm_lab.cli.shell import completion
 from slm_lab.cli.shell.caller import set_log_level
 from slm_lab.cli.shell.exit_codes import report_errors, run_guarded
 from slm_lab.cli.spec import app as spec_app
-from slm_lab.experiment.run_mode import nearest_mode
+from slm_lab.core.registry import nearest_name
+from slm_lab.experiment.run_mode import Verb, nearest_mode
 
 
 class _Commands(TyperGroup):
@@ -40,10 +41,15 @@ class _Commands(TyperGroup):
 
     @override
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
-        mode = None if self.get_command(ctx, args[0]) else nearest_mode(args[0])
-        if mode:
-            words = mode if "@" in mode else f"SPEC {mode}"
-            ctx.fail(f"No such command '{args[0]}'. Did you mean 'slm-lab run {words}'?")
+        word = args[0]
+        if self.get_command(ctx, word) is None:
+            shown = [name for name, command in self.commands.items() if not command.hidden]
+            nearest = nearest_name(word.partition("@")[0], [*shown, *get_args(Verb)])
+            if nearest in get_args(Verb):
+                mode = nearest_mode(word) or "dev"
+                nearest = f"run {mode}" if "@" in mode else f"run SPEC {mode}"
+            hint = f" Did you mean 'slm-lab {nearest}'?" if nearest else ""
+            ctx.fail(f"No such command '{word}'.{hint}")
         return super().resolve_command(ctx, args)
 
 
@@ -304,7 +310,7 @@ def plot(
     ] = None,
     title: Annotated[str | None, Option(metavar="TEXT", help='"none" for none.')] = None,
     hline: Annotated[
-        list[float] | None, Option(metavar="Y", help="A dashed line, such as a threshold.")
+        list[str] | None, Option(metavar="[NAME=]Y", help="A dashed line, such as a threshold.")
     ] = None,
     smooth: Annotated[
         float | None, Option(metavar="PERCENT", help="Mean over so many percent of the frames.")
@@ -320,7 +326,7 @@ def plot(
         ),
     ] = None,
     table: Annotated[
-        str | None, Option(metavar="FORM", help="Print the table only, as csv or latex.")
+        str | None, Option(metavar="FORM", help="Print only the table, as csv or latex.")
     ] = None,
     standalone: Annotated[
         bool, Option("--standalone", help="A page that needs no other file (5 MB), to mail.")
@@ -450,11 +456,8 @@ def probe(
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show where the time of a training goes, and which keys make it faster on this machine.
-
-    Takes one to three minutes. Runs the spec and changes of its keys for some seconds each, then
-    the best three for longer. Close other programs before.
-    """
+    """Show where the time of a training goes, and which keys make it faster on this machine. Takes
+    one to three minutes of short runs of the spec and of changes. Close other programs."""
     from slm_lab.cli.probe import probe as execute
 
     execute(spec_file, spec_name, sets or (), imports or (), trust, as_json)
@@ -476,11 +479,8 @@ def export(
     imports: Imports = None,
     trust: Trust = False,
 ) -> None:
-    """Write the agent of a run to one file: a graph for programs without this lab, or an archive.
-
-    A graph has normalisation and the scale of actions inside, and acts beside the agent before it
-    is kept.
-    """
+    """Write the agent of a run to one file: a graph for programs without this lab, or an archive. A
+    graph holds normalisation and action scales, and is compared with the agent first."""
     from slm_lab.cli.display.screen import console, print_line
     from slm_lab.core.errors import UsageError
     from slm_lab.experiment.export.export import export_agent

@@ -29,7 +29,8 @@ def plot_runs(request: PlotRequest, as_json: bool = False, form: str | None = No
     console = wide_console()
     with ExitStack() as kept:
         folders = [kept.enter_context(unpacked(each)) for each in request.folders]
-        plotted = plot(request._replace(folders=tuple(folders)))
+        draws = form is None or request.is_file
+        plotted = plot(request._replace(folders=tuple(folders)), draws)
     if as_json:
         better = plotted.improvement
         document = {

@@ -1,4 +1,4 @@
-"""`slm-lab spec`: check, show, describe and list spec files."""
+"""`slm-lab spec`: check, show and list specs, write their JSON Schema."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from slm_lab.core.errors import Problem
     from slm_lab.spec.parse import Parsed
 
-app = typer.Typer(help="Check, show, describe and list spec files.", no_args_is_help=True)
+app = typer.Typer(help="Check, show and list specs; write their JSON Schema.", no_args_is_help=True)
 
 
 @app.command()
@@ -37,12 +37,13 @@ def check(
 ) -> None:
     """Check every spec of the files, without running any.
 
-    The agent is checked against the environment if this is cheap to make (classic control, Box2D),
-    or its actions are known (MuJoCo, Atari).
+    Checks the agent against the environment if this is cheap to make, or its actions are known.
 
-    A spec in which some ${VAR} has no value is reported as a template; its other values are
-    checked. A module that a file names is imported only with --import or --trust. Exit codes: 0 no
-    problems, 2 some problems.
+    A spec with a ${VAR} without a value is a template; its other values are checked.
+
+    Imports a module that a file names only with --import or --trust.
+
+    Exit codes: 0 no problems, 2 some problems.
     """
     from slm_lab.core.errors import SpecError
     from slm_lab.spec.load import check_file

@@ -49,11 +49,9 @@ def faded(count: float, window: float) -> float:
 
 
 def merged_by_all(before: FloatArray, afters: FloatArray, moments: Sequence[slice]) -> FloatArray:
-    """Merges the statistics `afters`, (W, S), of W processes that all had `before`, (S,).
-
-    Running moments cover the samples of all processes; all other values become the mean. For
-    W = 1 the result equals `afters[0]` bitwise. Returns a new array.
-    """
+    """Merges the statistics `afters`, (W, S), of W processes that all had `before`, (S,). Running
+    moments cover the samples of all processes; all other values become the mean. For W = 1 the
+    result equals `afters[0]` bitwise. Returns a new array."""
     total = before
     for after in afters:
         total = merged(total, before, after, moments)

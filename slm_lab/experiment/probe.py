@@ -145,10 +145,8 @@ class Probe:
 
     def survey(self, on_run: Callable[[int], None]) -> dict[Change, Speed]:
         """Short runs of the spec as it is and of all changes; `on_run` gets the number of each.
-
-        Leaves out changes that cannot be run. The speed of the unchanged spec is the mean of a
-        run before the others and one after them. Raises as `run`.
-        """
+        Leaves out changes that cannot be run. The speed of the unchanged spec is the mean of a run
+        before the others and one after them. Raises as `run`."""
         found, base = dict[Change, Speed](), list[Speed]()
         for number, change in enumerate((*self._specs, AS_IS), 1):
             on_run(number)

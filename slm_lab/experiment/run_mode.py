@@ -64,10 +64,14 @@ class RunWords(NamedTuple):
 def parse_words(words: Sequence[str]) -> RunWords:
     """[spec file, [name of the spec]], [mode], by default train. Raises UsageError."""
     *spec, last = words if words else ("train",)
-    is_mode = last.partition("@")[0] in get_args(Verb) or ("@" in last and nearest_mode(last))
+    is_mode = last.partition("@")[0] in get_args(Verb) or (
+        "@" in last and "." not in last and (len(words) == 1 or nearest_mode(last) is not None)
+    )
     if len(words) < len(RunWords._fields) and not is_mode:
         spec, last = [*words], "train"
     file, name = [*spec, None, None][:2]
     if file == "latest":
         raise UsageError("latest is a run; train@latest resumes it, eval@latest evaluates it")
+    if file in get_args(Verb):
+        raise UsageError(f"{file} is a mode; did you mean {file}@{(name or 'latest').strip('@')}?")
     return RunWords(file, name, parse_mode(last))

@@ -110,11 +110,9 @@ def refuse_paths(archive: Path, arguments: Mapping[str, Any]) -> None:
 def imports_for(
     run_dir: RunDir, given: Sequence[str], trust: bool, data_dir: Path
 ) -> tuple[str, ...]:
-    """The modules to import before using a run folder: its recorded `--import`s and `given`.
-
-    With `trust`, also all other modules that the folder names. Raises UsageError for a module that
-    the user has not allowed, SpecError for an unreadable file.
-    """
+    """The modules to import before using a run folder: its recorded `--import`s and `given`. With
+    `trust`, also all other modules that the folder names. Raises UsageError for a module that the
+    user has not allowed, SpecError for an unreadable file."""
     named = named_by([run_dir.spec_file])
     allowed = tuple(given)
     if trust:

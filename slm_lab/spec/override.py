@@ -83,7 +83,7 @@ def apply_settings(
             continue
         try:
             if "." not in setting.key and setting.key not in ("search", "name"):
-                raise SpecError("-s", [_no_variable(setting.key, known)])
+                raise SpecError("-s", [_no_variable(setting.key, known, defaults() or spec)])
             _refuse_unlikely_env_key(spec, setting)
             spec = with_value(spec, setting.key.split("."), setting.value, defaults)
         except SpecError as error:
@@ -116,11 +116,12 @@ def with_value(
     return pydash.set_(changed, path, value)
 
 
-def _no_variable(key: str, known: Sequence[str]) -> Problem:
+def _no_variable(key: str, known: Sequence[str], spec: Mapping[str, Any]) -> Problem:
     if key in Spec.model_fields:
         return Problem(f"-s {key}", f"is a whole block; set a key of it, as {key}.name=…")
     nearest = nearest_name(key, list(known))
     hint = f"did you mean {nearest}?" if nearest else "a key of the spec is written with dots"
+    hint = next((f"use {path}" for path, _ in nodes(spec) if path.endswith(f".{key}")), hint)
     return Problem(f"-s {key}", f"the spec has no ${{{key}}}; {FOREIGN.get(key, hint)}")
 
 

@@ -132,6 +132,11 @@ class RunDir:
         return about.get("mode") != "dev", started, number
 
     @property
+    def stem(self) -> str:
+        """The folder's name without the time: that of the spec, and perhaps of an environment."""
+        return _STAMP_PATTERN.sub("", self.root.name)
+
+    @property
     def prefix(self) -> str:
         """The prefix of the run's file names."""
         return safe_name(self.spec_name)

@@ -27,7 +27,7 @@ def find_folder(
 
     - a folder, or its name in `data_dir`, or a unique prefix of its name; "elsewhere/prefix"
       searches the folder "elsewhere" in place of `data_dir`;
-    - the name of a spec, or a name that `--name` gave: the latest such run;
+    - the name of a spec, a folder's name without the time, or what `--name` gave: the latest such;
     - "latest", the newest run that is not a dev run, or "latest~2", the second before it;
     - one of these and ":t3", a trial of a search.
 
@@ -50,7 +50,10 @@ def find_folder(
             raise UsageError(f"{folder} is not a run{of_spec}: it has no {file}")
         if of_search not in (None, run_dir.is_search):
             kind, other = ("search", "run") if of_search else ("run", "search")
-            raise UsageError(f"{folder} is not a {kind} but a {other} of {run_dir.spec_name}")
+            fix = f"use {'train' if of_search else 'search'}@"
+            raise UsageError(
+                f"{folder} is not a {kind} but a {other} of {run_dir.spec_name}: {fix}"
+            )
         return _with_name(run_dir, spec_name), trial
     runs = [
         run
@@ -80,8 +83,8 @@ def _chosen(
         raise UsageError(
             f"there is no {what}{of_spec} in {data_dir}; start one with the mode {mode}"
         )
-    of_spec_name = [run for run in runs if run.prefix == safe_name(name)]
-    if called := of_spec_name or [run for run in runs if run.label == name]:
+    safe = safe_name(name)
+    if called := [run for run in runs if safe in (run.prefix, run.stem) or run.label == name]:
         return newest_first(called)[0]
     if name.endswith(".zip") and Path(name).is_file():
         raise UsageError(f"{name} is a shared run: it has only an agent, and cannot be resumed")
@@ -90,7 +93,10 @@ def _chosen(
         return fitting[0]
     if fitting:
         listed = ", ".join(run.root.name for run in fitting[-SHOWN:])
-        raise UsageError(f"{len(fitting)} runs in {data_dir} begin with {name}, such as {listed}")
+        raise UsageError(
+            f"{len(fitting)} runs in {data_dir} begin with {name}, the last are {listed}; add more "
+            "of a name"
+        )
     hint = suggestion(name, ["latest", *(run.root.name for run in runs)])
     raise UsageError(f"there is no run folder {name}, here or in {data_dir}{hint}")
 

@@ -132,7 +132,7 @@ def test_a_file_that_differs_from_the_agent_is_not_written(tmp_path, monkeypatch
 
     made = export.GRAPHS[".pt2"]
     monkeypatch.setitem(export.GRAPHS, ".pt2", wrong)
-    with pytest.raises(LabError, match="the exported values are not the agent's"):
+    with pytest.raises(LabError, match="the exported values differ from the agent's"):
         agent.export(tmp_path / "policy.pt2")
     assert list(tmp_path.iterdir()) == []
 
@@ -142,9 +142,9 @@ def test_the_largest_output_sets_the_tolerance():
     values = np.float32([[-38.407604, -234.76974, -82.5234, 0.6188102]])
     rounded = np.float32([[-38.407615, -234.7697, -82.523, 0.6187834]]).repeat(export.COPIES, 0)
     assert export._gap("values", values, rounded) < 1e-3
-    with pytest.raises(LabError, match="the exported values are not the agent's"):
+    with pytest.raises(LabError, match="the exported values differ from the agent's"):
         export._gap("values", values, rounded + 3e-3)
-    with pytest.raises(LabError, match="the exported values are not the agent's"):
+    with pytest.raises(LabError, match="the exported values differ from the agent's"):
         export._gap("values", values / 234, (rounded + 3e-3) / 234)
 
 

@@ -83,11 +83,9 @@ def clipped_surrogate_loss(
 def clipped_value_loss(
     value: Differentiable, old_value: Tensor, target: Tensor, clip_eps: float, loss_fn: ValueLoss
 ) -> Differentiable:
-    """The value loss with no gain beyond ε of the old prediction.
-
-    max(l(V, V^targ), l(V_old + clip(V − V_old, −ε, ε), V^targ)), as in the code released with
-    arXiv:1707.06347. All tensors (B,).
-    """
+    """The value loss with no gain beyond ε of the old prediction. max(l(V, V^targ), l(V_old +
+    clip(V − V_old, −ε, ε), V^targ)), as in the code released with arXiv:1707.06347. All tensors
+    (B,)."""
     if isinstance(value, Node):
         assert loss_fn.node is not None
         return clipped_value_node(loss_fn.node, value, old_value, target, clip_eps)
@@ -123,21 +121,16 @@ def imitation_value_loss(
 
 
 def entropy_change(entropy: Tensor, old_log_prob: Tensor) -> Tensor:
-    """½ E[(H_π_old(s) − H_π(s))²], the entropy penalty of arXiv:2209.10081. All (B,).
-
-    −log π_old(a|s) of the action taken stands for the old entropy: in the gradient, which is linear
-    in it, an unbiased estimate.
-    """
+    """½ E[(H_π_old(s) − H_π(s))²], the entropy penalty of arXiv:2209.10081. All (B,). −log
+    π_old(a|s) of the action taken stands for the old entropy: in the gradient, which is linear in
+    it, an unbiased estimate."""
     return 0.5 * (-old_log_prob - entropy).square().mean()
 
 
 def policy_change(log_prob: Tensor, old_log_prob: Tensor, clip_eps: float) -> tuple[float, float]:
     """KL(π_old ‖ π), and the share of samples whose ratio r lies outside 1 ± ε, from samples of
-    π_old, (B,).
-
-    The KL is the non-negative estimator k3 of Schulman, "Approximating KL divergence" (2020): the
-    mean of (r − 1) − ln r.
-    """
+    π_old, (B,). The KL is the non-negative estimator k3 of Schulman, "Approximating KL divergence"
+    (2020): the mean of (r − 1) − ln r."""
     log_ratio = log_ratio_of(log_prob, old_log_prob).cpu().numpy()
     change, size = np.exp(log_ratio) - 1, len(log_ratio)
     kl = float(np.add.reduce(change - log_ratio)) / size

@@ -82,11 +82,9 @@ class Memory(ABC, Generic[BatchT]):
 
     @abstractmethod
     def add(self, step: VectorStep) -> None:
-        """Copies one step of all N environments; the caller may reuse the arrays.
-
-        A memory that is used once stores normalised values. One that keeps steps stores raw values,
-        and normalises them when they are sampled.
-        """
+        """Copies one step of all N environments; the caller may reuse the arrays. A memory that is
+        used once stores normalised values. One that keeps steps stores raw values, and normalises
+        them when they are sampled."""
 
     @abstractmethod
     def ready(self) -> bool:
@@ -104,10 +102,8 @@ class Memory(ABC, Generic[BatchT]):
     @abstractmethod
     def break_off(self, next_obs: Array, raw_next_obs: Array | None = None) -> None:
         """Truncates the running episodes after their last step, which ended in `next_obs` (N, …).
-
         `raw_next_obs` is the same before normalisation; None: nothing is normalised. A resumed run
-        calls it if the state of its environments could not be restored.
-        """
+        calls it if the state of its environments could not be restored."""
 
     @abstractmethod
     def state_dict(self) -> StateDict:

@@ -76,9 +76,8 @@ class Observations:
         self, here: slice, following: slice, started: BoolArray, obs: Array, next_obs: Array
     ) -> None:
         """Stores a step (N, …) at the indices `here`, and the state after it at `following`.
-
-        `started` (N,): environments whose episode starts here. What was at `following` is dropped.
-        """
+        `started` (N,): environments whose episode starts here. What was at `following` is
+        dropped."""
         self._last.forget(following)
         if self._history:
             self._note_starts(here, following, started, self._split(obs))

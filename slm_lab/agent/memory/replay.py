@@ -76,10 +76,8 @@ class Replay(Memory[TransitionSource], TransitionSource):
 
     def train_freely(self) -> None:
         """Makes a training event due at any time, once `training_start_step` transitions are
-        stored.
-
-        At least one transition must be stored, or one sequence where sequences are sampled.
-        """
+        stored. At least one transition must be stored, or one sequence where sequences are
+        sampled."""
         self._is_free = True
 
     @override

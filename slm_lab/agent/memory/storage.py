@@ -32,10 +32,8 @@ def in_memory(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
 
 def mapped_in(folder: Path) -> Allocate:
     """Makes arrays in files in `folder`, which the system keeps in memory as far as there is room.
-
     The files have no name, so that the system frees them however the process ends. Raises LabError
-    if there is not enough space.
-    """
+    if there is not enough space."""
 
     def allocate(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
         size = math.prod(shape) * dtype.itemsize

@@ -148,12 +148,9 @@ class EmptyConv2d(Empty, nn.Conv2d):
 def init_linear(
     layer: Linear, init_fn: str | None, gain: float, generator: torch.Generator
 ) -> None:
-    """Fills one linear layer or convolution.
-
-    `init_fn` is a name in torch.nn.init, applied to the weight; the bias is then zero. Without a
-    name, weight and bias are uniform in ±1/√fan_in, as torch does by default. `gain` scales the
-    weight if the initialiser has a gain.
-    """
+    """Fills one linear layer or convolution. `init_fn` is a name in torch.nn.init, applied to the
+    weight; the bias is then zero. Without a name, weight and bias are uniform in ±1/√fan_in, as
+    torch does by default. `gain` scales the weight if the initialiser has a gain."""
     with torch.no_grad():
         if init_fn is None:
             bound = 1 / math.sqrt(layer.weight[0].numel())

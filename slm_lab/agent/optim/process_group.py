@@ -35,11 +35,9 @@ class ProcessGroup(ABC):
         """Replaces a float32 vector (P,) on the CPU by the sum over all."""
 
     def all_gather_arrays(self, arrays: Sequence[Array]) -> list[list[Array]]:
-        """The arrays of every rank, by rank; their number, types and shapes may differ.
-
-        Nothing is unpickled: whoever reaches the port of a group could send code. Raises ValueError
-        at an array of Python objects.
-        """
+        """The arrays of every rank, by rank; their number, types and shapes may differ. Nothing is
+        unpickled: whoever reaches the port of a group could send code. Raises ValueError at an
+        array of Python objects."""
         return [_unpacked(content) for content in self.all_gather_bytes(_packed(arrays))]
 
     def all_gather(self, numbers: FloatArray) -> FloatArray:

@@ -303,10 +303,10 @@ class Figure(NamedTuple):
         return [curve for panel in self.panels for curve in panel.curves]
 
 
-def level(y: float, curves: Iterable[Curve]) -> Curve:
+def level(y: float, curves: Iterable[Curve], label: str = "") -> Curve:
     """A dashed line at a height, as long as the curves."""
     x = np.array(limits([curve.x for curve in curves], margin=0.0))
-    return Curve("", x, np.full(2, y), None, len(PALETTE) - 1, "dashed", _LEVEL_TINT)
+    return Curve(label, x, np.full(2, y), None, len(PALETTE) - 1, "dashed", _LEVEL_TINT)
 
 
 def in_legend_order(curves: Iterable[Curve]) -> list[Curve]:

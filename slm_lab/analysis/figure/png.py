@@ -316,7 +316,9 @@ def _set_axis(axis: Drawn, scale: fig.Scale) -> None:
     axis.axes.set(**{f"{axis.axis_name}lim": scale.ends})
     ticks = dict(scale.ticks)
     if not ticks:
-        round_numbers = MaxNLocator(scale.most, steps=[1, 2, 2.5, 5, 10], integer=scale.whole)
+        least = 2 if scale.whole else 3
+        steps = [1, 2, 2.5, 5, 10]
+        round_numbers = MaxNLocator(scale.most, steps=steps, integer=scale.whole, min_n_ticks=least)
         at = [float(each) for each in round_numbers.tick_values(low, high) if low <= each <= high]
         ticks = {each: look.tick_text(each, max(abs(low), abs(high))) for each in at}
     axis.set_ticks(list(ticks), list(ticks.values()) if scale.numbers else [""] * len(ticks))

@@ -139,8 +139,8 @@ class Options(NamedTuple):
 
     middle: Middle
     title: str = ""
-    levels: tuple[float, ...] = ()
-    """The heights of dashed lines."""
+    lines: tuple[tuple[str, float], ...] = ()
+    """The name and the height of dashed lines."""
     log: bool = False
     width: float | None = None
     """In points, of a figure for paper."""
@@ -163,8 +163,9 @@ def overlay_figure(
     drawn, named, subtitles = list[Panel](), set[str](), list[str]()
     for heading, groups in panels.items():
         found = overlay(groups, options.middle, generator.spawn(1)[0], colours)
-        curves = [level(height, found.curves) for height in options.levels]
-        for curve in found.curves:
+        lines = [level(height, found.curves, name) for name, height in options.lines]
+        curves = list[Curve]()
+        for curve in (*lines, *found.curves):
             curves.append(curve._replace(label="" if curve.label in named else curve.label))
             named.add(curve.label)
         drawn.append(curves_panel(x.label, y.label, curves, heading, log=options.log))

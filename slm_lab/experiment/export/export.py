@@ -70,13 +70,14 @@ def _gap(name: str, own: Array, found: Array, scale: FloatArray | float = 1.0) -
     flat, expected = found.reshape(COPIES, -1), own.reshape(1, -1)
     tolerance = TOLERANCE if own.dtype.kind == "f" else 0.0
     largest = np.abs(expected).max(initial=0)
+    gap = float(np.abs(flat.astype(float) - expected).max())
     is_close = np.allclose(flat, expected, 0.0, tolerance * np.maximum(scale, largest))
     if not is_close or (found.shape[1:], found.dtype) != (own.shape[1:], own.dtype):
         raise LabError(
-            f"the exported {name} are not the agent's, {found[0].tolist()} instead of "
-            f"{own[0].tolist()}; nothing was written. Please report this policy"
+            f"the exported {name} differ from the agent's by up to {gap:.2g}, more than rounding "
+            f"of numbers up to {largest:.3g}; nothing was written. Please report this policy"
         )
-    return float(np.abs(flat.astype(float) - expected).max())
+    return gap
 
 
 def export_agent(run: SavedRun, saved: SavedAgent, path: Path) -> Difference | None:

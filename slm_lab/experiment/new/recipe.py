@@ -6,12 +6,13 @@ actions), `ppo_continuous`, `ppo_image` and `ppo_image_continuous`. Atari games 
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from slm_lab.core.errors import UsageError
+from slm_lab.core.errors import SpecError, UsageError
 from slm_lab.core.plugins import import_plugins
 from slm_lab.env.lookup import find_env
 from slm_lab.env.make import Spaces, describe_spaces
@@ -19,12 +20,13 @@ from slm_lab.env.simulators.atari import is_atari
 from slm_lab.experiment.trust import FLATTEN
 from slm_lab.spec.checks.algorithm import action_space_problems
 from slm_lab.spec.load import load_spec, spec_names
-from slm_lab.spec.read import SHIPPED, read_file
+from slm_lab.spec.read import SHIPPED, find_file, read_file
 from slm_lab.spec.schema.env import EnvSpec
 
 GAMES: Mapping[str, str] = {"ppo": "ppo_atari", "a2c": "a2c_gae_atari", "ddqn": "ddqn_per_atari"}
 """The templates of Atari games, file and spec of one name, by algorithm."""
 
+_ENV_ID = re.compile(r"-v\d+$")
 SMALLEST_IMAGE = 36
 """Pixels per side that the layers of the recipes need; smaller images get two of 3 × 3."""
 LARGEST_GRID = 12
@@ -61,7 +63,7 @@ def choose_recipe(algorithm: str, env: EnvSpec) -> Recipe:
     """The recipe of `algorithm` for the spaces of `env`, which is constructed. Raises UsageError
     without such a recipe, and names the algorithms that have one."""
     if algorithm not in {*recipes(), *GAMES}:
-        raise UsageError(f"{algorithm}: there is no recipe; recipes are {', '.join(recipes())}")
+        raise UsageError(_no_recipe(algorithm))
     if is_atari(find_env(env.name)) and not env.wrappers:
         sets = (f"env={env.name}",)
         fitting = {word: Recipe(f"{name}.json", name, sets) for word, name in GAMES.items()}
@@ -83,6 +85,10 @@ def choose_recipe(algorithm: str, env: EnvSpec) -> Recipe:
             f"{algorithm} has no recipe for {kind} of {env.name}; choose one of: {others}"
         )
     return fitting[algorithm]
+
+
+def _no_recipe(word: str) -> str:
+    return f"{word}: there is no recipe; recipes are {', '.join(recipes())}"
 
 
 def _fitting(spaces: Spaces, of_env: Sequence[str]) -> dict[str, Recipe]:
@@ -115,13 +121,16 @@ def _of_images(spaces: Spaces) -> tuple[str, ...]:
 def named(
     file: str, name: str | None, sets: Sequence[str], imports: Sequence[str]
 ) -> tuple[str, str | None, tuple[str, ...]]:
-    """File, name and `-s` of the recipe that "ppo MyEnv-v0" names; other words as they are.
-
-    A file of this name, or a spec of this name in the shipped file, comes first. `imports` are
-    imported, because they may register the environment. Raises LabError.
-    """
+    """File, name and `-s` of the recipe that "ppo MyEnv-v0" names; other words as they are. A file
+    of this name, or a spec of this name in the shipped file, comes first. `imports` are imported,
+    because they may register the environment. Raises LabError."""
     word = file.lower()  # "SAC" too
     is_recipe = word in {*recipes(), *GAMES} and not Path(file).is_file()
+    if not is_recipe and not Path(file).suffix and _ENV_ID.search(name or ""):
+        try:
+            find_file(file)
+        except SpecError:
+            raise UsageError(_no_recipe(file)) from None
     if not is_recipe or name is None or name in recipes().get(word, ()):
         return file, name, tuple(sets)
     import_plugins(imports)

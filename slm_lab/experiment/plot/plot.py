@@ -21,6 +21,7 @@ from slm_lab.analysis.overlay.endings import (
 from slm_lab.analysis.overlay.labels import APART, Named, labels, leaves
 from slm_lab.analysis.overlay.overlay import Middle, Options, Seeds, overlay_figure
 from slm_lab.core.errors import UsageError
+from slm_lab.core.text import count_text
 from slm_lab.experiment.plot.environments import by_environment, joined, missing, normalised
 from slm_lab.experiment.plot.request import RETURN_COLUMNS, PlotRequest
 from slm_lab.experiment.plot.trials import FoundTrial, ReadTrial, find_trials, read_trial
@@ -48,7 +49,7 @@ class Plotted(NamedTuple):
     notes: tuple[str, ...]
 
 
-def plot(request: PlotRequest) -> Plotted:
+def plot(request: PlotRequest, draws: bool = True) -> Plotted:
     """Draws `plot_{y}_vs_{x}.png` and `.html` into the folder `out`, or the file `out`. Raises
     UsageError for unknown words and folders, and if no run has values; SpecError; OSError."""
     request.check()
@@ -71,7 +72,7 @@ def plot(request: PlotRequest) -> Plotted:
     options = Options(
         cast(Middle, "iqm" if is_joined else request.statistic),
         "" if title == NO_TITLE else title,
-        request.levels,
+        request.lines,
         request.log_y,
         request.points,
         is_joined,
@@ -80,7 +81,8 @@ def plot(request: PlotRequest) -> Plotted:
     if request.log_y:
         notes += _without_place(panels)
     figure = overlay_figure(panels, over, y, options, drawing)
-    paths, replaced = _write(figure, request, f"plot_{y.file}_vs_{over.file}")
+    stem = f"plot_{y.file}_vs_{over.file}"
+    paths, replaced = _write(figure, request, stem) if draws else ((), ())
     rows = [
         each._replace(label=f"{each.label}{APART}{env}") if several else each
         for env, curves in panels.items()
@@ -115,7 +117,8 @@ def grouped(
     if len(names) != len(groups):
         known = labels([_named(group) for group in groups])
         curves = ", ".join(f"{i}: {each}" for i, each in enumerate(known, start=1))
-        raise UsageError(f"--label: {len(given)} for {len(groups)} curves, in this order: {curves}")
+        count = count_text(len(groups), "curve")
+        raise UsageError(f"--label: {len(given)} for {count}, in this order: {curves}")
     axis = x_axis(x, max(each.seconds for trial in trials for each in trial.trainings))
     seeds = [seeds_of(names[i], group, axis) for i, group in enumerate(groups)]
     return groups, seeds, axis

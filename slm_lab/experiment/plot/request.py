@@ -34,7 +34,7 @@ class PlotRequest(NamedTuple):
     width: str | None = None
     labels: tuple[str, ...] = ()
     title: str | None = None
-    levels: tuple[float, ...] = ()
+    levels: tuple[str, ...] = ()
     smooth: float | None = None
     log_y: bool = False
     by: str | None = None
@@ -65,7 +65,7 @@ class PlotRequest(NamedTuple):
         """The width of the figure in 1/72 inch; None for a screen. Raises UsageError."""
         if not self.is_file:
             if self.width is not None:
-                raise UsageError("--width: is that of a file: name one by --out figure.pdf")
+                raise UsageError("--width: needs a file, such as --out figure.pdf")
             return None
         if self.width is None:
             return USUAL_WIDTH
@@ -81,17 +81,24 @@ class PlotRequest(NamedTuple):
     def scores(self) -> dict[str, float]:
         """The scores of `--normalise` by environment, one that names none under "". Raises
         UsageError."""
-        found = {}
-        for text in self.normalise:
-            env, _, score = text.rpartition("=")
-            try:
-                found[env] = float(score)
-            except ValueError:
-                found[env] = math.nan
-            if not math.isfinite(found[env]):
+        pairs = [_named_number(text) for text in self.normalise]
+        found = dict(pairs)
+        for text, (_, score) in zip(self.normalise, pairs, strict=True):
+            if not math.isfinite(score):
                 raise UsageError(f"--normalise {text}: must be SCORE or ENV=SCORE")
         if len(found) < len(self.normalise):
             raise UsageError("--normalise: an environment has two scores")
+        return found
+
+    @property
+    def lines(self) -> tuple[tuple[str, float], ...]:
+        """The name and the height of each `--hline`. Raises UsageError."""
+        found = tuple(map(_named_number, self.levels))
+        for text, (_, height) in zip(self.levels, found, strict=True):
+            if not math.isfinite(height):
+                raise UsageError(f"--hline {text}: must be Y or NAME=Y")
+            if self.log_y and height <= 0:
+                raise UsageError(f"--hline {text}: has no place on this axis")
         return found
 
     def check(self) -> None:
@@ -103,12 +110,18 @@ class PlotRequest(NamedTuple):
                 raise UsageError(f"{option} {word}: {not_among(word, known)}")
         if self.normalise and self.axis.column not in RETURN_COLUMNS:
             raise UsageError(f"--normalise: is of returns, and --y {self.y} is none")
-        for height in self.levels:
-            if not math.isfinite(height) or (self.log_y and height <= 0):
-                raise UsageError(f"--hline {height:g}: has no place on this axis")
         if self.smooth is not None and not 0 <= self.smooth <= 100:
             raise UsageError(f"--smooth {self.smooth:g}: must be a percentage, 0 to 100")
         suffix = self.out.suffix.lower()
         if suffix in (".eps", ".jpg", ".jpeg", ".html", ".tif", ".tiff", ".gif", ".ps"):
             raise UsageError(f"--out {self.out}: a file ends with .pdf, .svg or .png")
-        _ = self.points, self.scores
+        _ = self.points, self.scores, self.lines
+
+
+def _named_number(text: str) -> tuple[str, float]:
+    """ "NAME=1.5" or "1.5"; NaN if it is no number."""
+    name, _, number = text.rpartition("=")
+    try:
+        return name, float(number)
+    except ValueError:
+        return name, math.nan

@@ -65,10 +65,8 @@ class Confirmation(TrialRunner):
 
     def write(self) -> list[Path]:
         """Writes the files `best_{n}.json`, and a table of the confirmed specs, the best first.
-
         Deletes files of an earlier ranking. Returns the path of the table, if any spec is
-        confirmed. Raises OSError.
-        """
+        confirmed. Raises OSError."""
         files, run_dir, state = self.files, self._search.run_dir, self._search.search_state
         for trial, task in self.candidates.items():
             write_json(files[trial], {task.spec.name: task.spec.to_json()})

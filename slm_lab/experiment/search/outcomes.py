@@ -99,11 +99,9 @@ def chosen_trial(run_dir: RunDir, number: int | None) -> int:
 
 
 def reports(rows: Sequence[Rows]) -> list[tuple[int, float]]:
-    """Frame and score for each row index that every Session has written.
-
-    The frame is `total_frame`, so that trials are compared at equal shares of their budgets. The
-    score is the mean of `recent_return`. Rows are skipped while a Session has too few episodes.
-    """
+    """Frame and score for each row index that every Session has written. The frame is
+    `total_frame`, so that trials are compared at equal shares of their budgets. The score is the
+    mean of `recent_return`. Rows are skipped while a Session has too few episodes."""
     count = min((len(each) for each in rows), default=0)
     if not count:
         return []

@@ -156,7 +156,7 @@ def test_a_path_that_cannot_be_written_is_one_error(agent, tmp_path):
 def test_a_beginning_of_two_runs_is_refused_with_their_names(data, folder, tmp_path):
     for name in ("small_1", "small_2"):
         shutil.copytree(folder, tmp_path / name)
-    with pytest.raises(UsageError, match="begin with smal, such as small_1, small_2"):
+    with pytest.raises(UsageError, match="begin with smal, the last are small_1, small_2"):
         slm_lab.load("smal", data=tmp_path)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.faults.lab import LAB, call
+from tests.faults.lab import LAB, call, call_here
 from tests.support import ppo
 from tests.unit.cli.trained import assert_bad_input, heavy_imports
 from tests.unit.experiment.runs import write_run
@@ -27,6 +27,16 @@ def test_the_numbers_of_each_run_and_the_graph_are_printed(tmp_path):
         assert words in done.out
     assert "from 3 seeds" in done.out
     assert (tmp_path / graph).stat().st_size > 0
+
+
+def test_a_table_alone_draws_nothing_unless_a_file_is_named(tmp_path):
+    write_run(tmp_path / "data", name="first")
+    (folder,) = (tmp_path / "data").iterdir()
+    words = [str(LAB), "plot", folder.name, "--table", "csv"]
+    assert call_here(words, tmp_path).out.startswith("label,")
+    assert [each.name for each in tmp_path.iterdir()] == ["data"]
+    assert call_here([*words, "--out", "one.svg"], tmp_path).code == 0
+    assert (tmp_path / "one.svg").stat().st_size > 0
 
 
 @pytest.mark.parametrize("what", WRONG)

@@ -70,7 +70,7 @@ IMAGES = "agent.net.type = 'ConvNet': takes observations that are images"
         ("train", "'slm-lab run SPEC train'?"),
         ("evaluate", "'slm-lab run eval@latest'?"),
         ("enjoy@x", "'slm-lab run enjoy@x'?"),
-        ("compar", "'compare'?"),
+        ("compar", "'slm-lab compare'?"),
         ("benchmark", "No such command 'benchmark'."),
     ],
 )

@@ -71,11 +71,24 @@ def test_a_trial_is_named_after_its_search(runs, tmp_path):
         find_run("latest:t0", tmp_path, None, of_search=True)
 
 
+def test_a_run_without_a_file_is_found_by_algorithm_and_environment(tmp_path):
+    """`slm-lab run ppo Line-v0` and a file with a spec ppo_Line-v0 are one name."""
+    of_file = begin(tmp_path, "ppo_Line-v0", 0)
+    other = RunDir.create(tmp_path, "ppo", NOON + timedelta(minutes=1), "Cart-v1")
+    of_env = RunDir.create(tmp_path, "ppo", NOON + timedelta(minutes=2), "Line-v0")
+    for run in (other, of_env):
+        run.spec_file.write_text(json.dumps({"ppo": {"env": {}}}))
+    assert find_folder("ppo_Line-v0", tmp_path)[0] == of_env
+    assert find_folder("ppo_Cart-v1", tmp_path)[0] == other
+    assert find_folder("ppo", tmp_path)[0] == of_env
+    assert find_folder("ppo_Line-v0", tmp_path, "ppo_Line-v0")[0] == of_file
+
+
 @pytest.mark.parametrize(
     ("target", "words"),
     [
         ("latest~4", "has only 4 runs"),
-        ("ppo_2026", "2 runs in .* begin with ppo_2026, such as ppo_2026_03_04_120000"),
+        ("ppo_2026", "2 runs in .* begin with ppo_2026, the last are ppo_2026_03_04_120000"),
         ("ppo_pong_2027", "did you mean ppo_pong_2026_03_04_12"),
         ("latest~", "there is no run folder latest~"),
         ("sac", "there is no run folder sac"),

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from slm_lab.analysis.figure.axis import Y_AXES
-from slm_lab.analysis.figure.figure import Curve, level
+from slm_lab.analysis.figure.figure import Curve, in_legend_order, level
 from slm_lab.analysis.figure.html import plotly_content
 from slm_lab.analysis.figure.layout import curves_panel, over_legend
 from slm_lab.analysis.overlay.endings import as_csv, as_latex, text_table
@@ -108,8 +108,11 @@ def test_the_same_figure_gives_the_same_bytes_and_a_replaced_file_is_said_to_be(
 
 
 def test_labels_a_title_and_lines_are_what_was_asked_for(drawn):
-    figure, result = drawn("*Cart*", labels=("Ours", "Theirs"), title="none", levels=(475.0, 0.0))
-    assert [curve.label for curve in figure.curves if curve.label] == ["Ours", "Theirs"]
+    figure, result = drawn(
+        "*Cart*", labels=("Ours", "Theirs"), title="none", levels=("solved=475", "0")
+    )
+    named = [curve.label for curve in in_legend_order(figure.curves)]
+    assert named == ["Ours", "Theirs", "solved"]
     assert figure.title == ""
     dashed = [curve for curve in figure.curves if curve.style == "dashed"]
     assert [set(curve.mean) for curve in dashed] == [{475.0}, {0.0}]
@@ -241,7 +244,7 @@ def test_curves_below_zero_are_named_on_a_logarithmic_axis(data, tmp_path):
 
 REFUSED = {
     "no length": ({"width": "wide", "out": "f.pdf"}, "--width wide: must be like 3.4in"),
-    "a width without a file": ({"width": "3in", "out": "folder"}, "--width: is that of a file"),
+    "a width without a file": ({"width": "3in", "out": "folder"}, "--width: needs a file"),
     "another form": ({"out": "f.eps"}, "a file ends with .pdf, .svg or .png"),
     "by another word": ({"by": "algo"}, "--by algo: must be"),
     "a score that is none": ({"normalise": ("x",)}, "must be SCORE or ENV=SCORE"),
@@ -255,8 +258,8 @@ REFUSED = {
     "a score of nowhere": ({"normalise": ("Ant=5",)}, "no run is in it; they are in"),
     "a score of two": ({"normalise": ("5",)}, "name the environment|no score of"),
     "two scores of one": ({"normalise": ("A=5", "A=6")}, "an environment has two scores"),
-    "a line nowhere": ({"levels": (float("inf"),)}, "--hline inf"),
-    "a line below zero": ({"levels": (-1.0,), "log_y": True}, "--hline -1"),
+    "a line nowhere": ({"levels": ("inf",)}, "--hline inf: must be Y or NAME=Y"),
+    "a line below zero": ({"levels": ("low=-1",), "log_y": True}, "--hline low=-1: has no place"),
 }
 
 
