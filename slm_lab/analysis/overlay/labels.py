@@ -55,10 +55,11 @@ def leaves(nested: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 
 def _difference(one: Named, namesakes: Sequence[Named]) -> str:
     """ "lr 0.001, gamma 0.9" of one of several trainings with specs of one name. Keys with more
-    different values come first; keys missing in this spec are left out."""
+    different values come first, the interval of rows last; keys missing here are left out."""
     paths = list(dict.fromkeys(path for each in namesakes for path in each.leaves))
     values = {path: len({_key(each, path) for each in namesakes}) for path in paths}
-    differing = sorted((p for p in paths if values[p] > 1), key=lambda p: -values[p])
+    differing = [path for path in paths if values[path] > 1]
+    differing.sort(key=lambda path: (path == "meta.log_frequency", -values[path]))
     present = [path for path in differing if path in one.leaves]
     names = short_names(paths)
     return _joined(f"{names[path]} {_text(one.leaves[path])}" for path in present)

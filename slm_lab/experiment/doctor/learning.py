@@ -145,7 +145,7 @@ def far_updates(course: Course) -> Iterator[Finding]:
     kl = float(np.quantile(kls, 0.75)) if len(kls) >= FEW else 0.0
     if kl > 5 * eps**2 / 2:
         usual = f"clip_eps {text(eps)} suggests about {text(eps**2 / 2)}"
-        numbers = f"approx_kl {text(kl)}, exceeded in a quarter of the rows; {usual}"
+        numbers = f"approx_kl above {text(kl)} in a quarter of the rows; {usual}"
         advice = f"{LOWER_LR}, or training_epoch"
         yield Finding("updates leave the region that PPO trusts", numbers, advice)
 
