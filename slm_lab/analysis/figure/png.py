@@ -22,6 +22,7 @@ Drawn: TypeAlias = Any
 _STYLE = Path(__file__).with_name("png.mplstyle")
 """Axes with a line below, a grid, and numbers outside; texts without a frame."""
 _DPI, _PRINT_DPI = 72, 300
+_LABEL_AT = 4.1  # letters from the y axis to its label, at least
 _USUAL = 23  # letters of a figure with a legend
 _COLOURS = 256  # of a PNG with a palette, a third of the size of one without
 _ALMOST_WHITE = 252
@@ -172,20 +173,17 @@ class _Picture:
         box, letters = panel.box, self._letters
         axes = self._axes(box)
         self._add_head(panel)
-        if panel.y.label:
-            above = 30 * self.unit if box.height > 15 * letters else 0.0
-            self._fit(axes.set_ylabel(panel.y.label), box.height + above)
-            # At a fixed place: long numbers beside the axis never push it out of the picture.
-            axes.yaxis.set_label_coords(-4.1 * letters / box.width, 0.5)
         if panel.x.label and not panel.bars:
             self._fit(axes.set_xlabel(panel.x.label), box.width)
         if panel.is_empty:
             axes.set(xticks=[], yticks=[])
+            self._add_y_label(axes, panel)
             middle = {"transform": axes.transAxes, "ha": "center", "va": "center"}
             axes.text(0.5, 0.5, panel.note, size=1.15 * letters, **middle)
             return
         _set_axis(axes.yaxis, panel.y)
         _set_axis(axes.xaxis, panel.x)
+        self._add_y_label(axes, panel)
         is_crowded = any(len(curve.x) > axes.bbox.width for curve in panel.curves)
         thickness = _CROWDED if is_crowded else 1.0
         for curve in sorted(panel.curves, key=lambda curve: -curve.rank):
@@ -199,6 +197,17 @@ class _Picture:
                 widest = max(name.width for name in names)
                 if widest + letters > box.width / len(names):  # they have room upwards
                     axes.tick_params("x", labelrotation=90)
+
+    def _add_y_label(self, axes: Drawn, panel: fig.Panel) -> None:
+        """The label beside the numbers, which never push it out of the picture."""
+        box, letters = panel.box, self._letters
+        if panel.y.label:
+            above = 30 * self.unit if box.height > 15 * letters else 0.0
+            self._fit(axes.set_ylabel(panel.y.label), box.height + above)
+            numbers = [each.get_window_extent(self._renderer) for each in axes.get_yticklabels()]
+            widest = max((each.width for each in numbers), default=0.0) / letters
+            beside = min(max(_LABEL_AT, widest + 1.4), _LABEL_AT + 1)
+            axes.yaxis.set_label_coords(-beside * letters / box.width, 0.5)
 
     def _add_head(self, panel: fig.Panel) -> None:
         """Title and keys above a panel, side by side; the hint, or the keys of bars, below them."""

@@ -157,7 +157,7 @@ NAN = np.full(R, np.nan)
     ("name", "columns", "words"),
     [
         ("huge_targets", {"value_loss": NAN, "loss": np.full(R, 1e12)}, "loss 1,000,000,000,000"),
-        ("far_updates", {"approx_kl": np.r_[np.full(15, 0.4), np.zeros(25)]}, "approx_kl above 0.400"),
+        ("far_updates", {"approx_kl": np.r_[np.full(15, 0.4), np.zeros(25)]}, "above 0.400 in"),
         (
             "lost",
             {"recent_return": np.r_[UP[:30], np.full(10, 5.0)], "entropy": np.zeros(R)},
