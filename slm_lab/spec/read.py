@@ -51,8 +51,11 @@ def find_file(file: str | Path) -> Path:
         return names[relative_name]
     # Compares only stems, because common folders and suffixes would make all names similar.
     stems = {shipped.stem: shipped.name for shipped in names.values()}
-    nearest = nearest_name(path.stem, list(stems), A_SLIP)
-    suggestion = stems[nearest] if nearest is not None and path.suffix else nearest
+    beside = path.parent.glob("*.[jy]*") if _is_true(path.parent.is_dir) else ()
+    here = {file.stem: str(file) for file in beside if file.suffix in (".json", ".yaml", ".yml")}
+    nearest = nearest_name(path.stem, [*stems, *here], A_SLIP)
+    has_suffix = nearest in here or (nearest is not None and path.suffix)
+    suggestion = (stems | here)[str(nearest)] if has_suffix else nearest
     hint = f"; did you mean {suggestion}?" if suggestion else ""
     message = (
         "is a folder" if _is_true(path.is_dir) else f"there is no such file, here or shipped{hint}"

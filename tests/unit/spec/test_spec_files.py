@@ -82,6 +82,16 @@ def test_only_a_file_whose_own_name_is_alike_is_suggested(given, meant):
     assert message(load_spec, given).endswith(f"there is no such file, here or shipped{hint}")
 
 
+@pytest.mark.parametrize("given", ["ppo_Shop-v0.yml", "ppo_Shop-v0", "ppo_Shopp-v0.yaml"])
+def test_a_file_of_the_user_is_suggested_with_its_suffix(given, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ppo_Shop-v0.yaml").write_text("")
+    (tmp_path / "ppo_Shop-v0.txt").write_text("")
+    for folder in ("", "../" + tmp_path.name + "/"):
+        meant = f"did you mean {folder}ppo_Shop-v0.yaml?"
+        assert message(load_spec, f"{folder}{given}").endswith(meant)
+
+
 @pytest.mark.parametrize("file", ["demo.json", "benchmark/ppo/ppo_acrobot.json"])
 def test_paths_as_from_the_root_of_a_clone_work_from_any_folder(file, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
