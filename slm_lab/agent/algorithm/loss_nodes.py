@@ -19,9 +19,9 @@ def clipped_surrogate_node(
     """`clipped_surrogate_loss`. A sample has a gradient where the unclipped term is the smaller
     one: −r Â / B."""
     log_ratio = log_prob.array - old_log_prob.numpy()
-    ratio = np.exp(np.clip(log_ratio, -MAX_LOG_RATIO, MAX_LOG_RATIO))
+    ratio = np.exp(log_ratio.clip(-MAX_LOG_RATIO, MAX_LOG_RATIO))  # np.clip takes twice as long
     gain = ratio * advantage.numpy()
-    clipped_gain = np.clip(ratio, 1 - clip_eps, 1 + clip_eps) * advantage.numpy()
+    clipped_gain = ratio.clip(1 - clip_eps, 1 + clip_eps) * advantage.numpy()
     size = len(gain)
 
     def vjp(grad: FloatArray) -> tuple[FloatArray]:
