@@ -79,12 +79,14 @@ def print_table(
     the others right. Where words would be cut, columns are left out, in the order of `spare`.
     `style` are further arguments of rich's Table."""
     every, endless = list(rows), console.options.update(max_width=_ENDLESS)
+    names = min(max((len(cells[0]) for cells in every), default=0), console.width // 2)
     for count in range(len(spare) + 1):
         shown = [i for i, name in enumerate(header) if name not in spare[:count]]
         table = Table(title=title, title_justify="left", title_style="bold", **style)
         for i in shown:
             justify: JustifyMethod = "left" if i == 0 or header[i] in left else "right"
-            table.add_column(header[i], justify=justify, overflow="fold")
+            least = None if i else names  # other columns fold first
+            table.add_column(header[i], justify=justify, overflow="fold", min_width=least)
         for cells in every:
             table.add_row(*(Text(cells[i].replace("\n", "\\n")) for i in shown))
         if count == len(spare) or console.measure(table, options=endless).maximum <= console.width:
