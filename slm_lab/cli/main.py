@@ -168,9 +168,7 @@ def run(
     ] = None,
     notify: Notify = None,
 ) -> None:
-    """Train a spec; without arguments, PPO on CartPole. Or search over it, or evaluate the saved
-    agents of a run.
-    """
+    """Train a spec, by default PPO on CartPole; or search over it; or evaluate a run's agents."""
     with report_errors(notify) as caller:
         from slm_lab.cli.dispatch import execute
 
@@ -248,8 +246,10 @@ def compare(
     as_json: AsJson = False,
     notify: Notify = None,
 ) -> None:
-    """Train a spec in one process and in the modes of parallel training, and compare them. Every
-    variant has the same total of frames. Graphs and tables are in the printed folder."""
+    """Train a spec in one process and in the modes of parallel training, and compare them.
+
+    Every variant has the same total of frames. Graphs and tables are in the printed folder.
+    """
     with report_errors(notify) as caller:
         from slm_lab.core.process import importing, stop_signals_blocked
 
@@ -335,8 +335,10 @@ def plot(
     imports: Imports = None,
     as_json: AsJson = False,
 ) -> None:
-    """Overlay runs in one graph, finished or still training, and print their final returns. Runs
-    whose specs differ only in the seed are seeds of one curve."""
+    """Overlay runs in one graph, finished or still training, and print their final returns.
+
+    Runs whose specs differ only in the seed are seeds of one curve.
+    """
     from slm_lab.cli.plot import plot_runs
     from slm_lab.core.plugins import import_plugins
     from slm_lab.experiment.plot.request import PlotRequest
@@ -456,8 +458,10 @@ def probe(
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show where the time of a training goes, and which keys make it faster on this machine. Takes
-    one to three minutes of short runs of the spec and of changes. Close other programs."""
+    """Show where the time of a training goes, and which keys make it faster on this machine.
+
+    Takes one to three minutes of short runs of the spec and of changes. Close other programs.
+    """
     from slm_lab.cli.probe import probe as execute
 
     execute(spec_file, spec_name, sets or (), imports or (), trust, as_json)
@@ -479,8 +483,10 @@ def export(
     imports: Imports = None,
     trust: Trust = False,
 ) -> None:
-    """Write the agent of a run to one file: a graph for programs without this lab, or an archive. A
-    graph holds normalisation and action scales, and is compared with the agent first."""
+    """Write the agent of a run to one file: a graph for programs without this lab, or an archive.
+
+    A graph holds normalisation and action scales, and is compared with the agent first.
+    """
     from slm_lab.cli.display.screen import console, print_line
     from slm_lab.core.errors import UsageError
     from slm_lab.experiment.export.export import export_agent

@@ -72,6 +72,6 @@ def parse_words(words: Sequence[str]) -> RunWords:
     file, name = [*spec, None, None][:2]
     if file == "latest":
         raise UsageError("latest is a run; train@latest resumes it, eval@latest evaluates it")
-    if file in get_args(Verb):
+    if file in get_args(Verb) and file != "dev":  # it never takes a run
         raise UsageError(f"{file} is a mode; did you mean {file}@{(name or 'latest').strip('@')}?")
     return RunWords(file, name, parse_mode(last))

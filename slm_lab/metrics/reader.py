@@ -102,11 +102,9 @@ def parse_row(columns: Sequence[str], line: bytes) -> list[float | None]:
 
 
 def _completed(columns: tuple[str, ...], values: FloatArray) -> tuple[tuple[str, ...], FloatArray]:
-    """Columns and values (C, R) of a file of an earlier version, with the columns it lacks.
-
-    Such files have no means over episodes, so `total_reward`, the mean of each environment's last
-    episode, replaces them. `recent_return`, the basis of decisions in a training, stays empty.
-    """
+    """Columns and values (C, R) of a file of an earlier version, with the columns it lacks. Such
+    files have no means over episodes, so `total_reward`, the mean of each environment's last
+    episode, replaces them. `recent_return`, the basis of decisions in a training, stays empty."""
     known = dict(zip(columns, values, strict=True))
     if "final_return" in known or not known.keys() >= set(_NEEDED) or not values.shape[1]:
         return columns, values

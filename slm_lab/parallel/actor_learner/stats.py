@@ -59,10 +59,8 @@ class PipelineStats:
 
     def _seconds_of_iteration(self) -> float | None:
         """T_iter: the median since the last report, or its last value if no iteration has ended.
-
         Partial iterations count until there is a whole one: otherwise a learner that evaluates
-        after every iteration would never be measured.
-        """
+        after every iteration would never be measured."""
         measured = self._whole or ([] if self._knows_whole else self._parts)
         if measured:
             self._known, self._knows_whole = statistics.median(measured), bool(self._whole)

@@ -39,11 +39,9 @@ def train_ranks(
     on_tick: Callable[[], None],
     kind: MakeStrategy = AllReduceStrategy,
 ) -> list[SessionResult]:
-    """Trains the ranks of one training, one process each, to the end of the budget.
-
-    `kind` makes the strategy of each rank; it is sent to their processes, so it must pickle.
-    Raises LabError if shared memory has no room.
-    """
+    """Trains the ranks of one training, one process each, to the end of the budget. `kind` makes
+    the strategy of each rank; it is sent to their processes, so it must pickle. Raises LabError if
+    shared memory has no room."""
 
     def attempt(ranks: Sequence[SessionTask]) -> list[SessionResult]:
         buffers, workers = GroupBuffers.of(len(ranks)), ranks[0].workers

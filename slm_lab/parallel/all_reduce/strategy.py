@@ -284,10 +284,8 @@ class RankStrategy(Strategy, StartBarrier, JointCheckpoint):
 
     def digest(self) -> bytes:
         """A hash of the state that is equal on all ranks at the end. It covers networks, the
-        environments' statistics, and optimizer states if `always_equal`.
-
-        The statistics are those after the last training event: they diverge while ranks act.
-        """
+        environments' statistics, and optimizer states if `always_equal`. The statistics are those
+        after the last training event: they diverge while ranks act."""
         assert self._statistics is not None
         digest, tensors = hashlib.sha256(), self.networks()
         if self.always_equal:
