@@ -42,7 +42,8 @@ FINISHED = {
 
 def frames(words):
     """The budget of a training: a little more than it takes until the agent learns."""
-    file, *rest = [word for word in words[1:] if "=" not in word and not word.startswith("-")]
+    named = [word for word in words[1:] if "=" not in word and not word.startswith("-")]
+    file, *rest = named or ["demo", "ppo_cartpole"]
     sets = [word for word in words if "=" in word and "max_frame" not in word]
     try:
         spec = load_spec(file, rest[0] if rest else None, sets, warn=False)
@@ -111,6 +112,7 @@ def finished(folder, name):
         env = "Acrobot-v1" if "acrobot" in name.lower() else "CartPole-v1"
         content = {name if key == "small" else key: value for key, value in content.items()}
         content[name]["env"]["name"] = env
+        content.get("_run", {}).pop("name", None)  # `--name reader` is that of the original
         file.write_text(json.dumps(content))
 
 
