@@ -41,7 +41,8 @@ def find_folder(
         data_dir, name = path.parent, path.name
     folder = _folder(name, data_dir)
     is_word = _LATEST.fullmatch(name) or any(run.label == name for run in runs_in(data_dir))
-    is_word = is_word or any(run.prefix == safe_name(name) for run in runs_in(data_dir))
+    safe = safe_name(name)
+    is_word = is_word or any(safe in (run.prefix, run.stem) for run in runs_in(data_dir))
     if folder.is_dir() and not (is_word and RunDir.at(folder) is None):
         run_dir = RunDir.at(folder) if spec_name is None else RunDir(folder, spec_name)
         if run_dir is None or not run_dir.spec_file.is_file():

@@ -71,7 +71,7 @@ def test_a_trial_is_named_after_its_search(runs, tmp_path):
         find_run("latest:t0", tmp_path, None, of_search=True)
 
 
-def test_a_run_without_a_file_is_found_by_algorithm_and_environment(tmp_path):
+def test_a_run_without_a_file_is_found_by_algorithm_and_environment(tmp_path, monkeypatch):
     """`slm-lab run ppo Line-v0` and a file with a spec ppo_Line-v0 are one name."""
     of_file = begin(tmp_path, "ppo_Line-v0", 0)
     other = RunDir.create(tmp_path, "ppo", NOON + timedelta(minutes=1), "Cart-v1")
@@ -79,6 +79,9 @@ def test_a_run_without_a_file_is_found_by_algorithm_and_environment(tmp_path):
     for run in (other, of_env):
         run.spec_file.write_text(json.dumps({"ppo": {"env": {}}}))
     assert find_folder("ppo_Line-v0", tmp_path)[0] == of_env
+    assert find_folder("ppo_Cart-v1", tmp_path)[0] == other
+    monkeypatch.chdir(tmp_path.parent)
+    (tmp_path.parent / "ppo_Cart-v1").mkdir()  # a folder that is no run hides none
     assert find_folder("ppo_Cart-v1", tmp_path)[0] == other
     assert find_folder("ppo", tmp_path)[0] == of_env
     assert find_folder("ppo_Line-v0", tmp_path, "ppo_Line-v0")[0] == of_file
