@@ -29,6 +29,8 @@ import slm_lab
 run = slm_lab.train("ppo_cartpole", sets={"env.max_frame": 4000, "meta.max_session": 1}, quiet=True)
 ```
 
+![train makes a Run, load makes an Agent of it](images/python_api.svg)
+
 What `import slm_lab` offers, written from the docstrings of the code. [From Python](python.md) and
 [use a trained agent](trained_agents.md) explain it with examples.
 """
