@@ -4,13 +4,16 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
-.PHONY: run test test-all check format docs bench clean
+.PHONY: run test test-medium test-all check format docs bench clean
 
 run: $(READY)
 	$(BIN)/slm-lab run
 
 test: $(READY)
-	$(BIN)/pytest -n 2 -m "not slow" --timeout 300
+	$(BIN)/pytest -n 2 -m "not medium and not slow" --timeout 300
+
+test-medium: $(READY)
+	$(BIN)/pytest -n 2 -m "medium and not slow" --timeout 300
 
 test-all: $(READY)
 	$(BIN)/pytest -n 2

@@ -15,6 +15,8 @@ import slm_lab
 from tests.faults.lab import LAB, Done
 from tests.support import made_once, ppo
 
+pytestmark = pytest.mark.medium
+
 DOCS = Path(__file__).parents[2] / "docs"
 PACKAGE = DOCS / "examples" / "lab_extras"
 SPEC = "awr_target"

@@ -99,6 +99,7 @@ def check_file(agent, path, open_file):
         env.close()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("case", ONNX_CASES)
 def test_an_onnx_file_acts_as_the_agent(case, tmp_path):
     path = tmp_path / f"{case[1]}.onnx"

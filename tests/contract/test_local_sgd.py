@@ -137,6 +137,7 @@ def test_after_a_rank_was_killed_all_resume_and_spend_the_budget(package, tmp_pa
     assert ours["total_frame"][-1] == 8000
 
 
+@pytest.mark.medium
 def test_a_comparison_offers_it_and_its_keys_are_checked(package, tmp_path):
     write_spec(tmp_path, quick(env__max_frame=1200, meta__local_sgd={"sync_every": 4}))
     modes = ["--modes", "local_sgd", "--workers", "2", "--seeds", "1", "--import", "lab_extras"]

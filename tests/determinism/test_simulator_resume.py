@@ -37,6 +37,7 @@ def needs(*packages):
         pytest.importorskip(package)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", SPECS)
 def test_a_resumed_run_equals_the_uninterrupted_one(name, tmp_path, caplog):
     needs(*(("ale_py", "cv2") if "Pong" in name else ("mujoco",)))

@@ -270,6 +270,7 @@ run_session(parse(spec), Path(sys.argv[1]))
 """
 
 
+@pytest.mark.medium
 @pytest.mark.skipif(
     importlib.util.find_spec("mujoco") is None or ctypes.util.find_library("EGL") is None,
     reason="needs the mujoco extra and a library of EGL",
@@ -286,6 +287,7 @@ def test_mujoco_is_drawn_without_a_display_or_settings(tmp_path, monkeypatch):
     assert frames.std() > 10
 
 
+@pytest.mark.medium
 @pytest.mark.skipif(importlib.util.find_spec("mujoco") is None, reason="needs the mujoco extra")
 def test_an_unusable_mujoco_gl_is_one_line_and_the_training_continues(tmp_path, monkeypatch):
     monkeypatch.setenv("MUJOCO_GL", "disable")

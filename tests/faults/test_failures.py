@@ -158,6 +158,7 @@ def test_a_second_ctrl_c_ends_a_run_whose_session_hangs(number, folder):
     wait_until(lambda: all_gone(children), timeout=3)
 
 
+@pytest.mark.medium
 def test_a_loss_that_is_not_finite_is_explained_and_the_last_checkpoint_is_intact(folder):
     """The rows come before the first update, whose huge step makes the second one's loss."""
     spec = ppo(agent__net__optim_spec={"name": "GlobalAdam", "lr": 1e30}, meta__log_frequency=20)

@@ -73,6 +73,7 @@ def trial_rows(folder, trial):
     return repeatable(run_dir(folder).session(trial, 0).rows)
 
 
+@pytest.mark.medium
 def test_a_grid_search_runs_every_point_once_and_writes_all_results(folder):
     write_spec(folder, searching({f"{LR}__grid_search": [1e-3, 1e-2], f"{GAMMA}__choice": [0.9]}))
     done = call_here(command(folder, "search"), folder)

@@ -71,6 +71,7 @@ MODES = {
 PLAIN, *OTHERS = MODES
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "mode", [PLAIN, *(pytest.param(m, marks=pytest.mark.slow) for m in OTHERS)]
 )

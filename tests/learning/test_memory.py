@@ -71,5 +71,6 @@ def test_a_net_without_memory_cannot(seed, tmp_path):
     assert final_return(tmp_path, "PPO", MLP, seed) < 0.4
 
 
+@pytest.mark.medium
 def test_ppo_with_an_lstm_recalls_it(tmp_path):
     assert final_return(tmp_path, "PPO", LSTM, 0) > 0.8

@@ -100,6 +100,7 @@ IMAGE_NETS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("net", ["ConvNet", pytest.param("TorchArcNet", marks=SLOW)])
 def test_the_policy_learns_to_look_at_images(net, tmp_path):
     optim = {"name": "GlobalAdam", "lr": 3e-3}
@@ -108,6 +109,7 @@ def test_the_policy_learns_to_look_at_images(net, tmp_path):
     assert final_return(session) > 3.5  # of 4
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("log_std_init", [pytest.param(None, marks=SLOW), -0.5])
 def test_a_continuous_policy_climbs(log_std_init, tmp_path):
     """The middle one of three seeds: on some processors one of them narrows too early."""
@@ -139,6 +141,7 @@ CHOICES = {
 """By environment, observations as the agent sees them, and the choices that they ask for."""
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("learner", ["PPO", pytest.param("ActorCritic", marks=SLOW)])
 @pytest.mark.parametrize("env", CHOICES)
 def test_every_choice_follows_what_the_observation_says_of_it(env, learner, tmp_path):
@@ -160,6 +163,7 @@ PPO_REACHES = ("PPO", 12_000, adam(5e-3) | TO_ZERO)
 A2C_REACHES = ("ActorCritic", 20_000, adam(5e-3))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("learner", "frames", "changes", "pdtype"),
     [

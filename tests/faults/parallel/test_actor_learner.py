@@ -177,6 +177,7 @@ def test_without_its_learner_a_training_ends_at_once_and_resumes_from_the_checkp
     finish(folder)
 
 
+@pytest.mark.medium
 def test_ctrl_c_saves_what_was_learned_also_from_an_actor_that_was_replaced(folder):
     write_spec(folder, actors(env__max_frame=ENDLESS))
     with started(folder) as running:

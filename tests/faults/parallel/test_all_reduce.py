@@ -34,6 +34,8 @@ from tests.faults.lab import (
 )
 from tests.support import made_once, ppo, reinforce, soft
 
+pytestmark = pytest.mark.medium
+
 RANKS = 2
 
 

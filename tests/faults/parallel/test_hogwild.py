@@ -227,6 +227,7 @@ def restarts(folder):
     return [session["restarts"] for session in trial_metrics(folder)["sessions"]]
 
 
+@pytest.mark.medium
 def test_ctrl_c_saves_all_workers_also_one_that_was_replaced(folder):
     write_spec(folder, workers(env__max_frame=100_000_000))
     with started(folder) as running:

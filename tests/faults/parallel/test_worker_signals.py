@@ -57,6 +57,7 @@ MOMENTS = {
 QUICK = ("it steps", signal.SIGINT, "group")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("moment", "number", "receiver"),
     [

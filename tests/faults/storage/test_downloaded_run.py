@@ -22,6 +22,8 @@ from slm_lab.storage.manifest import previous_path
 from tests.faults.lab import NAME, call, command, manifest, row_count, run_folder, write_spec
 from tests.support import ppo
 
+pytestmark = pytest.mark.medium
+
 RAN = "the_payload_ran"
 PAYLOAD = f"""import pathlib
 pathlib.Path(__file__).with_name("{RAN}").touch()

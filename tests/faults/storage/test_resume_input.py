@@ -23,6 +23,8 @@ from tests.faults.lab import (
 )
 from tests.support import made_once, ppo
 
+pytestmark = pytest.mark.medium
+
 SHORT = ppo(env__max_frame=500)
 LONGER = ("-s", "env.max_frame=1000")
 

@@ -233,6 +233,7 @@ def test_draws_follow_the_policy_and_the_seed(folder):
     assert abs(first.mean() - p) < 0.05
 
 
+@pytest.mark.medium
 def test_the_random_agent_acts_but_has_no_network(tmp_path):
     spec = {"agent": {"name": "Random", "algorithm": {"name": "Random"}}, "env": PPO["env"],
             "meta": PPO["meta"]}  # fmt: skip

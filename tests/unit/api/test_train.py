@@ -19,6 +19,8 @@ from tests.faults.lab import all_gone, wait_until
 from tests.support import ppo
 from tests.unit.api.events import Events
 
+pytestmark = pytest.mark.medium
+
 ENDLESS = 10**8
 SHORT = 20.0
 """Seconds in which a training saves and ends."""

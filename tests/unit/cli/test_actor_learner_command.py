@@ -9,6 +9,8 @@ from tests.faults.lab import trial_metrics as metrics_of
 from tests.support import made_once, ppo
 from tests.unit.cli.trained import lab, trained
 
+pytestmark = pytest.mark.medium
+
 SPEC = ppo(meta__distributed="actor_learner", meta__max_session=2, env__max_frame=1024)
 
 

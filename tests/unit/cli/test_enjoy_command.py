@@ -132,6 +132,7 @@ DEAD = ":4242"
 """A display that no server shows."""
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("display", "reason"),
     [
@@ -253,6 +254,7 @@ gymnasium.register("Stuck-v0", entry_point=Stuck)
 """An environment that waits forever for its window, in C, where Python handles no signal."""
 
 
+@pytest.mark.medium
 @pytest.mark.skipif(sys.platform != "linux", reason="the mutex is that of its C library")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_simulator_that_waits_for_its_window_can_be_stopped(
@@ -299,6 +301,7 @@ def test_an_environment_without_images_is_one_clear_line(
     assert list((tmp_path / "here").iterdir()) == []
 
 
+@pytest.mark.medium
 @pytest.mark.skipif(importlib.util.find_spec("mujoco") is None, reason="needs the mujoco extra")
 @pytest.mark.parametrize(
     ("given", "what"),

@@ -37,6 +37,7 @@ def play(*args):
     return done.stdout.splitlines()
 
 
+@pytest.mark.medium
 def test_the_file_of_a_run_is_named_after_it_and_plays_its_environment(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     before = fingerprint(run)
@@ -51,6 +52,7 @@ def test_the_file_of_a_run_is_named_after_it_and_plays_its_environment(run, tmp_
     assert len(play(name, "CartPole-v1", 2)) == 2
 
 
+@pytest.mark.medium
 def test_a_good_policy_scores_500_with_onnxruntime_alone(tmp_path):
     """The weights are set by hand: it pushes to the side to which the pole falls."""
     spec = small_spec(("PPO", "separate"))
@@ -68,6 +70,7 @@ def test_a_good_policy_scores_500_with_onnxruntime_alone(tmp_path):
     ]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("env", ["CartPole-v1", "Blackjack-v1", "FrozenLake-v1"])
 @pytest.mark.parametrize("stack", [{}, {"env__frame_op": "concat", "env__frame_op_len": 3}])
 def test_the_example_joins_parts_and_stacks_observations(env, stack, tmp_path):

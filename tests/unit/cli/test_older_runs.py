@@ -47,6 +47,7 @@ def test_the_agents_of_an_older_run_are_played(older, copy, mode, which):
     assert done.exit_code == 0, done.output
 
 
+@pytest.mark.medium
 def test_crossq_of_an_older_run_is_built_as_it_was(tmp_path):
     """Its spec does not say where the norm is; in that version it was before the activation."""
     before = soft("CrossQ", env__max_frame=200, agent__net__norm_place="before")

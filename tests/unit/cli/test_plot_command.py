@@ -16,6 +16,7 @@ WRONG = {
 }
 
 
+@pytest.mark.medium
 def test_the_numbers_of_each_run_and_the_graph_are_printed(tmp_path):
     write_run(tmp_path / "data", ppo(meta__max_session=3), name="first")
     write_run(tmp_path / "data", ppo(meta__max_session=5), name="second")
@@ -45,6 +46,7 @@ def test_bad_input_is_one_clear_message_and_leaves_nothing_behind(what, tmp_path
     assert_bad_input(tmp_path, ["plot", *args], words)
 
 
+@pytest.mark.medium
 def test_it_loads_no_library_that_it_does_not_need(tmp_path):
     write_run(tmp_path / "data")
     imported = heavy_imports(["plot", "small_2026_11_22_030000"], tmp_path)

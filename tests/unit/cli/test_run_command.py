@@ -218,6 +218,7 @@ gymnasium.register("Early-v0", entry_point=Early)
 """
 
 
+@pytest.mark.medium
 def test_a_training_that_never_begins_leaves_no_metrics_graphs_or_advice(tmp_path):
     write_spec(tmp_path, ppo(env__name="Early-v0", meta__max_session=2))
     (tmp_path / "early.py").write_text(NEVER_BEGINS)

@@ -118,6 +118,7 @@ def test_wrong_arguments_are_refused(folder, words, message):
     assert_bad_input(folder, words, message)
 
 
+@pytest.mark.medium
 def test_a_run_has_the_name_the_note_and_the_environment_of_its_command(tmp_path):
     words = ["--name", "short run", "--note", "a try", "-s", "env.name=CartPole-v1"]
     settings = ["-s", "env.max_frame=1000", "-s", "meta.max_session=1"]

@@ -133,6 +133,7 @@ def test_list_names_files_and_specs(run):
     assert [line.split(":")[0] for line in lines] == [shipped_name(p) for p in shipped_files()]
 
 
+@pytest.mark.medium
 def test_plug_ins_are_imported_from_the_current_folder(tmp_path):
     (tmp_path / "my_plug_in_for_specs.py").write_text(PLUG_IN)
     raw = changed(PPO, agent__algorithm={"name": "FromAFile", "gamma": 0.9})
@@ -159,6 +160,7 @@ def test_the_commands_import_nothing_heavy_before_they_are_called():
     assert not {"pydantic", "torch", "gymnasium", "ray", "yaml"} & loaded
 
 
+@pytest.mark.medium
 def test_a_whole_check_takes_about_a_second():
     code = (
         "import time; began = time.process_time()\n"

@@ -9,6 +9,8 @@ from tests.faults.lab import NAME, run_folder
 from tests.support import ppo
 from tests.unit.cli.trained import lab, table, trained
 
+pytestmark = pytest.mark.medium
+
 KEYS = ["episode.r", "episode.l"]
 
 

@@ -49,6 +49,7 @@ def start_programs():
     time.sleep(600)
 
 
+@pytest.mark.medium
 def test_programs_that_a_process_has_started_are_killed_with_it():
     process = multiprocessing.get_context("spawn").Process(target=start_programs)
     process.start()

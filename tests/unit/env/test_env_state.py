@@ -37,6 +37,7 @@ def leaves(state):
         yield state
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("steps_before", [0, 17, 60])
 @pytest.mark.parametrize(("name", "mode"), WAYS)
 def test_a_restored_environment_continues_bit_for_bit(

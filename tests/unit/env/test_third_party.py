@@ -88,6 +88,7 @@ def test_minigrid_is_filmed(env_spec, random_actions, wrapped):
     assert film.frames == 5
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("wrapper", "shape"),
     [

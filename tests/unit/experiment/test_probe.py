@@ -226,6 +226,7 @@ def test_a_change_that_cannot_run_is_left_out_and_the_spec_is_run_twice(tmp_path
     assert numbers == [1, 2, 3, 4]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "mode",
     [
@@ -247,6 +248,7 @@ def test_a_run_in_a_mode_is_measured_and_leaves_nothing(tmp_path, monkeypatch, m
     assert list((tmp_path / "runs").iterdir()) == []
 
 
+@pytest.mark.medium
 def test_a_spec_that_fails_is_reported(tmp_path):
     found = probed(tmp_path, ppo(env__name="Nothing-v0"))
     with pytest.raises(LabError, match=r"a run failed: Session 0: [\s\S]*no such environment"):

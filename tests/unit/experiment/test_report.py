@@ -50,6 +50,7 @@ def root(tmp_path):
     return folder
 
 
+@pytest.mark.medium
 def test_the_parent_of_a_training_loads_no_library_that_it_does_not_need(root):
     code = [sys.executable, "-W", "error", "-c", WATCH, str(root), json.dumps(SPEC)]
     done = subprocess.run(code, capture_output=True, text=True, check=False)

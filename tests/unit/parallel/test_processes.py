@@ -54,6 +54,7 @@ def test_results_come_in_the_order_of_the_tasks_with_their_exit_codes(make):
     assert [board.read(s).phase for s in (1, 2)] == [Phase.FAILED] * 2
 
 
+@pytest.mark.medium
 def test_no_more_run_at_once_than_are_allowed(make):
     launcher, _ = make(finish, finish, finish, max_parallel=1)
     most = []

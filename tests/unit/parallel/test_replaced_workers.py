@@ -30,6 +30,7 @@ def make(monkeypatch, tmp_path):
     return lambda *acts, **limits: processes_that(acts, tmp_path, **limits)
 
 
+@pytest.mark.medium
 def test_a_killed_worker_is_replaced_as_often_as_allowed(make):
     """Each adds a frame before it dies; each sees how its predecessor died."""
     launcher, board = make(die_after_frames, finish, max_restart=2)
@@ -52,12 +53,14 @@ def test_a_worker_that_fails_before_its_first_step_is_not_replaced(make):
     assert (failed.ending, failed.restarts, failed.error) == (Ending.FAILED, 0, "it cannot begin")
 
 
+@pytest.mark.medium
 def test_a_worker_that_has_stepped_is_replaced_though_its_replacement_cannot_begin(make):
     launcher, _ = make(die_then_fail_to_begin, max_restart=2)
     (failed,) = launcher.run(nothing)
     assert (failed.ending, failed.restarts, failed.frame) == (Ending.FAILED, 2, 0)
 
 
+@pytest.mark.medium
 def test_only_a_worker_that_is_not_replaced_has_failed(make):
     """The learner waits for the unrolls of all others."""
     launcher, board = make(die_after_frames, finish, max_restart=2)
@@ -69,6 +72,7 @@ def test_only_a_worker_that_is_not_replaced_has_failed(make):
     assert seen <= {(0,), (1,), (2,), (2, 0)}
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("why", "reported"), [("it hangs", "it hangs"), (None, "its step has")])
 def test_a_worker_that_hangs_is_killed_and_replaced_and_the_reason_is_reported(make, why, reported):
     launcher, board = make(hang, max_restart=1)

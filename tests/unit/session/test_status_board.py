@@ -39,6 +39,7 @@ def test_a_fresh_board_has_waiting_sessions_without_numbers():
     assert not board.stop_requested
 
 
+@pytest.mark.medium
 def test_the_parent_sees_what_spawned_sessions_write():
     board = StatusBoard.allocate(SPAWN, 3)
     run_in_spawned_processes(play_session, (board.raw, 3, 0), (board.raw, 3, 2))

@@ -3,6 +3,7 @@
 import copy
 import json
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -59,12 +60,14 @@ def only_spec_errors(action, *args):
     assert str(caught)
 
 
+@pytest.mark.medium
 @settings(max_examples=300, **COMMON)
 @given(st.dictionaries(WORDS, JSON, max_size=5))
 def test_any_json_object_is_a_spec_or_a_spec_error(raw):
     only_spec_errors(parse_spec, "fuzz", raw)
 
 
+@pytest.mark.medium
 @settings(max_examples=600, **COMMON)
 @given(st.sampled_from(PLACES), JSON)
 def test_any_value_at_any_place_of_a_valid_spec(place, value):
@@ -74,6 +77,7 @@ def test_any_value_at_any_place_of_a_valid_spec(place, value):
     only_spec_errors(parse_spec, name, raw)
 
 
+@pytest.mark.medium
 @settings(max_examples=300, **COMMON)
 @given(st.sampled_from(PLACES), WORDS, JSON)
 def test_any_key_beside_any_other_of_a_valid_spec(place, key, value):

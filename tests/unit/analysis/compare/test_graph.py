@@ -53,6 +53,7 @@ def overview_of(comparison, clock):
     return return_overview(comparison, x)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("what", COMPARISONS)
 def test_any_comparison_can_be_drawn(what, tmp_path):
     paths = draw_comparison(COMPARISONS[what], tmp_path, "small")

@@ -189,6 +189,7 @@ def test_nothing_from_a_spec_ends_the_page():
     assert "<b>&" not in text.split("newPlot")[1]
 
 
+@pytest.mark.medium
 def test_fifty_trials_of_four_variables_are_drawn_at_once(tmp_path):
     experiment = drawn(50, 4)
     draw_experiment_graph(drawn(5), tmp_path, "first")  # imports

@@ -101,6 +101,7 @@ def finished(folder):
     return list((folder / "data").glob(f"*/{NAME}_t0_trial_metrics_scalar.json"))
 
 
+@pytest.mark.medium
 def test_a_reader_that_goes_away_ends_no_training(short):
     done = run_in_shell(short, command(short, "train"), "{} | head -1")
     assert (done.returncode, done.stderr) == (0, "")
@@ -134,6 +135,7 @@ def test_other_commands_end_well_without_their_reader(tmp_path, args):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.medium
 def test_names_and_keys_of_files_are_escaped_on_either_stream(tmp_path):
     spec = ppo(**{"agent__algorithm__ga\x1b[2Jmma": 1})
     (tmp_path / "spec.json").write_text(json.dumps({"na\x1b[31mme": spec}))

@@ -9,7 +9,10 @@ from tests.faults.lab import run_folder
 from tests.unit.cli.hub.hub_server import TOKEN, hub_server
 
 constants = pytest.importorskip("huggingface_hub.constants", reason="needs the extra hub")
-pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=<:DeprecationWarning")
+pytestmark = [
+    pytest.mark.medium,
+    pytest.mark.filterwarnings("ignore:Use 'content=<:DeprecationWarning"),
+]
 
 
 @pytest.fixture

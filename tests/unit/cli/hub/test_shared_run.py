@@ -352,6 +352,7 @@ def test_a_file_without_files_or_without_its_start_is_refused(cut, message, shar
         slm_lab.load(tmp_path / "pole.zip")
 
 
+@pytest.mark.medium
 def test_a_trial_of_a_search_is_shared_as_a_run(tmp_path_factory, tmp_path):
     spec = ppo(env__max_frame=300, meta__max_trial=2)
     spec["search"] = {"agent.algorithm.gamma__choice": [0.9, 0.99]}

@@ -15,6 +15,8 @@ from tests.faults.lab import LAB, PATIENCE, call, call_here, command, run_folder
 from tests.support import ppo
 from tests.unit.cli.trained import fingerprint, lab
 
+pytestmark = pytest.mark.medium
+
 TALKING = """
 import atexit, os
 import gymnasium

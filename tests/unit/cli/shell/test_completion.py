@@ -10,6 +10,8 @@ from tests.faults.lab import LAB
 from tests.support import ppo
 from tests.unit.experiment.runs import write_run
 
+pytestmark = pytest.mark.medium
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

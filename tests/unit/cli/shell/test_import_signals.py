@@ -8,6 +8,7 @@ from tests.faults.lab import LAB, call, command
 from tests.unit.cli.trained import fingerprint
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("number", "mode"),
     [(signal.SIGINT, "train"), (signal.SIGTERM, "train@latest"), (signal.SIGINT, "eval@latest")],

@@ -155,6 +155,7 @@ def test_a_part_that_is_no_vector_is_refused_by_its_path(build, registered, kind
     assert "supported are Box, Discrete, MultiDiscrete and MultiBinary" in problem.message
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_a_wrapper_that_leaves_the_part_out_is_the_remedy(build, registered, mode):
     space = spaces.Dict(mission=spaces.Text(3), room=spaces.Discrete(3), pose=spaces.Box(0, 1))
@@ -221,6 +222,7 @@ def test_an_observation_outside_its_space_is_reported_with_environment_and_key(w
     assert "fix the environment" in str(caught.value)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_such_an_environment_is_named_however_it_is_stepped(build, registered, mode):
     seen, message = DISHONEST["a key more"]
@@ -318,6 +320,7 @@ def test_the_vector_is_that_of_plain_environments_also_where_an_episode_ends(bui
     assert ends == 4 * env.num_envs
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("normalize", [False, True])
 def test_sync_equals_async_step_by_step(build, walk, draws, normalize):
     keys = {"normalize_obs": normalize, "normalize_reward": normalize, "max_t": 4}
@@ -362,6 +365,7 @@ def test_an_environment_with_parts_and_an_adapter_continues_bit_for_bit(
             np.testing.assert_array_equal(theirs, ours, strict=True)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_an_environment_with_parts_and_no_adapter_begins_fresh_episodes(build, walk, draws, mode):
     keys = {"num_envs": 2, "normalize_obs": True, "vectorization_mode": mode}
@@ -381,6 +385,7 @@ def test_an_environment_with_parts_and_no_adapter_begins_fresh_episodes(build, w
     np.testing.assert_array_equal(step.finished.episode_length, [5, 5])
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_an_exception_of_an_environment_with_parts_names_environment_and_action(
     build, walk, draws, mode

@@ -35,6 +35,7 @@ def reference(name, max_frames):
     return gymnasium.wrappers.FrameStackObservation(env, 4, padding_type="zero")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("mode", ["native", "sync"])
 @pytest.mark.parametrize(
     ("name", "max_t", "steps", "idle_after", "games"),
@@ -110,6 +111,7 @@ VARIANTS = {
 }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("keys", VARIANTS.values(), ids=VARIANTS)
 def test_a_single_game_is_the_native_one_step_by_step(build, monkeypatch, keys):
     keys = {"num_envs": 2, "repeat_action_probability": 0.0, **keys}
@@ -133,6 +135,7 @@ def test_a_single_game_is_the_native_one_step_by_step(build, monkeypatch, keys):
             np.testing.assert_equal(given, wanted)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("mode", ["native", "sync"])
 def test_a_lost_life_ends_the_episode_for_the_learner_only(build, mode):
     envs = [
@@ -155,6 +158,7 @@ def test_a_lost_life_ends_the_episode_for_the_learner_only(build, mode):
     assert games >= 6
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("mode", ["native", "sync"])
 @pytest.mark.parametrize("max_t", [1, 2, 5])
 def test_games_cut_off_within_the_no_ops_of_the_next_are_counted_all(build, max_t, mode):
@@ -169,6 +173,7 @@ def test_games_cut_off_within_the_no_ops_of_the_next_are_counted_all(build, max_
             np.testing.assert_array_equal(step.finished.episode_length, max_t)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("keys", "seen"),
     [
@@ -247,6 +252,7 @@ def test_an_invalid_action_fails_and_does_not_hang(build, mode, action):
     assert f"with action {action}" in failure.value.__notes__[0]
 
 
+@pytest.mark.medium
 def test_threads_change_nothing(build):
     envs = [build("ALE/Pong-v5", num_threads=threads) for threads in (0, 1, 2)]
     for obs in zip(*(rollout(env, 30) for env in envs), strict=True):
@@ -258,6 +264,7 @@ def rollout(env, count):
     return [env.reset(), *(env.step(action).obs for action in actions_for(env, count))]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("mode", ["sync", "async"])
 @pytest.mark.parametrize("name", ["ALE/Pong-v5", "ALE/Breakout-v5"])
 def test_a_restored_game_continues_bit_for_bit(build, name, mode):
@@ -286,6 +293,7 @@ def torch_loads(state):
     return True
 
 
+@pytest.mark.medium
 def test_a_native_game_is_not_restored_and_another_begins(build):
     env, restored = (build("ALE/Breakout-v5", seed=3) for _ in range(2))
     first = env.reset()
@@ -297,6 +305,7 @@ def test_a_native_game_is_not_restored_and_another_begins(build):
     assert (restored.obs != first).any()
 
 
+@pytest.mark.medium
 def test_nothing_is_printed_when_games_are_made():
     code = """
 from slm_lab.env.make import make_env

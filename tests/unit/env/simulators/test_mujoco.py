@@ -118,6 +118,7 @@ def test_a_model_that_keeps_more_than_the_simulation_has_no_exact_state(make):
     assert not has_exact_state(env)
 
 
+@pytest.mark.medium
 def test_workers_save_their_simulations_exactly(build, random_actions):
     keys = {"vectorization_mode": "async", "num_envs": 2, "max_t": 40, "normalize_obs": True}
     env, restored = build("Ant-v5", 1, **keys), build("Ant-v5", 2, **keys)
@@ -146,6 +147,7 @@ env.close()
 """
 
 
+@pytest.mark.medium
 def test_warnings_of_mujoco_are_logged_and_leave_no_file(tmp_path):
     """In a separate process, because a warning changes the state of its process."""
     done = subprocess.run(

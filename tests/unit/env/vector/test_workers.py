@@ -134,12 +134,14 @@ def started(script, text):
                 process.kill()
 
 
+@pytest.mark.medium
 @pytest.mark.skipif(sys.platform != "linux", reason="a request to the kernel of Linux")
 def test_workers_that_hang_die_with_a_parent_that_is_stopped_and_killed(tmp_path):
     with started(tmp_path / "hangs.py", HANGS) as parent:
         parent.send_signal(signal.SIGSTOP)
 
 
+@pytest.mark.medium
 @pytest.mark.skipif(sys.platform != "linux", reason="a request to the kernel of Linux")
 def test_a_worker_that_hangs_ends_though_all_were_killed_before_it_had_begun(tmp_path):
     with started(tmp_path / "late.py", LATE):

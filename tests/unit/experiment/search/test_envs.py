@@ -72,6 +72,7 @@ def test_a_value_valid_with_some_other_value_is_left_to_the_trials():
     assert problems_of({**native, NAME: ["Pendulum-v1", "CartPole-v1"]}) == []
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "names", [["CartPole-v1", "CartPole-v99"], ["CartPole-v99", "CartPole-v1"]]
 )
@@ -83,6 +84,7 @@ def test_each_key_is_reported_for_its_own_values_only(names):
     ]
 
 
+@pytest.mark.medium
 def test_where_all_names_are_wrong_only_names_are_reported():
     found = problems_of({NAME: ["CartPole-v98", "CartPole-v99"], "env.num_envs__choice": [1, 2]})
     assert len(found) == 2

@@ -374,6 +374,7 @@ class Played:
         return self
 
 
+@pytest.mark.medium
 @settings(max_examples=200, deadline=None)
 @given(
     st.integers(1, 7),

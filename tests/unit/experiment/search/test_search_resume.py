@@ -217,6 +217,7 @@ def test_a_search_that_is_killed_repeatedly_ends(tmp_path, scheduler, monkeypatc
     assert_whole(run_dir, TRIALS)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("alg", ["optuna", "hyperopt"])
 def test_a_resumed_searcher_repeats_its_proposals(tmp_path, alg, monkeypatch):
     pytest.importorskip(alg)

@@ -96,6 +96,7 @@ ACTS = st.lists(
 )
 
 
+@pytest.mark.medium
 @given(acts=ACTS)
 def test_unrolls_arrive_once_the_oldest_first_and_stay_as_they_are_while_the_learner_has_them(acts):
     model = Model()
@@ -106,6 +107,7 @@ def test_unrolls_arrive_once_the_oldest_first_and_stay_as_they_are_while_the_lea
     assert model.lab.learner.receive(0.0) is None
 
 
+@pytest.mark.medium
 @given(acts=ACTS, max_unrolls=st.integers(0, 12))
 def test_the_budget_is_never_exceeded_and_met_if_all_continue(acts, max_unrolls):
     model = Model(max_unrolls)

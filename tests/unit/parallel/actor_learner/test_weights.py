@@ -96,6 +96,7 @@ def test_readers_never_see_mixed_weights_while_a_thread_publishes():
         sys.setswitchinterval(before)
 
 
+@pytest.mark.medium
 def test_readers_never_see_mixed_weights_while_a_process_publishes():
     weights = WeightStore.of(networks(), STATISTICS, into_shared_memory)
     publish(weights, networks(), 1)

@@ -270,6 +270,7 @@ def test_a_missing_peer_is_reported_within_the_timeout(missing):
             assert seconds <= waited < seconds + 5
 
 
+@pytest.mark.medium
 def test_processes_exchange_like_threads_and_wait_for_a_late_one():
     """In memory sent to a spawned process, which starts long after the first rank."""
     place = GroupBuffers.of(2)
