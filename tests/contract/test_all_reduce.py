@@ -47,6 +47,7 @@ def test_one_rank_equals_a_single_process(case, row, whole_runs, tmp_path):
     assert_same_run(session, whole_runs.get(*case))
 
 
+@pytest.mark.medium
 @ONE_EACH
 def test_two_ranks_end_with_equal_weights_and_can_be_repeated(spec, tmp_path):
     first, second = run_ranks(spec, tmp_path / "one", 2)
@@ -98,6 +99,7 @@ def test_the_budget_is_spent_wherever_the_frames_were_made(count, seed, tmp_path
     assert rows(ranks[0])["total_frame"].iloc[-1] == sum(made)
 
 
+@pytest.mark.medium
 def test_the_end_of_the_budget_is_the_same_after_a_stop_just_before_it(tmp_path):
     spec = episodes_of_their_own(2)
     whole, _ = run_ranks(spec, tmp_path / "whole", 2)

@@ -107,11 +107,13 @@ def test_an_onnx_file_acts_as_the_agent(case, tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == [path.name], "one file"
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("case", PT2_CASES)
 def test_a_pt2_file_acts_as_the_agent(case, tmp_path):
     check_file(agent_of(case), tmp_path / f"{case[1]}.pt2", by_torch)
 
 
+@pytest.mark.medium
 def test_values_are_the_heads_and_the_largest_difference_is_returned(tmp_path):
     agent = agent_of(("PPO", "separate"))
     difference = agent.export(tmp_path / "policy.onnx")

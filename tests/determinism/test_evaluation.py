@@ -50,6 +50,7 @@ def test_evaluations_do_not_change_the_rows_of_a_training(name, tmp_path):
     np.testing.assert_array_equal(watched.env.statistics, plain.env.statistics)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", SPECS)
 def test_a_resumed_run_has_the_evaluations_of_the_uninterrupted_one(name, tmp_path):
     """Stopped at 400, where the last evaluation was at 300 and the next is at 450."""

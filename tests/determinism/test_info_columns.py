@@ -60,6 +60,7 @@ def test_the_rows_are_those_of_a_training_without_keys(tmp_path):
     assert not [name for name in without.columns if name.startswith("info_")]
 
 
+@pytest.mark.medium
 def test_sync_and_async_give_the_same_rows(tmp_path):
     sync, workers = (rows(run_session(spec_of(mode=m), tmp_path / m)) for m in ("sync", "async"))
     assert_frame_equal(sync, workers, check_exact=True)

@@ -51,6 +51,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one(name, tmp_path, caplog):
     assert "fresh episodes" not in caplog.text
 
 
+@pytest.mark.medium
 def test_native_games_continue_with_new_ones_and_a_memory_of_single_frames(tmp_path, caplog):
     needs("ale_py", "cv2")
     spec = parse(q_learning("DoubleDQN", env=PONG, agent__net=TARGETS, **ROWS))

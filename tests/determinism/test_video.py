@@ -70,6 +70,7 @@ def videos(session):
     return dict(sorted(found.items()))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", SPECS)
 def test_videos_do_not_change_a_training(name, tmp_path):
     plain = run_session(spec_of(name), tmp_path / "plain")
@@ -83,6 +84,7 @@ def test_videos_do_not_change_a_training(name, tmp_path):
     np.testing.assert_array_equal(filmed.env.statistics, plain.env.statistics)
 
 
+@pytest.mark.medium
 def test_a_video_shows_the_greedy_episode_of_the_agent_as_it_was(tmp_path, caplog):
     caplog.set_level("INFO")
     kept = {}
@@ -119,6 +121,7 @@ def test_a_resumed_run_has_the_videos_of_the_uninterrupted_one(at, tmp_path):
     assert_frame_equal(rows(resumed), rows(whole), check_exact=True)
 
 
+@pytest.mark.medium
 def test_a_video_that_a_stop_interrupts_is_repeated_after_the_resume(tmp_path, monkeypatch):
     spec = recorded("cartpole")
     whole = run_session(spec, tmp_path / "whole")

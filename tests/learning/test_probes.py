@@ -61,11 +61,13 @@ def final_return(session) -> float:
     return session.tracker.last_row["total_reward"]
 
 
+@pytest.mark.medium
 def test_the_critic_learns_a_constant(tmp_path):
     session = train("ProbeConstantReward-v0", tmp_path, seed=0, frames=4000)
     assert value_of(session, [0.0]) == pytest.approx([1.0], abs=0.1)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("changes", [{}, *OF_VALUES.values()], ids=["plain", *OF_VALUES])
 def test_the_critic_learns_from_the_observation(changes, tmp_path):
     session = train("ProbeRewardIsObs-v0", tmp_path, seed=0, **changes)
@@ -77,6 +79,7 @@ def test_the_policy_learns_the_better_action(env, tmp_path):
     assert final_return(train(env, tmp_path, seed=0)) > 0.7
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "changes",
     [

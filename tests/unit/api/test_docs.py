@@ -18,6 +18,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("page", "blocks_of_code"),
     [("trained_agents.md", 8), pytest.param("python.md", 6, marks=pytest.mark.slow)],

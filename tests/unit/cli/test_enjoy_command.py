@@ -37,6 +37,7 @@ def test_a_window_shows_the_same_episodes(run, monkeypatch):
     assert (shown.exit_code, shown.output) == (0, plain.output)
 
 
+@pytest.mark.medium
 def test_each_shown_episode_becomes_a_video_in_the_current_folder(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     before = fingerprint(run)
@@ -68,6 +69,7 @@ def test_a_video_that_is_not_finished_leaves_nothing(run, tmp_path, monkeypatch)
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.medium
 def test_an_episode_that_is_too_long_for_a_film_is_cut_and_the_next_one_begins(
     run, tmp_path, monkeypatch
 ):

@@ -51,6 +51,7 @@ def test_bad_input_is_one_clear_message_and_leaves_nothing_behind(what, tmp_path
     assert_bad_input(tmp_path, ["run", *args], words)
 
 
+@pytest.mark.medium
 def test_a_missing_extra_is_reported_with_its_install_command(tmp_path):
     write_spec(tmp_path, ppo(env__name="ALE/Pong-v5"))
     done = call([sys.executable, "-c", MISSING_EXTRA, *command(tmp_path, "train")[1:]], tmp_path)

@@ -139,6 +139,7 @@ def test_a_run_has_the_name_the_note_and_the_environment_of_its_command(tmp_path
     assert (done.code, "works only where a run begins" in done.err) == (2, True)
 
 
+@pytest.mark.medium
 def test_a_list_imports_nothing_that_takes_long(folder):
     code = (
         "import atexit, sys\n"

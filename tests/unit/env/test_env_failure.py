@@ -52,6 +52,7 @@ def test_an_environment_that_fails_without_a_message_is_reported_with_the_line(b
         build(registered("Silent-v0", entry_point=make))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_an_exception_says_which_environment_and_action_caused_it(build, registered, mode):
     env = build(registered("Fragile-v0", entry_point=Fragile), vectorization_mode=mode)
@@ -105,6 +106,7 @@ def test_an_invalid_result_is_one_clear_error(build, registered, max_t, method, 
         env.reset() if method == "reset" else env.step(np.zeros(3, np.int64))
 
 
+@pytest.mark.medium
 def test_workers_look_at_what_the_environment_returns_too(build, registered):
     faulty = type("Faulty", (Faulty,), {"step_result": (TWO, 1.0, False, {})})
     env = build(registered("Faulty-v0", entry_point=faulty), vectorization_mode="async")
@@ -133,6 +135,7 @@ def test_an_error_of_the_environment_itself_is_not_taken_for_what_it_returns(bui
         env.step(np.zeros(3, np.int64))
 
 
+@pytest.mark.medium
 def test_a_worker_that_is_killed_is_noticed_at_once(build):
     env = build("CartPole-v1", vectorization_mode="async")
     env.reset()
@@ -145,6 +148,7 @@ def test_a_worker_that_is_killed_is_noticed_at_once(build):
     assert time.perf_counter() - start < 10
 
 
+@pytest.mark.medium
 def test_closing_twice_is_allowed(build):
     for mode in ("sync", "async", None):
         env = build("CartPole-v1", vectorization_mode=mode)

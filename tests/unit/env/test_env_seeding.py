@@ -23,6 +23,7 @@ def test_the_seed_decides_the_trajectory(build, random_actions, name, mode):
     assert not np.array_equal(first[0], other[0])
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "MountainCarContinuous-v0"])
 def test_sync_and_async_trajectories_are_equal_bit_for_bit(build, random_actions, name):
     envs = [build(name, 4, vectorization_mode=mode, max_t=40) for mode in ("sync", "async")]

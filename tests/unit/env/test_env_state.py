@@ -62,6 +62,7 @@ def test_a_restored_environment_continues_bit_for_bit(
         np.testing.assert_array_equal(given, expected, strict=True)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("name", "mode"), WAYS)
 def test_a_state_holds_arrays_numbers_and_words_only(build, name, mode):
     env = build(name, vectorization_mode=mode)

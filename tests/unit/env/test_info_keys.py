@@ -34,6 +34,7 @@ def expected(length):
     return length % 2 == 0, length, odd, 0.5 if length == 3 else np.nan, np.nan, np.nan
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("mode", [None, "sync", "async"])
 @pytest.mark.parametrize("num_envs", [1, 3])
 def test_an_episode_ends_with_the_numbers_of_its_last_info(build, ends, mode, num_envs):
@@ -77,6 +78,7 @@ def test_a_key_with_dots_is_looked_up_as_it_is_first(build, registered):
     assert (episodes(env, 20)[:, 3] == 1).all()
 
 
+@pytest.mark.medium
 def test_a_lost_life_does_not_end_an_episode_with_its_numbers(build, registered):
     class Lives(Ends):
         lives = 0

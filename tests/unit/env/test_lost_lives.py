@@ -36,6 +36,7 @@ def lives(registered):
     return registered("Lives-v0", Lives)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_the_learner_sees_ends_where_scores_count_whole_episodes(build, lives, mode):
     env = build(lives, num_envs=2, vectorization_mode=mode, frame_op="stack", frame_op_len=2)

@@ -12,6 +12,7 @@ IDS = ["CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCa
 WAYS = [(name, mode) for name in IDS for mode in ("sync", None)] + [("CartPole-v1", "async")]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("name", "mode"), WAYS)
 def test_arrays_have_the_types_and_shapes_that_the_spaces_say(build, random_actions, name, mode):
     env = build(name, vectorization_mode=mode, max_t=11)
@@ -30,6 +31,7 @@ def test_arrays_have_the_types_and_shapes_that_the_spaces_say(build, random_acti
         assert env.obs is obs
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("name", "mode"), WAYS)
 def test_next_obs_is_obs_exactly_when_no_episode_ended(build, random_actions, name, mode):
     env = build(name, vectorization_mode=mode, max_t=11)
@@ -44,6 +46,7 @@ def test_next_obs_is_obs_exactly_when_no_episode_ended(build, random_actions, na
             assert (step.next_obs[done] != step.obs[done]).any(axis=1).all()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("mode", ["sync", None, "async"])
 def test_returned_arrays_are_never_written_again(build, random_actions, mode):
     env = build("CartPole-v1", vectorization_mode=mode)
@@ -57,6 +60,7 @@ def test_returned_arrays_are_never_written_again(build, random_actions, mode):
         np.testing.assert_array_equal(array, copy)
 
 
+@pytest.mark.medium
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     name=st.sampled_from(IDS),
@@ -107,6 +111,7 @@ def test_sync_environments_equal_plain_ones_stepped_by_hand(
                 np.testing.assert_array_equal(step.obs[i], last)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("max_t", "length"), [(None, 200), (50, 50), (300, 300)])
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_max_t_replaces_the_limit_of_the_environment(build, random_actions, max_t, length, mode):
@@ -140,6 +145,7 @@ def test_an_episode_can_be_terminated_and_truncated_in_the_same_step(build):
     assert step.truncated[0]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("mode", ["sync", "async", None])
 def test_a_new_reset_begins_new_episodes_with_other_first_states(build, random_actions, mode):
     env = build("CartPole-v1", vectorization_mode=mode)

@@ -27,6 +27,7 @@ def steps(env, actions):
     return obs
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_wrappers_do_what_their_classes_do_in_the_order_of_the_list(build, random_actions, mode):
     env = build(
@@ -167,6 +168,7 @@ def test_a_game_is_wrapped_around_its_preprocessing(build):
     assert env.frame_stack == 1
 
 
+@pytest.mark.medium
 def test_wrapped_environments_are_filmed_and_stepped_from_one_seed(build, random_actions):
     keys = {"wrappers": [SCALED], "num_envs": 2}
     one, other = (build("Acrobot-v1", 5, **keys, vectorization_mode=m) for m in ("sync", "async"))

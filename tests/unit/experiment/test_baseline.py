@@ -233,6 +233,7 @@ def test_a_known_environment_is_not_measured(tmp_path):
     assert not cache.exists()
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", ["CartPole-v1", "MountainCarContinuous-v0"])
 def test_shipped_random_returns_equal_measured_ones(name):
     spec = env_spec(name=name)

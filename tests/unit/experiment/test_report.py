@@ -58,6 +58,7 @@ def test_the_parent_of_a_training_loads_no_library_that_it_does_not_need(root):
     assert len(list(root.rglob("*.png"))) == 10
 
 
+@pytest.mark.medium
 def test_metrics_rest_on_the_sessions_that_did_not_fail_and_graphs_on_all(root):
     failed = SessionResult(1, Ending.FAILED, 15_000, "an error")
     result = reporter(root).finish([FINISHED[0], failed], 20.0)
@@ -72,6 +73,7 @@ def test_metrics_rest_on_the_sessions_that_did_not_fail_and_graphs_on_all(root):
     }
 
 
+@pytest.mark.medium
 def test_with_actors_and_learners_only_the_learners_count(tmp_path):
     """Two runs of two actors each: the Sessions 0 and 3 write, the others have no rows."""
     spec = parse(ppo(meta__distributed="actor_learner", meta__max_session=2, meta__max_run=2))
@@ -106,6 +108,7 @@ def test_a_graph_that_cannot_be_written_is_a_problem_that_leaves_the_metrics(roo
     assert (root / "small_t0_trial_metrics_scalar.json").exists()
 
 
+@pytest.mark.medium
 def test_a_training_in_which_all_failed_leaves_the_metrics_of_the_one_before(root):
     failed = [SessionResult(session, Ending.FAILED, 0, "an error") for session in range(2)]
     file = root / "small_t0_trial_metrics_scalar.json"
@@ -117,6 +120,7 @@ def test_a_training_in_which_all_failed_leaves_the_metrics_of_the_one_before(roo
     assert file.read_bytes() == before
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("frame", "drawn"), [(0, False), (100, True)])
 def test_graphs_are_drawn_of_what_has_begun(root, frame, drawn):
     failed = [SessionResult(session, Ending.FAILED, frame, "an error") for session in range(2)]

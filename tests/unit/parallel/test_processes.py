@@ -43,6 +43,7 @@ def left_behind():
     return [c for c in children if not any(s in " ".join(c.cmdline()) for s in servers)]
 
 
+@pytest.mark.medium
 def test_results_come_in_the_order_of_the_tasks_with_their_exit_codes(make):
     launcher, board = make(finish, leave, break_the_pipe)
     first, second, third = launcher.run(nothing)
@@ -82,6 +83,7 @@ def test_after_a_stop_running_processes_end_and_waiting_ones_never_start(make):
     assert board.read(1).phase is Phase.STOPPED
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ValueError])
 def test_no_process_is_left_after_any_exception(make, error):
     launcher, board = make(hang, hang)
@@ -95,6 +97,7 @@ def test_no_process_is_left_after_any_exception(make, error):
     assert left_behind() == []
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("vital", [(), (1,)])
 def test_where_a_limit_keeps_a_process_from_starting_its_session_fails_in_one_line(
     make, monkeypatch, vital

@@ -41,6 +41,7 @@ def test_a_killed_worker_is_replaced_as_often_as_allowed(make):
     assert board.read(0).restarts == 2
 
 
+@pytest.mark.medium
 def test_a_worker_that_is_killed_before_its_first_step_is_replaced_too(make):
     launcher, _ = make(die_at_once, max_restart=1)
     (dead,) = launcher.run(nothing)
@@ -83,6 +84,7 @@ def test_a_worker_that_hangs_is_killed_and_replaced_and_the_reason_is_reported(m
     assert hung.error.startswith(reported)
 
 
+@pytest.mark.medium
 def test_a_worker_that_waits_for_a_disk_does_not_hang(make, monkeypatch):
     monkeypatch.setattr(processes.Processes, "waits_for_disk", lambda self, session: True)
     launcher, board = make(hang, stop_seconds=0.0)
@@ -112,6 +114,7 @@ def test_after_a_stop_a_worker_that_has_not_begun_is_ended_at_once(make):
     assert board.phase(0) is Phase.STOPPED
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("vital", [(), (0,)])
 def test_after_a_stop_a_worker_that_hangs_is_ended_in_time(make, vital):
     """Also a rank, without which none can continue."""
@@ -120,6 +123,7 @@ def test_after_a_stop_a_worker_that_hangs_is_ended_in_time(make, vital):
     assert (stopped.ending, stopped.restarts) == (Ending.INTERRUPTED, 0)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("saves", [False, True])
 def test_after_a_stop_a_saving_or_scheduler_stopped_worker_is_not_killed(make, saves):
     launcher, board = make(hang, stop_seconds=0.0)

@@ -62,6 +62,7 @@ ATTACKS = {
 }  # fmt: skip
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_file_that_is_made_to_hang_the_reader_is_one_line_within_a_second(name, tmp_path):
     text, expected = ATTACKS[name]

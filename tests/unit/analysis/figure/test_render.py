@@ -33,6 +33,7 @@ def panels(count):
     return overview("spec <a>, Session 0", "80 rows", "frames", drawn)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "drawn",
     [
@@ -190,6 +191,7 @@ def test_the_picture_grows_with_its_legend_and_not_with_the_length_of_a_label():
     assert (long[:, -10:] == 255).all()
 
 
+@pytest.mark.medium
 def test_importing_graphs_loads_no_drawing_library_and_drawing_no_global_state():
     code = (
         "import sys\n"

@@ -50,6 +50,7 @@ def dots(traces):
     ]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("what", SEARCHES)
 def test_any_search_can_be_drawn(what, tmp_path):
     png, html = draw_experiment_graph(SEARCHES[what], tmp_path, "small")

@@ -183,6 +183,7 @@ def test_runs_in_which_one_process_writes_for_all_are_counted_as_runs(tmp_path):
     assert "1 of 2 runs" in file.read_text()
 
 
+@pytest.mark.medium
 def test_actor_statistics_of_a_learner_are_drawn(tmp_path):
     columns = ("eps", "policy_lag", "policy_lag_max", "actor_wait_share", "learner_wait_share")
     csv = tmp_path / "s.csv"

@@ -146,6 +146,7 @@ def test_names_and_keys_of_files_are_escaped_on_either_stream(tmp_path):
         assert "na\\x1b[31mme" in done.out + done.err
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("shell", ["{} >&-", "{} 2>&-"])
 def test_closed_streams_are_no_error(tmp_path, shell):
     assert run_in_shell(tmp_path, [LAB, "spec", "list"], shell).returncode == 0

@@ -419,6 +419,7 @@ def test_a_native_environment_with_parts_falls_back_to_sync(build, registered, d
     assert caught.value.problems[0].path == "env.vectorization_mode"
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("mode", [None, "async"])
 def test_blackjack_is_seen_as_three_one_hots(build, random_actions, mode):
     env = build("Blackjack-v1", vectorization_mode=mode)

@@ -241,6 +241,7 @@ class Recorder:
         return self._ale.act(action, strength)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("mode", ["native", "sync"])
 @pytest.mark.parametrize("action", [6, -7])
 def test_an_invalid_action_fails_and_does_not_hang(build, mode, action):

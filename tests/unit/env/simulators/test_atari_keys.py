@@ -74,6 +74,7 @@ def test_a_game_that_does_not_exist_is_refused_with_the_nearest(assert_refused):
     assert_refused("ALE/Pongg-v5", "…did you mean ALE/Pong-v5?")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("mode", ["native", "sync"])
 def test_the_words_of_every_environment_are_those_of_a_game_too(build, mode):
     keys = {"frame_op": "concat", "frame_op_len": 3, "image_downsize": [60, 40], "max_t": 7}

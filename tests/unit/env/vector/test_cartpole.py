@@ -19,6 +19,7 @@ def follow(envs, references, index):
     references[index].unwrapped.state = envs.state_dict()["state"][[0, 2, 1, 3], index].copy()
 
 
+@pytest.mark.medium
 @settings(max_examples=15)
 @given(
     seed=st.integers(0, 2**31),

@@ -157,6 +157,7 @@ def test_a_run_that_cannot_begin_is_a_failure_too(run, stand):
     assert why == "no room in shared memory"
 
 
+@pytest.mark.medium
 def test_a_stopped_training_is_not_measured_but_can_be_drawn(run, stand):
     go_on(run, 1)
     stand.ending = Ending.INTERRUPTED

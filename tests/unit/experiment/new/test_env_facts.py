@@ -58,6 +58,7 @@ def test_random_actions_differ_although_the_environment_seeds_its_own(monkeypatc
     assert len(episodes) > 20
 
 
+@pytest.mark.medium
 def test_an_image_in_a_dict_is_reported_with_the_option_that_keeps_it():
     notes = env_facts(EnvSpec(name=ENVS["image in a dict"], max_frame=1)).notes
     (note,) = [each for each in notes if "image" in each]

@@ -126,6 +126,7 @@ def test_with_a_learner_and_actors_only_the_learner_has_rows(tmp_path):
     assert seeds_of(result) == [2]
 
 
+@pytest.mark.medium
 def test_a_note_separates_frames_of_workers_from_those_of_one_process(tmp_path):
     one = write_run(tmp_path, name="one")
     two = write_run(tmp_path, ppo(meta__distributed="synced", meta__max_session=2), name="two")

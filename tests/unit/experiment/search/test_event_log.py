@@ -62,6 +62,7 @@ def read(file):
     return list(EventLog(file).read())
 
 
+@pytest.mark.medium
 @given(st.lists(EVENTS, max_size=6))
 @settings(max_examples=80)
 def test_every_event_comes_back_as_it_was_written(tmp_path_factory, events):

@@ -150,6 +150,7 @@ class ManyFirst(Scripted):
         super().__init__({}, needs_all=True)
 
 
+@pytest.mark.medium
 def test_a_scheduler_may_need_more_trials_than_the_recursion_limit(run_dir, monkeypatch):
     def check(where, spec):
         raise LabError(where)

@@ -180,6 +180,7 @@ def fresh(tmp_path, name):
     return RunDir(folder, "small")
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("scheduler", SPECS)
 def test_a_search_that_is_killed_at_any_event_continues_and_loses_nothing(

@@ -83,6 +83,7 @@ def gradient(net, seed, clip):
     return flat if clip is None or norm <= clip else flat * (clip / norm)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("rule", RULES)
 def test_only_the_gradient_of_the_present_step_is_applied(rule):
     """The classic fault: gradients that are never set to zero pile up."""
