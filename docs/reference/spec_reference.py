@@ -30,8 +30,8 @@ from slm_lab.spec.schema.meta import (
 from slm_lab.spec.schema.net import TARGET_KEYS, NetSpec
 from slm_lab.spec.schema.schedule import ScheduleSpec
 from slm_lab.spec.schema.scheduler import MODELS
+from slm_lab.spec.schema.torch_table import Kind, entries, refusals
 from slm_lab.spec.search import LISTS, SAMPLERS
-from slm_lab.spec.tables.torch_table import Kind, entries, refusals
 
 BLOCK_WORDS = {
     "ScheduleSpec": "[schedule](#schedules)",

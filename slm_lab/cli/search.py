@@ -29,11 +29,11 @@ from slm_lab.core.text import count_text, error_summary, significant, with_sprea
 from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.runs.summary import run_document
 from slm_lab.experiment.search.confirm import Confirmation
-from slm_lab.experiment.search.event_log import Confirmed
 from slm_lab.experiment.search.outcomes import draw
 from slm_lab.experiment.search.prepare import Prepared
 from slm_lab.experiment.trial import DrawTimer, stop_on_signals
 from slm_lab.spec.schema.meta import ConfirmSpec
+from slm_lab.storage.event_log import Confirmed
 
 TABLE_TRIALS = 10
 

@@ -9,7 +9,7 @@ from slm_lab.core.errors import LabError, MissingExtraError, Problem, SpecError
 from slm_lab.env.lookup import find_env, is_of
 from slm_lab.env.make import Actions, describe_spaces
 from slm_lab.env.simulators.atari import is_atari
-from slm_lab.env.vector.envpool import is_pooled
+from slm_lab.env.simulators.envpool import is_pooled
 from slm_lab.spec.checks.algorithm import action_space_problems
 from slm_lab.spec.checks.observations import observation_problems
 from slm_lab.spec.schema.agent import AgentSpec

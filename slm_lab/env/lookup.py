@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from slm_lab.core.errors import MissingExtraError, Problem, SpecError
 from slm_lab.core.registry import ENVS, import_failure
 from slm_lab.env.registrars import ask_packages
-from slm_lab.env.simulators.atari import without_own_skip
 
 
 @dataclass(frozen=True)
@@ -83,6 +82,11 @@ ELSEWHERE = (
 )
 """How to name an environment that Gymnasium itself does not know."""
 
+ATARI_VECTOR = "ale_py.vector_env:AtariVectorEnv"
+"""The vector entry point of the games that the lab preprocesses."""
+ATARI_SINGLE = "ale_py.env:AtariEnv"
+"""The entry point of all games."""
+
 _NAMES_OF_GAMES = Path(__file__).with_name("simulators") / "atari_games.txt"
 GAMES = tuple(f"ALE/{name}-v5" for name in _NAMES_OF_GAMES.read_text().split())
 """The games of ale-py, for hints if it is not installed."""
@@ -140,7 +144,16 @@ def find_env(name: str) -> GymnasiumSpec:
         if not module_name and replaced_message(env_id) is None:
             reasons.append(ELSEWHERE)
         raise SpecError("env", [Problem("env.name", "; ".join(reasons), name)])
-    return without_own_skip(entry) if "NoFrameskip-" in env_id else entry
+    return _without_own_skip(entry) if "NoFrameskip-" in env_id else entry
+
+
+def _without_own_skip(entry: GymnasiumSpec) -> GymnasiumSpec:
+    """Turns a NoFrameskip id of ale-py into the game that the lab preprocesses. Its sticky actions
+    (none in v4) are kept."""
+    if entry.entry_point != ATARI_SINGLE:
+        return entry
+    kwargs = {key: value for key, value in entry.kwargs.items() if key != "frameskip"}
+    return replace(entry, kwargs=kwargs, vector_entry_point=ATARI_VECTOR)
 
 
 def _import_registrar(module_name: str, name: str) -> None:

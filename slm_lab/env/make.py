@@ -24,10 +24,10 @@ from slm_lab.env.convert.reward import RewardConverter
 from slm_lab.env.interface import Env
 from slm_lab.env.lookup import find_env, known_warnings_ignored, require
 from slm_lab.env.simulators.atari import AtariKeys, atari_keys, is_atari, make_native_atari
+from slm_lab.env.simulators.envpool import THREAD_KEYS, is_pooled, make_pooled, make_pooled_game
 from slm_lab.env.simulators.film import ATARI_FPS, Film, Filmed, fix_of_mujoco
 from slm_lab.env.simulators.mujoco import log_mujoco_warnings
 from slm_lab.env.vector.autoreset import NATIVE_PARTS, choose_mode, make_async, make_native
-from slm_lab.env.vector.envpool import THREAD_KEYS, is_pooled, make_pooled, make_pooled_game
 from slm_lab.env.vector.in_process import SyncEnvs
 from slm_lab.env.vector.raw import LastInfo, RawEnvs, TimeLimit, env_seeds
 from slm_lab.env.vector_env import Conversions, VectorEnv

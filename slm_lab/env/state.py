@@ -15,7 +15,6 @@ import numpy as np
 
 from slm_lab.core.types import StateDict
 from slm_lab.env.interface import Env
-from slm_lab.env.simulators import mujoco
 
 
 @dataclass(frozen=True)
@@ -57,6 +56,62 @@ def _load_game(env: Any, state: StateDict) -> None:
     env.ale.restoreState(ALEState(state["ale"].tobytes()))
 
 
+KINEMATICS = ("xpos", "xipos")
+"""Positions of bodies and of their centres of mass in the last simulated step. Ant and Humanoid
+measure their velocity from them. Recomputed, they would be those after that step."""
+
+MUJOCO_CLASSES = (
+    "ant_v5:AntEnv",
+    "half_cheetah_v5:HalfCheetahEnv",
+    "hopper_v5:HopperEnv",
+    "humanoid_v5:HumanoidEnv",
+    "humanoidstandup_v5:HumanoidStandupEnv",
+    "inverted_double_pendulum_v5:InvertedDoublePendulumEnv",
+    "inverted_pendulum_v5:InvertedPendulumEnv",
+    "pusher_v5:PusherEnv",
+    "reacher_v5:ReacherEnv",
+    "swimmer_v5:SwimmerEnv",
+    "walker2d_v5:Walker2dEnv",
+)
+"""Environments whose steps depend only on MuJoCo's integration state and `KINEMATICS`. The goals of
+Pusher and Reacher are positions of bodies."""
+
+
+def _save_simulation(env: Any) -> StateDict:
+    """The state that a step depends on; about 2 kB for Humanoid. It is `mjSTATE_INTEGRATION` (time,
+    positions, velocities, warm start, controls, applied forces, …) and `KINEMATICS`."""
+    import mujoco
+
+    integration = np.empty(mujoco.mj_stateSize(env.model, _integration()))
+    mujoco.mj_getState(env.model, env.data, integration, _integration())
+    kinematics = {name: getattr(env.data, name).copy() for name in KINEMATICS}
+    return {"integration": integration, **kinematics}
+
+
+def _load_simulation(env: Any, state: StateDict) -> None:
+    """Restores the result of `_save_simulation`. The next step recomputes everything else."""
+    import mujoco
+
+    mujoco.mj_setState(env.model, env.data, state["integration"], _integration())
+    for name in KINEMATICS:
+        getattr(env.data, name)[:] = state[name]
+
+
+def _is_all_simulation(env: Any) -> bool:
+    """Whether the model has no other state. The model of an `xml_file` may have plugins or sleeping
+    bodies, which have state."""
+    import mujoco
+
+    sleeps = int(mujoco.mjtEnableBit.mjENBL_SLEEP)
+    return env.model.nplugin == 0 and not env.model.opt.enableflags & sleeps
+
+
+def _integration() -> int:
+    import mujoco
+
+    return int(mujoco.mjtState.mjSTATE_INTEGRATION)
+
+
 def _end_checks(checker: Any) -> None:
     checker.checked_reset = checker.checked_step = checker.checked_data_reuse = True
 
@@ -73,8 +128,8 @@ ENV_ADAPTERS: dict[str, StateAdapter] = {
     "gymnasium.envs.classic_control.mountain_car:MountainCarEnv": attributes("state"),
     "gymnasium.envs.classic_control.pendulum:PendulumEnv": attributes("state", "last_u"),
     **dict.fromkeys(
-        (f"gymnasium.envs.mujoco.{name}" for name in mujoco.CLASSES),
-        StateAdapter(mujoco.save_simulation, mujoco.load_simulation, mujoco.is_all_simulation),
+        (f"gymnasium.envs.mujoco.{name}" for name in MUJOCO_CLASSES),
+        StateAdapter(_save_simulation, _load_simulation, _is_all_simulation),
     ),
 }
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from slm_lab.env.lookup import find_env
 from slm_lab.env.simulators.atari import atari_keys, is_atari
+from slm_lab.env.simulators.envpool import is_pooled
 from slm_lab.env.vector.autoreset import choose_mode
-from slm_lab.env.vector.envpool import is_pooled
 from slm_lab.spec.schema.env import EnvSpec
 
 

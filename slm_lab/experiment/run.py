@@ -11,7 +11,7 @@ from slm_lab.env.check import check_env, why_not_filmed
 from slm_lab.env.lookup import find_env
 from slm_lab.env.make import Spaces, describe_spaces
 from slm_lab.env.simulators.atari import is_atari
-from slm_lab.env.vector.envpool import is_pooled
+from slm_lab.env.simulators.envpool import is_pooled
 from slm_lab.experiment.resume import (
     about_file,
     about_versions,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, final
 from slm_lab.core.registry import Registry
 
 if TYPE_CHECKING:
-    from slm_lab.spec.schema.block import Block
+    from pydantic import BaseModel
 
 
 @final
@@ -24,7 +24,7 @@ class Mode:
     """The `Launcher` that trains the Sessions of one training; None: each in its own process."""
     cluster_launch: str | None = None
     """The same on a Ray cluster; None: the mode cannot run on one."""
-    Params: "type[Block] | None" = None
+    Params: "type[BaseModel] | None" = None
     """The model of the block `meta.<word>`, all keys with defaults; None: it has no block."""
     member: str = "worker"
     """The name of one of its Sessions in messages."""

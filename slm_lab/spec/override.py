@@ -10,8 +10,8 @@ from slm_lab.core.registry import nearest_name
 from slm_lab.spec.json_text import json_value
 from slm_lab.spec.limits import nodes
 from slm_lab.spec.schema.env import EnvSpec
+from slm_lab.spec.schema.foreign_words import FOREIGN
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.spec.tables.foreign_words import FOREIGN
 
 VARIABLE = re.compile(r"\$\{([^{}]*)\}")
 

@@ -27,7 +27,7 @@ from slm_lab.core.errors import LabError
 from slm_lab.spec.role import net_for_role
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.algorithm import EntropyRegularisedSpec
-from slm_lab.spec.tables.torch_table import entries
+from slm_lab.spec.schema.torch_table import entries
 
 DISCRETE_ENTROPY_SHARE = 0.98
 """H̄ for discrete actions as a share of the largest entropy, ln n (arXiv:1910.07207)."""

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from slm_lab.core.errors import LabError
 from slm_lab.spec.schema.net import NetSpec
-from slm_lab.spec.tables.torch_table import activation_class
+from slm_lab.spec.schema.torch_table import activation_class
 
 
 def as_floats(obs: Tensor) -> Tensor:

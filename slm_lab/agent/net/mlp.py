@@ -27,7 +27,7 @@ from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array, FloatArray, Shape
 from slm_lab.spec.checks.observations import no_vector
 from slm_lab.spec.schema.net import MLPNetSpec, NetSpec
-from slm_lab.spec.tables.torch_table import activation_class
+from slm_lab.spec.schema.torch_table import activation_class
 
 HiddenLayer: TypeAlias = tuple[EmptyLinear, list[Norm]]
 """A linear layer and the norms around its activation."""

@@ -27,7 +27,7 @@ from slm_lab.spec.role import built_nets, folded
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.arc import ArcSpec, Layer
 from slm_lab.spec.schema.net import TorchArcNetSpec
-from slm_lab.spec.tables.torch_table import activation_class
+from slm_lab.spec.schema.torch_table import activation_class
 
 IMAGE_DIMS = (3, 4)
 """axes of an image (C, H, W), and of frames that were stacked (L, C, H, W)"""

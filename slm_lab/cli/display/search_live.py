@@ -14,12 +14,12 @@ from slm_lab.analysis.search.trial_state import Status, TrialState
 from slm_lab.cli.display.live import STOPPING, short
 from slm_lab.cli.display.screen import Screen, print_line
 from slm_lab.core.text import error_summary, significant
-from slm_lab.experiment.search.event_log import SearchState
 from slm_lab.spec.search import dimensions
+from slm_lab.storage.event_log import SearchState
 
 if TYPE_CHECKING:
-    from slm_lab.experiment.experiment import Experiment
     from slm_lab.experiment.runs.recorded import RecordedSearch
+    from slm_lab.experiment.search.experiment import Experiment
 
 REFRESH = 0.5
 """Seconds between two updates of the table."""

@@ -4,7 +4,6 @@ The preprocessing is that of DQN and Machado et al. (arXiv:1709.06009), see docs
 `atari_game` does the same for single environments.
 """
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from typing_extensions import override
 
 from slm_lab.core.errors import Problem, SpecError
 from slm_lab.core.types import Array, IntArray
+from slm_lab.env.lookup import ATARI_VECTOR
 from slm_lab.env.vector.autoreset import (
     ONLY_SINGLE,
     GymnasiumVectorEnv,
@@ -29,12 +29,6 @@ from slm_lab.env.vector.raw import RawStep, check_actions, env_seeds
 from slm_lab.spec.schema.block import Block, error_line, key_error, problems_of, raise_errors
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.fields import Int
-
-ATARI_VECTOR = "ale_py.vector_env:AtariVectorEnv"
-"""The vector entry point of the games that the lab preprocesses."""
-
-ATARI_SINGLE = "ale_py.env:AtariEnv"
-"""The entry point of all games."""
 
 NOT_OURS: Mapping[str, str] = {
     "game": "the game is named by env.name",
@@ -133,15 +127,6 @@ class AtariKeys(Block):
 def is_atari(entry: GymnasiumSpec) -> bool:
     """Whether `entry` is a game that the lab preprocesses."""
     return entry.vector_entry_point == ATARI_VECTOR and not entry.additional_wrappers
-
-
-def without_own_skip(entry: GymnasiumSpec) -> GymnasiumSpec:
-    """Turns a NoFrameskip id of ale-py into the game that the lab preprocesses. Its sticky actions
-    (none in v4) are kept."""
-    if entry.entry_point != ATARI_SINGLE:
-        return entry
-    kwargs = {key: value for key, value in entry.kwargs.items() if key != "frameskip"}
-    return dataclasses.replace(entry, kwargs=kwargs, vector_entry_point=ATARI_VECTOR)
 
 
 def atari_keys(spec: EnvSpec, entry: GymnasiumSpec) -> AtariKeys:

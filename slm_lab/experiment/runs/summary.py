@@ -18,9 +18,9 @@ from slm_lab.analysis.search.trial_state import Status
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import read_file
 from slm_lab.core.text import duration_text, in_line, significant, with_spread
-from slm_lab.experiment.search.event_log import SearchState
 from slm_lab.metrics.reader import last_row
 from slm_lab.spec.modes import mode_of
+from slm_lab.storage.event_log import SearchState
 from slm_lab.storage.lock import is_locked
 from slm_lab.storage.maybe_damaged import MOST, read_object, trial_metrics, value_at
 from slm_lab.storage.result import Ending

@@ -12,15 +12,15 @@ from typing_extensions import override
 from slm_lab.analysis.search.trial_state import Status
 from slm_lab.core.files import write_atomically, write_json
 from slm_lab.experiment.baseline import CHANCE_FILE
-from slm_lab.experiment.experiment import Experiment
 from slm_lab.experiment.run import with_seed
-from slm_lab.experiment.search.event_log import Confirmed
+from slm_lab.experiment.search.experiment import Experiment
 from slm_lab.experiment.search.trial_process import TrialRunner, request_of
 from slm_lab.experiment.trial import TrialTask
 from slm_lab.metrics.reader import read_rows
 from slm_lab.session.seeding import confirming_seed
 from slm_lab.spec.schema.meta import ConfirmSpec
 from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.event_log import Confirmed
 from slm_lab.storage.manifest import FORMAT, read_manifest
 from slm_lab.storage.provenance import provenance
 from slm_lab.storage.result import Ending

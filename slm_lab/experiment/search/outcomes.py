@@ -14,12 +14,12 @@ from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.core.files import write_atomically
 from slm_lab.experiment.baseline import known_random_return
 from slm_lab.experiment.plot.trials import FoundTrial, trial_of
-from slm_lab.experiment.search.event_log import SearchState
 from slm_lab.metrics.reader import RowFollower, Rows, read_existing
 from slm_lab.spec.load import spec_names
 from slm_lab.spec.read import read_file
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import dimensions
+from slm_lab.storage.event_log import SearchState
 from slm_lab.storage.maybe_damaged import value_at
 from slm_lab.storage.run_dir import RunDir
 from slm_lab.storage.run_lookup import find_folder

@@ -13,10 +13,10 @@ from slm_lab.core.errors import MissingExtraError, Problem, SpecError
 from slm_lab.core.files import write_json
 from slm_lab.env.check import check_env
 from slm_lab.env.lookup import find_env
-from slm_lab.experiment.experiment import Experiment
 from slm_lab.experiment.resume import about_file, about_versions, begin_run, resumed_spec
 from slm_lab.experiment.run import check_machine, check_spaces, seeded
 from slm_lab.experiment.run_source import RunSource
+from slm_lab.experiment.search.experiment import Experiment
 from slm_lab.experiment.search.population import Population
 from slm_lab.experiment.search.scheduler import NoScheduler, Scheduler, tune_scheduler
 from slm_lab.experiment.search.searcher import build_searcher

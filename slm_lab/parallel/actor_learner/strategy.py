@@ -169,6 +169,6 @@ def ray_source(
     """Actors on the nodes of a Ray cluster. `task` is the learner's, with the actors' spec.
     `losses` sends the results of actors that are lost for good to the Trial's parent."""
     with importing():
-        from slm_lab.parallel.ray.source import RaySource
+        from slm_lab.parallel.actor_learner.ray_source import RaySource
 
     return RaySource(task, board, agent, env, losses)

@@ -10,7 +10,7 @@ from slm_lab.spec.schema.block import Block, error_line, key_error, raise_errors
 from slm_lab.spec.schema.bounds import SIZES, WIDTH
 from slm_lab.spec.schema.layers import FEW_LAYERS
 from slm_lab.spec.schema.messages import unknown_name
-from slm_lab.spec.tables.torch_table import argument_problems, entries, with_whole_numbers
+from slm_lab.spec.schema.torch_table import argument_problems, entries, with_whole_numbers
 
 ONE_BODY = "only one body is supported: {input: x, modules: {body: [x]}, output: body}"
 

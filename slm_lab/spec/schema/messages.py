@@ -9,7 +9,7 @@ from pydantic_core import ErrorDetails
 
 from slm_lab.core.registry import nearest_name
 from slm_lab.spec.schema.bounds import Most
-from slm_lab.spec.tables.foreign_words import FOREIGN
+from slm_lab.spec.schema.foreign_words import FOREIGN
 
 TYPES = {
     "bool_type": "true or false",

@@ -39,7 +39,7 @@ from slm_lab.spec.schema.layers import (
 )
 from slm_lab.spec.schema.messages import unknown_name
 from slm_lab.spec.schema.optim import LossSpec, LRSchedulerSpec, OptimSpec
-from slm_lab.spec.tables.torch_table import activation_class, refusals
+from slm_lab.spec.schema.torch_table import activation_class, refusals
 
 Role: TypeAlias = Literal["actor", "critic"]
 

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from slm_lab.spec.schema.block import Block, error_line, key_error, missing_key_error, raise_errors
 from slm_lab.spec.schema.messages import unknown_name
-from slm_lab.spec.tables.torch_table import Kind, argument_problems, entries, with_whole_numbers
+from slm_lab.spec.schema.torch_table import Kind, argument_problems, entries, with_whole_numbers
 
 KIND_WORDS: Mapping[Kind, str] = {
     "optimizers": "an optimizer",

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from slm_lab.core.errors import SpecError
-from slm_lab.spec.tables.torch_table import entries, refusals
+from slm_lab.spec.schema.torch_table import entries, refusals
 from tests.support import parse, ppo, run_session
 
 SCHEDULER_ARGS = {

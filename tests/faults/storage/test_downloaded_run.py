@@ -16,8 +16,8 @@ from slm_lab.cli.main import app
 from slm_lab.experiment.compare.compare import CompareRun
 from slm_lab.experiment.compare.plan import CompareRequest
 from slm_lab.experiment.run_source import RunSource
-from slm_lab.experiment.search.event_log import EventLog, Proposed
 from slm_lab.experiment.search.prepare import Prepared
+from slm_lab.storage.event_log import EventLog, Proposed
 from slm_lab.storage.manifest import previous_path
 from tests.faults.lab import NAME, call, command, manifest, row_count, run_folder, write_spec
 from tests.support import ppo

@@ -14,7 +14,7 @@ from slm_lab.board.query import Query
 from slm_lab.board.runs_table import grid_part
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.runs.summary import RunStatus
-from slm_lab.experiment.search.event_log import Began, Ended, EventLog, Proposed
+from slm_lab.storage.event_log import Began, Ended, EventLog, Proposed
 from slm_lab.storage.intact import FollowedRows
 from tests.support import ppo
 from tests.unit.experiment.runs import write_ended, write_run

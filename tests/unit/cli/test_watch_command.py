@@ -11,8 +11,8 @@ from slm_lab.cli import watch as watching
 from slm_lab.cli.watch import RecordedTrial
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.plot.trials import find_trials
-from slm_lab.experiment.search.event_log import Began, Ended, EventLog, Proposed, Reported
 from slm_lab.session.status_board import Phase
+from slm_lab.storage.event_log import Began, Ended, EventLog, Proposed, Reported
 from slm_lab.storage.lock import RunLock
 from tests.faults.lab import LAB, call_here
 from tests.support import ppo

@@ -3,9 +3,9 @@
 import pytest
 
 from slm_lab.parallel.actor_learner.queue import LearnerQueue
+from slm_lab.parallel.actor_learner.ray_source import RaySource
 from slm_lab.parallel.actor_learner.serial import SerialSource
 from slm_lab.parallel.actor_learner.source import UnrollSource
-from slm_lab.parallel.ray.source import RaySource
 from slm_lab.session.status_board import Phase
 from tests.support import parse, ppo
 from tests.unit.parallel.actor_learner import queues

@@ -1,4 +1,4 @@
-"""Writes slm_lab/spec/tables/torch_table.json from the installed torch.
+"""Writes slm_lab/spec/schema/torch_table.json from the installed torch.
 
     python tests/unit/spec/generate_torch_table.py
 

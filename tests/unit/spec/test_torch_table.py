@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from slm_lab.spec.schema.optim import LossSpec, LRSchedulerSpec, OptimSpec
-from slm_lab.spec.tables.torch_table import TABLE, activation_class, entries, refusals
+from slm_lab.spec.schema.torch_table import TABLE, activation_class, entries, refusals
 from tests.unit.spec.generate_torch_table import as_text, torch_table
 
 

@@ -10,7 +10,7 @@ from torch.nn.modules.conv import _ConvNd
 from slm_lab.agent.net.layers import BatchRenorm
 from slm_lab.agent.net.torch_arc import arc_problems
 from slm_lab.core.errors import LabError
-from slm_lab.spec.tables.torch_table import entries
+from slm_lab.spec.schema.torch_table import entries
 from tests.support import parse, ppo, soft
 from tests.unit.agent.net.building import (
     TwoHeads,

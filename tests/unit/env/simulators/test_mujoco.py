@@ -9,8 +9,8 @@ import gymnasium
 import numpy as np
 import pytest
 
-from slm_lab.env.simulators.mujoco import CLASSES, log_mujoco_warnings
-from slm_lab.env.state import has_exact_state, load_env_state, save_env_state
+from slm_lab.env.simulators.mujoco import log_mujoco_warnings
+from slm_lab.env.state import MUJOCO_CLASSES, has_exact_state, load_env_state, save_env_state
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("mujoco") is None, reason="the mujoco extra is not installed"
@@ -59,7 +59,7 @@ def actions_for(env, count, seed):
 
 
 def test_every_environment_of_version_5_has_an_adapter():
-    known = {f"gymnasium.envs.mujoco.{name}" for name in CLASSES}
+    known = {f"gymnasium.envs.mujoco.{name}" for name in MUJOCO_CLASSES}
     registered = {
         env_id for env_id in gymnasium.registry
         if env_id.endswith("-v5") and str(entry_point(env_id)).startswith("gymnasium.envs.mujoco")

@@ -2,8 +2,10 @@
 
 from collections import Counter
 
-from slm_lab.experiment.experiment import Experiment
-from slm_lab.experiment.search.event_log import (
+from slm_lab.experiment.search.experiment import Experiment
+from slm_lab.experiment.search.scheduler import NoScheduler, Scheduler
+from slm_lab.experiment.search.space import spec_at
+from slm_lab.storage.event_log import (
     Began,
     Copied,
     Ended,
@@ -13,8 +15,6 @@ from slm_lab.experiment.search.event_log import (
     Proposed,
     Retried,
 )
-from slm_lab.experiment.search.scheduler import NoScheduler, Scheduler
-from slm_lab.experiment.search.space import spec_at
 from tests.unit.experiment.search.fake_pool import FakePool, Listed
 from tests.unit.experiment.search.small import GAMMA, searched
 

@@ -25,10 +25,10 @@ from slm_lab.agent.agent import Agent
 from slm_lab.core.errors import LabError
 from slm_lab.env.vector_env import VectorEnv
 from slm_lab.parallel.actor_learner.queue import slots_per_actor
+from slm_lab.parallel.actor_learner.ray_actor import RayActor, UnrollMessage
 from slm_lab.parallel.actor_learner.source import ActorSeconds, UnrollSource
 from slm_lab.parallel.actor_learner.unroll import Unroll, unpacked
 from slm_lab.parallel.actor_learner.weights import WeightStore
-from slm_lab.parallel.ray.actor import RayActor, UnrollMessage
 from slm_lab.parallel.ray.connect import connected, missing_resources, why_lost
 from slm_lab.parallel.supervisor import Runner, SessionEnd, Supervisor, replacement
 from slm_lab.parallel.task import SessionTask

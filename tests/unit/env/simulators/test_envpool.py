@@ -10,7 +10,7 @@ import pytest
 from slm_lab.core.errors import MissingExtraError
 from slm_lab.env.check import check_env
 from slm_lab.env.make import describe_spaces
-from slm_lab.env.vector.envpool import EnvpoolEnvs, is_pooled
+from slm_lab.env.simulators.envpool import EnvpoolEnvs, is_pooled
 from slm_lab.env.versions import env_record
 
 needs_envpool = pytest.mark.skipif(

@@ -12,9 +12,7 @@ from slm_lab.core.errors import LabError, SpecError
 from slm_lab.core.files import write_json
 from slm_lab.experiment.baseline import CHANCE_FILE
 from slm_lab.experiment.run import check_spaces
-from slm_lab.experiment.search import event_log as events
 from slm_lab.experiment.search.checkpoint_copy import copy_checkpoints, delete_models
-from slm_lab.experiment.search.event_log import Event, EventLog, SearchState
 from slm_lab.experiment.search.outcomes import RowWatch, metrics_at
 from slm_lab.experiment.search.scheduler import Action, Decision, Scheduler
 from slm_lab.experiment.search.searcher import Searcher
@@ -29,6 +27,8 @@ from slm_lab.experiment.search.trial_process import (
 )
 from slm_lab.experiment.trial import TrialTask
 from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage import event_log as events
+from slm_lab.storage.event_log import Event, EventLog, SearchState
 from slm_lab.storage.result import Ending
 from slm_lab.storage.run_dir import RunDir
 

@@ -1,1 +1,0 @@
-"""Tables of words: those of other libraries, and those of torch."""
