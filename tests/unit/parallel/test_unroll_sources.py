@@ -8,8 +8,7 @@ from slm_lab.parallel.actor_learner.serial import SerialSource
 from slm_lab.parallel.actor_learner.source import UnrollSource
 from slm_lab.session.status_board import Phase
 from tests.support import parse, ppo
-from tests.unit.parallel.actor_learner import queues
-from tests.unit.parallel.ray import fake_ray
+from tests.unit.parallel.actor_learner import fake_ray, queues
 
 ACTORS, SLOTS, BUDGET = 2, 2, 7
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from slm_lab.experiment import experiment as module
+from slm_lab.experiment.search import experiment as module
 from slm_lab.storage.run_dir import FOLDERS, RunDir
 from tests.unit.experiment.search.fake_pool import copy_rows
 from tests.unit.experiment.search.played import spec_once

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from slm_lab.analysis.search.trial_state import Status
-from slm_lab.experiment import experiment as module
+from slm_lab.experiment.search import experiment as module
 from slm_lab.experiment.search.scheduler import Action, Decision, tune_scheduler
 from slm_lab.spec.schema.scheduler import HyperBandSpec
 from slm_lab.storage.event_log import Copied, Ended, Paused

@@ -9,13 +9,13 @@ from ray.exceptions import ActorDiedError
 
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.parallel import hang_detector
+from slm_lab.parallel.actor_learner import ray_source as source_module
 from slm_lab.parallel.actor_learner.ray_actor import UnrollMessage
 from slm_lab.parallel.actor_learner.ray_source import RaySource
 from slm_lab.parallel.actor_learner.source import ActorSeconds
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, packed
 from slm_lab.parallel.processes import SPAWN
 from slm_lab.parallel.ray import connect
-from slm_lab.parallel.ray import source as source_module
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.storage.run_dir import RunDir

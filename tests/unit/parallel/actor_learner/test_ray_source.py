@@ -4,8 +4,8 @@ import pytest
 from ray.exceptions import RayTaskError
 
 from slm_lab.core.errors import LabError
+from slm_lab.parallel.actor_learner import ray_source as source_module
 from slm_lab.parallel.hang_detector import HANG_SECONDS
-from slm_lab.parallel.ray import source as source_module
 from slm_lab.session.seeding import session_seeds
 from slm_lab.session.status_board import Phase
 from tests.unit.parallel.actor_learner.fake_ray import FRAMES, Lab, replace_ray
