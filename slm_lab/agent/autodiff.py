@@ -42,7 +42,7 @@ class Node:
     def squeeze(self, axis: int) -> "Node":
         """Without an axis of length 1."""
         array = self.array
-        return Node(array.squeeze(axis), (self,), lambda grad: (np.expand_dims(grad, axis),))
+        return Node(array.squeeze(axis), (self,), lambda grad: (grad.reshape(array.shape),))
 
     def mean(self) -> "Node":
         """The mean of all values, a scalar."""

@@ -107,9 +107,8 @@ class Optimizer:
             loss.backward()
         else:
             flat.grad.fill_(math.nan)  # so that ranks that average it see it
-        with torch.no_grad():
-            self._sync.before_step(flat)
-            norm = torch.linalg.vector_norm(flat.grad).item()
+        self._sync.before_step(flat)
+        norm = torch.linalg.vector_norm(flat.grad).item()
         if not is_finite:
             raise NonFiniteLossError(f"the loss is {loss_value}")
         if not math.isfinite(norm):
@@ -117,7 +116,6 @@ class Optimizer:
         self._norm = norm
         return StepReport(loss_value, norm)
 
-    @torch.no_grad()
     def apply(self) -> None:
         """Clips the gradient that `backward` left and takes the step, within the bounds."""
         flat = self.flat
