@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from slm_lab.analysis.search.search_summary import point_texts
-from slm_lab.analysis.search.trial_state import Status
+from slm_lab.analysis.search.trial_state import TABLE_TRIALS, Status
 from slm_lab.cli.display.live import print_resume, sessions_text, short
 from slm_lab.cli.display.screen import (
     Screen,
@@ -34,8 +34,6 @@ from slm_lab.experiment.search.prepare import Prepared
 from slm_lab.experiment.trial import DrawTimer, stop_on_signals
 from slm_lab.spec.schema.meta import ConfirmSpec
 from slm_lab.storage.event_log import Confirmed
-
-TABLE_TRIALS = 10
 
 
 def search_spec(

@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from slm_lab.analysis.search.search_summary import short_names
+from slm_lab.analysis.search.trial_state import TABLE_TRIALS
 from slm_lab.cli.display.live import LiveDisplay
 from slm_lab.cli.display.screen import console, print_line, wide_console
 from slm_lab.cli.display.search_live import SearchDisplay
@@ -20,7 +21,6 @@ from slm_lab.storage.run_lookup import find_folder
 
 PAUSE = 1.0
 """Seconds between two looks at the folder."""
-TABLE_TRIALS = 10
 
 
 def watch(run: str, data: Path) -> int:

@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -25,6 +24,7 @@ from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import die_with_parent, unblock_stop_signals
 from slm_lab.parallel.processes import SPAWN, end, start
 from slm_lab.parallel.supervisor import TICK
+from slm_lab.parallel.wait import wait_until
 from slm_lab.session.play_episodes import (
     even_num_envs,
     finished_episodes,
@@ -83,11 +83,9 @@ class RandomBaseline:
 
     def result(self, keep_waiting: Callable[[], bool] = lambda: True) -> float | None:
         """Waits for a measurement that has started, while `keep_waiting`; None if it is unknown."""
-        deadline = time.monotonic() + WAIT_SECONDS
-        while self._process is not None and self._process.pid is not None:
-            if not self._process.is_alive() or time.monotonic() > deadline or not keep_waiting():
-                break
-            self._process.join(TICK)
+        process = self._process
+        if process is not None and process.pid is not None:
+            wait_until(lambda: not (process.is_alive() and keep_waiting()), WAIT_SECONDS, TICK)
         return known_random_return(*self._known)
 
     def close(self) -> None:

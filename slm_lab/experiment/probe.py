@@ -89,7 +89,7 @@ def candidates(spec: Spec) -> Iterator[Change]:
     if cores > 1 and meta.max_session == 1 and meta.distributed is False:
         for word in MODES.names():
             sets = (f"meta.distributed={word}", f"meta.max_session={cores}")
-            if mode_of(word).in_step:
+            if mode_of(word).has_ranks:
                 yield Change((*sets, "meta.scale=strong"))
             elif mode_of(word).has_learner:
                 yield Change((sets[0], f"meta.max_session={cores - 1}"), "differently")

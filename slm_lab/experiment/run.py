@@ -177,7 +177,7 @@ def _about_devices(spec: Spec) -> Iterator[str]:
     for key, net in spec.agent.nets.items():
         if spec.meta.mode.in_shared_memory and net.gpu == "auto":
             yield (
-                f'agent.{key}.gpu = "auto" uses the CPU, because "shared" keeps the weights there; '
+                f'agent.{key}.gpu = "auto" uses the CPU, because the weights are there; '
                 "true uses a replica on a GPU"
             )
 

@@ -25,16 +25,18 @@ class Mode:
     cluster_launch: str | None = None
     """The same on a Ray cluster; None: the mode cannot run on one."""
     Params: "type[BaseModel] | None" = None
-    """The model of the block `meta.<word>`, all keys with defaults; None: it has no block."""
+    """The model of a plug-in's block `meta.<word>`, all keys with defaults; None: it has none."""
     member: str = "worker"
     """The name of one of its Sessions in messages."""
     shares_budget: bool = True
     """Whether the frames of all Sessions count towards one budget."""
     one_agent: bool = False
     """Whether all Sessions hold the same agent, so that the first one writes the rows of all."""
+    has_ranks: bool = False
+    """Whether the Sessions are ranks: `meta.scale` divides the spec's totals among them, and they
+    restart together, from a common checkpoint."""
     in_step: bool = False
-    """Whether the Sessions are ranks that make every gradient step together. `meta.scale` divides
-    the spec's totals among them, and they restart from a common checkpoint."""
+    """Whether a gradient step has the samples of all ranks, so that learning rates grow."""
     lock_free: bool = False
     """Whether the Sessions share weights and optimizer state without a lock. They need a Global
     optimizer, and a step of one changes the weights of all."""
@@ -85,6 +87,7 @@ ALL_REDUCE = Mode(
     cluster_launch="slm_lab.parallel.ray.launch:train_ranks",
     member="rank",
     one_agent=True,
+    has_ranks=True,
     in_step=True,
     algorithms={"DSAC": "SoftActorCritic", "DPPO": "PPO"},
 )

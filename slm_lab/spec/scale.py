@@ -62,7 +62,7 @@ def _divided_keys(algorithm: AlgorithmSpec | None, meta: MetaSpec) -> tuple[Divi
     all ranks replaces N steps of one process. With "strong" the minibatch is divided too, and the
     updates equal those of one process.
     """
-    if not meta.mode.in_step or meta.max_session == 1 or meta.scale == "weak":
+    if not meta.mode.has_ranks or meta.max_session == 1 or meta.scale == "weak":
         return ()
     if meta.scale == "linear":
         return TOTALS
@@ -96,7 +96,7 @@ def shares(
 def scaled(spec: Spec) -> Spec:
     """The spec of each rank or Hogwild! worker; unchanged without them, or with only one."""
     meta, agent, count = spec.meta, spec.agent, spec.meta.max_session
-    if not (meta.mode.in_step or meta.mode.lock_free) or count == 1:
+    if not (meta.mode.has_ranks or meta.mode.lock_free) or count == 1:
         return spec
     if meta.mode.lock_free and agent.algorithm.HAS_TARGETS is False:
         return spec
@@ -116,7 +116,7 @@ def with_delayed_targets(net: NetSpec, meta: MetaSpec) -> NetSpec:
     count = meta.max_session
     if meta.mode.lock_free:
         return _with_targets_as_often(net, count, count)
-    count = count if meta.mode.in_step else 1
+    count = count if meta.mode.has_ranks else 1
     if meta.scale == "strong":
         return _with_targets_as_often(net, count, 1)
     if meta.scale == "linear" and meta.scale_lr:

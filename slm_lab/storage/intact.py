@@ -35,7 +35,7 @@ def fall_back(spec: Spec, run_dir: RunDir, trial: int) -> list[str]:
     lines: list[str] = []
     for sessions in meta.trainings:
         members = [run_dir.session(trial, each) for each in sessions if not meta.is_actor(each)]
-        if meta.mode.in_step:
+        if meta.mode.has_ranks:
             lines += settle(members)
             continue
         reports = {paths.prefix: settle([paths]) for paths in members}

@@ -26,7 +26,7 @@ from slm_lab.analysis.search.search_summary import (
     status_text,
     value_text,
 )
-from slm_lab.analysis.search.trial_state import TrialState, ranked
+from slm_lab.analysis.search.trial_state import TABLE_TRIALS, TrialState, ranked
 from slm_lab.core.text import TextTable, count_text
 from slm_lab.core.types import FloatArray
 from slm_lab.spec.search import LISTS, Dimension
@@ -96,7 +96,6 @@ def _categories(values: Sequence[Any], kinds: Sequence[Any], label: str) -> Plac
     return Places(Scale(label, ends, ticks=ticks), np.array(at, np.float64))
 
 
-TABLE_TRIALS = 10
 SCORE = "score"
 
 _NOT_DRAWN = "total_reward_ma"

@@ -70,6 +70,10 @@ class TrialState:
         return number
 
 
+TABLE_TRIALS = 10
+"""Trials in the table of a search, the best ones first."""
+
+
 def ranked(trials: Iterable[TrialState]) -> list[TrialState]:
     """The best first: those that spent the whole budget, by score; those stopped early, by frames,
     then score; those that have not ended, likewise; those without a score. Equals by number."""

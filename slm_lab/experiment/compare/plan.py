@@ -113,7 +113,7 @@ def make_plan(request: CompareRequest) -> Plan:
             if (twin := GLOBAL_TWIN.get(optim.name)) is not None:
                 optimizers[path] = twin
                 change = f"{path}: {optim.name} replaced by {twin} in all variants"
-                replaced.append(f"{change}, because Hogwild! needs it")
+                replaced.append(f"{change}, because modes without a lock need it")
     modes, left_out = request.modes, list[str]()
     if modes is None:
         modes, left_out = _possible_modes(base, workers, optimizers)

@@ -14,7 +14,8 @@ from slm_lab.core.files import write_atomically, write_json
 from slm_lab.experiment.baseline import CHANCE_FILE
 from slm_lab.experiment.run import with_seed
 from slm_lab.experiment.search.experiment import Experiment
-from slm_lab.experiment.search.trial_process import TrialRunner, request_of
+from slm_lab.experiment.search.resources import request_of
+from slm_lab.experiment.search.trial_process import TrialRunner
 from slm_lab.experiment.trial import TrialTask
 from slm_lab.metrics.reader import read_rows
 from slm_lab.session.seeding import confirming_seed

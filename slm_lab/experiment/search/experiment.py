@@ -14,17 +14,11 @@ from slm_lab.experiment.baseline import CHANCE_FILE
 from slm_lab.experiment.run import check_spaces
 from slm_lab.experiment.search.checkpoint_copy import copy_checkpoints, delete_models
 from slm_lab.experiment.search.outcomes import RowWatch, metrics_at
+from slm_lab.experiment.search.resources import Request, request_of
 from slm_lab.experiment.search.scheduler import Action, Decision, Scheduler
 from slm_lab.experiment.search.searcher import Searcher
 from slm_lab.experiment.search.space import spec_at
-from slm_lab.experiment.search.trial_process import (
-    Pool,
-    Request,
-    TrialEnd,
-    TrialProcess,
-    TrialRunner,
-    request_of,
-)
+from slm_lab.experiment.search.trial_process import Pool, TrialEnd, TrialProcess, TrialRunner
 from slm_lab.experiment.trial import TrialTask
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage import event_log as events

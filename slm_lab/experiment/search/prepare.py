@@ -18,10 +18,11 @@ from slm_lab.experiment.run import check_machine, check_spaces, seeded
 from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.search.experiment import Experiment
 from slm_lab.experiment.search.population import Population
+from slm_lab.experiment.search.resources import Resources, of_this_machine, request_of
 from slm_lab.experiment.search.scheduler import NoScheduler, Scheduler, tune_scheduler
 from slm_lab.experiment.search.searcher import build_searcher
 from slm_lab.experiment.search.space import Space, check_has_search
-from slm_lab.experiment.search.trial_process import Pool, Resources, of_this_machine, request_of
+from slm_lab.experiment.search.trial_process import Pool
 from slm_lab.experiment.trust import check_allowed, modules_at
 from slm_lab.session.seeding import search_seeds
 from slm_lab.spec.override import with_value

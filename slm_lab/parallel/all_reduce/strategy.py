@@ -149,9 +149,8 @@ class RankBallot(Ballot, EpisodeExchange):
         return {"unsent": [list(each) for each in self._unsent]}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores the unsent episodes; those of older checkpoints have no `info`."""
-        for each in state["unsent"]:
-            self._unsent.append(FinishedEpisodes(*[*each, np.empty((len(each[0]), 0))][:4]))
+        """Restores the unsent episodes."""
+        self._unsent += [FinishedEpisodes(*each) for each in state["unsent"]]
 
 
 class RankStrategy(Strategy, StartBarrier, JointCheckpoint):

@@ -14,7 +14,7 @@ from slm_lab.core.errors import CheckpointError
 from slm_lab.core.types import StateDict
 from slm_lab.parallel.hogwild.strategy import GlobalState, HogwildMode, HogwildStrategy
 from slm_lab.parallel.processes import Processes
-from slm_lab.parallel.supervisor import Supervisor, replacement
+from slm_lab.parallel.supervisor import STOP_SECONDS, Supervisor, replacement
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.build import prototype
 from slm_lab.session.status_board import EARLY, Phase, StatusBoard
@@ -29,9 +29,6 @@ SHORTEST_INTERVAL = 1.0
 """Minimum seconds between two checkpoints: all workers pause for them."""
 PAUSE_SHARE = 0.01
 """Maximum share of the time spent on checkpoints: slow ones are made less often."""
-WORKER_STOP_SECONDS = 3.0
-"""How long a worker may take, after a stop, to end its step and wait for the others when the user
-waits. After that the shared state is saved without it."""
 
 
 def global_state(mode: HogwildMode, one: SessionTask) -> GlobalState:
@@ -158,7 +155,6 @@ def train_workers(
         board,
         restart=replacement,
         max_restart=meta.max_restart,
-        stop_seconds=WORKER_STOP_SECONDS,
     )
     supervisor.watch(workers, partial(worker_due, own_board))
     checkpoints = Checkpoints(own_board, meta.save_interval)
@@ -180,7 +176,7 @@ def _save_for_late(state: GlobalState, one: SessionTask, board: StatusBoard) -> 
     to report of them."""
     paths = one.run_dir.shared_by_training(one.trial, one.workers.start)
     frames = board.clock_slots.tolist()
-    late = f"its step did not end within {WORKER_STOP_SECONDS:g} s of the stop"
+    late = f"its step did not end within {STOP_SECONDS:g} s of the stop"
     try:
         saved = {"frames": frames, **state.state_dict()}
         CheckpointStore(paths.models, paths.prefix).save(sum(frames), {}, {"state": saved})

@@ -142,7 +142,7 @@ def _rollout_holds_a_minibatch(
 
 def _ranks_have_their_share(meta: MetaSpec, blocks: Blocks) -> Iterator[Problem]:
     algorithm, memory, env = blocks.algorithm, blocks.memory, blocks.env
-    if not meta.mode.in_step or meta.max_session == 1:
+    if not meta.mode.has_ranks or meta.max_session == 1:
         return
     count, given = meta.max_session, divided(algorithm, memory, meta)
     rank = f"each {meta.mode.member} of {meta.mode.word}"

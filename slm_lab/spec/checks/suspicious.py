@@ -135,7 +135,7 @@ def _frames_to_learning(blocks: Blocks) -> int | None:
     if env is None or "memory" in blocks.malformed:
         return None
     if isinstance(algorithm, ReplayLearningSpec):
-        if meta is not None and meta.mode.in_step:
+        if meta is not None and meta.mode.has_ranks:
             return None
         return _frames_to_replay(algorithm, env.num_envs, meta)
     by_steps = memory is None or memory.name == "OnPolicyBatchReplay"

@@ -57,9 +57,9 @@ def _environment(env: EnvSpec) -> Iterator[Problem]:
 
 
 def _ranks(meta: MetaSpec) -> Iterator[Problem]:
-    if not meta.mode.in_step:
-        in_step = ", ".join(words_of(lambda mode: mode.in_step))
-        reason = f"divides a spec among the ranks of {in_step}"
+    if not meta.mode.has_ranks:
+        words = ", ".join(words_of(lambda mode: mode.has_ranks))
+        reason = f"divides a spec among the ranks of {words}"
         yield from _each_set("meta", meta, ["scale", "scale_lr"], reason)
     elif meta.scale == "strong":
         reason = 'scale "strong" leaves the learning rate as it is'

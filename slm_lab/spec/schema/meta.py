@@ -198,12 +198,12 @@ class MetaSpec(Block):
         "trial",
     )
     scale: Literal["linear", "strong", "weak"] = Field(
-        "linear", description="all_reduce: how the spec's totals are divided among ranks"
+        "linear", description="modes with ranks: how the spec's totals are divided among ranks"
     )
     scale_lr: bool = Field(
-        True, description="all_reduce: scale learning rates and target updates with the ranks"
+        True, description="modes with ranks: scale learning rates and target updates with the ranks"
     )
-    actor_learner: ActorLearnerSpec = Field(ActorLearnerSpec(), description="settings of this mode")
+    actor_learner: ActorLearnerSpec = Field(ActorLearnerSpec(), description="settings of that mode")
     cluster: str | None = Field(
         None, description='address of a Ray cluster, or "auto"; null: this machine'
     )

@@ -1,5 +1,7 @@
 """What each of N ranks of an all-reduce training runs of the spec, and what cannot be divided."""
 
+from dataclasses import replace
+
 import pytest
 
 from slm_lab.agent.algorithm.algorithm import AgentSeeds
@@ -7,10 +9,12 @@ from slm_lab.agent.build import build_agent
 from slm_lab.env.make import make_env
 from slm_lab.parallel.hogwild.launch import worker_spec
 from slm_lab.spec.load import load_spec, parse_spec
+from slm_lab.spec.modes import ALL_REDUCE
 from slm_lab.spec.override import variables
 from slm_lab.spec.read import read_file, shipped_files
 from slm_lab.spec.role import net_for_role
 from slm_lab.spec.scale import scaled
+from slm_lab.spec.schema.meta import MetaSpec
 from tests.unit.spec.problems import assert_lines, assert_problem, messages
 from tests.unit.spec.spec_data import A3C, ALL, DQN, SAC, SIL, changed
 from tests.unit.spec.spec_data import PPO as WIDE_PPO
@@ -111,6 +115,13 @@ CASES = [
     for name, (raw, by_scale) in SCALED.items()
     for scale, expected in by_scale.items()
 ]
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_ranks_that_step_alone_keep_their_learning_rates(monkeypatch, scale):
+    alone = replace(ALL_REDUCE, in_step=False)
+    monkeypatch.setattr(MetaSpec, "mode", property(lambda _: alone))
+    assert not {"actor.lr", "critic.lr"} & differences(*rank_of(PPO, scale)).keys()
 
 
 @pytest.mark.parametrize(("raw", "scale", "expected"), CASES)

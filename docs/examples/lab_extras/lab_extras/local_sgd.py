@@ -24,5 +24,5 @@ LOCAL_SGD = Mode(
     Params=LocalSGDSpec,
     member="rank",
     one_agent=True,
-    in_step=True,
+    has_ranks=True,
 )

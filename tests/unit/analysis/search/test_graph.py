@@ -6,13 +6,9 @@ from PIL import Image
 
 from slm_lab.analysis.figure.html import render_html
 from slm_lab.analysis.metrics import TRIAL_METRICS
-from slm_lab.analysis.search.graph import (
-    TABLE_TRIALS,
-    draw_experiment_graph,
-    experiment_figure,
-    page,
-)
+from slm_lab.analysis.search.graph import draw_experiment_graph, experiment_figure, page
 from slm_lab.analysis.search.search_summary import SearchSummary
+from slm_lab.analysis.search.trial_state import TABLE_TRIALS
 from tests.unit.analysis.page import domains, plot
 from tests.unit.analysis.search.trials import BUDGET, VARIABLES, drawn, searched, trial, varied
 

@@ -5,8 +5,9 @@ The moving average of each is the negative of its return, so no decision may use
 
 import shutil
 
+from slm_lab.experiment.search.resources import Resources
 from slm_lab.experiment.search.searcher import Searcher
-from slm_lab.experiment.search.trial_process import Resources, TrialEnd
+from slm_lab.experiment.search.trial_process import TrialEnd
 from slm_lab.storage.result import Ending
 
 HEADER = (

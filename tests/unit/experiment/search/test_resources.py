@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.search import trial_process as process
-from slm_lab.experiment.search.trial_process import Request, Resources, of_this_machine, request_of
+from slm_lab.experiment.search.resources import Request, Resources, of_this_machine, request_of
 from slm_lab.spec.schema.meta import SearchResourcesSpec
 from tests.support import parse, ppo
 
