@@ -84,7 +84,7 @@ class LabProcess:
         raise TrainingFailed("slm-lab was stopped before it began")
 
     def stop(self, at_once: bool = False) -> None:
-        """Asks it to save and end, or to end without saving if it was asked before."""
+        """Requests a checkpoint and the end; a second call ends it without saving."""
         if self.is_running and (at_once or not self._is_asked):
             self._is_asked = True
             self._process.send_signal(signal.SIGINT)
@@ -173,7 +173,7 @@ class Started:
         return self._process is not None and self._process.is_running
 
     def stop(self) -> None:
-        """Asks it to save and end; returns at once. It can be resumed."""
+        """Requests a checkpoint and the end; returns at once. It can be resumed."""
         if self._process is not None:
             self._process.stop()
 

@@ -164,7 +164,7 @@ def run(
     quiet: Annotated[bool, Option("--quiet", "-q", help="Print only warnings and errors.")] = False,
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"] | None,
-        Option(help="The least serious lines of the logs. Default: info."),
+        Option(help="Lowest level of log lines. Default: info."),
     ] = None,
     notify: Notify = None,
 ) -> None:
@@ -239,7 +239,7 @@ def compare(
     seed: Annotated[
         int | None, Option(min=0, help="The first seed, in place of meta.random_seed.")
     ] = None,
-    data: Annotated[Path, Option(help="Folder of the comparison's folder.")] = Path("data"),
+    data: Annotated[Path, Option(help="Parent folder of the comparison.")] = Path("data"),
     imports: Imports = None,
     trust: Trust = False,
     resume: Annotated[Path | None, Option(metavar="FOLDER", help="Resume a comparison.")] = None,
@@ -298,22 +298,23 @@ def plot(
             "interquartile mean with a 95 % bootstrap interval.",
         ),
     ] = "mean",
-    out: Annotated[
-        Path, Option(help="Folder of the graph; or a .pdf, .svg or .png file, for paper.")
-    ] = Path("plots"),
+    out: Annotated[Path, Option(help="Folder for the graph, or a .pdf, .svg or .png file.")] = Path(
+        "plots"
+    ),
     width: Annotated[
-        str | None, Option(metavar="LENGTH", help="Of a file: 3.4in, 8.6cm. Default: 5.5in.")
+        str | None, Option(metavar="LENGTH", help="Width of a file: 3.4in, 8.6cm. Default: 5.5in.")
     ] = None,
     label: Annotated[
         list[str] | None,
         Option(metavar="TEXT", help="The name of a curve; one for each, in their order."),
     ] = None,
-    title: Annotated[str | None, Option(metavar="TEXT", help='"none" for none.')] = None,
+    title: Annotated[str | None, Option(metavar="TEXT", help='Title; "none" omits it.')] = None,
     hline: Annotated[
         list[str] | None, Option(metavar="[NAME=]Y", help="A dashed line, such as a threshold.")
     ] = None,
     smooth: Annotated[
-        float | None, Option(metavar="PERCENT", help="Mean over so many percent of the frames.")
+        float | None,
+        Option(metavar="PERCENT", help="Window of the mean, in percent of the frames."),
     ] = None,
     log_y: Annotated[bool, Option("--log-y", help="A logarithmic y axis.")] = False,
     by: Annotated[str | None, Option(metavar="env", help="A panel for each environment.")] = None,
@@ -403,7 +404,7 @@ def tidy(
 
 @_command
 def watch(run: SavedRunName = "latest", data: Data = Path("data")) -> None:
-    """Show the live table of a run that another process trains. Ctrl-C ends only the watching."""
+    """Show the live table of a run that another process trains. Ctrl-C does not stop the run."""
     from slm_lab.cli.watch import watch as execute
 
     raise Exit(execute(run, data))
@@ -419,7 +420,7 @@ def board(
         bool, Option("--no-open", help="Print the address, and open no browser.")
     ] = False,
 ) -> None:
-    """Show all runs on one live page in the browser. Ctrl-C ends it; it only reads."""
+    """Show all runs on one live page in the browser. Ctrl-C ends it. It never changes a run."""
     from slm_lab.cli.board import show_board
 
     show_board(data, port, no_open)

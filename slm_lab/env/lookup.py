@@ -244,9 +244,9 @@ def _class_for_id(given: type, prefix: str) -> str:
         else:
             is_of_class = inspect.isclass(target) and target is given
         if is_of_class:
-            return f"{name} is a class, and an id is wanted, as {prefix}{env_id}"
+            return f"{name} is a class, not an id; write {prefix}{env_id}"
     return (
-        f'{name} is a class, and an id is wanted: gymnasium.register("{name}-v0", '
+        f'{name} is a class, not an id: gymnasium.register("{name}-v0", '
         f'entry_point="{given.__module__}:{name}") in that module makes it {prefix}{name}-v0'
     )
 

@@ -151,7 +151,7 @@ class SavedRun:
 
     @contextmanager
     def _previous_reported(self, session: int) -> Iterator[SessionPaths]:
-        """Adds to a CheckpointError that a previous checkpoint is kept."""
+        """Adds the hint at the previous checkpoint to a CheckpointError."""
         paths = self.run_dir.session(self.trial, session)
         try:
             yield paths

@@ -106,11 +106,11 @@ class Session:
         if self._is_fresh:
             self.parts.experience.begin()
         else:
-            self._after_step()  # what a stop dropped, or what a vote interrupted
+            self._after_step()  # repeats what a stop or a vote interrupted
 
     def _after_step(self) -> None:
-        """Learns, evaluates, films and tracks, if due. Repeated calls do nothing
-        twice. So a Session that was saved during a vote resumes with what it had voted for."""
+        """Learns, evaluates, films and tracks, if due. A repeated call does only what is still due.
+        So a Session that was saved during a vote resumes with what it had voted for."""
         frame, evaluation, video = self.clock.frame, self._evaluation, self.parts.video
         if self.agent.is_due:
             if not self._is_granted(Vote.LEARN):

@@ -106,7 +106,7 @@ class StatusBoard:
         self.saving = records["saving"]
         """1 while it saves without waiting for others."""
         self.heartbeats = records["heartbeats"]
-        """Signs of life between steps."""
+        """Counts of signs of life while no step ends."""
         self.loop = records["loop"]
         """(W, 5): training events of this process, and its seconds in each of LOOP_PARTS."""
 

@@ -48,12 +48,12 @@ class TargetNetwork:
         self.target.copy_(self._online)
 
     def after_step(self) -> None:
-        """Follows, if it does so after every gradient step."""
+        """Updates the target if it follows every gradient step."""
         if self._every_step:
             self._update_target()
 
     def update_after_event(self, frame: int) -> None:
-        """Follows, if it is due after a training event at the Session's frame."""
+        """Updates the target if it is due after a training event at the Session's frame."""
         crosses = frame // self._frequency > self._last_frame // self._frequency
         self._last_frame = frame
         if crosses and not self._every_step:

@@ -20,7 +20,7 @@ class ProcessGroup(ABC):
     time, and raises PeerLostError if one does not arrive."""
 
     rank: int
-    """Of this process, from 0 to W − 1."""
+    """The rank of this process, from 0 to W − 1."""
     size: int
     """W."""
     seconds: float = 0.0

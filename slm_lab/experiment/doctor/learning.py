@@ -120,7 +120,7 @@ def entropy_stays(course: Course) -> Iterator[Finding]:
         advice = "raise the learning rate"
         if course.late("entropy_coef") != 0:
             advice = f"lower the entropy bonus (or target_entropy), or {advice}"
-        yield Finding("the policy stays as random as it began", numbers, advice)
+        yield Finding("the policy is still random", numbers, advice)
 
 
 def no_exploration(course: Course) -> Iterator[Finding]:
@@ -168,7 +168,7 @@ def blind_critic(course: Course) -> Iterator[Finding]:
     if len(explained) >= FEW and median(explained) <= 0.05 and not course.rises:
         numbers = f"explained_variance {text(median(explained))} in the second half"
         advice = "env.normalize_reward, a larger critic or its own net (agent.net.shared false)"
-        yield Finding("the critic explains nothing of the returns", numbers, advice)
+        yield Finding("the critic does not predict the returns", numbers, advice)
 
 
 def frozen_target(course: Course) -> Iterator[Finding]:

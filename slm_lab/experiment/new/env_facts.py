@@ -161,7 +161,7 @@ def obstacles_to_learning(play: RandomPlay, limit: int | None) -> Iterator[str]:
     elif len(returns) >= FEW and np.ptp(returns) == 0:
         yield (
             f"random actions got the same return, {significant(returns[0])}, in all {len(returns)} "
-            "episodes: an agent learns nothing before it meets another one; shape the reward, or "
+            "episodes: an agent learns only after it gets a different one; shape the reward, or "
             "begin episodes nearer to the goal"
         )
     if play.steps_per_s < SLOW:

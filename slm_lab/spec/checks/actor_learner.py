@@ -78,7 +78,7 @@ def _memory(algorithm: AlgorithmSpec, memory: MemorySpec, meta: MetaSpec) -> Ite
 def _replayed_steps(
     algorithm: AlgorithmSpec, memory: ReplaySpec, meta: MetaSpec, blocks: Blocks
 ) -> Iterator[Problem]:
-    """Steps that are replayed together must come in one unroll, as other actors' lie between."""
+    """Steps that are replayed together must be in one unroll: unrolls of actors alternate."""
     if meta.max_session == 1:
         return
     needed = {}

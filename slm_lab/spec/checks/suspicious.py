@@ -92,7 +92,7 @@ def _crossq_goes_without_its_norm(algorithm: CrossQSpec, agent: AgentSpec) -> It
     critic = net_for_role(agent, "critic")
     if isinstance(critic, TorchArcNetSpec) and critic.arc and not critic.arc.batch_normalised:
         message = (
-            "has no batch norm, without which critics without target networks diverge; "
+            "has no batch norm: critics without it and without target networks diverge; "
             "put LazyBatchRenorm1d after its linear layers"
         )
         yield Problem(f"agent.{agent.net_key('critic')}.arc", message)

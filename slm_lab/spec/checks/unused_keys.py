@@ -185,7 +185,7 @@ def _unused(algorithm: AlgorithmSpec, blocks: Blocks, net: NetSpec, key: str) ->
         return f"target networks of {algorithm.name} follow its {role}"
     update_type = net.role_keys(role).get("update_type", net.update_type)
     if key.endswith("polyak_coef") and update_type == "replace":
-        return 'update_type "replace" copies'
+        return 'update_type is "replace"'
     return ""
 
 

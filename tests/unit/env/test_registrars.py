@@ -85,7 +85,7 @@ def test_a_package_that_does_not_import_is_named_if_it_might_know_the_id(assert_
     [
         ("maze_gym:Maze-Smal-v0", "did you mean maze_gym:Maze-Small-v0?"),
         ("maze_gym:Maze-Large-v0", "did you mean maze_gym:Maze-Large-v1?"),
-        ("maze_gym:Maze", "Maze is a class, and an id is wanted, as maze_gym:Maze-Small-v0"),
+        ("maze_gym:Maze", "Maze is a class, not an id; write maze_gym:Maze-Small-v0"),
         ("maze_gym:Unregistered",
          'gymnasium.register("Unregistered-v0", entry_point="maze_gym:Unregistered")'),
         ("maze_gym.parts:Maze-Small-v0", "maze_gym has no module maze_gym.parts"),
