@@ -1,12 +1,17 @@
 """Runs that several tests read, each made once."""
 
 import json
+import os
+import sys
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 
 from tests.faults.lab import Done, call_here, command, write_spec
 from tests.support import made_once, ppo
+
+PACKAGE = Path(__file__).parents[2] / "docs" / "examples" / "lab_extras"
 
 
 @pytest.fixture(scope="session")
@@ -37,6 +42,7 @@ def cluster():
 
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("RAY_AUTH_MODE", "disabled")
+        environment.setenv("PYTHONPATH", os.pathsep.join([str(PACKAGE), *sys.path[1:]]))
         head = {"num_cpus": 0, "include_dashboard": False}
         cluster = Cluster(initialize_head=True, head_node_args=head)
         cluster.nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]

@@ -17,7 +17,7 @@ from typing_extensions import override
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import write_atomically
 from slm_lab.parallel.all_reduce.gloo_group import GlooGroup
-from slm_lab.parallel.all_reduce.launch import train_in_step
+from slm_lab.parallel.all_reduce.launch import MakeStrategy, train_in_step
 from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy
 from slm_lab.parallel.hang_detector import HANG_SECONDS
 from slm_lab.parallel.ray.connect import connected, missing_resources, why_lost
@@ -48,11 +48,17 @@ PlacementGroup: TypeAlias = Any
 
 
 def strategy_at(
-    host: str, port: int, size: int, seconds: float, board: StatusBoard, rank: int
+    kind: MakeStrategy,
+    host: str,
+    port: int,
+    size: int,
+    seconds: float,
+    board: StatusBoard,
+    rank: int,
 ) -> Strategy:
     """The strategy of one of `size` ranks that connect at one address; `seconds` bounds waits."""
     own = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
-    return AllReduceStrategy(board, GlooGroup(host, port, rank, size, seconds, own))
+    return kind(board, GlooGroup(host, port, rank, size, seconds, own))
 
 
 def train_seeds(
@@ -77,15 +83,18 @@ def train_seeds(
 
 
 def train_ranks(
-    tasks: Sequence[SessionTask], board: StatusBoard, on_tick: Callable[[], None]
+    tasks: Sequence[SessionTask],
+    board: StatusBoard,
+    on_tick: Callable[[], None],
+    kind: MakeStrategy = AllReduceStrategy,
 ) -> list[SessionResult]:
-    """Trains the ranks of one training, which restart elsewhere if a node is lost. Raises LabError
-    if there is no cluster."""
+    """Trains the ranks of one training, which restart elsewhere if a node is lost. `kind` makes the
+    strategy of each rank. Raises LabError if there is no cluster."""
 
     def attempt(ranks: Sequence[SessionTask]) -> list[SessionResult]:
         with reserved(ranks, board, on_tick) as group:
             supervisor = Supervisor(
-                ClusterSessions(board, group, len(ranks)),
+                ClusterSessions(board, group, len(ranks), kind),
                 ranks,
                 board,
                 stop_seconds=CLUSTER_STOP_SECONDS,
@@ -144,11 +153,16 @@ class ClusterSessions(Runner):
     connect to each other."""
 
     def __init__(
-        self, board: StatusBoard, group: PlacementGroup | None = None, num_ranks: int = 1
+        self,
+        board: StatusBoard,
+        group: PlacementGroup | None = None,
+        num_ranks: int = 1,
+        kind: MakeStrategy = AllReduceStrategy,
     ) -> None:
         self._board = board
         self._group = group
         self._num_ranks = num_ranks
+        self._kind = kind
         self._strategy: StrategyFactory | None = None
         """Makes the strategies of ranks, once they have an address."""
         self._handles: dict[int, SessionHandle] = {}
@@ -174,7 +188,8 @@ class ClusterSessions(Runner):
             except RayError as error:
                 ray.kill(remote)
                 return _lost(task.session, error)
-            self._strategy = partial(strategy_at, host, port, self._num_ranks, HANG_SECONDS)
+            size = self._num_ranks
+            self._strategy = partial(strategy_at, self._kind, host, port, size, HANG_SECONDS)
         if self._strategy is not None:
             task = replace(task, make_strategy=self._strategy)
         run = remote.run.remote(task, _files_of(task))

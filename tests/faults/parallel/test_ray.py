@@ -65,6 +65,19 @@ def test_ranks_on_two_nodes_train_as_on_one_machine(folder, cluster, on_one_mach
     assert evaluated.code == 0, evaluated.err
 
 
+def test_a_mode_of_another_package_trains_its_ranks_on_two_nodes(folder, cluster):
+    write_spec(folder, ranks(meta__distributed="local_sgd", meta__local_sgd={"sync_every": 4}))
+    words = "train", "--seed", "5", "--import", "lab_extras"
+    rows = []
+    for where in ((), ("--cluster", cluster.address)):
+        done = call(command(folder, *words, *where), folder)
+        assert (done.code, done.err) == (0, "")
+        rows.append(repeatable(rows_file(folder)))
+        shutil.rmtree(folder / "data")
+        (folder / "data").mkdir()
+    assert rows[0] == rows[1]
+
+
 def test_a_run_stopped_on_a_cluster_resumes_on_one_machine(folder, cluster, on_one_machine):
     write_spec(folder, ranks())
     with started(folder, "train", "--seed", "5", "--cluster", cluster.address) as running:

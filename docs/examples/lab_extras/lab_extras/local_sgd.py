@@ -21,6 +21,7 @@ class LocalSGDSpec(Block):
 LOCAL_SGD = Mode(
     "local_sgd",
     launch="lab_extras.local_sgd_ranks:train",
+    cluster_launch="lab_extras.local_sgd_ranks:train_on_cluster",
     Params=LocalSGDSpec,
     member="rank",
     one_agent=True,

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from slm_lab.agent.optim.process_group import ProcessGroup
 from slm_lab.core.types import StateDict
-from slm_lab.parallel.all_reduce.launch import train_ranks
+from slm_lab.parallel.all_reduce.launch import MakeStrategy, train_ranks
 from slm_lab.parallel.all_reduce.strategy import RankStrategy
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.status_board import StatusBoard
@@ -61,5 +61,17 @@ def train(
     tasks: Sequence[SessionTask], board: StatusBoard, on_tick: Callable[[], None]
 ) -> list[SessionResult]:
     """The `Launcher` of the mode: ranks as those of "all_reduce", with another strategy."""
-    sync_every = tasks[0].spec.meta.local_sgd.sync_every
-    return train_ranks(tasks, board, on_tick, partial(LocalSGDStrategy, sync_every))
+    return train_ranks(tasks, board, on_tick, _kind(tasks))
+
+
+def train_on_cluster(
+    tasks: Sequence[SessionTask], board: StatusBoard, on_tick: Callable[[], None]
+) -> list[SessionResult]:
+    """The same on the nodes of a Ray cluster, where this package is installed, too."""
+    from slm_lab.parallel.ray.launch import train_ranks as train_on_nodes
+
+    return train_on_nodes(tasks, board, on_tick, _kind(tasks))
+
+
+def _kind(tasks: Sequence[SessionTask]) -> MakeStrategy:
+    return partial(LocalSGDStrategy, tasks[0].spec.meta.local_sgd.sync_every)
