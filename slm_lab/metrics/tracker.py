@@ -1,6 +1,5 @@
 """The rows of a training, one per `log_frequency` frames: finished episodes, learner reports. And
-the rows of evaluations, one per `eval_frequency` frames.
-"""
+the rows of evaluations, one per `eval_frequency` frames."""
 
 import logging
 import math

@@ -57,11 +57,9 @@ def env_and_agent(
 def prototype(
     spec: Spec, seeds: SessionSeeds, make_memory: MakeMemory | None = None
 ) -> Iterator[tuple[Agent, VectorEnv]]:
-    """An agent with these seeds, on the CPU and without the spec's memory, and one environment.
-
-    A Trial's parent sizes shared memory by them. `make_memory` receives the spec's `num_envs`.
-    Raises LabError if a required GPU is missing.
-    """
+    """An agent with these seeds, on the CPU and without the spec's memory, and one environment. A
+    Trial's parent sizes shared memory by them. `make_memory` receives the spec's `num_envs`. Raises
+    LabError if a required GPU is missing."""
     for net in spec.agent.nets.values():
         resolve_device(net.gpu)
     set_up_torch(spec.meta.threads)  # as in a worker: the thread count changes the last bits

@@ -24,11 +24,9 @@ class SessionSeeds:
 
 
 def session_seeds(root_seed: int, trial: int, session: int, frame: int = 0) -> SessionSeeds:
-    """The seeds of Session `session` of Trial `trial` under the root seed of the run.
-
-    A replacement process that starts fresh episodes at `frame` > 0 gets other seeds. With the same
-    ones it would repeat the first episodes.
-    """
+    """The seeds of Session `session` of Trial `trial` under the root seed of the run. A replacement
+    process that starts fresh episodes at `frame` > 0 gets other seeds. With the same ones it would
+    repeat the first episodes."""
     key = (trial, session) if frame == 0 else (trial, session, frame)
     sequence = np.random.SeedSequence(root_seed, spawn_key=key)
     children = sequence.spawn(len(fields(SessionSeeds)))

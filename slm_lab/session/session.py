@@ -214,10 +214,8 @@ class Session:
 
     def _evaluate(self) -> bool:
         """Writes one evaluation row and keeps the best agent. It precedes the training row of the
-        same frame, so that the checkpoint there includes it.
-
-        False if a stop was requested: the evaluation is dropped, and repeated on resume.
-        """
+        same frame, so that the checkpoint there includes it. False if a stop was requested: the
+        evaluation is dropped, and repeated on resume."""
         evaluation = self._evaluation
         with self._paused() as snapshot:
             own: FinishedEpisodes | None = NO_EPISODES

@@ -78,11 +78,9 @@ class Ballot:
     """How Sessions agree on what comes next. By default every proposal is granted."""
 
     def agree(self, vote: Vote, num_samples: int = 1) -> Vote:
-        """Proposes `vote`; returns the vote that is granted to all.
-
-        A Session whose proposal was not granted executes the granted vote, then proposes again; see
-        also `Vote.ACT`. `num_samples` is the number of samples it is about to learn from.
-        """
+        """Proposes `vote`; returns the vote that is granted to all. A Session whose proposal was
+        not granted executes the granted vote, then proposes again; see also `Vote.ACT`.
+        `num_samples` is the number of samples it is about to learn from."""
         return vote
 
     @property
@@ -125,11 +123,9 @@ class JointCheckpoint:
         return False
 
     def joint_state(self, copy: Callable[[], StateDict]) -> StateDict | None:
-        """Pauses with all peers while each makes a `copy` of its state; returns the copy.
-
-        None if a peer did not pause in time; then nothing is saved. Exactly one of the copies
-        holds the optimizers' shared state.
-        """
+        """Pauses with all peers while each makes a `copy` of its state; returns the copy. None if a
+        peer did not pause in time; then nothing is saved. Exactly one of the copies holds the
+        optimizers' shared state."""
         return copy()
 
     def commit_barrier(self) -> None:

@@ -102,10 +102,8 @@ class _Saved:
 
     def make_newest(self, serial: int) -> list[str]:
         """Makes its checkpoint `serial` the newest; returns lines to report on the best agent.
-
         Training needs no best agent: if its file is damaged, another checkpoint's replaces it, or
-        none.
-        """
+        none."""
         manifest, lines = self.manifests[serial], []
         problem = self._damaged_best(manifest)
         if problem is not None:

@@ -69,11 +69,9 @@ def pending_path(manifest: Path) -> Path:
 
 
 def read_manifest(path: Path) -> Manifest | None:
-    """The manifest at `path`, or None if nothing has been saved yet.
-
-    From an older format it reads only what an evaluation needs; training rejects it earlier. Raises
-    CheckpointError if it cannot be read or is of a newer format.
-    """
+    """The manifest at `path`, or None if nothing has been saved yet. From an older format it reads
+    only what an evaluation needs; training rejects it earlier. Raises CheckpointError if it cannot
+    be read or is of a newer format."""
     try:
         content = json.loads(read_file(path))
         if not isinstance(content, dict):

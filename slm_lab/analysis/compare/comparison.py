@@ -1,6 +1,5 @@
 """What a comparison measures, over the frames of all workers, and its tables: of trainings, and of
-variants, for programs and for people.
-"""
+variants, for programs and for people."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType

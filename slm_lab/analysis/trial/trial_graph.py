@@ -1,6 +1,5 @@
 """The graphs of a Session; of a Trial: mean over its Sessions, with a band of one standard
-deviation; and of all Trials of a search together: a line each, the best in colours.
-"""
+deviation; and of all Trials of a search together: a line each, the best in colours."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

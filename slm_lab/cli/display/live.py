@@ -1,6 +1,5 @@
 """The display of a training run: a live line per Session, or log lines without a terminal; and the
-names of Sessions.
-"""
+names of Sessions."""
 
 import math
 import time

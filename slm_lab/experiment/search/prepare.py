@@ -1,6 +1,5 @@
 """Prepares a search from the command's `RunSource`, in a new or an existing folder, and checks that
-its trials can make their environments.
-"""
+its trials can make their environments."""
 
 from collections.abc import Mapping
 from contextlib import ExitStack

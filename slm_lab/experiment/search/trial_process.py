@@ -1,6 +1,5 @@
 """The running trials of a search. Each has a process, which starts and watches its Sessions, and
-occupies cores and GPUs.
-"""
+occupies cores and GPUs."""
 
 import os
 import signal

@@ -33,10 +33,8 @@ PAUSE_SHARE = 0.01
 
 def global_state(mode: HogwildMode, one: SessionTask) -> GlobalState:
     """Weights, optimizer state and statistics, initialised as in the first Session of a training.
-
     `one` is the task of any worker. If it resumes, they come from the newest checkpoint that has
-    them. Raises LabError if shared memory has no room, or if a required GPU is missing.
-    """
+    them. Raises LabError if shared memory has no room, or if a required GPU is missing."""
     first = replace(one, session=one.workers.start)
     with prototype(one.spec, first.seeds) as (agent, env):
         state = GlobalState.of(mode, agent, env, len(one.workers))
@@ -68,11 +66,9 @@ def _saved(one: SessionTask) -> Iterator[tuple[Path, StateDict]]:
 
 
 def resumed_tasks(tasks: Sequence[SessionTask], board: StatusBoard) -> list[SessionTask]:
-    """The tasks of a resumed training; advances the clocks of `board` to the newest saved frames.
-
-    A worker whose own checkpoint lags behind another's record resumes like a replacement, so the
-    total never decreases.
-    """
+    """The tasks of a resumed training; advances the clocks of `board` to the newest saved frames. A
+    worker whose own checkpoint lags behind another's record resumes like a replacement, so the
+    total never decreases."""
     own = board.clock_slots.copy()
     for file, saved in _saved(tasks[0]):
         with reading(file):

@@ -64,11 +64,9 @@ def strategy_at(
 def train_seeds(
     tasks: Sequence[SessionTask], board: StatusBoard, on_tick: Callable[[], None]
 ) -> list[SessionResult]:
-    """Trains independent Sessions, as many at a time as the cluster has room for.
-
-    A Session whose node is lost resumes elsewhere from its last checkpoint, up to `max_restart`
-    times. Raises LabError if there is no cluster.
-    """
+    """Trains independent Sessions, as many at a time as the cluster has room for. A Session whose
+    node is lost resumes elsewhere from its last checkpoint, up to `max_restart` times. Raises
+    LabError if there is no cluster."""
     meta = tasks[0].spec.meta
     with connected(str(meta.cluster)):
         supervisor = Supervisor(
@@ -110,11 +108,9 @@ def train_ranks(
 def reserved(
     ranks: Sequence[SessionTask], board: StatusBoard, on_tick: Callable[[], None]
 ) -> Iterator[PlacementGroup]:
-    """Resources for all ranks of a training, which can only start together.
-
-    Waits until there is room for all, or a stop is requested. Raises LabError if the cluster is too
-    small. After the loss of a node it first waits for a replacement.
-    """
+    """Resources for all ranks of a training, which can only start together. Waits until there is
+    room for all, or a stop is requested. Raises LabError if the cluster is too small. After the
+    loss of a node it first waits for a replacement."""
     needs, count = _resources(ranks[0]), len(ranks)
     patience = 0.0 if ranks[0].restarted_because is None else NEW_NODE_SECONDS
     group = placement_group([needs] * count, strategy="SPREAD")
