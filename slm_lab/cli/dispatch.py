@@ -10,7 +10,7 @@ from slm_lab.cli.options import RunOptions
 from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.signals import ended_in_time, sigterm_as_ctrl_c
 from slm_lab.core.errors import UsageError
-from slm_lab.core.plugins import import_plugins
+from slm_lab.core.plugins import import_plugins, typed_modules
 from slm_lab.core.process import importing, stop_signals_blocked
 from slm_lab.experiment.run_mode import RunMode, RunWords, Verb, parse_words
 from slm_lab.storage.archive import unpacked
@@ -75,8 +75,9 @@ def _source(options: RunOptions, words: RunWords) -> "RunSource":
     (file, name, mode), data, trust = words, options.data, options.trust
     file, name = DEMO if file is None and mode.run is None else (file, name)
     sets, of_env = options.sets, None
-    if file is not None and name is not None:
+    if file is not None:
         asked = name
+        options = replace(options, imports=(*options.imports, *typed_modules(name or "")))
         file, name, sets = named(file, name, sets, options.imports)
         of_env = asked if name != asked else None
     if mode.run is None:

@@ -34,15 +34,19 @@ from slm_lab.cli.shell.exit_codes import report_errors, run_guarded
 from slm_lab.cli.spec import app as spec_app
 from slm_lab.core.registry import nearest_name
 from slm_lab.experiment.run_mode import Verb, nearest_mode
+from slm_lab.spec.schema.foreign_words import FOREIGN
 
 
 class _Commands(TyperGroup):
-    """The commands. For a mode in place of one, the error shows the command it belongs to."""
+    """The commands. For a mode in place of one, the error shows the command it belongs to. Commands
+    and options of SLM Lab, and words of other libraries, get the lab's own."""
 
     @override
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
         word = args[0]
         if self.get_command(ctx, word) is None:
+            if word in FOREIGN:
+                ctx.fail(f"No such command '{word}': {FOREIGN[word]}")
             shown = [name for name, command in self.commands.items() if not command.hidden]
             nearest = nearest_name(word.partition("@")[0], [*shown, *get_args(Verb)])
             if nearest in get_args(Verb):
@@ -51,6 +55,17 @@ class _Commands(TyperGroup):
             hint = f" Did you mean 'slm-lab {nearest}'?" if nearest else ""
             ctx.fail(f"No such command '{word}'.{hint}")
         return super().resolve_command(ctx, args)
+
+    @override
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Exception as error:  # typer has no public name for an unknown option
+            option = getattr(error, "option_name", "")
+            word = option if option in FOREIGN else option.lstrip("-").replace("-", "_")
+            if word in FOREIGN:
+                ctx.fail(f"No such option '{option}': {FOREIGN[word]}")
+            raise
 
 
 app = typer.Typer(
@@ -164,7 +179,7 @@ def run(
     quiet: Annotated[bool, Option("--quiet", "-q", help="Print only warnings and errors.")] = False,
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"] | None,
-        Option(help="Lowest level of log lines. Default: info."),
+        Option(help="Lowest level of log lines. Default: info.", case_sensitive=False),
     ] = None,
     notify: Notify = None,
 ) -> None:
@@ -196,12 +211,13 @@ def new(
     imports: Imports = None,
 ) -> None:
     """Check an environment, and write a commented spec for it."""
-    from slm_lab.core.plugins import import_plugins
+    from slm_lab.core.plugins import import_plugins, typed_modules
 
-    import_plugins(imports or ())
+    modules = tuple(dict.fromkeys([*(imports or ()), *typed_modules(env)]))
+    import_plugins(modules)
     from slm_lab.cli.new import write_new
 
-    write_new(env, algorithm.lower(), out, tuple(sets or ()), tuple(imports or ()))
+    write_new(env, algorithm.lower(), out, tuple(sets or ()), modules)
 
 
 @app.command(epilog=_EPILOG)
@@ -552,6 +568,11 @@ def main() -> None:
 def run_lab() -> None:
     """The entry point of `run_lab.py`, SLM Lab's name for `slm-lab run`."""
     run_guarded(lambda: app(["run", *sys.argv[1:]], prog_name="run_lab.py"))
+
+
+def retro() -> None:
+    """The entry point of `slm-retro`, a command of SLM Lab."""
+    sys.exit(f"slm-retro: {FOREIGN['slm-retro']}")
 
 
 if __name__ == "__main__":

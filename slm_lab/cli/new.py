@@ -33,6 +33,8 @@ def write_new(
     path = Path(f"{name}.yaml") if out is None else out
     if path.exists():
         raise UsageError(f"{path} exists: remove it, or choose another file with --out")
+    if path.suffix not in (".yaml", ".yml") or not path.parent.is_dir():
+        raise UsageError(f"--out {path}: must be a .yaml file in a folder that exists")
     found = env_facts(env)
     _print_facts(screen, env_id, found)
     sets = recipe.with_sets(sets)
@@ -57,7 +59,8 @@ def _print_facts(screen: Console, env: str, found: EnvFacts) -> None:
     if play.returns:
         length = significant(sum(play.lengths) / len(play.lengths))
         of = f"{count_text(len(play.returns), 'episode')} of {length} steps"
-        returns = f"{with_spread(float(np.mean(play.returns)), float(np.std(play.returns)))} ({of})"
+        spread = float(np.std(play.returns)) if len(play.returns) > 1 else None
+        returns = f"{with_spread(float(np.mean(play.returns)), spread)} ({of})"
     print_line(screen, Text(env, "bold"))
     for label, text in (
         ("observations", found.observations),

@@ -31,10 +31,12 @@ def plot_runs(request: PlotRequest, as_json: bool = False, form: str | None = No
         folders = [kept.enter_context(unpacked(each)) for each in request.folders]
         draws = form is None or request.is_file
         plotted = plot(request._replace(folders=tuple(folders)), draws)
+    drawn = [f"graph {p}{' (replaced)' * (p in plotted.replaced)}" for p in plotted.paths]
     if as_json:
         better = plotted.improvement
         document = {
             "graphs": plotted.paths,
+            "replaced": plotted.replaced,
             "y": plotted.y_label,
             "runs": [each._asdict() for each in plotted.endings],
             "improvement": better and better._asdict(),
@@ -44,7 +46,7 @@ def plot_runs(request: PlotRequest, as_json: bool = False, form: str | None = No
         return
     rows = text_table(plotted.endings)
     if form is not None:
-        for note in plotted.notes:
+        for note in (*plotted.notes, *drawn):
             print(printable(note), file=sys.stderr)
         print(printable(as_csv(plotted.endings) if form == "csv" else as_latex(rows)), end="")
         return
@@ -56,5 +58,5 @@ def plot_runs(request: PlotRequest, as_json: bool = False, form: str | None = No
         print_line(console, improvement_text(plotted.improvement))
     for note in plotted.notes:
         print_line(console, Text(note, "yellow"))
-    for path in plotted.paths:
-        print_line(console, f"graph {path}{' (replaced)' * (path in plotted.replaced)}")
+    for line in drawn:
+        print_line(console, line)

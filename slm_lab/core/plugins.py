@@ -29,8 +29,20 @@ def import_plugins(modules: Sequence[str]) -> None:
             importlib.import_module(module)
         except (Exception, SystemExit) as error:
             is_file = module.endswith(".py")
-            why = f"write {module[:-3]}, without .py" if is_file else import_failure(error)
+            name = module.removesuffix(".py").replace("/", ".")
+            why = f"write {name}, without .py" if is_file else import_failure(error)
             raise UsageError(f"--import {module}: {why}") from error
+
+
+def is_here(package: str) -> bool:
+    """Whether the working directory has a package or a module of this name."""
+    return any(Path(each).exists() for each in (package, f"{package}.py"))
+
+
+def typed_modules(name: str) -> tuple[str, ...]:
+    """The module of an environment that the user types as "my_env:MyEnv-v0", if it is here."""
+    module = module_in(name)
+    return (module,) if module and is_here(module.partition(".")[0]) else ()
 
 
 def module_in(name: str) -> str:

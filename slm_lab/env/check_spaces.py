@@ -22,12 +22,10 @@ MUJOCO = "gymnasium.envs.mujoco."
 
 
 def cheap_space_problems(agent: AgentSpec, spec: EnvSpec) -> list[Problem]:
-    """The problems of `agent` with the spaces of the environment.
-
-    Constructs environments of classic control and Box2D. For MuJoCo and Atari only the kind of
-    actions is checked. Other environments, and those not installed, have no known problems. `spec`
-    must have passed `check_env`.
-    """
+    """The problems of `agent` with the spaces of the environment. Constructs environments of
+    classic control and Box2D. For MuJoCo and Atari only the kind of actions is checked. Other
+    environments, and those not installed, have no known problems. `spec` must have passed
+    `check_env`."""
     try:
         entry = find_env(spec.name)
     except MissingExtraError:

@@ -16,6 +16,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 
 from slm_lab.core.errors import MissingExtraError, Problem, SpecError
+from slm_lab.core.plugins import is_here
 from slm_lab.core.registry import ENVS, import_failure
 from slm_lab.env.registrars import ask_packages
 
@@ -122,12 +123,10 @@ def known_warnings_ignored() -> Iterator[None]:
 
 
 def find_env(name: str) -> GymnasiumSpec:
-    """The entry of `name`: a Gymnasium id, "package.module:id", or the name of a plug-in.
-
-    Imports the module that registers the id, never the simulator. For an unknown id it imports
-    packages that may register it. Raises MissingExtraError if the family is not installed, and
-    SpecError if there is no such environment.
-    """
+    """The entry of `name`: a Gymnasium id, "package.module:id", or the name of a plug-in. Imports
+    the module that registers the id, never the simulator. For an unknown id it imports packages
+    that may register it. Raises MissingExtraError if the family is not installed, and SpecError if
+    there is no such environment."""
     module_name, _, env_id = name.rpartition(":")
     if module_name:
         _import_registrar(module_name, name)
@@ -141,7 +140,7 @@ def find_env(name: str) -> GymnasiumSpec:
     entry = gymnasium.registry.get(env_id)
     if entry is None or _is_stub(entry):
         reasons = [_why_unknown(module_name, env_id), *failures]
-        if not module_name and replaced_message(env_id) is None:
+        if not module_name and replaced_message(env_id) is None and reasons[0][-1:] != "?":
             reasons.append(ELSEWHERE)
         raise SpecError("env", [Problem("env.name", "; ".join(reasons), name)])
     return _without_own_skip(entry) if "NoFrameskip-" in env_id else entry
@@ -176,7 +175,7 @@ def not_there(module_name: str, error: BaseException) -> str | None:
     package = module_name.partition(".")[0]
     if error.name != package:
         return f"the package {package} has no module {error.name}"
-    if any(Path(each).exists() for each in (package, f"{package}.py")):
+    if is_here(package):
         return f"modules of this folder need an option: repeat the command with --import {package}"
     return (
         f"the package {package} is not installed; install it with pip (where its name may be "

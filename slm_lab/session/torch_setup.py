@@ -9,12 +9,10 @@ from slm_lab.spec.schema.spec import Spec
 
 
 def set_up_torch(threads: int) -> None:
-    """Uses `threads` threads per operation and flushes subnormal floats to zero.
-
-    Every process of a run uses the same settings, because both change the last bits. Adam's moments
-    of weights behind a dead unit decay into subnormal numbers (below 1e-38). A CPU is up to 100
-    times slower on these.
-    """
+    """Uses `threads` threads per operation and flushes subnormal floats to zero. Every process of a
+    run uses the same settings, because both change the last bits. Adam's moments of weights behind
+    a dead unit decay into subnormal numbers (below 1e-38). A CPU is up to 100 times slower on
+    these."""
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
 

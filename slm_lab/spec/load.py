@@ -33,12 +33,9 @@ def load_spec(
     for_search: bool = False,
 ) -> Spec:
     """The spec `name` of `file`, with `sets` ("key=value", as `-s`) and then `overrides` (dotted
-    path to value) applied.
-
-    `file` is a path or the name of a shipped file. `name` may be None if the file holds one spec.
-    `warn` logs ignored and suspicious keys, and problems of the `search` block unless `for_search`.
-    Raises SpecError with every problem of the spec.
-    """
+    path to value) applied. `file` is a path or the name of a shipped file. `name` may be None if
+    the file holds one spec. `warn` logs ignored and suspicious keys, and problems of the `search`
+    block unless `for_search`. Raises SpecError with every problem of the spec."""
     where, content = _read(file)
     name = _chosen(where, content, name)
     loaded = _loaded(name, content[name], sets, overrides or {})

@@ -5,6 +5,7 @@ A duplicate key, a syntax error, NaN or a too large file raises SpecError, with 
 
 import datetime
 import math
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,8 @@ def find_file(file: str | Path) -> Path:
     has_suffix = nearest in here or (nearest is not None and path.suffix)
     suggestion = (stems | here)[str(nearest)] if has_suffix else nearest
     hint = f"; did you mean {suggestion}?" if suggestion else ""
+    if not suggestion and re.search(r"-v\d+$", path.name):
+        hint = f"; write the algorithm first: slm-lab run ppo {file}"
     message = (
         "is a folder" if _is_true(path.is_dir) else f"there is no such file, here or shipped{hint}"
     )

@@ -53,12 +53,10 @@ def evaluate_rollout(
     action: Tensor,
     chunk_size: int,
 ) -> Reevaluation:
-    """One more pass over a rollout, `chunk_size` rows at a time; the result is on its device.
-
-    `obs` and `action` are the rollout's, (T·N, ...), from `flatten_steps`. The pass that computes
-    the loss would not do: there batch normalisation uses the moments of the batch, while an actor
-    with these very weights acts by the running ones.
-    """
+    """One more pass over a rollout, `chunk_size` rows at a time; the result is on its device. `obs`
+    and `action` are the rollout's, (T·N, ...), from `flatten_steps`. The pass that computes the
+    loss would not do: there batch normalisation uses the moments of the batch, while an actor with
+    these very weights acts by the running ones."""
     log_prob, value = [], []
     chunks = zip(torch.split(obs, chunk_size), torch.split(action, chunk_size), strict=True)
     for some_obs, some_action in chunks:

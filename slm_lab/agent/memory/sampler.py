@@ -148,12 +148,10 @@ class PrioritizedSampler(Sampler):
 
     @override
     def sample(self, size: int, frame: int, given: IntArray = NOTHING) -> SampledIndices:
-        """Stratum k of n is [k/n, (k + 1)/n) of the mass.
-
-        A weight is (1 / (N P(i)))^β, divided by the largest of the batch. Given indices were not
-        sampled by priority, so they have no bias to undo. They count as uniform samples, P(i) =
-        1/N, which is their weight in a uniform memory.
-        """
+        """Stratum k of n is [k/n, (k + 1)/n) of the mass. A weight is (1 / (N P(i)))^β, divided by
+        the largest of the batch. Given indices were not sampled by priority, so they have no bias
+        to undo. They count as uniform samples, P(i) = 1/N, which is their weight in a uniform
+        memory."""
         count = size - len(given)
         total = self._tree.total
         mass = (np.arange(count) + self._generator.random(count)) * (total / max(count, 1))

@@ -172,13 +172,10 @@ class TwinQ:
         return (now[0], now[1]), self.transform.decode(torch.min(*following))
 
     def actor_value(self, obs: Tensor, action: Tensor | None) -> Tensor:
-        """The value that the actor maximises.
-
-        It is min(Q_1, Q_2) (B,) of continuous actions (B, A), or for `action` None the mean (Q_1 +
-        Q_2) / 2 (B, n) of all discrete ones. The critics know little of an action that is seldom
-        taken, and the smaller value is low. A policy over discrete actions that maximises it gives
-        such actions up before they have been tried.
-        """
+        """The value that the actor maximises. It is min(Q_1, Q_2) (B,) of continuous actions (B,
+        A), or for `action` None the mean (Q_1 + Q_2) / 2 (B, n) of all discrete ones. The critics
+        know little of an action that is seldom taken, and the smaller value is low. A policy over
+        discrete actions that maximises it gives such actions up before they have been tried."""
         first, second = (_value(net, obs, action) for net in self.nets)
         decode = self.transform.decode
         if self.discrete:
@@ -233,12 +230,10 @@ POWER_ITERATIONS = 15
 
 
 def normalise_spectrum(net: nn.Module, generator: torch.Generator) -> None:
-    """Divides the weight of every linear layer by an estimate of its largest singular value.
-
-    The weight of a convolution counts as a matrix (out, in × kernel): section 3 of Miyato et al.,
+    """Divides the weight of every linear layer by an estimate of its largest singular value. The
+    weight of a convolution counts as a matrix (out, in × kernel): section 3 of Miyato et al.,
     arXiv:1802.05957. The singular vectors are buffers of the network; `generator` draws their
-    start.
-    """
+    start."""
     for module in net.modules():
         if isinstance(module, MLPNet):
             module.use_layers()

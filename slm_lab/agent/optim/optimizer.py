@@ -93,12 +93,10 @@ class Optimizer:
         return report
 
     def backward(self, loss: Differentiable) -> StepReport:
-        """The gradient of a scalar loss, ready to be applied; returns the loss and its norm.
-
-        The norm is the global 2-norm before clipping, as the step would see it in every parallel
-        mode: gradients are exchanged first and clipped after, because clipping is not linear.
-        Raises NonFiniteLossError when either is not finite; no parameter has changed then.
-        """
+        """The gradient of a scalar loss, ready to be applied; returns the loss and its norm. The
+        norm is the global 2-norm before clipping, as the step would see it in every parallel mode:
+        gradients are exchanged first and clipped after, because clipping is not linear. Raises
+        NonFiniteLossError when either is not finite; no parameter has changed then."""
         loss_value = loss.item()
         is_finite = math.isfinite(loss_value)
         flat = self.flat

@@ -362,7 +362,7 @@ def log_ticks(low: float, high: float) -> tuple[tuple[float, str], ...]:
     steps = [m * 10.0**k for k in range(math.floor(low), math.ceil(high) + 1) for m in (1, 2, 5)]
     inside = [step for step in steps if low <= math.log10(step) <= high]
     if len(inside) < 2:
-        inside = [10.0 ** (low + share * (high - low)) for share in (0.1, 0.9)]
+        inside = [float(f"{10.0 ** (low + share * (high - low)):.2g}") for share in (0.1, 0.9)]
     return tuple((math.log10(step), tick_text(step, step)) for step in inside)
 
 

@@ -137,7 +137,7 @@ class _Page:
             "template": "none",
             "title": {
                 "text": f"<b>{html.escape(figure.title)}</b>",
-                "font": {"size": 23},
+                "font": {"size": min(23, 640 // max(len(figure.title), 1))},
                 "x": 0.02,
                 "xanchor": "left",
                 "subtitle": {

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from slm_lab.analysis.figure import figure as fig
+from slm_lab.analysis.figure.look import tick_text
 from slm_lab.core.types import FloatArray
 
 MAX_COLUMNS = 4
@@ -39,7 +40,9 @@ def curves_panel(
     if log:
         curves = [curve.mapped(_log10) for curve in curves]
     up = fig.y_scale(curves, most=6)._replace(label=y, log=log)
-    up = up._replace(ticks=fig.log_ticks(*up.ends)) if log else up
+    if log:
+        flat = tuple((at, tick_text(float(f"{10**at:.3g}"), 10**at)) for at, _ in up.ticks)
+        up = up._replace(ticks=flat or fig.log_ticks(*up.ends))
     across = fig.Scale(x, fig.x_limits(curves), 8)
     return fig.Panel(_PLOT, across, up, title, curves=tuple(curves), note=note)
 

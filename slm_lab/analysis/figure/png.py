@@ -206,7 +206,7 @@ class _Picture:
             self._fit(axes.set_ylabel(panel.y.label), box.height + above)
             numbers = [each.get_window_extent(self._renderer) for each in axes.get_yticklabels()]
             widest = max((each.width for each in numbers), default=0.0) / letters
-            beside = min(max(_LABEL_AT, widest + 1.4), _LABEL_AT + 1)
+            beside = min(max(_LABEL_AT, widest + 1.4), _LABEL_AT + 0.7)
             axes.yaxis.set_label_coords(-beside * letters / box.width, 0.5)
 
     def _add_head(self, panel: fig.Panel) -> None:

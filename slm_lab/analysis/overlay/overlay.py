@@ -62,11 +62,9 @@ def overlay(
     colours: Sequence[str] = (),
 ) -> Overlay:
     """A curve for each group, in order: with `mean` and two seeds or more a band of one standard
-    deviation, with `iqm` a 95 % bootstrap interval. It is dashed, and without a band, where not
-    all seeds of the group have values.
-
-    The colour of a group is the place of its label in `colours`, by default its own place.
-    """
+    deviation, with `iqm` a 95 % bootstrap interval. It is dashed, and without a band, where not all
+    seeds of the group have values. The colour of a group is the place of its label in `colours`, by
+    default its own place."""
     counts = {len(group.lines) for group in groups}
     curves: list[Curve] = []
     for number, (group, rng) in enumerate(zip(groups, generator.spawn(len(groups)), strict=True)):

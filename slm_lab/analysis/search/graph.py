@@ -382,8 +382,8 @@ def _notes(experiment: SearchSummary, found: Sequence[Importance]) -> tuple[str,
     notes = [
         f"How well a variable alone predicts the rank of a trial, from the {rests_on - 1} others:",
         "0 % is as well as by chance, 100 % exactly. Effects of two variables only together",
-        "are not seen. A filled bar is more than chance, a hollow one may be chance: without",
-        "any effect, 19 of 20 variables stay left of the mark.",
+        "are not seen. A filled bar is more than chance, a hollow one may be chance:",
+        "without any effect, 19 of 20 variables stay left of the mark.",
     ]
     if any(each.status == "stopped" and comparable(each) for each in experiment.trials):
         notes += [

@@ -79,7 +79,7 @@ def print_table(
     the others right. Where words would be cut, columns are left out, in the order of `spare`.
     `style` are further arguments of rich's Table."""
     every, endless = list(rows), console.options.update(max_width=_ENDLESS)
-    names = min(max((len(cells[0]) for cells in every), default=0), console.width // 2)
+    names = min(max((len(cells[0]) for cells in every), default=0), console.width // 3)
     for count in range(len(spare) + 1):
         shown = [i for i, name in enumerate(header) if name not in spare[:count]]
         table = Table(title=title, title_justify="left", title_style="bold", **style)

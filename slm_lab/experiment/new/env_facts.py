@@ -23,7 +23,7 @@ from slm_lab.env.lookup import find_env
 from slm_lab.env.make import make_one
 from slm_lab.env.simulators.atari import is_atari
 from slm_lab.env.versions import episode_limit
-from slm_lab.experiment.new.recipe import SMALLEST_IMAGE
+from slm_lab.experiment.new.recipe import LARGEST_GRID
 from slm_lab.spec.schema.env import EnvSpec
 
 PLAY_SECONDS = 3.0
@@ -97,7 +97,7 @@ def flattened_images(env: Env) -> Iterator[str]:
     """A note for each image that becomes part of a vector."""
     parts = parts_of(env.parts) if isinstance(env, FlatObservation) else ()
     for path, part in parts:
-        if is_image(part) and min(part.shape[:2]) >= SMALLEST_IMAGE:
+        if is_image(part) and min(part.shape[:2]) > LARGEST_GRID:
             yield (
                 f'its observation "{path[0]}" is an image, and becomes {math.prod(part.shape):,} '
                 f"numbers of a vector, which is hard to learn from; {only_parts(path[:1])} leaves "

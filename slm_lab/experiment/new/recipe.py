@@ -131,6 +131,8 @@ def named(
             find_file(file)
         except SpecError:
             raise UsageError(_no_recipe(file)) from None
+    if is_recipe and name is None:
+        raise UsageError(f"add an environment: slm-lab run {file} ENV")
     if not is_recipe or name is None or name in recipes().get(word, ()):
         return file, name, tuple(sets)
     import_plugins(imports)

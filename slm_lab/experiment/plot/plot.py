@@ -100,11 +100,9 @@ def grouped(
     trials: Sequence[ReadTrial], x: str, given: Sequence[str] = (), per_env: bool = False
 ) -> tuple[list[list[ReadTrial]], list[Seeds], Axis]:
     """Groups Trials with values into curves over the axis of the word `x`: the Trials and the seeds
-    of each, and the axis.
-
-    They get the labels `given`, or else those of their specs: `per_env` only what differs between
-    the specs for one environment. Raises UsageError unless each curve has one of those given.
-    """
+    of each, and the axis. They get the labels `given`, or else those of their specs: `per_env` only
+    what differs between the specs for one environment. Raises UsageError unless each curve has one
+    of those given."""
     groups = _joined(trials)
     places: dict[str, list[int]] = {}
     for i, group in enumerate(groups):

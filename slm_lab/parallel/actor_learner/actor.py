@@ -123,12 +123,10 @@ class UnrollActor:
 
 
 def run_actor(queue: UnrollQueue, task: SessionTask, board: StatusBoard) -> SessionResult:
-    """The program of an actor: it plays until the budget is spent or the learner has ended.
-
-    It writes no rows and saves nothing: an actor that dies is replaced and loses its episodes.
-    The first actor uses the seeds that the learner's Session would use. A replacement, or an actor
-    of a resumed run, plays other episodes.
-    """
+    """The program of an actor: it plays until the budget is spent or the learner has ended. It
+    writes no rows and saves nothing: an actor that dies is replaced and loses its episodes. The
+    first actor uses the seeds that the learner's Session would use. A replacement, or an actor of a
+    resumed run, plays other episodes."""
     session = task.workers.index(task.session)
     actor = session - 1
     if task.replaces is not None:

@@ -66,12 +66,10 @@ def train_in_step(
     board: StatusBoard,
     attempt: Callable[[Sequence[SessionTask]], list[SessionResult]],
 ) -> list[SessionResult]:
-    """Has `attempt` train ranks to the end of the budget, on one machine or a cluster.
-
-    If one rank dies, the others end at once. All restart from the last checkpoint, up to
-    `meta.max_restart` times. They do not if the failure would repeat, or if a rank failed by itself
-    before its first step.
-    """
+    """Has `attempt` train ranks to the end of the budget, on one machine or a cluster. If one rank
+    dies, the others end at once. All restart from the last checkpoint, up to `meta.max_restart`
+    times. They do not if the failure would repeat, or if a rank failed by itself before its first
+    step."""
     spec = tasks[0].spec
     restarts, results, why = 0, list[SessionResult](), None
     while True:

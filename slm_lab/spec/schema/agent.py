@@ -22,6 +22,11 @@ NOT_SUPPORTED = {
     **dict.fromkeys(
         ("TD3", "DDPG"), "is not available; for continuous actions use SoftActorCritic or CrossQ"
     ),
+    **dict.fromkeys(
+        ("Rainbow", "QRDQN", "QR-DQN", "C51"),
+        "is not available; use DoubleDQN with PrioritizedReplay and a net of type DuelingMLPNet",
+    ),
+    **dict.fromkeys(("TRPO", "ARS", "HER", "MaskablePPO"), "is not available; PPO may do"),
 }
 
 USUAL_NAMES = {
@@ -31,6 +36,7 @@ USUAL_NAMES = {
         "DDQN": "DoubleDQN",
         "DuelingDQN": "DQN, with the net type DuelingMLPNet or DuelingConvNet",
         "D3QN": "DoubleDQN, with the net type DuelingMLPNet or DuelingConvNet",
+        "RecurrentPPO": "PPO, with the net type RecurrentNet",
         "PG": "Reinforce",
         "VPG": "Reinforce",
     },

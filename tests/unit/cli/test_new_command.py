@@ -1,5 +1,7 @@
 """`slm-lab new`: the file that it writes, with keys of the command line."""
 
+from pathlib import Path
+
 import pytest
 import yaml
 
@@ -35,6 +37,13 @@ def test_a_file_that_exists_is_kept(tmp_path):
     with pytest.raises(UsageError, match=r"mine\.yaml exists"):
         write_new("CartPole-v1", "ppo", file, (), ())
     assert file.read_text() == "mine"
+
+
+@pytest.mark.parametrize("out", ["nowhere/a.yaml", "a.txt"])
+def test_a_file_that_cannot_be_a_spec_is_refused_before_the_environment_is_made(out, capsys):
+    with pytest.raises(UsageError, match=r"must be a \.yaml file in a folder that exists"):
+        write_new("CartPole-v1", "ppo", Path(out), (), ())
+    assert capsys.readouterr().out == ""
 
 
 def test_a_long_space_is_one_line_with_its_outermost_bounds(capsys):

@@ -36,8 +36,10 @@ def test_a_table_alone_draws_nothing_unless_a_file_is_named(tmp_path):
     words = [str(LAB), "plot", folder.name, "--table", "csv"]
     assert call_here(words, tmp_path).out.startswith("label,")
     assert [each.name for each in tmp_path.iterdir()] == ["data"]
-    assert call_here([*words, "--out", "one.svg"], tmp_path).code == 0
+    ask = [*words, "--out", "one.svg"]
+    assert call_here(ask, tmp_path).err.endswith("graph one.svg\n")
     assert (tmp_path / "one.svg").stat().st_size > 0
+    assert call_here(ask, tmp_path).err.endswith("graph one.svg (replaced)\n")
 
 
 @pytest.mark.parametrize("what", WRONG)

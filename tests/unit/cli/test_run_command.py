@@ -79,6 +79,21 @@ def test_a_mode_in_place_of_a_command_is_answered_with_the_command(tmp_path, wor
     assert_bad_input(tmp_path, [word], [f"No such command '{word}'.", words])
 
 
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        (["run-remote"], "No such command 'run-remote': use slm-lab run … --cluster ADDRESS"),
+        (["run", "x", "--profile"], "No such option '--profile': use slm-lab probe SPEC NAME"),
+        (
+            ["run", "--total-timesteps", "9"],
+            "No such option '--total-timesteps': use env.max_frame",
+        ),
+    ],
+)
+def test_words_of_other_libraries_get_those_of_the_lab(tmp_path, words, answer):
+    assert_bad_input(tmp_path, words, [answer])
+
+
 WRONG_SPECS = {
     "two problems": (
         ppo(env__num_envs=0, agent__algorithm__gama=0.9),

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import pytest
 
 from slm_lab.core.errors import UsageError
-from slm_lab.core.plugins import import_plugins, look_in_working_directory
+from slm_lab.core.plugins import import_plugins, look_in_working_directory, typed_modules
 
 WRONG = {
     "no_dependency": ("import no_such_dependency", "No module named 'no_such_dependency' ("),
@@ -57,3 +57,10 @@ def test_a_module_of_the_working_directory_is_found(here):
     (here / "plug_in_that_is_well.py").write_text("x = 1")
     import_plugins(["plug_in_that_is_well"])
     assert sys.modules.pop("plug_in_that_is_well").x == 1
+
+
+def test_a_typed_environment_of_the_working_folder_names_its_module(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").touch()
+    typed = ("mine:A-v0", "mine.envs:A-v0", "gymnasium:A-v0", "A-v0", "ALE/Pong-v5", "")
+    assert [typed_modules(each) for each in typed] == [("mine",), ("mine.envs",), (), (), (), ()]

@@ -82,6 +82,11 @@ def test_only_a_file_whose_own_name_is_alike_is_suggested(given, meant):
     assert message(load_spec, given).endswith(f"there is no such file, here or shipped{hint}")
 
 
+def test_an_environment_in_place_of_a_file_is_answered_with_the_order_of_words():
+    hint = "write the algorithm first: slm-lab run ppo Shop-v0"
+    assert message(load_spec, "Shop-v0").endswith(hint)
+
+
 @pytest.mark.parametrize("given", ["ppo_Shop-v0.yml", "ppo_Shop-v0", "ppo_Shopp-v0.yaml"])
 def test_a_file_of_the_user_is_suggested_with_its_suffix(given, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)

@@ -152,9 +152,12 @@ def test_keys_of_the_environment_count_when_the_recipe_is_chosen():
     assert chosen == "ppo_continuous"
 
 
-@pytest.mark.parametrize(
-    "words", [("ppo_cartpole", "ppo_cartpole"), ("ppo", "ppo_image"), ("ppo", None)]
-)
+def test_a_recipe_alone_asks_for_an_environment():
+    with pytest.raises(UsageError, match="add an environment: slm-lab run SAC ENV"):
+        named("SAC", None, (), ())
+
+
+@pytest.mark.parametrize("words", [("ppo_cartpole", "ppo_cartpole"), ("ppo", "ppo_image")])
 def test_files_and_their_specs_come_first(words):
     assert named(*words, ("env=X",), ()) == (*words, ("env=X",))
 

@@ -137,6 +137,12 @@ def test_any_column_can_be_drawn_smoothed_and_on_a_logarithmic_axis(drawn):
     assert np.ptp(smooth.curves[0].mean) < np.ptp(plain.curves[0].mean)
 
 
+def test_a_constant_has_its_own_tick_on_a_logarithmic_axis():
+    x = np.linspace(0.0, 9.0, 10)
+    panel = curves_panel("x", "y", [Curve("", x, np.full(10, 5e-4))], log=True)
+    assert [text for _, text in panel.y.ticks] == ["5e−4"]
+
+
 def test_a_page_shows_the_heights_of_a_logarithmic_axis():
     x, y = np.arange(3.0), np.array([1.0, 10.0, -1.0])
     figure = over_legend("", "", [curves_panel("x", "y", [Curve("a", x, y)], log=True)])
@@ -245,6 +251,7 @@ def test_curves_below_zero_are_named_on_a_logarithmic_axis(data, tmp_path):
 REFUSED = {
     "no length": ({"width": "wide", "out": "f.pdf"}, "--width wide: must be like 3.4in"),
     "a width without a file": ({"width": "3in", "out": "folder"}, "--width: needs a file"),
+    "a table as a graph": ({"out": "t.csv"}, "is for graphs; --table prints, so write > .*csv"),
     "another form": ({"out": "f.eps"}, "a file ends with .pdf, .svg or .png"),
     "by another word": ({"by": "algo"}, "--by algo: must be"),
     "a score that is none": ({"normalise": ("x",)}, "must be SCORE or ENV=SCORE"),
