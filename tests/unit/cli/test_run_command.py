@@ -8,6 +8,7 @@ import pytest
 
 from slm_lab.analysis.metrics import throughput, trial_metrics
 from slm_lab.cli import run as run_command
+from slm_lab.cli.main import retro
 from slm_lab.cli.shell.caller import Caller
 from slm_lab.experiment.run_source import RunSource
 from slm_lab.storage.result import Ending, SessionResult, TrialResult
@@ -92,6 +93,11 @@ def test_a_mode_in_place_of_a_command_is_answered_with_the_command(tmp_path, wor
 )
 def test_words_of_other_libraries_get_those_of_the_lab(tmp_path, words, answer):
     assert_bad_input(tmp_path, words, [answer])
+
+
+def test_slm_retro_names_the_command_in_its_place():
+    with pytest.raises(SystemExit, match="slm-retro: use slm-lab run train@FOLDER"):
+        retro()
 
 
 WRONG_SPECS = {
