@@ -77,7 +77,8 @@ def _source(options: RunOptions, words: RunWords) -> "RunSource":
     sets, of_env = options.sets, None
     if file is not None:
         asked = name
-        options = replace(options, imports=(*options.imports, *typed_modules(name or "")))
+        modules = tuple(dict.fromkeys([*options.imports, *typed_modules(name or "")]))
+        options = replace(options, imports=modules)
         file, name, sets = named(file, name, sets, options.imports)
         of_env = asked if name != asked else None
     if mode.run is None:

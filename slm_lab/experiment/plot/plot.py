@@ -124,8 +124,12 @@ def grouped(
 
 def _without_place(panels: Mapping[str, Sequence[Seeds]]) -> list[str]:
     """Notes for a logarithmic axis. Raises UsageError if no curve has a place on it."""
-    curves = [curve for curves in panels.values() for curve in curves]
-    low = [each.label for each in curves if not any((line.y > 0).any() for line in each.lines)]
+    curves = [(env, curve) for env, curves in panels.items() for curve in curves]
+    low = [
+        f"{each.label} in {env}" if len(panels) > 1 else each.label
+        for env, each in curves
+        if not any((line.y > 0).any() for line in each.lines)
+    ]
     if len(low) == len(curves):
         raise UsageError("--log-y: no value is above zero")
     return [f"{label}: has no values above zero, which --log-y needs" for label in low]
