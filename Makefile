@@ -13,7 +13,7 @@ test: $(READY)
 	$(BIN)/pytest -n 2 -m "not medium and not slow" --timeout 300
 
 test-medium: $(READY)
-	$(BIN)/pytest -n 2 -m "medium and not slow" --timeout 300
+	$(BIN)/pytest -n 2 -m "not slow" --timeout 300
 
 test-all: $(READY)
 	$(BIN)/pytest -n 2

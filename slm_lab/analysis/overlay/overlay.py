@@ -138,7 +138,7 @@ class Options(NamedTuple):
     middle: Middle
     title: str = ""
     lines: tuple[tuple[str, float], ...] = ()
-    """The name and the height of dashed lines."""
+    """The name and the height of dashed lines; the heading of a panel is for that panel alone."""
     log: bool = False
     width: float | None = None
     """In points, of a figure for paper."""
@@ -161,7 +161,8 @@ def overlay_figure(
     drawn, named, subtitles = list[Panel](), set[str](), list[str]()
     for heading, groups in panels.items():
         found = overlay(groups, options.middle, generator.spawn(1)[0], colours)
-        lines = [level(height, found.curves, name) for name, height in options.lines]
+        here = [(name, at) for name, at in options.lines if name == heading or name not in panels]
+        lines = [level(at, found.curves, "" if name == heading else name) for name, at in here]
         curves = list[Curve]()
         for curve in (*lines, *found.curves):
             curves.append(curve._replace(label="" if curve.label in named else curve.label))

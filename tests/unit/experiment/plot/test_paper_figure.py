@@ -122,6 +122,14 @@ def test_labels_a_title_and_lines_are_what_was_asked_for(drawn):
     assert [each.label for each in result.endings] == ["Ours", "Theirs"]
 
 
+def test_a_line_with_the_name_of_an_environment_is_in_its_panel_only(drawn):
+    figure, _ = drawn(by="env", levels=("CartPole-v1=475", "zero=0"))
+    dashed = [[c for c in panel.curves if c.style == "dashed"] for panel in figure.panels]
+    heights = [[c.mean[0] for c in curves] for curves in dashed]
+    assert heights == [[0.0], [475.0, 0.0]]
+    assert [c.label for curves in dashed for c in curves] == ["zero", "", ""]
+
+
 def test_a_label_too_few_names_the_curves_in_their_order(drawn):
     with pytest.raises(UsageError, match="--label: 1 for 2 curves, in this order: 1: one, 2: two"):
         drawn("*Cart*", labels=("Ours",))
