@@ -128,6 +128,8 @@ class _Page:
     def content(self) -> dict[str, Any]:
         """Its traces and its layout."""
         figure, inner = self._figure, self._inner
+        narrow = len(figure.parts) == 1  # on a phone, too; others scroll
+        letters = min(23, max(13, 640 // max(len(figure.title), 1))) if narrow else 23
         left, top, right = (
             round(PIXEL * each) for each in (inner.left, inner.top, figure.width - inner.right)
         )
@@ -137,12 +139,12 @@ class _Page:
             "template": "none",
             "title": {
                 "text": f"<b>{html.escape(figure.title)}</b>",
-                "font": {"size": min(23, 640 // max(len(figure.title), 1))},
+                "font": {"size": letters},
                 "x": 0.02,
                 "xanchor": "left",
                 "subtitle": {
                     "text": html.escape(figure.subtitle),
-                    "font": {"size": 17, "color": look.MUTED},
+                    "font": {"size": min(letters, 17), "color": look.MUTED},
                 },
             },
             "font": {"family": _FONT, "size": 17, "color": look.INK},
