@@ -78,9 +78,9 @@ def _source(options: RunOptions, words: RunWords) -> "RunSource":
     if file is not None:
         asked = name
         modules = tuple(dict.fromkeys([*options.imports, *typed_modules(name or "")]))
-        options = replace(options, imports=modules)
-        file, name, sets = named(file, name, sets, options.imports)
-        of_env = asked if name != asked else None
+        file, name, sets = named(file, name, sets, modules)
+        if name != asked:
+            of_env, options = asked, replace(options, imports=modules)
     if mode.run is None:
         assert file is not None
         imports = imports_of_file(file, options.imports, trust)

@@ -60,11 +60,12 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except Exception as error:  # typer has no public name for an unknown option
-            option = getattr(error, "option_name", "")
-            word = option if option in FOREIGN else option.lstrip("-").replace("-", "_")
-            if word in FOREIGN:
-                ctx.fail(f"No such option '{option}': {FOREIGN[word]}")
+        except Exception as error:
+            if type(error).__name__ == "NoSuchOption":  # typer does not export it
+                option, of = error.option_name, error.ctx or ctx  # type: ignore[attr-defined]
+                word = option if option in FOREIGN else option.lstrip("-").replace("-", "_")
+                if word in FOREIGN:
+                    of.fail(f"No such option '{option}': {FOREIGN[word]}")
             raise
 
 

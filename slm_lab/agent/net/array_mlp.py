@@ -6,7 +6,7 @@ to call its kernels than NumPy to compute.
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import lru_cache, partial
 from typing import NamedTuple, final
 
 import numpy as np
@@ -61,7 +61,7 @@ MAX_WEIGHTS = 2**14
 """Entries of the largest weight up to which a network learns faster by NumPy."""
 
 
-@cache
+@lru_cache(16)  # rollouts of whole episodes have ever new lengths
 def _ones(rows: int) -> FloatArray:
     return np.ones(rows, np.float32)
 

@@ -84,6 +84,7 @@ def test_a_mode_in_place_of_a_command_is_answered_with_the_command(tmp_path, wor
     ("words", "answer"),
     [
         (["run-remote"], "No such command 'run-remote': use slm-lab run … --cluster ADDRESS"),
+        (["run", "--seed"], "Option '--seed' requires an argument."),
         (["run", "x", "--profile"], "No such option '--profile': use slm-lab probe SPEC NAME"),
         (
             ["run", "--total-timesteps", "9"],
@@ -252,3 +253,9 @@ def test_a_training_that_never_begins_leaves_no_metrics_graphs_or_advice(tmp_pat
     assert "resume with" not in done.out
     assert list(tmp_path.rglob("*.png")) == []
     assert list(tmp_path.rglob("random_returns.json")) == []
+
+
+def test_a_spec_whose_name_has_a_colon_imports_no_module_of_the_folder(tmp_path):
+    (tmp_path / "mine.py").write_text("open('executed', 'w').close()")
+    (tmp_path / "s.json").write_text('{"mine:x": {"agent": {}, "env": {}}}')
+    assert_bad_input(tmp_path, ["run", "s.json", "mine:x"], ["s.json: mine:x has"])
