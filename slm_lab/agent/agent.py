@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from slm_lab.agent.algorithm.algorithm import Actor, Learner
+from slm_lab.agent.algorithm.report import read
 from slm_lab.agent.batch import Act, VectorStep
 from slm_lab.agent.describe import describe_on_error
 from slm_lab.agent.memory.memory import AppendLog, Memory
@@ -48,7 +49,8 @@ class Agent:
             return None
         batch = self.memory.take()
         with describe_on_error(batch):
-            report = self.learner.learn(batch, frame)
+            report = read(self.learner.learn(batch, frame))
+            self.learner.train_state.check()
         self.actor.version = self.learner.version
         return report
 

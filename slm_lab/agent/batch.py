@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from slm_lab.agent.device import moved
 from slm_lab.agent.recurrent_state import StateAround
 from slm_lab.core.types import Array, BoolArray, FloatArray, Unnormalized
 
@@ -159,7 +160,7 @@ class Transitions:
         """The same on `device`."""
         if self.obs.device == device:
             return self
-        tensors = {name: t.to(device) for name, t in vars(self).items() if t is not None}
+        tensors = {name: moved(t, device) for name, t in vars(self).items() if t is not None}
         return replace(self, **tensors)
 
 

@@ -137,7 +137,7 @@ def note_in_log(file: Path, lines: Iterable[str]) -> None:
 
 def _run(task: SessionTask, board: StatusBoard) -> "SessionResult":
     with importing():
-        from slm_lab.agent.net.device import assign_gpu
+        from slm_lab.agent.device import assign_gpu
         from slm_lab.session.torch_setup import set_up_torch
 
         import_plugins(task.imports)

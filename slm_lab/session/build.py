@@ -9,8 +9,8 @@ from slm_lab.agent.agent import Agent
 from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.algorithm.correction import VTrace
 from slm_lab.agent.build import build_agent
+from slm_lab.agent.device import resolve_device
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
-from slm_lab.agent.net.device import resolve_device
 from slm_lab.env.make import make_env
 from slm_lab.env.vector_env import VectorEnv
 from slm_lab.session.seeding import SessionSeeds

@@ -1,11 +1,15 @@
 """Networks on a GPU, in every mode; skipped where there is no GPU."""
 
+import warnings
+from contextlib import closing
+
 import pytest
 import torch
 
 from slm_lab.metrics.reader import read_rows
+from tests.contract.playing import Play
 from tests.faults.lab import call, command, rows_file, write_spec
-from tests.support import ppo, soft
+from tests.support import parse, ppo, soft
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")
 
@@ -39,3 +43,31 @@ def test_a_gpu_training_resumes_on_the_gpu(tmp_path, make, distributed):
     resumed = call(command(tmp_path, "train@latest", "-s", f"env.max_frame={2 * FRAMES}"), tmp_path)
     assert (resumed.code, resumed.err) == (0, "")
     assert read_rows(rows_file(tmp_path))["total_frame"][-1] > before["total_frame"][-1]
+
+
+def waits_of_an_event(data):
+    """How often torch saw the host wait for the GPU in the second training event."""
+    play = Play(parse(data))
+    with closing(play.env), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        next(play.reports(400))
+        while not play.agent.is_due:
+            play.step()
+        caught.clear()
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            play.agent.learn(play.frame)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        return sum("synchronizing CUDA operation" in str(each.message) for each in caught)
+
+
+@pytest.mark.parametrize(
+    ("make", "key"), [(ppo, "training_epoch"), (sac, "training_batch_iter"), (sac, "training_iter")]
+)
+def test_a_training_event_waits_as_often_for_one_gradient_step_as_for_many(make, key):
+    few, many = (
+        waits_of_an_event(make(agent__net__gpu=True, **{f"agent__algorithm__{key}": times}))
+        for times in (1, 5)
+    )
+    assert 0 < few == many

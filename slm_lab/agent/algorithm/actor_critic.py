@@ -8,8 +8,10 @@ from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
 from slm_lab.agent.algorithm.correction import Estimates, VTrace, evaluate_rollout
 from slm_lab.agent.algorithm.loss import explained_variance, policy_gradient_loss
 from slm_lab.agent.algorithm.policy_parts import CriticParts, assemble, build_with_critic
+from slm_lab.agent.algorithm.report import Report, number
 from slm_lab.agent.algorithm.returns import gae, n_step_returns
 from slm_lab.agent.batch import Rollout
+from slm_lab.agent.device import moved
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.recurrent_state import flatten_obs, flatten_steps
 from slm_lab.agent.schedule import Schedule
@@ -50,20 +52,21 @@ class ActorCritic(Learner[Rollout]):
         return assemble(context, parts.network, parts.family, learner, spec.training_frequency)
 
     @override
-    def learn(self, batch: Rollout, frame: int) -> dict[str, float]:
+    def learn(self, batch: Rollout, frame: int) -> Report:
         """One step on −log π(a|s) Â + c₁ L^VF − c₂ S over the whole rollout."""
         network, device, recurrent = self.network, self.network.device, self.network.recurrent
         batch = network.valued(batch)
         self.train_state.set_frame(frame)
         entropy_coef = self._entropy_coef.at(frame)
-        obs = flatten_obs(batch.obs, recurrent).to(device)
-        action = flatten_steps(batch.action, recurrent).to(device)
+        obs = moved(flatten_obs(batch.obs, recurrent), device)
+        action = moved(flatten_steps(batch.action, recurrent), device)
         with torch.no_grad():
             estimates = self._estimates(batch, obs, action)
             value, returns = estimates.value, estimates.returns
-            advantage = flatten_steps(estimates.weight * estimates.advantage, recurrent).to(device)
-            network.transform.update(returns.to(device), self.train_state.group)
-            raw_target = network.transform.encode(flatten_steps(returns, recurrent).to(device))
+            weighted = flatten_steps(estimates.weight * estimates.advantage, recurrent)
+            advantage = moved(weighted, device)
+            network.transform.update(moved(returns, device), self.train_state.group)
+            raw_target = network.transform.encode(moved(flatten_steps(returns, recurrent), device))
 
         network.train(True)
         params, raw_value = network.differentiable(obs)
@@ -79,9 +82,9 @@ class ActorCritic(Learner[Rollout]):
         network.train(False)
         return {
             **self.stepped(step),
-            "policy_loss": policy_loss.item(),
-            "value_loss": value_loss.item(),
-            "entropy": entropy.item(),
+            "policy_loss": number(policy_loss),
+            "value_loss": number(value_loss),
+            "entropy": number(entropy),
             "explained_variance": explained_variance(value, returns).item(),
             "entropy_coef": entropy_coef,
         }
@@ -101,9 +104,7 @@ class ActorCritic(Learner[Rollout]):
     def _returns(self, rollout: Rollout) -> Tensor:
         """(T, N) targets of the critic, by λ, by n steps, or to the end of the rollout."""
         spec = self.spec
-        device = self.network.device
-        bootstrap_value = self.network.value(rollout.bootstrap_obs.to(device)).cpu()
-        next_value = rollout.next_value(bootstrap_value)
+        next_value = rollout.next_value(self.network.bootstrap_value(rollout))
         ends = rollout.terminated, rollout.done
         if spec.lam is not None:
             value = rollout.value

@@ -11,11 +11,12 @@ import torch
 from torch import nn
 
 from slm_lab.agent.algorithm.correction import VTrace
+from slm_lab.agent.algorithm.report import Report
 from slm_lab.agent.batch import Act
 from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.net.q_network import TargetNetwork
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.agent.optim.optimizer import StepReport, TrainState
+from slm_lab.agent.optim.optimizer import Number, StepReport, TrainState
 from slm_lab.agent.recurrent_state import RecurrentLayout
 from slm_lab.agent.replay_config import ReplayConfig
 from slm_lab.core.types import Array, BoolArray, Column, StateDict
@@ -91,11 +92,12 @@ class Learner(ABC, Generic[BatchT]):
         column which `metrics/row.py` documents."""
 
     @abstractmethod
-    def learn(self, batch: BatchT, frame: int) -> dict[str, float]:
+    def learn(self, batch: BatchT, frame: int) -> Report:
         """One training event at the trial's clock `frame`; returns the report for the row. Raises
-        NonFiniteLossError before a loss that is not finite touches any weight."""
+        NonFiniteLossError before a loss that is not finite touches any weight; on a GPU the caller
+        finds it by `train_state.check`."""
 
-    def stepped(self, step: StepReport) -> dict[str, float]:
+    def stepped(self, step: StepReport) -> dict[str, Number]:
         """Counts a training event of one gradient step; returns the columns about the step."""
         self.opt_step += 1
         self.version += 1

@@ -66,7 +66,7 @@ def evaluate_rollout(
     return Reevaluation(
         _unflatten(torch.cat(log_prob), rollout, network.recurrent),
         _unflatten(torch.cat(value), rollout, network.recurrent),
-        network.value(rollout.bootstrap_obs.to(network.device)).to(rollout.reward.device),
+        network.bootstrap_value(rollout),
     )
 
 

@@ -22,6 +22,7 @@ from slm_lab.agent.algorithm.loss_nodes import (
     value_loss_node,
 )
 from slm_lab.agent.autodiff import Differentiable, Node
+from slm_lab.agent.optim.optimizer import Number
 
 ElementwiseLoss = Callable[[Tensor, Tensor], Tensor]
 """(prediction (B,), target (B,)) to losses (B,): a torch loss with reduction "none"."""
@@ -126,11 +127,15 @@ def entropy_change(entropy: Tensor, old_log_prob: Tensor) -> Tensor:
     return 0.5 * (-old_log_prob - entropy).square().mean()
 
 
-def policy_change(log_prob: Tensor, old_log_prob: Tensor, clip_eps: float) -> tuple[float, float]:
+def policy_change(log_prob: Tensor, old_log_prob: Tensor, clip_eps: float) -> tuple[Number, Number]:
     """KL(π_old ‖ π), and the share of samples whose ratio r lies outside 1 ± ε, from samples of
     π_old, (B,). The KL is the non-negative estimator k3 of Schulman, "Approximating KL divergence"
     (2020): the mean of (r − 1) − ln r."""
-    log_ratio = log_ratio_of(log_prob, old_log_prob).cpu().numpy()
+    away = log_ratio_of(log_prob, old_log_prob)
+    if not away.is_cpu:
+        change = away.expm1()
+        return (change - away).mean(), (change.abs() > clip_eps).float().mean()
+    log_ratio = away.numpy()
     change, size = np.exp(log_ratio) - 1, len(log_ratio)
     kl = float(np.add.reduce(change - log_ratio)) / size
     return kl, np.count_nonzero(np.abs(change) > clip_eps) / size

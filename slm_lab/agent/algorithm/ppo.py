@@ -19,11 +19,13 @@ from slm_lab.agent.algorithm.loss import (
     standardize,
 )
 from slm_lab.agent.algorithm.policy_parts import CriticParts, assemble, build_with_critic
-from slm_lab.agent.algorithm.replay_loop import mean_report
+from slm_lab.agent.algorithm.report import Report, mean_report, number
 from slm_lab.agent.algorithm.returns import gae
 from slm_lab.agent.autodiff import Differentiable
 from slm_lab.agent.batch import Rollout
+from slm_lab.agent.device import moved
 from slm_lab.agent.net.value_transform import ValueTransform
+from slm_lab.agent.optim.optimizer import Number
 from slm_lab.agent.recurrent_state import flatten_obs, flatten_steps, shuffled_order
 from slm_lab.agent.schedule import Schedule
 from slm_lab.core.types import StateDict
@@ -147,13 +149,13 @@ class PPO(Learner[Rollout]):
         return assemble(context, parts.network, parts.family, learner, spec.time_horizon)
 
     @override
-    def learn(self, batch: Rollout, frame: int) -> dict[str, float]:
+    def learn(self, batch: Rollout, frame: int) -> Report:
         """`training_epoch` passes over the rollout in shuffled minibatches."""
         self.train_state.set_frame(frame)
         clip_eps = self._clip_eps.at(frame)
         entropy_coef = self._entropy_coef.at(frame)
         samples, explained_var = self._prepare(self.network.valued(batch))
-        reports: list[dict[str, float]] = []
+        reports: list[Report] = []
         self.network.train(True)
         for minibatch in self._minibatches(samples):
             reports.append(self._update(minibatch, clip_eps, entropy_coef))
@@ -174,7 +176,7 @@ class PPO(Learner[Rollout]):
         size = len(samples.obs)
         for _ in range(self.spec.training_epoch):
             order = shuffled_order(samples.obs, self.network.recurrent, self._generator)
-            in_order = samples.take(order.to(self.network.device))
+            in_order = samples.take(moved(order, self.network.device))
             for start, stop in minibatch_bounds(size, self.spec.minibatch_size):
                 yield in_order.slice(start, stop)
 
@@ -183,8 +185,11 @@ class PPO(Learner[Rollout]):
         """Advantages and value targets, flattened; and the explained variance of the critic."""
         device, recurrent = self.network.device, self.network.recurrent
         group = self.train_state.group
-        obs = flatten_obs(rollout.obs, recurrent).to(device)
-        action = flatten_steps(rollout.action, recurrent).to(device)
+
+        def flat(steps: Tensor) -> Tensor:
+            return moved(flatten_steps(steps, recurrent), device)
+
+        obs, action = moved(flatten_obs(rollout.obs, recurrent), device), flat(rollout.action)
         value, returns, advantage, weight, log_prob = self._estimates(rollout, obs, action)
         if self._return_range is not None:
             advantage = advantage / self._return_range.update(
@@ -192,16 +197,16 @@ class PPO(Learner[Rollout]):
             )
         transform = self.network.transform
         # Before the update of the units: values are clipped against the critic's own output.
-        old_raw_value = transform.encode(flatten_steps(value, recurrent).to(device))
-        transform.update(returns.to(device), group)
+        old_raw_value = transform.encode(flat(value))
+        transform.update(moved(returns, device), group)
         samples = Samples(
             obs,
             action,
-            flatten_steps(log_prob, recurrent).to(device),
-            flatten_steps(advantage, recurrent).to(device),
-            flatten_steps(weight, recurrent).to(device),
+            flat(log_prob),
+            flat(advantage),
+            flat(weight),
             old_raw_value,
-            transform.encode(flatten_steps(returns, recurrent).to(device)),
+            transform.encode(flat(returns)),
         )
         return samples, explained_variance(value, returns).item()
 
@@ -215,7 +220,7 @@ class PPO(Learner[Rollout]):
         return self._correction.estimates(rollout, now, spec.gamma, spec.lam)
 
     def _advantage(self, rollout: Rollout) -> Tensor:
-        bootstrap_value = self.network.value(rollout.bootstrap_obs.to(self.network.device)).cpu()
+        bootstrap_value = self.network.bootstrap_value(rollout)
         return gae(
             rollout.reward,
             rollout.value,
@@ -226,7 +231,7 @@ class PPO(Learner[Rollout]):
             self.spec.lam,
         )
 
-    def _update(self, batch: Samples, clip_eps: float, entropy_coef: float) -> dict[str, float]:
+    def _update(self, batch: Samples, clip_eps: float, entropy_coef: float) -> Report:
         """One gradient step on L^CLIP + c₁ L^VF − c₂ S, eq. 9 of the paper."""
         params, raw_value = self.network.differentiable(batch.obs)
         policy = self.family(params)
@@ -247,9 +252,9 @@ class PPO(Learner[Rollout]):
         return {
             "loss": step.loss,
             "grad_norm": step.grad_norm,
-            "policy_loss": policy_loss.item(),
-            "value_loss": value_loss.item(),
-            "entropy": entropy.item(),
+            "policy_loss": number(policy_loss),
+            "value_loss": number(value_loss),
+            "entropy": number(entropy),
             "approx_kl": kl,
             "clip_fraction": clipped,
         }
@@ -263,11 +268,11 @@ class PPO(Learner[Rollout]):
             )
         return self._value_loss_fn(raw_value, batch.raw_target)
 
-    def _exceeds_target_kl(self, approx_kl: float) -> bool:
+    def _exceeds_target_kl(self, approx_kl: Number) -> bool:
         target = self.spec.target_kl
         if target is None:
             return False
-        of_all = self.train_state.group.all_gather(np.array([approx_kl])).mean()
+        of_all = self.train_state.group.all_gather(np.array([float(approx_kl)])).mean()
         return bool(of_all > KL_TOLERANCE * target)
 
     @override

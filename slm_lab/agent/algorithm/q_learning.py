@@ -11,6 +11,7 @@ from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
 from slm_lab.agent.algorithm.loss import ValueLoss
 from slm_lab.agent.algorithm.policy_parts import assemble, build_q, build_replay_config
 from slm_lab.agent.algorithm.replay_loop import Update, train_on_replay
+from slm_lab.agent.algorithm.report import Report, number
 from slm_lab.agent.batch import Transitions, TransitionSource
 from slm_lab.agent.net.q_network import QNetwork
 from slm_lab.spec.schema.algorithm import DQNBaseSpec
@@ -42,7 +43,7 @@ class QLearner(Learner[TransitionSource]):
         """V(s') of the next states, (B,)."""
 
     @override
-    def learn(self, batch: TransitionSource, frame: int) -> dict[str, float]:
+    def learn(self, batch: TransitionSource, frame: int) -> Report:
         return train_on_replay(self, batch, frame, self.spec.training_iter, self._update)
 
     def _update(self, batch: Transitions) -> Update:
@@ -58,8 +59,8 @@ class QLearner(Learner[TransitionSource]):
         network.train(False)
         self.opt_step += 1
         with torch.no_grad():
-            report = {"loss": step.loss, "grad_norm": step.grad_norm, "q_value": q.mean().item()}
-            return Update(report, (target - q.detach()).cpu())
+            report = {"loss": step.loss, "grad_norm": step.grad_norm, "q_value": number(q.mean())}
+            return Update(report, target - q.detach())
 
 
 @final

@@ -6,8 +6,10 @@ from typing_extensions import override
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner, seeded_generator
 from slm_lab.agent.algorithm.loss import policy_gradient_loss
 from slm_lab.agent.algorithm.policy_parts import assemble
+from slm_lab.agent.algorithm.report import Report, number
 from slm_lab.agent.algorithm.returns import discounted_returns
 from slm_lab.agent.batch import Rollout
+from slm_lab.agent.device import moved
 from slm_lab.agent.distribution.family import DistributionFamily, distribution_family
 from slm_lab.agent.net.build import build_policy_only
 from slm_lab.agent.net.policy_value import PolicyOnly
@@ -44,7 +46,7 @@ class Reinforce(Learner[Rollout]):
         return assemble(context, network, family, learner, spec.training_frequency)
 
     @override
-    def learn(self, batch: Rollout, frame: int) -> dict[str, float]:
+    def learn(self, batch: Rollout, frame: int) -> Report:
         """One step on −log π(a|s) G − c S over the whole batch."""
         network, device, recurrent = self.network, self.network.device, self.network.recurrent
         self.train_state.set_frame(frame)
@@ -56,15 +58,16 @@ class Reinforce(Learner[Rollout]):
                 returns = returns - self.train_state.group.all_gather_samples(returns).mean()
 
         network.train(True)
-        policy = self.family(network.differentiable(flatten_obs(batch.obs, recurrent).to(device)))
-        log_prob = policy.log_prob(flatten_steps(batch.action, recurrent).to(device))
+        obs = moved(flatten_obs(batch.obs, recurrent), device)
+        policy = self.family(network.differentiable(obs))
+        log_prob = policy.log_prob(moved(flatten_steps(batch.action, recurrent), device))
         entropy = policy.entropy().mean()
-        policy_loss = policy_gradient_loss(log_prob, returns.to(device))
+        policy_loss = policy_gradient_loss(log_prob, moved(returns, device))
         step = network.step(self.spec.policy_loss_coef * policy_loss - entropy_coef * entropy)
         network.train(False)
         return {
             **self.stepped(step),
-            "policy_loss": policy_loss.item(),
-            "entropy": entropy.item(),
+            "policy_loss": number(policy_loss),
+            "entropy": number(entropy),
             "entropy_coef": entropy_coef,
         }

@@ -12,10 +12,12 @@ from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
 from slm_lab.agent.algorithm.loss import entropy_change
 from slm_lab.agent.algorithm.policy_parts import assemble, build_replay_config
 from slm_lab.agent.algorithm.replay_loop import Update, train_on_replay
+from slm_lab.agent.algorithm.report import Report, number
 from slm_lab.agent.algorithm.soft_parts import SoftParts, build_soft
 from slm_lab.agent.algorithm.soft_policy import Expectation
 from slm_lab.agent.batch import Transitions, TransitionSource
 from slm_lab.agent.distribution.exploration import exploration_policy
+from slm_lab.agent.optim.optimizer import Number
 from slm_lab.core.types import StateDict
 from slm_lab.spec.role import net_for_role
 from slm_lab.spec.schema.agent import AgentSpec
@@ -73,7 +75,7 @@ class SoftLearner(Learner[TransitionSource]):
         """The critics' predictions for B transitions."""
 
     @override
-    def learn(self, batch: TransitionSource, frame: int) -> dict[str, float]:
+    def learn(self, batch: TransitionSource, frame: int) -> Report:
         update = partial(self._update, frame=frame)
         return train_on_replay(self, batch, frame, self.spec.training_iter, update)
 
@@ -90,19 +92,19 @@ class SoftLearner(Learner[TransitionSource]):
         self.critic.train(False)
         self.opt_step += 1
         with torch.no_grad():
-            report = {
+            report: dict[str, Number] = {
                 "loss": step.loss,
                 "value_loss": step.loss,
                 "grad_norm": step.grad_norm,
-                "q_value": self.critic.transform.decode(q[0]).mean().item(),
+                "q_value": number(self.critic.transform.decode(q[0]).mean()),
                 "alpha": alpha,
             }
-            error = (raw_target - q[0]).cpu()
+            error = raw_target - q[0]
         if self.opt_step % self.spec.policy_delay == 0:
             report |= self._update_actor(batch.obs, batch.log_prob, alpha)
         return Update(report, error)
 
-    def _update_actor(self, obs: Tensor, old_log_prob: Tensor, alpha: float) -> dict[str, float]:
+    def _update_actor(self, obs: Tensor, old_log_prob: Tensor, alpha: Number) -> dict[str, Number]:
         """One step on −(E[Q(s, a)] + α H(s)), whose gradient needs none of the critics' weights."""
         self.actor.train(True)
         with self.critic.frozen():
@@ -117,7 +119,7 @@ class SoftLearner(Learner[TransitionSource]):
             step = self.actor.step(loss)
         self.actor.train(False)
         self.temperature.update(entropy.detach())
-        return {"policy_loss": step.loss, "entropy": entropy.mean().item()}
+        return {"policy_loss": step.loss, "entropy": number(entropy.mean())}
 
     @override
     def own_state(self) -> StateDict:

@@ -11,8 +11,10 @@ from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
 from slm_lab.agent.algorithm.loss import ValueLoss
 from slm_lab.agent.algorithm.policy_actor import ActionPolicy
 from slm_lab.agent.algorithm.policy_parts import assemble, build_q
+from slm_lab.agent.algorithm.report import Report, number
 from slm_lab.agent.algorithm.returns import n_step_returns
 from slm_lab.agent.batch import Rollout
+from slm_lab.agent.device import moved
 from slm_lab.agent.distribution.exploration import Generators
 from slm_lab.agent.net.q_network import QNetwork
 from slm_lab.core.types import StateDict
@@ -62,19 +64,19 @@ class SARSA(Learner[Rollout]):
         return assemble(context, network, family, learner, spec.training_frequency)
 
     @override
-    def learn(self, batch: Rollout, frame: int) -> dict[str, float]:
+    def learn(self, batch: Rollout, frame: int) -> Report:
         """One step on l(Q(s, a), target) over the whole rollout."""
         network, device = self.network, self.network.device
         self.train_state.set_frame(frame)
         with torch.no_grad():
-            bootstrap_value = self._bootstrap_value(batch.bootstrap_obs.to(device), frame)
+            bootstrap_value = self._bootstrap_value(moved(batch.bootstrap_obs, device), frame)
         network.train(True)
-        obs, action = (each.flatten(0, 1).to(device) for each in (batch.obs, batch.action))
+        obs, action = (moved(each.flatten(0, 1), device) for each in (batch.obs, batch.action))
         q = network.q_of(obs, action)
         target = self._target(batch, q.detach().cpu(), bootstrap_value)
-        step = network.step(self._value_loss_fn(q, target.to(device)))
+        step = network.step(self._value_loss_fn(q, moved(target, device)))
         network.train(False)
-        return {**self.stepped(step), "q_value": q.mean().item()}
+        return {**self.stepped(step), "q_value": number(q.mean())}
 
     def _bootstrap_value(self, obs: Tensor, frame: int) -> Tensor:
         """Q(s', a') with a' sampled as the actor would, (K,)."""

@@ -10,7 +10,7 @@ from slm_lab.agent.algorithm.actor_critic import ActorCritic
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
 from slm_lab.agent.algorithm.loss import imitation_policy_loss, imitation_value_loss
 from slm_lab.agent.algorithm.ppo import PPO
-from slm_lab.agent.algorithm.replay_loop import mean_report
+from slm_lab.agent.algorithm.report import Report, mean_report, number
 from slm_lab.agent.batch import ImitationBatch, Transitions
 from slm_lab.agent.describe import describe_on_error
 from slm_lab.agent.replay_config import ReplayConfig, TrainingSchedule
@@ -46,21 +46,21 @@ class SelfImitation(Learner[ImitationBatch]):
         return (*self.inner.metric_names, "sil_policy_loss", "sil_value_loss", "sil_share")
 
     @override
-    def learn(self, batch: ImitationBatch, frame: int) -> dict[str, float]:
+    def learn(self, batch: ImitationBatch, frame: int) -> Report:
         """The inner training event; then its rollout joins the past, which is learned from."""
         network = self.inner.network
         with describe_on_error(batch.rollout):
-            report = self.inner.learn(batch.rollout, frame)
+            report = dict(self.inner.learn(batch.rollout, frame))
+            self.train_state.check()
         with torch.no_grad():
-            bootstrap_obs = batch.rollout.bootstrap_obs.to(network.device)
-            batch.past.add(batch.rollout, network.value(bootstrap_obs).cpu())
+            batch.past.add(batch.rollout, network.bootstrap_value(batch.rollout))
         if self.train_state.group.all_true(batch.past.num_stored > 0):
             report |= self._imitate(batch, frame)
         self.opt_step = self.inner.opt_step
         self.version = self.inner.version
         return report
 
-    def _imitate(self, batch: ImitationBatch, frame: int) -> dict[str, float]:
+    def _imitate(self, batch: ImitationBatch, frame: int) -> Report:
         reports = []
         self.train_state.set_frame(frame)  # a second event, on batches of another size
         self.inner.network.train(True)
@@ -74,7 +74,7 @@ class SelfImitation(Learner[ImitationBatch]):
         self.inner.network.train(False)
         return mean_report(reports)
 
-    def _update(self, batch: Transitions) -> tuple[dict[str, float], Tensor]:
+    def _update(self, batch: Transitions) -> tuple[Report, Tensor]:
         """One step on c₁ L^policy + c₂ L^value, eq. 1; and R − V, (B,)."""
         network, spec = self.inner.network, self.spec
         batch, transform = batch.to(network.device), network.transform
@@ -88,11 +88,11 @@ class SelfImitation(Learner[ImitationBatch]):
         network.step(spec.sil_policy_loss_coef * policy_loss, spec.sil_val_loss_coef * value_loss)
         self.inner.opt_step += 1
         report = {
-            "sil_policy_loss": policy_loss.item(),
-            "sil_value_loss": value_loss.item(),
-            "sil_share": (advantage > 0).float().mean().item(),
+            "sil_policy_loss": number(policy_loss),
+            "sil_value_loss": number(value_loss),
+            "sil_share": number((advantage > 0).float().mean()),
         }
-        return report, advantage.cpu()
+        return report, advantage
 
     @override
     def own_state(self) -> StateDict:

@@ -11,6 +11,7 @@ from slm_lab.agent.algorithm.loss import ValueLoss
 from slm_lab.agent.algorithm.policy_parts import build_loss
 from slm_lab.agent.algorithm.soft_policy import SoftPolicy, exact, gumbel_softmax, squashed
 from slm_lab.agent.algorithm.temperature import LogAlpha, Temperature, TunedTemperature
+from slm_lab.agent.device import resolve_device
 from slm_lab.agent.distribution.family import (
     DistributionFamily,
     distribution_family,
@@ -87,7 +88,7 @@ def _temperature(
         args["lr"] = spec.alpha_lr
     optim_spec = net_spec.optim_spec.model_copy(update=args)
     own = net_spec.model_copy(update={"optim_spec": optim_spec, "clip_grad_val": None})
-    log_alpha = LogAlpha(min(0.0, spec.log_alpha_max))
+    log_alpha = LogAlpha(min(0.0, spec.log_alpha_max)).to(resolve_device(net_spec.gpu))
     bounds = spec.log_alpha_min, spec.log_alpha_max
     optimizer = build_optimizer(own, FlatParameters(log_alpha), bounds)
     return TunedTemperature(log_alpha, optimizer, _target_entropy(spec, family))

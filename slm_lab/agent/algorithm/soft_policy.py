@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from slm_lab.agent.device import moved
 from slm_lab.agent.distribution.distributions import TanhNormal
 
 ActionValue = Callable[[Tensor | None], Tensor]
@@ -47,7 +48,8 @@ def exact(params: Tensor, q: ActionValue, generator: torch.Generator) -> Expecta
 def gumbel_softmax(params: Tensor, q: ActionValue, generator: torch.Generator) -> Expectation:
     """By one action with the gradient of a softmax: straight-through, arXiv:1611.01144."""
     log_p = params.log_softmax(-1)
-    gumbel = -torch.empty_like(log_p).exponential_(generator=generator).log()
+    exponential = torch.empty(log_p.shape).exponential_(generator=generator)
+    gumbel = -moved(exponential, log_p.device).log()
     relaxed = (log_p + gumbel).softmax(-1)
     hard = one_hot(relaxed.argmax(-1), log_p.shape[-1]).to(relaxed.dtype)
     action = hard - relaxed.detach() + relaxed

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.algorithm.report import number
+from slm_lab.agent.optim.optimizer import Number, Optimizer
 from slm_lab.agent.schedule import Schedule
 
 
@@ -20,7 +21,7 @@ class Temperature:
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
 
-    def at(self, frame: int) -> float:
+    def at(self, frame: int) -> Number:
         """α at the trial's clock `frame`."""
         return self._schedule.at(frame)
 
@@ -50,8 +51,9 @@ class TunedTemperature(Temperature):
         self._target_entropy = target_entropy
 
     @override
-    def at(self, frame: int) -> float:
-        return math.exp(self._log_alpha.value.item())
+    def at(self, frame: int) -> Number:
+        log_alpha = number(self._log_alpha.value)
+        return log_alpha.exp() if isinstance(log_alpha, Tensor) else math.exp(log_alpha)
 
     @override
     def update(self, entropy: Tensor) -> None:

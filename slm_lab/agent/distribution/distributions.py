@@ -15,6 +15,8 @@ from torch import Tensor
 from torch.nn.functional import softplus
 from typing_extensions import override
 
+from slm_lab.agent.device import moved
+
 
 class Distribution(ABC):
     """A batch of distributions over actions."""
@@ -152,6 +154,11 @@ _HERMITE = (_NODES, _WEIGHTS / _WEIGHTS.sum())
 """Nodes and weights (32,) for the mean of a function of a standard normal variable."""
 
 
+def standard_normal(like: Tensor, generator: torch.Generator) -> Tensor:
+    """Draws for a tensor on any device, by a generator on the CPU."""
+    return moved(torch.randn(like.shape, generator=generator), like.device)
+
+
 @final
 class DiagonalNormal(Distribution):
     """Independent normal distributions, from mean and log standard deviation, both (B, A)."""
@@ -162,7 +169,7 @@ class DiagonalNormal(Distribution):
 
     @override
     def sample(self, generator: torch.Generator) -> Tensor:
-        noise = torch.empty_like(self.mean).normal_(generator=generator)
+        noise = standard_normal(self.mean, generator)
         return self.mean + self.log_std.exp() * noise
 
     @override
@@ -202,7 +209,7 @@ class MultivariateNormal(Distribution):
     @override
     def sample(self, generator: torch.Generator) -> Tensor:
         """μ + L ε with ε ~ N(0, 1): (B, A)."""
-        noise = torch.empty_like(self.mean).normal_(generator=generator)
+        noise = standard_normal(self.mean, generator)
         return self.mean + (self.factor @ noise.unsqueeze(-1)).squeeze(-1)
 
     @override
@@ -336,8 +343,8 @@ class TanhNormal(Distribution):
         """That of u plus Σ E[log(1 − tanh²u)], by Gauss–Hermite quadrature: (B,)."""
         nodes, weights = (torch.as_tensor(x, dtype=torch.float32) for x in _HERMITE)
         mean, std = self._normal.mean, self._normal.log_std.exp()
-        at_nodes = _log_slope(mean.unsqueeze(-1) + std.unsqueeze(-1) * nodes.to(mean.device))
-        expected: Tensor = at_nodes @ weights.to(mean.device)
+        at_nodes = _log_slope(mean.unsqueeze(-1) + std.unsqueeze(-1) * moved(nodes, mean.device))
+        expected: Tensor = at_nodes @ moved(weights, mean.device)
         return self._normal.entropy() + expected.sum(-1)
 
     @override

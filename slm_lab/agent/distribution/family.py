@@ -13,6 +13,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 from slm_lab.agent.autodiff import Differentiable, Node
+from slm_lab.agent.device import moved
 from slm_lab.agent.distribution.distributions import (
     Bernoulli,
     Beta,
@@ -128,12 +129,12 @@ def _multivariate_normal(space: spaces.Box) -> DistributionFamily:
 
 def _log_normal(space: spaces.Box) -> DistributionFamily:
     low = _bound(space.low, "LogNormal", "lower")
-    return _pairs(space, lambda mean, log_std: LogNormal(mean, log_std, low.to(mean.device)), True)
+    return _pairs(space, lambda m, log_std: LogNormal(m, log_std, moved(low, m.device)), True)
 
 
 def _beta(space: spaces.Box) -> DistributionFamily:
     low, high = _bound(space.low, "Beta", "lower"), _bound(space.high, "Beta", "upper")
-    return _pairs(space, lambda a, b: Beta(a, b, low.to(a.device), high.to(a.device)))
+    return _pairs(space, lambda a, b: Beta(a, b, moved(low, a.device), moved(high, a.device)))
 
 
 def _bound(values: np.ndarray[Any, Any], pdtype: str, which: str) -> Tensor:

@@ -166,7 +166,7 @@ class PrioritizedSampler(Sampler):
     @override
     def update_priorities(self, indices: Tensor, error: Tensor) -> None:
         """p ← (|error| + ε)^α."""
-        priority = (np.abs(error.numpy()).astype(np.float64) + self._epsilon) ** self._alpha
+        priority = (np.abs(error.cpu().numpy()).astype(np.float64) + self._epsilon) ** self._alpha
         priority = np.maximum(priority, MIN_PRIORITY)
         self._max_priority = max(self._max_priority, float(priority.max()))
         self._tree.set(indices.numpy(), priority)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from slm_lab.agent.autodiff import Node
+from slm_lab.agent.device import host_arrays, moved
 from slm_lab.agent.net.fast_mlp import Kernel
 from slm_lab.core.types import Array, FloatArray, Shape
 
@@ -36,8 +37,7 @@ def act_forward(net: nn.Module, obs: Array, device: torch.device) -> tuple[Float
     outputs = net.forward_array(obs) if isinstance(net, ArrayNet) else None
     if outputs is None:
         with torch.inference_mode():
-            tensors = net.forward(torch.from_numpy(obs).to(device))
-            outputs = tuple(tensor.cpu().numpy() for tensor in tensors)
+            outputs = host_arrays(net.forward(moved(torch.from_numpy(obs), device)))
     return outputs
 
 

@@ -5,8 +5,8 @@ import logging
 import torch
 from torch import Tensor, nn
 
+from slm_lab.agent.device import resolve_device
 from slm_lab.agent.distribution.family import DistributionFamily
-from slm_lab.agent.net.device import resolve_device
 from slm_lab.agent.net.layers import Head, Heads, reject_single_samples
 from slm_lab.agent.net.policy_value import PolicyHead, PolicyOnly, PolicyValue
 from slm_lab.agent.net.precision import with_precision

@@ -111,10 +111,13 @@ class BatchRenorm(nn.Module):
             x.detach(), None, None, None, None, True, 0.0, self.eps
         )
         deviation = inverse_deviation.reciprocal()
-        if num_batches.item() >= self.warmup_steps:
+        is_warm = num_batches >= self.warmup_steps
+        if not x.is_cpu or is_warm:
             running = (var + self.eps).sqrt()
             scale = (deviation / running).clamp_(1 / MAX_SCALE, MAX_SCALE)
             shift = ((batch_mean - mean) / running).clamp_(-MAX_SHIFT, MAX_SHIFT)
+            if not x.is_cpu:  # where the host would wait for `is_warm`
+                scale, shift = torch.where(is_warm, scale, 1.0), torch.where(is_warm, shift, 0.0)
             weight, bias = weight * scale, weight * shift + bias
         mean.lerp_(batch_mean, self.momentum)
         var.lerp_(deviation.square() - self.eps, self.momentum)

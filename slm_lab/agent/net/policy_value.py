@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from slm_lab.agent.autodiff import Differentiable, Node
 from slm_lab.agent.batch import Rollout
+from slm_lab.agent.device import moved
 from slm_lab.agent.net.array_mlp import ArrayNet, act_forward, forward_nodes, has_nodes
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.optimizer import Optimizer, StepReport, TrainState
@@ -164,6 +165,10 @@ class PolicyValue(ActingNetwork):
         """V(s) in units of return, (B,)."""
         return self.transform.decode(self.raw_value(obs))
 
+    def bootstrap_value(self, rollout: Rollout) -> Tensor:
+        """V of `bootstrap_obs`, (K,), on the CPU."""
+        return self.value(moved(rollout.bootstrap_obs, self.device)).cpu()
+
     def value_later(self) -> None:
         """Leaves values to `valued`, if the critic is a net of its own without recurrent state."""
         self._values_later = not self._is_shared and self.recurrent is None
@@ -174,7 +179,7 @@ class PolicyValue(ActingNetwork):
         if not self._values_later or not rollout.value.isnan().any():
             return rollout
         parts = torch.split(rollout.obs.flatten(0, 1), STATES_AT_ONCE)
-        value = torch.cat([self.value(part.to(self.device)).cpu() for part in parts])
+        value = torch.cat([self.value(moved(part, self.device)) for part in parts]).cpu()
         return replace(rollout, value=value.view_as(rollout.reward))
 
     @override

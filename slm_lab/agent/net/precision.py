@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor
 
-from slm_lab.agent.net.device import NO_GPU, has_gpu, resolve_device
+from slm_lab.agent.device import NO_GPU, has_gpu, resolve_device
 from slm_lab.core.errors import Problem
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.net import NetSpec

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 from typing_extensions import override
 
+from slm_lab.agent.device import host_arrays, moved
 from slm_lab.agent.net.array_mlp import ArrayNet
 from slm_lab.agent.net.layers import Empty, Heads, init_recurrent
 from slm_lab.agent.net.mlp import MLPNet, as_mlp
@@ -82,8 +83,7 @@ class RecurrentNet(nn.Module, ArrayNet):
     def forward_array(self, obs: Array) -> tuple[FloatArray, ...]:
         with torch.inference_mode():
             device = next(self.cell.parameters()).device
-            outputs = self.step(torch.from_numpy(obs).to(device))
-            return tuple(output.cpu().numpy() for output in outputs)
+            return host_arrays(self.step(moved(torch.from_numpy(obs), device)))
 
     def step(self, rows: Tensor) -> tuple[Tensor, ...]:
         """Outputs for rows that each start a sequence, and the state (B, H) after each."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -34,11 +34,15 @@ class GradientSync:
         """After the step: `flat.vector` may be replaced in place."""
 
 
+Number: TypeAlias = float | Tensor
+"""A float; of a network on a GPU a scalar tensor there, because reading one waits for the GPU."""
+
+
 class StepReport(NamedTuple):
     """The loss and the gradient of one step."""
 
-    loss: float
-    grad_norm: float
+    loss: Number
+    grad_norm: Number
     """The global 2-norm before clipping; over both networks if there are two."""
 
 
@@ -59,7 +63,9 @@ class Optimizer:
         self._clip_grad_val = clip_grad_val
         self._bounds = bounds
         self._sync = GradientSync()
-        self._norm = 0.0
+        self._norm: Number = 0.0
+        self.failed: Tensor | None = None
+        """See `TrainState.failed`."""
 
     def join(self, sync: GradientSync, state: Mapping[str, Tensor] | None = None) -> None:
         """Steps go through `sync` from now on; `state` is shared state to continue with. Raises
@@ -96,7 +102,10 @@ class Optimizer:
         """The gradient of a scalar loss, ready to be applied; returns the loss and its norm. The
         norm is the global 2-norm before clipping, as the step would see it in every parallel mode:
         gradients are exchanged first and clipped after, because clipping is not linear. Raises
-        NonFiniteLossError when either is not finite; no parameter has changed then."""
+        NonFiniteLossError when either is not finite; no parameter has changed then. On a GPU it
+        sets `failed` instead."""
+        if self.failed is not None:
+            return self._backward_unread(loss, self.failed)
         loss_value = loss.item()
         is_finite = math.isfinite(loss_value)
         flat = self.flat
@@ -114,13 +123,28 @@ class Optimizer:
         self._norm = norm
         return StepReport(loss_value, norm)
 
+    def _backward_unread(self, loss: Differentiable, failed: Tensor) -> StepReport:
+        """`backward` without reading a number from the GPU."""
+        flat = self.flat
+        flat.grad.zero_()
+        loss.backward()
+        loss = loss.detach()
+        flat.grad.add_(loss * 0.0)  # NaN, also for ranks that average it, if the loss is not finite
+        self._sync.before_step(flat)
+        self._norm = norm = torch.linalg.vector_norm(flat.grad)
+        failed.logical_or_(norm.isfinite().logical_not_())
+        return StepReport(loss, norm)
+
     def apply(self) -> None:
         """Clips the gradient that `backward` left and takes the step, within the bounds."""
-        flat = self.flat
-        if self._clip_grad_val is not None and self._norm > self._clip_grad_val:
-            flat.grad.mul_(self._clip_grad_val / self._norm)
+        flat, limit, norm = self.flat, self._clip_grad_val, self._norm
+        if limit is not None and isinstance(norm, Tensor):
+            flat.grad.mul_((limit / norm).clamp(max=1.0))
+        elif limit is not None and norm > limit:
+            flat.grad.mul_(limit / norm)
         vector, grad = self._sync.stepped(flat)
-        self._rule.apply(vector, grad, self.learning_rate.value)
+        failed = None if self.failed is None else self.failed.to(vector.device)
+        self._rule.apply(vector, grad, self.learning_rate.value, failed)
         if self._bounds is not None:
             vector.clamp_(*self._bounds)
         self._sync.after_step(flat)
@@ -144,6 +168,12 @@ class TrainState:
     def __init__(self, optimizers: Mapping[str, Optimizer]) -> None:
         self.optimizers = dict(optimizers)
         self.flats = {name: optimizer.flat for name, optimizer in self.optimizers.items()}
+        away = [f.vector.device for f in self.flats.values() if not f.vector.is_cpu]
+        self.failed = torch.zeros((), device=away[0]) if away else None
+        """On a GPU 1.0 after a loss or gradient that is not finite: no step changes anything then.
+        Elsewhere None, because such a step raises at once."""
+        for optimizer in self.optimizers.values():
+            optimizer.failed = self.failed
         self.targets: tuple[FlatParameters, ...] = ()
         self.group: ProcessGroup = SoloGroup()
         """The ranks whose samples count, too."""
@@ -157,6 +187,11 @@ class TrainState:
         """Before a training event at the trial's clock: for the learning-rate schedules."""
         for optimizer in self.optimizers.values():
             optimizer.begin_event(frame)
+
+    def check(self) -> None:
+        """Raises NonFiniteLossError if a step on a GPU has failed; waits for the GPU."""
+        if self.failed is not None and self.failed.item():
+            raise NonFiniteLossError("the loss or the gradient of a step is not finite")
 
     def state_dict(self) -> StateDict:
         """Parameters, statistics and optimizer state of every network."""

@@ -10,8 +10,10 @@ from typing_extensions import override
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
 from slm_lab.agent.algorithm.loss import explained_variance, standardize
 from slm_lab.agent.algorithm.policy_parts import CriticParts, assemble, build_with_critic
+from slm_lab.agent.algorithm.report import Report, number
 from slm_lab.agent.algorithm.returns import gae
 from slm_lab.agent.batch import Rollout
+from slm_lab.agent.device import moved
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.core.types import Column
 from slm_lab.spec.schema.algorithm import OF_POLICIES, AlgorithmSpec, OnPolicyLearningSpec
@@ -81,35 +83,35 @@ class AWR(Learner[Rollout]):
         )
 
     @override
-    def learn(self, batch: Rollout, frame: int) -> dict[str, float]:
+    def learn(self, batch: Rollout, frame: int) -> Report:
         """One step on −ω log π(a|s) + c L^VF over the whole rollout."""
         network, device = self.network, self.network.device
         self.train_state.set_frame(frame)
         returns = self._returns(batch)
-        advantage = standardize((returns - batch.value).flatten().to(device))
+        advantage = standardize(moved((returns - batch.value).flatten(), device))
 
         network.train(True)
-        params, value = network.forward(batch.obs.flatten(0, 1).to(device))
+        params, value = network.forward(moved(batch.obs.flatten(0, 1), device))
         policy = self._family(params)
-        log_prob = policy.log_prob(batch.action.flatten(0, 1).to(device))
+        log_prob = policy.log_prob(moved(batch.action.flatten(0, 1), device))
         weight = advantage_weight(advantage, self.spec.temperature)
         policy_loss = weighted_regression_loss(log_prob, weight)
-        value_loss = self._value_loss_fn(value, returns.flatten().to(device)).mean()
+        value_loss = self._value_loss_fn(value, moved(returns.flatten(), device)).mean()
         step = network.step(policy_loss, self.spec.val_loss_coef * value_loss)
         network.train(False)
         return {
             **self.stepped(step),
-            "policy_loss": policy_loss.item(),
-            "value_loss": value_loss.item(),
-            "entropy": policy.entropy().mean().item(),
-            "explained_variance": explained_variance(batch.value, returns).item(),
-            "effective_share": effective_share(weight).item(),
+            "policy_loss": number(policy_loss),
+            "value_loss": number(value_loss),
+            "entropy": number(policy.entropy().mean()),
+            "explained_variance": number(explained_variance(batch.value, returns)),
+            "effective_share": number(effective_share(weight)),
         }
 
     @torch.no_grad()
     def _returns(self, rollout: Rollout) -> Tensor:
         """Â + V, (T, N)."""
-        bootstrap_value = self.network.value(rollout.bootstrap_obs.to(self.network.device)).cpu()
+        bootstrap_value = self.network.bootstrap_value(rollout)
         advantage = gae(
             rollout.reward,
             rollout.value,

@@ -102,6 +102,19 @@ def test_the_global_rule_is_the_plain_rule(name):
 
 
 @pytest.mark.parametrize(("name", "args"), CASES, ids=str)
+def test_a_failed_step_changes_nothing_and_another_is_the_same_step(name, args):
+    rule, flat = rule_of(name, args)
+    other, other_flat = rule_of(name, args)
+    rule.apply(flat.vector, flat.grad, 1e-3)
+    other.apply(other_flat.vector, other_flat.grad, 1e-3, torch.zeros(()))
+    assert torch.equal(flat.vector, other_flat.vector)
+    flat.grad.fill_(math.nan)
+    rule.apply(flat.vector, flat.grad, 1e-3, torch.ones(()))
+    assert torch.equal(flat.vector, other_flat.vector)
+    assert same(rule.state_dict(), other.state_dict())
+
+
+@pytest.mark.parametrize(("name", "args"), CASES, ids=str)
 def test_a_restored_optimizer_continues_bit_for_bit(name, args):
     net = network()
     optimizer = flat_optimizer(net, name, args)

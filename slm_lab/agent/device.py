@@ -1,10 +1,14 @@
-"""The devices of networks."""
+"""The devices of networks, and the way of data to them."""
 
+from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from slm_lab.core.errors import LabError
+from slm_lab.core.types import FloatArray
 
 NO_GPU = 'torch sees no GPU here; use false or "auto"'
 
@@ -32,3 +36,18 @@ def resolve_device(gpu: bool | Literal["auto"]) -> torch.device:
     if gpu is True:
         raise LabError(f"agent.net.gpu = true: {NO_GPU}")
     return torch.device("cpu")
+
+
+def moved(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on `device`. A GPU copies it from pinned memory while the host computes."""
+    if device.type != "cuda" or tensor.is_cuda:
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
+def host_arrays(tensors: Sequence[Tensor]) -> tuple[FloatArray, ...]:
+    """Tensors (B, …) as arrays; from a GPU by one copy of all, for which the host waits."""
+    if all(tensor.is_cpu for tensor in tensors):
+        return tuple(tensor.numpy() for tensor in tensors)
+    ends = np.cumsum([tensor.shape[-1] for tensor in tensors])
+    return tuple(np.split(torch.cat(tuple(tensors), -1).cpu().numpy(), ends[:-1], -1))

@@ -1,0 +1,92 @@
+"""Every algorithm with its networks on a GPU: where the host waits for it, and how often.
+
+Reading a number from a GPU takes longer than a gradient step of a small network, because the host
+waits until the GPU has done all that it was given.
+"""
+
+from contextlib import closing
+
+import pytest
+import torch
+
+from slm_lab.agent import device
+from slm_lab.agent.algorithm import soft_parts
+from slm_lab.agent.net import build, precision
+from tests.contract.fake_gpu import GPU, FakeGPU
+from tests.contract.playing import Play
+from tests.contract.table import ALGORITHM_ROWS, cases
+from tests.support import parse, ppo, q_learning, soft
+
+pytestmark = pytest.mark.medium
+
+WITHOUT = "half_precision", "recurrent"
+"""What the fake GPU cannot do. A recurrent net waits for the lengths of the sequences."""
+ROWS = [
+    case for case in cases(ALGORITHM_ROWS, learning=True) if not any(w in case.id for w in WITHOUT)
+]
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """Networks are built on the fake GPU."""
+    for module in (device, soft_parts, build, precision):
+        monkeypatch.setattr(module, "resolve_device", lambda gpu: GPU)
+    # As with a real GPU, a parameter stays the same object when it moves.
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    try:
+        with FakeGPU() as mode:
+            yield mode
+    finally:
+        torch.__future__.set_swap_module_params_on_conversion(False)
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_a_vector_step_waits_once_for_its_actions_and_every_algorithm_learns(gpu, case):
+    name, variant = case
+    play = Play(ALGORITHM_ROWS[name][variant].spec)
+    reports = []
+    with closing(play.env):
+        while len(reports) < 2:
+            with gpu.waiting(1):
+                play.step()
+            if (report := play.agent.learn(play.frame)) is not None:
+                reports.append(report)
+    assert all(isinstance(value, float) for report in reports for value in report.values())
+
+
+def dqn(**changes):
+    return q_learning("DQN", **changes)
+
+
+def sac(**changes):
+    return soft("SoftActorCritic", **changes)
+
+
+def waits_of_an_event(gpu, data):
+    """How often the host waits in the second training event."""
+    play = Play(parse(data))
+    with closing(play.env):
+        next(play.reports(400))
+        while not play.agent.is_due:
+            play.step()
+        before = gpu.waits
+        play.agent.learn(play.frame)
+    return gpu.waits - before
+
+
+@pytest.mark.parametrize(
+    ("make", "key", "expected"),
+    [
+        (ppo, "training_epoch", 4),  # values, the last states' values, the report, the check
+        (dqn, "training_batch_iter", 3),  # the check per batch, the report, the check of the event
+        (sac, "training_batch_iter", 3),
+        (sac, "training_iter", 3),
+    ],
+)
+def test_a_training_event_waits_as_often_for_one_gradient_step_as_for_many(
+    gpu, make, key, expected
+):
+    few, many = (
+        waits_of_an_event(gpu, make(**{f"agent__algorithm__{key}": times})) for times in (1, 5)
+    )
+    assert few == many == expected
