@@ -18,11 +18,13 @@ class Case:
     gamma: float = 0.99
     precision: str = "float32"
     """That of the lab; the others compute in float32."""
+    device: str = "cpu"
+    """Where the networks are: "cpu" or "cuda"."""
 
     def spec(self) -> dict[str, Any]:
         """The case as a spec of this lab."""
         agent = self.agent()
-        agent["net"]["precision"] = self.precision
+        agent["net"] |= {"precision": self.precision, "gpu": self.device == "cuda"}
         return {
             "agent": agent,
             "env": {
@@ -253,6 +255,9 @@ CASES: dict[str, Case] = {
     "ppo_lunarlander": PPOCase("LunarLander-v3", 8, 100_000),
     "ppo_hopper": MujocoPPOCase("Hopper-v5", 4, 20_480, horizon=512, minibatch=64, epochs=10),
     "ppo_pong": AtariPPOCase("ALE/Pong-v5", 8, 6_144, lr=2.5e-4, entropy_coef=0.01, clip_eps=0.1),
+    "ppo_humanoid": MujocoPPOCase(
+        "Humanoid-v5", 64, 200_000, (256, 256), minibatch=2048, horizon=64, epochs=10
+    ),
     "a2c_cartpole": A2CCase("CartPole-v1", 8, 100_000, lr=7e-4, horizon=5, gae_lambda=1.0),
     "dqn_cartpole": DQNCase("CartPole-v1", 1, 50_000, (120, 84), 2.5e-4),
     "dqn_cartpole_vector": DQNCase("CartPole-v1", 10, 100_000, (120, 84), 2.5e-4),

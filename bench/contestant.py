@@ -1,6 +1,6 @@
 """Runs one case in one library and prints its training frames per second as JSON.
 
-python -m bench.contestant {lab|sb3|floor} CASE [--frames N]
+python -m bench.contestant {lab|sb3|floor} CASE [--frames N] [--device cuda]
 """
 
 import argparse
@@ -72,7 +72,7 @@ def sb3_model(case: Case) -> Any:
     from stable_baselines3.common.vec_env import VecNormalize
 
     kind, arguments = SB3[type(case)](case)
-    common = {"learning_rate": case.lr, "gamma": case.gamma, "device": "cpu", "seed": 0}
+    common = {"learning_rate": case.lr, "gamma": case.gamma, "device": case.device, "seed": 0}
     if isinstance(case, AtariPPOCase):
         return kind("CnnPolicy", sb3_atari(case), **common, **arguments)
     env = make_vec_env(case.env, case.num_envs, seed=0)
@@ -194,8 +194,9 @@ def main() -> None:
     parser.add_argument("contestant", choices=list(LIBRARIES))
     parser.add_argument("case", choices=list(CASES))
     parser.add_argument("--frames", type=int, help="in place of those of the case")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     arguments = parser.parse_args()
-    case = CASES[arguments.case]
+    case = replace(CASES[arguments.case], device=arguments.device)
     if arguments.frames is not None:
         case = replace(case, frames=arguments.frames)
     speed = LIBRARIES[arguments.contestant](arguments.case, case)

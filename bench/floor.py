@@ -40,13 +40,14 @@ class SAC:
     def __init__(self, case: SACCase, obs_dim: int, act_dim: int) -> None:
         hidden = case.hidden
         self.case = case
-        self.actor = mlp(obs_dim, *hidden, 2 * act_dim)
-        pairs = [[mlp(obs_dim + act_dim, *hidden, 1) for _ in range(2)] for _ in range(2)]
+        to = case.device
+        self.actor = mlp(obs_dim, *hidden, 2 * act_dim).to(to)
+        pairs = [[mlp(obs_dim + act_dim, *hidden, 1).to(to) for _ in range(2)] for _ in range(2)]
         self.critics, self.targets = pairs
         self.critic_weights = [p for q in self.critics for p in q.parameters()]
         self.target_weights = [p for q in self.targets for p in q.parameters()]
         torch._foreach_copy_([p.data for p in self.target_weights], self.critic_weights)
-        self.log_alpha = torch.zeros((), requires_grad=True)
+        self.log_alpha = torch.zeros((), requires_grad=True, device=to)
         self.target_entropy = -float(act_dim)
         self.actor_adam = torch.optim.Adam(self.actor.parameters(), lr=case.lr, fused=True)
         self.critic_adam = torch.optim.Adam(self.critic_weights, lr=case.lr, fused=True)
@@ -56,7 +57,7 @@ class SAC:
         self, obs: Tensor, action: Tensor, reward: Tensor, discount: Tensor, next_obs: Tensor
     ) -> None:
         """One step of critics, actor and temperature; the targets follow."""
-        alpha = self.log_alpha.exp().item()
+        alpha = self.log_alpha.detach().exp()
         with torch.no_grad():
             next_action, log_prob = sample(self.actor, next_obs)
             after = torch.cat([next_obs, next_action], -1)
@@ -102,7 +103,8 @@ def sac_speed(case: SACCase) -> float:
     obs, _ = env.reset(seed=0)
     for frame in range(case.frames):
         with torch.no_grad():
-            action = sample(sac.actor, torch.as_tensor(obs, dtype=torch.float32))[0].numpy()
+            seen = torch.as_tensor(obs, dtype=torch.float32, device=case.device)
+            action = sample(sac.actor, seen)[0].cpu().numpy()
         next_obs, reward, terminated, truncated, _ = env.step(middle + half * action)
         discount = case.gamma * (1 - terminated)
         place = frame % case.buffer
@@ -112,5 +114,6 @@ def sac_speed(case: SACCase) -> float:
         obs = env.reset()[0] if terminated or truncated else next_obs
         if frame + 1 >= case.start:
             index = rng.integers(0, min(frame + 1, case.buffer), case.batch)
-            sac.update(*(torch.from_numpy(array[index]) for array in replay.values()))
+            batch = (torch.from_numpy(array[index]) for array in replay.values())
+            sac.update(*(each.to(case.device) for each in batch))
     return case.frames / (time.perf_counter() - began)

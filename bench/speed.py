@@ -1,11 +1,11 @@
 """Training speed against Stable-Baselines3, on equal hyperparameters.
 
-python -m bench.speed CASE… [--repeats 5]
+python -m bench.speed CASE… [--repeats 5] [--device cuda]
 
 The libraries run by turns, each time in a fresh process with one thread.
 So a change in the machine's load affects all. The result is the ratio of the medians.
 SAC is also compared with the
-same written out by hand, the floor.
+same written out by hand, the floor. With `--device cuda` the networks of all are on the GPU.
 """
 
 import argparse
@@ -19,11 +19,11 @@ import sys
 from bench.cases import CASES, SACCase
 
 
-def measure(library: str, case: str) -> float:
+def measure(library: str, case: str, device: str) -> float:
     """Frames per second of one run in a separate process."""
     one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-m", "bench.contestant", library, case],
+        [sys.executable, "-m", "bench.contestant", library, case, "--device", device],
         capture_output=True,
         text=True,
         check=True,
@@ -37,6 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("cases", nargs="+", choices=list(CASES), metavar="CASE")
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     arguments = parser.parse_args()
     if importlib.util.find_spec("stable_baselines3") is None:
         parser.error(
@@ -47,7 +48,7 @@ def main() -> None:
         speeds: dict[str, list[float]] = {library: [] for library in ("lab", *others)}
         for _ in range(arguments.repeats):
             for library, seen in speeds.items():
-                seen.append(measure(library, case))
+                seen.append(measure(library, case, arguments.device))
                 print(f"{case:20} {library:5} {seen[-1]:9,.0f} frames/s", flush=True)
         median = {library: statistics.median(seen) for library, seen in speeds.items()}
         for other in others:
