@@ -85,6 +85,8 @@ class Node:
     __radd__ = __add__
 
     def __sub__(self, other: "Differentiable") -> "Node":
+        if isinstance(other, Node):
+            return Node(self.array - other.array, (self, other), lambda grad: (grad, -grad))
         return self + -other
 
     def __rsub__(self, other: Tensor) -> "Node":

@@ -6,7 +6,7 @@ from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
 from slm_lab.agent.algorithm.correction import Estimates, VTrace, evaluate_rollout
-from slm_lab.agent.algorithm.loss import explained_variance, policy_gradient_loss
+from slm_lab.agent.algorithm.loss import explained_variance, policy_gradient_loss, with_entropy
 from slm_lab.agent.algorithm.policy_parts import CriticParts, assemble, build_with_critic
 from slm_lab.agent.algorithm.report import Report, number
 from slm_lab.agent.algorithm.returns import gae, n_step_returns
@@ -76,7 +76,7 @@ class ActorCritic(Learner[Rollout]):
         policy_loss = policy_gradient_loss(log_prob, advantage)
         value_loss = self._value_loss_fn(raw_value, raw_target)
         step = network.step(
-            self.spec.policy_loss_coef * policy_loss - entropy_coef * entropy,
+            with_entropy(self.spec.policy_loss_coef * policy_loss, entropy, entropy_coef),
             self.spec.val_loss_coef * value_loss,
         )
         network.train(False)

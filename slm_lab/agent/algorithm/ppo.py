@@ -17,6 +17,7 @@ from slm_lab.agent.algorithm.loss import (
     explained_variance,
     policy_change,
     standardize,
+    with_entropy,
 )
 from slm_lab.agent.algorithm.policy_parts import CriticParts, assemble, build_with_critic
 from slm_lab.agent.algorithm.report import Report, mean_report, number
@@ -83,18 +84,18 @@ class Samples(NamedTuple):
         """The samples at `index`, in that order."""
         return Samples(*(tensor.index_select(0, index) for tensor in self))
 
-    def slice(self, start: int, stop: int) -> "Samples":
-        """A contiguous part, as views."""
-        return Samples(*(tensor[start:stop] for tensor in self))
+    def split(self, sizes: list[int]) -> Iterator["Samples"]:
+        """Consecutive parts, as views."""
+        return map(Samples, *(torch.split(tensor, sizes) for tensor in self))
 
 
-def minibatch_bounds(size: int, minibatch_size: int) -> list[tuple[int, int]]:
-    """Start and end of the minibatches of `size` samples, in order. The last has the rest. A rest
-    of one sample has no deviation to standardise by; it joins the minibatch before it."""
+def minibatch_sizes(size: int, minibatch_size: int) -> list[int]:
+    """The sizes of the minibatches of `size` samples, in order. The last has the rest. A rest of
+    one sample has no deviation to standardise by; it joins the minibatch before it."""
     starts = list(range(0, size, minibatch_size))
     if size % minibatch_size == 1 and len(starts) > 1 and minibatch_size > 1:
         starts.pop()
-    return list(pairwise([*starts, size]))
+    return [stop - start for start, stop in pairwise([*starts, size])]
 
 
 class PPO(Learner[Rollout]):
@@ -177,8 +178,7 @@ class PPO(Learner[Rollout]):
         for _ in range(self.spec.training_epoch):
             order = shuffled_order(samples.obs, self.network.recurrent, self._generator)
             in_order = samples.take(moved(order, self.network.device))
-            for start, stop in minibatch_bounds(size, self.spec.minibatch_size):
-                yield in_order.slice(start, stop)
+            yield from in_order.split(minibatch_sizes(size, self.spec.minibatch_size))
 
     @torch.no_grad()
     def _prepare(self, rollout: Rollout) -> tuple[Samples, float]:
@@ -245,7 +245,7 @@ class PPO(Learner[Rollout]):
         policy_loss = clipped_surrogate_loss(log_prob, batch.log_prob, weighted, clip_eps)
         value_loss = self._value_loss(raw_value, batch, clip_eps)
         step = self.network.step(
-            policy_loss - entropy_coef * entropy, self.spec.val_loss_coef * value_loss
+            with_entropy(policy_loss, entropy, entropy_coef), self.spec.val_loss_coef * value_loss
         )
         self.opt_step += 1
         kl, clipped = policy_change(log_prob.detach(), batch.log_prob, clip_eps)

@@ -4,7 +4,7 @@ import torch
 from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner, seeded_generator
-from slm_lab.agent.algorithm.loss import policy_gradient_loss
+from slm_lab.agent.algorithm.loss import policy_gradient_loss, with_entropy
 from slm_lab.agent.algorithm.policy_parts import assemble
 from slm_lab.agent.algorithm.report import Report, number
 from slm_lab.agent.algorithm.returns import discounted_returns
@@ -63,7 +63,8 @@ class Reinforce(Learner[Rollout]):
         log_prob = policy.log_prob(moved(flatten_steps(batch.action, recurrent), device))
         entropy = policy.entropy().mean()
         policy_loss = policy_gradient_loss(log_prob, moved(returns, device))
-        step = network.step(self.spec.policy_loss_coef * policy_loss - entropy_coef * entropy)
+        weighted = self.spec.policy_loss_coef * policy_loss
+        step = network.step(with_entropy(weighted, entropy, entropy_coef))
         network.train(False)
         return {
             **self.stepped(step),

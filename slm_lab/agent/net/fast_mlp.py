@@ -30,11 +30,10 @@ class Kernel(NamedTuple):
 
 
 def tanh_(x: Tensor) -> Tensor:
-    """tanh in place; on the CPU by NumPy, whose vector kernel is ten times as fast as torch's."""
+    """tanh in place."""
     if x.device.type != "cpu":
         return x.tanh_()
-    values = x.numpy()
-    np.tanh(values, out=values)
+    _tanh_array(x.numpy())
     return x
 
 
@@ -48,8 +47,21 @@ def _tanh_backward_(grad: Tensor, output: Tensor) -> Tensor:
     return grad
 
 
+_CPU = torch.cpu.get_capabilities()
+SLOW_TANH = bool(_CPU.get("avx2")) and not _CPU.get("avx512_f")
+"""Whether NumPy's tanh is no vector kernel here. With AVX-512 it takes a tenth of torch's time."""
+FEW_NUMBERS = 4096
+"""Up to so many numbers one call is faster than four."""
+
+
 def _tanh_array(x: FloatArray) -> None:
-    np.tanh(x, out=x)
+    if not SLOW_TANH or x.size < FEW_NUMBERS:
+        np.tanh(x, out=x)
+        return
+    x += x  # 2 σ(2x) − 1
+    torch.from_numpy(x).sigmoid_()
+    x += x
+    x -= 1.0
 
 
 def _relu_array(x: FloatArray) -> None:

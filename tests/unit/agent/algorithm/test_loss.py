@@ -13,6 +13,7 @@ from slm_lab.agent.algorithm.loss import (
     explained_variance,
     policy_change,
     standardize,
+    with_entropy,
 )
 
 
@@ -114,3 +115,9 @@ def test_a_weight_is_the_importance_of_its_sample():
     assert loss.item() == 2.25  # (0.5 · 1 + 1 · 4) / 2
     loss.backward()
     assert prediction.grad.tolist() == [0.5, 2.0]
+
+
+def test_an_entropy_without_weight_is_left_out():
+    loss, entropy = torch.tensor(2.0), torch.tensor(3.0)
+    assert with_entropy(loss, entropy, 0.0) is loss
+    assert with_entropy(loss, entropy, 0.5).item() == 0.5

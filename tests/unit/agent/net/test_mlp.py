@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import nn
 
+from slm_lab.agent.net import fast_mlp
 from slm_lab.agent.net.array_mlp import act_forward
-from slm_lab.agent.net.fast_mlp import KERNELS, MLPFunction
+from slm_lab.agent.net.fast_mlp import FEW_NUMBERS, KERNELS, MLPFunction
 from slm_lab.agent.net.layers import Head
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.optim.flat import FlatParameters
@@ -125,6 +126,18 @@ def test_acting_follows_the_parameters_wherever_they_are_put():
     third = check()
     assert not np.allclose(first, second)
     assert not np.allclose(second, third)
+
+
+@pytest.mark.parametrize("slow", [False, True])
+@pytest.mark.parametrize("size", [FEW_NUMBERS - 1, FEW_NUMBERS + 3])
+def test_tanh_is_exact_to_float32_on_every_processor(monkeypatch, slow, size):
+    monkeypatch.setattr(fast_mlp, "SLOW_TANH", slow)
+    x = np.linspace(-12, 12, size, dtype=np.float32)
+    x[:5] = 0.0, np.inf, -np.inf, 1e30, np.nan
+    expected = np.tanh(x.astype(np.float64))
+    KERNELS["Tanh"].apply_array(x)
+    np.testing.assert_allclose(x, expected, rtol=0, atol=3e-7)
+    assert np.abs(x[~np.isnan(x)]).max() == 1.0
 
 
 def test_no_weight_gradients_where_none_are_wanted():
