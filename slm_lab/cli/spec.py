@@ -12,7 +12,6 @@ from slm_lab.cli.options import AsJson, Imports, Sets, SpecName, Trust
 from slm_lab.cli.shell import completion
 from slm_lab.cli.shell.exit_codes import BAD_INPUT, report_errors
 from slm_lab.core.plugins import import_plugins, is_covered, look_in_working_directory, module_in
-from slm_lab.core.process import stop_signals_blocked
 
 if TYPE_CHECKING:
     from slm_lab.core.errors import Problem
@@ -51,7 +50,7 @@ def check(
 
     results: list[_Result] = []
     with report_errors():
-        _import(imports)
+        import_plugins(imports or [])
         if trust:
             look_in_working_directory()
         for file in files or shipped_files():
@@ -84,7 +83,7 @@ def show(
     with report_errors():
         from slm_lab.spec.load import load_spec
 
-        _import(imports)
+        import_plugins(imports or [])
         spec = load_spec(file, name, sets or [])
         print_json({spec.name: spec.to_json()})
 
@@ -95,7 +94,7 @@ def schema(imports: Imports = None) -> None:
     with report_errors():
         from slm_lab.spec.json_schema import file_schema
 
-        _import(imports)
+        import_plugins(imports or [])
         print_json(file_schema())
 
 
@@ -109,11 +108,6 @@ def list_specs() -> None:
         for path in shipped_files():
             names = ", ".join(spec_names(read_file(path)))
             print_line(console(), f"{shipped_name(path)}: {names}")
-
-
-def _import(modules: Sequence[str] | None) -> None:
-    with stop_signals_blocked():
-        import_plugins(modules or [])
 
 
 class _Result(NamedTuple):
