@@ -39,10 +39,9 @@ def find_folder(
     path = Path(name)
     if len(path.parts) > 1 and path.parent.is_dir() and not path.exists():
         data_dir, name = path.parent, path.name
-    folder = _folder(name, data_dir)
-    is_word = _LATEST.fullmatch(name) or any(run.label == name for run in runs_in(data_dir))
-    safe = safe_name(name)
-    is_word = is_word or any(safe in (run.prefix, run.stem) for run in runs_in(data_dir))
+    places = (Path(name), data_dir / name)
+    folder = next(filter(Path.is_dir, places), places[0])
+    is_word = _LATEST.fullmatch(name) or any(_is_called(run, name) for run in runs_in(data_dir))
     if folder.is_dir() and not (is_word and RunDir.at(folder) is None):
         run_dir = RunDir.at(folder) if spec_name is None else RunDir(folder, spec_name)
         if run_dir is None or not run_dir.spec_file.is_file():
@@ -84,8 +83,7 @@ def _chosen(
         raise UsageError(
             f"there is no {what}{of_spec} in {data_dir}; start one with the mode {mode}"
         )
-    safe = safe_name(name)
-    if called := [run for run in runs if safe in (run.prefix, run.stem) or run.label == name]:
+    if called := [run for run in runs if _is_called(run, name)]:
         return newest_first(called)[0]
     if name.endswith(".zip") and Path(name).is_file():
         raise UsageError(f"{name} is a shared run: it has only an agent, and cannot be resumed")
@@ -136,10 +134,8 @@ def find_saved(
     return find_folder(target, data_dir, spec_name, named is not None if is_latest else None, env)
 
 
-def _folder(target: str, data_dir: Path) -> Path:
-    folder = Path(target)
-    inside = data_dir / folder
-    return inside if not folder.is_dir() and inside.is_dir() else folder
+def _is_called(run: RunDir, name: str) -> bool:
+    return safe_name(name) in (run.prefix, run.stem) or run.label == name
 
 
 def resolve_spec_name(spec_file: str, spec_name: str | None) -> str:
