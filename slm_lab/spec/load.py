@@ -37,7 +37,7 @@ def load_spec(
     the file holds one spec. `warn` logs ignored and suspicious keys, and problems of the `search`
     block unless `for_search`. Raises SpecError with every problem of the spec."""
     where, content = _read(file)
-    name = _chosen(where, content, name)
+    name = chosen_name(where, content, name)
     loaded = _loaded(name, content[name], sets, overrides or {})
     if not for_search:
         loaded = loaded.for_training()
@@ -148,7 +148,8 @@ def _settings_of(
     return settings, problems
 
 
-def _chosen(where: str, content: Mapping[str, Any], name: str | None) -> str:
+def chosen_name(where: str, content: Mapping[str, Any], name: str | None) -> str:
+    """`name`, or that of the only spec in the content of a file. Raises SpecError."""
     names = spec_names(content)
     if name is not None and name in content:
         return name

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.core.registry import suggestion
-from slm_lab.spec.load import spec_names
+from slm_lab.spec.load import chosen_name, spec_names
 from slm_lab.spec.read import find_file, read_file, shipped_name
 from slm_lab.storage.run_dir import RunDir, newest_first, runs_in, safe_name
 
@@ -141,14 +141,8 @@ def _is_called(run: RunDir, name: str) -> bool:
 def resolve_spec_name(spec_file: str, spec_name: str | None) -> str:
     """`spec_name`, or the name of the file's only spec. Raises SpecError if it has several."""
     path = find_file(spec_file)
-    names = spec_names(read_file(path))
-    if spec_name is not None:
-        return spec_name
-    if len(names) != 1:
-        listed = ", ".join(names) or "none"
-        problem = Problem("spec name", f"must be given; the file holds {listed}")
-        raise SpecError(shipped_name(path), [problem])
-    return names[0]
+    content = read_file(path)
+    return chosen_name(shipped_name(path), content, None) if spec_name is None else spec_name
 
 
 def required_seed(run_dir: RunDir, seed: int | None) -> int:

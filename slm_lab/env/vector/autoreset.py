@@ -15,6 +15,7 @@ from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from gymnasium.vector import AutoresetMode
 from typing_extensions import override
 
+from slm_lab.core.errors import undone_on_failure
 from slm_lab.core.registry import load_target
 from slm_lab.core.types import Array, IntArray, StateDict
 from slm_lab.env.interface import Env
@@ -92,11 +93,8 @@ def make_native(
 def make_async(make_one: Callable[[], Env], num_envs: int, seed: int) -> RawEnvs:
     """`num_envs` environments, each in its own process."""
     workers = Workers(make_one, num_envs, AutoresetMode.SAME_STEP)
-    try:
+    with undone_on_failure(workers.close):
         return AsyncEnvs(workers, seed)
-    except BaseException:
-        workers.close()
-        raise
 
 
 class SameStepEnvs(RawEnvs):
