@@ -11,10 +11,10 @@ from slm_lab.cli.display.screen import console, print_json, print_line
 from slm_lab.cli.options import AsJson, Imports, Sets, SpecName, Trust
 from slm_lab.cli.shell import completion
 from slm_lab.cli.shell.exit_codes import BAD_INPUT, report_errors
+from slm_lab.core.errors import Problem, SpecError
 from slm_lab.core.plugins import import_plugins, is_covered, look_in_working_directory, module_in
 
 if TYPE_CHECKING:
-    from slm_lab.core.errors import Problem
     from slm_lab.spec.parse import Parsed
 
 app = typer.Typer(help="Check, show and list specs; write their JSON Schema.", no_args_is_help=True)
@@ -44,7 +44,6 @@ def check(
 
     Exit codes: 0 no problems, 2 some problems.
     """
-    from slm_lab.core.errors import SpecError
     from slm_lab.spec.load import check_file
     from slm_lab.spec.read import shipped_files
 
@@ -114,13 +113,11 @@ class _Result(NamedTuple):
     """The result for a spec, or for a file that cannot be read."""
 
     where: str
-    problems: Sequence["Problem"]
+    problems: Sequence[Problem]
     notes: Sequence[str] = ()
 
     @override
     def __str__(self) -> str:
-        from slm_lab.core.errors import SpecError
-
         if self.problems:
             return str(SpecError(self.where, self.problems))
         note = f" ({'. '.join(self.notes)})" if self.notes else ""
@@ -157,7 +154,7 @@ def _result(checked: "Parsed", imports: Sequence[str] | None) -> _Result:
     return _Result(checked.where, problems, notes)
 
 
-def _second_pass(checked: "Parsed") -> Sequence["Problem"]:
+def _second_pass(checked: "Parsed") -> Sequence[Problem]:
     """The problems that need the environment: of `env`, then of the agent if spaces are cheap."""
     if checked.env is None:
         return []

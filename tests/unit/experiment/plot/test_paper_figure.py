@@ -50,8 +50,8 @@ def drawn(data, tmp_path, monkeypatch):
     figures = []
     real = module.overlay_figure
 
-    def kept(*args):
-        figures.append(real(*args))
+    def kept(*args, **options):
+        figures.append(real(*args, **options))
         return figures[-1]
 
     monkeypatch.setattr(module, "overlay_figure", kept)
