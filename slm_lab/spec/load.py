@@ -148,6 +148,15 @@ def _settings_of(
     return settings, problems
 
 
+def recorded_spec(file: Path) -> tuple[str, Mapping[str, Any]]:
+    """The name and the content of the spec in a file of a run. Raises SpecError."""
+    content = read_file(file)
+    names = spec_names(content)
+    if len(names) != 1:
+        raise SpecError(str(file), [Problem("file", "must hold one spec, as the run wrote it")])
+    return names[0], content[names[0]]
+
+
 def chosen_name(where: str, content: Mapping[str, Any], name: str | None) -> str:
     """`name`, or that of the only spec in the content of a file. Raises SpecError."""
     names = spec_names(content)
