@@ -10,7 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -137,10 +137,9 @@ def measure_random_return(spec: "EnvSpec", episodes: int = EPISODES) -> float:
     raw = spec.model_copy(
         update={"num_envs": num_envs, "normalize_obs": False, "normalize_reward": False}
     )
-    env = make_env(raw, SEED)
-    actions = batch_space(env.action_space, num_envs)
-    actions.seed(SEED)
-    try:
+    with closing(make_env(raw, SEED)) as env:
+        actions = batch_space(env.action_space, num_envs)
+        actions.seed(SEED)
         parts = finished_episodes(
             env,
             lambda _: np.asarray(actions.sample()),
@@ -149,8 +148,6 @@ def measure_random_return(spec: "EnvSpec", episodes: int = EPISODES) -> float:
             step_bound(spec),
         )
         played = join_episodes(list(parts))
-    finally:
-        env.close()
     return float(played.episode_return.mean())
 
 
