@@ -15,15 +15,12 @@ import numpy as np
 from slm_lab.analysis.figure.axis import Line, common_grid, mean_lines, on_grid
 from slm_lab.core.types import FloatArray
 from slm_lab.metrics.reader import Rows
+from slm_lab.metrics.row import LABELS
 from slm_lab.metrics.tracker import MA_WINDOW
 
-SESSION_METRICS = (
-    "final_return", "total_reward_ma", "strength", "max_strength", "final_strength",
-    "sample_efficiency", "training_efficiency", "stability",
-)  # fmt: skip
-
-TRIAL_METRICS = (*SESSION_METRICS, "consistency")
+TRIAL_METRICS = tuple(LABELS["metrics"])
 """In the order of columns and graphs."""
+SESSION_METRICS = tuple(name for name in TRIAL_METRICS if name != "consistency")
 
 MAX_OPPOSITE_SHARE = 0.1
 """A denominator Σ d_i keeps its sign if negative d_i are at most this share of Σ|d_i|."""

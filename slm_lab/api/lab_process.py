@@ -16,7 +16,7 @@ from typing import IO, Any, Self, TextIO, final
 from typing_extensions import override
 
 from slm_lab.api.callbacks import Callbacks
-from slm_lab.core.errors import LabError, TrainingFailed, UsageError
+from slm_lab.core.errors import LabError, TrainingFailed, UsageError, undone_on_failure
 from slm_lab.core.process import PICTURES, SOCKET
 
 MAIN = "import sys; sys.argv[0] = 'slm-lab'; from slm_lab.cli.main import main; main()"
@@ -72,11 +72,8 @@ class LabProcess:
     def folder(self) -> Path:
         """Waits until the command has made or found its folder. Raises its error if it fails
         before."""
-        try:
+        with undone_on_failure(self.stop):
             message = self._received()
-        except BaseException:
-            self.stop()
-            raise
         if isinstance(message, Path):
             return message
         self._error = message

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 from typing_extensions import override
 
 from slm_lab.analysis.figure.axis import RETURNS, frames
-from slm_lab.analysis.figure.html import plotly_figure
+from slm_lab.analysis.figure.html import Page
 from slm_lab.analysis.trial.trial_graph import figure_of_rows
 from slm_lab.api.callbacks import Callbacks
 from slm_lab.api.lab_process import LabProcess, Started
@@ -79,7 +79,7 @@ class Run(Started):
         rows = self._read()
         title = f"{self.name} on {self._trial.spec['env']['name']}"
         x, y, run_of = frames("per Session"), RETURNS[0], self._trial.meta.runs_of(rows)
-        return plotly_figure(figure_of_rows(list(rows.values()), x, y, title, run_of))
+        return Page(figure_of_rows(list(rows.values()), x, y, title, run_of)).graph()
 
     def agent(self, **options: Any) -> "Agent":
         """A trained agent of this run; `options` are those of `slm_lab.load`."""

@@ -6,7 +6,7 @@ from typing import Any
 from dash import dcc, html
 
 from slm_lab.analysis.figure import figure as fig
-from slm_lab.analysis.figure.html import packed, plotly_content
+from slm_lab.analysis.figure.html import Page, packed
 from slm_lab.analysis.figure.look import MUTED
 from slm_lab.board.query import CHOICES
 
@@ -91,7 +91,7 @@ def graph(
         part = part._replace(title="", hint="", keys=())
     shading = part.shading if isinstance(part, fig.Parallel) else None
     figure = fig.Figure("", "", (part,), _BOX.width, _LETTERS, legend, shading=shading)
-    content = plotly_content(figure)
+    content = Page(figure).content()
     layout = {key: value for key, value in content["layout"].items() if key != "title"}
     if "coloraxis" in layout:  # above, it would cover the name of the last axis
         layout["coloraxis"]["colorbar"] |= {"y": -0.08, "yanchor": "top"}

@@ -22,7 +22,6 @@ from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
 from slm_lab.cli.shell.signals import sigterm_as_ctrl_c
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
-from slm_lab.core.process import stop_signals_blocked
 from slm_lab.experiment.compare.compare import CompareRun
 from slm_lab.experiment.compare.plan import CompareRequest, allowed_imports
 from slm_lab.experiment.run_source import RunSource
@@ -73,14 +72,12 @@ def _run_of(options: CompareOptions) -> CompareRun:
     if options.resume is not None:
         _reject_beside_resume(options)
         imports = allowed_imports(options.resume, options.imports, options.trust)
-        with stop_signals_blocked():
-            import_plugins(imports)
+        import_plugins(imports)
         return CompareRun.resume(options.resume, imports)
     if options.spec_file is None:
         raise UsageError("name a spec to compare: slm-lab compare SPEC NAME; or --resume FOLDER")
     imports = imports_of_file(options.spec_file, options.imports, options.trust)
-    with stop_signals_blocked():
-        import_plugins(imports)
+    import_plugins(imports)
     file, name, data = options.spec_file, options.spec_name, options.data
     source = RunSource(file, name, None, options.sets, options.seed, data, imports)
     modes, workers = _words(options.modes, "--modes"), _words(options.workers, "--workers")

@@ -13,25 +13,15 @@ from typer.core import TyperGroup
 from typing_extensions import override
 
 from slm_lab import __version__
-from slm_lab.cli.options import (
-    SPEC_NAME_HELP,
-    AsJson,
-    Data,
-    Imports,
-    Notify,
-    OneSession,
-    Repository,
-    RunOptions,
-    SavedRunName,
-    Sets,
-    SpecName,
-    Trust,
-    WhichAgent,
-)
+from slm_lab.cli import options
+from slm_lab.cli.display.screen import console, print_line
 from slm_lab.cli.shell import completion
 from slm_lab.cli.shell.caller import set_log_level
 from slm_lab.cli.shell.exit_codes import report_errors, run_guarded
 from slm_lab.cli.spec import app as spec_app
+from slm_lab.core.errors import UsageError
+from slm_lab.core.plugins import import_plugins, typed_modules
+from slm_lab.core.process import importing, stop_signals_blocked
 from slm_lab.core.registry import nearest_name
 from slm_lab.experiment.run_mode import Verb, nearest_mode
 from slm_lab.spec.schema.foreign_words import FOREIGN
@@ -113,7 +103,7 @@ def run(
         ),
     ] = None,
     spec_name: Annotated[
-        str | None, Argument(help=SPEC_NAME_HELP, autocompletion=completion.run_words)
+        str | None, Argument(help=options.SPEC_NAME_HELP, autocompletion=completion.run_words)
     ] = None,
     mode: Annotated[
         str | None,
@@ -126,13 +116,13 @@ def run(
             autocompletion=completion.run_words,
         ),
     ] = None,
-    sets: Sets = None,
+    sets: options.Sets = None,
     seed: Annotated[
         int | None, Option(min=0, help="Root seed, in place of meta.random_seed.")
     ] = None,
-    data: Data = Path("data"),
-    imports: Imports = None,
-    trust: Trust = False,
+    data: options.Data = Path("data"),
+    imports: options.Imports = None,
+    trust: options.Trust = False,
     cluster: Annotated[
         str | None,
         Option(metavar="ADDRESS", help="Ray cluster, or auto; the same as meta.cluster."),
@@ -176,13 +166,13 @@ def run(
         Option("--name", metavar="NAME", help="A name for the new run, see slm-lab runs."),
     ] = None,
     note: Annotated[str | None, Option(metavar="TEXT", help="A note about the new run.")] = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
     quiet: Annotated[bool, Option("--quiet", "-q", help="Print only warnings and errors.")] = False,
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"] | None,
         Option(help="Lowest level of log lines. Default: info.", case_sensitive=False),
     ] = None,
-    notify: Notify = None,
+    notify: options.Notify = None,
 ) -> None:
     """Train a spec, by default PPO on CartPole; or search over it; or evaluate a run's agents."""
     with report_errors(notify) as caller:
@@ -190,7 +180,7 @@ def run(
 
         set_log_level(log_level)
         code = execute(
-            RunOptions(
+            options.RunOptions(
                 tuple(word for word in (spec_file, spec_name, mode) if word is not None),
                 (*(sets or ()), *([f"meta.cluster={cluster}"] if cluster else [])),
                 seed, data, tuple(imports or ()), trust, episodes, which, session, render, video,
@@ -208,12 +198,10 @@ def new(
         str, Option("--algo", metavar="WORD", help="ppo, a2c, dqn, sac, crossq; ddqn for Atari.")
     ] = "ppo",
     out: Annotated[Path | None, Option(help="The file. Default: {algo}_{env}.yaml.")] = None,
-    sets: Sets = None,
-    imports: Imports = None,
+    sets: options.Sets = None,
+    imports: options.Imports = None,
 ) -> None:
     """Check an environment, and write a commented spec for it."""
-    from slm_lab.core.plugins import import_plugins, typed_modules
-
     modules = tuple(dict.fromkeys([*(imports or ()), *typed_modules(env)]))
     import_plugins(modules)
     from slm_lab.cli.new import write_new
@@ -230,7 +218,7 @@ def compare(
             autocompletion=completion.spec_files,
         ),
     ] = None,
-    spec_name: SpecName = None,
+    spec_name: options.SpecName = None,
     modes: Annotated[
         str | None,
         Option(
@@ -252,24 +240,22 @@ def compare(
     seeds: Annotated[
         int | None, Option(min=1, help="Trainings of each variant. Default: 3.")
     ] = None,
-    sets: Sets = None,
+    sets: options.Sets = None,
     seed: Annotated[
         int | None, Option(min=0, help="The first seed, in place of meta.random_seed.")
     ] = None,
     data: Annotated[Path, Option(help="Parent folder of the comparison.")] = Path("data"),
-    imports: Imports = None,
-    trust: Trust = False,
+    imports: options.Imports = None,
+    trust: options.Trust = False,
     resume: Annotated[Path | None, Option(metavar="FOLDER", help="Resume a comparison.")] = None,
-    as_json: AsJson = False,
-    notify: Notify = None,
+    as_json: options.AsJson = False,
+    notify: options.Notify = None,
 ) -> None:
     """Train a spec in one process and in the modes of parallel training, and compare them.
 
     Every variant has the same total of frames. Graphs and tables are in the printed folder.
     """
     with report_errors(notify) as caller:
-        from slm_lab.core.process import importing, stop_signals_blocked
-
         with stop_signals_blocked(), importing():
             from slm_lab.cli.compare import CompareOptions
             from slm_lab.cli.compare import compare as execute
@@ -349,16 +335,15 @@ def plot(
     standalone: Annotated[
         bool, Option("--standalone", help="A page that needs no other file (5 MB), to mail.")
     ] = False,
-    data: Data = Path("data"),
-    imports: Imports = None,
-    as_json: AsJson = False,
+    data: options.Data = Path("data"),
+    imports: options.Imports = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Overlay runs in one graph, finished or still training, and print their final returns.
 
     Runs whose specs differ only in the seed are seeds of one curve.
     """
     from slm_lab.cli.plot import plot_runs
-    from slm_lab.core.plugins import import_plugins
     from slm_lab.experiment.plot.request import PlotRequest
 
     import_plugins(imports or ())
@@ -382,8 +367,8 @@ def runs(
     status: Annotated[
         str | None, Option(metavar="WORD", help="training, done, failed, stopped, damaged or dev.")
     ] = None,
-    data: Data = Path("data"),
-    as_json: AsJson = False,
+    data: options.Data = Path("data"),
+    as_json: options.AsJson = False,
 ) -> None:
     """List runs: what was changed, status, frames and returns."""
     from slm_lab.cli.runs import list_runs
@@ -396,7 +381,9 @@ for _word in ("list", "plot-list"):  # the words of SLM Lab
 
 
 @_command
-def diff(a: SavedRunName, b: SavedRunName, data: Data = Path("data")) -> None:
+def diff(
+    a: options.SavedRunName, b: options.SavedRunName, data: options.Data = Path("data")
+) -> None:
     """Compare two runs: their specs, versions, machines and results."""
     from slm_lab.cli.runs import diff_runs
 
@@ -411,7 +398,7 @@ def tidy(
         str | None, Option(metavar="AGE", help="Only runs older than 12h, 30d, 8w.")
     ] = None,
     yes: Annotated[bool, Option("--yes", help="Delete them.")] = False,
-    data: Data = Path("data"),
+    data: options.Data = Path("data"),
 ) -> None:
     """Show runs to delete; with --yes, delete them. Never touches a run that is training."""
     from slm_lab.cli.runs import tidy_runs
@@ -420,7 +407,7 @@ def tidy(
 
 
 @_command
-def watch(run: SavedRunName = "latest", data: Data = Path("data")) -> None:
+def watch(run: options.SavedRunName = "latest", data: options.Data = Path("data")) -> None:
     """Show the live table of a run that another process trains. Ctrl-C does not stop the run."""
     from slm_lab.cli.watch import watch as execute
 
@@ -451,10 +438,10 @@ def doctor(
             metavar="RUN", help="A run; without one, this machine.", autocompletion=completion.runs
         ),
     ] = None,
-    data: Data = Path("data"),
-    imports: Imports = None,
-    trust: Trust = False,
-    as_json: AsJson = False,
+    data: options.Data = Path("data"),
+    imports: options.Imports = None,
+    trust: options.Trust = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Diagnose a run: problems, evidence, one thing to try. Without a run, examine the machine."""
     from slm_lab.cli.doctor import examine_machine, examine_run
@@ -470,11 +457,11 @@ def probe(
     spec_file: Annotated[
         str, Argument(help="A spec file, or a shipped name.", autocompletion=completion.spec_files)
     ],
-    spec_name: SpecName = None,
-    sets: Sets = None,
-    imports: Imports = None,
-    trust: Trust = False,
-    as_json: AsJson = False,
+    spec_name: options.SpecName = None,
+    sets: options.Sets = None,
+    imports: options.Imports = None,
+    trust: options.Trust = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Show where the time of a training goes, and which keys make it faster on this machine.
 
@@ -487,7 +474,7 @@ def probe(
 
 @_command
 def export(
-    run: SavedRunName,
+    run: options.SavedRunName,
     to: Annotated[
         Literal["onnx", "pt2", "zip"],
         Option(help="ONNX, a program of torch.export, or a run to share: eval@FILE.zip."),
@@ -495,18 +482,16 @@ def export(
     out: Annotated[
         Path | None, Option(help="The file. Default: named after the run, in this folder.")
     ] = None,
-    which: WhichAgent = None,
-    session: OneSession = None,
-    data: Data = Path("data"),
-    imports: Imports = None,
-    trust: Trust = False,
+    which: options.WhichAgent = None,
+    session: options.OneSession = None,
+    data: options.Data = Path("data"),
+    imports: options.Imports = None,
+    trust: options.Trust = False,
 ) -> None:
     """Write the agent of a run to one file: a graph for programs without this lab, or an archive.
 
     A graph holds normalisation and action scales, and is compared with the agent first.
     """
-    from slm_lab.cli.display.screen import console, print_line
-    from slm_lab.core.errors import UsageError
     from slm_lab.experiment.export.export import export_agent
     from slm_lab.experiment.saved_run import find_agent
 
@@ -528,19 +513,18 @@ def export(
 
 @_command
 def push(
-    run: SavedRunName,
-    repo: Repository,
+    run: options.SavedRunName,
+    repo: options.Repository,
     private: Annotated[
         bool, Option("--private", help="A repository that only its members see.")
     ] = False,
-    which: WhichAgent = None,
-    session: OneSession = None,
-    data: Data = Path("data"),
-    imports: Imports = None,
-    trust: Trust = False,
+    which: options.WhichAgent = None,
+    session: options.OneSession = None,
+    data: options.Data = Path("data"),
+    imports: options.Imports = None,
+    trust: options.Trust = False,
 ) -> None:
     """Share the agent of a run on the Hugging Face Hub, as export --to zip writes it."""
-    from slm_lab.cli.display.screen import console, print_line
     from slm_lab.experiment.export.hub import push as upload
     from slm_lab.experiment.saved_run import find_agent
 
@@ -550,11 +534,10 @@ def push(
 
 @_command
 def pull(
-    repo: Repository,
+    repo: options.Repository,
     out: Annotated[Path | None, Option(help="The file. Default: NAME.zip.")] = None,
 ) -> None:
     """Download a shared run from the Hugging Face Hub, for eval@FILE.zip and enjoy@FILE.zip."""
-    from slm_lab.cli.display.screen import console, print_line
     from slm_lab.experiment.export.hub import pull as download
 
     path = download(repo, out)

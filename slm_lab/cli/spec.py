@@ -11,11 +11,10 @@ from slm_lab.cli.display.screen import console, print_json, print_line
 from slm_lab.cli.options import AsJson, Imports, Sets, SpecName, Trust
 from slm_lab.cli.shell import completion
 from slm_lab.cli.shell.exit_codes import BAD_INPUT, report_errors
+from slm_lab.core.errors import Problem, SpecError
 from slm_lab.core.plugins import import_plugins, is_covered, look_in_working_directory, module_in
-from slm_lab.core.process import stop_signals_blocked
 
 if TYPE_CHECKING:
-    from slm_lab.core.errors import Problem
     from slm_lab.spec.parse import Parsed
 
 app = typer.Typer(help="Check, show and list specs; write their JSON Schema.", no_args_is_help=True)
@@ -45,13 +44,12 @@ def check(
 
     Exit codes: 0 no problems, 2 some problems.
     """
-    from slm_lab.core.errors import SpecError
     from slm_lab.spec.load import check_file
     from slm_lab.spec.read import shipped_files
 
     results: list[_Result] = []
     with report_errors():
-        _import(imports)
+        import_plugins(imports or [])
         if trust:
             look_in_working_directory()
         for file in files or shipped_files():
@@ -84,7 +82,7 @@ def show(
     with report_errors():
         from slm_lab.spec.load import load_spec
 
-        _import(imports)
+        import_plugins(imports or [])
         spec = load_spec(file, name, sets or [])
         print_json({spec.name: spec.to_json()})
 
@@ -95,7 +93,7 @@ def schema(imports: Imports = None) -> None:
     with report_errors():
         from slm_lab.spec.json_schema import file_schema
 
-        _import(imports)
+        import_plugins(imports or [])
         print_json(file_schema())
 
 
@@ -111,22 +109,15 @@ def list_specs() -> None:
             print_line(console(), f"{shipped_name(path)}: {names}")
 
 
-def _import(modules: Sequence[str] | None) -> None:
-    with stop_signals_blocked():
-        import_plugins(modules or [])
-
-
 class _Result(NamedTuple):
     """The result for a spec, or for a file that cannot be read."""
 
     where: str
-    problems: Sequence["Problem"]
+    problems: Sequence[Problem]
     notes: Sequence[str] = ()
 
     @override
     def __str__(self) -> str:
-        from slm_lab.core.errors import SpecError
-
         if self.problems:
             return str(SpecError(self.where, self.problems))
         note = f" ({'. '.join(self.notes)})" if self.notes else ""
@@ -163,7 +154,7 @@ def _result(checked: "Parsed", imports: Sequence[str] | None) -> _Result:
     return _Result(checked.where, problems, notes)
 
 
-def _second_pass(checked: "Parsed") -> Sequence["Problem"]:
+def _second_pass(checked: "Parsed") -> Sequence[Problem]:
     """The problems that need the environment: of `env`, then of the agent if spaces are cheap."""
     if checked.env is None:
         return []

@@ -1,12 +1,15 @@
 """Errors shown to users. Each names the place, the given value and the fix."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from typing_extensions import override
 
 MAX_PRINTED = 100
 """Maximum number of problems printed for one spec."""
+LONGEST_VALUE = 60
+"""Letters of a value in a message."""
 
 
 class LabError(Exception):
@@ -81,8 +84,18 @@ class PeerLostError(LabError):
     """A peer did not reach a barrier in time, or its connection broke."""
 
 
-def _shorten(value: object, width: int = 60) -> str:
+@contextmanager
+def undone_on_failure(undo: Callable[[], object]) -> Iterator[None]:
+    """Calls `undo` if the block inside raises anything."""
+    try:
+        yield
+    except BaseException:
+        undo()
+        raise
+
+
+def _shorten(value: object) -> str:
     text = repr(value) if not isinstance(value, bool) else str(value).lower()
     if value is None:
         text = "null"
-    return text if len(text) <= width else text[: width - 1] + "…"
+    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"

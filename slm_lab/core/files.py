@@ -9,11 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
-from slm_lab.core.errors import LabError
+from slm_lab.core.errors import LabError, undone_on_failure
 from slm_lab.core.text import printable
 
 Stamp: TypeAlias = tuple[object, ...]
 """Changes with what it was made from."""
+TAIL_BYTES = 6000
 
 
 def open_own(path: Path, flags: int) -> int:
@@ -72,13 +73,10 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Replaces `path` by `content` atomically, so that no reader sees a partial file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with undone_on_failure(lambda: temporary.unlink(missing_ok=True)):
         with new_file(temporary) as stream:
             stream.write(content)
         temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 def write_json(path: Path, content: object) -> None:
@@ -126,14 +124,14 @@ def stamp_of(paths: Sequence[Path]) -> Stamp:
     return tuple(found)
 
 
-def tail(path: Path, most: int = 6000) -> str:
+def tail(path: Path) -> str:
     """The last whole lines of a text file, with control characters escaped."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
-            file.seek(max(size - most, 0))
-            text = file.read(most).decode(errors="replace")
+            file.seek(max(size - TAIL_BYTES, 0))
+            text = file.read(TAIL_BYTES).decode(errors="replace")
     except OSError as error:
         return f"{path.name}: {error.strerror}"
-    text = text if size <= most else text.partition("\n")[2]
+    text = text if size <= TAIL_BYTES else text.partition("\n")[2]
     return printable(text)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from slm_lab.core.errors import UsageError
+from slm_lab.core.process import stop_signals_blocked
 from slm_lab.core.registry import import_failure
 
 
@@ -21,12 +22,13 @@ def listed(given: Any) -> list[Any]:
 
 def import_plugins(modules: Sequence[str]) -> None:
     """Imports the modules that register parts from outside this package. Modules in the working
-    directory are found. Raises UsageError if one does not import."""
+    directory are found. Raises UsageError if one does not import. Signals wait meanwhile."""
     if modules:
         look_in_working_directory()
     for module in modules:
         try:
-            importlib.import_module(module)
+            with stop_signals_blocked():
+                importlib.import_module(module)
         except (Exception, SystemExit) as error:
             is_file = module.endswith(".py")
             name = module.removesuffix(".py").replace("/", ".")

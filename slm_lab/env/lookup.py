@@ -92,13 +92,15 @@ _NAMES_OF_GAMES = Path(__file__).with_name("simulators") / "atari_games.txt"
 GAMES = tuple(f"ALE/{name}-v5" for name in _NAMES_OF_GAMES.read_text().split())
 """The games of ale-py, for hints if it is not installed."""
 
-_MUJOCO = (
-    "Ant|HalfCheetah|Hopper|HumanoidStandup|Humanoid|InvertedDoublePendulum|InvertedPendulum|"
-    "Pusher|Reacher|Swimmer|Walker2d"
-)
+MUJOCO = (
+    "Ant", "HalfCheetah", "Hopper", "HumanoidStandup", "Humanoid", "InvertedDoublePendulum",
+    "InvertedPendulum", "Pusher", "Reacher", "Swimmer", "Walker2d",
+)  # fmt: skip
+"""The environments of MuJoCo, whose version 5 the lab supports."""
+_ANY_OF_MUJOCO = "|".join(MUJOCO)
 SUCCESSORS = (
-    (re.compile(rf"Roboschool({_MUJOCO})-v\d+"), r"\1-v5"),
-    (re.compile(rf"({_MUJOCO})-v[0-4]"), r"\1-v5"),
+    (re.compile(rf"Roboschool({_ANY_OF_MUJOCO})-v\d+"), r"\1-v5"),
+    (re.compile(rf"({_ANY_OF_MUJOCO})-v[0-4]"), r"\1-v5"),
     (re.compile(r"(\w+?)(?:NoFrameskip|Deterministic)-v\d+"), r"ALE/\1-v5"),
     (re.compile(r"Pendulum-v0"), "Pendulum-v1"),
     (re.compile(r"BipedalWalker(Hardcore)?-v[0-2]"), r"BipedalWalker\1-v3"),

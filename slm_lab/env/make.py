@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any, NamedTuple, TypeVar
 
 import gymnasium
@@ -11,7 +12,7 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from gymnasium.error import DependencyNotInstalled
 
-from slm_lab.core.errors import LabError, MissingExtraError, Problem, SpecError
+from slm_lab.core.errors import LabError, MissingExtraError, Problem, SpecError, undone_on_failure
 from slm_lab.core.registry import import_failure
 from slm_lab.env.check import check_env, native_refused
 from slm_lab.env.convert.action import ActionConverter
@@ -66,13 +67,10 @@ class EnvFactory(NamedTuple):
         Raises LabError as `wrap`, SpecError as `flatten_parts`."""
         spec = self.spec
         env = self._plain_game(self.game) if self.game is not None else self._plain()
-        try:
+        with undone_on_failure(env.close):
             env = wrap(env, spec.wrapped_by)
             env = LastInfo(env, spec.info_keys) if spec.info_keys else env
             return flatten_parts(env, spec.name)
-        except BaseException:
-            env.close()
-            raise
 
     def _plain(self) -> Env:
         """One environment with its time limit, without Gymnasium's slow checks."""
@@ -105,11 +103,8 @@ def make_env(
     """
     factory = EnvFactory.of(spec)
     raw = _constructed(factory, lambda: _vectorise(factory, seed, film))
-    try:
+    with undone_on_failure(raw.close):
         return VectorEnv(raw, _conversions(factory, raw, training, gamma), training)
-    except BaseException:
-        raw.close()
-        raise
 
 
 def make_one(spec: EnvSpec) -> tuple[Env, Conversions]:
@@ -118,11 +113,8 @@ def make_one(spec: EnvSpec) -> tuple[Env, Conversions]:
     one = {"num_envs": 1, "vectorization_mode": "sync", "info_keys": ()}
     factory = EnvFactory.of(spec.model_copy(update=one))
     env = _constructed(factory, factory.make_single)
-    try:
+    with undone_on_failure(env.close):
         return env, _conversions(factory, env, training=False, gamma=1.0)
-    except BaseException:
-        env.close()
-        raise
 
 
 class Actions(NamedTuple):
@@ -148,16 +140,14 @@ class Spaces(NamedTuple):
 def describe_spaces(spec: EnvSpec) -> Spaces:
     """The facts about the environment of a spec, which is constructed. Raises as `make_env`."""
     mode = spec.vectorization_mode if _needs_its_mode(spec) else "sync"
-    env = make_env(spec.model_copy(update={"num_envs": 1, "vectorization_mode": mode}), seed=0)
-    try:
+    one = spec.model_copy(update={"num_envs": 1, "vectorization_mode": mode})
+    with closing(make_env(one, seed=0)) as env:
         space = env.action_space
         bounds = (space.low, space.high) if isinstance(space, spaces.Box) else (0, 0)
         low, high = (bool(np.isfinite(bound).all()) for bound in bounds)
         actions = Actions(ACTION_KINDS[type(space)], low, high)
         seen = env.observation_space
         return Spaces(actions, seen.shape or (), env.exact_state, str(seen.dtype))
-    finally:
-        env.close()
 
 
 def _needs_its_mode(spec: EnvSpec) -> bool:

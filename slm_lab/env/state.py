@@ -15,6 +15,7 @@ import numpy as np
 
 from slm_lab.core.types import StateDict
 from slm_lab.env.interface import Env
+from slm_lab.env.lookup import MUJOCO
 
 
 @dataclass(frozen=True)
@@ -60,19 +61,7 @@ KINEMATICS = ("xpos", "xipos")
 """Positions of bodies and of their centres of mass in the last simulated step. Ant and Humanoid
 measure their velocity from them. Recomputed, they would be those after that step."""
 
-MUJOCO_CLASSES = (
-    "ant_v5:AntEnv",
-    "half_cheetah_v5:HalfCheetahEnv",
-    "hopper_v5:HopperEnv",
-    "humanoid_v5:HumanoidEnv",
-    "humanoidstandup_v5:HumanoidStandupEnv",
-    "inverted_double_pendulum_v5:InvertedDoublePendulumEnv",
-    "inverted_pendulum_v5:InvertedPendulumEnv",
-    "pusher_v5:PusherEnv",
-    "reacher_v5:ReacherEnv",
-    "swimmer_v5:SwimmerEnv",
-    "walker2d_v5:Walker2dEnv",
-)
+MUJOCO_CLASSES = tuple(str(gymnasium.spec(f"{name}-v5").entry_point) for name in MUJOCO)
 """Environments whose steps depend only on MuJoCo's integration state and `KINEMATICS`. The goals of
 Pusher and Reacher are positions of bodies."""
 
@@ -128,8 +117,7 @@ ENV_ADAPTERS: dict[str, StateAdapter] = {
     "gymnasium.envs.classic_control.mountain_car:MountainCarEnv": attributes("state"),
     "gymnasium.envs.classic_control.pendulum:PendulumEnv": attributes("state", "last_u"),
     **dict.fromkeys(
-        (f"gymnasium.envs.mujoco.{name}" for name in MUJOCO_CLASSES),
-        StateAdapter(_save_simulation, _load_simulation, _is_all_simulation),
+        MUJOCO_CLASSES, StateAdapter(_save_simulation, _load_simulation, _is_all_simulation)
     ),
 }
 

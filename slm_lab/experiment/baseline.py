@@ -10,11 +10,11 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import numpy as np
 
@@ -31,11 +31,9 @@ from slm_lab.session.play_episodes import (
     join_episodes,
     step_bound,
 )
+from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.storage.maybe_damaged import read_object
 from slm_lab.storage.provenance import installed
-
-if TYPE_CHECKING:
-    from slm_lab.spec.schema.env import EnvSpec
 
 SHIPPED = Path(__file__).with_name("shipped_returns.json")
 LEARNER_ONLY = frozenset({"life_loss_info"})
@@ -48,13 +46,13 @@ WAIT_SECONDS = 600.0
 """How long a Trial waits at its end for the measurement."""
 
 
-def known_random_return(cache: Path, spec: "EnvSpec") -> float | None:
+def known_random_return(cache: Path, spec: EnvSpec) -> float | None:
     """The mean return shipped with the lab or measured here; None if neither exists."""
     shipped = shipped_random_return(spec)
     return cached_random_return(cache, spec) if shipped is None else shipped
 
 
-def cached_random_return(cache: Path, spec: "EnvSpec") -> float | None:
+def cached_random_return(cache: Path, spec: EnvSpec) -> float | None:
     """The measured mean return; None if it was not measured with these package versions."""
     value = read_object(cache).get(_key(spec))
     return float(value) if isinstance(value, int | float) else None
@@ -64,7 +62,7 @@ def cached_random_return(cache: Path, spec: "EnvSpec") -> float | None:
 class RandomBaseline:
     """The Random agent's mean return, measured beside a training if it is unknown."""
 
-    def __init__(self, cache: Path, spec: "EnvSpec", imports: tuple[str, ...]) -> None:
+    def __init__(self, cache: Path, spec: EnvSpec, imports: tuple[str, ...]) -> None:
         self._known = cache, spec
         args = cache, spec, imports, os.getpid()
         self._process: SpawnProcess | None = None
@@ -94,7 +92,7 @@ class RandomBaseline:
             end(self._process)
 
 
-def measure_main(cache: Path, spec: "EnvSpec", imports: tuple[str, ...], parent: int) -> None:
+def measure_main(cache: Path, spec: EnvSpec, imports: tuple[str, ...], parent: int) -> None:
     """The target of a spawned process: measures and adds the result to the cache file. A failure
     goes to stderr and does not stop the training. The metrics that need the number are then
     missing, with a reason."""
@@ -126,7 +124,7 @@ def _locked(cache: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def measure_random_return(spec: "EnvSpec", episodes: int = EPISODES) -> float:
+def measure_random_return(spec: EnvSpec, episodes: int = EPISODES) -> float:
     """Mean raw return of uniformly random actions over `episodes` episodes. Raises LabError if
     episodes do not end."""
     from gymnasium.vector.utils import batch_space
@@ -137,10 +135,9 @@ def measure_random_return(spec: "EnvSpec", episodes: int = EPISODES) -> float:
     raw = spec.model_copy(
         update={"num_envs": num_envs, "normalize_obs": False, "normalize_reward": False}
     )
-    env = make_env(raw, SEED)
-    actions = batch_space(env.action_space, num_envs)
-    actions.seed(SEED)
-    try:
+    with closing(make_env(raw, SEED)) as env:
+        actions = batch_space(env.action_space, num_envs)
+        actions.seed(SEED)
         parts = finished_episodes(
             env,
             lambda _: np.asarray(actions.sample()),
@@ -149,12 +146,10 @@ def measure_random_return(spec: "EnvSpec", episodes: int = EPISODES) -> float:
             step_bound(spec),
         )
         played = join_episodes(list(parts))
-    finally:
-        env.close()
     return float(played.episode_return.mean())
 
 
-def _key(spec: "EnvSpec") -> str:
+def _key(spec: EnvSpec) -> str:
     """The cache key: the environment, its arguments and the simulator's versions."""
     of_backend = ("envpool",) if spec.backend == "envpool" else ()
     names = "gymnasium", "ale-py", "mujoco", *of_backend
@@ -162,7 +157,7 @@ def _key(spec: "EnvSpec") -> str:
     return f"{environment_key(spec)} {' '.join(packages)}"
 
 
-def environment_key(spec: "EnvSpec", leave_out: frozenset[str] = frozenset()) -> str:
+def environment_key(spec: EnvSpec, leave_out: frozenset[str] = frozenset()) -> str:
     """The environment, and the arguments and wrappers that change its raw returns; `leave_out`
     names arguments that do not."""
     kept = {key: value for key, value in spec.kwargs.items() if key not in leave_out}
@@ -171,7 +166,7 @@ def environment_key(spec: "EnvSpec", leave_out: frozenset[str] = frozenset()) ->
     return f"{spec.name} max_t={spec.max_t} {arguments}{wrappers}"
 
 
-def shipped_random_return(spec: "EnvSpec") -> float | None:
+def shipped_random_return(spec: EnvSpec) -> float | None:
     """The shipped mean return; None without one, or with another major version of the simulator."""
     entry = _shipped().get(environment_key(spec, LEARNER_ONLY))
     if entry is None or spec.backend != "gymnasium":

@@ -4,7 +4,6 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any, final
 
 from slm_lab.core.errors import Problem, SpecError, UsageError
@@ -12,12 +11,12 @@ from slm_lab.env.versions import env_record
 from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.trust import check_allowed, modules_of
 from slm_lab.spec.load import load_spec
-from slm_lab.spec.read import find_file
+from slm_lab.spec.read import find_file, read_file
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.lock import RunLock
-from slm_lab.storage.manifest import Manifest
+from slm_lab.storage.manifest import FORMAT, Manifest
 from slm_lab.storage.maybe_damaged import trial_metrics, value_at
-from slm_lab.storage.origin import in_file, last_start, origin_record, read_origin, typed_settings
+from slm_lab.storage.origin import read_origin, starts_of, typed_settings
 from slm_lab.storage.provenance import provenance
 from slm_lab.storage.result import Ending
 from slm_lab.storage.run_dir import RunDir, sets_env
@@ -48,10 +47,20 @@ def begin_run(
     env = spec.env.name if any(map(sets_env, source.sets)) else None
     run_dir = RunDir.create(source.data_dir, spec.name, datetime.now(), env)
     lock = RunLock(run_dir.root)
-    about = {**provenance(spec.meta.random_seed or 0), "environment": env_record(spec.env)}
-    how = {"mode": mode, "imports": list(source.imports), **more}
-    how |= {"name": source.label, "note": source.note}
-    return run_dir, lock, origin_record(about, source.spec_file, spec.name, source.sets, **how)
+    origin = {
+        "format": FORMAT,
+        **provenance(spec.meta.random_seed or 0),
+        "environment": env_record(spec.env),
+        "spec_file": source.spec_file,
+        "file_spec": read_file(find_file(source.spec_file)).get(spec.name),
+        "set": list(source.sets),
+        "mode": mode,
+        "imports": list(source.imports),
+        **more,
+        "name": source.label,
+        "note": source.note,
+    }
+    return run_dir, lock, origin
 
 
 def resumed_spec(
@@ -85,7 +94,7 @@ def about_file(origin: Mapping[str, Any], spec_file: str, run_dir: RunDir) -> It
     file = find_file(spec_file)
     if file.resolve() == run_dir.spec_file.resolve():
         return
-    then, now = origin.get("file_spec"), in_file(Path(file), run_dir.spec_name)
+    then, now = origin.get("file_spec"), read_file(file).get(run_dir.spec_name)
     if isinstance(then, Mapping) and isinstance(now, Mapping):
         changed = [
             f"{path} {json.dumps(new)} (before: {json.dumps(old)})"
@@ -103,8 +112,7 @@ def about_file(origin: Mapping[str, Any], spec_file: str, run_dir: RunDir) -> It
 def about_versions(origin: Mapping[str, Any], about: Mapping[str, Any]) -> Iterator[str]:
     """A line if the run was last trained with other versions, or another commit. `about` is the
     current provenance."""
-    last = last_start(origin)
-    then, now = _versions(last), _versions(about)
+    then, now = _versions(starts_of(origin)[-1]), _versions(about)
     changed = [
         f"{name} {now.get(name, 'missing')} (before: {then.get(name, 'missing')})"
         for name in dict.fromkeys([*then, *now])

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from slm_lab.core.errors import Problem, SpecError
+from slm_lab.core.errors import Problem, SpecError, undone_on_failure
 from slm_lab.core.files import write_json
 from slm_lab.core.process import importing
 from slm_lab.env.check import check_env, why_not_filmed
@@ -83,11 +83,8 @@ class Run:
     def _resume(self, source: RunSource, run: str) -> None:
         self.run_dir = find_run(run, source.data_dir, source.name())
         self._lock = RunLock(self.run_dir.root)
-        try:
+        with undone_on_failure(self.release):
             self._restore(source)
-        except BaseException:
-            self._lock.release()
-            raise
 
     def _restore(self, source: RunSource) -> None:
         """Restores the run from its folder, and notes in its spec files that it resumes."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias, final
 
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.core.errors import CheckpointError, Problem, SpecError, UsageError
+from slm_lab.core.errors import CheckpointError, Problem, SpecError, UsageError, undone_on_failure
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.types import FloatArray, StateDict
 from slm_lab.env.simulators.film import Film
@@ -109,11 +109,8 @@ class SavedRun:
         """An evaluator with `agent`; `spec` replaces the run's own. Raises as `load_into`."""
         seed = session_seeds(self.root_seed, self.trial, agent.session).eval_command
         evaluator = Evaluator(spec or self.spec, num_envs, seed, film)
-        try:
+        with undone_on_failure(evaluator.close):
             agent.load_into(evaluator.networks, evaluator.env.statistics)
-        except BaseException:
-            evaluator.close()
-            raise
         return evaluator
 
     def play(self, agent: SavedAgent, count: int) -> Generator[FinishedEpisodes, None, None]:

@@ -35,9 +35,6 @@ class Rows:
     values: FloatArray
 
     def __post_init__(self) -> None:
-        if self.values.ndim != 2 or len(self.values) != len(self.columns):
-            shape = self.values.shape
-            raise ValueError(f"values of shape {shape} for {len(self.columns)} columns")
         self.values.setflags(write=False)
 
     def __len__(self) -> int:

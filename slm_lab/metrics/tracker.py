@@ -45,9 +45,6 @@ class Tracker:
         workers: int = 1,
         info_keys: Sequence[str] = (),
     ) -> None:
-        if num_envs < 1 or log_frequency < 1:
-            given = f"num_envs = {num_envs} and log_frequency = {log_frequency}"
-            raise LabError(f"{given} must be >= 1")
         of_info = info_columns(info_keys)
         self.columns = resolve_columns((*extra_columns, *of_info))
         self._info_columns = tuple(column.name for column in of_info)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from slm_lab.core.errors import UnusableCheckpointError
+from slm_lab.core.errors import UnusableCheckpointError, undone_on_failure
 from slm_lab.core.files import open_own
 from slm_lab.metrics.row import Row
 
@@ -64,11 +64,8 @@ class RowWriter:
         descriptor = open_own(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._file = open(descriptor, "ab", buffering=0)  # noqa: SIM115 - open as long as self
         self._size = os.fstat(self._file.fileno()).st_size
-        try:
+        with undone_on_failure(self.close):
             self._write(header)
-        except OSError:
-            self.close()
-            raise
 
     def append(self, row: Row) -> None:
         """Adds a line. Raises ValueError if the row's columns differ from the file's."""
@@ -122,12 +119,9 @@ class RowFiles:
                 raise UnusableCheckpointError(
                     f"the checkpoint does not say how long {folder / name} was"
                 )
-        try:
+        with undone_on_failure(self.close):
             for name, names in columns.items():
                 self._writers[name] = RowWriter(folder / name, names)
-        except BaseException:
-            self.close()
-            raise
 
     @staticmethod
     def whole_lines(folder: Path, names: Iterable[str], frame: int) -> dict[str, Extent]:

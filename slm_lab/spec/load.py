@@ -37,7 +37,7 @@ def load_spec(
     the file holds one spec. `warn` logs ignored and suspicious keys, and problems of the `search`
     block unless `for_search`. Raises SpecError with every problem of the spec."""
     where, content = _read(file)
-    name = _chosen(where, content, name)
+    name = chosen_name(where, content, name)
     loaded = _loaded(name, content[name], sets, overrides or {})
     if not for_search:
         loaded = loaded.for_training()
@@ -148,7 +148,17 @@ def _settings_of(
     return settings, problems
 
 
-def _chosen(where: str, content: Mapping[str, Any], name: str | None) -> str:
+def recorded_spec(file: Path) -> tuple[str, Mapping[str, Any]]:
+    """The name and the content of the spec in a file of a run. Raises SpecError."""
+    content = read_file(file)
+    names = spec_names(content)
+    if len(names) != 1:
+        raise SpecError(str(file), [Problem("file", "must hold one spec, as the run wrote it")])
+    return names[0], content[names[0]]
+
+
+def chosen_name(where: str, content: Mapping[str, Any], name: str | None) -> str:
+    """`name`, or that of the only spec in the content of a file. Raises SpecError."""
     names = spec_names(content)
     if name is not None and name in content:
         return name

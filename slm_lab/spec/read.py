@@ -5,8 +5,9 @@ A duplicate key, a syntax error, NaN or a too large file raises SpecError, with 
 
 import datetime
 import math
+import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def find_file(file: str | Path) -> Path:
     "demo.json", "demo", "ppo_cartpole" and "benchmark/ppo/ppo_cartpole.json". They may begin with
     "slm_lab/spec/", as from the root of a clone. Raises SpecError with the nearest name."""
     path = Path(file)
-    if _is_true(path.is_file):
+    if os.path.isfile(path):  # unlike the method, false for a name too long
         return path
     names: dict[str, Path] = {}
     for shipped in shipped_files():
@@ -52,8 +53,8 @@ def find_file(file: str | Path) -> Path:
         return names[relative_name]
     # Compares only stems, because common folders and suffixes would make all names similar.
     stems = {shipped.stem: shipped.name for shipped in names.values()}
-    beside = path.parent.glob("*.[jy]*") if _is_true(path.parent.is_dir) else ()
-    here = {file.stem: str(file) for file in beside if file.suffix in (".json", ".yaml", ".yml")}
+    beside = path.parent.glob("*.[jy]*") if os.path.isdir(path.parent) else ()
+    here = {file.stem: str(file) for file in beside if file.suffix in SUFFIXES}
     nearest = nearest_name(path.stem, [*stems, *here], A_SLIP)
     has_suffix = nearest in here or (nearest is not None and path.suffix)
     suggestion = (stems | here)[str(nearest)] if has_suffix else nearest
@@ -61,7 +62,7 @@ def find_file(file: str | Path) -> Path:
     if not suggestion and re.search(r"-v\d+$", path.name):
         hint = f"; write the algorithm first: slm-lab run ppo {file}"
     message = (
-        "is a folder" if _is_true(path.is_dir) else f"there is no such file, here or shipped{hint}"
+        "is a folder" if os.path.isdir(path) else f"there is no such file, here or shipped{hint}"
     )
     raise SpecError(str(file), [Problem("file", message)])
 
@@ -79,13 +80,6 @@ def read_file(path: Path) -> dict[str, Any]:
         raise SpecError(where, [Problem("file", "must hold {spec_name: {agent, env, meta}, …}")])
     check_text(content, where)
     return content
-
-
-def _is_true(question: Callable[[], bool]) -> bool:
-    try:
-        return question()
-    except (OSError, ValueError):  # a name too long for the file system, or with a zero byte
-        return False
 
 
 def not_json(tree: Mapping[str, Any]) -> list[Problem]:

@@ -1,6 +1,6 @@
 """The `search` block: the keys to vary, and Ray Tune's samplers for them."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isclose, isfinite
 from typing import Any, NamedTuple, TypeAlias
 
@@ -21,6 +21,10 @@ class TuneSampler(NamedTuple):
     in_order: bool = True
     whole: bool = False
 
+    def named(self, args: Sequence[Any]) -> dict[str, Any]:
+        """The values of its arguments, of which the last may be missing, by their names."""
+        return dict(zip(self.arguments, args, strict=False))
+
 
 SAMPLERS = {
     "uniform": TuneSampler(("lower", "upper"), 2),
@@ -38,13 +42,10 @@ SAMPLERS = {
 LISTS = ("choice", "grid_search")
 ALL_SAMPLERS = (*SAMPLERS, *LISTS)
 
-_OF_SEARCH = "it configures the whole search"
+OF_SEARCH = ("max_trial", "search_alg", "search_scheduler", "search_resources", "confirm")
+"""Keys of meta that concern only the search, not a single trial."""
 NOT_OF_A_TRIAL = {
-    "meta.max_trial": _OF_SEARCH,
-    "meta.search_alg": _OF_SEARCH,
-    "meta.search_scheduler": _OF_SEARCH,
-    "meta.search_resources": _OF_SEARCH,
-    "meta.confirm": _OF_SEARCH,
+    **{f"meta.{key}": "it configures the whole search" for key in OF_SEARCH},
     "meta.random_seed": "the seeds of all trials derive from that of the search; meta.max_session "
     "repeats each trial with more seeds",
     "meta.cluster": "all trials run in the same place",
@@ -155,7 +156,8 @@ def _argument_message(name: str, sampler: TuneSampler, args: Any) -> str:
     if any(isinstance(arg, bool) or not isinstance(arg, int | float) for arg in args):
         return "must be a list of numbers"
     first, second = args[:2]
-    q = args[sampler.arguments.index("q")] if "q" in sampler.arguments[: len(args)] else None
+    named = sampler.named(args)
+    q = named.get("q")
     if q is not None and (q <= 0 or not isfinite((abs(first) + abs(second)) / q)):
         return "q must be > 0" if q <= 0 else f"q ({q}) is too small for such numbers"
     uneven = q is not None and not all(isclose(end / q, round(end / q)) for end in args[:2])
@@ -166,7 +168,7 @@ def _argument_message(name: str, sampler: TuneSampler, args: Any) -> str:
         (sampler.in_order and "log" in name and first <= 0, "lower must be > 0"),
         (not sampler.in_order and second <= 0, "sd must be > 0"),
         (sampler.in_order and uneven, f"lower and upper must be multiples of q ({q})"),
-        ("base" in sampler.arguments[: len(args)] and args[-1] <= 1, "base must be > 1"),
+        ("base" in named and named["base"] <= 1, "base must be > 1"),
     )
     return next((message for broken, message in rules if broken), "")
 
@@ -178,8 +180,7 @@ def extremes(dimension: Dimension) -> list[Any]:
         return list(dimension.args)
     sampler = SAMPLERS[dimension.sampler]
     first, second = dimension.args[:2]
-    arguments = dict(zip(sampler.arguments, dimension.args, strict=False))
-    q = arguments.get("q")
+    q = sampler.named(dimension.args).get("q")
     if sampler.whole:
         # The range excludes its upper end, unless it draws multiples of q.
         return [int(first), int(second) if q is not None and q > 1 else int(second) - 1]

@@ -4,7 +4,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from slm_lab.core.errors import UsageError
+from slm_lab.core.errors import UsageError, undone_on_failure
 from slm_lab.core.files import open_own, read_file, refuse_links
 
 
@@ -20,11 +20,8 @@ class RunLock:
             holder = os.read(self._descriptor, 20).decode() or "?"
             os.close(self._descriptor)
             raise UsageError(f"{folder} is being trained by process {holder}") from None
-        try:
+        with undone_on_failure(self.release):
             refuse_links(folder)
-        except BaseException:
-            self.release()
-            raise
         os.truncate(self._descriptor, 0)
         os.write(self._descriptor, str(os.getpid()).encode())
 

@@ -11,30 +11,17 @@ from typing import Any
 
 from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.spec.override import parse_setting
-from slm_lab.spec.read import find_file, read_file
+from slm_lab.spec.read import read_file
 from slm_lab.storage.manifest import FORMAT
 from slm_lab.storage.run_dir import RUN_BLOCK, RunDir
-
-
-def origin_record(
-    about: Mapping[str, Any], spec_file: str, spec_name: str, sets: Sequence[str], **more: Any
-) -> dict[str, Any]:
-    """The block of a new run; `about` is its provenance."""
-    return {
-        "format": FORMAT,
-        **about,
-        "spec_file": spec_file,
-        "file_spec": in_file(Path(find_file(spec_file)), spec_name),
-        "set": list(sets),
-        **more,
-    }
 
 
 def resumed(
     origin: Mapping[str, Any], about: Mapping[str, Any], sets: Sequence[str], **more: Any
 ) -> dict[str, Any]:
     """The block of a resumed run: `origin` with this resume appended."""
-    return {**origin, "resumed": [*_resumes(origin), {**about, "set": list(sets), **more}]}
+    _, *resumes = starts_of(origin)
+    return {**origin, "resumed": [*resumes, {**about, "set": list(sets), **more}]}
 
 
 def read_origin(run_dir: RunDir) -> dict[str, Any]:
@@ -44,7 +31,7 @@ def read_origin(run_dir: RunDir) -> dict[str, Any]:
     if not isinstance(origin, dict):
         raise SpecError(str(run_dir.spec_file), [Problem(RUN_BLOCK, "must be a block {…}")])
     check_format(run_dir.root, origin.get("format"))
-    for start in (origin, *_resumes(origin)):
+    for start in starts_of(origin):
         sets = start.get("set") if isinstance(start, dict) else None
         if not isinstance(sets, list) or not all(isinstance(text, str) for text in sets):
             problem = Problem(f"{RUN_BLOCK}.set", "must be a list of key=value")
@@ -69,11 +56,6 @@ def check_format(folder: Path, found: object) -> None:
     raise UsageError(f"{folder} has {kind}, but this version resumes format {FORMAT}: {fix}")
 
 
-def last_start(origin: Mapping[str, Any]) -> Mapping[str, Any]:
-    """How the run was last started or resumed."""
-    return [origin, *_resumes(origin)][-1]
-
-
 def typed_settings(
     origin: Mapping[str, Any], sets: Sequence[str]
 ) -> tuple[list[str], list[Problem]]:
@@ -95,16 +77,12 @@ def typed_settings(
     return keys, problems
 
 
-def in_file(file: Path, spec_name: str) -> Any:
-    """The unresolved content of a spec file under a name; None if the name is missing."""
-    return read_file(file).get(spec_name)
-
-
 def _is_setting(text: object) -> bool:
     """Whether it is "key=value"; the check of the spec reports malformed settings."""
     return isinstance(text, str) and bool(text.partition("=")[0].strip()) and "=" in text
 
 
-def _resumes(origin: Mapping[str, Any]) -> list[Any]:
+def starts_of(origin: Mapping[str, Any]) -> list[Any]:
+    """How the run was started, and then resumed."""
     found = origin.get("resumed")
-    return found if isinstance(found, list) else []
+    return [origin, *(found if isinstance(found, list) else [])]

@@ -36,7 +36,7 @@ def provenance(root_seed: int) -> dict[str, Any]:
         "python": platform.python_version(),
         "machine": {
             "platform": platform.platform(),
-            "processor": _processor(),
+            "processor": processor(),
             "cores": os.cpu_count(),
         },
         "command": sys.argv,
@@ -64,7 +64,8 @@ def installed(package: str) -> str | None:
         return None
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The name of this machine's processor."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

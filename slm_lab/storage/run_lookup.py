@@ -6,7 +6,7 @@ from pathlib import Path
 
 from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.core.registry import suggestion
-from slm_lab.spec.load import spec_names
+from slm_lab.spec.load import chosen_name, spec_names
 from slm_lab.spec.read import find_file, read_file, shipped_name
 from slm_lab.storage.run_dir import RunDir, newest_first, runs_in, safe_name
 
@@ -39,10 +39,9 @@ def find_folder(
     path = Path(name)
     if len(path.parts) > 1 and path.parent.is_dir() and not path.exists():
         data_dir, name = path.parent, path.name
-    folder = _folder(name, data_dir)
-    is_word = _LATEST.fullmatch(name) or any(run.label == name for run in runs_in(data_dir))
-    safe = safe_name(name)
-    is_word = is_word or any(safe in (run.prefix, run.stem) for run in runs_in(data_dir))
+    places = (Path(name), data_dir / name)
+    folder = next(filter(Path.is_dir, places), places[0])
+    is_word = _LATEST.fullmatch(name) or any(_is_called(run, name) for run in runs_in(data_dir))
     if folder.is_dir() and not (is_word and RunDir.at(folder) is None):
         run_dir = RunDir.at(folder) if spec_name is None else RunDir(folder, spec_name)
         if run_dir is None or not run_dir.spec_file.is_file():
@@ -84,8 +83,7 @@ def _chosen(
         raise UsageError(
             f"there is no {what}{of_spec} in {data_dir}; start one with the mode {mode}"
         )
-    safe = safe_name(name)
-    if called := [run for run in runs if safe in (run.prefix, run.stem) or run.label == name]:
+    if called := [run for run in runs if _is_called(run, name)]:
         return newest_first(called)[0]
     if name.endswith(".zip") and Path(name).is_file():
         raise UsageError(f"{name} is a shared run: it has only an agent, and cannot be resumed")
@@ -136,23 +134,15 @@ def find_saved(
     return find_folder(target, data_dir, spec_name, named is not None if is_latest else None, env)
 
 
-def _folder(target: str, data_dir: Path) -> Path:
-    folder = Path(target)
-    inside = data_dir / folder
-    return inside if not folder.is_dir() and inside.is_dir() else folder
+def _is_called(run: RunDir, name: str) -> bool:
+    return safe_name(name) in (run.prefix, run.stem) or run.label == name
 
 
 def resolve_spec_name(spec_file: str, spec_name: str | None) -> str:
     """`spec_name`, or the name of the file's only spec. Raises SpecError if it has several."""
     path = find_file(spec_file)
-    names = spec_names(read_file(path))
-    if spec_name is not None:
-        return spec_name
-    if len(names) != 1:
-        listed = ", ".join(names) or "none"
-        problem = Problem("spec name", f"must be given; the file holds {listed}")
-        raise SpecError(shipped_name(path), [problem])
-    return names[0]
+    content = read_file(path)
+    return chosen_name(shipped_name(path), content, None) if spec_name is None else spec_name
 
 
 def required_seed(run_dir: RunDir, seed: int | None) -> int:

@@ -53,7 +53,7 @@ def render_html(figure: fig.Figure, plotly_js: str | None) -> bytes:
     """The figure as a page. It loads plotly.js from `plotly_js`, a URL relative to the page, or
     contains it. It is as high as the window, and scrolls below the height at which it could still
     be read."""
-    page = _Page(figure)
+    page = Page(figure)
     text: str = page.graph().to_html(
         config=_CONFIG,
         include_plotlyjs=plotly_js or True,
@@ -74,18 +74,10 @@ def render_html(figure: fig.Figure, plotly_js: str | None) -> bytes:
     return text.encode()
 
 
-def plotly_figure(figure: fig.Figure) -> Any:
-    """The figure as a `plotly.graph_objects.Figure`."""
-    return _Page(figure).graph()
-
-
-def plotly_content(figure: fig.Figure) -> dict[str, Any]:
-    """The traces ("data") and the layout of the figure, which plotly has not validated."""
-    return _Page(figure).content()
-
-
 @final
-class _Page:
+class Page:
+    """A figure in the terms of plotly."""
+
     def __init__(self, figure: fig.Figure) -> None:
         self._figure, self._inner = figure, figure.inner
         self._letters = round(0.75 * figure.letters)
@@ -120,13 +112,13 @@ class _Page:
         return f"{self._figure.title}: {first.y.label} / {first.x.label}"
 
     def graph(self) -> Any:
-        """The plotly figure."""
+        """The figure as a `plotly.graph_objects.Figure`."""
         from plotly.graph_objects import Figure as Graph
 
         return Graph(self.content())
 
     def content(self) -> dict[str, Any]:
-        """Its traces and its layout."""
+        """The traces ("data") and the layout, which plotly has not validated."""
         figure, inner = self._figure, self._inner
         narrow = len(figure.parts) == 1  # on a phone, too; others scroll
         letters = min(23, max(13, 640 // max(len(figure.title), 1))) if narrow else 23

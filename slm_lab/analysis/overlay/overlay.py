@@ -132,48 +132,42 @@ LETTERS = 8.0
 _STEPS = 201  # of a performance profile
 
 
-class Options(NamedTuple):
-    """How an overlay is drawn."""
-
-    middle: Middle
-    title: str = ""
-    lines: tuple[tuple[str, float], ...] = ()
-    """The name and the height of dashed lines; the heading of a panel is for that panel alone."""
-    log: bool = False
-    width: float | None = None
-    """In points, of a figure for paper."""
-    with_profile: bool = False
-    """Whether a second panel has the performance profiles of the first."""
-    about: str = ""
-    """Kept in the file."""
-
-
 def overlay_figure(
     panels: Mapping[str, Sequence[Seeds]],
     x: Axis,
     y: Axis,
-    options: Options,
+    middle: Middle,
     generator: np.random.Generator,
+    *,
+    title: str,
+    lines: Sequence[tuple[str, float]],
+    log: bool,
+    width: float | None,
+    with_profile: bool,
 ) -> Figure:
-    """A panel for each heading, over one legend. Groups with one label have one colour in all."""
+    """A panel for each heading, over one legend. Groups with one label have one colour in all.
+
+    `lines` are the name and the height of dashed lines; one with the heading of a panel is for that
+    panel alone. `width` is in points, of a figure for paper. `with_profile` adds a panel with the
+    performance profiles.
+    """
     every = dict.fromkeys(group.label for groups in panels.values() for group in groups)
     colours = list(every) if len(panels) > 1 else []
     drawn, named, subtitles = list[Panel](), set[str](), list[str]()
     for heading, groups in panels.items():
-        found = overlay(groups, options.middle, generator.spawn(1)[0], colours)
-        here = [(name, at) for name, at in options.lines if name == heading or name not in panels]
-        lines = [level(at, found.curves, "" if name == heading else name) for name, at in here]
+        found = overlay(groups, middle, generator.spawn(1)[0], colours)
+        here = [(name, at) for name, at in lines if name == heading or name not in panels]
+        levels = [level(at, found.curves, "" if name == heading else name) for name, at in here]
         curves = list[Curve]()
-        for curve in (*lines, *found.curves):
+        for curve in (*levels, *found.curves):
             curves.append(curve._replace(label="" if curve.label in named else curve.label))
             named.add(curve.label)
-        drawn.append(curves_panel(x.label, y.label, curves, heading, log=options.log))
+        drawn.append(curves_panel(x.label, y.label, curves, heading, log=log))
         subtitles.append(found.subtitle)
-        if options.with_profile:
+        if with_profile:
             drawn.append(_profile(groups, generator))
-    paper = {} if options.width is None else {"width": options.width, "letters": LETTERS}
-    figure = over_legend(options.title, max(subtitles, key=len), drawn, **paper)
-    return figure._replace(about=options.about)
+    paper = {} if width is None else {"width": width, "letters": LETTERS}
+    return over_legend(title, max(subtitles, key=len), drawn, **paper)
 
 
 def _profile(groups: Sequence[Seeds], generator: np.random.Generator) -> Panel:

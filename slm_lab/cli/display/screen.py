@@ -1,12 +1,10 @@
 """Output of the commands: lines, tables, documents, and a live region that is redrawn."""
 
 import json
-import math
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any, Self, final
 
 from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType
@@ -98,7 +96,9 @@ def print_table(
 
 def print_json(document: object) -> None:
     """Prints a document, in colours on a terminal; numbers that are not finite become null."""
-    written = json.dumps(_finite(document), indent=2, ensure_ascii=False, allow_nan=False)
+    from pydantic_core import to_json
+
+    written = to_json(document, indent=2, inf_nan_mode="null").decode()
     # Escapes control characters as JSON does, unlike `printable`.
     text = "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in written)
     stream: object = sys.stdout
@@ -109,16 +109,6 @@ def print_json(document: object) -> None:
         from rich.syntax import Syntax
 
         console().print(Syntax(text, "json", background_color="default", word_wrap=True))
-
-
-def _finite(value: object) -> object:
-    if isinstance(value, Mapping):
-        return {str(key): _finite(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return str(value) if isinstance(value, Path) else value
 
 
 @final

@@ -11,8 +11,7 @@ from typing import Any
 from typer import Context
 
 from slm_lab.core.errors import LabError
-
-RUN_MODES = ("train", "search", "dev", "train@", "eval@", "enjoy@", "search@")
+from slm_lab.experiment.run_mode import RUN_MODES
 
 
 def _completer(
@@ -59,7 +58,10 @@ def run_words(ctx: Context, incomplete: str) -> Iterator[str]:
     if len(typed) == 1:
         yield from spec_names(ctx, incomplete)
     mode, at, _ = incomplete.partition("@")
-    yield from (f"{mode}@{run}" for run in runs(ctx, "")) if at else RUN_MODES
+    if at:
+        yield from (f"{mode}@{run}" for run in runs(ctx, ""))
+    else:
+        yield from (each.removesuffix("RUN") for each in RUN_MODES)
 
 
 @_completer

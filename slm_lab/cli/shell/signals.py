@@ -25,17 +25,16 @@ def sigterm_as_ctrl_c() -> Iterator[None]:
 
 
 @contextmanager
-def ended_in_time(seconds: float = CLEAR_UP_SECONDS) -> Iterator[None]:
-    """Ends the process, with exit code 130, if it still runs `seconds` after a signal: Python
-    handles signals only between its own instructions, but C code of an environment may take
-    minutes."""
+def ended_in_time() -> Iterator[None]:
+    """Ends the process, with exit code 130, if it still runs long after a signal: Python handles
+    signals only between its own instructions, but C code of an environment may take minutes."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     over = threading.Event()
 
     def watch() -> None:
         while number := os.read(reader, 1):
-            if number[0] in STOP_SIGNALS and not over.wait(seconds):
+            if number[0] in STOP_SIGNALS and not over.wait(CLEAR_UP_SECONDS):
                 os.write(2, b"stopped\n")
                 os._exit(130)
 

@@ -21,7 +21,7 @@ COMPOSITE = (spaces.Dict, spaces.Tuple)
 
 
 class FlatObservation(gymnasium.ObservationWrapper[Array, Any, Any]):
-    """`flatten` of every observation, as a float32 vector (D,)."""
+    """`gymnasium.spaces.flatten` of every observation, as a float32 vector (D,)."""
 
     def __init__(self, env: Env, env_name: str) -> None:
         super().__init__(env)
@@ -41,13 +41,8 @@ class FlatObservation(gymnasium.ObservationWrapper[Array, Any, Any]):
                 f"{self._env_name} breaks its own observation space: {fault}; fix the "
                 "environment, or wrap it so that the two agree"
             )
-        return flatten(self.parts, observation)
-
-
-def flatten(parts: AnySpace, observation: Any) -> Array:
-    """`gymnasium.spaces.flatten` of one observation, as a float32 vector (D,). Gymnasium's keeps
-    bytes if all parts are bytes. Nets treat bytes as images."""
-    return np.asarray(spaces.flatten(parts, observation), np.float32)
+        # Gymnasium keeps bytes if all parts are bytes, and nets treat bytes as images.
+        return np.asarray(spaces.flatten(self.parts, observation), np.float32)
 
 
 def flatten_parts(env: Env, env_name: str) -> Env:

@@ -15,8 +15,9 @@ from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from gymnasium.vector import AutoresetMode
 from typing_extensions import override
 
+from slm_lab.core.errors import undone_on_failure
 from slm_lab.core.registry import load_target
-from slm_lab.core.types import Array, IntArray, StateDict
+from slm_lab.core.types import Array, StateDict
 from slm_lab.env.interface import Env
 from slm_lab.env.vector.cartpole import CartPoleEnvs, OneCartPole
 from slm_lab.env.vector.raw import CONTINUES, NUMBERS, RawEnvs, RawStep, env_seeds
@@ -92,11 +93,8 @@ def make_native(
 def make_async(make_one: Callable[[], Env], num_envs: int, seed: int) -> RawEnvs:
     """`num_envs` environments, each in its own process."""
     workers = Workers(make_one, num_envs, AutoresetMode.SAME_STEP)
-    try:
+    with undone_on_failure(workers.close):
         return AsyncEnvs(workers, seed)
-    except BaseException:
-        workers.close()
-        raise
 
 
 class SameStepEnvs(RawEnvs):
@@ -131,7 +129,8 @@ class SameStepEnvs(RawEnvs):
         if not np.count_nonzero(done):
             return RawStep(obs, reward, terminated, truncated)
         done_index = done.nonzero()[0]
-        final_obs = _final_rows(info["final_obs"], done_index)
+        # An object array from Gymnasium, a dense one from ALE; other rows are invalid in both.
+        final_obs = np.stack([info["final_obs"][i] for i in done_index])
         over = ~info[CONTINUES][done_index] if CONTINUES in info else None
         numbers = info.get("final_info", {}).get(NUMBERS)
         numbers = None if numbers is None else numbers[done_index]
@@ -172,11 +171,3 @@ class AsyncEnvs(SameStepEnvs):
     def load_state_dict(self, state: StateDict) -> None:
         self._seed = None  # the saved generators replace the seeds
         self._workers.call("lab_load_state", state["envs"])
-
-
-def _final_rows(final_obs: Array, index: IntArray) -> Array:
-    """(K, ...) from the final observations of SAME_STEP. Gymnasium has an object array with None in
-    other rows, ALE a dense array with invalid ones."""
-    if final_obs.dtype == np.object_:
-        return np.stack([final_obs[i] for i in index])
-    return final_obs[index]

@@ -27,7 +27,7 @@ from slm_lab.spec.schema.messages import not_among
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.manifest import FORMAT
 from slm_lab.storage.origin import check_format
-from slm_lab.storage.provenance import provenance
+from slm_lab.storage.provenance import processor, provenance
 from slm_lab.storage.run_dir import PLAN_BLOCK, PLAN_FILE, safe_name
 
 logger = logging.getLogger(__name__)
@@ -167,11 +167,6 @@ def allowed_imports(folder: Path, given: Sequence[str], trust: bool) -> tuple[st
     allowed = (*given, *named) if trust else tuple(given)
     check_allowed(folder, named, allowed)
     return tuple(dict.fromkeys([*recorded_imports(file, read_file(file), PLAN_BLOCK), *allowed]))
-
-
-def processor() -> str:
-    """The name of this machine's processor."""
-    return str(provenance(0)["machine"]["processor"])
 
 
 def _plan_block(folder: Path) -> tuple[Path, dict[str, Any]]:

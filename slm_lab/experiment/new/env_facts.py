@@ -5,6 +5,7 @@ import math
 import time
 import warnings
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,7 +78,7 @@ def env_facts(env: EnvSpec) -> EnvFacts:
     """Constructs the environment, checks it and plays it for a few seconds. Raises LabError if it
     cannot be made or breaks Gymnasium's interface."""
     single, _ = make_one(env)
-    try:
+    with closing(single):
         try:
             play = _play_randomly(single)
         except LabError:
@@ -86,8 +87,6 @@ def env_facts(env: EnvSpec) -> EnvFacts:
             raise LabError(f"{env.name} raises {import_failure(error)}") from error
         found = () if is_atari(find_env(env.name)) else _of_checker(single.unwrapped)
         observations, actions = map(_space_text, (single.observation_space, single.action_space))
-    finally:
-        single.close()
     flattened = flattened_images(single)
     notes = (*found, *flattened, *obstacles_to_learning(play, episode_limit(env)))
     return EnvFacts(observations, actions, play, notes)

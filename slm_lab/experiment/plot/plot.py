@@ -19,7 +19,7 @@ from slm_lab.analysis.overlay.endings import (
     improvement,
 )
 from slm_lab.analysis.overlay.labels import APART, Named, labels, leaves
-from slm_lab.analysis.overlay.overlay import Middle, Options, Seeds, overlay_figure
+from slm_lab.analysis.overlay.overlay import Middle, Seeds, overlay_figure
 from slm_lab.core.errors import UsageError
 from slm_lab.core.text import count_text
 from slm_lab.experiment.plot.environments import by_environment, joined, missing, normalised
@@ -69,18 +69,20 @@ def plot(request: PlotRequest, draws: bool = True) -> Plotted:
         panels = panels if several else {"": joined(panels)}
     drawing, ranking, *per_curve = np.random.default_rng(_BOOTSTRAP_SEED).spawn(2 + len(trials))
     title = _title(groups, request.labels) if request.title is None else request.title
-    options = Options(
-        cast(Middle, "iqm" if is_joined else request.statistic),
-        "" if title == NO_TITLE else title,
-        request.lines,
-        request.log_y,
-        request.points,
-        is_joined,
-        request.command,
-    )
     if request.log_y:
         notes += _without_place(panels)
-    figure = overlay_figure(panels, over, y, options, drawing)
+    figure = overlay_figure(
+        panels,
+        over,
+        y,
+        cast(Middle, "iqm" if is_joined else request.statistic),
+        drawing,
+        title="" if title == NO_TITLE else title,
+        lines=request.lines,
+        log=request.log_y,
+        width=request.points,
+        with_profile=is_joined,
+    )._replace(about=request.command)
     stem = f"plot_{y.file}_vs_{over.file}"
     paths, replaced = _write(figure, request, stem) if draws else ((), ())
     rows = [
@@ -286,9 +288,9 @@ def about_curves(
             "frames are those of each Session; --x total_frames sums over all workers of a training"
         )
     if len(trials) > len(groups):
-        curves = f"{len(groups)} curve{'' if len(groups) == 1 else 's'}"
         notes.append(
-            f"{len(trials)} runs, {curves}: runs that differ only in their seed are seeds of one"
+            f"{len(trials)} runs, {count_text(len(groups), 'curve')}: runs that differ only in "
+            "their seed are seeds of one"
         )
     notes += [
         f"{each.label}: its seeds have different lengths; the table has the final return of each"

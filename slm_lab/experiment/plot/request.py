@@ -2,6 +2,7 @@
 
 import math
 import re
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, get_args
 
@@ -81,11 +82,7 @@ class PlotRequest(NamedTuple):
     def scores(self) -> dict[str, float]:
         """The scores of `--normalise` by environment, one that names none under "". Raises
         UsageError."""
-        pairs = [_named_number(text) for text in self.normalise]
-        found = dict(pairs)
-        for text, (_, score) in zip(self.normalise, pairs, strict=True):
-            if not math.isfinite(score):
-                raise UsageError(f"--normalise {text}: must be SCORE or ENV=SCORE")
+        found = dict(_named_number("--normalise", each, "ENV=SCORE") for each in self.normalise)
         if len(found) < len(self.normalise):
             raise UsageError("--normalise: an environment has two scores")
         return found
@@ -93,10 +90,8 @@ class PlotRequest(NamedTuple):
     @property
     def lines(self) -> tuple[tuple[str, float], ...]:
         """The name and the height of each `--hline`. Raises UsageError."""
-        found = tuple(map(_named_number, self.levels))
+        found = tuple(_named_number("--hline", each, "NAME=Y") for each in self.levels)
         for text, (_, height) in zip(self.levels, found, strict=True):
-            if not math.isfinite(height):
-                raise UsageError(f"--hline {text}: must be Y or NAME=Y")
             if self.log_y and height <= 0:
                 raise UsageError(f"--hline {text}: has no place on this axis")
         return found
@@ -122,10 +117,10 @@ class PlotRequest(NamedTuple):
         _ = self.points, self.scores, self.lines
 
 
-def _named_number(text: str) -> tuple[str, float]:
-    """ "NAME=1.5" or "1.5"; NaN if it is no number."""
+def _named_number(option: str, text: str, form: str) -> tuple[str, float]:
+    """ "NAME=1.5" or "1.5", as `form` describes it. Raises UsageError if it is none."""
     name, _, number = text.rpartition("=")
-    try:
-        return name, float(number)
-    except ValueError:
-        return name, math.nan
+    with suppress(ValueError):
+        if math.isfinite(float(number)):
+            return name, float(number)
+    raise UsageError(f"{option} {text}: must be {form.rpartition('=')[2]} or {form}")

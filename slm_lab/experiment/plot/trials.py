@@ -13,8 +13,7 @@ from pydantic import ValidationError
 from slm_lab.analysis.figure.axis import EVAL_RETURNS, Axis, Line, line, mean_lines, x_axis
 from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.metrics.reader import Rows
-from slm_lab.spec.load import spec_names
-from slm_lab.spec.read import read_file
+from slm_lab.spec.load import recorded_spec
 from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.storage.intact import read_saved_rows
 from slm_lab.storage.run_dir import RunDir, SessionPaths, runs_in
@@ -95,14 +94,10 @@ def find_trials(target: str, data_dir: Path, notes: list[str] | None = None) -> 
 def trial_of(run_dir: RunDir, number: int) -> FoundTrial:
     """A Trial of a run. Raises SpecError if its spec is missing or unreadable."""
     file = run_dir.trial_spec_file(number)
-    content = read_file(file)
-    names = spec_names(content)
-    if len(names) != 1:
-        raise SpecError(str(file), [Problem("file", "must hold one spec, as the run wrote it")])
-    spec = content[names[0]]
+    name, spec = recorded_spec(file)
     env, recorded = (spec.get(key) for key in ("env", "meta"))
     if not (isinstance(recorded, Mapping) and isinstance(env, Mapping) and "name" in env):
-        raise SpecError(str(file), [Problem(names[0], "must have blocks env and meta")])
+        raise SpecError(str(file), [Problem(name, "must have blocks env and meta")])
     try:
         meta = MetaSpec.model_validate(
             {key: value for key, value in recorded.items() if key in _NEEDED}
@@ -113,7 +108,7 @@ def trial_of(run_dir: RunDir, number: int) -> FoundTrial:
             for each in error.errors()
         ]
         raise SpecError(str(file), problems) from None
-    return FoundTrial(run_dir, number, names[0], spec, meta, run_dir.is_search)
+    return FoundTrial(run_dir, number, name, spec, meta, run_dir.is_search)
 
 
 class ReadTraining(NamedTuple):

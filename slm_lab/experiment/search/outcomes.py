@@ -10,13 +10,12 @@ from slm_lab.analysis.metrics import TRIAL_METRICS, trial_metrics
 from slm_lab.analysis.search.graph import draw_experiment_graph
 from slm_lab.analysis.search.search_summary import SearchSummary, experiment_table
 from slm_lab.analysis.trial.trial_graph import draw_multi_trial_graphs
-from slm_lab.core.errors import Problem, SpecError, UsageError
+from slm_lab.core.errors import UsageError
 from slm_lab.core.files import write_atomically
 from slm_lab.experiment.baseline import known_random_return
 from slm_lab.experiment.plot.trials import FoundTrial, trial_of
 from slm_lab.metrics.reader import RowFollower, Rows, read_existing
-from slm_lab.spec.load import spec_names
-from slm_lab.spec.read import read_file
+from slm_lab.spec.load import recorded_spec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import dimensions
 from slm_lab.storage.event_log import SearchState
@@ -61,12 +60,8 @@ def draw(spec: Spec, run_dir: RunDir, search_state: SearchState) -> list[Path]:
 def read_search(run_dir: RunDir) -> SearchSummary:
     """What a search has found so far, from its files. Raises UsageError for a damaged record,
     SpecError for a damaged spec."""
-    content = read_file(run_dir.spec_file)
-    names = spec_names(content)
-    if len(names) != 1:
-        raise SpecError(str(run_dir.spec_file), [Problem("file", "must hold one spec")])
-    name = names[0]
-    return _found(name, content[name], SearchState.from_log(run_dir.event_log_file))
+    name, spec = recorded_spec(run_dir.spec_file)
+    return _found(name, spec, SearchState.from_log(run_dir.event_log_file))
 
 
 def _found(name: str, spec: Mapping[str, Any], search_state: SearchState) -> SearchSummary:

@@ -2,13 +2,12 @@
 its trials can make their environments."""
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from itertools import islice, product
 from typing import Any, final
 
 from pydantic import ValidationError
 
-from slm_lab.core.errors import MissingExtraError, Problem, SpecError
+from slm_lab.core.errors import MissingExtraError, Problem, SpecError, undone_on_failure
 from slm_lab.core.files import write_json
 from slm_lab.env.check import check_env
 from slm_lab.env.lookup import find_env
@@ -58,10 +57,8 @@ class Prepared:
         else:
             self.run_dir = find_run(source.run, source.data_dir, source.name(), of_search=True)
             self._lock = RunLock(self.run_dir.root)
-            with ExitStack() as failed:
-                failed.callback(self.close)
+            with undone_on_failure(self.close):
                 self._resume(source, keep)
-                failed.pop_all()
         if self.search.has_strayed:
             self.notes += (
                 f"{self.spec.meta.search_alg} proposes other params than the log holds, as another "

@@ -12,10 +12,7 @@ from slm_lab.core.errors import Problem, SpecError
 from slm_lab.spec.override import Setting, apply_settings
 from slm_lab.spec.parse import parse
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.spec.search import LISTS, SAMPLERS, Dimension, dimensions
-
-OF_SEARCH = ("max_trial", "search_alg", "search_scheduler", "search_resources", "confirm")
-"""Keys of meta that concern only the search, not a single trial."""
+from slm_lab.spec.search import LISTS, OF_SEARCH, SAMPLERS, Dimension, dimensions
 
 
 @final
@@ -76,8 +73,8 @@ def _domain(dimension: Dimension) -> Any:
         q = _quantum(dimension)
         first, last = (round(end / q) for end in dimension.args[:2])
         return sampler(first, last if q == 1 else last + 1)
-    arguments = zip(SAMPLERS[name].arguments, dimension.args, strict=False)
-    return sampler(*(value for key, value in arguments if key != "base"))
+    arguments = SAMPLERS[name].named(dimension.args)
+    return sampler(*(value for key, value in arguments.items() if key != "base"))
 
 
 def _value(dimension: Dimension, drawn: Any) -> Any:
@@ -90,9 +87,8 @@ def _value(dimension: Dimension, drawn: Any) -> Any:
 
 def _quantum(dimension: Dimension) -> float:
     """The step q of which all values are multiples; 0 for continuous values."""
-    names = SAMPLERS[dimension.sampler].arguments
-    arguments = dict(zip(names, dimension.args, strict=False))
-    return float(arguments.get("q", 1 if SAMPLERS[dimension.sampler].whole else 0))
+    sampler = SAMPLERS[dimension.sampler]
+    return float(sampler.named(dimension.args).get("q", 1 if sampler.whole else 0))
 
 
 def mutate(dimension: Dimension, value: Any, factor: float, rng: np.random.Generator) -> Any:

@@ -8,7 +8,7 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection, wait
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from typing import Any, NamedTuple, final
 
 from slm_lab.core.errors import LabError
 from slm_lab.core.plugins import import_plugins
@@ -20,10 +20,7 @@ from slm_lab.parallel.supervisor import STOP_SECONDS, TICK
 from slm_lab.parallel.worker import note_in_log
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.storage.intact import fall_back
-from slm_lab.storage.result import Ending
-
-if TYPE_CHECKING:
-    from slm_lab.storage.result import TrialResult
+from slm_lab.storage.result import Ending, TrialResult
 
 DRAW_SECONDS = 10.0
 """Time limit of a trial for its graphs after its Sessions have ended, in seconds."""
@@ -77,7 +74,7 @@ def _visible(gpus: tuple[int, ...]) -> list[str]:
     return [names[gpu] if names != [""] else str(gpu) for gpu in gpus]
 
 
-def _end_of(result: "TrialResult") -> TrialEnd:
+def _end_of(result: TrialResult) -> TrialEnd:
     from slm_lab.analysis.metrics import TRIAL_METRICS
 
     metrics = {name: getattr(result.metrics, name) for name in TRIAL_METRICS}

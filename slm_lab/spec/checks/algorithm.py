@@ -13,7 +13,7 @@ from slm_lab.core.registry import MEMORIES
 from slm_lab.spec.blocks import Blocks, Check, findings
 from slm_lab.spec.checks.actor_learner import actor_learner_problems
 from slm_lab.spec.checks.nets import NET_CHECKS, batch_norm_problems
-from slm_lab.spec.checks.recurrent import recurrent_problems
+from slm_lab.spec.checks.recurrent import RECURRENT_CHECKS
 from slm_lab.spec.checks.replay import REPLAY_CHECKS
 from slm_lab.spec.checks.size import SIZE_CHECKS
 from slm_lab.spec.modes import words_of
@@ -39,11 +39,6 @@ PDTYPES_OF_SPACE: dict[ActionKind, frozenset[str]] = {
     "multi_discrete": frozenset({"MultiCategorical"}),
     "multi_binary": frozenset({"Bernoulli"}),
 }
-
-
-def cross_check(blocks: Blocks) -> list[Problem]:
-    """All contradictions between blocks, in the order of the file."""
-    return list(findings(CHECKS, blocks))
 
 
 def action_space_problems(
@@ -216,7 +211,7 @@ def _runs_are_of_a_distributed_training(meta: MetaSpec) -> Iterator[Problem]:
 OF_SHARES: tuple[Check, ...] = (
     _imitation_has_its_memory,
     *REPLAY_CHECKS,
-    recurrent_problems,
+    *RECURRENT_CHECKS,
     batch_norm_problems,
 )
 """The checks of keys that ranks divide."""
@@ -232,7 +227,7 @@ def _a_cluster_has_no_common_memory(meta: MetaSpec) -> Iterator[Problem]:
         yield Problem("meta.cluster", message, meta.cluster)
 
 
-CHECKS: tuple[Check, ...] = (
+CONTRADICTIONS: tuple[Check, ...] = (
     _actions_fit,
     _rollout_holds_a_minibatch,
     _ranks_have_their_share,
@@ -240,9 +235,10 @@ CHECKS: tuple[Check, ...] = (
     _imitation_has_its_memory,
     *REPLAY_CHECKS,
     *NET_CHECKS,
-    recurrent_problems,
+    *RECURRENT_CHECKS,
     actor_learner_problems,
     *SIZE_CHECKS,
     _runs_are_of_a_distributed_training,
     _a_cluster_has_no_common_memory,
 )
+"""All contradictions between blocks, in the order of the file."""

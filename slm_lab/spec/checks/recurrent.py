@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from slm_lab.core.errors import Problem
-from slm_lab.spec.blocks import Blocks, findings
+from slm_lab.spec.blocks import Blocks
 from slm_lab.spec.schema.algorithm import (
     IMITATING,
     AlgorithmSpec,
@@ -17,11 +17,6 @@ from slm_lab.spec.schema.net import NetSpec, RecurrentNetSpec
 from slm_lab.spec.unrolls import trains_by_frequency, trains_freely
 
 LEARN_FROM_SEQUENCES = "PPO, ActorCritic, Reinforce, VanillaDQN, DQN and DoubleDQN"
-
-
-def recurrent_problems(blocks: Blocks) -> Iterator[Problem]:
-    """All contradictions with recurrent nets, in the order of the file."""
-    return findings(CHECKS, blocks)
 
 
 def _algorithm(algorithm: AlgorithmSpec, net: RecurrentNetSpec) -> Iterator[Problem]:
@@ -91,7 +86,7 @@ def _first_sequences(
         yield Problem("agent.memory.max_size", message, memory.max_size)
 
 
-CHECKS = (
+RECURRENT_CHECKS = (
     _algorithm,
     _critic,
     _same_sequences,

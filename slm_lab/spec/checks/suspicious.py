@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from slm_lab.core.errors import Problem
-from slm_lab.spec.blocks import Blocks, findings
+from slm_lab.spec.blocks import Blocks
 from slm_lab.spec.role import net_for_role, targets_role
 from slm_lab.spec.scale import shares, with_delayed_targets
 from slm_lab.spec.schema.agent import AgentSpec
@@ -26,11 +26,6 @@ from slm_lab.spec.unrolls import frames_of_event, learning_algorithm, trains_fre
 
 FEW_ROWS = 100
 """Fewer rows than this make a coarse curve."""
-
-
-def suspicious(blocks: Blocks) -> list[str]:
-    """One line per warning, in the order of the file."""
-    return list(map(str, findings(CHECKS, blocks)))
 
 
 def _nothing_is_explored(algorithm: AlgorithmSpec) -> Iterator[Problem]:
@@ -172,7 +167,7 @@ def _rows_are_few(env: EnvSpec, meta: MetaSpec) -> Iterator[Problem]:
         yield Problem("meta.log_frequency", message, meta.log_frequency)
 
 
-CHECKS = (
+SUSPICIOUS = (
     _nothing_is_explored,
     _targets_lag_behind,
     _crossq_goes_without_its_norm,

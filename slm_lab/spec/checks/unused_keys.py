@@ -33,11 +33,6 @@ KEYS_OF_RATIO = ("training_frequency", "update_to_data", "training_batch_iter", 
 """Keys of how much a replay algorithm learns; the last one counts steps per batch."""
 
 
-def without_effect(blocks: Blocks) -> list[str]:
-    """One "path (reason)" per key."""
-    return [f"{found.path} ({found.message})" for found in findings(CHECKS, blocks)]
-
-
 def _exploration(algorithm: AlgorithmSpec) -> Iterator[Problem]:
     if algorithm.explore_var_spec is not None and algorithm.action_policy not in EXPLORING:
         reason = f'action_policy "{algorithm.action_policy}" has no exploration variable'
@@ -206,7 +201,7 @@ def _set_keys(net: NetSpec, keys: Sequence[str]) -> Iterator[str]:
         yield from (f"{role}_{key}" for role in ROLES if key in net.role_keys(role))
 
 
-CHECKS = (
+UNUSED_KEYS = (
     _exploration,
     _scale_of_actions,
     _nothing_to_learn,

@@ -1,6 +1,6 @@
 """Types of values in a spec, where pydantic's types are too lax, too strict or too verbose."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import inf
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -26,23 +26,13 @@ def _list_as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _one_of(values: Sequence[object]) -> Callable[[Any], Any]:
-    """A validator for these values and types: 0 is not false, 1 is not true."""
-
-    def check(value: Any) -> Any:
-        if not any(type(value) is type(v) and value == v for v in values):
-            raise spec_error(not_among(value, values))
-        return value
-
-    return check
-
-
 def _word_of_a_mode(value: Any) -> Any:
-    if isinstance(value, str) and MODES.get(value) is None and MODES.nearest(value) is None:
-        known = not_among(value, [False, *MODES.names()])
-        where = "install the package that has it, or name it with --import"
-        raise spec_error(f"{known}; for another mode {where}")
-    return _one_of([False, *MODES.names()])(value)
+    if value is False or (isinstance(value, str) and value in MODES.names()):
+        return value
+    known = not_among(value, [False, *MODES.names()])
+    if isinstance(value, str) and MODES.nearest(value) is None:
+        known += "; for another mode install the package that has it, or name it with --import"
+    raise spec_error(known)
 
 
 def _bool_as_sign(value: Any) -> Any:
@@ -100,13 +90,6 @@ Distributed: TypeAlias = Annotated[
     Literal[False] | str, BeforeValidator(_word_of_a_mode), _ModeWords()
 ]
 """The word of a mode of parallel training, see `slm_lab.spec.modes`."""
-
-Gpu: TypeAlias = Annotated[bool | Literal["auto"], BeforeValidator(_one_of([False, True, "auto"]))]
-
-BatchNorm: TypeAlias = Annotated[
-    bool | Literal["renorm"], BeforeValidator(_one_of([False, True, "renorm"]))
-]
-"""Batch normalisation: none, usual, or batch renormalisation."""
 
 
 def _positive_or(values: list[object], **bounds: float) -> WithJsonSchema:

@@ -28,7 +28,7 @@ from slm_lab.spec.schema.block import (
     spec_error,
     with_further_errors,
 )
-from slm_lab.spec.schema.fields import BatchNorm, Count, Gpu, Int, IntList, numbers_up_to
+from slm_lab.spec.schema.fields import Count, Int, IntList, numbers_up_to
 from slm_lab.spec.schema.layers import (
     FEW_LAYERS,
     ConvLayer,
@@ -125,7 +125,7 @@ class NetSpec(Block):
         "actor_init_std, critic_init_std",
     )
     layer_norm: bool = Field(False, description="LayerNorm in each hidden layer")
-    batch_norm: BatchNorm = Field(
+    batch_norm: Literal[False, True, "renorm"] = Field(
         False,
         description='batch normalisation in each hidden layer; "renorm": batch '
         "renormalisation (arXiv:1702.03275)",
@@ -161,7 +161,7 @@ class NetSpec(Block):
         None,
         description="initial ln σ, independent of observations; null: ln σ is an output of the net",
     )
-    gpu: Gpu = Field(
+    gpu: Literal[False, True, "auto"] = Field(
         False,
         description="whether to train on a GPU; with several GPUs, Sessions take turns; "
         '"auto": if there is one',

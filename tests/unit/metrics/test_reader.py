@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slm_lab.metrics.reader import NO_ROWS, DamagedRowsError, Rows, read_rows
+from slm_lab.metrics.reader import NO_ROWS, DamagedRowsError, read_rows
 from slm_lab.metrics.row import BASE_COLUMNS, EVAL_COLUMNS, Row
 from slm_lab.metrics.writer import RowWriter
 
@@ -104,8 +104,3 @@ def test_a_file_of_something_else_is_an_error_that_says_so(path):
     path.write_text("garbage\n")
     with pytest.raises(DamagedRowsError, match=r"session_df\.csv, line 1: has no column frame"):
         read_rows(path)
-
-
-def test_values_must_have_one_line_per_column():
-    with pytest.raises(ValueError, match=r"\(2, 3\) for 1 columns"):
-        Rows(("frame",), np.zeros((2, 3)))

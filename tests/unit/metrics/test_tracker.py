@@ -150,12 +150,6 @@ def test_a_return_that_is_not_finite_is_refused(value):
         finish(Tracker(2, 100, BUDGET), e1=value)
 
 
-@pytest.mark.parametrize(("num_envs", "log_frequency"), [(0, 1), (1, 0)])
-def test_a_tracker_of_nothing_is_refused(num_envs, log_frequency):
-    with pytest.raises(LabError, match="must be >= 1"):
-        Tracker(num_envs, log_frequency, BUDGET)
-
-
 def test_fps_is_frames_over_seconds_since_the_last_row():
     tracker = Tracker(1, 100, BUDGET)
     assert row_at(tracker, 100, wall_t=2.0)["fps"] == 50.0

@@ -12,7 +12,7 @@ from PIL import Image
 
 from slm_lab.analysis.figure.axis import Y_AXES
 from slm_lab.analysis.figure.figure import Curve, in_legend_order, level
-from slm_lab.analysis.figure.html import plotly_content
+from slm_lab.analysis.figure.html import Page
 from slm_lab.analysis.figure.layout import curves_panel, over_legend
 from slm_lab.analysis.overlay.endings import as_csv, as_latex, text_table
 from slm_lab.cli.plot import plot_runs
@@ -50,8 +50,8 @@ def drawn(data, tmp_path, monkeypatch):
     figures = []
     real = module.overlay_figure
 
-    def kept(*args):
-        figures.append(real(*args))
+    def kept(*args, **options):
+        figures.append(real(*args, **options))
         return figures[-1]
 
     monkeypatch.setattr(module, "overlay_figure", kept)
@@ -154,7 +154,7 @@ def test_a_constant_has_its_own_tick_on_a_logarithmic_axis():
 def test_a_page_shows_the_heights_of_a_logarithmic_axis():
     x, y = np.arange(3.0), np.array([1.0, 10.0, -1.0])
     figure = over_legend("", "", [curves_panel("x", "y", [Curve("a", x, y)], log=True)])
-    content = plotly_content(figure)
+    content = Page(figure).content()
     np.testing.assert_allclose(content["data"][0]["y"], [1.0, 10.0, np.nan])
     assert content["layout"]["yaxis"]["type"] == "log"
 
