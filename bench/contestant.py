@@ -30,7 +30,7 @@ from bench.cases import (
 def lab_speed(name: str, case: Case) -> float:
     """Frames per second of a Session, rows and checkpoints included."""
     from slm_lab.core.process import keep_freed_memory
-    from slm_lab.parallel.processes import SPAWN
+    from slm_lab.parallel.fork_server import CONTEXT
     from slm_lab.session.seeding import session_seeds
     from slm_lab.session.session import Session
     from slm_lab.session.status_board import StatusBoard
@@ -46,7 +46,7 @@ def lab_speed(name: str, case: Case) -> float:
         keep_freed_memory()  # as a Session's own process does
         set_up_torch(1)
         session = Session(
-            spec, 0, session_seeds(0, 0, 0), run_dir.session(0, 0), StatusBoard.allocate(SPAWN, 1)
+            spec, 0, session_seeds(0, 0, 0), run_dir.session(0, 0), StatusBoard.allocate(CONTEXT, 1)
         )
         began = time.perf_counter()
         result = session.run()

@@ -17,7 +17,7 @@ import torch
 from slm_lab.agent.optim.process_group import ProcessGroup
 from slm_lab.parallel.all_reduce.gloo_group import GlooGroup
 from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers, SharedMemoryGroup
-from slm_lab.parallel.processes import SPAWN
+from slm_lab.parallel.fork_server import CONTEXT
 
 LENGTHS = (9_000, 140_000, 1_700_000)
 """Parameters of [64, 64], of [256, 256] twice with an actor, and of a convolutional net."""
@@ -56,9 +56,9 @@ def main() -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     place = GroupBuffers.of(arguments.ranks)
-    ours, theirs = SPAWN.UnrollQueue(duplex=False)
+    ours, theirs = CONTEXT.UnrollQueue(duplex=False)
     processes = [
-        SPAWN.Process(
+        CONTEXT.Process(
             target=rank_main, args=(place, port, rank, arguments.ranks, arguments.repeats, theirs)
         )
         for rank in range(arguments.ranks)

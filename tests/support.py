@@ -17,9 +17,9 @@ from slm_lab.parallel.actor_learner.strategy import LearnerStrategy, serial_sour
 from slm_lab.parallel.all_reduce.launch import MakeStrategy
 from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers, SharedMemoryGroup
 from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy
+from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.parallel.hogwild.launch import global_state
 from slm_lab.parallel.hogwild.strategy import HogwildMode, HogwildStrategy
-from slm_lab.parallel.processes import SPAWN
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.seeding import session_seeds
 from slm_lab.session.session import Session
@@ -161,7 +161,7 @@ def make_session(
     run_dir = RunDir(folder, spec.name)
     for part in ("info", "model", "log", "graph"):
         (folder / part).mkdir(parents=True, exist_ok=True)
-    index, board = 0, StatusBoard.allocate(SPAWN, 1)
+    index, board = 0, StatusBoard.allocate(CONTEXT, 1)
     strategy: Strategy | None = None
     one = SessionTask(spec, run_dir, seed, 0, 0, 1, resume, workers=range(1))
     if hogwild is not None:
@@ -208,7 +208,7 @@ def run_ranks(
     spec: Spec, folder: Path, count: int, kind: MakeStrategy = AllReduceStrategy, **options: Any
 ) -> list[Session]:
     """Runs `count` ranks of one training to their end in threads; all raise what one raises."""
-    board, place = StatusBoard.allocate(SPAWN, count), GroupBuffers.of(count)
+    board, place = StatusBoard.allocate(CONTEXT, count), GroupBuffers.of(count)
 
     def run(index: int) -> Session:
         return run_session(spec, folder, rank=Rank(index, board, place, kind), **options)

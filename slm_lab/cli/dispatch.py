@@ -13,6 +13,7 @@ from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins, typed_modules
 from slm_lab.core.process import importing, stop_signals_blocked
 from slm_lab.experiment.run_mode import RunMode, RunWords, Verb, parse_words
+from slm_lab.parallel.fork_server import start_fork_server
 from slm_lab.storage.archive import unpacked
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ def execute(options: RunOptions, caller: Caller) -> int:
     words = parse_words(options.words)
     verb = words.mode.verb
     _reject_unused_options(options, words.mode)
+    if verb not in PLAYING:
+        start_fork_server()  # which imports torch meanwhile
     plays, named = verb in PLAYING, words.mode.run
     with (
         sigterm_as_ctrl_c(),

@@ -83,14 +83,19 @@ def keep_freed_memory() -> None:
     mallopt(M_TRIM_THRESHOLD, KEPT)
 
 
+IMPORTED_BY = os.getpid()
+"""The process that imported this module; in a process that a fork server forked, the server."""
+
+
 def die_with_parent(parent: int) -> None:
     """Has the kernel kill this process when its parent dies for any reason (Linux). `parent` is the
-    expected parent; if the actual one differs, it has died already. The kernel watches the thread
-    that started the process, so that should be the main thread."""
+    expected parent; that of a forked process is its fork server, which dies with its own. If the
+    actual one differs, it has died already. The kernel watches the thread that started the process,
+    so that should be the main thread."""
     if sys.platform != "linux":
         return
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
+    if os.getppid() != (parent if os.getpid() == IMPORTED_BY else IMPORTED_BY):
         os._exit(1)
 
 

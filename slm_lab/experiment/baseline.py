@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
-from multiprocessing.context import SpawnProcess
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, final
 
@@ -22,7 +22,7 @@ from slm_lab.core.errors import LabError
 from slm_lab.core.files import open_own, write_atomically
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import die_with_parent, unblock_stop_signals
-from slm_lab.parallel.processes import SPAWN, end, start
+from slm_lab.parallel.fork_server import end, new_process, start
 from slm_lab.parallel.supervisor import TICK
 from slm_lab.parallel.wait import wait_until
 from slm_lab.session.play_episodes import (
@@ -65,9 +65,9 @@ class RandomBaseline:
     def __init__(self, cache: Path, spec: EnvSpec, imports: tuple[str, ...]) -> None:
         self._known = cache, spec
         args = cache, spec, imports, os.getpid()
-        self._process: SpawnProcess | None = None
+        self._process: BaseProcess | None = None
         if known_random_return(cache, spec) is None:
-            self._process = SPAWN.Process(target=measure_main, args=args, name="random-baseline")
+            self._process = new_process(measure_main, args, "random-baseline")
 
     def measure(self) -> None:
         """Starts the measurement if it is needed. May be called repeatedly."""

@@ -15,7 +15,8 @@ from slm_lab.core.process import STOP_SIGNALS, importing, signals_handled, usabl
 from slm_lab.core.registry import load_target
 from slm_lab.experiment.baseline import CHANCE_FILE, RandomBaseline
 from slm_lab.metrics.reader import read_rows
-from slm_lab.parallel.processes import SPAWN, run_sessions
+from slm_lab.parallel.fork_server import CONTEXT
+from slm_lab.parallel.processes import run_sessions
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.status_board import Phase, StatusBoard
 from slm_lab.spec.schema.spec import Spec
@@ -90,7 +91,7 @@ class Trial:
         cache = task.chance_file or task.run_dir.root.parent / CHANCE_FILE
         self._baseline = RandomBaseline(cache, task.spec.env, task.imports)
         self._draw_timer = DrawTimer()
-        self.board = board or StatusBoard.allocate(SPAWN, task.spec.meta.num_sessions)
+        self.board = board or StatusBoard.allocate(CONTEXT, task.spec.meta.num_sessions)
 
     def run(self) -> TrialResult:
         """Trains, then writes metrics and graphs. Ctrl-C saves all Sessions and ends early."""

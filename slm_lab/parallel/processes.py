@@ -1,19 +1,17 @@
-"""Sessions in spawned processes on this machine."""
+"""Sessions in processes on this machine."""
 
-import multiprocessing
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import wait
-from multiprocessing.context import SpawnProcess
-from multiprocessing.resource_tracker import ensure_running
 from pathlib import Path
 from typing import Any, final
 
 from typing_extensions import override
 
-from slm_lab.core.process import kill_with_children, stop_signals_blocked
+from slm_lab.core.process import kill_with_children
 from slm_lab.core.system_limits import limit_reached
+from slm_lab.parallel.fork_server import CONTEXT, end, new_process, start
 from slm_lab.parallel.supervisor import Runner, SessionEnd, Supervisor
 from slm_lab.parallel.task import SessionTask
 from slm_lab.parallel.worker import note_in_log, session_main
@@ -23,35 +21,16 @@ from slm_lab.storage.result import SessionResult
 EXIT_SECONDS = 10.0
 """How long a process that has sent its result may take to exit."""
 
-SPAWN = multiprocessing.get_context("spawn")
-
-
-def start(process: SpawnProcess) -> None:
-    """Starts a process with stop signals blocked until it calls `unblock_stop_signals`. It inherits
-    the mask; otherwise Ctrl-C would end it with a traceback while it still imports."""
-    ensure_running()  # else the first start would launch the tracker, which clears the mask
-    # NumPy reads it at its import. `meta.threads` is torch's; small products need one thread.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    with stop_signals_blocked():
-        process.start()
-
-
-def end(process: SpawnProcess) -> None:
-    """Kills a process, if it was started and still runs."""
-    if process.pid is not None:
-        kill_with_children(process)
-        process.join()
-
 
 @final
 class Child:
-    """A spawned process that runs `target(*args, connection, parent)`, sends one result through the
+    """A process that runs `target(*args, connection, parent)`, sends one result through the
     connection, and exits."""
 
     def __init__(self, target: Callable[..., None], args: Sequence[Any], name: str) -> None:
-        self._receiver, self._sender = SPAWN.Pipe(duplex=False)
+        self._receiver, self._sender = CONTEXT.Pipe(duplex=False)
         every = (*args, self._sender, os.getpid())
-        self.process = SPAWN.Process(target=target, args=every, name=name)
+        self.process = new_process(target, every, name)
 
     def start(self) -> None:
         """Starts it. Raises OSError at a limit of the system."""

@@ -2,7 +2,7 @@
 
 from copy import copy
 from enum import IntEnum
-from multiprocessing.context import SpawnContext
+from multiprocessing.context import BaseContext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -111,8 +111,8 @@ class StatusBoard:
         """(W, 5): training events of this process, and its seconds in each of LOOP_PARTS."""
 
     @classmethod
-    def allocate(cls, context: SpawnContext, num_sessions: int) -> "StatusBoard":
-        """A fresh board in shared memory; `board.raw` is passed to spawned processes."""
+    def allocate(cls, context: BaseContext, num_sessions: int) -> "StatusBoard":
+        """A fresh board in shared memory; `board.raw` is passed to other processes."""
         board = cls(
             context.RawArray("b", 8 * len(FLAGS) + num_sessions * RECORD.itemsize), num_sessions
         )

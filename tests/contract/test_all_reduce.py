@@ -5,7 +5,7 @@ import pytest
 from pandas.testing import assert_frame_equal
 
 from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers
-from slm_lab.parallel.processes import SPAWN
+from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.session.status_board import StatusBoard
 from tests.contract.runs import assert_same_run, assert_same_vectors, stop_at, vectors
 from tests.contract.table import ALGORITHM_ROWS
@@ -42,7 +42,7 @@ def spec(row):
 
 @EVERY
 def test_one_rank_equals_a_single_process(case, row, whole_runs, tmp_path):
-    rank = Rank(0, StatusBoard.allocate(SPAWN, 1), GroupBuffers.of(1))
+    rank = Rank(0, StatusBoard.allocate(CONTEXT, 1), GroupBuffers.of(1))
     session = run_session(row.spec, tmp_path, rank=rank)
     assert_same_run(session, whole_runs.get(*case))
 

@@ -15,7 +15,7 @@ from pandas.testing import assert_frame_equal
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.run import Run
 from slm_lab.experiment.run_source import RunSource
-from slm_lab.parallel.processes import SPAWN
+from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.session.evaluator import Evaluator
 from slm_lab.session.seeding import session_seeds
 from slm_lab.session.session import Session
@@ -257,7 +257,7 @@ def test_every_independent_session_records_and_of_workers_the_first(
     records = []
     for index in range(spec.meta.num_sessions):
         seeds, paths = session_seeds(0, 0, index), run_dir.session(0, index)
-        session = Session(spec, index, seeds, paths, StatusBoard.allocate(SPAWN, 4))
+        session = Session(spec, index, seeds, paths, StatusBoard.allocate(CONTEXT, 4))
         session.close()
         records.append(session.parts.video is not None)
     assert [index for index, records_one in enumerate(records) if records_one] == recording

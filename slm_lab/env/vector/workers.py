@@ -25,11 +25,8 @@ from slm_lab.env.vector.raw import CONTINUES, NUMBERS, step_failure_note
 START_METHOD = "forkserver"
 """fork would copy locks of the parent's threads; spawn would import everything again."""
 
-PRELOADED = ["slm_lab.env.vector.fork_server", __name__]
+PRELOADED = ["slm_lab.core.dies_with_parent", __name__]
 """The modules that the fork server imports, for all workers and for itself."""
-
-FORKED_FROM = os.getpid()
-"""The process that imported this module; in a forked worker, the fork server."""
 
 ERROR_TIMEOUT = 10.0
 """Seconds to wait for the exception of a worker that reported a failure."""
@@ -198,8 +195,7 @@ class Workers(AsyncVectorEnv):
 def _make_stateful(make_one: Callable[[], Env], index: int, parent: int) -> Env:
     """The environment of one worker. The `parent` makes one too, for its spaces."""
     if os.getpid() != parent:
-        # Not just its current parent: the fork server may have died before.
-        die_with_parent(FORKED_FROM if os.getpid() != FORKED_FROM else os.getppid())
+        die_with_parent(os.getppid())
         for number in STOP_SIGNALS:
             # Not SIG_IGN: programs of an environment would inherit it.
             signal.signal(number, lambda *_: None)

@@ -15,7 +15,8 @@ from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import die_with_parent, kill_with_children, unblock_stop_signals
 from slm_lab.experiment.search.resources import Allocation, Request, Resources
 from slm_lab.experiment.trial import Trial, TrialTask
-from slm_lab.parallel.processes import SPAWN, Child
+from slm_lab.parallel.fork_server import CONTEXT
+from slm_lab.parallel.processes import Child
 from slm_lab.parallel.supervisor import STOP_SECONDS, TICK
 from slm_lab.parallel.worker import note_in_log
 from slm_lab.session.status_board import StatusBoard
@@ -95,7 +96,7 @@ class TrialProcess:
 
     def __init__(self, task: TrialTask, gpus: tuple[int, ...] | None = None) -> None:
         self.spec = task.spec
-        self.board = StatusBoard.allocate(SPAWN, task.spec.meta.num_sessions)
+        self.board = StatusBoard.allocate(CONTEXT, task.spec.meta.num_sessions)
         self._began = time.monotonic()
         self._stopped_at: float | None = None
         self.child = Child(trial_main, (task, self.board.raw, gpus), f"trial-{task.trial}")

@@ -14,7 +14,8 @@ from slm_lab.parallel.actor_learner.strategy import (
     serial_source,
 )
 from slm_lab.parallel.actor_learner.unroll import UnrollWriter
-from slm_lab.parallel.processes import SPAWN, Processes, run_sessions
+from slm_lab.parallel.fork_server import CONTEXT
+from slm_lab.parallel.processes import Processes, run_sessions
 from slm_lab.parallel.supervisor import CLUSTER_STOP_SECONDS, Supervisor, replacement
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.build import prototype
@@ -72,7 +73,7 @@ def _on_cluster(
 ) -> list[SessionResult]:
     """Runs the learner in a process here and its actors on the nodes of the cluster."""
     one, *actors = tasks
-    from_learner, to_parent = SPAWN.Pipe(duplex=False)
+    from_learner, to_parent = CONTEXT.Pipe(duplex=False)
     lost: dict[int, SessionResult] = {}
     learner = _learner(one, partial(ray_source, one, to_parent))
 

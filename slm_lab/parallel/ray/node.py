@@ -14,7 +14,7 @@ from typing import NamedTuple
 import ray
 
 from slm_lab.core.types import Array
-from slm_lab.parallel.processes import SPAWN
+from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.parallel.task import SessionTask
 from slm_lab.parallel.worker import run_session
 from slm_lab.session.status_board import StatusBoard
@@ -63,7 +63,7 @@ class NodeSession:
         task = replace(task, run_dir=RunDir(self._root, task.run_dir.spec_name))
         self._manifest = read_manifest(task.paths.manifest)
         self._stamps = self._files(self._manifest)
-        self._board = StatusBoard.allocate(SPAWN, task.num_sessions)
+        self._board = StatusBoard.allocate(CONTEXT, task.num_sessions)
         self._task = task
         return run_session(task, self._board)
 

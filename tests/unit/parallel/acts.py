@@ -4,7 +4,7 @@ import os
 import signal
 import sys
 
-from slm_lab.core.process import unblock_stop_signals
+from slm_lab.core.process import die_with_parent, unblock_stop_signals
 from slm_lab.session.status_board import Phase, StatusBoard
 from slm_lab.storage.result import Ending, SessionResult
 from tests.faults.lab import wait_until
@@ -95,3 +95,13 @@ def act(task, *args):
 
 def nothing():
     """Ends at once."""
+
+
+def note_what_it_inherits(folder):
+    (folder / "torch").write_text(str("torch" in sys.modules))
+    (folder / "variable").write_text(os.environ.get("SLM_LAB_TEST", ""))
+
+
+def hang_alone():
+    die_with_parent(os.getppid())
+    signal.pause()

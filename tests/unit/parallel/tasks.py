@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from slm_lab.parallel.processes import SPAWN, Processes
+from slm_lab.parallel.fork_server import CONTEXT
+from slm_lab.parallel.processes import Processes
 from slm_lab.parallel.supervisor import Supervisor, replacement
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.status_board import StatusBoard
@@ -19,7 +20,7 @@ def worker_tasks(folder, spec, count):
 
 def processes_that(acts, folder, **limits):
     """Processes of which each does one of the acts, if `act` is their target; and their board."""
-    board = StatusBoard.allocate(SPAWN, len(acts))
+    board = StatusBoard.allocate(CONTEXT, len(acts))
     tasks = worker_tasks(folder, parse(ppo()), len(acts))
     tasks = [replace(t, imports=(what.__name__,)) for t, what in zip(tasks, acts, strict=True)]
     return Supervisor(Processes(board), tasks, board, restart=replacement, **limits), board

@@ -23,9 +23,10 @@ from slm_lab.parallel.actor_learner.unroll import UnrollLayout
 from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.parallel.all_reduce.launch import rank_due
 from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers
+from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.parallel.hang_detector import CHECKS_TO_HANG, HANG_SECONDS, HangDetector
 from slm_lab.parallel.hogwild.launch import worker_due
-from slm_lab.parallel.processes import SPAWN, Processes
+from slm_lab.parallel.processes import Processes
 from slm_lab.session.status_board import EARLY, END, PAUSED, Phase, StatusBoard
 from tests.support import parse, ppo, read_rows, run_ranks
 
@@ -41,7 +42,7 @@ class Running:
     sessions = range(3)
 
     def __init__(self):
-        self.board = StatusBoard.allocate(SPAWN, 3)
+        self.board = StatusBoard.allocate(CONTEXT, 3)
         for session in range(3):
             self.board.write(session, phase=Phase.RUNNING)
 
@@ -294,7 +295,7 @@ def test_an_evaluation_and_a_checkpoint_show_that_a_rank_makes_progress(tmp_path
 
 @pytest.mark.parametrize(("state", "waits"), [("D", True), ("S", False), ("R", False)])
 def test_a_process_that_waits_for_the_disk_is_recognised_by_its_state(monkeypatch, state, waits):
-    processes = Processes(StatusBoard.allocate(SPAWN, 1))
+    processes = Processes(StatusBoard.allocate(CONTEXT, 1))
     processes._running[0] = SimpleNamespace(process=SimpleNamespace(pid=os.getpid()))
     assert not processes.waits_for_disk(0)  # it runs
     status = f"{os.getpid()} (odd) D name) {state} 1 1"

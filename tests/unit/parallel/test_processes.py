@@ -3,12 +3,14 @@
 import errno
 import os
 import signal
+import sys
+from multiprocessing import forkserver
 
 import psutil
 import pytest
 
 from slm_lab.parallel import processes
-from slm_lab.parallel.processes import SPAWN, end, start
+from slm_lab.parallel.fork_server import CONTEXT, end, new_process, start, start_fork_server
 from slm_lab.session.status_board import Phase
 from slm_lab.storage.result import Ending
 from tests.faults.lab import wait_until
@@ -18,14 +20,17 @@ from tests.unit.parallel.acts import (
     finish,
     hang,
     hang_after_the_result,
+    hang_alone,
     leave,
     note_signals,
+    note_what_it_inherits,
     nothing,
     wait_for_the_stop,
 )
 from tests.unit.parallel.tasks import processes_that
 
 DEADLINE = 60.0
+linux = pytest.mark.skipif(sys.platform != "linux", reason="there is no fork server")
 
 
 @pytest.fixture
@@ -37,10 +42,15 @@ def make(monkeypatch, tmp_path):
 
 
 def left_behind():
-    """Child processes of this one, apart from multiprocessing's own servers."""
-    children = psutil.Process().children(recursive=True)
+    """Processes below this one, apart from multiprocessing's own servers."""
+    return [c for c in psutil.Process().children(recursive=True) if not is_server(c)]
+
+
+def is_server(process):
+    """A forked process has the command line of its server, but not its parent."""
     servers = ("resource_tracker", "forkserver")
-    return [c for c in children if not any(s in " ".join(c.cmdline()) for s in servers)]
+    named = any(server in " ".join(process.cmdline()) for server in servers)
+    return named and process.ppid() == os.getpid()
 
 
 @pytest.mark.medium
@@ -123,7 +133,7 @@ def test_where_a_limit_keeps_a_process_from_starting_its_session_fails_in_one_li
 
 
 def test_a_signal_during_a_start_is_delayed_until_the_process_handles_it(tmp_path):
-    process = SPAWN.Process(target=note_signals, args=(tmp_path,))
+    process = CONTEXT.Process(target=note_signals, args=(tmp_path,))
     start(process)
     os.kill(process.pid, signal.SIGINT)  # before it has imported anything
     os.kill(process.pid, signal.SIGTERM)
@@ -137,13 +147,51 @@ def test_a_signal_during_a_start_is_delayed_until_the_process_handles_it(tmp_pat
         end(process)
 
 
+@linux
+def test_the_fork_server_has_imported_torch_and_has_no_thread_to_lose(tmp_path):
+    """A lock that another thread holds during a fork stays locked in the child."""
+    start_fork_server()
+    before = forkserver._forkserver._forkserver_pid
+    process = new_process(note_what_it_inherits, (tmp_path,), "heir")
+    start(process)
+    process.join(DEADLINE)
+    assert forkserver._forkserver._forkserver_pid == before
+    assert (tmp_path / "torch").read_text() == "True"
+    assert psutil.Process(before).num_threads() == 1
+
+
+def test_a_process_has_the_environment_variables_of_the_moment(monkeypatch, tmp_path):
+    monkeypatch.setenv("SLM_LAB_TEST", "first")
+    start_fork_server()
+    monkeypatch.setenv("SLM_LAB_TEST", "now")
+    process = new_process(note_what_it_inherits, (tmp_path,), "heir")
+    start(process)
+    process.join(DEADLINE)
+    assert (tmp_path / "variable").read_text() == "now"
+
+
+@linux
+def test_a_fork_server_that_was_killed_takes_its_processes_along_and_is_replaced(make, tmp_path):
+    start_fork_server()
+    os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
+    launcher, _ = make(finish)
+    (result,) = launcher.run(nothing)
+    assert result.ending is Ending.FINISHED
+    process = new_process(hang_alone, (), "hangs")
+    start(process)
+    os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
+    process.join(DEADLINE)
+    wait_until(lambda: not psutil.pid_exists(process.pid))
+    start_fork_server()  # reaps the one that was killed
+
+
 def test_starting_a_process_leaves_the_signals_of_this_one_as_they_were():
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
-    process = SPAWN.Process(target=nothing)
+    process = CONTEXT.Process(target=nothing)
     start(process)
     process.join(DEADLINE)
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
 
 
 def test_a_process_that_was_never_started_can_be_ended():
-    end(SPAWN.Process(target=nothing))
+    end(CONTEXT.Process(target=nothing))

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from slm_lab.core.errors import LabError, NonFiniteLossError, Problem, SpecError
-from slm_lab.parallel.processes import SPAWN
+from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.parallel.task import SessionTask
 from slm_lab.parallel.worker import import_plugins, run_session
 from slm_lab.session.status_board import Phase, StatusBoard
@@ -27,7 +27,7 @@ def _threads_as_before():
 
 @pytest.fixture
 def board():
-    return StatusBoard.allocate(SPAWN, 2)
+    return StatusBoard.allocate(CONTEXT, 2)
 
 
 @pytest.fixture

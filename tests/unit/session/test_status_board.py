@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from slm_lab.session.clock import Clock
 from slm_lab.session.status_board import PROGRESS_FIELDS, Phase, SessionProgress, StatusBoard
 
-SPAWN = multiprocessing.get_context("spawn")
+CONTEXT = multiprocessing.get_context("spawn")
 NUMBERS = PROGRESS_FIELDS[2:]
 
 
@@ -24,7 +24,7 @@ def ask_for_a_stop(raw, num_sessions):
 
 
 def run_in_spawned_processes(target, *arguments):
-    processes = [SPAWN.Process(target=target, args=args) for args in arguments]
+    processes = [CONTEXT.Process(target=target, args=args) for args in arguments]
     for process in processes:
         process.start()
     for process in processes:
@@ -33,7 +33,7 @@ def run_in_spawned_processes(target, *arguments):
 
 
 def test_a_fresh_board_has_waiting_sessions_without_numbers():
-    board = StatusBoard.allocate(SPAWN, 3)
+    board = StatusBoard.allocate(CONTEXT, 3)
     waiting = SessionProgress(Phase.WAITING, 0, 0, None, None, None)
     assert [board.read(session) for session in range(3)] == [waiting] * 3
     assert not board.stop_requested
@@ -41,7 +41,7 @@ def test_a_fresh_board_has_waiting_sessions_without_numbers():
 
 @pytest.mark.medium
 def test_the_parent_sees_what_spawned_sessions_write():
-    board = StatusBoard.allocate(SPAWN, 3)
+    board = StatusBoard.allocate(CONTEXT, 3)
     run_in_spawned_processes(play_session, (board.raw, 3, 0), (board.raw, 3, 2))
     for session in (0, 2):
         seen = board.read(session)
@@ -54,7 +54,7 @@ def test_the_parent_sees_what_spawned_sessions_write():
 
 
 def test_a_stop_asked_for_in_another_process_is_seen_here_and_changes_nothing_else():
-    board = StatusBoard.allocate(SPAWN, 2)
+    board = StatusBoard.allocate(CONTEXT, 2)
     board.write(1, phase=Phase.DONE, fps=1.0, recent_return=3.0, best=4.0)
     board.clock_slots[1] = 5
     before = [board.read(session) for session in range(2)]
@@ -72,7 +72,7 @@ writes = st.tuples(
 @settings(deadline=None)  # shared memory is mapped from a file
 @given(st.lists(writes, max_size=20))
 def test_a_session_reads_as_it_last_wrote_and_none_stays_none(history):
-    board = StatusBoard.allocate(SPAWN, 4)
+    board = StatusBoard.allocate(CONTEXT, 4)
     expected = [dict.fromkeys(NUMBERS) for _ in range(4)]
     for session, numbers in history:
         board.write(session, **numbers)
@@ -82,7 +82,7 @@ def test_a_session_reads_as_it_last_wrote_and_none_stays_none(history):
 
 
 def test_a_number_that_is_nan_reads_as_none():
-    board = StatusBoard.allocate(SPAWN, 1)
+    board = StatusBoard.allocate(CONTEXT, 1)
     board.write(0, fps=float("nan"), best=1.0)
     board.write(0, best=None)
     assert (board.read(0).fps, board.read(0).best) == (None, None)
@@ -90,13 +90,13 @@ def test_a_number_that_is_nan_reads_as_none():
 
 @pytest.mark.parametrize("phase", Phase)
 def test_every_phase_reads_back(phase):
-    board = StatusBoard.allocate(SPAWN, 1)
+    board = StatusBoard.allocate(CONTEXT, 1)
     board.write(0, phase=phase)
     assert board.read(0).phase is phase
 
 
 def test_a_field_that_does_not_exist_is_refused():
-    board = StatusBoard.allocate(SPAWN, 1)
+    board = StatusBoard.allocate(CONTEXT, 1)
     with pytest.raises(ValueError, match="speed"):
         board.write(0, speed=1.0)
     assert board.read(0) == SessionProgress(Phase.WAITING, 0, 0, None, None, None)
@@ -105,7 +105,7 @@ def test_a_field_that_does_not_exist_is_refused():
 @settings(deadline=None)
 @given(st.integers(1, 9))
 def test_no_two_cells_of_a_board_share_memory(num_sessions):
-    board = StatusBoard.allocate(SPAWN, num_sessions)
+    board = StatusBoard.allocate(CONTEXT, num_sessions)
     for session in range(num_sessions):
         board.clock_slots[session] = session + 1
         board.write(session, phase=Phase.RUNNING, fps=session + 0.5, best=-session - 0.5)
@@ -119,7 +119,7 @@ def test_no_two_cells_of_a_board_share_memory(num_sessions):
 
 
 def test_actor_statistics_of_a_learner_read_back_and_others_have_none():
-    board = StatusBoard.allocate(SPAWN, 2)
+    board = StatusBoard.allocate(CONTEXT, 2)
     board.write(1, eps=2.5, policy_lag=1.0, actor_wait_share=0.25, learner_wait_share=None)
     assert board.flow(0) is None
     flow = board.flow(1)

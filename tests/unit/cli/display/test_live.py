@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from slm_lab.cli.display.live import CLOSING, PHASES, STOPPING, LiveDisplay, Speed, short
-from slm_lab.parallel.processes import SPAWN
+from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.session.status_board import Phase, StatusBoard
 from slm_lab.spec.schema.meta import MetaSpec
 
@@ -31,7 +31,7 @@ def clock(monkeypatch):
 
 
 def board_of(*phases, frame=0):
-    board = StatusBoard.allocate(SPAWN, len(phases))
+    board = StatusBoard.allocate(CONTEXT, len(phases))
     for session, phase in enumerate(phases):
         board.write(session, phase=phase, recent_return=-1234.5, best=-200.1)
         board.clock_slots[session] = frame
@@ -157,7 +157,7 @@ def test_the_sum_of_frames_is_that_of_the_current_run():
 
 def with_learner(learned, *played, phase=Phase.RUNNING):
     """A learner and its actors, by their frames; an actor has no returns."""
-    board = StatusBoard.allocate(SPAWN, 1 + len(played))
+    board = StatusBoard.allocate(CONTEXT, 1 + len(played))
     for session, frame in enumerate((learned, *played)):
         board.write(session, phase=phase)
         board.clock_slots[session] = frame

@@ -14,7 +14,7 @@ from slm_lab.parallel.actor_learner.ray_actor import UnrollMessage
 from slm_lab.parallel.actor_learner.ray_source import RaySource
 from slm_lab.parallel.actor_learner.source import ActorSeconds
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, packed
-from slm_lab.parallel.processes import SPAWN
+from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.parallel.ray import connect
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.status_board import StatusBoard
@@ -129,7 +129,7 @@ class Lab:
         raw["meta"] |= {**meta, "max_restart": max_restart, "actor_learner": flow}
         spec = parse(raw)
         self.ray, self.lost = ray, []
-        self.board = StatusBoard.allocate(SPAWN, 1 + actors)
+        self.board = StatusBoard.allocate(CONTEXT, 1 + actors)
         self.board.clock_slots[0] = frame
         task = SessionTask(spec, RunDir(Path(), "s"), 0, 0, 0, 1 + actors, resume=False)
         agent = SimpleNamespace(learner=SimpleNamespace(flats={}))

@@ -7,7 +7,7 @@ from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.parallel.actor_learner.queue import RING, ActorQueue, LearnerQueue, UnrollQueue
 from slm_lab.parallel.actor_learner.unroll import UnrollLayout
 from slm_lab.parallel.actor_learner.weights import WeightStore
-from slm_lab.parallel.processes import SPAWN
+from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.session.status_board import Phase, StatusBoard
 
 ACTORS, SLOTS = 3, 2
@@ -27,7 +27,7 @@ class Lab:
             requests=None,
             max_unrolls=max_unrolls,
         )
-        self.board = StatusBoard.allocate(SPAWN, 1 + actors)
+        self.board = StatusBoard.allocate(CONTEXT, 1 + actors)
         self.learner = LearnerQueue(self.queue, self.board)
         self.actors = [self.begun(actor) for actor in range(actors)]
 

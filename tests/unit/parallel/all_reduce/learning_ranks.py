@@ -10,7 +10,7 @@ from slm_lab.agent.batch import Rollout, Transitions, TransitionSource
 from slm_lab.agent.build import build_agent
 from slm_lab.env.make import make_env
 from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy
-from slm_lab.parallel.processes import SPAWN
+from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.session.experience import observed
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.session.strategy import Vote
@@ -37,7 +37,7 @@ class Rank:
         self.learner = self.agent.learner
         self.strategy = None
         if group is not None:
-            self.strategy = AllReduceStrategy(StatusBoard.allocate(SPAWN, group.size), group)
+            self.strategy = AllReduceStrategy(StatusBoard.allocate(CONTEXT, group.size), group)
             self.strategy.clock(1000)
             self.strategy.join(self.agent, self.env)
             self.learner.weights_replaced()

@@ -9,9 +9,9 @@ import torch
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import write_json
 from slm_lab.parallel import shared_memory
+from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.parallel.hogwild import launch
 from slm_lab.parallel.hogwild.launch import Checkpoints, global_state, resumed_tasks, still_failed
-from slm_lab.parallel.processes import SPAWN
 from slm_lab.session.status_board import Phase, StatusBoard
 from slm_lab.storage.checkpoint import CheckpointStore
 from slm_lab.storage.result import Ending, SessionResult
@@ -25,7 +25,7 @@ SPEC = parse(actor_critic(meta__distributed="shared", meta__max_session=2))
 def test_a_checkpoint_is_requested_when_the_last_one_is_done_and_old_enough(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(launch.time, "monotonic", lambda: now[0])
-    board = StatusBoard.allocate(SPAWN, 2)
+    board = StatusBoard.allocate(CONTEXT, 2)
     checkpoints = Checkpoints(board, 10.0)
 
     def requested_at(moment):
@@ -51,7 +51,7 @@ def test_a_checkpoint_is_requested_when_the_last_one_is_done_and_old_enough(monk
 def test_workers_pause_at_most_once_a_second(monkeypatch, interval, due):
     now = [0.0]
     monkeypatch.setattr(launch.time, "monotonic", lambda: now[0])
-    board = StatusBoard.allocate(SPAWN, 1)
+    board = StatusBoard.allocate(CONTEXT, 1)
     board.write(0, phase=Phase.RUNNING)
     checkpoints = Checkpoints(board, interval)
     now[0] = due - 0.01
@@ -109,7 +109,7 @@ BEFORE = (
 def test_a_lost_worker_is_not_replaced_if_nothing_is_left_to_train(tmp_path, frames, failed):
     """One that was only stopped has its last row to write."""
     spec = SPEC.model_copy(update={"env": SPEC.env.model_copy(update={"max_frame": 160})})
-    tasks, board = worker_tasks(tmp_path, spec, 3), StatusBoard.allocate(SPAWN, 3)
+    tasks, board = worker_tasks(tmp_path, spec, 3), StatusBoard.allocate(CONTEXT, 3)
     board.clock_slots[:] = frames
     assert still_failed(tasks, board) == [], "it has never ended before"
     metrics = RunDir(Path(tmp_path), spec.name).trial_metrics_file(0)
@@ -121,7 +121,7 @@ def test_a_lost_worker_is_not_replaced_if_nothing_is_left_to_train(tmp_path, fra
 def test_a_worker_with_an_older_checkpoint_continues_at_the_frames_of_the_others(
     tmp_path, monkeypatch
 ):
-    board = StatusBoard.allocate(SPAWN, 3)
+    board = StatusBoard.allocate(CONTEXT, 3)
     board.clock_slots[:] = [400, 300, 0]
     saved = [{"frames": [350, 300, 20]}, {"frames": [400, 300, 50]}]
     monkeypatch.setattr(launch, "_saved", lambda *where: iter([(tmp_path, each) for each in saved]))

@@ -11,10 +11,10 @@ import torch
 
 from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.parallel import wait
+from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.parallel.hogwild import pauses as module
 from slm_lab.parallel.hogwild import strategy as strategy_module
 from slm_lab.parallel.hogwild.strategy import GlobalState, HogwildStrategy
-from slm_lab.parallel.processes import SPAWN
 from slm_lab.session.status_board import EARLY, END, PAUSED, Phase, StatusBoard
 from tests.faults.lab import wait_until
 from tests.support import actor_critic, make_session, parse
@@ -36,7 +36,7 @@ def workers(session):
     """A board, and the strategies of W workers that run."""
 
     def make(count):
-        board = StatusBoard.allocate(SPAWN, count)
+        board = StatusBoard.allocate(CONTEXT, count)
         state = GlobalState.of("synced", session.agent, session.env, count)
         made = [HogwildStrategy(state, board, worker) for worker in range(count)]
         for worker, strategy in enumerate(made):
@@ -326,7 +326,7 @@ def test_a_worker_with_long_training_events_waits_as_long_for_the_others(
 def test_statistics_that_are_not_finite_are_not_merged_into_the_shared_ones(session):
     shared = torch.zeros(3, dtype=torch.float64)
     state = replace(GlobalState.of("synced", session.agent, session.env, 1), statistics=shared)
-    strategy = HogwildStrategy(state, StatusBoard.allocate(SPAWN, 1), 0)
+    strategy = HogwildStrategy(state, StatusBoard.allocate(CONTEXT, 1), 0)
     env = SimpleNamespace(statistics=np.zeros(3), moments=(slice(0, 3),))
     strategy.join(session.agent, env)
     env.statistics[:] = [1.0, np.nan, 0.0]

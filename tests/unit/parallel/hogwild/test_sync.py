@@ -92,9 +92,9 @@ def test_only_the_gradient_of_the_present_step_is_applied(rule):
     applied = []
 
     class Recording(type(worker.optimizer._rule)):
-        def apply(self, vector, grad, lr):
+        def apply(self, vector, grad, lr, failed=None):
             applied.append(grad.clone())
-            super().apply(vector, grad, lr)
+            super().apply(vector, grad, lr, failed)
 
     worker.optimizer._rule.__class__ = Recording
     for seed in range(500):
