@@ -9,14 +9,8 @@ from rich.console import Console
 from rich.text import Text
 
 from slm_lab.analysis.compare.comparison import text_table
+from slm_lab.cli.display import screen
 from slm_lab.cli.display.live import LiveDisplay, short
-from slm_lab.cli.display.screen import (
-    print_heading,
-    print_json,
-    print_line,
-    print_table,
-    wide_console,
-)
 from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
 from slm_lab.cli.shell.signals import sigterm_as_ctrl_c
@@ -56,7 +50,7 @@ def compare(options: CompareOptions, caller: Caller) -> int:
     with sigterm_as_ctrl_c():
         run = _run_of(options)
         caller.begun(run.folder)
-        console = wide_console(quiet=options.as_json)
+        console = screen.wide_console(quiet=options.as_json)
         _introduce(console, run)
         try:
             interrupted = _train_all(console, run)
@@ -64,7 +58,7 @@ def compare(options: CompareOptions, caller: Caller) -> int:
             interrupted = True
         code = _conclude(console, run, interrupted)
         if options.as_json:
-            print_json(_document(run.folder, code))
+            screen.print_json(_document(run.folder, code))
         return code
 
 
@@ -131,7 +125,7 @@ def _introduce(console: Console, run: CompareRun) -> None:
     )
     crowded = ", ".join(variant.label for variant in plan.specs if variant.crowded)
     words = [f"more workers than the {plan.cores} cores: {crowded}"] if crowded else []
-    print_heading(console, "comparing", plan.name, rest, (*words, *plan.notes))
+    screen.print_heading(console, "comparing", plan.name, rest, (*words, *plan.notes))
 
 
 def _train_all(console: Console, run: CompareRun) -> bool:
@@ -139,13 +133,13 @@ def _train_all(console: Console, run: CompareRun) -> bool:
     printed: set[str] = set()
     for planned in run.to_run:
         number = f"[{run.planned.index(planned) + 1}/{len(run.planned)}]"
-        print_line(console, Text.assemble(f"{number} ", (planned.label, "bold")))
+        screen.print_line(console, Text.assemble(f"{number} ", (planned.label, "bold")))
         training = run.prepare(planned)
         if training is None:
             continue
         for note in training.notes:
             if note not in printed:
-                print_line(console, Text(note, "yellow"))
+                screen.print_line(console, Text(note, "yellow"))
         printed |= set(training.notes)
         meta, max_frame = planned.spec.meta, planned.spec.env.max_frame
         with LiveDisplay(console, meta, max_frame) as display:
@@ -159,19 +153,19 @@ def _train_all(console: Console, run: CompareRun) -> bool:
 def _conclude(console: Console, run: CompareRun, interrupted: bool) -> int:
     paths = run.draw()
     rows = text_table(run.comparison())
-    print_table(console, run.plan.name, rows.header, rows.rows, spare=rows.spare)
+    screen.print_table(console, run.plan.name, rows.header, rows.rows, spare=rows.spare)
     failures = list(run.failures)
     for planned, why in failures:
         print(f"{planned.label} failed:\n{why}", file=sys.stderr)
-    print_line(console, f"graph {paths[0]}")
-    print_line(console, f"{len(paths) - 1} more graphs and tables in {run.folder}")
+    screen.print_line(console, f"graph {paths[0]}")
+    screen.print_line(console, f"{len(paths) - 1} more graphs and tables in {run.folder}")
     if failures and run.would_repeat:
         message = "the rest would fail again: change the spec, and begin a new comparison"
-        print_line(console, Text(message, "yellow"))
+        screen.print_line(console, Text(message, "yellow"))
     elif interrupted or failures:
         words = ["compare", "--resume", str(run.folder)]
         modules = [*run.plan.imports, *modules_of(run.plan.baseline)]
-        print_line(console, f"resume with: {command_text(words, modules)}")
+        screen.print_line(console, f"resume with: {command_text(words, modules)}")
     return INTERRUPTED if interrupted else FAILED if failures else 0
 
 

@@ -12,15 +12,7 @@ from slm_lab.env.lookup import find_env
 from slm_lab.env.make import Spaces, describe_spaces
 from slm_lab.env.simulators.atari import is_atari
 from slm_lab.env.simulators.envpool import is_pooled
-from slm_lab.experiment.resume import (
-    about_file,
-    about_versions,
-    begin_run,
-    check_budget,
-    check_checkpoints,
-    differences,
-    resumed_spec,
-)
+from slm_lab.experiment import resume
 from slm_lab.experiment.run_mode import Verb
 from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.trial import Trial, TrialTask, have_ended
@@ -77,7 +69,7 @@ class Run:
         check_spaces(where, spec)
         check_machine(where, spec)
         self.spec, self.root_seed = seeded(spec)
-        self.run_dir, self._lock, origin = begin_run(source, self.spec, self.verb)
+        self.run_dir, self._lock, origin = resume.begin_run(source, self.spec, self.verb)
         self._write_specs(origin)
 
     def _resume(self, source: RunSource, run: str) -> None:
@@ -88,20 +80,20 @@ class Run:
 
     def _restore(self, source: RunSource) -> None:
         """Restores the run from its folder, and notes in its spec files that it resumes."""
-        recorded = resumed_spec(self.run_dir, source, MAY_CHANGE)
+        recorded = resume.resumed_spec(self.run_dir, source, MAY_CHANGE)
         self.spec, self.root_seed = recorded.spec, recorded.root_seed
         where = f"{self.run_dir.root}: {self.spec.name}"
         spaces = check_spaces(where, self.spec)
         self.notes += tuple(fall_back(self.spec, self.run_dir, 0))
         ended, manifests = have_ended(self.spec, self.run_dir, 0)
-        check_checkpoints(self.spec, self.run_dir, manifests)
-        check_budget(recorded, self.run_dir, manifests)
-        self.notes += tuple(about_file(recorded.origin, source.spec_file, self.run_dir))
+        resume.check_checkpoints(self.spec, self.run_dir, manifests)
+        resume.check_budget(recorded, self.run_dir, manifests)
+        self.notes += tuple(resume.about_file(recorded.origin, source.spec_file, self.run_dir))
         has_ended = all(ended)
         about = provenance(self.root_seed)
         if not has_ended:
             check_machine(where, self.spec)
-            self.notes += tuple(about_versions(recorded.origin, about))
+            self.notes += tuple(resume.about_versions(recorded.origin, about))
         if recorded.is_changed or not has_ended:
             frames = [0 if manifest is None else manifest.frame for manifest in manifests]
             how = {"frames": frames, "imports": list(source.imports)}
@@ -152,7 +144,7 @@ def _about_lost_episodes(env: EnvSpec) -> str:
 
 def _keys_per_rank(spec: Spec) -> list[tuple[str, Any, Any]]:
     """Values that differ for each rank of a training: dotted path, the spec's value, the rank's."""
-    return differences(spec.to_json(), scaled(spec).to_json())
+    return resume.differences(spec.to_json(), scaled(spec).to_json())
 
 
 def _about_ranks(spec: Spec) -> Iterator[str]:

@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, final
 
 from typing_extensions import override
 
+from slm_lab.core.errors import undone_on_failure
 from slm_lab.core.process import kill_with_children
 from slm_lab.core.system_limits import limit_reached
 from slm_lab.parallel.fork_server import CONTEXT, end, new_process, start
@@ -34,13 +35,8 @@ class Child:
 
     def start(self) -> None:
         """Starts it. Raises OSError at a limit of the system."""
-        try:
+        with closing(self._sender), undone_on_failure(self._receiver.close):
             start(self.process)
-        except OSError:
-            self._receiver.close()
-            raise
-        finally:
-            self._sender.close()
 
     @property
     def waitables(self) -> list[Any]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
+from slm_lab.core import process
 from slm_lab.core.errors import (
     CheckpointError,
     LabError,
@@ -22,13 +23,6 @@ from slm_lab.core.errors import (
 )
 from slm_lab.core.files import open_own
 from slm_lab.core.plugins import import_plugins
-from slm_lab.core.process import (
-    LOG_LEVEL,
-    die_with_parent,
-    importing,
-    keep_freed_memory,
-    unblock_stop_signals,
-)
 from slm_lab.core.system_limits import limit_reached
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.status_board import Phase, StatusBoard
@@ -45,12 +39,12 @@ def session_main(task: SessionTask, raw_board: Any, connection: Connection, pare
     """The target of a spawned process: runs the Session, sends its SessionResult, exits. The exit
     code is 1 if the Session failed. The process dies with its parent. It ignores Ctrl-C, which a
     terminal sends to both: the parent requests the stop."""
-    die_with_parent(parent)
-    keep_freed_memory()
+    process.die_with_parent(parent)
+    process.keep_freed_memory()
     board = StatusBoard(raw_board, task.num_sessions)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: board.request_stop())
-    unblock_stop_signals()
+    process.unblock_stop_signals()
     board.write(task.session, phase=Phase.STARTING)
     result = run_session(task, board)
     connection.send(result)
@@ -65,7 +59,7 @@ def run_session(task: SessionTask, board: StatusBoard) -> "SessionResult":
     log = SessionLog(task.paths.log, delay=True)
     log.setFormatter(logging.Formatter(FORMAT))
     root = logging.getLogger("slm_lab")
-    root.setLevel(os.environ.get(LOG_LEVEL, "INFO"))
+    root.setLevel(os.environ.get(process.LOG_LEVEL, "INFO"))
     root.addHandler(log)
     if task.restarted_because is not None:
         root.warning("Session %d restarts: %s", task.session, task.restarted_because)
@@ -136,7 +130,7 @@ def note_in_log(file: Path, lines: Iterable[str]) -> None:
 
 
 def _run(task: SessionTask, board: StatusBoard) -> "SessionResult":
-    with importing():
+    with process.importing():
         from slm_lab.agent.device import assign_gpu
         from slm_lab.session.torch_setup import set_up_torch
 
@@ -146,7 +140,7 @@ def _run(task: SessionTask, board: StatusBoard) -> "SessionResult":
         assign_gpu(task.session)
     if task.program is not None:
         return task.program(task, board)
-    with importing():
+    with process.importing():
         from slm_lab.session.session import Session
     strategy = None
     if task.make_strategy is not None:

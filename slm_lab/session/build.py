@@ -11,6 +11,7 @@ from slm_lab.agent.algorithm.correction import VTrace
 from slm_lab.agent.build import build_agent
 from slm_lab.agent.device import resolve_device
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
+from slm_lab.core.errors import undone_on_failure
 from slm_lab.env.make import make_env
 from slm_lab.env.vector_env import VectorEnv
 from slm_lab.session.seeding import SessionSeeds
@@ -34,7 +35,7 @@ def env_and_agent(
     the options see `build_agent`."""
     gamma = spec.agent.algorithm.gamma or 1.0  # None: the Random agent does not discount
     env = make_env(env_spec or spec.env, seeds.env, gamma=gamma)
-    try:
+    with undone_on_failure(env.close):
         agent = build_agent(
             spec.agent,
             env.observation_space,
@@ -47,9 +48,6 @@ def env_and_agent(
             normalization=env.normalization,
             make_memory=make_memory,
         )
-    except BaseException:
-        env.close()
-        raise
     return env, agent
 
 

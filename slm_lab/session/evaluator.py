@@ -8,6 +8,7 @@ import numpy as np
 from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.build import build_agent
 from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.core.errors import undone_on_failure
 from slm_lab.core.types import FloatArray, StateDict
 from slm_lab.env.make import make_env
 from slm_lab.env.simulators.film import Film
@@ -32,7 +33,7 @@ class Evaluator:
         self._name = f"evaluation on {spec.env.name}"
         self._max_steps = step_bound(spec.env)
         self.env = make_env(env_spec, int(env_seed), training=False, film=film)
-        try:
+        with undone_on_failure(self.env.close):
             self.env.reset()  # seeds the generators; before it there is no state to save
             self._agent = build_agent(
                 spec.agent.for_acting(),
@@ -41,9 +42,6 @@ class Evaluator:
                 num_envs,
                 AgentSeeds(*(int(agent_seed) for agent_seed in agent_seeds)),
             )
-        except BaseException:
-            self.env.close()
-            raise
         self.networks = self._agent.learner.flats
 
     def load_snapshot(self, snapshot: StateDict) -> None:

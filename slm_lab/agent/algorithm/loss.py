@@ -13,15 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slm_lab.agent.algorithm.loss_nodes import (
-    ELEMENTWISE,
-    MAX_LOG_RATIO,
-    Elementwise,
-    clipped_surrogate_node,
-    clipped_value_node,
-    imitation_value_node,
-    value_loss_node,
-)
+from slm_lab.agent.algorithm import loss_nodes
 from slm_lab.agent.autodiff import Differentiable, Node
 from slm_lab.agent.optim.optimizer import Number
 
@@ -39,8 +31,8 @@ class ValueLoss:
         self.each: ElementwiseLoss = kind(**arguments, reduction="none")
         """l"""
         self._mean = kind(**arguments, reduction="mean")
-        written_out = ELEMENTWISE.get(getattr(kind, "__name__", ""))
-        self.node: Elementwise | None = written_out and partial(written_out, **arguments)
+        written_out = loss_nodes.ELEMENTWISE.get(getattr(kind, "__name__", ""))
+        self.node: loss_nodes.Elementwise | None = written_out and partial(written_out, **arguments)
         """l with its derivative, for nodes; None where it is not written out."""
 
     def __call__(
@@ -49,7 +41,7 @@ class ValueLoss:
         """The scalar; `prediction`, `target` and `weight` are (B,)."""
         if isinstance(prediction, Node):
             assert self.node is not None
-            return value_loss_node(self.node, prediction, target, weight)
+            return loss_nodes.value_loss_node(self.node, prediction, target, weight)
         if weight is None:
             return self._mean(prediction, target)
         return weighted_mean(self.each(prediction, target), weight)
@@ -65,17 +57,15 @@ def policy_gradient_loss(log_prob: Differentiable, advantage: Tensor) -> Differe
     return -(log_prob * advantage).mean()
 
 
-def with_entropy(
-    policy_loss: Differentiable, entropy: Differentiable, coef: float
-) -> Differentiable:
+def with_entropy(loss: Differentiable, entropy: Differentiable, coef: float) -> Differentiable:
     """L − c S of scalars. At c = 0 it is L, so that the gradient of S takes no time."""
-    return policy_loss - coef * entropy if coef else policy_loss
+    return loss - coef * entropy if coef else loss
 
 
 def log_ratio_of(log_prob: Tensor, old_log_prob: Tensor) -> Tensor:
     """ln π_θ(a|s) − ln π_θ_old(a|s), bounded to ± 20. All (B,). Beyond e^88 float32 has no ratio,
     and the gradient of a clipped sample would be 0 · ∞."""
-    return (log_prob - old_log_prob).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    return (log_prob - old_log_prob).clamp(-loss_nodes.MAX_LOG_RATIO, loss_nodes.MAX_LOG_RATIO)
 
 
 def clipped_surrogate_loss(
@@ -83,7 +73,7 @@ def clipped_surrogate_loss(
 ) -> Differentiable:
     """Negated PPO objective L^CLIP, eq. 7 of arXiv:1707.06347. All tensors (B,)."""
     if isinstance(log_prob, Node):
-        return clipped_surrogate_node(log_prob, old_log_prob, advantage, clip_eps)
+        return loss_nodes.clipped_surrogate_node(log_prob, old_log_prob, advantage, clip_eps)
     ratio = log_ratio_of(log_prob, old_log_prob).exp()  # r_t(θ) = π_θ / π_θ_old
     clipped_ratio = ratio.clamp(1 - clip_eps, 1 + clip_eps)
     return -torch.min(ratio * advantage, clipped_ratio * advantage).mean()
@@ -97,7 +87,7 @@ def clipped_value_loss(
     (B,)."""
     if isinstance(value, Node):
         assert loss_fn.node is not None
-        return clipped_value_node(loss_fn.node, value, old_value, target, clip_eps)
+        return loss_nodes.clipped_value_node(loss_fn.node, value, old_value, target, clip_eps)
     clipped_value = old_value + (value - old_value).clamp(-clip_eps, clip_eps)
     return torch.max(loss_fn.each(value, target), loss_fn.each(clipped_value, target)).mean()
 
@@ -131,7 +121,7 @@ def imitation_value_loss(
 ) -> Differentiable:
     """E[w ½ (R − V)₊²], eq. 3 of arXiv:1806.05635: values only rise. All (B,)."""
     if isinstance(value, Node):
-        return imitation_value_node(value, target, weight)
+        return loss_nodes.imitation_value_node(value, target, weight)
     return weighted_mean(0.5 * (target - value).clamp(min=0.0).square(), weight)
 
 
@@ -150,7 +140,9 @@ def policy_change(log_prob: Tensor, old_log_prob: Tensor, clip_eps: float) -> tu
         log_ratio = log_ratio_of(log_prob, old_log_prob)
         change = log_ratio.expm1()
         return (change - log_ratio).mean(), (change.abs() > clip_eps).float().mean()
-    log_ratios = (log_prob.numpy() - old_log_prob.numpy()).clip(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    log_ratios = (log_prob.numpy() - old_log_prob.numpy()).clip(
+        -loss_nodes.MAX_LOG_RATIO, loss_nodes.MAX_LOG_RATIO
+    )
     changes, size = np.exp(log_ratios) - 1, len(log_ratios)
     kl = float(np.add.reduce(changes - log_ratios)) / size
     return kl, np.count_nonzero(np.abs(changes) > clip_eps) / size

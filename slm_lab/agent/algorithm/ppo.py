@@ -9,16 +9,9 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from slm_lab.agent.algorithm import loss
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner, seeded_generator
 from slm_lab.agent.algorithm.correction import Estimates, VTrace, evaluate_rollout
-from slm_lab.agent.algorithm.loss import (
-    clipped_surrogate_loss,
-    clipped_value_loss,
-    explained_variance,
-    policy_change,
-    standardize,
-    with_entropy,
-)
 from slm_lab.agent.algorithm.policy_parts import CriticParts, assemble, build_with_critic
 from slm_lab.agent.algorithm.report import Report, mean_report, number
 from slm_lab.agent.algorithm.returns import gae
@@ -38,8 +31,9 @@ class ReturnRange:
     are divided by max(1, S), eqs. 11 and 12 of arXiv:2301.04104: large returns are scaled down,
     small ones are not scaled up."""
 
-    def __init__(self, decay: float = 0.99) -> None:
-        self._decay = decay
+    DECAY = 0.99
+
+    def __init__(self) -> None:
         self._span = torch.zeros(())
         self._weight = torch.zeros(())
 
@@ -47,8 +41,8 @@ class ReturnRange:
     def update(self, returns: Tensor) -> Tensor:
         """Adds returns of any shape; returns the divisor max(1, S), a scalar."""
         low, high = torch.quantile(returns.flatten(), torch.tensor([0.05, 0.95]))
-        self._span.lerp_(high - low, 1 - self._decay)
-        self._weight.lerp_(torch.ones(()), 1 - self._decay)
+        self._span.lerp_(high - low, 1 - self.DECAY)
+        self._weight.lerp_(torch.ones(()), 1 - self.DECAY)
         return (self._span / self._weight).clamp(min=1.0)
 
     def state_dict(self) -> StateDict:
@@ -208,7 +202,7 @@ class PPO(Learner[Rollout]):
             old_raw_value,
             transform.encode(flat(returns)),
         )
-        return samples, explained_variance(value, returns).item()
+        return samples, loss.explained_variance(value, returns).item()
 
     def _estimates(self, rollout: Rollout, obs: Tensor, action: Tensor) -> Estimates:
         """Returns and advantages of a rollout, given its flattened observations and actions."""
@@ -239,16 +233,19 @@ class PPO(Learner[Rollout]):
         entropy = policy.entropy().mean()
         advantage = batch.advantage
         if self.spec.normalize_advantages == "standardize":
-            advantage = standardize(advantage, self.train_state.group.all_gather_samples(advantage))
+            advantage = loss.standardize(
+                advantage, self.train_state.group.all_gather_samples(advantage)
+            )
 
         weighted = batch.weight * advantage
-        policy_loss = clipped_surrogate_loss(log_prob, batch.log_prob, weighted, clip_eps)
+        policy_loss = loss.clipped_surrogate_loss(log_prob, batch.log_prob, weighted, clip_eps)
         value_loss = self._value_loss(raw_value, batch, clip_eps)
         step = self.network.step(
-            with_entropy(policy_loss, entropy, entropy_coef), self.spec.val_loss_coef * value_loss
+            loss.with_entropy(policy_loss, entropy, entropy_coef),
+            self.spec.val_loss_coef * value_loss,
         )
         self.opt_step += 1
-        kl, clipped = policy_change(log_prob.detach(), batch.log_prob, clip_eps)
+        kl, clipped = loss.policy_change(log_prob.detach(), batch.log_prob, clip_eps)
         return {
             "loss": step.loss,
             "grad_norm": step.grad_norm,
@@ -263,7 +260,7 @@ class PPO(Learner[Rollout]):
         self, raw_value: Differentiable, batch: Samples, clip_eps: float
     ) -> Differentiable:
         if self.spec.clip_vloss:
-            return clipped_value_loss(
+            return loss.clipped_value_loss(
                 raw_value, batch.old_raw_value, batch.raw_target, clip_eps, self._value_loss_fn
             )
         return self._value_loss_fn(raw_value, batch.raw_target)

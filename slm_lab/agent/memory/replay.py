@@ -7,14 +7,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from slm_lab.agent.batch import Transitions, TransitionSource, VectorStep
+from slm_lab.agent.memory import sampler
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
-from slm_lab.agent.memory.sampler import (
-    NOTHING,
-    PrioritizedSampler,
-    Sampler,
-    SequenceSampler,
-    UniformSampler,
-)
 from slm_lab.agent.memory.storage import Allocate, in_memory, mapped_in
 from slm_lab.agent.memory.transition_ring import TransitionRing
 from slm_lab.agent.recurrent_state import mark_sequence_starts, mark_starts
@@ -93,7 +87,7 @@ class Replay(Memory[TransitionSource], TransitionSource):
 
     @override
     def sample(self, frame: int) -> Transitions:
-        newest = self._ring.newest if self._use_cer else NOTHING
+        newest = self._ring.newest if self._use_cer else sampler.NOTHING
         indices, weight = self._sampler.sample(self._batch_size, frame, newest)
         gathered = self._ring.gather(indices)
         if self._recurrent is not None:
@@ -141,10 +135,10 @@ def _allocate(spec: ReplaySpec, layout: MemoryLayout) -> Allocate:
     return mapped_in(layout.scratch)
 
 
-def _sampler(spec: ReplaySpec, ring: TransitionRing, config: ReplayConfig) -> Sampler:
+def _sampler(spec: ReplaySpec, ring: TransitionRing, config: ReplayConfig) -> sampler.Sampler:
     if config.recurrent is not None:
-        return SequenceSampler(ring, config.seed, config.recurrent)
+        return sampler.SequenceSampler(ring, config.seed, config.recurrent)
     if isinstance(spec, PrioritizedReplaySpec):
         beta = None if spec.beta is None else Schedule(spec.beta)
-        return PrioritizedSampler(ring, config.seed, spec.alpha, spec.epsilon, beta)
-    return UniformSampler(ring, config.seed)
+        return sampler.PrioritizedSampler(ring, config.seed, spec.alpha, spec.epsilon, beta)
+    return sampler.UniformSampler(ring, config.seed)

@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import NamedTuple, final
 
 import numpy as np
@@ -33,14 +32,6 @@ class Output(NamedTuple):
     """(N,) V(s) in units of return; NaN without a critic, or if it is computed later"""
     state: FloatArray | None = None
     """(N, H) the recurrent state after the step"""
-
-
-@lru_cache(16)
-def _no_values(count: int) -> FloatArray:
-    """NaN, (N,); made once, as every vector step needs them."""
-    values = np.full(count, np.nan, np.float32)
-    values.flags.writeable = False
-    return values
 
 
 class ActingNetwork(ABC):
@@ -195,7 +186,7 @@ class PolicyValue(ActingNetwork):
     def act(self, obs: Array) -> Output:
         params, *rest = act_forward(self.module, obs, self.device)
         if self._values_later:
-            return Output(params, _no_values(len(params)))
+            return Output(params, np.full(len(params), np.nan, np.float32))
         if self._is_shared:
             raw_value, *states = rest
         else:
@@ -229,7 +220,7 @@ class PolicyOnly(ActingNetwork):
     @override
     def act(self, obs: Array) -> Output:
         params, *state = act_forward(self.module, obs, self.device)
-        return Output(params, _no_values(len(params)), *state)
+        return Output(params, np.full(len(params), np.nan, np.float32), *state)
 
     def step(self, policy_loss: Differentiable) -> StepReport:
         """One gradient step."""

@@ -23,9 +23,9 @@ class UpdateRule(ABC):
     """Changes a vector of parameters in place by its gradient."""
 
     @abstractmethod
-    def apply(self, vector: Tensor, grad: Tensor, lr: float, failed: Tensor | None = None) -> None:
+    def apply(self, vector: Tensor, grad: Tensor, lr: float, skip: Tensor | None = None) -> None:
         """One step on `vector` (P,) with `grad` (P,) and learning rate `lr`, without autograd. It
-        changes nothing if the scalar `failed` is 1.0."""
+        changes nothing if the scalar `skip` is 1.0."""
 
     @abstractmethod
     def tensors(self) -> list[Tensor]:
@@ -99,14 +99,14 @@ class Adam(TensorStateRule):
         self.state["step"] = torch.zeros((), device=flat.vector.device)
 
     @override
-    def apply(self, vector: Tensor, grad: Tensor, lr: float, failed: Tensor | None = None) -> None:
+    def apply(self, vector: Tensor, grad: Tensor, lr: float, skip: Tensor | None = None) -> None:
         """θ ← θ − lr · m̂ / (√v̂ + ε)."""
         state = self.state
-        state["step"].add_(1 if failed is None else 1 - failed)
+        state["step"].add_(1 if skip is None else 1 - skip)
         greatest = [state["max_exp_avg_sq"]] if "max_exp_avg_sq" in state else []
         moments = [state["exp_avg"]], [state["exp_avg_sq"]], greatest
         self._kernel(
-            [vector], [grad], *moments, [state["step"]], lr=lr, found_inf=failed, **self._options
+            [vector], [grad], *moments, [state["step"]], lr=lr, found_inf=skip, **self._options
         )
 
 
@@ -137,9 +137,9 @@ class RMSprop(TensorStateRule):
         self.state = {name: torch.zeros_like(flat.vector) for name in names}
 
     @override
-    def apply(self, vector: Tensor, grad: Tensor, lr: float, failed: Tensor | None = None) -> None:
+    def apply(self, vector: Tensor, grad: Tensor, lr: float, skip: Tensor | None = None) -> None:
         """θ ← θ − lr · g / (√E[g²] + ε)."""
-        if failed is not None and failed.item():  # waits for the GPU, which Adam need not
+        if skip is not None and skip.item():  # waits for the GPU, which Adam need not
             return
         grad = -grad if self._maximize else grad
         if self._weight_decay:
@@ -178,8 +178,8 @@ class TorchRule(UpdateRule):
         self._optimizer = optimizer(parameters, **args)
 
     @override
-    def apply(self, vector: Tensor, grad: Tensor, lr: float, failed: Tensor | None = None) -> None:
-        if failed is not None and failed.item():
+    def apply(self, vector: Tensor, grad: Tensor, lr: float, skip: Tensor | None = None) -> None:
+        if skip is not None and skip.item():
             return
         for group in self._optimizer.param_groups:
             group["lr"] = lr

@@ -4,15 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+from slm_lab.parallel.actor_learner import strategy
 from slm_lab.parallel.actor_learner.actor import run_actor
 from slm_lab.parallel.actor_learner.queue import UnrollQueue
-from slm_lab.parallel.actor_learner.strategy import (
-    LearnerStrategy,
-    MakeSource,
-    queue_source,
-    ray_source,
-    serial_source,
-)
 from slm_lab.parallel.actor_learner.unroll import UnrollWriter
 from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.parallel.processes import Processes, run_sessions
@@ -37,14 +31,14 @@ def train_from_actors(
     required GPU is missing."""
     one, *actors = tasks
     if one.spec.meta.actor_learner.serial:
-        return run_sessions([_learner(one, partial(serial_source, one))], board, on_tick)
+        return run_sessions([_learner(one, partial(strategy.serial_source, one))], board, on_tick)
     if one.spec.meta.cluster is not None:
         return _on_cluster(tasks, board, on_tick)
     own_board = board.part(one.workers)
     writer = partial(UnrollWriter, horizon=unroll_length(one.spec))
     with prototype(one.spec, one.seeds, writer) as (agent, env):
         queue = UnrollQueue.of(one.spec, agent, env, frame=int(own_board.clock_slots[0]))
-    learner = _learner(one, partial(queue_source, as_learned(one.spec), queue, one.seeds))
+    learner = _learner(one, partial(strategy.queue_source, as_learned(one.spec), queue, one.seeds))
     program = partial(run_actor, queue)
     supervisor = Supervisor(
         Processes(board),
@@ -63,9 +57,11 @@ def train_from_actors(
     return supervisor.run(on_tick)
 
 
-def _learner(one: SessionTask, make_source: MakeSource) -> SessionTask:
+def _learner(one: SessionTask, make_source: strategy.MakeSource) -> SessionTask:
     spec = as_learned(one.spec)
-    return replace(one, spec=spec, make_strategy=partial(LearnerStrategy, spec, make_source))
+    return replace(
+        one, spec=spec, make_strategy=partial(strategy.LearnerStrategy, spec, make_source)
+    )
 
 
 def _on_cluster(
@@ -75,7 +71,7 @@ def _on_cluster(
     one, *actors = tasks
     from_learner, to_parent = CONTEXT.Pipe(duplex=False)
     lost: dict[int, SessionResult] = {}
-    learner = _learner(one, partial(ray_source, one, to_parent))
+    learner = _learner(one, partial(strategy.ray_source, one, to_parent))
 
     def tick() -> None:
         while from_learner.poll():
