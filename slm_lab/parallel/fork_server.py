@@ -14,6 +14,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from slm_lab.core.process import kill_with_children, stop_signals_blocked
+from slm_lab.parallel.wait import wait_until
 
 FORKS = sys.platform == "linux"
 CONTEXT: ForkServerContext | SpawnContext = (
@@ -21,6 +22,10 @@ CONTEXT: ForkServerContext | SpawnContext = (
 )
 PRELOADED = ["slm_lab.core.dies_with_parent", "slm_lab.parallel.preloaded"]
 """The modules that the fork server imports."""
+
+
+DYING_SECONDS = 10.0
+"""How long a fork server that was killed may take to be gone."""
 
 
 def start_fork_server() -> None:
@@ -52,13 +57,20 @@ def _in_environment(
 
 def start(process: BaseProcess) -> None:
     """Starts a process with stop signals blocked until it calls `unblock_stop_signals`. It inherits
-    the mask; otherwise Ctrl-C would end it with a traceback while it still imports."""
-    start_fork_server()
-    with stop_signals_blocked():
+    the mask; otherwise Ctrl-C would end it with a traceback while it still imports. Raises OSError
+    at a limit of the system."""
+
+    def has_started() -> bool:
         try:
             process.start()
-        except (EOFError, ConnectionError):  # the server was killed a moment ago
-            process.start()
+        except (EOFError, ConnectionError):  # the server was killed; the next attempt replaces it
+            return False
+        return True
+
+    start_fork_server()
+    with stop_signals_blocked():
+        if not wait_until(has_started, DYING_SECONDS, nap=0.05):
+            raise ConnectionError("the fork server does not answer")
 
 
 def end(process: BaseProcess) -> None:
