@@ -12,15 +12,8 @@ from rich.text import Text
 
 from slm_lab.analysis.search.search_summary import point_texts
 from slm_lab.analysis.search.trial_state import TABLE_TRIALS, Status
+from slm_lab.cli.display import screen
 from slm_lab.cli.display.live import print_resume, sessions_text, short
-from slm_lab.cli.display.screen import (
-    Screen,
-    print_heading,
-    print_json,
-    print_line,
-    print_table,
-    wide_console,
-)
 from slm_lab.cli.display.search_live import SearchDisplay, searched_names
 from slm_lab.cli.options import OutputForm
 from slm_lab.cli.shell.caller import Caller
@@ -40,7 +33,7 @@ def search_spec(
     source: RunSource, keep: int | None, caller: Caller, output: OutputForm = "text"
 ) -> int:
     """Runs a search, and returns the exit code. Its plug-ins must be imported. Raises LabError."""
-    console = wide_console(quiet=output != "text")
+    console = screen.wide_console(quiet=output != "text")
     with closing(Prepared(source, keep)) as prepared:
         caller.begun(prepared.run_dir.root)
         _introduce(console, prepared)
@@ -50,7 +43,7 @@ def search_spec(
             print_resume(console, "search", prepared)
             raise
     if output == "json":
-        print_json(run_document(prepared.run_dir, code))
+        screen.print_json(run_document(prepared.run_dir, code))
     return code
 
 
@@ -76,7 +69,7 @@ def _run(console: Console, prepared: Prepared) -> int:
     _show_confirmed(console, prepared, confirmation)
     for path in paths:
         if path.suffix != ".html" or "experiment_graph" in path.name:
-            print_line(console, f"{'table' if path.suffix == '.csv' else 'graph'} {path}")
+            screen.print_line(console, f"{'table' if path.suffix == '.csv' else 'graph'} {path}")
     return _conclude(console, prepared, confirmation)
 
 
@@ -120,7 +113,7 @@ def _introduce(console: Console, prepared: Prepared) -> None:
         f"over {', '.join(names)}; searcher {meta.search_alg}{scheduler}, seed "
         f"{prepared.root_seed}\nrun folder {prepared.run_dir.root}"
     )
-    print_heading(console, verb, spec.name, rest, prepared.notes)
+    screen.print_heading(console, verb, spec.name, rest, prepared.notes)
 
 
 def _confirm(console: Console, prepared: Prepared, settings: ConfirmSpec) -> Confirmation:
@@ -128,24 +121,24 @@ def _confirm(console: Console, prepared: Prepared, settings: ConfirmSpec) -> Con
     confirmation = Confirmation(search, settings)
     if confirmation.missing:
         count, seeds = len(confirmation.missing), settings.max_session
-        print_line(
+        screen.print_line(
             console,
             f"confirming {'the best' if count == 1 else f'{count} of the best'} with {seeds} fresh "
             f"seed{'' if seeds == 1 else 's'}{'' if count == 1 else ' each'}",
         )
-    screen, confirmed = Screen(console), search.search_state.confirmed
+    live, confirmed = screen.Screen(console), search.search_state.confirmed
     logged = set(confirmed)
 
     def show() -> None:
         """Shows a line for each running spec; prints, without a terminal, each confirmed one."""
-        if screen.is_live:
-            screen.show(_progress(confirmation))
+        if live.is_live:
+            live.show(_progress(confirmation))
             return
         for trial in [trial for trial in confirmed if trial not in logged]:
             logged.add(trial)
-            print_line(console, f"t{trial} confirmed: {_mean_text(confirmed[trial])}")
+            screen.print_line(console, f"t{trial} confirmed: {_mean_text(confirmed[trial])}")
 
-    with stop_on_signals(confirmation.stop), screen:
+    with stop_on_signals(confirmation.stop), live:
         confirmation.run(show)
     show()
     return confirmation
@@ -193,13 +186,13 @@ def _show_confirmed(
         spec = "" if file is None else file.name
         rows.append((spec, f"t{state.trial}", score, *ending, ", ".join(point_texts(state, names))))
     title = "\nConfirmed with fresh seeds, ± 1 std"
-    header = ("spec", "trial", "in the search", "confirmed", "seeds", "difference", "values")
-    style = {"box": None, "pad_edge": False, "padding": (0, 2, 0, 0), "header_style": "bold dim"}
-    print_table(console, title, header, rows, ("trial", "values"), ("in the search",), **style)
+    head = ("spec", "trial", "in the search", "confirmed", "seeds", "difference", "values")
+    look = {"box": None, "pad_edge": False, "padding": (0, 2, 0, 0), "header_style": "bold dim"}
+    screen.print_table(console, title, head, rows, ("trial", "values"), ("in the search",), **look)
     best = search_state.results[0]
     if best.mean is not None and best.trial in files:
         message = f"result: t{best.trial} with {_mean_text(best)}, {files[best.trial]}"
-        print_line(console, Text(message, "bold"))
+        screen.print_line(console, Text(message, "bold"))
     for found in search_state.confirmed.values():
         if found.error is not None:
             why = error_summary(found.error)

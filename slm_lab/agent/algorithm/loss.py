@@ -140,9 +140,8 @@ def policy_change(log_prob: Tensor, old_log_prob: Tensor, clip_eps: float) -> tu
         log_ratio = log_ratio_of(log_prob, old_log_prob)
         change = log_ratio.expm1()
         return (change - log_ratio).mean(), (change.abs() > clip_eps).float().mean()
-    log_ratios = (log_prob.numpy() - old_log_prob.numpy()).clip(
-        -loss_nodes.MAX_LOG_RATIO, loss_nodes.MAX_LOG_RATIO
-    )
+    bound = loss_nodes.MAX_LOG_RATIO
+    log_ratios = (log_prob.numpy() - old_log_prob.numpy()).clip(-bound, bound)
     changes, size = np.exp(log_ratios) - 1, len(log_ratios)
     kl = float(np.add.reduce(changes - log_ratios)) / size
     return kl, np.count_nonzero(np.abs(changes) > clip_eps) / size

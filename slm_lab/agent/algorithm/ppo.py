@@ -233,17 +233,14 @@ class PPO(Learner[Rollout]):
         entropy = policy.entropy().mean()
         advantage = batch.advantage
         if self.spec.normalize_advantages == "standardize":
-            advantage = loss.standardize(
-                advantage, self.train_state.group.all_gather_samples(advantage)
-            )
+            of_all = self.train_state.group.all_gather_samples(advantage)
+            advantage = loss.standardize(advantage, of_all)
 
         weighted = batch.weight * advantage
         policy_loss = loss.clipped_surrogate_loss(log_prob, batch.log_prob, weighted, clip_eps)
         value_loss = self._value_loss(raw_value, batch, clip_eps)
-        step = self.network.step(
-            loss.with_entropy(policy_loss, entropy, entropy_coef),
-            self.spec.val_loss_coef * value_loss,
-        )
+        actor_loss = loss.with_entropy(policy_loss, entropy, entropy_coef)
+        step = self.network.step(actor_loss, self.spec.val_loss_coef * value_loss)
         self.opt_step += 1
         kl, clipped = loss.policy_change(log_prob.detach(), batch.log_prob, clip_eps)
         return {
