@@ -174,12 +174,15 @@ SB3: dict[type[Case], Callable[[Any], tuple[Any, dict[str, Any]]]] = {
 
 
 def floor_speed(name: str, case: Case) -> float:
-    """Frames per second of the same written out by hand; there is none but for SAC."""
+    """Frames per second of the same written out by hand; there is none of A2C and DQN."""
     import torch
 
-    from bench.floor import sac_speed
+    from bench.floor_ppo import ppo_speed
+    from bench.floor_sac import sac_speed
 
     torch.set_num_threads(1)
+    if isinstance(case, PPOCase):
+        return ppo_speed(case)
     assert isinstance(case, SACCase), f"{name} has no floor"
     return sac_speed(case)
 

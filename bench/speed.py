@@ -4,7 +4,7 @@ python -m bench.speed CASE… [--repeats 5] [--device cuda]
 
 The libraries run by turns, each time in a fresh process with one thread.
 So a change in the machine's load affects all. The result is the ratio of the medians.
-SAC is also compared with the
+PPO and SAC are also compared with the
 same written out by hand, the floor. With `--device cuda` the networks of all are on the GPU.
 """
 
@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import sys
 
-from bench.cases import CASES, SACCase
+from bench.cases import CASES, PPOCase, SACCase
 
 
 def measure(library: str, case: str, device: str) -> float:
@@ -44,7 +44,7 @@ def main() -> None:
             'there is nothing to compare with; pip install -c constraints.txt -e ".[bench]"'
         )
     for case in arguments.cases:
-        others = ["sb3", "floor"] if isinstance(CASES[case], SACCase) else ["sb3"]
+        others = ["sb3", "floor"] if isinstance(CASES[case], PPOCase | SACCase) else ["sb3"]
         speeds: dict[str, list[float]] = {library: [] for library in ("lab", *others)}
         for _ in range(arguments.repeats):
             for library, seen in speeds.items():
