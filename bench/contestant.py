@@ -1,4 +1,5 @@
-"""Runs one case in one library and prints its training frames per second as JSON.
+"""Runs one case in one library and prints its training frames per second as JSON. For the lab it adds
+the shares of the time by part of the loop.
 
 python -m bench.contestant {lab|sb3|floor} CASE [--frames N] [--device cuda]
 """
@@ -29,11 +30,16 @@ from bench.cases import (
 
 def lab_speed(name: str, case: Case) -> float:
     """Frames per second of a Session, rows and checkpoints included."""
+    return lab_run(name, case)[0]
+
+
+def lab_run(name: str, case: Case) -> tuple[float, dict[str, float]]:
+    """`lab_speed`, and the share of the time of each part of the loop."""
     from slm_lab.core.process import keep_freed_memory
     from slm_lab.parallel.fork_server import CONTEXT
     from slm_lab.session.seeding import session_seeds
     from slm_lab.session.session import Session
-    from slm_lab.session.status_board import StatusBoard
+    from slm_lab.session.status_board import LOOP_PARTS, StatusBoard
     from slm_lab.session.torch_setup import set_up_torch
     from slm_lab.spec.load import parse_spec
     from slm_lab.storage.run_dir import RunDir
@@ -45,14 +51,14 @@ def lab_speed(name: str, case: Case) -> float:
             (run_dir.root / part).mkdir()
         keep_freed_memory()  # as a Session's own process does
         set_up_torch(1)
-        session = Session(
-            spec, 0, session_seeds(0, 0, 0), run_dir.session(0, 0), StatusBoard.allocate(CONTEXT, 1)
-        )
+        board = StatusBoard.allocate(CONTEXT, 1)
+        session = Session(spec, 0, session_seeds(0, 0, 0), run_dir.session(0, 0), board)
         began = time.perf_counter()
         result = session.run()
         seconds = time.perf_counter() - began
         session.close()
-    return result.frame / seconds
+    shares = dict(zip(LOOP_PARTS, board.loop[0, 1:] / seconds, strict=True))
+    return result.frame / seconds, shares
 
 
 def sb3_speed(name: str, case: Case) -> float:
@@ -187,14 +193,14 @@ def floor_speed(name: str, case: Case) -> float:
     return sac_speed(case)
 
 
-LIBRARIES = {"lab": lab_speed, "sb3": sb3_speed, "floor": floor_speed}
+OTHERS = {"sb3": sb3_speed, "floor": floor_speed}
 
 
 def main() -> None:
     """Measures what the arguments name."""
     warnings.simplefilter("ignore")
     parser = argparse.ArgumentParser()
-    parser.add_argument("contestant", choices=list(LIBRARIES))
+    parser.add_argument("contestant", choices=["lab", *OTHERS])
     parser.add_argument("case", choices=list(CASES))
     parser.add_argument("--frames", type=int, help="in place of those of the case")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
@@ -202,8 +208,12 @@ def main() -> None:
     case = replace(CASES[arguments.case], device=arguments.device)
     if arguments.frames is not None:
         case = replace(case, frames=arguments.frames)
-    speed = LIBRARIES[arguments.contestant](arguments.case, case)
-    print(json.dumps({"frames_per_second": speed}))
+    if arguments.contestant == "lab":
+        speed, shares = lab_run(arguments.case, case)
+        print(json.dumps({"frames_per_second": speed, "shares": shares}))
+    else:
+        speed = OTHERS[arguments.contestant](arguments.case, case)
+        print(json.dumps({"frames_per_second": speed}))
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ import sys
 from bench.cases import CASES, PPOCase, SACCase
 
 
-def measure(library: str, case: str, device: str) -> float:
-    """Frames per second of one run in a separate process."""
+def measure(library: str, case: str, device: str) -> tuple[float, dict[str, float]]:
+    """Frames per second of one run in a separate process, and the lab's shares of the time."""
     one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-m", "bench.contestant", library, case, "--device", device],
@@ -29,7 +29,8 @@ def measure(library: str, case: str, device: str) -> float:
         check=True,
         env={**os.environ, **one_thread},
     )
-    return float(json.loads(done.stdout.splitlines()[-1])["frames_per_second"])
+    result = json.loads(done.stdout.splitlines()[-1])
+    return float(result["frames_per_second"]), result.get("shares", {})
 
 
 def main() -> None:
@@ -48,8 +49,10 @@ def main() -> None:
         speeds: dict[str, list[float]] = {library: [] for library in ("lab", *others)}
         for _ in range(arguments.repeats):
             for library, seen in speeds.items():
-                seen.append(measure(library, case, arguments.device))
-                print(f"{case:20} {library:5} {seen[-1]:9,.0f} frames/s", flush=True)
+                speed, shares = measure(library, case, arguments.device)
+                seen.append(speed)
+                parts = ", ".join(f"{part} {share:.0%}" for part, share in shares.items())
+                print(f"{case:20} {library:5} {speed:9,.0f} frames/s {parts}", flush=True)
         median = {library: statistics.median(seen) for library, seen in speeds.items()}
         for other in others:
             print(
