@@ -1,5 +1,6 @@
-"""Runs one case in one library and prints its training frames per second as JSON. For the lab it adds
-the shares of the time by part of the loop.
+"""Runs one case in one library and prints its training frames per second as JSON.
+
+For the lab it adds the shares of the time by part of the loop.
 
 python -m bench.contestant {lab|sb3|floor} CASE [--frames N] [--device cuda]
 """
