@@ -56,7 +56,7 @@ def main() -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     place = GroupBuffers.of(arguments.ranks)
-    ours, theirs = CONTEXT.UnrollQueue(duplex=False)
+    ours, theirs = CONTEXT.Pipe(duplex=False)
     processes = [
         CONTEXT.Process(
             target=rank_main, args=(place, port, rank, arguments.ranks, arguments.repeats, theirs)

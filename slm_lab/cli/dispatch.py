@@ -1,7 +1,7 @@
 """Dispatches `slm-lab run` to the command of its mode."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +32,8 @@ def execute(options: RunOptions, caller: Caller) -> int:
     verb = words.mode.verb
     _reject_unused_options(options, words.mode)
     if verb not in PLAYING:
-        start_fork_server()  # which imports torch meanwhile
+        with suppress(OSError):  # it starts with the first Session, too, and there it is reported
+            start_fork_server()
     plays, named = verb in PLAYING, words.mode.run
     with (
         sigterm_as_ctrl_c(),

@@ -93,7 +93,7 @@ class RandomBaseline:
 
 
 def measure_main(cache: Path, spec: EnvSpec, imports: tuple[str, ...], parent: int) -> None:
-    """The target of a spawned process: measures and adds the result to the cache file. A failure
+    """The target of a process: measures and adds the result to the cache file. A failure
     goes to stderr and does not stop the training. The metrics that need the number are then
     missing, with a reason."""
     die_with_parent(parent)

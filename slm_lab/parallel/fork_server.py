@@ -4,9 +4,11 @@ The fork server imports torch once, for all of them, while the command that star
 its spec. It has no threads, so that a fork copies no lock that is held.
 """
 
+import atexit
 import multiprocessing
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext, SpawnContext
@@ -14,9 +16,10 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from slm_lab.core.process import kill_with_children, stop_signals_blocked
-from slm_lab.parallel.wait import wait_until
 
-FORKS = sys.platform == "linux"
+SOCKET_FOLDER = 70
+"""Most bytes in the path of the temporary folder: the server's socket lies there."""
+FORKS = sys.platform == "linux" and len(os.fsencode(tempfile.gettempdir())) <= SOCKET_FOLDER
 CONTEXT: ForkServerContext | SpawnContext = (
     multiprocessing.get_context("forkserver") if FORKS else multiprocessing.get_context("spawn")
 )
@@ -24,19 +27,23 @@ PRELOADED = ["slm_lab.core.dies_with_parent", "slm_lab.parallel.preloaded"]
 """The modules that the fork server imports."""
 
 
-DYING_SECONDS = 10.0
-"""How long a fork server that was killed may take to be gone."""
-
-
 def start_fork_server() -> None:
-    """Starts the fork server, if there is one here and it does not run yet."""
-    resource_tracker.ensure_running()  # the first start would launch it and clear the mask
+    """Starts the fork server, if there is one here and it does not run yet. It imports what this
+    process would: `python -c` looks into the working folder first. Raises OSError at a limit of the
+    system."""
     # NumPy reads it at its import. `meta.threads` is torch's; small products need one thread.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    if FORKS:
-        forkserver.set_forkserver_preload(PRELOADED)
-        with stop_signals_blocked():
-            forkserver.ensure_running()
+    before = dict(os.environ)
+    paths = os.pathsep.join(filter(None, sys.path))
+    try:
+        os.environ.update({"PYTHONSAFEPATH": "1", "PYTHONPATH": paths})
+        resource_tracker.ensure_running()  # the first start would launch it and clear the mask
+        if FORKS:
+            forkserver.set_forkserver_preload(PRELOADED)
+            with stop_signals_blocked():
+                forkserver.ensure_running()
+    finally:
+        _set_environment(before)
 
 
 def new_process(target: Callable[..., None], args: Sequence[Any], name: str) -> BaseProcess:
@@ -49,28 +56,32 @@ def new_process(target: Callable[..., None], args: Sequence[Any], name: str) -> 
 def _in_environment(
     environ: Mapping[str, str], target: Callable[..., None], args: Sequence[Any]
 ) -> None:
-    """The variables of the fork server may be older."""
+    """What a fresh interpreter would have: these variables, entropy, and functions at its exit."""
+    import numpy as np
+
+    _set_environment(environ)
+    np.random.seed()  # noqa: NPY002 - environments may draw from it
+    try:
+        target(*args)
+    finally:
+        atexit._run_exitfuncs()
+
+
+def _set_environment(environ: Mapping[str, str]) -> None:
     os.environ.clear()
     os.environ.update(environ)
-    target(*args)
 
 
 def start(process: BaseProcess) -> None:
     """Starts a process with stop signals blocked until it calls `unblock_stop_signals`. It inherits
     the mask; otherwise Ctrl-C would end it with a traceback while it still imports. Raises OSError
     at a limit of the system."""
-
-    def has_started() -> bool:
-        try:
-            process.start()
-        except (EOFError, ConnectionError):  # the server was killed; the next attempt replaces it
-            return False
-        return True
-
     start_fork_server()
     with stop_signals_blocked():
-        if not wait_until(has_started, DYING_SECONDS, nap=0.05):
-            raise ConnectionError("the fork server does not answer")
+        try:
+            process.start()
+        except EOFError as error:
+            raise ConnectionError("the fork server was killed") from error
 
 
 def end(process: BaseProcess) -> None:

@@ -1,6 +1,8 @@
 """What every Session imports, for the fork server of the Sessions."""
 
+from contextlib import suppress
+
 from slm_lab.core.process import importing
 
-with importing():
+with importing(), suppress(Exception):  # a Session that imports it again reports the error
     from slm_lab.session import session  # noqa: F401

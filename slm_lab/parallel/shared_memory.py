@@ -57,7 +57,7 @@ def _available_memory() -> int | None:
 
 
 def into_shared_memory(tensor: Tensor) -> Tensor:
-    """A copy on the CPU that spawned processes share. Raises LabError if there is no room."""
+    """A copy on the CPU that processes share. Raises LabError if there is no room."""
     try:
         shared: Tensor = tensor.detach().cpu().clone().share_memory_()  # type: ignore[no-untyped-call]
     except RuntimeError as error:

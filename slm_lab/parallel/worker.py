@@ -36,7 +36,7 @@ FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def session_main(task: SessionTask, raw_board: Any, connection: Connection, parent: int) -> None:
-    """The target of a spawned process: runs the Session, sends its SessionResult, exits. The exit
+    """The target of a process: runs the Session, sends its SessionResult, exits. The exit
     code is 1 if the Session failed. The process dies with its parent. It ignores Ctrl-C, which a
     terminal sends to both: the parent requests the stop."""
     process.die_with_parent(parent)

@@ -98,15 +98,14 @@ def standardize(advantage: Tensor, among: Tensor | None = None) -> Tensor:
     among = advantage if among is None else among
     if among.numel() < 2:
         return advantage
-    if not among.is_cpu:
+    if not among.is_cpu or among.dtype != torch.float32 or advantage.requires_grad:
         std, mean = torch.std_mean(among)
         return (advantage - mean) / (std + 1e-8)
-    # In NumPy, which takes a third of the time for so few numbers.
-    of_all, size = among.numpy(), among.numel()
-    mean_of_all = np.add.reduce(of_all) / size
-    deviation = of_all - mean_of_all
-    std_of_all = math.sqrt(np.dot(deviation, deviation) / (size - 1))
-    return torch.from_numpy((advantage.numpy() - mean_of_all) / np.float32(std_of_all + 1e-8))
+    of_all = among.numpy().ravel().astype(np.float64)
+    middle = np.add.reduce(of_all) / of_all.size
+    of_all -= middle
+    deviation = math.sqrt(np.dot(of_all, of_all) / (of_all.size - 1))
+    return torch.from_numpy((advantage.numpy() - np.float32(middle)) / np.float32(deviation + 1e-8))
 
 
 def imitation_policy_loss(

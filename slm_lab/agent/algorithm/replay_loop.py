@@ -1,5 +1,6 @@
 """One training event of an algorithm that learns from replay."""
 
+from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -19,6 +20,10 @@ class Update(NamedTuple):
     """(B,) the error of the prediction for each sample."""
 
 
+MOST_UNREAD = 64
+"""Batches after which the host asks a GPU whether a step has failed. Until then it keeps them."""
+
+
 def train_on_replay(
     learner: Learner[TransitionSource],
     source: TransitionSource,
@@ -30,9 +35,9 @@ def train_on_replay(
     the mean report. Raises NonFiniteLossError with the statistics of the batch that caused it."""
     learner.train_state.set_frame(frame)
     reports: list[Report] = []
-    seen: list[tuple[Tensor, Transitions]] = []
+    seen: deque[tuple[Tensor, Transitions]] = deque(maxlen=MOST_UNREAD)
     failed = learner.train_state.failed
-    for _ in range(source.num_batches):
+    for left in reversed(range(source.num_batches)):
         batch = source.sample(frame)
         with describe_on_error(batch):
             for _ in range(steps_per_batch):
@@ -40,11 +45,10 @@ def train_on_replay(
                 reports.append(done.report)
         if failed is not None:
             seen.append((failed.clone(), batch))
+            if left % MOST_UNREAD == 0 and failed.item():
+                with describe_on_error(next(each for flag, each in seen if flag.item())):
+                    learner.train_state.check()
         source.update_priorities(batch.index, done.error)
-    if seen and seen[-1][0].item():
-        first = next(batch for flag, batch in seen if flag.item())
-        with describe_on_error(first):
-            learner.train_state.check()
     if learner.target_network is not None:
         learner.target_network.update_after_event(source.num_stored)
     learner.version += 1

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from gymnasium import spaces
@@ -46,7 +47,7 @@ class SoftParts:
     value_loss_fn: ValueLoss
     generator: torch.Generator
 
-    @property
+    @cached_property
     def train_state(self) -> TrainState:
         """Actor, critics and, if tuned, temperature."""
         optimizers = {**self.actor.train_state.optimizers, "critic": self.critic.optimizer}

@@ -8,14 +8,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from slm_lab.agent.batch import (
-    ImitationBatch,
-    PastReturns,
-    RawRollout,
-    Rollout,
-    Transitions,
-    VectorStep,
-)
+from slm_lab.agent import batch
 from slm_lab.agent.memory.memory import AppendLog, Memory, MemoryLayout
 from slm_lab.agent.memory.sampler import NOTHING, PrioritizedSampler, Sampler, UniformSampler
 from slm_lab.agent.schedule import Schedule
@@ -143,7 +136,7 @@ def discounted_sums(reward: FloatArray, last_value: float, gamma: float) -> Floa
 
 
 @final
-class PastEpisodes(PastReturns):
+class PastEpisodes(batch.PastReturns):
     """Joins rollouts into episodes, and stores their steps once they have ended.
 
     A return is that of the whole episode, eq. 4 of arXiv:1806.05635. Where the episode was
@@ -166,14 +159,14 @@ class PastEpisodes(PastReturns):
         return self._ring.num_stored
 
     @override
-    def add(self, rollout: Rollout, bootstrap_value: Tensor) -> None:
+    def add(self, rollout: batch.Rollout, bootstrap_value: Tensor) -> None:
         last_value = np.zeros(tuple(rollout.reward.shape), np.float32)
         where = rollout.bootstrap_t.numpy(), rollout.bootstrap_n.numpy()
         last_value[where] = bootstrap_value.numpy()
         last_value[rollout.terminated.numpy()] = 0.0
         done = rollout.done.numpy()
         obs, reward = rollout.obs, rollout.reward
-        if isinstance(rollout, RawRollout):
+        if isinstance(rollout, batch.RawRollout):
             obs, reward = rollout.raw_obs, rollout.raw_reward
         fields = {"obs": obs.numpy(), "action": rollout.action.numpy(), "reward": reward.numpy()}
         for n in range(done.shape[1]):
@@ -195,13 +188,13 @@ class PastEpisodes(PastReturns):
         self._running.clear()
 
     @override
-    def sample(self, frame: int) -> Transitions:
+    def sample(self, frame: int) -> batch.Transitions:
         # The last step only: a whole episode would leave no room for the past.
         newest = self._ring.newest[-1:] if self._use_cer else NOTHING
         indices, weight = self._sampler.sample(self._batch_size, frame, newest)
         obs = torch.from_numpy(self._ring.obs(indices))
         returns = torch.from_numpy(self._ring.returns(indices))
-        return Transitions(
+        return batch.Transitions(
             obs=obs,
             action=torch.from_numpy(self._ring.arrays["action"][indices]),
             log_prob=torch.full_like(returns, torch.nan),
@@ -232,10 +225,10 @@ class PastEpisodes(PastReturns):
 
 
 @final
-class SelfImitationMemory(Memory[ImitationBatch]):
+class SelfImitationMemory(Memory[batch.ImitationBatch]):
     """An on-policy memory, with the returns of past episodes."""
 
-    def __init__(self, present: Memory[Rollout], past: PastEpisodes) -> None:
+    def __init__(self, present: Memory[batch.Rollout], past: PastEpisodes) -> None:
         self._on_policy = present
         self._past = past
         self.log = past.log
@@ -255,7 +248,7 @@ class SelfImitationMemory(Memory[ImitationBatch]):
         return cls(MEMORIES.load(spec.name).build(spec, layout), past)
 
     @override
-    def add(self, step: VectorStep) -> None:
+    def add(self, step: batch.VectorStep) -> None:
         self._on_policy.add(step)
 
     @override
@@ -268,9 +261,9 @@ class SelfImitationMemory(Memory[ImitationBatch]):
         return self._on_policy.num_samples
 
     @override
-    def take(self) -> ImitationBatch:
+    def take(self) -> batch.ImitationBatch:
         """The rollout, and the past that it joins and that is sampled from."""
-        return ImitationBatch(self._on_policy.take(), self._past)
+        return batch.ImitationBatch(self._on_policy.take(), self._past)
 
     @override
     def break_off(self, next_obs: Array, raw_next_obs: Array | None = None) -> None:

@@ -7,16 +7,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from slm_lab.agent.net.layers import (
-    EmptyConv2d,
-    Heads,
-    Norm,
-    activation_function,
-    hidden_gain,
-    image_input,
-    init_linear,
-    norm_layers,
-)
+from slm_lab.agent.net import layers
 from slm_lab.agent.net.mlp import MLPNet, as_mlp
 from slm_lab.agent.net.precision import products, restored
 from slm_lab.core.errors import LabError
@@ -38,21 +29,22 @@ class ConvBody(nn.Module):
             raise LabError(f"agent.net.type = {spec.type}: {error_line}")
         channels, height, width = obs_shape
         size = (height, width)
-        layers: list[tuple[EmptyConv2d, list[Norm]]] = []
-        gain = hidden_gain(spec.hid_layers_activation)
+        built: list[tuple[layers.EmptyConv2d, list[layers.Norm]]] = []
+        gain = layers.hidden_gain(spec.hid_layers_activation)
         for index, layer in enumerate(spec.conv_layers()):
-            conv = EmptyConv2d(channels, *layer)
-            init_linear(conv, spec.init_fn, gain, generator)
+            conv = layers.EmptyConv2d(channels, *layer)
+            layers.init_linear(conv, spec.init_fn, gain, generator)
             # One group: all numbers of an image together.
             group_norm = partial(nn.GroupNorm, 1)
-            layers.append((conv, norm_layers(spec, layer.out_channels, nn.BatchNorm2d, group_norm)))
+            norms = layers.norm_layers(spec, layer.out_channels, nn.BatchNorm2d, group_norm)
+            built.append((conv, norms))
             size = _size_after(index, layer, channels, size)
             channels = layer.out_channels
-        self.convs = nn.ModuleList([conv for conv, _ in layers])
-        self.norms = nn.ModuleList([norm for _, norms in layers for norm in norms])
-        self._layers = layers
+        self.convs = nn.ModuleList([conv for conv, _ in built])
+        self.norms = nn.ModuleList([norm for _, norms in built for norm in norms])
+        self._layers = built
         self.num_features = channels * size[0] * size[1]
-        self._activation = activation_function(spec.hid_layers_activation, dim=1)
+        self._activation = layers.activation_function(spec.hid_layers_activation, dim=1)
         self._normalize = spec.normalize
         self._norm_after = spec.norm_place == "after"
         self._products = products(spec)
@@ -60,7 +52,7 @@ class ConvBody(nn.Module):
     @override
     def forward(self, obs: Tensor) -> Tensor:
         """(B, C, H, W) of uint8 or floats to (B, num_features)."""
-        x = image_input(obs, self._normalize)
+        x = layers.image_input(obs, self._normalize)
         with self._products(x):
             for conv, norms in self._layers:
                 x = conv(x)
@@ -83,7 +75,7 @@ class ConvNet(nn.Module):
     """Convolutions, then a multilayer perceptron with one linear head per output."""
 
     def __init__(
-        self, spec: ConvNetSpec, obs_shape: Shape, heads: Heads, generator: torch.Generator
+        self, spec: ConvNetSpec, obs_shape: Shape, heads: layers.Heads, generator: torch.Generator
     ) -> None:
         super().__init__()
         self.body = ConvBody(spec, obs_shape, generator)

@@ -46,7 +46,7 @@ def trial_main(
     connection: Connection,
     parent: int,
 ) -> None:
-    """The target of a spawned process: runs the Trial, sends its TrialEnd, exits. It dies with its
+    """The target of a process: runs the Trial, sends its TrialEnd, exits. It dies with its
     parent, which stops it through the status board; a terminal's Ctrl-C does not reach it."""
     die_with_parent(parent)
     os.setpgid(0, 0)

@@ -8,6 +8,7 @@ from typing import Any
 from slm_lab.core.errors import Problem
 from slm_lab.spec.blocks import Blocks
 from slm_lab.spec.role import folded
+from slm_lab.spec.schema import bounds
 from slm_lab.spec.schema.algorithm import (
     ImitatingSpec,
     OnPolicyLearningSpec,
@@ -15,13 +16,6 @@ from slm_lab.spec.schema.algorithm import (
     ReplayLearningSpec,
 )
 from slm_lab.spec.schema.arc import Layer
-from slm_lab.spec.schema.bounds import (
-    ENV_PROCESSES,
-    FRAMES_OF_ROLLOUT,
-    STEPS_OF_EVENT,
-    STEPS_OF_ROLLOUT,
-    WEIGHTS,
-)
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.net import (
     ROLES,
@@ -39,7 +33,7 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 def _training_events(algorithm: ReplayLearningSpec | ImitatingSpec) -> Iterator[Problem]:
     steps = algorithm.training_iter * algorithm.training_batch_iter
-    if message := STEPS_OF_EVENT.refusal(steps):
+    if message := bounds.STEPS_OF_EVENT.refusal(steps):
         product = f"× training_batch_iter = {steps:,} gradient steps; it {message}"
         yield Problem("agent.algorithm.training_iter", product, algorithm.training_iter)
 
@@ -52,17 +46,17 @@ def _rollouts(
     frames = frames_of_event(algorithm, env.num_envs, blocks.meta)
     is_ppo = isinstance(algorithm, PPOSpec)
     path = f"agent.algorithm.{'time_horizon' if is_ppo else 'training_frequency'}"
-    if message := FRAMES_OF_ROLLOUT.refusal(frames):
+    if message := bounds.FRAMES_OF_ROLLOUT.refusal(frames):
         yield Problem(path, f"makes {frames:,} frames of one training event, which {message}")
     elif isinstance(algorithm, PPOSpec):
         steps = ceil(frames / algorithm.minibatch_size) * algorithm.training_epoch
-        if message := STEPS_OF_ROLLOUT.refusal(steps):
+        if message := bounds.STEPS_OF_ROLLOUT.refusal(steps):
             product = f"makes {steps:,} gradient steps of one training event, which {message}"
             yield Problem("agent.algorithm.training_epoch", product, algorithm.training_epoch)
 
 
 def _env_processes(env: EnvSpec) -> Iterator[Problem]:
-    message = ENV_PROCESSES.refusal(env.num_envs)
+    message = bounds.ENV_PROCESSES.refusal(env.num_envs)
     if message and env.vectorization_mode == "async":
         yield Problem("env.num_envs", message, env.num_envs)
 
@@ -70,7 +64,7 @@ def _env_processes(env: EnvSpec) -> Iterator[Problem]:
 def _nets(blocks: Blocks) -> Iterator[Problem]:
     for path, net in blocks.nets.items():
         weights = max(hidden_weights(folded(net, role)) for role in ROLES)
-        if message := WEIGHTS.refusal(weights):
+        if message := bounds.WEIGHTS.refusal(weights):
             yield Problem(path, f"its hidden layers have {weights:,} weights, which {message}")
 
 

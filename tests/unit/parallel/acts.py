@@ -1,8 +1,11 @@
 """What the processes of test_processes.py do; cheap to import, because each of them does."""
 
+import atexit
 import os
 import signal
 import sys
+
+import numpy as np
 
 from slm_lab.core.process import die_with_parent, unblock_stop_signals
 from slm_lab.session.status_board import Phase, StatusBoard
@@ -100,6 +103,8 @@ def nothing():
 def note_what_it_inherits(folder):
     (folder / "torch").write_text(str("torch" in sys.modules))
     (folder / "variable").write_text(os.environ.get("SLM_LAB_TEST", ""))
+    (folder / "drawn").write_text(str(np.random.rand()))  # noqa: NPY002
+    atexit.register((folder / "left").touch)
 
 
 def hang_alone():

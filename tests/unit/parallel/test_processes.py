@@ -13,7 +13,8 @@ from slm_lab.parallel import processes
 from slm_lab.parallel.fork_server import CONTEXT, end, new_process, start, start_fork_server
 from slm_lab.session.status_board import Phase
 from slm_lab.storage.result import Ending
-from tests.faults.lab import wait_until
+from tests.faults.lab import call, command, wait_until, write_spec
+from tests.support import ppo
 from tests.unit.parallel.acts import (
     act,
     break_the_pipe,
@@ -44,6 +45,12 @@ def make(monkeypatch, tmp_path):
 def left_behind():
     """Processes below this one, apart from multiprocessing's own servers."""
     return [c for c in psutil.Process().children(recursive=True) if not is_server(c)]
+
+
+def kill_server():
+    server = psutil.Process(forkserver._forkserver._forkserver_pid)
+    server.kill()
+    wait_until(lambda: server.status() == psutil.STATUS_ZOMBIE)
 
 
 def is_server(process):
@@ -160,26 +167,43 @@ def test_the_fork_server_has_imported_torch_and_has_no_thread_to_lose(tmp_path):
     assert psutil.Process(before).num_threads() == 1
 
 
-def test_a_process_has_the_environment_variables_of_the_moment(monkeypatch, tmp_path):
+def test_processes_are_like_fresh_interpreters(monkeypatch, tmp_path):
+    """They have the variables of the moment and own random numbers, and run `atexit` functions."""
     monkeypatch.setenv("SLM_LAB_TEST", "first")
     start_fork_server()
     monkeypatch.setenv("SLM_LAB_TEST", "now")
-    process = new_process(note_what_it_inherits, (tmp_path,), "heir")
-    start(process)
-    process.join(DEADLINE)
-    assert (tmp_path / "variable").read_text() == "now"
+    before, drawn = dict(os.environ), set()
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        process = new_process(note_what_it_inherits, (tmp_path / name,), name)
+        start(process)
+        process.join(DEADLINE)
+        assert (tmp_path / name / "variable").read_text() == "now"
+        assert (tmp_path / name / "left").exists()
+        drawn.add((tmp_path / name / "drawn").read_text())
+    assert len(drawn) == 2
+    assert dict(os.environ) == before
+
+
+@pytest.mark.medium
+def test_modules_of_the_working_folder_are_not_imported(tmp_path):
+    for name in ("torch", "numpy", "random", "gymnasium"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('of the working folder')")
+    write_spec(tmp_path, ppo(env__max_frame=200))
+    done = call(command(tmp_path, "train"), tmp_path)
+    assert (done.code, done.err) == (0, "")
 
 
 @linux
 def test_a_fork_server_that_was_killed_takes_its_processes_along_and_is_replaced(make, tmp_path):
     start_fork_server()
-    os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
+    kill_server()
     launcher, _ = make(finish)
     (result,) = launcher.run(nothing)
     assert result.ending is Ending.FINISHED
     process = new_process(hang_alone, (), "hangs")
     start(process)
-    os.kill(forkserver._forkserver._forkserver_pid, signal.SIGKILL)
+    kill_server()
     process.join(DEADLINE)
     wait_until(lambda: not psutil.pid_exists(process.pid))
     start_fork_server()  # reaps the one that was killed
