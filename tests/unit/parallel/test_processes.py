@@ -158,6 +158,8 @@ def test_a_signal_during_a_start_is_delayed_until_the_process_handles_it(tmp_pat
 def test_the_fork_server_has_imported_torch_and_has_no_thread_to_lose(tmp_path):
     """A lock that another thread holds during a fork stays locked in the child."""
     start_fork_server()
+    kill_server()  # which environments of another test may have started, with their own imports
+    start_fork_server()
     before = forkserver._forkserver._forkserver_pid
     process = new_process(note_what_it_inherits, (tmp_path,), "heir")
     start(process)
