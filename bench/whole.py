@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 import psutil
@@ -25,20 +26,36 @@ CASE = "ppo_cartpole"
 MIB = 2**20
 
 
-def whole_process(arguments: list[str]) -> tuple[float, float]:
-    """Seconds, and the peak of memory in MiB summed over the process and its children.
+DRAWING = b"drawing the graphs"
+"""What the lab prints when the training is over."""
 
-    Summed is the proportional set size: pages that processes share count once.
-    """
-    began = time.perf_counter()
-    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    root, peak = psutil.Process(process.pid), 0
-    while process.poll() is None:
-        peak = max(peak, _proportional_size(root))
-        time.sleep(0.05)
+
+class Whole(NamedTuple):
+    """A process from its start to its end."""
+
+    seconds: float
+    before_drawing: float
+    """Seconds until it draws; all if it draws nothing."""
+    mib: float
+    """The peak of memory, summed over the process and its children. Summed is the proportional set
+    size: pages that processes share count once."""
+
+
+def whole_process(arguments: list[str]) -> Whole:
+    """Runs a command to its end."""
+    began, draws_at = time.perf_counter(), None
+    with tempfile.NamedTemporaryFile() as out:
+        process = subprocess.Popen(arguments, stdout=out, stderr=subprocess.DEVNULL)
+        root, peak = psutil.Process(process.pid), 0
+        while process.poll() is None:
+            if draws_at is None and DRAWING in Path(out.name).read_bytes():
+                draws_at = time.perf_counter() - began
+            peak = max(peak, _proportional_size(root))
+            time.sleep(0.02)
     if process.returncode:
         raise SystemExit(f"{' '.join(arguments)} failed")
-    return time.perf_counter() - began, peak / MIB
+    seconds = time.perf_counter() - began
+    return Whole(seconds, seconds if draws_at is None else draws_at, peak / MIB)
 
 
 def _proportional_size(root: psutil.Process) -> int:
@@ -69,21 +86,26 @@ def last_run(folder: Path) -> pd.DataFrame:
 
 
 def startup(folder: Path, repeats: int) -> None:
-    """One rollout and its update, from the shell's prompt to the shell's prompt."""
+    """One rollout and its update, from prompt to prompt, and without the lab's pictures."""
     frames = 8 * 128
     commands = {
         "lab": lab_run(folder, max_frame=frames),
         "sb3": [sys.executable, "-m", "bench.contestant", "sb3", CASE, "--frames", str(frames)],
     }
     whole_process(commands["lab"])  # measures the Random agent, once for the folder
-    seen: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
+    seen: dict[str, list[Whole]] = {name: [] for name in commands}
     for _ in range(repeats):
         for name, command in commands.items():
             seen[name].append(whole_process(command))
-            print(f"{name} {seen[name][-1][0]:.2f} s {seen[name][-1][1]:.0f} MiB", flush=True)
+            print(name, _text(seen[name][-1]), flush=True)
     for name, found in seen.items():
-        seconds, size = (statistics.median(column) for column in zip(*found, strict=True))
-        print(f"{name}: median of {repeats}: {seconds:.2f} s, {size:.0f} MiB")
+        middle = Whole(*map(statistics.median, zip(*found, strict=True)))
+        print(f"{name}: medians of {repeats}: {_text(middle)}")
+
+
+def _text(whole: Whole) -> str:
+    drawing = whole.seconds - whole.before_drawing
+    return f"{whole.before_drawing:.2f} s + {drawing:.2f} s of pictures, {whole.mib:.0f} MiB"
 
 
 def rows(folder: Path, repeats: int) -> None:
@@ -105,7 +127,7 @@ def endurance(folder: Path, repeats: int) -> None:
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     sizes = []
     while process.poll() is None:
-        children = psutil.Process(process.pid).children()
+        children = psutil.Process(process.pid).children(recursive=True)
         sizes.append(max((child.memory_info().rss for child in children), default=0) / MIB)
         time.sleep(1.0)
     speeds = last_run(folder)["fps"]
