@@ -107,6 +107,6 @@ def note_what_it_inherits(folder):
     atexit.register((folder / "left").touch)
 
 
-def hang_alone():
+def hang_alone(connection, parent):
     die_with_parent(os.getppid())
     signal.pause()

@@ -203,11 +203,11 @@ def test_a_fork_server_that_was_killed_takes_its_processes_along_and_is_replaced
     launcher, _ = make(finish)
     (result,) = launcher.run(nothing)
     assert result.ending is Ending.FINISHED
-    process = new_process(hang_alone, (), "hangs")
-    start(process)
+    child = processes.Child(hang_alone, (), "hangs")
+    child.start()
     kill_server()
-    process.join(DEADLINE)
-    wait_until(lambda: not psutil.pid_exists(process.pid))
+    assert child.end() == (None, "process lost its fork server (exit code 255)")
+    wait_until(lambda: not psutil.pid_exists(child.process.pid))
     start_fork_server()  # reaps the one that was killed
 
 
