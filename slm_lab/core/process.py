@@ -4,6 +4,7 @@ import atexit
 import ctypes
 import gc
 import logging
+import multiprocessing
 import os
 import signal
 import sys
@@ -95,7 +96,11 @@ def die_with_parent(parent: int) -> None:
     if sys.platform != "linux":
         return
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != (parent if os.getpid() == IMPORTED_BY else IMPORTED_BY):
+    if os.getpid() != IMPORTED_BY:
+        parent = IMPORTED_BY
+    elif (starter := multiprocessing.parent_process()) is not None and starter.is_alive():
+        parent = os.getppid()  # of a fork server that has not imported this module
+    if os.getppid() != parent:
         os._exit(1)
 
 

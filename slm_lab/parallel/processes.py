@@ -19,8 +19,6 @@ from slm_lab.parallel.worker import note_in_log, session_main
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.storage.result import SessionResult
 
-SERVER_LOST = 255
-"""The exit code that Python reports for processes of a fork server that was killed."""
 EXIT_SECONDS = 10.0
 """How long a process that has sent its result may take to exit."""
 
@@ -60,7 +58,7 @@ class Child:
         self.kill()
         code = self.process.exitcode
         how = f"was killed by signal {-code}" if code and code < 0 else "ended early"
-        how = "lost its fork server" if code == SERVER_LOST else how
+        how = "lost its fork server" if code == 255 else how  # the code that Python reports then
         return result, f"process {how} (exit code {code})"
 
     def kill(self) -> None:

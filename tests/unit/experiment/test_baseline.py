@@ -18,7 +18,7 @@ from slm_lab.experiment.baseline import (
     measure_random_return,
     shipped_random_return,
 )
-from slm_lab.parallel.fork_server import CONTEXT
+from slm_lab.parallel.fork_server import CONTEXT, start
 from slm_lab.spec.schema.env import EnvSpec
 from tests.support import parse, ppo
 
@@ -150,7 +150,7 @@ def measure_here(monkeypatch):
 def test_a_spawned_process_measures_and_leaves_the_number_in_the_cache(tmp_path):
     cache, spec = tmp_path / "random_returns.json", env_spec(max_t=5)
     process = CONTEXT.Process(target=measure_main, args=(cache, spec, (), os.getpid()))
-    process.start()
+    start(process)
     process.join(60)
     assert process.exitcode == 0
     assert cached_random_return(cache, spec) == 5.0

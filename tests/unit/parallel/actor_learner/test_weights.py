@@ -14,7 +14,7 @@ from slm_lab.core.errors import PeerLostError
 from slm_lab.core.process import die_with_parent
 from slm_lab.parallel.actor_learner import weights as publication_module
 from slm_lab.parallel.actor_learner.weights import WeightStore
-from slm_lab.parallel.fork_server import CONTEXT
+from slm_lab.parallel.fork_server import CONTEXT, start
 from slm_lab.parallel.shared_memory import into_shared_memory
 
 STATISTICS = 7
@@ -101,7 +101,7 @@ def test_readers_never_see_mixed_weights_while_a_process_publishes():
     weights = WeightStore.of(networks(), STATISTICS, into_shared_memory)
     publish(weights, networks(), 1)
     writer = CONTEXT.Process(target=publish_elsewhere, args=(weights, os.getpid()))
-    writer.start()
+    start(writer)
     try:
         flats = networks()
         while take(weights, flats) < 3:
