@@ -1,4 +1,4 @@
-"""The devices of networks, and the way of data to them."""
+"""The devices of networks, and copies between them and the host."""
 
 from collections.abc import Sequence
 from typing import Literal

@@ -14,7 +14,7 @@ Report: TypeAlias = Mapping[str, Number]
 
 
 def number(scalar: Differentiable) -> Number:
-    """The value of a scalar."""
+    """The value of a scalar: a float, or for one on a GPU a tensor there, without gradient."""
     is_away = isinstance(scalar, Tensor) and not scalar.is_cpu
     return scalar.detach() if is_away else scalar.item()
 

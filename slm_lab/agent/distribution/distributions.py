@@ -155,7 +155,7 @@ _HERMITE = (_NODES, _WEIGHTS / _WEIGHTS.sum())
 
 
 def standard_normal(like: Tensor, generator: torch.Generator) -> Tensor:
-    """Draws for a tensor on any device, by a generator on the CPU."""
+    """N(0, 1) of the shape and on the device of `like`; `generator` is on the CPU."""
     return moved(torch.randn(like.shape, generator=generator), like.device)
 
 

@@ -65,7 +65,7 @@ class Optimizer:
         self._sync = GradientSync()
         self._norm: Number = 0.0
         self.failed: Tensor | None = None
-        """See `TrainState.failed`."""
+        """The flag of failed steps, which `TrainState` gives to all its optimizers."""
 
     def join(self, sync: GradientSync, state: Mapping[str, Tensor] | None = None) -> None:
         """Steps go through `sync` from now on; `state` is shared state to continue with. Raises
