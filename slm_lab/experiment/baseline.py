@@ -25,12 +25,7 @@ from slm_lab.core.process import die_with_parent, unblock_stop_signals
 from slm_lab.parallel.fork_server import end, new_process, start
 from slm_lab.parallel.supervisor import TICK
 from slm_lab.parallel.wait import wait_until
-from slm_lab.session.play_episodes import (
-    even_num_envs,
-    finished_episodes,
-    join_episodes,
-    step_bound,
-)
+from slm_lab.session import play_episodes
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.storage.maybe_damaged import read_object
 from slm_lab.storage.provenance import installed
@@ -131,21 +126,21 @@ def measure_random_return(spec: EnvSpec, episodes: int = EPISODES) -> float:
 
     from slm_lab.env.make import make_env
 
-    num_envs = even_num_envs(episodes)
+    num_envs = play_episodes.even_num_envs(episodes)
     raw = spec.model_copy(
         update={"num_envs": num_envs, "normalize_obs": False, "normalize_reward": False}
     )
     with closing(make_env(raw, SEED)) as env:
         actions = batch_space(env.action_space, num_envs)
         actions.seed(SEED)
-        parts = finished_episodes(
+        parts = play_episodes.finished_episodes(
             env,
             lambda _: np.asarray(actions.sample()),
             episodes // num_envs,
             spec.name,
-            step_bound(spec),
+            play_episodes.step_bound(spec),
         )
-        played = join_episodes(list(parts))
+        played = play_episodes.join_episodes(list(parts))
     return float(played.episode_return.mean())
 
 

@@ -14,13 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import override
 
-from slm_lab.core import process
-from slm_lab.core.errors import (
-    CheckpointError,
-    LabError,
-    NonFiniteLossError,
-    UnusableCheckpointError,
-)
+from slm_lab.core import errors, process
 from slm_lab.core.files import open_own
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.system_limits import limit_reached
@@ -73,22 +67,22 @@ def run_session(task: SessionTask, board: StatusBoard) -> "SessionResult":
         board.write(task.session, phase=phases[result.ending])
     except Exception as error:
         limit = limit_reached(error)
-        if isinstance(error, LabError):
+        if isinstance(error, errors.LabError):
             text = str(error) if limit is None else f"{error}: {limit}"
         else:
             text = limit or traceback.format_exc()
         root.error("Session %d failed: %s", task.session, traceback.format_exc())
         board.write(task.session, phase=phases[Ending.FAILED])
         frame = int(board.clock_slots[task.session])
-        diverged = isinstance(error, NonFiniteLossError)
+        diverged = isinstance(error, errors.NonFiniteLossError)
         result = SessionResult(
             task.session,
             Ending.FAILED,
             frame,
             text.strip(),
-            would_repeat=diverged or isinstance(error, CheckpointError),
+            would_repeat=diverged or isinstance(error, errors.CheckpointError),
             diverged=diverged,
-            unusable=isinstance(error, UnusableCheckpointError),
+            unusable=isinstance(error, errors.UnusableCheckpointError),
         )
     finally:
         root.removeHandler(log)
@@ -107,7 +101,7 @@ class SessionLog(logging.FileHandler):
 
     @override
     def emit(self, record: logging.LogRecord) -> None:
-        with suppress(OSError, LabError):
+        with suppress(OSError, errors.LabError):
             super().emit(record)
 
     @override

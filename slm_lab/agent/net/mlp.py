@@ -9,19 +9,9 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from slm_lab.agent.autodiff import Node
+from slm_lab.agent.net import layers
 from slm_lab.agent.net.array_mlp import ArrayMLP, ArrayNet
 from slm_lab.agent.net.fast_mlp import KERNELS, MLPFunction, mlp_forward
-from slm_lab.agent.net.layers import (
-    EmptyLinear,
-    Heads,
-    Norm,
-    activation_function,
-    as_floats,
-    hidden_gain,
-    init_heads,
-    init_linear,
-    norm_layers,
-)
 from slm_lab.agent.net.precision import products, restored
 from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array, FloatArray, Shape
@@ -29,7 +19,7 @@ from slm_lab.spec.checks.observations import no_vector
 from slm_lab.spec.schema.net import MLPNetSpec, NetSpec
 from slm_lab.spec.schema.torch_table import activation_class
 
-HiddenLayer: TypeAlias = tuple[EmptyLinear, list[Norm]]
+HiddenLayer: TypeAlias = tuple[layers.EmptyLinear, list[layers.Norm]]
 """A linear layer and the norms around its activation."""
 
 
@@ -48,7 +38,7 @@ class MLPNet(nn.Module, ArrayNet):
         self,
         spec: MLPNetSpec,
         obs_shape: Shape,
-        heads: Heads,
+        heads: layers.Heads,
         generator: torch.Generator,
         sees_obs: bool = True,
     ) -> None:
@@ -56,10 +46,10 @@ class MLPNet(nn.Module, ArrayNet):
         if (error_line := no_vector(spec.type, obs_shape)) is not None:
             raise LabError(f"agent.net.type = {spec.type}: {error_line}")
         widths = [obs_shape[0], *spec.hid_layers]
-        hidden = [EmptyLinear(i, o) for i, o in pairwise(widths)]
-        outputs = [EmptyLinear(widths[-1], head.dim) for head in heads]
+        hidden = [layers.EmptyLinear(i, o) for i, o in pairwise(widths)]
+        outputs = [layers.EmptyLinear(widths[-1], head.dim) for head in heads]
         self._norm_after = spec.norm_place == "after"
-        first: list[Norm] = []
+        first: list[layers.Norm] = []
         if self._norm_after and sees_obs:
             first = _norms(spec.model_copy(update={"layer_norm": False}), widths[0])
         norms = [_norms(spec, width) for width in spec.hid_layers]
@@ -68,13 +58,13 @@ class MLPNet(nn.Module, ArrayNet):
         self.heads = nn.ModuleList(outputs)
         self._input_norms = tuple(first)
         self._layers = tuple(zip(hidden, norms, strict=True))
-        gain = hidden_gain(spec.hid_layers_activation)
+        gain = layers.hidden_gain(spec.hid_layers_activation)
         for layer in hidden:
-            init_linear(layer, spec.init_fn, gain, generator)
-        init_heads(outputs, heads, spec.init_fn, generator)
-        self._activation = activation_function(spec.hid_layers_activation)
+            layers.init_linear(layer, spec.init_fn, gain, generator)
+        layers.init_heads(outputs, heads, spec.init_fn, generator)
+        self._activation = layers.activation_function(spec.hid_layers_activation)
         names = per_head(spec.out_layer_activation, len(heads))
-        self._out_activations = [activation_function(name) for name in names]
+        self._out_activations = [layers.activation_function(name) for name in names]
         self._has_out_activation = any(f is not None for f in self._out_activations)
         # A plain tuple: attribute look-ups on modules cost as much as the small products.
         self._parameters_in_order = tuple(
@@ -97,7 +87,7 @@ class MLPNet(nn.Module, ArrayNet):
     @override
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
         """(B, D) to one (B, head_dim) per head."""
-        obs = as_floats(obs)
+        obs = layers.as_floats(obs)
         if self._kernel is None or torch.compiler.is_exporting():  # no graph records NumPy's tanh
             features = self.features(obs)
             outputs = tuple(head(features) for head in self.heads)
@@ -134,8 +124,8 @@ class MLPNet(nn.Module, ArrayNet):
             x = self._through(self._layers[self._num_exact :], x)
         return restored(x)
 
-    def _through(self, layers: Sequence[HiddenLayer], x: Tensor) -> Tensor:
-        for layer, norms in layers:
+    def _through(self, hidden: Sequence[HiddenLayer], x: Tensor) -> Tensor:
+        for layer, norms in hidden:
             x = layer(x)
             if self._norm_after and self._activation is not None:
                 x = self._activation(x)
@@ -161,8 +151,8 @@ def as_mlp(spec: NetSpec, hid_layers: Sequence[int]) -> MLPNetSpec:
     )
 
 
-def _norms(spec: MLPNetSpec, width: int) -> list[Norm]:
-    return norm_layers(spec, width, nn.BatchNorm1d, nn.LayerNorm)
+def _norms(spec: MLPNetSpec, width: int) -> list[layers.Norm]:
+    return layers.norm_layers(spec, width, nn.BatchNorm1d, nn.LayerNorm)
 
 
 def per_head(names: str | Sequence[str | None] | None, num_heads: int) -> list[str | None]:

@@ -18,13 +18,7 @@ from typing_extensions import override
 from slm_lab.core.errors import Problem, SpecError
 from slm_lab.core.types import Array, IntArray
 from slm_lab.env.lookup import ATARI_VECTOR
-from slm_lab.env.vector.autoreset import (
-    ONLY_SINGLE,
-    GymnasiumVectorEnv,
-    SameStepEnvs,
-    Vectorisation,
-    vector_creator,
-)
+from slm_lab.env.vector import autoreset
 from slm_lab.env.vector.raw import RawStep, check_actions, env_seeds
 from slm_lab.spec.schema.block import Block, error_line, key_error, problems_of, raise_errors
 from slm_lab.spec.schema.env import EnvSpec
@@ -165,7 +159,9 @@ def _contradictions(spec: EnvSpec, keys: AtariKeys) -> Iterator[Problem]:
             yield Problem(f"env.{key}", message, spec.kwargs[key])
 
 
-def atari_problems(spec: EnvSpec, entry: GymnasiumSpec, mode: Vectorisation) -> list[Problem]:
+def atari_problems(
+    spec: EnvSpec, entry: GymnasiumSpec, mode: autoreset.Vectorisation
+) -> list[Problem]:
     """The problems of the keys of a game."""
     try:
         keys = atari_keys(spec, entry)
@@ -179,7 +175,7 @@ def atari_problems(spec: EnvSpec, entry: GymnasiumSpec, mode: Vectorisation) -> 
             'the native vector version does not have it; use vectorization_mode "sync"',
             spec.kwargs[key],
         )
-        for key in sorted(ONLY_SINGLE & spec.kwargs.keys())
+        for key in sorted(autoreset.ONLY_SINGLE & spec.kwargs.keys())
     ]
 
 
@@ -219,8 +215,8 @@ def make_native_atari(
     keys: AtariKeys, entry: GymnasiumSpec, num_envs: int, seed: int
 ) -> "AtariEnvs":
     """`num_envs` games in ale-py's own threads."""
-    arguments = keys.model_dump(exclude={*ONLY_SINGLE, "reward_clipping"})
-    env = vector_creator(entry)(
+    arguments = keys.model_dump(exclude={*autoreset.ONLY_SINGLE, "reward_clipping"})
+    env = autoreset.vector_creator(entry)(
         game=entry.kwargs["game"],
         num_envs=num_envs,
         autoreset_mode=AutoresetMode.SAME_STEP,
@@ -230,12 +226,12 @@ def make_native_atari(
     return AtariEnvs(env, seed)
 
 
-class AtariEnvs(SameStepEnvs):
+class AtariEnvs(autoreset.SameStepEnvs):
     """ale-py's vector environment, whose games continue after a lost life. ale-py reports a lost
     life like the end of a game, and at the end the lives of the next game. Only a new game changes
     the number of frames before the game."""
 
-    def __init__(self, env: GymnasiumVectorEnv, seed: int) -> None:
+    def __init__(self, env: autoreset.GymnasiumVectorEnv, seed: int) -> None:
         super().__init__(env, seed)
         self._began: IntArray = np.zeros(self.num_envs, np.int64)
 

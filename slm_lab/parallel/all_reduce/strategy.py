@@ -17,20 +17,12 @@ from slm_lab.core.moments import merged_by_all, require_finite
 from slm_lab.core.types import FloatArray, IntArray, StateDict
 from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
 from slm_lab.parallel.all_reduce.sync import AllReduceSync, broadcast
+from slm_lab.session import strategy
 from slm_lab.session.clock import Clock
 from slm_lab.session.play_episodes import join_episodes
 from slm_lab.session.status_board import StatusBoard
-from slm_lab.session.strategy import (
-    Ballot,
-    Blueprint,
-    EpisodeExchange,
-    JointCheckpoint,
-    StartBarrier,
-    Strategy,
-    Vote,
-)
 
-ON_TIME = (Vote.LEARN, Vote.ACT, Vote.FINISH)
+ON_TIME = (strategy.Vote.LEARN, strategy.Vote.ACT, strategy.Vote.FINISH)
 """Votes at which frame counts do not depend on the ranks' speed."""
 
 
@@ -74,7 +66,7 @@ class RankClock(Clock):
         self._voted[:] = frames
 
 
-class RankBallot(Ballot, EpisodeExchange):
+class RankBallot(strategy.Ballot, strategy.EpisodeExchange):
     """Ranks vote on what comes next, and send episodes along with their votes."""
 
     def __init__(self, group: ProcessGroup, shares_evaluation: bool = True) -> None:
@@ -91,7 +83,7 @@ class RankBallot(Ballot, EpisodeExchange):
         """This rank's share of the samples of the next training event."""
 
     @override
-    def agree(self, vote: Vote, num_samples: int = 1) -> Vote:
+    def agree(self, vote: strategy.Vote, num_samples: int = 1) -> strategy.Vote:
         """Also exchanges frames, sample counts and episodes. FINISH is granted only if the total
         budget is spent or a rank has reached the target return."""
         rank, clock = self._group.rank, self.clock
@@ -99,12 +91,12 @@ class RankBallot(Ballot, EpisodeExchange):
         unsent = join_episodes(self._unsent) if self._unsent else ()
         messages = self._group.all_gather_arrays([own, *unsent])
         votes, frames, samples, solved = np.stack([message[0] for message in messages], axis=1)
-        granted = Vote(votes.max())
-        if granted is Vote.FINISH and not (solved.any() or clock.is_spent(frames)):
-            granted = Vote.ACT
+        granted = strategy.Vote(votes.max())
+        if granted is strategy.Vote.FINISH and not (solved.any() or clock.is_spent(frames)):
+            granted = strategy.Vote.ACT
         if granted in ON_TIME:
             clock.store_frames(frames)
-        if granted is Vote.LEARN:
+        if granted is strategy.Vote.LEARN:
             self._unsent = []
             self._received = []
             for other, (_, *episodes) in enumerate(messages):
@@ -153,7 +145,7 @@ class RankBallot(Ballot, EpisodeExchange):
         self._unsent += [FinishedEpisodes(*each) for each in state["unsent"]]
 
 
-class RankStrategy(Strategy, StartBarrier, JointCheckpoint):
+class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheckpoint):
     """One of W ranks, which act independently, vote on what comes next, and learn in step.
 
     The first rank leads: it writes rows that cover the episodes of all. The manifests of all ranks
@@ -172,7 +164,9 @@ class RankStrategy(Strategy, StartBarrier, JointCheckpoint):
         """`group.seconds` at the last pause."""
         self._ballot = RankBallot(group, shares_evaluation=self.always_equal)
         leads = group.rank == 0
-        blueprint = Blueprint(board.clock_slots, group.rank, self.columns, group.size, leads)
+        blueprint = strategy.Blueprint(
+            board.clock_slots, group.rank, self.columns, group.size, leads
+        )
         super().__init__(blueprint, self, self._ballot, self._ballot, self)
         self._cpu_t_of_others = 0.0
         self._statistics: FloatArray | None = None

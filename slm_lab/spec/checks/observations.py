@@ -9,23 +9,14 @@ from typing import TypeAlias
 
 from slm_lab.core.errors import Problem
 from slm_lab.spec.role import built_nets, folded
+from slm_lab.spec.schema import net as nets
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.layers import ConvLayer
-from slm_lab.spec.schema.net import (
-    ConvNetSpec,
-    DuelingConvNetSpec,
-    DuelingMLPNetSpec,
-    HydraMLPNetSpec,
-    MLPNetSpec,
-    NetSpec,
-    RecurrentNetSpec,
-    Role,
-)
 
 Shape: TypeAlias = tuple[int, ...]
 
-VECTOR_NETS = (MLPNetSpec, DuelingMLPNetSpec, HydraMLPNetSpec, RecurrentNetSpec)
-IMAGE_NETS = (ConvNetSpec, DuelingConvNetSpec)
+VECTOR_NETS = (nets.MLPNetSpec, nets.DuelingMLPNetSpec, nets.HydraMLPNetSpec, nets.RecurrentNetSpec)
+IMAGE_NETS = (nets.ConvNetSpec, nets.DuelingConvNetSpec)
 
 COLOURS = (1, 3)
 """Sizes of a last axis that holds the channels: no image is that narrow."""
@@ -106,7 +97,7 @@ def no_room(layer: ConvLayer, shape: Shape) -> str | None:
     )
 
 
-def _problems_of(path: str, net: NetSpec, role: Role, shape: Shape) -> Iterator[Problem]:
+def _problems_of(path: str, net: nets.NetSpec, role: nets.Role, shape: Shape) -> Iterator[Problem]:
     # A plug-in may have the keys of a net but take other observations.
     if type(net) in VECTOR_NETS and (message := no_vector(net.type, shape)) is not None:
         yield Problem(f"{path}.type", message, net.type)
@@ -116,7 +107,7 @@ def _problems_of(path: str, net: NetSpec, role: Role, shape: Shape) -> Iterator[
         yield Problem(f"{path}.type", message, net.type)
         return
     own = folded(net, role)
-    assert isinstance(own, ConvNetSpec)
+    assert isinstance(own, nets.ConvNetSpec)
     key = net.file_key(role, "conv_hid_layers")
     for index, layer in enumerate(own.conv_layers()):
         if (message := no_room(layer, shape)) is not None:

@@ -9,6 +9,7 @@ from slm_lab.core.errors import Problem
 from slm_lab.spec.blocks import Blocks
 from slm_lab.spec.role import folded
 from slm_lab.spec.schema import bounds
+from slm_lab.spec.schema import net as nets
 from slm_lab.spec.schema.algorithm import (
     ImitatingSpec,
     OnPolicyLearningSpec,
@@ -17,15 +18,6 @@ from slm_lab.spec.schema.algorithm import (
 )
 from slm_lab.spec.schema.arc import Layer
 from slm_lab.spec.schema.env import EnvSpec
-from slm_lab.spec.schema.net import (
-    ROLES,
-    ConvNetSpec,
-    HydraMLPNetSpec,
-    MLPNetSpec,
-    NetSpec,
-    RecurrentNetSpec,
-    TorchArcNetSpec,
-)
 from slm_lab.spec.unrolls import frames_of_event
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
@@ -63,33 +55,33 @@ def _env_processes(env: EnvSpec) -> Iterator[Problem]:
 
 def _nets(blocks: Blocks) -> Iterator[Problem]:
     for path, net in blocks.nets.items():
-        weights = max(hidden_weights(folded(net, role)) for role in ROLES)
+        weights = max(hidden_weights(folded(net, role)) for role in nets.ROLES)
         if message := bounds.WEIGHTS.refusal(weights):
             yield Problem(path, f"its hidden layers have {weights:,} weights, which {message}")
 
 
-def hidden_weights(net: NetSpec) -> int:
+def hidden_weights(net: nets.NetSpec) -> int:
     """The number of weights between the hidden layers of a net. Those before the first and after
     the last layer depend on the environment and are not counted."""
-    if isinstance(net, MLPNetSpec):
+    if isinstance(net, nets.MLPNetSpec):
         return _between(net.hid_layers)
-    if isinstance(net, HydraMLPNetSpec):
+    if isinstance(net, nets.HydraMLPNetSpec):
         trunk = net.trunk()
         tails = sum(_between((*trunk[-1:], *tail)) for tail in net.tails())
         return _between(trunk) + tails
-    if isinstance(net, ConvNetSpec):
+    if isinstance(net, nets.ConvNetSpec):
         layers = net.conv_layers()
         convolutions = sum(
             layer.out_channels * following.out_channels * prod(following.kernel)
             for layer, following in pairwise(layers)
         )
         return convolutions + _between(net.fc_hid_layers)
-    if isinstance(net, RecurrentNetSpec):
+    if isinstance(net, nets.RecurrentNetSpec):
         size, before = net.rnn_hidden_size, net.fc_hid_layers[-1:]
         first = size * (sum(before) + size)
         cells = GATES[net.cell_type] * (first + (net.rnn_num_layers - 1) * 2 * size**2)
         return cells + _between(net.fc_hid_layers)
-    if isinstance(net, TorchArcNetSpec) and net.arc is not None:
+    if isinstance(net, nets.TorchArcNetSpec) and net.arc is not None:
         return _between_layers(net.arc.layers())
     return 0
 

@@ -10,31 +10,24 @@ from slm_lab.core.errors import Problem
 from slm_lab.spec.blocks import Blocks, findings
 from slm_lab.spec.modes import MODES, words_of
 from slm_lab.spec.role import targets_role
-from slm_lab.spec.schema.algorithm import (
-    DISCRETE,
-    EXPLORING,
-    AlgorithmSpec,
-    CrossQSpec,
-    DQNBaseSpec,
-    EntropyRegularisedSpec,
-    RandomSpec,
-    ReplayLearningSpec,
-    SARSASpec,
-)
+from slm_lab.spec.schema import algorithm as algorithms
 from slm_lab.spec.schema.block import Block
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.meta import ACTORS, ActorLearnerSpec, MetaSpec
 from slm_lab.spec.schema.net import ROLES, TARGET_KEYS, NetSpec
 
-WITHOUT_SIGMA = DISCRETE | {"MultiCategorical", "Bernoulli", "Beta"}
+WITHOUT_SIGMA = algorithms.DISCRETE | {"MultiCategorical", "Bernoulli", "Beta"}
 """Action distributions without an initial standard deviation."""
 
 KEYS_OF_RATIO = ("training_frequency", "update_to_data", "training_batch_iter", "training_iter")
 """Keys of how much a replay algorithm learns; the last one counts steps per batch."""
 
 
-def _exploration(algorithm: AlgorithmSpec) -> Iterator[Problem]:
-    if algorithm.explore_var_spec is not None and algorithm.action_policy not in EXPLORING:
+def _exploration(algorithm: algorithms.AlgorithmSpec) -> Iterator[Problem]:
+    if (
+        algorithm.explore_var_spec is not None
+        and algorithm.action_policy not in algorithms.EXPLORING
+    ):
         reason = f'action_policy "{algorithm.action_policy}" has no exploration variable'
         yield Problem("agent.algorithm.explore_var_spec", reason)
 
@@ -82,13 +75,15 @@ def _actors_and_learner(meta: MetaSpec, blocks: Blocks) -> Iterator[Problem]:
         yield from _each_set(f"{ACTORS}.correction", settings.correction, bounds, reason)
 
 
-def _no_actor(algorithm: AlgorithmSpec | None, settings: ActorLearnerSpec, key: str) -> str:
+def _no_actor(
+    algorithm: algorithms.AlgorithmSpec | None, settings: ActorLearnerSpec, key: str
+) -> str:
     """Why a key of actors and learner has no effect; "" if it has one."""
     if key in ("queue_size", "inference") and settings.serial:
         return "with serial, actors and learner take turns in one process"
     if algorithm is None:
         return ""
-    replays = isinstance(algorithm, ReplayLearningSpec)
+    replays = isinstance(algorithm, algorithms.ReplayLearningSpec)
     if key == "train_ratio" and not replays:
         return f"{algorithm.name} learns from every unroll once, and replays nothing"
     if key == "learn_queue" and replays:
@@ -96,7 +91,7 @@ def _no_actor(algorithm: AlgorithmSpec | None, settings: ActorLearnerSpec, key: 
     return ""
 
 
-def _learner(algorithm: ReplayLearningSpec, meta: MetaSpec) -> Iterator[Problem]:
+def _learner(algorithm: algorithms.ReplayLearningSpec, meta: MetaSpec) -> Iterator[Problem]:
     """Keys of a replay algorithm that `train_ratio` of the learner replaces."""
     ratio = meta.actor_learner.train_ratio
     if meta.mode.has_learner and ratio != "spec":
@@ -105,18 +100,18 @@ def _learner(algorithm: ReplayLearningSpec, meta: MetaSpec) -> Iterator[Problem]
         yield from _each_set("agent.algorithm", algorithm, keys, reason)
 
 
-def _ratio(algorithm: ReplayLearningSpec, blocks: Blocks) -> Iterator[Problem]:
+def _ratio(algorithm: algorithms.ReplayLearningSpec, blocks: Blocks) -> Iterator[Problem]:
     by_learner = any(findings([_learner], blocks))  # it reports the key
     if algorithm.update_to_data is not None and not by_learner:
         reason = "update_to_data sets when to train"
         yield from _each_set("agent.algorithm", algorithm, ["training_frequency"], reason)
 
 
-def _scale_of_actions(algorithm: AlgorithmSpec, net: NetSpec) -> Iterator[Problem]:
+def _scale_of_actions(algorithm: algorithms.AlgorithmSpec, net: NetSpec) -> Iterator[Problem]:
     """`log_std_init` for actions without σ. If this depends on the action space, `agent.net.build`
     warns when it builds the net."""
     reason = ""
-    if isinstance(algorithm, DQNBaseSpec | SARSASpec):
+    if isinstance(algorithm, algorithms.DQNBaseSpec | algorithms.SARSASpec):
         reason = f"{algorithm.name} takes the action of the greatest Q"
     elif algorithm.action_pdtype in WITHOUT_SIGMA:
         reason = f"{algorithm.action_pdtype} has no σ"
@@ -124,19 +119,19 @@ def _scale_of_actions(algorithm: AlgorithmSpec, net: NetSpec) -> Iterator[Proble
         yield Problem(f"agent.net.{key}", reason)
 
 
-def _nothing_to_learn(algorithm: RandomSpec, blocks: Blocks) -> Iterator[Problem]:
+def _nothing_to_learn(algorithm: algorithms.RandomSpec, blocks: Blocks) -> Iterator[Problem]:
     paths = [*(["agent.memory"] if blocks.memory is not None else []), *blocks.nets]
     yield from (Problem(path, f"{algorithm.name} learns nothing") for path in paths)
 
 
-def _bounds_of_alpha(algorithm: EntropyRegularisedSpec) -> Iterator[Problem]:
+def _bounds_of_alpha(algorithm: algorithms.EntropyRegularisedSpec) -> Iterator[Problem]:
     if algorithm.fixed_alpha is not None:
         keys = ["log_alpha_min", "log_alpha_max"]
         reason = "bounds a tuned α, but fixed_alpha is set"
         yield from _each_set("agent.algorithm", algorithm, keys, reason)
 
 
-def _one_net(algorithm: AlgorithmSpec, net: NetSpec) -> Iterator[Problem]:
+def _one_net(algorithm: algorithms.AlgorithmSpec, net: NetSpec) -> Iterator[Problem]:
     if algorithm.CRITIC != "none":
         return
     reason = f"{algorithm.name} has one net and no critic"
@@ -147,7 +142,7 @@ def _one_net(algorithm: AlgorithmSpec, net: NetSpec) -> Iterator[Problem]:
 
 
 def _no_norm(blocks: Blocks) -> Iterator[Problem]:
-    if isinstance(blocks.algorithm, CrossQSpec):
+    if isinstance(blocks.algorithm, algorithms.CrossQSpec):
         return  # CrossQ always normalises
     for path, net in blocks.nets.items():
         if not any(_set_keys(net, ["batch_norm", "layer_norm"])):
@@ -160,14 +155,14 @@ def _one_optimizer(net: NetSpec, critic_net: NetSpec) -> Iterator[Problem]:
         yield Problem("agent.net.use_same_optim", "agent.critic_net has its own optimizer")
 
 
-def _targets(algorithm: AlgorithmSpec, blocks: Blocks) -> Iterator[Problem]:
+def _targets(algorithm: algorithms.AlgorithmSpec, blocks: Blocks) -> Iterator[Problem]:
     for path, net in blocks.nets.items():
         for key in _set_keys(net, TARGET_KEYS):
             if reason := _unused(algorithm, blocks, net, key):
                 yield Problem(f"{path}.{key}", reason)
 
 
-def _unused(algorithm: AlgorithmSpec, blocks: Blocks, net: NetSpec, key: str) -> str:
+def _unused(algorithm: algorithms.AlgorithmSpec, blocks: Blocks, net: NetSpec, key: str) -> str:
     """Why a key of target networks has no effect; "" if it has one, or if this is unknown."""
     role = targets_role(algorithm)
     if algorithm.HAS_TARGETS is None:

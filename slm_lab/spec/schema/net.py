@@ -18,7 +18,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails
 from typing_extensions import override
 
-from slm_lab.spec.schema import bounds
+from slm_lab.spec.schema import bounds, layers
 from slm_lab.spec.schema.arc import ArcSpec
 from slm_lab.spec.schema.block import (
     Block,
@@ -29,14 +29,6 @@ from slm_lab.spec.schema.block import (
     with_further_errors,
 )
 from slm_lab.spec.schema.fields import Count, Int, IntList, numbers_up_to
-from slm_lab.spec.schema.layers import (
-    FEW_LAYERS,
-    ConvLayer,
-    ConvLayers,
-    HydraLayers,
-    Stack,
-    stacks_of,
-)
 from slm_lab.spec.schema.messages import unknown_name
 from slm_lab.spec.schema.optim import LossSpec, LRSchedulerSpec, OptimSpec
 from slm_lab.spec.schema.torch_table import activation_class, refusals
@@ -98,7 +90,7 @@ def _widths(sizes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 Widths: TypeAlias = Annotated[
-    IntList, AfterValidator(_widths), FEW_LAYERS, numbers_up_to(bounds.WIDTH)
+    IntList, AfterValidator(_widths), layers.FEW_LAYERS, numbers_up_to(bounds.WIDTH)
 ]
 """Units per hidden layer."""
 
@@ -278,26 +270,26 @@ class HydraMLPNetSpec(NetSpec):
 
     LEGACY = MLPNetSpec.LEGACY
 
-    hid_layers: HydraLayers = Field(
+    hid_layers: layers.HydraLayers = Field(
         description="units per layer of [heads, body, tails]; tails: one list for all outputs, or "
         "one list per output, as [[64], [64], [[32], [16, 16]]]"
     )
 
-    def trunk(self) -> Stack:
+    def trunk(self) -> layers.Stack:
         """Units of the layers that all outputs share."""
-        heads, body = (stacks_of(part) for part in self.hid_layers[:2])
+        heads, body = (layers.stacks_of(part) for part in self.hid_layers[:2])
         return (*heads[0], *body[0])
 
-    def tails(self) -> tuple[Stack, ...]:
+    def tails(self) -> tuple[layers.Stack, ...]:
         """Units of the layers of each output; a single stack is for all."""
-        return stacks_of(self.hid_layers[2])
+        return layers.stacks_of(self.hid_layers[2])
 
 
 class ConvNetSpec(NetSpec):
     """Convolutions over images (C, H, W), then fully connected layers. `layer_norm` normalises an
     image over all its numbers and scales it by channel."""
 
-    conv_hid_layers: ConvLayers = Field(
+    conv_hid_layers: layers.ConvLayers = Field(
         description="one [out channels, kernel, stride, padding, dilation] per layer; the last "
         "three default to 1, 0, 1; sizes are numbers or [height, width]"
     )
@@ -306,9 +298,9 @@ class ConvNetSpec(NetSpec):
     )
     normalize: bool = Field(False, description="divide the image by 255")
 
-    def conv_layers(self) -> list[ConvLayer]:
+    def conv_layers(self) -> list[layers.ConvLayer]:
         """The convolutions in order."""
-        return [ConvLayer.of(row) for row in self.conv_hid_layers]
+        return [layers.ConvLayer.of(row) for row in self.conv_hid_layers]
 
 
 class DuelingConvNetSpec(ConvNetSpec):
