@@ -63,8 +63,10 @@ class ActorCritic(Learner[Rollout]):
         with torch.no_grad():
             estimates = self._estimates(batch, obs, action)
             value, returns = estimates.value, estimates.returns
-            weighted = flatten_steps(estimates.weight * estimates.advantage, recurrent)
-            advantage = moved(weighted, device)
+            advantage = estimates.advantage
+            if estimates.weight is not None:
+                advantage = estimates.weight * advantage
+            advantage = moved(flatten_steps(advantage, recurrent), device)
             network.transform.update(moved(returns, device), self.train_state.group)
             raw_target = network.transform.encode(moved(flatten_steps(returns, recurrent), device))
 
@@ -85,7 +87,7 @@ class ActorCritic(Learner[Rollout]):
             "policy_loss": number(policy_loss),
             "value_loss": number(value_loss),
             "entropy": number(entropy),
-            "explained_variance": explained_variance(value, returns).item(),
+            "explained_variance": explained_variance(value, returns),
             "entropy_coef": entropy_coef,
         }
 
@@ -104,7 +106,7 @@ class ActorCritic(Learner[Rollout]):
     def _returns(self, rollout: Rollout) -> Tensor:
         """(T, N) targets of the critic, by λ, by n steps, or to the end of the rollout."""
         spec = self.spec
-        next_value = rollout.next_value(self.network.bootstrap_value(rollout))
+        next_value = rollout.next_value(self.network.value(rollout.bootstrap_obs))
         ends = rollout.terminated, rollout.done
         if spec.lam is not None:
             value = rollout.value

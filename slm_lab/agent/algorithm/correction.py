@@ -21,16 +21,15 @@ class Estimates(NamedTuple):
     returns: Tensor
     """The targets of the critic"""
     advantage: Tensor
-    weight: Tensor
-    """The factor of each step in a policy gradient: ρ; 1 without a correction"""
+    weight: Tensor | None
+    """The factor of each step in a policy gradient: ρ; None without a correction"""
     log_prob: Tensor
     """log π(a|s) when the event starts; without a correction, of the policy that acted"""
 
     @classmethod
     def uncorrected(cls, rollout: Rollout, returns: Tensor, advantage: Tensor) -> "Estimates":
         """Estimates of a rollout that counts as the current policy's."""
-        weight = torch.ones_like(advantage)
-        return cls(rollout.value, returns, advantage, weight, rollout.log_prob)
+        return cls(rollout.value, returns, advantage, None, rollout.log_prob)
 
 
 class Reevaluation(NamedTuple):
@@ -66,7 +65,7 @@ def evaluate_rollout(
     return Reevaluation(
         _unflatten(torch.cat(log_prob), rollout, network.recurrent),
         _unflatten(torch.cat(value), rollout, network.recurrent),
-        network.bootstrap_value(rollout),
+        network.value(rollout.bootstrap_obs),
     )
 
 

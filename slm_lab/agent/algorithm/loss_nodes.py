@@ -14,21 +14,23 @@ MAX_LOG_RATIO = 20.0
 
 
 def clipped_surrogate_node(
-    log_prob: Node, old_log_prob: Tensor, advantage: Tensor, clip_eps: float
-) -> Node:
-    """`clipped_surrogate_loss`. A sample has a gradient where the unclipped term is the smaller
-    one: −r Â / B."""
-    log_ratio = log_prob.array - old_log_prob.numpy()
-    ratio = np.exp(log_ratio.clip(-MAX_LOG_RATIO, MAX_LOG_RATIO))  # np.clip takes twice as long
-    gain = ratio * advantage.numpy()
-    clipped_gain = ratio.clip(1 - clip_eps, 1 + clip_eps) * advantage.numpy()
+    log_prob: Node, old_log_prob: FloatArray, advantage: FloatArray, clip_eps: float
+) -> tuple[Node, FloatArray, FloatArray]:
+    """The loss of `clipped_surrogate`, bounded ln r and r. A sample has a gradient where the
+    unclipped term is the smaller one: −r Â / B."""
+    log_ratio = log_prob.array - old_log_prob
+    bounded = log_ratio.clip(-MAX_LOG_RATIO, MAX_LOG_RATIO)  # np.clip takes twice as long
+    ratio = np.exp(bounded)
+    gain = ratio * advantage
+    clipped_gain = ratio.clip(1 - clip_eps, 1 + clip_eps) * advantage
     size = len(gain)
 
     def vjp(grad: FloatArray) -> tuple[FloatArray]:
-        counts = (gain <= clipped_gain) & (np.abs(log_ratio) <= MAX_LOG_RATIO)
+        counts = (gain <= clipped_gain) & (log_ratio == bounded)
         return (gain * counts * (-grad / size),)
 
-    return Node(-np.add.reduce(np.minimum(gain, clipped_gain)) / size, (log_prob,), vjp)
+    loss = Node(-np.add.reduce(np.minimum(gain, clipped_gain)) / size, (log_prob,), vjp)
+    return loss, bounded, ratio
 
 
 Elementwise: TypeAlias = Callable[..., tuple[FloatArray, FloatArray]]
@@ -46,7 +48,7 @@ def _smooth_l1(
 ) -> tuple[FloatArray, FloatArray]:
     """½ e² / β where |e| < β, else |e| − ½ β."""
     error = prediction - target
-    slope = np.clip(error / beta, -1.0, 1.0)
+    slope = (error / beta).clip(-1.0, 1.0)
     return slope * (error - 0.5 * beta * slope), slope
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -67,20 +67,22 @@ class Samples(NamedTuple):
     log_prob: Tensor
     """log π_old: the denominator of the clipped ratio."""
     advantage: Tensor
-    weight: Tensor
-    """π_old over the policy that acted, bounded; 1 where they are the same."""
-    old_raw_value: Tensor
-    """The critic's output before the first update."""
     raw_target: Tensor
     """The target of the critic's output."""
+    weight: Tensor | None
+    """π_old over the policy that acted, bounded; None where they are the same."""
+    old_raw_value: Tensor | None
+    """The critic's output before the first update; None if it does not bound values."""
 
     def take(self, index: Tensor) -> "Samples":
         """The samples at `index`, in that order."""
-        return Samples(*(tensor.index_select(0, index) for tensor in self))
+        parts: list[Any] = [t if t is None else t.index_select(0, index) for t in self]
+        return Samples(*parts)
 
     def split(self, sizes: list[int]) -> Iterator["Samples"]:
         """Consecutive parts, as views."""
-        return map(Samples, *(torch.split(tensor, sizes) for tensor in self))
+        parts = ([t] * len(sizes) if t is None else torch.split(t, sizes) for t in self)
+        return map(Samples, *parts)
 
 
 def minibatch_sizes(size: int, minibatch_size: int) -> list[int]:
@@ -191,18 +193,18 @@ class PPO(Learner[Rollout]):
             )
         transform = self.network.transform
         # Before the update of the units: values are clipped against the critic's own output.
-        old_raw_value = transform.encode(flat(value))
+        old_raw_value = transform.encode(flat(value)) if self.spec.clip_vloss else None
         transform.update(moved(returns, device), group)
         samples = Samples(
             obs,
             action,
             flat(log_prob),
             flat(advantage),
-            flat(weight),
-            old_raw_value,
             transform.encode(flat(returns)),
+            None if weight is None else flat(weight),
+            old_raw_value,
         )
-        return samples, loss.explained_variance(value, returns).item()
+        return samples, loss.explained_variance(value, returns)
 
     def _estimates(self, rollout: Rollout, obs: Tensor, action: Tensor) -> Estimates:
         """Returns and advantages of a rollout, given its flattened observations and actions."""
@@ -214,7 +216,7 @@ class PPO(Learner[Rollout]):
         return self._correction.estimates(rollout, now, spec.gamma, spec.lam)
 
     def _advantage(self, rollout: Rollout) -> Tensor:
-        bootstrap_value = self.network.bootstrap_value(rollout)
+        bootstrap_value = self.network.value(rollout.bootstrap_obs)
         return gae(
             rollout.reward,
             rollout.value,
@@ -236,27 +238,27 @@ class PPO(Learner[Rollout]):
             of_all = self.train_state.group.all_gather_samples(advantage)
             advantage = loss.standardize(advantage, of_all)
 
-        weighted = batch.weight * advantage
-        policy_loss = loss.clipped_surrogate_loss(log_prob, batch.log_prob, weighted, clip_eps)
+        if batch.weight is not None:
+            advantage = batch.weight * advantage
+        surrogate = loss.clipped_surrogate(log_prob, batch.log_prob, advantage, clip_eps)
         value_loss = self._value_loss(raw_value, batch, clip_eps)
-        actor_loss = loss.with_entropy(policy_loss, entropy, entropy_coef)
+        actor_loss = loss.with_entropy(surrogate.loss, entropy, entropy_coef)
         step = self.network.step(actor_loss, self.spec.val_loss_coef * value_loss)
         self.opt_step += 1
-        kl, clipped = loss.policy_change(log_prob.detach(), batch.log_prob, clip_eps)
         return {
             "loss": step.loss,
             "grad_norm": step.grad_norm,
-            "policy_loss": number(policy_loss),
+            "policy_loss": number(surrogate.loss),
             "value_loss": number(value_loss),
             "entropy": number(entropy),
-            "approx_kl": kl,
-            "clip_fraction": clipped,
+            "approx_kl": surrogate.kl,
+            "clip_fraction": surrogate.clip_fraction,
         }
 
     def _value_loss(
         self, raw_value: Differentiable, batch: Samples, clip_eps: float
     ) -> Differentiable:
-        if self.spec.clip_vloss:
+        if batch.old_raw_value is not None:
             return loss.clipped_value_loss(
                 raw_value, batch.old_raw_value, batch.raw_target, clip_eps, self._value_loss_fn
             )

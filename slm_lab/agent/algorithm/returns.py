@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -114,12 +115,11 @@ def n_step_returns(
 
     Fewer rewards are summed where an episode or the rollout ends. Tensors and masks as in `gae`.
     """
-    one_step = reward + gamma * next_value.masked_fill(terminated, 0.0)
-    returns = one_step
-    cut = done[:-1]
+    returns = reward + gamma * next_value.masked_fill(terminated, 0.0)
+    rewards, cut, one_step = reward.numpy()[:-1], done.numpy()[:-1], returns.numpy()[:-1].copy()
+    longer, following = returns.numpy()[:-1], returns.numpy()[1:]
     for _ in range(min(num_steps, len(reward)) - 1):
-        longer = torch.where(cut, one_step[:-1], reward[:-1] + gamma * returns[1:])
-        returns = torch.cat([longer, one_step[-1:]])
+        longer[...] = np.where(cut, one_step, rewards + gamma * following)
     return returns
 
 

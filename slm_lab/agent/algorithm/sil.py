@@ -53,7 +53,7 @@ class SelfImitation(Learner[ImitationBatch]):
             report = dict(self.inner.learn(batch.rollout, frame))
             self.train_state.check()
         with torch.no_grad():
-            batch.past.add(batch.rollout, network.bootstrap_value(batch.rollout))
+            batch.past.add(batch.rollout, network.value(batch.rollout.bootstrap_obs))
         if self.train_state.group.all_true(batch.past.num_stored > 0):
             report |= self._imitate(batch, frame)
         self.opt_step = self.inner.opt_step

@@ -1,8 +1,8 @@
 """Exploration: the distributions that actors really draw from, by `action_policy`.
 
 An actor draws in every vector step from a few numbers, where torch takes three times as long as
-NumPy. So choices among n actions are drawn by NumPy. Learning, which needs gradients, has
-`distributions.Categorical`. The recorded log-probability is that of the exploring policy.
+NumPy. So choices among n actions and normal variables are drawn by NumPy. Learning, which needs
+gradients, has `distributions`. The recorded log-probability is that of the exploring policy.
 """
 
 import math
@@ -98,6 +98,8 @@ def exploration_policy(
         return lambda logits, _, generators: epsilon_greedy(logits, 0.0, generators)
     if action_policy == "default" and is_choice:
         return lambda logits, _, generators: boltzmann(logits, 1.0, generators)
+    if action_policy == "default" and (draw := family.draw) is not None:
+        return lambda params, _, generators: draw(params, generators.array)
     if action_policy == "default":
         return lambda params, _, generators: from_family(family, params, generators)
     if action_policy == "random":

@@ -1,4 +1,5 @@
-"""Distributions of nodes: log-probabilities and entropies with their gradients written out."""
+"""Distributions by NumPy: of nodes, with the gradients of log-probabilities and entropies written
+out; and of arrays, to draw from."""
 
 from typing import Protocol, final
 
@@ -36,14 +37,13 @@ class CategoricalNode:
 
     def log_prob(self, action: Tensor) -> Node:
         """∂ log p(a) / ∂ l_i = [i = a] − p_i."""
-        p, taken = self._p, (action.numpy(), np.arange(len(action)))
+        p, taken = self._p, action.numpy()
 
         def vjp(grad: FloatArray) -> tuple[FloatArray]:
-            of_logits = p * -grad
-            of_logits[taken] += grad
-            return (of_logits.T,)
+            is_taken = np.arange(len(p))[:, None] == taken
+            return (((is_taken - p) * grad).T,)
 
-        return Node(self._log_p[taken], (self._logits,), vjp)
+        return Node(self._log_p[taken, np.arange(len(taken))], (self._logits,), vjp)
 
     def entropy(self) -> Node:
         """H = −Σ p log p; ∂H / ∂ l_i = −p_i (log p_i + H)."""
@@ -54,6 +54,23 @@ class CategoricalNode:
             return ((p * (log_p + entropy) * -grad).T,)
 
         return Node(entropy, (self._logits,), vjp)
+
+
+def draw_normal(
+    params: FloatArray, generator: np.random.Generator
+) -> tuple[FloatArray, FloatArray]:
+    """Actions (B, A) of `DiagonalNormal` and their log-probabilities (B,), from mean and log σ side
+    by side, (B, 2 A)."""
+    size = params.shape[-1] // 2
+    mean, log_std = params[:, :size], params[:, size:].clip(*LOG_STD_RANGE)
+    action = mean + np.exp(log_std) * generator.standard_normal(mean.shape, np.float32)
+    return action, _normal_log_prob((action - mean) * np.exp(-log_std), log_std)
+
+
+def _normal_log_prob(z: FloatArray, log_std: FloatArray) -> FloatArray:
+    """−½ z² − log σ − ½ log 2π, summed over A: (B,)."""
+    log_prob: FloatArray = np.add.reduce(-0.5 * z * z - log_std - np.float32(HALF_LOG_2PI), -1)
+    return log_prob
 
 
 @final
@@ -70,13 +87,12 @@ class NormalNode:
         """With z = (a − μ) / σ: ∂/∂μ = z / σ, ∂/∂ log σ = z² − 1."""
         inverse_std = np.exp(-self._log_std)
         z = (action.numpy() - self._mean) * inverse_std
-        log_prob = np.add.reduce(-0.5 * z * z - self._log_std - np.float32(HALF_LOG_2PI), -1)
 
         def vjp(grad: FloatArray) -> tuple[FloatArray]:
             of_log_std = (z * z - 1) * self._within
             return (np.hstack([z * inverse_std, of_log_std]) * grad[:, None],)
 
-        return Node(log_prob, (self._params,), vjp)
+        return Node(_normal_log_prob(z, self._log_std), (self._params,), vjp)
 
     def entropy(self) -> Node:
         """Σ (½ + ½ log 2π + log σ)."""

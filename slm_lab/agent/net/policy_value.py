@@ -3,7 +3,8 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, final
+from functools import lru_cache
+from typing import NamedTuple, Self, final
 
 import numpy as np
 import torch
@@ -32,6 +33,11 @@ class Output(NamedTuple):
     """(N,) V(s) in units of return; NaN without a critic, or if it is computed later"""
     state: FloatArray | None = None
     """(N, H) the recurrent state after the step"""
+
+
+@lru_cache(4)
+def _no_value(num_envs: int) -> FloatArray:
+    return np.full(num_envs, np.nan, np.float32)
 
 
 class ActingNetwork(ABC):
@@ -80,7 +86,15 @@ class PolicyHead(nn.Module, ArrayNet):
     def __init__(self, net: nn.Module, scale: Tensor | None) -> None:
         super().__init__()
         self.net = net
+        # A plain attribute: looking a module up takes a microsecond.
+        self._forward_array = net.forward_array if isinstance(net, ArrayNet) else None
         self.scale = None if scale is None else nn.Parameter(scale)
+
+    @override
+    def train(self, mode: bool = True) -> Self:
+        """Torch walks through all layers for it, which takes 10 µs."""
+        self.net.train(mode)
+        return self
 
     @override
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
@@ -92,7 +106,7 @@ class PolicyHead(nn.Module, ArrayNet):
 
     @override
     def forward_array(self, obs: Array) -> tuple[FloatArray, ...] | None:
-        outputs = self.net.forward_array(obs) if isinstance(self.net, ArrayNet) else None
+        outputs = None if self._forward_array is None else self._forward_array(obs)
         if outputs is None or self.scale is None:
             return outputs
         params, *rest = outputs
@@ -117,8 +131,10 @@ class PolicyHead(nn.Module, ArrayNet):
     @staticmethod
     def _with_scale(params: FloatArray, scale: Tensor) -> FloatArray:
         """(N, head_dim) and (A,) side by side, (N, head_dim + A)."""
-        values = scale.detach().cpu().numpy()
-        return np.hstack([params, np.broadcast_to(values, (len(params), len(values)))])
+        rows, size = params.shape
+        both = np.empty((rows, size + len(scale)), np.float32)
+        both[:, :size], both[:, size:] = params, scale.detach().cpu().numpy()
+        return both
 
 
 @final
@@ -162,12 +178,11 @@ class PolicyValue(ActingNetwork):
         return value.squeeze(-1)
 
     def value(self, obs: Tensor) -> Tensor:
-        """V(s) in units of return, (B,)."""
-        return self.transform.decode(self.raw_value(obs))
-
-    def bootstrap_value(self, rollout: Rollout) -> Tensor:
-        """V of `bootstrap_obs`, (K,), on the CPU."""
-        return self.value(moved(rollout.bootstrap_obs, self.device)).cpu()
+        """V(s) in units of return, (B,), of observations on the CPU; there, too."""
+        if self.recurrent is not None or self.device.type != "cpu":
+            return self.transform.decode(self.raw_value(moved(obs, self.device))).cpu()
+        raw_value = act_forward(self._nets[-1], obs.numpy(), self.device)[-1]
+        return self.transform.decode(torch.from_numpy(raw_value[:, 0]))
 
     def value_later(self) -> None:
         """Leaves values to `valued`, if the critic is a net of its own without recurrent state."""
@@ -179,14 +194,14 @@ class PolicyValue(ActingNetwork):
         if not self._values_later or not rollout.value.isnan().any():
             return rollout
         parts = torch.split(rollout.obs.flatten(0, 1), STATES_AT_ONCE)
-        value = torch.cat([self.value(moved(part, self.device)) for part in parts]).cpu()
+        value = torch.cat([self.value(part) for part in parts])
         return replace(rollout, value=value.view_as(rollout.reward))
 
     @override
     def act(self, obs: Array) -> Output:
         params, *rest = act_forward(self.module, obs, self.device)
         if self._values_later:
-            return Output(params, np.full(len(params), np.nan, np.float32))
+            return Output(params, _no_value(len(params)))
         if self._is_shared:
             raw_value, *states = rest
         else:
@@ -220,7 +235,7 @@ class PolicyOnly(ActingNetwork):
     @override
     def act(self, obs: Array) -> Output:
         params, *state = act_forward(self.module, obs, self.device)
-        return Output(params, np.full(len(params), np.nan, np.float32), *state)
+        return Output(params, _no_value(len(params)), *state)
 
     def step(self, policy_loss: Differentiable) -> StepReport:
         """One gradient step."""

@@ -7,7 +7,7 @@ from torch import nn
 
 from slm_lab.agent.algorithm.loss import (
     ValueLoss,
-    clipped_surrogate_loss,
+    clipped_surrogate,
     clipped_value_loss,
     imitation_value_loss,
 )
@@ -75,7 +75,7 @@ def test_the_clipped_surrogate_loss():
     log_prob = numbers(SIZE, scale=0.3)
     log_prob[:2] = torch.tensor([25.0, -25.0])
     assert_as_autograd(
-        log_prob, lambda node: clipped_surrogate_loss(node, torch.zeros(SIZE), TARGET, 0.2)
+        log_prob, lambda node: clipped_surrogate(node, torch.zeros(SIZE), TARGET, 0.2).loss
     )
 
 

@@ -104,14 +104,14 @@ class AWR(Learner[Rollout]):
             "policy_loss": number(policy_loss),
             "value_loss": number(value_loss),
             "entropy": number(policy.entropy().mean()),
-            "explained_variance": number(explained_variance(batch.value, returns)),
+            "explained_variance": explained_variance(batch.value, returns),
             "effective_share": number(effective_share(weight)),
         }
 
     @torch.no_grad()
     def _returns(self, rollout: Rollout) -> Tensor:
         """Â + V, (T, N)."""
-        bootstrap_value = self.network.bootstrap_value(rollout)
+        bootstrap_value = self.network.value(rollout.bootstrap_obs)
         advantage = gae(
             rollout.reward,
             rollout.value,

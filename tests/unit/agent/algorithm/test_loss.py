@@ -8,10 +8,9 @@ from torch import nn
 
 from slm_lab.agent.algorithm.loss import (
     ValueLoss,
-    clipped_surrogate_loss,
+    clipped_surrogate,
     clipped_value_loss,
     explained_variance,
-    policy_change,
     standardize,
     with_entropy,
 )
@@ -24,13 +23,13 @@ def test_the_surrogate_clips_only_what_would_gain():
     """
     ratio = torch.tensor([1.5, 0.5, 1.5, 0.5])
     advantage = torch.tensor([1.0, 1.0, -1.0, -1.0])
-    loss = clipped_surrogate_loss(ratio.log(), torch.zeros(4), advantage, 0.2)
+    loss = clipped_surrogate(ratio.log(), torch.zeros(4), advantage, 0.2).loss
     torch.testing.assert_close(loss, torch.tensor(0.6 / 4))
 
 
 def test_no_gradient_flows_where_the_clip_holds():
     log_prob = torch.tensor([0.5, 0.0], requires_grad=True)
-    clipped_surrogate_loss(log_prob, torch.zeros(2), torch.ones(2), 0.2).backward()
+    clipped_surrogate(log_prob, torch.zeros(2), torch.ones(2), 0.2).loss.backward()
     assert log_prob.grad is not None
     torch.testing.assert_close(log_prob.grad, torch.tensor([0.0, -0.5]))
 
@@ -38,12 +37,12 @@ def test_no_gradient_flows_where_the_clip_holds():
 @pytest.mark.parametrize("log_ratio", [95.0, -200.0, float("-inf")])
 def test_ratios_beyond_all_numbers_have_a_gradient(log_ratio):
     log_prob = torch.tensor([log_ratio, 0.0], requires_grad=True)
-    loss = clipped_surrogate_loss(log_prob, torch.zeros(2), torch.ones(2), 0.2)
-    loss.backward()
+    surrogate = clipped_surrogate(log_prob, torch.zeros(2), torch.ones(2), 0.2)
+    surrogate.loss.backward()
     first = 1.2 if log_ratio > 0 else 0.0
-    torch.testing.assert_close(loss, torch.tensor(-(first + 1.0) / 2))
+    torch.testing.assert_close(surrogate.loss, torch.tensor(-(first + 1.0) / 2))
     torch.testing.assert_close(log_prob.grad, torch.tensor([0.0, -0.5]))
-    assert math.isfinite(policy_change(log_prob.detach(), torch.zeros(2), 0.2)[0])
+    assert math.isfinite(surrogate.kl)
 
 
 def test_the_value_loss_takes_the_worse_of_free_and_clipped():
@@ -72,18 +71,19 @@ def test_the_kl_estimate_is_near_the_true_kl_of_categoricals():
     new = torch.tensor([0.2, 0.3, 0.5]).log()
     actions = torch.multinomial(old.exp(), 200_000, replacement=True, generator=generator)
     true = (old.exp() * (old - new)).sum()
-    assert policy_change(new[actions], old[actions], 0.2)[0] == pytest.approx(true.item(), rel=0.05)
+    surrogate = clipped_surrogate(new[actions], old[actions], torch.ones(200_000), 0.2)
+    assert surrogate.kl == pytest.approx(true.item(), rel=0.05)
 
 
 def test_clip_fraction_counts_ratios_outside_the_range():
     ratio = torch.tensor([0.7, 0.9, 1.1, 1.3])
-    assert policy_change(ratio.log(), torch.zeros(4), 0.2)[1] == 0.5
+    assert clipped_surrogate(ratio.log(), torch.zeros(4), torch.ones(4), 0.2).clip_fraction == 0.5
 
 
 def test_a_perfect_critic_explains_everything_and_a_constant_one_nothing():
     target = torch.tensor([1.0, 2.0, 4.0])
-    assert explained_variance(target, target).item() == 1.0
-    assert explained_variance(torch.zeros(3), target).item() == 0.0
+    assert explained_variance(target, target) == 1.0
+    assert explained_variance(torch.zeros(3), target) == 0.0
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,21 @@ def test_exploration_has_the_probabilities_of_the_learners_categorical(name):
     np.testing.assert_allclose(log_prob, expected.numpy(), atol=1e-5)
 
 
+def test_normal_actions_have_the_mean_deviation_and_density_of_the_learners_normal():
+    """The second component's ln σ is beyond its bound, which counts in place of it."""
+    space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    family = distribution_family(space, "Normal")
+    params = np.tile(np.array([0.5, -2.0, -1.0, 3.0], np.float32), (MANY, 1))
+    action, log_prob = exploration_policy("default", family, space)(params, 0.0, Generators(0))
+    assert action.dtype == log_prob.dtype == np.float32
+    std = np.exp([-1.0, 2.0])
+    np.testing.assert_allclose((action.mean(0) - [0.5, -2.0]) / std, 0.0, atol=4 / MANY**0.5)
+    np.testing.assert_allclose(action.std(0) / std, 1.0, atol=4 * (0.5 / MANY) ** 0.5)
+    assert abs(np.corrcoef(action.T)[0, 1]) < 4 / MANY**0.5
+    expected = family(torch.from_numpy(params)).log_prob(torch.from_numpy(action))
+    np.testing.assert_allclose(log_prob, expected.numpy(), atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("space", "log_prob"),
     [
