@@ -50,6 +50,7 @@ LINEAR, STRONG = (
 )
 
 CASES: dict[str, tuple[Case, tuple[Plan, ...]]] = {
+    "ppo_cartpole": (PPOCase("CartPole-v1", 8, 200_000), (SHARED, SYNCED)),
     "a3c_lunarlander": (A2CCase("LunarLander-v3", 8, 200_000, horizon=32, lr=7e-4), (SYNCED,)),
     "async_sac_halfcheetah": (SACCase("HalfCheetah-v5", 1, 6_000, (256, 256), 3e-4), (SHARED,)),
     "dppo_lunarlander": (PPOCase("LunarLander-v3", 8, 150_000, horizon=512), (LINEAR, STRONG)),

@@ -27,7 +27,7 @@ class Clock:
     @property
     def total_frame(self) -> int:
         """Frames of all Sessions together."""
-        return self.frame if self._alone else int(self._slots.sum())
+        return self.frame if self._alone else sum(self._slots.tolist())
 
     @property
     def frames(self) -> list[int]:

@@ -152,8 +152,12 @@ def entropy_change(entropy: Tensor, old_log_prob: Tensor) -> Tensor:
 
 def policy_change(log_ratio: Any, ratio: Any, clip_eps: float) -> tuple[Number, Number]:
     """`Surrogate.kl` and `clip_fraction` from ln r and r, tensors or arrays (B,)."""
-    change, size = ratio - 1, len(ratio)
-    return number((change - log_ratio).sum() / size), number((abs(change) > clip_eps).sum() / size)
+    change = ratio - 1
+    divergence, outside = change - log_ratio, abs(change) > clip_eps
+    if isinstance(ratio, Tensor):
+        return number(divergence.mean()), number(outside.float().mean())
+    size = len(ratio)
+    return float(np.add.reduce(divergence)) / size, np.count_nonzero(outside) / size
 
 
 def explained_variance(value: Tensor, target: Tensor) -> float:

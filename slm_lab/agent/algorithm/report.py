@@ -1,9 +1,8 @@
 """The numbers that a training event reports."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,11 +13,10 @@ Report: TypeAlias = Mapping[str, Number]
 """Numbers by column."""
 
 
-def number(scalar: Differentiable | np.floating[Any]) -> Number:
+def number(scalar: Differentiable) -> Number:
     """The value of a scalar: a float, or for one on a GPU a tensor there, without gradient."""
-    if isinstance(scalar, Tensor) and not scalar.is_cpu:
-        return scalar.detach()
-    return float(scalar.item())
+    is_away = isinstance(scalar, Tensor) and not scalar.is_cpu
+    return scalar.detach() if is_away else scalar.item()
 
 
 def mean_report(reports: Sequence[Report]) -> dict[str, Number]:

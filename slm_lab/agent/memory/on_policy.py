@@ -51,7 +51,7 @@ class OnPolicyBatchReplay(Memory[Rollout]):
         for name, value in step.fields(self._keeps_raw).items():
             self._arrays[name][t] = value
         last, truncated = t + 1 == self._horizon, step.truncated
-        if last or truncated.any():
+        if last or np.count_nonzero(truncated):
             cut = np.arange(len(truncated)) if last else np.flatnonzero(truncated)
             self._cut(t, cut, step.next_obs)
         self._t = t + 1

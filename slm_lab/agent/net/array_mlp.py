@@ -4,7 +4,6 @@ For the few observations that an actor sees at a time, and for small networks, t
 to call its kernels than NumPy to compute.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import NamedTuple, final
@@ -19,12 +18,12 @@ from slm_lab.agent.net.fast_mlp import Kernel
 from slm_lab.core.types import Array, FloatArray, Shape
 
 
-class ArrayNet(ABC):
+class ArrayNet:
     """A network that can run without torch where torch is slower."""
 
-    @abstractmethod
     def forward_array(self, obs: Array) -> tuple[FloatArray, ...] | None:
         """`forward` of observations (N, *obs_shape) by NumPy; None where torch is faster."""
+        return None
 
     def forward_nodes(self, obs: Array) -> tuple[Node, ...] | None:
         """`forward` of observations (B, *obs_shape) for a loss of nodes; None where autograd is
