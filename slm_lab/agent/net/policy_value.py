@@ -1,6 +1,5 @@
 """A policy, with a value function in the same network, in a second one, or without."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -40,7 +39,7 @@ def _no_value(num_envs: int) -> FloatArray:
     return np.full(num_envs, np.nan, np.float32)
 
 
-class ActingNetwork(ABC):
+class ActingNetwork:
     """Networks with their optimizers, as actors and learners see them.
 
     The first output of the first network has the parameters of the distribution of actions.
@@ -60,9 +59,10 @@ class ActingNetwork(ABC):
         self.device = self._optimizers[0].flat.vector.device
         self._written_out = False
 
-    @abstractmethod
     def act(self, obs: Array) -> Output:
         """The outputs for observations, or for packed rows if it is recurrent."""
+        params, *state = act_forward(self.module, obs, self.device)
+        return Output(params, _no_value(len(params)), *state)
 
     def policy(self, obs: Tensor) -> Tensor:
         """Distribution parameters (B, param_dim)."""
@@ -231,11 +231,6 @@ class PolicyOnly(ActingNetwork):
         """Distribution parameters (B, param_dim) for a loss that `step` minimises: a node if the
         step is written out."""
         return forward_nodes(self.module, obs)[0] if self._written_out else self.policy(obs)
-
-    @override
-    def act(self, obs: Array) -> Output:
-        params, *state = act_forward(self.module, obs, self.device)
-        return Output(params, _no_value(len(params)), *state)
 
     def step(self, policy_loss: Differentiable) -> StepReport:
         """One gradient step."""

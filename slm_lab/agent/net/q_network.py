@@ -9,18 +9,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
-from typing_extensions import override
 
 from slm_lab.agent.autodiff import Differentiable, Node
-from slm_lab.agent.net.array_mlp import act_forward, forward_nodes
+from slm_lab.agent.net.array_mlp import forward_nodes
 from slm_lab.agent.net.layers import Linear
 from slm_lab.agent.net.mlp import MLPNet
-from slm_lab.agent.net.policy_value import ActingNetwork, Output
+from slm_lab.agent.net.policy_value import ActingNetwork
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.optimizer import Optimizer, StepReport
 from slm_lab.agent.recurrent_state import RecurrentLayout
-from slm_lab.core.types import Array, FloatArray, StateDict
+from slm_lab.core.types import FloatArray, StateDict
 from slm_lab.spec.schema.net import NetSpec
 
 
@@ -114,12 +113,6 @@ class QNetwork(ActingNetwork):
     def target_q(self, obs: Tensor) -> Tensor:
         """Target Q of every action, (B, n)."""
         return self.target.forward(obs)[0]
-
-    @override
-    def act(self, obs: Array) -> Output:
-        """Q of every action, (N, n), and of the best, (N,)."""
-        q, *state = act_forward(self.module, obs, self.device)
-        return Output(q, np.maximum.reduce(q, -1), *state)
 
     def step(self, loss: Differentiable) -> StepReport:
         """One gradient step; the target network may follow."""
