@@ -93,6 +93,7 @@ class PolicyHead(nn.Module, ArrayNet):
     @override
     def train(self, mode: bool = True) -> Self:
         """Torch walks through all layers for it, which takes 10 µs."""
+        self.training = mode
         self.net.train(mode)
         return self
 
