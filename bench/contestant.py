@@ -82,7 +82,8 @@ def sb3_model(case: Case) -> Any:
     common = {"learning_rate": case.lr, "gamma": case.gamma, "device": case.device, "seed": 0}
     if isinstance(case, AtariPPOCase):
         return kind("CnnPolicy", sb3_atari(case), **common, **arguments)
-    env = make_vec_env(case.env, case.num_envs, seed=0)
+    plain = {"render_mode": None}  # its default lets LunarLander simulate particles for pictures
+    env = make_vec_env(case.env, case.num_envs, seed=0, env_kwargs=plain)
     if isinstance(case, MujocoPPOCase):
         env = VecNormalize(env, gamma=case.gamma)
     return kind("MlpPolicy", env, **common, **arguments)
