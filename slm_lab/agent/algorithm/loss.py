@@ -17,6 +17,7 @@ from slm_lab.agent.algorithm import loss_nodes
 from slm_lab.agent.algorithm.report import number
 from slm_lab.agent.autodiff import Differentiable, Node
 from slm_lab.agent.optim.optimizer import Number
+from slm_lab.core.types import FloatArray
 
 ElementwiseLoss = Callable[[Tensor, Tensor], Tensor]
 """(prediction (B,), target (B,)) to losses (B,): a torch loss with reduction "none"."""
@@ -81,15 +82,15 @@ def clipped_surrogate(
     """With r = π_θ / π_θ_old; all tensors (B,). ln r is bounded to ± 20. Beyond e^88 float32 has
     no ratio, and the gradient of a clipped sample would be 0 · ∞."""
     if isinstance(log_prob, Node):
-        objective, log_ratios, ratios = loss_nodes.clipped_surrogate_node(
+        objective, log_ratios = loss_nodes.clipped_surrogate_node(
             log_prob, old_log_prob.numpy(), advantage.numpy(), clip_eps
         )
-        return Surrogate(objective, *policy_change(log_ratios, ratios, clip_eps))
+        return Surrogate(objective, *policy_change(log_ratios, clip_eps))
     bound = loss_nodes.MAX_LOG_RATIO
     log_ratio = (log_prob - old_log_prob).clamp(-bound, bound)
     ratio = log_ratio.exp()
     gain, clipped_gain = ratio * advantage, ratio.clamp(1 - clip_eps, 1 + clip_eps) * advantage
-    change = policy_change(log_ratio.detach(), ratio.detach(), clip_eps)
+    change = policy_change(log_ratio.detach(), clip_eps)
     return Surrogate(-torch.min(gain, clipped_gain).mean(), *change)
 
 
@@ -150,14 +151,14 @@ def entropy_change(entropy: Tensor, old_log_prob: Tensor) -> Tensor:
     return 0.5 * (-old_log_prob - entropy).square().mean()
 
 
-def policy_change(log_ratio: Any, ratio: Any, clip_eps: float) -> tuple[Number, Number]:
-    """`Surrogate.kl` and `clip_fraction` from ln r and r, tensors or arrays (B,)."""
-    change = ratio - 1
-    divergence, outside = change - log_ratio, abs(change) > clip_eps
-    if isinstance(ratio, Tensor):
-        return number(divergence.mean()), number(outside.float().mean())
-    size = len(ratio)
-    return float(np.add.reduce(divergence)) / size, np.count_nonzero(outside) / size
+def policy_change(log_ratio: Tensor | FloatArray, clip_eps: float) -> tuple[Number, Number]:
+    """`Surrogate.kl` and `clip_fraction` from ln r, (B,)."""
+    if isinstance(log_ratio, Tensor):
+        change = log_ratio.expm1()  # unlike r − 1 exact for a small change
+        return number((change - log_ratio).mean()), number((change.abs() > clip_eps).float().mean())
+    changes, size = np.expm1(log_ratio), len(log_ratio)
+    kl = float(np.add.reduce(changes - log_ratio)) / size
+    return kl, np.count_nonzero(np.abs(changes) > clip_eps) / size
 
 
 def explained_variance(value: Tensor, target: Tensor) -> float:

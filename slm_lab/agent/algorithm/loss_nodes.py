@@ -15,8 +15,8 @@ MAX_LOG_RATIO = 20.0
 
 def clipped_surrogate_node(
     log_prob: Node, old_log_prob: FloatArray, advantage: FloatArray, clip_eps: float
-) -> tuple[Node, FloatArray, FloatArray]:
-    """The loss of `clipped_surrogate`, bounded ln r and r. A sample has a gradient where the
+) -> tuple[Node, FloatArray]:
+    """The loss of `clipped_surrogate`, and bounded ln r. A sample has a gradient where the
     unclipped term is the smaller one: −r Â / B."""
     log_ratio = log_prob.array - old_log_prob
     bounded = log_ratio.clip(-MAX_LOG_RATIO, MAX_LOG_RATIO)  # np.clip takes twice as long
@@ -29,8 +29,8 @@ def clipped_surrogate_node(
         counts = (gain <= clipped_gain) & (log_ratio == bounded)
         return (gain * counts * (-grad / size),)
 
-    loss = Node(-np.add.reduce(np.minimum(gain, clipped_gain)) / size, (log_prob,), vjp)
-    return loss, bounded, ratio
+    mean = np.add.reduce(np.minimum(gain, clipped_gain)) / size
+    return Node(-mean, (log_prob,), vjp), bounded
 
 
 Elementwise: TypeAlias = Callable[..., tuple[FloatArray, FloatArray]]

@@ -36,7 +36,9 @@ class Output(NamedTuple):
 
 @lru_cache(4)
 def _no_value(num_envs: int) -> FloatArray:
-    return np.full(num_envs, np.nan, np.float32)
+    value = np.full(num_envs, np.nan, np.float32)
+    value.setflags(write=False)  # all acts share it
+    return value
 
 
 class ActingNetwork:
@@ -92,7 +94,7 @@ class PolicyHead(nn.Module, ArrayNet):
 
     @override
     def train(self, mode: bool = True) -> Self:
-        """Torch walks through all layers for it, which takes 10 µs."""
+        """Torch's own `train` walks through all layers, which takes 10 µs."""
         self.training = mode
         self.net.train(mode)
         return self
@@ -178,8 +180,10 @@ class PolicyValue(ActingNetwork):
         value: Tensor = self._nets[-1].forward(obs)[-1]
         return value.squeeze(-1)
 
+    @torch.no_grad()
     def value(self, obs: Tensor) -> Tensor:
-        """V(s) in units of return, (B,), of observations on the CPU; there, too."""
+        """V(s) in units of return without a gradient, (B,). Observations and values are on the
+        CPU."""
         if self.recurrent is not None or self.device.type != "cpu":
             return self.transform.decode(self.raw_value(moved(obs, self.device))).cpu()
         raw_value = act_forward(self._nets[-1], obs.numpy(), self.device)[-1]
