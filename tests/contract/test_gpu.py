@@ -11,7 +11,7 @@ import torch
 
 from slm_lab.agent import device
 from slm_lab.agent.algorithm import soft_parts
-from slm_lab.agent.net import build, precision
+from slm_lab.agent.net import build, policy_value, precision
 from tests.contract.fake_gpu import GPU, FakeGPU
 from tests.contract.playing import Play
 from tests.contract.table import ALGORITHM_ROWS, cases
@@ -90,3 +90,8 @@ def test_a_training_event_waits_as_often_for_one_gradient_step_as_for_many(
         waits_of_an_event(gpu, make(**{f"agent__algorithm__{key}": times})) for times in (1, 5)
     )
     assert few == many == expected
+
+
+def test_the_values_of_a_long_rollout_are_waited_for_once(gpu, monkeypatch):
+    monkeypatch.setattr(policy_value, "STATES_AT_ONCE", 2)
+    assert waits_of_an_event(gpu, ppo()) == 4

@@ -184,8 +184,12 @@ class PolicyValue(ActingNetwork):
     def value(self, obs: Tensor) -> Tensor:
         """V(s) in units of return without a gradient, (B,). Observations and values are on the
         CPU."""
+        return self._value(obs).cpu()
+
+    def _value(self, obs: Tensor) -> Tensor:
+        """`value` on the network's device."""
         if self.recurrent is not None or self.device.type != "cpu":
-            return self.transform.decode(self.raw_value(moved(obs, self.device))).cpu()
+            return self.transform.decode(self.raw_value(moved(obs, self.device)))
         raw_value = act_forward(self._nets[-1], obs.numpy(), self.device)[-1]
         return self.transform.decode(torch.from_numpy(raw_value[:, 0]))
 
@@ -199,7 +203,7 @@ class PolicyValue(ActingNetwork):
         if not self._values_later or not rollout.value.isnan().any():
             return rollout
         parts = torch.split(rollout.obs.flatten(0, 1), STATES_AT_ONCE)
-        value = torch.cat([self.value(part) for part in parts])
+        value = torch.cat([self._value(part) for part in parts]).cpu()  # a GPU is waited for once
         return replace(rollout, value=value.view_as(rollout.reward))
 
     @override
