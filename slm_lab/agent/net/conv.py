@@ -33,6 +33,7 @@ class ConvBody(nn.Module):
         gain = layers.hidden_gain(spec.hid_layers_activation)
         for index, layer in enumerate(spec.conv_layers()):
             conv = layers.EmptyConv2d(channels, *layer)
+            conv.scale = 1 / 255 if spec.normalize and index == 0 else 1.0
             layers.init_linear(conv, spec.init_fn, gain, generator)
             # One group: all numbers of an image together.
             group_norm = partial(nn.GroupNorm, 1)
@@ -45,14 +46,14 @@ class ConvBody(nn.Module):
         self._layers = built
         self.num_features = channels * size[0] * size[1]
         self._activation = layers.activation_function(spec.hid_layers_activation, dim=1)
-        self._normalize = spec.normalize
+        self._normalize, self._half = spec.normalize and not built, spec.precision == "bf16"
         self._norm_after = spec.norm_place == "after"
         self._products = products(spec)
 
     @override
     def forward(self, obs: Tensor) -> Tensor:
         """(B, C, H, W) of uint8 or floats to (B, num_features)."""
-        x = layers.image_input(obs, self._normalize)
+        x = layers.image_input(obs, self._normalize, self._half)
         with self._products(x):
             for conv, norms in self._layers:
                 x = conv(x)

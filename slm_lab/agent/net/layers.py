@@ -22,14 +22,14 @@ def as_floats(obs: Tensor) -> Tensor:
     return obs if obs.is_floating_point() else obs.float()
 
 
-def image_input(obs: Tensor, normalize: bool) -> Tensor:
-    """(B, C, H, W) of uint8 or floats to new floats in channels_last; divided by 255 if asked.
-    Stacked frames, (B, L, C, H, W), keep their order. The channels of an image go last while the
-    numbers are bytes, plane by plane: a quarter less time than torch's own conversion."""
+def image_input(obs: Tensor, normalize: bool, half: bool = False) -> Tensor:
+    """(B, C, H, W) of uint8 or floats to new floats in channels_last; divided by 255 or rounded to
+    bfloat16 if asked. Stacked frames, (B, L, C, H, W), keep their order. The channels go last while
+    the numbers are bytes, plane by plane: a quarter less time than torch's own conversion."""
     if obs.dim() != 4:
         return as_floats(obs) * (1 / 255) if normalize else as_floats(obs)
     x = torch.stack(obs.unbind(1), -1)
-    x = x * (1 / 255) if normalize else as_floats(x)
+    x = x * (1 / 255) if normalize else x.bfloat16() if half else as_floats(x)
     return x.permute(0, 3, 1, 2)
 
 
@@ -145,7 +145,15 @@ class EmptyLinear(Empty, nn.Linear):
 
 
 class EmptyConv2d(Empty, nn.Conv2d):
-    """To be filled by `init_linear`."""
+    """To be filled by `init_linear`. Convolves `scale` times its input: it multiplies the weights,
+    which are fewer than the pixels."""
+
+    scale = 1.0
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.weight if self.scale == 1.0 else self.weight * self.scale
+        return self._conv_forward(x, weight, self.bias)
 
 
 def init_linear(

@@ -65,7 +65,6 @@ class MLPNet(nn.Module, ArrayNet):
         self._activation = layers.activation_function(spec.hid_layers_activation)
         names = per_head(spec.out_layer_activation, len(heads))
         self._out_activations = [layers.activation_function(name) for name in names]
-        self._has_out_activation = any(f is not None for f in self._out_activations)
         # A plain tuple: attribute look-ups on modules cost as much as the small products.
         self._parameters_in_order = tuple(
             p for layer in [*hidden, *outputs] for p in (layer.weight, layer.bias)
@@ -76,7 +75,7 @@ class MLPNet(nn.Module, ArrayNet):
         if len(self.norms) or spec.precision == "bf16":
             self._kernel = None
         self._by_array: ArrayMLP | None = None
-        if self._kernel is not None and not self._has_out_activation:
+        if self._kernel is not None and not any(self._out_activations):
             self._by_array = ArrayMLP(self._kernel, len(self.hidden), self._parameters_in_order)
 
     @override
@@ -97,7 +96,7 @@ class MLPNet(nn.Module, ArrayNet):
             )
         else:
             _, outputs = mlp_forward(self._kernel, len(self.hidden), obs, self._parameters_in_order)
-        if not self._has_out_activation:
+        if not any(self._out_activations):
             return outputs
         pairs = zip(outputs, self._out_activations, strict=True)
         return tuple(out if f is None else f(out) for out, f in pairs)

@@ -18,6 +18,7 @@ ActionPdtype: TypeAlias = Literal[
 ActionPolicy: TypeAlias = Literal["default", "random", "epsilon_greedy", "boltzmann"]
 Critic: TypeAlias = Literal["none", "may_share", "apart"]
 """No critic; a critic that may share the actor's body; a separate critic."""
+NSteps = Annotated[Count, bounds.STEPS_OF_TARGET, Field(description="n of n-step targets")]
 
 CONTINUOUS = frozenset({"Normal", "Beta", "LogNormal", "MultivariateNormal"})
 DISCRETE = frozenset({"Categorical", "Argmax", "GumbelSoftmax"})
@@ -139,9 +140,7 @@ class SARSASpec(OnPolicyLearningSpec):
     CRITIC = "none"
     HAS_TARGETS = False
 
-    num_step_returns: Annotated[Count, bounds.STEPS_OF_TARGET] = Field(
-        1, description="n of n-step targets"
-    )
+    num_step_returns: NSteps = 1
 
 
 class ActorCriticSpec(OnPolicyLearningSpec):
@@ -247,9 +246,7 @@ class DQNBaseSpec(ReplayLearningSpec):
     CRITIC = "none"
     HAS_TARGETS = True
 
-    num_step_returns: Annotated[Count, bounds.STEPS_OF_TARGET] = Field(
-        1, description="n of n-step targets"
-    )
+    num_step_returns: NSteps = 1
 
 
 class VanillaDQNSpec(DQNBaseSpec):

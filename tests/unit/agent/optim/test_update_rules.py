@@ -151,6 +151,16 @@ def test_a_gradient_that_is_not_finite_touches_no_weight():
     assert torch.equal(optimizer.flat.vector, before)
 
 
+def test_a_gradient_whose_norm_overflows_touches_no_weight():
+    """A norm above 1.8e19 has no square in float32."""
+    net = network()
+    optimizer = flat_optimizer(net, "Adam", {})
+    before = optimizer.flat.vector.clone()
+    with pytest.raises(NonFiniteLossError, match="norm is inf"):
+        optimizer.step(net(batches()[0]).sum() * 1e20)
+    assert torch.equal(optimizer.flat.vector, before)
+
+
 def test_the_exchange_comes_before_the_clip():
     seen = []
 
