@@ -31,7 +31,7 @@ class ReturnRange:
     are divided by max(1, S), eqs. 11 and 12 of arXiv:2301.04104: large returns are scaled down,
     small ones are not scaled up."""
 
-    DECAY = 0.99
+    DECAY = 0.99  # per training event
 
     def __init__(self) -> None:
         self._span = torch.zeros(())
@@ -188,19 +188,19 @@ class PPO(Learner[Rollout]):
         obs, action = moved(flatten_obs(rollout.obs, recurrent), device), flat(rollout.action)
         value, returns, advantage, weight, log_prob = self._estimates(rollout, obs, action)
         if self._return_range is not None:
-            advantage = advantage / self._return_range.update(
-                group.all_gather_samples(returns.flatten())
-            )
+            of_all = group.all_gather_samples(returns.flatten())
+            advantage = advantage / self._return_range.update(of_all)
         transform = self.network.transform
         # Before the update of the units: values are clipped against the critic's own output.
         old_raw_value = transform.encode(flat(value)) if self.spec.clip_vloss else None
-        transform.update(moved(returns, device), group)
+        target = flat(returns)
+        transform.update(target, group)
         samples = Samples(
             obs,
             action,
             flat(log_prob),
             flat(advantage),
-            transform.encode(flat(returns)),
+            transform.encode(target),
             None if weight is None else flat(weight),
             old_raw_value,
         )
