@@ -12,13 +12,7 @@ from typing import NamedTuple, final
 from slm_lab.core.errors import UsageError
 from slm_lab.core.files import Stamp, folders_in, stamp_of, strays
 from slm_lab.experiment.plot.trials import FoundTrial, find_trials
-from slm_lab.experiment.runs.summary import (
-    RunStatus,
-    RunSummary,
-    damaged_summary,
-    summary_of,
-    summary_of_comparison,
-)
+from slm_lab.experiment.runs import summary as summaries
 from slm_lab.experiment.search.outcomes import chosen_trial
 from slm_lab.storage.lock import is_locked
 from slm_lab.storage.run_dir import FOLDERS, PLAN_FILE, RunDir
@@ -39,7 +33,7 @@ class CatalogEntry:
     folder: Path
     run: RunDir | None
     """None for a comparison, and if nothing can be read."""
-    summary: RunSummary
+    summary: summaries.RunSummary
     stamp: Stamp
     problem: str = ""
 
@@ -108,7 +102,7 @@ class Catalog:
             runs = [each.summary for each in inside]
             summary = replace(_summary(folder, look, runs, is_training), run=name)
             problem = look.problem
-            if not problem and summary.status is RunStatus.DAMAGED and not summary.env:
+            if not problem and summary.status is summaries.RunStatus.DAMAGED and not summary.env:
                 problem = "its spec file cannot be read"
             entry = CatalogEntry(name, folder, look.run, summary, stamp, problem)
         return [entry, *inside]
@@ -131,11 +125,11 @@ def _look(folder: Path, root: Path, stamp: Stamp) -> _Look:
 
 
 def _summary(
-    folder: Path, look: _Look, runs: Sequence[RunSummary], is_training: bool
-) -> RunSummary:
+    folder: Path, look: _Look, runs: Sequence[summaries.RunSummary], is_training: bool
+) -> summaries.RunSummary:
     with suppress(Exception):  # content that no run has written
         if look.run is not None:
-            return summary_of(look.run)
+            return summaries.summary_of(look.run)
         if look.plan is not None:
-            return summary_of_comparison(look.plan, runs, is_training)
-    return damaged_summary(folder)
+            return summaries.summary_of_comparison(look.plan, runs, is_training)
+    return summaries.damaged_summary(folder)

@@ -7,15 +7,8 @@ from typing import Any
 
 from slm_lab.core.errors import MAX_PRINTED, Problem, SpecError
 from slm_lab.core.registry import nearest_name
+from slm_lab.spec import parse as parsing
 from slm_lab.spec.override import Setting, apply_settings, parse_setting, unfilled, variables
-from slm_lab.spec.parse import (
-    Parsed,
-    is_of_search,
-    parse,
-    parse_template,
-    unwrap_lists_of_one,
-    validate,
-)
 from slm_lab.spec.read import find_file, read_file, shipped_name
 from slm_lab.spec.schema.spec import Spec
 
@@ -56,7 +49,7 @@ def load_specs(file: str | Path, sets: Sequence[str] = (), warn: bool = True) ->
     return {name: _spec_or_error(f"{where}: {name}", one) for name, one in loaded.items()}
 
 
-def check_file(file: str | Path, sets: Sequence[str] = ()) -> list[Parsed]:
+def check_file(file: str | Path, sets: Sequence[str] = ()) -> list[parsing.Parsed]:
     """Checks every spec of a file, with `sets` ("key=value") applied. Raises SpecError for an
     unreadable file, or a file without specs."""
     in_file, content = _read(file)
@@ -70,7 +63,7 @@ def check_file(file: str | Path, sets: Sequence[str] = ()) -> list[Parsed]:
     for name in names:
         raw, setting_problems = _settle(content[name], settings)
         left = variables({key: value for key, value in raw.items() if key != "spec_params"})
-        parsed = parse_template(name, raw) if left else parse(name, raw)
+        parsed = parsing.parse_template(name, raw) if left else parsing.parse(name, raw)
         all_problems = [*setting_problems, *parsed.problems]
         parsed = parsed._replace(problems=all_problems, where=f"{in_file}: {name}", variables=left)
         found.append(parsed)
@@ -79,7 +72,7 @@ def check_file(file: str | Path, sets: Sequence[str] = ()) -> list[Parsed]:
 
 def parse_spec(name: str, raw: Mapping[str, Any]) -> Spec:
     """A spec from JSON data, as from `Spec.to_json`. Raises SpecError."""
-    parsed = parse(name, raw)
+    parsed = parsing.parse(name, raw)
     _warn(name, [parsed])
     return _spec_or_error(name, parsed)
 
@@ -106,30 +99,32 @@ def _settle(raw: Any, settings: Sequence[Setting]) -> tuple[dict[str, Any], list
     """A raw spec of a file, converted from the old form and with `settings` applied."""
     if not isinstance(raw, Mapping):
         return {}, [Problem("spec", "must be a block {agent, env, meta}", raw)]
-    data, problems = unwrap_lists_of_one(raw)
-    if not all(map(is_of_search, problems)):
+    data, problems = parsing.unwrap_lists_of_one(raw)
+    if not all(map(parsing.is_of_search, problems)):
         return data, []  # parse reports them
     return apply_settings(data, settings, lambda: _with_defaults(data))
 
 
-def _loaded(name: str, raw: Any, sets: Sequence[str], overrides: Mapping[str, Any]) -> Parsed:
+def _loaded(
+    name: str, raw: Any, sets: Sequence[str], overrides: Mapping[str, Any]
+) -> parsing.Parsed:
     """A spec of a file with all settings applied, and all its problems."""
     settings, problems = _settings_of(sets, overrides)
     data, setting_problems = _settle(raw, settings)
     if not isinstance(raw, Mapping):
-        return Parsed(None, [*problems, *setting_problems], [], None)
+        return parsing.Parsed(None, [*problems, *setting_problems], [], None)
     left = unfilled({key: value for key, value in data.items() if key != "spec_params"})
-    parsed = parse(name, data)
+    parsed = parsing.parse(name, data)
     reported = {problem.path for problem in left}
     rest = [problem for problem in parsed.problems if problem.path not in reported]
     return parsed._replace(
         problems=[*problems, *setting_problems, *left, *rest],
-        of_search=[*filter(is_of_search, left), *parsed.of_search],
+        of_search=[*filter(parsing.is_of_search, left), *parsed.of_search],
     )
 
 
 def _with_defaults(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    spec, _ = validate(raw)
+    spec, _ = parsing.validate(raw)
     return spec.to_json() if spec is not None else {}
 
 
@@ -172,14 +167,14 @@ def chosen_name(where: str, content: Mapping[str, Any], name: str | None) -> str
     raise SpecError(where, [Problem(name, f"there is no spec of this name; {hint}")])
 
 
-def _spec_or_error(where: str, parsed: Parsed) -> Spec:
+def _spec_or_error(where: str, parsed: parsing.Parsed) -> Spec:
     if parsed.problems or parsed.spec is None:
         once = {str(problem): problem for problem in parsed.problems}
         raise SpecError(where, list(once.values()))
     return parsed.spec
 
 
-def _warn(where: str, parsed: Sequence[Parsed]) -> None:
+def _warn(where: str, parsed: Sequence[parsing.Parsed]) -> None:
     """Logs one line per file and kind of warning, for all specs and keys."""
     renamed = [note for one in parsed for note in one.renamed]
     ignored = [note for one in parsed for note in one.legacy]

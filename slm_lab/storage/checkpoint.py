@@ -24,14 +24,7 @@ from slm_lab.core.errors import CheckpointError, LabError, UnusableCheckpointErr
 from slm_lab.core.files import new_file, read_file
 from slm_lab.core.types import StateDict
 from slm_lab.metrics.writer import Extent
-from slm_lab.storage.manifest import (
-    Manifest,
-    Segment,
-    manifest_path,
-    pending_path,
-    previous_path,
-    read_manifest,
-)
+from slm_lab.storage import manifest as manifests
 from slm_lab.storage.segments import check_whole, plan
 from slm_lab.storage.serialization import from_plain, to_plain
 
@@ -42,11 +35,11 @@ class CheckpointStore:
     def __init__(self, folder: Path, prefix: str) -> None:
         self._folder = folder
         self._prefix = prefix
-        self._manifest_path = manifest_path(folder, prefix)
+        self._manifest_path = manifests.manifest_path(folder, prefix)
 
-    def manifest(self) -> Manifest | None:
+    def manifest(self) -> manifests.Manifest | None:
         """The newest complete manifest, or None if nothing has been saved yet."""
-        return read_manifest(self._manifest_path)
+        return manifests.read_manifest(self._manifest_path)
 
     def save(
         self,
@@ -73,17 +66,17 @@ class CheckpointStore:
                 name = f"{self._prefix}_{part}_{serial:06d}_{frame}.pt"
                 files[part] = self._write(name, state, written)
             segments = () if log is None else self._save_log(log, previous, serial, written)
-            manifest = Manifest(frame, serial, dict(rows), finished, files, segments)
-            temporary = pending_path(self._manifest_path)
+            manifest = manifests.Manifest(frame, serial, dict(rows), finished, files, segments)
+            temporary = manifests.pending_path(self._manifest_path)
             written.append(temporary)
             _write_durably(temporary, manifest.to_json().encode())
-            before = previous_path(self._manifest_path)
+            before = manifests.previous_path(self._manifest_path)
             if previous is not None:
-                written.append(pending_path(before))
+                written.append(manifests.pending_path(before))
                 _write_durably(written[-1], previous.to_json().encode())
             commit_barrier()
             if previous is not None:
-                os.replace(pending_path(before), before)
+                os.replace(manifests.pending_path(before), before)
             os.replace(temporary, self._manifest_path)
         except Exception as error:
             for path in written:
@@ -105,13 +98,13 @@ class CheckpointStore:
         delete_unnamed(self._folder, self._prefix, kept)
 
     def _save_log(
-        self, log: AppendLog, previous: Manifest | None, serial: int, written: list[Path]
-    ) -> tuple[Segment, ...]:
+        self, log: AppendLog, previous: manifests.Manifest | None, serial: int, written: list[Path]
+    ) -> tuple[manifests.Segment, ...]:
         segments, new = plan(() if previous is None else previous.segments, log)
         for steps in new:
             name = f"{self._prefix}_steps_{serial:06d}_{steps.start}.pt"
             file = self._write(name, log.content(steps.start, steps.stop), written)
-            segments.append(Segment(steps.start, steps.stop, **file))
+            segments.append(manifests.Segment(steps.start, steps.stop, **file))
         return tuple(segments)
 
     def _write(self, name: str, state: StateDict, written: list[Path]) -> dict[str, Any]:
@@ -127,12 +120,12 @@ class CheckpointStore:
             path.unlink(missing_ok=True)
             raise CheckpointError(f"cannot write {path}: {error.strerror or error}") from error
 
-    def load(self, manifest: Manifest, part: str = "state") -> StateDict:
+    def load(self, manifest: manifests.Manifest, part: str = "state") -> StateDict:
         """The state of one part. Raises CheckpointError if the file is missing or damaged."""
         self.file(manifest, part)
         return read_state(self._folder, manifest.files[part])
 
-    def file(self, manifest: Manifest, part: str = "state") -> Path:
+    def file(self, manifest: manifests.Manifest, part: str = "state") -> Path:
         """The file of a part. Raises CheckpointError if the checkpoint has no such part."""
         if part not in manifest.files:
             raise UnusableCheckpointError(
@@ -140,7 +133,7 @@ class CheckpointStore:
             )
         return self._folder / str(manifest.files[part]["name"])
 
-    def load_log(self, manifest: Manifest, log: AppendLog) -> None:
+    def load_log(self, manifest: manifests.Manifest, log: AppendLog) -> None:
         """Restores the steps of a memory whose other state has been loaded. Raises CheckpointError
         if a file is damaged or a step is missing."""
         check_whole(manifest.segments, log, str(self._manifest_path))
@@ -150,7 +143,7 @@ class CheckpointStore:
                 log.load_content(content)
 
 
-def delete_unnamed(folder: Path, prefix: str, kept: Iterable[Manifest]) -> None:
+def delete_unnamed(folder: Path, prefix: str, kept: Iterable[manifests.Manifest]) -> None:
     """Deletes files that no manifest in `kept` names: of older checkpoints, or left by a kill."""
     named = {name for manifest in kept for name in manifest.names}
     own = re.compile(rf"{re.escape(prefix)}_[a-z]+_\d{{6,}}_\d+\.pt")
@@ -160,7 +153,7 @@ def delete_unnamed(folder: Path, prefix: str, kept: Iterable[Manifest]) -> None:
                 path.unlink()
 
 
-def what_remains(manifest: Manifest | None) -> str:
+def what_remains(manifest: manifests.Manifest | None) -> str:
     """The part of a failed write's message about the previous checkpoint."""
     if manifest is None:
         return "there is no checkpoint before it"

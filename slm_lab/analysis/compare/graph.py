@@ -6,17 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from slm_lab.analysis.compare.comparison import (
-    BASELINE,
-    CROWDED,
-    Comparison,
-    Outcome,
-    Variant,
-    line_over,
-    summary_table,
-    text_table,
-    trainings_table,
-)
+from slm_lab.analysis.compare import comparison as compared
 from slm_lab.analysis.figure import figure as fig
 from slm_lab.analysis.figure.axis import TOTAL_FRAMES, Axis, common_grid, frames, spread, wall_clock
 from slm_lab.analysis.figure.layout import SIDE, overview, single_bars
@@ -49,7 +39,7 @@ _ROW, _NOTE_ROW = 34, 24  # of the table, and of the notes below it
 _LEGEND = 26  # above the bars
 
 
-def draw_comparison(comparison: Comparison, folder: Path, prefix: str) -> list[Path]:
+def draw_comparison(comparison: compared.Comparison, folder: Path, prefix: str) -> list[Path]:
     """Writes all graphs and tables into `folder`; returns the paths, the dashboard's PNG first.
 
     Files are `{prefix}_compare.png` and `.html` (the dashboard),
@@ -64,19 +54,19 @@ def draw_comparison(comparison: Comparison, folder: Path, prefix: str) -> list[P
         paths += write_figure(figure, folder, f"{stem}_mean_returns_vs_{x.file}", folder.parent)
     paths += write_figure(speed_up_figure(comparison), folder, f"{stem}_speed_up", folder.parent)
     tables = {
-        folder / f"{stem}_df.csv": summary_table(comparison),
-        folder / f"{stem}_trainings_df.csv": trainings_table(comparison),
+        folder / f"{stem}_df.csv": compared.summary_table(comparison),
+        folder / f"{stem}_trainings_df.csv": compared.trainings_table(comparison),
     }
     for path, table in tables.items():
         write_atomically(path, table.to_csv(index=False).encode())
     return [*paths, *tables]
 
 
-def dashboard(comparison: Comparison) -> fig.Figure:
+def dashboard(comparison: compared.Comparison) -> fig.Figure:
     """Everything at one glance: returns over four clocks, speed-ups, and the table, which is the
     legend of the curves."""
     with_bands = len(comparison.outcomes) <= MOST_BANDS
-    table, notes = text_table(comparison), _notes(comparison, with_bands)
+    table, notes = compared.text_table(comparison), _notes(comparison, with_bands)
     plots = fig.Box(SIDE, _TOP, _PLOTS_WIDTH, 2 * _CELL)
     bars = fig.Box(plots.right, _TOP, _WIDTH - SIDE - plots.right, plots.height)
     bars = bars.inset(left=_NUMBERS, top=_HEADING + _LEGEND, bottom=_FOOT)
@@ -100,7 +90,7 @@ def dashboard(comparison: Comparison) -> fig.Figure:
     return fig.Figure(title, _budget_text(comparison), tuple(parts), _WIDTH, 17)
 
 
-def speed_up_figure(comparison: Comparison) -> fig.Figure:
+def speed_up_figure(comparison: compared.Comparison) -> fig.Figure:
     """How many times as fast as one process, beside the ideal: the number of workers."""
     title = f"{comparison.title}: speed-up over one process"
     panel = _speed_ups(comparison, fig.Box(0, 0, 0, 0))
@@ -108,11 +98,11 @@ def speed_up_figure(comparison: Comparison) -> fig.Figure:
     return single_bars(title, _budget_text(comparison), panel)
 
 
-def _speed_ups(comparison: Comparison, box: fig.Box) -> fig.Panel:
+def _speed_ups(comparison: compared.Comparison, box: fig.Box) -> fig.Panel:
     bars: list[fig.Bar] = []
-    rows: list[Any] = list(summary_table(comparison).itertuples())
+    rows: list[Any] = list(compared.summary_table(comparison).itertuples())
     for (variant, *_), row in zip(comparison.outcomes, rows, strict=True):
-        if variant.mode == BASELINE:
+        if variant.mode == compared.BASELINE:
             continue
         place = 0.0
         if bars:
@@ -121,7 +111,7 @@ def _speed_ups(comparison: Comparison, box: fig.Box) -> fig.Panel:
         if np.isfinite(row.speed_up):
             gain, spread = row.speed_up, (row.speed_up_low, row.speed_up_high)
             text = f"{gain:.2f}"
-        label = f"{variant.workers}{f' {CROWDED}' if variant.crowded else ''}"
+        label = f"{variant.workers}{f' {compared.CROWDED}' if variant.crowded else ''}"
         ideal, hover = float(variant.workers), f"{text}, ideal: {variant.workers}"
         look, kind = _look(comparison, variant), (variant.crowded, variant.mode)
         bars.append(fig.Bar(place, label, gain, *spread, ideal, text, *look, *kind, hover))
@@ -129,7 +119,7 @@ def _speed_ups(comparison: Comparison, box: fig.Box) -> fig.Panel:
     if comparison.seeds > 1:
         keys.append((INK, "│ all seeds"))
     if any(bar.hollow for bar in bars):
-        keys.append((MUTED, f"☐ {CROWDED} more workers than cores"))
+        keys.append((MUTED, f"☐ {compared.CROWDED} more workers than cores"))
     title = "speed-up: total frames/s, one process = 1"
     return bar_panel(box, title, "workers", bars, 1.0, tuple(keys))
 
@@ -147,7 +137,7 @@ def bar_panel(
     return fig.Panel(box, across, up, title, keys=keys, bars=tuple(bars), base=base)
 
 
-def return_overview(comparison: Comparison, x: Axis) -> fig.Figure:
+def return_overview(comparison: compared.Comparison, x: Axis) -> fig.Figure:
     """A panel for each number of workers, with the baseline in all of them. A colour is named where
     it is first seen."""
     baseline, *others = comparison.outcomes
@@ -158,10 +148,10 @@ def return_overview(comparison: Comparison, x: Axis) -> fig.Figure:
         found = []
         for outcome, curve in _curves(comparison, chosen, x, with_bands=True):
             mode = outcome.variant.mode
-            name = curve.label if mode == BASELINE else mode
+            name = curve.label if mode == compared.BASELINE else mode
             found.append((outcome, curve._replace(label="" if mode in named else name, tint=0.0)))
             named.add(mode)
-        crowd = f", on {count_text(comparison.cores, 'core')} {CROWDED}"
+        crowd = f", on {count_text(comparison.cores, 'core')} {compared.CROWDED}"
         title = count_text(workers, "worker") + (crowd if workers > comparison.cores else "")
         panels.append((title, _with_threshold(comparison, found)))
     title = f"{comparison.title}: return against {x.label}"
@@ -172,12 +162,12 @@ def return_overview(comparison: Comparison, x: Axis) -> fig.Figure:
 
 
 def _curves(
-    comparison: Comparison, outcomes: Sequence[Outcome], x: Axis, with_bands: bool
-) -> list[tuple[Outcome, fig.Curve]]:
+    comparison: compared.Comparison, outcomes: Sequence[compared.Outcome], x: Axis, with_bands: bool
+) -> list[tuple[compared.Outcome, fig.Curve]]:
     """The mean over the seeds, as far as all of them go, of each outcome that has any."""
     found = []
     for outcome in outcomes:
-        lines = [line_over(training, x) for training in outcome.trainings.values()]
+        lines = [compared.line_over(training, x) for training in outcome.trainings.values()]
         lines = [one for one in lines if one.x.size]
         if not lines:
             continue
@@ -194,7 +184,7 @@ def _curves(
 
 
 def _with_threshold(
-    comparison: Comparison, found: Sequence[tuple[Outcome, fig.Curve]]
+    comparison: compared.Comparison, found: Sequence[tuple[compared.Outcome, fig.Curve]]
 ) -> list[fig.Curve]:
     """The curves, over a line across all of them if there is a threshold."""
     curves = [curve for _, curve in found]
@@ -203,7 +193,7 @@ def _with_threshold(
     return [fig.level(comparison.threshold, curves), *curves]
 
 
-def clocks(comparison: Comparison) -> list[Axis]:
+def clocks(comparison: compared.Comparison) -> list[Axis]:
     """The clocks, each in units that suit the longest training."""
     trainings = [t for outcome in comparison.outcomes for t in outcome.trainings.values()]
     cpu = max((float(t.cpu_t[-1]) for t in trainings if np.isfinite(t.cpu_t).any()), default=0.0)
@@ -214,19 +204,19 @@ def clocks(comparison: Comparison) -> list[Axis]:
     return [TOTAL_FRAMES, wall_clock(longest), frames("per process"), cpu_clock]
 
 
-def _look(comparison: Comparison, variant: Variant) -> tuple[int, float]:
+def _look(comparison: compared.Comparison, variant: compared.Variant) -> tuple[int, float]:
     """Colour and tint: the mode is the colour, few workers are pale."""
     counts = comparison.worker_counts
     colour = _BASELINE_COLOUR
-    if variant.mode != BASELINE:
+    if variant.mode != compared.BASELINE:
         modes = list(dict.fromkeys([*MODES.names(), variant.mode]))
         colour = modes.index(variant.mode) % _BASELINE_COLOUR
-    if variant.mode == BASELINE or len(counts) == 1:
+    if variant.mode == compared.BASELINE or len(counts) == 1:
         return colour, 0.0
     return colour, _LIGHTEST * (1 - counts.index(variant.workers) / (len(counts) - 1))
 
 
-def _budget_text(comparison: Comparison) -> str:
+def _budget_text(comparison: compared.Comparison) -> str:
     budget = tick_text(comparison.max_frame, comparison.max_frame)
     return (
         f"{budget} total frames each · {count_text(comparison.seeds, 'seed')} · measured on "
@@ -234,7 +224,7 @@ def _budget_text(comparison: Comparison) -> str:
     )
 
 
-def _notes(comparison: Comparison, with_bands: bool) -> tuple[str, ...]:
+def _notes(comparison: compared.Comparison, with_bands: bool) -> tuple[str, ...]:
     window = tick_text(comparison.window, comparison.window)
     several = comparison.seeds > 1
     band = ", the band one standard deviation" if with_bands else ""
@@ -242,7 +232,7 @@ def _notes(comparison: Comparison, with_bands: bool) -> tuple[str, ...]:
     numbers = "; numbers are medians over the seeds" if several else ""
     notes = [f"return: mean of all workers over the last {window} total frames{curves}{numbers}"]
     if any(each.variant.crowded for each in comparison.outcomes):
-        notes.append(f"{CROWDED} more workers than cores: they take turns")
+        notes.append(f"{compared.CROWDED} more workers than cores: they take turns")
     with_learner = [o.variant.mode for o in comparison.outcomes if o.variant.has_learner]
     for mode in dict.fromkeys(with_learner):
         notes.append(f"{mode}: workers are its actors; the learner is one process more")

@@ -16,20 +16,13 @@ from typing_extensions import override
 
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import write_atomically
+from slm_lab.parallel import supervisor as supervision
 from slm_lab.parallel.all_reduce.gloo_group import GlooGroup
 from slm_lab.parallel.all_reduce.launch import MakeStrategy, train_in_step
 from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy
 from slm_lab.parallel.hang_detector import HANG_SECONDS
 from slm_lab.parallel.ray.connect import connected, missing_resources, why_lost
 from slm_lab.parallel.ray.node import NodeSession, NodeUpdate
-from slm_lab.parallel.supervisor import (
-    CLUSTER_STOP_SECONDS,
-    TICK,
-    Runner,
-    SessionEnd,
-    Supervisor,
-    resumed,
-)
 from slm_lab.parallel.task import SessionTask
 from slm_lab.parallel.wait import wait_until
 from slm_lab.session.status_board import StatusBoard
@@ -69,13 +62,13 @@ def train_seeds(
     LabError if there is no cluster."""
     meta = tasks[0].spec.meta
     with connected(str(meta.cluster)):
-        supervisor = Supervisor(
+        supervisor = supervision.Supervisor(
             ClusterSessions(board),
             tasks,
             board,
-            restart=resumed,
+            restart=supervision.resumed,
             max_restart=meta.max_restart,
-            stop_seconds=CLUSTER_STOP_SECONDS,
+            stop_seconds=supervision.CLUSTER_STOP_SECONDS,
         )
         return supervisor.run(on_tick)
 
@@ -91,11 +84,11 @@ def train_ranks(
 
     def attempt(ranks: Sequence[SessionTask]) -> list[SessionResult]:
         with reserved(ranks, board, on_tick) as group:
-            supervisor = Supervisor(
+            supervisor = supervision.Supervisor(
                 ClusterSessions(board, group, len(ranks), kind),
                 ranks,
                 board,
-                stop_seconds=CLUSTER_STOP_SECONDS,
+                stop_seconds=supervision.CLUSTER_STOP_SECONDS,
                 vital=[rank.session for rank in ranks],
             )
             return supervisor.run(on_tick)
@@ -118,7 +111,7 @@ def reserved(
 
     def poll_room() -> bool:
         on_tick()
-        return board.stop_requested or bool(ray.wait([ready], timeout=TICK)[0])
+        return board.stop_requested or bool(ray.wait([ready], timeout=supervision.TICK)[0])
 
     def may_fit() -> bool:
         return poll_room() or missing_resources(count, "ranks", needs) is None
@@ -144,7 +137,7 @@ class SessionHandle:
 
 
 @final
-class ClusterSessions(Runner):
+class ClusterSessions(supervision.Runner):
     """One Ray actor for each Session. With a `group` for `num_ranks` the Sessions are ranks, which
     connect to each other."""
 
@@ -168,7 +161,7 @@ class ClusterSessions(Runner):
         """Received checkpoints that are not yet valid."""
 
     @override
-    def start(self, task: SessionTask) -> SessionEnd | None:
+    def start(self, task: SessionTask) -> supervision.SessionEnd | None:
         """The first rank's node is where all ranks connect."""
         needs, group = _resources(task), self._group
         where: Any = "SPREAD"
@@ -193,7 +186,7 @@ class ClusterSessions(Runner):
         return None
 
     @override
-    def ended(self, seconds: float) -> list[SessionEnd]:
+    def ended(self, seconds: float) -> list[supervision.SessionEnd]:
         """Also processes news that have arrived, and requests more at intervals."""
         sessions = {handle.run: session for session, handle in self._handles.items()}
         done, _ = ray.wait(list(sessions), num_returns=1, timeout=seconds)
@@ -255,7 +248,7 @@ class ClusterSessions(Runner):
             delete_unnamed(paths.models, paths.prefix, kept)
         self._complete.clear()
 
-    def _collect(self, session: int) -> SessionEnd:
+    def _collect(self, session: int) -> supervision.SessionEnd:
         handle = self._handles.pop(session)
         self._take_news(handle)
         try:
@@ -264,15 +257,15 @@ class ClusterSessions(Runner):
                 handle.task, ray.get(handle.remote.news.remote(False), timeout=HANG_SECONDS)
             )
             ray.get(handle.remote.close.remote(), timeout=HANG_SECONDS)
-            return SessionEnd(session, result)
+            return supervision.SessionEnd(session, result)
         except RayError as error:
             return _lost(session, error)
         finally:
             ray.kill(handle.remote)
 
 
-def _lost(session: int, error: RayError) -> SessionEnd:
-    return SessionEnd(session, None, why_lost(error), lost=True)
+def _lost(session: int, error: RayError) -> supervision.SessionEnd:
+    return supervision.SessionEnd(session, None, why_lost(error), lost=True)
 
 
 def _resources(task: SessionTask) -> dict[str, float]:
