@@ -1,6 +1,7 @@
 """The devices of networks, and copies between them and the host."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Literal
 
 import numpy as np
@@ -36,6 +37,18 @@ def resolve_device(gpu: bool | Literal["auto"]) -> torch.device:
     if gpu is True:
         raise LabError(f"agent.net.gpu = true: {NO_GPU}")
     return torch.device("cpu")
+
+
+@contextmanager
+def separate_stream(device: torch.device) -> Iterator[None]:
+    """Work on a GPU that does not wait for the work of other threads there."""
+    if device.type != "cuda":
+        yield
+        return
+    stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream(device))
+    with torch.cuda.stream(stream):
+        yield
 
 
 def moved(tensor: Tensor, device: torch.device) -> Tensor:

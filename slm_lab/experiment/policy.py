@@ -11,6 +11,7 @@ from slm_lab.agent.build import build_agent
 from slm_lab.core.types import Array
 from slm_lab.env.adapter import PolicyAdapter
 from slm_lab.experiment.saved_run import SavedAgent, SavedRun
+from slm_lab.session.torch_setup import on_cpu
 from slm_lab.storage.archive import naming
 
 
@@ -34,13 +35,13 @@ class PolicyStep(NamedTuple):
 
 
 def build_policy(run: SavedRun, saved: SavedAgent, seed: int = 0) -> Policy:
-    """The policy of the agent `saved` of `run`, for one environment; random draws depend on `seed`.
-    Raises as `SavedAgent.load_into` and `env.make.make_env`."""
+    """The policy of the agent `saved` of `run` on the CPU, for one environment; random draws depend
+    on `seed`. Raises as `SavedAgent.load_into` and `env.make.make_env`."""
     draws = (int(draw) for draw in np.random.SeedSequence(seed).generate_state(3))
     with naming(saved.folder, run.run_dir.root):
         adapter = PolicyAdapter(run.spec.env)
         spaces = adapter.observation_space, adapter.action_space
-        agent = build_agent(run.spec.agent.for_acting(), *spaces, 1, AgentSeeds(*draws))
+        agent = build_agent(on_cpu(run.spec).agent.for_acting(), *spaces, 1, AgentSeeds(*draws))
         saved.load_into(agent.learner.flats, adapter.statistics)
     agent.actor.version = 1  # trained: no random warm-up
     return Policy(adapter, agent.actor)

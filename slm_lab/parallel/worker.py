@@ -130,7 +130,7 @@ def _run(task: SessionTask, board: StatusBoard) -> "SessionResult":
 
         import_plugins(task.imports)
     set_up_torch(task.spec.meta.threads)
-    if any(net.gpu for net in task.spec.agent.nets.values()):
+    if task.program is None and any(net.gpu for net in task.spec.agent.nets.values()):
         assign_gpu(task.session)
     if task.program is not None:
         return task.program(task, board)

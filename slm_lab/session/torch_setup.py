@@ -1,11 +1,15 @@
 """Torch settings of a process that trains or plays, and the devices of its networks."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 
 from slm_lab.spec.schema.spec import Spec
+
+CPU_PRECISION = {"float32": "float32", "auto": "auto", "bf16": "auto"}
+"""The precision of a net that is moved to the CPU, which may have no instructions for bf16."""
 
 
 def set_up_torch(threads: int) -> None:
@@ -15,6 +19,7 @@ def set_up_torch(threads: int) -> None:
     these."""
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
+    warnings.filterwarnings("ignore", "RNN module weights are not part")  # the flat vector has them
 
 
 @contextmanager
@@ -35,7 +40,7 @@ def torch_settings(threads: int) -> Iterator[None]:
 def on_cpu(spec: Spec, only: object = None) -> Spec:
     """The spec with all nets on the CPU, or only those whose `gpu` equals `only`."""
     moved = {
-        key: net.model_copy(update={"gpu": False})
+        key: net.model_copy(update={"gpu": False, "precision": CPU_PRECISION[net.precision]})
         for key, net in spec.agent.nets.items()
         if only in (None, net.gpu)
     }

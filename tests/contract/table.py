@@ -174,6 +174,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "boltzmann": alike(PPO(exploring("boltzmann"))),
         "acrobot_max_t": PPO({"env__name": "Acrobot-v1", "env__max_t": 30}),
         "normalized_targets": PPO(normalize_v_targets=True, clip_vloss=True),
+        "normalized_targets_shared": PPO(SHARED, normalize_v_targets=True),
         "percentile_symlog": PPO(normalize_advantages="percentile", symlog=True),
         "rmsprop_scheduled": PPO(
             keys_of_net(

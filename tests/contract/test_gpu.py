@@ -19,6 +19,8 @@ from tests.support import parse, ppo, q_learning, soft
 
 pytestmark = pytest.mark.medium
 
+AGAIN = "normalized_targets_shared"
+"""Its values are unscaled on the GPU after the actions have left it."""
 WITHOUT = "half_precision", "recurrent"
 """What the fake GPU cannot do. A recurrent net waits for the lengths of the sequences."""
 ROWS = [
@@ -47,7 +49,7 @@ def test_a_vector_step_waits_once_for_its_actions_and_every_algorithm_learns(gpu
     reports = []
     with closing(play.env):
         while len(reports) < 2:
-            with gpu.waiting(1):
+            with gpu.waiting(2 if variant == AGAIN else 1):
                 play.step()
             if (report := play.agent.learn(play.frame)) is not None:
                 reports.append(report)
@@ -90,6 +92,10 @@ def test_a_training_event_waits_as_often_for_one_gradient_step_as_for_many(
         waits_of_an_event(gpu, make(**{f"agent__algorithm__{key}": times})) for times in (1, 5)
     )
     assert few == many == expected
+
+
+def test_normalised_targets_are_not_waited_for(gpu):
+    assert waits_of_an_event(gpu, ppo(agent__algorithm__normalize_v_targets=True)) == 4
 
 
 def test_the_values_of_a_long_rollout_are_waited_for_once(gpu, monkeypatch):

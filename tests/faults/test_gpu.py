@@ -1,13 +1,16 @@
 """Networks on a GPU, in every mode; skipped where there is no GPU."""
 
+import math
 import warnings
 from contextlib import closing
+from itertools import islice
 
 import pytest
 import torch
 
 from slm_lab.metrics.reader import read_rows
 from tests.contract.playing import Play
+from tests.contract.table import ALGORITHM_ROWS, cases
 from tests.faults.lab import call, command, rows_file, write_spec
 from tests.support import parse, ppo, soft
 
@@ -43,6 +46,20 @@ def test_a_gpu_training_resumes_on_the_gpu(tmp_path, make, distributed):
     resumed = call(command(tmp_path, "train@latest", "-s", f"env.max_frame={2 * FRAMES}"), tmp_path)
     assert (resumed.code, resumed.err) == (0, "")
     assert read_rows(rows_file(tmp_path))["total_frame"][-1] > before["total_frame"][-1]
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("case", cases(ALGORITHM_ROWS, learning=True))
+def test_every_algorithm_and_net_learns_on_a_gpu(case, precision):
+    name, variant = case
+    spec = ALGORITHM_ROWS[name][variant].spec
+    change = {"gpu": True, "precision": precision}
+    nets = {key: net.model_copy(update=change) for key, net in spec.agent.nets.items()}
+    play = Play(spec.model_copy(update={"agent": spec.agent.model_copy(update=nets)}))
+    with closing(play.env):
+        reports = [*islice(play.reports(2_000), 3)]
+    assert len(reports) == 3
+    assert all(math.isfinite(report["loss"]) for report in reports)
 
 
 def waits_of_an_event(data):

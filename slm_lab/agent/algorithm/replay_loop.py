@@ -39,9 +39,10 @@ def train_on_replay(
     failed = learner.train_state.failed
     for left in reversed(range(source.num_batches)):
         batch = source.sample(frame)
+        on_device = batch if failed is None else batch.to(failed.device)
         with describe_on_error(batch):
             for _ in range(steps_per_batch):
-                done = update(batch)
+                done = update(on_device)
                 reports.append(done.report)
         if failed is not None:
             seen.append((failed.clone(), batch))

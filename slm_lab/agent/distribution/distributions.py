@@ -12,7 +12,7 @@ from typing import final
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
+from torch.nn.functional import pad, softplus
 from typing_extensions import override
 
 from slm_lab.agent.device import moved
@@ -85,14 +85,11 @@ class MultiCategorical(Distribution):
 
     def __init__(self, logits: Tensor, sizes: Sequence[int]) -> None:
         widest = max(sizes)
-        lead = logits.shape[:-1]
-        if all(size == widest for size in sizes):
-            padded = logits
-        else:
-            places = [k * widest + i for k, size in enumerate(sizes) for i in range(size)]
-            padded = logits.new_full((*lead, len(sizes) * widest), MASKED_LOGIT)
-            padded[..., places] = logits
-        self.log_p = padded.view(*lead, len(sizes), widest).log_softmax(-1)
+        if sum(sizes) < len(sizes) * widest:
+            parts = torch.split(logits, list(sizes), -1)
+            rows = [pad(x, (0, widest - x.shape[-1]), value=MASKED_LOGIT) for x in parts]
+            logits = torch.cat(rows, -1)
+        self.log_p = logits.view(*logits.shape[:-1], len(sizes), widest).log_softmax(-1)
 
     @override
     def sample(self, generator: torch.Generator) -> Tensor:

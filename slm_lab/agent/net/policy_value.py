@@ -216,7 +216,7 @@ class PolicyValue(ActingNetwork):
         else:
             raw_value, *of_critic = act_forward(self._nets[1], obs, self.device)
             states = [np.hstack([*rest, *of_critic])] if rest else []
-        value: FloatArray = self.transform.decode(torch.from_numpy(raw_value[:, 0])).numpy()
+        value: FloatArray = self.transform.decode(torch.from_numpy(raw_value[:, 0])).cpu().numpy()
         return Output(params, value, *states)
 
     def step(self, policy_loss: Differentiable, value_loss: Differentiable) -> StepReport:

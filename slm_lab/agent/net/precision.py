@@ -7,6 +7,7 @@ digits tell only 36.00 from 36.25. The bytes of an image are exact.
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache, partial
 
 import torch
 from torch import Tensor
@@ -59,7 +60,8 @@ def products(spec: NetSpec) -> Products:
     the product: in shared memory others change the weight."""
     if spec.precision != "bf16":
         return lambda _: nullcontext()
-    return lambda x: torch.autocast(x.device.type, torch.bfloat16, cache_enabled=False)
+    context = cache(partial(torch.autocast, dtype=torch.bfloat16, cache_enabled=False))
+    return lambda x: context(x.device.type)
 
 
 def restored(x: Tensor) -> Tensor:

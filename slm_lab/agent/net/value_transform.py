@@ -5,7 +5,6 @@ from torch import Tensor, nn
 
 from slm_lab.agent.optim.flat import MOMENTS_WINDOW
 from slm_lab.agent.optim.process_group import ProcessGroup
-from slm_lab.core.moments import faded
 
 
 def symlog(x: Tensor) -> Tensor:
@@ -44,7 +43,7 @@ class ValueTransform(nn.Module):
         returns = group.all_gather_samples(returns.flatten())
         x = (symlog(returns) if self._symlog else returns).double()
         count, mean, m2 = (moment.double() for moment in self._moments())
-        kept = faded(count.item(), MOMENTS_WINDOW)
+        kept = (MOMENTS_WINDOW / count).clamp(max=1.0)  # as `faded`, and a GPU is not waited for
         count, m2 = kept * count, kept * m2
         batch_count = x.numel()
         batch_mean = x.mean()
@@ -64,11 +63,11 @@ class ValueTransform(nn.Module):
         return x
 
     def decode(self, output: Tensor) -> Tensor:
-        """The critic's output to returns; any shape."""
+        """The critic's output to returns; any shape. Normalised ones are on the net's device."""
         x = output
         if self._normalize:
             _, mean, _ = self._moments()
-            x = x * self._std() + mean
+            x = x.to(mean.device) * self._std() + mean
         return symexp(x) if self._symlog else x
 
     def _moments(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -76,6 +75,4 @@ class ValueTransform(nn.Module):
 
     def _std(self) -> Tensor:
         count, _, m2 = self._moments()
-        if count < 2:
-            return torch.ones_like(m2)
-        return (m2 / count + 1e-8).sqrt()
+        return torch.where(count < 2, torch.ones_like(m2), (m2 / count + 1e-8).sqrt())

@@ -16,6 +16,7 @@ from typing_extensions import override
 from slm_lab.agent.agent import Agent
 from slm_lab.agent.algorithm.algorithm import Actor
 from slm_lab.agent.batch import Act
+from slm_lab.agent.device import separate_stream
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.core.types import Array, FloatArray, IntArray, StateDict
 from slm_lab.parallel.actor_learner.weights import WeightStore
@@ -122,13 +123,15 @@ class InferenceServer:
             self._thread.join()
 
     def _serve(self) -> None:
+        device = next(iter(self._agent.learner.flats.values())).vector.device
         try:
-            while not self._is_over.is_set():
-                waiting = self._gather()
-                if len(waiting):
-                    self._reply(waiting)
-                else:
-                    time.sleep(NAP_SECONDS)
+            with separate_stream(device):
+                while not self._is_over.is_set():
+                    waiting = self._gather()
+                    if len(waiting):
+                        self._reply(waiting)
+                    else:
+                        time.sleep(NAP_SECONDS)
         except Exception as error:
             self._error = error
 

@@ -92,12 +92,14 @@ class HogwildSync(GradientSync):
     @override
     def after_step(self, flat: FlatParameters) -> None:
         self._updates[self._worker] += 1
-        self.refresh(flat)
-
-    def refresh(self, flat: FlatParameters) -> None:
-        """Reads the global weights."""
         self._seen = self._of_others()
         self._pull(flat)
+
+    def refresh(self, flat: FlatParameters) -> None:
+        """Reads the global weights if another worker has changed them."""
+        if (others := self._of_others()) != self._seen:
+            self._seen = others
+            self._pull(flat)
 
     @abstractmethod
     def _pull(self, flat: FlatParameters) -> None:

@@ -150,9 +150,11 @@ def _no_norm(blocks: Blocks) -> Iterator[Problem]:
                 yield Problem(f"{path}.{key}", "the net has neither batch_norm nor layer_norm")
 
 
-def _one_optimizer(net: NetSpec, critic_net: NetSpec) -> Iterator[Problem]:
+def _both_nets(net: NetSpec, critic_net: NetSpec) -> Iterator[Problem]:
     if net.use_same_optim:
         yield Problem("agent.net.use_same_optim", "agent.critic_net has its own optimizer")
+    reason = "both nets are on the device of agent.net"
+    yield from _each_set("agent.critic_net", critic_net, ["gpu"], reason)
 
 
 def _targets(algorithm: algorithms.AlgorithmSpec, blocks: Blocks) -> Iterator[Problem]:
@@ -204,7 +206,7 @@ UNUSED_KEYS = (
     _bounds_of_alpha,
     _one_net,
     _no_norm,
-    _one_optimizer,
+    _both_nets,
     _targets,
     _environment,
     _ranks,

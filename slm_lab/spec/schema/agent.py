@@ -183,9 +183,11 @@ class AgentSpec(Block):
         return {key: net for key, net in given.items() if net is not None}
 
     def for_acting(self) -> "AgentSpec":
-        """Without memory, and in float32: an agent outside training acts alike on every machine."""
+        """Without memory, and in float32: an agent outside training acts alike on every machine. It
+        needs no GPU."""
         exact = {
-            key: net.model_copy(update={"precision": "float32"}) for key, net in self.nets.items()
+            key: net.model_copy(update={"precision": "float32", "gpu": net.gpu and "auto"})
+            for key, net in self.nets.items()
         }
         return self.model_copy(update={"memory": None, **exact})
 

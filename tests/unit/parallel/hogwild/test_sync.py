@@ -144,8 +144,21 @@ def test_statistics_of_a_network_that_are_not_finite_reach_no_worker():
     worker.join(optimizer)
     optimizer.flat.statistics[0] = torch.nan
     with pytest.raises(NonFiniteLossError, match="running statistics"):
-        worker.refresh(optimizer.flat)
+        worker.after_step(optimizer.flat)
     assert train_state.statistics.isfinite().all()
+
+
+def test_a_copy_is_replaced_only_after_the_step_of_another(monkeypatch):
+    train_state = SharedTrainState.of(optimizer_of(network()), 2)
+    one, other = (Worker(train_state, SyncedSync, index) for index in range(2))
+    one.step(0)
+    copies = []
+    monkeypatch.setattr(one.sync, "_pull", copies.append)
+    for number in (0, 0, 1, 1):
+        if number > len(copies):
+            other.step(1)
+        one.sync.refresh(one.optimizer.flat)
+        assert len(copies) == number
 
 
 def test_centered_averages_that_two_have_written_at_once_give_no_nan():

@@ -77,6 +77,8 @@ ROWS = [
     (DQN, net(update_type="replace", polyak_coef=0.01), ["net.polyak_coef"]),
     # Targets follow the nets of the critic block, so the other block has no use for these keys.
     (SOFT, {"critic_net": {**CRITIC, **MOVING}}, ["net.update_type", "net.polyak_coef"]),
+    *((EVERY["PPO"], {"critic_net": {**CRITIC, "gpu": gpu}}, ["critic_net.gpu"] * bool(gpu))
+      for gpu in (False, True, "auto")),
     (SOFT, {"critic_net": {**CRITIC, **MOVING}, "net": {**CRITIC, "actor_update_frequency": 3}},
      ["net.actor_update_frequency"]),
     (SOFT, net(critic_update_frequency=3), []),
