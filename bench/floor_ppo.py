@@ -59,6 +59,15 @@ class Networks(nn.Module):
         return torch.distributions.Categorical(logits=params, validate_args=False), self.critic(x)
 
 
+def sample(policy: Any) -> Tensor:
+    """Actions. Those of `torch.distributions` wait for a GPU."""
+    if isinstance(policy, torch.distributions.Independent):
+        mean, std = policy.base_dist.loc, policy.base_dist.scale
+        return mean + std * torch.randn_like(mean)
+    gumbel = -torch.empty_like(policy.logits).exponential_().log()
+    return (policy.logits + gumbel).argmax(-1)
+
+
 class Moments:
     """Running mean and variance of observations."""
 
@@ -93,9 +102,9 @@ def advantages(
     result, running = np.empty_like(value), np.zeros_like(last_value)
     for t in reversed(range(len(reward))):
         next_value = last_value if t == len(reward) - 1 else value[t + 1]
-        goes_on = 1.0 - done[t]
-        delta = reward[t] + gamma * goes_on * next_value - value[t]
-        running = delta + gamma * lam * goes_on * running
+        continues = 1.0 - done[t]
+        delta = reward[t] + gamma * continues * next_value - value[t]
+        running = delta + gamma * lam * continues * running
         result[t] = running
     return result
 
@@ -124,7 +133,6 @@ def update(nets: Networks, adam: Any, weights: list[Tensor], case: PPOCase, data
 def ppo_speed(case: PPOCase) -> float:
     """Frames per second of the whole loop: acting, stepping, storing, updating."""
     torch.manual_seed(0)
-    torch.set_float32_matmul_precision("high" if case.device == "cuda" else "highest")
     env, device = vector_env(case), torch.device(case.device)
     space = env.single_action_space
     continuous = isinstance(space, gymnasium.spaces.Box)
@@ -145,7 +153,7 @@ def ppo_speed(case: PPOCase) -> float:
         for _ in range(case.horizon):
             with torch.no_grad():
                 policy, value = nets(obs)
-                action = policy.sample()
+                action = sample(policy)
                 log_prob = policy.log_prob(action)
             played = action.cpu().numpy()
             if continuous:
@@ -163,4 +171,6 @@ def ppo_speed(case: PPOCase) -> float:
         gae = advantages(np.stack(columns[4]), value, np.stack(columns[5]), last, case.gamma, 0.95)
         both = [torch.from_numpy(each.reshape(-1)).to(device) for each in (gae, gae + value)]
         update(nets, adam, weights, case, (*tensors, *both))
+    if device.type == "cuda":
+        torch.cuda.synchronize()
     return frames / (time.perf_counter() - began)

@@ -24,12 +24,17 @@ def mlp(*widths: int) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
-def sample(actor: nn.Sequential, obs: Tensor) -> tuple[Tensor, Tensor]:
-    """A tanh-squashed action and its log-probability."""
+def draw(actor: nn.Sequential, obs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """An action before tanh, its noise and ln σ."""
     mean, log_std = actor(obs).chunk(2, -1)
     log_std = log_std.clamp(-20, 2)
     noise = torch.randn_like(mean)
-    raw = mean + noise * log_std.exp()
+    return mean + noise * log_std.exp(), noise, log_std
+
+
+def sample(actor: nn.Sequential, obs: Tensor) -> tuple[Tensor, Tensor]:
+    """A tanh-squashed action and its log-probability."""
+    raw, noise, log_std = draw(actor, obs)
     normal = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi)
     return raw.tanh(), (normal - 2 * (math.log(2) - raw - softplus(-2 * raw))).sum(-1)
 
@@ -96,24 +101,26 @@ def sac_speed(case: SACCase) -> float:
     middle = (env.action_space.high + env.action_space.low) / 2
     half = (env.action_space.high - env.action_space.low) / 2
     sac = SAC(case, obs_dim, act_dim)
-    widths = {"obs": (obs_dim,), "action": (act_dim,), "reward": (), "discount": (),
-              "next_obs": (obs_dim,)}  # fmt: skip
-    replay = {k: np.zeros((case.buffer, *shape), np.float32) for k, shape in widths.items()}
+    widths = [obs_dim, act_dim, 1, 1, obs_dim]
+    replay = np.zeros((case.buffer, sum(widths)), np.float32)
     began = time.perf_counter()
     obs, _ = env.reset(seed=0)
     for frame in range(case.frames):
         with torch.no_grad():
             seen = torch.as_tensor(obs, dtype=torch.float32, device=case.device)
-            action = sample(sac.actor, seen)[0].cpu().numpy()
+            action = draw(sac.actor, seen)[0].tanh().cpu().numpy()
         next_obs, reward, terminated, truncated, _ = env.step(middle + half * action)
         discount = case.gamma * (1 - terminated)
-        place = frame % case.buffer
-        row = (obs, action, reward, discount, next_obs)
-        for array, value in zip(replay.values(), row, strict=True):
-            array[place] = value
+        row = (obs, action, (reward, discount), next_obs)
+        np.concatenate(row, out=replay[frame % case.buffer], casting="unsafe")
         obs = env.reset()[0] if terminated or truncated else next_obs
         if frame + 1 >= case.start:
             index = rng.integers(0, min(frame + 1, case.buffer), case.batch)
-            batch = (torch.from_numpy(array[index]) for array in replay.values())
-            sac.update(*(each.to(case.device) for each in batch))
+            rows = torch.from_numpy(replay[index])
+            if case.device == "cuda":
+                rows = rows.pin_memory().to(case.device, non_blocking=True)
+            seen, action, reward, discount, next_seen = rows.split(widths, -1)
+            sac.update(seen, action, reward[:, 0], discount[:, 0], next_seen)
+    if case.device == "cuda":
+        torch.cuda.synchronize()
     return case.frames / (time.perf_counter() - began)
