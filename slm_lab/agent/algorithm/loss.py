@@ -107,12 +107,13 @@ def clipped_value_loss(
     return torch.max(loss_fn.each(value, target), loss_fn.each(clipped_value, target)).mean()
 
 
-def standardize(advantage: Tensor, among: Tensor) -> Tensor:
+def standardize(advantage: Tensor, among: Tensor | None = None) -> Tensor:
     """(Â − mean) / std, (B,), with mean and std over `among` (A,), which includes them. One sample
     alone has no deviation and stays as it is."""
+    among = advantage if among is None else among
     if among.numel() < 2:
         return advantage
-    if not among.is_cpu:
+    if not among.is_cpu or among.dtype != torch.float32 or advantage.requires_grad:
         std, mean = torch.std_mean(among)
         return (advantage - mean) / (std + 1e-8)
     center, scale = _mean_and_std(among)
