@@ -1,6 +1,5 @@
 """Torch settings of a process that trains or plays, and the devices of its networks."""
 
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,7 +18,6 @@ def set_up_torch(threads: int) -> None:
     these."""
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
-    warnings.filterwarnings("ignore", "RNN module weights are not part")  # the flat vector has them
 
 
 @contextmanager

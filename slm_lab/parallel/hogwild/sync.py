@@ -91,9 +91,9 @@ class HogwildSync(GradientSync):
 
     @override
     def after_step(self, flat: FlatParameters) -> None:
-        self._updates[self._worker] += 1
         self._seen = self._of_others()
         self._pull(flat)
+        self._updates[self._worker] += 1  # last: who sees it finds this worker's statistics, too
 
     def refresh(self, flat: FlatParameters) -> None:
         """Reads the global weights if another worker has changed them."""

@@ -178,8 +178,11 @@ class AgentSpec(Block):
 
     @property
     def nets(self) -> dict[str, NetSpec]:
-        """The nets in the file, by their key."""
-        given = {"net": self.net, "critic_net": self.critic_net}
+        """The nets in the file, by their key. Both are on the device of `net`."""
+        critic = self.critic_net
+        if critic is not None and self.net is not None:
+            critic = critic.model_copy(update={"gpu": self.net.gpu})
+        given = {"net": self.net, "critic_net": critic}
         return {key: net for key, net in given.items() if net is not None}
 
     def for_acting(self) -> "AgentSpec":

@@ -17,8 +17,10 @@ MAKERS = pytest.mark.parametrize("make", [ppo, lambda **keys: soft("SoftActorCri
 @pytest.mark.parametrize("gpu", [False, True, "auto"])
 @MAKERS
 def test_actor_and_critic_are_on_one_device(make, gpu):
-    agent = parse(make(agent__net__gpu=gpu, agent__critic_net=CRITIC)).agent
-    assert [net_for_role(agent, role).gpu for role in ("actor", "critic")] == [gpu, gpu]
+    for own in (False, True, "auto"):
+        agent = parse(make(agent__net__gpu=gpu, agent__critic_net={**CRITIC, "gpu": own})).agent
+        assert [net.gpu for net in agent.nets.values()] == [gpu, gpu]
+        assert [net_for_role(agent, role).gpu for role in ("actor", "critic")] == [gpu, gpu]
 
 
 @MAKERS

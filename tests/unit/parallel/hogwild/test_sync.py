@@ -161,6 +161,26 @@ def test_a_copy_is_replaced_only_after_the_step_of_another(monkeypatch):
         assert len(copies) == number
 
 
+def test_statistics_reach_a_worker_that_reads_during_the_step_of_another(monkeypatch):
+    nets = [nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4)) for _ in range(3)]
+    optimizers = [optimizer_of(net) for net in nets]
+    train_state = SharedTrainState.of(optimizers[2], 2)
+    one, other = (SyncedSync(train_state, index) for index in range(2))
+    one.join(optimizers[0])
+    other.join(optimizers[1])
+    pull = one._pull
+
+    def late_pull(flat):
+        other.refresh(optimizers[1].flat)
+        pull(flat)
+
+    monkeypatch.setattr(one, "_pull", late_pull)
+    optimizers[0].step(loss(nets[0], 0))
+    other.refresh(optimizers[1].flat)
+    assert nets[1][1].running_mean.abs().max() > 0
+    assert torch.equal(optimizers[1].flat.statistics, train_state.statistics)
+
+
 def test_centered_averages_that_two_have_written_at_once_give_no_nan():
     """The square average of one, the average of another: their difference is no variance."""
     net = network()
