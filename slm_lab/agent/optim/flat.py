@@ -142,7 +142,7 @@ class FlatParameters:
             parameter.grad = grad
         statistics = _split(self.statistics, self._statistic_shapes)
         for (_, owner, key), part in zip(self._buffers, statistics, strict=True):
-            setattr(owner, key, part)
+            setattr(owner, key, part.data)  # autograd counts the changes of each buffer alone
 
 
 def _moments(keys: list[str], shapes: list[torch.Size]) -> list[slice]:

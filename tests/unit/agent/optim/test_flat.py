@@ -100,6 +100,18 @@ def test_state_round_trip_is_exact_and_in_place():
     other.check()
 
 
+def test_a_buffer_may_change_after_the_forward_pass_of_another():
+    """As singular vectors do that follow a batch normalisation."""
+    net = network()
+    net[3].register_buffer("direction", torch.ones(2))
+    flat = FlatParameters(net)
+    out = net(torch.randn(5, 3))
+    net[3].direction.mul_(2)
+    out.sum().backward()
+    assert flat.grad.isfinite().all()
+    flat.check()
+
+
 def test_a_state_of_another_architecture_is_refused():
     flat = FlatParameters(network())
     other = FlatParameters(nn.Linear(3, 4))
