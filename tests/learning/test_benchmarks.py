@@ -11,7 +11,7 @@ from slm_lab.spec.load import load_spec
 from slm_lab.storage.run_dir import RunDir
 
 BENCHMARKS = {
-    "demo.json": ("ppo_cartpole", 475.0),
+    "demo.json": ("ppo_cartpole", 300.0),
     "benchmark/ppo/ppo_cartpole.json": ("ppo_cartpole", 475.0),
     "benchmark/a2c/a2c_gae_cartpole.json": ("a2c_gae_cartpole", 450.0),
     "benchmark/a2c/a2c_gae_acrobot.json": ("a2c_gae_acrobot", -92.0),
@@ -62,6 +62,7 @@ BENCHMARKS = {
 }
 
 MEANS = {
+    "demo.json": 430.0,
     "benchmark/ppo/ppo_acrobot.json": -87.0,
     "benchmark/sarsa/sarsa_cartpole.json": 470.0,
     "benchmark/sarsa/sarsa_acrobot.json": -120.0,
