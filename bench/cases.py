@@ -20,11 +20,14 @@ class Case:
     """That of the lab; the others compute in float32."""
     device: str = "cpu"
     """Where the networks are: "cpu" or "cuda"."""
+    cuda_graph: bool = False
+    """Whether the lab replays its gradient steps on the GPU as CUDA graphs."""
 
     def spec(self) -> dict[str, Any]:
         """The case as a spec of this lab."""
         agent = self.agent()
-        agent["net"] |= {"precision": self.precision, "gpu": self.device == "cuda"}
+        device = {"gpu": self.device == "cuda", "cuda_graph": self.cuda_graph}
+        agent["net"] |= {"precision": self.precision, **device}
         return {
             "agent": agent,
             "env": {

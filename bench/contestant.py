@@ -1,8 +1,9 @@
 """Runs one case in one library and prints its training frames per second as JSON.
 
-For the lab it adds the shares of the time by part of the loop.
+For the lab it adds the shares of the time by part of the loop. `lab_graph` replays its gradient
+steps as CUDA graphs.
 
-python -m bench.contestant {lab|sb3|floor} CASE [--frames N] [--device cuda]
+python -m bench.contestant {lab|lab_graph|sb3|floor} CASE [--frames N] [--device cuda]
 """
 
 import argparse
@@ -202,7 +203,7 @@ def main() -> None:
     """Measures what the arguments name."""
     warnings.simplefilter("ignore")
     parser = argparse.ArgumentParser()
-    parser.add_argument("contestant", choices=["lab", *OTHERS])
+    parser.add_argument("contestant", choices=["lab", "lab_graph", *OTHERS])
     parser.add_argument("case", choices=list(CASES))
     parser.add_argument("--frames", type=int, help="in place of those of the case")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
@@ -225,7 +226,8 @@ def first_frames(case: Case) -> int:
 
 def measure(contestant: str, name: str, case: Case) -> dict[str, Any]:
     """The speed, and the lab's shares of the time."""
-    if contestant == "lab":
+    if contestant not in OTHERS:
+        case = replace(case, cuda_graph=contestant == "lab_graph")
         speed, shares = lab_run(name, case)
         return {"frames_per_second": speed, "shares": shares}
     return {"frames_per_second": OTHERS[contestant](name, case)}

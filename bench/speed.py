@@ -5,7 +5,8 @@ python -m bench.speed CASE… [--repeats 5] [--device cuda]
 The libraries run by turns, each time in a fresh process with one thread.
 So a change in the machine's load affects all. The result is the ratio of the medians.
 PPO and SAC are also compared with the
-same written out by hand, the floor. With `--device cuda` the networks of all are on the GPU.
+same written out by hand, the floor. With `--device cuda` the networks of all are on the GPU, and
+`lab_graph` is the lab with its gradient steps as CUDA graphs.
 """
 
 import argparse
@@ -46,13 +47,14 @@ def main() -> None:
         )
     for case in arguments.cases:
         others = ["sb3", "floor"] if isinstance(CASES[case], PPOCase | SACCase) else ["sb3"]
+        others += ["lab_graph"] if arguments.device == "cuda" else []
         speeds: dict[str, list[float]] = {library: [] for library in ("lab", *others)}
         for _ in range(arguments.repeats):
             for library, seen in speeds.items():
                 speed, shares = measure(library, case, arguments.device)
                 seen.append(speed)
                 parts = ", ".join(f"{part} {share:.0%}" for part, share in shares.items())
-                print(f"{case:20} {library:5} {speed:9,.0f} frames/s {parts}", flush=True)
+                print(f"{case:20} {library:9} {speed:9,.0f} frames/s {parts}", flush=True)
         median = {library: statistics.median(seen) for library, seen in speeds.items()}
         for other in others:
             print(

@@ -41,7 +41,8 @@ def resolve_device(gpu: bool | Literal["auto"]) -> torch.device:
 
 @contextmanager
 def separate_stream(device: torch.device) -> Iterator[None]:
-    """Work on a GPU that does not wait for the work of other threads there."""
+    """Work on a GPU that does not wait for the work of other threads there. Later work waits for
+    it."""
     if device.type != "cuda":
         yield
         return
@@ -49,6 +50,7 @@ def separate_stream(device: torch.device) -> Iterator[None]:
     stream.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(stream):
         yield
+    torch.cuda.current_stream(device).wait_stream(stream)
 
 
 def moved(tensor: Tensor, device: torch.device) -> Tensor:

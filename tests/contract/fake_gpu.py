@@ -16,6 +16,8 @@ class FakeGPU(TorchDispatchMode):
     """
 
     waits = 0
+    copies = 0
+    """From the host to the GPU."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs, name = kwargs or {}, func._schema.name
@@ -26,6 +28,8 @@ class FakeGPU(TorchDispatchMode):
         if is_away and name in ("aten::_to_copy", "aten::to") and CPU in (*args, *kwargs.values()):
             self.waits += 1
             return torch.zeros(args[0].shape, dtype=args[0].dtype)
+        if name == "aten::_to_copy" and args[0].is_cpu and GPU in kwargs.values():
+            self.copies += 1
         if isinstance(kwargs.get("generator"), torch.Generator):
             filled = [each for each in args if isinstance(each, torch.Tensor)]
             assert not any(each.is_meta for each in filled), f"{func}: the generator is on the CPU"

@@ -48,17 +48,18 @@ def test_a_gpu_training_resumes_on_the_gpu(tmp_path, make, distributed):
     assert read_rows(rows_file(tmp_path))["total_frame"][-1] > before["total_frame"][-1]
 
 
+@pytest.mark.parametrize("cuda_graph", [False, True])
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 @pytest.mark.parametrize("case", cases(ALGORITHM_ROWS, learning=True))
-def test_every_algorithm_and_net_learns_on_a_gpu(case, precision):
+def test_every_algorithm_and_net_learns_on_a_gpu(case, precision, cuda_graph):
     name, variant = case
     spec = ALGORITHM_ROWS[name][variant].spec
-    change = {"gpu": True, "precision": precision}
+    change = {"gpu": True, "precision": precision, "cuda_graph": cuda_graph}
     nets = {key: net.model_copy(update=change) for key, net in spec.agent.nets.items()}
     play = Play(spec.model_copy(update={"agent": spec.agent.model_copy(update=nets)}))
     with closing(play.env):
-        reports = [*islice(play.reports(2_000), 3)]
-    assert len(reports) == 3
+        reports = [*islice(play.reports(2_000), 6)]
+    assert len(reports) == 6
     assert all(math.isfinite(report["loss"]) for report in reports)
 
 
@@ -88,3 +89,18 @@ def test_a_training_event_waits_as_often_for_one_gradient_step_as_for_many(make,
         for times in (1, 5)
     )
     assert 0 < few == many
+
+
+@pytest.mark.parametrize("make", [ppo, sac])
+def test_a_replayed_step_changes_the_weights_as_the_step_itself_does(make):
+    def weights(cuda_graph):
+        play = Play(parse(make(agent__net__gpu=True, agent__net__cuda_graph=cuda_graph)))
+        with closing(play.env):
+            assert len([*islice(play.reports(4_000), 8)]) == 8
+        step = play.agent.learner._graphed_step
+        assert bool(step._recordings) == cuda_graph
+        return {name: flat.vector.cpu() for name, flat in play.agent.learner.flats.items()}
+
+    replayed, plain = weights(True), weights(False)
+    for name, vector in replayed.items():
+        torch.testing.assert_close(vector, plain[name], rtol=1e-3, atol=1e-4)

@@ -59,9 +59,10 @@ def policy_gradient_loss(log_prob: Differentiable, advantage: Tensor) -> Differe
     return -(log_prob * advantage).mean()
 
 
-def with_entropy(loss: Differentiable, entropy: Differentiable, coef: float) -> Differentiable:
+def with_entropy(loss: Differentiable, entropy: Differentiable, coef: Number) -> Differentiable:
     """L − c S of scalars. At c = 0 it is L, so that the gradient of S takes no time."""
-    return loss - coef * entropy if coef else loss
+    is_zero = isinstance(coef, float) and coef == 0.0
+    return loss if is_zero else loss - coef * entropy
 
 
 class Surrogate(NamedTuple):
@@ -77,33 +78,37 @@ class Surrogate(NamedTuple):
 
 
 def clipped_surrogate(
-    log_prob: Differentiable, old_log_prob: Tensor, advantage: Tensor, clip_eps: float
+    log_prob: Differentiable, old_log_prob: Tensor, advantage: Tensor, clip_eps: Number
 ) -> Surrogate:
     """With r = π_θ / π_θ_old; all tensors (B,). ln r is bounded to ± 20. Beyond e^88 float32 has
     no ratio, and the gradient of a clipped sample would be 0 · ∞."""
     if isinstance(log_prob, Node):
         objective, log_ratios = loss_nodes.clipped_surrogate_node(
-            log_prob, old_log_prob.numpy(), advantage.numpy(), clip_eps
+            log_prob, old_log_prob.numpy(), advantage.numpy(), float(clip_eps)
         )
         return Surrogate(objective, *policy_change(log_ratios, clip_eps))
     bound = loss_nodes.MAX_LOG_RATIO
     log_ratio = (log_prob - old_log_prob).clamp(-bound, bound)
     ratio = log_ratio.exp()
-    gain, clipped_gain = ratio * advantage, ratio.clamp(1 - clip_eps, 1 + clip_eps) * advantage
+    range_: tuple[Any, Any] = (1 - clip_eps, 1 + clip_eps)
+    gain, clipped_gain = ratio * advantage, ratio.clamp(*range_) * advantage
     change = policy_change(log_ratio.detach(), clip_eps)
     return Surrogate(-torch.min(gain, clipped_gain).mean(), *change)
 
 
 def clipped_value_loss(
-    value: Differentiable, old_value: Tensor, target: Tensor, clip_eps: float, loss_fn: ValueLoss
+    value: Differentiable, old_value: Tensor, target: Tensor, clip_eps: Number, loss_fn: ValueLoss
 ) -> Differentiable:
     """The value loss with no gain beyond ε of the old prediction. max(l(V, V^targ), l(V_old +
     clip(V − V_old, −ε, ε), V^targ)), as in the code released with arXiv:1707.06347. All tensors
     (B,)."""
     if isinstance(value, Node):
         assert loss_fn.node is not None
-        return loss_nodes.clipped_value_node(loss_fn.node, value, old_value, target, clip_eps)
-    clipped_value = old_value + (value - old_value).clamp(-clip_eps, clip_eps)
+        return loss_nodes.clipped_value_node(
+            loss_fn.node, value, old_value, target, float(clip_eps)
+        )
+    range_: tuple[Any, Any] = (-clip_eps, clip_eps)
+    clipped_value = old_value + (value - old_value).clamp(*range_)
     return torch.max(loss_fn.each(value, target), loss_fn.each(clipped_value, target)).mean()
 
 
@@ -151,7 +156,7 @@ def entropy_change(entropy: Tensor, old_log_prob: Tensor) -> Tensor:
     return 0.5 * (-old_log_prob - entropy).square().mean()
 
 
-def policy_change(log_ratio: Tensor | FloatArray, clip_eps: float) -> tuple[Number, Number]:
+def policy_change(log_ratio: Tensor | FloatArray, clip_eps: Number) -> tuple[Number, Number]:
     """`Surrogate.kl` and `clip_fraction` from ln r, (B,)."""
     if isinstance(log_ratio, Tensor):
         change = log_ratio.expm1()  # unlike r − 1 exact for a small change

@@ -12,6 +12,7 @@ from typing_extensions import override
 from slm_lab.agent.algorithm import loss
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner, seeded_generator
 from slm_lab.agent.algorithm.correction import Estimates, VTrace, evaluate_rollout
+from slm_lab.agent.algorithm.graphed_step import Update, graphed
 from slm_lab.agent.algorithm.policy_parts import CriticParts, assemble, build_with_critic
 from slm_lab.agent.algorithm.report import Report, mean_report, number
 from slm_lab.agent.algorithm.returns import gae
@@ -133,6 +134,7 @@ class PPO(Learner[Rollout]):
         self._entropy_coef = Schedule(spec.entropy_coef_spec)
         self._generator = generator
         self._correction = correction
+        self._graphed_step = graphed(self._step, self.train_state)
 
     @classmethod
     def build(cls, context: BuildContext) -> AgentParts:
@@ -155,7 +157,8 @@ class PPO(Learner[Rollout]):
         reports: list[Report] = []
         self.network.train(True)
         for minibatch in self._minibatches(samples):
-            reports.append(self._update(minibatch, clip_eps, entropy_coef))
+            reports.append(self._graphed_step(minibatch, clip_eps, entropy_coef).report)
+            self.opt_step += 1
             if self._exceeds_target_kl(reports[-1]["approx_kl"]):
                 break
         self.network.train(False)
@@ -227,7 +230,7 @@ class PPO(Learner[Rollout]):
             self.spec.lam,
         )
 
-    def _update(self, batch: Samples, clip_eps: float, entropy_coef: float) -> Report:
+    def _step(self, batch: Samples, clip_eps: Number, entropy_coef: Number) -> Update:
         """One gradient step on L^CLIP + c₁ L^VF − c₂ S, eq. 9 of the paper."""
         params, raw_value = self.network.differentiable(batch.obs)
         policy = self.family(params)
@@ -244,8 +247,7 @@ class PPO(Learner[Rollout]):
         value_loss = self._value_loss(raw_value, batch, clip_eps)
         actor_loss = loss.with_entropy(surrogate.loss, entropy, entropy_coef)
         step = self.network.step(actor_loss, self.spec.val_loss_coef * value_loss)
-        self.opt_step += 1
-        return {
+        report = {
             "loss": step.loss,
             "grad_norm": step.grad_norm,
             "policy_loss": number(surrogate.loss),
@@ -254,9 +256,10 @@ class PPO(Learner[Rollout]):
             "approx_kl": surrogate.kl,
             "clip_fraction": surrogate.clip_fraction,
         }
+        return Update(report)
 
     def _value_loss(
-        self, raw_value: Differentiable, batch: Samples, clip_eps: float
+        self, raw_value: Differentiable, batch: Samples, clip_eps: Number
     ) -> Differentiable:
         if batch.old_raw_value is not None:
             return loss.clipped_value_loss(

@@ -8,9 +8,10 @@ from torch import Tensor
 from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
+from slm_lab.agent.algorithm.graphed_step import Update, graphed
 from slm_lab.agent.algorithm.loss import ValueLoss
 from slm_lab.agent.algorithm.policy_parts import assemble, build_q, build_replay_config
-from slm_lab.agent.algorithm.replay_loop import Update, train_on_replay
+from slm_lab.agent.algorithm.replay_loop import train_on_replay
 from slm_lab.agent.algorithm.report import Report, number
 from slm_lab.agent.batch import Transitions, TransitionSource
 from slm_lab.agent.net.q_network import QNetwork
@@ -27,6 +28,7 @@ class QLearner(Learner[TransitionSource]):
         self.spec = spec
         self.network = network
         self._value_loss_fn = value_loss_fn
+        self._graphed_step = graphed(self._step, self.train_state)
 
     @classmethod
     def build(cls, context: BuildContext) -> AgentParts:
@@ -47,9 +49,13 @@ class QLearner(Learner[TransitionSource]):
         return train_on_replay(self, batch, frame, self.spec.training_iter, self._update)
 
     def _update(self, batch: Transitions) -> Update:
+        update = self._graphed_step(batch.to(self.network.device))
+        self.opt_step += 1
+        return update
+
+    def _step(self, batch: Transitions) -> Update:
         """One step on w l(Q(s, a), r + γ^m V(s')), eq. 2 of arXiv:1312.5602 for n steps."""
         network = self.network
-        batch = batch.to(network.device)
         with torch.no_grad():
             target = batch.reward + batch.discount * self.next_value(batch.next_obs)
         network.train(True)
@@ -57,7 +63,6 @@ class QLearner(Learner[TransitionSource]):
         loss = self._value_loss_fn(q, target, batch.weight)
         step = network.step(loss)
         network.train(False)
-        self.opt_step += 1
         with torch.no_grad():
             report = {"loss": step.loss, "grad_norm": step.grad_norm, "q_value": number(q.mean())}
             return Update(report, target - q.detach())

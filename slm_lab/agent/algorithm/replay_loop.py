@@ -2,23 +2,14 @@
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
 
 from torch import Tensor
 
 from slm_lab.agent.algorithm.algorithm import Learner
+from slm_lab.agent.algorithm.graphed_step import Update
 from slm_lab.agent.algorithm.report import Report, mean_report
 from slm_lab.agent.batch import Transitions, TransitionSource
 from slm_lab.agent.describe import describe_on_error
-
-
-class Update(NamedTuple):
-    """The result of one gradient step."""
-
-    report: Report
-    error: Tensor
-    """(B,) the error of the prediction for each sample."""
-
 
 MOST_UNREAD = 64
 """Batches after which the host asks a GPU whether a step has failed. Until then it keeps them."""
@@ -49,7 +40,8 @@ def train_on_replay(
             if left % MOST_UNREAD == 0 and failed.item():
                 with describe_on_error(next(each for flag, each in seen if flag.item())):
                     learner.train_state.check()
-        source.update_priorities(batch.index, done.error)
+        if done.error is not None:
+            source.update_priorities(batch.index, done.error)
     if learner.target_network is not None:
         learner.target_network.update_after_event(source.num_stored)
     learner.version += 1

@@ -9,13 +9,15 @@ from torch import Tensor
 from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
+from slm_lab.agent.algorithm.graphed_step import Update, graphed
 from slm_lab.agent.algorithm.loss import entropy_change
 from slm_lab.agent.algorithm.policy_parts import assemble, build_replay_config
-from slm_lab.agent.algorithm.replay_loop import Update, train_on_replay
+from slm_lab.agent.algorithm.replay_loop import train_on_replay
 from slm_lab.agent.algorithm.report import Report, number
 from slm_lab.agent.algorithm.soft_parts import SoftParts, build_soft
 from slm_lab.agent.algorithm.soft_policy import Expectation
 from slm_lab.agent.batch import Transitions, TransitionSource
+from slm_lab.agent.device import moved
 from slm_lab.agent.distribution.exploration import exploration_policy
 from slm_lab.agent.optim.optimizer import Number
 from slm_lab.core.types import StateDict
@@ -49,8 +51,10 @@ class SoftLearner(Learner[TransitionSource]):
         self.critic = parts.critic
         self.temperature = parts.temperature
         self.policy = parts.policy
+        self.num_actions = parts.num_actions
         self.generator = parts.generator
         self._value_loss_fn = parts.value_loss_fn
+        self._graphed_step = graphed(self._step, self.train_state)
 
     @classmethod
     def build(cls, context: BuildContext) -> AgentParts:
@@ -71,8 +75,8 @@ class SoftLearner(Learner[TransitionSource]):
         return agent
 
     @abstractmethod
-    def predict(self, obs: Tensor, action: Tensor, next_obs: Tensor) -> Prediction:
-        """The critics' predictions for B transitions."""
+    def predict(self, obs: Tensor, action: Tensor, next_obs: Tensor, noise: Tensor) -> Prediction:
+        """The critics' predictions for B transitions, by noise for the next states."""
 
     @override
     def learn(self, batch: TransitionSource, frame: int) -> Report:
@@ -81,16 +85,29 @@ class SoftLearner(Learner[TransitionSource]):
 
     def _update(self, batch: Transitions, frame: int) -> Update:
         """A step of the critics, and every `policy_delay` times one of actor and temperature."""
-        batch = batch.to(self.critic.device)
-        alpha = self.temperature.at(frame)
+        device, shape = self.critic.device, (len(batch.obs), self.num_actions)
+        trains_actor = (self.opt_step + 1) % self.spec.policy_delay == 0
+        noise = (self.policy.draw(shape, self.generator) for _ in range(1 + trains_actor))
+        update = self._graphed_step(
+            batch.to(device),
+            tuple(moved(each, device) for each in noise),
+            self.temperature.scheduled(frame),
+        )
+        self.opt_step += 1
+        return update
+
+    def _step(
+        self, batch: Transitions, noise: tuple[Tensor, ...], scheduled_alpha: Number
+    ) -> Update:
+        """A step of the critics, and with a second noise one of actor and temperature."""
+        alpha = self.temperature.alpha(scheduled_alpha)
         self.critic.train(True)
-        q, following = self.predict(batch.obs, batch.action, batch.next_obs)
+        q, following = self.predict(batch.obs, batch.action, batch.next_obs, noise[0])
         soft_value = following.value + alpha * following.entropy
         raw_target = self.critic.transform.encode(batch.reward + batch.discount * soft_value)
         first, second = (self._value_loss_fn(each, raw_target, batch.weight) for each in q)
         step = self.critic.step(first + second)
         self.critic.train(False)
-        self.opt_step += 1
         with torch.no_grad():
             report: dict[str, Number] = {
                 "loss": step.loss,
@@ -100,18 +117,18 @@ class SoftLearner(Learner[TransitionSource]):
                 "alpha": alpha,
             }
             error = raw_target - q[0]
-        if self.opt_step % self.spec.policy_delay == 0:
-            report |= self._update_actor(batch.obs, batch.log_prob, alpha)
+        if len(noise) > 1:
+            report |= self._update_actor(batch.obs, batch.log_prob, noise[1], alpha)
         return Update(report, error)
 
-    def _update_actor(self, obs: Tensor, old_log_prob: Tensor, alpha: Number) -> dict[str, Number]:
+    def _update_actor(
+        self, obs: Tensor, old_log_prob: Tensor, noise: Tensor, alpha: Number
+    ) -> dict[str, Number]:
         """One step on −(E[Q(s, a)] + α H(s)), whose gradient needs none of the critics' weights."""
         self.actor.train(True)
         with self.critic.frozen():
-            value, entropy = self.policy(
-                self.actor.policy(obs),
-                lambda action: self.critic.actor_value(obs, action),
-                self.generator,
+            value, entropy = self.policy.expectation(
+                self.actor.policy(obs), lambda action: self.critic.actor_value(obs, action), noise
             )
             loss = -(value + alpha * entropy).mean()
             if self.spec.entropy_penalty_coef > 0:
@@ -135,12 +152,12 @@ class SoftActorCritic(SoftLearner):
     """Target networks value the next states."""
 
     @override
-    def predict(self, obs: Tensor, action: Tensor, next_obs: Tensor) -> Prediction:
+    def predict(self, obs: Tensor, action: Tensor, next_obs: Tensor, noise: Tensor) -> Prediction:
         with torch.no_grad():
-            following = self.policy(
+            following = self.policy.expectation(
                 self.actor.policy(next_obs),
                 lambda next_action: self.critic.target(next_obs, next_action),
-                self.generator,
+                noise,
             )
         return Prediction(self.critic.q_values(obs, action), following)
 
@@ -157,7 +174,7 @@ class CrossQ(SoftLearner):
         return agent.model_copy(update={"net": actor, "critic_net": critic})
 
     @override
-    def predict(self, obs: Tensor, action: Tensor, next_obs: Tensor) -> Prediction:
+    def predict(self, obs: Tensor, action: Tensor, next_obs: Tensor, noise: Tensor) -> Prediction:
         predicted: list[tuple[Tensor, Tensor]] = []
 
         def next_value(next_action: Tensor | None) -> Tensor:
@@ -167,7 +184,7 @@ class CrossQ(SoftLearner):
             return value
 
         with torch.no_grad():
-            following = self.policy(self.actor.policy(next_obs), next_value, self.generator)
+            following = self.policy.expectation(self.actor.policy(next_obs), next_value, noise)
         return Prediction(predicted[0], following)
 
 

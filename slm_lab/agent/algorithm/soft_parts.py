@@ -10,7 +10,7 @@ from gymnasium import spaces
 from slm_lab.agent.algorithm.algorithm import BuildContext, seeded_generator
 from slm_lab.agent.algorithm.loss import ValueLoss
 from slm_lab.agent.algorithm.policy_parts import build_loss
-from slm_lab.agent.algorithm.soft_policy import SoftPolicy, exact, gumbel_softmax, squashed
+from slm_lab.agent.algorithm.soft_policy import EXACT, GUMBEL_SOFTMAX, SQUASHED, SoftPolicy
 from slm_lab.agent.algorithm.temperature import LogAlpha, Temperature, TunedTemperature
 from slm_lab.agent.device import resolve_device
 from slm_lab.agent.distribution.family import (
@@ -42,6 +42,8 @@ class SoftParts:
     actor: PolicyOnly
     critic: TwinQ
     family: DistributionFamily
+    num_actions: int
+    """Discrete actions, or components of a continuous one."""
     policy: SoftPolicy
     temperature: Temperature
     value_loss_fn: ValueLoss
@@ -62,9 +64,9 @@ def build_soft(context: BuildContext, agent: AgentSpec) -> SoftParts:
     spec = agent.algorithm
     assert isinstance(spec, EntropyRegularisedSpec)
     discrete = isinstance(context.action_space, spaces.Discrete)
-    policy: SoftPolicy = squashed
+    policy = SQUASHED
     if discrete:
-        policy = gumbel_softmax if spec.action_pdtype == "GumbelSoftmax" else exact
+        policy = GUMBEL_SOFTMAX if spec.action_pdtype == "GumbelSoftmax" else EXACT
     make_family = distribution_family if discrete else squashed_family
     family = make_family(context.action_space, spec.action_pdtype)
     num_actions = family.param_dim if discrete else family.action_shape[0]
@@ -73,7 +75,7 @@ def build_soft(context: BuildContext, agent: AgentSpec) -> SoftParts:
     critic = build_twin_q(agent, spec, context.obs_shape, num_actions, discrete, generator)
     temperature, loss = _temperature(context, spec, family), build_loss(agent, "critic")
     sampling = seeded_generator(context.seeds.sampling)
-    return SoftParts(actor, critic, family, policy, temperature, loss, sampling)
+    return SoftParts(actor, critic, family, num_actions, policy, temperature, loss, sampling)
 
 
 def _temperature(

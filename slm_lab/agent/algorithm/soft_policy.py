@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from slm_lab.agent.device import moved
 from slm_lab.agent.distribution.distributions import TanhNormal
 
 ActionValue = Callable[[Tensor | None], Tensor]
@@ -27,30 +26,44 @@ class Expectation(NamedTuple):
     """(B,) E[−log π(a|s)]"""
 
 
-SoftPolicy = Callable[[Tensor, ActionValue, torch.Generator], Expectation]
-"""From parameters (B, param_dim) and an action-value function to its expectation, with gradients to
-the parameters."""
-
-
-def squashed(params: Tensor, q: ActionValue, generator: torch.Generator) -> Expectation:
-    """By one reparametrised action, tanh(μ + σε): eqs. 11 and 20 of arXiv:1812.05905."""
-    action, log_prob = TanhNormal(*params.chunk(2, -1)).sample_with_log_prob(generator)
+def squashed(params: Tensor, q: ActionValue, noise: Tensor) -> Expectation:
+    """By one reparametrised action, tanh(μ + σε): eqs. 11 and 20 of arXiv:1812.05905. The noise is
+    standard normal."""
+    action, log_prob = TanhNormal(*params.chunk(2, -1)).with_log_prob(noise)
     return Expectation(q(action), -log_prob)
 
 
-def exact(params: Tensor, q: ActionValue, generator: torch.Generator) -> Expectation:
+def exact(params: Tensor, q: ActionValue, noise: Tensor) -> Expectation:
     """Σ_a π(a|s) Q(s, a) over n actions: eqs. 10 and 12 of arXiv:1910.07207."""
     log_p = params.log_softmax(-1)
     p = log_p.exp()
     return Expectation((p * q(None)).sum(-1), -(p * log_p).sum(-1))
 
 
-def gumbel_softmax(params: Tensor, q: ActionValue, generator: torch.Generator) -> Expectation:
-    """By one action with the gradient of a softmax: straight-through, arXiv:1611.01144."""
+def gumbel_softmax(params: Tensor, q: ActionValue, noise: Tensor) -> Expectation:
+    """By one action with the gradient of a softmax: straight-through, arXiv:1611.01144. The
+    noise is exponential; −log of it is Gumbel."""
     log_p = params.log_softmax(-1)
-    exponential = torch.empty(log_p.shape).exponential_(generator=generator)
-    gumbel = -moved(exponential, log_p.device).log()
-    relaxed = (log_p + gumbel).softmax(-1)
+    relaxed = (log_p - noise.log()).softmax(-1)
     hard = one_hot(relaxed.argmax(-1), log_p.shape[-1]).to(relaxed.dtype)
     action = hard - relaxed.detach() + relaxed
     return Expectation((action * q(None)).sum(-1), -(action * log_p).sum(-1))
+
+
+def _exponential(shape: tuple[int, int], generator: torch.Generator) -> Tensor:
+    return torch.empty(shape).exponential_(generator=generator)
+
+
+class SoftPolicy(NamedTuple):
+    """A way to take the expectation, and the noise that it needs."""
+
+    expectation: Callable[[Tensor, ActionValue, Tensor], Expectation]
+    """From parameters (B, param_dim), an action-value function and noise (B, A) or (B, n) to its
+    expectation, with gradients to the parameters."""
+    draw: Callable[[tuple[int, int], torch.Generator], Tensor]
+    """Noise of this shape, on the CPU."""
+
+
+SQUASHED = SoftPolicy(squashed, lambda shape, generator: torch.randn(shape, generator=generator))
+EXACT = SoftPolicy(exact, lambda shape, generator: torch.empty(0))
+GUMBEL_SOFTMAX = SoftPolicy(gumbel_softmax, _exponential)

@@ -21,9 +21,13 @@ class Temperature:
     def __init__(self, schedule: Schedule) -> None:
         self._schedule = schedule
 
-    def at(self, frame: int) -> Number:
-        """α at the trial's clock `frame`."""
+    def scheduled(self, frame: int) -> float:
+        """α by the schedule at the trial's clock `frame`; of a tuned α zero."""
         return self._schedule.at(frame)
+
+    def alpha(self, scheduled: Number) -> Number:
+        """α, given that by the schedule."""
+        return scheduled
 
     def update(self, entropy: Tensor) -> None:
         """Updates a tuned α from the policy's entropies (B,)."""
@@ -51,7 +55,11 @@ class TunedTemperature(Temperature):
         self._target_entropy = target_entropy
 
     @override
-    def at(self, frame: int) -> Number:
+    def scheduled(self, frame: int) -> float:
+        return 0.0
+
+    @override
+    def alpha(self, scheduled: Number) -> Number:
         log_alpha = number(self._log_alpha.value)
         return log_alpha.exp() if isinstance(log_alpha, Tensor) else math.exp(log_alpha)
 

@@ -166,7 +166,10 @@ class DiagonalNormal(Distribution):
 
     @override
     def sample(self, generator: torch.Generator) -> Tensor:
-        noise = standard_normal(self.mean, generator)
+        return self.scaled(standard_normal(self.mean, generator))
+
+    def scaled(self, noise: Tensor) -> Tensor:
+        """Standard normal noise (B, A) as a sample, μ + σε."""
         return self.mean + self.log_std.exp() * noise
 
     @override
@@ -325,8 +328,12 @@ class TanhNormal(Distribution):
 
     @override
     def sample_with_log_prob(self, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """From u itself: a rounded tanh(u) near ±1 does not determine u."""
-        u = self._normal.sample(generator)
+        return self.with_log_prob(standard_normal(self._normal.mean, generator))
+
+    def with_log_prob(self, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """The action of standard normal noise (B, A), and its log-probability. That is computed
+        from u itself: a rounded tanh(u) near ±1 does not determine u."""
+        u = self._normal.scaled(noise)
         return u.tanh(), self._normal.log_prob(u) - _log_slope(u).sum(-1)
 
     @override

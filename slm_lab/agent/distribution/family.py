@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeAlias, overload
 
 import gymnasium
@@ -135,21 +135,24 @@ def _multivariate_normal(space: spaces.Box) -> DistributionFamily:
 
 def _log_normal(space: spaces.Box) -> DistributionFamily:
     low = _bound(space.low, "LogNormal", "lower")
-    return _pairs(space, lambda m, log_std: LogNormal(m, log_std, moved(low, m.device)), True)
+    return _pairs(space, lambda m, log_std: LogNormal(m, log_std, low(m.device)), True)
 
 
 def _beta(space: spaces.Box) -> DistributionFamily:
     low, high = _bound(space.low, "Beta", "lower"), _bound(space.high, "Beta", "upper")
-    return _pairs(space, lambda a, b: Beta(a, b, moved(low, a.device), moved(high, a.device)))
+    return _pairs(space, lambda a, b: Beta(a, b, low(a.device), high(a.device)))
 
 
-def _bound(values: np.ndarray[Any, Any], pdtype: str, which: str) -> Tensor:
+def _bound(
+    values: np.ndarray[Any, Any], pdtype: str, which: str
+) -> Callable[[torch.device], Tensor]:
+    """The bounds on a device, copied there once: a CUDA graph cannot hold copies from the host."""
     if not np.isfinite(values).all():
         raise LabError(
             f"agent.algorithm.action_pdtype = {pdtype!r}: needs actions with a {which} bound, the "
             f'environment\'s have {values.tolist()}; use "Normal"'
         )
-    return torch.as_tensor(values, dtype=torch.float32)
+    return cache(partial(moved, torch.as_tensor(values, dtype=torch.float32)))
 
 
 def squashed_family(action_space: Space, pdtype: str = "default") -> DistributionFamily:

@@ -31,7 +31,7 @@ class Kernel(NamedTuple):
 
 def tanh_(x: Tensor) -> Tensor:
     """tanh in place."""
-    if x.device.type != "cpu":
+    if not x.is_cpu:
         return x.tanh_()
     _tanh_array(x.numpy())
     return x

@@ -31,7 +31,8 @@ def build_optimizer(
             learning_rate = build_learning_rate(lr, schedule.name, schedule.args)
     with torch_errors_at("agent.net.optim_spec", spec.optim_spec.name):
         rule = build_rule(spec.optim_spec.name, args, flat)
-    return Optimizer(flat, rule, learning_rate, spec.clip_grad_val, bounds)
+    graph = spec.cuda_graph and spec.type != "RecurrentNet"  # which waits for lengths of sequences
+    return Optimizer(flat, rule, learning_rate, spec.clip_grad_val, bounds, graph)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from slm_lab.agent.autodiff import Differentiable
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.lr_schedule import LearningRate
 from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
-from slm_lab.agent.optim.rule import TensorStateRule, UpdateRule
+from slm_lab.agent.optim.rule import Adam, TensorStateRule, UpdateRule
 from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.core.types import StateDict
 
@@ -57,6 +57,7 @@ class Optimizer:
         learning_rate: LearningRate,
         clip_grad_val: float | None,
         bounds: tuple[float, float] | None = None,
+        cuda_graph: bool = False,
     ) -> None:
         self.flat = flat
         self.learning_rate = learning_rate
@@ -65,6 +66,8 @@ class Optimizer:
         self._bounds = bounds
         self._sync = GradientSync()
         self._norm: Number = 0.0
+        self._rate = torch.tensor(learning_rate.value, device=flat.grad.device)
+        self._has_graph = cuda_graph and isinstance(rule, Adam) and not flat.vector.is_cpu
         self.failed: Tensor | None = None
         """The flag of failed steps, which `TrainState` gives to all its optimizers."""
 
@@ -92,6 +95,13 @@ class Optimizer:
         """Before a training event at the trial's clock: moves learning rate and sync."""
         self.learning_rate.set_frame(frame)
         self._sync.begin()
+        if self._has_graph:
+            self._rate.fill_(self.learning_rate.value)
+
+    @property
+    def runs_alone(self) -> bool:
+        """Whether a CUDA graph is asked for and can hold a step: only the GPU takes part in it."""
+        return self._has_graph and type(self._sync) is GradientSync
 
     def step(self, loss: Differentiable) -> StepReport:
         """Minimises a scalar loss by one step; returns what `backward` returns and raises."""
@@ -147,7 +157,8 @@ class Optimizer:
             flat.grad.mul_(limit / norm)
         vector, grad = self._sync.stepped(flat)
         failed = None if self.failed is None else self.failed.to(vector.device)
-        self._rule.apply(vector, grad, self.learning_rate.value, failed)
+        rate = self._rate if self.runs_alone else self.learning_rate.value
+        self._rule.apply(vector, grad, rate, failed)
         if self._bounds is not None:
             vector.clamp_(*self._bounds)
         self._sync.after_step(flat)
@@ -190,6 +201,13 @@ class TrainState:
         """Before a training event at the trial's clock: for the learning-rate schedules."""
         for optimizer in self.optimizers.values():
             optimizer.begin_event(frame)
+
+    def recording_device(self) -> torch.device | None:
+        """The GPU whose CUDA graphs can hold gradient steps; None if they cannot, or need not."""
+        alone = all(optimizer.runs_alone for optimizer in self.optimizers.values())
+        if self.failed is None or not alone or not isinstance(self.group, SoloGroup):
+            return None
+        return self.failed.device
 
     def check(self) -> None:
         """Raises NonFiniteLossError if a step on a GPU has failed; waits for the GPU."""

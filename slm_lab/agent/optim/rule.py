@@ -23,7 +23,9 @@ class UpdateRule(ABC):
     """Changes a vector of parameters in place by its gradient."""
 
     @abstractmethod
-    def apply(self, vector: Tensor, grad: Tensor, lr: float, skip: Tensor | None = None) -> None:
+    def apply(
+        self, vector: Tensor, grad: Tensor, lr: float | Tensor, skip: Tensor | None = None
+    ) -> None:
         """One step on `vector` (P,) with `grad` (P,) and learning rate `lr`, without autograd. It
         changes nothing if the scalar `skip` is 1.0."""
 
@@ -99,7 +101,9 @@ class Adam(TensorStateRule):
         self.state["step"] = torch.zeros((), device=flat.vector.device)
 
     @override
-    def apply(self, vector: Tensor, grad: Tensor, lr: float, skip: Tensor | None = None) -> None:
+    def apply(
+        self, vector: Tensor, grad: Tensor, lr: float | Tensor, skip: Tensor | None = None
+    ) -> None:
         """θ ← θ − lr · m̂ / (√v̂ + ε)."""
         state = self.state
         state["step"].add_(1 if skip is None else 1 - skip)
@@ -137,7 +141,9 @@ class RMSprop(TensorStateRule):
         self.state = {name: torch.zeros_like(flat.vector) for name in names}
 
     @override
-    def apply(self, vector: Tensor, grad: Tensor, lr: float, skip: Tensor | None = None) -> None:
+    def apply(
+        self, vector: Tensor, grad: Tensor, lr: float | Tensor, skip: Tensor | None = None
+    ) -> None:
         """θ ← θ − lr · g / (√E[g²] + ε)."""
         if skip is not None and skip.item():  # waits for the GPU, which Adam need not
             return
@@ -157,9 +163,9 @@ class RMSprop(TensorStateRule):
         if self._momentum > 0:
             buffer = self.state["momentum_buffer"]
             buffer.mul_(self._momentum).addcdiv_(grad, scale)
-            vector.add_(buffer, alpha=-lr)
+            vector.add_(buffer, alpha=-float(lr))
         else:
-            vector.addcdiv_(grad, scale, value=-lr)
+            vector.addcdiv_(grad, scale, value=-float(lr))
 
 
 class TorchRule(UpdateRule):
@@ -178,7 +184,9 @@ class TorchRule(UpdateRule):
         self._optimizer = optimizer(parameters, **args)
 
     @override
-    def apply(self, vector: Tensor, grad: Tensor, lr: float, skip: Tensor | None = None) -> None:
+    def apply(
+        self, vector: Tensor, grad: Tensor, lr: float | Tensor, skip: Tensor | None = None
+    ) -> None:
         if skip is not None and skip.item():
             return
         for group in self._optimizer.param_groups:

@@ -154,7 +154,23 @@ def _both_nets(net: NetSpec, critic_net: NetSpec) -> Iterator[Problem]:
     if net.use_same_optim:
         yield Problem("agent.net.use_same_optim", "agent.critic_net has its own optimizer")
     reason = "both nets are on the device of agent.net"
-    yield from _each_set("agent.critic_net", critic_net, ["gpu"], reason)
+    yield from _each_set("agent.critic_net", critic_net, ["gpu", "cuda_graph"], reason)
+
+
+def _graphs(algorithm: algorithms.AlgorithmSpec, net: NetSpec, meta: MetaSpec) -> Iterator[Problem]:
+    reason = ""
+    if net.gpu is False:
+        reason = "a CUDA graph is for a GPU, but gpu is false"
+    elif isinstance(algorithm, algorithms.OnPolicyLearningSpec):
+        reason = f"{algorithm.name} takes one gradient step per training event"
+    elif net.type == "RecurrentNet":
+        reason = "a recurrent net reads the lengths of sequences in every step"
+    elif meta.mode.has_ranks or meta.mode.lock_free:
+        reason = f'the Sessions of "{meta.distributed}" exchange numbers in every step'
+    elif net.optim_spec.name not in ("Adam", "GlobalAdam", "AdamW"):
+        reason = f"the step of {net.optim_spec.name} cannot be recorded"
+    if reason:
+        yield from _each_set("agent.net", net, ["cuda_graph"], reason)
 
 
 def _targets(algorithm: algorithms.AlgorithmSpec, blocks: Blocks) -> Iterator[Problem]:
@@ -207,6 +223,7 @@ UNUSED_KEYS = (
     _one_net,
     _no_norm,
     _both_nets,
+    _graphs,
     _targets,
     _environment,
     _ranks,

@@ -181,7 +181,8 @@ class AgentSpec(Block):
         """The nets in the file, by their key. Both are on the device of `net`."""
         critic = self.critic_net
         if critic is not None and self.net is not None:
-            critic = critic.model_copy(update={"gpu": self.net.gpu})
+            device = {"gpu": self.net.gpu, "cuda_graph": self.net.cuda_graph}
+            critic = critic.model_copy(update=device)
         given = {"net": self.net, "critic_net": critic}
         return {key: net for key, net in given.items() if net is not None}
 

@@ -37,7 +37,7 @@ Role: TypeAlias = Literal["actor", "critic"]
 
 ROLES: tuple[Role, ...] = ("actor", "critic")
 PREFIXES = ("actor_", "critic_")
-SAME_FOR_BOTH = ("type", "shared", "use_same_optim", "gpu", "precision")
+SAME_FOR_BOTH = ("type", "shared", "use_same_optim", "gpu", "cuda_graph", "precision")
 """Keys of a net without `actor_*` and `critic_*` variants."""
 
 TARGET_KEYS = ("update_type", "update_frequency", "polyak_coef")
@@ -157,6 +157,11 @@ class NetSpec(Block):
         False,
         description="whether to train on a GPU; with several GPUs, Sessions take turns; "
         '"auto": if there is one',
+    )
+    cuda_graph: bool = Field(
+        False,
+        description="whether a GPU replays gradient steps as CUDA graphs: PPO, DQN, SAC and their "
+        "relatives with Adam, in one process",
     )
     precision: Literal["float32", "bf16", "auto"] = Field(
         "float32",

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from slm_lab.agent.algorithm import ppo as ppo_module
-from slm_lab.agent.algorithm.soft_policy import squashed
 from slm_lab.agent.batch import ImitationBatch
 from tests.support import actor_critic, ppo, q_learning, reinforce, soft
 from tests.unit.parallel.all_reduce.learning_ranks import (
@@ -250,38 +249,22 @@ REPLAYED = {
 }  # fmt: skip
 
 
-def noise_of(params, rank, size, whole):
-    """(B, A) of the batch of all, or a rank's part of it."""
-    if rank is None:
-        return whole
-    return whole[rank * len(params) : (rank + 1) * len(params)]
-
-
-def with_noise(learner, rank, size, monkeypatched):
-    """Makes a stochastic policy take its noise from a stream common to all ranks."""
+def with_noise(learner, rank, size):
+    """Makes a stochastic policy take its part of the noise of all ranks."""
     generator = torch.Generator().manual_seed(5)
 
-    def policy(params, q, _):
-        count = len(params) * (1 if rank is None else size)
-        whole = torch.randn(count, params.shape[-1] // 2, generator=generator)
-        monkeypatched[id(generator)] = noise_of(params, rank, size, whole)
-        return squashed(params, q, generator)
+    def draw(shape, _):
+        count, dim = shape
+        whole = torch.randn(size * count, dim, generator=generator)
+        return whole if rank is None else whole.view(size, count, dim)[rank]
 
-    learner.policy = policy
+    learner.policy = learner.policy._replace(draw=draw)
 
 
 @pytest.mark.parametrize("name", REPLAYED)
-def test_replayed_parts_make_the_steps_of_the_whole(name, monkeypatch):
+def test_replayed_parts_make_the_steps_of_the_whole(name):
     data = REPLAYED[name]
-    drawn = {}
-    if name == "squashed":
-        obs_dim, action_dim = 3, 1
-        monkeypatch.setattr(
-            "slm_lab.agent.distribution.distributions.DiagonalNormal.sample",
-            lambda self, generator: self.mean + self.log_std.exp() * drawn[id(generator)],
-        )
-    else:
-        obs_dim, action_dim = 4, None
+    obs_dim, action_dim = (3, 1) if name == "squashed" else (4, None)
     events = [
         [transitions(10 * event + i, obs_dim=obs_dim, action_dim=action_dim) for i in range(2)]
         for event in range(UPDATES)
@@ -291,7 +274,7 @@ def test_replayed_parts_make_the_steps_of_the_whole(name, monkeypatch):
         member = Rank(data, group)
         rank, size = (None, 1) if group is None else (group.rank, group.size)
         if action_dim is not None:
-            with_noise(member.learner, rank, size, drawn)
+            with_noise(member.learner, rank, size)
         start = member.vectors
         reports = [
             member.learn(

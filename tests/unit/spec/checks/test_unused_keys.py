@@ -79,6 +79,19 @@ ROWS = [
     (SOFT, {"critic_net": {**CRITIC, **MOVING}}, ["net.update_type", "net.polyak_coef"]),
     *((EVERY["PPO"], {"critic_net": {**CRITIC, "gpu": gpu}}, ["critic_net.gpu"] * bool(gpu))
       for gpu in (False, True, "auto")),
+    # Gradient steps as CUDA graphs.
+    *((raw, net(cuda_graph=True, gpu="auto", **keys), []) for raw in (EVERY["PPO"], SOFT, DQN)
+      for keys in ({}, {"optim_spec.name": "AdamW"})),
+    *((raw, {**net(cuda_graph=True, gpu="auto"), **more}, ["net.cuda_graph"]) for raw, more in (
+        (EVERY["PPO"], net(gpu=False)),
+        (EVERY["PPO"], net(**{"optim_spec.name": "NAdam"})),
+        (EVERY["PPO"], {"meta.distributed": "all_reduce"}),
+        (EVERY["PPO"], {"meta.distributed": "shared"}),
+        (EVERY["PPO"], {"net": {"type": "RecurrentNet", "gpu": True, "cuda_graph": True}}),
+        (EVERY["ActorCritic"], {}),
+        (EVERY["SARSA"], {}))),
+    (EVERY["PPO"], {**net(cuda_graph=True, gpu="auto"), **ACTORS}, []),
+    (EVERY["PPO"], {"critic_net": {**CRITIC, "cuda_graph": True}}, ["critic_net.cuda_graph"]),
     (SOFT, {"critic_net": {**CRITIC, **MOVING}, "net": {**CRITIC, "actor_update_frequency": 3}},
      ["net.actor_update_frequency"]),
     (SOFT, net(critic_update_frequency=3), []),

@@ -1,0 +1,140 @@
+"""Gradient steps that a GPU replays as CUDA graphs.
+
+The host takes some microseconds for every kernel that it starts, and a gradient step of small
+networks has hundreds. A graph starts all of them at once.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch import Tensor
+
+from slm_lab.agent.algorithm.report import Report
+from slm_lab.agent.device import separate_stream
+from slm_lab.agent.optim.optimizer import TrainState
+from slm_lab.core.errors import LabError
+
+WARM_UP = 3
+"""Steps on inputs of the same shapes before one is recorded. Libraries choose kernels in them."""
+
+
+class Update(NamedTuple):
+    """The result of one gradient step."""
+
+    report: Report
+    error: Tensor | None = None
+    """(B,) the error of the prediction for each sample, valid until the next step; None without
+    predictions that a memory asks for."""
+
+
+Input: TypeAlias = Any
+"""A number, or a record of tensors: a tuple or dataclass in which None stands for no tensor."""
+
+Step: TypeAlias = Callable[..., Update]
+"""A gradient step on inputs. All else that it reads is constant, or tensors changed in place."""
+
+
+def graphed(step: Step, train_state: TrainState) -> Step:
+    """The step, or on a GPU one that is replayed as a CUDA graph if `cuda_graph` asks for it."""
+    return step if train_state.failed is None else GraphedStep(step, train_state)
+
+
+class GraphedStep:
+    """A gradient step with one CUDA graph per shape of its inputs. A graph holds addresses, and the
+    values of everything else. So it gets numbers as scalars that keep their place."""
+
+    def __init__(self, step: Step, train_state: TrainState) -> None:
+        self._step = step
+        self._train_state = train_state
+        self._scalars: dict[int, Tensor] = {}
+        self._numbers: dict[int, float] = {}
+        """The values of the scalars, by the place of the input."""
+        self._calls: Counter[Hashable] = Counter()
+        self._recordings: dict[Hashable, Recording] = {}
+
+    def __call__(self, *inputs: Input) -> Update:
+        """The step on these inputs. Raises LabError if it cannot be recorded."""
+        device = self._train_state.recording_device()
+        if device is None:
+            return self._step(*inputs)
+        given = [self._with_place(place, each, device) for place, each in enumerate(inputs)]
+        key = tuple(_key(each) for each in given)
+        self._calls[key] += 1
+        if self._calls[key] <= WARM_UP:
+            with separate_stream(device):  # of the default stream autograd would keep events
+                return self._step(*given)
+        if key not in self._recordings:
+            self._recordings[key] = Recording(self._step, given)
+        return self._recordings[key].replay(given)
+
+    def _with_place(self, place: int, given: Input, device: torch.device) -> Input:
+        """A number as a scalar, always the same one; zero, which may leave out a part, as it is."""
+        if not isinstance(given, float) or given == 0.0:
+            return given
+        if place not in self._scalars:
+            self._scalars[place] = torch.empty((), device=device)
+        if self._numbers.get(place) != given:
+            self._numbers[place] = given
+            self._scalars[place].fill_(given)
+        return self._scalars[place]
+
+
+class Recording:
+    """The kernels of one step, with its inputs and results, which keep their places."""
+
+    def __init__(self, step: Step, inputs: Sequence[Input]) -> None:
+        self._inputs = [_copied(each) for each in inputs]
+        self._replay = record(lambda: self._run(step))
+
+    def _run(self, step: Step) -> None:
+        self._update = step(*self._inputs)
+        report = self._update.report
+        self._names = [name for name, each in report.items() if isinstance(each, Tensor)]
+        self._values = torch.stack([torch.as_tensor(report[name]) for name in self._names])
+
+    def replay(self, inputs: Sequence[Input]) -> Update:
+        """The step on inputs of the same shapes."""
+        for own, given in zip(self._inputs, inputs, strict=True):
+            for to, tensor in zip(_fields(own), _fields(given), strict=True):
+                if to is not None and tensor is not None:
+                    to.copy_(tensor, non_blocking=True)
+        self._replay()
+        values = dict(zip(self._names, self._values.clone().unbind(), strict=True))
+        return self._update._replace(report={**self._update.report, **values})
+
+
+def record(work: Callable[[], None]) -> Callable[[], None]:
+    """Records what `work` starts on the GPU, without running it; returns what runs it. Raises
+    LabError for work that cannot be recorded, because the host waits in it, for example."""
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            work()
+    except RuntimeError as error:
+        message = f"the gradient step cannot be recorded: {error}; use false"
+        raise LabError(f"agent.net.cuda_graph = true: {message}") from error
+    return graph.replay
+
+
+def _fields(given: Input) -> tuple[Tensor | None, ...]:
+    """The tensors of a record; of a scalar or zero none."""
+    if isinstance(given, Tensor | float):
+        return ()
+    return given if isinstance(given, tuple) else tuple(vars(given).values())
+
+
+def _key(given: Input) -> Hashable:
+    """What inputs of one graph have in common."""
+    if isinstance(given, Tensor | float):
+        return type(given).__name__
+    return tuple(None if t is None else (t.shape, t.dtype) for t in _fields(given))
+
+
+def _copied(given: Input) -> Input:
+    """A copy of a record, which keeps its place."""
+    if isinstance(given, Tensor | float):
+        return given
+    copies = (None if t is None else t.clone() for t in _fields(given))
+    return tuple(copies) if type(given) is tuple else type(given)(*copies)

@@ -1,0 +1,100 @@
+"""A gradient step that is replayed as a CUDA graph is the step itself, for every algorithm."""
+
+from contextlib import closing
+from itertools import islice
+
+import pytest
+import torch
+
+from slm_lab.agent.algorithm import graphed_step, soft_policy
+from slm_lab.agent.algorithm.graphed_step import GraphedStep
+from slm_lab.spec.schema.optim import OptimSpec
+from tests.contract import fake_graph
+from tests.contract.playing import Play
+from tests.contract.table import ALGORITHM_ROWS, cases, decay
+from tests.support import parse, ppo, q_learning, soft
+
+pytestmark = pytest.mark.medium
+
+ADAM = OptimSpec(name="GlobalAdam", lr=1e-3)
+GRAPHED = "PPO", "PPOSIL", "VanillaDQN", "DQN", "DoubleDQN", "SoftActorCritic", "CrossQ"
+ROWS = [
+    case
+    for case in cases(ALGORITHM_ROWS, learning=True)
+    if case.values[0][0] in GRAPHED and "recurrent" not in case.id
+]
+LINEAR = {"agent__net__lr_scheduler_spec": {"name": "LinearToZero", "frame": 600}}
+SCHEDULED = {
+    "PPO": ppo(
+        agent__algorithm__clip_eps_spec=decay(0.3, 0.1),
+        agent__algorithm__entropy_coef_spec=decay(0.1, 0.0),
+        agent__algorithm__clip_vloss=True,
+        **LINEAR,
+    ),
+    "SAC": soft(
+        "SoftActorCritic",
+        agent__algorithm__fixed_alpha=decay(0.5, 0.0),
+        agent__algorithm__policy_delay=3,
+        **LINEAR,
+    ),
+    "DQN": q_learning("DQN", **LINEAR),
+}
+"""Numbers that change with the frames, and end at zero."""
+
+
+@pytest.fixture(autouse=True)
+def as_on_a_gpu(monkeypatch):
+    """Networks compute as on a GPU, by torch alone and without reading a number."""
+    monkeypatch.setattr(torch.Tensor, "is_cpu", False)
+    monkeypatch.setattr(graphed_step, "record", fake_graph.record)
+    # On the CPU, unlike on a GPU, torch's own reads the greatest index.
+    monkeypatch.setattr(soft_policy, "one_hot", lambda index, size: torch.eye(size)[index])
+
+
+def with_nets(spec, **change):
+    """The spec with other keys of its nets."""
+    nets = {key: net.model_copy(update=change) for key, net in spec.agent.nets.items()}
+    return spec.model_copy(update={"agent": spec.agent.model_copy(update=nets)})
+
+
+def trained(spec, events):
+    """The weights after so many training events, the reports, and the step."""
+    play = Play(spec)
+    learner = getattr(play.agent.learner, "inner", play.agent.learner)
+    assert isinstance(learner._graphed_step, GraphedStep)
+    with closing(play.env):
+        reports = [*islice(play.reports(4_000), events)]
+    assert len(reports) == events
+    weights = {name: flat.vector.clone() for name, flat in learner.flats.items()}
+    return weights, reports, learner._graphed_step
+
+
+def check_graphs(monkeypatch, spec, events, plain):
+    """Replayed steps are the steps themselves to the last bit. Those without scalars for numbers
+    (`plain`) differ in last bits, because a scalar is float32."""
+    weights, reports, step = trained(with_nets(spec, cuda_graph=True), events)
+    assert step._recordings
+    assert max(step._calls.values()) > 2 * graphed_step.WARM_UP
+    monkeypatch.setattr(graphed_step, "WARM_UP", 10**9)
+    expected, expected_reports, unrecorded = trained(with_nets(spec, cuda_graph=True), events)
+    assert not unrecorded._recordings
+    for report, wanted in zip(reports, expected_reports, strict=True):
+        assert report == pytest.approx(wanted, rel=1e-6, nan_ok=True)
+    without, _, _ = trained(spec, events)
+    for name, vector in weights.items():
+        assert torch.equal(vector, expected[name]), name
+        if plain:
+            torch.testing.assert_close(vector, without[name], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("case", ROWS)
+def test_a_replayed_step_is_the_step_itself(monkeypatch, case):
+    name, variant = case
+    # Adam enlarges the rounding errors of biases before batch normalisation.
+    spec = with_nets(ALGORITHM_ROWS[name][variant].spec, optim_spec=ADAM)
+    check_graphs(monkeypatch, spec, 8, plain="norm" not in variant and name != "CrossQ")
+
+
+@pytest.mark.parametrize("name", SCHEDULED)
+def test_a_graph_keeps_no_number_that_changes(monkeypatch, name):
+    check_graphs(monkeypatch, parse(SCHEDULED[name]), 24, plain=True)
