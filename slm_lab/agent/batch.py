@@ -69,8 +69,7 @@ class VectorStep(NamedTuple):
     def packed(self, state: StateAround) -> "VectorStep":
         """The step whose observations hold the recurrent state, too."""
         obs, next_obs = state.packed_obs(self.obs, self.next_obs)
-        raw = self.raw
-        if raw is not None:
+        if (raw := self.raw) is not None:
             raw_obs, raw_next = state.packed_obs(raw.obs, raw.next_obs)
             raw = Unnormalized(raw_obs, raw.reward, raw_next)
         return self._replace(obs=obs, next_obs=next_obs, raw=raw)

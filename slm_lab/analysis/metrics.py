@@ -61,8 +61,7 @@ class TrialMetrics(Metrics):
     `rests_on` counts the Sessions behind each metric, out of `num_sessions`."""
 
     final_return_std: float | None
-    """Population standard deviation over the Sessions, or over the runs of a repeated training;
-    None of a single one."""
+    """Population standard deviation over Sessions or repeated runs; None of a single one."""
     consistency: float | None
     num_sessions: int
     rests_on: Mapping[str, int]
@@ -114,9 +113,8 @@ def session_metrics(rows: Rows, random_return: float | None) -> SessionMetrics:
 def trial_metrics(
     rows: Sequence[Rows], random_return: float | None, run_of: Sequence[int] | None = None
 ) -> TrialMetrics:
-    """The metrics of a Trial from the rows of its Sessions. `run_of` has the run of each if one
-    training was repeated: consistency and deviation are then over runs, each the mean of its
-    Sessions."""
+    """The metrics of a Trial from the rows of its Sessions. `run_of` has the run of each in a
+    repeated training: consistency and deviation are over runs, each the mean of its Sessions."""
     sessions = [session_metrics(each, random_return) for each in rows]
     scalars: dict[str, Scalar] = {}
     rests_on: dict[str, int] = {}
@@ -164,8 +162,7 @@ def stability(strength: FloatArray, scale: float) -> Scalar:
 
 def consistency(lines: Sequence[Line], random_return: float | None) -> Scalar:
     """1 − 2 Σ_i std_j(s_ij) / Σ_i mean_j(s_ij) over Sessions j; `lines` are returns over frames. i
-    runs over the common grid of frames, where all Sessions have data. std divides by the number of
-    Sessions."""
+    runs over the grid of frames where all have data; std divides by the number of Sessions."""
     if random_return is None:
         return Scalar(None, _NOT_MEASURED)
     if len(lines) < 2:

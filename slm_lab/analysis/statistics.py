@@ -26,8 +26,7 @@ class Interval(NamedTuple):
 
 def interquartile_mean(values: FloatArray) -> FloatArray:
     """Mean over the middle half of S seeds, §4.3 of arXiv:2108.13264; values (S, …), result (…).
-    ⌊S/4⌋ are left out at each end, as in the paper's code: with fewer than four seeds it is the
-    mean."""
+    ⌊S/4⌋ are left out at each end, as in the paper's code: of fewer than four it is the mean."""
     count = len(values)
     cut = count // 4
     return np.sort(values, axis=0)[cut : count - cut].mean(axis=0)
@@ -41,9 +40,8 @@ def bootstrap_interval(
     strata: Sequence[int] = (),
 ) -> Interval:
     """Percentile bootstrap interval of a statistic over S seeds; values (S, …), §4.1. A resample
-    has the same seeds at every point of a curve, and from each task as many as `strata` says, in
-    the order of the values. One seed, or seeds that agree, give no width, which is no sign of
-    certainty."""
+    has the same seeds along a curve, and from each task as many as `strata` says, in order. One
+    seed, or seeds that agree, give no width, which is no sign of certainty."""
     counts = np.array(strata or [len(values)])
     firsts = np.cumsum(counts) - counts
     tasks = zip(firsts, counts, strict=True)

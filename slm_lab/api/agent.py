@@ -77,8 +77,7 @@ class Agent:
         of the distribution of actions, (B, P): logits, or means and ln σ, or Q-values. Raises
         LabError for the Random agent, which has no network.
         """
-        module = self._actor.module
-        if module is None:
+        if (module := self._actor.module) is None:
             raise LabError(f"{self.spec.agent.algorithm.name} has no network")
         return module
 

@@ -62,8 +62,7 @@ class Callbacks:
 
     def _call(self, event: str, run: object, *arguments: Any) -> None:
         for each in list(self._objects):
-            callback = getattr(each, event, None)
-            if callback is None:
+            if (callback := getattr(each, event, None)) is None:
                 continue
             self.thread = threading.current_thread()
             try:

@@ -188,8 +188,7 @@ class Started:
         Ctrl-C makes it save and end, a second one ends it at once; then KeyboardInterrupt is
         raised. Raises TrainingFailed, with the reasons, if it fails.
         """
-        process = self._process
-        if process is None:
+        if (process := self._process) is None:
             return
         try:
             if self._callbacks.thread is threading.current_thread():

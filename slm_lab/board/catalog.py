@@ -38,8 +38,7 @@ class CatalogEntry:
     problem: str = ""
 
     def trial(self, number: str = "") -> FoundTrial:
-        """The Trial of this number; without one that of the run, or the best one so far of a
-        search. Raises LabError."""
+        """The Trial of this number, or the run's, or a search's best so far. Raises LabError."""
         if self.run is None or self.problem:
             raise UsageError(self.problem or "a comparison has no Trial")
         chosen = chosen_trial(self.run, int(number) if number else None)

@@ -55,8 +55,7 @@ NOT_DRAWN = (*axis.CLOCKS, "epi", "opt_step", "total_reward", "total_reward_ma",
 
 def layout(catalog: Catalog, query: Query) -> list[Any]:
     """The page, with a place for each of its parts."""
-    entry = catalog.entries().get(query.run)
-    if entry is None:
+    if (entry := catalog.entries().get(query.run)) is None:
         return [problem(f"there is no run {query.run} in {catalog.root}")]
     if entry.run is None:  # a comparison, or a damaged folder
         return [part(name) for name in ("head", "results", "commands", "files")]
@@ -223,8 +222,7 @@ def _panels(entry: CatalogEntry, live: FollowedRows, query: Query) -> Any:
 
 
 def _axes(rows: Mapping[int, Rows], played: Mapping[int, Rows]) -> list[axis.Axis]:
-    """Returns, evaluations, and the columns of Sessions that have values; `played` has the rows of
-    their evaluations."""
+    """Returns, evaluations if any were `played`, and the columns of Sessions that have values."""
     names = {c: None for each in rows.values() for c in each.columns if each.has_values(c)}
     columns = [name for name in (*FIRST, *names) if name in names and name not in NOT_DRAWN]
     of_returns = [axis.RETURNS[0], *([axis.EVAL_RETURNS] if played else [])]

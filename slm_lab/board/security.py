@@ -46,8 +46,7 @@ def secure(server: Flask, root: Path, script_hashes: Sequence[str]) -> None:
 
     @server.get("/files/<path:path>")
     def file(path: str) -> Response:
-        found = served(root, path)
-        if found is None:
+        if (found := served(root, path)) is None:
             abort(404)
         response = send_file(found, SERVED[found.suffix], conditional=True, max_age=0)
         response.headers["Content-Security-Policy"] = _OF_FILES

@@ -63,8 +63,7 @@ def _entries(catalog: Catalog, names: Sequence[str]) -> list[CatalogEntry]:
     """Those of the ticked names; a comparison stands for its trainings."""
     found: list[CatalogEntry] = []
     for name in names:
-        entry = catalog.entries().get(name)
-        if entry is not None:
+        if (entry := catalog.entries().get(name)) is not None:
             is_comparison = entry.run is None and not entry.problem
             found += catalog.inside(name) if is_comparison else [entry]
     return list({entry.name: entry for entry in found}.values())

@@ -134,8 +134,7 @@ def _train_all(console: Console, run: CompareRun) -> bool:
     for planned in run.to_run:
         number = f"[{run.planned.index(planned) + 1}/{len(run.planned)}]"
         screen.print_line(console, Text.assemble(f"{number} ", (planned.label, "bold")))
-        training = run.prepare(planned)
-        if training is None:
+        if (training := run.prepare(planned)) is None:
             continue
         for note in training.notes:
             if note not in printed:

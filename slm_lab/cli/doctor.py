@@ -48,8 +48,7 @@ def examine_run(run: str, data: Path, imports: Sequence[str], trust: bool, as_js
 def print_first_finding(console: Console, trial: FoundTrial) -> bool:
     """Prints the most serious finding about a training; returns whether there is any. Raises
     UsageError for damaged rows."""
-    finding = next(training_findings(read_case(trial)), None)
-    if finding is not None:
+    if (finding := next(training_findings(read_case(trial)), None)) is not None:
         print_finding(console, finding, "doctor: ")
     return finding is not None
 

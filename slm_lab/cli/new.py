@@ -23,9 +23,8 @@ from slm_lab.storage.run_dir import safe_name
 def write_new(
     env_id: str, algorithm: str, out: Path | None, sets: Sequence[str], imports: Sequence[str]
 ) -> None:
-    """Probes the environment, writes the file and prints what to do next. `sets` ("key=value") are
-    in the file. Raises LabError if the environment cannot be used, UsageError for a file that
-    exists."""
+    """Probes the environment, writes the file with `sets` ("key=value"), prints what to do next.
+    Raises LabError if the environment cannot be used, UsageError for a file that exists."""
     env = plain_env(env_id, sets)
     screen = console()
     recipe = choose_recipe(algorithm, env)

@@ -20,8 +20,7 @@ FORMS = ("csv", "latex")
 
 
 def plot_runs(request: PlotRequest, as_json: bool = False, form: str | None = None) -> None:
-    """Draws the graph and prints its numbers, in a `form` of `FORMS` the table only. Raises
-    LabError."""
+    """Draws the graph and prints its numbers; in a `form` only the table. Raises LabError."""
     if form not in (None, *FORMS):
         raise UsageError(f"--table {form}: {not_among(form, FORMS)}")
     if form and as_json:

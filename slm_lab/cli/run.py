@@ -113,8 +113,7 @@ def _show_metrics(console: Console, result: TrialResult, num_writers: int) -> No
             value = with_spread(metrics.final_return, metrics.final_return_std)
         rows.append((words, value, f"{metrics.rests_on[name]} of {num_writers}"))
     for name, words in LABELS["speeds"].items():
-        speed = getattr(result.throughput, name)
-        if speed is not None:
+        if (speed := getattr(result.throughput, name)) is not None:
             rows.append((words, significant(speed), ""))
     if metrics.random_return is not None:
         rows.append(("return of the Random agent", significant(metrics.random_return), ""))

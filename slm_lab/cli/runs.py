@@ -120,8 +120,7 @@ def tidy_runs(data: Path, dev: bool, failed: bool, older: str | None, yes: bool)
 
 
 def _duration(text: str) -> timedelta:
-    match = re.fullmatch(r"(\d{1,5})([mhdw])", text)
-    if match is None:
+    if (match := re.fullmatch(r"(\d{1,5})([mhdw])", text)) is None:
         units = ", ".join(f"{unit} ({name})" for unit, name in UNITS.items())
         raise UsageError(f"--older {text}: must be a whole number and a unit: {units}")
     return timedelta(**{UNITS[match[2]]: int(match[1])})

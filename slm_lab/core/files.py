@@ -92,8 +92,7 @@ def folders_in(folder: Path) -> list[Path]:
 
 
 def strays(folder: Path, parts: Sequence[str], root: Path) -> Iterator[str]:
-    """What a reader of the folder and its `parts` must not open: links that lead out of `root`,
-    pipes, devices."""
+    """What readers of the folder and `parts` must not open: links out of `root`, pipes, devices."""
     for part in ("", *parts):
         if not is_inside(folder / part, root):
             yield f"{part or 'it'} is a link that leads out of {root}"

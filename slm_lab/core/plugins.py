@@ -58,8 +58,7 @@ def is_covered(module: str, allowed: Sequence[str]) -> bool:
 
 
 def refuse_inside(modules: Sequence[str], folders: Sequence[Path]) -> None:
-    """Raises UsageError if the code of a module is in one of the `folders`. Imports nothing.
-    Installed packages are always allowed."""
+    """Raises UsageError if a module lies in `folders`, unless installed. Imports nothing."""
     installed = [Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib")]
     inside = [folder.resolve() for folder in folders]
     for module in modules:

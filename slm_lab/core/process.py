@@ -89,10 +89,9 @@ IMPORTED_BY = os.getpid()
 
 
 def die_with_parent(parent: int) -> None:
-    """Has the kernel kill this process when its parent dies for any reason (Linux). `parent` is the
-    expected parent; that of a forked process is its fork server, which dies with its own. If the
-    actual one differs, it has died already. The kernel watches the thread that started the process,
-    so that should be the main thread."""
+    """Has the kernel kill this process when its parent dies for any reason (Linux). If the actual
+    parent is not `parent` (of a forked process its fork server), it has died already. The kernel
+    watches the thread that started the process, so that should be the main thread."""
     if sys.platform != "linux":
         return
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -73,8 +73,7 @@ class Registry:
 
     def get(self, name: str) -> Entry | None:
         """The entry of `name`, or None. The first call for a plug-in imports it."""
-        offers = self._installed().get(name)
-        if offers is None:
+        if (offers := self._installed().get(name)) is None:
             return self._entries.get(name)
         if name not in self._plug_ins:
             self._plug_ins[name] = self._plug_in(name, offers)
@@ -93,8 +92,7 @@ class Registry:
     def load(self, name: str) -> Any:
         """Imports and returns the class or function named `name`. Raises LabError if the name is
         unknown, or its part does not import or cannot be built."""
-        entry = self.get(name)
-        if entry is None:
+        if (entry := self.get(name)) is None:
             nearest, known = self.nearest(name), ", ".join(self.names()) or "none"
             hint = f"there is {known}" if nearest is None else f"did you mean {nearest}?"
             raise LabError(f'there is no {self.kind} named "{name}"; {hint}')
@@ -143,8 +141,7 @@ class Registry:
             return part, f"cannot be used: {target} is not a class"
         if self.built_by is not None and not inspect.ismethod(getattr(part, self.built_by, None)):
             return part, f"cannot be used: {target} has no class method {self.built_by}"
-        missing = sorted(getattr(part, "__abstractmethods__", ()))
-        if missing:
+        if missing := sorted(getattr(part, "__abstractmethods__", ())):
             return part, f"cannot be used: {target} lacks {', '.join(missing)}"
         return part, None
 
@@ -185,8 +182,7 @@ def import_failure(error: BaseException) -> str:
 
 
 def nearest_name(name: str, known: list[str], likeness: float = 0.6) -> str | None:
-    """The name in `known` closest to `name` by edit similarity, ignoring case; None if all are
-    below `likeness`, from 0 to 1."""
+    """The most similar name in `known`, ignoring case; None if all are below `likeness`, 0 to 1."""
     lowered = {k.lower(): k for k in known}
     matches = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=likeness)
     return lowered[matches[0]] if matches else None

@@ -62,9 +62,8 @@ def duration_text(seconds: float) -> str:
 
 
 def error_summary(error: str) -> str:
-    """The line of an error that says what happened. For a traceback it is the line of its last
-    exception, such as "ValueError: …", without notes. For other text it is the first line. A
-    leading "Session 0: " is kept."""
+    """The line of an error that says what happened: of a traceback that of its last exception, such
+    as "ValueError: …", without notes; else the first line. A leading "Session 0: " is kept."""
     whole = error.strip()
     match = _SESSION.match(whole)
     session = match[0] if match else ""

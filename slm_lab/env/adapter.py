@@ -78,8 +78,7 @@ class PolicyAdapter:
         frames = conversions.observation.convert(obs)
         if conversions.normalizer is not None:
             frames = conversions.normalizer.normalize(frames)
-        joiner = conversions.joiner
-        if joiner is None:
+        if (joiner := conversions.joiner) is None:
             return frames
         if self._joined is None or starts.all():
             self._joined = joiner.begin(frames)

@@ -82,8 +82,7 @@ def _check_kwargs(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
 
 
 def _arguments(creator: Callable[..., Any], spec: EnvSpec, entry: GymnasiumSpec) -> Arguments:
-    """The arguments that a spec may give to `entry`: those of its class or function, and those that
-    it is registered with."""
+    """The arguments for `entry`: those of its class or function, and those of its registration."""
     declared = arguments_of(creator)
     of_a_pool = THREAD_KEYS if spec.backend == "envpool" else ()
     named = dict.fromkeys(of_a_pool, Argument(Any)) | declared.named
@@ -95,14 +94,12 @@ def _arguments(creator: Callable[..., Any], spec: EnvSpec, entry: GymnasiumSpec)
 
 
 def why_not_shown(spec: EnvSpec) -> str | None:
-    """Why the environment cannot open a window (render mode "human"); None if no reason is known.
-    Raises as `find_env`."""
+    """Why the environment cannot open a window ("human"), or None. Raises as `find_env`."""
     return _why_not_drawn(spec, "human", SHOWN_MODES)
 
 
 def why_not_filmed(spec: EnvSpec) -> str | None:
-    """Why the environment has no images (render mode "rgb_array"); None if no reason is known.
-    Raises as `find_env`."""
+    """Why the environment has no images ("rgb_array"), or None. Raises as `find_env`."""
     return _why_not_drawn(spec, IMAGE_MODE, frozenset({IMAGE_MODE}))
 
 

@@ -22,10 +22,9 @@ MUJOCO = "gymnasium.envs.mujoco."
 
 
 def cheap_space_problems(agent: AgentSpec, spec: EnvSpec) -> list[Problem]:
-    """The problems of `agent` with the spaces of the environment. Constructs environments of
-    classic control and Box2D. For MuJoCo and Atari only the kind of actions is checked. Other
-    environments, and those not installed, have no known problems. `spec` must have passed
-    `check_env`."""
+    """The problems of `agent` with the spaces of the environment; `spec` must have passed
+    `check_env`. Constructs environments of classic control and Box2D, checks only the kind of
+    actions for MuJoCo and Atari, and nothing for others or for those not installed."""
     try:
         entry = find_env(spec.name)
     except MissingExtraError:

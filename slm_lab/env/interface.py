@@ -39,8 +39,7 @@ def _checked(
         if fault is None:
             raise
         raise _refusal(env, fault) from error
-    fault = fault_of(result, env.observation_space)
-    if fault is not None:
+    if (fault := fault_of(result, env.observation_space)) is not None:
         raise _refusal(env, _fault_below(env) or fault)
     return result
 

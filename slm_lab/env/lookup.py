@@ -125,10 +125,9 @@ def known_warnings_ignored() -> Iterator[None]:
 
 
 def find_env(name: str) -> GymnasiumSpec:
-    """The entry of `name`: a Gymnasium id, "package.module:id", or the name of a plug-in. Imports
-    the module that registers the id, never the simulator. For an unknown id it imports packages
-    that may register it. Raises MissingExtraError if the family is not installed, and SpecError if
-    there is no such environment."""
+    """The entry of `name`: a Gymnasium id, "package.module:id", or a plug-in. Imports the module
+    that registers it, never the simulator; for an unknown id, packages that may register it. Raises
+    MissingExtraError if the family is not installed, SpecError if there is no such environment."""
     module_name, _, env_id = name.rpartition(":")
     if module_name:
         _import_registrar(module_name, name)
@@ -149,8 +148,7 @@ def find_env(name: str) -> GymnasiumSpec:
 
 
 def _without_own_skip(entry: GymnasiumSpec) -> GymnasiumSpec:
-    """Turns a NoFrameskip id of ale-py into the game that the lab preprocesses. Its sticky actions
-    (none in v4) are kept."""
+    """A NoFrameskip id of ale-py as the game that the lab preprocesses, with its sticky actions."""
     if entry.entry_point != ATARI_SINGLE:
         return entry
     kwargs = {key: value for key, value in entry.kwargs.items() if key != "frameskip"}
@@ -161,8 +159,7 @@ def _import_registrar(module_name: str, name: str) -> None:
     try:
         importlib.import_module(module_name)
     except (Exception, SystemExit) as error:
-        message = not_there(module_name, error)
-        if message is None:
+        if (message := not_there(module_name, error)) is None:
             why = import_failure(error)
             message = f"the module {module_name} that should register it does not import: {why}"
         raise SpecError("env", [Problem("env.name", message, name)]) from error
@@ -191,8 +188,7 @@ def _register_plug_in(env_id: str) -> None:
         raise SpecError("env", [Problem("env.name", plug_in.fault, env_id)])
     if plug_in is None:
         return
-    known = gymnasium.registry.get(env_id)
-    if known is None:
+    if (known := gymnasium.registry.get(env_id)) is None:
         gymnasium.register(env_id, entry_point=plug_in.target)
     elif known.entry_point != plug_in.target:
         taken = f"is an id of Gymnasium's or of another package; {plug_in.target} offers it, too"
@@ -207,8 +203,7 @@ def _is_stub(entry: GymnasiumSpec) -> bool:
 
 def _why_unknown(module_name: str, env_id: str) -> str:
     """The message for an id that is unknown even after the import of `module_name` ("": none)."""
-    replaced = replaced_message(env_id)
-    if replaced is not None:
+    if (replaced := replaced_message(env_id)) is not None:
         return replaced
     thing = getattr(sys.modules.get(module_name), env_id, None)
     if inspect.isclass(thing) and issubclass(thing, gymnasium.Env):
@@ -219,8 +214,7 @@ def _why_unknown(module_name: str, env_id: str) -> str:
         return f"there is no such environment{_hint(nearest or _nearest_id(env_id, GAMES))}"
     package = module_name.partition(".")[0]
     own = [each for each in known if _package_of(each) == package]
-    nearest_own = _nearest_id(env_id, own)
-    if nearest_own is not None:
+    if (nearest_own := _nearest_id(env_id, own)) is not None:
         return f"there is no such environment{_hint(f'{module_name}:{nearest_own}')}"
     some = f"; {package} has {', '.join(own[:3])}{' and others' if own[3:] else ''}" if own else ""
     return f"there is no such environment{_hint(nearest)}{some}"

@@ -101,7 +101,7 @@ def _integration() -> int:
     return int(mujoco.mjtState.mjSTATE_INTEGRATION)
 
 
-def _end_checks(checker: Any) -> None:
+def _end_checks(checker: Any, _: StateDict) -> None:
     checker.checked_reset = checker.checked_step = checker.checked_data_reuse = True
 
 
@@ -127,9 +127,7 @@ WRAPPER_ADAPTERS: dict[str, StateAdapter] = {
     ),
     "slm_lab.env.convert.flatten:FlatObservation": attributes(),
     "gymnasium.wrappers.common:OrderEnforcing": attributes("_has_reset"),
-    "gymnasium.wrappers.common:PassiveEnvChecker": StateAdapter(
-        save=lambda _: {}, load=lambda checker, _: _end_checks(checker)
-    ),
+    "gymnasium.wrappers.common:PassiveEnvChecker": StateAdapter(lambda _: {}, _end_checks),
     "gymnasium.wrappers.common:TimeLimit": attributes("_elapsed_steps"),
     "slm_lab.env.vector.raw:LastInfo": attributes(),
     "slm_lab.env.vector.raw:TimeLimit": attributes("_elapsed_steps"),
@@ -158,8 +156,7 @@ def save_env_state(env: Env) -> StateDict:
 def load_env_state(env: Env, state: StateDict) -> None:
     """Restores the result of `save_env_state` into an environment built in the same way."""
     env.unwrapped.np_random.bit_generator.state = state["rng"]
-    episode = state["episode"]
-    if episode is None:
+    if (episode := state["episode"]) is None:
         return
     ENV_ADAPTERS[_key(env.unwrapped)].load(env.unwrapped, episode["env"])
     for wrapper, wrapper_state in zip(_wrappers(env), episode["wrappers"], strict=True):

@@ -93,8 +93,7 @@ class Conversions:
     Within an episode each observation is the previous one, shifted by one frame."""
     statistics: FloatArray
     """The normalisers' running statistics, one flat float64 vector (empty without normalisers). It
-    is live: `evaluation.statistics[:] = training.statistics` changes the normalisation of the next
-    observation."""
+    is live: `evaluation.statistics[:] = training.statistics` changes the next normalisation."""
     moments: tuple[slice, ...]
     """The slices of `statistics` with running moments, [count, mean (D), M2 (D)] each."""
     num_info: int

@@ -120,8 +120,7 @@ def _locked(cache: Path) -> Iterator[None]:
 
 
 def measure_random_return(spec: EnvSpec, episodes: int = EPISODES) -> float:
-    """Mean raw return of uniformly random actions over `episodes` episodes. Raises LabError if
-    episodes do not end."""
+    """Mean raw return of uniformly random actions. Raises LabError if episodes do not end."""
     from gymnasium.vector.utils import batch_space
 
     from slm_lab.env.make import make_env

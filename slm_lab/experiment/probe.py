@@ -101,8 +101,7 @@ def candidates(spec: Spec) -> Iterator[Change]:
 
 @final
 class Probe:
-    """A spec on this machine, and the changes that it allows. Its runs have their files in
-    `folder`."""
+    """A spec on this machine, and the changes that it allows; its runs are in `folder`."""
 
     def __init__(self, source: RunSource, folder: Path) -> None:
         """Raises SpecError and UsageError as `RunSource.load`."""
@@ -196,10 +195,8 @@ def for_probing(spec: Spec) -> dict[str, Any]:
 @final
 class SpeedMeter:
     """Measures a Trial between training events of its first Session, once all learn; stops it then.
-
     Only frames of `counted` Sessions count; a learner counts those of its actors. An agent that
-    does not learn is measured from its first frames on.
-    """
+    does not learn is measured from its first frames on."""
 
     def __init__(self, seconds: float, counted: slice, learns: bool) -> None:
         self._seconds, self._counted, self._learns = seconds, counted, learns

@@ -110,8 +110,7 @@ def about_file(origin: Mapping[str, Any], spec_file: str, run_dir: RunDir) -> It
 
 
 def about_versions(origin: Mapping[str, Any], about: Mapping[str, Any]) -> Iterator[str]:
-    """A line if the run was last trained with other versions, or another commit. `about` is the
-    current provenance."""
+    """A line if the run was last trained with other versions or another commit than `about`."""
     then, now = _versions(starts_of(origin)[-1]), _versions(about)
     changed = [
         f"{name} {now.get(name, 'missing')} (before: {then.get(name, 'missing')})"

@@ -58,7 +58,10 @@ class Run:
         if source.run is None:
             self._begin(source)
         else:
-            self._resume(source, source.run)
+            self.run_dir = find_run(source.run, source.data_dir, source.name())
+            self._lock = RunLock(self.run_dir.root)
+            with undone_on_failure(self.release):
+                self._resume(source)
         about = (_about_ranks, _about_devices, _about_videos)
         self.notes += tuple(note for each in about for note in each(self.spec))
 
@@ -72,13 +75,7 @@ class Run:
         self.run_dir, self._lock, origin = resume.begin_run(source, self.spec, self.verb)
         self._write_specs(origin)
 
-    def _resume(self, source: RunSource, run: str) -> None:
-        self.run_dir = find_run(run, source.data_dir, source.name())
-        self._lock = RunLock(self.run_dir.root)
-        with undone_on_failure(self.release):
-            self._restore(source)
-
-    def _restore(self, source: RunSource) -> None:
+    def _resume(self, source: RunSource) -> None:
         """Restores the run from its folder, and notes in its spec files that it resumes."""
         recorded = resume.resumed_spec(self.run_dir, source, MAY_CHANGE)
         self.spec, self.root_seed = recorded.spec, recorded.root_seed
@@ -148,8 +145,7 @@ def _keys_per_rank(spec: Spec) -> list[tuple[str, Any, Any]]:
 
 
 def _about_ranks(spec: Spec) -> Iterator[str]:
-    own = _keys_per_rank(spec)
-    if own:
+    if own := _keys_per_rank(spec):
         values = ", ".join(f"{path} {_short(new)} (of {_short(old)})" for path, old, new in own)
         reason = f'ranks has by meta.scale "{spec.meta.scale}"'
         if spec.meta.mode.lock_free:

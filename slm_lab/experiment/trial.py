@@ -205,8 +205,7 @@ def have_ended(spec: Spec, run_dir: RunDir, trial: int) -> tuple[list[bool], lis
 
 def _is_solved(spec: Spec, run_dir: RunDir, trial: int, workers: Sequence[int]) -> bool:
     """Whether the rows of a worker of this training reach `meta.stop_return`."""
-    target = spec.meta.stop_return
-    if target is None:
+    if (target := spec.meta.stop_return) is None:
         return False
     reached = False
     for session in set(workers) & set(spec.meta.writers):
@@ -217,8 +216,7 @@ def _is_solved(spec: Spec, run_dir: RunDir, trial: int, workers: Sequence[int]) 
 
 
 def _frames_so_far(spec: Spec, manifests: Sequence[Manifest | None]) -> list[int]:
-    """The frames on the clock of each Session. An actor saves no clock; it gets its share of the
-    frames that the learner has learned from."""
+    """Frames on the clock of each Session; an actor gets its share of those learned from."""
     frames = [0 if manifest is None else manifest.frame for manifest in manifests]
     for learner, *actors in spec.meta.trainings:
         for n, session in enumerate(actors):

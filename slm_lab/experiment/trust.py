@@ -86,8 +86,7 @@ def check_allowed(
     around = [each for each in (where.parent, data_dir) if each is not None]
     foreign = [each for each in around if not Path.cwd().is_relative_to(each.resolve())]
     refuse_inside([*modules, *allowed], [where, *foreign])
-    missing = [module for module in modules if not is_covered(module, allowed)]
-    if missing:
+    if missing := [module for module in modules if not is_covered(module, allowed)]:
         words = " ".join(f"--import {module}" for module in missing)
         raise UsageError(
             f"{where} names code that would be run: the module{'s' * (len(missing) > 1)} "

@@ -123,8 +123,7 @@ def read_existing(files: Mapping[int, Path]) -> dict[int, Rows]:
 
 @final
 class RowFollower:
-    """The rows of a growing CSV, of which each call reads only what is new; a resume may also cut
-    off rows at its end."""
+    """The rows of a growing CSV, read once each; a resume may also cut off rows at its end."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -158,8 +157,7 @@ class RowFollower:
         return found
 
     def read(self) -> Rows:
-        """All complete rows so far; none without a file. Raises as `read_rows`. To be used without
-        `new_rows`."""
+        """All complete rows so far, for use without `new_rows`. Raises as `read_rows`."""
         try:
             about = self.path.stat()
         except FileNotFoundError:
@@ -196,8 +194,7 @@ class RowFollower:
                 file.seek(0)
             text = file.read()
         whole = text[: text.rfind(b"\n") + 1]
-        lines = whole.splitlines(keepends=True)
-        if lines:
+        if lines := whole.splitlines(keepends=True):
             self._offset += len(whole)
             self._last_line = lines[-1]
         return [line.rstrip(b"\r\n") for line in lines]

@@ -298,9 +298,8 @@ class EvaluationTracker:
         epi: int,
         opt_step: int,
     ) -> Row:
-        """The row of an evaluation of K >= 1 episodes, arrays (K,) and `info` (K, I), at the
-        training's clocks. Sets `improved`: whether its mean return exceeds that of every earlier
-        evaluation."""
+        """The row of an evaluation of K >= 1 episodes, (K,) and `info` (K, I), at the training's
+        clocks. Sets `improved`: whether its mean return exceeds that of all earlier ones."""
         mean = float(episode_return.mean())
         self._row_returns.append(mean)
         self._recent.add(total_frame, episode_return)

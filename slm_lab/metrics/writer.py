@@ -26,8 +26,7 @@ class Extent:
         return cls(len(content), hashlib.sha256(content).hexdigest())
 
     def misfit(self, path: Path) -> str | None:
-        """Why the file at `path` does not begin with this extent; None if it does. Raises OSError
-        if it cannot be read."""
+        """Why the file does not begin with this extent, or None. Raises OSError if unreadable."""
         if not path.exists():
             return f"{path} is missing; it had {self.size} bytes at the checkpoint"
         with open(path, "rb") as file:
@@ -153,8 +152,7 @@ def truncate_rows(path: str | Path, extent: Extent) -> None:
     """Cuts a session CSV back to its content at a checkpoint, durably. Raises CheckpointError if
     the file is missing, or its beginning differs from that content."""
     path = Path(path)
-    misfit = extent.misfit(path)
-    if misfit is not None:
+    if (misfit := extent.misfit(path)) is not None:
         raise UnusableCheckpointError(misfit)
     with open(open_own(path, os.O_RDWR), "r+b") as file:
         file.truncate(extent.size)

@@ -73,9 +73,8 @@ def _set_environment(environ: Mapping[str, str]) -> None:
 
 
 def start(process: BaseProcess) -> None:
-    """Starts a process with stop signals blocked until it calls `unblock_stop_signals`. It inherits
-    the mask; otherwise Ctrl-C would end it with a traceback while it still imports. Raises OSError
-    at a limit of the system."""
+    """Starts a process that inherits blocked stop signals until it calls `unblock_stop_signals`;
+    else Ctrl-C would end its imports with a traceback. Raises OSError at a limit of the system."""
     start_fork_server()
     with stop_signals_blocked():
         try:

@@ -25,8 +25,7 @@ EXIT_SECONDS = 10.0
 
 @final
 class Child:
-    """A process that runs `target(*args, connection, parent)`, sends one result through the
-    connection, and exits."""
+    """A process that runs `target(*args, connection, parent)`, sends one result, and exits."""
 
     def __init__(self, target: Callable[..., None], args: Sequence[Any], name: str) -> None:
         self._receiver, self._sender = CONTEXT.Pipe(duplex=False)
@@ -115,8 +114,7 @@ class Processes(Runner):
 
     @override
     def waits_for_disk(self, session: int) -> bool:
-        """Whether its process is in uninterruptible I/O, where not even SIGKILL takes effect
-        (Linux)."""
+        """Whether it is in uninterruptible I/O, where even SIGKILL has no effect (Linux)."""
         if session not in self._running:
             return False
         with suppress(OSError):

@@ -185,8 +185,7 @@ class Supervisor:
             task = self._waiting.popleft()
             self._began_at.setdefault(task.session, int(self._board.clock_slots[task.session]))
             self._board.saving[task.session] = 0
-            ended = self._runner.start(task)
-            if ended is not None:
+            if (ended := self._runner.start(task)) is not None:
                 self._collect(ended)
 
     def _collect(self, ended: SessionEnd) -> None:
@@ -221,8 +220,7 @@ class Supervisor:
         if self._restart is None or is_final or failed.restarts >= self._max_restart:
             return False
         made_frames = bool(board.clock_slots[session] > self._began_at[session])
-        task = self._restart(self._tasks[session], failed, made_frames)
-        if task is None:
+        if (task := self._restart(self._tasks[session], failed, made_frames)) is None:
             return False
         self._restarts[session] += 1
         self._why_restarted[session] = str(failed.error)

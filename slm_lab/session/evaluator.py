@@ -98,11 +98,9 @@ def snapshot_of(state: StateDict) -> StateDict:
 
 @final
 class RigorousEval:
-    """Plays one greedy episode in each of `num_envs` environments whenever `tracker` is due.
-
-    It shares only a snapshot with the training: no generator, weights or statistics. So evaluation
-    does not affect training.
-    """
+    """Plays one greedy episode in each of `num_envs` environments whenever `tracker` is due. It
+    shares only a snapshot with the training: no generator, weights or statistics. So evaluation
+    does not affect training."""
 
     def __init__(self, spec: Spec, num_envs: int, seed: int) -> None:
         self.tracker = EvaluationTracker(

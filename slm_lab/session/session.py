@@ -272,8 +272,7 @@ class Session:
 
     def _save_jointly(self) -> None:
         began = time.perf_counter()
-        state = self.strategy.checkpoint.joint_state(self.parts.state_dict)
-        if state is not None:
+        if (state := self.strategy.checkpoint.joint_state(self.parts.state_dict)) is not None:
             self._save(False, state)
             self.board.paused_us[self.index] = int(1e6 * (time.perf_counter() - began))
 

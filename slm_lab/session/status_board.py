@@ -76,11 +76,9 @@ RECORD = np.dtype(
 
 
 class StatusBoard:
-    """Shared memory of one Trial: counts and a few numbers per Session, and flags for all.
-
-    Every cell has one writer (a flag only increases), so no lock is needed that a dying process
-    could keep.
-    """
+    """Shared memory of one Trial: counts and a few numbers per Session, and flags for all. Every
+    cell has one writer (a flag only increases), so no lock is needed that a dying process could
+    keep."""
 
     def __init__(self, raw: Any, num_sessions: int) -> None:
         self.raw = raw

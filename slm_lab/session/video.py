@@ -60,8 +60,7 @@ class VideoFilm(Film):
 
 def filmed_spec(spec: Spec) -> Spec:
     """The spec with rendering on. Raises UsageError if the environment cannot render images."""
-    reason = why_not_filmed(spec.env)
-    if reason is not None:
+    if (reason := why_not_filmed(spec.env)) is not None:
         raise UsageError(f"{spec.env.name} cannot be drawn: {reason}")
     env = spec.env.model_copy(update={"vectorization_mode": "sync", "render_mode": IMAGE_MODE})
     return spec.model_copy(update={"env": env})

@@ -66,8 +66,7 @@ def too_deep(where: str) -> SpecError:
 def check_text(tree: Any, where: str) -> None:
     """Raises SpecError for a block with too many keys, and for a too long or invalid string. `tree`
     must have passed `check_extent`."""
-    problem = next(_faults(tree), None)
-    if problem is not None:
+    if (problem := next(_faults(tree), None)) is not None:
         raise SpecError(where, [problem])
 
 

@@ -78,8 +78,7 @@ def parse_spec(name: str, raw: Mapping[str, Any]) -> Spec:
 
 
 def spec_names(content: Mapping[str, Any]) -> list[str]:
-    """The keys of a file that hold specs. Skips keys that begin with "_", and values without agent,
-    env or meta (YAML anchors)."""
+    """The keys of a file that hold specs: with agent, env or meta, and without a leading "_"."""
     return [
         key
         for key, value in content.items()

@@ -133,8 +133,7 @@ def _refuse_unlikely_env_key(spec: Mapping[str, Any], setting: Setting) -> None:
         return
     if parts[1] in EnvSpec.model_fields or parts[1] in env:
         return
-    nearest = nearest_name(parts[1], list(EnvSpec.model_fields), A_SLIP)
-    if nearest:
+    if nearest := nearest_name(parts[1], list(EnvSpec.model_fields), A_SLIP):
         message = f"unknown key; did you mean {nearest}?"
         raise SpecError("-s", [Problem(setting.key, message, setting.value)])
 

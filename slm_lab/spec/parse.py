@@ -102,8 +102,7 @@ def validate(data: Mapping[str, Any]) -> tuple[Spec | None, list[Problem]]:
 
 
 def parse_template(name: str, raw: Mapping[str, Any]) -> Parsed:
-    """Like `parse`, for a spec in which some `${var}` have no value yet. Values with such a
-    variable count as valid. `spec` is None."""
+    """Like `parse`, with some `${var}` left: values with one count as valid; `spec` is None."""
     parsed = parse(name, raw)
     problems = [
         problem

@@ -41,18 +41,16 @@ def rollout_length(algorithm: AlgorithmSpec) -> int:
 def frames_of_event(
     algorithm: PPOSpec | OnPolicyLearningSpec, num_envs: int, meta: MetaSpec | None
 ) -> int:
-    """Frames that one training event of an on-policy algorithm learns from. These are the frames of
-    a rollout, or of all unrolls of a training event. They are unknown if training_frequency counts
-    episodes."""
+    """Frames that one training event of an on-policy algorithm learns from: those of a rollout, or
+    of all its unrolls. They are unknown if training_frequency counts episodes."""
     if meta is None or not meta.mode.has_learner:
         return rollout_length(algorithm) * num_envs
     return meta.actor_learner.learn_queue * steps_of_unroll(algorithm, meta) * num_envs
 
 
 def as_learned(spec: Spec) -> Spec:
-    """The spec that the learner is built from. A number as `train_ratio` sets the gradient steps
-    per frame; null means one batch per event. Both override the algorithm's own keys. Otherwise the
-    spec is unchanged."""
+    """The spec that the learner is built from: a number as `train_ratio` sets the gradient steps
+    per frame, null one batch per event, in place of the algorithm's own keys; else unchanged."""
     algorithm = learning_algorithm(spec.agent.algorithm, spec.meta)
     if algorithm is spec.agent.algorithm:
         return spec

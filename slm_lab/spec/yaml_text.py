@@ -33,13 +33,11 @@ def parse_yaml(text: str, where: str) -> Any:
     loader: yaml.SafeLoader | None = None
     try:
         loader = _loader(text, where)
-        root = loader.get_single_node()
-        if root is None:
+        if (root := loader.get_single_node()) is None:
             return None
         # Before construction, because a two-byte alias may expand to the whole file.
         check_extent(root, _parts, YAML_VALUES, where)
-        problem = next(_faults(root, ""), None)
-        if problem is not None:
+        if (problem := next(_faults(root, ""), None)) is not None:
             raise SpecError(where, [problem])
         return loader.construct_document(root)
     except yaml.MarkedYAMLError as error:

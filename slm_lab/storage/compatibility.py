@@ -42,8 +42,7 @@ def check_finite(flats: Mapping[str, StateDict], file: Path) -> None:
 
 def _check_finite(what: str, values: ArrayLike, file: Path) -> None:
     array = np.asarray(values)
-    count = array.size - int(np.isfinite(array).sum())
-    if count:
+    if count := array.size - int(np.isfinite(array).sum()):
         raise UnusableCheckpointError(
             f"{file}: {what} not finite ({count} of {array.size}), so the agent cannot act; "
             "put back a copy, or start a new run"

@@ -101,12 +101,10 @@ class _Saved:
         )
 
     def make_newest(self, serial: int) -> list[str]:
-        """Makes its checkpoint `serial` the newest; returns lines to report on the best agent.
-        Training needs no best agent: if its file is damaged, another checkpoint's replaces it, or
-        none."""
+        """Makes its checkpoint `serial` the newest; returns lines to report on the best agent. If
+        the best's file is damaged, another checkpoint's replaces it, or none."""
         manifest, lines = self.manifests[serial], []
-        problem = self._damaged_best(manifest)
-        if problem is not None:
+        if (problem := self._damaged_best(manifest)) is not None:
             others = [m for m in self.manifests.values() if BEST in m.files]
             intact = [m.files[BEST] for m in others if self._damaged_best(m) is None]
             files = {part: file for part, file in manifest.files.items() if part != BEST}
@@ -144,12 +142,10 @@ def _damage(paths: SessionPaths, manifest: Manifest) -> Iterator[str]:
     """Yields what is wrong with the files that training needs."""
     parts = [file for part, file in manifest.files.items() if part != BEST]
     for file in chain(map(vars, manifest.segments), parts):
-        problem = _misfit(paths.models / str(file["name"]), file)
-        if problem is not None:
+        if (problem := _misfit(paths.models / str(file["name"]), file)) is not None:
             yield problem
     for name, extent in manifest.rows.items():
-        problem = extent.misfit(paths.info / name)
-        if problem is not None:
+        if (problem := extent.misfit(paths.info / name)) is not None:
             yield problem
 
 
@@ -199,9 +195,8 @@ def _falls_back(frames: Sequence[int]) -> str:
 
 
 def read_saved_rows(paths: SessionPaths, file: Path, reader: RowFollower | None = None) -> Rows:
-    """The rows in `file`, one of a Session's; empty before it has started. Raises UsageError if
-    they are damaged. Rows that a checkpoint covers are verified by its checksum. `reader` is one of
-    this file that has read nothing yet."""
+    """The rows in `file`, one of a Session's; empty before its start. Raises UsageError for damage;
+    what a checkpoint covers is verified by checksum. `reader` is a new one of this file."""
     try:
         manifest = read_manifest(paths.manifest)
     except CheckpointError:  # training reports it; the rows can still be shown
@@ -212,10 +207,9 @@ def read_saved_rows(paths: SessionPaths, file: Path, reader: RowFollower | None 
         raise UsageError(f"{file} cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise UsageError(f"cannot be read: {error}") from None
-    if manifest is not None and file.name in manifest.rows:
-        problem = manifest.rows[file.name].misfit(file)
-        if problem is not None:
-            raise UsageError(problem)
+    extent = None if manifest is None else manifest.rows.get(file.name)
+    if extent is not None and (problem := extent.misfit(file)) is not None:
+        raise UsageError(problem)
     return rows
 
 
@@ -228,8 +222,7 @@ class FollowedRows:
 
     def read(self, paths: SessionPaths, file: Path) -> Rows:
         """As `read_saved_rows`. Raises UsageError."""
-        growing = self._files.pop(file, None)
-        if growing is None:
+        if (growing := self._files.pop(file, None)) is None:
             growing = RowFollower(file)
             read_saved_rows(paths, file, growing)
         try:

@@ -16,7 +16,8 @@ from slm_lab.agent.batch import Act
 from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.net.q_network import TargetNetwork
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.agent.optim.optimizer import Number, StepReport, TrainState
+from slm_lab.agent.optim.optimizer import StepReport, TrainState
+from slm_lab.agent.optim.rule import Number
 from slm_lab.agent.recurrent_state import RecurrentLayout
 from slm_lab.agent.replay_config import ReplayConfig
 from slm_lab.core.types import Array, BoolArray, Column, StateDict

@@ -56,8 +56,7 @@ class GraphedStep:
 
     def __call__(self, *inputs: Input) -> Update:
         """The step on these inputs. Raises LabError if it cannot be recorded."""
-        device = self._train_state.recording_device()
-        if device is None:
+        if (device := self._train_state.recording_device()) is None:
             return self._step(*inputs)
         given = [self._with_place(place, each, device) for place, each in enumerate(inputs)]
         key = tuple(_key(each) for each in given)

@@ -16,7 +16,7 @@ from torch import Tensor
 from slm_lab.agent.algorithm import loss_nodes
 from slm_lab.agent.algorithm.report import number
 from slm_lab.agent.autodiff import Differentiable, Node
-from slm_lab.agent.optim.optimizer import Number
+from slm_lab.agent.optim.rule import Number
 from slm_lab.core.types import FloatArray
 
 ElementwiseLoss = Callable[[Tensor, Tensor], Tensor]

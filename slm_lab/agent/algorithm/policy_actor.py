@@ -49,10 +49,8 @@ class ActionPolicy:
 
 
 class PolicyActor(Actor):
-    """Samples from the action policy; log π and V are from the same forward pass.
-
-    With a `warmup` it acts by that until its weights have seen a first training event.
-    """
+    """Samples from the action policy; log π and V are from the same forward pass. With a `warmup`
+    it acts by that until its weights have seen a first training event."""
 
     def __init__(
         self,

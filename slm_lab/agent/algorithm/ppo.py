@@ -20,7 +20,7 @@ from slm_lab.agent.autodiff import Differentiable
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.device import moved
 from slm_lab.agent.net.value_transform import ValueTransform
-from slm_lab.agent.optim.optimizer import Number
+from slm_lab.agent.optim.rule import Number
 from slm_lab.agent.recurrent_state import flatten_obs, flatten_steps, shuffled_order
 from slm_lab.agent.schedule import Schedule
 from slm_lab.core.types import StateDict
@@ -268,8 +268,7 @@ class PPO(Learner[Rollout]):
         return self._value_loss_fn(raw_value, batch.raw_target)
 
     def _exceeds_target_kl(self, approx_kl: Number) -> bool:
-        target = self.spec.target_kl
-        if target is None:
+        if (target := self.spec.target_kl) is None:
             return False
         of_all = self.train_state.group.all_gather(np.array([float(approx_kl)])).mean()
         return bool(of_all > KL_TOLERANCE * target)

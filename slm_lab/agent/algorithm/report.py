@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from slm_lab.agent.autodiff import Differentiable
-from slm_lab.agent.optim.optimizer import Number
+from slm_lab.agent.optim.rule import Number
 
 Report: TypeAlias = Mapping[str, Number]
 """Numbers by column."""

@@ -19,7 +19,7 @@ from slm_lab.agent.algorithm.soft_policy import Expectation
 from slm_lab.agent.batch import Transitions, TransitionSource
 from slm_lab.agent.device import moved
 from slm_lab.agent.distribution.exploration import exploration_policy
-from slm_lab.agent.optim.optimizer import Number
+from slm_lab.agent.optim.rule import Number
 from slm_lab.core.types import StateDict
 from slm_lab.spec.role import net_for_role
 from slm_lab.spec.schema.agent import AgentSpec
@@ -37,10 +37,8 @@ class Prediction(NamedTuple):
 
 
 class SoftLearner(Learner[TransitionSource]):
-    """Critics learn r + γ (E[Q(s', a')] + α H(s')); the actor maximises E[Q(s, a)] + α H(s).
-
-    The algorithms differ in how a batch is predicted.
-    """
+    """Critics learn r + γ (E[Q(s', a')] + α H(s')); the actor maximises E[Q(s, a)] + α H(s). The
+    algorithms differ in how a batch is predicted."""
 
     metric_names = ("policy_loss", "value_loss", "q_value", "alpha", "update_to_data")
 

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from slm_lab.agent.algorithm.report import number
-from slm_lab.agent.optim.optimizer import Number, Optimizer
+from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.optim.rule import Number
 from slm_lab.agent.schedule import Schedule
 
 
@@ -43,11 +44,9 @@ class LogAlpha(nn.Module):
 
 @final
 class TunedTemperature(Temperature):
-    """α rises while the entropy is below its target and falls while it is above.
-
-    One gradient step on ln α (H − H̄): eq. 18 of arXiv:1812.05905 with ln α for α, as in its
-    authors' code. Its optimizer keeps ln α between two bounds.
-    """
+    """α rises while the entropy is below its target and falls while it is above. One gradient step
+    on ln α (H − H̄): eq. 18 of arXiv:1812.05905 with ln α for α, as in its authors' code. Its
+    optimizer keeps ln α between two bounds."""
 
     def __init__(self, log_alpha: LogAlpha, optimizer: Optimizer, target_entropy: float) -> None:
         self._log_alpha = log_alpha

@@ -190,11 +190,9 @@ class DiagonalNormal(Distribution):
 
 @final
 class MultivariateNormal(Distribution):
-    """A normal distribution with correlations: covariance L Lᵀ.
-
-    `mean` is (B, A). `cholesky` holds L: its A(A − 1)/2 entries below the diagonal, row by row,
-    then the logarithms of its A diagonal entries, (B, A(A + 1)/2).
-    """
+    """A normal distribution with correlations: covariance L Lᵀ. `mean` is (B, A). `cholesky` holds
+    L: its A(A − 1)/2 entries below the diagonal, row by row, then the logarithms of its A diagonal
+    entries, (B, A(A + 1)/2)."""
 
     def __init__(self, mean: Tensor, cholesky: Tensor) -> None:
         size = mean.shape[-1]
@@ -314,10 +312,8 @@ class Beta(Distribution):
 
 @final
 class TanhNormal(Distribution):
-    """a = tanh(u) with u normal: between −1 and 1, appendix C of arXiv:1812.05905.
-
-    Samples carry gradients to mean and log σ, both (B, A).
-    """
+    """a = tanh(u) with u normal: between −1 and 1, appendix C of arXiv:1812.05905. Samples carry
+    gradients to mean and log σ, both (B, A)."""
 
     def __init__(self, mean: Tensor, log_std: Tensor) -> None:
         self._normal = DiagonalNormal(mean, log_std)

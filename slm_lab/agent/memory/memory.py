@@ -14,11 +14,9 @@ from slm_lab.spec.schema.memory import MemorySpec
 
 
 class AppendLog(ABC):
-    """Steps numbered from 0 in order; the newest are kept, the oldest overwritten.
-
-    An added step does not change, except that `Memory.break_off` may end the episodes of the
-    newest. So all but the newest need to be saved only once.
-    """
+    """Steps numbered from 0 in order; the newest are kept, the oldest overwritten. An added step
+    does not change, except that `Memory.break_off` may end the episodes of the newest. So all but
+    the newest need to be saved only once."""
 
     count: int
     """Steps added so far; the newest is number `count` − 1."""

@@ -11,11 +11,9 @@ from slm_lab.spec.schema.memory import MemorySpec
 
 
 class OnPolicyBatchReplay(Memory[Rollout]):
-    """A rollout of `horizon` steps of every environment, in arrays that are allocated once.
-
-    A next observation is kept only if it is not the following row: where an episode was truncated,
-    and after the last step.
-    """
+    """A rollout of `horizon` steps of every environment, in arrays that are allocated once. A next
+    observation is kept only if it is not the following row: where an episode was truncated, and
+    after the last step."""
 
     def __init__(self, layout: MemoryLayout) -> None:
         self._horizon = layout.horizon

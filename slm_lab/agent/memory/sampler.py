@@ -124,11 +124,9 @@ class SequenceSampler(Sampler):
 
 @final
 class PrioritizedSampler(Sampler):
-    """In proportion to (|error| + ε)^α: prioritised replay, arXiv:1511.05952, section 3.3.
-
-    New transitions get the greatest priority so far. The mass is cut into equal strata with one
-    sample from each. With `beta` importance weights correct the bias.
-    """
+    """In proportion to (|error| + ε)^α: prioritised replay, arXiv:1511.05952, section 3.3. New
+    transitions get the greatest priority so far. The mass is cut into equal strata with one sample
+    from each. With `beta` importance weights correct the bias."""
 
     def __init__(
         self, ring: Ring, seed: int, alpha: float, epsilon: float, beta: Schedule | None

@@ -45,8 +45,7 @@ def activation_function(name: str | None, dim: int = -1) -> Activation | None:
     have."""
     if name is None:
         return None
-    known = activation_class(name)
-    if known is None:
+    if (known := activation_class(name)) is None:
         raise ValueError(f'torch has no activation "{name}"')
     if known in DIRECT:
         return DIRECT[known]

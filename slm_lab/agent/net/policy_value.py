@@ -42,10 +42,8 @@ def _no_value(num_envs: int) -> FloatArray:
 
 
 class ActingNetwork:
-    """Networks with their optimizers, as actors and learners see them.
-
-    The first output of the first network has the parameters of the distribution of actions.
-    """
+    """Networks with their optimizers, as actors and learners see them. The first output of the
+    first network has the parameters of the distribution of actions."""
 
     def __init__(
         self,
@@ -142,12 +140,9 @@ class PolicyHead(nn.Module, ArrayNet):
 
 @final
 class PolicyValue(ActingNetwork):
-    """π(a|s) and V(s) as an algorithm sees them.
-
-    One net has a head for each, and one optimizer. Of two nets each has its own optimizer and its
-    own gradient clipping. `raw` values are the critic's outputs; `transform.decode` converts them
-    to returns.
-    """
+    """π(a|s) and V(s) as an algorithm sees them. One net has a head for each, and one optimizer. Of
+    two nets each has its own optimizer and its own gradient clipping. `raw` values are the critic's
+    outputs; `transform.decode` converts them to returns."""
 
     def __init__(
         self,

@@ -23,8 +23,7 @@ def build_optimizer(
     """The optimizer of a net spec that is resolved for one role. `bounds` limit every parameter."""
     args = dict(spec.optim_spec.args)
     lr = float(args.pop("lr"))
-    schedule = spec.lr_scheduler_spec
-    if schedule is None:
+    if (schedule := spec.lr_scheduler_spec) is None:
         learning_rate = build_learning_rate(lr, None, {})
     else:
         with torch_errors_at("agent.net.lr_scheduler_spec", schedule.name):

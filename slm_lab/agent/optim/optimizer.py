@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from slm_lab.agent.autodiff import Differentiable
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.lr_schedule import LearningRate
 from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
-from slm_lab.agent.optim.rule import Adam, TensorStateRule, UpdateRule
+from slm_lab.agent.optim.rule import Adam, Number, TensorStateRule, UpdateRule
 from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.core.types import StateDict
 
@@ -33,10 +33,6 @@ class GradientSync:
 
     def after_step(self, flat: FlatParameters) -> None:
         """After the step: `flat.vector` may be replaced in place."""
-
-
-Number: TypeAlias = float | Tensor
-"""A float; of a network on a GPU a scalar tensor there, because reading one waits for the GPU."""
 
 
 class StepReport(NamedTuple):

@@ -8,7 +8,7 @@ is, over the flat vector or, if it needs shapes, over the views.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -18,14 +18,15 @@ from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.core.errors import CheckpointError
 from slm_lab.core.types import StateDict
 
+Number: TypeAlias = float | Tensor
+"""A float; of a network on a GPU a scalar tensor there, because reading one waits for the GPU."""
+
 
 class UpdateRule(ABC):
     """Changes a vector of parameters in place by its gradient."""
 
     @abstractmethod
-    def apply(
-        self, vector: Tensor, grad: Tensor, lr: float | Tensor, skip: Tensor | None = None
-    ) -> None:
+    def apply(self, vector: Tensor, grad: Tensor, lr: Number, skip: Tensor | None = None) -> None:
         """One step on `vector` (P,) with `grad` (P,) and learning rate `lr`, without autograd. It
         changes nothing if the scalar `skip` is 1.0."""
 
@@ -101,9 +102,7 @@ class Adam(TensorStateRule):
         self.state["step"] = torch.zeros((), device=flat.vector.device)
 
     @override
-    def apply(
-        self, vector: Tensor, grad: Tensor, lr: float | Tensor, skip: Tensor | None = None
-    ) -> None:
+    def apply(self, vector: Tensor, grad: Tensor, lr: Number, skip: Tensor | None = None) -> None:
         """θ ← θ − lr · m̂ / (√v̂ + ε)."""
         state = self.state
         state["step"].add_(1 if skip is None else 1 - skip)
@@ -141,9 +140,7 @@ class RMSprop(TensorStateRule):
         self.state = {name: torch.zeros_like(flat.vector) for name in names}
 
     @override
-    def apply(
-        self, vector: Tensor, grad: Tensor, lr: float | Tensor, skip: Tensor | None = None
-    ) -> None:
+    def apply(self, vector: Tensor, grad: Tensor, lr: Number, skip: Tensor | None = None) -> None:
         """θ ← θ − lr · g / (√E[g²] + ε)."""
         if skip is not None and skip.item():  # waits for the GPU, which Adam need not
             return
@@ -184,9 +181,7 @@ class TorchRule(UpdateRule):
         self._optimizer = optimizer(parameters, **args)
 
     @override
-    def apply(
-        self, vector: Tensor, grad: Tensor, lr: float | Tensor, skip: Tensor | None = None
-    ) -> None:
+    def apply(self, vector: Tensor, grad: Tensor, lr: Number, skip: Tensor | None = None) -> None:
         if skip is not None and skip.item():
             return
         for group in self._optimizer.param_groups:

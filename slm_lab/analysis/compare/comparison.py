@@ -1,5 +1,4 @@
-"""What a comparison measures, over the frames of all workers, and its tables: of trainings, and of
-variants, for programs and for people."""
+"""What a comparison measures, over the frames of all workers, and its tables, also as text."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -70,8 +69,7 @@ class Training(NamedTuple):
 
     @property
     def cores_used(self) -> float | None:
-        """CPU time over training time: below the number of workers if some wait for each other, or
-        other programs use the cores."""
+        """CPU time over training time: below the workers' number if they wait or lack cores."""
         known = self.wall_t.size > 0 and np.isfinite(self.cpu_t[-1]) and self.wall_t[-1] > 0
         return float(self.cpu_t[-1] / self.wall_t[-1]) if known else None
 
@@ -123,8 +121,7 @@ def _returns(rows: Rows) -> tuple[FloatArray, FloatArray, FloatArray]:
 
 
 def _clock(rows: Sequence[Rows], column: str, grid: FloatArray) -> FloatArray:
-    """(W, G): each worker's clock at so many frames of all. It starts at 0 and stops when a worker
-    has ended."""
+    """(W, G): each worker's clock at so many frames of all, from 0 until the worker has ended."""
     clocks = np.full((len(rows), len(grid)), np.nan)
     for clock, each in zip(clocks, rows, strict=True):
         if column in each.columns and each.has_values(column):

@@ -138,8 +138,7 @@ def bar_panel(
 
 
 def return_overview(comparison: compared.Comparison, x: Axis) -> fig.Figure:
-    """A panel for each number of workers, with the baseline in all of them. A colour is named where
-    it is first seen."""
+    """A panel for each number of workers, all with the baseline; each colour is named once."""
     baseline, *others = comparison.outcomes
     panels = []
     named: set[str] = set()

@@ -55,8 +55,7 @@ def mean_lines(lines: Sequence[Line], group_of: Sequence[int]) -> list[Line]:
     means = []
     for group in dict.fromkeys(group_of):
         grouped = zip(lines, group_of, strict=True)
-        members = [line for line, each in grouped if each == group and line.x.size]
-        if members:
+        if members := [line for line, each in grouped if each == group and line.x.size]:
             over = spread(members, common_grid(members))
             enough = 2 * over.sessions > len(members)
             means.append(Line(over.x[enough], over.mean[enough]))
@@ -67,9 +66,8 @@ def trailing_mean(
     values: Line, weights: FloatArray, grid: FloatArray, width: float, fewest: float = FEWEST
 ) -> FloatArray:
     """(G,): at each x of `grid` the weighted mean of the values in (x − width, x], NaN if there are
-    none. A window with fewer than `fewest` episodes is extended back to that many. Values of
-    several Sessions may share an x. `weights` (R,) are whole numbers: the episodes that each value
-    is the mean of."""
+    none. A window is extended back to `fewest` episodes. Values of several Sessions may share an x.
+    `weights` (R,): whole numbers of episodes that each value is the mean of."""
     total = np.concatenate([[0.0], np.cumsum(values.y * weights)])
     episodes = np.concatenate([[0.0], np.cumsum(weights)])
     first = np.searchsorted(values.x, grid - width, side="right")
@@ -90,8 +88,7 @@ def spread(lines: Sequence[Line], grid: FloatArray) -> Spread:
 
 class Axis(NamedTuple):
     """A column as an axis: `file` names it in file names, values are divided by `unit_size`. With
-    `window_share`, a value is the mean over the rows of that share of the total frames; of returns,
-    over their episodes."""
+    `window_share` a value is the mean over the rows, or episodes, of that share of the frames."""
 
     column: str
     file: str

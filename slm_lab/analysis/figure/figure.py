@@ -43,11 +43,9 @@ def around(mean: FloatArray, std: FloatArray) -> Band:
 
 
 class Curve(NamedTuple):
-    """A line over `x` (P,), broken where `mean` (P,) is NaN, with an optional band.
-
-    `colour` is an index into PALETTE, `tint` the share of white in it. A curve without a `label`
-    has no entry in the legend: it belongs to the labelled curve before it.
-    """
+    """A line over `x` (P,), broken where `mean` (P,) is NaN, with an optional band. `colour` is an
+    index into PALETTE, `tint` the share of white in it. A curve without a `label` has no entry in
+    the legend: it belongs to the labelled curve before it."""
 
     label: str
     x: FloatArray
@@ -185,10 +183,8 @@ Keys: TypeAlias = tuple[tuple[str, str], ...]
 
 class Panel(NamedTuple):
     """Axes with curves, bars or dots; `note` is shown in the middle if there are none of these.
-
     Above it are `title` and `keys`, side by side, and `hint` below them. `base` is the height of a
-    line across all bars; bars with different groups have the group's name below them.
-    """
+    line across all bars; bars with different groups have the group's name below them."""
 
     box: Box
     x: Scale
@@ -351,8 +347,7 @@ def y_scale(curves: Sequence[Curve], most: int) -> Scale:
 
 
 def log_ticks(low: float, high: float) -> tuple[tuple[float, str], ...]:
-    """Ticks between two powers of ten: at whole powers; also at 2 and 5 times these if those are
-    few."""
+    """Ticks between powers of ten: at whole powers, if these are few also at 2 and 5 times."""
     powers = range(math.ceil(low), math.floor(high) + 1)
     if len(powers) >= 3:
         powers = powers[:: -(-len(powers) // _MOST_DECADES)]

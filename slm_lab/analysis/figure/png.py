@@ -155,8 +155,7 @@ class _Picture:
         return self._fit(self.drawing.text(*at, text, size=size, **style), room)
 
     def _fit(self, line: Drawn, room: float) -> float:
-        """Makes its letters smaller if it takes more than `room`, then its text shorter. Returns
-        its length."""
+        """Makes its letters smaller to fit `room`, then its text shorter. Returns its length."""
         along = 1 if line.get_rotation() else 0
         while (length := line.get_window_extent(self._renderer).size[along]) > room:
             if line.get_fontsize() <= self._smallest:

@@ -15,8 +15,7 @@ def write_figure(
     figure: Figure, folder: Path, stem: str, scripts: Path | None = None, page: Figure | None = None
 ) -> list[Path]:
     """Writes `folder/stem.png` and `folder/stem.html`; returns both paths. Raises OSError. The page
-    shows `page` if it is to show more. It loads plotly.js from the folder `scripts`, or contains it
-    if there is none."""
+    shows `page`, if given. It loads plotly.js from the folder `scripts`, or contains it."""
     png, html = folder / f"{stem}.png", folder / f"{stem}.html"
     url = None
     if scripts is not None:

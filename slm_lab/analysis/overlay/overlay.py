@@ -25,10 +25,8 @@ _FULL = 0.6
 
 class Seeds(NamedTuple):
     """Trainings that differ in their seeds: a line of each that has points; `planned` counts all.
-    `final_return` and `frames` (of all workers, at the end) are (S,).
-
-    Of several environments they follow each other, as many of each as `tasks` says.
-    """
+    `final_return` and `frames` (of all workers, at the end) are (S,). Of several environments they
+    follow each other, as many of each as `tasks` says."""
 
     label: str
     lines: tuple[Line, ...]
@@ -62,9 +60,8 @@ def overlay(
     colours: Sequence[str] = (),
 ) -> Overlay:
     """A curve for each group, in order: with `mean` and two seeds or more a band of one standard
-    deviation, with `iqm` a 95 % bootstrap interval. It is dashed, and without a band, where not all
-    seeds of the group have values. The colour of a group is the place of its label in `colours`, by
-    default its own place."""
+    deviation, with `iqm` a 95 % bootstrap interval; dashed, and without a band, where some seeds
+    have no values. A group's colour is its label's place in `colours`, or its own place."""
     counts = {len(group.lines) for group in groups}
     curves: list[Curve] = []
     for number, (group, rng) in enumerate(zip(groups, generator.spawn(len(groups)), strict=True)):

@@ -13,19 +13,8 @@ from slm_lab.analysis.figure.figure import Scale, limits, log_ticks
 from slm_lab.analysis.figure.layout import SIDE
 from slm_lab.analysis.figure.look import Shading, tick_text
 from slm_lab.analysis.figure.write import write_figure
+from slm_lab.analysis.search import search_summary as summary
 from slm_lab.analysis.search.importance import Importance, comparable, importances
-from slm_lab.analysis.search.search_summary import (
-    STATUS_WORDS,
-    SearchSummary,
-    identity,
-    metric_names,
-    number_text,
-    numeric,
-    point_texts,
-    short_names,
-    status_text,
-    value_text,
-)
 from slm_lab.analysis.search.trial_state import TABLE_TRIALS, TrialState, ranked
 from slm_lab.core.text import TextTable, count_text
 from slm_lab.core.types import FloatArray
@@ -72,8 +61,8 @@ def variable_places(variable: Dimension, values: Sequence[Any], label: str = "")
     known = [value for value in values if value is not MISSING]
     listed = variable.sampler in LISTS
     choices = [*variable.args, *known] if listed else known
-    kinds = {identity(value): value for value in choices}
-    if not numeric(known) or (listed and len(kinds) <= MOST_CATEGORIES):
+    kinds = {summary.identity(value): value for value in choices}
+    if not summary.numeric(known) or (listed and len(kinds) <= MOST_CATEGORIES):
         return _categories(values, list(kinds.values()), label)
     numbers = [None if value is MISSING else float(value) for value in values]
     if "log" in variable.sampler and all(value > 0 for value in known):
@@ -87,11 +76,11 @@ def variable_places(variable: Dimension, values: Sequence[Any], label: str = "")
 
 
 def _categories(values: Sequence[Any], kinds: Sequence[Any], label: str) -> Places:
-    if numeric(kinds):
+    if summary.numeric(kinds):
         kinds = sorted(kinds)
-    place = {identity(kind): float(i) for i, kind in enumerate(kinds)}
-    at = [math.nan if value is MISSING else place[identity(value)] for value in values]
-    ticks = tuple((float(i), value_text(kind)) for i, kind in enumerate(kinds))
+    place = {summary.identity(kind): float(i) for i, kind in enumerate(kinds)}
+    at = [math.nan if value is MISSING else place[summary.identity(value)] for value in values]
+    ticks = tuple((float(i), summary.value_text(kind)) for i, kind in enumerate(kinds))
     ends = -0.5, max(len(kinds), 1) - 0.5
     return Places(Scale(label, ends, ticks=ticks), np.array(at, np.float64))
 
@@ -141,7 +130,9 @@ class ExperimentFigure(NamedTuple):
     notes: tuple[str, ...]
 
 
-def draw_experiment_graph(experiment: SearchSummary, folder: Path, prefix: str) -> list[Path]:
+def draw_experiment_graph(
+    experiment: summary.SearchSummary, folder: Path, prefix: str
+) -> list[Path]:
     """Writes `{prefix}_experiment_graph.png` and, with more parts, `.html` into `folder`; returns
     both paths. Raises OSError."""
     found = experiment_figure(experiment)
@@ -149,7 +140,7 @@ def draw_experiment_graph(experiment: SearchSummary, folder: Path, prefix: str) 
     return write_figure(picture(found), folder, stem, folder.parent, page(found))
 
 
-def experiment_figure(experiment: SearchSummary) -> ExperimentFigure:
+def experiment_figure(experiment: summary.SearchSummary) -> ExperimentFigure:
     """The whole search in one picture."""
     best_first = ranked(experiment.trials)
     trials = [
@@ -157,7 +148,7 @@ def experiment_figure(experiment: SearchSummary) -> ExperimentFigure:
         for each in reversed(best_first)
         if any(number is not None for number in (each.known_score, *map(each.metric, each.metrics)))
     ]
-    names = short_names([variable.path for variable in experiment.variables])
+    names = summary.short_names([variable.path for variable in experiment.variables])
     found = importances(experiment)
     notes_of = {each.path: importance_text(each) for each in found}
     placed = [
@@ -169,7 +160,7 @@ def experiment_figure(experiment: SearchSummary) -> ExperimentFigure:
     budget = tick_text(float(experiment.max_frame), float(experiment.max_frame))
     return ExperimentFigure(
         f"{experiment.title}: search over {count_text(len(experiment.variables), 'variable')}",
-        f"{experiment.name} · {status_text(experiment.trials)} · {budget} frames each",
+        f"{experiment.name} · {summary.status_text(experiment.trials)} · {budget} frames each",
         tuple(trials),
         _variables(experiment, trials, names, notes_of),
         _metrics(trials),
@@ -247,7 +238,7 @@ def _bar(place: int, importance: Importance, name: str) -> fig.Bar:
     if share is None or chance is None:
         return fig.Bar(place, label, None, 0.0, 0.0, math.nan, importance.reason)
     hover = (
-        f"{html.escape(name)}: {share:.1%}<br>p = {number_text(importance.p_value, 4)}, of "
+        f"{html.escape(name)}: {share:.1%}<br>p = {summary.number_text(importance.p_value, 4)}, of "
         f"{importance.trials} trials<br>chance: 95 % below {chance:.1%}"
     )
     text = f"{100 * share:.0f} %"
@@ -297,10 +288,10 @@ def _hover(found: ExperimentFigure, *, brief: bool) -> list[str]:
     for trial in found.trials:
         lines = [
             f"trial {trial.trial}, {trial.status}",
-            f"score {number_text(trial.known_score, 4)}",
+            f"score {summary.number_text(trial.known_score, 4)}",
         ]
         if not brief:
-            lines += point_texts(trial, found.names)
+            lines += summary.point_texts(trial, found.names)
         texts.append("<br>".join(map(html.escape, lines)))
     return texts
 
@@ -316,7 +307,7 @@ def importance_text(importance: Importance) -> str:
 
 
 def _variables(
-    experiment: SearchSummary,
+    experiment: summary.SearchSummary,
     trials: Sequence[TrialState],
     names: Mapping[str, str],
     notes: Mapping[str, str],
@@ -331,7 +322,7 @@ def _variables(
 
 def _metrics(trials: Sequence[TrialState]) -> tuple[Places, ...]:
     axes = []
-    for name in metric_names(trials):
+    for name in summary.metric_names(trials):
         values = [each.metric(name) for each in trials]
         if name != _NOT_DRAWN and any(value is not None for value in values):
             axes.append(number_places(values, name.replace("_", " ")))
@@ -362,19 +353,21 @@ def _shading(trials: Sequence[TrialState]) -> Shading:
 def _best_table(best_first: Sequence[TrialState], names: Mapping[str, str]) -> TextTable:
     columns: dict[str, Callable[[TrialState], str]] = {
         "trial": lambda each: str(each.trial),
-        "status": lambda each: STATUS_WORDS.get(each.status, each.status),
-        SCORE: lambda each: number_text(each.known_score, 4),
-        _COLOURED_BY: lambda each: number_text(each.metric(_COLOURED_BY), 4),
+        "status": lambda each: summary.STATUS_WORDS.get(each.status, each.status),
+        SCORE: lambda each: summary.number_text(each.known_score, 4),
+        _COLOURED_BY: lambda each: summary.number_text(each.metric(_COLOURED_BY), 4),
         "frames": lambda each: tick_text(float(each.frame), float(each.frame)),
     }
     rows = []
     for each in [each for each in best_first if each.known_score is not None][:TABLE_TRIALS]:
-        point = (value_text(each.params[path]) if path in each.params else "–" for path in names)
+        point = (
+            summary.value_text(each.params[path]) if path in each.params else "–" for path in names
+        )
         rows.append((*(cell(each) for cell in columns.values()), *point))
     return TextTable((*columns, *names.values()), tuple(rows), words=1)
 
 
-def _notes(experiment: SearchSummary, found: Sequence[Importance]) -> tuple[str, ...]:
+def _notes(experiment: summary.SearchSummary, found: Sequence[Importance]) -> tuple[str, ...]:
     if all(each.share is None for each in found):
         return ()
     rests_on = max(each.trials for each in found)

@@ -128,10 +128,9 @@ def status_text(trials: Sequence[TrialState]) -> str:
 
 
 def experiment_table(experiment: SearchSummary) -> "pd.DataFrame":
-    """A row for each Trial, the best first. Columns are trial, status, score, frame, wall_t (s),
-    restarts, one per variable under its dotted path, one per metric, and the line of the error that
-    says what happened. Missing values are None, as are results of a failed Trial. Lists, blocks,
-    booleans and null are JSON."""
+    """A row for each Trial, the best first: trial, status, score, frame, wall_t (s), restarts, one
+    column per variable by its dotted path, one per metric, the `error_summary`. Missing values, and
+    results of a failed Trial, are None; lists, blocks, booleans and null are JSON."""
     import pandas as pd
 
     trials = ranked(experiment.trials)

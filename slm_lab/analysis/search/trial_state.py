@@ -30,11 +30,9 @@ class Status(StrEnum):
 @final
 @dataclass
 class TrialState:
-    """The state of a trial after all events so far.
-
-    `score` is what the search maximises: the mean over the Sessions of `final_return`, or of
-    `recent_return` where the scheduler has stopped the trial. `seconds` is its training time.
-    """
+    """The state of a trial after all events so far. `score` is what the search maximises: the mean
+    over the Sessions of `final_return`, or of `recent_return` where the scheduler has stopped the
+    trial. `seconds` is its training time."""
 
     trial: int
     params: Params
@@ -81,8 +79,7 @@ def ranked(trials: Iterable[TrialState]) -> list[TrialState]:
 
 
 def _place(state: TrialState) -> tuple[float, ...]:
-    score = state.known_score
-    if score is None:
+    if (score := state.known_score) is None:
         return (3, 0, 0, state.trial)
     if state.status is Status.FINISHED:
         return (0, 0, -score, state.trial)

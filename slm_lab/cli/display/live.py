@@ -1,5 +1,4 @@
-"""The display of a training run: a live line per Session, or log lines without a terminal; and the
-names of Sessions."""
+"""The display of a training run: a live line per Session, or log lines; and names of Sessions."""
 
 import math
 import time
@@ -252,8 +251,7 @@ class LiveDisplay:
 
     def _log_name(self, index: int) -> str:
         """The name of a Session in the log; with several trainings, a role names its run."""
-        role_name = self._roles[index]
-        if role_name is None:
+        if (role_name := self._roles[index]) is None:
             return f"Session {index}"
         run = index // len(self._trainings[0]) + 1
         return f"{role_name} of run {run}" if len(self._trainings) > 1 else role_name

@@ -55,8 +55,7 @@ def print_line(console: Console, line: str | Text) -> None:
 def print_heading(
     console: Console, verb: str, name: str, rest: str, notes: Iterable[str] = ()
 ) -> None:
-    """Prints what begins, with the name in bold, and notes about it in yellow. A quiet console has
-    the notes on the standard error."""
+    """Prints what begins, its name bold, and notes in yellow; a quiet console's go to stderr."""
     print_line(console, Text.assemble(f"{verb} ", (name, "bold"), rest))
     for note in notes:
         if console.quiet:

@@ -22,8 +22,7 @@ INVISIBLE = {"dummy", "offscreen"}
 """Video drivers of SDL that show nothing. SDL falls back on them without a display."""
 
 OWN_WINDOWS = frozenset({"mujoco", "glfw", "pybullet", "pyglet"})
-"""Libraries that open windows without SDL. Without a display, some end the process, and some wait
-forever."""
+"""Libraries that open windows without SDL. Without a display they may end the process or hang."""
 
 GLFW_ENDS_HERE = r"\(655(37|42|43|50)\)"
 """GLFW's warnings before it ends the process: no library, OpenGL, such version or platform."""

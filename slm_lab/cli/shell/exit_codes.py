@@ -28,9 +28,8 @@ NO_SPACE_OR_ACCESS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, err
 
 @contextmanager
 def report_errors(notify: str | None = None) -> Iterator[Caller]:
-    """Prints an error that the user can act on as one message, and exits with its code. A calling
-    program gets the error instead. However the command ends, the user's command
-    `notify` is run then."""
+    """Prints an error that the user can act on as one message, or sends it to a calling program,
+    and exits with its code. However the command ends, the user's command `notify` is run then."""
     caller, code = Caller(), 0
     try:
         yield caller
@@ -63,8 +62,7 @@ def run_guarded(app: Callable[[], object]) -> NoReturn:
         except SystemExit as ended:
             code = ended.code
         finally:
-            why = output_failure()
-            if why is not None:
+            if (why := output_failure()) is not None:
                 message = f"standard output: {why}; printing stopped, the command itself finished"
                 print(message, file=sys.stderr)
                 code = code or FAILED
@@ -81,8 +79,7 @@ def _spare_sessions_the_main_module() -> None:
 
 def _system_message(error: Exception) -> str | None:
     """A line about a limit, a full disk or a missing permission; None for another error."""
-    limit = limit_reached(error)
-    if limit is not None:
+    if (limit := limit_reached(error)) is not None:
         return limit
     if not isinstance(error, OSError) or error.errno not in NO_SPACE_OR_ACCESS:
         return None

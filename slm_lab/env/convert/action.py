@@ -20,11 +20,9 @@ class Scaling(NamedTuple):
 
 
 class ActionConverter:
-    """Scales bounded components of a Box from [-1, 1]; counts discrete actions from 0.
-
-    A component with two finite bounds becomes low + (a + 1)/2 (high − low); others are unchanged.
-    All are clipped to existing bounds. The agent's actions of several components are vectors (A,).
-    """
+    """Scales bounded components of a Box from [-1, 1]; counts discrete actions from 0. A component
+    with two finite bounds becomes low + (a + 1)/2 (high − low); others are unchanged. All are
+    clipped to existing bounds. The agent's actions of several components are vectors (A,)."""
 
     space: Space[Any]
     """The agent's action space, of one environment."""

@@ -35,8 +35,7 @@ class FlatObservation(gymnasium.ObservationWrapper[Array, Any, Any]):
     @override
     def observation(self, observation: Any) -> Array:
         """One observation with parts → (D,). Raises LabError if they do not match the space."""
-        fault = fault_of(self.parts, observation)
-        if fault is not None:
+        if (fault := fault_of(self.parts, observation)) is not None:
             raise LabError(
                 f"{self._env_name} breaks its own observation space: {fault}; fix the "
                 "environment, or wrap it so that the two agree"

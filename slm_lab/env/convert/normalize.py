@@ -76,12 +76,9 @@ class RunningStatistics:
 
 
 class ObservationNormalizer:
-    """(obs − mean) / sqrt(variance + ε), clipped to ± `clip`, as float32.
-
-    The statistics count each observation that is acted on once, before its normalisation. They
-    normalise the last observation of an episode too, but do not count it: it is only bootstrapped
-    from.
-    """
+    """(obs − mean) / sqrt(variance + ε), clipped to ± `clip`, as float32. The statistics count each
+    observation that is acted on once, before its normalisation. They normalise the last observation
+    of an episode too, but do not count it: it is only bootstrapped from."""
 
     def __init__(self, statistics: RunningStatistics, clip: float | None) -> None:
         self.statistics = statistics

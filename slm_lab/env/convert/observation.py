@@ -104,8 +104,7 @@ def float32_box(box: spaces.Box) -> spaces.Box:
 def unsupported(
     space: Space[Any], env_name: str, path: tuple[str, ...] = (), left: Sequence[str] = ()
 ) -> Problem:
-    """The problem of an unsupported `space` of observations, or of their part at `path`. `left`
-    are the usable keys of a Dict."""
+    """The problem of an unsupported `space`, or of its part at `path`; `left`: the usable keys."""
     subject = f'its observation "{".".join(path)}" is' if path else "its observations are"
     remedy = "observes one of these"
     if path:

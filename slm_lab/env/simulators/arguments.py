@@ -70,8 +70,7 @@ class Arguments(NamedTuple):
         """The problems of the arguments `given` to `name` in the block at `path`. `other_names` are
         known names of the same argument."""
         for key, value in given.items():
-            argument = self.named.get(key)
-            if argument is not None:
+            if (argument := self.named.get(key)) is not None:
                 message = argument.why_not(value)
             else:
                 message = None if self.open_ended else self._unknown(name, key, other_names)
@@ -89,8 +88,7 @@ class Arguments(NamedTuple):
 
 
 def arguments_of(creator: Callable[..., Any]) -> Arguments:
-    """The keyword arguments of a class or function. If a class has **kwargs, the arguments of its
-    base classes count too."""
+    """The keyword arguments of a class or function; of a class with **kwargs, also of its bases."""
     if not inspect.isclass(creator):
         return _declared(creator)
     named: dict[str, Argument] = {}

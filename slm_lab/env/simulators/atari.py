@@ -131,8 +131,7 @@ def atari_keys(spec: EnvSpec, entry: GymnasiumSpec) -> AtariKeys:
         keys = AtariKeys.model_validate({**registered, **spec.kwargs})
     except ValidationError as error:
         raise SpecError("env", problems_of(error, "env")) from None
-    problems = list(_contradictions(spec, keys))
-    if problems:
+    if problems := list(_contradictions(spec, keys)):
         raise SpecError("env", problems)
     update: dict[str, Any] = {key: value for key, _, value in _game_keys(spec, keys)}
     if keys.reward_clipping is None:
@@ -185,8 +184,7 @@ def variant_problems(keys: AtariKeys, entry: GymnasiumSpec) -> list[Problem]:
         return []
     from ale_py import ALEInterface, LoggerMode, roms
 
-    path = roms.get_rom_path(entry.kwargs["game"])
-    if path is None:
+    if (path := roms.get_rom_path(entry.kwargs["game"])) is None:
         return []  # the construction of the game reports it
     ALEInterface.setLoggerMode(LoggerMode.Error)  # without this it prints a banner
     game = ALEInterface()

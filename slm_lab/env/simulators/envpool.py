@@ -52,9 +52,8 @@ def is_pooled(spec: EnvSpec) -> bool:
 
 
 def pool_problems(spec: EnvSpec, entry: GymnasiumSpec, accepted: set[str] | None) -> list[Problem]:
-    """The problems of `spec` with envpool. `accepted` are the arguments of the single environment;
-    None: any. Raises MissingExtraError if envpool does not import, and SpecError for keys that no
-    game has."""
+    """The problems of `spec` with envpool. `accepted` are the arguments of the single environment,
+    None: any. Raises MissingExtraError without envpool, SpecError for keys that no game has."""
     task = task_of(entry)
     compared = is_atari(entry) or (is_of(entry, COMPARED) and not entry.additional_wrappers)
     if not compared or task not in _envpool().list_all_envs():
@@ -89,9 +88,8 @@ def make_pooled_game(keys: AtariKeys, entry: GymnasiumSpec, num_envs: int, seed:
 def make_pooled(
     spec: EnvSpec, entry: GymnasiumSpec, make_one: Callable[[], Env], seed: int
 ) -> RawEnvs:
-    """The environments of `spec`, with the spaces of the environment of `make_one`. envpool's
-    bounds differ, and are invalid for Box2D. Raises SpecError if its spaces differ in kind or
-    shape."""
+    """The environments of `spec`, with the spaces of `make_one`: envpool's bounds differ, and are
+    invalid for Box2D. Raises SpecError if its spaces differ in kind or shape."""
     single = make_one()
     single.close()
     limit = entry.max_episode_steps if spec.max_t is None else spec.max_t
@@ -201,8 +199,7 @@ def _maker(task: str, num_envs: int, arguments: Mapping[str, Any]) -> Callable[[
 
 
 def _envpool() -> Any:
-    """The package. Raises MissingExtraError. If one of its dependencies is missing, its import may
-    raise any exception."""
+    """The package. Raises MissingExtraError. A missing dependency may raise any exception."""
     require("envpool", "envpool")
     try:
         with known_warnings_ignored():

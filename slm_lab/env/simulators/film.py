@@ -165,7 +165,6 @@ def _x_server_answers() -> bool:
     library.XOpenDisplay.argtypes = (ctypes.c_char_p,)
     library.XOpenDisplay.restype = ctypes.c_void_p
     library.XCloseDisplay.argtypes = (ctypes.c_void_p,)
-    connection = library.XOpenDisplay(None)
-    if connection is not None:
+    if (connection := library.XOpenDisplay(None)) is not None:
         library.XCloseDisplay(connection)
     return connection is not None

@@ -99,8 +99,7 @@ def step_failure_note(name: str, index: int, action: Array) -> str:
 
 
 def check_actions(name: str, action: Array, space: gymnasium.Space[Any]) -> None:
-    """Raises IndexError for an action outside of a discrete space, which a native library would
-    accept."""
+    """Raises IndexError for an action outside of a discrete space; a native library accepts it."""
     if not isinstance(space, gymnasium.spaces.Discrete):
         return
     unknown = (action < 0) | (action >= space.n)
@@ -127,8 +126,7 @@ class TimeLimit(gymnasium.wrappers.TimeLimit[Any, Any]):
 
 @final
 class LastInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Adds `NUMBERS` to the last info of an episode: (I,) float64, the numbers under `keys`;
-    NaN without a finite number."""
+    """Adds `NUMBERS` to an episode's last info: (I,) float64 under `keys`, NaN if not finite."""
 
     def __init__(self, env: Env, keys: Sequence[str]) -> None:
         super().__init__(env)

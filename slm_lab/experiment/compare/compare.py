@@ -62,9 +62,8 @@ class TrainingRecord(NamedTuple):
 
 @final
 class CompareRun:
-    """A comparison in its folder `data/{spec_name}_compare_{time}`: the run folders of all
-    trainings, the plan (a spec file with every variant), the record of how trainings ended, graphs
-    and tables."""
+    """A comparison in its folder `data/{spec_name}_compare_{time}`: all run folders, the plan (a
+    spec file with every variant), the record of how trainings ended, graphs and tables."""
 
     def __init__(self, folder: Path, plan: Plan, is_reader: bool = False) -> None:
         """Raises UsageError when another process works in the folder. One that `is_reader` takes no

@@ -184,8 +184,7 @@ def _specs(
     """A spec for each variant. Raises SpecError with the problems of all. Warns of suspicious keys
     of the other variants. Those of the baseline were reported at loading."""
     parsed = {variant: _parsed(base, variant, optimizers) for variant in variants}
-    problems = {str(problem): problem for each in parsed.values() for problem in each.problems}
-    if problems:
+    if problems := {str(problem): problem for each in parsed.values() for problem in each.problems}:
         raise SpecError(where, list(problems.values()))
     reported: set[str] = set()
     for variant, each in parsed.items():
@@ -217,8 +216,7 @@ def _possible_modes(
     possible, notes = [], []
     for mode in MODES.names():
         variants = [Variant(mode, count) for count in workers]
-        problems = [p for each in variants for p in _parsed(base, each, optimizers).problems]
-        if problems:
+        if problems := [p for each in variants for p in _parsed(base, each, optimizers).problems]:
             notes.append(f"{mode} is left out: {problems[0]}")
         else:
             possible.append(mode)

@@ -99,8 +99,7 @@ def no_rows(case: Case) -> Iterator[Finding]:
     """Nothing to judge yet; or rows that were written are gone."""
     done = {end.session for end in case.ends if end.ending is Ending.FINISHED and end.frame}
     written = case.trial.paths.items()
-    gone = [each.rows for s, each in written if s in done and s not in case.courses]
-    if gone:
+    if gone := [each.rows for s, each in written if s in done and s not in case.courses]:
         numbers = ", ".join(f"no rows in {path}" for path in gone)
         yield Finding("rows of finished Sessions are gone", numbers, "restore the files")
     elif not case.courses and not any(failed(case)):

@@ -28,8 +28,7 @@ def exploding(course: Course) -> Iterator[Finding]:
 
 
 def huge_targets(course: Course) -> Iterator[Finding]:
-    """Targets of a size for which the steps of an optimizer are not made: van Hasselt et al. 2016,
-    arXiv:1602.07714."""
+    """Targets too large for an optimizer's steps: van Hasselt et al. 2016, arXiv:1602.07714."""
     column = "value_loss" if len(course.values("value_loss")) else "loss"
     if (error := course.late(column)) > 1e6:
         numbers = f"{column} {text(error)}, returns of {text(course.late('mean_return'))}"

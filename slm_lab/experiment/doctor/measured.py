@@ -58,8 +58,7 @@ def findings(policy: Policy) -> Iterator[Finding]:
 
 def dead_units(policy: Policy) -> list[float]:
     """The share of units of each ReLU layer that are zero in `STEPS` steps of the policy."""
-    module = policy.actor.module
-    if module is None:
+    if (module := policy.actor.module) is None:
         return []
     seen = [step.rows for step in play(policy, STEPS)]
     device = next(module.parameters()).device

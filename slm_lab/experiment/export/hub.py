@@ -17,9 +17,8 @@ ARCHIVE = "run.zip"
 
 
 def push(run: SavedRun, saved: SavedAgent, repo: str, private: bool) -> str:
-    """Uploads the agent `saved` of `run` to the repository OWNER/NAME, which it makes if needed.
-    Returns the address of its page. Raises UsageError without a token, MissingExtraError, and
-    LabError if the Hub refuses."""
+    """Uploads the agent `saved` of `run` to the repository OWNER/NAME, made if needed; returns its
+    address. Raises UsageError without a token, MissingExtraError, LabError if the Hub refuses."""
     file = f"{_name(repo)}.zip"
     with _hub() as hub:
         if hub.get_token() is None:

@@ -16,11 +16,9 @@ from slm_lab.experiment.policy import Policy
 
 @final
 class PolicyGraph(nn.Module):
-    """Observations (B, ...) → actions and the parameters of their distribution.
-
-    It repeats the conversions of `env.convert`, the network and the most likely action in torch,
-    on the CPU. All numbers that they need are constants of it.
-    """
+    """Observations (B, ...) → actions and the parameters of their distribution. It repeats the
+    conversions of `env.convert`, the network and the most likely action in torch, on the CPU. All
+    numbers that they need are constants of it."""
 
     def __init__(self, policy: Policy) -> None:
         """Raises LabError for a policy that has no such graph."""

@@ -36,8 +36,7 @@ SLOW = 500.0
 LONG = 1000
 """Mean steps of random episodes above which a step limit is advised."""
 HARMLESS = ("infinity", "normalized space")
-"""Words of the checker's findings that the lab takes care of: it scales actions, and clips
-observations if they are normalised."""
+"""The checker's findings that the lab handles: it scales actions, clips normalised observations."""
 _LETTERS = 160
 FEW = 3
 """Episodes from which on equal returns are no accident."""

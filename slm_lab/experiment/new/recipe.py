@@ -141,8 +141,7 @@ def named(
 
 
 def plain_env(env: str, sets: Sequence[str]) -> EnvSpec:
-    """The block env of an environment with the keys of `sets` in it, and none of a recipe. Raises
-    SpecError."""
+    """An environment's block env with the keys of `sets`, none of a recipe. Raises SpecError."""
     of_env = (f"env={env}", *(each for each in sets if each.startswith("env.")))
     plain = dict.fromkeys(("frame_op", "frame_op_len", "image_downsize"))
     given = load_spec("recipe/ppo.yaml", "ppo", of_env, warn=False).env

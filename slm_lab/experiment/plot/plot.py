@@ -277,8 +277,7 @@ def about_curves(
     endings: Sequence[TableRow],
     is_apart: bool = False,
 ) -> list[str]:
-    """Notes for comparing the curves, and the numbers in the table. `is_apart` if environments
-    are."""
+    """Notes for comparing curves and the table's numbers. `is_apart` if environments are."""
     trials = [each for group in groups for each in group]
     notes = []
     if not is_apart and len(envs := _envs(groups)) > 1:
@@ -297,8 +296,7 @@ def about_curves(
         for each in endings
         if each.frames[0] < _AS_FAR * each.frames[1]
     ]
-    few = sorted({each.seeds for each in endings if 1 < each.seeds < ENOUGH_TO_TRIM})
-    if few:
+    if few := sorted({each.seeds for each in endings if 1 < each.seeds < ENOUGH_TO_TRIM}):
         notes.append(
             f"of fewer than {ENOUGH_TO_TRIM} seeds the interquartile mean (IQM) is the mean, and "
             f"an interval from {' or '.join(map(str, few))} seeds is too narrow"

@@ -43,8 +43,7 @@ class RecordedTrial:
         return {session: end.error for session, end in self._ends.items() if end.error is not None}
 
     def look(self) -> bool:
-        """Reads the rows that are new, and how the Sessions have ended; returns whether it
-        trains."""
+        """Reads the new rows, and how the Sessions have ended; returns whether it trains."""
         self.is_training = _is_training(self._trial.run_dir)
         for session, file in self._files.items():
             try:
@@ -61,8 +60,7 @@ class RecordedTrial:
         phase = Phase.STOPPED if end is None else PHASES[end.ending]
         if self.is_training:
             phase = Phase.STARTING if frame is None and session in self._rows else Phase.RUNNING
-        result = self._last(session, "recent_return")
-        if result is None:
+        if (result := self._last(session, "recent_return")) is None:
             result = self._last(session, "final_return")
         returns = Course(self._rows.get(session, NO_ROWS), {}).values("recent_return")
         best = float(returns.max()) if len(returns) else None

@@ -15,9 +15,8 @@ from slm_lab.storage.run_dir import runs_in
 def selected(
     data_dir: Path, dev: bool = False, failed: bool = False, older: timedelta | None = None
 ) -> list[RunSummary]:
-    """The dev runs and the failed runs in `data_dir`, as asked for; all runs if neither is. With
-    `older`, only those of before. Leaves out runs that train, and folders that are links or have
-    links in them."""
+    """The dev runs and the failed runs in `data_dir`, as asked for, or all; with `older` those of
+    before. Leaves out runs that train, and folders that are links or have links in them."""
     runs = [summary_of(run) for run in runs_in(data_dir) if not _has_links(run.root)]
     if dev or failed:
         is_failed = RunStatus.FAILED if failed else None
@@ -27,8 +26,7 @@ def selected(
 
 
 def delete(data_dir: Path, runs: list[RunSummary]) -> Iterator[tuple[RunSummary, str | None]]:
-    """Deletes run folders; yields each, with the reason if it is kept. Keeps a run that has begun
-    to train since, and one with links in it."""
+    """Deletes run folders; yields each, with the reason if it is kept: it trains, or has links."""
     for run in runs:
         folder = data_dir / run.run
         why = None

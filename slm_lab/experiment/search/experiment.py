@@ -55,8 +55,7 @@ class Experiment(TrialRunner):
         self.num_trials = searcher.num_trials
         self.search_state = SearchState()
         self.has_strayed = False
-        """Whether the replayed searcher proposed other params than the log holds, as another
-        version may."""
+        """Whether the replay proposed other params than the log has, as another version may."""
         self.problem: str | None = None
         """Why the search stopped by itself before its end."""
         self._chance_file = run_dir.root.parent / CHANCE_FILE
@@ -96,8 +95,7 @@ class Experiment(TrialRunner):
             self._event_log.close()
 
     def _retry_failed(self) -> None:
-        """Retries failed trials if a resumed search allows more restarts. If the scheduler needs
-        all trials, their rounds are over."""
+        """Retries failed trials with restarts left, unless their rounds are over (`needs_all`)."""
         failed = [] if self._scheduler.needs_all else self.search_state.of(Status.FAILED)
         for state in failed:
             left = state.restarts < self.spec.meta.max_restart

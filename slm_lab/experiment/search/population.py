@@ -65,8 +65,7 @@ class Population(Scheduler):
 
     @override
     def report(self, trial: int, frame: int, score: float) -> list[Decision]:
-        member = self._live.get(trial)
-        if member is None:
+        if (member := self._live.get(trial)) is None:
             return []
         member.frame = frame
         if frame < member.due or frame >= self._max_frame:

@@ -1,5 +1,4 @@
-"""Prepares a search from the command's `RunSource`, in a new or an existing folder, and checks that
-its trials can make their environments."""
+"""Prepares a search in a new or an existing folder; checks that trials can make environments."""
 
 from collections.abc import Mapping
 from itertools import islice, product

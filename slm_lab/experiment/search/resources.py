@@ -26,8 +26,7 @@ class Allocation(NamedTuple):
 
 
 def request_of(spec: Spec, given: SearchResourcesSpec, cpus: float) -> Request:
-    """The request of a trial with this spec. The default `cpu = 1` means one core per thread of its
-    Sessions, at most all `cpus`."""
+    """A trial's request. `cpu = 1` means a core per thread of its Sessions, at most `cpus`."""
     num_threads = float(spec.meta.num_sessions // spec.meta.max_run * spec.meta.threads)
     return Request(min(num_threads, cpus) if given.cpu == 1 else given.cpu, given.gpu)
 

@@ -79,8 +79,7 @@ def _end_of(result: TrialResult) -> TrialEnd:
     from slm_lab.analysis.metrics import TRIAL_METRICS
 
     metrics = {name: getattr(result.metrics, name) for name in TRIAL_METRICS}
-    failed = [s for s in result.failed if not s.lost_others] or list(result.failed)
-    if failed:
+    if failed := [s for s in result.failed if not s.lost_others] or list(result.failed):
         text = f"Session {failed[0].session}: {failed[0].error}"
         again = any(session.would_repeat for session in failed)
         return TrialEnd(Ending.FAILED, metrics, text, again)
@@ -163,8 +162,7 @@ class Pool:
         """The trials that ended since the last call."""
         found = []
         for trial, process in list(self.running.items()):
-            end = process.take_end()
-            if end is not None:
+            if (end := process.take_end()) is not None:
                 self._forget(trial)
                 found.append((trial, process, end))
         return found

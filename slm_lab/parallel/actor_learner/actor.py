@@ -32,11 +32,9 @@ logger = logging.getLogger(__name__)
 
 @final
 class UnrollActor:
-    """An agent that acts in its own environments, one unroll at a time.
-
-    It takes its weights from `weights`, by default a store that is still empty. If `acting_half` is
-    given, it acts instead of the agent's own network.
-    """
+    """An agent that acts in its own environments, one unroll at a time. It takes its weights from
+    `weights`, by default a store that is still empty. If `acting_half` is given, it acts instead of
+    the agent's own network."""
 
     def __init__(
         self,
@@ -76,8 +74,7 @@ class UnrollActor:
         while not writer.ready():
             if is_over():
                 return False
-            finished = self._acting.step()
-            if finished is not None:
+            if (finished := self._acting.step()) is not None:
                 writer.note(finished)
         writer.end(env.statistics, agent.actor.explore_var, time.perf_counter())
         self._before = env.statistics.copy()

@@ -2,6 +2,7 @@
 
 import time
 from abc import abstractmethod
+from collections import Counter
 from typing import final
 
 import numpy as np
@@ -26,8 +27,7 @@ LOOK_SECONDS = 0.1
 
 
 class ActorExperience(Experience):
-    """Receives unrolls for the learner's memory and publishes its weights. `spec` is the
-    actors'."""
+    """Receives unrolls for the learner's memory, publishes its weights. `spec` is the actors'."""
 
     def __init__(
         self, source: UnrollSource, agent: Agent, env: VectorEnv, clock: Clock, spec: Spec
@@ -124,21 +124,16 @@ class OnPolicyExperience(ActorExperience):
         """Adds a whole unroll to the memory; nothing if none has arrived."""
         memory = self._agent.memory
         assert isinstance(memory, UnrollMemory)
-        if self._blocks_an_actor():
+        # Whether the learner holds all slots of an actor, a fast one or one of the last.
+        if self.source.num_slots in Counter(self._held).values():
             memory.detach()
             self._give_back()
-        received = self._receive()
-        if received is None:
+        if (received := self._receive()) is None:
             return None
         actor, unroll = received
         memory.put(unroll)
         self._clock.tick(unroll.reward.size)
         return _finished(unroll, actor, slice(None))
-
-    def _blocks_an_actor(self) -> bool:
-        """Whether the learner holds all slots of an actor, a fast one or one of the last."""
-        full = self.source.num_slots
-        return any(self._held.count(actor) == full for actor in set(self._held))
 
     @override
     def learned(self) -> None:
@@ -149,11 +144,8 @@ class OnPolicyExperience(ActorExperience):
 @final
 class ReplayExperience(ActorExperience):
     """For replay algorithms: adds an unroll to the memory step by step. So the learner trains as
-    often as if it acted itself.
-
-    Unrolls of several actors alternate in one ring, so each is truncated at its end; unrolls of a
-    single actor are continuous.
-    """
+    often as if it acted itself. Unrolls of several actors alternate in one ring, so each is
+    truncated at its end; unrolls of a single actor are continuous."""
 
     def __init__(
         self, source: UnrollSource, agent: Agent, env: VectorEnv, clock: Clock, spec: Spec
@@ -172,15 +164,13 @@ class ReplayExperience(ActorExperience):
         self._actor = 0
         self._t = 0
         self._last_obs: Array | None = None
-        """(K, *obs_shape) next observations of the newest step in the memory, between two
-        unrolls."""
+        """(K, *obs_shape) newest next observations in the memory, between two unrolls."""
 
     @override
     def step(self) -> FinishedEpisodes | None:
         """Adds one step of an actor's environments, or all waiting unrolls if the learner trains
         freely; nothing if none has arrived."""
-        unroll = self._current()
-        if unroll is None:
+        if (unroll := self._current()) is None:
             return None
         if self._is_free:
             return self._add_waiting(unroll)
@@ -211,8 +201,7 @@ class ReplayExperience(ActorExperience):
                 self.stats.end_iteration()
             self._publish_and_give_back()
         can_wait = not (self._is_free and self._memory.ready())
-        received = self._receive(LOOK_SECONDS if can_wait else 0.0)
-        if received is None:
+        if (received := self._receive(LOOK_SECONDS if can_wait else 0.0)) is None:
             return None
         self._actor, self._unroll = received
         self._t = 0

@@ -53,11 +53,9 @@ def request_record(layout: MemoryLayout) -> np.dtype[np.void]:
 
 @final
 class InferenceClient(Actor):
-    """The acting half of one actor, whose network is in the learner's process.
-
-    `request` is its record, see `request_record`: it counts its requests, the server its replies.
-    `wait(until, nap)` polls a condition; it returns False if the training ends first.
-    """
+    """The acting half of one actor, whose network is in the learner's process. `request` is its
+    record, see `request_record`: it counts its requests, the server its replies. `wait(until, nap)`
+    polls a condition; it returns False if the training ends first."""
 
     def __init__(self, request: Any, wait: Callable[[Callable[[], bool], float], bool]) -> None:
         self.version = 0
@@ -67,8 +65,7 @@ class InferenceClient(Actor):
 
     @override
     def act(self, obs: Array, frame: int) -> Act:
-        """Raises TrainingOver if the training ends meanwhile, PeerLostError if no reply comes in
-        time."""
+        """Raises TrainingOver at the training's end, PeerLostError without a reply in time."""
         request = self._request
         request["obs"], request["frame"] = obs, frame
         number = int(max(request["requested"], request["replied"])) + 1

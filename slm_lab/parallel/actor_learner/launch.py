@@ -26,9 +26,8 @@ LEAVE_SECONDS = 10.0
 def train_from_actors(
     tasks: Sequence[SessionTask], board: StatusBoard, on_tick: Callable[[], None]
 ) -> list[SessionResult]:
-    """Trains one agent from actors, each in its own process; dead actors are replaced. The first
-    task is the learner's. Raises LabError if shared memory has no room for the queue, or if a
-    required GPU is missing."""
+    """Trains one agent from actors, each in its own process; dead ones are replaced. The first task
+    is the learner's. Raises LabError without room in shared memory or a required GPU."""
     one, *actors = tasks
     if one.spec.meta.actor_learner.serial:
         return run_sessions([_learner(one, partial(strategy.serial_source, one))], board, on_tick)

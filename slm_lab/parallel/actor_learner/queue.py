@@ -194,8 +194,7 @@ class ActorQueue(QueueEnd):
         return self._bounded(is_true, nap)
 
     def _bounded(self, until: Callable[[], bool], nap: float) -> bool:
-        """Whether `until` comes true before the training ends. Raises PeerLostError if that takes
-        too long."""
+        """Whether `until` comes true before the training ends. Raises PeerLostError if too late."""
         if not wait_until(lambda: until() or self.is_over, LONGEST_SECONDS, nap):
             raise PeerLostError(
                 f"actor {self._actor}: the learner did not respond within {LONGEST_SECONDS:g} s"

@@ -222,8 +222,7 @@ class RaySource(UnrollSource, Runner):
             handle.frame_ref = _control(handle.remote.frame).remote()
 
     def _due(self, actor: int) -> bool | None:
-        handle = self._handles.get(actor)
-        if handle is None:
+        if (handle := self._handles.get(actor)) is None:
             return None
         acts = bool(handle.plays) and not _is_ready(handle.plays[-1][1])
         return True if acts or handle.begin_ref is not None else None

@@ -61,8 +61,7 @@ class PipelineStats:
         """T_iter: the median since the last report, or its last value if no iteration has ended.
         Partial iterations count until there is a whole one: otherwise a learner that evaluates
         after every iteration would never be measured."""
-        measured = self._whole or ([] if self._knows_whole else self._parts)
-        if measured:
+        if measured := self._whole or ([] if self._knows_whole else self._parts):
             self._known, self._knows_whole = statistics.median(measured), bool(self._whole)
         self._whole, self._parts = [], []
         return self._known
@@ -70,8 +69,7 @@ class PipelineStats:
     def report(self, seconds: float, actors: ActorSeconds) -> dict[str, float]:
         """The report on the `seconds` since the last one; `actors` as in `pause`."""
         report: dict[str, float] = {}
-        seconds_of_iteration = self._seconds_of_iteration()
-        if seconds_of_iteration is not None:
+        if (seconds_of_iteration := self._seconds_of_iteration()) is not None:
             report["eps"] = self._num_slices / seconds_of_iteration
         if self.lags:
             report["policy_lag"] = sum(self.lags) / len(self.lags)

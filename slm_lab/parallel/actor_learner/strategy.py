@@ -42,11 +42,9 @@ MakeSource: TypeAlias = Callable[[StatusBoard, Agent, VectorEnv], UnrollSource]
 
 @final
 class LearnerStrategy(Strategy, StartBarrier, JointCheckpoint):
-    """The strategy of the Session that learns from N actors.
-
-    It starts when its actors can act, and dismisses them before its last checkpoint, which it saves
-    alone. Its pauses do not count as actors' waits.
-    """
+    """The strategy of the Session that learns from N actors. It starts when its actors can act, and
+    dismisses them before its last checkpoint, which it saves alone. Its pauses do not count as
+    actors' waits."""
 
     columns = PipelineStats.columns
 

@@ -147,10 +147,8 @@ class Unroll:
 @final
 class UnrollWriter(Memory[Unroll]):
     """The memory of an actor: it writes steps into unrolls of `horizon` steps, by default the
-    layout's, and is never sampled.
-
-    For a replay learner it writes unnormalised observations and rewards.
-    """
+    layout's, and is never sampled. For a replay learner it writes unnormalised observations and
+    rewards."""
 
     def __init__(self, layout: MemoryLayout, horizon: int | None = None) -> None:
         horizon = horizon or layout.horizon
@@ -217,11 +215,9 @@ class UnrollWriter(Memory[Unroll]):
 
 @final
 class UnrollMemory(Memory[Rollout]):
-    """The memory of a learner with actors: `wanted` unrolls make one rollout.
-
-    Unrolls are used once, concatenated along the environment axis. A single unroll is used in
-    place, without a copy.
-    """
+    """The memory of a learner with actors: `wanted` unrolls make one rollout. Unrolls are used
+    once, concatenated along the environment axis. A single unroll is used in place, without a
+    copy."""
 
     def __init__(self, wanted: int) -> None:
         self._wanted = wanted

@@ -49,11 +49,8 @@ class GroupBuffers:
 
 @final
 class SharedMemoryGroup(ProcessGroup):
-    """A rank in the shared `buffers`; `seconds` bounds every wait.
-
-    A waiting rank first yields its core in a loop, then sleeps briefly. So ranks that outnumber the
-    cores let each other run.
-    """
+    """A rank in the shared `buffers`; `seconds` bounds every wait. A waiting rank first yields its
+    core in a loop, then sleeps briefly. So ranks that outnumber the cores let each other run."""
 
     def __init__(self, buffers: GroupBuffers, rank: int, seconds: float) -> None:
         self.rank = rank

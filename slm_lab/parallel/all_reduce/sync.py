@@ -47,9 +47,8 @@ class AllReduceSync(GradientSync):
 
 
 def average_statistics(flat: FlatParameters, group: ProcessGroup) -> None:
-    """Makes the running statistics of a network equal on all ranks. Decaying averages (of batch
-    normalisation) are linear in the samples, so their mean over ranks is exact. Running moments
-    already cover the samples of all ranks."""
+    """Makes a network's running statistics equal on all ranks. Decaying averages (of batch norm)
+    are linear in the samples, so their mean is exact; running moments already cover all ranks."""
     if flat.statistics.numel() == sum(place.stop - place.start for place in flat.moments):
         return
     own = flat.statistics.cpu().numpy().astype(np.float64)

@@ -60,15 +60,13 @@ def _saved(one: SessionTask) -> Iterator[tuple[Path, StateDict]]:
     sessions = [replace(one, session=session).paths for session in one.workers]
     for paths in [*sessions, one.run_dir.shared_by_training(one.trial, one.workers.start)]:
         store = CheckpointStore(paths.models, paths.prefix)
-        manifest = store.manifest()
-        if manifest is not None:
+        if (manifest := store.manifest()) is not None:
             yield store.file(manifest), store.load(manifest)
 
 
 def resumed_tasks(tasks: Sequence[SessionTask], board: StatusBoard) -> list[SessionTask]:
-    """The tasks of a resumed training; advances the clocks of `board` to the newest saved frames. A
-    worker whose own checkpoint lags behind another's record resumes like a replacement, so the
-    total never decreases."""
+    """The tasks of a resumed training; advances the clocks of `board` to the newest saved frames.
+    So that the total never decreases, a worker whose checkpoint lags resumes like a replacement."""
     own = board.clock_slots.copy()
     for file, saved in _saved(tasks[0]):
         with reading(file):
@@ -131,8 +129,7 @@ def worker_due(board: StatusBoard, worker: int) -> bool | None:
 def train_workers(
     tasks: Sequence[SessionTask], board: StatusBoard, on_tick: Callable[[], None]
 ) -> list[SessionResult]:
-    """Trains the workers of one training, one process each; dead workers are replaced. Raises
-    LabError as `global_state` does."""
+    """Trains workers, one process each; dead ones are replaced. Raises as `global_state`."""
     one, workers = tasks[0], tasks[0].workers
     meta, mode = one.spec.meta, one.spec.meta.distributed
     assert mode in ("shared", "synced")
@@ -160,8 +157,7 @@ def train_workers(
         on_tick()
 
     results = supervisor.run(tick)
-    late = [each for each in results if each.ending is Ending.INTERRUPTED and each.error]
-    if late:
+    if late := [each for each in results if each.ending is Ending.INTERRUPTED and each.error]:
         note = _save_for_late(state, one, own_board)
         results = [replace(each, error=note) if each in late else each for each in results]
     return [*lost, *results]

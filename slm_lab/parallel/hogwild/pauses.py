@@ -83,8 +83,7 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
         began = time.perf_counter()
         self._joined = wanted = board.save_requested
         board.at_barrier[me] = wanted
-        state = self._copy_when_all_pause(wanted, copy)
-        if state is None:
+        if (state := self._copy_when_all_pause(wanted, copy)) is None:
             board.at_barrier[me] = 0  # first, so that no other worker counts it as paused
             logger.warning("no checkpoint: not all workers paused within %.3g s", self._patience)
         board.checkpointed[me] = wanted

@@ -55,8 +55,7 @@ class SharedTrainState:
         return {"flat": flat, "rule": {name: m.clone() for name, m in self.moments.items()}}
 
     def load(self, saved: StateDict) -> None:
-        """Restores a saved `Optimizer.state_dict`. Raises CheckpointError if the moments are of
-        another update rule."""
+        """Restores an `Optimizer.state_dict`. Raises CheckpointError for another update rule."""
         check_same_rule(saved["rule"], self.moments)
         self.vector.copy_(saved["flat"]["vector"])
         self.statistics.copy_(saved["flat"]["statistics"])
@@ -65,11 +64,9 @@ class SharedTrainState:
 
 
 class HogwildSync(GradientSync):
-    """One worker's synchronisation of one network; records how stale its gradients are.
-
-    The staleness of a gradient is the number of steps that other workers took between reading the
-    weights and applying the gradient.
-    """
+    """One worker's synchronisation of one network; records how stale its gradients are. The
+    staleness of a gradient is the number of steps that other workers took between reading the
+    weights and applying the gradient."""
 
     def __init__(self, shared: SharedTrainState, worker: int) -> None:
         self.shared = shared

@@ -57,9 +57,8 @@ def strategy_at(
 def train_seeds(
     tasks: Sequence[SessionTask], board: StatusBoard, on_tick: Callable[[], None]
 ) -> list[SessionResult]:
-    """Trains independent Sessions, as many at a time as the cluster has room for. A Session whose
-    node is lost resumes elsewhere from its last checkpoint, up to `max_restart` times. Raises
-    LabError if there is no cluster."""
+    """Trains independent Sessions, as many at a time as the cluster has room for. One that lost its
+    node resumes elsewhere, up to `max_restart` times. Raises LabError if there is no cluster."""
     meta = tasks[0].spec.meta
     with connected(str(meta.cluster)):
         supervisor = supervision.Supervisor(
@@ -138,8 +137,7 @@ class SessionHandle:
 
 @final
 class ClusterSessions(supervision.Runner):
-    """One Ray actor for each Session. With a `group` for `num_ranks` the Sessions are ranks, which
-    connect to each other."""
+    """One Ray actor for each Session; with a `group` they are `num_ranks` ranks that connect."""
 
     def __init__(
         self,
@@ -211,8 +209,7 @@ class ClusterSessions(supervision.Runner):
         self._handles.clear()
 
     def _take_news(self, handle: SessionHandle) -> None:
-        """Waits for the requested news, if any, and processes them. A lost actor has none; the end
-        of its `run` call reports that."""
+        """Processes the requested news, if any. The end of its `run` call reports a lost actor."""
         request, handle.news = handle.news, None
         with suppress(RayError):
             if request is not None:
@@ -240,8 +237,7 @@ class ClusterSessions(supervision.Runner):
         for paths, manifest in complete:
             write_atomically(pending_path(paths.manifest), manifest.to_json().encode())
         for paths, manifest in complete:
-            before = read_manifest(paths.manifest)
-            if before is not None:
+            if (before := read_manifest(paths.manifest)) is not None:
                 write_atomically(previous_path(paths.manifest), before.to_json().encode())
             os.replace(pending_path(paths.manifest), paths.manifest)
             kept = [manifest] if before is None else [manifest, before]

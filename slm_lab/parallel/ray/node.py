@@ -98,8 +98,7 @@ class NodeSession:
 
 def _remove_stale_folders() -> None:
     for path in Path(tempfile.gettempdir()).glob("slm_lab_*_*"):
-        owner = re.fullmatch(r"slm_lab_(\d+)_\w+", path.name)
-        if owner is None:
+        if (owner := re.fullmatch(r"slm_lab_(\d+)_\w+", path.name)) is None:
             continue
         try:
             os.kill(int(owner[1]), 0)

@@ -30,9 +30,8 @@ NETS_OF_IMAGES = {
 
 
 def observation_problems(agent: AgentSpec, shape: Shape, discrete: bool) -> list[Problem]:
-    """Problems of the nets of `agent` with observations of `shape`, as the agent gets them.
-    `discrete` is whether actions are discrete. Separate critics take continuous actions as an input
-    beside the observation."""
+    """Problems of the nets of `agent` with observations of `shape`, as it gets them. `discrete`
+    tells of actions: separate critics take continuous ones as an input beside the observation."""
     algorithm = agent.algorithm
     if algorithm.CRITIC == "apart" and (message := no_place_for_action(shape, discrete)):
         return [Problem("agent.algorithm.name", message, algorithm.name)]

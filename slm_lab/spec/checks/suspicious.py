@@ -123,8 +123,7 @@ def _nothing_is_published(
 
 
 def _frames_to_learning(blocks: Blocks) -> int | None:
-    """Frames before the first training event. None if they depend on the length of episodes, or on
-    how ranks share the replay."""
+    """Frames before the first training event; None if it depends on episodes or shared replay."""
     memory, env, meta = blocks.memory, blocks.env, blocks.meta
     algorithm = _algorithm_of_one(blocks)
     if env is None or "memory" in blocks.malformed:
@@ -149,8 +148,7 @@ def _frames_to_replay(algorithm: ReplayLearningSpec, num_envs: int, meta: MetaSp
     start = stored(max(algorithm.training_start_step, 1))
     if trains_freely(meta):
         return start
-    ratio = learning_algorithm(algorithm, meta).update_to_data
-    if ratio is not None:
+    if (ratio := learning_algorithm(algorithm, meta).update_to_data) is not None:
         return stored(algorithm.training_start_step + math.ceil(1 / ratio - 1e-9))
     events_before = (start - num_envs) // algorithm.training_frequency
     return stored((events_before + 1) * algorithm.training_frequency)

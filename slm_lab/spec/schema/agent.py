@@ -87,8 +87,7 @@ class Registered:
     def _model(self, name: Any) -> type[Block] | str:
         if not isinstance(name, str):
             return "must be a string"
-        entry = self.registry.get(name)
-        if entry is None:
+        if (entry := self.registry.get(name)) is None:
             return self._why_unknown(name)
         model = entry.params or self.fallback
         if entry.fault is not None:

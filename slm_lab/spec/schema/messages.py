@@ -70,8 +70,7 @@ def unknown_name(kind: str, name: str, known: Sequence[str], all_of_them: str = 
     translated."""
     if kind == "key" and name in FOREIGN:
         return f"unknown key; {FOREIGN[name]}"
-    nearest = nearest_name(name, list(known))
-    if nearest:
+    if nearest := nearest_name(name, list(known)):
         return f"unknown {kind}; did you mean {nearest}?"
     if not known:
         return f"unknown {kind}; none is known here"
