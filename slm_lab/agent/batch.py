@@ -157,7 +157,7 @@ class Transitions:
 
     def to(self, device: torch.device) -> "Transitions":
         """The same on `device`."""
-        if self.obs.device == device:
+        if self.reward.device == device:
             return self
         tensors = {name: moved(t, device) for name, t in vars(self).items() if t is not None}
         return replace(self, **tensors)

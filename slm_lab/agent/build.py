@@ -54,6 +54,7 @@ def build_agent(
         frame_stack if recurrent is None else 1,
         scratch,
         normalization,
+        next((flat.vector.device for flat in parts.learner.flats.values()), None),
     )
     if make_memory is not None:
         memory: Memory[Any] | None = make_memory(layout)

@@ -8,12 +8,10 @@ from slm_lab.agent.recurrent_state import RecurrentLayout
 
 @dataclass(frozen=True)
 class TrainingSchedule:
-    """How many batches are due as transitions are stored.
-
-    An event of `batches_per_event` batches occurs at most once per vector step: when the count of
-    stored transitions crosses a multiple of `frequency` and has reached `start`. With
-    `update_to_data` the batches per transition stored after `start` are exactly that number.
-    """
+    """How many batches are due as transitions are stored. An event of `batches_per_event` batches
+    occurs at most once per vector step: when the count of stored transitions crosses a multiple of
+    `frequency` and has reached `start`. With `update_to_data` the batches per transition stored
+    after `start` are exactly that number."""
 
     frequency: int
     start: int

@@ -26,12 +26,10 @@ class MeanReturn(NamedTuple):
 
 @final
 class RecentEpisodes:
-    """The returns of a Session's last episodes, with the budget's frame at which each ended.
-
-    It keeps the episodes of the last `WINDOW_SHARE` of `max_frame`, and at least the last `MOST`.
+    """The returns of a Session's last episodes, with the budget's frame at which each ended. It
+    keeps the episodes of the last `WINDOW_SHARE` of `max_frame`, and at least the last `MOST`.
     `FEWEST` and `MOST` count the episodes of all `workers` that train one agent. Each worker keeps
-    its own episodes, so its numbers are equal parts of these, rounded up.
-    """
+    its own episodes, so its numbers are equal parts of these, rounded up."""
 
     def __init__(self, max_frame: int, workers: int = 1) -> None:
         self._max_frame = max_frame

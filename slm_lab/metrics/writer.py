@@ -41,12 +41,10 @@ class Extent:
 
 @final
 class RowWriter:
-    """Writes a header, then one line per row, each in one unbuffered write.
-
-    It appends to an existing file. Raises CheckpointError if the file's header differs from
-    `columns`, or its last line is incomplete (see `truncate_rows`). After an OSError (a full disk)
-    the partial line is removed, and `close` raises nothing.
-    """
+    """Writes a header, then one line per row, each in one unbuffered write. It appends to an
+    existing file. Raises CheckpointError if the file's header differs from `columns`, or its last
+    line is incomplete (see `truncate_rows`). After an OSError (a full disk) the partial line is
+    removed, and `close` raises nothing."""
 
     def __init__(self, path: str | Path, columns: Sequence[str]) -> None:
         self.path = Path(path)
@@ -95,12 +93,10 @@ class RowWriter:
 
 @final
 class RowFiles:
-    """The files of rows of one Session, which a resume cuts back together.
-
-    `columns` maps the name of each file in `folder` to its columns. `extents` are those of the
-    checkpoint to resume from; without them the files start empty. Raises CheckpointError as
-    `truncate_rows` and RowWriter do, and OSError if the disk fails.
-    """
+    """The files of rows of one Session, which a resume cuts back together. `columns` maps the name
+    of each file in `folder` to its columns. `extents` are those of the checkpoint to resume from;
+    without them the files start empty. Raises CheckpointError as `truncate_rows` and RowWriter do,
+    and OSError if the disk fails."""
 
     def __init__(
         self,

@@ -8,12 +8,10 @@ from slm_lab.core.types import IntArray
 
 
 class Clock:
-    """Counts environment steps, summed over environments.
-
-    `slots` holds one int64 per Session that shares the budget. Only that Session writes it: a
-    shared counter would lose increments, and a lock would stay held if its holder died. The total
-    is the sum of the slots; `max_frame` bounds it.
-    """
+    """Counts environment steps, summed over environments. `slots` holds one int64 per Session that
+    shares the budget. Only that Session writes it: a shared counter would lose increments, and a
+    lock would stay held if its holder died. The total is the sum of the slots; `max_frame` bounds
+    it."""
 
     def __init__(self, slots: IntArray, index: int, max_frame: int) -> None:
         if slots.dtype != np.int64:

@@ -20,12 +20,10 @@ from slm_lab.spec.schema.spec import Spec
 
 @final
 class Evaluator:
-    """An agent without memory that only acts, in `num_envs` separate environments.
-
-    Weights and the normalisers' statistics are loaded from a training and do not change. All
-    random draws (first states, the Random agent's actions) depend only on `seed`. `film` receives
-    the episodes of a single environment, see `make_env`.
-    """
+    """An agent without memory that only acts, in `num_envs` separate environments. Weights and the
+    normalisers' statistics are loaded from a training and do not change. All random draws (first
+    states, the Random agent's actions) depend only on `seed`. `film` receives the episodes of a
+    single environment, see `make_env`."""
 
     def __init__(self, spec: Spec, num_envs: int, seed: int, film: Film | None = None) -> None:
         env_seed, *agent_seeds = np.random.SeedSequence(seed).generate_state(4)

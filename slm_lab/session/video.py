@@ -68,12 +68,10 @@ def filmed_spec(spec: Spec) -> Spec:
 
 @final
 class VideoRecorder:
-    """Plays and films one greedy episode every `meta.record_video` frames.
-
-    It shares only a snapshot with the training and keeps no state: a video depends on the snapshot,
-    `seed` and the frame. After a failure it warns once and records no more; training continues. It
-    records nothing if the environment cannot render images, which `Run` reports.
-    """
+    """Plays and films one greedy episode every `meta.record_video` frames. It shares only a
+    snapshot with the training and keeps no state: a video depends on the snapshot, `seed` and the
+    frame. After a failure it warns once and records no more; training continues. It records nothing
+    if the environment cannot render images, which `Run` reports."""
 
     def __init__(self, spec: Spec, seed: int, paths: SessionPaths) -> None:
         assert spec.meta.record_video is not None

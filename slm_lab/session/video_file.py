@@ -15,12 +15,10 @@ END_SECONDS = 60.0
 
 @final
 class VideoFile:
-    """Frames (H, W, 3) uint8 as H.264 in an mp4 file, at `fps` frames per second.
-
-    The file gets its name when it is complete: until `close` a dot precedes the name. Odd sizes
-    are padded by one line, because players support only even ones. Raises LabError if the frames
-    cannot be written. The writer of imageio_ffmpeg would lose ffmpeg's message and exit code.
-    """
+    """Frames (H, W, 3) uint8 as H.264 in an mp4 file, at `fps` frames per second. The file gets its
+    name when it is complete: until `close` a dot precedes the name. Odd sizes are padded by one
+    line, because players support only even ones. Raises LabError if the frames cannot be written.
+    The writer of imageio_ffmpeg would lose ffmpeg's message and exit code."""
 
     def __init__(self, path: Path, frame: Array, fps: float) -> None:
         """`frame` only sets the size; it is not written."""

@@ -13,12 +13,10 @@ OPTIMIZER_KEYS = ("optim_spec", "lr_scheduler_spec")
 
 
 def net_for_role(agent: AgentSpec, role: Role) -> NetSpec:
-    """The net of `role`, with plain keys only (`variants` is empty).
-
-    A critic uses `agent.critic_net` if it exists. Otherwise, with `use_same_optim` or a shared
-    body, its optimizer and learning-rate scheduler are the actor's. Raises LabError for an agent
-    without a net.
-    """
+    """The net of `role`, with plain keys only (`variants` is empty). A critic uses
+    `agent.critic_net` if it exists. Otherwise, with `use_same_optim` or a shared body, its
+    optimizer and learning-rate scheduler are the actor's. Raises LabError for an agent without a
+    net."""
     if agent.net is None:
         raise LabError(f"{agent.algorithm.name} has no net")
     net, last = agent.nets[agent.net_key(role)], {}

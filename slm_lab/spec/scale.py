@@ -56,12 +56,10 @@ RATES: tuple[tuple[str, type[TorchPart], tuple[str, ...]], ...] = (
 
 
 def _divided_keys(algorithm: AlgorithmSpec | None, meta: MetaSpec) -> tuple[Divided, ...]:
-    """The keys that are divided among the ranks of a training.
-
-    With "linear" each rank keeps the minibatch size, up to the size of its rollout. So a step of
-    all ranks replaces N steps of one process. With "strong" the minibatch is divided too, and the
-    updates equal those of one process.
-    """
+    """The keys that are divided among the ranks of a training. With "linear" each rank keeps the
+    minibatch size, up to the size of its rollout. So a step of all ranks replaces N steps of one
+    process. With "strong" the minibatch is divided too, and the updates equal those of one
+    process."""
     if not meta.mode.has_ranks or meta.max_session == 1 or meta.scale == "weak":
         return ()
     if meta.scale == "linear":

@@ -18,11 +18,9 @@ def check_fits(
     snapshot: StateDict, networks: Mapping[str, FlatParameters], statistics: FloatArray, file: Path
 ) -> None:
     """Raises CheckpointError if the snapshot in `file`, of a run folder, is of another agent, or
-    has non-finite weights or statistics.
-
-    The spec builds `networks` (flat vectors by name) and the normalisers' `statistics` (S,). The
-    message names the folder, the file and the first difference.
-    """
+    has non-finite weights or statistics. The spec builds `networks` (flat vectors by name) and the
+    normalisers' `statistics` (S,). The message names the folder, the file and the first
+    difference."""
     for difference in _differences(snapshot, networks, statistics):
         raise UnusableCheckpointError(
             f"{file.parent.parent}: the spec in it was changed and no longer builds the agent in "

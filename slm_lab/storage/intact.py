@@ -25,12 +25,10 @@ MOST_FOLLOWED = 400
 
 
 def fall_back(spec: Spec, run_dir: RunDir, trial: int) -> list[str]:
-    """Makes the newest intact checkpoint of each Session its newest one.
-
-    Returns a line to report for each Session, or group of Sessions, that falls back. It reads every
-    file, which takes about a second per gigabyte. Raises CheckpointError if a Session has
-    checkpoints but none is intact.
-    """
+    """Makes the newest intact checkpoint of each Session its newest one. Returns a line to report
+    for each Session, or group of Sessions, that falls back. It reads every file, which takes about
+    a second per gigabyte. Raises CheckpointError if a Session has checkpoints but none is
+    intact."""
     meta = spec.meta
     lines: list[str] = []
     for sessions in meta.trainings:
@@ -48,12 +46,10 @@ def fall_back(spec: Spec, run_dir: RunDir, trial: int) -> list[str]:
 
 
 def settle(members: Sequence[SessionPaths]) -> list[str]:
-    """Makes the newest checkpoint that is intact for all members the newest of each.
-
-    A joint checkpoint is complete on all disks before it becomes any member's newest. So if it is
-    one member's newest, the others have it too, possibly with a pending manifest. Returns and
-    raises as `fall_back`.
-    """
+    """Makes the newest checkpoint that is intact for all members the newest of each. A joint
+    checkpoint is complete on all disks before it becomes any member's newest. So if it is one
+    member's newest, the others have it too, possibly with a pending manifest. Returns and raises as
+    `fall_back`."""
     saved = [_saved(paths) for paths in members]
     newest = max(each.newest for each in saved)
     common = set.intersection(*(set(each.manifests) for each in saved))

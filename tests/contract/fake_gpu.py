@@ -16,8 +16,8 @@ class FakeGPU(TorchDispatchMode):
     """
 
     waits = 0
-    copies = 0
-    """From the host to the GPU."""
+    copies = copied = 0
+    """From the host to the GPU, and their bytes."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs, name = kwargs or {}, func._schema.name
@@ -30,6 +30,7 @@ class FakeGPU(TorchDispatchMode):
             return torch.zeros(args[0].shape, dtype=args[0].dtype)
         if name == "aten::_to_copy" and args[0].is_cpu and GPU in kwargs.values():
             self.copies += 1
+            self.copied += args[0].nbytes
         if isinstance(kwargs.get("generator"), torch.Generator):
             filled = [each for each in args if isinstance(each, torch.Tensor)]
             assert not any(each.is_meta for each in filled), f"{func}: the generator is on the CPU"

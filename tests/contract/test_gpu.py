@@ -57,6 +57,24 @@ def test_a_vector_step_waits_once_for_its_actions_and_every_algorithm_learns(gpu
     assert all(isinstance(value, float) for report in reports for value in report.values())
 
 
+def test_a_replay_on_the_gpu_copies_no_observations_for_a_batch(gpu):
+    def copied(storage):
+        spec = ALGORITHM_ROWS["DoubleDQN"]["images"].spec
+        memory = spec.agent.memory.model_copy(update={"storage": storage})
+        agent = spec.agent.model_copy(update={"memory": memory})
+        play = Play(spec.model_copy(update={"agent": agent}))
+        with closing(play.env):
+            while not play.agent.is_due:
+                play.step()
+        before, waits = gpu.copied, gpu.waits
+        batch = play.agent.memory.take().sample(0).to(GPU)
+        assert gpu.waits == waits
+        return gpu.copied - before, batch.obs.nbytes + batch.next_obs.nbytes
+
+    (with_frames, size), (without, _) = copied("memory"), copied("device")
+    assert without < with_frames - 0.9 * size
+
+
 def allow_no_copies(gpu, learner):
     """Steps that a CUDA graph can hold copy nothing from the host, but for the first."""
     learner = getattr(learner, "inner", learner)

@@ -19,6 +19,7 @@ MEMORIES = {
     "uniform": {"name": "Replay"},
     "combined": {"name": "Replay", "use_cer": True},
     "mapped": {"name": "Replay", "storage": "memmap"},
+    "on_device": {"name": "Replay", "storage": "device"},
     "prioritized": {
         "name": "PrioritizedReplay",
         "beta": {"name": "linear_decay", "start_val": 0.4, "end_val": 1.0, "start_step": 0,

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from slm_lab.metrics.reader import read_rows
+from slm_lab.spec.schema.memory import ReplaySpec
 from tests.contract.playing import Play
 from tests.contract.table import ALGORITHM_ROWS, cases
 from tests.faults.lab import call, command, rows_file, write_spec
@@ -55,8 +56,11 @@ def test_every_algorithm_and_net_learns_on_a_gpu(case, precision, cuda_graph):
     name, variant = case
     spec = ALGORITHM_ROWS[name][variant].spec
     change = {"gpu": True, "precision": precision, "cuda_graph": cuda_graph}
-    nets = {key: net.model_copy(update=change) for key, net in spec.agent.nets.items()}
-    play = Play(spec.model_copy(update={"agent": spec.agent.model_copy(update=nets)}))
+    parts = {key: net.model_copy(update=change) for key, net in spec.agent.nets.items()}
+    can_gather = not spec.env.normalize_obs and "recurrent" not in variant
+    if cuda_graph and can_gather and isinstance(spec.agent.memory, ReplaySpec):
+        parts["memory"] = spec.agent.memory.model_copy(update={"storage": "device"})
+    play = Play(spec.model_copy(update={"agent": spec.agent.model_copy(update=parts)}))
     with closing(play.env):
         reports = [*islice(play.reports(2_000), 6)]
     assert len(reports) == 6

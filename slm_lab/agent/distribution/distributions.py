@@ -260,12 +260,10 @@ class LogNormal(Distribution):
 
 @final
 class Beta(Distribution):
-    """Independent Beta distributions on [low, high] (both (A,)): no action is ever clipped.
-
-    α = 1 + softplus(first output), β = 1 + softplus(second), so that each has one mode: Chou,
-    Maturana & Scherer, "Improving stochastic policy gradients in continuous control with deep
-    reinforcement learning using the Beta distribution" (2017).
-    """
+    """Independent Beta distributions on [low, high] (both (A,)): no action is ever clipped. α = 1 +
+    softplus(first output), β = 1 + softplus(second), so that each has one mode: Chou, Maturana &
+    Scherer, "Improving stochastic policy gradients in continuous control with deep reinforcement
+    learning using the Beta distribution" (2017)."""
 
     def __init__(self, raw_alpha: Tensor, raw_beta: Tensor, low: Tensor, high: Tensor) -> None:
         self.alpha = 1 + softplus(raw_alpha)

@@ -25,12 +25,10 @@ BETA = Schedule(ScheduleSpec(start_val=0.1))
 
 @final
 class ReturnRing(AppendLog):
-    """The newest `size` steps of finished episodes, with the parts of their returns.
-
-    The steps of an episode are consecutive. Without normalisation a step has its return, which
-    never changes. With it a step has its raw reward, and `left`, the steps of its episode after it.
-    The return is then the sum of rewards, normalised and clipped by current statistics.
-    """
+    """The newest `size` steps of finished episodes, with the parts of their returns. The steps of
+    an episode are consecutive. Without normalisation a step has its return, which never changes.
+    With it a step has its raw reward, and `left`, the steps of its episode after it. The return is
+    then the sum of rewards, normalised and clipped by current statistics."""
 
     overwritten = np.arange(0)
     """None: new steps have the indices of those they overwrite."""
@@ -137,12 +135,10 @@ def discounted_sums(reward: FloatArray, last_value: float, gamma: float) -> Floa
 
 @final
 class PastEpisodes(batch.PastReturns):
-    """Joins rollouts into episodes, and stores their steps once they have ended.
-
-    A return is that of the whole episode, eq. 4 of arXiv:1806.05635. Where the episode was
-    truncated, the value of its final state stands for the rest. With `use_cer` the last step of the
-    newest episode is part of every batch.
-    """
+    """Joins rollouts into episodes, and stores their steps once they have ended. A return is that
+    of the whole episode, eq. 4 of arXiv:1806.05635. Where the episode was truncated, the value of
+    its final state stands for the rest. With `use_cer` the last step of the newest episode is part
+    of every batch."""
 
     def __init__(self, ring: ReturnRing, sampler: Sampler, batch_size: int, use_cer: bool) -> None:
         self.log = self._ring = ring

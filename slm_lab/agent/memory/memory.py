@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Generic, Self, TypeVar
 
 import numpy as np
+import torch
 
 from slm_lab.agent.batch import VectorStep
 from slm_lab.agent.replay_config import ReplayConfig
@@ -60,6 +61,8 @@ class MemoryLayout:
     scratch: Path | None = None
     normalization: Normalization | None = None
     """Normalises stored raw values when they are sampled; None: nothing is normalised."""
+    device: torch.device | None = None
+    """That of the networks; None: the CPU."""
 
     @property
     def rollouts_keep_raw(self) -> bool:

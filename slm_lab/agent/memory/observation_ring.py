@@ -8,7 +8,9 @@ the next, so it is kept apart.
 from typing import final
 
 import numpy as np
+from torch import Tensor
 
+from slm_lab.agent.memory.device_rows import DeviceRows, put
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.agent.memory.storage import Allocate
 from slm_lab.core.types import Array, BoolArray, IntArray, StateDict
@@ -46,10 +48,13 @@ class Observations:
     An observation is a stack of the last L frames, of which only the newest is stored. The frames
     are equal parts of the first axis, the newest last: (L, …) or, where frames have channels,
     (L·C, …). The other frames of the first stack of an episode are kept apart, whatever they are.
-    With L = 1 an observation is a frame.
+    With L = 1 an observation is a frame. With `on_device` the frames are on the device of the
+    layout, and observations are tensors there.
     """
 
-    def __init__(self, layout: MemoryLayout, num_slots: int, allocate: Allocate) -> None:
+    def __init__(
+        self, layout: MemoryLayout, num_slots: int, allocate: Allocate, on_device: bool = False
+    ) -> None:
         length, frame, dtype = layout.frame_stack, layout.obs_shape, layout.obs_dtype
         if length > 1:
             assert frame[0] % length == 0, "a stack leads with its frames"
@@ -59,7 +64,10 @@ class Observations:
         self._history = length - 1
         self._num_envs = layout.num_envs
         self._num_slots = num_slots
-        self._frames = allocate((num_slots, *frame), dtype)
+        shape = (num_slots, *frame)
+        self._frames: Array | DeviceRows = (
+            DeviceRows(shape, dtype, layout.device) if on_device else allocate(shape, dtype)
+        )
         self._last = SparseRows(frame, dtype)
         """The newest frames of the final observations of episodes."""
         self._keys = ("frames", "last_frames") if self._history else ("obs", "last_obs")
@@ -101,7 +109,9 @@ class Observations:
         already. That is so where an episode ended for the learner only, as with a lost life in a
         game."""
         continues = self._depth[indices] > 0
-        same = self._stacks(indices[continues]) == stacks[continues]
+        stored = self._stacks(indices[continues])
+        stored = stored.cpu().numpy() if isinstance(stored, Tensor) else stored
+        same = stored == stacks[continues]
         continues[continues] = same.all(axis=tuple(range(1, same.ndim)))
         return continues
 
@@ -109,38 +119,41 @@ class Observations:
         """Keeps the final observations (K, *obs_shape) of episodes that end at `indices` (K,)."""
         self._last.put(indices, self._split(last_obs)[:, -1])
 
-    def at(self, indices: IntArray) -> Array:
+    def at(self, indices: IntArray) -> Array | Tensor:
         """The observations at `indices` (B,), (B, *obs_shape)."""
         return self._joined(self._stacks(indices))
 
-    def after(self, indices: IntArray, ended: BoolArray) -> Array:
+    def after(self, indices: IntArray, ended: BoolArray) -> Array | Tensor:
         """The states after the steps at `indices` (B,); `ended` (B,): the episode ended there."""
         stacks = self._stacks(indices, later=True)
         which = np.flatnonzero(ended)
         for index, step in zip(which.tolist(), indices[which].tolist(), strict=True):
-            stacks[index, -1] = self._last[step]
+            put(stacks, (index, -1), self._last[step])
         return self._joined(stacks)
 
     def _split(self, obs: Array) -> Array:
         return obs.reshape(len(obs), *self._stack_shape)
 
-    def _joined(self, stacks: Array) -> Array:
+    def _joined(self, stacks: Array | Tensor) -> Array | Tensor:
         return stacks.reshape(len(stacks), *self._obs_shape)
 
-    def _stacks(self, indices: IntArray, later: bool = False) -> Array:
+    def _taken(self, indices: IntArray) -> Array | Tensor:
+        if isinstance(self._frames, DeviceRows):
+            return self._frames.take(indices)
+        return self._frames.take(indices, axis=0, mode="wrap")
+
+    def _stacks(self, indices: IntArray, later: bool = False) -> Array | Tensor:
         """The stacks (B, L, *frame) at `indices` (B,), or one step `later`."""
         newest = indices + self._num_envs if later else indices
         if not self._history:
-            return self._frames.take(newest, axis=0, mode="wrap")[:, None]
+            return self._taken(newest)[:, None]
         depth = np.minimum(self._depth[indices] + later, self._history)
         back = np.minimum(self._back, depth[:, None])
-        stacks: Array = self._frames.take(
-            newest[:, None] - back * self._num_envs, axis=0, mode="wrap"
-        )
+        stacks = self._taken(newest[:, None] - back * self._num_envs)
         for index in np.flatnonzero(depth < self._history).tolist():
             known = int(depth[index])
             start = (int(newest[index]) - known * self._num_envs) % self._num_slots
-            stacks[index, : self._history - known] = self._before[start][known:]
+            put(stacks, (index, slice(self._history - known)), self._before[start][known:])
         return stacks
 
     def newest(self, following: slice) -> StateDict:

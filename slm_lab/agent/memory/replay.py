@@ -33,7 +33,8 @@ class Replay(Memory[TransitionSource], TransitionSource):
     def __init__(self, spec: ReplaySpec, config: ReplayConfig, layout: MemoryLayout) -> None:
         num_rows = spec.max_size // layout.num_envs
         allocate = _allocate(spec, layout)
-        self._ring = TransitionRing(layout, num_rows, config.gamma, config.num_steps, allocate)
+        steps, on_device = config.num_steps, spec.storage == "device"
+        self._ring = TransitionRing(layout, num_rows, config.gamma, steps, allocate, on_device)
         self.log = self._ring
         self._sampler = _sampler(spec, self._ring, config)
         self._recurrent = config.recurrent
@@ -91,9 +92,12 @@ class Replay(Memory[TransitionSource], TransitionSource):
         indices, weight = self._sampler.sample(self._batch_size, frame, newest)
         gathered = self._ring.gather(indices)
         if self._recurrent is not None:
-            mark_sequence_starts(gathered.obs, gathered.next_obs, self._recurrent.seq_len)
+            obs, next_obs = gathered.obs, gathered.next_obs
+            assert not isinstance(obs, Tensor)
+            assert not isinstance(next_obs, Tensor)
+            mark_sequence_starts(obs, next_obs, self._recurrent.seq_len)
         return Transitions(
-            **{name: torch.from_numpy(array) for name, array in gathered._asdict().items()},
+            **{name: torch.as_tensor(array) for name, array in gathered._asdict().items()},
             weight=weight,
             index=torch.from_numpy(indices),
         )
@@ -127,7 +131,7 @@ class Replay(Memory[TransitionSource], TransitionSource):
 
 
 def _allocate(spec: ReplaySpec, layout: MemoryLayout) -> Allocate:
-    if spec.storage == "memory":
+    if spec.storage != "memmap":
         return in_memory
     if layout.scratch is None:
         message = "needs a folder to keep its file in, which only a run has"

@@ -94,12 +94,10 @@ class UniformSampler(Sampler):
 
 @final
 class SequenceSampler(Sampler):
-    """Sequences of consecutive steps of one environment, each equally likely.
-
-    They may continue over the end of an episode. The first steps of each only update the recurrent
-    state: their weight is zero, and the net takes no gradient through them (burn-in, Kapturowski et
-    al., "R2D2", 2019).
-    """
+    """Sequences of consecutive steps of one environment, each equally likely. They may continue
+    over the end of an episode. The first steps of each only update the recurrent state: their
+    weight is zero, and the net takes no gradient through them (burn-in, Kapturowski et al., "R2D2",
+    2019)."""
 
     def __init__(self, ring: TransitionRing, seed: int, recurrent: RecurrentLayout) -> None:
         super().__init__(seed)

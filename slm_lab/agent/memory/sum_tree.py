@@ -10,11 +10,9 @@ MAX_PENDING = 1000
 
 class SumTree:
     """A complete binary tree over `size` priorities, each node the sum of its two children.
-
     Sampling K of them takes log₂(size) vectorised steps. So does updating the sums, which waits
     until they are read. Sums are float64, and every parent is recomputed from its children, so that
-    no rounding error accumulates.
-    """
+    no rounding error accumulates."""
 
     def __init__(self, size: int) -> None:
         self._levels = max(int(size - 1).bit_length(), 1)

@@ -3,6 +3,7 @@
 from typing import NamedTuple, final
 
 import numpy as np
+from torch import Tensor
 from typing_extensions import override
 
 from slm_lab.agent.batch import VectorStep
@@ -15,22 +16,20 @@ from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
 class Gathered(NamedTuple):
     """B transitions, as in `Transitions`."""
 
-    obs: Array
+    obs: Array | Tensor
     action: Array
     log_prob: FloatArray
     reward: FloatArray
     discount: FloatArray
-    next_obs: Array
+    next_obs: Array | Tensor
 
 
 @final
 class TransitionRing(AppendLog):
-    """The newest vector steps of N environments, in arrays that are allocated once.
-
-    Transitions are read from the newest `num_rows` steps. Older steps are kept as far as stacked
-    frames reach back. One more row holds the state after the newest step.
-    The index of (row, environment) is row · N + environment.
-    """
+    """The newest vector steps of N environments, in arrays that are allocated once. Transitions are
+    read from the newest `num_rows` steps. Older steps are kept as far as stacked frames reach back.
+    One more row holds the state after the newest step. The index of (row, environment) is row · N +
+    environment."""
 
     def __init__(
         self,
@@ -39,6 +38,7 @@ class TransitionRing(AppendLog):
         gamma: float,
         num_steps: int,
         allocate: Allocate = in_memory,
+        on_device: bool = False,
     ) -> None:
         self.num_rows = num_rows
         self.num_envs = layout.num_envs
@@ -47,7 +47,7 @@ class TransitionRing(AppendLog):
         self._ring_rows = self.capacity + 1
         self.size = self._ring_rows * self.num_envs
         """Indices, including those of the row that is written next."""
-        self._obs = Observations(layout, self.size, allocate)
+        self._obs = Observations(layout, self.size, allocate, on_device)
         self._action = allocate((self.size, *layout.action_shape), layout.action_dtype)
         self._log_prob = allocate((self.size,), np.dtype(np.float32))
         self._reward = allocate((self.size,), np.dtype(np.float32))
@@ -139,10 +139,11 @@ class TransitionRing(AppendLog):
             next_obs,
         )
 
-    def _normalized(self, obs: Array, next_obs: Array) -> tuple[Array, Array]:
+    def _normalized(self, *pair: Array | Tensor) -> tuple[Array | Tensor, ...]:
         """Observations (B, *obs_shape), or packed rows, as networks take them; in one go."""
-        if self._normalization is None:
-            return obs, next_obs
+        obs, next_obs = pair
+        if self._normalization is None or isinstance(obs, Tensor) or isinstance(next_obs, Tensor):
+            return pair
         both, size = np.concatenate([obs, next_obs]), self._obs_size
         if size is None:
             both = self._normalization.obs(both)

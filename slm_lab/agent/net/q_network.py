@@ -125,12 +125,10 @@ class QNetwork(ActingNetwork):
 @final
 @dataclass(eq=False)
 class TwinQ:
-    """Q_1 and Q_2 in one flat vector with one optimizer, with target networks or without.
-
-    The smaller of the two is bootstrapped from (arXiv:1802.09477). For continuous actions each
-    takes observation and action side by side and puts out one value. For n discrete actions it
-    takes the observation and puts out the value of each.
-    """
+    """Q_1 and Q_2 in one flat vector with one optimizer, with target networks or without. The
+    smaller of the two is bootstrapped from (arXiv:1802.09477). For continuous actions each takes
+    observation and action side by side and puts out one value. For n discrete actions it takes the
+    observation and puts out the value of each."""
 
     nets: nn.ModuleList
     targets: nn.ModuleList | None

@@ -42,13 +42,10 @@ class Variant(NamedTuple):
 
 
 class Training(NamedTuple):
-    """One training, over the total frames of all its workers; every array is (P,).
-
-    `total_frame` rises; `episode_return` is the mean over the episodes of the last `window` total
-    frames, in rows.
-    `frame` (per process), `wall_t` and `cpu_t` (s; of all processes, NaN where it was not counted)
-    never fall.
-    """
+    """One training, over the total frames of all its workers; every array is (P,). `total_frame`
+    rises; `episode_return` is the mean over the episodes of the last `window` total frames, in
+    rows. `frame` (per process), `wall_t` and `cpu_t` (s; of all processes, NaN where it was not
+    counted) never fall."""
 
     total_frame: FloatArray
     episode_return: FloatArray

@@ -122,12 +122,10 @@ class Dots(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """An axis between `ends`, with `ticks` as pairs of place and text, or round numbers.
-
-    There are at most `most` round numbers, whole ones if `whole`. A `log` axis counts in powers of
-    ten. Texts of ticks are shown if `numbers`. Axes with the same `link` show the same stretch when
-    a page is zoomed.
-    """
+    """An axis between `ends`, with `ticks` as pairs of place and text, or round numbers. There are
+    at most `most` round numbers, whole ones if `whole`. A `log` axis counts in powers of ten. Texts
+    of ticks are shown if `numbers`. Axes with the same `link` show the same stretch when a page is
+    zoomed."""
 
     label: str = ""
     ends: tuple[float, float] = (0.0, 1.0)
@@ -263,12 +261,10 @@ Part: TypeAlias = Panel | Table | Parallel | TextLine
 
 
 class Figure(NamedTuple):
-    """Parts under a title, `width` pixels wide.
-
-    `letters` is the size of the letters at axes. With a `legend` all curves are named below the
-    parts. Pointing into a panel of a `linked` figure acts on all. `shading` is a scale of colours
-    at the top, for all dots. `about` is kept in the file.
-    """
+    """Parts under a title, `width` pixels wide. `letters` is the size of the letters at axes. With
+    a `legend` all curves are named below the parts. Pointing into a panel of a `linked` figure acts
+    on all. `shading` is a scale of colours at the top, for all dots. `about` is kept in the
+    file."""
 
     title: str
     subtitle: str

@@ -143,11 +143,9 @@ def overlay_figure(
     with_profile: bool,
 ) -> Figure:
     """A panel for each heading, over one legend. Groups with one label have one colour in all.
-
     `lines` are the name and the height of dashed lines; one with the heading of a panel is for that
     panel alone. `width` is in points, of a figure for paper. `with_profile` adds a panel with the
-    performance profiles.
-    """
+    performance profiles."""
     every = dict.fromkeys(group.label for groups in panels.values() for group in groups)
     colours = list(every) if len(panels) > 1 else []
     drawn, named, subtitles = list[Panel](), set[str](), list[str]()

@@ -109,12 +109,10 @@ _MANY = 4000  # dots, whose texts have to be short
 
 
 class ExperimentFigure(NamedTuple):
-    """Dots of n Trials over every variable for every metric; and what the page adds.
-
-    `trials` are those with any value, in the order of drawing: the best last. `parallel` are axes
-    over the Trials that have a place on each, empty without any, and `parallel_shading` their
-    colours. `names` are those of the variables, by path.
-    """
+    """Dots of n Trials over every variable for every metric; and what the page adds. `trials` are
+    those with any value, in the order of drawing: the best last. `parallel` are axes over the
+    Trials that have a place on each, empty without any, and `parallel_shading` their colours.
+    `names` are those of the variables, by path."""
 
     title: str
     subtitle: str

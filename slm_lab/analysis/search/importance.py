@@ -27,11 +27,9 @@ _SEED = 0
 
 class Importance(NamedTuple):
     """Of one variable: the `share` of the variation of the Trials' ranks that it explains alone.
-
     `chance` is the share that a variable without any effect stays below in 95 % of all searches
     like this, `p_value` how often it gets as high as this one; `sure` whether chance is ruled out.
-    All are None where `reason` says why. `trials` is their number.
-    """
+    All are None where `reason` says why. `trials` is their number."""
 
     path: str
     trials: int

@@ -9,12 +9,10 @@ from slm_lab.core.types import Array, IntArray
 
 
 class FrameJoiner:
-    """Joins the last L frames of each environment, the newest last.
-
-    "stack" joins along a new first axis, (L, …); "concat" along the existing first axis. For images
-    with one channel both give (L, H, W). At the start of an episode all frames are its first one.
-    The only state is the last joined observation.
-    """
+    """Joins the last L frames of each environment, the newest last. "stack" joins along a new first
+    axis, (L, …); "concat" along the existing first axis. For images with one channel both give (L,
+    H, W). At the start of an episode all frames are its first one. The only state is the last
+    joined observation."""
 
     def __init__(self, op: Literal["stack", "concat"], length: int, space: Space[Any]) -> None:
         assert isinstance(space, spaces.Box)

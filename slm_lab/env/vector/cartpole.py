@@ -15,13 +15,10 @@ RESET_BOUND = 0.05
 
 
 class CartPoleEnvs(RawEnvs):
-    """N cart-poles, equal bit for bit to Gymnasium's `CartPoleEnv` from the same state.
-
-    Gymnasium's vector version resets one step late (NEXT_STEP only) and spends most of its time on
-    temporary arrays. This class computes the same float64 formulas in preallocated arrays. One call
-    applies the same operation to adjacent rows of two formulas. One generator draws all first
-    states.
-    """
+    """N cart-poles, equal bit for bit to Gymnasium's `CartPoleEnv` from the same state. Gymnasium's
+    vector version resets one step late (NEXT_STEP only) and spends most of its time on temporary
+    arrays. This class computes the same float64 formulas in preallocated arrays. One call applies
+    the same operation to adjacent rows of two formulas. One generator draws all first states."""
 
     def __init__(
         self,

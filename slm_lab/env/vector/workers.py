@@ -72,12 +72,10 @@ class Stateful(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class Workers(AsyncVectorEnv):
-    """Gymnasium's AsyncVectorEnv; its exceptions name the environment that failed.
-
-    The workers ignore Ctrl-C and SIGTERM: this process decides what to do. If a call is
-    interrupted, `close` kills them, because their next replies are undefined. If this process dies,
-    the kernel kills the fork server and so the workers (Linux).
-    """
+    """Gymnasium's AsyncVectorEnv; its exceptions name the environment that failed. The workers
+    ignore Ctrl-C and SIGTERM: this process decides what to do. If a call is interrupted, `close`
+    kills them, because their next replies are undefined. If this process dies, the kernel kills the
+    fork server and so the workers (Linux)."""
 
     def __init__(
         self, make_one: Callable[[], Env], num_envs: int, autoreset_mode: AutoresetMode

@@ -19,11 +19,9 @@ from slm_lab.core.errors import PeerLostError
 @final
 class GlooGroup(ProcessGroup):
     """A gloo process group with its store at `host`:`port`, the only address rank 0 listens at.
-
     `own_host` is the address at which the peers reach this rank. `seconds` bounds every wait,
     including the wait for the peers to connect. A peer's death breaks its connections and is
-    noticed at once. Raises PeerLostError for either.
-    """
+    noticed at once. Raises PeerLostError for either."""
 
     def __init__(
         self,

@@ -28,12 +28,10 @@ ON_TIME = (strategy.Vote.LEARN, strategy.Vote.ACT, strategy.Vote.FINISH)
 
 @final
 class RankClock(Clock):
-    """Holds the frames of all ranks as of the last vote.
-
-    Until the next vote it assumes that every rank steps as this one does. So the total does not
-    depend on the speed of the other ranks, and a run can be repeated. Ranks that wait to learn step
-    less, so the budget may seem spent too early. Therefore ranks vote on the end.
-    """
+    """Holds the frames of all ranks as of the last vote. Until the next vote it assumes that every
+    rank steps as this one does. So the total does not depend on the speed of the other ranks, and a
+    run can be repeated. Ranks that wait to learn step less, so the budget may seem spent too early.
+    Therefore ranks vote on the end."""
 
     def __init__(self, slots: IntArray, index: int, max_frame: int) -> None:
         super().__init__(slots, index, max_frame)
@@ -146,12 +144,10 @@ class RankBallot(strategy.Ballot, strategy.EpisodeExchange):
 
 
 class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheckpoint):
-    """One of W ranks, which act independently, vote on what comes next, and learn in step.
-
-    The first rank leads: it writes rows that cover the episodes of all. The manifests of all ranks
+    """One of W ranks, which act independently, vote on what comes next, and learn in step. The
+    first rank leads: it writes rows that cover the episodes of all. The manifests of all ranks
     become valid together; at the end their networks are equal. Subclasses decide which gradients or
-    weights ranks exchange: `AllReduceStrategy` averages gradients.
-    """
+    weights ranks exchange: `AllReduceStrategy` averages gradients."""
 
     columns = ("sync_share",)
     always_equal: ClassVar[bool] = True

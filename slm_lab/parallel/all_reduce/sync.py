@@ -15,11 +15,9 @@ from slm_lab.agent.optim.process_group import ProcessGroup
 @final
 class AllReduceSync(GradientSync):
     """Averages gradients before they are clipped: one all-reduce of the flat vector per step.
-
     `share` is this rank's share of all ranks' samples in the next training event. The average
     weighted by it is the gradient of the loss over all samples, however they are distributed. The
-    default is an equal share for every rank.
-    """
+    default is an equal share for every rank."""
 
     def __init__(self, group: ProcessGroup) -> None:
         self._group = group

@@ -30,12 +30,10 @@ def _wait(until: Callable[[], bool], seconds: float | None = None) -> bool:
 
 @final
 class WorkerPauses(StartBarrier, JointCheckpoint):
-    """Workers start together; none steps while others copy their state.
-
-    The parent requests a checkpoint. Each worker pauses at its next step boundary and copies its
-    state once all others pause too. `copy_shared` copies the shared weights into this worker
-    before it copies its state.
-    """
+    """Workers start together; none steps while others copy their state. The parent requests a
+    checkpoint. Each worker pauses at its next step boundary and copies its state once all others
+    pause too. `copy_shared` copies the shared weights into this worker before it copies its
+    state."""
 
     saves_at_rows = False
 

@@ -126,12 +126,10 @@ class SharedSync(HogwildSync):
 
 @final
 class SyncedSync(HogwildSync):
-    """ "synced": the worker has its own copy of the weights, which it replaces after each step.
-
-    The copy may be on another device. Running statistics are merged. Moments cover all workers'
+    """ "synced": the worker has its own copy of the weights, which it replaces after each step. The
+    copy may be on another device. Running statistics are merged. Moments cover all workers'
     samples; counts add up; decaying averages move 1/W of the way for each of W workers. Unit
-    vectors remain local to each worker.
-    """
+    vectors remain local to each worker."""
 
     def __init__(self, shared: SharedTrainState, worker: int) -> None:
         super().__init__(shared, worker)

@@ -44,6 +44,16 @@ def _newest_steps_leave_room(memory: ReplaySpec, env: EnvSpec) -> Iterator[Probl
         yield Problem("agent.memory.batch_size", message, memory.batch_size)
 
 
+def _device_prepares_no_observations(
+    memory: ReplaySpec, env: EnvSpec, blocks: Blocks
+) -> Iterator[Problem]:
+    recurrent = any(net.type == "RecurrentNet" for net in blocks.nets.values())
+    if memory.storage == "device" and (env.normalize_obs or recurrent):
+        reason = "env.normalize_obs" if env.normalize_obs else "RecurrentNet"
+        message = f'{reason} prepares sampled observations on the CPU; use "memory"'
+        yield Problem("agent.memory.storage", message, memory.storage)
+
+
 def _update_to_data_is_exact(algorithm: ReplayLearningSpec) -> Iterator[Problem]:
     for key in ("training_iter", "training_batch_iter"):
         value = getattr(algorithm, key)
@@ -57,4 +67,5 @@ REPLAY_CHECKS = (
     _update_to_data_is_exact,
     _replay_holds_the_steps_of_a_return,
     _newest_steps_leave_room,
+    _device_prepares_no_observations,
 )

@@ -52,11 +52,9 @@ USUAL_NAMES = {
 @dataclass(frozen=True)
 class Registered:
     """A block whose model is looked up in a registry when a spec is loaded, plug-ins included.
-
     `key` is the key of the name. The registry checks it; a model accepts any, so that it can be
     inherited and registered under several names. `base` is the base class of every model,
-    `fallback` the model of a part without its own.
-    """
+    `fallback` the model of a part without its own."""
 
     registry: Registry
     key: str

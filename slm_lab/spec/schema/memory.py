@@ -75,8 +75,10 @@ class ReplaySpec(MemorySpec):
         description="combined experience replay: every batch contains the newest step of each "
         "environment, with the weight of a uniform sample",
     )
-    storage: Literal["memory", "memmap"] = Field(
-        "memory", description="storage of the ring buffer: memory, or a memory-mapped file"
+    storage: Literal["memory", "memmap", "device"] = Field(
+        "memory",
+        description='storage of the ring buffer: memory, a memory-mapped file, or "device": '
+        "observations on the GPU of the networks",
     )
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Arrays in mapped files."""
+"""Arrays in mapped files, and frames on the device of the networks."""
 
 import errno
 import os
@@ -8,7 +8,9 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 
+from slm_lab.agent.memory.device_rows import DeviceRows
 from slm_lab.agent.memory.replay import Replay
 from slm_lab.agent.memory.storage import in_memory, mapped_in
 from slm_lab.core.errors import LabError
@@ -100,12 +102,13 @@ def test_a_memory_without_a_folder_says_so():
 
 @pytest.mark.parametrize("model", [ReplaySpec, PrioritizedReplaySpec])
 @pytest.mark.parametrize("stack", [1, 4])
-def test_a_mapped_memory_draws_what_one_in_memory_draws(tmp_path, model, stack):
+@pytest.mark.parametrize("storage", ["memmap", "device"])
+def test_a_memory_elsewhere_draws_what_one_in_memory_draws(tmp_path, model, stack, storage):
     def memory(storage):
         spec = model(batch_size=16, max_size=60, storage=storage)
         return Replay.build(spec, layout(num_steps=3, stack=stack, scratch=tmp_path))
 
-    ours, theirs = memory("memory"), memory("memmap")
+    ours, theirs = memory("memory"), memory(storage)
     for memory in (ours, theirs):
         fill(memory.add, 0, 47, stack)
     for frame in range(5):
@@ -115,6 +118,28 @@ def test_a_mapped_memory_draws_what_one_in_memory_draws(tmp_path, model, stack):
             memory.update_priorities(one.index, one.reward)
     assert same(whole(ours), whole(theirs))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("stack", [1, 4])
+@pytest.mark.parametrize(("saved", "loaded"), [("memory", "device"), ("device", "memory")])
+def test_a_memory_continues_with_frames_that_were_stored_elsewhere(stack, saved, loaded):
+    def memory(storage):
+        spec = ReplaySpec(batch_size=16, max_size=60, storage=storage)
+        return Replay.build(spec, layout(stack=stack))
+
+    first, second = memory(saved), memory(loaded)
+    fill(first.add, 0, 47, stack)
+    second.load_state_dict(first.state_dict())
+    second.log.load_content(first.log.content(first.log.first, first.log.count))
+    assert same(whole(first), whole(second))
+    for each in (first, second):
+        fill(each.add, 47, 20, stack)
+    assert same(vars(first.sample(0)), vars(second.sample(0)))
+
+
+def test_a_device_without_memory_is_one_clear_error():
+    with pytest.raises(LabError, match=r'"device": cpu has no memory for .* MB; lower agent'):
+        DeviceRows((10**13, 4), np.dtype(np.float64), torch.device("cpu"))
 
 
 def test_a_process_that_is_killed_leaves_nothing_behind(tmp_path):

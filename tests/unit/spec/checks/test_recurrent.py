@@ -27,6 +27,7 @@ ROWS = [
     *((recurrent(raw), {}, SINGLE) for raw in (sarsa(), soft("SoftActorCritic"),
                                                           soft("CrossQ"))),
     # Replay gives it whole sequences.
+    (DQN, {"memory.storage": "device"}, "agent.memory.storage = 'device': RecurrentNet prepares"),
     (DQN, {"memory.use_cer": True}, "agent.memory.use_cer = true: adds single steps"),
     (DQN, {"memory.batch_size": 20}, "agent.memory.batch_size … of agent.net.seq_len (8)"),
     (DQN, {"memory.max_size": 24}, f"agent.memory.max_size = 24: …{NEEDED}"),

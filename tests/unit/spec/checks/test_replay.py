@@ -64,6 +64,10 @@ ROWS = [
      "agent.algorithm.training_batch_iter = 3: must be 1 with update_to_data"),
     (DQN, {"algorithm.update_to_data": 1000}, None),
     (DQN, {"algorithm.update_to_data": 1001}, "…: must be <= 1000"),
+    # NumPy prepares observations on the CPU, if at all.
+    (DQN, {"memory.storage": "device", "env.normalize_reward": True}, None),
+    (DQN, {"memory.storage": "device", "env.normalize_obs": True},
+     "agent.memory.storage = 'device': env.normalize_obs prepares … use \"memory\""),
     # Learning begins before the run ends.
     (DQN, {"algorithm.training_start_step": 999}, None),
     (DQN, {"algorithm.training_start_step": 1000},
