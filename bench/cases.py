@@ -20,6 +20,8 @@ class Case:
     """That of the lab; the others compute in float32."""
     device: str = "cpu"
     """Where the networks are: "cpu" or "cuda"."""
+    backend: str = "gymnasium"
+    """The lab's `env.backend`; the others step Gymnasium's environments."""
     cuda_graph: bool = False
     """Whether the lab replays its gradient steps on the GPU as CUDA graphs."""
 
@@ -34,6 +36,7 @@ class Case:
                 "name": self.env,
                 "num_envs": self.num_envs,
                 "max_frame": self.frames,
+                "backend": self.backend,
                 **self.env_keys(),
             },
             "meta": {"log_frequency": 10_000, "random_seed": 0},
@@ -269,3 +272,5 @@ CASES: dict[str, Case] = {
 }
 for _name in ("sac_halfcheetah", "ppo_pong"):
     CASES[f"{_name}_bf16"] = replace(CASES[_name], precision="bf16")
+for _name in ("ppo_lunarlander", "ppo_hopper", "ppo_pong"):
+    CASES[f"{_name}_envpool"] = replace(CASES[_name], backend="envpool")

@@ -156,11 +156,11 @@ class Transitions:
     """(B,) int64: the index of each in its memory, for `update_priorities`"""
 
     def to(self, device: torch.device) -> "Transitions":
-        """The same on `device`."""
+        """The same on `device`, but for `index`."""
         if self.reward.device == device:
             return self
         tensors = {name: moved(t, device) for name, t in vars(self).items() if t is not None}
-        return replace(self, **tensors)
+        return replace(self, **{**tensors, "index": self.index})
 
 
 class TransitionSampler(ABC):

@@ -39,18 +39,24 @@ def resolve_device(gpu: bool | Literal["auto"]) -> torch.device:
     return torch.device("cpu")
 
 
+def new_stream(device: torch.device, priority: int = 0) -> torch.cuda.Stream | None:
+    """A stream of its own for work on a GPU; None for another device."""
+    if device.type != "cuda":
+        return None
+    return torch.cuda.Stream(device, priority=priority)  # type: ignore[no-untyped-call]
+
+
 @contextmanager
-def separate_stream(device: torch.device) -> Iterator[None]:
+def separate_stream(stream: torch.cuda.Stream | None) -> Iterator[None]:
     """Work on a GPU that does not wait for the work of other threads there. Later work waits for
     it."""
-    if device.type != "cuda":
+    if stream is None:
         yield
         return
-    stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream(device))
+    stream.wait_stream(torch.cuda.current_stream(stream.device))
     with torch.cuda.stream(stream):
         yield
-    torch.cuda.current_stream(device).wait_stream(stream)
+    torch.cuda.current_stream(stream.device).wait_stream(stream)
 
 
 def moved(tensor: Tensor, device: torch.device) -> Tensor:

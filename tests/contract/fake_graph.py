@@ -57,8 +57,8 @@ def _tensors(results):
     return [each for each in several if isinstance(each, torch.Tensor)]
 
 
-def record(work):
-    """In place of `graphed_step.record`."""
+def record(_, work):
+    """In place of `graphed_step.Recorder.record`."""
     with Recorder() as recorder:
         work()
     recorder.undo()

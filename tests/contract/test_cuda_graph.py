@@ -29,6 +29,7 @@ SCHEDULED = {
         agent__algorithm__clip_eps_spec=decay(0.3, 0.1),
         agent__algorithm__entropy_coef_spec=decay(0.1, 0.0),
         agent__algorithm__clip_vloss=True,
+        agent__algorithm__minibatch_size=24,  # the last one is smaller
         **LINEAR,
     ),
     "SAC": soft(
@@ -46,7 +47,7 @@ SCHEDULED = {
 def as_on_a_gpu(monkeypatch):
     """Networks compute as on a GPU, by torch alone and without reading a number."""
     monkeypatch.setattr(torch.Tensor, "is_cpu", False)
-    monkeypatch.setattr(graphed_step, "record", fake_graph.record)
+    monkeypatch.setattr(graphed_step.Recorder, "record", fake_graph.record)
     # On the CPU, unlike on a GPU, torch's own reads the greatest index.
     monkeypatch.setattr(soft_policy, "one_hot", lambda index, size: torch.eye(size)[index])
 

@@ -8,8 +8,10 @@ from itertools import islice
 import pytest
 import torch
 
+from slm_lab.core.errors import LabError
 from slm_lab.metrics.reader import read_rows
 from slm_lab.spec.schema.memory import ReplaySpec
+from slm_lab.spec.schema.optim import OptimSpec
 from tests.contract.playing import Play
 from tests.contract.table import ALGORITHM_ROWS, cases
 from tests.faults.lab import call, command, rows_file, write_spec
@@ -24,6 +26,7 @@ def on_gpu(make, distributed):
     together = {} if distributed is False else {"meta__max_session": 2}
     return make(
         agent__net__gpu=True,
+        agent__net__cuda_graph=distributed in (False, "actor_learner"),
         meta__distributed=distributed,
         env__max_frame=FRAMES,
         meta__log_frequency=500,
@@ -49,22 +52,70 @@ def test_a_gpu_training_resumes_on_the_gpu(tmp_path, make, distributed):
     assert read_rows(rows_file(tmp_path))["total_frame"][-1] > before["total_frame"][-1]
 
 
-@pytest.mark.parametrize("cuda_graph", [False, True])
-@pytest.mark.parametrize("precision", ["float32", "bf16"])
-@pytest.mark.parametrize("case", cases(ALGORITHM_ROWS, learning=True))
-def test_every_algorithm_and_net_learns_on_a_gpu(case, precision, cuda_graph):
+ADAM = OptimSpec(name="GlobalAdam", lr=1e-3)
+GRAPHED = "PPO", "PPOSIL", "VanillaDQN", "DQN", "DoubleDQN", "SoftActorCritic", "CrossQ"
+
+
+def with_parts(case, **change):
+    """The spec of a row with other keys of its nets, on the GPU."""
     name, variant = case
     spec = ALGORITHM_ROWS[name][variant].spec
-    change = {"gpu": True, "precision": precision, "cuda_graph": cuda_graph}
-    parts = {key: net.model_copy(update=change) for key, net in spec.agent.nets.items()}
-    can_gather = not spec.env.normalize_obs and "recurrent" not in variant
-    if cuda_graph and can_gather and isinstance(spec.agent.memory, ReplaySpec):
-        parts["memory"] = spec.agent.memory.model_copy(update={"storage": "device"})
-    play = Play(spec.model_copy(update={"agent": spec.agent.model_copy(update=parts)}))
+    nets = {
+        key: net.model_copy(update={"gpu": True, **change}) for key, net in spec.agent.nets.items()
+    }
+    return spec.model_copy(update={"agent": spec.agent.model_copy(update=nets)})
+
+
+def with_frames_on_the_gpu(spec):
+    """The spec with its replay memory on the GPU."""
+    memory = spec.agent.memory.model_copy(update={"storage": "device"})
+    return spec.model_copy(update={"agent": spec.agent.model_copy(update={"memory": memory})})
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("case", cases(ALGORITHM_ROWS, learning=True))
+def test_every_algorithm_and_net_learns_on_a_gpu(case, precision):
+    play = Play(with_parts(case, precision=precision))
     with closing(play.env):
-        reports = [*islice(play.reports(2_000), 6)]
-    assert len(reports) == 6
+        reports = [*islice(play.reports(2_000), 3)]
+    assert len(reports) == 3
     assert all(math.isfinite(report["loss"]) for report in reports)
+
+
+def trained(spec, events=8):
+    """The learner after so many training events."""
+    play = Play(spec)
+    with closing(play.env):
+        assert len([*islice(play.reports(4_000), events)]) == events
+    return getattr(play.agent.learner, "inner", play.agent.learner)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("case", cases(ALGORITHM_ROWS, learning=True))
+def test_a_replayed_step_changes_the_weights_as_the_step_itself_does(case, precision):
+    name, variant = case
+    if name not in GRAPHED or "recurrent" in variant:
+        pytest.skip("without graphs")
+    keys = {"precision": precision, "optim_spec": ADAM}
+    spec = with_parts(case, **keys, cuda_graph=True)
+    if isinstance(spec.agent.memory, ReplaySpec) and not spec.env.normalize_obs:
+        spec = with_frames_on_the_gpu(spec)
+    replayed, plain = trained(spec), trained(with_parts(case, **keys))
+    assert replayed._graphed_step._recordings
+    # Adam enlarges the rounding errors of biases before batch normalisation.
+    if precision == "float32" and "norm" not in variant and name != "CrossQ":
+        for key, flat in replayed.flats.items():
+            wanted = plain.flats[key].vector
+            torch.testing.assert_close(flat.vector, wanted, rtol=1e-3, atol=2e-4)
+
+
+def test_a_step_that_waits_is_refused_by_name():
+    data = ppo(agent__net__gpu=True, agent__net__cuda_graph=True)
+    play = Play(parse(data))
+    learner, step = play.agent.learner, play.agent.learner._step
+    learner._graphed_step._step = lambda *args: (step(*args), torch.ones(1).cuda().item())[0]
+    with closing(play.env), pytest.raises(LabError, match=r"cuda_graph = true: .* recorded"):
+        list(play.reports(4_000))
 
 
 def waits_of_an_event(data):
@@ -93,18 +144,3 @@ def test_a_training_event_waits_as_often_for_one_gradient_step_as_for_many(make,
         for times in (1, 5)
     )
     assert 0 < few == many
-
-
-@pytest.mark.parametrize("make", [ppo, sac])
-def test_a_replayed_step_changes_the_weights_as_the_step_itself_does(make):
-    def weights(cuda_graph):
-        play = Play(parse(make(agent__net__gpu=True, agent__net__cuda_graph=cuda_graph)))
-        with closing(play.env):
-            assert len([*islice(play.reports(4_000), 8)]) == 8
-        step = play.agent.learner._graphed_step
-        assert bool(step._recordings) == cuda_graph
-        return {name: flat.vector.cpu() for name, flat in play.agent.learner.flats.items()}
-
-    replayed, plain = weights(True), weights(False)
-    for name, vector in replayed.items():
-        torch.testing.assert_close(vector, plain[name], rtol=1e-3, atol=1e-4)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from slm_lab.agent.algorithm.report import Report
-from slm_lab.agent.device import separate_stream
+from slm_lab.agent.device import new_stream, separate_stream
 from slm_lab.agent.optim.optimizer import TrainState
 from slm_lab.core.errors import LabError
 
@@ -53,6 +53,7 @@ class GraphedStep:
         """The values of the scalars, by the place of the input."""
         self._calls: Counter[Hashable] = Counter()
         self._recordings: dict[Hashable, Recording] = {}
+        self._recorder: Recorder | None = None
 
     def __call__(self, *inputs: Input) -> Update:
         """The step on these inputs. Raises LabError if it cannot be recorded."""
@@ -61,11 +62,12 @@ class GraphedStep:
         given = [self._with_place(place, each, device) for place, each in enumerate(inputs)]
         key = tuple(_key(each) for each in given)
         self._calls[key] += 1
+        recorder = self._recorder = self._recorder or Recorder(device)
         if self._calls[key] <= WARM_UP:
-            with separate_stream(device):  # of the default stream autograd would keep events
+            with separate_stream(recorder.stream):
                 return self._step(*given)
         if key not in self._recordings:
-            self._recordings[key] = Recording(self._step, given)
+            self._recordings[key] = Recording(self._step, given, recorder)
         return self._recordings[key].replay(given)
 
     def _with_place(self, place: int, given: Input, device: torch.device) -> Input:
@@ -83,9 +85,9 @@ class GraphedStep:
 class Recording:
     """The kernels of one step, with its inputs and results, which keep their places."""
 
-    def __init__(self, step: Step, inputs: Sequence[Input]) -> None:
+    def __init__(self, step: Step, inputs: Sequence[Input], recorder: "Recorder") -> None:
         self._inputs = [_copied(each) for each in inputs]
-        self._replay = record(lambda: self._run(step))
+        self._replay = recorder.record(lambda: self._run(step))
 
     def _run(self, step: Step) -> None:
         self._update = step(*self._inputs)
@@ -104,17 +106,33 @@ class Recording:
         return self._update._replace(report={**self._update.report, **values})
 
 
-def record(work: Callable[[], None]) -> Callable[[], None]:
-    """Records what `work` starts on the GPU, without running it; returns what runs it. Raises
-    LabError for work that cannot be recorded, because the host waits in it, for example."""
-    graph = torch.cuda.CUDAGraph()
-    try:
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            work()
-    except RuntimeError as error:
-        message = f"the gradient step cannot be recorded: {error}; use false"
-        raise LabError(f"agent.net.cuda_graph = true: {message}") from error
-    return graph.replay
+class Recorder:
+    """Records the graphs of one step. They share their memory, because one runs after another."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.stream = new_stream(device)
+        """Autograd and libraries keep what belongs to a stream, so that warm-up is on it, too."""
+        self._pool: Any = None
+
+    def record(self, work: Callable[[], None]) -> Callable[[], None]:
+        """Records what `work` starts on the GPU, without running it; returns what runs it. Raises
+        LabError for work that cannot be recorded, because the host waits in it, for example."""
+        graph, cause = torch.cuda.CUDAGraph(), None
+        outside = torch.cuda.current_stream()
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        recording = torch.cuda.graph(graph, self._pool, self.stream, "thread_local")
+        try:
+            with recording:
+                try:
+                    work()
+                except RuntimeError as error:  # that at the end of the recording hides it
+                    cause = error
+                    raise
+        except RuntimeError as error:
+            torch.cuda.set_stream(outside)
+            message = f"the gradient step cannot be recorded: {cause or error}; use false"
+            raise LabError(f"agent.net.cuda_graph = true: {message}") from error
+        return graph.replay
 
 
 def _fields(given: Input) -> tuple[Tensor | None, ...]:

@@ -16,7 +16,7 @@ from typing_extensions import override
 from slm_lab.agent.agent import Agent
 from slm_lab.agent.algorithm.algorithm import Actor
 from slm_lab.agent.batch import Act
-from slm_lab.agent.device import separate_stream
+from slm_lab.agent.device import new_stream, separate_stream
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.core.types import Array, FloatArray, IntArray, StateDict
 from slm_lab.parallel.actor_learner.weights import WeightStore
@@ -122,7 +122,7 @@ class InferenceServer:
     def _serve(self) -> None:
         device = next(iter(self._agent.learner.flats.values())).vector.device
         try:
-            with separate_stream(device):
+            with separate_stream(new_stream(device, priority=-1)):
                 while not self._is_over.is_set():
                     waiting = self._gather()
                     if len(waiting):
