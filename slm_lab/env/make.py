@@ -94,13 +94,11 @@ class EnvFactory(NamedTuple):
 def make_env(
     spec: EnvSpec, seed: int, training: bool = True, gamma: float = 0.99, film: Film | None = None
 ) -> VectorEnv:
-    """The `spec.num_envs` environments of `spec`, seeded from `seed`, not reset yet.
-
-    With `training` False the normalisers' statistics are frozen. Reward normalisation uses the
-    discount `gamma` per step. A `film` records the images of a single environment in mode "sync".
-    Raises SpecError for unknown arguments and unsupported environments, and MissingExtraError for a
-    simulator that is not installed.
-    """
+    """The `spec.num_envs` environments of `spec`, seeded from `seed`, not reset yet. With
+    `training` False the normalisers' statistics are frozen. Reward normalisation uses the discount
+    `gamma` per step. A `film` records the images of a single environment in mode "sync". Raises
+    SpecError for unknown arguments and unsupported environments, and MissingExtraError for a
+    simulator that is not installed."""
     factory = EnvFactory.of(spec)
     raw = _constructed(factory, lambda: _vectorise(factory, seed, film))
     with undone_on_failure(raw.close):

@@ -111,12 +111,10 @@ class Conversions:
 @final
 class VectorEnv:
     """N environments of one kind, stepped together; an ended episode is reset in the same step.
-
     action → raw environments → episode statistics on the raw reward → reward, observation. With
     `training` False the normalisers' statistics are constant. `observation_space` and
     `action_space` are the agent's spaces of ONE environment: observations are float32 (images
-    uint8), bounded continuous actions are in [-1, 1]^A. For other attributes see `Conversions`.
-    """
+    uint8), bounded continuous actions are in [-1, 1]^A. For other attributes see `Conversions`."""
 
     def __init__(self, raw: RawEnvs, conversions: Conversions, training: bool) -> None:
         self.raw = raw

@@ -29,12 +29,10 @@ _EPISODE_LENGTH = "episode_length"
 @final
 class Tracker:
     """Collects the numbers of one Session between two rows, and those over the whole training.
-
     `max_frame` is the budget in total frames. This Session is one of the `workers` that spend it,
     each of which writes rows. `extra_columns` follow the base columns: names from `row.COLUMNS`, or
     other `Column`s. The Tracker itself fills `episode_length`; learner reports fill other extra
-    columns. Columns for `info_keys`, as in `env.info_keys`, come last.
-    """
+    columns. Columns for `info_keys`, as in `env.info_keys`, come last."""
 
     def __init__(
         self,

@@ -44,13 +44,11 @@ def finished_episodes(
     stop: Callable[[], bool] = lambda: False,
     ended: Callable[[BoolArray], None] = lambda which: None,
 ) -> Iterator[FinishedEpisodes]:
-    """Yields fresh episodes as they end, `per_env` of every environment.
-
-    Every environment contributes the same number: taking the first to finish would favour short
-    ones. If `stop`, called before every step, returns true, no more are played. `ended` is called
-    after every step with a mask (N,) of the episodes that ended. Raises LabError if an episode of
-    `name` does not end in `max_steps` or its return is not finite.
-    """
+    """Yields fresh episodes as they end, `per_env` of every environment. Every environment
+    contributes the same number: taking the first to finish would favour short ones. If `stop`,
+    called before every step, returns true, no more are played. `ended` is called after every step
+    with a mask (N,) of the episodes that ended. Raises LabError if an episode of `name` does not
+    end in `max_steps` or its return is not finite."""
     counts = np.zeros(env.num_envs, np.int64)
     began = np.zeros(env.num_envs, np.int64)
     now, next_check = 0, max_steps

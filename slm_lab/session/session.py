@@ -23,13 +23,11 @@ logger = logging.getLogger(__name__)
 
 
 class Session:
-    """The RL loop: act, step, observe, learn, evaluate, track and checkpoint.
-
-    Writes rows and checkpoints under `paths`, progress to `board`. `resume` continues from the
-    newest checkpoint there, bit-identical if the environment's state can be saved. `checked` turns
-    on the checks of the dev mode. `on_row` is called after each row, inside this process.
-    `replaces` is the reason why an earlier process of this Session died.
-    """
+    """The RL loop: act, step, observe, learn, evaluate, track and checkpoint. Writes rows and
+    checkpoints under `paths`, progress to `board`. `resume` continues from the newest checkpoint
+    there, bit-identical if the environment's state can be saved. `checked` turns on the checks of
+    the dev mode. `on_row` is called after each row, inside this process. `replaces` is the reason
+    why an earlier process of this Session died."""
 
     def __init__(
         self,

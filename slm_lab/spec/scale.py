@@ -153,13 +153,11 @@ def _with_nets(agent: AgentSpec, change: Callable[[NetSpec], NetSpec]) -> AgentS
 
 
 def _with_targets_as_often(net: NetSpec, count: int, steps: int) -> NetSpec:
-    """The net of each of `count` ranks, whose joint step replaces `steps` steps of one process.
-
-    A polyak average after every step makes `steps` updates at once: it keeps (1 − τ)^steps of its
-    old value (the scaling rule of arXiv:2307.13813). If the update frequency counts frames, one
-    frame of a rank is `count` frames in all. So copies come after `count` times fewer frames, and
-    an average makes `count` updates at once.
-    """
+    """The net of each of `count` ranks, whose joint step replaces `steps` steps of one process. A
+    polyak average after every step makes `steps` updates at once: it keeps (1 − τ)^steps of its old
+    value (the scaling rule of arXiv:2307.13813). If the update frequency counts frames, one frame
+    of a rank is `count` frames in all. So copies come after `count` times fewer frames, and an
+    average makes `count` updates at once."""
     if count == 1:
         return net
     given = net.model_dump(mode="json")

@@ -50,13 +50,11 @@ class CheckpointStore:
         log: AppendLog | None = None,
         commit_barrier: Callable[[], None] = lambda: None,
     ) -> None:
-        """Writes the parts and makes them the newest checkpoint.
-
-        `commit_barrier` is called when everything is on disk, before it becomes valid. `rows`
-        holds the extent of each file of rows. A part missing from `parts` keeps its previous file.
-        Of `log` only new steps and merged short files are written. Raises CheckpointError if the
-        disk fails; then the previous checkpoint stays the newest.
-        """
+        """Writes the parts and makes them the newest checkpoint. `commit_barrier` is called when
+        everything is on disk, before it becomes valid. `rows` holds the extent of each file of
+        rows. A part missing from `parts` keeps its previous file. Of `log` only new steps and
+        merged short files are written. Raises CheckpointError if the disk fails; then the previous
+        checkpoint stays the newest."""
         previous = self.manifest()
         serial = 1 if previous is None else previous.serial + 1
         files = {} if previous is None else dict(previous.files)

@@ -4,6 +4,7 @@ The host takes some microseconds for every kernel that it starts, and a gradient
 networks has hundreds. A graph starts all of them at once.
 """
 
+import gc
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple, TypeAlias
@@ -121,6 +122,8 @@ class Recorder:
         outside = torch.cuda.current_stream()
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         recording = torch.cuda.graph(graph, self._pool, self.stream, "thread_local")
+        gc.collect()  # whatever is freed on the GPU during a recording breaks it
+        gc.disable()
         try:
             with recording:
                 try:
@@ -132,6 +135,8 @@ class Recorder:
             torch.cuda.set_stream(outside)
             message = f"the gradient step cannot be recorded: {cause or error}; use false"
             raise LabError(f"agent.net.cuda_graph = true: {message}") from error
+        finally:
+            gc.enable()
         return graph.replay
 
 

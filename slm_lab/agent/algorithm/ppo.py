@@ -96,13 +96,11 @@ def minibatch_sizes(size: int, minibatch_size: int) -> list[int]:
 
 
 class PPO(Learner[Rollout]):
-    """Clipped surrogate, value and entropy loss over several epochs of minibatches.
-
-    With a correction, returns and advantages are those of V-trace (arXiv:1802.01561), from log π
-    and V of one pass over the rollout before the first epoch. That policy is then π_old, and ρ
-    weighs the samples of the older one (the decoupled objective of arXiv:2110.00641). A ratio to
-    the older policy would reach the clip before the first step.
-    """
+    """Clipped surrogate, value and entropy loss over several epochs of minibatches. With a
+    correction, returns and advantages are those of V-trace (arXiv:1802.01561), from log π and V of
+    one pass over the rollout before the first epoch. That policy is then π_old, and ρ weighs the
+    samples of the older one (the decoupled objective of arXiv:2110.00641). A ratio to the older
+    policy would reach the clip before the first step."""
 
     metric_names = (
         "policy_loss",

@@ -25,13 +25,11 @@ from slm_lab.spec.schema.net import NetSpec
 
 @final
 class TargetNetwork:
-    """A second network that follows the online one, so that targets do not move with every step.
-
-    At the start they are equal. "replace" copies the online network, "polyak" moves the target by
-    τ: target ← τ online + (1 − τ) target. Either happens after the training event in which the
+    """A second network that follows the online one, so that targets do not move with every step. At
+    the start they are equal. "replace" copies the online network, "polyak" moves the target by τ:
+    target ← τ online + (1 − τ) target. Either happens after the training event in which the
     Session's frames cross a multiple of `update_frequency`; polyak with an `update_frequency` of 1
-    after every gradient step.
-    """
+    after every gradient step."""
 
     def __init__(self, online: FlatParameters, target: FlatParameters, spec: NetSpec) -> None:
         self._online = online

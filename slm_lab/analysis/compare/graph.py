@@ -41,12 +41,10 @@ _LEGEND = 26  # above the bars
 
 def draw_comparison(comparison: compared.Comparison, folder: Path, prefix: str) -> list[Path]:
     """Writes all graphs and tables into `folder`; returns the paths, the dashboard's PNG first.
-
     Files are `{prefix}_compare.png` and `.html` (the dashboard),
     `{prefix}_compare_mean_returns_vs_{total_frames,wall_t,frames,cpu_t}` and
     `{prefix}_compare_speed_up` as both, `{prefix}_compare_df.csv` and
-    `{prefix}_compare_trainings_df.csv`. Raises OSError.
-    """
+    `{prefix}_compare_trainings_df.csv`. Raises OSError."""
     stem = f"{prefix}_compare"
     paths = write_figure(dashboard(comparison), folder, stem, folder.parent)
     for x in clocks(comparison):

@@ -17,12 +17,10 @@ SUPPORTED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBina
 
 class ObservationConverter:
     """Converts observations to float32 vectors and arrays (C, H, W), and images to uint8 (C, H, W).
-
     Box → float32 (uint8 stays uint8), MultiBinary → float32, Discrete → one-hot, MultiDiscrete →
     concatenated one-hots. Numbers and matrices become vectors; arrays of three axes (C, H, W).
     `flatten` converts spaces with parts to a Box before. Raises SpecError for other spaces, and for
-    an `image_size` (width, height) without images.
-    """
+    an `image_size` (width, height) without images."""
 
     space: Space[Any]
     """The agent's observation space, of one environment."""
