@@ -29,7 +29,8 @@ class Records:
     def open(
         self, columns: Mapping[str, Sequence[str]], extents: Mapping[str, Extent] | None, frame: int
     ) -> None:
-        """Creates the files of rows or continues them at `frame`, see RowFiles."""
+        """Creates the files of rows or continues them, see RowFiles; `frame` is the Session's
+        current frame."""
         with self._writing_rows(frame):
             self._rows = RowFiles(self._paths.info, columns, extents)
 

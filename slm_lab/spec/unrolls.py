@@ -42,7 +42,7 @@ def frames_of_event(
     algorithm: PPOSpec | OnPolicyLearningSpec, num_envs: int, meta: MetaSpec | None
 ) -> int:
     """Frames that one training event of an on-policy algorithm learns from: those of a rollout, or
-    of all its unrolls. They are unknown if training_frequency counts episodes."""
+    of all unrolls of the event. They are unknown if training_frequency counts episodes."""
     if meta is None or not meta.mode.has_learner:
         return rollout_length(algorithm) * num_envs
     return meta.actor_learner.learn_queue * steps_of_unroll(algorithm, meta) * num_envs

@@ -215,8 +215,8 @@ class EventLog:
         return content.split(b"\n")[:-1]
 
     def write(self, event: Event) -> None:
-        """Appends an event, which survives a kill; all but Reported, which can be recomputed, a
-        power cut too. Raises LabError if the disk is full; earlier events are safe."""
+        """Appends an event. It survives a kill and, unless it is a Reported, which can be
+        recomputed, a power cut. Raises LabError if the disk is full; earlier events are safe."""
         kind = type(event).__name__.lower()
         content = json.dumps({"event": kind, **event._asdict()}).encode()
         try:

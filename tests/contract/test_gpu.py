@@ -72,7 +72,7 @@ def test_a_replay_on_the_gpu_copies_no_observations_for_a_batch(gpu):
         return gpu.copied - before, batch.obs.nbytes + batch.next_obs.nbytes
 
     (with_frames, size), (without, _) = copied("memory"), copied("device")
-    assert without < with_frames - 0.9 * size
+    assert without < with_frames - 0.8 * size  # but for the last frames of episodes
 
 
 def allow_no_copies(gpu, learner):

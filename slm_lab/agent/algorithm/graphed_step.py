@@ -133,7 +133,7 @@ class Recorder:
                     raise
         except RuntimeError as error:
             torch.cuda.set_stream(outside)
-            message = f"the gradient step cannot be recorded: {cause or error}; use false"
+            message = f"the gradient step cannot be recorded: {cause or error}; set it to false"
             raise LabError(f"agent.net.cuda_graph = true: {message}") from error
         finally:
             gc.enable()

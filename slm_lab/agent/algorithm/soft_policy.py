@@ -58,10 +58,10 @@ class SoftPolicy(NamedTuple):
     """A way to take the expectation, and the noise that it needs."""
 
     expectation: Callable[[Tensor, ActionValue, Tensor], Expectation]
-    """From parameters (B, param_dim), an action-value function and noise (B, A) or (B, n) to its
+    """From parameters (B, param_dim), an action-value function and what `draw` gave to its
     expectation, with gradients to the parameters."""
     draw: Callable[[tuple[int, int], torch.Generator], Tensor]
-    """Noise of this shape, on the CPU."""
+    """Noise of this shape, on the CPU; empty where the expectation is exact."""
 
 
 SQUASHED = SoftPolicy(squashed, lambda shape, generator: torch.randn(shape, generator=generator))

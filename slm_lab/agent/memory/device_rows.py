@@ -47,6 +47,6 @@ class DeviceRows:
 def put(stacks: Array | Tensor, place: tuple[int | slice, ...], frames: Array) -> None:
     """Copies frames into an array, or into a tensor on a device."""
     if isinstance(stacks, Tensor):
-        stacks[place] = torch.from_numpy(frames)
+        stacks[place] = moved(torch.from_numpy(frames), stacks.device)
     else:
         stacks[place] = frames

@@ -66,8 +66,8 @@ def trailing_mean(
     values: Line, weights: FloatArray, grid: FloatArray, width: float, fewest: float = FEWEST
 ) -> FloatArray:
     """(G,): at each x of `grid` the weighted mean of the values in (x − width, x], NaN if there are
-    none. A window is extended back to `fewest` episodes. Values of several Sessions may share an x.
-    `weights` (R,): whole numbers of episodes that each value is the mean of."""
+    none. A window with fewer than `fewest` episodes is extended back to that many. Values of
+    several Sessions may share an x. `weights` (R,): the number of episodes behind each value."""
     total = np.concatenate([[0.0], np.cumsum(values.y * weights)])
     episodes = np.concatenate([[0.0], np.cumsum(weights)])
     first = np.searchsorted(values.x, grid - width, side="right")

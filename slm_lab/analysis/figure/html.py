@@ -50,8 +50,8 @@ _MISSING = (
 
 
 def render_html(figure: fig.Figure, plotly_js: str | None) -> bytes:
-    """The figure as a page, as high as the window, which scrolls below a readable height. It loads
-    plotly.js from `plotly_js`, a URL relative to the page, or contains it."""
+    """The figure as a page. It is as high as the window, and scrolls where it could not be read. It
+    loads plotly.js from `plotly_js`, a URL relative to the page, or contains it."""
     page = Page(figure)
     text: str = page.graph().to_html(
         config=_CONFIG,
@@ -161,7 +161,7 @@ class Page:
         }
 
     def _note(self, markup: str, x: float, y: float, **options: Any) -> None:
-        """Markup with its lower left corner at a place. With `xref` x is a place on that axis."""
+        """Markup at a place, by default its lower left corner. With `xref` x is on that axis."""
         size, colour = options.pop("size", self._letters), options.pop("colour", look.INK)
         note = {**_NOTE, "text": markup, "showarrow": False, "align": "left", **options}
         note["x"] = x if "xref" in options else self._across(x)

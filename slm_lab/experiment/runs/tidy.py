@@ -15,8 +15,8 @@ from slm_lab.storage.run_dir import runs_in
 def selected(
     data_dir: Path, dev: bool = False, failed: bool = False, older: timedelta | None = None
 ) -> list[RunSummary]:
-    """The dev runs and the failed runs in `data_dir`, as asked for, or all; with `older` those of
-    before. Leaves out runs that train, and folders that are links or have links in them."""
+    """The dev runs and the failed runs in `data_dir`, as asked for, or all; with `older` only those
+    from before. Leaves out runs that train, and folders that are links or have links in them."""
     runs = [summary_of(run) for run in runs_in(data_dir) if not _has_links(run.root)]
     if dev or failed:
         is_failed = RunStatus.FAILED if failed else None

@@ -124,7 +124,7 @@ class OnPolicyExperience(ActorExperience):
         """Adds a whole unroll to the memory; nothing if none has arrived."""
         memory = self._agent.memory
         assert isinstance(memory, UnrollMemory)
-        # Whether the learner holds all slots of an actor, a fast one or one of the last.
+        # An actor without a free slot, a fast one or one of the last, would wait for the learner.
         if self.source.num_slots in Counter(self._held).values():
             memory.detach()
             self._give_back()

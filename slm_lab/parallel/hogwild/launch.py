@@ -129,7 +129,7 @@ def worker_due(board: StatusBoard, worker: int) -> bool | None:
 def train_workers(
     tasks: Sequence[SessionTask], board: StatusBoard, on_tick: Callable[[], None]
 ) -> list[SessionResult]:
-    """Trains workers, one process each; dead ones are replaced. Raises as `global_state`."""
+    """Trains workers, one process each; replaces dead ones. Raises LabError as `global_state`."""
     one, workers = tasks[0], tasks[0].workers
     meta, mode = one.spec.meta, one.spec.meta.distributed
     assert mode in ("shared", "synced")

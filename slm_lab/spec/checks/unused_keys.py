@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from slm_lab.core.errors import Problem
 from slm_lab.spec.blocks import Blocks, findings
 from slm_lab.spec.modes import MODES, words_of
-from slm_lab.spec.role import targets_role
+from slm_lab.spec.role import optimizer_paths, targets_role
 from slm_lab.spec.schema import algorithm as algorithms
 from slm_lab.spec.schema.block import Block
 from slm_lab.spec.schema.env import EnvSpec
+from slm_lab.spec.schema.memory import ReplaySpec
 from slm_lab.spec.schema.meta import ACTORS, ActorLearnerSpec, MetaSpec
 from slm_lab.spec.schema.net import ROLES, TARGET_KEYS, NetSpec
 
@@ -157,20 +158,28 @@ def _both_nets(net: NetSpec, critic_net: NetSpec) -> Iterator[Problem]:
     yield from _each_set("agent.critic_net", critic_net, ["gpu", "cuda_graph"], reason)
 
 
-def _graphs(algorithm: algorithms.AlgorithmSpec, net: NetSpec, meta: MetaSpec) -> Iterator[Problem]:
-    reason = ""
+def _graphs(
+    algorithm: algorithms.AlgorithmSpec, net: NetSpec, meta: MetaSpec, blocks: Blocks
+) -> Iterator[Problem]:
+    names = [spec.name for _, spec in optimizer_paths(net, blocks.critic_net)]
+    reason, other = "", set(names) - {"Adam", "GlobalAdam", "AdamW"}
     if net.gpu is False:
         reason = "a CUDA graph is for a GPU, but gpu is false"
     elif isinstance(algorithm, algorithms.OnPolicyLearningSpec):
-        reason = f"{algorithm.name} takes one gradient step per training event"
-    elif net.type == "RecurrentNet":
+        reason = f"{algorithm.name} does not record its gradient steps"
+    elif any(each.type == "RecurrentNet" for each in blocks.nets.values()):
         reason = "a recurrent net reads the lengths of sequences in every step"
     elif meta.mode.has_ranks or meta.mode.lock_free:
         reason = f'the Sessions of "{meta.distributed}" exchange numbers in every step'
-    elif net.optim_spec.name not in ("Adam", "GlobalAdam", "AdamW"):
-        reason = f"the step of {net.optim_spec.name} cannot be recorded"
+    elif other:
+        reason = f"the step of {min(other)} cannot be recorded"
     if reason:
         yield from _each_set("agent.net", net, ["cuda_graph"], reason)
+
+
+def _frames_on_a_device(memory: ReplaySpec, net: NetSpec) -> Iterator[Problem]:
+    if memory.storage == "device" and net.gpu is False:
+        yield Problem("agent.memory.storage", 'gpu is false, so that "device" is the CPU')
 
 
 def _targets(algorithm: algorithms.AlgorithmSpec, blocks: Blocks) -> Iterator[Problem]:
@@ -224,6 +233,7 @@ UNUSED_KEYS = (
     _no_norm,
     _both_nets,
     _graphs,
+    _frames_on_a_device,
     _targets,
     _environment,
     _ranks,
