@@ -157,7 +157,7 @@ class RowFollower:
         return found
 
     def read(self) -> Rows:
-        """All complete rows so far, none without a file. Raises as `read_rows`."""
+        """All complete rows, none without a file; not beside `new_rows`. Raises as `read_rows`."""
         try:
             about = self.path.stat()
         except FileNotFoundError:

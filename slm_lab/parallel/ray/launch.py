@@ -58,7 +58,7 @@ def train_seeds(
     tasks: Sequence[SessionTask], board: StatusBoard, on_tick: Callable[[], None]
 ) -> list[SessionResult]:
     """Trains independent Sessions, as many at a time as the cluster has room for. One that lost its
-    node resumes from its checkpoint, up to `max_restart` times. Raises LabError without a cluster."""
+    node resumes from a checkpoint, up to `max_restart` times. Raises LabError without a cluster."""
     meta = tasks[0].spec.meta
     with connected(str(meta.cluster)):
         supervisor = supervision.Supervisor(
