@@ -3,8 +3,7 @@
 Autograd takes longer to record the many small operations of a loss, and to walk back through them,
 than the processor takes to compute them. Here a loss consists of some eight functions: networks,
 distributions and losses whose vector-Jacobian products are written out. A `Node` is used as a
-tensor is, so that an algorithm writes one sum of losses for both.
-"""
+tensor is, so that an algorithm writes one sum of losses for both."""
 
 from collections.abc import Callable
 from typing import TypeAlias, final

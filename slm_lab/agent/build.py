@@ -38,8 +38,7 @@ def build_agent(
     the learner's. `normalization` is that of the environments, for memories that store raw values.
     `make_memory` replaces the memory that the spec asks for.
 
-    Raises LabError when a part is unknown, not built yet, or does not fit the spaces.
-    """
+    Raises LabError when a part is unknown, not built yet, or does not fit the spaces."""
     context = BuildContext(spec, observation_space, action_space, num_envs, seeds, correction)
     parts: AgentParts = ALGORITHMS.load(spec.algorithm.name).build(context)
     obs_shape, recurrent = context.obs_shape, parts.recurrent

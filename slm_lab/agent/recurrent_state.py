@@ -1,8 +1,7 @@
 """The recurrent state of running episodes, packed beside observations.
 
 With a recurrent net the lab's memories store packed rows in place of observations: the observation,
-the recurrent state before it, and a mark that starts an episode (see `net/recurrent.py`).
-"""
+the recurrent state before it, and a mark that starts an episode (see `net/recurrent.py`)."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, final

@@ -1,8 +1,7 @@
 """Values that change over a run: exploration, entropy weight, clipping range.
 
 A schedule moves from `start_val` to `end_val` between the frames `start_step` and `end_step`, in
-either direction. Before and after it is constant.
-"""
+either direction. Before and after it is constant."""
 
 import math
 from collections.abc import Callable

@@ -25,8 +25,7 @@ class Episodes(NamedTuple):
     """Whole episodes, in the order in which they ended.
 
     >>> slm_lab.load("latest").evaluate(episodes=2).returns.mean()
-    np.float64(...)
-    """
+    np.float64(...)"""
 
     returns: FloatArray
     """(K,) float64: the sum of the environment's rewards"""
@@ -47,8 +46,7 @@ class Agent:
     >>> obs, reward, *_ = env.step(agent.act(obs))
     >>> float(reward)
     1.0
-    >>> env.close()
-    """
+    >>> env.close()"""
 
     def __init__(self, run: SavedRun, saved: SavedAgent, seed: int) -> None:
         """The agent `saved` of `run`; random draws depend on `seed`. Raises LabError."""
@@ -75,8 +73,7 @@ class Agent:
 
         Its input is what `act` makes of observations, (B, ...). Its first output has the parameters
         of the distribution of actions, (B, P): logits, or means and ln σ, or Q-values. Raises
-        LabError for the Random agent, which has no network.
-        """
+        LabError for the Random agent, which has no network."""
         if (module := self._actor.module) is None:
             raise LabError(f"{self.spec.agent.algorithm.name} has no network")
         return module
@@ -85,8 +82,7 @@ class Agent:
         """One environment as the spec makes it, with its own observations, actions and rewards.
 
         `kwargs` are further arguments of the environment, such as `render_mode="human"`. The caller
-        closes it.
-        """
+        closes it."""
         return self._adapter.make_env(**kwargs)
 
     def act(self, obs: Any, deterministic: bool = True) -> Any:
@@ -104,8 +100,7 @@ class Agent:
         A recurrent policy, and one that stacks frames, remembers the episode: call `reset` where
         one begins. Between two resets B must stay the same for them.
 
-        Raises ValueError for an observation of another shape.
-        """
+        Raises ValueError for an observation of another shape."""
         raw, is_single = self._adapter.batch(obs)
         if len(raw) != self._num:
             self._resize(len(raw))
@@ -124,8 +119,7 @@ class Agent:
         Needed by recurrent policies and frame stacks; harmless for others. After a reset of all the
         next batch may have another size.
 
-        Raises ValueError if `done` does not fit the last batch.
-        """
+        Raises ValueError if `done` does not fit the last batch."""
         if done is None:
             self._num = None
             return
@@ -151,8 +145,7 @@ class Agent:
         """Writes it to one file: .onnx (ONNX), .pt2 (torch.export), or .zip (to share and load).
 
         docs/trained_agents.md describes them. Returns how far a graph differed from `act` on
-        observations of `make_env()`. Raises as `export_agent`.
-        """
+        observations of `make_env()`. Raises as `export_agent`."""
         with torch_settings(self.spec.meta.threads):
             return export_agent(self._run, self._saved, Path(path))
 
@@ -203,8 +196,7 @@ def load(
     Raises:
         UsageError: There is no such run or agent, or the run names modules that are not allowed.
         CheckpointError: The agent's file is damaged.
-        ValueError: `seed` is negative.
-    """
+        ValueError: `seed` is negative."""
     if index(seed) < 0:
         raise ValueError(f"seed = {seed}: must be at least 0")
     session = None if session is None else index(session)

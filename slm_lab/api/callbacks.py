@@ -32,8 +32,7 @@ CALLBACKS = Registry("callback", "slm_lab.callbacks", check=_fault)
 class Callbacks:
     """Calls a user's functions for the rows and checkpoints of a Trial.
 
-    One that raises is reported once, with its traceback, and its object is not called again.
-    """
+    One that raises is reported once, with its traceback, and its object is not called again."""
 
     def __init__(self, objects: Sequence[Any] = ()) -> None:
         """Objects with some of the methods `EVENTS`, their classes, or names of installed ones.

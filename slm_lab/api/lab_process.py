@@ -33,8 +33,7 @@ class LabProcess:
 
     So Sessions are watched, and Ctrl-C saves them, whatever this program does; it may be a script
     without a `__main__` guard, a notebook or a test. If this program ends, the process saves and
-    stops. Its output appears where `print` writes, a live picture in a notebook too.
-    """
+    stops. Its output appears where `print` writes, a live picture in a notebook too."""
 
     def __init__(self, words: Sequence[str], quiet: bool) -> None:
         """`quiet` discards the standard output."""
@@ -186,8 +185,7 @@ class Started:
         """Waits for its end, and for its callbacks; a callback may wait for the end alone.
 
         Ctrl-C makes it save and end, a second one ends it at once; then KeyboardInterrupt is
-        raised. Raises TrainingFailed, with the reasons, if it fails.
-        """
+        raised. Raises TrainingFailed, with the reasons, if it fails."""
         if (process := self._process) is None:
             return
         try:

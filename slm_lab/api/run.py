@@ -35,8 +35,7 @@ class Run(Started):
     >>> run.rows.groupby("session").frame.max().to_dict()
     {0: 1000.0, 1: 1000.0}
     >>> sorted(run.metrics)[:2]
-    ['consistency', 'final_return']
-    """
+    ['consistency', 'final_return']"""
 
     def __init__(
         self,
@@ -111,8 +110,7 @@ def load_run(run: str | os.PathLike[str], *, data: str | Path = "data") -> Run:
         data: The folder of run folders.
 
     Raises:
-        UsageError: There is no such run.
-    """
+        UsageError: There is no such run."""
     with ExitStack() as kept:
         folder = kept.enter_context(unpacked(os.fspath(run)))
         opened = Run(

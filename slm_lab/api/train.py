@@ -35,8 +35,7 @@ class Search(Started):
 
     >>> found = slm_lab.search("small.json", sets={"meta.max_trial": 1}, quiet=True)
     >>> found.trials["status"].tolist()
-    ['finished']
-    """
+    ['finished']"""
 
     @property
     def trials(self) -> "pd.DataFrame":
@@ -57,8 +56,7 @@ class Comparison(Started):
 
     >>> options = {"modes": ["synced"], "workers": [1], "seeds": 1, "quiet": True}
     >>> slm_lab.compare("small.json", **options).table["mode"].tolist()
-    ['false', 'synced']
-    """
+    ['false', 'synced']"""
 
     @property
     def table(self) -> "pd.DataFrame":
@@ -117,8 +115,7 @@ def train(
     Raises:
         SpecError, UsageError, MissingExtraError: Nothing was started.
         TrainingFailed: A Session failed; the message has the reasons.
-        KeyboardInterrupt: After Ctrl-C, once all Sessions have saved.
-    """
+        KeyboardInterrupt: After Ctrl-C, once all Sessions have saved."""
     functions = {"on_row": on_row, "on_checkpoint": on_checkpoint, "on_end": on_end}
     own = [SimpleNamespace(**{event: each}) for event, each in functions.items() if each]
     called = Callbacks([*listed(callbacks), *own])
@@ -154,8 +151,7 @@ def search(
 
     >>> found = slm_lab.search("small.json", sets={"meta.max_trial": 2}, keep=1, quiet=True)
     >>> len(found.trials), found.run().agent()
-    (2, <Agent PPO on CartPole-v1, ...>)
-    """
+    (2, <Agent PPO on CartPole-v1, ...>)"""
     options = [*_options(seed, data, imports, trust), *_given({"--keep": keep})]
     process, folder = _begun("search", resume, spec, name, sets, options, quiet)
     return Search(folder, process).followed(wait)
@@ -191,8 +187,7 @@ def compare(
 
     >>> options = {"modes": ["all_reduce"], "workers": [1], "seeds": 1, "quiet": True}
     >>> len(slm_lab.compare("small.json", **options).trainings)
-    2
-    """
+    2"""
     plan = {
         "--modes": None if modes is None else ",".join(listed(modes)),
         "--workers": None if workers is None else ",".join(map(str, listed(workers))),

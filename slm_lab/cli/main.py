@@ -253,8 +253,7 @@ def compare(
 ) -> None:
     """Train a spec in one process and in the modes of parallel training, and compare them.
 
-    Every variant has the same total of frames. Graphs and tables are in the printed folder.
-    """
+    Every variant has the same total of frames. Graphs and tables are in the printed folder."""
     with report_errors(notify) as caller:
         with stop_signals_blocked(), importing():
             from slm_lab.cli.compare import CompareOptions
@@ -341,8 +340,7 @@ def plot(
 ) -> None:
     """Overlay runs in one graph, finished or still training, and print their final returns.
 
-    Runs whose specs differ only in the seed are seeds of one curve.
-    """
+    Runs whose specs differ only in the seed are seeds of one curve."""
     from slm_lab.cli.plot import plot_runs
     from slm_lab.experiment.plot.request import PlotRequest
 
@@ -465,8 +463,7 @@ def probe(
 ) -> None:
     """Show where the time of a training goes, and which keys make it faster on this machine.
 
-    Takes one to three minutes of short runs of the spec and of changes. Close other programs.
-    """
+    Takes one to three minutes of short runs of the spec and of changes. Close other programs."""
     from slm_lab.cli.probe import probe as execute
 
     execute(spec_file, spec_name, sets or (), imports or (), trust, as_json)
@@ -490,8 +487,7 @@ def export(
 ) -> None:
     """Write the agent of a run to one file: a graph for programs without this lab, or an archive.
 
-    A graph holds normalisation and action scales, and is compared with the agent first.
-    """
+    A graph holds normalisation and action scales, and is compared with the agent first."""
     from slm_lab.experiment.export.export import export_agent
     from slm_lab.experiment.saved_run import find_agent
 

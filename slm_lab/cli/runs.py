@@ -1,7 +1,6 @@
 """The commands `slm-lab runs`, `diff` and `tidy`: their output and exit codes.
 
-A list of 200 runs takes less than a second, so nothing that takes long is imported for it.
-"""
+A list of 200 runs takes less than a second, so nothing that takes long is imported for it."""
 
 import re
 from collections.abc import Sequence

@@ -42,8 +42,7 @@ def check(
 
     Imports a module that a file names only with --import or --trust.
 
-    Exit codes: 0 no problems, 2 some problems.
-    """
+    Exit codes: 0 no problems, 2 some problems."""
     from slm_lab.spec.load import check_file
     from slm_lab.spec.read import shipped_files
 

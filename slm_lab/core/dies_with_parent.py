@@ -1,8 +1,7 @@
 """Makes a fork server, which imports this first, die with the process that started it.
 
 Otherwise it would live as long as any process that it forked. One that hangs in its environment
-does not notice that its parent died, and would never end.
-"""
+does not notice that its parent died, and would never end."""
 
 import os
 import sys

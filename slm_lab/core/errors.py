@@ -76,8 +76,7 @@ class TrainingFailed(LabError):  # noqa: N818 - a result of `slm_lab.train`
     ...     slm_lab.train("small.json", sets={"agent.net.optim_spec.lr": 1e30}, quiet=True)
     ... except slm_lab.TrainingFailed as error:
     ...     print(str(error)[:9])
-    Session 0
-    """
+    Session 0"""
 
 
 class PeerLostError(LabError):

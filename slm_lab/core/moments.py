@@ -65,8 +65,7 @@ def _merged_moments(
 
     With n counts, δ the difference of two means:
 
-        mean = mean_a + δ n_b / n,   M2 = M2_a + M2_b + δ² n_a n_b / n
-    """
+        mean = mean_a + δ n_b / n,   M2 = M2_a + M2_b + δ² n_a n_b / n"""
     if np.array_equal(before, after):
         return total.copy()
     size = len(total) // 2

@@ -2,8 +2,7 @@
 
 A registry never imports a class of this package before `load` is called, so that specs are checked
 without torch. docs/extending.md says how other packages add parts. A faulty plug-in stays
-registered, with a description of its fault. Only specs that name it are rejected.
-"""
+registered, with a description of its fault. Only specs that name it are rejected."""
 
 import difflib
 import importlib

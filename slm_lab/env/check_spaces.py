@@ -1,7 +1,6 @@
 """Checks the agent against the environment's spaces without a run, if that takes milliseconds.
 
-A run repeats this check with its environment, whose construction may take seconds.
-"""
+A run repeats this check with its environment, whose construction may take seconds."""
 
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 

@@ -2,8 +2,7 @@
 
 Nothing is pickled: several simulators pickle without an error, but differ once restored. An
 environment can be saved exactly if its own class and the classes of all its wrappers have an
-adapter below. A subclass has none, because it may have more state.
-"""
+adapter below. A subclass has none, because it may have more state."""
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy

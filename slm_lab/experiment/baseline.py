@@ -1,8 +1,7 @@
 """The mean return of the Random agent: the zero point of the `strength` metric.
 
 The lab ships this return for many environments, from `bench.random_returns`. Others are measured
-beside the training.
-"""
+beside the training."""
 
 import fcntl
 import json

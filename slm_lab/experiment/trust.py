@@ -2,8 +2,7 @@
 
 A run folder may come from anywhere, and importing a module runs its code. A run folder names the
 modules of the run's `--import` options, and those of its environments ("module:Id-v0") and of their
-wrappers ("module:Class"). The resume command that a run prints has an `--import` for each.
-"""
+wrappers ("module:Class"). The resume command that a run prints has an `--import` for each."""
 
 import json
 import re

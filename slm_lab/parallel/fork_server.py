@@ -1,8 +1,7 @@
 """Starts processes that train: by a fork server on Linux, elsewhere by spawning each.
 
 The fork server imports torch once, for all of them, while the command that started it still reads
-its spec. It has no threads, so that a fork copies no lock that is held.
-"""
+its spec. It has no threads, so that a fork copies no lock that is held."""
 
 import atexit
 import multiprocessing

@@ -90,8 +90,7 @@ class Supervisor:
     hangs has failed, see `watch`. If a `vital` one fails, all end.
 
     After a stop for which the user waits, Sessions that have not begun are killed. Those that do
-    not end their step within `stop_seconds` are killed too, unless they write a checkpoint.
-    """
+    not end their step within `stop_seconds` are killed too, unless they write a checkpoint."""
 
     def __init__(
         self,

@@ -1,8 +1,7 @@
 """Extension points through which a parallel mode changes a Session.
 
 A `Strategy` consists of small parts, one for each job. The defaults fit an independent Session, so
-a mode of parallel training overrides only what it adds.
-"""
+a mode of parallel training overrides only what it adds."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,7 @@
 """Limits of spec files, so that reading an untrusted file takes at most a second.
 
 The lab's own files have some 3 kB and 150 values per spec. The spec file of a run also holds a
-record of every resume.
-"""
+record of every resume."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path

@@ -1,8 +1,7 @@
 """The modes of parallel training: one `Mode` for each value of `meta.distributed`.
 
 A mode is a plug-in like an algorithm, see docs/extending.md. Its module must not import torch,
-because `spec check` imports it.
-"""
+because `spec check` imports it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

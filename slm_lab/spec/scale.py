@@ -2,8 +2,7 @@
 
 For Hogwild! workers only the target networks' keys change. The frame budget is not divided, because
 it counts the frames of all ranks. Each rank has `num_envs` environments. So rollouts that are N
-times shorter have the same number of frames in all.
-"""
+times shorter have the same number of frames in all."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, TypeVar

@@ -1,8 +1,7 @@
 """Parses the YAML of spec files: YAML 1.1 without its traps.
 
 3e-4 is a number; 1:30 and dates are strings. Duplicate keys are errors. Values of an alias count
-at every use.
-"""
+at every use."""
 
 import re
 from collections.abc import Iterable, Iterator

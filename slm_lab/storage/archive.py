@@ -1,7 +1,6 @@
 """Shared runs: zip archives from anywhere, unpacked without trust.
 
-All files in them are uncompressed, so that an archive is not larger than it seems.
-"""
+All files in them are uncompressed, so that an archive is not larger than it seems."""
 
 import re
 import stat

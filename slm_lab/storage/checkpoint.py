@@ -4,8 +4,7 @@ Each part of the state is a file. The steps of a replay memory are in several fi
 checkpoint writes only the new ones, see `segments`. Whatever interrupts a save (kill, full disk),
 the previous manifest and all files it names stay intact. The newest checkpoint and the previous one
 are kept, see `intact`. Files that neither manifest names are deleted only once the newest is
-durable.
-"""
+durable."""
 
 import hashlib
 import io

@@ -1,7 +1,6 @@
 """Checks that a checkpoint matches the agent that the run folder's spec builds.
 
-They differ only if that spec was edited. Non-finite weights and statistics are rejected as well.
-"""
+They differ only if that spec was edited. Non-finite weights and statistics are rejected as well."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

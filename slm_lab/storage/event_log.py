@@ -2,8 +2,7 @@
 search replays every event to the searcher and the scheduler.
 
 Each line ends with a checksum of itself and the previous line. So a changed, lost, doubled or moved
-line is detected. A log with lines cut off at the end is a valid earlier log.
-"""
+line is detected. A log with lines cut off at the end is a valid earlier log."""
 
 import errno
 import hashlib

@@ -1,8 +1,7 @@
 """Selects the checkpoint to resume from: the newest one with intact files.
 
 The newest checkpoint and the previous one are kept. If the newest is damaged, the run falls back to
-the previous one. Sessions that train one agent fall back together.
-"""
+the previous one. Sessions that train one agent fall back together."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence

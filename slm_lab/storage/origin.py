@@ -1,8 +1,7 @@
 """The origin of a run: the block `_run` beside the spec in the run's spec file.
 
 It records how the run was started and, under "resumed", how it was resumed. Each entry has
-the versions, the commit and the machine.
-"""
+the versions, the commit and the machine."""
 
 import json
 from collections.abc import Mapping, Sequence

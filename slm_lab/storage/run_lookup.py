@@ -32,8 +32,7 @@ def find_folder(
     - one of these and ":t3", a trial of a search.
 
     `spec_name`, `env` (given on the command line) and `of_search` narrow the runs. Raises
-    UsageError if there is no such run, or several.
-    """
+    UsageError if there is no such run, or several."""
     named = _TRIAL_TARGET.fullmatch(target)
     name, trial = (named[1], int(named[2])) if named is not None else (target, None)
     path = Path(name)

@@ -4,8 +4,7 @@ A checkpoint writes the new steps and merges the newest files that are at most t
 each file is more than twice as long as the next. Long files hold at least 1/64 of the log's
 capacity: there are never many more than 64. A step is rewritten only if its file grows by at least
 half, that is a few times in all. No checkpoint writes more than 1/32 of the log beyond the new
-steps.
-"""
+steps."""
 
 from collections.abc import Sequence
 

@@ -25,8 +25,7 @@ class ActorCritic(Learner[Rollout]):
     to unit size, which destroys solved policies: on CartPole those of half the seeds.
 
     With a correction, returns and advantages are those of V-trace, as in IMPALA (arXiv:1802.01561).
-    Its λ is `lam`, else 1. `num_step_returns` bounds its sum, else the rollout does.
-    """
+    Its λ is `lam`, else 1. `num_step_returns` bounds its sum, else the rollout does."""
 
     metric_names = ("policy_loss", "value_loss", "explained_variance", "entropy_coef")
 

@@ -1,8 +1,7 @@
 """Gradient steps that a GPU replays as CUDA graphs.
 
 The host takes some microseconds for every kernel that it starts, and a gradient step of small
-networks has hundreds. A graph starts all of them at once.
-"""
+networks has hundreds. A graph starts all of them at once."""
 
 import gc
 from collections import Counter

@@ -1,8 +1,7 @@
 """Losses and the numbers reported beside them. Pure functions of (B,) tensors.
 
 What a loss differentiates may be a node in place of a tensor. The gradients of nodes are in
-`loss_nodes`; the formulas here are the reference.
-"""
+`loss_nodes`; the formulas here are the reference."""
 
 import math
 from collections.abc import Callable, Mapping

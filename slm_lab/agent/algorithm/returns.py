@@ -23,8 +23,7 @@ def gae(
 
     Every tensor is (T, N) on the CPU. `next_value` is V of the state that a step ended in, not of
     the state after a reset; where `terminated` it may be anything, NaN included. `terminated` and
-    `done` are bool; done = terminated | truncated.
-    """
+    `done` are bool; done = terminated | truncated."""
     delta = reward + gamma * next_value.masked_fill(terminated, 0.0) - value
     decay = (gamma * gae_lambda) * (~done).to(delta.dtype)
     return _discounted_sum(delta, decay)
@@ -78,8 +77,7 @@ def vtrace(
     `log_ratio` is ln π/μ: π is learned, μ acted. Other tensors and masks are as in `gae`. The sum
     of v_t has at most `num_steps` terms, that of v'_t one less. None sums to the end of the
     rollout, as published. Where π = μ and the bounds are >= 1, v_t is the λ-return, or with λ = 1
-    the return of `n_step_returns`; and Â_t is that less V(s_t).
-    """
+    the return of `n_step_returns`; and Â_t is that less V(s_t)."""
     ratio = log_ratio.exp()
     rho = ratio.clamp(max=rho_bar)
     error = reward + gamma * next_value.masked_fill(terminated, 0.0) - value
@@ -113,8 +111,7 @@ def n_step_returns(
         R_t^(1) = r_t + γ (1 − terminated_t) V(s'_t)
         R_t^(n) = r_t + γ R_{t+1}^(n−1),  or R_t^(1) where done_t or t is the last
 
-    Fewer rewards are summed where an episode or the rollout ends. Tensors and masks as in `gae`.
-    """
+    Fewer rewards are summed where an episode or the rollout ends. Tensors and masks as in `gae`."""
     returns = reward + gamma * next_value.masked_fill(terminated, 0.0)
     rewards, cut, one_step = reward.numpy()[:-1], done.numpy()[:-1], returns.numpy()[:-1].copy()
     longer, following = returns.numpy()[:-1], returns.numpy()[1:]

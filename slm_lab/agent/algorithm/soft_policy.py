@@ -1,8 +1,7 @@
 """Expectations of an action-value function under a policy: E[Q] and the entropy, in three ways.
 
 With a temperature α, E[Q(s, a) − α log π(a|s)] is the soft value. Critics bootstrap from the next
-state's; the actor maximises this state's.
-"""
+state's; the actor maximises this state's."""
 
 from collections.abc import Callable
 from typing import NamedTuple

@@ -2,8 +2,7 @@
 
 An actor draws in every vector step from a few numbers, where torch takes three times as long as
 NumPy. So choices among n actions and normal variables are drawn by NumPy. Learning, which needs
-gradients, has `distributions`. The recorded log-probability is that of the exploring policy.
-"""
+gradients, has `distributions`. The recorded log-probability is that of the exploring policy."""
 
 import math
 from collections.abc import Callable

@@ -23,8 +23,7 @@ class OnPolicyReplay(Memory[Rollout]):
     later batch; to drop them would favour short ones.
 
     With `best_fraction` below one it is the memory of the cross-entropy method: the batch has only
-    that share of the episodes, those of the highest return (as the learner sees rewards).
-    """
+    that share of the episodes, those of the highest return (as the learner sees rewards)."""
 
     def __init__(self, layout: MemoryLayout, best_fraction: float = 1.0) -> None:
         self._wanted = layout.horizon

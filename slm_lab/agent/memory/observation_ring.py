@@ -2,8 +2,7 @@
 
 The index of (row, environment) in the ring is row · N + environment; that of the environment's next
 step is N larger, modulo the size. The final observation of an episode would overwrite the first of
-the next, so it is kept apart.
-"""
+the next, so it is kept apart."""
 
 from typing import final
 
@@ -49,8 +48,7 @@ class Observations:
     are equal parts of the first axis, the newest last: (L, …) or, where frames have channels,
     (L·C, …). The other frames of the first stack of an episode are kept apart, whatever they are.
     With L = 1 an observation is a frame. With `on_device` the frames are on the device of the
-    layout, and observations are tensors there.
-    """
+    layout, and observations are tensors there."""
 
     def __init__(
         self, layout: MemoryLayout, num_slots: int, allocate: Allocate, on_device: bool = False

@@ -27,8 +27,7 @@ class Replay(Memory[TransitionSource], TransitionSource):
     sampled. So a state is one input, whenever it was stored.
 
     With `use_cer` the newest transition of every environment is part of every batch: combined
-    experience replay, arXiv:1712.01275.
-    """
+    experience replay, arXiv:1712.01275."""
 
     def __init__(self, spec: ReplaySpec, config: ReplayConfig, layout: MemoryLayout) -> None:
         num_rows = spec.max_size // layout.num_envs

@@ -1,8 +1,7 @@
 """Multilayer perceptrons by NumPy, to act and to learn.
 
 For the few observations that an actor sees at a time, and for small networks, torch takes longer
-to call its kernels than NumPy to compute.
-"""
+to call its kernels than NumPy to compute."""
 
 from collections.abc import Sequence
 from functools import lru_cache, partial

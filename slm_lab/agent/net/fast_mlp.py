@@ -1,8 +1,7 @@
 """Multilayer perceptrons as one node of the autograd graph, their backward written out.
 
 In the small networks of reinforcement learning torch's bookkeeping, and its tanh, take longer than
-the arithmetic. The smallest learn without torch, by `array_mlp`.
-"""
+the arithmetic. The smallest learn without torch, by `array_mlp`."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

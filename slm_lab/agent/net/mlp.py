@@ -31,8 +31,7 @@ class MLPNet(nn.Module, ArrayNet):
     part's features (`sees_obs` False) does not normalise it again.
 
     A plain stack of linear layers with a common activation runs as one node of the autograd graph
-    (`fast_mlp`), and acts by NumPy (`array_mlp`). A small one can learn by NumPy, too.
-    """
+    (`fast_mlp`), and acts by NumPy (`array_mlp`). A small one can learn by NumPy, too."""
 
     def __init__(
         self,

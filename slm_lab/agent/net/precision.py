@@ -2,8 +2,7 @@
 
 Weights, their gradients and optimizers, normalisation, losses and targets stay in float32. So do
 the layer that sees an observation vector and the heads: both their numbers may be large, and 8
-digits tell only 36.00 from 36.25. The bytes of an image are exact.
-"""
+digits tell only 36.00 from 36.25. The bytes of an image are exact."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext

@@ -3,8 +3,7 @@
 It sees packed rows: an observation, the recurrent state of the actor before it, and a mark. A row
 whose mark is not zero starts a sequence from that state; any other row continues the row before it.
 So a batch defines its own sequences, as long as the rows of a sequence are consecutive. Each row of
-an actor starts a sequence.
-"""
+an actor starts a sequence."""
 
 from collections.abc import Callable
 from typing import Any, final

@@ -5,8 +5,7 @@ gradients views into a second. Its float buffers (running statistics) form a thi
 operation (optimizer step, norm, average, copy, share, save) is then one tensor operation.
 
 Some operations break the views silently and are not used: `.to()` after flattening, `deepcopy`,
-`zero_grad(set_to_none=True)` and `load_state_dict(assign=True)`. `check` finds such a break.
-"""
+`zero_grad(set_to_none=True)` and `load_state_dict(assign=True)`. `check` finds such a break."""
 
 import numpy as np
 import torch

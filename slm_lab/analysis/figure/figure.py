@@ -1,7 +1,6 @@
 """The description of a figure, which one function draws as PNG and another as a page.
 
-Places are pixels of the PNG, counted from its upper left corner. A page stretches them.
-"""
+Places are pixels of the PNG, counted from its upper left corner. A page stretches them."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence

@@ -1,7 +1,6 @@
 """Draws figures as interactive pages by plotly's Python API; pages of a run share one plotly.js.
 
-A page has the layout of the PNG, stretched to the size of the window, with smaller letters.
-"""
+A page has the layout of the PNG, stretched to the size of the window, with smaller letters."""
 
 import base64
 import html
@@ -38,8 +37,7 @@ const panels = graph._fullLayout._subplots.cartesian;
 graph.on("plotly_hover", seen => {
   if (seen.event) Plotly.Fx.hover(graph, {xval: seen.xvals[0]}, panels);
 });
-graph.on("plotly_unhover", () => Plotly.Fx.unhover(graph));
-"""
+graph.on("plotly_unhover", () => Plotly.Fx.unhover(graph));"""
 
 
 # Shown in place of the graph if the page was copied or mailed without its script.

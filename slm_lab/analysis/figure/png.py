@@ -2,8 +2,7 @@
 
 A figure has 72 dots per inch, so that a point is a pixel. What lies below the lowest box (texts of
 ticks, labels, the legend) is measured: a picture is as high as it needs. Lengths beside the parts
-are pixels of a figure with letters of 23, and scale with its letters if it has a legend.
-"""
+are pixels of a figure with letters of 23, and scale with its letters if it has a legend."""
 
 import io
 from pathlib import Path

@@ -50,8 +50,7 @@ def importances(experiment: SearchSummary) -> list[Importance]:
     r̂ is a line fitted locally over the ranks of numbers (Cleveland 1979, J. Am. Stat. Assoc. 74:
     829), else the mean of equal values. Shuffled ranks give chance and the p-value (Altmann et al.
     2010, doi:10.1093/bioinformatics/btq134), Holm's rule `sure`. Trials that were stopped early
-    rank behind those that finished, by frames. docs/metrics.md gives the reasons.
-    """
+    rank behind those that finished, by frames. docs/metrics.md gives the reasons."""
     trials = [each for each in experiment.trials if comparable(each)]
     found = [_importance(variable, trials) for variable in experiment.variables]
     return sorted(_by_holm(found), key=lambda each: 1.0 if each.share is None else -each.share)

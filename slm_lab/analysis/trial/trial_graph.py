@@ -54,8 +54,7 @@ def draw_trial_graphs(
     `mean_returns_ma` against x `frames`, `total_frames` and `wall_t`; and against `frames`, if any
     Session has values, `loss`, `entropy`, `explore_var`, columns of parallel modes (staleness,
     updates per second, shares of waiting) and of `env.info_keys`, and `eval_mean_returns`. "live"
-    draws only the first two and the last. Raises OSError.
-    """
+    draws only the first two and the last. Raises OSError."""
     graphs = [(rows, *axes) for axes in _axes([each for each in rows if len(each)], which)]
     if any(len(each) for each in evaluations):
         graphs.append((evaluations, axis.frames("per Session"), axis.EVAL_RETURNS))

@@ -1,7 +1,6 @@
 """Words that the shell completes: spec files, specs, modes, runs and keys of `-s`.
 
-An error completes nothing. The command itself reports it.
-"""
+An error completes nothing. The command itself reports it."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress

@@ -59,8 +59,7 @@ class RunningStatistics:
             mean' = mean + Σd / n',   M2' = M2 + Σd² − (Σd)² / n'
 
         This equals a merge with the batch's own mean and M2, in fewer steps. It loses digits if the
-        mean is far from the rows, so the first batch starts from its first row.
-        """
+        mean is far from the rows, so the first batch starts from its first row."""
         count = self._count
         if count[0] == 0:
             self._mean[:] = batch[0]

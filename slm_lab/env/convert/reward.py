@@ -17,8 +17,7 @@ class RewardConverter:
 
     With `statistics` rewards become r / sqrt(Var[G] + ε) with G the discounted return so far,
     G_t = γ G_{t−1} + r_t. The statistics count G before it is reset at the end of an episode, so
-    the last reward belongs to its episode. Rewards are not centred, because their sign matters.
-    """
+    the last reward belongs to its episode. Rewards are not centred, because their sign matters."""
 
     def __init__(
         self,

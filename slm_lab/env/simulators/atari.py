@@ -1,8 +1,7 @@
 """Atari games: their keys in a spec, and the native vector environment.
 
 The preprocessing is that of DQN and Machado et al. (arXiv:1709.06009), see docs/environments.md.
-`atari_game` does the same for single environments.
-"""
+`atari_game` does the same for single environments."""
 
 import itertools
 import math

@@ -36,8 +36,7 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any]):
     reports `CONTINUES`.
 
     This class draws sticky actions, frame by frame as ALE does, because ALE does not save the
-    action that it repeats.
-    """
+    action that it repeats."""
 
     def __init__(self, env: Env, keys: AtariKeys) -> None:
         super().__init__(env)

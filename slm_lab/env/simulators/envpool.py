@@ -2,8 +2,7 @@
 
 envpool resets in the step after the end of an episode. It reports an episode that terminates at its
 step limit as truncated only. So envpool gets no limit: this module counts the steps, and resets an
-ended episode at once, without a wasted action.
-"""
+ended episode at once, without a wasted action."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias, final

@@ -2,8 +2,7 @@
 
 They start a new episode in the step after the end (NEXT_STEP), in the same step (SAME_STEP) or
 never. The lab uses only SAME_STEP: NEXT_STEP adds a step to every episode that no agent took. The
-native CartPole has only NEXT_STEP, so the lab has its own class.
-"""
+native CartPole has only NEXT_STEP, so the lab has its own class."""
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence

@@ -114,8 +114,7 @@ class CartPoleEnvs(RawEnvs):
             θ̈ = (g sin θ − cos θ temp) / (l (4/3 − m_p cos² θ / M))
             ẍ = temp − m_p l θ̈ cos θ / M
 
-        with l half the pole's length, m_p its mass and M the total mass.
-        """
+        with l half the pole's length, m_p its mass and M the total mass."""
         force = self._force[action]
         cos, sin, work = self._cos, self._sin, self._work
         pair, temp, inertia = self._pair, self._temp, self._inertia

@@ -19,8 +19,7 @@ class SyncEnvs(RawEnvs):
     Ended episodes are reset after all environments have stepped; each environment has its own
     generator, so the order does not matter. Of infos only `CONTINUES` and `NUMBERS` are read.
 
-    The first reset and step raise LabError if a result breaks Gymnasium's interface.
-    """
+    The first reset and step raise LabError if a result breaks Gymnasium's interface."""
 
     def __init__(self, envs: Sequence[Env], seeds: Sequence[int]) -> None:
         self.num_envs = len(envs)

@@ -1,8 +1,7 @@
 """N environments in their own units: the layer below the converters.
 
 The interface has no autoreset modes: a step that ends an episode returns both the final observation
-and the first observation of the next episode.
-"""
+and the first observation of the next episode."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence

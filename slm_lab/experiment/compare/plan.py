@@ -1,7 +1,6 @@
 """The plan of a comparison: one spec for each variant, and the seeds.
 
-The variants differ only in `meta.distributed`, `meta.max_session` and values derived from these.
-"""
+The variants differ only in `meta.distributed`, `meta.max_session` and values derived from these."""
 
 import logging
 import os

@@ -2,8 +2,7 @@
 
 They are the files of `spec/recipe`, one per algorithm: `ppo.yaml` holds `ppo` (vectors, discrete
 actions), `ppo_continuous`, `ppo_image` and `ppo_image_continuous`. Atari games have templates in
-`spec/benchmark`, because their environment resizes and stacks frames itself.
-"""
+`spec/benchmark`, because their environment resizes and stacks frames itself."""
 
 import json
 import re

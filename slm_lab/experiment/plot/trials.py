@@ -1,7 +1,6 @@
 """Finds the Trials in the run folders that a user names, and reads their rows so far.
 
-Reading rows imports no plug-in of the spec, and validates only a few keys of meta.
-"""
+Reading rows imports no plug-in of the spec, and validates only a few keys of meta."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

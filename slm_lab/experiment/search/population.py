@@ -39,8 +39,7 @@ class Population(Scheduler):
     If all trials run at once, each is compared at its own evaluation with the last scores of the
     others. If some wait for room, trials take turns in rounds. A trial pauses at its evaluation
     until all trials of the round have reached theirs. Then the whole round is compared and the next
-    one begins. A trial that ends leaves the round.
-    """
+    one begins. A trial that ends leaves the round."""
 
     needs_all = True
 

@@ -1,7 +1,6 @@
 """Schedulers decide which trials of a search continue: all, or as a Ray Tune scheduler says.
 
-Like a searcher, a scheduler is a deterministic function of its seed and the sequence of events.
-"""
+Like a searcher, a scheduler is a deterministic function of its seed and the sequence of events."""
 
 import random
 from abc import ABC, abstractmethod

@@ -1,8 +1,7 @@
 """Central inference: actors send observations to the learner's process and receive actions.
 
 One forward pass serves all waiting actors. It pays if a pass costs much per call and little
-per observation: for large networks, and on a GPU, which only one process then uses.
-"""
+per observation: for large networks, and on a GPU, which only one process then uses."""
 
 import math
 import threading

@@ -2,8 +2,7 @@
 
 Every actor has its own ring of slots, which it fills in turn; the learner returns them in the same
 order. Two counts, each with one writer, describe a ring. So no slot is read while it is written. A
-dead process leaves no readable partial data; its successor refills the slot.
-"""
+dead process leaves no readable partial data; its successor refills the slot."""
 
 import math
 import time

@@ -3,8 +3,7 @@
 Each actor is a Ray actor of the learner's process, and ends with it. Its unrolls stay in Ray's
 object store until the learner receives them. A `Supervisor` in that process replaces a lost actor
 wherever there is room. It runs whenever the learner requests an unroll. No call here blocks for
-long, whatever happens on the nodes.
-"""
+long, whatever happens on the nodes."""
 
 import logging
 import math

@@ -1,8 +1,7 @@
 """Weights that one process publishes and others read, without a lock.
 
 Two buffers are written in turn. If the writer starts to overwrite a buffer while a reader copies
-it, the reader copies again. It never returns a mixture of old and new.
-"""
+it, the reader copies again. It never returns a mixture of old and new."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

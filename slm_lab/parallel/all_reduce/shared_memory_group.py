@@ -1,8 +1,7 @@
 """Collectives over shared memory, for ranks on one machine.
 
 This beats a network library: two copies and a wait replace gloo's millisecond, see
-docs/performance.md.
-"""
+docs/performance.md."""
 
 import time
 from dataclasses import dataclass

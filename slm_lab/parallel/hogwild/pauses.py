@@ -1,7 +1,6 @@
 """Checkpoints that Hogwild! workers make together, without a lock.
 
-Each worker writes its own progress to the status board and reads that of the others.
-"""
+Each worker writes its own progress to the status board and reads that of the others."""
 
 import logging
 import time

@@ -3,8 +3,7 @@
 
 Workers in several processes apply their own gradients to one vector without waiting for each other.
 Occasionally a worker overwrites an element that another has just updated; this is rare and
-harmless.
-"""
+harmless."""
 
 from abc import abstractmethod
 from collections.abc import Mapping

@@ -1,8 +1,7 @@
 """Checks the blocks of a spec against each other: algorithm, memory, nets, optimizers, modes.
 
 The other modules of this package hold the checks of one subject: `nets`, `recurrent`, `replay`,
-`actor_learner` and `size`.
-"""
+`actor_learner` and `size`."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,8 +1,7 @@
 """Checks that nets accept the observations of an environment, once their shape is known.
 
 Nets repeat these checks when they are built without a spec check. The layers of a TorchArcNet need
-torch for their check, see `agent.net.torch_arc`.
-"""
+torch for their check, see `agent.net.torch_arc`."""
 
 from collections.abc import Iterator
 from typing import TypeAlias

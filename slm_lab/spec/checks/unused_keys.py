@@ -1,8 +1,7 @@
 """Valid keys that have no effect in this spec; reported as warnings.
 
 Values equal to the default are not reported, because a spec with all defaults written out has
-dozens of them.
-"""
+dozens of them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 

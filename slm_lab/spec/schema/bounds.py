@@ -1,7 +1,6 @@
 """Upper bounds of the numbers in a spec, and the reasons: a larger number is a typing error.
 
-Each is far above published values, and below values that exhaust a machine before an error.
-"""
+Each is far above published values, and below values that exhaust a machine before an error."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

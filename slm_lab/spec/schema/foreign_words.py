@@ -1,7 +1,6 @@
 """Words of SB3, CleanRL, RLlib and Gymnasium, and the lab's own: `docs/coming_from.md` as data.
 
-An error about an unknown key ends with the text: "unknown key; use env.num_envs".
-"""
+An error about an unknown key ends with the text: "unknown key; use env.num_envs"."""
 
 import json
 from collections.abc import Mapping

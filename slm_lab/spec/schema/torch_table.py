@@ -1,8 +1,7 @@
 """Torch's classes by name: optimizers, schedulers, losses, layers, activations, initialisers.
 
 A spec is checked without importing torch. So this module reads torch_table.json, which
-tests/unit/spec/generate_torch_table.py generates from the installed torch.
-"""
+tests/unit/spec/generate_torch_table.py generates from the installed torch."""
 
 import json
 import math
