@@ -18,6 +18,8 @@ class Case:
     gamma: float = 0.99
     precision: str = "float32"
     """That of the lab; the others compute in float32."""
+    matmul: str = "torch"
+    """The library of the lab's products on a CPU; the others multiply by torch."""
     device: str = "cpu"
     """Where the networks are: "cpu" or "cuda"."""
     backend: str = "gymnasium"
@@ -29,7 +31,7 @@ class Case:
         """The case as a spec of this lab."""
         agent = self.agent()
         device = {"gpu": self.device == "cuda", "cuda_graph": self.cuda_graph}
-        agent["net"] |= {"precision": self.precision, **device}
+        agent["net"] |= {"precision": self.precision, "matmul": self.matmul, **device}
         return {
             "agent": agent,
             "env": {
@@ -272,5 +274,6 @@ CASES: dict[str, Case] = {
 }
 for _name in ("sac_halfcheetah", "ppo_pong"):
     CASES[f"{_name}_bf16"] = replace(CASES[_name], precision="bf16")
+CASES["sac_halfcheetah_numpy"] = replace(CASES["sac_halfcheetah"], matmul="numpy")
 for _name in ("ppo_lunarlander", "ppo_hopper", "ppo_pong"):
     CASES[f"{_name}_envpool"] = replace(CASES[_name], backend="envpool")

@@ -20,6 +20,7 @@ from slm_lab.experiment.trial import Trial, TrialTask, stop_on_signals
 from slm_lab.session.status_board import LOOP_PARTS, StatusBoard
 from slm_lab.spec.checks.size import hidden_weights
 from slm_lab.spec.modes import MODES, mode_of
+from slm_lab.spec.schema.net import ConvNetSpec, NetSpec, RecurrentNetSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.run_dir import RunDir
 
@@ -86,6 +87,9 @@ def candidates(spec: Spec) -> Iterator[Change]:
         yield Change((f"meta.threads={threads}",))
     if half := [f"agent.{key}.precision=bf16" for key in spec.agent.nets]:
         yield Change(tuple(half))
+    wide = [key for key, net in spec.agent.nets.items() if _is_wide(net)]
+    if wide and meta.threads == 1:
+        yield Change(tuple(f"agent.{key}.matmul=numpy" for key in wide))
     if cores > 1 and meta.max_session == 1 and meta.distributed is False:
         for word in MODES.names():
             sets = (f"meta.distributed={word}", f"meta.max_session={cores}")
@@ -97,6 +101,11 @@ def candidates(spec: Spec) -> Iterator[Change]:
                 yield Change(sets, "differently")
     for factor in ENV_FACTORS:
         yield Change((f"env.num_envs={factor * env.num_envs}",), "differently")
+
+
+def _is_wide(net: NetSpec) -> bool:
+    without = isinstance(net, ConvNetSpec | RecurrentNetSpec)
+    return not without and hidden_weights(net) > FEW_WEIGHTS
 
 
 @final

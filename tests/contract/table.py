@@ -116,6 +116,7 @@ NORM_LAYERS = {**keys_of_net(layer_norm=True, batch_norm=True), **GENTLE}
 RNN = net("RecurrentNet", RECURRENT)
 FREE_LOG_STD = keys_of_net(log_std_init=-0.5)
 SHARED = keys_of_net(shared=True)
+BY_NUMPY = {**keys_of_net(matmul="numpy", hid_layers=[64, 64]), "agent__memory__batch_size": 64}
 HALF = keys_of_net(precision="bf16", hid_layers=[16, 16])
 NORMALIZED = {"env__normalize_obs": True, "env__normalize_reward": True}
 STACKED = {**NORMALIZED, "env__frame_op": "concat", "env__frame_op_len": 2}
@@ -269,6 +270,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "annealed_alpha": SAC(fixed_alpha=decay(0.5, 0.1)),
         "spectral_norm": SAC(TWO_ACTIONS, spectral_norm=True),
         "half_precision": SAC(TWO_ACTIONS, HALF),
+        "wide_by_numpy": SAC(TWO_ACTIONS, BY_NUMPY),
         "images_spectral_norm": alike(
             SAC(
                 IMAGES,

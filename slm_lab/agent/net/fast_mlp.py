@@ -88,16 +88,25 @@ NARROW_RATIO = 8
 """A product with at least this many times as many rows as columns is computed transposed."""
 
 
+class Matmul(NamedTuple):
+    """The products of linear layers."""
+
+    linear: Callable[[Tensor, Tensor, Tensor], Tensor]
+    """x Wᵀ + b from (B, in), (out, in) and (out,)."""
+    product: Callable[[Tensor, Tensor], Tensor]
+    """Of two matrices."""
+
+
 def mlp_forward(
-    kernel: Kernel, num_hidden: int, obs: Tensor, parameters: Sequence[Tensor]
+    kernel: Kernel, matmul: Matmul, num_hidden: int, obs: Tensor, parameters: Sequence[Tensor]
 ) -> tuple[list[Tensor], tuple[Tensor, ...]]:
     """`obs` (B, D) and every hidden layer's output, and one output per head; keeps no graph.
     `parameters` are weight and bias of each hidden layer, then of each head."""
     hidden = [obs]
     pairs = list(zip(parameters[::2], parameters[1::2], strict=True))
     for weight, bias in pairs[:num_hidden]:
-        hidden.append(kernel.apply(linear(hidden[-1], weight, bias)))
-    outputs = [linear(hidden[-1], weight, bias) for weight, bias in pairs[num_hidden:]]
+        hidden.append(kernel.apply(matmul.linear(hidden[-1], weight, bias)))
+    outputs = [matmul.linear(hidden[-1], weight, bias) for weight, bias in pairs[num_hidden:]]
     return hidden, tuple(outputs)
 
 
@@ -107,38 +116,46 @@ class MLPFunction(torch.autograd.Function):
     @staticmethod
     @override
     def forward(
-        ctx: Any, kernel: Kernel, num_hidden: int, obs: Tensor, *parameters: Tensor
+        ctx: Any, kernel: Kernel, matmul: Matmul, num_hidden: int, obs: Tensor, *parameters: Tensor
     ) -> tuple[Tensor, ...]:
-        hidden, outputs = mlp_forward(kernel, num_hidden, obs, parameters)
+        hidden, outputs = mlp_forward(kernel, matmul, num_hidden, obs, parameters)
         ctx.save_for_backward(*hidden, *parameters[::2])
-        ctx.kernel, ctx.num_hidden = kernel, num_hidden
+        ctx.kernel, ctx.product, ctx.num_hidden = kernel, matmul.product, num_hidden
         return outputs
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     @override
     def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, ...]:
-        num_hidden = ctx.num_hidden
+        num_hidden, product = ctx.num_hidden, ctx.product
         hidden, weights = ctx.saved_tensors[: num_hidden + 1], ctx.saved_tensors[num_hidden + 1 :]
-        wanted = ctx.needs_input_grad[3:]
+        wanted = ctx.needs_input_grad[4:]
         grads: list[Tensor | None] = [None] * (2 * len(weights))
 
         def take(layer: int, grad: Tensor, x: Tensor) -> None:
             if wanted[2 * layer]:
-                grads[2 * layer], grads[2 * layer + 1] = _product(grad.t(), x), grad.sum(0)
+                grads[2 * layer], grads[2 * layer + 1] = product(grad.t(), x), grad.sum(0)
 
         heads = range(num_hidden, len(weights))
         for layer, grad_output in zip(heads, grad_outputs, strict=True):
             take(layer, grad_output, hidden[-1])
-        grad = grad_outputs[0].mm(weights[num_hidden])
+        grad = product(grad_outputs[0], weights[num_hidden])
         for layer, grad_output in zip(heads[1:], grad_outputs[1:], strict=True):
             grad.addmm_(grad_output, weights[layer])
         for layer in reversed(range(num_hidden)):
             grad = ctx.kernel.backward_(grad, hidden[layer + 1])
             take(layer, grad, hidden[layer])
-            if layer > 0 or ctx.needs_input_grad[2]:
-                grad = _product(grad, weights[layer])
-        return (None, None, grad if ctx.needs_input_grad[2] else None, *grads)
+            if layer > 0 or ctx.needs_input_grad[3]:
+                grad = product(grad, weights[layer])
+        return (None, None, None, grad if ctx.needs_input_grad[3] else None, *grads)
+
+
+def multiplied(matmul: Matmul, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """x Wᵀ + b with its gradients: a perceptron without hidden layers."""
+    no_layers: tuple[Tensor] = MLPFunction.apply(  # type: ignore[no-untyped-call]
+        KERNELS["ReLU"], matmul, 0, x, weight, bias
+    )
+    return no_layers[0]
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
@@ -146,3 +163,23 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
     if NARROW_RATIO * b.shape[1] <= a.shape[0]:
         return b.t().mm(a.t()).t()
     return a.mm(b)
+
+
+WIDE = 64
+"""The shortest side of matrices that NumPy multiplies; torch is as fast for narrower ones."""
+
+
+def _numpy_product(a: Tensor, b: Tensor) -> Tensor:
+    if not a.is_cpu or min(*a.shape, b.shape[1]) < WIDE:
+        return _product(a, b)
+    return torch.from_numpy(np.dot(a.detach().numpy(), b.detach().numpy()))
+
+
+def _numpy_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    if not x.is_cpu or min(*x.shape, len(weight)) < WIDE:
+        return linear(x, weight, bias)
+    return _numpy_product(x, weight.t()).add_(bias)
+
+
+MATMUL = {"torch": Matmul(linear, _product), "numpy": Matmul(_numpy_linear, _numpy_product)}
+"""By the library that multiplies float32 on the CPU. Torch's (MKL) has no AVX-512 for AMD."""

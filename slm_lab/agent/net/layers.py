@@ -12,6 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm as AnyBatchNorm
 from torch.nn.modules.conv import _ConvNd as AnyConv
 from typing_extensions import override
 
+from slm_lab.agent.net.fast_mlp import Matmul, multiplied
 from slm_lab.core.errors import LabError
 from slm_lab.spec.schema.net import NetSpec
 from slm_lab.spec.schema.torch_table import activation_class
@@ -138,6 +139,15 @@ class Empty:
 
 class EmptyLinear(Empty, nn.Linear):
     """To be filled by `init_linear`."""
+
+    matmul: Matmul | None = None
+    """What multiplies in place of torch."""
+
+    @override
+    def forward(self, x: Tensor) -> Tensor:
+        if self.matmul is None or torch.compiler.is_exporting():
+            return super().forward(x)
+        return multiplied(self.matmul, x, self.weight, self.bias)
 
 
 class EmptyConv2d(Empty, nn.Conv2d):

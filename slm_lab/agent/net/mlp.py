@@ -11,7 +11,7 @@ from typing_extensions import override
 from slm_lab.agent.autodiff import Node
 from slm_lab.agent.net import layers
 from slm_lab.agent.net.array_mlp import ArrayMLP, ArrayNet
-from slm_lab.agent.net.fast_mlp import KERNELS, MLPFunction, mlp_forward
+from slm_lab.agent.net.fast_mlp import KERNELS, MATMUL, MLPFunction, mlp_forward
 from slm_lab.agent.net.precision import products, restored
 from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array, FloatArray, Shape
@@ -73,6 +73,10 @@ class MLPNet(nn.Module, ArrayNet):
         self._num_exact = 1 if sees_obs else 0
         if len(self.norms) or spec.precision == "bf16":
             self._kernel = None
+        self._matmul = MATMUL[spec.matmul]
+        if spec.matmul != "torch" and spec.precision != "bf16":
+            for layer in hidden:
+                layer.matmul = self._matmul
         self._by_array: ArrayMLP | None = None
         if self._kernel is not None and not any(self._out_activations):
             self._by_array = ArrayMLP(self._kernel, len(self.hidden), self._parameters_in_order)
@@ -91,10 +95,12 @@ class MLPNet(nn.Module, ArrayNet):
             outputs = tuple(head(features) for head in self.heads)
         elif torch.is_grad_enabled():
             outputs = MLPFunction.apply(  # type: ignore[no-untyped-call]
-                self._kernel, len(self.hidden), obs, *self._parameters_in_order
+                self._kernel, self._matmul, len(self.hidden), obs, *self._parameters_in_order
             )
         else:
-            _, outputs = mlp_forward(self._kernel, len(self.hidden), obs, self._parameters_in_order)
+            _, outputs = mlp_forward(
+                self._kernel, self._matmul, len(self.hidden), obs, self._parameters_in_order
+            )
         if not any(self._out_activations):
             return outputs
         pairs = zip(outputs, self._out_activations, strict=True)
@@ -146,6 +152,7 @@ def as_mlp(spec: NetSpec, hid_layers: Sequence[int]) -> MLPNetSpec:
         batch_norm=spec.batch_norm,
         norm_place=spec.norm_place,
         precision=spec.precision,
+        matmul=spec.matmul,
     )
 
 

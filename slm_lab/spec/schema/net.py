@@ -37,7 +37,7 @@ Role: TypeAlias = Literal["actor", "critic"]
 
 ROLES: tuple[Role, ...] = ("actor", "critic")
 PREFIXES = ("actor_", "critic_")
-SAME_FOR_BOTH = ("type", "shared", "use_same_optim", "gpu", "cuda_graph", "precision")
+SAME_FOR_BOTH = ("type", "shared", "use_same_optim", "gpu", "cuda_graph", "precision", "matmul")
 """Keys of a net without `actor_*` and `critic_*` variants."""
 
 TARGET_KEYS = ("update_type", "update_frequency", "polyak_coef")
@@ -167,6 +167,11 @@ class NetSpec(Block):
         "float32",
         description='of products in training, first layer of vectors and outputs apart; "bf16": '
         'faster from about 128 units on; "auto": bf16 where the device has it',
+    )
+    matmul: Literal["torch", "numpy"] = Field(
+        "torch",
+        description="library that multiplies float32 in linear layers on a CPU, with one thread; "
+        "`slm-lab probe` says which is the faster one",
     )
 
     _variants: dict[str, Any] = PrivateAttr(default_factory=dict)

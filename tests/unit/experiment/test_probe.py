@@ -154,6 +154,19 @@ def test_a_change_that_the_machine_cannot_run_is_left_out(cores, tmp_path, monke
     assert tried(True) - tried(False) == {"agent.net.precision=bf16"}
 
 
+@pytest.mark.parametrize(
+    ("keys", "tries"),
+    [
+        ({"agent__net__hid_layers": [256, 256]}, True),
+        ({"agent__net__hid_layers": [256, 256], "meta__threads": 2}, False),
+        ({"agent__net__hid_layers": [64, 64]}, False),
+    ],
+)
+def test_another_library_is_tried_for_wide_layers_on_one_thread(cores, keys, tries):
+    found = {each.text: each.learns for each in candidates(parse(ppo(**keys)))}
+    assert found.get("agent.net.matmul=numpy") == ("alike" if tries else None)
+
+
 def test_all_workers_must_learn_before_they_are_measured_and_a_learner_counts_alone(monkeypatch):
     board = Seen(monkeypatch, sessions=2)
     both, learner = (SpeedMeter(0.0, counted, learns=True) for counted in (slice(None), slice(1)))

@@ -9,7 +9,7 @@ from torch import nn
 
 from slm_lab.agent.net import fast_mlp
 from slm_lab.agent.net.array_mlp import act_forward
-from slm_lab.agent.net.fast_mlp import FEW_NUMBERS, KERNELS, MLPFunction
+from slm_lab.agent.net.fast_mlp import FEW_NUMBERS, KERNELS, MATMUL, WIDE, MLPFunction
 from slm_lab.agent.net.layers import Head
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.optim.flat import FlatParameters
@@ -36,19 +36,23 @@ def random_parameters(widths, heads):
     ]
 
 
+@pytest.mark.parametrize("library", MATMUL)
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize(
     ("widths", "heads", "size"),
     [((3, 5, 4), (2, 1), 6), ((3, 5), (2,), 6), ((3,), (1,), 6), ((1, 9), (2,), 9)],
 )
-def test_the_written_out_gradient_is_the_numerical_one(name, widths, heads, size):
+def test_the_written_out_gradient_is_the_numerical_one(
+    name, widths, heads, size, library, monkeypatch
+):
     """The last has products so narrow that they are computed the other way round."""
+    monkeypatch.setattr(fast_mlp, "WIDE", 2)
     parameters = random_parameters(widths, heads)
     generator = torch.Generator().manual_seed(1)
     obs = torch.randn(size, widths[0], generator=generator, dtype=torch.float64, requires_grad=True)
 
     def function(obs, *parameters):
-        return MLPFunction.apply(KERNELS[name], len(widths) - 1, obs, *parameters)
+        return MLPFunction.apply(KERNELS[name], MATMUL[library], len(widths) - 1, obs, *parameters)
 
     assert torch.autograd.gradcheck(function, (obs, *parameters))
 
@@ -59,6 +63,47 @@ def test_outputs_and_gradients_equal_those_layer_by_layer(activation):
     plain.use_layers()
     obs = torch.randn(32, 4, generator=torch.Generator().manual_seed(2))
     assert_same_function(fused, plain, obs, obs)
+
+
+@pytest.fixture
+def multiplied(monkeypatch):
+    """The shapes of the products that NumPy computes."""
+    seen, dot = [], np.dot
+
+    def watched(a, b):
+        seen.append((*a.shape, b.shape[1]))
+        return dot(a, b)
+
+    monkeypatch.setattr(fast_mlp.np, "dot", watched)
+    return seen
+
+
+WIDE_NET = {"hid_layers": [WIDE, 2 * WIDE], "hid_layers_activation": "relu"}
+
+
+@pytest.mark.parametrize("changes", [{}, {"layer_norm": True}, {"hid_layers_activation": "silu"}])
+def test_wide_products_by_numpy_are_those_of_torch(changes, multiplied):
+    """As one node, and layer by layer. The first layer and the heads are too narrow for NumPy."""
+    by_torch = net(**WIDE_NET | changes)
+    by_numpy = net(**WIDE_NET | changes, matmul="numpy")
+    obs = torch.randn(3 * WIDE, 4, generator=torch.Generator().manual_seed(2))
+    assert_same_function(by_numpy, by_torch, obs, obs)
+    assert set(multiplied) == {
+        (3 * WIDE, WIDE, 2 * WIDE), (2 * WIDE, 3 * WIDE, WIDE), (3 * WIDE, 2 * WIDE, WIDE)
+    }  # fmt: skip
+    multiplied.clear()
+    by_torch(obs)
+    by_numpy(obs[: WIDE - 1])
+    assert multiplied == []
+
+
+def test_numpy_leaves_half_precision_and_other_devices_to_torch(multiplied):
+    for changes in ({"precision": "bf16"}, {"layer_norm": True, "precision": "bf16"}):
+        net(**WIDE_NET, **changes, matmul="numpy")(torch.zeros(WIDE, 4))
+    away = torch.zeros(WIDE, WIDE, device="meta")
+    assert MATMUL["numpy"].product(away, away).is_meta
+    assert MATMUL["numpy"].linear(away, away, away[0]).is_meta
+    assert multiplied == []
 
 
 @pytest.mark.parametrize("rows", [1, 16, 5000])

@@ -93,6 +93,12 @@ ROWS = [
         (EVERY["SARSA"], {}))),
     (EVERY["PPO"], {**net(cuda_graph=True, gpu="auto"), **ACTORS}, []),
     (DQN, {"memory.storage": "device", **net(gpu="auto")}, []),
+    # The library of products on the CPU.
+    *((SOFT, net(matmul="numpy", **keys), []) for keys in ({}, {"gpu": "auto"})),
+    *((SOFT, net(matmul="numpy", **keys), ["net.matmul"])
+      for keys in ({"gpu": True}, {"precision": "bf16"})),
+    (SOFT, {"critic_net": {**CRITIC, "matmul": "numpy", "precision": "bf16"}},
+     ["critic_net.matmul", "net.update_type", "net.polyak_coef"]),
     (DQN, {"memory.storage": "device"}, ["memory.storage"]),
     (EVERY["PPO"], {"critic_net": {**CRITIC, "cuda_graph": True}}, ["critic_net.cuda_graph"]),
     (SOFT, {"critic_net": {**CRITIC, **MOVING}, "net": {**CRITIC, "actor_update_frequency": 3}},
