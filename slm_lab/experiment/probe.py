@@ -20,7 +20,8 @@ from slm_lab.experiment.trial import Trial, TrialTask, stop_on_signals
 from slm_lab.session.status_board import LOOP_PARTS, StatusBoard
 from slm_lab.spec.checks.size import hidden_weights
 from slm_lab.spec.modes import MODES, mode_of
-from slm_lab.spec.schema.net import ConvNetSpec, NetSpec, RecurrentNetSpec
+from slm_lab.spec.role import folded
+from slm_lab.spec.schema.net import ROLES, ConvNetSpec, NetSpec, RecurrentNetSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.run_dir import RunDir
 
@@ -87,7 +88,7 @@ def candidates(spec: Spec) -> Iterator[Change]:
         yield Change((f"meta.threads={threads}",))
     if half := [f"agent.{key}.precision=bf16" for key in spec.agent.nets]:
         yield Change(tuple(half))
-    wide = [key for key, net in spec.agent.nets.items() if _is_wide(net)]
+    wide = [key for key, net in spec.agent.nets.items() if _multiplies_much(net)]
     if wide and meta.threads == 1:
         yield Change(tuple(f"agent.{key}.matmul=numpy" for key in wide))
     if cores > 1 and meta.max_session == 1 and meta.distributed is False:
@@ -103,9 +104,13 @@ def candidates(spec: Spec) -> Iterator[Change]:
         yield Change((f"env.num_envs={factor * env.num_envs}",), "differently")
 
 
-def _is_wide(net: NetSpec) -> bool:
-    without = isinstance(net, ConvNetSpec | RecurrentNetSpec)
-    return not without and hidden_weights(net) > FEW_WEIGHTS
+def _multiplies_much(net: NetSpec) -> bool:
+    """Whether the time of a net goes into products of wide linear layers in float32 by torch. That
+    of images goes into convolutions."""
+    other = isinstance(net, ConvNetSpec | RecurrentNetSpec) or net.gpu is not False
+    if other or (net.matmul, net.precision) != ("torch", "float32"):
+        return False
+    return max(hidden_weights(folded(net, role)) for role in ROLES) > FEW_WEIGHTS
 
 
 @final

@@ -89,12 +89,12 @@ NARROW_RATIO = 8
 
 
 class Matmul(NamedTuple):
-    """The products of linear layers."""
+    """How linear layers multiply: with torch, or with NumPy."""
 
     linear: Callable[[Tensor, Tensor, Tensor], Tensor]
     """x Wᵀ + b from (B, in), (out, in) and (out,)."""
     product: Callable[[Tensor, Tensor], Tensor]
-    """Of two matrices."""
+    """The product of two matrices."""
 
 
 def mlp_forward(
@@ -134,11 +134,15 @@ class MLPFunction(torch.autograd.Function):
 
         def take(layer: int, grad: Tensor, x: Tensor) -> None:
             if wanted[2 * layer]:
-                grads[2 * layer], grads[2 * layer + 1] = product(grad.t(), x), grad.sum(0)
+                grads[2 * layer] = product(grad.t(), x)
+            if wanted[2 * layer + 1]:
+                grads[2 * layer + 1] = grad.sum(0)
 
         heads = range(num_hidden, len(weights))
         for layer, grad_output in zip(heads, grad_outputs, strict=True):
             take(layer, grad_output, hidden[-1])
+        if num_hidden == 0 and not ctx.needs_input_grad[3]:
+            return (None, None, None, None, *grads)
         grad = product(grad_outputs[0], weights[num_hidden])
         for layer, grad_output in zip(heads[1:], grad_outputs[1:], strict=True):
             grad.addmm_(grad_output, weights[layer])
@@ -150,12 +154,12 @@ class MLPFunction(torch.autograd.Function):
         return (None, None, None, grad if ctx.needs_input_grad[3] else None, *grads)
 
 
-def multiplied(matmul: Matmul, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """x Wᵀ + b with its gradients: a perceptron without hidden layers."""
-    no_layers: tuple[Tensor] = MLPFunction.apply(  # type: ignore[no-untyped-call]
+def linear_with(matmul: Matmul, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """x Wᵀ + b with its gradients: a perceptron without hidden layers, of any activation."""
+    outputs: tuple[Tensor] = MLPFunction.apply(  # type: ignore[no-untyped-call]
         KERNELS["ReLU"], matmul, 0, x, weight, bias
     )
-    return no_layers[0]
+    return outputs[0]
 
 
 def _product(a: Tensor, b: Tensor) -> Tensor:
@@ -166,7 +170,7 @@ def _product(a: Tensor, b: Tensor) -> Tensor:
 
 
 WIDE = 64
-"""The shortest side of matrices that NumPy multiplies; torch is as fast for narrower ones."""
+"""NumPy multiplies matrices whose sides are all at least this long. Torch calls others faster."""
 
 
 def _numpy_product(a: Tensor, b: Tensor) -> Tensor:
@@ -182,4 +186,4 @@ def _numpy_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 
 MATMUL = {"torch": Matmul(linear, _product), "numpy": Matmul(_numpy_linear, _numpy_product)}
-"""By the library that multiplies float32 on the CPU. Torch's (MKL) has no AVX-512 for AMD."""
+"""By the value of `agent.net.matmul`: the library that multiplies float32 on the CPU."""

@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm as AnyBatchNorm
 from torch.nn.modules.conv import _ConvNd as AnyConv
 from typing_extensions import override
 
-from slm_lab.agent.net.fast_mlp import Matmul, multiplied
+from slm_lab.agent.net.fast_mlp import WIDE, Matmul, linear_with
 from slm_lab.core.errors import LabError
 from slm_lab.spec.schema.net import NetSpec
 from slm_lab.spec.schema.torch_table import activation_class
@@ -141,13 +141,14 @@ class EmptyLinear(Empty, nn.Linear):
     """To be filled by `init_linear`."""
 
     matmul: Matmul | None = None
-    """What multiplies in place of torch."""
+    """What multiplies wide matrices in place of torch."""
 
     @override
     def forward(self, x: Tensor) -> Tensor:
-        if self.matmul is None or torch.compiler.is_exporting():
+        narrow = min(*x.shape, *self.weight.shape) < WIDE or x.dim() != 2 or not x.is_cpu
+        if self.matmul is None or narrow or torch.compiler.is_exporting():  # files hold torch's
             return super().forward(x)
-        return multiplied(self.matmul, x, self.weight, self.bias)
+        return linear_with(self.matmul, x, self.weight, self.bias)
 
 
 class EmptyConv2d(Empty, nn.Conv2d):

@@ -181,10 +181,10 @@ def _frames_on_a_device(memory: ReplaySpec, net: NetSpec) -> Iterator[Problem]:
         yield Problem("agent.memory.storage", 'gpu is false, so that "device" is the CPU')
 
 
-def _library(blocks: Blocks) -> Iterator[Problem]:
+def _matmul(blocks: Blocks) -> Iterator[Problem]:
     for path, net in blocks.nets.items():
         if net.gpu is True or net.precision == "bf16":
-            reason = "torch multiplies in bf16" if net.gpu is False else "torch multiplies on a GPU"
+            reason = "torch multiplies " + ("in bf16" if net.precision == "bf16" else "on a GPU")
             yield from _each_set(path, net, ["matmul"], reason)
 
 
@@ -240,7 +240,7 @@ UNUSED_KEYS = (
     _both_nets,
     _graphs,
     _frames_on_a_device,
-    _library,
+    _matmul,
     _targets,
     _environment,
     _ranks,

@@ -170,8 +170,8 @@ class NetSpec(Block):
     )
     matmul: Literal["torch", "numpy"] = Field(
         "torch",
-        description="library that multiplies float32 in linear layers on a CPU, with one thread; "
-        "`slm-lab probe` says which is the faster one",
+        description='library that multiplies float32 in wide linear layers on a CPU; "numpy" uses '
+        "one thread; `slm-lab probe` measures both",
     )
 
     _variants: dict[str, Any] = PrivateAttr(default_factory=dict)

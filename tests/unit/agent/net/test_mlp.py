@@ -1,6 +1,7 @@
 """The written-out multilayer perceptron against autograd."""
 
-from itertools import pairwise
+from functools import partial
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -9,13 +10,15 @@ from torch import nn
 
 from slm_lab.agent.net import fast_mlp
 from slm_lab.agent.net.array_mlp import act_forward
+from slm_lab.agent.net.build import build_net
 from slm_lab.agent.net.fast_mlp import FEW_NUMBERS, KERNELS, MATMUL, WIDE, MLPFunction
-from slm_lab.agent.net.layers import Head
+from slm_lab.agent.net.layers import EmptyLinear, Head, init_linear
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.core.errors import LabError
 from slm_lab.spec.role import net_for_role
-from tests.support import parse, ppo
+from tests.contract.parts_table import PERCEPTRON
+from tests.support import parse, ppo, q_learning
 from tests.unit.agent.net.building import assert_same_function
 
 
@@ -65,6 +68,21 @@ def test_outputs_and_gradients_equal_those_layer_by_layer(activation):
     assert_same_function(fused, plain, obs, obs)
 
 
+def test_frozen_weights_pass_the_same_gradient_on():
+    """As the critics of SAC do to its actor."""
+    net_, obs = net(), torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
+
+    def gradient():
+        given = obs.clone().requires_grad_()
+        net_(given)[0].square().sum().backward()
+        return given.grad
+
+    with_weights = gradient()
+    assert with_weights.abs().sum() > 0
+    net_.requires_grad_(False)
+    torch.testing.assert_close(gradient(), with_weights, rtol=0, atol=0)
+
+
 @pytest.fixture
 def multiplied(monkeypatch):
     """The shapes of the products that NumPy computes."""
@@ -92,9 +110,56 @@ def test_wide_products_by_numpy_are_those_of_torch(changes, multiplied):
         (3 * WIDE, WIDE, 2 * WIDE), (2 * WIDE, 3 * WIDE, WIDE), (3 * WIDE, 2 * WIDE, WIDE)
     }  # fmt: skip
     multiplied.clear()
+    with torch.no_grad():
+        by_numpy(obs)
+    assert multiplied == [(3 * WIDE, WIDE, 2 * WIDE)]
+    multiplied.clear()
     by_torch(obs)
     by_numpy(obs[: WIDE - 1])
     assert multiplied == []
+
+
+@pytest.mark.parametrize("wanted", [*product([True, False], repeat=3)])
+@pytest.mark.parametrize("shape", [(WIDE, WIDE), (WIDE - 1, WIDE), (2, WIDE, WIDE), (WIDE,)])
+def test_a_layer_by_numpy_is_a_linear_layer(shape, wanted):
+    """For every set of inputs that want a gradient: input, weight, bias."""
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    results = []
+    for matmul in (MATMUL["numpy"], None):
+        layer = EmptyLinear(WIDE, WIDE)
+        init_linear(layer, None, 1.0, torch.Generator().manual_seed(1))
+        layer.matmul = matmul
+        inputs = (x.clone(), layer.weight, layer.bias)
+        for each, wants in zip(inputs, wanted, strict=True):
+            each.requires_grad_(wants)
+        output = layer(inputs[0])
+        if any(wanted):
+            output.square().mean().backward()
+        results.append((output, *(each.grad for each in inputs)))
+    for left, right in zip(*results, strict=True):
+        assert (left is None) == (right is None)
+        if left is not None:
+            torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "shape"),
+    [
+        ("DuelingMLPNet", {"hid_layers": [64, 64]}, (4,)),
+        ("HydraMLPNet", {"hid_layers": [[64], [64], [64]]}, (4,)),
+        ("ConvNet", {"conv_hid_layers": [[4, 3, 2, 0, 1]], "fc_hid_layers": [64]}, (1, 16, 16)),
+        ("RecurrentNet", {"fc_hid_layers": [64, 64], "rnn_hidden_size": 8}, (4,)),
+        ("TorchArcNet", {"arc": PERCEPTRON}, (4,)),
+    ],
+)
+def test_the_perceptron_of_every_net_has_the_library(name, keys, shape):
+    base = partial(q_learning, "DQN") if name.startswith("Dueling") else ppo
+    raw = base(agent__net={"type": name, "matmul": "numpy", **keys})
+    spec = net_for_role(parse(raw).agent, "actor")
+    built = build_net(spec, shape, [Head(2, 1.0)], torch.Generator().manual_seed(0))
+    found = [each for each in built.modules() if isinstance(each, MLPNet) and len(each.hidden)]
+    assert found
+    assert all(layer.matmul is MATMUL["numpy"] for each in found for layer in each.hidden)
 
 
 def test_numpy_leaves_half_precision_and_other_devices_to_torch(multiplied):
