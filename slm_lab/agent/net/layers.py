@@ -145,8 +145,9 @@ class EmptyLinear(Empty, nn.Linear):
 
     @override
     def forward(self, x: Tensor) -> Tensor:
-        narrow = min(*x.shape, *self.weight.shape) < WIDE or x.dim() != 2 or not x.is_cpu
-        if self.matmul is None or narrow or torch.compiler.is_exporting():  # files hold torch's
+        if self.matmul is None or torch.compiler.is_exporting():  # a file holds torch's product
+            return super().forward(x)
+        if min(*x.shape, *self.weight.shape) < WIDE or x.dim() != 2 or not x.is_cpu:
             return super().forward(x)
         return linear_with(self.matmul, x, self.weight, self.bias)
 

@@ -37,7 +37,8 @@ const panels = graph._fullLayout._subplots.cartesian;
 graph.on("plotly_hover", seen => {
   if (seen.event) Plotly.Fx.hover(graph, {xval: seen.xvals[0]}, panels);
 });
-graph.on("plotly_unhover", () => Plotly.Fx.unhover(graph));"""
+graph.on("plotly_unhover", () => Plotly.Fx.unhover(graph));
+"""
 
 
 # Shown in place of the graph if the page was copied or mailed without its script.

@@ -115,4 +115,5 @@ Commit {origin.get("git_sha")}; Python {origin.get("python")}, {", ".join(versio
 
 ## Returns
 
-{"".join(graphs)}Mean returns of the last 5 % of the training, by seed: {returns}."""
+{"".join(graphs)}Mean returns of the last 5 % of the training, by seed: {returns}.
+"""
