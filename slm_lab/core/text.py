@@ -23,7 +23,7 @@ def significant(value: float | None) -> str:
     1,234, 429, 12.3, 0.738, 0.000123; a dash for None."""
     if value is None:
         return "–"
-    if abs(value) >= 99.5:
+    if abs(value) >= 99.95:
         return f"{value:,.0f}"
     return f"{value + 0.0:#.3g}" if value else "0"
 
