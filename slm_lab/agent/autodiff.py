@@ -98,5 +98,33 @@ class Node:
     __rmul__ = __mul__
 
 
+def parameter(tensor: Tensor) -> Node:
+    """A trained tensor on the CPU that has a gradient, as a node."""
+    assert tensor.grad is not None
+    total: FloatArray = tensor.grad.numpy()
+
+    def vjp(grad: FloatArray) -> tuple[()]:
+        np.add(total, grad, out=total)
+        return ()
+
+    return Node(tensor.detach().numpy(), (), vjp)
+
+
+def minimum(first: Node, second: Node) -> Node:
+    """The smaller of two values each, of equal shapes. Only that one has a gradient."""
+    is_first = first.array <= second.array
+
+    def vjp(grad: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return grad * is_first, grad * ~is_first
+
+    return Node(np.minimum(first.array, second.array), (first, second), vjp)
+
+
+def beside(constant: FloatArray, node: Node) -> Node:
+    """A constant (B, C) and a node (B, A) side by side, (B, C + A)."""
+    width = constant.shape[1]
+    return Node(np.hstack([constant, node.array]), (node,), lambda grad: (grad[:, width:],))
+
+
 Differentiable: TypeAlias = Tensor | Node
 """What a loss is made of: tensors where autograd differentiates it, else nodes."""

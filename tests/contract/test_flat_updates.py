@@ -7,7 +7,8 @@ import torch
 from pandas.testing import assert_frame_equal
 from torch import nn
 
-from slm_lab.agent.net import array_mlp
+from slm_lab.agent.algorithm import temperature
+from slm_lab.agent.net.array_mlp import ArrayMLP
 from slm_lab.agent.optim.build import build_optimizer
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.lr_schedule import build_learning_rate
@@ -80,14 +81,17 @@ def build_per_parameter(monkeypatch):
 @pytest.mark.parametrize("case", training_cases(learning=True))
 def test_a_whole_run_equals_the_per_parameter_run(case, whole_runs, monkeypatch, tmp_path):
     name, variant = case
+    # Autograd rounds the gradients of biases to bfloat16.
+    rtol, atol = (0.02, 1e-3) if variant == "half_precision" else (1.3e-6, 1e-5)
     flat_run = whole_runs.get(name, variant)
     optimizers = build_per_parameter(monkeypatch)
-    monkeypatch.setattr(array_mlp, "MAX_WEIGHTS", 0)  # by autograd
+    monkeypatch.setattr(ArrayMLP, "forward_nodes", lambda net, obs: None)  # by autograd
+    monkeypatch.setattr(temperature, "parameter", lambda tensor: tensor)
     reference = run_session(ALGORITHM_ROWS[name][variant].spec, tmp_path)
     assert optimizers
     assert all(optimizer.num_steps > 3 for optimizer in optimizers)
     assert reference.agent.learner.opt_step == flat_run.opt_step
     for network, expected in vectors(reference).items():
-        torch.testing.assert_close(flat_run.vectors[network], expected)
+        torch.testing.assert_close(flat_run.vectors[network], expected, rtol=rtol, atol=atol)
     # The two global norms are summed in different orders, so the last bits may differ.
-    assert_frame_equal(flat_run.rows, rows(reference), rtol=1e-4, atol=1e-6)
+    assert_frame_equal(flat_run.rows, rows(reference), rtol=max(rtol, 1e-4), atol=max(atol, 1e-6))

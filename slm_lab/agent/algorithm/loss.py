@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from slm_lab.agent.algorithm import loss_nodes
 from slm_lab.agent.algorithm.report import number
@@ -148,11 +148,14 @@ def imitation_value_loss(
     return weighted_mean(0.5 * (target - value).clamp(min=0.0).square(), weight)
 
 
-def entropy_change(entropy: Tensor, old_log_prob: Tensor) -> Tensor:
+_SQUARED = ValueLoss(nn.MSELoss, {})
+
+
+def entropy_change(entropy: Differentiable, old_log_prob: Tensor) -> Differentiable:
     """½ E[(H_π_old(s) − H_π(s))²], the entropy penalty of arXiv:2209.10081. All (B,). −log
     π_old(a|s) of the action taken stands for the old entropy: in the gradient, which is linear in
     it, an unbiased estimate."""
-    return 0.5 * (-old_log_prob - entropy).square().mean()
+    return 0.5 * _SQUARED(entropy, -old_log_prob)
 
 
 def policy_change(log_ratio: Tensor | FloatArray, clip_eps: Number) -> tuple[Number, Number]:

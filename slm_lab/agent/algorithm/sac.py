@@ -13,9 +13,10 @@ from slm_lab.agent.algorithm.graphed_step import Update, graphed
 from slm_lab.agent.algorithm.loss import entropy_change
 from slm_lab.agent.algorithm.policy_parts import assemble, build_replay_config
 from slm_lab.agent.algorithm.replay_loop import train_on_replay
-from slm_lab.agent.algorithm.report import Report, number
+from slm_lab.agent.algorithm.report import Report, mean
 from slm_lab.agent.algorithm.soft_parts import SoftParts, build_soft
 from slm_lab.agent.algorithm.soft_policy import Expectation
+from slm_lab.agent.autodiff import Differentiable
 from slm_lab.agent.batch import Transitions, TransitionSource
 from slm_lab.agent.device import moved
 from slm_lab.agent.distribution.exploration import exploration_policy
@@ -30,7 +31,7 @@ from slm_lab.spec.schema.net import ROLES, NetSpec, Role, TorchArcNetSpec
 class Prediction(NamedTuple):
     """The critics' predictions for a batch."""
 
-    q: tuple[Tensor, Tensor]
+    q: tuple[Differentiable, Differentiable]
     """(B,) each: Q_1, Q_2 of the actions taken, in the critics' own units, with gradients."""
     following: Expectation
     """Over the actions in the next states, without gradients."""
@@ -101,7 +102,7 @@ class SoftLearner(Learner[TransitionSource]):
         alpha = self.temperature.alpha(scheduled_alpha)
         self.critic.train(True)
         q, following = self.predict(batch.obs, batch.action, batch.next_obs, noise[0])
-        soft_value = following.value + alpha * following.entropy
+        soft_value = following.value.detach() + alpha * following.entropy.detach()
         raw_target = self.critic.transform.encode(batch.reward + batch.discount * soft_value)
         first, second = (self._value_loss_fn(each, raw_target, batch.weight) for each in q)
         step = self.critic.step(first + second)
@@ -111,10 +112,10 @@ class SoftLearner(Learner[TransitionSource]):
                 "loss": step.loss,
                 "value_loss": step.loss,
                 "grad_norm": step.grad_norm,
-                "q_value": number(self.critic.transform.decode(q[0]).mean()),
+                "q_value": mean(self.critic.transform.decode(q[0].detach())),
                 "alpha": alpha,
             }
-            error = raw_target - q[0]
+            error = raw_target - q[0].detach()
         if len(noise) > 1:
             report |= self._update_actor(batch.obs, batch.log_prob, noise[1], alpha)
         return Update(report, error)
@@ -126,7 +127,9 @@ class SoftLearner(Learner[TransitionSource]):
         self.actor.train(True)
         with self.critic.frozen():
             value, entropy = self.policy.expectation(
-                self.actor.policy(obs), lambda action: self.critic.actor_value(obs, action), noise
+                self.actor.differentiable(obs),
+                lambda action: self.critic.actor_value(obs, action),
+                noise,
             )
             loss = -(value + alpha * entropy).mean()
             if self.spec.entropy_penalty_coef > 0:
@@ -134,7 +137,7 @@ class SoftLearner(Learner[TransitionSource]):
             step = self.actor.step(loss)
         self.actor.train(False)
         self.temperature.update(entropy.detach())
-        return {"policy_loss": step.loss, "entropy": number(entropy.mean())}
+        return {"policy_loss": step.loss, "entropy": mean(entropy.detach())}
 
     @override
     def own_state(self) -> StateDict:

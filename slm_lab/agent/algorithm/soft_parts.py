@@ -18,6 +18,7 @@ from slm_lab.agent.distribution.family import (
     distribution_family,
     squashed_family,
 )
+from slm_lab.agent.net.array_mlp import has_nodes
 from slm_lab.agent.net.build import build_policy_only, build_twin_q
 from slm_lab.agent.net.policy_value import PolicyOnly
 from slm_lab.agent.net.q_network import TwinQ
@@ -74,6 +75,10 @@ def build_soft(context: BuildContext, agent: AgentSpec) -> SoftParts:
     actor = build_policy_only(agent, family, context.obs_shape, generator)
     critic = build_twin_q(agent, spec, context.obs_shape, num_actions, discrete, generator)
     temperature, loss = _temperature(context, spec, family), build_loss(agent, "critic")
+    if policy is SQUASHED and loss.node is not None and not spec.symlog:
+        in_shape = (context.obs_shape[0] + num_actions,)
+        can = all(has_nodes(net, in_shape) for net in critic.nets)
+        critic.written_out = can and actor.write_out(context.obs_shape)
     sampling = seeded_generator(context.seeds.sampling)
     return SoftParts(actor, critic, family, num_actions, policy, temperature, loss, sampling)
 

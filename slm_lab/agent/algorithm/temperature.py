@@ -3,11 +3,13 @@
 import math
 from typing import final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from slm_lab.agent.algorithm.report import number
+from slm_lab.agent.algorithm.report import mean, number
+from slm_lab.agent.autodiff import parameter
 from slm_lab.agent.optim.optimizer import Optimizer
 from slm_lab.agent.optim.rule import Number
 from slm_lab.agent.schedule import Schedule
@@ -51,7 +53,7 @@ class TunedTemperature(Temperature):
     def __init__(self, log_alpha: LogAlpha, optimizer: Optimizer, target_entropy: float) -> None:
         self._log_alpha = log_alpha
         self.optimizer: Optimizer = optimizer
-        self._target_entropy = target_entropy
+        self._target_entropy = float(np.float32(target_entropy))  # as entropies are
 
     @override
     def scheduled(self, frame: int) -> float:
@@ -64,5 +66,5 @@ class TunedTemperature(Temperature):
 
     @override
     def update(self, entropy: Tensor) -> None:
-        surplus = entropy.mean() - self._target_entropy
-        self.optimizer.step(self._log_alpha.value * surplus)
+        log_alpha, surplus = self._log_alpha.value, mean(entropy) - self._target_entropy
+        self.optimizer.step((parameter(log_alpha) if log_alpha.is_cpu else log_alpha) * surplus)

@@ -325,9 +325,10 @@ class TanhNormal(Distribution):
 
     def with_log_prob(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         """The action of standard normal noise (B, A), and its log-probability. That is computed
-        from u itself: a rounded tanh(u) near ±1 does not determine u."""
-        u = self._normal.scaled(noise)
-        return u.tanh(), self._normal.log_prob(u) - _log_slope(u).sum(-1)
+        from noise and u: neither a small σε beside μ, nor tanh(u) near ±1, determines them."""
+        normal, u = self._normal, self._normal.scaled(noise)
+        log_prob = -0.5 * noise * noise - normal.log_std - HALF_LOG_2PI - _log_slope(u)
+        return u.tanh(), log_prob.sum(-1)
 
     @override
     def log_prob(self, action: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """Distributions by NumPy: of nodes, with the gradients of log-probabilities and entropies written
 out; and of arrays, to draw from."""
 
+import math
 from typing import Protocol, final
 
 import numpy as np
@@ -71,6 +72,31 @@ def _normal_log_prob(z: FloatArray, log_std: FloatArray) -> FloatArray:
     """−½ z² − log σ − ½ log 2π, summed over A: (B,)."""
     log_prob: FloatArray = np.add.reduce(-0.5 * z * z - log_std - np.float32(HALF_LOG_2PI), -1)
     return log_prob
+
+
+def squashed_nodes(params: Node, noise: Tensor) -> tuple[Node, Node]:
+    """The action of `TanhNormal` for standard normal noise (B, A), and its log-probability (B,),
+    from mean and log σ side by side, (B, 2 A). With u = μ + σε and a = tanh u: ∂a/∂u = 1 − a²,
+    ∂ log π/∂u = 2a, and ∂ log π/∂ log σ = 2aσε − 1."""
+    epsilon = noise.numpy()
+    mean, log_std = np.split(params.array, 2, -1)
+    bounded = log_std.clip(*LOG_STD_RANGE)
+    within = log_std == bounded
+    scaled = np.exp(bounded) * epsilon
+    u = mean + scaled
+    action, size = np.tanh(u), np.abs(u)
+    log_slope = 2 * (np.float32(math.log(2)) - size - np.log1p(np.exp(-2 * size)))  # even in u
+    log_prob = _normal_log_prob(epsilon, bounded) - np.add.reduce(log_slope, -1)
+
+    def of_action(grad: FloatArray) -> tuple[FloatArray]:
+        of_u = grad * (1 - action * action)
+        return (np.hstack([of_u, of_u * scaled * within]),)
+
+    def of_log_prob(grad: FloatArray) -> tuple[FloatArray]:
+        of_u = 2 * action
+        return (np.hstack([of_u, (of_u * scaled - 1) * within]) * grad[:, None],)
+
+    return Node(action, (params,), of_action), Node(log_prob, (params,), of_log_prob)
 
 
 @final

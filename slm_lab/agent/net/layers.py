@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias, final
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm
@@ -12,7 +13,6 @@ from torch.nn.modules.batchnorm import _BatchNorm as AnyBatchNorm
 from torch.nn.modules.conv import _ConvNd as AnyConv
 from typing_extensions import override
 
-from slm_lab.agent.net.fast_mlp import WIDE, Matmul, linear_with
 from slm_lab.core.errors import LabError
 from slm_lab.spec.schema.net import NetSpec
 from slm_lab.spec.schema.torch_table import activation_class
@@ -140,16 +140,42 @@ class Empty:
 class EmptyLinear(Empty, nn.Linear):
     """To be filled by `init_linear`."""
 
-    matmul: Matmul | None = None
-    """What multiplies wide matrices in place of torch."""
+    by_numpy = False
+    """Whether NumPy multiplies matrices whose sides are all at least WIDE long."""
 
     @override
     def forward(self, x: Tensor) -> Tensor:
-        if self.matmul is None or torch.compiler.is_exporting():  # a file holds torch's product
+        if not self.by_numpy or torch.compiler.is_exporting():  # a file holds torch's product
             return super().forward(x)
         if min(*x.shape, *self.weight.shape) < WIDE or x.dim() != 2 or not x.is_cpu:
             return super().forward(x)
-        return linear_with(self.matmul, x, self.weight, self.bias)
+        product: Tensor = _NumPyProduct.apply(x, self.weight)  # type: ignore[no-untyped-call]
+        return product + self.bias
+
+
+WIDE = 64
+"""Narrower matrices torch multiplies faster; NumPy needs a function of Python for the gradient."""
+
+
+class _NumPyProduct(torch.autograd.Function):
+    """x Wᵀ from (B, in) and (out, in)."""
+
+    @staticmethod
+    @override
+    def forward(ctx: Any, x: Tensor, weight: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return _dot(x, weight.t())
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    @override
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (x, weight), (of_x, of_weight) = ctx.saved_tensors, ctx.needs_input_grad
+        return _dot(grad, weight) if of_x else None, _dot(grad.t(), x) if of_weight else None
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    return torch.from_numpy(np.dot(a.detach().numpy(), b.detach().numpy()))
 
 
 class EmptyConv2d(Empty, nn.Conv2d):

@@ -10,8 +10,8 @@ from typing_extensions import override
 
 from slm_lab.agent.autodiff import Node
 from slm_lab.agent.net import layers
+from slm_lab.agent.net.array_layers import KERNELS, ArrayLayer, HalfLayer, NumPyLayer
 from slm_lab.agent.net.array_mlp import ArrayMLP, ArrayNet
-from slm_lab.agent.net.fast_mlp import KERNELS, MATMUL, MLPFunction, mlp_forward
 from slm_lab.agent.net.precision import products, restored
 from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array, FloatArray, Shape
@@ -30,8 +30,8 @@ class MLPNet(nn.Module, ArrayNet):
     input precedes them: the placement of CrossQ's authors. A part of a net whose input are another
     part's features (`sees_obs` False) does not normalise it again.
 
-    A plain stack of linear layers with a common activation runs as one node of the autograd graph
-    (`fast_mlp`), and acts by NumPy (`array_mlp`). A small one can learn by NumPy, too."""
+    On the CPU a plain stack of linear layers with tanh or ReLU acts, and can learn, without
+    autograd: see `array_mlp`."""
 
     def __init__(
         self,
@@ -64,22 +64,21 @@ class MLPNet(nn.Module, ArrayNet):
         self._activation = layers.activation_function(spec.hid_layers_activation)
         names = per_head(spec.out_layer_activation, len(heads))
         self._out_activations = [layers.activation_function(name) for name in names]
-        # A plain tuple: attribute look-ups on modules cost as much as the small products.
-        self._parameters_in_order = tuple(
-            p for layer in [*hidden, *outputs] for p in (layer.weight, layer.bias)
-        )
-        self._kernel = KERNELS.get(activation_class(spec.hid_layers_activation or "") or "")
         self._products = products(spec)
         self._num_exact = 1 if sees_obs else 0
-        if len(self.norms) or spec.precision == "bf16":
-            self._kernel = None
-        self._matmul = MATMUL[spec.matmul]
-        if spec.matmul != "torch" and spec.precision != "bf16":
-            for layer in hidden:
-                layer.matmul = self._matmul
+        is_half = spec.precision == "bf16"
+        by_numpy = spec.matmul == "numpy" and not is_half
+        for layer in hidden:
+            layer.by_numpy = by_numpy
+        kernel = KERNELS.get(activation_class(spec.hid_layers_activation or "") or "")
         self._by_array: ArrayMLP | None = None
-        if self._kernel is not None and not any(self._out_activations):
-            self._by_array = ArrayMLP(self._kernel, len(self.hidden), self._parameters_in_order)
+        is_plain = len(self.norms) == 0 and not any(self._out_activations)
+        if kernel is not None and is_plain and outputs:
+            exact: type[ArrayLayer] = NumPyLayer if by_numpy else ArrayLayer
+            inner: type[ArrayLayer] = HalfLayer if is_half else exact
+            kinds = [exact if i < self._num_exact else inner for i in range(len(hidden))]
+            kinds += [exact] * len(outputs)
+            self._by_array = ArrayMLP(kernel, len(hidden), [*hidden, *outputs], kinds)
 
     @override
     def train(self, mode: bool = True) -> Self:
@@ -90,17 +89,13 @@ class MLPNet(nn.Module, ArrayNet):
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
         """(B, D) to one (B, head_dim) per head."""
         obs = layers.as_floats(obs)
-        if self._kernel is None or torch.compiler.is_exporting():  # no graph records NumPy's tanh
-            features = self.features(obs)
-            outputs = tuple(head(features) for head in self.heads)
-        elif torch.is_grad_enabled():
-            outputs = MLPFunction.apply(  # type: ignore[no-untyped-call]
-                self._kernel, self._matmul, len(self.hidden), obs, *self._parameters_in_order
-            )
-        else:
-            _, outputs = mlp_forward(
-                self._kernel, self._matmul, len(self.hidden), obs, self._parameters_in_order
-            )
+        has_values = obs.is_cpu and not torch.compiler.is_exporting()
+        if has_values and not torch.is_grad_enabled():
+            arrays = self.forward_array(obs.detach().numpy())
+            if arrays is not None:
+                return tuple(map(torch.from_numpy, arrays))
+        features = self.features(obs)
+        outputs = tuple(head(features) for head in self.heads)
         if not any(self._out_activations):
             return outputs
         pairs = zip(outputs, self._out_activations, strict=True)
@@ -111,12 +106,12 @@ class MLPNet(nn.Module, ArrayNet):
         return None if self._by_array is None else self._by_array.forward(obs)
 
     @override
-    def forward_nodes(self, obs: Array) -> tuple[Node, ...] | None:
+    def forward_nodes(self, obs: Array | Node) -> tuple[Node, ...] | None:
         return None if self._by_array is None else self._by_array.forward_nodes(obs)
 
     def use_layers(self) -> None:
-        """Turns the single node off: for layers whose weights are computed, not stored."""
-        self._kernel = self._by_array = None
+        """Leaves all to torch: for layers whose weights are computed, not stored."""
+        self._by_array = None
 
     def features(self, obs: Tensor) -> Tensor:
         """(B, D) to the output of the last hidden layer, (B, width), layer by layer."""

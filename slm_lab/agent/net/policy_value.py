@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from slm_lab.agent.autodiff import Differentiable, Node
+from slm_lab.agent.autodiff import Differentiable, Node, parameter
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.device import moved
 from slm_lab.agent.net.array_mlp import ArrayNet, act_forward, forward_nodes, has_nodes
@@ -68,9 +68,10 @@ class ActingNetwork:
         """Distribution parameters (B, param_dim)."""
         return self.module.forward(obs)[0]
 
-    def write_out(self, obs_shape: Shape) -> None:
-        """Computes gradients without autograd from now on, if all nets can."""
+    def write_out(self, obs_shape: Shape) -> bool:
+        """Computes gradients without autograd from now on, if all nets can, and returns whether."""
         self._written_out = all(has_nodes(net, obs_shape) for net in self._nets)
+        return self._written_out
 
     def train(self, mode: bool) -> None:
         """Whether normalisation layers use and update batch statistics."""
@@ -114,20 +115,19 @@ class PolicyHead(nn.Module, ArrayNet):
         return (self._with_scale(params, self.scale), *rest)
 
     @override
-    def forward_nodes(self, obs: Array) -> tuple[Node, ...] | None:
+    def forward_nodes(self, obs: Array | Node) -> tuple[Node, ...] | None:
         outputs = self.net.forward_nodes(obs) if isinstance(self.net, ArrayNet) else None
         scale = self.scale
         if outputs is None or scale is None:
             return outputs
         params, *rest = outputs
 
-        def vjp(grad: FloatArray) -> tuple[FloatArray]:
+        def vjp(grad: FloatArray) -> tuple[FloatArray, FloatArray]:
             of_params, of_scale = np.split(grad, [params.array.shape[-1]], -1)
-            assert scale.grad is not None
-            scale.grad += torch.from_numpy(np.add.reduce(of_scale, 0))
-            return (of_params,)
+            return of_params, np.add.reduce(of_scale, 0)
 
-        return (Node(self._with_scale(params.array, scale), (params,), vjp), *rest)
+        both = self._with_scale(params.array, scale)
+        return (Node(both, (params, parameter(scale)), vjp), *rest)
 
     @staticmethod
     def _with_scale(params: FloatArray, scale: Tensor) -> FloatArray:

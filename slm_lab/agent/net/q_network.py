@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
-from slm_lab.agent.autodiff import Differentiable, Node
+from slm_lab.agent.autodiff import Differentiable, Node, beside, minimum
 from slm_lab.agent.net.array_mlp import forward_nodes
 from slm_lab.agent.net.layers import Linear
 from slm_lab.agent.net.mlp import MLPNet
@@ -134,12 +134,17 @@ class TwinQ:
     transform: ValueTransform
     optimizer: Optimizer
     target_network: TargetNetwork | None
+    written_out: bool = False
+    """Whether gradients are computed without autograd."""
 
     def __post_init__(self) -> None:
         self.device = self.optimizer.flat.vector.device
 
-    def q_values(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """Both nets' outputs for the actions that were taken, (B,) each."""
+    def q_values(self, obs: Tensor, action: Tensor) -> tuple[Differentiable, Differentiable]:
+        """Both nets' outputs for the actions that were taken, (B,) each, for a loss that `step`
+        minimises: nodes if the step is written out."""
+        if self.written_out:
+            return self._value_nodes(torch.cat([obs, action], -1))
         given = None if self.discrete else action
         values = (_value(net, obs, given) for net in self.nets)
         first, second = (_gathered(q, action) if self.discrete else q for q in values)
@@ -160,11 +165,13 @@ class TwinQ:
             following.append(next_q.detach())
         return (now[0], now[1]), self.transform.decode(torch.min(*following))
 
-    def actor_value(self, obs: Tensor, action: Tensor | None) -> Tensor:
+    def actor_value(self, obs: Tensor, action: Differentiable | None) -> Differentiable:
         """The value that the actor maximises. It is min(Q_1, Q_2) (B,) of continuous actions (B,
         A), or for `action` None the mean (Q_1 + Q_2) / 2 (B, n) of all discrete ones. The critics
         know little of an action that is seldom taken, and the smaller value is low. A policy over
         discrete actions that maximises it gives such actions up before they have been tried."""
+        if isinstance(action, Node):
+            return minimum(*self._value_nodes(beside(obs.numpy(), action)))
         first, second = (_value(net, obs, action) for net in self.nets)
         decode = self.transform.decode
         if self.discrete:
@@ -176,6 +183,10 @@ class TwinQ:
         assert self.targets is not None
         first, second = (_value(net, obs, action) for net in self.targets)
         return self.transform.decode(torch.min(first, second))
+
+    def _value_nodes(self, both: Differentiable) -> tuple[Node, Node]:
+        first, second = (forward_nodes(net, both)[0].squeeze(-1) for net in self.nets)
+        return first, second
 
     def step(self, loss: Differentiable) -> StepReport:
         """One gradient step; the targets may follow."""

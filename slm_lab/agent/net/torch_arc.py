@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from slm_lab.agent.autodiff import Node
+from slm_lab.agent.net.array_layers import KERNELS
 from slm_lab.agent.net.array_mlp import ArrayNet
-from slm_lab.agent.net.fast_mlp import KERNELS
 from slm_lab.agent.net.layers import (
     BatchRenorm,
     Heads,
@@ -96,7 +96,7 @@ class TorchArcNet(nn.Module, ArrayNet):
         return None if len(self.body) else self.tail.forward_array(obs)
 
     @override
-    def forward_nodes(self, obs: Array) -> tuple[Node, ...] | None:
+    def forward_nodes(self, obs: Array | Node) -> tuple[Node, ...] | None:
         return None if len(self.body) else self.tail.forward_nodes(obs)
 
 

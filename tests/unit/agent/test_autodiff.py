@@ -1,6 +1,5 @@
 """Written-out gradients against autograd: each piece, and sums of pieces."""
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -9,29 +8,19 @@ from slm_lab.agent.algorithm.loss import (
     ValueLoss,
     clipped_surrogate,
     clipped_value_loss,
+    entropy_change,
     imitation_value_loss,
 )
-from slm_lab.agent.autodiff import Node
-from slm_lab.agent.distribution.distributions import Categorical, DiagonalNormal
-from slm_lab.agent.distribution.nodes import CategoricalNode, NormalNode
+from slm_lab.agent.autodiff import Node, beside, minimum, parameter
+from slm_lab.agent.distribution.distributions import Categorical, DiagonalNormal, TanhNormal
+from slm_lab.agent.distribution.nodes import CategoricalNode, NormalNode, squashed_nodes
+from tests.unit.agent.leaf import Leaf
 
 SIZE = 64
 
 
 def numbers(*shape, seed=0, scale=1.0):
     return scale * torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
-
-
-class Leaf:
-    """An input of a loss, which keeps the gradient that reaches it."""
-
-    def __init__(self, values):
-        self.grad = None
-        self.node = Node(values.numpy(), (), self._keep)
-
-    def _keep(self, grad):
-        self.grad = torch.from_numpy(np.array(grad))
-        return ()
 
 
 def assert_as_autograd(values, loss):
@@ -110,6 +99,51 @@ def test_the_normal_distribution():
         return of_distribution(DiagonalNormal(*params.chunk(2, -1)), action)
 
     assert_as_autograd(params, loss)
+
+
+def test_the_squashed_normal_distribution():
+    """Some actions are at the bounds, and two of log σ beyond theirs."""
+    noise, params = numbers(SIZE, 3, seed=3), numbers(SIZE, 6, scale=2.0)
+    params[0, 3], params[1, 4], params[2, :3] = 2.5, -21.0, torch.tensor([30.0, -30.0, 9.0])
+
+    def loss(params):
+        if isinstance(params, Node):
+            action, log_prob = squashed_nodes(params, noise)
+        else:
+            action, log_prob = TanhNormal(*params.chunk(2, -1)).with_log_prob(noise)
+        return (action * action.detach()).mean() - 0.3 * (log_prob * WEIGHT).mean()
+
+    assert_as_autograd(params, loss)
+
+
+def test_the_penalty_of_a_change_of_the_entropy():
+    assert_as_autograd(numbers(SIZE), lambda entropy: entropy_change(entropy, OLD))
+
+
+def test_the_smaller_of_two_functions_of_an_input_beside_a_constant():
+    """As an actor sees two critics."""
+    obs, weights = numbers(SIZE, 2, seed=4), numbers(2, 5, 1, seed=5)
+
+    def loss(x):
+        if isinstance(x, Node):
+            both = beside(obs.numpy(), x)
+            return minimum(*(_product(both, w.numpy()).squeeze(-1) for w in weights)).mean()
+        both = torch.cat([obs, x], -1)
+        return torch.min(*((both @ w).squeeze(-1) for w in weights)).mean()
+
+    assert_as_autograd(numbers(SIZE, 3), loss)
+
+
+def _product(node, weight):
+    return Node(node.array @ weight, (node,), lambda grad: (grad @ weight.T,))
+
+
+def test_gradients_of_a_parameter_add_up():
+    for shape in ((), (3,)):
+        value = torch.nn.Parameter(torch.full(shape, 2.0))
+        value.grad = torch.ones(shape)
+        (parameter(value) * 1.5).mean().backward()
+        torch.testing.assert_close(value.grad, torch.full(shape, 1 + 1.5 / value.numel()))
 
 
 def test_sums_with_constants_and_a_node_that_counts_twice():

@@ -1,24 +1,25 @@
 """The written-out multilayer perceptron against autograd."""
 
 from functools import partial
-from itertools import pairwise, product
+from itertools import product
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from slm_lab.agent.net import fast_mlp
+from slm_lab.agent.net import array_layers
+from slm_lab.agent.net.array_layers import FEW_NUMBERS, KERNELS
 from slm_lab.agent.net.array_mlp import act_forward
 from slm_lab.agent.net.build import build_net
-from slm_lab.agent.net.fast_mlp import FEW_NUMBERS, KERNELS, MATMUL, WIDE, MLPFunction
-from slm_lab.agent.net.layers import EmptyLinear, Head, init_linear
+from slm_lab.agent.net.layers import WIDE, EmptyLinear, Head, init_linear
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.core.errors import LabError
 from slm_lab.spec.role import net_for_role
 from tests.contract.parts_table import PERCEPTRON
 from tests.support import parse, ppo, q_learning
+from tests.unit.agent.leaf import Leaf
 from tests.unit.agent.net.building import assert_same_function
 
 
@@ -27,45 +28,6 @@ def net(heads=(3, 1), seed=0, **changes) -> MLPNet:
     spec = net_for_role(parse(ppo(**keys)).agent, "actor")
     generator = torch.Generator().manual_seed(seed)
     return MLPNet(spec, (4,), [Head(dim, 1.0) for dim in heads], generator)
-
-
-def random_parameters(widths, heads):
-    generator = torch.Generator().manual_seed(0)
-    pairs = [*pairwise(widths), *((widths[-1], h) for h in heads)]
-    return [
-        torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
-        for i, o in pairs
-        for shape in ((o, i), (o,))
-    ]
-
-
-@pytest.mark.parametrize("library", MATMUL)
-@pytest.mark.parametrize("name", KERNELS)
-@pytest.mark.parametrize(
-    ("widths", "heads", "size"),
-    [((3, 5, 4), (2, 1), 6), ((3, 5), (2,), 6), ((3,), (1,), 6), ((1, 9), (2,), 9)],
-)
-def test_the_written_out_gradient_is_the_numerical_one(
-    name, widths, heads, size, library, monkeypatch
-):
-    """The last has products so narrow that they are computed the other way round."""
-    monkeypatch.setattr(fast_mlp, "WIDE", 2)
-    parameters = random_parameters(widths, heads)
-    generator = torch.Generator().manual_seed(1)
-    obs = torch.randn(size, widths[0], generator=generator, dtype=torch.float64, requires_grad=True)
-
-    def function(obs, *parameters):
-        return MLPFunction.apply(KERNELS[name], MATMUL[library], len(widths) - 1, obs, *parameters)
-
-    assert torch.autograd.gradcheck(function, (obs, *parameters))
-
-
-@pytest.mark.parametrize("activation", ["tanh", "relu"])
-def test_outputs_and_gradients_equal_those_layer_by_layer(activation):
-    fused, plain = (net(hid_layers=[16, 8], hid_layers_activation=activation) for _ in range(2))
-    plain.use_layers()
-    obs = torch.randn(32, 4, generator=torch.Generator().manual_seed(2))
-    assert_same_function(fused, plain, obs, obs)
 
 
 def test_frozen_weights_pass_the_same_gradient_on():
@@ -85,38 +47,54 @@ def test_frozen_weights_pass_the_same_gradient_on():
 
 @pytest.fixture
 def multiplied(monkeypatch):
-    """The shapes of the products that NumPy computes."""
-    seen, dot = [], np.dot
+    """The shapes of the products that NumPy computes, and of those that torch computes."""
+    by_numpy, by_torch = [], []
 
-    def watched(a, b):
-        seen.append((*a.shape, b.shape[1]))
-        return dot(a, b)
+    def watched(seen, multiply):
+        def call(a, b):
+            seen.append((*a.shape, b.shape[1]))
+            return multiply(a, b)
 
-    monkeypatch.setattr(fast_mlp.np, "dot", watched)
-    return seen
+        return call
+
+    monkeypatch.setattr(np, "dot", watched(by_numpy, np.dot))
+    monkeypatch.setattr(array_layers, "_by_torch", watched(by_torch, array_layers._by_torch))
+    return by_numpy, by_torch
 
 
 WIDE_NET = {"hid_layers": [WIDE, 2 * WIDE], "hid_layers_activation": "relu"}
 
 
 @pytest.mark.parametrize("changes", [{}, {"layer_norm": True}, {"hid_layers_activation": "silu"}])
-def test_wide_products_by_numpy_are_those_of_torch(changes, multiplied):
-    """As one node, and layer by layer. The first layer and the heads are too narrow for NumPy."""
-    by_torch = net(**WIDE_NET | changes)
-    by_numpy = net(**WIDE_NET | changes, matmul="numpy")
+def test_wide_layers_by_numpy_are_those_of_torch(changes, multiplied):
+    """Under autograd. The first layer and the heads are too narrow for NumPy."""
+    by_numpy, _ = multiplied
+    plain = net(**WIDE_NET | changes)
+    other = net(**WIDE_NET | changes, matmul="numpy")
     obs = torch.randn(3 * WIDE, 4, generator=torch.Generator().manual_seed(2))
-    assert_same_function(by_numpy, by_torch, obs, obs)
-    assert set(multiplied) == {
+    assert_same_function(other, plain, obs, obs)
+    assert set(by_numpy) == {
         (3 * WIDE, WIDE, 2 * WIDE), (2 * WIDE, 3 * WIDE, WIDE), (3 * WIDE, 2 * WIDE, WIDE)
     }  # fmt: skip
-    multiplied.clear()
-    with torch.no_grad():
-        by_numpy(obs)
-    assert multiplied == [(3 * WIDE, WIDE, 2 * WIDE)]
-    multiplied.clear()
-    by_torch(obs)
-    by_numpy(obs[: WIDE - 1])
-    assert multiplied == []
+    by_numpy.clear()
+    plain(obs)
+    other(obs[: WIDE - 1])
+    assert by_numpy == []
+
+
+@pytest.mark.parametrize("matmul", ["torch", "numpy"])
+def test_torch_multiplies_large_matrices_unless_numpy_shall_multiply_all(matmul, multiplied):
+    """Of the three layers the second is large."""
+    by_numpy, by_torch = multiplied
+    net_, obs = net(hid_layers=[64, 256], heads=(3,), matmul=matmul), np.zeros((80, 4), np.float32)
+    FlatParameters(net_)
+    large = [(80, 64, 256), (256, 80, 64), (80, 256, 64)]
+    net_.forward_array(obs)
+    net_.forward_nodes(obs)[0].mean().backward()
+    expected = [] if matmul == "numpy" else [large[0], *large]
+    assert by_torch == expected
+    assert set(large) <= {*by_numpy, *by_torch}
+    assert {(80, 4, 64), (80, 256, 3)} <= set(by_numpy)
 
 
 @pytest.mark.parametrize("wanted", [*product([True, False], repeat=3)])
@@ -125,10 +103,10 @@ def test_a_layer_by_numpy_is_a_linear_layer(shape, wanted):
     """For every set of inputs that want a gradient: input, weight, bias."""
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     results = []
-    for matmul in (MATMUL["numpy"], None):
+    for by_numpy in (True, False):
         layer = EmptyLinear(WIDE, WIDE)
         init_linear(layer, None, 1.0, torch.Generator().manual_seed(1))
-        layer.matmul = matmul
+        layer.by_numpy = by_numpy
         inputs = (x.clone(), layer.weight, layer.bias)
         for each, wants in zip(inputs, wanted, strict=True):
             each.requires_grad_(wants)
@@ -159,16 +137,17 @@ def test_the_perceptron_of_every_net_has_the_library(name, keys, shape):
     built = build_net(spec, shape, [Head(2, 1.0)], torch.Generator().manual_seed(0))
     found = [each for each in built.modules() if isinstance(each, MLPNet) and len(each.hidden)]
     assert found
-    assert all(layer.matmul is MATMUL["numpy"] for each in found for layer in each.hidden)
+    assert all(layer.by_numpy for each in found for layer in each.hidden)
 
 
 def test_numpy_leaves_half_precision_and_other_devices_to_torch(multiplied):
     for changes in ({"precision": "bf16"}, {"layer_norm": True, "precision": "bf16"}):
         net(**WIDE_NET, **changes, matmul="numpy")(torch.zeros(WIDE, 4))
-    away = torch.zeros(WIDE, WIDE, device="meta")
-    assert MATMUL["numpy"].product(away, away).is_meta
-    assert MATMUL["numpy"].linear(away, away, away[0]).is_meta
-    assert multiplied == []
+    away = net(**WIDE_NET, matmul="numpy").to("meta")
+    for is_on in (True, False):
+        with torch.set_grad_enabled(is_on):
+            assert away(torch.zeros(WIDE, 4, device="meta"))[0].is_meta
+    assert multiplied == ([], [])
 
 
 @pytest.mark.parametrize("rows", [1, 16, 5000])
@@ -185,37 +164,46 @@ def test_outputs_for_acting_are_the_same(changes, rows):
         np.testing.assert_allclose(left, right.detach().numpy(), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("changes", [{}, {"hid_layers": []}, {"hid_layers_activation": "relu"}])
+NODES = {
+    "tanh": {},
+    "relu": {"hid_layers_activation": "relu"},
+    "linear": {"hid_layers": []},
+    "large": WIDE_NET,
+    "by numpy": {**WIDE_NET, "matmul": "numpy"},
+}
+
+
+@pytest.mark.parametrize("changes", NODES.values(), ids=NODES)
 def test_gradients_without_autograd_are_those_of_autograd(changes):
-    """Of two heads, also after the flat vector has moved."""
-    net_, obs = net(**changes), torch.randn(32, 4, generator=torch.Generator().manual_seed(0))
+    """Of two heads and the input; and of the weights, also after the flat vector has moved."""
+    net_ = net(**changes)
     flat = FlatParameters(net_)
+    values = torch.randn(8 * WIDE, 4, generator=torch.Generator().manual_seed(0))
 
     def gradient(outputs):
         flat.grad.zero_()
-        first, second = (output.mean() for output in outputs)
+        first, second = ((output * output.detach()).mean() for output in outputs)
         (first - 0.7 * second).backward()
         return flat.grad.clone()
 
     for _ in range(2):
-        by_autograd = gradient(output * output.detach() for output in net_(obs))
-        nodes = net_.forward_nodes(obs.numpy())
-        by_node = gradient(node * node.detach() for node in nodes)
-        assert by_node.abs().sum() > 0
-        torch.testing.assert_close(by_node, by_autograd, rtol=1e-5, atol=1e-7)
+        tensor, leaf = values.clone().requires_grad_(), Leaf(values)
+        expected = gradient(net_(tensor))
+        assert expected.abs().sum() > 0
+        for given in (values.numpy(), leaf.node):
+            found = gradient(net_.forward_nodes(given))
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-7)
+        torch.testing.assert_close(leaf.grad, tensor.grad, rtol=1e-4, atol=1e-7)
         flat.rebind(flat.vector * 1.5, flat.statistics)
 
 
-def test_large_layers_learn_by_autograd():
-    obs = np.zeros((2, 4), np.float32)
-    assert net(hid_layers=[128, 128]).forward_nodes(obs) is not None
-    assert net(hid_layers=[256, 256]).forward_nodes(obs) is None
-
-
-def test_few_observations_are_left_to_numpy_and_many_to_torch():
-    net_ = net(hid_layers=[64, 64])
-    assert net_.forward_array(np.zeros((64, 4), np.float32)) is not None
-    assert net_.forward_array(np.zeros((65, 4), np.float32)) is None
+def test_frozen_nodes_pass_the_gradient_on_and_keep_none():
+    net_, leaf = net(), Leaf(torch.ones(8, 4))
+    flat = FlatParameters(net_)
+    net_.requires_grad_(False)
+    net_.forward_nodes(leaf.node)[0].mean().backward()
+    assert leaf.grad.abs().sum() > 0
+    assert (flat.grad == 0).all()
 
 
 def test_acting_follows_the_parameters_wherever_they_are_put():
@@ -241,13 +229,28 @@ def test_acting_follows_the_parameters_wherever_they_are_put():
 @pytest.mark.parametrize("slow", [False, True])
 @pytest.mark.parametrize("size", [FEW_NUMBERS - 1, FEW_NUMBERS + 3])
 def test_tanh_is_exact_to_float32_on_every_processor(monkeypatch, slow, size):
-    monkeypatch.setattr(fast_mlp, "SLOW_TANH", slow)
+    monkeypatch.setattr(array_layers, "SLOW_TANH", slow)
     x = np.linspace(-12, 12, size, dtype=np.float32)
     x[:5] = 0.0, np.inf, -np.inf, 1e30, np.nan
     expected = np.tanh(x.astype(np.float64))
-    KERNELS["Tanh"].apply_array(x)
+    KERNELS["Tanh"].apply(x)
     np.testing.assert_allclose(x, expected, rtol=0, atol=3e-7)
     assert np.abs(x[~np.isnan(x)]).max() == 1.0
+
+
+@pytest.mark.parametrize("size", [FEW_NUMBERS - 1, FEW_NUMBERS + 3])
+@pytest.mark.parametrize("name", KERNELS)
+def test_activations_in_place_are_those_of_torch(name, size):
+    x = np.linspace(-3, 3, size, dtype=np.float32)
+    tensor = torch.tensor(x, requires_grad=True)
+    expected = getattr(nn, name)()(tensor)
+    slope = torch.linspace(-1, 2, size)
+    expected.backward(slope)
+    grad = slope.numpy().copy()
+    KERNELS[name].apply(x)
+    KERNELS[name].backward(grad, x)
+    np.testing.assert_allclose(x, expected.detach().numpy(), rtol=0, atol=3e-7)
+    np.testing.assert_allclose(grad, tensor.grad.numpy(), rtol=0, atol=1e-6)
 
 
 def test_no_weight_gradients_where_none_are_wanted():
@@ -258,13 +261,6 @@ def test_no_weight_gradients_where_none_are_wanted():
     net_(obs)[0].sum().backward()
     assert obs.grad is not None
     assert all(p.grad is None for p in net_.parameters())
-
-
-def test_a_head_that_is_not_used_gets_no_gradient():
-    net_ = net()
-    net_(torch.randn(8, 4))[0].sum().backward()
-    assert (net_.heads[1].weight.grad == 0).all()
-    assert net_.heads[0].weight.grad.abs().sum() > 0
 
 
 def test_norm_layers_and_other_activations_take_the_general_path():

@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from slm_lab.agent.net import precision
 from slm_lab.agent.net.precision import has_bf16, with_precision
+from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.spec.schema.net import MLPNetSpec
 from tests.contract.playing import Play
 from tests.support import parse, ppo
@@ -80,7 +81,7 @@ def distance(a, b):
 def test_hidden_products_are_in_bf16_and_all_else_in_float32(kind, shape, keys, count):
     exact, half = both(kind, shape, keys)
     obs = observations(shape)
-    with Products() as seen, torch.no_grad():
+    with Products() as seen:
         half(obs)
     assert seen.dtypes.count(torch.bfloat16) == count
     assert seen.dtypes[-1] == torch.float32
@@ -88,6 +89,25 @@ def test_hidden_products_are_in_bf16_and_all_else_in_float32(kind, shape, keys, 
     (output, grad), (expected, expected_grad) = gradient(half, obs), gradient(exact, obs)
     assert 0 < distance(output, expected) < 0.02
     assert 0 < distance(grad, expected_grad) < 0.2
+
+
+@pytest.mark.parametrize(("activation", "limit"), [("relu", 1e-6), ("tanh", 0.005)])
+def test_arrays_are_rounded_as_by_autocast(activation, limit):
+    """Acting and learning without autograd. The output of tanh is not rounded before a head."""
+    exact, half = both("MLPNet", VECTOR, {**WIDE, "hid_layers_activation": activation})
+    obs = observations(VECTOR)
+    expected, by_autograd = gradient(half, obs)
+    _, in_float32 = gradient(exact, obs)
+    with Products() as seen:
+        (acted,) = half.forward_array(obs.numpy())
+    assert seen.dtypes == [torch.bfloat16] * 2
+    assert distance(torch.from_numpy(acted), expected) < limit
+    flat = FlatParameters(half)
+    flat.grad.zero_()
+    (node,) = half.forward_nodes(obs.numpy())
+    (node * (2 * node.detach())).mean().backward()
+    assert 0 < distance(flat.grad, by_autograd) < 0.02
+    assert 0 < distance(flat.grad, in_float32) < 0.2
 
 
 def test_the_bytes_of_an_image_are_exact():
@@ -100,12 +120,13 @@ def test_the_bytes_of_an_image_are_exact():
     assert torch.equal(body(obs)[0], obs.flatten().float())
 
 
-def test_a_weight_that_another_process_changes_is_read_again():
+@pytest.mark.parametrize("by_array", [True, False])
+def test_a_weight_that_another_process_changes_is_read_again(by_array):
     net = both("MLPNet", VECTOR, WIDE)[1]
     obs = observations(VECTOR)
-    with torch.no_grad():
+    with torch.set_grad_enabled(not by_array):
         (before,) = net(obs)
-        net.hidden[1].weight.mul_(2)
+        net.hidden[1].weight.data.mul_(2)
         (after,) = net(obs)
     assert distance(after, before) > 0.1
 
