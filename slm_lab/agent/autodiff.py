@@ -1,9 +1,8 @@
-"""Reverse-mode differentiation of a few large functions on NumPy arrays.
+"""Reverse-mode differentiation of a few large functions of arrays.
 
-Autograd takes longer to record the many small operations of a loss, and to walk back through them,
-than the processor takes to compute them. Here a loss consists of some eight functions: networks,
-distributions and losses whose vector-Jacobian products are written out. A `Node` is used as a
-tensor is, so that an algorithm writes one sum of losses for both."""
+Autograd records the many small operations of a loss, which takes longer than to compute them. Here
+a loss consists of some ten functions: networks, distributions and losses. Their vector-Jacobian
+products are written out. An algorithm writes one sum of losses, of tensors or of nodes."""
 
 from collections.abc import Callable
 from typing import TypeAlias, final
@@ -111,7 +110,8 @@ def parameter(tensor: Tensor) -> Node:
 
 
 def minimum(first: Node, second: Node) -> Node:
-    """The smaller of two values each, of equal shapes. Only that one has a gradient."""
+    """The smaller of two values each, of equal shapes. Only that one, at a tie the first, has a
+    gradient."""
     is_first = first.array <= second.array
 
     def vjp(grad: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -122,7 +122,7 @@ NET_ROWS: dict[str, dict[str, NetRow]] = {
     },
     "MLPNet": {
         "tanh": NetRow(MLP, (4,)),
-        "relu_by_torch": NetRow({"hid_layers": [16], "hid_layers_activation": "relu"}, (4,)),
+        "relu": NetRow({"hid_layers": [16], "hid_layers_activation": "relu"}, (4,)),
         "by_autograd": NetRow({**MLP, "hid_layers_activation": "silu"}, (4,)),
         "no_hidden_layer": NetRow({**MLP, "hid_layers": []}, (4,)),
         "layer_norm": NetRow({**MLP, "layer_norm": True}, (4,)),

@@ -48,6 +48,9 @@ class ValueLoss:
         return weighted_mean(self.each(prediction, target), weight)
 
 
+_SQUARED_ERROR = ValueLoss(nn.MSELoss, {})
+
+
 def weighted_mean(losses: Differentiable, weight: Tensor | None) -> Differentiable:
     """E[w l] over losses and weights, both (B,); without weights E[l]."""
     return losses.mean() if weight is None else (losses * weight).mean()
@@ -148,14 +151,11 @@ def imitation_value_loss(
     return weighted_mean(0.5 * (target - value).clamp(min=0.0).square(), weight)
 
 
-_SQUARED = ValueLoss(nn.MSELoss, {})
-
-
 def entropy_change(entropy: Differentiable, old_log_prob: Tensor) -> Differentiable:
     """½ E[(H_π_old(s) − H_π(s))²], the entropy penalty of arXiv:2209.10081. All (B,). −log
     π_old(a|s) of the action taken stands for the old entropy: in the gradient, which is linear in
     it, an unbiased estimate."""
-    return 0.5 * _SQUARED(entropy, -old_log_prob)
+    return 0.5 * _SQUARED_ERROR(entropy, -old_log_prob)
 
 
 def policy_change(log_ratio: Tensor | FloatArray, clip_eps: Number) -> tuple[Number, Number]:

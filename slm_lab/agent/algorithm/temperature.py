@@ -53,7 +53,7 @@ class TunedTemperature(Temperature):
     def __init__(self, log_alpha: LogAlpha, optimizer: Optimizer, target_entropy: float) -> None:
         self._log_alpha = log_alpha
         self.optimizer: Optimizer = optimizer
-        self._target_entropy = float(np.float32(target_entropy))  # as entropies are
+        self._target_entropy = float(np.float32(target_entropy))  # α stays where entropies equal it
 
     @override
     def scheduled(self, frame: int) -> float:

@@ -18,7 +18,7 @@ _CPU = torch.cpu.get_capabilities()
 SLOW_TANH = bool(_CPU.get("avx2")) and not _CPU.get("avx512_f")
 """Whether NumPy's tanh is no vector kernel here. With AVX-512 it takes a tenth of torch's time."""
 FEW_NUMBERS = 4096
-"""NumPy activates fewer numbers than these."""
+"""For fewer numbers NumPy takes less time than torch, whatever the activation."""
 FEW_MULTIPLICATIONS = 2**20
 """NumPy multiplies matrices with at most so many multiplications."""
 

@@ -103,7 +103,7 @@ class ArrayMLP:
         return tuple(_head(body, head, learns) for head in self._heads)
 
     def _floats(self, obs: Array) -> FloatArray:
-        return np.asarray(obs, self._heads[0].weight.dtype)
+        return np.ascontiguousarray(obs, self._heads[0].weight.dtype)
 
     def _look_up(self) -> bool:
         """Whether the parameters are on the CPU. Gets the arrays again after a flat vector has

@@ -154,7 +154,7 @@ class EmptyLinear(Empty, nn.Linear):
 
 
 WIDE = 64
-"""Narrower matrices torch multiplies faster; NumPy needs a function of Python for the gradient."""
+"""With autograd torch multiplies narrower matrices faster: NumPy needs a function of Python."""
 
 
 class _NumPyProduct(torch.autograd.Function):

@@ -135,7 +135,7 @@ class TwinQ:
     optimizer: Optimizer
     target_network: TargetNetwork | None
     written_out: bool = False
-    """Whether gradients are computed without autograd."""
+    """Whether `q_values` are nodes, differentiated without autograd."""
 
     def __post_init__(self) -> None:
         self.device = self.optimizer.flat.vector.device

@@ -102,9 +102,9 @@ def test_the_normal_distribution():
 
 
 def test_the_squashed_normal_distribution():
-    """Some actions are at the bounds, and two of log σ beyond theirs."""
+    """Some actions are at the bounds, where e^|2u| is infinite. Two of log σ are beyond theirs."""
     noise, params = numbers(SIZE, 3, seed=3), numbers(SIZE, 6, scale=2.0)
-    params[0, 3], params[1, 4], params[2, :3] = 2.5, -21.0, torch.tensor([30.0, -30.0, 9.0])
+    params[0, 3], params[1, 4], params[2, :3] = 2.5, -21.0, torch.tensor([60.0, -60.0, 9.0])
 
     def loss(params):
         if isinstance(params, Node):
@@ -136,6 +136,26 @@ def test_the_smaller_of_two_functions_of_an_input_beside_a_constant():
 
 def _product(node, weight):
     return Node(node.array @ weight, (node,), lambda grad: (grad @ weight.T,))
+
+
+def test_a_tie_counts_as_the_first():
+    first, second = Leaf(torch.ones(2)), Leaf(torch.ones(2))
+    minimum(first.node, second.node).mean().backward()
+    assert first.grad.tolist() == [0.5, 0.5]
+    assert second.grad.tolist() == [0.0, 0.0]
+
+
+def test_summands_may_overwrite_their_gradients():
+    leaves = [Leaf(numbers(SIZE, seed=seed)) for seed in range(2)]
+
+    def doubled(grad):
+        grad *= 2
+        return (grad,)
+
+    first, second = (Node(leaf.node.array, (leaf.node,), doubled) for leaf in leaves)
+    (first + second).mean().backward()
+    for leaf in leaves:
+        torch.testing.assert_close(leaf.grad, torch.full((SIZE,), 2 / SIZE))
 
 
 def test_gradients_of_a_parameter_add_up():

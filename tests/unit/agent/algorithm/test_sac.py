@@ -9,6 +9,7 @@ from torch.nn.functional import linear
 
 from slm_lab.agent.algorithm.soft_policy import GUMBEL_SOFTMAX, exact, gumbel_softmax, squashed
 from slm_lab.agent.algorithm.temperature import LogAlpha, TunedTemperature
+from slm_lab.agent.autodiff import Node
 from slm_lab.agent.distribution.distributions import Categorical, TanhNormal
 from slm_lab.agent.net.layers import BatchRenorm
 from slm_lab.agent.net.value_transform import symexp
@@ -218,6 +219,36 @@ def test_a_fixed_temperature_may_be_annealed():
     learner = learner_of(fixed_alpha=schedule)
     assert [alpha_of(learner.temperature, frame) for frame in (0, 50, 200)] == [1.0, 0.5, 0.0]
     assert "alpha" not in learner.flats
+
+
+@pytest.mark.parametrize(
+    ("by_nodes", "keys"),
+    [
+        (True, {}),
+        (True, {"net": {"hid_layers": [256, 256], "precision": "bf16"}}),
+        (True, {"entropy_penalty_coef": 0.5}),
+        (True, {"net": {"loss_spec": {"name": "SmoothL1Loss"}}}),
+        (False, {"net": {"loss_spec": {"name": "L1Loss"}}}),
+        (False, {"symlog": True}),
+        (False, {"spectral_norm": True}),
+        (False, {"net": {"critic_hid_layers_activation": "silu"}}),
+        (False, {"net": {"actor_hid_layers_activation": "silu"}}),
+        (False, {"name": "CrossQ"}),
+        (False, {"env": "CartPole-v1"}),
+    ],
+)
+def test_it_learns_without_autograd_where_all_parts_are_written_out(by_nodes, keys):
+    learner = learner_of(**{"env": "Pendulum-v1", **keys})
+    kind = DISCRETE if "env" in keys else CONTINUOUS
+    losses = []
+    for optimizer in (learner.critic.optimizer, learner.train_state.optimizers["actor"]):
+        optimizer.backward = watched(optimizer.backward, losses)
+    learner.learn(OneBatch(transitions(kind)), 0)
+    assert [isinstance(loss, Node) for loss in losses] == [by_nodes] * 2
+
+
+def watched(function, seen):
+    return lambda loss: (seen.append(loss), function(loss))[1]
 
 
 def test_the_actor_waits_for_its_critics():

@@ -14,6 +14,7 @@ from slm_lab.agent.net.array_mlp import act_forward
 from slm_lab.agent.net.build import build_net
 from slm_lab.agent.net.layers import WIDE, EmptyLinear, Head, init_linear
 from slm_lab.agent.net.mlp import MLPNet
+from slm_lab.agent.net.policy_value import PolicyHead
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.core.errors import LabError
 from slm_lab.spec.role import net_for_role
@@ -175,26 +176,53 @@ NODES = {
 
 @pytest.mark.parametrize("changes", NODES.values(), ids=NODES)
 def test_gradients_without_autograd_are_those_of_autograd(changes):
-    """Of two heads and the input; and of the weights, also after the flat vector has moved."""
+    """Of two heads and the input. They add up, also after the flat vector has moved."""
     net_ = net(**changes)
     flat = FlatParameters(net_)
     values = torch.randn(8 * WIDE, 4, generator=torch.Generator().manual_seed(0))
 
-    def gradient(outputs):
+    def gradient(*passes):
         flat.grad.zero_()
+        for outputs in passes:
+            backward(outputs)
+        return flat.grad / len(passes)
+
+    def backward(outputs):
         first, second = ((output * output.detach()).mean() for output in outputs)
         (first - 0.7 * second).backward()
-        return flat.grad.clone()
 
     for _ in range(2):
         tensor, leaf = values.clone().requires_grad_(), Leaf(values)
         expected = gradient(net_(tensor))
         assert expected.abs().sum() > 0
         for given in (values.numpy(), leaf.node):
-            found = gradient(net_.forward_nodes(given))
+            found = gradient(*(net_.forward_nodes(given) for _ in range(2)))
             torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-7)
         torch.testing.assert_close(leaf.grad, tensor.grad, rtol=1e-4, atol=1e-7)
         flat.rebind(flat.vector * 1.5, flat.statistics)
+
+
+def test_the_gradient_of_a_scale_that_does_not_depend_on_the_observation():
+    head = PolicyHead(net(heads=(3,)), torch.tensor([0.1, -0.2, 0.3]))
+    flat, obs = FlatParameters(head), torch.randn(8, 4)
+    grads = []
+    for (params,) in (head(obs), head.forward_nodes(obs.numpy())):
+        flat.grad.zero_()
+        (params * params.detach()).mean().backward()
+        grads.append(flat.grad.clone())
+    assert head.scale.grad.abs().min() > 0
+    torch.testing.assert_close(*grads)
+
+
+def test_a_forward_without_gradients_is_by_arrays(monkeypatch):
+    net_, obs, seen = net(), torch.zeros(2, 4), []
+    by_array = net_.forward_array
+    monkeypatch.setattr(net_, "forward_array", lambda x: (seen.append(len(x)), by_array(x))[1])
+    net_(obs)
+    assert seen == []
+    with torch.no_grad():
+        net_(obs)
+    assert seen == [2]
 
 
 def test_frozen_nodes_pass_the_gradient_on_and_keep_none():
@@ -204,6 +232,15 @@ def test_frozen_nodes_pass_the_gradient_on_and_keep_none():
     net_.forward_nodes(leaf.node)[0].mean().backward()
     assert leaf.grad.abs().sum() > 0
     assert (flat.grad == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float64, np.float32])
+def test_observations_are_of_any_type_and_order(dtype):
+    """So many that torch multiplies, too."""
+    net_ = net(hid_layers=[64, 256])
+    obs = np.arange(320).reshape(80, 4).astype(dtype)[::-1]
+    (acted, _), (expected, _) = net_.forward_array(obs), net_(torch.tensor(obs.astype(np.float32)))
+    np.testing.assert_allclose(acted, expected.detach().numpy(), rtol=1e-5, atol=1e-5)
 
 
 def test_acting_follows_the_parameters_wherever_they_are_put():
