@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, NamedTuple, final
 
+from slm_lab.agent.device import resolve_device
 from slm_lab.core.errors import LabError
 from slm_lab.core.process import usable_cores
 from slm_lab.core.types import FloatArray
@@ -107,8 +108,8 @@ def candidates(spec: Spec) -> Iterator[Change]:
 def _multiplies_much(net: NetSpec) -> bool:
     """Whether the time of a net goes into products of wide linear layers in float32 by torch. That
     of images goes into convolutions."""
-    other = isinstance(net, ConvNetSpec | RecurrentNetSpec) or net.gpu is not False
-    if other or (net.matmul, net.precision) != ("torch", "float32"):
+    keys = resolve_device(net.gpu).type, net.matmul, net.precision
+    if isinstance(net, ConvNetSpec | RecurrentNetSpec) or keys != ("cpu", "torch", "float32"):
         return False
     return max(hidden_weights(folded(net, role)) for role in ROLES) > FEW_WEIGHTS
 

@@ -66,8 +66,7 @@ def _ones(rows: int) -> FloatArray:
 
 
 def _by_torch(a: FloatArray, b: FloatArray) -> FloatArray:
-    product: FloatArray = torch.mm(torch.from_numpy(a), torch.from_numpy(b)).numpy()
-    return product
+    return torch.mm(torch.from_numpy(a), torch.from_numpy(b)).numpy()
 
 
 class ArrayLayer:

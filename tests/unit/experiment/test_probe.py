@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from slm_lab.agent import device
 from slm_lab.agent.net import precision
 from slm_lab.core.errors import LabError
 from slm_lab.experiment import probe as module
@@ -171,7 +172,7 @@ CONV = {"type": "ConvNet", "conv_hid_layers": [[64, 8, 4, 0, 1], [64, 4, 2, 0, 1
         ({**WIDE, "meta__threads": 2}, None),
         ({**WIDE, "agent__net__matmul": "numpy"}, None),
         ({**WIDE, "agent__net__precision": "bf16"}, None),
-        ({**WIDE, "agent__net__gpu": "auto"}, None),
+        ({**WIDE, "agent__net__gpu": "auto"}, "agent.net.matmul=numpy"),
         ({"agent__net__hid_layers": [64, 64]}, None),
         ({"agent__net": CONV}, None),
     ],
@@ -179,6 +180,13 @@ CONV = {"type": "ConvNet", "conv_hid_layers": [[64, 8, 4, 0, 1], [64, 4, 2, 0, 1
 def test_another_library_is_tried_for_wide_layers_on_one_thread(cores, keys, tried):
     found = [each for each in candidates(parse(ppo(**keys))) if "matmul" in each.text]
     assert found == ([Change(tuple(tried.split()))] if tried else [])
+
+
+@pytest.mark.parametrize(("gpu", "count"), [("auto", 0), (True, 0), (False, 1)])
+def test_a_net_on_a_gpu_has_no_other_library(monkeypatch, gpu, count):
+    monkeypatch.setattr(device, "has_gpu", lambda: True)
+    spec = parse(ppo(**WIDE, agent__net__gpu=gpu))
+    assert sum("matmul" in each.text for each in candidates(spec)) == count
 
 
 def test_all_workers_must_learn_before_they_are_measured_and_a_learner_counts_alone(monkeypatch):
