@@ -21,7 +21,7 @@ def number(scalar: Differentiable) -> Number:
 
 
 def mean(x: Tensor) -> Number:
-    """The mean of all values as a `number`; torch takes five times as long."""
+    """The mean of all values as a `number`. On the CPU torch takes longer to call its kernel."""
     x = x.detach()
     return float(np.add.reduce(x.numpy(), None)) / x.numel() if x.is_cpu else x.mean()
 

@@ -154,7 +154,7 @@ class EmptyLinear(Empty, nn.Linear):
 
 
 WIDE = 64
-"""With autograd torch multiplies narrower matrices faster: NumPy needs a function of Python."""
+"""Torch multiplies narrower matrices faster, because NumPy's gradient is a Python function."""
 
 
 class _NumPyProduct(torch.autograd.Function):
