@@ -40,7 +40,7 @@ def resolve_device(gpu: bool | Literal["auto"]) -> torch.device:
 
 
 def new_stream(device: torch.device, priority: int = 0) -> torch.cuda.Stream | None:
-    """A stream of its own for work on a GPU; None for another device."""
+    """A separate stream for work on a GPU; None for another device."""
     if device.type != "cuda":
         return None
     return torch.cuda.Stream(device, priority=priority)  # type: ignore[no-untyped-call]

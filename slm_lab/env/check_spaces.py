@@ -22,8 +22,8 @@ MUJOCO = "gymnasium.envs.mujoco."
 
 def cheap_space_problems(agent: AgentSpec, spec: EnvSpec) -> list[Problem]:
     """The problems of `agent` with the spaces of the environment; `spec` must have passed
-    `check_env`. Constructs environments of classic control and Box2D, checks only the kind of
-    actions for MuJoCo and Atari, and nothing for others or for those not installed."""
+    `check_env`. Constructs environments of classic control and Box2D. Of MuJoCo and Atari it checks
+    only the kind of actions, of others or those not installed nothing."""
     try:
         entry = find_env(spec.name)
     except MissingExtraError:

@@ -57,8 +57,8 @@ NO_ROWS = Rows(BASE_COLUMNS, np.empty((len(BASE_COLUMNS), 0)))
 def read_rows(path: str | Path) -> Rows:
     """The complete rows of a CSV, with the columns that earlier versions lack. Omits a last line
     without a line end, which is still being written. A file without a header has no rows. Raises
-    OSError if there is no file. Raises DamagedRowsError, with line and column, if a cell is no
-    number, a line has too few or too many cells, or the header is invalid."""
+    OSError if there is no file. Raises DamagedRowsError, with line and column, for a cell without a
+    number, a line with too few or too many cells, and an invalid header."""
     Path(path).stat()
     return RowFollower(Path(path)).read()
 

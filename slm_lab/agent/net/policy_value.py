@@ -189,7 +189,7 @@ class PolicyValue(ActingNetwork):
         return self.transform.decode(torch.from_numpy(raw_value[:, 0]))
 
     def value_later(self) -> None:
-        """Leaves values to `valued`, if the critic is a net of its own without recurrent state."""
+        """Leaves values to `valued`, if the critic is a separate net without recurrent state."""
         self._values_later = not self._is_shared and self.recurrent is None
 
     @torch.no_grad()

@@ -27,9 +27,9 @@ _SEED = 0
 
 class Importance(NamedTuple):
     """Of one variable: the `share` of the variation of the Trials' ranks that it explains alone.
-    `chance` is the share that a variable without any effect stays below in 95 % of all searches
-    like this, `p_value` how often it gets as high as this one; `sure` whether chance is ruled out.
-    All are None where `reason` says why. `trials` is their number."""
+    A variable without any effect stays below `chance` in 95 % of all searches like this. `p_value`
+    is how often it gets as high as this one; `sure` whether chance is ruled out. All are None where
+    `reason` says why. `trials` is their number."""
 
     path: str
     trials: int
@@ -114,8 +114,8 @@ def _by_holm(found: Sequence[Importance]) -> list[Importance]:
 
 
 def skill(forecaster: FloatArray, targets: FloatArray) -> FloatArray:
-    """(P,): for each column of `targets` (n, P), how much better the forecaster (n, n) predicts it
-    than the mean of the others does."""
+    """How much better the forecaster (n, n) predicts a target than the mean of the other targets
+    does, for each column of `targets` (n, P): (P,)."""
     n = len(targets)
     missed = ((targets - forecaster @ targets) ** 2).sum(axis=0)
     by_mean = ((targets - targets.mean(axis=0)) ** 2).sum(axis=0) * (n / (n - 1)) ** 2

@@ -28,8 +28,8 @@ NO_SPACE_OR_ACCESS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, err
 
 @contextmanager
 def report_errors(notify: str | None = None) -> Iterator[Caller]:
-    """Prints an error that the user can act on as one message, or sends it to a calling program,
-    and exits with its code. However the command ends, the user's command `notify` is run then."""
+    """Exits with the code of an error that the user can act on. Prints it as one message, or sends
+    it to a calling program. However the command ends, the user's command `notify` runs then."""
     caller, code = Caller(), 0
     try:
         yield caller

@@ -82,8 +82,8 @@ def _gap(name: str, own: Array, found: Array, scale: FloatArray | float = 1.0) -
 
 def export_agent(run: SavedRun, saved: SavedAgent, path: Path) -> Difference | None:
     """Writes the agent `saved` of `run` to `path`, whose suffix chooses the format. A graph first
-    acts beside the agent; None for a zip file. Raises UsageError for another suffix or a path that
-    cannot be written, MissingExtraError, LabError if the two differ or the policy has no graph."""
+    acts beside the agent; None for a zip file. Raises UsageError for another suffix or an
+    unwritable path, MissingExtraError, LabError if the two differ or the policy has no graph."""
     if path.suffix not in (*GRAPHS, ".zip"):
         raise UsageError(f"{path}: must end in {', '.join(GRAPHS)} or .zip")
     try:

@@ -26,8 +26,8 @@ class HalvingSpec(Block):
 
 
 class AshaSpec(HalvingSpec):
-    """Asynchronous successive halving (arXiv:1810.05934). At frames grace_period · r^k a trial
-    continues if it is among the best 1 / r of the trials that have reached that frame."""
+    """Asynchronous successive halving (arXiv:1810.05934). Trials are compared at frames
+    grace_period · r^k. The best 1 / r of those that have reached that frame continue."""
 
     name: Literal["asha"] = Field("asha", description="scheduler")
     reduction_factor: float = Field(4.0, gt=1, description="r; of r trials one continues")
