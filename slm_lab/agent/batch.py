@@ -84,9 +84,9 @@ class VectorStep(NamedTuple):
 
 @dataclass(frozen=True)
 class Rollout:
-    """T consecutive steps of N environments under (nearly) one policy. The state after step t is
-    `obs[t + 1]`, except after the last step and after a truncated one. Those states are
-    `bootstrap_obs`, at `bootstrap_t` and `bootstrap_n`."""
+    """T consecutive steps of N environments under (nearly) one policy. While an episode runs, the
+    state after step t is `obs[t + 1]`; after its end that is the next episode's first. States after
+    the last step or a truncated one are `bootstrap_obs`, at `bootstrap_t` and `bootstrap_n`."""
 
     obs: Tensor
     """(T, N, *obs_shape)"""

@@ -6,7 +6,6 @@ either direction. Before and after it is constant."""
 import math
 from collections.abc import Callable
 
-from slm_lab.core.errors import LabError
 from slm_lab.spec.schema.schedule import ScheduleSpec
 
 DECAY_RATE = 0.9
@@ -46,12 +45,7 @@ class Schedule:
 
     def __init__(self, spec: ScheduleSpec) -> None:
         self._spec = spec
-        if spec.name == "no_decay":
-            self._shape = None
-        elif spec.name in SHAPES:
-            self._shape = SHAPES[spec.name]
-        else:
-            raise LabError(f'unknown schedule "{spec.name}"')
+        self._shape = SHAPES.get(spec.name)  # None: constant
 
     def at(self, frame: int) -> float:
         """The value at `frame`."""

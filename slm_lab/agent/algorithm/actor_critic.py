@@ -54,7 +54,6 @@ class ActorCritic(Learner[Rollout]):
     def learn(self, batch: Rollout, frame: int) -> Report:
         """One step on −log π(a|s) Â + c₁ L^VF − c₂ S over the whole rollout."""
         network, device, recurrent = self.network, self.network.device, self.network.recurrent
-        batch = network.valued(batch)
         self.train_state.set_frame(frame)
         entropy_coef = self._entropy_coef.at(frame)
         obs = moved(flatten_obs(batch.obs, recurrent), device)
@@ -94,6 +93,7 @@ class ActorCritic(Learner[Rollout]):
         """Returns and advantages of a rollout, given its flattened observations and actions."""
         spec = self.spec
         if self._correction is None:
+            rollout = self.network.valued(rollout)
             returns = self._returns(rollout)
             return Estimates.uncorrected(rollout, returns, returns - rollout.value)
         now = evaluate_rollout(self.network, self.family, rollout, obs, action, len(obs))

@@ -48,7 +48,7 @@ def _smooth_l1(
 ) -> tuple[FloatArray, FloatArray]:
     """½ e² / β where |e| < β, else |e| − ½ β."""
     error = prediction - target
-    slope = (error / beta).clip(-1.0, 1.0)
+    slope = (error / beta).clip(-1.0, 1.0) if beta > 0 else np.sign(error)
     return slope * (error - 0.5 * beta * slope), slope
 
 

@@ -41,7 +41,7 @@ def build_with_critic(context: BuildContext, transform: ValueTransform) -> Criti
     )
     loss = build_loss(context.spec, "critic")
     if family.from_node is not None and loss.node is not None:
-        network.write_out(context.obs_shape)
+        network.use_nodes(context.obs_shape)
     return CriticParts(network, family, loss)
 
 
@@ -54,7 +54,7 @@ def build_q(context: BuildContext) -> tuple[QNetwork, DistributionFamily, ValueL
     network = build_q_network(context.spec, family.param_dim, context.obs_shape, generator)
     loss = build_loss(context.spec, "actor")
     if loss.node is not None:
-        network.write_out(context.obs_shape)
+        network.use_nodes(context.obs_shape)
     return network, family, loss
 
 

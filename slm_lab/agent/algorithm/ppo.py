@@ -151,7 +151,7 @@ class PPO(Learner[Rollout]):
         self.train_state.set_frame(frame)
         clip_eps = self._clip_eps.at(frame)
         entropy_coef = self._entropy_coef.at(frame)
-        samples, explained_var = self._prepare(self.network.valued(batch))
+        samples, explained_var = self._prepare(batch)
         reports: list[Report] = []
         self.network.train(True)
         for minibatch in self._minibatches(samples):
@@ -211,6 +211,7 @@ class PPO(Learner[Rollout]):
         """Returns and advantages of a rollout, given its flattened observations and actions."""
         spec, network = self.spec, self.network
         if self._correction is None:
+            rollout = network.valued(rollout)
             advantage = self._advantage(rollout)
             return Estimates.uncorrected(rollout, advantage + rollout.value, advantage)
         now = evaluate_rollout(network, self.family, rollout, obs, action, spec.minibatch_size)

@@ -41,7 +41,7 @@ class Reinforce(Learner[Rollout]):
         generator = seeded_generator(context.seeds.init)
         network = build_policy_only(context.spec, family, context.obs_shape, generator)
         if family.from_node is not None:
-            network.write_out(context.obs_shape)
+            network.use_nodes(context.obs_shape)
         learner = cls(spec, network, family)
         return assemble(context, network, family, learner, spec.training_frequency)
 

@@ -49,6 +49,7 @@ class SelfImitation(Learner[ImitationBatch]):
     def learn(self, batch: ImitationBatch, frame: int) -> Report:
         """The inner training event; then its rollout joins the past, which is learned from."""
         network = self.inner.network
+        self.inner.opt_step, self.inner.version = self.opt_step, self.version
         with describe_on_error(batch.rollout):
             report = dict(self.inner.learn(batch.rollout, frame))
             self.train_state.check()
@@ -56,8 +57,7 @@ class SelfImitation(Learner[ImitationBatch]):
             batch.past.add(batch.rollout, network.value(batch.rollout.bootstrap_obs))
         if self.train_state.group.all_true(batch.past.num_stored > 0):
             report |= self._imitate(batch, frame)
-        self.opt_step = self.inner.opt_step
-        self.version = self.inner.version
+        self.opt_step, self.version = self.inner.opt_step, self.inner.version
         return report
 
     def _imitate(self, batch: ImitationBatch, frame: int) -> Report:
@@ -101,7 +101,6 @@ class SelfImitation(Learner[ImitationBatch]):
     @override
     def load_own_state(self, state: StateDict) -> None:
         self.inner.load_own_state(state["inner"])
-        self.inner.opt_step, self.inner.version = self.opt_step, self.version
 
 
 @final

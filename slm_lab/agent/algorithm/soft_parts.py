@@ -78,7 +78,7 @@ def build_soft(context: BuildContext, agent: AgentSpec) -> SoftParts:
     if policy is SQUASHED and loss.node is not None and not spec.symlog:
         in_shape = (context.obs_shape[0] + num_actions,)
         can = all(has_nodes(net, in_shape) for net in critic.nets)
-        critic.written_out = can and actor.write_out(context.obs_shape)
+        critic.uses_nodes = can and actor.use_nodes(context.obs_shape)
     sampling = seeded_generator(context.seeds.sampling)
     return SoftParts(actor, critic, family, num_actions, policy, temperature, loss, sampling)
 

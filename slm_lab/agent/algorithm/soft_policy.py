@@ -57,10 +57,6 @@ def gumbel_softmax(params: Tensor, q: ActionValue, noise: Tensor) -> Expectation
     return Expectation((action * q(None)).sum(-1), -(action * log_p).sum(-1))
 
 
-def _exponential(shape: tuple[int, int], generator: torch.Generator) -> Tensor:
-    return torch.empty(shape).exponential_(generator=generator)
-
-
 class SoftPolicy(NamedTuple):
     """A way to take the expectation, and the noise that it needs."""
 
@@ -73,4 +69,6 @@ class SoftPolicy(NamedTuple):
 
 SQUASHED = SoftPolicy(squashed, lambda shape, generator: torch.randn(shape, generator=generator))
 EXACT = SoftPolicy(exact, lambda shape, generator: torch.empty(0))
-GUMBEL_SOFTMAX = SoftPolicy(gumbel_softmax, _exponential)
+GUMBEL_SOFTMAX = SoftPolicy(
+    gumbel_softmax, lambda shape, generator: torch.empty(shape).exponential_(generator=generator)
+)

@@ -93,22 +93,22 @@ def exploration_policy(
 ) -> ExplorationPolicy:
     """What `action_policy` names. Raises LabError where it does not fit."""
     is_choice = isinstance(action_space, spaces.Discrete)
-    if action_policy == "default" and family.greedy:
-        return lambda logits, _, generators: epsilon_greedy(logits, 0.0, generators)
-    if action_policy == "default" and is_choice:
-        return lambda logits, _, generators: boltzmann(logits, 1.0, generators)
-    if action_policy == "default" and (draw := family.draw) is not None:
-        return lambda params, _, generators: draw(params, generators.array)
-    if action_policy == "default":
-        return lambda params, _, generators: from_family(family, params, generators)
     if action_policy == "random":
         return _uniform(family, action_space)
-    if not is_choice:
-        raise LabError(
-            f"agent.algorithm.action_policy = {action_policy!r}: chooses one of n actions, the "
-            f'environment\'s are {action_space}; use "default" or "random"'
-        )
-    return {"epsilon_greedy": epsilon_greedy, "boltzmann": boltzmann}[action_policy]
+    if action_policy != "default":
+        if not is_choice:
+            raise LabError(
+                f"agent.algorithm.action_policy = {action_policy!r}: chooses one of n actions, the "
+                f'environment\'s are {action_space}; use "default" or "random"'
+            )
+        return {"epsilon_greedy": epsilon_greedy, "boltzmann": boltzmann}[action_policy]
+    if family.greedy:
+        return lambda logits, _, generators: epsilon_greedy(logits, 0.0, generators)
+    if is_choice:
+        return lambda logits, _, generators: boltzmann(logits, 1.0, generators)
+    if (draw := family.draw) is not None:
+        return lambda params, _, generators: draw(params, generators.array)
+    return lambda params, _, generators: from_family(family, params, generators)
 
 
 def _uniform(family: DistributionFamily, action_space: gymnasium.Space[Any]) -> ExplorationPolicy:

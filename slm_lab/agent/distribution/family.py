@@ -70,8 +70,7 @@ class DistributionFamily:
 def distribution_family(action_space: Space, pdtype: str) -> DistributionFamily:
     """The family that `action_pdtype` names for this action space of one environment. Raises
     LabError when the two do not fit."""
-    if (known := FAMILIES.get(type(action_space))) is None:
-        raise LabError(f"no action distribution for the action space {action_space}")
+    known = FAMILIES[type(action_space)]
     default = next(iter(known))
     name = default if pdtype == "default" else pdtype
     if name not in known:

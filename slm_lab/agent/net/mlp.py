@@ -71,6 +71,7 @@ class MLPNet(nn.Module, ArrayNet):
         for layer in hidden:
             layer.by_numpy = by_numpy
         kernel = KERNELS.get(activation_class(spec.hid_layers_activation or "") or "")
+        self._has_modes = len(self.norms) > 0
         self._by_array: ArrayMLP | None = None
         is_plain = len(self.norms) == 0 and not any(self._out_activations)
         if kernel is not None and is_plain and outputs:
@@ -82,8 +83,8 @@ class MLPNet(nn.Module, ArrayNet):
 
     @override
     def train(self, mode: bool = True) -> Self:
-        """Without norms the modes are equal, and walking through the layers takes 30 µs."""
-        return super().train(mode) if len(self.norms) else self
+        """A net of plain layers has no modes, and walking through the layers takes 30 µs."""
+        return super().train(mode) if self._has_modes else self
 
     @override
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
@@ -111,7 +112,7 @@ class MLPNet(nn.Module, ArrayNet):
 
     def use_layers(self) -> None:
         """Leaves all to torch: for layers whose weights are computed, not stored."""
-        self._by_array = None
+        self._by_array, self._has_modes = None, True
 
     def features(self, obs: Tensor) -> Tensor:
         """(B, D) to the output of the last hidden layer, (B, width), layer by layer."""

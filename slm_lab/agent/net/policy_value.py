@@ -57,7 +57,7 @@ class ActingNetwork:
         self.train_state = TrainState(optimizers)
         self.recurrent = recurrent
         self.device = self._optimizers[0].flat.vector.device
-        self._written_out = False
+        self._uses_nodes = False
 
     def act(self, obs: Array) -> Output:
         """The outputs for observations, or for packed rows if it is recurrent."""
@@ -68,10 +68,10 @@ class ActingNetwork:
         """Distribution parameters (B, param_dim)."""
         return self.module.forward(obs)[0]
 
-    def write_out(self, obs_shape: Shape) -> bool:
+    def use_nodes(self, obs_shape: Shape) -> bool:
         """Computes gradients without autograd from now on, if all nets can, and returns whether."""
-        self._written_out = all(has_nodes(net, obs_shape) for net in self._nets)
-        return self._written_out
+        self._uses_nodes = all(has_nodes(net, obs_shape) for net in self._nets)
+        return self._uses_nodes
 
     def train(self, mode: bool) -> None:
         """Whether normalisation layers use and update batch statistics."""
@@ -158,7 +158,7 @@ class PolicyValue(ActingNetwork):
 
     def differentiable(self, obs: Tensor) -> tuple[Differentiable, Differentiable]:
         """`forward` for a loss that `step` minimises: nodes if the step is written out."""
-        if not self._written_out:
+        if not self._uses_nodes:
             return self.forward(obs)
         outputs = [forward_nodes(net, obs) for net in self._nets]
         return outputs[0][0], outputs[-1][-1].squeeze(-1)
@@ -234,7 +234,7 @@ class PolicyOnly(ActingNetwork):
     def differentiable(self, obs: Tensor) -> Differentiable:
         """Distribution parameters (B, param_dim) for a loss that `step` minimises: a node if the
         step is written out."""
-        return forward_nodes(self.module, obs)[0] if self._written_out else self.policy(obs)
+        return forward_nodes(self.module, obs)[0] if self._uses_nodes else self.policy(obs)
 
     def step(self, policy_loss: Differentiable) -> StepReport:
         """One gradient step."""

@@ -92,7 +92,7 @@ class QNetwork(ActingNetwork):
     def q_of(self, obs: Tensor, action: Tensor) -> Differentiable:
         """Q(s, a) of one action each, (B,), for a loss that `step` minimises: a node if the step is
         written out."""
-        if not self._written_out:
+        if not self._uses_nodes:
             return _gathered(self.q(obs), action)
         (q,) = forward_nodes(self.module, obs)
         taken = (np.arange(len(action)), action.numpy())
@@ -134,7 +134,7 @@ class TwinQ:
     transform: ValueTransform
     optimizer: Optimizer
     target_network: TargetNetwork | None
-    written_out: bool = False
+    uses_nodes: bool = False
     """Whether `q_values` are nodes, differentiated without autograd."""
 
     def __post_init__(self) -> None:
@@ -143,7 +143,7 @@ class TwinQ:
     def q_values(self, obs: Tensor, action: Tensor) -> tuple[Differentiable, Differentiable]:
         """Both nets' outputs for the actions that were taken, (B,) each, for a loss that `step`
         minimises: nodes if the step is written out."""
-        if self.written_out:
+        if self.uses_nodes:
             return self._value_nodes(torch.cat([obs, action], -1))
         given = None if self.discrete else action
         values = (_value(net, obs, given) for net in self.nets)

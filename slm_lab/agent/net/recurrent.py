@@ -1,9 +1,8 @@
 """A recurrent net.
 
 It sees packed rows: an observation, the recurrent state of the actor before it, and a mark. A row
-whose mark is not zero starts a sequence from that state; any other row continues the row before it.
-So a batch defines its own sequences, as long as the rows of a sequence are consecutive. Each row of
-an actor starts a sequence."""
+whose mark is not zero starts a sequence from that state; any other continues the row before it. So
+a batch defines its sequences by the order of its rows. Each row of an actor starts one."""
 
 from collections.abc import Callable
 from typing import Any, final

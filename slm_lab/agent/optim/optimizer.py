@@ -27,7 +27,7 @@ class GradientSync:
     def before_step(self, flat: FlatParameters) -> None:
         """After backward, before clipping: `flat.grad` may be replaced in place."""
 
-    def stepped(self, flat: FlatParameters) -> tuple[Tensor, Tensor]:
+    def operands(self, flat: FlatParameters) -> tuple[Tensor, Tensor]:
         """The vector (P,) that the step changes, and the clipped gradient that it takes."""
         return flat.vector, flat.grad
 
@@ -95,7 +95,7 @@ class Optimizer:
             self._rate.fill_(self.learning_rate.value)
 
     @property
-    def runs_alone(self) -> bool:
+    def is_recordable(self) -> bool:
         """Whether a CUDA graph is asked for and can hold a step: only the GPU takes part in it."""
         return self._has_graph and type(self._sync) is GradientSync
 
@@ -151,9 +151,9 @@ class Optimizer:
             flat.grad.mul_((limit / norm).clamp(max=1.0))
         elif limit is not None and norm > limit:
             flat.grad.mul_(limit / norm)
-        vector, grad = self._sync.stepped(flat)
+        vector, grad = self._sync.operands(flat)
         failed = None if self.failed is None else self.failed.to(vector.device)
-        rate = self._rate if self.runs_alone else self.learning_rate.value
+        rate = self._rate if self.is_recordable else self.learning_rate.value
         self._rule.apply(vector, grad, rate, failed)
         if self._bounds is not None:
             vector.clamp_(*self._bounds)
@@ -200,7 +200,7 @@ class TrainState:
 
     def recording_device(self) -> torch.device | None:
         """The GPU whose CUDA graphs can hold gradient steps; None if they cannot, or need not."""
-        alone = all(optimizer.runs_alone for optimizer in self.optimizers.values())
+        alone = all(optimizer.is_recordable for optimizer in self.optimizers.values())
         if self.failed is None or not alone or not isinstance(self.group, SoloGroup):
             return None
         return self.failed.device

@@ -1,9 +1,8 @@
 """Update rules: how a gradient changes the flat vector.
 
-Adam and RMSprop are the lab's own, a few in-place operations on whole vectors. Their state is
-allocated at construction, so that it can be in shared memory from the start. `GlobalAdam` and
-`GlobalRMSprop` are other names of the same rules in a spec. Every other torch optimizer runs as it
-is, over the flat vector or, if it needs shapes, over the views."""
+Adam and RMSprop are a few in-place operations on whole vectors. Their state is allocated at
+construction, so that it can be in shared memory from the start. `GlobalAdam` and `GlobalRMSprop`
+name the same rules. Every other torch optimizer runs over the flat vector or over its views."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

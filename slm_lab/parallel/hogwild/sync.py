@@ -1,9 +1,8 @@
 """Lock-free steps on parameters in shared memory: Hogwild! (arXiv:1106.5730), A3C
 (arXiv:1602.01783).
 
-Workers in several processes apply their own gradients to one vector without waiting for each other.
-Occasionally a worker overwrites an element that another has just updated; this is rare and
-harmless."""
+Workers in several processes apply their gradients to one vector without waiting for each other.
+That a worker overwrites an element which another has just updated is rare and harmless."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -80,7 +79,7 @@ class HogwildSync(GradientSync):
         """Connects a fresh agent's network to the global one."""
 
     @override
-    def stepped(self, flat: FlatParameters) -> tuple[Tensor, Tensor]:
+    def operands(self, flat: FlatParameters) -> tuple[Tensor, Tensor]:
         """The global vector, and this worker's gradient on the same device."""
         self.staleness.append(self._of_others() - self._seen)
         return self.shared.vector, flat.grad.to(self.shared.vector.device)

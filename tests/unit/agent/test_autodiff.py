@@ -42,6 +42,7 @@ VALUE_LOSSES = {
     "squared": SQUARED,
     "smooth": ValueLoss(nn.SmoothL1Loss, {}),
     "smooth with β": ValueLoss(nn.SmoothL1Loss, {"beta": 0.3}),
+    "smooth with a β of zero": ValueLoss(nn.SmoothL1Loss, {"beta": 0.0}),
 }
 
 
@@ -49,6 +50,12 @@ VALUE_LOSSES = {
 @pytest.mark.parametrize("loss", VALUE_LOSSES.values(), ids=VALUE_LOSSES)
 def test_value_losses(loss, weight):
     assert_as_autograd(numbers(SIZE), lambda value: loss(value, TARGET, weight))
+
+
+@pytest.mark.parametrize("loss", VALUE_LOSSES.values(), ids=VALUE_LOSSES)
+def test_value_losses_where_some_errors_are_exactly_zero(loss):
+    values = torch.cat([TARGET[:8], numbers(SIZE - 8)])
+    assert_as_autograd(values, lambda value: loss(value, TARGET, None))
 
 
 @pytest.mark.parametrize("loss", VALUE_LOSSES.values(), ids=VALUE_LOSSES)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 
 from slm_lab.agent.schedule import Schedule
-from slm_lab.core.errors import LabError
+from slm_lab.core.errors import SpecError
+from tests.support import parse, ppo
 
 
 @dataclass(frozen=True)
@@ -58,5 +59,5 @@ def test_no_decay_is_constant():
 
 
 def test_an_unknown_schedule_is_refused():
-    with pytest.raises(LabError, match="cosine"):
-        Schedule(Params("cosine", 1.0, 0.0))
+    with pytest.raises(SpecError, match="cosine"):
+        parse(ppo(agent__algorithm__clip_eps_spec__name="cosine"))

@@ -227,3 +227,23 @@ def test_asking_the_present_policy_leaves_running_statistics_as_they_are(make):
     estimates(agent, rollout)
     assert same(agent.learner.state_dict(), before)
     play.env.close()
+
+
+@pytest.mark.parametrize("make", [actor_critic, ppo])
+def test_only_without_a_correction_the_critic_values_the_rollout_beforehand(make, monkeypatch):
+    """With one it does, in the same forward pass as the present policy."""
+    play = Play(parse(make()))
+    agent = corrected(play, VTrace())
+    rollout = rollouts(play, 1)[-1]
+    asked = []
+    for one in (agent, play.agent):
+        valued = one.learner.network.valued
+
+        def watched(given, one=one, valued=valued):
+            asked.append(one)
+            return valued(given)
+
+        monkeypatch.setattr(one.learner.network, "valued", watched)
+        one.learner.learn(rollout, 0)
+    assert asked == [play.agent]
+    play.env.close()

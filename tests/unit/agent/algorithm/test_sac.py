@@ -11,7 +11,7 @@ from slm_lab.agent.algorithm.soft_policy import GUMBEL_SOFTMAX, exact, gumbel_so
 from slm_lab.agent.algorithm.temperature import LogAlpha, TunedTemperature
 from slm_lab.agent.autodiff import Node
 from slm_lab.agent.distribution.distributions import Categorical, TanhNormal
-from slm_lab.agent.net.layers import BatchRenorm
+from slm_lab.agent.net.layers import BatchRenorm, Linear
 from slm_lab.agent.net.value_transform import symexp
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.lr_schedule import LearningRate
@@ -237,7 +237,7 @@ def test_a_fixed_temperature_may_be_annealed():
         (False, {"env": "CartPole-v1"}),
     ],
 )
-def test_it_learns_without_autograd_where_all_parts_are_written_out(by_nodes, keys):
+def test_it_learns_without_autograd_where_all_parts_are_uses_nodes(by_nodes, keys):
     learner = learner_of(**{"env": "Pendulum-v1", **keys})
     kind = DISCRETE if "env" in keys else CONTINUOUS
     losses = []
@@ -363,6 +363,35 @@ def test_spectrally_normalised_critics_have_layers_of_norm_one_and_still_learn()
     learner.learn(OneBatch(transitions(CONTINUOUS)), 0)
     assert not torch.equal(flat.vector, before)
     flat.check()
+
+
+@pytest.mark.parametrize("matmul", ["torch", "numpy"])
+def test_every_layer_of_spectrally_normalised_critics_keeps_norm_one_while_it_learns(matmul):
+    """Steps so large that the weights behind the norm grow to several times their size."""
+    net = {"hid_layers": [16, 16], "matmul": matmul, "optim_spec": {"name": "SGD", "lr": 0.5}}
+    learner = learner_of(env="Pendulum-v1", spectral_norm=True, net=net)
+    source = OneBatch(transitions(CONTINUOUS))
+    for _ in range(60):
+        learner.learn(source, 0)
+    layers = [each for each in learner.critic.nets.modules() if isinstance(each, Linear)]
+    assert len(layers) == 6
+    for layer in layers:
+        assert torch.linalg.matrix_norm(layer.weight, 2).item() == pytest.approx(1, abs=0.05)
+
+
+def test_a_forward_moves_the_singular_vectors_equally_far_by_numpy_and_by_torch():
+    """As each weight is read once: every reading of a normalised one takes a step."""
+    made = [
+        learner_of(env="Pendulum-v1", spectral_norm=True, net={"matmul": matmul})
+        for matmul in ("torch", "numpy")
+    ]
+    flats = [learner.flats["critic"] for learner in made]
+    before = flats[0].statistics.clone()
+    for learner in made:
+        learner.learn(OneBatch(transitions(CONTINUOUS)), 0)
+    by_torch, by_numpy = (flat.statistics - before for flat in flats)
+    assert by_torch.abs().max() > 1e-5
+    torch.testing.assert_close(by_numpy, by_torch, rtol=1e-3, atol=1e-6)
 
 
 def test_spectral_normalisation_draws_nothing_from_the_global_generator():

@@ -11,7 +11,8 @@ from slm_lab.agent.memory.imitation import PastEpisodes, ReturnRing
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.agent.memory.sampler import UniformSampler
 from slm_lab.session.experience import observed
-from tests.support import actor_critic, ppo
+from tests.contract.playing import Play
+from tests.support import actor_critic, parse, ppo
 from tests.unit.agent.algorithm.batches import build
 from tests.unit.agent.algorithm.past_steps import rollout, stream
 
@@ -138,3 +139,15 @@ def test_imitation_without_weight_is_the_inner_algorithm(base):
     for name, flat in plain.learner.flats.items():
         assert torch.equal(flat.vector, imitating.learner.flats[name].vector)
     assert imitating.learner.opt_step > plain.learner.opt_step > 0
+
+
+@pytest.mark.parametrize(("name", "base"), [("SIL", actor_critic), ("PPOSIL", ppo)])
+def test_a_learner_in_place_of_one_that_died_counts_its_steps_on(name, base):
+    """`opt_step` is then set to that of the last row."""
+    data = base(agent__algorithm__name=name, agent__memory=MEMORY)
+    plain, replaced = (Play(parse(data)) for _ in range(2))
+    replaced.agent.learner.opt_step = 1000
+    for play in (plain, replaced):
+        next(play.reports(100))
+        play.env.close()
+    assert replaced.agent.learner.opt_step - 1000 == plain.agent.learner.opt_step > 0

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.nn.functional import pad
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from slm_lab.agent.net import precision
@@ -23,6 +24,7 @@ ARC = {"arc": {"modules": {"body": {"Sequential": [
     {"LazyLinear": {"out_features": 32}}, {"Sigmoid": None},
     {"LazyLinear": {"out_features": 32}}, {"Sigmoid": None},
 ]}}}}  # fmt: skip
+RECURRENT = {"fc_hid_layers": [32, 32], "rnn_hidden_size": 16, "seq_len": 4}
 NORMS = {"layer_norm": True, "batch_norm": "renorm"}
 VECTOR, IMAGE = (9,), (3, 14, 12)
 
@@ -34,6 +36,8 @@ NETS = {
     "arc": ("TorchArcNet", VECTOR, ARC, 1),
     "images": ("ConvNet", IMAGE, CONV, 3),
     "normalised images": ("ConvNet", IMAGE, {**CONV, **NORMS}, 3),
+    "dueling images": ("DuelingConvNet", IMAGE, CONV, 3),
+    "recurrent": ("RecurrentNet", VECTOR, RECURRENT, 1),
 }
 """The kind of net, its observations, its keys, and its products in bfloat16."""
 
@@ -81,6 +85,8 @@ def distance(a, b):
 def test_hidden_products_are_in_bf16_and_all_else_in_float32(kind, shape, keys, count):
     exact, half = both(kind, shape, keys)
     obs = observations(shape)
+    if kind == "RecurrentNet":  # a state of zeros, and the mark of a row that starts a sequence
+        obs = pad(pad(obs, (0, exact.state_size)), (0, 1), value=1.0)
     with Products() as seen:
         half(obs)
     assert seen.dtypes.count(torch.bfloat16) == count
@@ -111,13 +117,26 @@ def test_arrays_are_rounded_as_by_autocast(activation, limit):
 
 
 def test_the_bytes_of_an_image_are_exact():
-    """All 256 through a 1 × 1 convolution by 255. A pixel divided by 255 would be rounded."""
+    """The first convolution sees all 256, and its weights are divided. Pixels that were divided by
+    255 would be rounded."""
     keys = {"conv_hid_layers": [[1, 1, 1]], "normalize": True, "hid_layers_activation": "relu"}
     body = build("ConvNet", (1, 16, 16), **keys, **HALF).body
+    obs, seen = torch.arange(256, dtype=torch.uint8).reshape(1, 1, 16, 16), []
+
+    class Inputs(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            if func.overloadpacket is torch.ops.aten.convolution:
+                seen.append(args[0])
+            return func(*args, **(kwargs or {}))
+
     body.convs[0].weight.data.fill_(255)
     body.convs[0].bias.data.zero_()
-    obs = torch.arange(256, dtype=torch.uint8).reshape(1, 1, 16, 16)
-    assert torch.equal(body(obs)[0], obs.flatten().float())
+    with Inputs():
+        output = body(obs)
+    (given,) = seen
+    assert given.dtype == torch.bfloat16
+    assert torch.equal(given.float(), obs.float())
+    assert torch.equal(output[0], obs.flatten().float())
 
 
 @pytest.mark.parametrize("by_array", [True, False])
