@@ -76,7 +76,7 @@ def step_fault(result: Any, space: AnySpace) -> str | None:
         return f"step() must return {STEP}, and returned {_described(result)}{hint}"
     obs, *numbers, _ = result
     for name, value in zip(("reward", "terminated", "truncated"), numbers, strict=True):
-        if np.size(value) != 1 or value is None:
+        if np.ndim(value) != 0 or value is None:
             what = "one number" if name == "reward" else "true or false"
             return f"{name} of step() must be {what}, and was {_described(value)}"
     return _obs_fault("step", obs, space)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
@@ -19,6 +20,7 @@ from slm_lab.core.errors import MissingExtraError, Problem, SpecError
 from slm_lab.core.plugins import is_here
 from slm_lab.core.registry import ENVS, import_failure
 from slm_lab.env.registrars import ask_packages
+from slm_lab.spec.schema.env import EnvSpec
 
 
 @dataclass(frozen=True)
@@ -36,22 +38,26 @@ class Extra:
 
     def owns(self, name: str) -> bool:
         """Whether the environment called `name` belongs to the family."""
-        if self.id_part is not None and self.id_part in name:
-            return True
-        entry = gymnasium.registry.get(name)
-        return self.entry_point is not None and entry is not None and is_of(entry, self.entry_point)
+        if (entry := gymnasium.registry.get(name)) is None:
+            return self.id_part is not None and self.id_part in name
+        return is_of(entry, self.entry_point or f"{self.module}.", f"{self.module}:")
 
     def prepare(self) -> None:
-        """Registers the family's ids. Raises MissingExtraError if it is not installed."""
-        if self.id_part is not None and importlib.util.find_spec(self.module) is not None:
-            importlib.import_module(self.module)
-        if not self.has_successor:
+        """Registers the family's ids. Raises MissingExtraError as `import_extra`."""
+        if self.id_part is None:
             require(self.module, self.name)
+        elif not self.has_successor or importlib.util.find_spec(self.module) is not None:
+            import_extra(self.module, self.name)
 
 
 def is_of(entry: GymnasiumSpec, *families: str) -> bool:
     """Whether the entry point of `entry` begins with one of `families`."""
     return isinstance(entry.entry_point, str) and entry.entry_point.startswith(families)
+
+
+def step_limit(spec: EnvSpec, entry: GymnasiumSpec) -> int | None:
+    """Steps after which an episode is truncated; None: never."""
+    return entry.max_episode_steps if spec.max_t is None else spec.max_t
 
 
 def require(module: str, extra: str) -> None:
@@ -60,6 +66,18 @@ def require(module: str, extra: str) -> None:
     found = importlib.util.find_spec(module)
     if found is None or found.origin is None:
         raise MissingExtraError(f"{module} is not installed; run: {pip_command(extra)}")
+
+
+def import_extra(module: str, extra: str) -> Any:
+    """The module `module`, which the `extra` installs. Raises MissingExtraError if it is missing,
+    or does not import: a missing dependency may raise any exception."""
+    require(module, extra)
+    try:
+        with known_warnings_ignored():
+            return importlib.import_module(module)
+    except Exception as error:
+        why = f"{module} does not import: {import_failure(error)}"
+        raise MissingExtraError(f"{why}; run: {pip_command(extra)}") from error
 
 
 def pip_command(extra: str) -> str:
@@ -269,7 +287,7 @@ def _parted(env_id: str) -> tuple[str, int]:
     """The name in an id, without its namespace, and its version (-1: none)."""
     full_name = env_id.rpartition("/")[2]
     name, _, version = full_name.rpartition("-v")
-    return (name, int(version)) if version.isdigit() else (full_name, -1)
+    return (name, int(version)) if version.isdecimal() else (full_name, -1)
 
 
 def _package_of(env_id: str) -> str:

@@ -23,7 +23,7 @@ from slm_lab.env.convert.normalize import ObservationNormalizer, RunningStatisti
 from slm_lab.env.convert.observation import ObservationConverter
 from slm_lab.env.convert.reward import RewardConverter
 from slm_lab.env.interface import Env
-from slm_lab.env.lookup import find_env, known_warnings_ignored, require
+from slm_lab.env.lookup import find_env, known_warnings_ignored, require, step_limit
 from slm_lab.env.simulators.atari import AtariKeys, atari_keys, is_atari, make_native_atari
 from slm_lab.env.simulators.envpool import THREAD_KEYS, is_pooled, make_pooled, make_pooled_game
 from slm_lab.env.simulators.film import ATARI_FPS, Film, Filmed, fix_of_mujoco
@@ -80,7 +80,7 @@ class EnvFactory(NamedTuple):
         with known_warnings_ignored():
             log_mujoco_warnings(entry)
             env = gymnasium.make(entry, max_episode_steps=-1, **kwargs)
-        limit = entry.max_episode_steps if self.spec.max_t is None else self.spec.max_t
+        limit = step_limit(self.spec, entry)
         return env if limit is None else TimeLimit(env, limit)
 
     def _plain_game(self, game: AtariKeys) -> Env:
@@ -195,7 +195,7 @@ def _native(factory: EnvFactory, seed: int) -> RawEnvs | None:
     spec, entry, game = factory
     if game is not None:
         return make_native_atari(game, entry, spec.num_envs, seed)
-    native = make_native(entry, spec.num_envs, seed, spec.max_t, spec.kwargs)
+    native = make_native(spec, entry, seed)
     if not isinstance(native.observation_space, COMPOSITE):
         return native
     native.close()

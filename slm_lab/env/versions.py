@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from slm_lab.env.lookup import find_env
+from slm_lab.env.lookup import find_env, step_limit
 from slm_lab.env.simulators.atari import atari_keys, is_atari
 from slm_lab.env.simulators.envpool import is_pooled
 from slm_lab.env.vector.autoreset import choose_mode
@@ -15,7 +15,7 @@ def episode_limit(spec: EnvSpec) -> int | None:
     entry = find_env(spec.name)
     if is_atari(entry):
         return atari_keys(spec, entry).max_steps
-    return entry.max_episode_steps if spec.max_t is None else spec.max_t
+    return step_limit(spec, entry)
 
 
 def env_record(spec: EnvSpec) -> dict[str, Any]:

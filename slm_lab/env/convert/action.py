@@ -59,7 +59,8 @@ class ActionConverter:
             np.where(bounded, 1.0, high).astype(np.float32),
             dtype=np.float32,
         )
-        middle, half_width = (finite_low + finite_high) / 2, (finite_high - finite_low) / 2
+        # Halves first: the difference of the largest bounds is infinite.
+        middle, half_width = finite_low / 2 + finite_high / 2, finite_high / 2 - finite_low / 2
         return Scaling(half_width, middle, low, high)
 
     def convert(self, action: Array) -> Array:

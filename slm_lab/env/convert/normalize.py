@@ -29,11 +29,6 @@ class RunningStatistics:
         return 1 + 2 * size
 
     @property
-    def count(self) -> float:
-        """The number of vectors so far."""
-        return float(self._count[0])
-
-    @property
     def mean(self) -> FloatArray:
         """(D,), zeros before the first vector."""
         return self._mean

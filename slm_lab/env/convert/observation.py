@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
-from slm_lab.core.errors import Problem, SpecError
+from slm_lab.core.errors import LabError, Problem, SpecError
 from slm_lab.core.types import Array
 from slm_lab.env.convert.image import ImageConverter, channels_are_last, is_image
 
@@ -46,7 +46,9 @@ class ObservationConverter:
             self.space = self._arranged(spaces.Box(0.0, 1.0, raw_space.shape, np.float32))
         elif isinstance(raw_space, spaces.Discrete | spaces.MultiDiscrete):
             start, sizes = _discrete_parts(raw_space)
-            self.first_column = np.cumsum(sizes) - sizes - start
+            ends = np.cumsum(sizes)
+            self.first_column, self._columns = ends - sizes - start, (ends - sizes, ends - 1)
+            self._raw_space = raw_space
             self.space = spaces.Box(0.0, 1.0, (int(sizes.sum()),), np.float32)
         else:
             raise SpecError("env", [unsupported(raw_space, env_name)])
@@ -68,6 +70,8 @@ class ObservationConverter:
                 return np.ascontiguousarray(np.moveaxis(obs, -1, 1))
             return obs if self._shape is None else obs.reshape(len(obs), *self._shape)
         columns = raw_obs.reshape(len(raw_obs), -1) + self.first_column
+        if ((columns < self._columns[0]) | (columns > self._columns[1])).any():
+            raise LabError(f"the observations {raw_obs.tolist()} are not all in {self._raw_space}")
         one_hot = np.zeros((len(raw_obs), *(self.space.shape or ())), np.float32)
         np.put_along_axis(one_hot, columns, 1.0, axis=1)
         return one_hot

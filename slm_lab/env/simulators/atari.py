@@ -10,7 +10,6 @@ from typing import Any, Literal, Self
 
 import numpy as np
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
-from gymnasium.vector import AutoresetMode
 from pydantic import Field, ValidationError, model_validator
 from typing_extensions import override
 
@@ -213,10 +212,10 @@ def make_native_atari(
 ) -> "AtariEnvs":
     """`num_envs` games in ale-py's own threads."""
     arguments = keys.model_dump(exclude={*autoreset.ONLY_SINGLE, "reward_clipping"})
-    env = autoreset.vector_creator(entry)(
+    env = autoreset.native_env(
+        entry,
         game=entry.kwargs["game"],
         num_envs=num_envs,
-        autoreset_mode=AutoresetMode.SAME_STEP,
         reward_clipping=False,  # scores need raw rewards; the learner's are clipped later
         **arguments,
     )

@@ -12,11 +12,10 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from typing_extensions import override
 
-from slm_lab.core.errors import MissingExtraError, Problem, SpecError
-from slm_lab.core.registry import import_failure
+from slm_lab.core.errors import Problem, SpecError
 from slm_lab.core.types import Array, BoolArray, IntArray, StateDict
 from slm_lab.env.interface import Env
-from slm_lab.env.lookup import is_of, known_warnings_ignored, pip_command, require
+from slm_lab.env.lookup import import_extra, is_of, known_warnings_ignored, step_limit
 from slm_lab.env.simulators.atari import AtariKeys, atari_keys, is_atari, variant_problems
 from slm_lab.env.vector.raw import RawEnvs, RawStep, check_actions, env_seeds
 from slm_lab.spec.schema.env import EnvSpec
@@ -91,7 +90,7 @@ def make_pooled(
     invalid for Box2D. Raises SpecError if its spaces differ in kind or shape."""
     single = make_one()
     single.close()
-    limit = entry.max_episode_steps if spec.max_t is None else spec.max_t
+    limit = step_limit(spec, entry)
     make = _maker(task_of(entry), spec.num_envs, spec.kwargs)
     envs = EnvpoolEnvs(make, spec.num_envs, seed, limit)
     pairs = {
@@ -198,15 +197,7 @@ def _maker(task: str, num_envs: int, arguments: Mapping[str, Any]) -> Callable[[
 
 
 def _envpool() -> Any:
-    """The package. Raises MissingExtraError. A missing dependency may raise any exception."""
-    require("envpool", "envpool")
-    try:
-        with known_warnings_ignored():
-            import envpool
-    except Exception as error:
-        why = f"envpool does not import: {import_failure(error)}"
-        raise MissingExtraError(f"{why}; run: {pip_command('envpool')}") from error
-    return envpool
+    return import_extra("envpool", "envpool")
 
 
 def _game_problems(keys: AtariKeys) -> Iterator[Problem]:

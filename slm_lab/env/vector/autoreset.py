@@ -1,11 +1,11 @@
-"""Gymnasium's vector environments, whose autoreset modes only this module knows.
+"""Gymnasium's vector environments, which have autoreset modes.
 
 They start a new episode in the step after the end (NEXT_STEP), in the same step (SAME_STEP) or
 never. The lab uses only SAME_STEP: NEXT_STEP adds a step to every episode that no agent took. The
 native CartPole has only NEXT_STEP, so the lab has its own class."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
 import gymnasium
@@ -18,6 +18,7 @@ from slm_lab.core.errors import undone_on_failure
 from slm_lab.core.registry import load_target
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.interface import Env
+from slm_lab.env.lookup import step_limit
 from slm_lab.env.vector.cartpole import CartPoleEnvs, OneCartPole
 from slm_lab.env.vector.raw import CONTINUES, NUMBERS, RawEnvs, RawStep, env_seeds
 from slm_lab.env.vector.workers import Workers
@@ -71,27 +72,26 @@ def vector_creator(entry: GymnasiumSpec) -> Callable[..., GymnasiumVectorEnv]:
     return creator
 
 
-def make_native(
-    entry: GymnasiumSpec, num_envs: int, seed: int, max_t: int | None, kwargs: Mapping[str, Any]
-) -> RawEnvs:
+def make_native(spec: EnvSpec, entry: GymnasiumSpec, seed: int) -> RawEnvs:
     """The native vector version of `entry`, for which `why_not_native` must be None."""
-    arguments = {**entry.kwargs, **kwargs}
-    limit = entry.max_episode_steps if max_t is None else max_t
+    arguments, limit = {**entry.kwargs, **spec.kwargs}, step_limit(spec, entry)
     if entry.vector_entry_point == NATIVE_CARTPOLE:
-        if num_envs == 1:
+        if spec.num_envs == 1:
             return OneCartPole(seed, limit, **arguments)
-        return CartPoleEnvs(num_envs, seed, limit, **arguments)
+        return CartPoleEnvs(spec.num_envs, seed, limit, **arguments)
     if limit is not None:
         arguments["max_episode_steps"] = limit
-    env = vector_creator(entry)(
-        num_envs=num_envs, autoreset_mode=AutoresetMode.SAME_STEP, **arguments
-    )
-    return SameStepEnvs(env, seed)
+    return SameStepEnvs(native_env(entry, num_envs=spec.num_envs, **arguments), seed)
+
+
+def native_env(entry: GymnasiumSpec, **arguments: Any) -> GymnasiumVectorEnv:
+    """The native vector version of `entry`, made with `arguments`."""
+    return vector_creator(entry)(autoreset_mode=AutoresetMode.SAME_STEP, **arguments)
 
 
 def make_async(make_one: Callable[[], Env], num_envs: int, seed: int) -> RawEnvs:
     """`num_envs` environments, each in its own process."""
-    workers = Workers(make_one, num_envs, AutoresetMode.SAME_STEP)
+    workers = Workers(make_one, num_envs)
     with undone_on_failure(workers.close):
         return AsyncEnvs(workers, seed)
 

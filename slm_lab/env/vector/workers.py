@@ -77,9 +77,7 @@ class Workers(AsyncVectorEnv):
     kills them, because their next replies are undefined. If this process dies, the kernel kills the
     fork server and so the workers (Linux)."""
 
-    def __init__(
-        self, make_one: Callable[[], Env], num_envs: int, autoreset_mode: AutoresetMode
-    ) -> None:
+    def __init__(self, make_one: Callable[[], Env], num_envs: int) -> None:
         forkserver.set_forkserver_preload(PRELOADED)
         resource_tracker.ensure_running()  # the first start would launch it and clear the mask
         self._action: Array | None = None
@@ -95,14 +93,13 @@ class Workers(AsyncVectorEnv):
                 ],
                 copy=False,
                 context=START_METHOD,
-                autoreset_mode=autoreset_mode,
+                autoreset_mode=AutoresetMode.SAME_STEP,
             )
         except BaseException:
             _kill(self.processes)
             raise
         finally:
             self._unblock_signals()
-        self._in_call = False
         # Python would end its children with SIGTERM, which these ignore, and wait for them.
         Finalize(self, _kill, args=(self.processes,), exitpriority=0)
 
@@ -111,7 +108,8 @@ class Workers(AsyncVectorEnv):
         # Here AsyncVectorEnv.__init__ has started all workers and begins to wait for them.
         self._unblock_signals()
         check_spaces: Callable[[], None] = super()._check_spaces  # untyped in Gymnasium
-        check_spaces()
+        with self._call():
+            check_spaces()
 
     def _unblock_signals(self) -> None:
         """Restores the signal mask once all workers are registered. Before that, Ctrl-C would leave
@@ -121,9 +119,15 @@ class Workers(AsyncVectorEnv):
 
     @contextmanager
     def _call(self) -> Iterator[None]:
-        """The context of a call to the workers. `_in_call` stays True if it is interrupted."""
+        """The context of a call to the workers. `_in_call` stays True if it is interrupted. Raises
+        LabError if a worker has died."""
         self._in_call = True
-        yield
+        try:
+            yield
+        except (EOFError, ConnectionError) as error:
+            if self.closed:  # the environment's own error, see `_raise_if_errors`
+                raise
+            raise LabError(self._death_notice()) from error
         self._in_call = False
 
     @override
@@ -141,11 +145,8 @@ class Workers(AsyncVectorEnv):
     @override
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
         self._action = actions  # for the message of a failure
-        try:
-            with self._call():
-                return super().step(actions)
-        except (EOFError, ConnectionError) as error:
-            raise LabError(self._death_notice()) from error
+        with self._call():
+            return super().step(actions)
 
     @override
     def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
@@ -168,6 +169,7 @@ class Workers(AsyncVectorEnv):
         self.close(terminate=True)
         return "; ".join(
             f"the worker process of environment {index} died with exit code {code}"
+            f"{', often because no memory is left' if code == -signal.SIGKILL else ''}"
             for index, code in dead
         )
 

@@ -24,6 +24,7 @@ def test_a_valid_environment_has_no_problems(assert_refused, name):
     [
         ("CartPole", "CartPole-v1"),
         ("CartPole-v9", "CartPole-v1"),
+        ("CartPole-v²", "there is no such environment"),
         ("cartpole-v1", "CartPole-v1"),
         ("Pendulm-v1", "Pendulum-v1"),
         ("LunarLander-v2", "LunarLander-v3"),
@@ -128,6 +129,28 @@ def test_a_missing_extra_is_reported_with_its_pip_command(
         build(name)
     assert check_env(env_spec(name)) == []
     assert extra in [e.name for e in EXTRAS]
+
+
+@pytest.mark.parametrize("name", ["Mine/MiniGrid-Maze-v0", "MyBulletEnv-v0"])
+def test_an_environment_of_the_user_may_have_an_id_like_one_of_an_extra(
+    assert_refused, build, registered, monkeypatch, name
+):
+    monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
+    registered(name, "gymnasium.envs.classic_control.cartpole:CartPoleEnv")
+    assert_refused(name)
+    assert build(name).reset().shape == (3, 4)
+
+
+def test_an_extra_whose_module_raises_on_import_is_reported_with_the_reason(
+    build, tmp_path, monkeypatch
+):
+    (tmp_path / "pybullet_envs_gymnasium.py").write_text("raise OSError('no library')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "pybullet_envs_gymnasium", raising=False)
+    monkeypatch.setattr(gymnasium, "registry", {})
+    why = r"^pybullet_envs_gymnasium does not import: OSError: no library \(.*, line 1\)"
+    with pytest.raises(MissingExtraError, match=rf'{why}; run: pip install "slm-lab\[bullet\]"$'):
+        build("HopperBulletEnv-v0")
 
 
 def test_keys_of_a_simulator_that_does_not_import_are_not_checked(env_spec, build, registered):

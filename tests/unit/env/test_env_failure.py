@@ -90,6 +90,8 @@ FAULTS = [
         r"step\(\) returned an observation of the shape",
     ),
     ("step", (TWO, TWO, False, False, {}), r"reward of step\(\) must be one number, and was an ar"),
+    ("step", (TWO, np.ones(1), False, False, {}), r"reward .* one number, .* the shape \(1,\)"),
+    ("step", (TWO, 1.0, np.ones(1), False, {}), r"terminated .* true or false, .* shape \(1,\)"),
     ("step", (TWO, None, False, False, {}), r"reward of step\(\) must be one number, and was None"),
     ("step", (TWO, 1.0, [True] * 3, False, {}), r"terminated of step\(\) must be true or false"),
 ]

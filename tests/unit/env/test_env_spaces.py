@@ -6,7 +6,7 @@ from gymnasium.vector.utils import batch_space
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slm_lab.core.errors import SpecError
+from slm_lab.core.errors import LabError, SpecError
 from slm_lab.env.convert.action import ActionConverter
 from slm_lab.env.convert.observation import ObservationConverter
 
@@ -25,6 +25,25 @@ def test_a_multi_discrete_observation_becomes_one_hots_side_by_side():
     converter = ObservationConverter(spaces.MultiDiscrete([2, 3]), "X")
     seen = converter.convert(np.array([[1, 0], [0, 2]]))
     np.testing.assert_array_equal(seen, [[0, 1, 1, 0, 0], [1, 0, 0, 0, 1]])
+
+
+@pytest.mark.parametrize(
+    ("space", "valid", "outside"),
+    [
+        (spaces.Discrete(3, start=1), [1, 3], [0, 4, 9, -1]),
+        (spaces.Discrete(2), [0, 1], [-1, 2]),
+        (spaces.MultiDiscrete([2, 3]), [[1, 0], [0, 2]], [[2, 0], [0, 3], [-1, 0], [0, -1]]),
+        (spaces.MultiDiscrete([2, 3], start=[1, 5]), [[1, 5], [2, 7]], [[0, 5], [3, 5], [1, 8]]),
+    ],
+    ids=str,
+)
+def test_a_value_outside_a_discrete_space_is_refused_with_its_number(space, valid, outside):
+    converter = ObservationConverter(space, "X")
+    for raw in outside:
+        with pytest.raises(LabError) as caught:
+            converter.convert(np.array([*valid, raw]))
+        assert str(caught.value) == f"the observations {[*valid, raw]} are not all in {space}"
+    assert (converter.convert(np.array(valid)).sum(1) == max(1, np.size(valid[0]))).all()
 
 
 @pytest.mark.parametrize(
@@ -92,6 +111,12 @@ def test_the_ends_of_the_range_are_the_bounds_themselves(dtype, low, width):
     raw = ActionConverter(box, "X").convert(np.array([[-1.0], [1.0]], np.float32))
     np.testing.assert_allclose(raw[:, 0], [box.low[0], box.high[0]], rtol=1e-6, atol=1e-6)
     assert all(row in box for row in raw)
+
+
+@pytest.mark.parametrize(("action", "raw"), [(0.0, 0.0), (1.0, 1.7e308), (-1.0, -1.7e308)])
+def test_bounds_near_the_largest_number_give_finite_actions(action, raw):
+    box = spaces.Box(-1.7e308, 1.7e308, (1,), np.float64)
+    assert ActionConverter(box, "X").convert(np.array([[action]], np.float32)).item() == raw
 
 
 def test_discrete_actions_count_from_zero_for_the_agent():

@@ -22,7 +22,7 @@ def test_batches_add_up_to_the_mean_and_variance_of_everything(sizes, offset, se
     running = statistics(3)
     for batch in np.split(rows, np.cumsum(sizes)[:-1]):
         running.update(batch)
-    assert running.count == len(rows)
+    assert running._count == len(rows)
     np.testing.assert_allclose(running.mean, rows.mean(0), rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(running.variance, rows.var(0), rtol=1e-7, atol=1e-7)
 
@@ -39,7 +39,7 @@ def test_merged_statistics_are_those_of_both_together(counts, seed):
     vector = merged_by_all(np.zeros(whole.stop), np.array(vectors), [whole])
     merged = RunningStatistics(vector, 2)
     together = np.concatenate(batches)
-    assert merged.count == len(together)
+    assert merged._count == len(together)
     if len(together):
         np.testing.assert_allclose(merged.mean, together.mean(0))
         np.testing.assert_allclose(merged.variance, together.var(0), atol=1e-12)

@@ -5,24 +5,23 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import numpy as np
 import psutil
 import pytest
-from gymnasium.vector import AutoresetMode
 
+from slm_lab.core.errors import LabError
 from slm_lab.env.vector.workers import Workers
-from tests.unit.env.vector.worker_envs import Noting
+from tests.unit.env.vector.worker_envs import Disconnected, Killed, Noting
 
 HANGS = """
 import numpy as np
-from gymnasium.vector import AutoresetMode
 from slm_lab.env.vector.workers import Workers
 from tests.unit.env.vector.worker_envs import Hanging
 
 if __name__ == "__main__":
-    workers = Workers(Hanging, 2, AutoresetMode.SAME_STEP)
+    workers = Workers(Hanging, 2)
     workers.reset()
     print(*(process.pid for process in workers.processes), sep="\\n", flush=True)
     workers.step(np.zeros(2, np.int64))
@@ -30,18 +29,18 @@ if __name__ == "__main__":
 
 LATE = """
 import os
-from gymnasium.vector import AutoresetMode
+
 from slm_lab.env.vector.workers import Workers
 from tests.unit.env.vector.worker_envs import MadeLate
 
 if __name__ == "__main__":
-    Workers(MadeLate(os.getpid()), 2, AutoresetMode.SAME_STEP)
+    Workers(MadeLate(os.getpid()), 2)
 """
 
 
 @pytest.fixture
 def workers(tmp_path):
-    made = Workers(functools.partial(Noting, tmp_path), 2, AutoresetMode.SAME_STEP)
+    made = Workers(functools.partial(Noting, tmp_path), 2)
     (tmp_path / str(os.getpid())).unlink()  # of the one that it has looked at
     made.reset()
     yield made
@@ -50,6 +49,11 @@ def workers(tmp_path):
 
 def step(workers):
     return workers.step(np.zeros(2, np.int64))
+
+
+def killed(workers, index):
+    workers.processes[index].kill()
+    workers.processes[index].join()
 
 
 def closed(folder):
@@ -82,10 +86,36 @@ def test_an_interrupted_call_does_not_delay_closing(workers, tmp_path, monkeypat
 
 def test_a_worker_that_has_died_does_not_keep_the_others_from_being_closed(workers):
     pids = [process.pid for process in workers.processes]
-    os.kill(pids[0], signal.SIGKILL)
-    workers.processes[0].join()
+    killed(workers, 0)
     workers.close()
     assert not any(map(psutil.pid_exists, pids))
+
+
+@pytest.mark.parametrize(
+    "call", [Workers.reset, step, lambda workers: workers.call("started_program")]
+)
+def test_every_call_reports_a_worker_that_was_killed_before_it(workers, call):
+    pids = [process.pid for process in workers.processes]
+    killed(workers, 1)
+    died = "the worker process of environment 1 died with exit code -9"
+    with pytest.raises(LabError, match=f"^{died}, often because no memory is left$"):
+        call(workers)
+    assert not any(map(psutil.pid_exists, pids))
+
+
+def test_a_worker_that_is_killed_while_its_environment_is_made_is_reported(tmp_path):
+    with pytest.raises(LabError, match=r"process of environment . died with exit code -9"):
+        Workers(functools.partial(Killed, os.getpid(), tmp_path), 2)
+
+
+@pytest.mark.parametrize("error", [ConnectionError, ConnectionResetError, EOFError])
+def test_a_lost_connection_of_an_environment_is_not_taken_for_a_dead_worker(error, tmp_path):
+    with closing(Workers(functools.partial(Disconnected, error, tmp_path), 2)) as workers:
+        workers.reset()
+        with pytest.raises(error, match="the game server is gone") as caught:
+            step(workers)
+    assert not isinstance(caught.value, LabError)
+    assert 'raise self.error("the game server is gone")' in "\n".join(caught.value.__notes__)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -108,7 +138,7 @@ def test_the_signal_mask_of_this_process_is_unchanged(workers):
 def test_an_environment_that_cannot_be_made_leaves_no_mask_and_no_process():
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     with pytest.raises(TypeError):
-        Workers(functools.partial(Noting, 1, 2), 2, AutoresetMode.SAME_STEP)
+        Workers(functools.partial(Noting, 1, 2), 2)
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == set()
     left = {child.pid for child in psutil.Process().children(recursive=True)} - before
     assert len(left) <= 1  # the resource tracker

@@ -1,6 +1,7 @@
 """Environments of worker processes: some note what happens to them, some never return."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -36,6 +37,26 @@ class Noting(gymnasium.Env):
 
     def close(self):
         (self.folder / str(os.getpid())).touch()
+
+
+class Disconnected(Noting):
+    """Raises `error` in every step, as a game on another machine does."""
+
+    def __init__(self, error, folder):
+        super().__init__(folder)
+        self.error = error
+
+    def step(self, action):
+        raise self.error("the game server is gone")
+
+
+class Killed(Noting):
+    """Its process dies while it is made, unless that is `parent`."""
+
+    def __init__(self, parent, folder):
+        super().__init__(folder)
+        if os.getpid() != parent:
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Hanging(Noting):
