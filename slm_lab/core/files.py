@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 from slm_lab.core.errors import LabError, undone_on_failure
 from slm_lab.core.text import printable
@@ -82,6 +82,14 @@ def write_atomically(path: Path, content: bytes) -> None:
 def write_json(path: Path, content: object) -> None:
     """Writes JSON data with `write_atomically`."""
     write_atomically(path, json.dumps(content, indent=2).encode() + b"\n")
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """The JSON object in a file; empty if it cannot be read."""
+    with suppress(OSError, ValueError, RecursionError):
+        content = json.loads(read_file(file))
+        return content if isinstance(content, dict) else {}
+    return {}
 
 
 def folders_in(folder: Path) -> list[Path]:

@@ -80,8 +80,8 @@ class Registry:
 
     def models(self, base: type[ModelT]) -> dict[str, type[ModelT]]:
         """The models of keys that derive from `base`, by the names of their parts."""
-        entries = ((name, self.get(name)) for name in self.names())
-        found = {name: entry.params for name, entry in entries if entry and entry.params}
+        entries = {name: entry for name in self.names() if (entry := self.get(name)) is not None}
+        found = {name: e.params for name, e in entries.items() if e.params and e.fault is None}
         return {name: model for name, model in found.items() if issubclass(model, base)}
 
     def nearest(self, name: str) -> str | None:

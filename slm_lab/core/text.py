@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from math import isnan
 from typing import NamedTuple
 
 _TRACEBACK = "Traceback (most recent call last):"
@@ -20,8 +21,8 @@ class TextTable(NamedTuple):
 
 def significant(value: float | None) -> str:
     """A number with three significant digits; large numbers keep all integer digits. Examples:
-    1,234, 429, 12.3, 0.738, 0.000123; a dash for None."""
-    if value is None:
+    1,234, 429, 12.3, 0.738, 0.000123; a dash for None and NaN."""
+    if value is None or isnan(value):
         return "–"
     if abs(value) >= 99.95:
         return f"{value:,.0f}"

@@ -11,13 +11,11 @@ import numpy as np
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import open_file
 from slm_lab.core.types import FloatArray
-from slm_lab.metrics.recent import WINDOW_SHARE
 from slm_lab.metrics.row import BASE_COLUMNS
 
 CLOCK = "frame"
-TAIL = 1 << 14
+TAIL = 1 << 16
 """Bytes at the end of a file: more than a row has."""
-_NEEDED = ("total_reward", "epi", "total_frame")
 _ADDED = ("mean_return", "recent_return", "final_return", "final_return_episodes")
 
 
@@ -67,7 +65,7 @@ def last_row(path: Path) -> dict[str, float | None]:
     """The last complete row of a CSV, by column; empty without one. Reads only its ends. Raises
     OSError and ValueError."""
     with open_file(path) as file:
-        columns = column_names(file.readline(TAIL).rstrip(b"\r\n"))
+        columns = column_names(file.readline().rstrip(b"\r\n"))
         file.seek(max(file.tell(), file.seek(0, os.SEEK_END) - TAIL))
         lines = file.read().splitlines(keepends=True)
     whole = [line for line in lines if line[-1:] == b"\n"][-1:]
@@ -97,23 +95,12 @@ def parse_row(columns: Sequence[str], line: bytes) -> list[float | None]:
 
 
 def _completed(columns: tuple[str, ...], values: FloatArray) -> tuple[tuple[str, ...], FloatArray]:
-    """Columns and values (C, R) of a file of an earlier version, with the columns it lacks. Such
-    files have no means over episodes, so `total_reward`, the mean of each environment's last
-    episode, replaces them. `recent_return`, the basis of decisions in a training, stays empty."""
-    known = dict(zip(columns, values, strict=True))
-    if "final_return" in known or not known.keys() >= set(_NEEDED) or not values.shape[1]:
+    """Columns and values (C, R) of a file of an earlier version, with the columns it lacks: empty
+    ones, because such files have no means over episodes."""
+    if "final_return" in columns or "total_reward" not in columns:
         return columns, values
-    returns, epi, total_frame = (known[name] for name in _NEEDED)
-    begin = np.searchsorted(total_frame, total_frame - WINDOW_SHARE * total_frame[-1], side="right")
-    filled = ~np.isnan(returns)
-    total = np.concatenate([[0.0], np.cumsum(np.where(filled, returns, 0.0))])
-    count = np.concatenate([[0], np.cumsum(filled)])
-    after = np.arange(1, len(returns) + 1)
-    rows = count[after] - count[begin]
-    final = np.where(rows > 0, (total[after] - total[begin]) / np.maximum(rows, 1), np.nan)
-    episodes = epi - np.concatenate([[0.0], epi])[begin]
-    added = np.stack([returns, np.full_like(returns, np.nan), final, episodes])
-    return (*columns, *_ADDED), np.concatenate([values, added])
+    empty = np.full((len(_ADDED), values.shape[1]), np.nan)
+    return (*columns, *_ADDED), np.concatenate([values, empty])
 
 
 def read_existing(files: Mapping[int, Path]) -> dict[int, Rows]:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, final
 
+import numpy as np
+
 from slm_lab.core.errors import LabError
 from slm_lab.core.registry import suggestion
 from slm_lab.core.types import Column
@@ -88,4 +90,4 @@ def _cell_text(cell: Cell) -> str:
     if cell is None:
         return ""
     # float() first, because the repr of a numpy float is not a plain number.
-    return repr(float(cell)) if isinstance(cell, float) else str(int(cell))
+    return str(int(cell)) if isinstance(cell, int | np.integer) else repr(float(cell))

@@ -64,7 +64,8 @@ class _EventFile:
         self._summary: Any = summary_pb2.Summary
         log_dir.mkdir(parents=True, exist_ok=True)
         # TensorBoard reads the files of a folder in the order of their names.
-        index = len(list(log_dir.glob("events.out.tfevents.*")))
+        names = [file.suffix[1:] for file in log_dir.glob("events.out.tfevents.*")]
+        index = 1 + max((int(name) for name in names if name.isdecimal()), default=-1)
         path = log_dir / f"events.out.tfevents.{index:06d}"
         self.file = open(path, "xb")  # noqa: SIM115 - open as long as self
         self._records = RecordWriter(self.file)

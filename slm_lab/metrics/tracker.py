@@ -80,11 +80,7 @@ class Tracker:
         """Adds K > 0 episodes that ended at `total_frame`; arrays are (K,). `episode_return` is raw
         reward; `info`, (K, I), has a column for each of `info_keys`, with NaN for no number. Raises
         LabError if a return is not finite."""
-        if not np.isfinite(episode_return).all():
-            raise LabError(
-                f"environments {np.asarray(env_index).tolist()} finished episodes with returns "
-                f"{np.asarray(episode_return).tolist()}: a return must be finite"
-            )
+        _check_finite(episode_return, env_index)
         self.episodes += len(env_index)
         self._recent.add(total_frame, episode_return)
         self._returns_since_row.extend(episode_return.tolist())
@@ -194,6 +190,8 @@ class Tracker:
         self.episodes = int(last["epi"])
         self._next_due = next_multiple(self.last_frame, self._log_frequency)
         self._returns_since_row = []
+        self._sums = dict.fromkeys(self._reported, 0.0)  # of the interval since the last row
+        self._counts = dict.fromkeys(self._reported, 0)
         returns = rows["total_reward"]
         recent = returns[~np.isnan(returns)][-MA_WINDOW:]
         self._row_returns = deque(recent.tolist(), maxlen=MA_WINDOW)
@@ -206,14 +204,10 @@ class Tracker:
     def load_state_dict(self, state: StateDict) -> None:
         """Restores `state`; `log_frequency` may differ from the saved run's. Raises CheckpointError
         if the columns or the number of environments differ."""
-        if tuple(state["columns"]) != self.columns:
-            saved, own = ", ".join(state["columns"]), ", ".join(self.columns)
-            raise CheckpointError(
-                f"the checkpoint's rows have the columns {saved}, this run's {own}"
-            )
+        _check_columns("rows", state["columns"], self.columns)
         known, here = len(state["has_episode"]), len(self._has_episode)
         if known != here:
-            raise CheckpointError(f"the checkpoint has {known} environments, this run {here}")
+            raise CheckpointError(f"env.num_envs = {here}: the checkpoint has {known} environments")
         self.best_return = state["best_return"]
         self.improved = state["improved"]
         self.episodes = state["episodes"]
@@ -298,6 +292,7 @@ class EvaluationTracker:
     ) -> Row:
         """The row of an evaluation of K >= 1 episodes, (K,) and `info` (K, I), at the training's
         clocks. Sets `improved`: whether its mean return exceeds that of all earlier ones."""
+        _check_finite(episode_return, np.arange(len(episode_return)))
         mean = float(episode_return.mean())
         self._row_returns.append(mean)
         self._recent.add(total_frame, episode_return)
@@ -337,12 +332,25 @@ class EvaluationTracker:
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores `state`. Raises CheckpointError if the columns differ."""
-        if tuple(state["columns"]) != self.columns:
-            saved, own = ", ".join(state["columns"]), ", ".join(self.columns)
-            message = f"rows have the columns {saved}, this version's {own}"
-            raise CheckpointError(f"the checkpoint's evaluation {message}")
+        _check_columns("evaluation rows", state["columns"], self.columns)
         self.best_return = state["best_return"]
         self._recent.load_state_dict(state["recent"])
         self._row_returns = deque(state["row_returns"], maxlen=MA_WINDOW)
         self.last_frame = state["last_frame"]
         self._next_due = next_multiple(self.last_frame, self._eval_frequency)
+
+
+def _check_finite(episode_return: FloatArray, env_index: IntArray) -> None:
+    if not np.isfinite(episode_return).all():
+        raise LabError(
+            f"environments {np.asarray(env_index).tolist()} finished episodes with returns "
+            f"{np.asarray(episode_return).tolist()}: rewards and returns must be finite"
+        )
+
+
+def _check_columns(what: str, saved: Sequence[str], own: Sequence[str]) -> None:
+    if list(saved) != list(own):
+        raise CheckpointError(
+            f"the checkpoint's {what} have the columns {', '.join(saved)}, this run's "
+            f"{', '.join(own)}; resume with the version and env.info_keys of the run"
+        )

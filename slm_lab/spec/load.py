@@ -8,8 +8,12 @@ from typing import Any
 from slm_lab.core.errors import MAX_PRINTED, Problem, SpecError
 from slm_lab.core.registry import nearest_name
 from slm_lab.spec import parse as parsing
+from slm_lab.spec.blocks import well_formed_blocks
+from slm_lab.spec.checks.legacy import drop_legacy_keys, with_lab_names
 from slm_lab.spec.override import Setting, apply_settings, parse_setting, unfilled, variables
 from slm_lab.spec.read import find_file, read_file, shipped_name
+from slm_lab.spec.schema.agent import PARTS
+from slm_lab.spec.schema.block import Block
 from slm_lab.spec.schema.spec import Spec
 
 logger = logging.getLogger(__name__)
@@ -101,7 +105,7 @@ def _settle(raw: Any, settings: Sequence[Setting]) -> tuple[dict[str, Any], list
     data, problems = parsing.unwrap_lists_of_one(raw)
     if not all(map(parsing.is_of_search, problems)):
         return data, []  # parse reports them
-    return apply_settings(data, settings, lambda: _with_defaults(data))
+    return apply_settings(data, settings, _with_defaults)
 
 
 def _loaded(
@@ -123,8 +127,11 @@ def _loaded(
 
 
 def _with_defaults(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    spec, _ = parsing.validate(raw)
-    return spec.to_json() if spec is not None else {}
+    """The valid blocks of a spec with all their defaults."""
+    plain, _ = drop_legacy_keys(with_lab_names(raw)[0])
+    found = vars(well_formed_blocks(plain)).items()
+    known = {key: each.model_dump(mode="json") for key, each in found if isinstance(each, Block)}
+    return {"agent": {key: known.pop(key) for key in PARTS if key in known}, **known}
 
 
 def _settings_of(

@@ -51,7 +51,10 @@ class Mode:
 def _fault(part: object) -> str | None:
     if not isinstance(part, Mode):
         return "is no Mode (slm_lab.spec.modes)"
-    for key, info in ({} if part.Params is None else part.Params.model_fields).items():
+    fields = {} if part.Params is None else getattr(part.Params, "model_fields", None)
+    if fields is None:
+        return f"has the Params {part.Params!r}, which is no pydantic model"
+    for key, info in fields.items():
         if info.is_required():
             return f"has a key without a default: meta.{part.word}.{key}"
     return None

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import Any, NamedTuple
 
 from slm_lab.core.errors import Problem, SpecError
@@ -69,11 +70,11 @@ def fill(tree: Any, values: Mapping[str, Any]) -> Any:
 
 
 def apply_settings(
-    raw: Mapping[str, Any], settings: Sequence[Setting], defaults: Callable[[], Mapping[str, Any]]
+    raw: Mapping[str, Any], settings: Sequence[Setting], defaults: Callable[[Any], Any]
 ) -> tuple[dict[str, Any], list[Problem]]:
     """The spec with `settings` applied in order, and the problems of invalid settings. A key
-    without a dot is a variable. `defaults` returns the spec with all its defaults, or {}. A block
-    that the file omits comes from it if a setting sets one of its keys."""
+    without a dot is a variable. If a setting sets a key of a block that the file omits, the block
+    comes from `defaults`, which makes of a spec its blocks with all defaults."""
     known = variables(raw)
     values = {s.key: s.value for s in settings if s.key in known}
     spec: dict[str, Any] = fill(raw, values)
@@ -83,9 +84,9 @@ def apply_settings(
             continue
         try:
             if "." not in setting.key and setting.key not in ("search", "name"):
-                raise SpecError("-s", [_no_variable(setting.key, known, defaults() or spec)])
+                raise SpecError("-s", [_no_variable(setting.key, known, defaults(spec) or spec)])
             _refuse_unlikely_env_key(spec, setting)
-            spec = with_value(spec, setting.key.split("."), setting.value, defaults)
+            spec = with_value(spec, setting.key.split("."), setting.value, partial(defaults, spec))
         except SpecError as error:
             problems.extend(error.problems)
     return spec, problems

@@ -72,7 +72,8 @@ def parse(name: str, raw: Mapping[str, Any]) -> Parsed:
     if spec is not None:  # a resumed run with a larger budget keeps the computed log frequency
         meta = spec.meta.model_copy(update={"log_frequency": spec.log_frequency})
         spec = None if problems else spec.model_copy(update={"meta": meta})
-    of_search += search_problems(data, partial(_validate_as_loaded, notes=legacy))
+    searched = data if spec is None else {**spec.to_json(), "search": data.get("search")}
+    of_search += search_problems(searched, partial(_validate_as_loaded, notes=legacy))
     if isinstance(data.get("search"), Mapping):
         of_search += search_cross_check(data["search"], blocks.meta, blocks.env)
     problems += of_search

@@ -94,7 +94,7 @@ def not_json(tree: Mapping[str, Any]) -> list[Problem]:
                     problems.append(Problem(here, message))
         elif isinstance(value, float) and not math.isfinite(value):
             problems.append(Problem(path, "must be a finite number", value))
-        elif isinstance(value, int) and abs(value) > 2**63:
+        elif isinstance(value, int) and abs(value) >= 2**63:
             problems.append(Problem(path, "must be less than 2^63"))
         elif isinstance(value, datetime.date | bytes | set):
             problems.append(Problem(path, "must be a value of JSON", str(value)))

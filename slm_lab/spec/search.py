@@ -1,7 +1,7 @@
 """The `search` block: the keys to vary, and Ray Tune's samplers for them."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import isclose, isfinite
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from math import isclose, isfinite, prod
 from typing import Any, NamedTuple, TypeAlias
 
 from slm_lab.core.errors import Problem, SpecError
@@ -77,6 +77,15 @@ def dimensions(search: Mapping[str, Any], above: str = "") -> Iterator[Dimension
             yield from dimensions(value, here)
         else:
             yield Dimension(here, here, "", value)
+
+
+def num_trials(searched: Collection[Dimension], max_trial: int) -> int:
+    """The trials of a search. Grid points are visited once, if nothing is drawn besides; otherwise
+    whole grids repeat up to at least `max_trial`."""
+    lists = [each.args for each in searched if each.sampler == "grid_search"]
+    points = prod(len(each) for each in lists if isinstance(each, list)) or 1
+    is_grid = all(each.sampler == "grid_search" for each in searched)
+    return points if is_grid else -(-max_trial // points) * points
 
 
 def search_problems(spec: Mapping[str, Any], validate: Validate) -> list[Problem]:

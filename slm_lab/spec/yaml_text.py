@@ -1,7 +1,7 @@
-"""Parses the YAML of spec files: YAML 1.1 without its traps.
+"""Parses the YAML of spec files: YAML 1.1 with the numbers of JSON.
 
-3e-4 is a number; 1:30 and dates are strings. Duplicate keys are errors. Values of an alias count
-at every use."""
+3e-4 is a number; 1:30 and dates are strings; yes, no, on and off are booleans. Duplicate keys are
+errors. Values of an alias count at every use."""
 
 import re
 from collections.abc import Iterable, Iterator

@@ -23,11 +23,6 @@ OF_THE_HEAD = ("init_std", "optim_spec", "lr_scheduler_spec", "loss_spec", "out_
 """Keys that a critic may have for its own head although it shares the body."""
 
 
-def _net_is_there(algorithm: AlgorithmSpec, blocks: Blocks) -> Iterator[Problem]:
-    if algorithm.NEEDS_NET and blocks.net is None and "net" not in blocks.malformed:
-        yield Problem("agent.net", f"is missing: {algorithm.name} needs a net")
-
-
 def _arc_is_there(blocks: Blocks) -> Iterator[Problem]:
     for path, net in blocks.nets.items():
         given = set(net.variants) | ({"critic_arc"} if blocks.critic_net is not None else set())
@@ -81,6 +76,8 @@ def _dueling_needs_q_values(algorithm: AlgorithmSpec, net: NetSpec) -> Iterator[
 
 def _nets_are_those_of_the_algorithm(algorithm: AlgorithmSpec, blocks: Blocks) -> Iterator[Problem]:
     net = blocks.net
+    if algorithm.NEEDS_NET and net is None and "net" not in blocks.malformed:
+        yield Problem("agent.net", f"is missing: {algorithm.name} needs a net")
     if algorithm.CRITIC == "apart" and net is not None and net.shared:
         message = f"{algorithm.name} has critics separate from the actor; set it to false"
         yield Problem("agent.net.shared", message, True)
@@ -184,7 +181,6 @@ def _sharing_needs_global_optimizers(meta: MetaSpec, blocks: Blocks) -> Iterator
 
 
 NET_CHECKS = (
-    _net_is_there,
     _arc_is_there,
     batch_norm_problems,
     _dueling_needs_q_values,

@@ -37,15 +37,10 @@ def _critic(net: NetSpec, critic_net: NetSpec) -> Iterator[Problem]:
         yield Problem("agent.critic_net.seq_len", message, lengths[1])
 
 
-def _same_sequences(net: RecurrentNetSpec) -> Iterator[Problem]:
-    for key in ("actor_seq_len", "critic_seq_len", "actor_burn_in", "critic_burn_in"):
-        if key in net.variants:
-            shared_key = key.partition("_")[2]
-            message = f"actor and critic learn from the same sequences; set {shared_key} instead"
-            yield Problem(f"agent.net.{key}", message, net.variants[key])
-
-
-def _single_steps(net: RecurrentNetSpec, memory: ReplaySpec) -> Iterator[Problem]:
+def _sequences(net: RecurrentNetSpec, memory: ReplaySpec) -> Iterator[Problem]:
+    if memory.batch_size % net.seq_len:
+        message = f"must be a multiple of agent.net.seq_len ({net.seq_len}): it counts steps"
+        yield Problem("agent.memory.batch_size", message, memory.batch_size)
     if isinstance(memory, PrioritizedReplaySpec):
         message = "draws single steps, and a RecurrentNet learns from sequences; use Replay"
         yield Problem("agent.memory.name", message, memory.name)
@@ -66,12 +61,6 @@ def _burn_in(net: RecurrentNetSpec, memory: MemorySpec | None) -> Iterator[Probl
         yield Problem("agent.net.burn_in", message, net.burn_in)
 
 
-def _batch_of_sequences(net: RecurrentNetSpec, memory: ReplaySpec) -> Iterator[Problem]:
-    if memory.batch_size % net.seq_len:
-        message = f"must be a multiple of agent.net.seq_len ({net.seq_len}): it counts steps"
-        yield Problem("agent.memory.batch_size", message, memory.batch_size)
-
-
 def _first_sequences(
     net: RecurrentNetSpec, algorithm: DQNBaseSpec, memory: ReplaySpec, env: EnvSpec, blocks: Blocks
 ) -> Iterator[Problem]:
@@ -86,13 +75,4 @@ def _first_sequences(
         yield Problem("agent.memory.max_size", message, memory.max_size)
 
 
-RECURRENT_CHECKS = (
-    _algorithm,
-    _critic,
-    _same_sequences,
-    _single_steps,
-    _one_step_returns,
-    _burn_in,
-    _batch_of_sequences,
-    _first_sequences,
-)
+RECURRENT_CHECKS = (_algorithm, _critic, _sequences, _one_step_returns, _burn_in, _first_sequences)

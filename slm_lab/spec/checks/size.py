@@ -86,6 +86,16 @@ def hidden_weights(net: nets.NetSpec) -> int:
     return 0
 
 
+def multiplies_in_half(net: nets.NetSpec) -> bool:
+    """Whether `precision` concerns any product of a net: one between hidden layers, or of images.
+    First layers of vectors, recurrent cells and heads are in float32."""
+    each = [folded(net, role) for role in nets.ROLES]
+    if isinstance(net, nets.RecurrentNetSpec):
+        return any(_between(r.fc_hid_layers) for r in each if isinstance(r, nets.RecurrentNetSpec))
+    of_images = isinstance(net, nets.ConvNetSpec | nets.TorchArcNetSpec)
+    return of_images or any(map(hidden_weights, each))
+
+
 def _between(widths: Sequence[int]) -> int:
     return sum(one * other for one, other in pairwise(widths))
 

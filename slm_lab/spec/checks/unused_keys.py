@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from slm_lab.core.errors import Problem
 from slm_lab.spec.blocks import Blocks, findings
+from slm_lab.spec.checks.size import multiplies_in_half
 from slm_lab.spec.modes import MODES, words_of
 from slm_lab.spec.role import optimizer_paths, targets_role
 from slm_lab.spec.schema import algorithm as algorithms
@@ -181,11 +182,13 @@ def _frames_on_a_device(memory: ReplaySpec, net: NetSpec) -> Iterator[Problem]:
         yield Problem("agent.memory.storage", 'gpu is false, so that "device" is the CPU')
 
 
-def _matmul(blocks: Blocks) -> Iterator[Problem]:
+def _products(blocks: Blocks) -> Iterator[Problem]:
     for path, net in blocks.nets.items():
         if net.gpu is True or net.precision == "bf16":
             reason = "torch multiplies " + ("in bf16" if net.precision == "bf16" else "on a GPU")
             yield from _each_set(path, net, ["matmul"], reason)
+        if net.precision == "bf16" and not multiplies_in_half(net):
+            yield Problem(f"{path}.precision", "the first layer and the heads are in float32")
 
 
 def _targets(algorithm: algorithms.AlgorithmSpec, blocks: Blocks) -> Iterator[Problem]:
@@ -240,7 +243,7 @@ UNUSED_KEYS = (
     _both_nets,
     _graphs,
     _frames_on_a_device,
-    _matmul,
+    _products,
     _targets,
     _environment,
     _ranks,

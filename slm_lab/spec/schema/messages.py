@@ -36,7 +36,8 @@ def reword(details: ErrorDetails, fields: Mapping[str, FieldInfo], file_keys: Se
     key = str(loc[0]) if loc else ""
     field = fields.get(key)
     if kind == "missing":
-        return f"is missing: {field.description}" if field and len(loc) == 1 else "is missing"
+        about = field.description if field and len(loc) == 1 else None
+        return f"is missing: {about}" if about else "is missing"
     if kind == "extra_forbidden":
         return unknown_name("key", key, file_keys)
     if kind == "literal_error" and field is not None:

@@ -132,12 +132,6 @@ class SearchResourcesSpec(Block):
         return value
 
 
-def _models_of_modes() -> dict[str, type[Block]]:
-    """The models of the blocks of plug-in modes, by the words of the modes."""
-    entries = ((word, MODES.get(word)) for word in MODES.names())
-    return {word: entry.params for word, entry in entries if entry and entry.params}
-
-
 class MetaSpec(Block):
     """How a spec is run: processes, seeds, rows, checkpoints, and the mode of parallel training."""
 
@@ -230,13 +224,13 @@ class MetaSpec(Block):
     def _with_blocks_of_modes(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         if not isinstance(data, Mapping):
             return handler(data)
-        blocks, wrong = dict[str, Block](), list[InitErrorDetails]()
-        for word, model in _models_of_modes().items():
+        blocks, wrong = dict[str, BaseModel](), list[InitErrorDetails]()
+        for word, model in MODES.models(BaseModel).items():
             try:
                 blocks[word] = model.model_validate(data.get(word, {}))
             except ValidationError as error:
                 wrong += lines_of(error, word)
-        known = [*cls.file_keys(), *_models_of_modes()]
+        known = [*cls.file_keys(), *MODES.models(BaseModel)]
         for key in (key for key in data if key not in known):
             wrong.append(error_line((key,), unknown_name("key", str(key), known), data[key]))
         return with_further_errors(handler, {**data, **blocks}, wrong)
@@ -247,7 +241,7 @@ class MetaSpec(Block):
         cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         schema = super().__get_pydantic_json_schema__(core_schema, handler)
-        for word, model in _models_of_modes().items():
+        for word, model in MODES.models(BaseModel).items():
             schema["properties"][word] = handler(model.__pydantic_core_schema__)
         return {**schema, "additionalProperties": False}
 

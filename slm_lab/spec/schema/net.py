@@ -37,7 +37,6 @@ Role: TypeAlias = Literal["actor", "critic"]
 
 ROLES: tuple[Role, ...] = ("actor", "critic")
 PREFIXES = ("actor_", "critic_")
-SAME_FOR_BOTH = ("type", "shared", "use_same_optim", "gpu", "cuda_graph", "precision", "matmul")
 """Keys of a net without `actor_*` and `critic_*` variants."""
 
 TARGET_KEYS = ("update_type", "update_frequency", "polyak_coef")
@@ -96,8 +95,12 @@ Widths: TypeAlias = Annotated[
 
 
 class NetSpec(Block):
-    """The keys of every net. `actor_KEY` and `critic_KEY` set a key for one role only;
-    `net_for_role` applies them."""
+    """The keys of every net. `actor_KEY` and `critic_KEY` set a key for one role only, but those of
+    SAME_FOR_BOTH; `net_for_role` applies them."""
+
+    SAME_FOR_BOTH: ClassVar[tuple[str, ...]] = (
+        *("type", "shared", "use_same_optim", "gpu", "cuda_graph", "precision", "matmul"),
+    )
 
     type: str = Field(description="kind of net")
     shared: bool = Field(False, description="whether actor and critic share body and optimizer")
@@ -218,7 +221,7 @@ class NetSpec(Block):
         """Adds the `actor_*` and `critic_*` variants of keys."""
         schema = super().__get_pydantic_json_schema__(core_schema, handler)
         properties = schema["properties"]
-        for key in [key for key in cls.model_fields if key not in SAME_FOR_BOTH]:
+        for key in [key for key in cls.model_fields if key not in cls.SAME_FOR_BOTH]:
             for role in ROLES:
                 properties[f"{role}_{key}"] = properties[key]
         return schema
@@ -239,11 +242,13 @@ def _role_problems(
     """The problems of the keys of `role`. Checks the net with these keys applied."""
     prefix, changes = f"{role}_", _keys_of(role, variants)
     wrong = [
-        error_line((prefix + key,), f"{key} is the same for actor and critic", changes.pop(key))
-        for key in SAME_FOR_BOTH
+        error_line(
+            (prefix + key,), f"it is the same for both roles; set {key} instead", changes.pop(key)
+        )
+        for key in cls.SAME_FOR_BOTH
         if key in changes
     ]
-    known = [key for key in cls.file_keys() if key not in SAME_FOR_BOTH]
+    known = [key for key in cls.file_keys() if key not in cls.SAME_FOR_BOTH]
     for key in [key for key in changes if key not in known]:
         message = unknown_name("key", prefix + key, [prefix + k for k in known])
         wrong.append(error_line((prefix + key,), message, changes.pop(key)))
@@ -336,6 +341,7 @@ NotBesideArc: TypeAlias = Annotated[bool, _false("add the layer to the arc inste
 class RecurrentNetSpec(NetSpec):
     """Fully connected layers, then recurrent ones."""
 
+    SAME_FOR_BOTH = (*NetSpec.SAME_FOR_BOTH, "seq_len", "burn_in")
     LEGACY = MLPNetSpec.LEGACY
 
     cell_type: Literal["GRU", "LSTM", "RNN"] = Field("GRU", description="recurrent cell")

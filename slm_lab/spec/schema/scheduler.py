@@ -118,7 +118,7 @@ def _by_name(value: Any) -> Any:
     if not isinstance(value, Mapping):
         raise spec_error(f"must be a block {{…}} or one of {', '.join(MODELS)}")
     given = value.get("name", "asha")
-    name = _CLASSES.get(given, given) if isinstance(given, str) else given
+    name = _CLASSES.get(str(given), str(given))
     if name not in MODELS:
         raise key_error("name", unknown_name("scheduler", str(given), list(MODELS)), given)
     return MODELS[name].model_validate({**value, "name": name})

@@ -1,13 +1,18 @@
 """Parts from installed packages: found by name, and every mistake is one line."""
 
+import re
 import sys
 
 import pytest
 
 from slm_lab.core.errors import LabError
 from slm_lab.core.registry import Registry
+from slm_lab.spec.modes import MODES
+from slm_lab.spec.parse import parse
 from slm_lab.spec.schema.agent import Registered
 from slm_lab.spec.schema.algorithm import AlgorithmSpec, PlugInSpec
+from tests.support import ppo
+from tests.unit.spec.problems import assert_problem
 
 GROUP = "slm_lab.algorithms"
 GOOD = """
@@ -191,3 +196,37 @@ def test_a_net_or_an_environment_only_has_to_be_callable(install):
     install("pack_number", "Number", "pack_number:X", "X = 3", group="slm_lab.nets")
     assert nets.get("Net").fault is None
     assert "pack_number:X is not a class" in nets.get("Number").fault
+
+
+MODE = """
+from pydantic import BaseModel
+from slm_lab.spec.modes import Mode
+
+class Keys(BaseModel):
+    steps: int
+
+X = Mode("theirs", launch=None, Params={params})
+"""
+
+
+@pytest.mark.parametrize(
+    ("params", "fault"),
+    [
+        ("Keys", "has a key without a default: meta.theirs.steps"),
+        ("int", "has the Params <class 'int'>, which is no pydantic model"),
+        ("{'steps': 3}", "has the Params {'steps': 3}, which is no pydantic model"),
+    ],
+)
+def test_a_faulty_mode_is_reported_only_to_the_specs_that_name_it(
+    install, monkeypatch, params, fault
+):
+    monkeypatch.setattr(MODES, "_offers", None)
+    monkeypatch.setattr(MODES, "_plug_ins", {})
+    install("pack_mode", "theirs", "pack_mode:X", MODE.format(params=params), "slm_lab.modes")
+    assert_problem(ppo(), None)
+    assert_problem(ppo(meta__distributed="all_reduce"), None)
+    offered = "it is offered by the package pack_mode 1.2"
+    with pytest.raises(
+        LabError, match=re.escape(f"cannot be used: pack_mode:X {fault}; {offered}")
+    ):
+        parse("small", ppo(meta__distributed="theirs"))

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from slm_lab.core.errors import CheckpointError
+from slm_lab.core.errors import CheckpointError, LabError
 from slm_lab.metrics.row import COLUMNS, EVAL_COLUMNS
 from slm_lab.metrics.tracker import EvaluationTracker
 
@@ -58,6 +58,15 @@ def test_the_best_evaluation_is_the_first_with_the_highest_mean():
     assert tracker.best_return == -1.0
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_return_that_is_not_finite_is_refused_and_is_not_the_best(value):
+    tracker = EvaluationTracker(100, BUDGET)
+    with pytest.raises(LabError, match=r"environments \[0, 1\] .* must be finite"):
+        row(tracker, 100, 1.0, value)
+    row(tracker, 200, 2.0)
+    assert (tracker.improved, tracker.best_return) == (True, 2.0)
+
+
 def test_an_evaluation_is_due_once_per_multiple_of_the_frequency():
     tracker = EvaluationTracker(100, BUDGET)
     due = []
@@ -85,5 +94,5 @@ def test_a_restored_tracker_continues_like_the_saved_one():
 def test_rows_of_another_version_are_not_continued():
     state = EvaluationTracker(100, BUDGET).state_dict()
     state["columns"].pop()
-    with pytest.raises(CheckpointError, match="columns"):
+    with pytest.raises(CheckpointError, match=r"columns .*; resume with .* env\.info_keys of"):
         EvaluationTracker(100, BUDGET).load_state_dict(state)

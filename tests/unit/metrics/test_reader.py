@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slm_lab.metrics.reader import NO_ROWS, DamagedRowsError, read_rows
+from slm_lab.metrics.reader import NO_ROWS, TAIL, DamagedRowsError, last_row, read_rows
 from slm_lab.metrics.row import BASE_COLUMNS, EVAL_COLUMNS, Row
 from slm_lab.metrics.writer import RowWriter
 
@@ -104,3 +104,10 @@ def test_a_file_of_something_else_is_an_error_that_says_so(path):
     path.write_text("garbage\n")
     with pytest.raises(DamagedRowsError, match=r"session_df\.csv, line 1: has no column frame"):
         read_rows(path)
+
+
+def test_the_last_row_is_read_below_a_header_of_any_length(path):
+    columns = ("frame", *(f"info_{i:0100d}" for i in range(700)))
+    write(path, columns, range(701), range(1, 702))
+    assert len(",".join(columns)) > TAIL
+    assert last_row(path) == dict(zip(columns, range(1, 702), strict=True))

@@ -59,8 +59,8 @@ def test_a_row_is_read_by_column():
 
 
 def test_an_empty_cell_is_none_and_numpy_scalars_are_plain_numbers():
-    cells = (None, np.int64(3), np.float64(0.1), 2.0, 7)
-    assert Row(("a", "b", "c", "d", "e"), cells).to_csv() == ",3,0.1,2.0,7"
+    cells = (None, np.int64(3), np.float64(0.1), np.float32(0.75), np.uint8(4), 2.0, 7)
+    assert Row(tuple("abcdefg"), cells).to_csv() == ",3,0.1,0.75,4,2.0,7"
 
 
 @given(st.floats())

@@ -115,6 +115,18 @@ def test_after_a_resume_the_saved_rows_stand_for_their_episodes():
     ]
 
 
+def test_after_a_resume_the_reports_of_the_interrupted_interval_are_forgotten():
+    tracker = Tracker(1, 100, BUDGET, ["approx_kl"], info_keys=["score"])
+    saved = row_at(tracker, 100)
+    tracker.track_update({"loss": 9.0, "approx_kl": 9.0})
+    tracker.track_episodes(*(np.array([v]) for v in (0, 9.0, 10)), np.array([[9.0]]), 200)
+    tracker.resume_after_rows(Rows(saved.columns, np.array([saved.cells], np.float64).T.copy()))
+    tracker.track_update({"loss": 1.0})
+    row = row_at(tracker, 200)
+    assert row["loss"] == 1.0
+    assert row["approx_kl"] is row["mean_return"] is row["info_score"] is None
+
+
 def test_a_row_holds_the_mean_over_the_reports_since_the_last_row():
     tracker = Tracker(1, 100, BUDGET, ["approx_kl"])
     tracker.track_update({"loss": 1.0, "approx_kl": 0.5})
@@ -243,8 +255,8 @@ def test_a_resumed_run_may_have_another_log_frequency():
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        (Tracker(1, 10, BUDGET, ["clip_eps"]), "clip_eps"),
-        (Tracker(2, 10, BUDGET), "2 environments"),
+        (Tracker(1, 10, BUDGET, ["clip_eps"]), r"clip_eps, .*; resume with .* env\.info_keys of"),
+        (Tracker(2, 10, BUDGET), r"env\.num_envs = 1: the checkpoint has 2 environments"),
     ],
 )
 def test_the_state_of_another_kind_of_run_is_refused(other, message):

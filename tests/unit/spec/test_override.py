@@ -1,5 +1,7 @@
 """`-s`: variables and dotted paths."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +9,8 @@ from hypothesis import strategies as st
 from slm_lab.core.errors import SpecError
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.override import fill, parse_setting, variables, with_value
+from tests.support import ppo, soft
+from tests.unit.spec.spec_data import changed
 
 KEYS = st.text("abc_", min_size=1, max_size=3)
 VALUES = st.none() | st.booleans() | st.integers() | st.text("xyz$") | st.lists(st.integers())
@@ -58,6 +62,49 @@ def test_setting_one_key_of_a_block_that_the_file_leaves_out_keeps_the_others():
     assert spec.meta.search_resources.cpu == 1
 
 
+RATE = "agent.net.optim_spec.lr"
+
+
+@pytest.fixture
+def load_without_optimizer(tmp_path):
+    """Loads a spec from a file that leaves out `agent.net.optim_spec`, and sets its `lr`."""
+    path = tmp_path / "s.json"
+
+    def load_file(raw, *sets):
+        net = {key: value for key, value in raw["agent"]["net"].items() if key != "optim_spec"}
+        path.write_text(json.dumps({"s": changed(raw, agent__net=net)}))
+        return load_spec(path, None, [f"{RATE}=0.5", *sets])
+
+    return load_file
+
+
+@pytest.mark.parametrize(
+    ("raw", "sets"),
+    [
+        (ppo(), []),
+        (changed(ppo(), net__normalize=True), []),
+        (changed(ppo(), env__max_frame="${frames}"), ["frames=500"]),
+        (changed(ppo(), net__hid_layers=["${width}"]), ["width=8"]),
+        (changed(soft("SoftActorCritic"), algorithm__name="SAC"), []),
+    ],
+    ids=["plain", "legacy key", "variable", "variable of the net", "alias"],
+)
+def test_a_block_that_the_file_leaves_out_has_its_defaults_in_every_file(
+    load_without_optimizer, raw, sets
+):
+    optimizer = load_without_optimizer(raw, *sets).agent.net.optim_spec
+    assert (optimizer.name, optimizer.args) == ("GlobalAdam", {"lr": 0.5})
+
+
+@pytest.mark.parametrize("path", ["agent.algorithm.gamma", "env.num_envs", "meta.max_session"])
+def test_beside_a_block_that_the_file_leaves_out_only_other_problems_are_reported(
+    load_without_optimizer, path
+):
+    with pytest.raises(SpecError) as caught:
+        load_without_optimizer(changed(ppo(), {path: -1}))
+    assert [problem.path for problem in caught.value.problems] == [path]
+
+
 def test_entries_of_lists_are_set_by_number():
     assert load("agent.net.hid_layers.1=32").agent.net.hid_layers == (64, 32)
 
@@ -94,7 +141,7 @@ def test_arguments_of_the_environment_can_be_set():
     assert load("env.sutton_barto_reward=true").env.kwargs == {"sutton_barto_reward": True}
 
 
-def test_variables_take_their_type_or_are_written_out():
+def test_variables_take_their_type_or_are_uses_nodes():
     tree = {"a": "${x}", "b": ["run ${x} of ${y}", 3], "c": "$x ${ }"}
     assert variables(tree) == ["x", "y", " "]
     assert fill(tree, {"x": 1e6, "y": "z"}) == {

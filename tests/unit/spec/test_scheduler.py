@@ -70,6 +70,8 @@ def test_a_block_comes_back_from_its_json(name):
         ("ahsa", "meta.search_scheduler.name = 'ahsa': unknown scheduler; did you mean asha?"),
         ({"name": "pbtt"}, "did you mean pbt?"),
         ({"name": 3}, "meta.search_scheduler.name = 3: "),
+        ({"name": ["asha"]}, "meta.search_scheduler.name = ['asha']: unknown scheduler"),
+        ({"name": {}}, "meta.search_scheduler.name = {}: unknown scheduler"),
         (7, "must be a block {…} or one of asha, hyperband, median_stopping, pbt"),
         (["asha"], "must be a block {…} or one of"),
         ({"name": "asha", "grace_perid": 3}, "did you mean grace_period?"),

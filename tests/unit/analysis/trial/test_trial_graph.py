@@ -15,6 +15,7 @@ from slm_lab.analysis.figure.axis import (
 from slm_lab.analysis.figure.figure import MAX_POINTS
 from slm_lab.analysis.trial.trial_graph import draw_trial_graphs, sessions_text, trial_figure
 from slm_lab.metrics.reader import NO_ROWS, Rows, read_rows
+from tests.unit.analysis.page import curves_of
 from tests.unit.analysis.session import write_evaluations, write_session
 
 MAIN = ["mean_returns_vs_frames", "mean_returns_ma_vs_frames"]
@@ -44,7 +45,7 @@ def flat(start, stop, y, step=1.0):
 
 
 def by_style(figure, style):
-    return [curve for curve in figure.curves if curve.style == style]
+    return [curve for curve in curves_of(figure) if curve.style == style]
 
 
 def expected(tmp_path, graphs):
@@ -123,7 +124,7 @@ def test_short_ragged_ends_are_left_out():
 
 
 def test_one_session_is_drawn_as_it_is():
-    (curve,) = figure_of(flat(0, 10, 1.0), Line(np.empty(0), np.empty(0))).curves
+    (curve,) = curves_of(figure_of(flat(0, 10, 1.0), Line(np.empty(0), np.empty(0))))
     assert (curve.label, curve.band, curve.style) == ("", None, "solid")
 
 
@@ -133,7 +134,7 @@ def test_many_sessions_are_not_drawn_one_by_one():
 
 def test_no_curve_has_more_points_than_a_screen_shows():
     figure = figure_of(flat(0, 9000, 1.0), flat(0.5, 9000.5, 3.0))
-    assert all(curve.x.size <= MAX_POINTS for curve in figure.curves)
+    assert all(curve.x.size <= MAX_POINTS for curve in curves_of(figure))
     (mean,) = by_style(figure, "solid")
     np.testing.assert_allclose(mean.mean, 2.0)
 
@@ -169,7 +170,7 @@ def test_where_a_training_was_repeated_the_lines_are_the_means_of_the_runs(tmp_p
     lines = [line(each, frames(), RETURNS[0]) for each in rows]
     first, second = mean_lines(lines, [0, 0, 1, 1])
     figure = trial_figure([first, second], frames(), RETURNS[0], "t", "s", "run")
-    (mean,) = (curve for curve in figure.curves if curve.style == "solid")
+    (mean,) = (curve for curve in curves_of(figure) if curve.style == "solid")
     np.testing.assert_allclose(mean.mean, spread(lines, common_grid(lines)).mean)
 
 
@@ -195,7 +196,7 @@ def test_actor_statistics_of_a_learner_are_drawn(tmp_path):
     paths = draw_trial_graphs(tmp_path, [read_rows(csv)], [], "p_t0", "p")
     assert paths == expected(tmp_path, [*MAIN, *CLOCKS, *(f"{name}_vs_frames" for name in columns)])
     words = {name: learner_axis(name).label for name in columns}
-    assert words["eps"] == "EPS (slices/s)"
+    assert words["eps"] == "EPS (environments/s)"
     assert words["policy_lag_max"] == "policy lag, most (updates)"
     assert words["actor_wait_share"] == "wait share of actors"
 

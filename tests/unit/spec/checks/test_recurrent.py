@@ -40,7 +40,10 @@ ROWS = [
     (PPO, {"critic_net": NET}, None),
     (PPO, {"critic_net": MLP}, "agent.critic_net.type = 'MLPNet': … or neither is"),
     (ppo(), {"critic_net": NET}, "agent.critic_net.type = 'RecurrentNet': … or neither is"),
-    (PPO, {"net.critic_seq_len": 4}, "agent.net.critic_seq_len = 4: … set seq_len instead"),
+    *((base, {f"net.{role}_{key}": 2}, f"agent.net.{role}_{key} = 2: … set {key} instead")
+      for base in (PPO, DQN) for role in ("actor", "critic") for key in ("seq_len", "burn_in")),
+    (DQN, {"net.burn_in": 3, "net.actor_seq_len": 2},
+     "agent.net.actor_seq_len = 2: … set seq_len instead"),
     # An agent cannot read backwards, nor learn from no step.
     (PPO, {"net.bidirectional": True}, "agent.net.bidirectional = true: … later observations"),
     (DQN, {"net.burn_in": 8}, "agent.net.burn_in = 8: … below seq_len (8)"),

@@ -190,6 +190,17 @@ def test_an_impossible_search_is_refused(raw, problem):
     assert_problem(raw, problem)
 
 
+def test_a_key_of_a_block_that_the_file_leaves_out_is_searched_over():
+    raw = searching({f"{RATE}__loguniform": [1e-4, 1e-2]})
+    del raw["agent"]["net"]["optim_spec"]
+    assert_problem(raw, None)
+
+
+def test_a_net_that_would_not_accept_the_other_keys_is_not_searched_over():
+    raw = searching({"agent.net.type__choice": ["MLPNet", "RecurrentNet"]})
+    assert_problem(raw, "search.agent.net.type__choice = …hid_layers")
+
+
 def test_all_problems_of_a_search_are_reported_at_once():
     raw = scheduled("pbt", {f"{LAYERS}__grid_search": [[8], [16]], **UNIFORM}, max_trial=1)
     assert_lines(

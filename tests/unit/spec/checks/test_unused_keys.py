@@ -96,9 +96,12 @@ ROWS = [
     # The library of products on the CPU.
     *((SOFT, net(matmul="numpy", **keys), []) for keys in ({}, {"gpu": "auto"})),
     *((SOFT, net(matmul="numpy", **keys), ["net.matmul"])
-      for keys in ({"gpu": True}, {"precision": "bf16"})),
-    (SOFT, {"critic_net": {**CRITIC, "matmul": "numpy", "precision": "bf16"}},
+      for keys in ({"gpu": True}, {"precision": "bf16", "hid_layers": [8, 8]})),
+    (SOFT, {"critic_net": {**CRITIC, "matmul": "numpy", "precision": "bf16", "hid_layers": [8, 8]}},
      ["critic_net.matmul", "net.update_type", "net.polyak_coef"]),
+    # Half precision is for products between hidden layers.
+    (SOFT, net(precision="bf16", hid_layers=[8]), ["net.precision"]),
+    (SOFT, net(precision="bf16", hid_layers=[8], actor_hid_layers=[8, 8]), []),
     (DQN, {"memory.storage": "device"}, ["memory.storage"]),
     (EVERY["PPO"], {"critic_net": {**CRITIC, "cuda_graph": True}}, ["critic_net.cuda_graph"]),
     (SOFT, {"critic_net": {**CRITIC, **MOVING}, "net": {**CRITIC, "actor_update_frequency": 3}},

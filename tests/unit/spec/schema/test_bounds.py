@@ -5,7 +5,7 @@ import json
 import pytest
 
 from slm_lab.core.errors import SpecError
-from slm_lab.spec.checks.size import hidden_weights
+from slm_lab.spec.checks.size import hidden_weights, multiplies_in_half
 from slm_lab.spec.json_schema import file_schema
 from slm_lab.spec.load import load_specs, parse_spec
 from slm_lab.spec.read import shipped_files
@@ -119,6 +119,27 @@ def test_numbers_that_are_right_one_by_one_may_be_too_much_together(raw, path, p
 )  # fmt: skip
 def test_the_weights_between_hidden_layers_are_counted(model, keys, weights):
     assert hidden_weights(model.model_validate({"type": "net", **keys})) == weights
+
+
+@pytest.mark.parametrize(
+    ("model", "keys", "in_half"),
+    [
+        (MLPNetSpec, {"hid_layers": [8, 8]}, True),
+        (MLPNetSpec, {"hid_layers": [8]}, False),
+        (MLPNetSpec, {"hid_layers": []}, False),
+        (MLPNetSpec, {"hid_layers": [8], "critic_hid_layers": [8, 8]}, True),
+        (MLPNetSpec, {"hid_layers": [8], "actor_hid_layers": [8, 8]}, True),
+        (MLPNetSpec, {"hid_layers": [8, 8], "actor_hid_layers": [8]}, True),
+        (HydraMLPNetSpec, {"hid_layers": [[8], [], []]}, False),
+        (HydraMLPNetSpec, {"hid_layers": [[8], [8], []]}, True),
+        (ConvNetSpec, {"conv_hid_layers": [[3, 9]], "fc_hid_layers": []}, True),
+        (RecurrentNetSpec, {"fc_hid_layers": []}, False),
+        (RecurrentNetSpec, {"fc_hid_layers": [8]}, False),
+        (RecurrentNetSpec, {"fc_hid_layers": [8, 8]}, True),
+    ],
+)
+def test_half_precision_is_for_images_and_products_between_hidden_layers(model, keys, in_half):
+    assert multiplies_in_half(model.model_validate({"type": "net", **keys})) is in_half
 
 
 @pytest.mark.parametrize("size", [150, 151, 230])
