@@ -109,12 +109,11 @@ class RigorousEval:
 
     def play(self, snapshot: StateDict, stop: Callable[[], bool]) -> FinishedEpisodes | None:
         """The episodes of the agent in `snapshot`. Raises LabError if one does not end. Returns
-        None if `stop` became true before all ended; the evaluation is then rolled back."""
+        None if `stop` became true before all ended; `take_back` then rolls it back."""
         self._before = self._evaluator.state_dict()
         self._evaluator.load_snapshot(snapshot)
         parts = list(self._evaluator.finished_episodes(1, stop))
         if sum(len(part.env_index) for part in parts) < self._evaluator.env.num_envs:
-            self.take_back()
             return None
         return join_episodes(parts)
 

@@ -79,7 +79,7 @@ class Session:
                 strategy.refresh()
                 finished = experience.step()  # act, step, observe: see `Acting`
                 if finished is not None:
-                    self.tracker.track_episodes(*finished, self.clock.total_frame)
+                    self._track(finished)
                     strategy.episodes.send(finished)
                 self._after_step()
         except NonFiniteLossError as error:
@@ -118,14 +118,18 @@ class Session:
             return
         if evaluation is not None and evaluation.tracker.due(frame):
             self._propose_evaluation()
-        if video is not None and video.due(frame) and video.is_missing(frame):
+        if video is not None and video.due(frame):
             self._record(video)
         if self.tracker.due(frame):
             self._log_row()
 
+    def _track(self, finished: FinishedEpisodes) -> None:
+        if self.strategy.blueprint.leads:  # rows empty the list of returns
+            self.tracker.track_episodes(*finished, self.clock.total_frame)
+
     def _learn(self) -> None:
         for finished in self.strategy.episodes.received():
-            self.tracker.track_episodes(*finished, self.clock.total_frame)
+            self._track(finished)
         self.strategy.refresh()
         began = time.perf_counter()
         report = self.agent.learn(self.clock.total_frame)

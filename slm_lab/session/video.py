@@ -77,14 +77,15 @@ class VideoRecorder:
         assert spec.meta.record_video is not None
         self._every = spec.meta.record_video
         self._spec, self._seed, self._paths = spec, seed, paths
-        self._failed = False
+        films = paths.video(0).parent.glob(f"{paths.video(0).stem[:-1]}*.mp4")
+        ends = [film.stem.rpartition("_")[2] for film in films]
+        self._failed, self._last = False, max([0, *map(int, filter(str.isdecimal, ends))])
         with suppress(LabError):  # a simulator that does not import; `record` reports it
             self._failed = why_not_filmed(spec.env) is not None
 
     def due(self, frame: int) -> bool:
-        """Whether the last step, to `frame`, has completed another `record_video` frames."""
-        before = frame - self._spec.env.num_envs
-        return not self._failed and frame // self._every > before // self._every
+        """Whether `frame` has passed a multiple of `record_video` since the last video."""
+        return not self._failed and frame // self._every > self._last // self._every
 
     def is_missing(self, frame: int) -> bool:
         """Whether there is no video at `frame` yet, for example because a stop dropped it."""
@@ -95,6 +96,8 @@ class VideoRecorder:
         frame = int(snapshot["frame"])
         try:
             self._record(snapshot, frame, stop)
+            if not self.is_missing(frame):
+                self._last = frame
         except Exception as error:  # any simulator's, or the disk's
             self._failed = True
             what = " ".join(str(error).split()) or type(error).__name__

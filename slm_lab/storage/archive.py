@@ -31,8 +31,9 @@ def unpacked(run: str) -> Iterator[str]:
         folder = Path(parent).resolve() / archive.stem
         try:
             _unpack(archive, folder)
-        except (ValueError, OSError, BadZipFile, NotImplementedError, RuntimeError) as error:
-            raise UsageError(f"{archive} is not a shared run, or is damaged: {error}") from error
+        except (ValueError, OSError, EOFError, BadZipFile, RuntimeError) as error:
+            why = str(error) or "it ends too early"
+            raise UsageError(f"{archive} is not a shared run, or is damaged: {why}") from error
         with naming(archive, folder):
             yield str(folder)
 

@@ -2,9 +2,8 @@
 
 Each part of the state is a file. The steps of a replay memory are in several files, and a
 checkpoint writes only the new ones, see `segments`. Whatever interrupts a save (kill, full disk),
-the previous manifest and all files it names stay intact. The newest checkpoint and the previous one
-are kept, see `intact`. Files that neither manifest names are deleted only once the newest is
-durable."""
+the previous manifest and all files it names stay intact. The newest two checkpoints are kept, see
+`intact`. Files that neither manifest names are deleted only once the newest is durable."""
 
 import hashlib
 import io
@@ -101,10 +100,10 @@ class CheckpointStore:
         for steps in new:
             name = f"{self._prefix}_steps_{serial:06d}_{steps.start}.pt"
             file = self._write(name, log.content(steps.start, steps.stop), written)
-            segments.append(manifests.Segment(steps.start, steps.stop, **file))
+            segments.append(manifests.Segment(**vars(file), first=steps.start, end=steps.stop))
         return tuple(segments)
 
-    def _write(self, name: str, state: StateDict, written: list[Path]) -> dict[str, Any]:
+    def _write(self, name: str, state: StateDict, written: list[Path]) -> manifests.SavedFile:
         """Writes a state; its path joins `written` first, so that a partial file is removed."""
         written.append(self._folder / name)
         return _write_state(written[-1], state)
@@ -128,14 +127,14 @@ class CheckpointStore:
             raise UnusableCheckpointError(
                 f"the checkpoint {self._manifest_path} has no part {part}"
             )
-        return self._folder / str(manifest.files[part]["name"])
+        return self._folder / manifest.files[part].name
 
     def load_log(self, manifest: manifests.Manifest, log: AppendLog) -> None:
         """Restores the steps of a memory whose other state has been loaded. Raises CheckpointError
         if a file is damaged or a step is missing."""
         check_whole(manifest.segments, log, str(self._manifest_path))
         for segment in manifest.segments:
-            content = read_state(self._folder, vars(segment))
+            content = read_state(self._folder, segment)
             with reading(self._folder / segment.name):
                 log.load_content(content)
 
@@ -157,16 +156,16 @@ def what_remains(manifest: manifests.Manifest | None) -> str:
     return f"the last checkpoint, at frame {manifest.frame}, is intact"
 
 
-def read_state(folder: Path, file: Mapping[str, Any]) -> StateDict:
+def read_state(folder: Path, file: manifests.SavedFile) -> StateDict:
     """Loads one file of a checkpoint, verified by its checksum; nothing is unpickled."""
-    path = folder / str(file["name"])
+    path = folder / file.name
     try:
         content = read_file(path)
     except OSError as error:
         raise UnusableCheckpointError(
             f"cannot read the checkpoint {path}: {error.strerror}"
         ) from error
-    if hashlib.sha256(content).hexdigest() != file["sha256"]:
+    if hashlib.sha256(content).hexdigest() != file.sha256:
         raise UnusableCheckpointError(
             f"the checkpoint {path} is damaged: its checksum does not match; put back a copy, "
             "or start a new run"
@@ -209,12 +208,12 @@ def reading(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _write_state(path: Path, state: StateDict) -> dict[str, Any]:
+def _write_state(path: Path, state: StateDict) -> manifests.SavedFile:
     buffer = io.BytesIO()
     torch.save(to_plain(state), buffer)
     content = buffer.getbuffer()  # not getvalue(), which would copy a large state
     _write_durably(path, content)
-    return {"name": path.name, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    return manifests.SavedFile(path.name, len(content), hashlib.sha256(content).hexdigest())
 
 
 def _write_durably(path: Path, content: bytes | memoryview) -> None:

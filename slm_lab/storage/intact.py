@@ -6,15 +6,14 @@ the previous one. Sessions that train one agent fall back together."""
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 from slm_lab.core.errors import CheckpointError, UsageError
 from slm_lab.core.files import write_atomically
 from slm_lab.metrics.reader import RowFollower, Rows
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.storage.manifest import Manifest, pending_path, previous_path, read_manifest
+from slm_lab.storage.manifest import Manifest, SavedFile, pending_path, previous_path, read_manifest
 from slm_lab.storage.run_dir import RunDir, SessionPaths
 
 BEST = "best"
@@ -113,7 +112,7 @@ class _Saved:
 
     def _damaged_best(self, manifest: Manifest) -> str | None:
         file = manifest.files.get(BEST)
-        return None if file is None else _misfit(self.paths.models / str(file["name"]), file)
+        return None if file is None else _misfit(self.paths.models / file.name, file)
 
 
 def _saved(paths: SessionPaths) -> _Saved:
@@ -136,23 +135,23 @@ def _saved(paths: SessionPaths) -> _Saved:
 def _damage(paths: SessionPaths, manifest: Manifest) -> Iterator[str]:
     """Yields what is wrong with the files that training needs."""
     parts = [file for part, file in manifest.files.items() if part != BEST]
-    for file in chain(map(vars, manifest.segments), parts):
-        if (problem := _misfit(paths.models / str(file["name"]), file)) is not None:
+    for file in (*manifest.segments, *parts):
+        if (problem := _misfit(paths.models / file.name, file)) is not None:
             yield problem
     for name, extent in manifest.rows.items():
         if (problem := extent.misfit(paths.info / name)) is not None:
             yield problem
 
 
-def _misfit(path: Path, file: Mapping[str, Any]) -> str | None:
+def _misfit(path: Path, file: SavedFile) -> str | None:
     try:
-        if path.stat().st_size != file["bytes"]:
-            return f"{path} is damaged: it has {path.stat().st_size} bytes of {file['bytes']}"
+        if path.stat().st_size != file.bytes:
+            return f"{path} is damaged: it has {path.stat().st_size} bytes of {file.bytes}"
         with open(path, "rb") as stream:
             found = hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         return f"{path} cannot be read: {error.strerror}"
-    return None if found == file["sha256"] else f"{path} is damaged: its checksum does not match"
+    return None if found == file.sha256 else f"{path} is damaged: its checksum does not match"
 
 
 def _make_newest(paths: SessionPaths, manifest: Manifest) -> None:

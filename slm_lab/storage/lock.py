@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from slm_lab.core.errors import UsageError, undone_on_failure
@@ -36,8 +37,9 @@ def is_locked(folder: Path) -> bool:
     """Whether a process of this machine holds the lock of a run folder. Takes no lock itself."""
     file = folder / ".lock"
     try:
-        os.kill(int(read_file(file)), 0)
-        inode = file.stat().st_ino
+        pid, inode = int(read_file(file)), file.stat().st_ino
+        with suppress(PermissionError):  # another user's process
+            os.kill(pid, 0)
     except (OSError, ValueError):
         return False
     try:

@@ -18,14 +18,20 @@ ABOUT_AGENTS = ("frame", "serial", "finished", "files")
 
 
 @dataclass(frozen=True)
-class Segment:
+class SavedFile:
+    """A file of a checkpoint."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Segment(SavedFile):
     """A file with the steps `first` to `end` − 1 of a memory."""
 
     first: int
     end: int
-    name: str
-    bytes: int
-    sha256: str
 
 
 @dataclass(frozen=True)
@@ -38,15 +44,15 @@ class Manifest:
     rows: Mapping[str, Extent]
     """Name of each file of rows to its extent at the checkpoint."""
     finished: bool
-    files: Mapping[str, Mapping[str, Any]]
-    """Part ("state", "best") to name, bytes and sha256 of its file."""
+    files: Mapping[str, SavedFile]
+    """Part ("state", "best") to its file."""
     segments: tuple[Segment, ...]
     """The files with the steps of a replay memory, in loading order."""
 
     @property
     def names(self) -> set[str]:
         """The names of all files."""
-        return {str(f["name"]) for f in self.files.values()} | {s.name for s in self.segments}
+        return {file.name for file in (*self.files.values(), *self.segments)}
 
     def to_json(self) -> str:
         """The content of the manifest file."""
@@ -90,17 +96,15 @@ def read_manifest(path: Path) -> Manifest | None:
 
 def _manifest(content: dict[str, Any]) -> Manifest:
     segments = tuple(Segment(**segment) for segment in content.pop("segments"))
-    for segment in segments:
-        range(segment.first, segment.end)
     rows = {name: Extent(**extent) for name, extent in content.pop("rows").items()}
-    manifest = Manifest(**content, rows=rows, segments=segments)
-    for number in (manifest.frame, manifest.serial):
+    files = {part: SavedFile(**file) for part, file in content.pop("files").items()}
+    manifest = Manifest(**content, rows=rows, files=files, segments=segments)
+    counts = [manifest.frame, manifest.serial, *(extent.size for extent in rows.values())]
+    counts += [each for segment in segments for each in (segment.first, segment.end)]
+    counts += [file.bytes for file in (*files.values(), *segments)]
+    for number in counts:
         if not isinstance(number, int) or not 0 <= number < 2**63:
             raise ValueError(f"{number!r} is not a count")
-    for file in manifest.files.values():
-        str(file["sha256"])
-    for extent in rows.values():
-        range(extent.size)
     for name in [*manifest.names, *manifest.rows]:
         if name in ("", ".", "..") or "\0" in name or Path(name).name != name:
             raise ValueError(f"{name!r} must be the name of a file, without a folder")

@@ -1,12 +1,9 @@
 """Reads JSON data of run folders that may be damaged: what cannot be read is left out."""
 
-import json
 from collections.abc import Mapping
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-from slm_lab.core.files import read_file
+from slm_lab.core.files import read_object
 from slm_lab.storage.run_dir import RunDir
 
 MOST = 1e300
@@ -19,14 +16,6 @@ NUMBERS = (
     "num_sessions",
 )
 """Metrics that are numbers if they are known."""
-
-
-def read_object(file: Path) -> dict[str, Any]:
-    """The JSON object in a file; empty if it cannot be read."""
-    with suppress(OSError, ValueError, RecursionError):
-        content = json.loads(read_file(file))
-        return content if isinstance(content, dict) else {}
-    return {}
 
 
 def value_at(tree: Any, path: str, default: Any = None) -> Any:

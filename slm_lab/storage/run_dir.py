@@ -1,16 +1,14 @@
 """The run folder and the names of all files in it."""
 
-import json
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, final
 
 from slm_lab.core.errors import UsageError
-from slm_lab.core.files import read_file
+from slm_lab.core.files import read_object
 from slm_lab.storage.manifest import manifest_path
 
 FOLDERS = ("info", "graph", "log", "model")
@@ -195,10 +193,8 @@ def safe_name(spec_name: str) -> str:
 
 def origin_of(spec_file: Path) -> dict[str, Any]:
     """The origin block of a run's spec file; empty if it cannot be read."""
-    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        about = json.loads(read_file(spec_file))[RUN_BLOCK]
-        return about if isinstance(about, dict) else {}
-    return {}
+    about = read_object(spec_file).get(RUN_BLOCK)
+    return about if isinstance(about, dict) else {}
 
 
 def videos(folder: Path) -> list[Path]:

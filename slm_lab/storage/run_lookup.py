@@ -77,8 +77,8 @@ def _chosen(
         what, mode = ("search", "search") if of_search else ("run", "train")
         of_spec = "" if subject is None else f" of {subject}"
         if runs:
-            number = f"{len(runs)} run{'' if len(runs) == 1 else 's'}{of_spec}"
-            raise UsageError(f"{name}: {data_dir} has only {number}")
+            oldest = f"the oldest {what}{of_spec} in {data_dir} is latest~{len(runs) - 1}"
+            raise UsageError(f"{name}: {oldest}")
         raise UsageError(
             f"there is no {what}{of_spec} in {data_dir}; start one with the mode {mode}"
         )

@@ -2,9 +2,8 @@
 
 A checkpoint writes the new steps and merges the newest files that are at most twice as long. So
 each file is more than twice as long as the next. Long files hold at least 1/64 of the log's
-capacity: there are never many more than 64. A step is rewritten only if its file grows by at least
-half, that is a few times in all. No checkpoint writes more than 1/32 of the log beyond the new
-steps."""
+capacity, so there are some 64 at most. A step is rewritten only if its file grows by at least half.
+No checkpoint writes more than 1/32 of the log beyond the new steps."""
 
 from collections.abc import Sequence
 
@@ -42,5 +41,5 @@ def check_whole(segments: Sequence[Segment], log: AppendLog, where: str) -> None
     if known != log.count:
         raise UnusableCheckpointError(
             f"the checkpoint {where} holds the memory's steps {log.first} to {known} only, "
-            f"but the memory had taken {log.count}"
+            f"but the memory had taken {log.count}; put back a copy, or start a new run"
         )

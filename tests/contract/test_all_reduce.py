@@ -5,6 +5,7 @@ import pytest
 from pandas.testing import assert_frame_equal
 
 from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers
+from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy
 from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.session.status_board import StatusBoard
 from tests.contract.runs import assert_same_run, assert_same_vectors, stop_at, vectors
@@ -71,14 +72,39 @@ def test_two_resumed_ranks_equal_uninterrupted_ones(spec, tmp_path):
 
 @pytest.mark.parametrize("case", [("PPO", next(iter(ALGORITHM_ROWS["PPO"])))])
 def test_the_rows_are_about_the_episodes_and_frames_of_all_ranks(spec, tmp_path):
-    first, second = run_ranks(spec, tmp_path, 2)
+    sent = [0, 0]
+
+    def counting(board, group):
+        strategy = AllReduceStrategy(board, group)
+        send = strategy.episodes.send
+
+        def counted(finished):
+            sent[group.rank] += len(finished.episode_return)
+            send(finished)
+
+        strategy.episodes.send = counted
+        return strategy
+
+    first, second = run_ranks(spec, tmp_path, 2, counting)
     last = rows(first).iloc[-1]
     assert last["total_frame"] == first.clock.frame + second.clock.frame
     assert last["epi"] == first.tracker.episodes
     unsent = sum(len(each.episode_return) for each in second.strategy.episodes._unsent)
-    assert first.tracker.episodes > second.tracker.episodes - unsent > 0
+    assert min(sent) > unsent
+    assert first.tracker.episodes == sum(sent) - unsent
     cpu = pd.read_csv(first.paths.rows)["cpu_t"]
     assert (cpu.diff().dropna() > 0).all()
+
+
+@pytest.mark.parametrize("case", [("PPO", next(iter(ALGORITHM_ROWS["PPO"])))])
+def test_a_rank_without_rows_keeps_no_returns_for_them(spec, tmp_path):
+    def saved(rank):
+        store = rank.records.store
+        return store.load(store.manifest())["tracker"]
+
+    trackers = [saved(rank) for rank in run_ranks(spec, tmp_path, 2)]
+    assert [tracker["episodes"] > 0 for tracker in trackers] == [True, False]
+    assert trackers[1]["returns_since_row"] == []
 
 
 def episodes_of_their_own(count, **changes):

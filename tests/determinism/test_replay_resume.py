@@ -100,7 +100,7 @@ def test_a_run_resumed_from_the_checkpoint_before_one_that_is_damaged(
 ):
     stopped = run_session(spec_of(memory), tmp_path, on_row=stop_at(STOP))
     newest = stopped.records.store.manifest()
-    name = newest.segments[-1].name if part == "steps" else newest.files["state"]["name"]
+    name = newest.segments[-1].name if part == "steps" else newest.files["state"].name
     (stopped.paths.models / name).write_bytes(b"damaged")
     (line,) = settle([stopped.paths])
     assert name in line

@@ -121,6 +121,49 @@ def test_a_resumed_run_has_the_videos_of_the_uninterrupted_one(at, tmp_path):
     assert_frame_equal(rows(resumed), rows(whole), check_exact=True)
 
 
+@pytest.fixture
+def make_recorder(tmp_path, monkeypatch):
+    """Makes a recorder of every 250 frames in the same folder, whose videos are empty files."""
+
+    def write(self, snapshot, frame, stop):
+        path = self._paths.video(frame)
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+
+    monkeypatch.setattr(VideoRecorder, "_record", write)
+    spec = recorded("cartpole")
+    return lambda: VideoRecorder(spec, 0, RunDir(tmp_path, spec.name).session(0, 0))
+
+
+def filmed(recorder, frames):
+    """Those of `frames` at which a video was due, and was recorded."""
+    due = []
+    for frame in frames:
+        if recorder.due(frame):
+            recorder.record({"frame": frame}, lambda: False)
+            due.append(frame)
+    return due
+
+
+def test_a_step_over_several_multiples_is_filmed_once(make_recorder):
+    frames = [100, 249, 251, 499, 1100, 1101, 1249, 1250]
+    assert filmed(make_recorder(), frames) == [251, 1100, 1250]
+
+
+def test_after_a_resume_the_videos_in_the_folder_count(make_recorder):
+    assert filmed(make_recorder(), [300, 1100]) == [300, 1100]
+    assert filmed(make_recorder(), [1100, 1240, 1300, 1400]) == [1300]
+
+
+def test_a_learner_with_actors_is_filmed_at_every_multiple_that_it_passes(tmp_path):
+    """Its frames advance by whole unrolls."""
+    flow = {"serial": True, "unroll_length": 16}
+    together = {"distributed": "actor_learner", "max_session": 1, "actor_learner": flow}
+    session = run_session(recorded("cartpole", **together), tmp_path, serially=True)
+    first, second, last = videos(session)
+    assert 250 <= first < 500 <= second < 600 <= last == session.clock.frame
+
+
 @pytest.mark.medium
 def test_a_video_that_a_stop_interrupts_is_repeated_after_the_resume(tmp_path, monkeypatch):
     spec = recorded("cartpole")

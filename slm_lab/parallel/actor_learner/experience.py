@@ -153,8 +153,8 @@ class ReplayExperience(ActorExperience):
         super().__init__(source, agent, env, clock, spec)
         if not isinstance(agent.memory, Replay):
             raise LabError(
-                f'distributed "actor_learner" cannot fill a {type(agent.memory).__name__}; '
-                "use the lab's Replay or PrioritizedReplay"
+                f"agent.memory.name = {type(agent.memory).__name__}: actors cannot fill it; use "
+                "Replay or PrioritizedReplay"
             )
         self._memory = agent.memory
         self._is_free = self._flow.train_ratio is None

@@ -1,9 +1,8 @@
 """The learner's source of unrolls from actors on the nodes of a Ray cluster.
 
 Each actor is a Ray actor of the learner's process, and ends with it. Its unrolls stay in Ray's
-object store until the learner receives them. A `Supervisor` in that process replaces a lost actor
-wherever there is room. It runs whenever the learner requests an unroll. No call here blocks for
-long, whatever happens on the nodes."""
+object store until the learner receives them. A `Supervisor` replaces a lost actor wherever there is
+room, whenever the learner requests an unroll. No call blocks for long, whatever nodes do."""
 
 import logging
 import math

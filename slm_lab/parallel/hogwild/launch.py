@@ -10,7 +10,7 @@ from typing import final
 
 import numpy as np
 
-from slm_lab.core.errors import CheckpointError
+from slm_lab.core.errors import CheckpointError, UnusableCheckpointError
 from slm_lab.core.types import StateDict
 from slm_lab.parallel.hogwild.strategy import GlobalState, HogwildMode, HogwildStrategy
 from slm_lab.parallel.processes import Processes
@@ -34,11 +34,12 @@ PAUSE_SHARE = 0.01
 def global_state(mode: HogwildMode, one: SessionTask) -> GlobalState:
     """Weights, optimizer state and statistics, initialised as in the first Session of a training.
     `one` is the task of any worker. If it resumes, they come from the newest checkpoint that has
-    them. Raises LabError if shared memory has no room, or if a required GPU is missing."""
+    them. Raises LabError if shared memory has no room, or if a required GPU is missing;
+    UnusableCheckpointError if there are checkpoints and none has them."""
     first = replace(one, session=one.workers.start)
     with prototype(one.spec, first.seeds) as (agent, env):
         state = GlobalState.of(mode, agent, env, len(one.workers))
-    newest = (-1, -1)
+    newest, file = (-1, -1), None
     for file, saved in _saved(one) if one.resume else ():
         with reading(file):
             if state.is_in(saved) and (age := state.age(saved)) > newest:
@@ -46,6 +47,11 @@ def global_state(mode: HogwildMode, one: SessionTask) -> GlobalState:
                 optimizers = saved["agent"]["learner"]["train_state"].items()
                 check_finite({name: each["flat"] for name, each in optimizers}, file)
                 state.load(saved)
+    if file is not None and newest < (0, 0):  # killed during the first checkpoint
+        raise UnusableCheckpointError(
+            f"no checkpoint in {file.parent} has the optimizer's state; restore it, or start a "
+            "new run"
+        )
     return state
 
 

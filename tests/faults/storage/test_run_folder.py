@@ -74,7 +74,7 @@ def test_the_manifest_names_all_checkpoints_that_lie_there_and_they_can_be_read(
         assert found.rows == {rows.name: Extent.of(rows.read_bytes())}
         assert set(found.files) == {"state", "best"}
         for file in found.files.values():
-            named.add(file["name"])
+            named.add(file.name)
             assert read_state(models, file)
         before = read_manifest(previous_path(manifest(finished[0], s)))
         assert before.serial == found.serial - 1

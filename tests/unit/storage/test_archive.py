@@ -141,3 +141,15 @@ def test_damage_is_reported(tmp_path):
     path.write_bytes(content[: len(content) // 2])
     with pytest.raises(UsageError, match="is not a shared run"), unpacked(str(path)):
         pass
+
+
+def test_an_archive_that_ends_within_a_file_is_refused(tmp_path, monkeypatch):
+    """The error of zipfile has no text."""
+
+    def read(self, name):
+        raise EOFError
+
+    monkeypatch.setattr(zipfile.ZipFile, "read", read)
+    path = written(tmp_path, GOOD.items())
+    with pytest.raises(UsageError, match=r"or is damaged: it ends too early$"), unpacked(str(path)):
+        pass

@@ -11,6 +11,7 @@ from slm_lab.storage.checkpoint import CheckpointStore, read_state
 from slm_lab.storage.manifest import (
     FORMAT,
     Manifest,
+    SavedFile,
     Segment,
     manifest_path,
     previous_path,
@@ -38,7 +39,7 @@ def names(folder):
 
 def named(store):
     manifest = store.manifest()
-    return {f"{PREFIX}_latest.json"} | {file["name"] for file in manifest.files.values()}
+    return {f"{PREFIX}_latest.json"} | {file.name for file in manifest.files.values()}
 
 
 @pytest.fixture
@@ -62,15 +63,15 @@ def test_a_checkpoint_comes_back_as_it_was_saved(store, tmp_path):
 def test_the_manifest_tells_size_and_checksum_of_every_file(store, tmp_path):
     store.save(100, {}, {"state": state(100), "best": state(60)})
     for file in store.manifest().files.values():
-        content = (tmp_path / file["name"]).read_bytes()
-        assert file["bytes"] == len(content)
-        assert file["sha256"] == hashlib.sha256(content).hexdigest()
+        content = (tmp_path / file.name).read_bytes()
+        assert file.bytes == len(content)
+        assert file.sha256 == hashlib.sha256(content).hexdigest()
 
 
 def test_a_manifest_reads_back_as_it_was_written(tmp_path):
     rows = {"a.csv": Extent(9, "00"), "b.csv": Extent(0, "11")}
-    files = {"state": {"name": "a.pt", "bytes": 1, "sha256": "0"}}
-    segments = (Segment(0, 5, "b.pt", 2, "1"), Segment(4, 9, "c.pt", 3, "2"))
+    files = {"state": SavedFile("a.pt", 1, "0")}
+    segments = (Segment("b.pt", 2, "1", 0, 5), Segment("c.pt", 3, "2", 4, 9))
     written = Manifest(7, 3, rows, True, files, segments)
     path = manifest_path(tmp_path, PREFIX)
     path.write_text(written.to_json())
@@ -109,7 +110,7 @@ def test_no_file_name_is_used_for_two_contents(store):
     seen = set()
     for frame in (100, 100, 50, 100):
         store.save(frame, {}, {"state": state(frame)})
-        seen.add(store.manifest().files["state"]["name"])
+        seen.add(store.manifest().files["state"].name)
     assert len(seen) == 4
 
 
@@ -135,7 +136,7 @@ def test_a_state_that_cannot_be_saved_leaves_the_checkpoint_before_alone(store, 
 @pytest.mark.parametrize("place", [0.0, 0.3, 0.6, 1.0])
 def test_a_flipped_bit_in_a_state_file_is_detected_and_the_file_reported(store, tmp_path, place):
     store.save(100, {}, {"state": state(100)})
-    path = tmp_path / store.manifest().files["state"]["name"]
+    path = tmp_path / store.manifest().files["state"].name
     content = bytearray(path.read_bytes())
     content[round(place * (len(content) - 1))] ^= 1
     path.write_bytes(content)
@@ -147,7 +148,7 @@ def test_a_flipped_bit_in_a_state_file_is_detected_and_the_file_reported(store, 
 @pytest.mark.parametrize("keep", [0, 1, 100, -1])
 def test_a_truncated_state_file_is_detected_and_reported(store, tmp_path, keep):
     store.save(100, {}, {"state": state(100)})
-    path = tmp_path / store.manifest().files["state"]["name"]
+    path = tmp_path / store.manifest().files["state"].name
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(CheckpointError, match="damaged") as caught:
         store.load(store.manifest())
@@ -156,7 +157,7 @@ def test_a_truncated_state_file_is_detected_and_reported(store, tmp_path, keep):
 
 def test_a_missing_state_file_is_reported(store, tmp_path):
     store.save(100, {}, {"state": state(100)})
-    path = tmp_path / store.manifest().files["state"]["name"]
+    path = tmp_path / store.manifest().files["state"].name
     path.unlink()
     with pytest.raises(CheckpointError, match="cannot read") as caught:
         store.load(store.manifest())
@@ -278,7 +279,7 @@ def test_a_state_written_aside_is_no_checkpoint_and_can_be_read(store, tmp_path)
     store.save_copy(path, state(150))
     assert store.manifest() == before
     checksum = hashlib.sha256(path.read_bytes()).hexdigest()
-    copied = read_state(tmp_path, {"name": path.name, "sha256": checksum})
+    copied = read_state(tmp_path, SavedFile(path.name, 0, checksum))
     assert copied["frame"] == 150
     store.save(200, {}, {"state": state(200)})
     assert path.exists()

@@ -1,5 +1,6 @@
 """A resumed run begins with the newest checkpoints that are whole."""
 
+import json
 import shutil
 
 import numpy as np
@@ -42,7 +43,7 @@ def save(paths, frame, writes=True, **parts):
 
 def file_of(paths, part="state", at=None):
     manifest = read_manifest(at or paths.manifest)
-    return paths.models / str(manifest.files[part]["name"])
+    return paths.models / manifest.files[part].name
 
 
 def flip(path):
@@ -86,6 +87,30 @@ def test_where_the_newest_is_damaged_the_one_before_takes_its_place(run_dir, wha
     assert frame_of(paths) == 200
     assert CheckpointStore(paths.models, paths.prefix).load(read_manifest(paths.manifest))
     assert fall_back(spec(), run_dir, 0) == []
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda saved: saved["files"]["state"].update(bytes="x"),
+        lambda saved: saved["files"]["state"].pop("bytes"),
+        lambda saved: saved["files"]["state"].pop("sha256"),
+        lambda saved: saved["rows"]["small_t0_s0_session_df_train.csv"].update(size=-1),
+    ],
+    ids=["a size that is no number", "no size", "no checksum", "rows of a negative size"],
+)
+def test_a_manifest_with_invalid_values_is_a_damaged_checkpoint(run_dir, harm):
+    paths = run_dir.session(0, 0)
+    for frame in (100, 200):
+        save(paths, frame)
+    content = json.loads(paths.manifest.read_text())
+    harm(content)
+    paths.manifest.write_text(json.dumps(content))
+    with pytest.raises(CheckpointError, match="cannot read the checkpoint"):
+        read_manifest(paths.manifest)
+    (line,) = fall_back(spec(), run_dir, 0)
+    assert paths.manifest.name in line
+    assert frame_of(paths) == 100
 
 
 @pytest.mark.parametrize("row", [1, 2])

@@ -90,7 +90,7 @@ def test_a_run_without_a_file_is_found_by_algorithm_and_environment(tmp_path, mo
 @pytest.mark.parametrize(
     ("target", "words"),
     [
-        ("latest~4", "has only 4 runs"),
+        ("latest~4", "^latest~4: the oldest run in .* is latest~3$"),
         ("ppo_2026", "2 runs in .* begin with ppo_2026, the last are ppo_2026_03_04_120000"),
         ("ppo_pong_2027", "did you mean ppo_pong_2026_03_04_12"),
         ("latest~", "there is no run folder latest~"),
@@ -106,3 +106,16 @@ def test_the_spec_has_its_recorded_name_where_the_folder_has_a_safe_one(tmp_path
     run = begin(tmp_path, "a b:c", 0)
     assert find_folder("latest", tmp_path)[0] == run
     assert find_folder("a b:c", tmp_path)[0] == run
+
+
+@pytest.mark.parametrize("is_search", [False, True])
+def test_where_there_are_too_few_runs_the_oldest_is_named(tmp_path, is_search):
+    what = "search" if is_search else "run"
+    with pytest.raises(UsageError, match=f"^there is no {what} of ppo in {tmp_path}; start one"):
+        find_run("latest~5", tmp_path, "ppo", of_search=is_search)
+    for minute in range(2):
+        begin(tmp_path, "ppo", minute, is_search)
+    message = f"^latest~5: the oldest {what} of ppo in {tmp_path} is latest~1$"
+    with pytest.raises(UsageError, match=message):
+        find_run("latest~5", tmp_path, "ppo", of_search=is_search)
+    assert find_run("latest~1", tmp_path, "ppo", of_search=is_search)

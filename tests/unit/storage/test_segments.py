@@ -73,7 +73,7 @@ def test_whatever_was_added_between_the_saves_all_that_is_kept_lies_in_a_file(ca
     for new in news:
         log.count += new
         kept, written = plan(segments, log)
-        segments = kept + [Segment(w.start, w.stop, "", 0, "") for w in written]
+        segments = kept + [Segment("", 0, "", w.start, w.stop) for w in written]
         numbers = [n for s in segments for n in range(s.first, s.end)]
         assert set(numbers) >= set(range(log.first, log.count))
         assert all(s.end > log.first for s in segments)
@@ -93,7 +93,7 @@ def test_files_stay_few_and_what_is_written_is_bounded_by_what_is_new(new):
         steps = sum(map(len, written))
         assert steps <= new + 1 + max(capacity // SHARE, SHORT)
         written_in_all += steps
-        segments = kept + [Segment(w.start, w.stop, "", 0, "") for w in written]
+        segments = kept + [Segment("", 0, "", w.start, w.stop) for w in written]
         assert len(segments) <= 2 * SHARE + 12
         assert segments[-1].end - segments[0].first <= capacity * (1 + 2 / SHARE) + new
     # A step is rewritten only when its file grows by half.

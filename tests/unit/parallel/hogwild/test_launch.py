@@ -1,12 +1,13 @@
 """A Trial's parent and its Hogwild! workers: their initial weights, and when they save."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from slm_lab.core.errors import LabError
+from slm_lab.core.errors import LabError, UnusableCheckpointError
 from slm_lab.core.files import write_json
 from slm_lab.parallel import shared_memory
 from slm_lab.parallel.fork_server import CONTEXT
@@ -95,6 +96,21 @@ def test_checkpoints_that_the_parent_saved_for_lost_workers_are_restored(saved):
     run_dir, state, restored = saved
     saved_with(run_dir.session(0, 0), state, [80, 80], 3.0, [12, 8])
     saved_with(run_dir.shared_by_training(0, 0), state, [96, 88], 7.0, [15, 8])
+    assert all((each.vector == 7.0).all() for each in restored().networks.values())
+
+
+def test_checkpoints_of_which_none_has_the_state_of_an_optimizer_are_refused(saved):
+    """The worker that saves it for all was killed during the first checkpoint."""
+    run_dir, state, restored = saved
+    content = {"frames": [80, 80], **state.state_dict()}
+    for network in content["agent"]["learner"]["train_state"].values():
+        network["rule"] = None
+    paths = run_dir.session(0, 1)
+    CheckpointStore(paths.models, paths.prefix).save(160, {}, {"state": content})
+    why = f"no checkpoint in {paths.models} has the optimizer's state; restore it, or start"
+    with pytest.raises(UnusableCheckpointError, match=f"^{re.escape(why)} a new run$"):
+        restored()
+    saved_with(run_dir.session(0, 0), state, [80, 80], 7.0, [12, 8])
     assert all((each.vector == 7.0).all() for each in restored().networks.values())
 
 
