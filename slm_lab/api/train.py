@@ -20,13 +20,14 @@ from slm_lab.core.errors import LabError, SpecError, UsageError
 from slm_lab.core.plugins import listed
 from slm_lab.experiment.search.outcomes import find_trial
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.storage.run_lookup import find_run
+from slm_lab.storage.run_lookup import find_run, resolve_spec_name
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SpecSource: TypeAlias = str | Path | Mapping[str, Any] | Spec
 """A spec file, or the name of a shipped one; a spec as a dict, or a file's content; a Spec."""
+NO_SPEC = "spec: must be a file, the name of a shipped one, a dict or a Spec"
 
 
 @final
@@ -120,7 +121,9 @@ def train(
     own = [SimpleNamespace(**{event: each}) for event, each in functions.items() if each]
     called = Callbacks([*listed(callbacks), *own])
     if resume is not None:
-        resume = find_run(os.fspath(resume), Path(data), None).root
+        with _spec_file(spec, name) as file:
+            of_spec = None if file is None else resolve_spec_name(file, name)
+        resume = find_run(os.fspath(resume), Path(data), of_spec).root
         called.follow(find_trial(str(resume), resume.parent), skip=True)
     options = _options(seed, data, imports, trust)
     process, folder = _begun("train", resume, spec, name, sets, options, quiet)
@@ -222,9 +225,8 @@ def _begun(
     quiet: bool,
 ) -> tuple[LabProcess, Path]:
     """A started command, and its folder. Raises LabError."""
-    is_new = resume is None
-    if not isinstance(spec, str | Path | Mapping | Spec) and (is_new or spec is not None):
-        raise UsageError("spec: must be a file, the name of a shipped one, a dict or a Spec")
+    if spec is None and resume is None:
+        raise UsageError(NO_SPEC)
     if spec is None and name is not None:
         raise UsageError(f"name={name!r}: names a spec in a file; a run to resume has one")
     mode = verb if resume is None else f"{verb}@{os.fspath(resume)}"
@@ -249,8 +251,10 @@ def _spec_file(spec: SpecSource | None, name: str | None) -> Iterator[str | None
         return
     if isinstance(spec, Spec):
         content: Mapping[str, Any] = {name or spec.name: spec.to_json()}
-    else:
+    elif isinstance(spec, Mapping):
         content = {name or "spec": spec} if "agent" in spec else spec
+    else:
+        raise UsageError(NO_SPEC)
     with TemporaryDirectory(prefix="slm_lab_") as folder:
         path = Path(folder) / "spec.json"
         path.write_text(_json("spec", content))

@@ -11,7 +11,7 @@ from typing import NamedTuple, final
 
 from slm_lab.core.errors import UsageError
 from slm_lab.core.files import Stamp, folders_in, stamp_of, strays
-from slm_lab.experiment.plot.trials import FoundTrial, find_trials
+from slm_lab.experiment.plot.trials import FoundTrial, trial_of
 from slm_lab.experiment.runs import summary as summaries
 from slm_lab.experiment.search.outcomes import chosen_trial
 from slm_lab.storage.lock import is_locked
@@ -41,8 +41,7 @@ class CatalogEntry:
         """The Trial of this number, or the run's, or a search's best so far. Raises LabError."""
         if self.run is None or self.problem:
             raise UsageError(self.problem or "a comparison has no Trial")
-        chosen = chosen_trial(self.run, int(number) if number else None)
-        return find_trials(f"{self.folder}:t{chosen}", self.folder.parent)[0]
+        return trial_of(self.run, chosen_trial(self.run, int(number) if number else None))
 
 
 class _Look(NamedTuple):

@@ -59,7 +59,7 @@ def of_search(entry: CatalogEntry) -> Any:
     return shown
 
 
-def of_comparison(entry: CatalogEntry, trainings: list[CatalogEntry]) -> Any:
+def of_comparison(entry: CatalogEntry) -> Any:
     """Its bars, curves and table, of the trainings that have finished."""
     comparison = CompareRun.look(entry.folder).comparison()
     shown: list[Any] = []

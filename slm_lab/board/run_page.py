@@ -87,8 +87,7 @@ def parts(catalog: Catalog, live: FollowedRows, query: Query) -> dict[str, Part]
         return found
     found["commands"] = Part((entry.summary.status,), partial(_commands, entry, query))
     if entry.run is None:
-        make = partial(results.of_comparison, entry, catalog.inside(entry.name))
-        return {**found, "results": Part(entry.stamp, make)}
+        return {**found, "results": Part(entry.stamp, partial(results.of_comparison, entry))}
     if entry.run.is_search:
         stamp = stamp_of([entry.run.event_log_file])
         found["results"] = Part(stamp, partial(results.of_search, entry))

@@ -129,7 +129,7 @@ def _introduce(console: Console, run: CompareRun) -> None:
 
 
 def _train_all(console: Console, run: CompareRun) -> bool:
-    run.measure_chance()
+    run.measure_random_return()
     printed: set[str] = set()
     for planned in run.to_run:
         number = f"[{run.planned.index(planned) + 1}/{len(run.planned)}]"
@@ -179,5 +179,5 @@ def _document(folder: Path, code: int) -> dict[str, Any]:
             for key, end in (("variants", "_compare_df"), ("trainings", "_trainings_df"))
             for file in folder.glob(f"*{end}.csv")
         },
-        "graphs": [str(graph) for graph in sorted(folder.glob("*_compare_*.png"))],
+        "graphs": [str(graph) for graph in sorted(folder.glob("*_compare*.png"))],
     }

@@ -11,7 +11,6 @@ from slm_lab.cli.display.screen import print_json, print_line, print_table, wide
 from slm_lab.experiment.doctor.case import Finding, read_case
 from slm_lab.experiment.doctor.diagnosis import diagnose, training_findings
 from slm_lab.experiment.plot.trials import FoundTrial
-from slm_lab.storage.archive import unpacked
 
 
 def examine_machine(data: Path, as_json: bool) -> None:
@@ -28,15 +27,14 @@ def examine_machine(data: Path, as_json: bool) -> None:
 
 def examine_run(run: str, data: Path, imports: Sequence[str], trust: bool, as_json: bool) -> None:
     """Prints the findings about a run. Raises LabError."""
-    with unpacked(run) as folder:
-        trial, findings, unseen = diagnose(folder, data, imports, trust)
+    where, findings, unseen = diagnose(run, data, imports, trust)
     if as_json:
         print_json([finding._asdict() for finding in findings])
         if unseen is not None:
             print(f"the agent was not looked at: {unseen}", file=sys.stderr)
         return
     console = wide_console()
-    print_line(console, trial.where if folder == run else run)
+    print_line(console, where)
     for number, finding in enumerate(findings, 1):
         print_finding(console, finding, f"{number}. ")
     if not findings:

@@ -97,22 +97,22 @@ def run(
     spec_file: Annotated[
         str | None,
         Argument(
-            help="A JSON or YAML file, or the name of a shipped file. Default: the demo, or the "
-            "run's own spec.",
+            help="A JSON or YAML file, the name of a shipped one (slm-lab spec list), or an "
+            "algorithm: ppo, a2c, dqn, sac, crossq. Default: the demo, or the run's own spec.",
             autocompletion=completion.run_words,
         ),
     ] = None,
     spec_name: Annotated[
-        str | None, Argument(help=options.SPEC_NAME_HELP, autocompletion=completion.run_words)
+        str | None, Argument(help=options.RUN_NAME_HELP, autocompletion=completion.run_words)
     ] = None,
     mode: Annotated[
         str | None,
         Argument(
-            help="Default: train. Or dev (short and checked), train@RUN (resume), search (trials "
-            "over the search block), search@RUN (resume), eval@RUN (a table of greedy episodes of "
-            "the saved agents) or enjoy@RUN (show some). RUN is a folder, a beginning of its name, "
-            "the name of a spec (its latest run), latest or latest~2; eval@ and enjoy@ also take "
-            "FILE.zip.",
+            help="Default: train. Or dev (some training events, with checks), train@RUN (resume), "
+            "search (trials over the search block), search@RUN (resume), eval@RUN (a table of "
+            "greedy episodes of the saved agents) or enjoy@RUN (show some). RUN is a folder, a "
+            "beginning of its name, the name of a spec (its latest run), latest or latest~2; "
+            "eval@ and enjoy@ also take FILE.zip.",
             autocompletion=completion.run_words,
         ),
     ] = None,
@@ -124,31 +124,20 @@ def run(
     imports: options.Imports = None,
     trust: options.Trust = False,
     cluster: Annotated[
-        str | None,
-        Option(metavar="ADDRESS", help="Ray cluster, or auto; the same as meta.cluster."),
+        str | None, Option(metavar="ADDRESS", help="A Ray cluster, or auto: meta.cluster.")
     ] = None,
     episodes: Annotated[
-        int | None,
-        _saved(
-            min=1,
-            help="Episodes of each Session (eval@, default 100), or to show (enjoy@, default 5).",
-        ),
+        int | None, _saved(min=1, help="eval@: of each Session (100); enjoy@: to show (5).")
     ] = None,
     which: Annotated[
-        Literal["best", "latest"] | None,
-        _saved(help="The best or the latest agent. Default: the best, or latest if there is none."),
+        Literal["best", "latest"] | None, _saved(help="The agent. Default: best, else latest.")
     ] = None,
     session: Annotated[
-        int | None,
-        _saved(min=0, help="One Session of the run. Default: all (eval@), the first (enjoy@)."),
+        int | None, _saved(min=0, help="One Session. Default: all (eval@), the first (enjoy@).")
     ] = None,
     render: Annotated[bool, _saved("--render", help="enjoy@: in a window.")] = False,
     video: Annotated[
-        bool,
-        _saved(
-            "--video",
-            help="enjoy@: each episode as an mp4 file in the current folder, without a screen.",
-        ),
+        bool, _saved("--video", help="enjoy@: each episode as an mp4 file in this folder.")
     ] = False,
     save: Annotated[
         bool, _saved("--save", help="eval@: keep the numbers in the run folder, in info/.")
@@ -156,14 +145,11 @@ def run(
     keep: Annotated[
         int | None,
         Option(
-            min=1,
-            help="Number of the best trials whose checkpoints are kept. Default: all.",
-            rich_help_panel="Option of search",
+            min=1, help="Best trials that keep checkpoints.", rich_help_panel="Option of search"
         ),
     ] = None,
     label: Annotated[
-        str | None,
-        Option("--name", metavar="NAME", help="A name for the new run, see slm-lab runs."),
+        str | None, Option("--name", metavar="NAME", help="A name that finds the new run.")
     ] = None,
     note: Annotated[str | None, Option(metavar="TEXT", help="A note about the new run.")] = None,
     as_json: options.AsJson = False,
@@ -213,29 +199,17 @@ def new(
 def compare(
     spec_file: Annotated[
         str | None,
-        Argument(
-            help="A JSON or YAML file, or the name of a shipped file.",
-            autocompletion=completion.spec_files,
-        ),
+        Argument(help="A spec file, or a shipped name.", autocompletion=completion.spec_files),
     ] = None,
     spec_name: options.SpecName = None,
     modes: Annotated[
-        str | None,
-        Option(
-            metavar="WORD,…",
-            help="Values of meta.distributed. Default: all. false is always included.",
-        ),
+        str | None, Option(metavar="WORD,…", help="Modes to compare with false. Default: all.")
     ] = None,
     workers: Annotated[
-        str | None,
-        Option(
-            metavar="N,…",
-            help="Numbers of workers, or of actors. Default: 1, 2, 4, … up to the cores.",
-        ),
+        str | None, Option(metavar="N,…", help="Workers or actors. Default: 1, 2, 4, … cores.")
     ] = None,
     threshold: Annotated[
-        float | None,
-        Option(metavar="R", help="A return: report the frames and seconds to reach it."),
+        float | None, Option(metavar="R", help="Report frames and seconds to this return.")
     ] = None,
     seeds: Annotated[
         int | None, Option(min=1, help="Trainings of each variant. Default: 3.")
@@ -307,16 +281,14 @@ def plot(
         str | None, Option(metavar="LENGTH", help="Width of a file: 3.4in, 8.6cm. Default: 5.5in.")
     ] = None,
     label: Annotated[
-        list[str] | None,
-        Option(metavar="TEXT", help="The name of a curve; one for each, in their order."),
+        list[str] | None, Option(metavar="TEXT", help="The name of a curve, for each in order.")
     ] = None,
     title: Annotated[str | None, Option(metavar="TEXT", help='Title; "none" omits it.')] = None,
     hline: Annotated[
         list[str] | None, Option(metavar="[NAME=]Y", help="A dashed line, such as a threshold.")
     ] = None,
     smooth: Annotated[
-        float | None,
-        Option(metavar="PERCENT", help="Window of the mean, in percent of the frames."),
+        float | None, Option(metavar="PERCENT", help="Window of the mean, in % of the frames.")
     ] = None,
     log_y: Annotated[bool, Option("--log-y", help="A logarithmic y axis.")] = False,
     by: Annotated[str | None, Option(metavar="env", help="A panel for each environment.")] = None,
@@ -390,12 +362,12 @@ def diff(
 
 @_command
 def tidy(
-    dev: Annotated[bool, Option("--dev", help="Dev runs.")] = False,
-    failed: Annotated[bool, Option("--failed", help="Runs that failed.")] = False,
+    dev: Annotated[bool, Option("--dev", help="Select runs of the mode dev.")] = False,
+    failed: Annotated[bool, Option("--failed", help="Select failed runs.")] = False,
     older: Annotated[
-        str | None, Option(metavar="AGE", help="Only runs older than 12h, 30d, 8w.")
+        str | None, Option(metavar="AGE", help="Select runs older than 12h, 30d, 8w.")
     ] = None,
-    yes: Annotated[bool, Option("--yes", help="Delete them.")] = False,
+    yes: Annotated[bool, Option("--yes", help="Delete the selected runs.")] = False,
     data: options.Data = Path("data"),
 ) -> None:
     """Show runs to delete; with --yes, delete them. Never touches a run that is training."""

@@ -1,6 +1,5 @@
 """The command `new`: a commented spec for an environment that has none."""
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from slm_lab.core.text import count_text, duration_text, significant, with_sprea
 from slm_lab.experiment.new.draft import draft
 from slm_lab.experiment.new.env_facts import EnvFacts, env_facts
 from slm_lab.experiment.new.recipe import choose_recipe, plain_env
+from slm_lab.experiment.trust import command_text
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.override import apply_settings, parse_setting
 from slm_lab.spec.read import find_file, read_file
@@ -39,7 +39,8 @@ def write_new(
     sets = recipe.with_sets(sets)
     spec = load_spec(recipe.file, recipe.name, sets).model_copy(update={"name": name})
     every = [parse_setting(each) for each in sets]
-    raw, _ = apply_settings(read_file(find_file(recipe.file))[recipe.name], every, spec.to_json)
+    raw = read_file(find_file(recipe.file))[recipe.name]
+    raw, _ = apply_settings(raw, every, lambda _: spec.to_json())
     title = (
         f"{spec.agent.algorithm.name} on {env_id}, by the recipe {recipe.name}.",
         f"Observations: {found.observations}",
@@ -75,13 +76,12 @@ def _print_facts(screen: Console, env: str, found: EnvFacts) -> None:
 def _print_next(
     screen: Console, path: Path, name: str, imports: Sequence[str], budget: str
 ) -> None:
-    file = shlex.quote(str(path))
-    also = "".join(f" --import {shlex.quote(module)}" for module in imports)
-    commands = (
-        (f"slm-lab run {file} dev{also}", "a few training events, with extra checks"),
-        (f"slm-lab run {file} train{also}", budget),
-        (f"slm-lab run eval@{shlex.quote(name)}{also}", "greedy episodes of the trained agents"),
+    purposes = (
+        ([str(path), "dev"], "a few training events, with extra checks"),
+        ([str(path), "train"], budget),
+        ([f"eval@{name}"], "greedy episodes of the trained agents"),
     )
+    commands = [(command_text(["run", *words], imports), purpose) for words, purpose in purposes]
     width = max(len(command) for command, _ in commands)
     print_line(screen, "next:")
     for command, purpose in commands:

@@ -26,9 +26,10 @@ Imports = Annotated[
     Option("--import", metavar="MODULE", help="Import a plug-in module. Repeatable."),
 ]
 Trust = Annotated[
-    bool, Option("--trust", help="Import every module that a run folder, or a checked file, names.")
+    bool, Option("--trust", help="Import all modules that the run or the file names.")
 ]
-SPEC_NAME_HELP = "The spec in the file. May be omitted if it is the only one."
+SPEC_NAME_HELP = "The spec in the file, if it has several."
+RUN_NAME_HELP = f"{SPEC_NAME_HELP} After an algorithm, the environment."
 SpecName = Annotated[
     str | None, Argument(help=SPEC_NAME_HELP, autocompletion=completion.spec_names)
 ]
@@ -43,9 +44,10 @@ SavedRunName = Annotated[
     ),
 ]
 WhichAgent = Annotated[
-    Literal["best", "latest"] | None, Option(help="Default: the best, if there is one.")
+    Literal["best", "latest"] | None,
+    Option(help="The saved agent. Default: that with the best return, else the latest."),
 ]
-OneSession = Annotated[int | None, Option(min=0, help="Default: the first.")]
+OneSession = Annotated[int | None, Option(min=0, help="The agent's Session. Default: the first.")]
 Repository = Annotated[
     str, Argument(metavar="OWNER/NAME", help="A repository of the Hugging Face Hub.")
 ]

@@ -15,7 +15,7 @@ from slm_lab.core.text import count_text, significant
 from slm_lab.experiment.probe import AS_IS, BEST, LONG_SECONDS, Probe, bound, gains, in_order
 from slm_lab.experiment.run import check_machine, check_spaces
 from slm_lab.experiment.run_source import RunSource
-from slm_lab.experiment.trust import imports_of_file
+from slm_lab.experiment.trust import command_text, imports_of_file
 
 HEADER = ("change", "frames/s", "ratio", "learns")
 
@@ -69,8 +69,9 @@ def probe(
         print_line(console, Text("nothing to gain: no change is faster", "yellow"))
     else:
         keys = {each.partition("=")[0]: each for each in (*sets, *best.sets)}
-        options = " ".join(f"-s {each}" for each in keys.values())
-        print_line(console, Text(f"try: slm-lab run {file} {spec.name} train {options}", "green"))
+        options = [word for each in keys.values() for word in ("-s", each)]
+        command = command_text(["run", file, spec.name, "train", *options], modules)
+        print_line(console, Text(f"try: {command}", "green"))
     if as_json:
         changes = [
             {

@@ -61,7 +61,9 @@ def run_spec(source: RunSource, verb: Verb, caller: Caller, output: OutputForm =
     _show_graphs(console, result, run.run_dir.root)
     _show_what_is_left(console, result, run)
     if run.verb == "train" and output == "text":
-        _show_finding(console, run)
+        with suppress(LabError):  # damaged rows; training and plots report them
+            if print_first_finding(console, trial_of(run.run_dir, 0)):
+                print_line(console, f"more: slm-lab doctor {run.run_dir.root}")
     code = FAILED if result.failed or result.problem else INTERRUPTED if result.interrupted else 0
     if output == "json":
         print_json(run_document(run.run_dir, code))
@@ -94,12 +96,6 @@ def _show_what_is_left(console: Console, result: TrialResult, run: Run) -> None:
     if diverged:
         names = ", ".join(full_name(meta, each.session) for each in diverged)
         print_line(console, Text(f"{names}: {what_to_change(run.spec, diverged)}", "yellow"))
-
-
-def _show_finding(console: Console, run: Run) -> None:
-    with suppress(LabError):  # damaged rows; training and plots report them
-        if print_first_finding(console, trial_of(run.run_dir, 0)):
-            print_line(console, f"more: slm-lab doctor {run.run_dir.root}")
 
 
 def _show_metrics(console: Console, result: TrialResult, num_writers: int) -> None:

@@ -67,7 +67,7 @@ def list_runs(
     elif data.is_dir():
         print_line(wide_console(), f"no such runs in {data}")
     else:
-        print_line(wide_console(), f"there is no folder {data}")
+        print_line(wide_console(), f"there is no folder {data}; slm-lab run makes it")
 
 
 def _fits(run: RunSummary, pattern: str | None, status: str | None) -> bool:

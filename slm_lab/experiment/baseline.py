@@ -18,7 +18,7 @@ from typing import Any, final
 import numpy as np
 
 from slm_lab.core.errors import LabError
-from slm_lab.core.files import open_own, write_atomically
+from slm_lab.core.files import open_own, read_object, write_atomically
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import die_with_parent, unblock_stop_signals
 from slm_lab.parallel.fork_server import end, new_process, start
@@ -26,13 +26,12 @@ from slm_lab.parallel.supervisor import TICK
 from slm_lab.parallel.wait import wait_until
 from slm_lab.session import play_episodes
 from slm_lab.spec.schema.env import EnvSpec
-from slm_lab.storage.maybe_damaged import read_object
 from slm_lab.storage.provenance import installed
 
 SHIPPED = Path(__file__).with_name("shipped_returns.json")
 LEARNER_ONLY = frozenset({"life_loss_info"})
 """Arguments that do not change the returns of whole games."""
-CHANCE_FILE = "random_returns.json"
+RANDOM_RETURNS_FILE = "random_returns.json"
 """The cache file, in the folder of run folders."""
 EPISODES = 100
 SEED = 0

@@ -12,6 +12,7 @@ from statistics import fmean
 from typing import Any, Literal, NamedTuple, final
 
 from slm_lab.agent.device import resolve_device
+from slm_lab.agent.net.precision import with_precision
 from slm_lab.core.errors import LabError
 from slm_lab.core.process import usable_cores
 from slm_lab.core.types import FloatArray
@@ -19,9 +20,10 @@ from slm_lab.experiment.run import check_machine
 from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.trial import Trial, TrialTask, stop_on_signals
 from slm_lab.session.status_board import LOOP_PARTS, StatusBoard
-from slm_lab.spec.checks.size import hidden_weights
+from slm_lab.spec.checks.size import hidden_weights, multiplies_in_half
 from slm_lab.spec.modes import MODES, mode_of
 from slm_lab.spec.role import folded
+from slm_lab.spec.schema.algorithm import ReplayLearningSpec
 from slm_lab.spec.schema.net import ROLES, ConvNetSpec, NetSpec, RecurrentNetSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.run_dir import RunDir
@@ -56,7 +58,7 @@ BOUNDS = {
 @final
 @dataclass(frozen=True)
 class Change:
-    """Settings for `-s`, and whether the agent learns alike with them, except for rounding."""
+    """Settings for `-s`, and whether the agent learns alike with them: all but the last bits."""
 
     sets: tuple[str, ...] = ()
     learns: Literal["alike", "differently"] = "alike"
@@ -84,11 +86,12 @@ def candidates(spec: Spec) -> Iterator[Change]:
     if env.num_envs > 1 and env.vectorization_mode != "async":
         yield Change(("env.vectorization_mode=async",))
     if env.backend != "envpool" and importlib.util.find_spec("envpool") is not None:
-        yield Change(("env.backend=envpool",))
+        yield Change(("env.backend=envpool",), "differently")
     if (threads := cores // meta.num_sessions) > meta.threads:
         yield Change((f"meta.threads={threads}",))
-    if half := [f"agent.{key}.precision=bf16" for key in spec.agent.nets]:
-        yield Change(tuple(half))
+    exact = [k for k, n in spec.agent.nets.items() if with_precision(n).precision == "float32"]
+    if half := [key for key in exact if multiplies_in_half(spec.agent.nets[key])]:
+        yield Change(tuple(f"agent.{key}.precision=bf16" for key in half), "differently")
     wide = [key for key, net in spec.agent.nets.items() if _multiplies_much(net)]
     if wide and meta.threads == 1:
         yield Change(tuple(f"agent.{key}.matmul=numpy" for key in wide))
@@ -96,7 +99,8 @@ def candidates(spec: Spec) -> Iterator[Change]:
         for word in MODES.names():
             sets = (f"meta.distributed={word}", f"meta.max_session={cores}")
             if mode_of(word).has_ranks:
-                yield Change((*sets, "meta.scale=strong"))
+                own = isinstance(spec.agent.algorithm, ReplayLearningSpec)  # a memory per rank
+                yield Change((*sets, "meta.scale=strong"), "differently" if own else "alike")
             elif mode_of(word).has_learner:
                 yield Change((sets[0], f"meta.max_session={cores - 1}"), "differently")
             else:
@@ -198,7 +202,7 @@ def bound(spec: Spec, speeds: Mapping[Change, Speed]) -> str:
 def for_probing(spec: Spec) -> dict[str, Any]:
     """Keys for an endless training of `spec`: a short warm-up, no evaluations, no videos. It
     keeps only trainings that run at the same time."""
-    keys = {"env.max_frame": ENDLESS, "meta.max_run": 1}
+    keys = {"env.max_frame": ENDLESS, "meta.max_run": 1, "meta.stop_return": None}
     keys |= {"meta.log_frequency": spec.log_frequency, "meta.rigorous_eval": 0}
     if getattr(spec.agent.algorithm, "training_start_step", 0) > WARM_UP:
         keys["agent.algorithm.training_start_step"] = WARM_UP

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, final
 
 from slm_lab.core.errors import Problem, SpecError, UsageError
+from slm_lab.core.files import read_object, write_json
 from slm_lab.env.versions import env_record
 from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.trust import check_allowed, modules_of
@@ -85,7 +86,7 @@ def resumed_spec(
         if not any(path == each or path.startswith(f"{each}.") for each in may_change)
     ]
     if problems:
-        raise SpecError(f"{run_dir.root}: settings for resuming", problems)
+        raise SpecError(f"-s for train@{run_dir.root}", problems)
     return ResumedSpec(spec, root_seed, bool(changed), saved.env.max_frame, origin)
 
 
@@ -141,6 +142,20 @@ def check_checkpoints(spec: Spec, run_dir: RunDir, manifests: Sequence[Manifest 
             )
 
 
+def reopen(run_dir: RunDir, ended: Sequence[bool]) -> None:
+    """Takes back the final return in the run's metrics, and the end of the Sessions that train on.
+    A resumed run that is killed is then no finished one."""
+    file = run_dir.trial_metrics_file(0)
+    metrics = read_object(file)
+    left = [session for session, over in enumerate(ended) if not over]
+    for each in value_at(metrics, "sessions", []):
+        if value_at(each, "ending") == Ending.FINISHED and value_at(each, "session") in left:
+            each["ending"] = Ending.INTERRUPTED
+    kept = {key: each for key, each in metrics.items() if not key.startswith("final_return")}
+    for path in (file, run_dir.root / "info" / file.name) if metrics else ():
+        write_json(path, kept)
+
+
 def check_budget(
     recorded: ResumedSpec, run_dir: RunDir, manifests: Sequence[Manifest | None]
 ) -> None:
@@ -150,12 +165,9 @@ def check_budget(
         return
     for sessions in meta.trainings:
         frames = [0 if (saved := manifests[each]) is None else saved.frame for each in sessions]
-        reached = sum(frames) if meta.mode.shares_budget else max(frames)
-        if reached > budget:
-            text = f"the run has trained {reached:,} frames already; set at least as many"
-            raise SpecError(
-                f"{run_dir.root}: settings for resuming", [Problem("env.max_frame", text, budget)]
-            )
+        if (reached := sum(frames)) > budget:
+            why = f"the run has trained {reached:,} frames already; set at least as many"
+            raise SpecError(f"-s for train@{run_dir.root}", [Problem("env.max_frame", why, budget)])
 
 
 def differences(

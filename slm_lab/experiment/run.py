@@ -90,6 +90,7 @@ class Run:
         about = provenance(self.root_seed)
         if not has_ended:
             check_machine(where, self.spec)
+            resume.reopen(self.run_dir, ended)
             self.notes += tuple(resume.about_versions(recorded.origin, about))
         if recorded.is_changed or not has_ended:
             frames = [0 if manifest is None else manifest.frame for manifest in manifests]
@@ -217,7 +218,14 @@ def check_machine(where: str, spec: Spec) -> None:
 
 
 def seeded(spec: Spec) -> tuple[Spec, int]:
-    """The spec with its root seed, drawn if it has none, and that seed."""
+    """The spec with its root seed, drawn if it has none, and with the precision of "auto" here, so
+    that a resumed run repeats it; and that seed."""
+    agent = spec.agent
+    if any(net.precision == "auto" for net in agent.nets.values()):
+        from slm_lab.agent.net.precision import with_precision  # imports torch
+
+        nets = {key: with_precision(net) for key, net in agent.nets.items()}
+        spec = spec.model_copy(update={"agent": agent.model_copy(update=nets)})
     seed = draw_root_seed() if spec.meta.random_seed is None else spec.meta.random_seed
     return with_seed(spec, seed), seed
 

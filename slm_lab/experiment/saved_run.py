@@ -98,7 +98,7 @@ class SavedRun:
             if path not in MAY_CHANGE
         ]
         if refused:
-            raise SpecError(f"{self.run_dir.root}: settings of a saved agent", refused)
+            raise SpecError(f"-s for the saved agent of {self.run_dir.root}", refused)
         self.spec = as_trained(self.spec, origin.get("format"))
         seed = saved.meta.random_seed if source.seed is None else source.seed
         self.root_seed = required_seed(self.run_dir, seed)
@@ -125,7 +125,8 @@ class SavedRun:
         meta = self.spec.meta
         count = meta.num_sessions
         if only is not None and not 0 <= only < count:
-            raise UsageError(f"Session {only}: the run has the Sessions 0 to {count - 1}")
+            sessions = f"the Sessions 0 to {count - 1}" if count > 1 else "only Session 0"
+            raise UsageError(f"Session {only}: the run has {sessions}")
         if only is not None and only not in meta.writers:
             first = only - only % meta.sessions_per_training
             why = f"it is a rank, and the agent of all ranks is saved by Session {first}"

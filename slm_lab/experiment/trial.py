@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias, final
 from slm_lab.core.errors import LabError
 from slm_lab.core.process import STOP_SIGNALS, importing, signals_handled, usable_cores
 from slm_lab.core.registry import load_target
-from slm_lab.experiment.baseline import CHANCE_FILE, RandomBaseline
+from slm_lab.experiment.baseline import RANDOM_RETURNS_FILE, RandomBaseline
 from slm_lab.metrics.reader import read_rows
 from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.parallel.processes import run_sessions
@@ -51,7 +51,7 @@ class TrialTask:
     imports: tuple[str, ...] = ()
     at_once: bool = False
     """Whether all independent Sessions run at the same time; by default one per core."""
-    chance_file: Path | None = None
+    random_returns_file: Path | None = None
     """Caches the Random agent's return; by default in the folder of run folders."""
     one_of_many: bool = False
     """Whether other trials have files in the same folder; such a Trial draws fewer graphs."""
@@ -88,7 +88,7 @@ class Trial:
         self.task = task
         self.spec, self.run_dir = task.spec, task.run_dir
         self._on_tick = on_tick
-        cache = task.chance_file or task.run_dir.root.parent / CHANCE_FILE
+        cache = task.random_returns_file or task.run_dir.root.parent / RANDOM_RETURNS_FILE
         self._baseline = RandomBaseline(cache, task.spec.env, task.imports)
         self._draw_timer = DrawTimer()
         self.board = board or StatusBoard.allocate(CONTEXT, task.spec.meta.num_sessions)
@@ -97,8 +97,8 @@ class Trial:
         """Trains, then writes metrics and graphs. Ctrl-C saves all Sessions and ends early."""
         with stop_on_signals(self.board.request_stop), closing(self._baseline):
             sessions = self.train(self._tick)
-            chance = None if never_began(sessions) else self._random_return()
-            return self._reporter.finish(sessions, chance)
+            random_return = None if never_began(sessions) else self._random_return()
+            return self._reporter.finish(sessions, random_return)
 
     def _random_return(self) -> float | None:
         def keep_waiting() -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.core.plugins import is_covered, module_in, refuse_inside
+from slm_lab.spec.limits import nodes
 from slm_lab.spec.load import spec_names
 from slm_lab.spec.read import find_file, read_file
 from slm_lab.spec.schema.spec import Spec
@@ -97,10 +98,10 @@ def check_allowed(
 def refuse_paths(archive: Path, arguments: Mapping[str, Any]) -> None:
     """Raises UsageError if arguments of the environment in a shared run name files: the environment
     would open them on this machine."""
-    for key, value in arguments.items():
+    for path, value in nodes(arguments):
         if isinstance(value, str) and re.search(r"[/\\]|^~", value):
             raise UsageError(
-                f"{archive}: env.{key} = {json.dumps(value)} names a file, which may be any of "
+                f"{archive}: env.{path} = {json.dumps(value)} names a file, which may be any of "
                 "your files. If you trust it, unzip it into the data folder and use the folder"
             )
 

@@ -288,11 +288,6 @@ class Figure(NamedTuple):
         """The parts that are panels."""
         return [part for part in self.parts if isinstance(part, Panel)]
 
-    @property
-    def curves(self) -> list[Curve]:
-        """The curves of all panels."""
-        return [curve for panel in self.panels for curve in panel.curves]
-
 
 def level(y: float, curves: Iterable[Curve], label: str = "") -> Curve:
     """A dashed line at a height, as long as the curves."""

@@ -30,6 +30,7 @@ class TableRow(NamedTuple):
     frames: tuple[float, float]
     """The least and the most of any seed, summed over its workers."""
     mean: float
+    """NaN if no episode has ended."""
     std: float
     """Population standard deviation."""
     iqm: float
@@ -50,20 +51,22 @@ class Improvement(NamedTuple):
 
 def ending(group: Seeds, generator: np.random.Generator) -> TableRow:
     """The numbers of one group."""
-    finals = group.final_return
+    finals, seeds = np.concatenate(group.of_tasks), len(group.lines)
     frames = float(group.frames.min()), float(group.frames.max())
-    middle = float(finals.mean()), float(finals.std()), float(interquartile_mean(finals))
-    interval = None
+    middle, interval = (np.nan, np.nan, np.nan), None
+    if finals.size:
+        middle = float(finals.mean()), float(finals.std()), float(interquartile_mean(finals))
     if len(finals) > 1:
-        strata = group.strata
+        strata = [len(each) for each in group.of_tasks if len(each)]
         interval = _ends(bootstrap_interval(finals, interquartile_mean, generator, strata=strata))
-    highest = max(float(finals.max()), *(float(line.y.max()) for line in group.lines))
-    return TableRow(group.label, finals.size, group.planned, frames, *middle, interval, highest)
+    highest = max(*finals.tolist(), *(float(line.y.max()) for line in group.lines), -np.inf)
+    return TableRow(group.label, seeds, group.planned, frames, *middle, interval, highest)
 
 
 def improvement(groups: Sequence[Seeds], generator: np.random.Generator) -> Improvement | None:
     """None unless there are two groups with three seeds each, of each task."""
-    if len(groups) != 2 or min(min(group.strata) for group in groups) < ENOUGH_TO_RANK:
+    sizes = [len(each) for group in groups for each in group.of_tasks]
+    if len(groups) != 2 or min(sizes) < ENOUGH_TO_RANK:
         return None
     better, worse = groups
     if len(better.strata) != len(worse.strata):

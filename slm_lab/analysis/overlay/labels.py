@@ -57,7 +57,8 @@ def _difference(one: Named, namesakes: Sequence[Named]) -> str:
     """ "lr 0.001, gamma 0.9" of one of several trainings with specs of one name. Keys with more
     different values come first, the interval of rows last; keys missing here are left out."""
     paths = list(dict.fromkeys(path for each in namesakes for path in each.leaves))
-    values = {path: len({_key(each, path) for each in namesakes}) for path in paths}
+    leaves = [each.leaves for each in namesakes]  # a missing value differs from all others
+    values = {p: len({json.dumps(e[p]) if p in e else "" for e in leaves}) for p in paths}
     differing = [path for path in paths if values[path] > 1]
     differing.sort(key=lambda path: (path == "meta.log_frequency", -values[path]))
     present = [path for path in differing if path in one.leaves]
@@ -74,11 +75,6 @@ def _joined(parts: Iterable[str]) -> str:
             return f"{text}, …"
         text = longer
     return text if len(text) <= MOST_LETTERS else f"{text[: MOST_LETTERS - 1]}…"
-
-
-def _key(one: Named, path: str) -> str:
-    """The identity of a value; a missing one differs from all others."""
-    return json.dumps(one.leaves[path]) if path in one.leaves else ""
 
 
 def _text(value: object) -> str:

@@ -42,8 +42,9 @@ class Seeds(NamedTuple):
 
     @property
     def of_tasks(self) -> list[FloatArray]:
-        """The final returns of each environment."""
-        return np.split(self.final_return, np.cumsum(self.strata)[:-1])
+        """The final returns of each environment, of the seeds that have one."""
+        each_task = np.split(self.final_return, np.cumsum(self.strata)[:-1])
+        return [finals[np.isfinite(finals)] for finals in each_task]
 
 
 class Overlay(NamedTuple):
@@ -168,8 +169,8 @@ def overlay_figure(
 def _profile(groups: Sequence[Seeds], generator: np.random.Generator) -> Panel:
     """The share of seeds whose final return is above each threshold, with a 95 % bootstrap
     interval: performance profiles, §4.2 of arXiv:2108.13264."""
-    returns = np.concatenate([group.final_return for group in groups])
-    thresholds = np.linspace(min(returns.min(), 0.0), max(returns.max(), 1.0), _STEPS)
+    returns = [0.0, 1.0, *(x for group in groups for each in group.of_tasks for x in each)]
+    thresholds = np.linspace(min(returns), max(returns), _STEPS)
     curves = []
     for number, group in enumerate(groups):
         above = (group.final_return[:, None] > thresholds).astype(np.float64)

@@ -103,7 +103,7 @@ def number_text(value: float | None, count: int = 3) -> str:
     if not -5 < int(exponent) < 6:
         mantissa = digits.rstrip("0").rstrip(".")
         return f"{mantissa}e{int(exponent)}".replace("-", "−")
-    shown = f"{value:.{count}g}" if abs(value) < 10**count else f"{value:.0f}"
+    shown = f"{value:.{count}g}" if int(exponent) < count else f"{value:.0f}"
     return shown.replace("-", "−")
 
 

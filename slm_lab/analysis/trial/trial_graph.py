@@ -50,11 +50,9 @@ def draw_trial_graphs(
     one training was repeated, `run_of` has the run of each Session; mean and band are then over
     runs, each the mean of its Sessions.
 
-    Files are `{prefix}_trial_graph_{y}_vs_{x}.png` and `.html`: y `mean_returns` and
-    `mean_returns_ma` against x `frames`, `total_frames` and `wall_t`; and against `frames`, if any
-    Session has values, `loss`, `entropy`, `explore_var`, columns of parallel modes (staleness,
-    updates per second, shares of waiting) and of `env.info_keys`, and `eval_mean_returns`. "live"
-    draws only the first two and the last. Raises OSError."""
+    Files are `{prefix}_trial_graph_{y}_vs_{x}.png` and `.html`: returns against each clock; against
+    frames also other columns with values, and `eval_mean_returns`. "live" draws only the first two
+    graphs of returns and the last. Raises OSError."""
     graphs = [(rows, *axes) for axes in _axes([each for each in rows if len(each)], which)]
     if any(len(each) for each in evaluations):
         graphs.append((evaluations, axis.frames("per Session"), axis.EVAL_RETURNS))
@@ -247,7 +245,7 @@ def multi_trial_figure(
         for i, each in enumerate(best)
     ]
     points = max(_ALL_POINTS // max(len(others), 1), _FEWEST_POINTS)
-    label = "1 other trial" if len(others) == 1 else f"{len(others)} other trials"
+    label = count_text(len(others), "other trial")
     for i, trial in enumerate(others):
         x, mean = decimate(drawn[trial], min(points, MAX_POINTS))
         curves.append(Curve("" if i else label, x, mean, style="faint", colour=_GREY, tint=_TINT))

@@ -276,9 +276,9 @@ def flow_text(flow: Flow | None) -> str:
     if flow is None:
         return ""
     return (
-        f"EPS {number(flow.eps, ',.1f')}, policy lag {number(flow.policy_lag, '.1f')}, "
-        f"actors wait {number(flow.actor_wait_share, '.0%')} and the learner "
-        f"{number(flow.learner_wait_share, '.0%')} of their time"
+        f"learns from {number(flow.eps, ',.1f')} environments/s, policy lag "
+        f"{number(flow.policy_lag, '.1f')}; actors wait {number(flow.actor_wait_share, '.0%')} and "
+        f"the learner {number(flow.learner_wait_share, '.0%')} of their time"
     )
 
 
@@ -295,7 +295,7 @@ def number(value: float | None, form: str) -> str:
 def short(count: int) -> str:
     """A round number with its unit, such as 200k or 1.5M; any other number in full."""
     for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
-        if count >= size and count % (size // 100) == 0:
+        if size <= count < 1000 * size and count % (size // 100) == 0:
             return f"{count / size:g}{unit}"
     return f"{count:,}"
 

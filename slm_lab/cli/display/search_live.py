@@ -156,8 +156,7 @@ class SearchDisplay:
     def _summary(self) -> Text:
         counts = [(len(self._state.of(status)), status) for status in Status]
         message = ", ".join(f"{count} {status}" for count, status in counts if count)
-        whole = "" if self._search.num_trials is None else f" of {self._search.num_trials}"
-        known = f"{len(self._state.trials)}{whole} trials"
+        known = f"{len(self._state.trials)} of {self._search.num_trials} trials"
         best = self._best()
         return Text.assemble(
             (f"{known}: {message}", "dim"), (best and f"\nbest so far: {best}", "bold")

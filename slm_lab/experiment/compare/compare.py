@@ -20,7 +20,7 @@ from slm_lab.analysis.compare.comparison import (
 from slm_lab.analysis.compare.graph import draw_comparison
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.files import write_json
-from slm_lab.experiment.baseline import CHANCE_FILE, RandomBaseline
+from slm_lab.experiment.baseline import RANDOM_RETURNS_FILE, RandomBaseline
 from slm_lab.experiment.compare.plan import CompareRequest, Plan, make_plan, read_plan
 from slm_lab.experiment.run import Run
 from slm_lab.experiment.run_source import RunSource
@@ -83,9 +83,9 @@ class CompareRun:
         folder = fresh_folder(data_dir, f"{safe_name(plan.name)}_compare", datetime.now())
         run = cls(folder, plan)
         write_json(plan.file(run.folder), plan.to_json())
-        known = data_dir / CHANCE_FILE
+        known = data_dir / RANDOM_RETURNS_FILE
         if known.is_file():
-            shutil.copyfile(known, run.folder / CHANCE_FILE)
+            shutil.copyfile(known, run.folder / RANDOM_RETURNS_FILE)
         return run
 
     @classmethod
@@ -127,9 +127,9 @@ class CompareRun:
         left = [self._record.get(each.key) for each in self.to_run]
         return all(entry is not None and entry.would_repeat for entry in left)
 
-    def measure_chance(self) -> None:
+    def measure_random_return(self) -> None:
         """Measures the Random agent's return now, not beside a training."""
-        cache, plan = self.folder / CHANCE_FILE, self.plan
+        cache, plan = self.folder / RANDOM_RETURNS_FILE, self.plan
         with closing(RandomBaseline(cache, plan.baseline.env, plan.imports)) as baseline:
             baseline.measure()
             baseline.result()

@@ -12,9 +12,9 @@ from slm_lab.core.text import significant as text
 from slm_lab.experiment.doctor.case import Case, Finding, read_case
 from slm_lab.experiment.doctor.learning import LOWER_LR, SYMPTOMS
 from slm_lab.experiment.doctor.machine import memory_kills
-from slm_lab.experiment.plot.trials import FoundTrial
 from slm_lab.experiment.search.outcomes import find_trial
 from slm_lab.experiment.trust import command_text, named_by
+from slm_lab.storage.archive import unpacked
 from slm_lab.storage.maybe_damaged import value_at
 from slm_lab.storage.result import Ending, SessionResult
 from slm_lab.storage.run_dir import RUN_BLOCK
@@ -39,22 +39,24 @@ def all_findings(case: Case, of_agent: Iterable[Finding] = ()) -> list[Finding]:
 
 def diagnose(
     run: str, data_dir: Path, imports: Sequence[str], trust: bool
-) -> tuple[FoundTrial, list[Finding], str | None]:
-    """A run, or the best trial of a search: its findings, and why its agent was not looked at.
+) -> tuple[str, list[Finding], str | None]:
+    """Which run it is, or trial of a search; its findings; and why its agent was not looked at.
     Imports torch. Raises UsageError if there is no such run, or its rows are damaged."""
     from slm_lab.experiment.doctor import measured
     from slm_lab.experiment.policy import build_policy
     from slm_lab.experiment.saved_run import find_agent
 
-    trial = find_trial(run, data_dir)
-    case = read_case(trial)
     unseen, of_agent = None, list[Finding]()
-    try:
-        saved = find_agent(f"{trial.where}", None, None, data_dir, imports, trust)
-        of_agent = list(measured.findings(build_policy(*saved)))
-    except LabError as error:
-        unseen = error_summary(str(error))
-    return trial, all_findings(case, of_agent), unseen
+    with unpacked(run) as folder:
+        trial = find_trial(folder, data_dir)
+        case = read_case(trial)
+        where = f"{trial.where}" if folder == run else run
+        try:
+            saved = find_agent(where, None, None, data_dir, imports, trust)
+            of_agent = list(measured.findings(build_policy(*saved)))
+        except LabError as error:
+            unseen = error_summary(str(error))
+        return where, all_findings(case, of_agent), unseen
 
 
 Outcome: TypeAlias = Callable[[Case], Iterator[Finding]]

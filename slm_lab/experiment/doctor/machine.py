@@ -73,8 +73,8 @@ def examine(data_dir: Path) -> Iterator[MachinePart]:
     ]
     yield MachinePart("extras", ", ".join(each for each in wanted if each not in missing) or "none")
     if missing:
-        found = f"{', '.join(missing)}: {pip_command(missing[0])}"
-        yield MachinePart("other extras", found)
+        to_do = f"if you need one: {pip_command(missing[0])}"
+        yield MachinePart("extras not installed", ", ".join(missing), to_do)
 
 
 def memory_kills() -> int:

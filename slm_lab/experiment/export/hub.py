@@ -50,7 +50,8 @@ def pull(repo: str, out: Path | None) -> Path:
             raise UsageError(f"{repo} has {size >> 20} MiB; a shared run has {MAX_BYTES >> 20}")
         found = Path(api.hf_hub_download(repo, ARCHIVE, local_dir=folder))
         with unpacked(str(found)):
-            write_atomically(path, read_file(found))
+            content = read_file(found)
+    write_atomically(path, content)
     return path
 
 

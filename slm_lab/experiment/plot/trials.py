@@ -135,8 +135,9 @@ class ReadTrial(NamedTuple):
 
     @property
     def final_return(self) -> float:
-        """Mean over its trainings."""
-        return float(np.mean([each.final_return for each in self.trainings]))
+        """Mean over its trainings of which episodes have ended; −∞ without any."""
+        known = [x for each in self.trainings if np.isfinite(x := each.final_return)]
+        return float(np.mean(known)) if known else -np.inf
 
     def scaled(self, zero: float, unit: float) -> "ReadTrial":
         """The Trial with values less `zero`, in units of `unit`."""
@@ -166,6 +167,7 @@ def read_trial(found: FoundTrial, x: str, y: Axis, read: ReadRows = read_saved_r
                 [float(each[column][-1]) for each in rows if len(each)]
                 for column in ("final_return", "total_frame", "wall_t")
             )
-            ends = float(np.nanmean(finals)), max(frames), max(seconds)
+            known = [each for each in finals if np.isfinite(each)]
+            ends = float(np.mean(known)) if known else np.nan, max(frames), max(seconds)
             trainings.append(ReadTraining(mean, *ends))
     return ReadTrial(found, tuple(trainings))

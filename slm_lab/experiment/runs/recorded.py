@@ -12,6 +12,7 @@ from slm_lab.experiment.search.outcomes import read_search
 from slm_lab.metrics.reader import NO_ROWS, RowFollower
 from slm_lab.session.status_board import Flow, Phase, SessionProgress
 from slm_lab.spec.read import read_file
+from slm_lab.spec.search import num_trials
 from slm_lab.storage.event_log import Interrupted, SearchState
 from slm_lab.storage.lock import is_locked
 from slm_lab.storage.maybe_damaged import value_at
@@ -87,9 +88,8 @@ class RecordedSearch:
         self._run_dir = run_dir
         self.summary = read_search(run_dir)
         self.search_state = SearchState()
-        has_grid = any(each.sampler == "grid_search" for each in self.summary.variables)
         spec = read_file(run_dir.spec_file)[self.summary.name]
-        self.num_trials: int | None = None if has_grid else value_at(spec, "meta.max_trial", 1)
+        self.num_trials = num_trials(self.summary.variables, value_at(spec, "meta.max_trial", 1))
 
     def look(self) -> bool:
         """Reads the event log; returns whether the search runs."""

@@ -16,13 +16,13 @@ from rich.filesize import decimal
 
 from slm_lab.analysis.search.trial_state import Status
 from slm_lab.core.errors import LabError
-from slm_lab.core.files import read_file
+from slm_lab.core.files import read_file, read_object
 from slm_lab.core.text import duration_text, in_line, significant, with_spread
 from slm_lab.metrics.reader import last_row
 from slm_lab.spec.modes import mode_of
 from slm_lab.storage.event_log import SearchState
 from slm_lab.storage.lock import is_locked
-from slm_lab.storage.maybe_damaged import MOST, read_object, trial_metrics, value_at
+from slm_lab.storage.maybe_damaged import MOST, trial_metrics, value_at
 from slm_lab.storage.result import Ending
 from slm_lab.storage.run_dir import PLAN_BLOCK, PLAN_FILE, RUN_BLOCK, RunDir, runs_in, sets_env
 
@@ -64,7 +64,7 @@ class RunSummary:
     frames: int = 0
     """Of all Sessions."""
     budget: int | None = None
-    """The frames of all Sessions at the end; None if a scheduler may stop trials before."""
+    """The frames of all Sessions at the end; None if those of trials may differ."""
     final_return: float | None = None
     """While it trains: the mean over Sessions of the recent return."""
     final_return_std: float | None = None
@@ -232,9 +232,15 @@ def _trainings(spec: object) -> int:
 
 
 def _budget(run: RunDir, spec: object) -> int | None:
-    if run.is_search and value_at(spec, "meta.search_scheduler"):
-        return None
-    trials = value_at(spec, "meta.max_trial", 1) if run.is_search else 1
+    trials = 1
+    if run.is_search:
+        from slm_lab.spec.search import dimensions, num_trials  # imports the models of all keys
+
+        searched = list(dimensions(value_at(spec, "search", {})))
+        decided = ("env", "env.max_frame", *(d.path for d in searched if d.path[:4] == "meta"))
+        if {d.path for d in searched} & {*decided} or value_at(spec, "meta.search_scheduler"):
+            return None
+        trials = num_trials(searched, value_at(spec, "meta.max_trial", 1))
     return trials * _trainings(spec) * value_at(spec, "env.max_frame", 0) or None
 
 

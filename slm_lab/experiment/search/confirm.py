@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from slm_lab.analysis.search.trial_state import Status
 from slm_lab.core.files import write_atomically, write_json
-from slm_lab.experiment.baseline import CHANCE_FILE
+from slm_lab.experiment.baseline import RANDOM_RETURNS_FILE
 from slm_lab.experiment.run import with_seed
 from slm_lab.experiment.search.experiment import Experiment
 from slm_lab.experiment.search.resources import request_of
@@ -151,5 +151,5 @@ def _candidate(search: Experiment, trial: int, asked: ConfirmSpec) -> TrialTask:
         RunDir(root / f"confirm_t{trial}", search.run_dir.spec_name),
         seed,
         imports=search.imports,
-        chance_file=root.parent / CHANCE_FILE,
+        random_returns_file=root.parent / RANDOM_RETURNS_FILE,
     )

@@ -10,7 +10,6 @@ from typing_extensions import override
 from slm_lab.analysis.search.trial_state import Status, TrialState
 from slm_lab.core.errors import LabError, SpecError
 from slm_lab.core.files import write_json
-from slm_lab.experiment.baseline import CHANCE_FILE
 from slm_lab.experiment.run import check_spaces
 from slm_lab.experiment.search.checkpoint_copy import copy_checkpoints, delete_models
 from slm_lab.experiment.search.outcomes import RowWatch, metrics_at
@@ -58,7 +57,6 @@ class Experiment(TrialRunner):
         """Whether the replay proposed other params than the log has, as another version may."""
         self.problem: str | None = None
         """Why the search stopped by itself before its end."""
-        self._chance_file = run_dir.root.parent / CHANCE_FILE
         self.root_seed = root_seed
         self._searcher = searcher
         self._scheduler = scheduler
@@ -212,7 +210,6 @@ class Experiment(TrialRunner):
             resume,
             self.imports,
             at_once=self.spec.meta.search_scheduler is not None,
-            chance_file=self._chance_file,
             one_of_many=True,
         )
         self.pool.start(state.trial, task, request, among_gpus=spec.meta.cluster is None)
@@ -332,7 +329,7 @@ class Experiment(TrialRunner):
         if status is Status.STOPPED and state.score is not None:
             # The score at the compared frame, not at the later frame of the stop.
             score, spec = state.score, self.spec_of(state.trial)
-            metrics = metrics_at(self.run_dir, state.trial, spec, spent, self._chance_file)
+            metrics = metrics_at(self.run_dir, state.trial, spec, spent)
         result = spent, score, seconds, metrics, error, would_repeat
         decisions = self._note(events.Ended(state.trial, status, *result))
         if self._keep is not None:  # the checkpoints of the best ended trials only

@@ -12,7 +12,7 @@ from slm_lab.analysis.search.search_summary import SearchSummary, experiment_tab
 from slm_lab.analysis.trial.trial_graph import draw_multi_trial_graphs
 from slm_lab.core.errors import UsageError
 from slm_lab.core.files import write_atomically
-from slm_lab.experiment.baseline import known_random_return
+from slm_lab.experiment.baseline import RANDOM_RETURNS_FILE, known_random_return
 from slm_lab.experiment.plot.trials import FoundTrial, trial_of
 from slm_lab.metrics.reader import RowFollower, Rows, read_existing
 from slm_lab.spec.load import recorded_spec
@@ -24,16 +24,15 @@ from slm_lab.storage.run_dir import RunDir
 from slm_lab.storage.run_lookup import find_folder
 
 
-def metrics_at(
-    run_dir: RunDir, trial: int, spec: Spec, frame: int, chance_file: Path
-) -> Mapping[str, float | None]:
+def metrics_at(run_dir: RunDir, trial: int, spec: Spec, frame: int) -> Mapping[str, float | None]:
     """The metrics of a trial from its rows with `total_frame` up to `frame`."""
     files = {session: run_dir.session(trial, session).rows for session in spec.meta.writers}
     rows = [
         Rows(each.columns, each.values[:, each["total_frame"] <= frame])
         for each in read_existing(files).values()
     ]
-    found = trial_metrics(rows, known_random_return(chance_file, spec.env))
+    cache = run_dir.root.parent / RANDOM_RETURNS_FILE
+    found = trial_metrics(rows, known_random_return(cache, spec.env))
     return {name: getattr(found, name) for name in TRIAL_METRICS}
 
 
@@ -46,10 +45,11 @@ def draw(spec: Spec, run_dir: RunDir, search_state: SearchState) -> list[Path]:
     paths = draw_experiment_graph(found, run_dir.root, run_dir.prefix)
     rows: dict[int, list[Rows]] = {}
     run_of: dict[int, list[int] | None] = {}
-    for trial in search_state.trials:
-        by_session = read_existing({s: run_dir.session(trial, s).rows for s in spec.meta.writers})
+    for trial in (number for number, each in search_state.trials.items() if each.has_begun):
+        begun = trial_of(run_dir, trial)
+        by_session = read_existing({s: paths.rows for s, paths in begun.paths.items()})
         rows[trial] = list(by_session.values())
-        run_of[trial] = spec.meta.runs_of(by_session)
+        run_of[trial] = begun.meta.runs_of(by_session)
     title = f"{spec.name} on {spec.env.name}"
     paths += draw_multi_trial_graphs(
         rows, found.trials, run_of, run_dir.root, run_dir.prefix, title

@@ -36,10 +36,9 @@ class Population(Scheduler):
     A trial that is then among the worst continues from the weights of one of the best. It takes the
     donor's values, each resampled or perturbed. No trial is compared before all have a score.
 
-    If all trials run at once, each is compared at its own evaluation with the last scores of the
-    others. If some wait for room, trials take turns in rounds. A trial pauses at its evaluation
-    until all trials of the round have reached theirs. Then the whole round is compared and the next
-    one begins. A trial that ends leaves the round."""
+    If all trials run at once, each is compared at its evaluation with the last scores of others. If
+    some wait for room, trials take turns in rounds. A trial pauses at its evaluation until all of
+    the round have reached theirs. Then the round is compared and the next one begins."""
 
     needs_all = True
 

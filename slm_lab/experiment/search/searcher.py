@@ -15,6 +15,7 @@ from slm_lab.core.errors import MissingExtraError
 from slm_lab.core.process import quietly
 from slm_lab.experiment.search.space import Space
 from slm_lab.spec.schema.meta import MetaSpec
+from slm_lab.spec.search import num_trials
 
 SCORE = "score"
 """Tune's name for the maximised metric."""
@@ -47,8 +48,7 @@ class GridRandomSearcher(Searcher):
     With random keys, whole grids repeat up to at least `max_trial`."""
 
     def __init__(self, space: Space, max_trial: int, seed: int) -> None:
-        rounds = 1 if space.is_grid else -(-max_trial // space.grid_points)
-        self.num_trials = rounds * space.grid_points
+        self.num_trials = num_trials(space.dimensions, max_trial)
         self._space = space
         random_state = np.random.RandomState(seed % 2**32)
         # Endless: a resumed search may have more trials than its new `max_trial`.

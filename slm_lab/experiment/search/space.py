@@ -23,17 +23,6 @@ class Space:
     def __init__(self, spec: Spec) -> None:
         self.dimensions = tuple(dimensions(spec.search or {}))
 
-    @property
-    def grid_points(self) -> int:
-        """The number of grid points; 1 without a grid."""
-        sizes = [len(each.args) for each in self.dimensions if each.sampler == "grid_search"]
-        return int(np.prod(sizes, dtype=np.int64)) if sizes else 1
-
-    @property
-    def is_grid(self) -> bool:
-        """Whether all keys are grid keys, so that nothing is drawn."""
-        return all(each.sampler == "grid_search" for each in self.dimensions)
-
     def domains(self) -> dict[str, Any]:
         """Tune's domains, by path."""
         return {each.path: _domain(each) for each in self.dimensions}

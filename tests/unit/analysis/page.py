@@ -37,3 +37,8 @@ def words_of(layout):
 
 def pixels(png):
     return np.asarray(Image.open(io.BytesIO(png)).convert("RGB"))
+
+
+def curves_of(figure):
+    """The curves of all panels."""
+    return [curve for panel in figure.panels for curve in panel.curves]

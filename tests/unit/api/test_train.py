@@ -18,6 +18,7 @@ from slm_lab.storage.manifest import read_manifest
 from tests.faults.lab import all_gone, wait_until
 from tests.support import ppo
 from tests.unit.api.events import Events
+from tests.unit.experiment.runs import write_run
 
 pytestmark = pytest.mark.medium
 
@@ -255,6 +256,7 @@ def test_a_spec_may_have_any_form(form, tmp_path, data, monkeypatch):
     [
         ({}, UsageError, "spec: must be a file, the name of a shipped one, a dict or a Spec"),
         ({"spec": 5}, UsageError, "spec: must be a file"),
+        ({"spec": 5, "resume": "latest"}, UsageError, "spec: must be a file"),
         ({"spec": {"agent": object()}}, UsageError, "spec cannot be written as JSON"),
         ({"spec": "ppo_cartpole", "sets": {"env.x": {1}}}, UsageError, r"sets\['env.x'\] cannot"),
         ({"spec": "ppo_cartpol.json"}, SpecError, "did you mean ppo_cartpole.json"),
@@ -305,6 +307,34 @@ def test_a_run_to_resume_has_its_spec(trained):
     folder, _, _ = trained
     with pytest.raises(UsageError, match="name='other': names a spec in a file; a run to resume"):
         slm_lab.train(resume="latest", name="other", data=folder / "data")
+
+
+@pytest.mark.parametrize("form", ["dict", "content", "Spec", "path"])
+def test_the_latest_run_to_resume_is_one_of_the_given_spec(form, tmp_path, data, monkeypatch):
+    words = []
+
+    class RecordedError(Exception):
+        pass
+
+    def command(given, quiet):
+        words.extend(given)
+        raise RecordedError
+
+    monkeypatch.setattr("slm_lab.api.train.LabProcess", command)
+    write_run(data, stamp="2026_11_22_030000")
+    wanted = write_run(data, stamp="2026_11_22_040000")
+    write_run(data, name="other", stamp="2026_11_22_050000")
+    file = tmp_path / "small.json"
+    file.write_text(json.dumps({"small": ppo()}))
+    spec, name = {
+        "dict": (ppo(), "small"),
+        "content": ({"small": ppo(), "more": ppo()}, "small"),
+        "Spec": (load_spec(file), None),
+        "path": (file, None),
+    }[form]
+    with pytest.raises(RecordedError):
+        slm_lab.train(spec, name=name, resume="latest", data=data)
+    assert words[-1] == f"train@{wanted.root}"
 
 
 def test_a_shared_run_is_not_resumed_where_it_is_unpacked(trained, tmp_path):

@@ -13,6 +13,7 @@ from slm_lab.board.catalog import Catalog
 from slm_lab.board.query import Query
 from slm_lab.board.runs_table import grid_part
 from slm_lab.core.errors import UsageError
+from slm_lab.experiment.plot.trials import find_trials
 from slm_lab.experiment.runs.summary import RunStatus
 from slm_lab.storage.event_log import Began, Ended, EventLog, Proposed
 from slm_lab.storage.intact import FollowedRows
@@ -124,6 +125,30 @@ def test_the_page_of_a_search_names_the_trial_that_it_shows(tmp_path):
     ):
         panels = run_page.parts(Catalog(tmp_path), FollowedRows(), query)["panels"].make()
         assert ("trial 1, the best so far" in str(panels)) is is_named
+
+
+@pytest.mark.parametrize("number", ["", "0", "1"])
+def test_the_trial_of_an_entry_is_found_without_a_look_at_other_runs(number, tmp_path, monkeypatch):
+    run = write_run(tmp_path, ppo(), ppo(meta__max_session=2))
+    write_ended(tmp_path, "other")
+    log = EventLog(run.event_log_file)
+    for trial in (0, 1):
+        for event in (
+            Proposed(trial, {}),
+            Began(trial),
+            Ended(trial, Status.FINISHED, 9, trial, 1.0, {}),
+        ):
+            log.write(event)
+    log.close()
+    entry = Catalog(tmp_path).entries()[run.root.name]
+    (expected,) = find_trials(f"{run.root}:t{number or 1}", tmp_path)
+
+    def refuse(*_):
+        raise AssertionError("it looked for the run in the whole folder")
+
+    for module in ("plot.trials", "search.outcomes"):
+        monkeypatch.setattr(f"slm_lab.experiment.{module}.find_folder", refuse)
+    assert entry.trial(number) == expected
 
 
 def test_runs_inside_of_another_sort_below_it(tmp_path):

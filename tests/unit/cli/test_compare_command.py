@@ -2,6 +2,7 @@
 
 import pytest
 
+from slm_lab.cli import compare
 from tests.faults.lab import NAME, write_spec
 from tests.support import ppo, reinforce
 from tests.unit.cli.trained import assert_bad_input
@@ -39,3 +40,11 @@ def test_an_algorithm_that_a_mode_cannot_train_is_refused_by_name(tmp_path):
     args = ["compare", "spec.json", NAME, "--modes", "actor_learner"]
     words = ["agent.memory.name = 'OnPolicyReplay'", "use OnPolicyBatchReplay"]
     assert_bad_input(tmp_path, args, words)
+
+
+def test_the_document_lists_the_picture_of_the_whole_comparison_too(tmp_path):
+    graphs = [f"small_compare{end}.png" for end in ("", "_mean_returns_vs_frames", "_speed_up")]
+    for name in (*graphs, "small_compare.html", "other.png"):
+        (tmp_path / name).touch()
+    document = compare._document(tmp_path, 0)
+    assert document["graphs"] == [str(tmp_path / name) for name in graphs]

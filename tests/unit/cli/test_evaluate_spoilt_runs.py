@@ -21,7 +21,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_has_nothing_to_evalua
 
 @pytest.mark.parametrize("part", ["best", "state"])
 def test_a_damaged_checkpoint_is_reported(copy, part):
-    name = read_manifest(manifest(copy)).files[part]["name"]
+    name = read_manifest(manifest(copy)).files[part].name
     (run_folder(copy) / "model" / name).write_bytes(b"damaged")
     which = "best" if part == "best" else "latest"
     done = lab(copy, "eval@latest", "--which", which)
@@ -80,9 +80,9 @@ def test_an_agent_that_never_trained_does_not_count_for_all(copy):
 
 def test_a_damaged_best_agent_has_the_latest_one_recommended(copy):
     files = read_manifest(manifest(copy)).files
-    (run_folder(copy) / "model" / files["best"]["name"]).write_bytes(b"damaged")
+    (run_folder(copy) / "model" / files["best"].name).write_bytes(b"damaged")
     assert "choose the latest" in lab(copy, "eval@latest").output
-    (run_folder(copy) / "model" / files["state"]["name"]).write_bytes(b"damaged")
+    (run_folder(copy) / "model" / files["state"].name).write_bytes(b"damaged")
     assert "choose the latest" not in lab(copy, "eval@latest").output
 
 

@@ -1,5 +1,6 @@
 """`slm-lab new`: the file that it writes, with keys of the command line."""
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -55,3 +56,16 @@ def test_a_long_space_is_one_line_with_its_outermost_bounds(capsys):
 def test_a_wrong_setting_is_one_error():
     with pytest.raises(LabError, match=r"env\.wrapers"):
         write_new("CartPole-v1", "ppo", None, ("env.wrapers=[]",), ())
+
+
+def test_the_printed_commands_can_be_pasted_into_a_shell(capsys):
+    imports = ("tests.unit.env.wrapped", "tests.unit.env")
+    write_new("CartPole-v1", "ppo", Path("my spec.yaml"), (), imports)
+    lines = capsys.readouterr().out.partition("next:\n")[2].splitlines()
+    commands = [shlex.split(line, comments=True) for line in lines]
+    given = ["--import", "tests.unit.env"]
+    assert commands == [
+        ["slm-lab", "run", "my spec.yaml", "dev", *given],
+        ["slm-lab", "run", "my spec.yaml", "train", *given],
+        ["slm-lab", "run", "eval@ppo_CartPole-v1", *given],
+    ]

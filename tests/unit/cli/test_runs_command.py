@@ -62,7 +62,9 @@ def test_the_table_shows_what_was_changed_and_how_a_run_ended(folder):
 
 
 def test_a_folder_without_runs_is_no_error(tmp_path):
-    assert printed(tmp_path, "runs", "--data", "nowhere") == "there is no folder nowhere\n"
+    assert printed(tmp_path, "runs", "--data", "nowhere") == (
+        "there is no folder nowhere; slm-lab run makes it\n"
+    )
     assert json.loads(printed(tmp_path, "runs", "--json")) == []
 
 

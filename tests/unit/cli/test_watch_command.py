@@ -125,6 +125,15 @@ def test_a_search_is_shown_by_its_trials(tmp_path):
     assert recorded.search_state.trials[1].status is Status.WAITING
 
 
+def test_the_trials_of_a_grid_are_its_points(tmp_path):
+    spec = ppo(meta__max_trial=4)
+    spec["search"] = {
+        "agent.algorithm.gamma__grid_search": [0.9, 0.95, 0.99],
+        "agent.algorithm.lam__grid_search": [0.9, 0.95],
+    }
+    assert watching.RecordedSearch(write_run(tmp_path, spec, spec)).num_trials == 6
+
+
 def test_the_table_of_a_search_has_scores_and_values(tmp_path):
     searched(tmp_path / "data")
     done = call_here([str(LAB), "watch"], tmp_path)

@@ -71,7 +71,9 @@ def test_a_change_without_free_cores_is_left_out(meta, left_out, cores):
 def test_a_probed_spec_learns_soon_and_does_not_end(cores, tmp_path):
     late = {"agent__algorithm__training_start_step": 100_000, "env__max_frame": 200_000}
     meta = {"meta__max_session": 9, "meta__rigorous_eval": 4, "meta__log_frequency": 700}
-    short = probed(tmp_path, soft("SoftActorCritic", **late, **meta)).spec
+    ends = {"meta__stop_return": 1.0}
+    short = probed(tmp_path, soft("SoftActorCritic", **late, **meta, **ends)).spec
+    assert short.meta.stop_return is None
     assert short.agent.algorithm.training_start_step == 1_000
     assert short.env.max_frame == 10**9
     assert short.log_frequency == 700
@@ -150,11 +152,12 @@ def test_the_shares_of_whole_rollouts_are_no_more_than_the_time(monkeypatch):
 def test_a_change_that_the_machine_cannot_run_is_left_out(cores, tmp_path, monkeypatch):
     def tried(can):
         monkeypatch.setattr(precision, "has_bf16", lambda device: can)
-        return {each.text for each in probed(tmp_path, ppo()).changes}
+        return {each.text for each in probed(tmp_path, ppo(**WIDE)).changes}
 
     assert tried(True) - tried(False) == {"agent.net.precision=bf16"}
 
 
+SOFT = soft("SoftActorCritic")
 WIDE = {"agent__net__hid_layers": [256, 256]}
 CONV = {"type": "ConvNet", "conv_hid_layers": [[64, 8, 4, 0, 1], [64, 4, 2, 0, 1]],
         "fc_hid_layers": [512]}  # fmt: skip
@@ -180,6 +183,28 @@ CONV = {"type": "ConvNet", "conv_hid_layers": [[64, 8, 4, 0, 1], [64, 4, 2, 0, 1
 def test_another_library_is_tried_for_wide_layers_on_one_thread(cores, keys, tried):
     found = [each for each in candidates(parse(ppo(**keys))) if "matmul" in each.text]
     assert found == ([Change(tuple(tried.split()))] if tried else [])
+
+
+@pytest.mark.parametrize(
+    ("keys", "tried"),
+    [
+        (WIDE, True),
+        ({**WIDE, "agent__net__precision": "bf16"}, False),
+        ({**WIDE, "agent__net__precision": "auto"}, False),
+        ({"agent__net__hid_layers": [256]}, False),
+        ({"agent__net": CONV}, True),
+    ],
+)
+def test_half_precision_is_tried_where_it_changes_products(monkeypatch, cores, keys, tried):
+    monkeypatch.setattr(precision, "has_bf16", lambda device: True)
+    found = [each for each in candidates(parse(ppo(**keys))) if "bf16" in each.text]
+    assert found == ([Change(("agent.net.precision=bf16",), "differently")] if tried else [])
+
+
+@pytest.mark.parametrize(("spec", "learns"), [(ppo(), "alike"), (SOFT, "differently")])
+def test_ranks_equal_one_process_only_without_a_replay_memory_each(cores, spec, learns):
+    (ranks,) = (each for each in candidates(parse(spec)) if "all_reduce" in each.text)
+    assert ranks.learns == learns
 
 
 @pytest.mark.parametrize(("gpu", "count"), [("auto", 0), (True, 0), (False, 1)])

@@ -11,10 +11,13 @@ from slm_lab.core.errors import SpecError, UsageError
 from slm_lab.experiment import resume, run
 from slm_lab.experiment.run import Run
 from slm_lab.experiment.run_source import RunSource
+from slm_lab.experiment.runs.summary import RunStatus, summary_of
+from slm_lab.metrics.reader import read_rows
 from slm_lab.spec.read import find_file
 from slm_lab.storage.manifest import FORMAT, Manifest
 from slm_lab.storage.run_dir import RUN_BLOCK
 from tests.support import ppo
+from tests.unit.analysis.session import write_session
 
 MANIFEST = Manifest(0, 0, {}, False, {}, ())
 START = ("env=CartPole-v1", "env.max_frame=4096", "env.num_envs=2")
@@ -210,3 +213,44 @@ def test_a_record_that_was_spoilt_is_one_clear_line(tmp_path, key, value):
     started.run_dir.spec_file.write_text(json.dumps(content))
     with pytest.raises(SpecError, match=r"_run\."):
         made(file, tmp_path, "latest")
+
+
+def with_metrics(ready, *endings):
+    """Rows of the Sessions of a run, and metrics as it writes them at its end."""
+    for session in range(len(endings)):
+        write_session(ready.run_dir.session(0, session).rows, rows=20, seed=session)
+    sessions = [{"session": n, "ending": each, "frame": 4096} for n, each in enumerate(endings)]
+    final = {"final_return": 12.5, "final_return_std": 0.5, "final_return_episodes": 40}
+    metrics = {**final, "random_return": 20.0, "sessions": sessions}
+    file = ready.run_dir.trial_metrics_file(0)
+    for path in (file, ready.run_dir.root / "info" / file.name):
+        path.write_text(json.dumps(metrics))
+    return file
+
+
+def test_a_finished_run_that_trains_on_is_no_longer_done(tmp_path, monkeypatch):
+    started = made(template(tmp_path, meta__max_session=2), tmp_path, None, *START)
+    file, run_dir = with_metrics(started, "finished", "finished"), started.run_dir
+    assert (summary_of(run_dir).status, summary_of(run_dir).final_return) == (RunStatus.DONE, 12.5)
+    manifests = [replace(MANIFEST, frame=4096)] * 2
+    monkeypatch.setattr(run, "have_ended", lambda *_: ([True, False], manifests))
+    made(tmp_path / "t.json", tmp_path, "latest", "env.max_frame=8192")
+    for path in (file, run_dir.root / "info" / file.name):
+        metrics = json.loads(path.read_text())
+        assert [each["ending"] for each in metrics["sessions"]] == ["finished", "interrupted"]
+        assert not [key for key in metrics if key.startswith("final_return")]
+        assert metrics["random_return"] == 20.0
+    recent = [read_rows(run_dir.session(0, s).rows)["recent_return"][-1] for s in range(2)]
+    summary = summary_of(run_dir)
+    assert summary.status is RunStatus.STOPPED
+    assert summary.final_return == pytest.approx(sum(recent) / 2)
+
+
+def test_a_finished_run_that_is_only_drawn_again_stays_done(tmp_path, monkeypatch):
+    started = made(template(tmp_path), tmp_path, None, *START)
+    file = with_metrics(started, "finished")
+    before = file.read_bytes()
+    manifests = [replace(MANIFEST, frame=4096)]
+    monkeypatch.setattr(run, "have_ended", lambda *_: ([True], manifests))
+    made(tmp_path / "t.json", tmp_path, "latest")
+    assert file.read_bytes() == before

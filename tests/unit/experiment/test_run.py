@@ -78,6 +78,16 @@ def test_the_values_of_each_rank_are_reported_and_recorded(tmp_path):
     assert about["each_rank"] == own
 
 
+@pytest.mark.parametrize(("has", "recorded"), [(True, "bf16"), (False, "float32")])
+def test_the_precision_that_auto_is_here_is_recorded(tmp_path, monkeypatch, has, recorded):
+    """So that a resumed run has it too, on whatever machine."""
+    monkeypatch.setattr("slm_lab.agent.net.precision.has_bf16", lambda device: has)
+    run, _ = made_ready(tmp_path, agent__net__precision="auto")
+    run.release()
+    for file in (run.run_dir.spec_file, run.run_dir.trial_spec_file(0)):
+        assert json.loads(file.read_text())["small"]["agent"]["net"]["precision"] == recorded
+
+
 def taken_up(folder, **changes):
     """The same, started and ready to be resumed."""
     run, _ = made_ready(folder, **changes)

@@ -269,3 +269,37 @@ def test_the_status_of_a_search_follows_its_record(statuses, expected, tmp_path)
         lines = run.event_log_file.read_bytes().splitlines(keepends=True)
         run.event_log_file.write_bytes(b"".join(lines[1:]))
         assert summary_of(run).status is RunStatus.DAMAGED
+
+
+@pytest.mark.parametrize(
+    ("search", "meta", "trials"),
+    [
+        ({"agent.algorithm.gamma__grid_search": [0.9, 0.95, 0.99]}, {"max_trial": 7}, 3),
+        (
+            {
+                "agent.algorithm.gamma__grid_search": [0.9, 0.95, 0.99],
+                "agent.algorithm.lam__grid_search": [0.9, 0.95],
+            },
+            {"max_session": 2},
+            6,
+        ),
+        (
+            {
+                "agent.algorithm.gamma__grid_search": [0.9, 0.95, 0.99],
+                "agent.algorithm.lam__uniform": [0.9, 0.95],
+            },
+            {"max_trial": 4},
+            6,
+        ),
+        ({"agent.algorithm.gamma__uniform": [0.9, 0.99]}, {"max_trial": 5}, 5),
+        ({"meta.max_session__choice": [1, 2]}, {"max_trial": 5}, None),
+        ({"env.max_frame__grid_search": [500, 1000]}, {}, None),
+    ],
+)
+def test_the_budget_of_a_search_is_that_of_all_its_trials_if_they_have_equal_ones(
+    search, meta, trials, tmp_path
+):
+    spec = ppo(search=search, **{f"meta__{key}": value for key, value in meta.items()})
+    summary = summary_of(write_run(tmp_path, spec, spec))
+    sessions = meta.get("max_session", 1)
+    assert summary.budget == (None if trials is None else trials * sessions * 1000)

@@ -1,6 +1,7 @@
 """Which modules a run folder names, and which of them are imported."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -8,7 +9,14 @@ import pytest
 
 from slm_lab.core.errors import SpecError, UsageError
 from slm_lab.core.plugins import is_covered, refuse_inside
-from slm_lab.experiment.trust import check_allowed, imports_for, modules_at, modules_of, named_by
+from slm_lab.experiment.trust import (
+    check_allowed,
+    imports_for,
+    modules_at,
+    modules_of,
+    named_by,
+    refuse_paths,
+)
 from slm_lab.spec.search import dimensions
 from tests.support import parse, ppo
 from tests.unit.experiment.runs import write_run
@@ -175,3 +183,21 @@ def test_a_module_in_a_folder_is_found_there_without_an_import(tmp_path, monkeyp
 def test_installed_modules_are_outside_the_data_folder(tmp_path):
     refuse_inside(["torch", "json", "slm_lab.env.make"], [tmp_path])
     refuse_inside(["pytest", "sys"], [Path(tmp_path.anchor)])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "path"),
+    [
+        ({"xml_file": "/etc/passwd"}, "xml_file"),
+        ({"scene": {"robot": {"xml_file": "../secret.xml"}}}, "scene.robot.xml_file"),
+        ({"maps": ["plain", "~/secret.map"]}, "maps.1"),
+        ({"parts": [{"mesh": "C:\\secret.obj"}]}, "parts.0.mesh"),
+    ],
+)
+def test_an_argument_of_a_shared_run_that_names_a_file_is_refused_at_any_depth(arguments, path):
+    with pytest.raises(UsageError, match=re.escape(f"a.zip: env.{path} = ")):
+        refuse_paths(Path("a.zip"), arguments)
+
+
+def test_arguments_of_a_shared_run_that_name_no_file_are_allowed():
+    refuse_paths(Path("a.zip"), {"sutton": True, "parts": [{"mesh": "box", "sizes": [1, 2.5]}]})

@@ -120,3 +120,34 @@ def test_the_better_of_two_groups_is_named_first_if_both_have_enough_seeds():
     assert (found.better, found.worse, found.probability) == ("b", "a", 1.0)
     assert improvement([low, seeds(flat(1), flat(2))], random) is None
     assert improvement([low, high, low], random) is None
+
+
+def without_end(group, *indices):
+    """The group, in which no episode of these seeds has ended."""
+    finals = group.final_return.copy()
+    finals[list(indices)] = np.nan
+    return group._replace(final_return=finals)
+
+
+def test_a_seed_without_an_ended_episode_is_left_out_of_mean_and_interval():
+    lines = [flat(y) for y in (1, 2, 3, 4, 6)]
+    one, whole = numbers(without_end(seeds(*lines, flat(50)), 5), seeds(*lines))
+    assert (one.mean, one.std, one.iqm) == (whole.mean, whole.std, whole.iqm)
+    assert one.interval == whole.interval
+    assert (one.seeds, whole.seeds) == (6, 5)
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_without_any_ended_episode_there_are_dashes(count):
+    group = without_end(seeds(*[flat(1)] * count), *range(count))
+    (row,) = text_table(numbers(group)).rows
+    assert (row[1], row[3:5]) == (f"{count}", ("–", "–"))
+
+
+def test_two_groups_are_ranked_by_three_seeds_each_with_an_ended_episode():
+    low, high = seeds(*map(flat, (1, 2, 3, 9))), seeds(*map(flat, (4, 5, 6)), label="b")
+    random = np.random.default_rng(0)
+    found = improvement([without_end(low, 3), high], random)
+    assert (found.better, found.probability) == ("b", 1.0)
+    assert improvement([without_end(low, 2, 3), high], random) is None
+    assert improvement([low, without_end(high, 0)], random) is None

@@ -11,6 +11,7 @@ from slm_lab.analysis.metrics import TRIAL_METRICS
 from slm_lab.analysis.search.search_summary import (
     SearchSummary,
     experiment_table,
+    number_text,
     short_names,
     value_text,
 )
@@ -90,6 +91,25 @@ def test_a_short_name_is_the_shortest_end_that_tells_variables_apart(paths, name
 )  # fmt: skip
 def test_a_value_is_shown_in_a_few_letters(value, text):
     assert value_text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "count", "text"),
+    [
+        (999.7, 3, "1000"),
+        (-999.7, 3, "−1000"),
+        (999.4, 3, "999"),
+        (9999.6, 4, "10000"),
+        (9999.4, 4, "9999"),
+        (99.96, 3, "100"),
+        (999_999.6, 3, "1e6"),
+        (12.5, 3, "12.5"),
+        (1.2e6, 3, "1.2e6"),
+        (None, 3, "–"),
+    ],
+)
+def test_a_number_that_rounds_up_to_one_more_digit_is_written_in_full(value, count, text):
+    assert number_text(value, count) == text
 
 
 def test_a_long_value_is_cut():

@@ -11,6 +11,7 @@ from slm_lab.analysis.trial.trial_graph import (
     multi_trial_figure,
 )
 from slm_lab.metrics.reader import NO_ROWS, Rows
+from tests.unit.analysis.page import curves_of
 from tests.unit.analysis.search.trials import trial
 
 STEMS = ("mean_returns_vs_frames", "mean_returns_ma_vs_frames")
@@ -43,7 +44,7 @@ def curve_of(tmp_path, monkeypatch, sessions, run_of):
     module = "slm_lab.analysis.trial.trial_graph.write_figure"
     monkeypatch.setattr(module, lambda figure, *_: figures.append(figure) or [])
     drawn(tmp_path, {0: sessions}, [trial(0)], {0: run_of})
-    (curve,) = figures[0].curves
+    (curve,) = curves_of(figures[0])
     return curve
 
 
@@ -60,26 +61,26 @@ def test_both_graphs_are_drawn_as_picture_and_page(tmp_path, count):
 
 def test_the_best_are_in_colours_and_named_by_their_points():
     figure = figure_of(12)
-    best = [curve for curve in figure.curves if curve.style == "solid"]
+    best = [curve for curve in curves_of(figure) if curve.style == "solid"]
     assert [curve.label for curve in best] == [
         "t11 lr 0.012", "t10 lr 0.011", "t9 lr 0.01", "t8 lr 0.009", "t7 lr 0.008",
     ]  # fmt: skip
     assert [curve.colour for curve in best] == list(range(COLOURED_TRIALS))
-    faint = [curve for curve in figure.curves if curve.style == "faint"]
+    faint = [curve for curve in curves_of(figure) if curve.style == "faint"]
     assert [curve.label for curve in faint] == ["7 other trials"] + [""] * 6
 
 
 def test_a_trial_that_did_not_finish_says_so_in_the_legend():
-    assert "(stopped at frame 5000)" in figure_of(1, status="stopped").curves[0].label
+    assert "(stopped at frame 5000)" in curves_of(figure_of(1, status="stopped"))[0].label
 
 
 def test_trials_that_failed_are_behind_the_others():
-    assert [curve.style for curve in figure_of(2, status="failed").curves] == ["faint"] * 2
+    assert [curve.style for curve in curves_of(figure_of(2, status="failed"))] == ["faint"] * 2
 
 
 def test_without_rows_there_is_a_note():
     figure = multi_trial_figure({0: None}, [trial(0, None, "waiting")], RETURNS[0], "title")
-    assert (figure.curves, figure.panels[0].note) == ([], "no values yet")
+    assert (curves_of(figure), figure.panels[0].note) == ([], "no values yet")
 
 
 def test_a_line_is_the_mean_over_the_sessions(tmp_path, monkeypatch):
@@ -108,7 +109,7 @@ def test_returns_that_are_missing_are_left_out(tmp_path, monkeypatch):
 def test_a_trial_whose_outcome_is_not_known_yet_is_drawn_behind():
     lines = {i: Line(np.arange(3.0), np.ones(3)) for i in range(2)}
     figure = multi_trial_figure(lines, [trial(0)], RETURNS[0], "title")
-    assert [curve.style for curve in figure.curves] == ["solid", "faint"]
+    assert [curve.style for curve in curves_of(figure)] == ["solid", "faint"]
 
 
 def test_a_hundred_trials_are_drawn_at_once(tmp_path):

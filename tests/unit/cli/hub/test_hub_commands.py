@@ -1,5 +1,7 @@
 """`slm-lab push` and `pull`, against a local server."""
 
+import errno
+
 import pytest
 from typer.testing import CliRunner
 
@@ -126,3 +128,15 @@ def test_a_missing_extra_is_reported(monkeypatch, tmp_path):
     assert (done.exit_code, done.stderr) == (
         2, 'huggingface_hub is not installed; run: pip install "slm-lab[hub]"\n'
     )  # fmt: skip
+
+
+def test_an_error_of_the_local_disk_is_not_one_of_the_hub(hub, run, monkeypatch, tmp_path):
+    assert lab("push", run_folder(run), "ada/pole", "--session", "0").exit_code == 0
+
+    def full(path, content):
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr("slm_lab.experiment.export.hub.write_atomically", full)
+    done = lab("pull", "ada/pole")
+    assert (done.exit_code, done.stderr) == (1, "No space left on device: pole.zip\n")
+    assert list(tmp_path.iterdir()) == []

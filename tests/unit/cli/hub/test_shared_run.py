@@ -200,6 +200,22 @@ def test_an_argument_that_names_a_file_of_this_machine_is_refused(path, shared, 
     assert "unzip it into the data folder and use the folder" in " ".join(done.stderr.split())
 
 
+def test_the_doctor_makes_no_environment_with_a_file_that_it_names(shared, tmp_path, monkeypatch):
+    def with_file(name, content):
+        if not name.endswith("_spec.json"):
+            return content
+        spec = json.loads(content)
+        spec[NAME]["env"] |= {"scene": {"map": "/etc/passwd"}}
+        return json.dumps(spec)
+
+    made = []
+    monkeypatch.setattr("slm_lab.experiment.policy.build_policy", lambda *_: made.append(1))
+    done = invoke("doctor", repacked(shared, tmp_path / "evil.zip", with_file))
+    assert (done.exit_code, made) == (0, [])
+    assert "the agent was not looked at: " in done.output
+    assert 'env.scene.map = "/etc/passwd" names a file' in " ".join(done.output.split())
+
+
 def test_a_suffix_in_capitals_is_a_zip_file_too(shared, tmp_path):
     capitals = tmp_path / "POLE.ZIP"
     shutil.copyfile(shared, capitals)

@@ -23,6 +23,7 @@ from slm_lab.experiment.plot.plot import plot
 from slm_lab.experiment.plot.request import PlotRequest
 from slm_lab.experiment.plot.trials import find_trials, read_trial
 from tests.support import ppo
+from tests.unit.analysis.page import curves_of
 from tests.unit.experiment.runs import write_ended
 
 ENVS = ("CartPole-v1", "Acrobot-v1")
@@ -111,10 +112,10 @@ def test_labels_a_title_and_lines_are_what_was_asked_for(drawn):
     figure, result = drawn(
         "*Cart*", labels=("Ours", "Theirs"), title="none", levels=("solved=475", "0")
     )
-    named = [curve.label for curve in in_legend_order(figure.curves)]
+    named = [curve.label for curve in in_legend_order(curves_of(figure))]
     assert named == ["Ours", "Theirs", "solved"]
     assert figure.title == ""
-    dashed = [curve for curve in figure.curves if curve.style == "dashed"]
+    dashed = [curve for curve in curves_of(figure) if curve.style == "dashed"]
     assert [set(curve.mean) for curve in dashed] == [{475.0}, {0.0}]
     low, high = figure.panels[0].y.ends
     assert low < 0
@@ -138,11 +139,11 @@ def test_a_label_too_few_names_the_curves_in_their_order(drawn):
 def test_any_column_can_be_drawn_smoothed_and_on_a_logarithmic_axis(drawn):
     figure, result = drawn("one_Cart*", y="loss", log_y=True)
     plain, _ = drawn("one_Cart*", y="loss")
-    np.testing.assert_allclose(10 ** figure.curves[0].mean, plain.curves[0].mean)
+    np.testing.assert_allclose(10 ** curves_of(figure)[0].mean, curves_of(plain)[0].mean)
     assert figure.panels[0].y.log
     assert [each.highest for each in result.endings] == [None]
     smooth, _ = drawn("one_Cart*", y="loss", smooth=50.0)
-    assert np.ptp(smooth.curves[0].mean) < np.ptp(plain.curves[0].mean)
+    assert np.ptp(curves_of(smooth)[0].mean) < np.ptp(curves_of(plain)[0].mean)
 
 
 def test_a_constant_has_its_own_tick_on_a_logarithmic_axis():
@@ -163,7 +164,7 @@ def test_environments_are_panels_with_one_colour_for_each_method(drawn):
     figure, result = drawn(by="env")
     assert [panel.title for panel in figure.panels] == ["Acrobot-v1", "CartPole-v1"]
     assert [[c.colour for c in panel.curves] for panel in figure.panels] == [[0, 1], [0, 1]]
-    assert [curve.label for curve in figure.curves] == ["one", "two", "", ""]
+    assert [curve.label for curve in curves_of(figure)] == ["one", "two", "", ""]
     assert [each.label for each in result.endings] == [
         "one  Acrobot-v1", "two  Acrobot-v1", "one  CartPole-v1", "two  CartPole-v1",
     ]  # fmt: skip
@@ -173,7 +174,7 @@ def test_environments_are_panels_with_one_colour_for_each_method(drawn):
 def test_normalised_returns_are_0_for_random_and_1_for_the_score(drawn):
     plain, _ = drawn("one_Cart*")
     figure, result = drawn("one_Cart*", normalise=("120",))
-    (one,), (other,) = figure.curves, plain.curves
+    (one,), (other,) = curves_of(figure), curves_of(plain)
     np.testing.assert_allclose(one.mean, (other.mean - RANDOM) / 100)
     assert "normalised" in result.y_label
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from slm_lab.analysis.overlay.endings import text_table
 from slm_lab.core.errors import SpecError, UsageError
 from slm_lab.experiment.plot.plot import MOST_CURVES, plot
 from slm_lab.experiment.plot.request import PlotRequest
@@ -322,3 +323,35 @@ def test_faster_learning_with_an_equal_end_does_not_rank_above(tmp_path):
     result = plotted(tmp_path, *sorted(tmp_path.glob("*_2026*")))
     assert [each.mean for each in result.endings] == [1.0, 1.0]
     assert result.improvement.probability == 0.5
+
+
+def write_losses(path):
+    """The rows of a Session that has learned, but of which no episode has ended."""
+    tracker = Tracker(1, 100, 1000)
+    with closing(RowWriter(path, tracker.columns)) as writer:
+        for i in range(1, 11):
+            tracker.track_update({"loss": 1 / i})
+            clocks = {"frame": 100 * i, "total_frame": 100 * i, "opt_step": i}
+            writer.append(tracker.row(wall_t=float(i), cpu_t=float(i), **clocks))
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_seeds_of_which_no_episode_has_ended_have_a_dash_for_the_final_return(count, tmp_path):
+    run = write_run(tmp_path, ppo(meta__max_session=count), rows=0)
+    for session in range(count):
+        write_losses(run.session(0, session).rows)
+    result = plotted(tmp_path, run.root, y="loss")
+    (one,) = result.endings
+    assert (one.seeds, one.interval, result.improvement) == (count, None, None)
+    assert np.isnan([one.mean, one.std, one.iqm]).all()
+    (row,) = text_table(result.endings).rows
+    assert row[3:] == ("–", "–", "–")
+
+
+def test_a_seed_of_which_no_episode_has_ended_counts_in_no_final_return(tmp_path):
+    run = write_run(tmp_path, ppo(meta__max_session=4))
+    run.session(0, 3).rows.unlink()
+    write_losses(run.session(0, 3).rows)
+    (one,) = plotted(tmp_path, run.root, y="loss").endings
+    ends = final_returns(run, sessions=range(3))
+    assert (one.seeds, one.mean) == (4, pytest.approx(np.mean(ends)))

@@ -88,7 +88,7 @@ def test_a_trial_that_took_over_does_not_fall_back_to_its_own_past(run_dir):
     copy_checkpoints(run_dir, spec(), 0, 1)
     assert fall_back(spec(), run_dir, 1) == []
     paths = run_dir.session(1, 0)
-    (paths.models / read_manifest(paths.manifest).files["state"]["name"]).write_bytes(b"")
+    (paths.models / read_manifest(paths.manifest).files["state"].name).write_bytes(b"")
     with pytest.raises(CheckpointError, match="no checkpoint is intact"):
         fall_back(spec(), run_dir, 1)
 

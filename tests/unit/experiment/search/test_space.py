@@ -17,7 +17,7 @@ from slm_lab.experiment.search.space import (
     spec_at,
 )
 from slm_lab.spec.parse import parse as parse_raw
-from slm_lab.spec.search import ALL_SAMPLERS, LISTS, SAMPLERS, Dimension, dimensions
+from slm_lab.spec.search import ALL_SAMPLERS, LISTS, SAMPLERS, Dimension, dimensions, num_trials
 from tests.support import parse, ppo
 from tests.unit.experiment.search.small import (
     ARGUMENTS,
@@ -134,17 +134,16 @@ def test_numbers_of_numpy_become_plain_ones():
 
 
 @pytest.mark.parametrize(
-    ("search", "points", "is_grid"),
+    ("search", "expected"),
     [
-        ({f"{GAMMA}__grid_search": [0.9, 0.99]}, 2, True),
-        ({f"{GAMMA}__grid_search": [0.9, 0.99], f"{RATE}__grid_search": [1e-3, 1e-2, 1]}, 6, True),
-        ({f"{GAMMA}__grid_search": [0.9, 0.99], f"{RATE}__loguniform": [1e-3, 1]}, 2, False),
-        ({f"{GAMMA}__choice": [0.9, 0.99]}, 1, False),
+        ({f"{GAMMA}__grid_search": [0.9, 0.99]}, 2),
+        ({f"{GAMMA}__grid_search": [0.9, 0.99], f"{RATE}__grid_search": [1e-3, 1e-2, 1]}, 6),
+        ({f"{GAMMA}__grid_search": [0.9, 0.99], f"{RATE}__loguniform": [1e-3, 1]}, 6),
+        ({f"{GAMMA}__choice": [0.9, 0.99]}, 5),
     ],
 )
-def test_a_grid_has_the_points_of_its_lists(search, points, is_grid):
-    space = Space(searched(search))
-    assert (space.grid_points, space.is_grid) == (points, is_grid)
+def test_a_grid_is_visited_once_and_with_draws_repeated_up_to_max_trial(search, expected):
+    assert num_trials(Space(searched(search)).dimensions, max_trial=5) == expected
 
 
 def test_the_keys_of_a_search_may_be_nested_or_dotted():

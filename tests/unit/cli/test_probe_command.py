@@ -1,0 +1,42 @@
+"""`slm-lab probe`: the command that it prints to paste."""
+
+import shlex
+
+import pytest
+
+from slm_lab.cli import probe as module
+from slm_lab.experiment.probe import AS_IS, OTHER, Change, Speed
+from tests.faults.lab import NAME, write_spec
+from tests.support import parse, ppo
+
+MODULE = "tests.unit.env.wrapped"
+WIDER = "agent.net.hid_layers=[64, 64]"
+FASTER = Change(("env.num_envs=8", "meta.threads=2"))
+
+
+class Stand:
+    """Stands in for a Probe: one of its changes is twice as fast."""
+
+    def __init__(self, source, folder):
+        self.spec, self.changes = parse(ppo()), [FASTER]
+
+    def survey(self, on_run):
+        return {each: self.run(each, 0.0) for each in (AS_IS, FASTER)}
+
+    def run(self, change, seconds):
+        return Speed(200.0 if change == FASTER else 100.0, {"update": 0.6, OTHER: 0.4})
+
+
+@pytest.mark.parametrize("imports", [(), (MODULE,)])
+def test_the_printed_command_can_be_pasted_into_a_shell(imports, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(module, "Probe", Stand)
+    write_spec(tmp_path, ppo())
+    file = (tmp_path / "spec.json").rename(tmp_path / "my spec.json")
+    module.probe(str(file), NAME, [WIDER, "meta.threads=1"], imports, trust=False, as_json=False)
+    (line,) = (each for each in capsys.readouterr().out.splitlines() if each.startswith("try: "))
+    settings = [
+        word for each in (WIDER, "meta.threads=2", "env.num_envs=8") for word in ("-s", each)
+    ]
+    asked = [word for each in imports for word in ("--import", each)]
+    words = shlex.split(line.removeprefix("try: "))
+    assert words == ["slm-lab", "run", str(file), NAME, "train", *settings, *asked]
