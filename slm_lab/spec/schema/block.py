@@ -113,7 +113,12 @@ class Block(BaseModel):
         for key, reason in cls.LEGACY.items():
             note = f"without meaning: {reason}"
             properties.setdefault(key, {"deprecated": True, "description": note})
+        cls.extend_schema(schema, handler)
         return schema
+
+    @classmethod
+    def extend_schema(cls, schema: JsonSchemaValue, handler: GetJsonSchemaHandler) -> None:
+        """Adds what a kind of block accepts beside its fields."""
 
     @model_validator(mode="wrap")
     @classmethod

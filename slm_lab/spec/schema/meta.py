@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, InitErrorDetails
+from pydantic_core import InitErrorDetails
 from typing_extensions import override
 
 from slm_lab.spec.modes import MODES, Mode, mode_of
@@ -237,13 +237,10 @@ class MetaSpec(Block):
 
     @classmethod
     @override
-    def __get_pydantic_json_schema__(
-        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        schema = super().__get_pydantic_json_schema__(core_schema, handler)
+    def extend_schema(cls, schema: JsonSchemaValue, handler: GetJsonSchemaHandler) -> None:
+        schema["additionalProperties"] = False
         for word, model in MODES.models(BaseModel).items():
             schema["properties"][word] = handler(model.__pydantic_core_schema__)
-        return {**schema, "additionalProperties": False}
 
     @property
     def mode(self) -> Mode:

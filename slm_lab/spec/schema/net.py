@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, InitErrorDetails
+from pydantic_core import InitErrorDetails
 from typing_extensions import override
 
 from slm_lab.spec.schema import bounds, layers
@@ -215,16 +215,10 @@ class NetSpec(Block):
 
     @classmethod
     @override
-    def __get_pydantic_json_schema__(
-        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        """Adds the `actor_*` and `critic_*` variants of keys."""
-        schema = super().__get_pydantic_json_schema__(core_schema, handler)
-        properties = schema["properties"]
+    def extend_schema(cls, schema: JsonSchemaValue, handler: GetJsonSchemaHandler) -> None:
         for key in [key for key in cls.model_fields if key not in cls.SAME_FOR_BOTH]:
             for role in ROLES:
-                properties[f"{role}_{key}"] = properties[key]
-        return schema
+                schema["properties"][f"{role}_{key}"] = schema["properties"][key]
 
     @model_serializer(mode="wrap")
     def _with_variants(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
