@@ -117,9 +117,7 @@ def run(
         ),
     ] = None,
     sets: options.Sets = None,
-    seed: Annotated[
-        int | None, Option(min=0, help="Root seed, in place of meta.random_seed.")
-    ] = None,
+    seed: Annotated[int | None, Option(min=0, help="Root seed: meta.random_seed.")] = None,
     data: options.Data = Path("data"),
     imports: options.Imports = None,
     trust: options.Trust = False,
@@ -211,13 +209,9 @@ def compare(
     threshold: Annotated[
         float | None, Option(metavar="R", help="Report frames and seconds to this return.")
     ] = None,
-    seeds: Annotated[
-        int | None, Option(min=1, help="Trainings of each variant. Default: 3.")
-    ] = None,
+    seeds: Annotated[int | None, Option(min=1, help="Seeds of each variant; 3.")] = None,
     sets: options.Sets = None,
-    seed: Annotated[
-        int | None, Option(min=0, help="The first seed, in place of meta.random_seed.")
-    ] = None,
+    seed: Annotated[int | None, Option(min=0, help="First seed: meta.random_seed.")] = None,
     data: Annotated[Path, Option(help="Parent folder of the comparison.")] = Path("data"),
     imports: options.Imports = None,
     trust: options.Trust = False,
@@ -284,9 +278,7 @@ def plot(
         list[str] | None, Option(metavar="TEXT", help="The name of a curve, for each in order.")
     ] = None,
     title: Annotated[str | None, Option(metavar="TEXT", help='Title; "none" omits it.')] = None,
-    hline: Annotated[
-        list[str] | None, Option(metavar="[NAME=]Y", help="A dashed line, such as a threshold.")
-    ] = None,
+    hline: Annotated[list[str] | None, Option(metavar="[NAME=]Y", help="A dashed line.")] = None,
     smooth: Annotated[
         float | None, Option(metavar="PERCENT", help="Window of the mean, in % of the frames.")
     ] = None,
@@ -364,9 +356,7 @@ def diff(
 def tidy(
     dev: Annotated[bool, Option("--dev", help="Select runs of the mode dev.")] = False,
     failed: Annotated[bool, Option("--failed", help="Select failed runs.")] = False,
-    older: Annotated[
-        str | None, Option(metavar="AGE", help="Select runs older than 12h, 30d, 8w.")
-    ] = None,
+    older: Annotated[str | None, Option(metavar="AGE", help="Older than 12h, 30d, 8w.")] = None,
     yes: Annotated[bool, Option("--yes", help="Delete the selected runs.")] = False,
     data: options.Data = Path("data"),
 ) -> None:
@@ -387,12 +377,8 @@ def watch(run: options.SavedRunName = "latest", data: options.Data = Path("data"
 @_command
 def board(
     data: Annotated[Path, Argument(metavar="DATA", help="Folder of run folders.")] = Path("data"),
-    port: Annotated[
-        int | None, Option(metavar="N", help="Default: 8050, or any if that is in use.")
-    ] = None,
-    no_open: Annotated[
-        bool, Option("--no-open", help="Print the address, and open no browser.")
-    ] = False,
+    port: Annotated[int | None, Option(metavar="N", help="Default: 8050, or a free one.")] = None,
+    no_open: Annotated[bool, Option("--no-open", help="Open no browser.")] = False,
 ) -> None:
     """Show all runs on one live page in the browser. Ctrl-C ends it. It never changes a run."""
     from slm_lab.cli.board import show_board

@@ -32,6 +32,8 @@ Launcher: TypeAlias = Callable[
 ]
 """Runs the Sessions of one training, and calls the function a few times a second."""
 
+ONE_SIGNAL = 0.5
+"""Seconds within which two signals count as one."""
 DRAW_INTERVAL = 30.0
 """The minimum number of seconds between two drawings of the live graphs."""
 DRAW_SHARE = 0.02
@@ -229,17 +231,18 @@ def _frames_so_far(spec: Spec, manifests: Sequence[Manifest | None]) -> list[int
 @contextmanager
 def stop_on_signals(request_stop: Callable[[], None]) -> Iterator[None]:
     """The first signal calls `request_stop`, which makes the trainings save and end. A second one
-    raises KeyboardInterrupt."""
-    received = False  # not the board's flag: a Session that got the same signal may have set it
+    raises KeyboardInterrupt, unless it comes at once: `timeout` sends two."""
+    first = 0.0  # not the board's flag: a Session that got the same signal may have set it
 
     def handle(number: int, frame: FrameType | None) -> None:
-        nonlocal received
-        if received:
+        nonlocal first
+        if not first:
+            first = time.monotonic()
+            request_stop()
+        elif time.monotonic() - first > ONE_SIGNAL:
             for each in STOP_SIGNALS:  # a third signal must not interrupt the cleanup
                 signal.signal(each, signal.SIG_IGN)
             raise KeyboardInterrupt
-        received = True
-        request_stop()
 
     with signals_handled(handle):
         yield

@@ -26,11 +26,14 @@ class Extent:
         return cls(len(content), hashlib.sha256(content).hexdigest())
 
     def misfit(self, path: Path) -> str | None:
-        """Why the file does not begin with this extent, or None. Raises OSError if unreadable."""
-        if not path.exists():
+        """Why the file does not begin with this extent, or None."""
+        try:
+            with open(path, "rb") as file:
+                content = file.read(self.size)
+        except FileNotFoundError:
             return f"{path} is missing; it had {self.size} bytes at the checkpoint"
-        with open(path, "rb") as file:
-            content = file.read(self.size)
+        except OSError as error:
+            return f"{path} cannot be read: {error.strerror}"
         if len(content) < self.size:
             lengths = f"{len(content)} bytes, fewer than the {self.size} it had at the checkpoint"
             return f"{path} has {lengths}: rows were lost or edited"

@@ -270,6 +270,8 @@ def _unlinked(line: bytes, before: bytes) -> tuple[bytes, bytes]:
 
 def _event(content: dict[str, Any]) -> Event:
     kind = _KINDS[content.pop("event")]
+    if not isinstance(content.get("trial", 0), int):
+        raise ValueError(f"the trial {content['trial']!r} is no number")
     if "point" in content:  # in records of earlier versions
         content["params"] = content.pop("point")
     if kind is Ended:

@@ -4,6 +4,7 @@ import logging
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import ParametrizationList
 
 from slm_lab.agent.device import resolve_device
 from slm_lab.agent.distribution.family import DistributionFamily
@@ -89,11 +90,10 @@ def build_q_network(
     heads = [Head(num_actions, net_spec.init_std)]
     net = build_net(net_spec, obs_shape, heads, generator).to(device).train(False)
     twin = build_net(net_spec, obs_shape, heads, generator).to(device).train(False)
-    online, target = FlatParameters(net), FlatParameters(twin)
-    optimizer = build_optimizer(net_spec, online)
-    return QNetwork(
-        net, twin, optimizer, TargetNetwork(online, target, net_spec), recurrent_layout(net)
-    )
+    flat = FlatParameters(net)
+    target_network = TargetNetwork(flat, FlatParameters(twin), net_spec)
+    optimizer = build_optimizer(net_spec, flat)
+    return QNetwork(net, twin, optimizer, target_network, recurrent_layout(net))
 
 
 def build_twin_q(
@@ -126,6 +126,9 @@ def build_twin_q(
     if not algorithm.HAS_TARGETS:
         return TwinQ(online, None, discrete, transform, optimizer, None)
     twins = pair()
+    for each in twins.modules():
+        if isinstance(each, ParametrizationList):
+            each.train(True)  # its singular vectors follow the averaged weights
     target_network = TargetNetwork(flat, FlatParameters(twins), net_spec)
     return TwinQ(online, twins, discrete, transform, optimizer, target_network)
 

@@ -64,6 +64,7 @@ class MLPNet(nn.Module, ArrayNet):
         self._activation = layers.activation_function(spec.hid_layers_activation)
         names = per_head(spec.out_layer_activation, len(heads))
         self._out_activations = [layers.activation_function(name) for name in names]
+        self.out_acts = nn.ModuleList(f for f in self._out_activations if isinstance(f, nn.Module))
         self._products = products(spec)
         self._num_exact = 1 if sees_obs else 0
         is_half = spec.precision == "bf16"

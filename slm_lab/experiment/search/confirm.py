@@ -22,6 +22,7 @@ from slm_lab.session.seeding import confirming_seed
 from slm_lab.spec.schema.meta import ConfirmSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.event_log import Confirmed
+from slm_lab.storage.lock import RunLock
 from slm_lab.storage.manifest import FORMAT, read_manifest
 from slm_lab.storage.provenance import provenance
 from slm_lab.storage.result import Ending
@@ -43,6 +44,7 @@ class Confirmation(TrialRunner):
         self._search = search
         self._waiting = self.missing
         self._tries = dict.fromkeys(self.candidates, 0)
+        self._locks: dict[int, RunLock] = {}
 
     @property
     def missing(self) -> list[int]:
@@ -101,6 +103,7 @@ class Confirmation(TrialRunner):
             task = replace(task, resume=task.run_dir.spec_file.is_file())
             for folder in FOLDERS:
                 (task.run_dir.root / folder).mkdir(parents=True, exist_ok=True)
+            self._locks[trial] = RunLock(task.run_dir.root)
             resolved = {task.spec.name: task.spec.to_json()}
             how = {"set": [], "mode": "train", "imports": list(task.imports)}
             about = {"format": FORMAT, **provenance(task.root_seed), **how}
@@ -112,6 +115,7 @@ class Confirmation(TrialRunner):
     def _poll(self) -> None:
         """Retries failed candidates, logs the scores of others."""
         for trial, _, end in self.pool.ends():
+            self._locks.pop(trial).release()
             if end.ending is Ending.INTERRUPTED:
                 continue
             if end.ending is Ending.FAILED and not end.would_repeat and not self.stopping:

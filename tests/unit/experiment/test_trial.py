@@ -1,9 +1,11 @@
 """Which Sessions of a Trial that is resumed have ended, and what their clocks show."""
 
+import signal
+
 import pytest
 
 from slm_lab.experiment import trial as module
-from slm_lab.experiment.trial import Trial, TrialTask, have_ended
+from slm_lab.experiment.trial import Trial, TrialTask, have_ended, stop_on_signals
 from slm_lab.session.status_board import Phase
 from slm_lab.storage.manifest import Manifest
 from slm_lab.storage.result import Ending
@@ -162,3 +164,15 @@ def test_of_two_runs_only_the_unfinished_one_continues_with_all_its_processes(ru
     monkeypatch.setattr(module, "load_target", lambda name: launch)
     trial.train(trial._tick)
     assert started == [3, 4, 5]
+
+
+def test_signals_that_come_together_count_as_one(monkeypatch):
+    """The command `timeout` sends one to its child, and one to the whole group."""
+    requests = []
+    with stop_on_signals(lambda: requests.append(1)):
+        for _ in range(3):
+            signal.raise_signal(signal.SIGTERM)
+        assert requests == [1]
+        monkeypatch.setattr(module, "ONE_SIGNAL", 0.0)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)

@@ -187,3 +187,10 @@ def test_where_one_file_cannot_be_continued_none_is_left_open(tmp_path):
 
 def _is(fd):
     return os.path.exists(f"/proc/self/fd/{fd}")
+
+
+def test_rows_that_cannot_be_read_do_not_fit(tmp_path):
+    folder = tmp_path / "rows.csv"
+    folder.mkdir()
+    assert Extent(10, "").misfit(folder) == f"{folder} cannot be read: Is a directory"
+    assert "is missing" in Extent(10, "").misfit(tmp_path / "none.csv")

@@ -166,6 +166,12 @@ def test_a_record_of_an_earlier_version_is_read_as_it_is(file):
     assert read(file) == [Proposed(0, {}), Began(0)]
 
 
+def test_an_event_of_a_trial_without_a_number_is_refused(file):
+    file.write_text('{"event": "began", "trial": []}\n')
+    with pytest.raises(UsageError, match=r"line 1, is no event: the trial \[\] is no number"):
+        read(file)
+
+
 def test_a_line_that_is_written_in_part_is_an_error_and_no_event(file, monkeypatch):
     record = EventLog(file)
     record.write(SOME[0])

@@ -365,16 +365,24 @@ def test_spectrally_normalised_critics_have_layers_of_norm_one_and_still_learn()
     flat.check()
 
 
+def test_batch_renorm_takes_the_numbers_of_a_layer_in_bfloat16():
+    layer = BatchRenorm(4, warmup_steps=0)
+    x = torch.randn(16, 4, generator=torch.Generator().manual_seed(0)).bfloat16()
+    torch.testing.assert_close(layer(x), BatchRenorm(4, warmup_steps=0)(x.float()))
+
+
 @pytest.mark.parametrize("matmul", ["torch", "numpy"])
 def test_every_layer_of_spectrally_normalised_critics_keeps_norm_one_while_it_learns(matmul):
     """Steps so large that the weights behind the norm grow to several times their size."""
-    net = {"hid_layers": [16, 16], "matmul": matmul, "optim_spec": {"name": "SGD", "lr": 0.5}}
+    optimizer = {"optim_spec": {"name": "SGD", "lr": 0.5}}
+    net = {"hid_layers": [16, 16], "matmul": matmul, "polyak_coef": 0.05, **optimizer}
     learner = learner_of(env="Pendulum-v1", spectral_norm=True, net=net)
     source = OneBatch(transitions(CONTINUOUS))
     for _ in range(60):
         learner.learn(source, 0)
-    layers = [each for each in learner.critic.nets.modules() if isinstance(each, Linear)]
-    assert len(layers) == 6
+    nets = (*learner.critic.nets, *learner.critic.targets)
+    layers = [each for net in nets for each in net.modules() if isinstance(each, Linear)]
+    assert len(layers) == 12
     for layer in layers:
         assert torch.linalg.matrix_norm(layer.weight, 2).item() == pytest.approx(1, abs=0.05)
 

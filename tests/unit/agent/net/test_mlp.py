@@ -347,3 +347,11 @@ def test_as_many_output_activations_as_heads():
         net(out_layer_activation=["tanh", None, None])
     out = net(out_layer_activation=["tanh", None])(torch.randn(64, 4) * 100)
     assert out[0].abs().max() <= 1
+
+
+def test_the_weight_of_an_activation_after_the_output_is_trained():
+    made = net(out_layer_activation="prelu")
+    assert any(parameter.shape == (1,) for parameter in made.parameters())
+    flat = FlatParameters(made)
+    sum(out.sum() for out in made(-torch.ones(4, 4))).backward()
+    assert flat.grad.count_nonzero() > 0
