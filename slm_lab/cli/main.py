@@ -469,9 +469,7 @@ def export(
 def push(
     run: options.SavedRunName,
     repo: options.Repository,
-    private: Annotated[
-        bool, Option("--private", help="A repository that only its members see.")
-    ] = False,
+    private: Annotated[bool, Option("--private", help="Visible to its members only.")] = False,
     which: options.WhichAgent = None,
     session: options.OneSession = None,
     data: options.Data = Path("data"),

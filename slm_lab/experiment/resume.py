@@ -11,6 +11,7 @@ from slm_lab.core.files import read_object, write_json
 from slm_lab.env.versions import env_record
 from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.trust import check_allowed, modules_of
+from slm_lab.metrics.reader import RowFollower
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.read import find_file, read_file
 from slm_lab.spec.schema.spec import Spec
@@ -126,17 +127,19 @@ def about_versions(origin: Mapping[str, Any], about: Mapping[str, Any]) -> Itera
 
 
 def check_checkpoints(spec: Spec, run_dir: RunDir, manifests: Sequence[Manifest | None]) -> None:
-    """Raises UsageError if a Session that had finished, per the run's metrics, has no checkpoint.
-    It would restart and overwrite its rows."""
+    """Raises UsageError if a Session that has rows and ended without an error, per the run's
+    metrics, has no checkpoint. It would restart and overwrite its rows."""
     # Empty if the run was killed before it had metrics, or the file was edited.
     recorded = value_at(trial_metrics(run_dir, 0), "sessions", [])
-    ends = [each for each in recorded if value_at(each, "ending") == Ending.FINISHED]
-    finished = {value_at(each, "session", -1): value_at(each, "frame", 0) for each in ends}
+    ends = [each for each in recorded if value_at(each, "ending") != Ending.FAILED]
+    reached = {value_at(each, "session", -1): value_at(each, "frame", 0) for each in ends}
     for session, manifest in enumerate(manifests):
-        if manifest is None and session in finished and not spec.meta.is_actor(session):
-            paths = run_dir.session(0, session)
+        paths = run_dir.session(0, session)
+        if manifest is not None or session not in reached or spec.meta.is_actor(session):
+            continue
+        if len(RowFollower(paths.rows).read()):
             raise UsageError(
-                f"{run_dir.root}: Session {session} had reached frame {finished[session]:,}, but "
+                f"{run_dir.root}: Session {session} had reached frame {reached[session]:,}, but "
                 f"its checkpoint {paths.manifest.relative_to(run_dir.root)} is missing: restore "
                 f"the files of {paths.models.name}, or start a new run"
             )

@@ -153,16 +153,17 @@ def test_a_finished_gpu_training_needs_no_gpu(tmp_path, monkeypatch, has_ended):
 
 
 @pytest.mark.parametrize(
-    ("ending", "frame", "saved", "is_refused"),
+    ("ending", "frame", "saved", "row", "is_refused"),
     [
-        ("finished", 1000, False, True),
-        ("interrupted", 40, False, False),
-        ("failed", 40, False, False),
-        ("finished", 1000, True, False),
+        ("finished", 1000, False, "1000", True),
+        ("interrupted", 40, False, "40", True),
+        ("interrupted", 40, False, "", False),
+        ("failed", 40, False, "40", False),
+        ("finished", 1000, True, "1000", False),
     ],
 )
-def test_a_session_whose_checkpoint_is_missing_is_not_restarted(
-    tmp_path, monkeypatch, ending, frame, saved, is_refused
+def test_a_session_whose_checkpoint_is_missing_does_not_lose_its_rows(
+    tmp_path, monkeypatch, ending, frame, saved, row, is_refused
 ):
     run, _ = made_ready(tmp_path)
     run.release()
@@ -172,7 +173,7 @@ def test_a_session_whose_checkpoint_is_missing_is_not_restarted(
     monkeypatch.setattr("slm_lab.experiment.run.have_ended", lambda *_: ([False], [manifest]))
     request = RunSource(str(tmp_path / "spec.json"), "small", str(run.run_dir.root))
     gone = rf"Session 0 had reached frame {frame:,}, but its checkpoint model/\S+ is missing"
-    run.run_dir.session(0, 0).rows.touch()
+    run.run_dir.session(0, 0).rows.write_text(f"frame\n{row}\n" if row else "frame\n")
     with pytest.raises(UsageError, match=gone) if is_refused else nullcontext():
         restarts = "Session 0 has no checkpoint yet: it and its rows restart from zero"
         assert (restarts in Run(request).notes) is not saved
