@@ -89,7 +89,7 @@ class BatchRenorm(nn.Module):
     @override
     def forward(self, x: Tensor) -> Tensor:
         """(B, num_features, …) to the same; the moments of a feature are over all other axes."""
-        x = x.float()  # a layer before it may multiply in bfloat16
+        x = x.float() if x.dtype == torch.bfloat16 else x  # of a layer with half precision
         if x.dim() == 2:
             return self._normalised(x)
         last = x.movedim(1, -1)  # no copy for images in channels_last
