@@ -108,8 +108,8 @@ def test_every_part_of_the_pages_of_whole_runs_can_be_made(tmp_path):
         assert all(parts[name].make() is not None for name in parts)
 
 
-def test_the_page_of_a_search_names_the_trial_that_it_shows(tmp_path):
-    run = write_run(tmp_path, ppo(), ppo())
+def log_two_trials(run):
+    """As a search whose trials have finished, the second with the better score."""
     log = EventLog(run.event_log_file)
     for trial in (0, 1):
         for event in (
@@ -119,6 +119,11 @@ def test_the_page_of_a_search_names_the_trial_that_it_shows(tmp_path):
         ):
             log.write(event)
     log.close()
+
+
+def test_the_page_of_a_search_names_the_trial_that_it_shows(tmp_path):
+    run = write_run(tmp_path, ppo(), ppo())
+    log_two_trials(run)
     for query, is_named in (
         (Query(run=run.root.name), True),
         (Query((), run.root.name, "1"), False),
@@ -131,15 +136,7 @@ def test_the_page_of_a_search_names_the_trial_that_it_shows(tmp_path):
 def test_the_trial_of_an_entry_is_found_without_a_look_at_other_runs(number, tmp_path, monkeypatch):
     run = write_run(tmp_path, ppo(), ppo(meta__max_session=2))
     write_ended(tmp_path, "other")
-    log = EventLog(run.event_log_file)
-    for trial in (0, 1):
-        for event in (
-            Proposed(trial, {}),
-            Began(trial),
-            Ended(trial, Status.FINISHED, 9, trial, 1.0, {}),
-        ):
-            log.write(event)
-    log.close()
+    log_two_trials(run)
     entry = Catalog(tmp_path).entries()[run.root.name]
     (expected,) = find_trials(f"{run.root}:t{number or 1}", tmp_path)
 
