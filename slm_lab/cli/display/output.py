@@ -36,6 +36,10 @@ class SafeStream:
         self._try(lambda: self._stream.write(shown))
         return len(text)
 
+    def isatty(self) -> bool:
+        """False if text is escaped, so that libraries print no codes of colours."""
+        return not self._escapes and self._stream.isatty()
+
     def writelines(self, lines: Iterable[str]) -> None:
         """Prints the lines unless the stream has failed."""
         for line in lines:

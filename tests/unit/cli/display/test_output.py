@@ -2,7 +2,10 @@
 
 import io
 import json
+import os
+import pty
 import subprocess
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -144,6 +147,21 @@ def test_names_and_keys_of_files_are_escaped_on_either_stream(tmp_path):
         assert done.code == 2
         assert "\x1b" not in done.out + done.err
         assert "na\\x1b[31mme" in done.out + done.err
+
+
+def test_an_error_of_the_command_line_has_no_codes_of_colours_on_a_terminal(tmp_path):
+    reader, terminal = pty.openpty()
+    process = subprocess.Popen([LAB, "compare", "--nope"], cwd=tmp_path, stderr=terminal)
+    os.close(terminal)
+    shown = b""
+    with suppress(OSError):  # the terminal is closed
+        while part := os.read(reader, 1024):
+            shown += part
+    os.close(reader)
+    assert process.wait() == 2
+    assert b"No such option: --nope" in shown
+    assert b"x1b" not in shown
+    assert b"\x1b" not in shown
 
 
 @pytest.mark.medium
