@@ -13,7 +13,7 @@ from slm_lab.cli.display import screen
 from slm_lab.cli.display.live import LiveDisplay, short
 from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
-from slm_lab.cli.shell.signals import sigterm_as_ctrl_c
+from slm_lab.cli.shell.signals import stopped_like_ctrl_c
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
 from slm_lab.experiment.compare.compare import CompareRun
@@ -47,7 +47,7 @@ class CompareOptions:
 
 def compare(options: CompareOptions, caller: Caller) -> int:
     """Begins or resumes a comparison; returns the exit code. Raises LabError."""
-    with sigterm_as_ctrl_c():
+    with stopped_like_ctrl_c():
         run = _run_of(options)
         caller.begun(run.folder)
         console = screen.wide_console(quiet=options.as_json)

@@ -68,7 +68,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(spec_app, name="spec")
-_EPILOG = "Exit codes: 0 success, 1 failed, 2 bad input, 130 stopped by Ctrl-C or SIGTERM."
+_EPILOG = "Exit codes: 0 success, 1 failed, 2 bad input, 130 stopped by Ctrl-C, SIGTERM or SIGHUP."
 
 _saved = partial(Option, rich_help_panel="Options of eval@RUN and enjoy@RUN")
 
@@ -134,17 +134,10 @@ def run(
         int | None, _saved(min=0, help="One Session. Default: all (eval@), the first (enjoy@).")
     ] = None,
     render: Annotated[bool, _saved("--render", help="enjoy@: in a window.")] = False,
-    video: Annotated[
-        bool, _saved("--video", help="enjoy@: each episode as an mp4 file in this folder.")
-    ] = False,
-    save: Annotated[
-        bool, _saved("--save", help="eval@: keep the numbers in the run folder, in info/.")
-    ] = False,
+    video: Annotated[bool, _saved("--video", help="enjoy@: each episode as an mp4 here.")] = False,
+    save: Annotated[bool, _saved("--save", help="eval@: keep the numbers, in info/.")] = False,
     keep: Annotated[
-        int | None,
-        Option(
-            min=1, help="Best trials that keep checkpoints.", rich_help_panel="Option of search"
-        ),
+        int | None, Option(min=1, help="search: best trials that keep checkpoints.")
     ] = None,
     label: Annotated[
         str | None, Option("--name", metavar="NAME", help="A name that finds the new run.")
@@ -326,9 +319,7 @@ def runs(
         str | None,
         Option(metavar="COLUMN", help="final_return, frames, env, bytes, … Default: started."),
     ] = None,
-    status: Annotated[
-        str | None, Option(metavar="WORD", help="training, done, failed, stopped, damaged or dev.")
-    ] = None,
+    status: Annotated[str | None, Option(metavar="WORD", help="done, failed, stopped, …")] = None,
     data: options.Data = Path("data"),
     as_json: options.AsJson = False,
 ) -> None:

@@ -8,7 +8,7 @@ from rich.box import SIMPLE_HEAD
 from rich.text import Text
 
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
-from slm_lab.cli.shell.signals import sigterm_as_ctrl_c
+from slm_lab.cli.shell.signals import stopped_like_ctrl_c
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import usable_cores
 from slm_lab.core.text import count_text, significant
@@ -32,7 +32,7 @@ def probe(
     modules = imports_of_file(file, imports, trust)
     import_plugins(modules)
     console = wide_console(quiet=as_json)
-    with sigterm_as_ctrl_c(), tempfile.TemporaryDirectory() as folder:
+    with stopped_like_ctrl_c(), tempfile.TemporaryDirectory() as folder:
         source = RunSource(file, name, sets=tuple(sets), imports=modules)
         found = Probe(source, Path(folder))
         spec, runs = found.spec, len(found.changes) + 2

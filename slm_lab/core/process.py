@@ -15,7 +15,8 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, the end of a process, and a closed terminal."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 LARGE = 32 << 20
 """Bytes; the largest mmap threshold that glibc allows."""
@@ -26,8 +27,8 @@ PR_SET_PDEATHSIG = 1
 
 @contextmanager
 def stop_signals_blocked() -> Iterator[None]:
-    """Delays Ctrl-C and SIGTERM: libraries mistake an interrupted import for a broken one. A
-    process started in this context inherits the mask."""
+    """Delays these signals: libraries mistake an interrupted import for a broken one. A process
+    started in this context inherits the mask."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         yield
@@ -56,13 +57,22 @@ def _descendants(pid: int | None) -> Iterator[int]:
 def signals_handled(
     handler: Any, numbers: Sequence[signal.Signals] = STOP_SIGNALS
 ) -> Iterator[None]:
-    """Handles Ctrl-C and SIGTERM, or the signals `numbers`, by `handler` of `signal.signal`."""
+    """Handles the signals by `handler` of `signal.signal`. An ignored SIGHUP stays so: `nohup`."""
+    is_kept = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    numbers = [number for number in numbers if not (is_kept and number == signal.SIGHUP)]
     before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
         for number, each in before.items():
             signal.signal(number, each)
+
+
+def ignore_terminal() -> None:
+    """Removes the signal mask, and ignores what a terminal sends to a parent and its children."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    unblock_stop_signals()
 
 
 def unblock_stop_signals() -> None:

@@ -6,7 +6,6 @@ beside the training."""
 import fcntl
 import json
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
@@ -20,7 +19,7 @@ import numpy as np
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import open_own, read_object, write_atomically
 from slm_lab.core.plugins import import_plugins
-from slm_lab.core.process import die_with_parent, unblock_stop_signals
+from slm_lab.core.process import die_with_parent, ignore_terminal
 from slm_lab.parallel.fork_server import end, new_process, start
 from slm_lab.parallel.supervisor import TICK
 from slm_lab.parallel.wait import wait_until
@@ -90,8 +89,7 @@ def measure_main(cache: Path, spec: EnvSpec, imports: tuple[str, ...], parent: i
     goes to stderr and does not stop the training. The metrics that need the number are then
     missing, with a reason."""
     die_with_parent(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    unblock_stop_signals()
+    ignore_terminal()
     try:
         with _locked(cache):
             if cached_random_return(cache, spec) is not None:

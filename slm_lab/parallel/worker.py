@@ -32,14 +32,12 @@ FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 def session_main(task: SessionTask, raw_board: Any, connection: Connection, parent: int) -> None:
     """The target of a process: runs the Session, sends its SessionResult, exits. The exit
-    code is 1 if the Session failed. The process dies with its parent. It ignores Ctrl-C, which a
-    terminal sends to both: the parent requests the stop."""
+    code is 1 if the Session failed. The process dies with its parent."""
     process.die_with_parent(parent)
     process.keep_freed_memory()
     board = StatusBoard(raw_board, task.num_sessions)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: board.request_stop())
-    process.unblock_stop_signals()
+    process.ignore_terminal()
     board.write(task.session, phase=Phase.STARTING)
     result = run_session(task, board)
     connection.send(result)

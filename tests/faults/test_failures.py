@@ -2,12 +2,12 @@
 
 import json
 import re
-import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from slm_lab.core.process import STOP_SIGNALS
 from slm_lab.storage.checkpoint import read_state
 from slm_lab.storage.manifest import read_manifest
 from tests.faults.lab import (
@@ -143,7 +143,7 @@ def test_a_failed_session_continues_when_the_run_is_resumed(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_a_second_ctrl_c_ends_a_run_whose_session_hangs(number, folder):
     with started(folder, "train", *fragile(folder, HANG)) as running:
         wait_until((folder / "reached").exists)

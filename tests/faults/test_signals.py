@@ -1,26 +1,33 @@
-"""Ctrl-C, SIGTERM, and a dead parent: everything is saved, and no process is left."""
+"""Ctrl-C, SIGTERM, SIGHUP and a dead parent: everything is saved, and no process is left."""
 
+import fcntl
 import os
+import pty
 import shlex
 import shutil
 import signal
+import subprocess
+import termios
 
 import pytest
 
+from slm_lab.core.process import STOP_SIGNALS
 from slm_lab.storage.manifest import read_manifest
 from tests.faults.lab import (
     LAB,
+    PATIENCE,
+    Running,
     all_gone,
     call,
     call_here,
     command,
-    command_line,
     manifest,
     repeatable,
     row_count,
     rows_file,
     run_folder,
     started,
+    started_as,
     trial_metrics,
     wait_until,
     write_spec,
@@ -52,7 +59,7 @@ def resume_command(done):
     return [str(LAB), *words[1:]]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_a_stopped_run_resumes_like_an_uninterrupted_one(number, folder, uninterrupted):
     write_spec(folder, LONG)
     with started(folder) as running:
@@ -71,7 +78,7 @@ def test_a_stopped_run_resumes_like_an_uninterrupted_one(number, folder, uninter
     assert repeatable(rows_file(folder)) == uninterrupted
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_a_signal_to_the_parent_alone_stops_all_its_sessions(number, folder):
     write_spec(folder, {**LONG, "meta": {**LONG["meta"], "max_session": 3}})
     with started(folder) as running:
@@ -83,18 +90,54 @@ def test_a_signal_to_the_parent_alone_stops_all_its_sessions(number, folder):
     assert endings == ["interrupted"] * 3
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_a_run_stopped_while_its_sessions_start_has_not_failed(number, folder):
-    """The signal arrives as soon as the process of a Session exists, before it has a handler."""
+    """The signal arrives as soon as the fork server has forked a process, which has no handler."""
     write_spec(folder, ppo())
     with started(folder) as running:
-        wait_until(lambda: any("spawn_main" in command_line(c) for c in running.children()))
+        wait_until(lambda: any(c.ppid() != running.pid for c in running.children()))
         running.signal_group(number)
         done = running.end()
     assert (done.code, done.err) == (130, "")
     resumed = call_here(command(folder, "train@latest"), folder)
     assert (resumed.code, resumed.err) == (0, "")
     assert row_count(folder) == 10
+
+
+def test_a_training_whose_terminal_is_closed_saves(folder):
+    """The kernel sends SIGHUP to all its processes, and no output can be written any more."""
+    write_spec(folder, LONG)
+    master, terminal = pty.openpty()
+    process = subprocess.Popen(
+        command(folder, "train"),
+        cwd=folder,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(terminal, termios.TIOCSCTTY, 0),  # noqa: PLW1509
+    )
+    os.close(terminal)
+    running = Running(process, folder)
+    try:
+        wait_until(lambda: row_count(folder) > 5)
+        processes = running.children()
+        os.close(master)
+        assert process.wait(PATIENCE) == 130
+        wait_until(lambda: all_gone(processes))
+    finally:
+        process.kill()
+    assert read_manifest(manifest(folder)).frame >= 6 * 200
+    assert trial_metrics(folder)["sessions"][0]["ending"] == "interrupted"
+
+
+def test_a_training_under_nohup_survives_its_terminal(folder, uninterrupted):
+    write_spec(folder, LONG)
+    with started_as(folder, ["nohup", *command(folder, "train")]) as running:
+        wait_until(lambda: row_count(folder) > 5)
+        running.signal_group(signal.SIGHUP)
+        assert running.end().code == 0
+    assert repeatable(rows_file(folder)) == uninterrupted
 
 
 def test_the_resume_command_that_a_stopped_run_prints_works_unchanged(folder, uninterrupted):

@@ -1,10 +1,10 @@
-"""How a command reacts to SIGTERM and Ctrl-C."""
+"""How a command reacts to Ctrl-C, SIGTERM and a closed terminal."""
 
 import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from slm_lab.core.process import STOP_SIGNALS, signals_handled, stop_signals_blocked
@@ -14,13 +14,13 @@ CLEAR_UP_SECONDS = 4.0
 
 
 @contextmanager
-def sigterm_as_ctrl_c() -> Iterator[None]:
-    """Makes SIGTERM raise KeyboardInterrupt, so that environments and processes are closed."""
+def stopped_like_ctrl_c() -> Iterator[None]:
+    """Makes SIGTERM and a closed terminal raise KeyboardInterrupt, as Ctrl-C does."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    with signals_handled(interrupt, [signal.SIGTERM]):
+    with signals_handled(interrupt, STOP_SIGNALS[1:]):
         yield
 
 
@@ -35,7 +35,8 @@ def ended_in_time() -> Iterator[None]:
     def watch() -> None:
         while number := os.read(reader, 1):
             if number[0] in STOP_SIGNALS and not over.wait(CLEAR_UP_SECONDS):
-                os.write(2, b"stopped\n")
+                with suppress(OSError):  # the terminal is closed
+                    os.write(2, b"stopped\n")
                 os._exit(130)
 
     watcher = threading.Thread(target=watch, daemon=True)

@@ -2,7 +2,6 @@
 occupies cores and GPUs."""
 
 import os
-import signal
 import time
 import traceback
 from abc import ABC, abstractmethod
@@ -12,7 +11,7 @@ from typing import Any, NamedTuple, final
 
 from slm_lab.core.errors import LabError
 from slm_lab.core.plugins import import_plugins
-from slm_lab.core.process import die_with_parent, kill_with_children, unblock_stop_signals
+from slm_lab.core.process import die_with_parent, ignore_terminal, kill_with_children
 from slm_lab.experiment.search.resources import Allocation, Request, Resources
 from slm_lab.experiment.trial import Trial, TrialTask
 from slm_lab.parallel.fork_server import CONTEXT
@@ -50,8 +49,7 @@ def trial_main(
     parent, which stops it through the status board; a terminal's Ctrl-C does not reach it."""
     die_with_parent(parent)
     os.setpgid(0, 0)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    unblock_stop_signals()
+    ignore_terminal()
     if gpus is not None:
         os.environ[VISIBLE] = ",".join(_visible(gpus))
     try:

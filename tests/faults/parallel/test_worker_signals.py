@@ -5,6 +5,7 @@ from itertools import product
 
 import pytest
 
+from slm_lab.core.process import STOP_SIGNALS
 from slm_lab.storage.manifest import read_manifest
 from tests.faults.lab import (
     all_gone,
@@ -62,7 +63,7 @@ QUICK = ("it steps", signal.SIGINT, "group")
     ("moment", "number", "receiver"),
     [
         pytest.param(*case, marks=() if case == QUICK else pytest.mark.slow)
-        for case in product(MOMENTS, (signal.SIGINT, signal.SIGTERM), ("group", "alone"))
+        for case in product(MOMENTS, STOP_SIGNALS, ("group", "alone"))
     ],
 )
 def test_an_evaluation_that_is_stopped_leaves_no_worker_and_no_traceback(
@@ -81,7 +82,7 @@ def test_an_evaluation_that_is_stopped_leaves_no_worker_and_no_traceback(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_a_training_whose_workers_get_the_signal_too_is_saved(folder, number):
     write_spec(folder, {**SPEC, "env": {**SPEC["env"], "max_frame": 1_000_000}})
     with started(folder) as running:

@@ -3,7 +3,6 @@
 import importlib.util
 import re
 import shutil
-import signal
 import sys
 import types
 from ctypes.util import find_library
@@ -14,6 +13,7 @@ import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 
 from slm_lab.cli.display import window
+from slm_lab.core.process import STOP_SIGNALS
 from slm_lab.session.video_file import VideoFile
 from tests.faults.lab import call, command, run_folder, started, wait_until
 from tests.unit.cli.trained import edited, fingerprint, lab
@@ -258,7 +258,7 @@ gymnasium.register("Stuck-v0", entry_point=Stuck)
 
 @pytest.mark.medium
 @pytest.mark.skipif(sys.platform != "linux", reason="the mutex is that of its C library")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_a_simulator_that_waits_for_its_window_can_be_stopped(
     random_run, tmp_path, monkeypatch, number
 ):

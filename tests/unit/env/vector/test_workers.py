@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from slm_lab.core.errors import LabError
+from slm_lab.core.process import STOP_SIGNALS
 from slm_lab.env.vector.workers import Workers
 from tests.unit.env.vector.worker_envs import Disconnected, Killed, Noting
 
@@ -118,7 +119,7 @@ def test_a_lost_connection_of_an_environment_is_not_taken_for_a_dead_worker(erro
     assert 'raise self.error("the game server is gone")' in "\n".join(caught.value.__notes__)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_a_signal_to_the_workers_changes_nothing(workers, number):
     step(workers)
     for process in workers.processes:
