@@ -59,10 +59,8 @@ def probe(
         for each in [AS_IS, *faster] if faster else ():  # an environment may get slower meanwhile
             measured[each] = found.run(each, LONG_SECONDS)
             speed = measured[each].frames_per_s
-            ratio = f"{speed / measured[AS_IS].frames_per_s:.2f} times"
-            print_line(
-                console, f"measured {significant(speed)}, {ratio}: {each.text or 'as it is'}"
-            )
+            what = f"{speed / measured[AS_IS].frames_per_s:.2f} times: {each.text or 'as it is'}"
+            print_line(console, f"measured {significant(speed)}, {what}")
     reference = measured.get(AS_IS, base).frames_per_s
     best = next(iter(gains(in_order(measured), reference)), AS_IS)
     if best == AS_IS:
@@ -73,14 +71,10 @@ def probe(
         command = command_text(["run", file, spec.name, "train", *options], modules)
         print_line(console, Text(f"try: {command}", "green"))
     if as_json:
+        rates = {each: run.frames_per_s for each, run in measured.items()}
         changes = [
-            {
-                "set": each.sets,
-                "predicted": speed,
-                "measured": measured[each].frames_per_s if each in measured else None,
-                "learns": each.learns,
-            }
-            for each, speed in predicted
+            {"set": it.sets, "predicted": speed, "measured": rates.get(it), "learns": it.learns}
+            for it, speed in predicted
         ]
-        about = {**base._asdict(), "bound": held_by}
+        about = {**base._asdict(), "measured": rates.get(AS_IS), "bound": held_by}
         print_json({**about, "changes": changes, "set": best.sets})

@@ -33,8 +33,8 @@ WORTH = 1.05
 """The smallest ratio of two speeds that is a gain."""
 BEST = 3
 """The number of changes that run once more, for longer."""
-SHORT_SECONDS, LONG_SECONDS, FEWEST_EVENTS = 2.0, 6.0, 2
-"""How long a run is measured, and over how many training events at least."""
+SHORT_SECONDS, LONG_SECONDS = 4.0, 6.0
+"""How long a run is measured at least, over whole rollouts."""
 LATE_SECONDS = 150.0
 """How long a run may take until it has been measured."""
 WARM_UP = 1_000
@@ -213,36 +213,35 @@ def for_probing(spec: Spec) -> dict[str, Any]:
 
 @final
 class SpeedMeter:
-    """Measures a Trial between training events of its first Session, once all learn; stops it then.
-    Only frames of `counted` Sessions count; a learner counts those of its actors. An agent that
-    does not learn is measured from its first frames on."""
+    """Measures each of the `counted` Sessions of a Trial between training events of its own, once
+    all learn, and stops the Trial. A learner counts the frames of its actors. An agent that does
+    not learn is measured from its first frames on."""
 
     def __init__(self, seconds: float, counted: slice, learns: bool) -> None:
         self._seconds, self._counted, self._learns = seconds, counted, learns
-        self._seen: list[tuple[float, int, FloatArray]] = []
-        self._last = 0.0
+        self._first: FloatArray | None = None
         self._began = time.perf_counter()
         self.is_over = self.is_late = False
 
     def __call__(self, board: StatusBoard) -> None:
         """To be called a few times a second."""
         now = time.perf_counter()
-        frames, loop = board.clock_slots[self._counted], board.loop[self._counted]
-        events = loop[:, 0] if self._learns else frames
-        if events.all() and events[0] != self._last and not self.is_over:
-            self._last = float(events[0])
-            self._seen.append((now, int(frames.sum()), loop[0, 1:].copy()))
-            is_long = now - self._seen[0][0] >= self._seconds
-            self.is_over = is_long and len(self._seen) > FEWEST_EVENTS
+        loop = board.loop[self._counted].copy()
+        if not self._learns:
+            loop[:, :2], loop[:, 2] = board.clock_slots[self._counted, None], now
+        if loop[:, 0].all() and not self.is_over:
+            self._first = loop if self._first is None else self._first
+            self._passed = loop - self._first
+            self.is_over = bool(self._passed[:, 2].min() >= self._seconds)
         self.is_late = not self.is_over and now - self._began > LATE_SECONDS
         if self.is_over or self.is_late:
             board.request_stop()
 
     @property
     def speed(self) -> Speed:
-        """The speed between the first and the last recorded event."""
-        (began, first, before), (ended, last, after) = self._seen[0], self._seen[-1]
-        parts = (after - before) / (ended - began)
-        parts /= max(parts.sum(), 1.0)  # parts are measured over whole rollouts
+        """The sum of the counted Sessions' speeds, each over whole rollouts of its own. Between two
+        events of one Session, others may have played less or more than they do on average."""
+        _, frames, seconds, *_ = self._passed.T
+        parts = self._passed[0, 3:] / seconds[0]
         shares = dict(zip((*LOOP_PARTS, OTHER), [*parts.tolist(), 1 - parts.sum()], strict=True))
-        return Speed((last - first) / (ended - began), shares)
+        return Speed(float((frames / seconds).sum()), shares)

@@ -134,10 +134,11 @@ class Session:
         began = time.perf_counter()
         report = self.agent.learn(self.clock.total_frame)
         assert report is not None
-        self._update_seconds += time.perf_counter() - began
+        self._update_seconds += (now := time.perf_counter()) - began
         self._num_events += 1
-        seconds = *self.parts.experience.seconds, self._update_seconds
-        self.board.loop[self.index] = (self._num_events, *seconds)
+        event = self._num_events, self.board.clock_slots[self.index], now
+        parts = *self.parts.experience.seconds, self._update_seconds
+        self.board.loop[self.index] = (*event, *parts)
         cpu_t = self._stopwatch.read().cpu_t
         self.tracker.track_update(self.strategy.learned(report, cpu_t))
         if self._checks is not None:

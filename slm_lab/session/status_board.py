@@ -70,7 +70,7 @@ RECORD = np.dtype(
     [
         *((name, np.int64) for name in SLOTS),
         *((name, np.float64) for name in FIELDS),
-        ("loop", np.float64, 1 + len(LOOP_PARTS)),
+        ("loop", np.float64, 3 + len(LOOP_PARTS)),
     ]
 )
 
@@ -106,7 +106,8 @@ class StatusBoard:
         self.heartbeats = records["heartbeats"]
         """Counts of signs of life while no step ends."""
         self.loop = records["loop"]
-        """(W, 5): training events of this process, and its seconds in each of LOOP_PARTS."""
+        """(W, 7): training events of this process, frames and the process's clock at the last one,
+        and its seconds in each of LOOP_PARTS until then."""
 
     @classmethod
     def allocate(cls, context: BaseContext, num_sessions: int) -> "StatusBoard":

@@ -114,11 +114,16 @@ class Seen:
 
     def __init__(self, monkeypatch, sessions=1):
         self.clock_slots, self.now, self.stops = np.zeros(sessions, np.int64), 0.0, 0
-        self.loop = np.zeros((sessions, 1 + len(LOOP_PARTS)))
+        self.loop = np.zeros((sessions, 3 + len(LOOP_PARTS)))
         monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: self.now))
 
     def request_stop(self):
         self.stops += 1
+
+    def event(self, session, *parts):
+        """A training event now, after these seconds in each part."""
+        self.loop[session, :3] = self.loop[session, 0] + 1, self.clock_slots[session], self.now
+        self.loop[session, 3:] += parts
 
 
 def test_a_run_is_measured_between_training_events(monkeypatch):
@@ -128,7 +133,7 @@ def test_a_run_is_measured_between_training_events(monkeypatch):
         board.now = float(second)
         board.clock_slots[0] += 50
         if second % 3 == 0:  # after 150 frames, 2 s in the environment and 0.5 s of learning
-            board.loop[0] += (1, 0.25, 2.0, 0.0, 0.5)
+            board.event(0, 0.25, 2.0, 0.0, 0.5)
         meter(board)
         if board.stops:
             break
@@ -138,14 +143,17 @@ def test_a_run_is_measured_between_training_events(monkeypatch):
     assert meter.speed.shares == pytest.approx(shares)
 
 
-def test_the_shares_of_whole_rollouts_are_no_more_than_the_time(monkeypatch):
+def test_when_a_meter_looks_changes_nothing_of_what_it_measures(monkeypatch):
     board = Seen(monkeypatch)
-    meter = SpeedMeter(1.0, slice(None), learns=True)
-    for board.now in (1.0, 2.0, 3.0):
-        board.clock_slots[0] += 50
-        board.loop[0] += (1, 0.2, 0.6, 0.0, 0.4)  # a rollout that began before the first look
+    meter = SpeedMeter(4.0, slice(None), learns=True)
+    for second, later in ((1.0, 0.9), (3.0, 0.1), (5.0, 0.5)):
+        board.now, board.clock_slots[0] = second, 40 * second
+        board.event(0, 0.4, 0.6, 0.0, 1.0)
+        board.now, board.clock_slots[0] = second + later, 40 * second + 100 * later
         meter(board)
-    shares = {"acting": 1 / 6, "environment": 0.5, "memory": 0.0, "update": 1 / 3, OTHER: 0.0}
+    assert board.stops
+    assert meter.speed.frames_per_s == pytest.approx(40)
+    shares = {"acting": 0.2, "environment": 0.3, "memory": 0.0, "update": 0.5, OTHER: 0.0}
     assert meter.speed.shares == pytest.approx(shares)
 
 
@@ -216,31 +224,36 @@ def test_a_net_on_a_gpu_has_no_other_library(monkeypatch, gpu, count):
 
 def test_all_workers_must_learn_before_they_are_measured_and_a_learner_counts_alone(monkeypatch):
     board = Seen(monkeypatch, sessions=2)
-    both, learner = (SpeedMeter(0.0, counted, learns=True) for counted in (slice(None), slice(1)))
+    both, learner = (SpeedMeter(0.5, counted, learns=True) for counted in (slice(None), slice(1)))
     for second in range(1, 9):
         board.now = float(second)
         board.clock_slots[:] = 100 * second, 10 * second
-        board.loop[0, 0] = second
-        board.loop[1, 0] = max(second - 4, 0)
+        board.event(0, 0.0, 0.0, 0.0, 0.0)
+        if second > 4:
+            board.event(1, 0.0, 0.0, 0.0, 0.0)
         both(board)
         learner(board)
+        assert learner.is_over == (second >= 2)
+        assert both.is_over == (second >= 6)
     assert both.speed.frames_per_s == pytest.approx(110)
-    assert both._seen[0][0] == 5.0
     assert learner.speed.frames_per_s == pytest.approx(100)
 
 
-def test_a_run_is_measured_at_events_of_its_first_session_whose_shares_it_shows(monkeypatch):
+def test_each_session_is_measured_over_its_own_rollouts_and_the_first_shows_its_shares(monkeypatch):
     board = Seen(monkeypatch, sessions=2)
     meter = SpeedMeter(5.0, slice(None), learns=True)
     for second in range(1, 20):
         board.now = float(second)
-        board.clock_slots += 10
-        board.loop[1] += (1, 0.0, 1.0, 0.0, 0.0)
-        if second % 3 == 0:
-            board.loop[0] += (1, 0.6, 1.2, 0.0, 1.2)
+        if second % 3:  # two seconds of playing, one of learning
+            board.clock_slots[0] += 15
+        else:
+            board.event(0, 0.6, 1.2, 0.0, 1.2)
+        if second % 4 in (2, 3):  # the other learns for two seconds
+            board.clock_slots[1] += 20
+        elif second % 4 == 1:
+            board.event(1, 0.0, 1.0, 0.0, 0.0)
         meter(board)
-    assert [when for when, *_ in meter._seen] == [3.0, 6.0, 9.0]
-    assert meter.speed.frames_per_s == pytest.approx(20)
+    assert meter.speed.frames_per_s == pytest.approx(10 + 10)
     shares = {"acting": 0.2, "environment": 0.4, "memory": 0.0, "update": 0.4, OTHER: 0.0}
     assert meter.speed.shares == pytest.approx(shares)
 
@@ -296,8 +309,7 @@ def test_a_change_that_cannot_run_is_left_out_and_the_spec_is_run_twice(tmp_path
         pytest.param("actor_learner", marks=pytest.mark.slow),
     ],
 )
-def test_a_run_in_a_mode_is_measured_and_leaves_nothing(tmp_path, monkeypatch, mode):
-    monkeypatch.setattr(module, "FEWEST_EVENTS", 1)
+def test_a_run_in_a_mode_is_measured_and_leaves_nothing(tmp_path, mode):
     workers = {"meta__distributed": mode, "meta__max_session": 2} if mode else {}
     found = probed(tmp_path, ppo(**workers))
     measured = found.run(AS_IS, 0.2)
