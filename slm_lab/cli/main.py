@@ -500,7 +500,3 @@ def run_lab() -> None:
 def retro() -> None:
     """The entry point of `slm-retro`, a command of SLM Lab."""
     sys.exit(f"slm-retro: {FOREIGN['slm-retro']}")
-
-
-if __name__ == "__main__":
-    main()

@@ -131,7 +131,7 @@ def check_checkpoints(spec: Spec, run_dir: RunDir, manifests: Sequence[Manifest 
     metrics, has no checkpoint. It would restart and overwrite its rows."""
     # Empty if the run was killed before it had metrics, or the file was edited.
     recorded = value_at(trial_metrics(run_dir, 0), "sessions", [])
-    ends = [each for each in recorded if value_at(each, "ending") != Ending.FAILED]
+    ends = [each for each in recorded if value_at(each, "error") is None]
     reached = {value_at(each, "session", -1): value_at(each, "frame", 0) for each in ends}
     for session, manifest in enumerate(manifests):
         paths = run_dir.session(0, session)

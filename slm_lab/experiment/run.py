@@ -97,8 +97,10 @@ class Run:
             how = {"frames": frames, "imports": list(source.imports)}
             self._write_specs(resumed(recorded.origin, about, source.sets, **how))
         for session in self.spec.meta.writers:
-            has_rows = self.run_dir.session(0, session).rows.is_file()
-            if manifests[session] is None and has_rows:
+            paths = self.run_dir.session(0, session)
+            # a Hogwild! worker continues with what any other has saved
+            kept = self.spec.meta.mode.lock_free and any(paths.models.glob("*"))
+            if manifests[session] is None and paths.rows.is_file() and not kept:
                 again = "it and its rows restart from zero"
                 self.notes += (f"Session {session} has no checkpoint yet: {again}",)
         if has_ended:

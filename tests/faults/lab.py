@@ -65,6 +65,11 @@ class Running:
     def children(self) -> list[psutil.Process]:
         return children_of(self.pid)
 
+    def forked(self) -> list[psutil.Process]:
+        """What the fork server has started: Sessions, and the one that measures a random agent."""
+        own = children_of(self.pid, recursive=False)
+        return [process for child in own for process in children_of(child.pid)]
+
     def session(self, index: int) -> psutil.Process | None:
         """The process of a Session."""
         return session_of(self.pid, index)
@@ -75,10 +80,10 @@ class Running:
         return Done.of(self.process.returncode, *(_output(self.data, n) for n in ("out", "err")))
 
 
-def children_of(pid: int) -> list[psutil.Process]:
+def children_of(pid: int, recursive: bool = True) -> list[psutil.Process]:
     """All processes under one; none where it is gone."""
     try:
-        return psutil.Process(pid).children(recursive=True)
+        return psutil.Process(pid).children(recursive)
     except psutil.NoSuchProcess:
         return []
 

@@ -344,7 +344,7 @@ def test_a_reward_that_is_not_a_number_is_one_clear_error_and_the_state_is_kept(
 def test_actors_that_have_not_started_end_at_once(folder):
     write_spec(folder, actors())
     with started(folder) as running:
-        wait_until(lambda: len(running.children()) > ACTORS)
+        wait_until(lambda: len(running.forked()) > ACTORS)
         interrupt(running)
         done = running.end(STOPPED)
         assert running.children() == []

@@ -283,7 +283,7 @@ def test_a_worker_that_hangs_does_not_keep_the_others_from_ending(folder):
 def test_workers_that_have_not_started_end_at_once(folder):
     write_spec(folder, workers())
     with started(folder) as running:
-        wait_until(lambda: len(running.children()) >= WORKERS)
+        wait_until(lambda: len(running.forked()) >= WORKERS)
         interrupt(running)
         done = running.end(STOPPED)
     assert (done.code, done.err) == (130, "")

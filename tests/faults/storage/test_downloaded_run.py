@@ -108,7 +108,7 @@ def test_code_in_the_working_directory_does_not_run_either(copy, how, place):
     where, module = PLACES[place]
     named(copy, how, module)
     args = command(copy, f"eval@{copy / 'data' / 'evil'}")[1:]
-    done = call([sys.executable, "-m", "slm_lab.cli.main", *args], copy / where)
+    done = call([sys.executable, "-m", "slm_lab", *args], copy / where)
     assert done.code == 2
     assert module in done.err
     assert not ran(copy)

@@ -152,6 +152,14 @@ def test_run_lab_is_the_command_run_under_its_classic_name(tmp_path):
     assert classic == call_here([str(LAB), "run", *args], tmp_path)
 
 
+def test_the_package_as_a_module_is_the_command(tmp_path):
+    write_spec(tmp_path, ppo())
+    args = ["run", "spec.json", NAME, "train", "-s", "agent.algorithm.gamma=2"]
+    module = call([sys.executable, "-m", "slm_lab", *args], tmp_path)
+    assert module.code == 2
+    assert module == call_here([str(LAB), *args], tmp_path)
+
+
 class Ended:
     """In place of a Run: one whose Sessions have ended in these ways."""
 

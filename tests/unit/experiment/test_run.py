@@ -153,21 +153,23 @@ def test_a_finished_gpu_training_needs_no_gpu(tmp_path, monkeypatch, has_ended):
 
 
 @pytest.mark.parametrize(
-    ("ending", "frame", "saved", "row", "is_refused"),
+    ("ending", "error", "frame", "saved", "row", "is_refused"),
     [
-        ("finished", 1000, False, "1000", True),
-        ("interrupted", 40, False, "40", True),
-        ("interrupted", 40, False, "", False),
-        ("failed", 40, False, "40", False),
-        ("finished", 1000, True, "1000", False),
+        ("finished", None, 1000, False, "1000", True),
+        ("interrupted", None, 40, False, "40", True),
+        ("interrupted", None, 40, False, "", False),
+        ("interrupted", "killed before it could save", 40, False, "40", False),
+        ("failed", "killed", 40, False, "40", False),
+        ("finished", None, 1000, True, "1000", False),
     ],
 )
 def test_a_session_whose_checkpoint_is_missing_does_not_lose_its_rows(
-    tmp_path, monkeypatch, ending, frame, saved, row, is_refused
+    tmp_path, monkeypatch, ending, error, frame, saved, row, is_refused
 ):
     run, _ = made_ready(tmp_path)
     run.release()
-    metrics = {"sessions": [{"session": 0, "ending": ending, "frame": frame}]}
+    session = {"session": 0, "ending": ending, "frame": frame, "error": error}
+    metrics = {"sessions": [session]}
     run.run_dir.trial_metrics_file(0).write_text(json.dumps(metrics))
     manifest = Manifest(frame, 1, {}, ending == "finished", {}, ()) if saved else None
     monkeypatch.setattr("slm_lab.experiment.run.have_ended", lambda *_: ([False], [manifest]))
