@@ -16,6 +16,7 @@ from slm_lab.cli.display.window import window_of
 from slm_lab.cli.options import RunOptions
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import refuse_links, write_json
+from slm_lab.core.process import stop_signals_blocked
 from slm_lab.core.text import significant
 from slm_lab.env.simulators.film import Film, headless
 from slm_lab.env.vector_env import FinishedEpisodes
@@ -133,7 +134,10 @@ def _print_part(console: Console, film: VideoFilm, how: str, steps: int) -> None
 
 def _play(console: Console, saved: SavedRun, agent: SavedAgent, count: int) -> FinishedEpisodes:
     parts: list[FinishedEpisodes] = []
-    with closing(saved.play(agent, count)) as playing, console.status("") as status:
+    status = console.status("")
+    with stop_signals_blocked():  # its thread inherits the mask: no signal interrupts `Workers`
+        status.start()
+    with closing(saved.play(agent, count)) as playing, status:
         for finished in playing:
             parts.append(finished)
             done = sum(len(part.env_index) for part in parts)

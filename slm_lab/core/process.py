@@ -72,11 +72,6 @@ def ignore_terminal() -> None:
     """Removes the signal mask, and ignores what a terminal sends to a parent and its children."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    unblock_stop_signals()
-
-
-def unblock_stop_signals() -> None:
-    """Removes the inherited signal mask; call it once the handlers are installed."""
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 

@@ -36,7 +36,8 @@ def start_fork_server() -> None:
     paths = os.pathsep.join(filter(None, sys.path))
     try:
         os.environ.update({"PYTHONSAFEPATH": "1", "PYTHONPATH": paths})
-        resource_tracker.ensure_running()  # the first start would launch it and clear the mask
+        with stop_signals_blocked():  # it ignores all but SIGHUP; its start clears the mask
+            resource_tracker.ensure_running()
         if FORKS:
             forkserver.set_forkserver_preload(PRELOADED)
             with stop_signals_blocked():
@@ -72,7 +73,7 @@ def _set_environment(environ: Mapping[str, str]) -> None:
 
 
 def start(process: BaseProcess) -> None:
-    """Starts a process that inherits blocked stop signals until it calls `unblock_stop_signals`;
+    """Starts a process that inherits blocked stop signals until it calls `ignore_terminal`;
     else Ctrl-C would end its imports with a traceback. Raises OSError at a limit of the system."""
     start_fork_server()
     with stop_signals_blocked():

@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from slm_lab.storage.checkpoint import read_state
-from slm_lab.storage.manifest import read_manifest
+from slm_lab.storage.manifest import previous_path, read_manifest
 from tests.faults.lab import (
     call,
     command,
@@ -53,7 +53,7 @@ def uninterrupted(tmp_path_factory):
 def assert_whole(folder):
     """The manifest can be read, and so can all it names."""
     found, models = read_manifest(manifest(folder)), run_folder(folder) / "model"
-    for file in [*found.files.values(), *map(vars, found.segments)]:
+    for file in [*found.files.values(), *found.segments]:
         assert read_state(models, file)
     return found
 
@@ -81,8 +81,10 @@ def test_a_run_killed_repeatedly_has_the_rows_of_an_uninterrupted_run(
     assert (done.code, done.err) == (0, "")
     found = assert_whole(folder)
     assert found.finished
-    left = {path.name for path in (run_folder(folder) / "model").iterdir()}
-    assert left == {manifest(folder).name, *found.names}
+    before = previous_path(manifest(folder))
+    left = {path.name for path in before.parent.iterdir()}
+    kept = {*found.names, *read_manifest(before).names}
+    assert left == {manifest(folder).name, before.name, *kept}
     assert repeatable(rows_file(folder)) == uninterrupted
 
 

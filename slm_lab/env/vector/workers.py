@@ -16,7 +16,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from typing_extensions import override
 
 from slm_lab.core.errors import LabError
-from slm_lab.core.process import STOP_SIGNALS, die_with_parent, unblock_stop_signals
+from slm_lab.core.process import STOP_SIGNALS, die_with_parent, stop_signals_blocked
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.interface import Env, first_reset, first_step
 from slm_lab.env.state import has_exact_state, load_env_state, save_env_state
@@ -79,21 +79,17 @@ class Workers(AsyncVectorEnv):
 
     def __init__(self, make_one: Callable[[], Env], num_envs: int) -> None:
         forkserver.set_forkserver_preload(PRELOADED)
-        resource_tracker.ensure_running()  # the first start would launch it and clear the mask
+        with stop_signals_blocked():  # it ignores all but SIGHUP; its start clears the mask
+            resource_tracker.ensure_running()
         self._action: Array | None = None
         self._in_call = True
         self.processes = []
         parent = os.getpid()
+        make = [functools.partial(_make_stateful, make_one, i, parent) for i in range(num_envs)]
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             super().__init__(
-                [
-                    functools.partial(_make_stateful, make_one, index, parent)
-                    for index in range(num_envs)
-                ],
-                copy=False,
-                context=START_METHOD,
-                autoreset_mode=AutoresetMode.SAME_STEP,
+                make, copy=False, context=START_METHOD, autoreset_mode=AutoresetMode.SAME_STEP
             )
         except BaseException:
             _kill(self.processes)
@@ -199,7 +195,7 @@ def _make_stateful(make_one: Callable[[], Env], index: int, parent: int) -> Env:
         for number in STOP_SIGNALS:
             # Not SIG_IGN: programs of an environment would inherit it.
             signal.signal(number, lambda *_: None)
-        unblock_stop_signals()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     return Stateful(make_one(), index)
 
 

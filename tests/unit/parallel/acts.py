@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 
-from slm_lab.core.process import die_with_parent, unblock_stop_signals
+from slm_lab.core.process import die_with_parent, ignore_terminal
 from slm_lab.session.status_board import Phase, StatusBoard
 from slm_lab.storage.result import Ending, SessionResult
 from tests.faults.lab import wait_until
@@ -82,7 +82,7 @@ def note_signals(folder):
     signal.signal(signal.SIGTERM, lambda *_: (folder / "heeded").touch())
     (folder / "ready").touch()
     wait_until((folder / "go").exists)
-    unblock_stop_signals()
+    ignore_terminal()
 
 
 ACTS = {act.__name__: act for act in (
