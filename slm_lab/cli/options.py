@@ -25,9 +25,7 @@ Imports = Annotated[
     list[str] | None,
     Option("--import", metavar="MODULE", help="Import a plug-in module. Repeatable."),
 ]
-Trust = Annotated[
-    bool, Option("--trust", help="Import all modules that the run or the file names.")
-]
+Trust = Annotated[bool, Option("--trust", help="Import all modules that the run or file names.")]
 SPEC_NAME_HELP = "The spec in the file, if it has several."
 RUN_NAME_HELP = f"{SPEC_NAME_HELP} After an algorithm, the environment."
 SpecName = Annotated[

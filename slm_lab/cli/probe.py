@@ -47,7 +47,8 @@ def probe(
         on = f"{sessions} on {count_text(usable_cores(), 'core')}"
         print_line(console, f"{significant(base.frames_per_s)} frames/s, {on}; bound by {held_by}")
         shares = sorted(base.shares.items(), key=lambda each: -each[1])
-        print_line(console, ", ".join(f"{part} {share:.0%}" for part, share in shares))
+        if shares:
+            print_line(console, ", ".join(f"{part} {share:.0%}" for part, share in shares))
         predicted = in_order(speeds)
         rows = [
             (each.text, significant(speed), f"{speed / base.frames_per_s:.2f}", each.learns)

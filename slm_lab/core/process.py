@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,15 @@ def stop_signals_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+def start_resource_tracker() -> None:
+    """Starts multiprocessing's tracker, which frees the semaphores of killed processes, without its
+    warning that it did. It ignores all stop signals but SIGHUP, and its start clears the mask."""
+    sys.warnoptions.append("ignore:resource_tracker:UserWarning")  # it inherits them
+    with stop_signals_blocked():
+        resource_tracker.ensure_running()
+    sys.warnoptions.pop()
+
+
 def kill_with_children(process: BaseProcess) -> None:
     """Kills a process that was started, and on Linux what it has started, such as simulators."""
     below = [*_descendants(process.pid)] if process.is_alive() else []
@@ -54,9 +64,7 @@ def _descendants(pid: int | None) -> Iterator[int]:
 
 
 @contextmanager
-def signals_handled(
-    handler: Any, numbers: Sequence[signal.Signals] = STOP_SIGNALS
-) -> Iterator[None]:
+def signals_handled(handler: Any, numbers: Sequence[int] = STOP_SIGNALS) -> Iterator[None]:
     """Handles the signals by `handler` of `signal.signal`. An ignored SIGHUP stays so: `nohup`."""
     is_kept = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     numbers = [number for number in numbers if not (is_kept and number == signal.SIGHUP)]

@@ -6,10 +6,7 @@ PROCESSES = (
     "no more processes or threads can be started; raise the limit (ulimit -u), or lower "
     "meta.max_session or env.num_envs"
 )
-FILES = (
-    "too many files are open; raise the limit (ulimit -n), or lower meta.max_session or "
-    "env.num_envs"
-)
+FILES = "too many files are open; raise ulimit -n, or lower meta.max_session or env.num_envs"
 MEMORY = (
     "there is no memory left; raise the limit (ulimit -v) if there is one, or lower "
     "meta.max_session, env.num_envs or the memory's max_size"

@@ -77,7 +77,8 @@ class Speed(NamedTuple):
 
     frames_per_s: float
     shares: Mapping[str, float]
-    """The share of the first Session's time of each of LOOP_PARTS, and OTHER."""
+    """The share of the first Session's time of each of LOOP_PARTS, and OTHER; empty if the agent
+    does not learn."""
 
 
 def candidates(spec: Spec) -> Iterator[Change]:
@@ -193,6 +194,8 @@ def bound(spec: Spec, speeds: Mapping[Change, Speed]) -> str:
     base, cores = speeds[AS_IS], usable_cores()
     if spec.meta.num_sessions * spec.meta.threads > cores:
         return f"the cores: {spec.meta.num_sessions} Sessions share {cores}"
+    if not base.shares:
+        return "the environment: the agent does not learn"
     largest = max(base.shares, key=lambda part: base.shares[part])
     if largest == "update" and max(map(hidden_weights, spec.agent.nets.values())) > FEW_WEIGHTS:
         return "arithmetic: the products of the networks"
@@ -244,4 +247,4 @@ class SpeedMeter:
         _, frames, seconds, *_ = self._passed.T
         parts = self._passed[0, 3:] / seconds[0]
         shares = dict(zip((*LOOP_PARTS, OTHER), [*parts.tolist(), 1 - parts.sum()], strict=True))
-        return Speed(float((frames / seconds).sum()), shares)
+        return Speed(float((frames / seconds).sum()), shares if self._learns else {})

@@ -9,12 +9,12 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from slm_lab.core.process import kill_with_children, stop_signals_blocked
+from slm_lab.core.process import kill_with_children, start_resource_tracker, stop_signals_blocked
 
 SOCKET_FOLDER = 70
 """Most bytes in the path of the temporary folder: the server's socket lies there."""
@@ -36,8 +36,7 @@ def start_fork_server() -> None:
     paths = os.pathsep.join(filter(None, sys.path))
     try:
         os.environ.update({"PYTHONSAFEPATH": "1", "PYTHONPATH": paths})
-        with stop_signals_blocked():  # it ignores all but SIGHUP; its start clears the mask
-            resource_tracker.ensure_running()
+        start_resource_tracker()
         if FORKS:
             forkserver.set_forkserver_preload(PRELOADED)
             with stop_signals_blocked():

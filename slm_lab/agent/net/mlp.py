@@ -122,12 +122,13 @@ class MLPNet(nn.Module, ArrayNet):
             x = norm(x)
         x = self._through(self._layers[: self._num_exact], x)
         with self._products(x):
-            x = self._through(self._layers[self._num_exact :], x)
-        return restored(x)
+            return self._through(self._layers[self._num_exact :], x)
 
     def _through(self, hidden: Sequence[HiddenLayer], x: Tensor) -> Tensor:
         for layer, norms in hidden:
             x = layer(x)
+            if layer is self._layers[-1][0]:
+                x = restored(x)  # before the activation, as in `ArrayMLP`, by which the net acts
             if self._norm_after and self._activation is not None:
                 x = self._activation(x)
             for norm in norms:

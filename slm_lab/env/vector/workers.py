@@ -6,7 +6,7 @@ import queue
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
 from typing import Any
@@ -16,7 +16,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from typing_extensions import override
 
 from slm_lab.core.errors import LabError
-from slm_lab.core.process import STOP_SIGNALS, die_with_parent, stop_signals_blocked
+from slm_lab.core.process import STOP_SIGNALS, die_with_parent, start_resource_tracker
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.interface import Env, first_reset, first_step
 from slm_lab.env.state import has_exact_state, load_env_state, save_env_state
@@ -79,8 +79,7 @@ class Workers(AsyncVectorEnv):
 
     def __init__(self, make_one: Callable[[], Env], num_envs: int) -> None:
         forkserver.set_forkserver_preload(PRELOADED)
-        with stop_signals_blocked():  # it ignores all but SIGHUP; its start clears the mask
-            resource_tracker.ensure_running()
+        start_resource_tracker()
         self._action: Array | None = None
         self._in_call = True
         self.processes = []

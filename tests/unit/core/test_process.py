@@ -41,6 +41,22 @@ def test_memory_that_was_freed_is_used_again_without_new_pages():
     assert page_faults("kept") < page_faults("returned") / 10
 
 
+KILLED = """
+import multiprocessing, os
+from slm_lab.core.process import start_resource_tracker
+start_resource_tracker()
+lock = multiprocessing.get_context("spawn").Lock()
+os._exit(0)  # as after a kill, only the tracker can free the lock
+"""
+
+
+def test_semaphores_of_a_killed_process_are_freed_without_a_warning():
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+
+
 SHELL = ["sh", "-c", "sleep 600 & wait"]
 
 

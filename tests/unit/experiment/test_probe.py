@@ -42,7 +42,7 @@ def probed(folder, spec):
 
 
 def speed(frames_per_s, **shares):
-    return Speed(frames_per_s, shares or {"update": 0.6, OTHER: 0.4})
+    return Speed(frames_per_s, shares)
 
 
 def test_changes_are_those_that_the_spec_allows(cores, tmp_path):
@@ -97,6 +97,7 @@ def test_equivalent_changes_come_first_and_a_gain_exceeds_noise():
         ({"environment": 0.4, "update": 0.6}, 256, "arithmetic"),
         ({"memory": 0.6, "update": 0.4}, 256, "the agent's memory"),
         ({OTHER: 0.6, "update": 0.4}, 64, "the exchange"),
+        ({}, 64, "the environment: the agent does not learn"),
     ],
 )
 def test_the_bottleneck_of_a_training_is_its_largest_part(shares, width, words, cores):
@@ -266,7 +267,7 @@ def test_an_agent_that_learns_nothing_is_measured_by_its_frames(monkeypatch):
         board.clock_slots[0] = 30 * second
         meter(board)
     assert meter.is_over
-    assert meter.speed.frames_per_s == pytest.approx(30)
+    assert meter.speed == (pytest.approx(30), {})
 
 
 def test_a_run_without_events_is_given_up(monkeypatch):
@@ -331,7 +332,8 @@ def test_document_and_table_agree(tmp_path, monkeypatch, capsys):
     from slm_lab.cli.probe import probe as command
 
     write_spec(tmp_path, ppo())
-    speeds = {AS_IS: speed(100.0), ALIKE: speed(125.0), DIFFERENT: speed(80.0)}
+    base = speed(100.0, **{"update": 0.6, OTHER: 0.4})
+    speeds = {AS_IS: base, ALIKE: speed(125.0), DIFFERENT: speed(80.0)}
     monkeypatch.setattr(Probe, "survey", lambda self, on_run: speeds)
     longer = {AS_IS: speed(80.0), ALIKE: speed(104.0)}  # the environment gets slower
     monkeypatch.setattr(Probe, "run", lambda self, change, seconds: longer[change])

@@ -165,11 +165,14 @@ def test_auto_is_bf16_where_the_processor_has_it(has, chosen, monkeypatch):
         assert with_precision(MLPNetSpec(type="MLPNet", precision=given)).precision == given
 
 
-def test_recorded_log_probabilities_are_those_of_the_learner():
+@pytest.mark.parametrize("activation", ["tanh", "relu", "selu"])
+@pytest.mark.parametrize("loss", ["MSELoss", "HuberLoss"])  # written out, and by autograd
+def test_recorded_log_probabilities_are_those_of_the_learner(loss, activation):
     """With a learning rate of almost zero π stays, and so does its ratio to the recorded π. A
     learner in another precision finds other ratios."""
     optim = {"name": "GlobalAdam", "lr": 1e-12}
     net = {**ppo()["agent"]["net"], "hid_layers": [256, 256], "optim_spec": optim, "init_std": 1.0}
+    net |= {"loss_spec": {"name": loss}, "hid_layers_activation": activation}
     narrow = {"name": "no_decay", "start_val": 1e-4}
 
     def spec(name):
