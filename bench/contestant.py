@@ -1,9 +1,9 @@
 """Runs one case in one library and prints its training frames per second as JSON.
 
 For the lab it adds the shares of the time by part of the loop. `lab_graph` replays its gradient
-steps as CUDA graphs.
+steps as CUDA graphs. `stepping` is the lab's environments alone.
 
-python -m bench.contestant {lab|lab_graph|sb3|floor} CASE [--frames N] [--device cuda]
+python -m bench.contestant {lab|lab_graph|sb3|floor|stepping} CASE [--frames N] [--device cuda]
 """
 
 import argparse
@@ -15,6 +15,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from gymnasium.spaces import Discrete
 
 from bench.cases import (
     CASES,
@@ -28,6 +31,9 @@ from bench.cases import (
     PPOCase,
     SACCase,
 )
+
+STEPPING_SECONDS = 4.0
+STEPS_AT_ONCE = 100
 
 
 def lab_speed(name: str, case: Case) -> float:
@@ -59,7 +65,7 @@ def lab_run(name: str, case: Case) -> tuple[float, dict[str, float]]:
         result = session.run()
         seconds = time.perf_counter() - began
         session.close()
-    shares = dict(zip(LOOP_PARTS, board.loop[0, 1:] / seconds, strict=True))
+    shares = dict(zip(LOOP_PARTS, board.loop[0, -len(LOOP_PARTS) :] / seconds, strict=True))
     return result.frame / seconds, shares
 
 
@@ -196,7 +202,29 @@ def floor_speed(name: str, case: Case) -> float:
     return sac_speed(case)
 
 
-OTHERS = {"sb3": sb3_speed, "floor": floor_speed}
+def stepping_speed(name: str, case: Case) -> float:
+    """Frames per second of the lab's environments with random actions: no agent is faster."""
+    from slm_lab.env.make import make_env
+    from slm_lab.spec.load import parse_spec
+
+    env = make_env(parse_spec(name, case.spec()).env, seed=0)
+    space, rng = env.action_space, np.random.default_rng(0)
+    size = (case.num_envs, *space.shape)
+    if isinstance(space, Discrete):
+        actions = rng.integers(space.n, size=(STEPS_AT_ONCE, *size))
+    else:
+        actions = rng.uniform(-1, 1, (STEPS_AT_ONCE, *size)).astype(np.float32)
+    env.reset()
+    began, steps = time.perf_counter(), 0
+    while (seconds := time.perf_counter() - began) < STEPPING_SECONDS:
+        for action in actions:
+            env.step(action)
+        steps += STEPS_AT_ONCE
+    env.close()
+    return steps * case.num_envs / seconds
+
+
+OTHERS = {"sb3": sb3_speed, "floor": floor_speed, "stepping": stepping_speed}
 
 
 def main() -> None:

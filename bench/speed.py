@@ -4,7 +4,7 @@ python -m bench.speed CASE… [--repeats 5] [--device cuda]
 
 The libraries run by turns, each time in a fresh process with one thread.
 So a change in the machine's load affects all. The result is the ratio of the medians.
-PPO and SAC are also compared with the
+"stepping" is the environments alone, with random actions. PPO and SAC are also compared with the
 same written out by hand, the floor. With `--device cuda` the networks of all are on the GPU, and
 `lab_graph` is the lab with its gradient steps as CUDA graphs.
 """
@@ -46,7 +46,8 @@ def main() -> None:
             'there is nothing to compare with; pip install -c constraints.txt -e ".[bench]"'
         )
     for case in arguments.cases:
-        others = ["sb3", "floor"] if isinstance(CASES[case], PPOCase | SACCase) else ["sb3"]
+        others = ["sb3", "stepping"]
+        others += ["floor"] if isinstance(CASES[case], PPOCase | SACCase) else []
         others += ["lab_graph"] if arguments.device == "cuda" else []
         speeds: dict[str, list[float]] = {library: [] for library in ("lab", *others)}
         for _ in range(arguments.repeats):

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
+from rich.console import Console
 from rich.text import Text
 
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
@@ -12,12 +13,15 @@ from slm_lab.cli.shell.signals import stopped_like_ctrl_c
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import usable_cores
 from slm_lab.core.text import count_text, significant
-from slm_lab.experiment.probe import AS_IS, BEST, LONG_SECONDS, Probe, bound, gains, in_order
+from slm_lab.experiment.new.recipe import named
+from slm_lab.experiment.probe import AS_IS, BEST, WORTH, Change, Probe, bound, gains, in_order
 from slm_lab.experiment.run import check_machine, check_spaces
 from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.trust import command_text, imports_of_file
 
-HEADER = ("change", "frames/s", "ratio", "learns")
+HEADER, LEFT = ("change", "frames/s", "ratio", "learns"), ("change", "learns")
+LEAST = 0.005
+"""The smallest share that is shown."""
 
 
 def probe(
@@ -33,6 +37,7 @@ def probe(
     import_plugins(modules)
     console = wide_console(quiet=as_json)
     with stopped_like_ctrl_c(), tempfile.TemporaryDirectory() as folder:
+        file, name, sets = named(file, name, sets, modules)
         source = RunSource(file, name, sets=tuple(sets), imports=modules)
         found = Probe(source, Path(folder))
         spec, runs = found.spec, len(found.changes) + 2
@@ -47,35 +52,38 @@ def probe(
         on = f"{sessions} on {count_text(usable_cores(), 'core')}"
         print_line(console, f"{significant(base.frames_per_s)} frames/s, {on}; bound by {held_by}")
         shares = sorted(base.shares.items(), key=lambda each: -each[1])
-        if shares:
-            print_line(console, ", ".join(f"{part} {share:.0%}" for part, share in shares))
+        if shown := [f"{part} {share:.0%}" for part, share in shares if share >= LEAST]:
+            print_line(console, ", ".join(shown))
         predicted = in_order(speeds)
-        rows = [
-            (each.text, significant(speed), f"{speed / base.frames_per_s:.2f}", each.learns)
-            for each, speed in predicted
-        ]
-        print_table(console, "Predicted", HEADER, rows, HEADER[::3], box=SIMPLE_HEAD)
-        measured = {}
-        faster = gains(predicted, base.frames_per_s)[:BEST]
-        for each in [AS_IS, *faster] if faster else ():  # an environment may get slower meanwhile
-            measured[each] = found.run(each, LONG_SECONDS)
-            speed = measured[each].frames_per_s
-            what = f"{speed / measured[AS_IS].frames_per_s:.2f} times: {each.text or 'as it is'}"
-            print_line(console, f"measured {significant(speed)}, {what}")
-    reference = measured.get(AS_IS, base).frames_per_s
-    best = next(iter(gains(in_order(measured), reference)), AS_IS)
+        _print_speeds(console, "Predicted", predicted)
+        if left := [each.text for each in found.changes if each not in speeds]:
+            print_line(console, f"without a result in time: {'; '.join(left)}")
+        faster, measured = gains(predicted)[:BEST], predicted[:1]
+        if faster:
+            with console.status(f"{len(faster) + 2} longer runs"):
+                measured = in_order(found.verify(faster))
+            _print_speeds(console, "Measured", measured)
+    best = next(iter(gains(measured)), AS_IS)
     if best == AS_IS:
-        print_line(console, Text("nothing to gain: no change is faster", "yellow"))
+        line = f"nothing to gain: no change is faster by {WORTH - 1:.0%}"
+        print_line(console, Text(line, "yellow"))
     else:
         keys = {each.partition("=")[0]: each for each in (*sets, *best.sets)}
         options = [word for each in keys.values() for word in ("-s", each)]
         command = command_text(["run", file, spec.name, "train", *options], modules)
-        print_line(console, Text(f"try: {command}", "green"))
+        mark = "" if best.learns == "alike" else " (the agent learns differently)"
+        print_line(console, Text(f"try{mark}: {command}", "green"))
     if as_json:
-        rates = {each: run.frames_per_s for each, run in measured.items()}
+        rates = dict(measured) if faster else {}
         changes = [
             {"set": it.sets, "predicted": speed, "measured": rates.get(it), "learns": it.learns}
-            for it, speed in predicted
+            for it, speed in predicted[1:]
         ]
         about = {**base._asdict(), "measured": rates.get(AS_IS), "bound": held_by}
-        print_json({**about, "changes": changes, "set": best.sets})
+        print_json({**about, "changes": changes, "set": best.sets, "learns": best.learns})
+
+
+def _print_speeds(console: Console, title: str, found: Sequence[tuple[Change, float]]) -> None:
+    base = found[0][1]
+    rows = [(it.text, significant(rate), f"{rate / base:.2f}", it.learns) for it, rate in found]
+    print_table(console, title, HEADER, rows, LEFT, box=SIMPLE_HEAD)

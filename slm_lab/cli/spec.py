@@ -70,8 +70,7 @@ def check(
 @app.command()
 def show(
     file: Annotated[
-        str,
-        Argument(help="A spec file, path or shipped name.", autocompletion=completion.spec_files),
+        str, Argument(help="A spec file, or a shipped name.", autocompletion=completion.spec_files)
     ],
     name: SpecName = None,
     sets: Sets = None,

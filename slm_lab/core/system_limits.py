@@ -12,13 +12,8 @@ MEMORY = (
     "meta.max_session, env.num_envs or the memory's max_size"
 )
 
-_BY_NUMBER = {
-    errno.EAGAIN: PROCESSES,
-    errno.EMFILE: FILES,
-    errno.ENFILE: FILES,
-    errno.ENOMEM: MEMORY,
-}
-_BY_WORDS = {
+_NUMBERS = {errno.EAGAIN: PROCESSES, errno.EMFILE: FILES, errno.ENFILE: FILES, errno.ENOMEM: MEMORY}
+_WORDS = {
     "can't start new thread": PROCESSES,
     "Too many open files": FILES,
     "allocate memory": MEMORY,
@@ -34,10 +29,10 @@ def limit_reached(error: BaseException) -> str | None:
     while seen is not None:
         if isinstance(seen, MemoryError):
             return MEMORY
-        if isinstance(seen, OSError) and seen.errno in _BY_NUMBER:
-            return _BY_NUMBER[seen.errno]
+        if isinstance(seen, OSError) and seen.errno in _NUMBERS:
+            return _NUMBERS[seen.errno]
         if isinstance(seen, OSError | RuntimeError | ImportError):
-            for words, limit in _BY_WORDS.items():
+            for words, limit in _WORDS.items():
                 if words in str(seen):
                     return limit
         seen = seen.__cause__ or seen.__context__

@@ -3,10 +3,11 @@
 import importlib.util
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from math import ceil
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, NamedTuple, final
@@ -37,6 +38,8 @@ SHORT_SECONDS, LONG_SECONDS = 4.0, 6.0
 """How long a run is measured at least, over whole rollouts."""
 LATE_SECONDS = 150.0
 """How long a run may take until it has been measured."""
+SURVEY_SECONDS = 90.0
+"""No change is tried for the first time later than this."""
 WARM_UP = 1_000
 """Frames before the first training event are cut to these."""
 FEW_WEIGHTS = 128 * 128
@@ -44,13 +47,12 @@ FEW_WEIGHTS = 128 * 128
 ENDLESS = 10**9
 """The budget of a run; it is stopped long before."""
 
-OTHER = "rows, exchange, waiting"
+REST = "rest"
 BOUNDS = {
     "environment": "the environment",
     "acting": "Python: many small calls to act",
     "memory": "the agent's memory",
     "update": "Python: many small calls to learn",
-    OTHER: "the exchange between processes",
 }
 """What bounds a training that spends most of its time in this part."""
 
@@ -58,7 +60,7 @@ BOUNDS = {
 @final
 @dataclass(frozen=True)
 class Change:
-    """Settings for `-s`, and whether the agent learns alike with them: all but the last bits."""
+    """Settings for `-s`, and whether the agent learns alike with them, up to rounding."""
 
     sets: tuple[str, ...] = ()
     learns: Literal["alike", "differently"] = "alike"
@@ -66,7 +68,7 @@ class Change:
     @property
     def text(self) -> str:
         """The settings as one text."""
-        return " ".join(self.sets)
+        return " ".join(self.sets) or "as it is"
 
 
 AS_IS = Change()
@@ -77,8 +79,8 @@ class Speed(NamedTuple):
 
     frames_per_s: float
     shares: Mapping[str, float]
-    """The share of the first Session's time of each of LOOP_PARTS, and OTHER; empty if the agent
-    does not learn."""
+    """The share of the first Session's time of each of LOOP_PARTS, and the REST: rows, exchange and
+    waits. Empty if the agent does not learn."""
 
 
 def candidates(spec: Spec) -> Iterator[Change]:
@@ -86,7 +88,8 @@ def candidates(spec: Spec) -> Iterator[Change]:
     cores, env, meta = usable_cores(), spec.env, spec.meta
     if env.num_envs > 1 and env.vectorization_mode != "async":
         yield Change(("env.vectorization_mode=async",))
-    if env.backend != "envpool" and importlib.util.find_spec("envpool") is not None:
+    is_pooled = env.backend == "envpool" or env.vectorization_mode in ("sync", "async")
+    if not is_pooled and importlib.util.find_spec("envpool") is not None:
         yield Change(("env.backend=envpool",), "differently")
     if (threads := cores // meta.num_sessions) > meta.threads:
         yield Change((f"meta.threads={threads}",))
@@ -98,16 +101,27 @@ def candidates(spec: Spec) -> Iterator[Change]:
         yield Change(tuple(f"agent.{key}.matmul=numpy" for key in wide))
     if cores > 1 and meta.max_session == 1 and meta.distributed is False:
         for word in MODES.names():
-            sets = (f"meta.distributed={word}", f"meta.max_session={cores}")
-            if mode_of(word).has_ranks:
-                own = isinstance(spec.agent.algorithm, ReplayLearningSpec)  # a memory per rank
-                yield Change((*sets, "meta.scale=strong"), "differently" if own else "alike")
-            elif mode_of(word).has_learner:
-                yield Change((sets[0], f"meta.max_session={cores - 1}"), "differently")
-            else:
-                yield Change(sets, "differently")
+            workers = cores - 1 if mode_of(word).has_learner else cores
+            sets = [f"meta.distributed={word}", f"meta.max_session={workers}"]
+            sets += ["meta.scale=strong"] if mode_of(word).has_ranks else []
+            yield Change(tuple(sets), "differently")
     for factor in ENV_FACTORS:
-        yield Change((f"env.num_envs={factor * env.num_envs}",), "differently")
+        yield from _with_more_envs(spec, factor)
+
+
+def _with_more_envs(spec: Spec, factor: int) -> Iterator[Change]:
+    """More environments, with as many gradient steps per frame. A replay algorithm has one training
+    event per step of them at most."""
+    algorithm, before = spec.agent.algorithm, spec.env.num_envs
+    sets = [f"env.num_envs={factor * before}"]
+    if isinstance(algorithm, ReplayLearningSpec) and algorithm.update_to_data is None:
+        old, new = (n * ceil(algorithm.training_frequency / n) for n in (before, factor * before))
+        batches, left = divmod(algorithm.training_batch_iter * new, old)
+        if left:
+            return
+        if new != old:
+            sets.append(f"agent.algorithm.training_batch_iter={batches}")
+    yield Change(tuple(sets), "differently")
 
 
 def _multiplies_much(net: NetSpec) -> bool:
@@ -163,30 +177,40 @@ class Probe:
         return meter.speed
 
     def survey(self, on_run: Callable[[int], None]) -> dict[Change, Speed]:
-        """Short runs of the spec as it is and of all changes; `on_run` gets the number of each.
-        Leaves out changes that cannot be run. The speed of the unchanged spec is the mean of a run
-        before the others and one after them. Raises as `run`."""
+        """Short runs of the spec as it is and of the changes; `on_run` gets the number of each.
+        Leaves out changes that cannot be run, or not within SURVEY_SECONDS. The speed of the
+        unchanged spec is the mean of a run before the others and one after them. Raises as
+        `run`."""
+        ends = time.perf_counter() + SURVEY_SECONDS
         found, base = dict[Change, Speed](), list[Speed]()
         for number, change in enumerate((*self._specs, AS_IS), 1):
             on_run(number)
             if change == AS_IS:
                 base.append(self.run(change, SHORT_SECONDS))
-                continue
-            with suppress(LabError):
-                found[change] = self.run(change, SHORT_SECONDS)
-        mean = fmean(each.frames_per_s for each in base)
-        return {AS_IS: base[0]._replace(frames_per_s=mean), **found}
+            elif time.perf_counter() < ends:
+                with suppress(LabError):
+                    found[change] = self.run(change, SHORT_SECONDS)
+        return {AS_IS: _mean(base), **found}
+
+    def verify(self, changes: Sequence[Change]) -> dict[Change, Speed]:
+        """Longer runs of changes, between two of the unchanged spec. Raises as `run`."""
+        runs = [self.run(each, LONG_SECONDS) for each in (AS_IS, *changes, AS_IS)]
+        return {AS_IS: _mean([runs[0], runs[-1]]), **dict(zip(changes, runs[1:-1], strict=True))}
+
+
+def _mean(runs: Sequence[Speed]) -> Speed:
+    return runs[0]._replace(frames_per_s=fmean(each.frames_per_s for each in runs))
 
 
 def in_order(speeds: Mapping[Change, Speed]) -> list[tuple[Change, float]]:
-    """The changes with their frames/s, the fastest first; changes of what is learned come last."""
-    found = [(each, speed.frames_per_s) for each, speed in speeds.items() if each != AS_IS]
-    return sorted(found, key=lambda each: (each[0].learns, -each[1]))
+    """Changes with their frames/s: AS_IS, then the fastest first; what changes learning is last."""
+    found = [(each, speed.frames_per_s) for each, speed in speeds.items()]
+    return sorted(found, key=lambda each: (each[0] != AS_IS, each[0].learns, -each[1]))
 
 
-def gains(found: list[tuple[Change, float]], frames_per_s: float) -> list[Change]:
-    """The changes in `found` that are faster by WORTH; `found` is that of `in_order`."""
-    return [change for change, speed in found if speed > WORTH * frames_per_s]
+def gains(found: Sequence[tuple[Change, float]]) -> list[Change]:
+    """The changes in the result of `in_order` that are faster than AS_IS by WORTH."""
+    return [change for change, speed in found if speed > WORTH * found[0][1]]
 
 
 def bound(spec: Spec, speeds: Mapping[Change, Speed]) -> str:
@@ -197,6 +221,11 @@ def bound(spec: Spec, speeds: Mapping[Change, Speed]) -> str:
     if not base.shares:
         return "the environment: the agent does not learn"
     largest = max(base.shares, key=lambda part: base.shares[part])
+    if largest == REST and spec.meta.mode.has_learner:
+        return "the actors: the learner waits for their steps"
+    if largest == REST:
+        is_alone = spec.meta.distributed is False
+        return "rows, or other programs" if is_alone else "the exchange between processes"
     if largest == "update" and max(map(hidden_weights, spec.agent.nets.values())) > FEW_WEIGHTS:
         return "arithmetic: the products of the networks"
     return BOUNDS[largest]
@@ -246,5 +275,5 @@ class SpeedMeter:
         events of one Session, others may have played less or more than they do on average."""
         _, frames, seconds, *_ = self._passed.T
         parts = self._passed[0, 3:] / seconds[0]
-        shares = dict(zip((*LOOP_PARTS, OTHER), [*parts.tolist(), 1 - parts.sum()], strict=True))
+        shares = dict(zip((*LOOP_PARTS, REST), [*parts.tolist(), 1 - parts.sum()], strict=True))
         return Speed(float((frames / seconds).sum()), shares if self._learns else {})

@@ -65,6 +65,19 @@ def begin_run(
     return run_dir, lock, origin
 
 
+def with_known_precision(spec: Spec) -> Spec:
+    """The spec with the precision of "auto" on this machine."""
+    agent = spec.agent
+    unknown = {key: net for key, net in agent.nets.items() if net.precision == "auto"}
+    if unknown:
+        from slm_lab.agent.net.precision import with_precision  # imports torch
+
+        known = {key: {"precision": with_precision(net).precision} for key, net in unknown.items()}
+        nets = {key: getattr(agent, key).model_copy(update=one) for key, one in known.items()}
+        spec = spec.model_copy(update={"agent": agent.model_copy(update=nets)})
+    return spec
+
+
 def resumed_spec(
     run_dir: RunDir, source: RunSource, may_change: Collection[str], is_search: bool = False
 ) -> ResumedSpec:
@@ -80,6 +93,7 @@ def resumed_spec(
     # Without a change, all suspicious keys were already reported at the start.
     how = {"warn": bool(keys), "for_search": is_search}
     spec = load_spec(run_dir.spec_file, run_dir.spec_name, keys, overrides, **how)
+    spec = with_known_precision(spec)
     changed = differences(saved.to_json(), spec.to_json())
     problems += [
         Problem(path, f"the run was started with {json.dumps(old)}; start a new run", new)

@@ -222,12 +222,7 @@ def check_machine(where: str, spec: Spec) -> None:
 def seeded(spec: Spec) -> tuple[Spec, int]:
     """The spec with its root seed, drawn if it has none, and with the precision of "auto" here, so
     that a resumed run repeats it; and that seed."""
-    agent = spec.agent
-    if any(net.precision == "auto" for net in agent.nets.values()):
-        from slm_lab.agent.net.precision import with_precision  # imports torch
-
-        nets = {key: with_precision(net) for key, net in agent.nets.items()}
-        spec = spec.model_copy(update={"agent": agent.model_copy(update=nets)})
+    spec = resume.with_known_precision(spec)
     seed = draw_root_seed() if spec.meta.random_seed is None else spec.meta.random_seed
     return with_seed(spec, seed), seed
 

@@ -151,11 +151,7 @@ class Supervisor:
         return True
 
     def watch(
-        self,
-        sessions: Sequence[int],
-        due: Due,
-        why: str | None = None,
-        seconds: float | None = None,
+        self, sessions: Sequence[int], due: Due, why: str | None = None, limit: float | None = None
     ) -> None:
         """Kills those of `sessions` that hang; `why` is the reported reason, see `HangDetector`.
         `due(i)` is of `sessions[i]`. A Session that waits for a disk does not hang."""
@@ -165,7 +161,7 @@ class Supervisor:
             waits = sign is not None and self._runner.waits_for_disk(sessions[index])
             return None if waits else sign
 
-        self._watched.append((HangDetector(self._board, sessions, due_off_disk, seconds), why))
+        self._watched.append((HangDetector(self._board, sessions, due_off_disk, limit), why))
 
     def _end_hung(self) -> None:
         for detector, why in self._watched:

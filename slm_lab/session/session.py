@@ -131,10 +131,11 @@ class Session:
         for finished in self.strategy.episodes.received():
             self._track(finished)
         self.strategy.refresh()
-        began = time.perf_counter()
+        group = self.agent.learner.train_state.group
+        began = time.perf_counter() - group.seconds  # its exchanges do not count
         report = self.agent.learn(self.clock.total_frame)
         assert report is not None
-        self._update_seconds += (now := time.perf_counter()) - began
+        self._update_seconds += (now := time.perf_counter()) - group.seconds - began
         self._num_events += 1
         event = self._num_events, self.board.clock_slots[self.index], now
         parts = *self.parts.experience.seconds, self._update_seconds

@@ -30,8 +30,8 @@ SICK = {
     "wrong bounds of actions": (
         "sac_pendulum", 6_000, ["env.name=Weak-v0"], "no better than random actions",
     ),
-    "Pong at 7e-4": (
-        "a3c_gae_pong", 40_000, ["meta.max_session=2", "agent.net.optim_spec.lr=0.0007"],
+    "Pong at 0.1": (
+        "a3c_gae_pong", 20_000, ["meta.max_session=2", "agent.net.optim_spec.lr=0.1"],
         "most units of a layer are dead",
     ),
 }  # fmt: skip
@@ -45,7 +45,8 @@ def words(name, frames, sets, data):
 
 def findings(data, *options):
     done = call([str(LAB), "doctor", "latest", "--data", str(data), "--json", *options], data)
-    assert (done.code, done.err) == (0, "")
+    assert done.code == 0
+    assert done.err == "" or done.err.endswith("has no checkpoint yet\n")
     return [finding["what"] for finding in json.loads(done.out)]
 
 
@@ -83,4 +84,4 @@ def test_a_run_killed_with_all_its_processes_is_recognised(tmp_path):
             lambda: any(file.stat().st_size > 1000 for file in tmp_path.glob("*/info/*.csv"))
         )
         running.signal_group(signal.SIGKILL)
-    assert findings(tmp_path)[0] == "it ended without a word: it was killed"
+    assert findings(tmp_path)[0] == "it ended silently: it was killed"

@@ -57,14 +57,12 @@ class CategoricalNode:
         return Node(entropy, (self._logits,), vjp)
 
 
-def draw_normal(
-    params: FloatArray, generator: np.random.Generator
-) -> tuple[FloatArray, FloatArray]:
+def draw_normal(params: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
     """Actions (B, A) of `DiagonalNormal` and their log-probabilities (B,), from mean and log σ side
     by side, (B, 2 A)."""
     size = params.shape[-1] // 2
     mean, log_std = params[:, :size], params[:, size:].clip(*LOG_STD_RANGE)
-    action = mean + np.exp(log_std) * generator.standard_normal(mean.shape, np.float32)
+    action = mean + np.exp(log_std) * rng.standard_normal(mean.shape, np.float32)
     return action, _normal_log_prob((action - mean) * np.exp(-log_std), log_std)
 
 

@@ -163,9 +163,7 @@ def _free_scale(spec: NetSpec, family: DistributionFamily) -> Tensor | None:
     if spec.log_std_init is None:
         return None
     if family.initial_scale is None:
-        message = (
-            "agent.net.log_std_init = %g changes nothing: the distribution of actions has no σ"
-        )
+        message = "agent.net.log_std_init = %g changes nothing: the action distribution has no σ"
         logger.warning(message, spec.log_std_init)
         return None
     return family.initial_scale(float(spec.log_std_init))

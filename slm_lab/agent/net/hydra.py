@@ -27,13 +27,13 @@ class HydraMLPNet(nn.Module):
             raise LabError(f"agent.net.hid_layers.2: {error_line}")
         stacks = stacks * num_outputs if len(stacks) == 1 else stacks
         plain = as_mlp(spec, trunk).model_copy(update={"out_layer_activation": None})
-        self.trunk = MLPNet(plain, obs_shape, (), generator)
+        self.trunk = MLPNet(plain, obs_shape, (), generator, sees_obs=bool(trunk))
         features = trunk[-1:] or obs_shape
         self.tails = nn.ModuleList()
         activations = per_head(spec.out_layer_activation, num_outputs)
         for stack, name, head in zip(stacks, activations, heads, strict=True):
             own = as_mlp(spec, stack).model_copy(update={"out_layer_activation": name})
-            tail = MLPNet(own, features, [head], generator, sees_obs=False)
+            tail = MLPNet(own, features, [head], generator, sees_obs=not trunk)
             self.tails.append(tail)
 
     @override

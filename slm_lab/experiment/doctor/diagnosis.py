@@ -89,9 +89,7 @@ def unfinished(case: Case) -> Iterator[Finding]:
     is_trained = not is_stopped and case.reached >= budget
     if case.is_training or (case.ends and not is_stopped) or (is_trained and case.metrics):
         return
-    what = (
-        "it was stopped before its end" if is_stopped else "it ended without a word: it was killed"
-    )
+    what = "it was stopped before its end" if is_stopped else "it ended silently: it was killed"
     what = "its metrics are missing or damaged" if is_trained else what
     numbers = f"{case.reached:,.0f} of {budget:,.0f} frames{'' if is_stopped else _memory()}"
     yield Finding(what, numbers, _resume(case))

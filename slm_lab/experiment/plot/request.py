@@ -109,9 +109,7 @@ class PlotRequest(NamedTuple):
             raise UsageError(f"--smooth {self.smooth:g}: must be a percentage, 0 to 100")
         suffix = self.out.suffix.lower()
         if suffix in (".csv", ".tex"):
-            raise UsageError(
-                f"--out {self.out}: is for graphs; --table prints, so write > {self.out}"
-            )
+            raise UsageError(f"--out {self.out}: is for graphs; --table prints: write > {self.out}")
         if suffix in (".eps", ".jpg", ".jpeg", ".html", ".tif", ".tiff", ".gif", ".ps"):
             raise UsageError(f"--out {self.out}: a file ends with .pdf, .svg or .png")
         _ = self.points, self.scores, self.lines

@@ -10,7 +10,7 @@ from typing_extensions import override
 from slm_lab.analysis.search.trial_state import Status, TrialState
 from slm_lab.core.errors import LabError, SpecError
 from slm_lab.core.files import write_json
-from slm_lab.experiment.run import check_spaces
+from slm_lab.experiment.run import check_machine, check_spaces
 from slm_lab.experiment.search.checkpoint_copy import copy_checkpoints, delete_models
 from slm_lab.experiment.search.outcomes import RowWatch, metrics_at
 from slm_lab.experiment.search.resources import Request, request_of
@@ -183,6 +183,7 @@ class Experiment(TrialRunner):
             self.pool.resources.check(request)
             if not state.has_begun:
                 check_spaces(f"trial {trial}", spec)
+                check_machine(f"trial {trial}", spec)
         except LabError as error:
             problems = error.problems if isinstance(error, SpecError) else [error]
             self._end(state, Status.FAILED, 0.0, {}, "; ".join(map(str, problems)))

@@ -39,11 +39,7 @@ class TrialEnd(NamedTuple):
 
 
 def trial_main(
-    task: TrialTask,
-    raw_board: Any,
-    gpus: tuple[int, ...] | None,
-    connection: Connection,
-    parent: int,
+    task: TrialTask, raw_board: Any, gpus: tuple[int, ...] | None, pipe: Connection, parent: int
 ) -> None:
     """The target of a process: runs the Trial, sends its TrialEnd, exits. It dies with its
     parent, which stops it through the status board; a terminal's Ctrl-C does not reach it."""
@@ -63,8 +59,8 @@ def trial_main(
         message = isinstance(error, LabError | OSError)
         text = str(error) if message else traceback.format_exc()
         outcome = TrialEnd(Ending.FAILED, {}, text, would_repeat=isinstance(error, LabError))
-    connection.send(outcome)
-    connection.close()
+    pipe.send(outcome)
+    pipe.close()
 
 
 def _visible(gpus: tuple[int, ...]) -> list[str]:

@@ -29,9 +29,7 @@ def check_cluster(address: str) -> None:
             with connected(address):
                 pass
     except (OSError, OverflowError) as error:
-        raise UsageError(
-            f"there is no Ray cluster at {address}: {error}; {HOW_TO_START}"
-        ) from error
+        raise UsageError(f"no Ray cluster at {address}: {error}; {HOW_TO_START}") from error
     except LabError as error:
         raise UsageError(str(error)) from error
 
@@ -48,7 +46,7 @@ def connected(address: str) -> Iterator[None]:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (OSError, RuntimeError, ValueError, RayError) as error:
         reason = str(error).splitlines()[0]
-        raise LabError(f"there is no Ray cluster at {address}: {reason}; {HOW_TO_START}") from error
+        raise LabError(f"no Ray cluster at {address}: {reason}; {HOW_TO_START}") from error
     finally:
         signal.signal(signal.SIGTERM, on_terminate)  # Ray's would end the process at once
     try:

@@ -41,17 +41,11 @@ PlacementGroup: TypeAlias = Any
 
 
 def strategy_at(
-    kind: MakeStrategy,
-    host: str,
-    port: int,
-    size: int,
-    seconds: float,
-    board: StatusBoard,
-    rank: int,
+    kind: MakeStrategy, host: str, port: int, size: int, limit: float, board: StatusBoard, rank: int
 ) -> Strategy:
-    """The strategy of one of `size` ranks that connect at one address; `seconds` bounds waits."""
+    """The strategy of one of `size` ranks that connect at one address; `limit` bounds waits."""
     own = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
-    return kind(board, GlooGroup(host, port, rank, size, seconds, own))
+    return kind(board, GlooGroup(host, port, rank, size, limit, own))
 
 
 def train_seeds(

@@ -55,9 +55,7 @@ class OnPolicyCrossEntropySpec(OnPolicySpec):
     """Trains on the best episodes only."""
 
     name: str = Field("OnPolicyCrossEntropy", description="kind of memory")
-    cross_entropy: float = Field(
-        1.0, gt=0, le=1, description="fraction of episodes kept, best first"
-    )
+    cross_entropy: float = Field(1.0, gt=0, le=1, description="share of episodes kept, best first")
 
 
 class ReplaySpec(MemorySpec):

@@ -179,9 +179,7 @@ class MetaSpec(Block):
         "second)",
     )
     threads: Annotated[Count, bounds.THREADS] = Field(1, description="torch threads per process")
-    stop_return: float | None = Field(
-        None, description="the run ends once recent_return reaches it"
-    )
+    stop_return: float | None = Field(None, description="recent_return at which the run ends")
     max_run: Annotated[Count, bounds.RUNS] = Field(
         1, description="independent seeds of a distributed training, run sequentially"
     )

@@ -53,9 +53,7 @@ class MedianStoppingSpec(Block):
     grace_period: float | None = Field(
         None, gt=0, description="frames before which no trial is stopped; null: max_frame / 10"
     )
-    min_samples_required: Count = Field(
-        3, description="minimum number of other trials for a median"
-    )
+    min_samples_required: Count = Field(3, description="fewest other trials for a median")
 
 
 class PbtSpec(Block):

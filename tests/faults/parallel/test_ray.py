@@ -171,7 +171,7 @@ def test_where_there_is_no_cluster_the_message_says_how_to_start_one(folder):
     done = call(command(folder, "train", "--cluster", "127.0.0.1:1"), folder)
     assert done.code == 2
     assert not list(folder.glob("data/*/"))
-    assert "there is no Ray cluster at 127.0.0.1:1" in done.err
+    assert "no Ray cluster at 127.0.0.1:1" in done.err
     assert "Traceback" not in done.err
 
 

@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from slm_lab.cli import probe as module
-from slm_lab.experiment.probe import AS_IS, OTHER, Change, Speed
+from slm_lab.experiment.probe import AS_IS, REST, Change, Speed
 from tests.faults.lab import NAME, write_spec
 from tests.support import parse, ppo
 
@@ -23,8 +23,11 @@ class Stand:
     def survey(self, on_run):
         return {each: self.run(each, 0.0) for each in (AS_IS, FASTER)}
 
+    def verify(self, changes):
+        return {each: self.run(each, 0.0) for each in (AS_IS, *changes)}
+
     def run(self, change, seconds):
-        return Speed(200.0 if change == FASTER else 100.0, {"update": 0.6, OTHER: 0.4})
+        return Speed(200.0 if change == FASTER else 100.0, {"update": 0.6, REST: 0.4})
 
 
 @pytest.mark.parametrize("imports", [(), (MODULE,)])

@@ -12,7 +12,7 @@ from slm_lab.core.errors import LabError
 from slm_lab.experiment import probe as module
 from slm_lab.experiment.probe import (
     AS_IS,
-    OTHER,
+    REST,
     Change,
     Probe,
     Speed,
@@ -84,9 +84,9 @@ def test_a_probed_spec_learns_soon_and_does_not_end(cores, tmp_path):
 def test_equivalent_changes_come_first_and_a_gain_exceeds_noise():
     speeds = {AS_IS: speed(100.0), DIFFERENT: speed(900.0), ALIKE: speed(104.0)}
     found = in_order({**speeds, FASTER_ALIKE: speed(130.0)})
-    assert found == [(FASTER_ALIKE, 130.0), (ALIKE, 104.0), (DIFFERENT, 900.0)]
-    assert gains(found, 100.0) == [FASTER_ALIKE, DIFFERENT]
-    assert gains(found, 900.0) == []
+    assert found == [(AS_IS, 100.0), (FASTER_ALIKE, 130.0), (ALIKE, 104.0), (DIFFERENT, 900.0)]
+    assert gains(found) == [FASTER_ALIKE, DIFFERENT]
+    assert gains([(AS_IS, 900.0), *found[1:]]) == []
 
 
 @pytest.mark.parametrize(
@@ -96,13 +96,22 @@ def test_equivalent_changes_come_first_and_a_gain_exceeds_noise():
         ({"environment": 0.4, "update": 0.6}, 128, "Python"),
         ({"environment": 0.4, "update": 0.6}, 256, "arithmetic"),
         ({"memory": 0.6, "update": 0.4}, 256, "the agent's memory"),
-        ({OTHER: 0.6, "update": 0.4}, 64, "the exchange"),
+        ({REST: 0.6, "update": 0.4}, 64, "rows, or other programs"),
         ({}, 64, "the environment: the agent does not learn"),
     ],
 )
 def test_the_bottleneck_of_a_training_is_its_largest_part(shares, width, words, cores):
     spec = parse(ppo(agent__net__hid_layers=[width, width]))
     assert bound(spec, {AS_IS: speed(100.0, **shares)}).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"), [("shared", "the exchange"), ("all_reduce", "the exchange"),
+                        ("actor_learner", "the actors: the learner waits")],
+)  # fmt: skip
+def test_what_a_session_waits_for_depends_on_the_mode(mode, words, cores):
+    spec = parse(ppo(meta__distributed=mode, meta__max_session=2))
+    assert bound(spec, {AS_IS: speed(100.0, **{REST: 0.6, "update": 0.4})}).startswith(words)
 
 
 def test_more_sessions_than_cores_are_bound_by_the_cores(cores):
@@ -140,7 +149,7 @@ def test_a_run_is_measured_between_training_events(monkeypatch):
             break
     assert board.now == 9  # events at 3, 6 and 9
     assert meter.speed.frames_per_s == pytest.approx(50)
-    shares = {"acting": 1 / 12, "environment": 2 / 3, "memory": 0.0, "update": 1 / 6, OTHER: 1 / 12}
+    shares = {"acting": 1 / 12, "environment": 2 / 3, "memory": 0.0, "update": 1 / 6, REST: 1 / 12}
     assert meter.speed.shares == pytest.approx(shares)
 
 
@@ -154,7 +163,7 @@ def test_when_a_meter_looks_changes_nothing_of_what_it_measures(monkeypatch):
         meter(board)
     assert board.stops
     assert meter.speed.frames_per_s == pytest.approx(40)
-    shares = {"acting": 0.2, "environment": 0.3, "memory": 0.0, "update": 0.5, OTHER: 0.0}
+    shares = {"acting": 0.2, "environment": 0.3, "memory": 0.0, "update": 0.5, REST: 0.0}
     assert meter.speed.shares == pytest.approx(shares)
 
 
@@ -210,10 +219,48 @@ def test_half_precision_is_tried_where_it_changes_products(monkeypatch, cores, k
     assert found == ([Change(("agent.net.precision=bf16",), "differently")] if tried else [])
 
 
-@pytest.mark.parametrize(("spec", "learns"), [(ppo(), "alike"), (SOFT, "differently")])
-def test_ranks_equal_one_process_only_without_a_replay_memory_each(cores, spec, learns):
-    (ranks,) = (each for each in candidates(parse(spec)) if "all_reduce" in each.text)
-    assert ranks.learns == learns
+@pytest.mark.parametrize("spec", [ppo(), SOFT])
+def test_every_mode_and_more_environments_change_what_is_learned(cores, spec):
+    found = {each.text: each.learns for each in candidates(parse(spec))}
+    changed = [text for text in found if "distributed" in text or "num_envs" in text]
+    assert len(changed) == 6
+    assert {found[text] for text in changed} == {"differently"}
+    assert found["meta.threads=4"] == "alike"
+
+
+@pytest.mark.parametrize(
+    ("keys", "num_envs", "tried"),
+    [
+        # one event per step: 4 and 8 times the frames, 4 and 8 times the batches
+        ({"training_frequency": 1}, 2, [(4, 2), (8, 4)]),
+        ({"training_frequency": 1, "training_batch_iter": 3}, 1, [(2, 6), (4, 12)]),
+        ({"training_frequency": 8}, 1, [(2, None), (4, None)]),
+        ({"training_frequency": 4}, 2, [(4, None), (8, 2)]),
+        ({"training_frequency": 6}, 2, []),  # 8 frames per event in place of 6: 4/3 of a batch
+        ({"update_to_data": 0.5}, 4, [(8, None), (16, None)]),
+    ],
+)
+def test_more_environments_come_with_as_many_gradient_steps(cores, keys, num_envs, tried):
+    every = {f"agent__algorithm__{k}": v for k, v in {"training_batch_iter": 1, **keys}.items()}
+    spec = parse(soft("SoftActorCritic", env__num_envs=num_envs, **every))
+    found = [each.sets for each in candidates(spec) if "num_envs" in each.text]
+    wanted = [
+        (f"env.num_envs={envs}",)
+        + ((f"agent.algorithm.training_batch_iter={batches}",) if batches else ())
+        for envs, batches in tried
+    ]
+    assert found == wanted
+
+
+@pytest.mark.parametrize(
+    ("keys", "tried"),
+    [({}, 1), ({"env__vectorization_mode": "native"}, 1), ({"env__vectorization_mode": "sync"}, 0),
+     ({"env__vectorization_mode": "async"}, 0), ({"env__backend": "envpool"}, 0)],
+)  # fmt: skip
+def test_envpool_is_tried_where_the_spec_would_use_it(cores, monkeypatch, keys, tried):
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: name)
+    found = [each for each in candidates(parse(ppo(**keys))) if "envpool" in each.text]
+    assert len(found) == tried
 
 
 @pytest.mark.parametrize(("gpu", "count"), [("auto", 0), (True, 0), (False, 1)])
@@ -255,7 +302,7 @@ def test_each_session_is_measured_over_its_own_rollouts_and_the_first_shows_its_
             board.event(1, 0.0, 1.0, 0.0, 0.0)
         meter(board)
     assert meter.speed.frames_per_s == pytest.approx(10 + 10)
-    shares = {"acting": 0.2, "environment": 0.4, "memory": 0.0, "update": 0.4, OTHER: 0.0}
+    shares = {"acting": 0.2, "environment": 0.4, "memory": 0.0, "update": 0.4, REST: 0.0}
     assert meter.speed.shares == pytest.approx(shares)
 
 
@@ -300,6 +347,29 @@ def test_a_change_that_cannot_run_is_left_out_and_the_spec_is_run_twice(tmp_path
     assert numbers == [1, 2, 3, 4]
 
 
+def test_no_change_is_tried_after_the_survey_s_time_and_the_others_are_verified(
+    tmp_path, monkeypatch
+):
+    """A run of the spec takes 60 s, so there is time for one change."""
+    found, now = probed(tmp_path, ppo()), [0.0]
+    found._specs = dict.fromkeys((AS_IS, ALIKE, DIFFERENT))
+    monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+
+    def run(change, seconds):
+        now[0] += 60.0
+        return speed(100.0 + now[0])
+
+    monkeypatch.setattr(found, "run", run)
+    speeds = found.survey(lambda number: None)
+    assert {each: speed.frames_per_s for each, speed in speeds.items()} == {
+        AS_IS: (160.0 + 280.0) / 2, ALIKE: 220.0,
+    }  # fmt: skip
+    verified = found.verify([ALIKE])
+    assert {each: speed.frames_per_s for each, speed in verified.items()} == {
+        AS_IS: (340.0 + 460.0) / 2, ALIKE: 400.0,
+    }  # fmt: skip
+
+
 @pytest.mark.medium
 @pytest.mark.parametrize(
     "mode",
@@ -332,7 +402,7 @@ def test_document_and_table_agree(tmp_path, monkeypatch, capsys):
     from slm_lab.cli.probe import probe as command
 
     write_spec(tmp_path, ppo())
-    base = speed(100.0, **{"update": 0.6, OTHER: 0.4})
+    base = speed(100.0, **{"update": 0.6, REST: 0.4})
     speeds = {AS_IS: base, ALIKE: speed(125.0), DIFFERENT: speed(80.0)}
     monkeypatch.setattr(Probe, "survey", lambda self, on_run: speeds)
     longer = {AS_IS: speed(80.0), ALIKE: speed(104.0)}  # the environment gets slower
@@ -340,8 +410,10 @@ def test_document_and_table_agree(tmp_path, monkeypatch, capsys):
     file, sets = str(tmp_path / "spec.json"), ("env.max_frame=5000",)
     command(file, None, sets, (), False, as_json=False)
     text = capsys.readouterr().out
-    assert "update 60%, rows, exchange, waiting 40%" in text
-    assert "measured 80.0, 1.00 times: as it is\nmeasured 104, 1.30 times: a=1" in text
+    assert "update 60%, rest 40%" in text
+    rows = [line.split() for line in text.partition("Measured")[2].splitlines()]
+    assert ["as", "it", "is", "80.0", "1.00", "alike"] in rows
+    assert ["a=1", "104", "1.30", "alike"] in rows
     assert text.splitlines()[-1] == (
         f"try: slm-lab run {file} small train -s env.max_frame=5000 -s a=1"
     )

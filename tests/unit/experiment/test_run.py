@@ -78,14 +78,24 @@ def test_the_values_of_each_rank_are_reported_and_recorded(tmp_path):
     assert about["each_rank"] == own
 
 
+CRITIC = {**ppo()["agent"]["net"], "precision": "auto"}
+
+
 @pytest.mark.parametrize(("has", "recorded"), [(True, "bf16"), (False, "float32")])
 def test_the_precision_that_auto_is_here_is_recorded(tmp_path, monkeypatch, has, recorded):
     """So that a resumed run has it too, on whatever machine."""
     monkeypatch.setattr("slm_lab.agent.net.precision.has_bf16", lambda device: has)
-    run, _ = made_ready(tmp_path, agent__net__precision="auto")
+    auto = {"agent__net__precision": "auto", "agent__critic_net": CRITIC}
+    run, _ = made_ready(tmp_path, agent__net__gpu="auto", **auto)
     run.release()
     for file in (run.run_dir.spec_file, run.run_dir.trial_spec_file(0)):
-        assert json.loads(file.read_text())["small"]["agent"]["net"]["precision"] == recorded
+        agent = json.loads(file.read_text())["small"]["agent"]
+        assert agent["net"]["precision"] == agent["critic_net"]["precision"] == recorded
+        assert agent["critic_net"]["gpu"] is False  # without effect: it is where the actor is
+    sets = ("agent.net.precision=auto",)
+    same = Run(RunSource(str(tmp_path / "spec.json"), "small", str(run.run_dir.root), sets))
+    same.release()
+    assert same.spec == run.spec
 
 
 def taken_up(folder, **changes):

@@ -78,7 +78,7 @@ def test_only_a_worker_that_is_not_replaced_has_failed(make):
 def test_a_worker_that_hangs_is_killed_and_replaced_and_the_reason_is_reported(make, why, reported):
     launcher, board = make(hang, max_restart=1)
     sign = lambda _: "constant" if board.phase(0) is Phase.RUNNING else None  # noqa: E731
-    launcher.watch([0], sign, why, seconds=0.1)
+    launcher.watch([0], sign, why, limit=0.1)
     (hung,) = launcher.run(nothing)
     assert (hung.ending, hung.restarts) == (Ending.FAILED, 1)
     assert hung.error.startswith(reported)
@@ -88,7 +88,7 @@ def test_a_worker_that_hangs_is_killed_and_replaced_and_the_reason_is_reported(m
 def test_a_worker_that_waits_for_a_disk_does_not_hang(make, monkeypatch):
     monkeypatch.setattr(processes.Processes, "waits_for_disk", lambda self, session: True)
     launcher, board = make(hang, stop_seconds=0.0)
-    launcher.watch([0], lambda _: "constant", seconds=0.1)
+    launcher.watch([0], lambda _: "constant", limit=0.1)
     ticks = []
 
     def tick():

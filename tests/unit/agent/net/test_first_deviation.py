@@ -26,5 +26,5 @@ def test_a_first_deviation_that_changes_nothing_is_reported(space, pdtype, warns
     caplog.clear()  # the warnings about the spec alone
     with caplog.at_level(logging.WARNING):
         build_policy_value(spec, family, (4,), transform, torch.Generator().manual_seed(0))
-    line = "agent.net.log_std_init = -1 changes nothing: the distribution of actions has no σ"
+    line = "agent.net.log_std_init = -1 changes nothing: the action distribution has no σ"
     assert caplog.messages == [line] * warns

@@ -33,6 +33,7 @@ NETS = {
     "normalised": ("MLPNet", VECTOR, {**WIDE, **NORMS, "norm_place": "after"}, 2),
     "dueling": ("DuelingMLPNet", VECTOR, WIDE, 2),
     "hydra": ("HydraMLPNet", VECTOR, {"hid_layers": [[32], [32], [16]]}, 2),
+    "hydra without trunk": ("HydraMLPNet", VECTOR, {"hid_layers": [[], [], [[32, 32]]]}, 1),
     "arc": ("TorchArcNet", VECTOR, ARC, 1),
     "images": ("ConvNet", IMAGE, CONV, 3),
     "normalised images": ("ConvNet", IMAGE, {**CONV, **NORMS}, 3),
@@ -97,9 +98,9 @@ def test_hidden_products_are_in_bf16_and_all_else_in_float32(kind, shape, keys, 
     assert 0 < distance(grad, expected_grad) < 0.2
 
 
-@pytest.mark.parametrize(("activation", "limit"), [("relu", 1e-6), ("tanh", 0.005)])
-def test_arrays_are_rounded_as_by_autocast(activation, limit):
-    """Acting and learning without autograd. The output of tanh is not rounded before a head."""
+@pytest.mark.parametrize("activation", ["relu", "tanh"])
+def test_arrays_are_rounded_as_by_autocast(activation):
+    """Acting and learning without autograd. The last activation is not rounded before a head."""
     exact, half = both("MLPNet", VECTOR, {**WIDE, "hid_layers_activation": activation})
     obs = observations(VECTOR)
     expected, by_autograd = gradient(half, obs)
@@ -107,7 +108,7 @@ def test_arrays_are_rounded_as_by_autocast(activation, limit):
     with Products() as seen:
         (acted,) = half.forward_array(obs.numpy())
     assert seen.dtypes == [torch.bfloat16] * 2
-    assert distance(torch.from_numpy(acted), expected) < limit
+    assert distance(torch.from_numpy(acted), expected) < 1e-6
     flat = FlatParameters(half)
     flat.grad.zero_()
     (node,) = half.forward_nodes(obs.numpy())

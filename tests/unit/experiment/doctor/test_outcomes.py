@@ -89,7 +89,7 @@ def test_a_run_without_a_recorded_ending_was_killed(trial, monkeypatch):
     monkeypatch.setattr(outcome, "memory_kills", lambda: 0)
     found = found_by(outcome.unfinished, case(trial, None, frames=1000.0))
     assert (found.what, found.evidence) == (
-        "it ended without a word: it was killed", "1,000 of 4,000 frames"
+        "it ended silently: it was killed", "1,000 of 4,000 frames"
     )  # fmt: skip
     assert found_by(outcome.unfinished, case(trial, None, frames=1000.0, training=True)) is None
 

@@ -260,7 +260,7 @@ def test_curves_below_zero_are_named_on_a_logarithmic_axis(data, tmp_path):
 REFUSED = {
     "no length": ({"width": "wide", "out": "f.pdf"}, "--width wide: must be like 3.4in"),
     "a width without a file": ({"width": "3in", "out": "folder"}, "--width: needs a file"),
-    "a table as a graph": ({"out": "t.csv"}, "is for graphs; --table prints, so write > .*csv"),
+    "a table as a graph": ({"out": "t.csv"}, "is for graphs; --table prints: write > .*csv"),
     "another form": ({"out": "f.eps"}, "a file ends with .pdf, .svg or .png"),
     "by another word": ({"by": "algo"}, "--by algo: must be"),
     "a score that is none": ({"normalise": ("x",)}, "must be SCORE or ENV=SCORE"),

@@ -127,12 +127,13 @@ def test_a_point_that_makes_no_spec_is_listed_as_failed_and_never_begins(run_dir
     assert (1, None) in searcher.calls
 
 
-def test_an_environment_that_does_not_fit_is_listed_as_failed(run_dir, monkeypatch):
+@pytest.mark.parametrize("check_name", ["check_spaces", "check_machine"])
+def test_a_trial_that_cannot_run_here_is_listed_as_failed(run_dir, monkeypatch, check_name):
     def check(where, spec):
         if where == "trial 1":
             raise LabError(f"{where} has no actions")
 
-    monkeypatch.setattr(module, "check_spaces", check)
+    monkeypatch.setattr(module, check_name, check)
     search = run(search_of(run_dir))
     assert search.search_state.trials[1].error == "trial 1 has no actions"
     assert [trial for trial, *_ in search.pool.began] == [0, 2, 3]
