@@ -10,7 +10,7 @@ from rich.text import Text
 
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
 from slm_lab.cli.shell.signals import stopped_like_ctrl_c
-from slm_lab.core.plugins import import_plugins
+from slm_lab.core.plugins import import_plugins, typed_modules
 from slm_lab.core.process import usable_cores
 from slm_lab.core.text import count_text, significant
 from slm_lab.experiment.new.recipe import named
@@ -33,11 +33,12 @@ def probe(
     as_json: bool,
 ) -> None:
     """Prints where the time of a training goes, and what makes it faster. Raises LabError."""
-    modules = imports_of_file(file, imports, trust)
+    typed = (*imports, *typed_modules(name or ""))
+    file, name, sets = named(file, name, sets, typed)
+    modules = imports_of_file(file, typed, trust)
     import_plugins(modules)
     console = wide_console(quiet=as_json)
     with stopped_like_ctrl_c(), tempfile.TemporaryDirectory() as folder:
-        file, name, sets = named(file, name, sets, modules)
         source = RunSource(file, name, sets=tuple(sets), imports=modules)
         found = Probe(source, Path(folder))
         spec, runs = found.spec, len(found.changes) + 2

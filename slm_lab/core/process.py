@@ -38,8 +38,8 @@ def stop_signals_blocked() -> Iterator[None]:
 
 
 def start_resource_tracker() -> None:
-    """Starts multiprocessing's tracker, which frees the semaphores of killed processes, without its
-    warning that it did. It ignores all stop signals but SIGHUP, and its start clears the mask."""
+    """Starts multiprocessing's tracker, which frees the semaphores of killed processes. It does not
+    warn of them. It ignores all stop signals but SIGHUP, and its start clears the mask."""
     sys.warnoptions.append("ignore:resource_tracker:UserWarning")  # it inherits them
     with stop_signals_blocked():
         resource_tracker.ensure_running()

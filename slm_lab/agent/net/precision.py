@@ -19,7 +19,7 @@ from slm_lab.spec.schema.net import NetSpec
 INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16")
 """Processors that have one of these multiply in bfloat16; on others it is slower than float32."""
 
-NO_BF16 = 'this machine has no instructions for bfloat16, so it is slow; use "float32" or "auto"'
+NO_BF16 = 'this machine has no instructions for bfloat16, which is slow; use "float32" or "auto"'
 
 
 def has_bf16(device: torch.device) -> bool:

@@ -82,12 +82,12 @@ class RaySource(UnrollSource, Runner):
     """An `UnrollSource` of Ray actors, which it also runs for their `Supervisor`."""
 
     def __init__(
-        self, task: SessionTask, board: StatusBoard, agent: Agent, env: VectorEnv, loss: Connection
+        self, task: SessionTask, board: StatusBoard, agent: Agent, env: VectorEnv, lost: Connection
     ) -> None:
         spec = task.spec
         self.num_actors = spec.meta.max_session
         self.weights = WeightStore.of(agent.learner.flats, len(env.statistics))
-        self._task, self._losses = task, loss
+        self._task, self._losses = task, lost
         self._learner_frame = int(board.clock_slots[0])
         self._board = board.part(range(1, 1 + self.num_actors))
         self._frames = self._board.clock_slots

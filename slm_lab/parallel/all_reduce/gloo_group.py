@@ -19,12 +19,12 @@ from slm_lab.core.errors import PeerLostError
 @final
 class GlooGroup(ProcessGroup):
     """A gloo process group with its store at `host`:`port`, the only address rank 0 listens at.
-    `own` is the address at which the peers reach this rank. `seconds` bounds every wait,
+    `own_ip` is the address at which the peers reach this rank. `seconds` bounds every wait,
     including the wait for the peers to connect. A peer's death breaks its connections and is
     noticed at once. Raises PeerLostError for either."""
 
     def __init__(
-        self, host: str, port: int, rank: int, size: int, seconds: float, own: str = "127.0.0.1"
+        self, host: str, port: int, rank: int, size: int, seconds: float, own_ip: str = "127.0.0.1"
     ) -> None:
         self.rank = rank
         self.size = size
@@ -40,7 +40,7 @@ class GlooGroup(ProcessGroup):
             options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
             options._timeout = limit
             # Else gloo uses whatever interface the host name resolves to.
-            options._devices = [ProcessGroupGloo.create_device(hostname=own)]
+            options._devices = [ProcessGroupGloo.create_device(hostname=own_ip)]
             self._group: Any = ProcessGroupGloo(store, rank, size, options)
 
     @override

@@ -43,3 +43,20 @@ def test_the_printed_command_can_be_pasted_into_a_shell(imports, tmp_path, monke
     asked = [word for each in imports for word in ("--import", each)]
     words = shlex.split(line.removeprefix("try: "))
     assert words == ["slm-lab", "run", str(file), NAME, "train", *settings, *asked]
+
+
+def test_the_environment_of_a_recipe_may_be_in_a_module_of_this_folder(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(module, "Probe", Stand)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "probed_env.py").write_text(
+        "import gymnasium\n"
+        "entry = 'gymnasium.envs.classic_control:CartPoleEnv'\n"
+        "gymnasium.register('Probed-v0', entry)\n"
+    )
+    module.probe("ppo", "probed_env:Probed-v0", (), (), trust=False, as_json=False)
+    command = capsys.readouterr().out.splitlines()[-1]
+    assert "-s env=probed_env:Probed-v0" in command
+    assert command.endswith("--import probed_env")
