@@ -230,9 +230,8 @@ def _begun(
     if spec is None and name is not None:
         raise UsageError(f"name={name!r}: names a spec in a file; a run to resume has one")
     mode = verb if resume is None else f"{verb}@{os.fspath(resume)}"
-    settings = [
-        f"-s{path}={_json(f'sets[{path!r}]', value)}" for path, value in (sets or {}).items()
-    ]
+    given = (sets or {}).items()
+    settings = [f"-s{path}={_json(f'sets[{path!r}]', value)}" for path, value in given]
     with _spec_file(spec, name) as file:
         words = [each for each in (file, name) if each is not None]
         command, rest = ("compare", words) if verb == "compare" else ("run", [*words, mode])

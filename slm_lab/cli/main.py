@@ -412,7 +412,7 @@ def probe(
 ) -> None:
     """Show where the time of a training goes, and which keys make it faster on this machine.
 
-    Takes one to five minutes of short runs of the spec and of changes. Close other programs."""
+    Takes one to four minutes of short runs of the spec and of changes. Close other programs."""
     from slm_lab.cli.probe import probe as execute
 
     execute(spec_file, spec_name, sets or (), imports or (), trust, as_json)

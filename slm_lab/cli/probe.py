@@ -41,13 +41,14 @@ def probe(
     with stopped_like_ctrl_c(), tempfile.TemporaryDirectory() as folder:
         source = RunSource(file, name, sets=tuple(sets), imports=modules)
         found = Probe(source, Path(folder))
-        spec, runs = found.spec, len(found.changes) + 2
+        spec, count = found.spec, len(found.changes)
+        most = count + 2 + min(count, BEST)
         check_spaces(source.where(spec), spec)
         check_machine(source.where(spec), spec)
-        what = f"{spec.name} and {count_text(len(found.changes), 'change')} of it"
-        print_line(console, f"{what}: {runs} short runs …")
+        what = f"{spec.name} and {count_text(count, 'change')} of it"
+        print_line(console, f"{what}: up to {most} short runs …")
         with console.status("") as status:
-            speeds = found.survey(lambda number: status.update(f"run {number} of {runs}"))
+            speeds = found.survey(lambda number: status.update(f"run {number} of {most}"))
         base, held_by = speeds[AS_IS], bound(spec, speeds)
         sessions = count_text(spec.meta.num_sessions, "Session")
         on = f"{sessions} on {count_text(usable_cores(), 'core')}"

@@ -3,14 +3,18 @@
 import importlib.util
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from math import ceil
+from itertools import count
+from math import ceil, inf
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, NamedTuple, final
+
+import numpy as np
 
 from slm_lab.agent.device import resolve_device
 from slm_lab.agent.net.precision import with_precision
@@ -36,6 +40,8 @@ BEST = 3
 """The number of changes that run once more, for longer."""
 SHORT_SECONDS, LONG_SECONDS = 4.0, 6.0
 """How long a run is measured at least, over whole rollouts."""
+SLOW_SECONDS = 8.0
+"""A first rollout that takes longer is measured, too: starting up is little of it."""
 LATE_SECONDS = 150.0
 """How long a run may take until it has been measured."""
 SURVEY_SECONDS = 90.0
@@ -161,7 +167,9 @@ class Probe:
         KeyboardInterrupt if the user stops it."""
         spec = self._specs[change]
         counted = slice(1) if spec.meta.mode.has_learner else slice(None)
-        meter = SpeedMeter(seconds, counted, learns=spec.agent.algorithm.NEEDS_NET)
+        algorithm = spec.agent.algorithm
+        slow = inf if isinstance(algorithm, ReplayLearningSpec) else SLOW_SECONDS
+        meter = SpeedMeter(seconds, counted, algorithm.NEEDS_NET, slow)
         run_dir = RunDir.create(self._folder, spec.name, datetime.now())
         trial = Trial(TrialTask(spec, run_dir, 0, imports=self._imports))
         with stop_on_signals(trial.board.request_stop):
@@ -177,29 +185,38 @@ class Probe:
         return meter.speed
 
     def survey(self, on_run: Callable[[int], None]) -> dict[Change, Speed]:
-        """Short runs of the spec as it is and of the changes; `on_run` gets the number of each.
-        Leaves out changes that cannot be run, or not within SURVEY_SECONDS. The speed of the
-        unchanged spec is the mean of a run before the others and one after them. Raises as
-        `run`."""
-        ends = time.perf_counter() + SURVEY_SECONDS
-        found, base = dict[Change, Speed](), list[Speed]()
-        for number, change in enumerate((*self._specs, AS_IS), 1):
-            on_run(number)
-            if change == AS_IS:
-                base.append(self.run(change, SHORT_SECONDS))
-            elif time.perf_counter() < ends:
-                with suppress(LabError):
-                    found[change] = self.run(change, SHORT_SECONDS)
-        return {AS_IS: _mean(base), **found}
+        """Short runs of the spec as it is and of the changes, then of the BEST changes and the
+        spec again: of the fastest by chance, one run alone would promise too much. `on_run` gets
+        the number of each. Leaves out changes that cannot be run, and starts none after
+        SURVEY_SECONDS. Raises as `run`."""
+        ends, number = time.perf_counter() + SURVEY_SECONDS, count(1)
+
+        def turns(changes: Iterable[Change]) -> Iterator[tuple[Change, Speed]]:
+            for change in changes:
+                on_run(next(number))
+                try:
+                    if change == AS_IS or time.perf_counter() < ends:
+                        yield change, self.run(change, SHORT_SECONDS)
+                except LabError:
+                    if change == AS_IS:
+                        raise
+
+        first = list(turns(self._specs))
+        best = gains(in_order(_means(first)))[:BEST]
+        return _means([*first, *turns([*best, AS_IS])])
 
     def verify(self, changes: Sequence[Change]) -> dict[Change, Speed]:
         """Longer runs of changes, between two of the unchanged spec. Raises as `run`."""
-        runs = [self.run(each, LONG_SECONDS) for each in (AS_IS, *changes, AS_IS)]
-        return {AS_IS: _mean([runs[0], runs[-1]]), **dict(zip(changes, runs[1:-1], strict=True))}
+        return _means((each, self.run(each, LONG_SECONDS)) for each in (AS_IS, *changes, AS_IS))
 
 
-def _mean(runs: Sequence[Speed]) -> Speed:
-    return runs[0]._replace(frames_per_s=fmean(each.frames_per_s for each in runs))
+def _means(turns: Iterable[tuple[Change, Speed]]) -> dict[Change, Speed]:
+    """The mean speed of each change, with the shares of its first turn."""
+    taken = defaultdict[Change, list[Speed]](list)
+    for change, speed in turns:
+        taken[change].append(speed)
+    rates = {change: fmean(run.frames_per_s for run in runs) for change, runs in taken.items()}
+    return {change: Speed(rates[change], runs[0].shares) for change, runs in taken.items()}
 
 
 def in_order(speeds: Mapping[Change, Speed]) -> list[tuple[Change, float]]:
@@ -247,10 +264,13 @@ def for_probing(spec: Spec) -> dict[str, Any]:
 class SpeedMeter:
     """Measures each of the `counted` Sessions of a Trial between training events of its own, once
     all learn, and stops the Trial. A learner counts the frames of its actors. An agent that does
-    not learn is measured from its first frames on."""
+    not learn, or first learns after more than `slow` seconds, is measured from its first frames
+    on."""
 
-    def __init__(self, seconds: float, counted: slice, learns: bool) -> None:
-        self._seconds, self._counted, self._learns = seconds, counted, learns
+    def __init__(self, seconds: float, counted: slice, learns: bool, slow: float = inf) -> None:
+        self._seconds, self._counted = seconds, counted
+        self._learns, self._slow = learns, slow
+        self._start: FloatArray = np.zeros((1, 2))
         self._first: FloatArray | None = None
         self._began = time.perf_counter()
         self.is_over = self.is_late = False
@@ -258,11 +278,14 @@ class SpeedMeter:
     def __call__(self, board: StatusBoard) -> None:
         """To be called a few times a second."""
         now = time.perf_counter()
-        loop = board.loop[self._counted].copy()
-        if not self._learns:
-            loop[:, :2], loop[:, 2] = board.clock_slots[self._counted, None], now
+        loop, seen = board.loop[self._counted].copy(), board.loop[self._counted].copy()
+        seen[:, :2], seen[:, 2] = board.clock_slots[self._counted, None], now
+        loop = loop if self._learns else seen
+        if not self._start[:, 1].all():
+            self._start = seen
         if loop[:, 0].all() and not self.is_over:
-            self._first = loop if self._first is None else self._first
+            if self._first is None:
+                self._first = self._start if now - self._start[0, 2] > self._slow else loop
             self._passed = loop - self._first
             self.is_over = bool(self._passed[:, 2].min() >= self._seconds)
         self.is_late = not self.is_over and now - self._began > LATE_SECONDS

@@ -188,9 +188,8 @@ class SavedRun:
             why = "because no return has been measured; choose the latest (--which latest)"
             if which == "latest":
                 why = "it is a shared run, which has one agent; leave out which"
-            raise UsageError(
-                f"{self.run_dir.root}: Session {session} has no {which} agent yet, {why}"
-            )
+            where = f"{self.run_dir.root}: Session {session}"
+            raise UsageError(f"{where} has no {which} agent yet, {why}")
         return which
 
 

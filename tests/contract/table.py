@@ -197,6 +197,7 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
             net("HydraMLPNet", {**TANH, "hid_layers": [[8], [6], [[5], []]]}, shared=True)
         ),
         "half_precision": PPO(HALF),
+        "half_precision_autograd": alike(PPO(TWO_ACTIONS, HALF, pdtype("Beta"))),
         "arc": PPO(net("TorchArcNet", {"arc": PERCEPTRON, "critic_arc": RENORMALISED})),
         "arc_images": alike(PPO(IMAGES, net("TorchArcNet", {"arc": CONVOLUTIONS}, shared=True))),
     },

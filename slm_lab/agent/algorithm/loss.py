@@ -105,10 +105,9 @@ def clipped_value_loss(
     clip(V − V_old, −ε, ε), V^targ)), as in the code released with arXiv:1707.06347. All tensors
     (B,)."""
     if isinstance(value, Node):
-        assert loss_fn.node is not None
-        return loss_nodes.clipped_value_node(
-            loss_fn.node, value, old_value, target, float(clip_eps)
-        )
+        node, clip = loss_fn.node, float(clip_eps)
+        assert node is not None
+        return loss_nodes.clipped_value_node(node, value, old_value, target, clip)
     range_: tuple[Any, Any] = (-clip_eps, clip_eps)
     clipped_value = old_value + (value - old_value).clamp(*range_)
     return torch.max(loss_fn.each(value, target), loss_fn.each(clipped_value, target)).mean()

@@ -27,7 +27,7 @@ from slm_lab.agent.distribution.distributions import (
     TanhNormal,
 )
 from slm_lab.core.errors import LabError
-from slm_lab.core.types import FloatArray
+from slm_lab.core.types import Array, FloatArray
 
 Space: TypeAlias = gymnasium.Space[Any]
 Draw: TypeAlias = Callable[[FloatArray, np.random.Generator], tuple[FloatArray, FloatArray]]
@@ -141,9 +141,7 @@ def _beta(space: spaces.Box) -> DistributionFamily:
     return _pairs(space, lambda a, b: Beta(a, b, low(a.device), high(a.device)))
 
 
-def _bound(
-    values: np.ndarray[Any, Any], pdtype: str, which: str
-) -> Callable[[torch.device], Tensor]:
+def _bound(values: Array, pdtype: str, which: str) -> Callable[[torch.device], Tensor]:
     """The bounds on a device, copied there once: a CUDA graph cannot hold copies from the host."""
     if not np.isfinite(values).all():
         raise LabError(

@@ -93,9 +93,8 @@ class ReturnRing(AppendLog):
             return np.asarray(arrays["returns"][indices])
         left = arrays["left"][indices]
         steps = np.arange(left.max() + 1)
-        reward = self._normalization.reward(
-            arrays["reward"][(indices[:, None] + steps) % self.size]
-        )
+        later = (indices[:, None] + steps) % self.size
+        reward = self._normalization.reward(arrays["reward"][later])
         powers = self._gamma ** np.arange(left.max() + 2)
         returns = (reward * (steps <= left[:, None])) @ powers[:-1]
         returns += powers[left + 1] * arrays["last_value"][indices]

@@ -91,16 +91,14 @@ class Observations:
         self._frames[here] = obs
         self._frames[following] = next_obs
 
-    def _note_starts(
-        self, here: slice, following: slice, started: BoolArray, stacks: Array
-    ) -> None:
-        self._before.forget(following)
+    def _note_starts(self, here: slice, after: slice, started: BoolArray, stacks: Array) -> None:
+        self._before.forget(after)
         if np.count_nonzero(started):
             first = np.flatnonzero(started)
             first = first[~self._continues(first + here.start, stacks[first])]
             self._depth[first + here.start] = 0
             self._before.put(first + here.start, stacks[first, :-1])
-        self._depth[following] = np.minimum(self._depth[here] + 1, self._history)
+        self._depth[after] = np.minimum(self._depth[here] + 1, self._history)
 
     def _continues(self, indices: IntArray, stacks: Array) -> BoolArray:
         """(K,) whether the `stacks` (K, L, …) that start an episode at `indices` are stored

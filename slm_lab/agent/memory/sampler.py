@@ -104,9 +104,8 @@ class SequenceSampler(Sampler):
         self._ring = ring
         self._length = recurrent.seq_len
         self._steps = np.arange(self._length) * ring.num_envs
-        self._weight = torch.full(
-            (self._length,), self._length / (self._length - recurrent.burn_in)
-        )
+        learned = self._length - recurrent.burn_in
+        self._weight = torch.full((self._length,), self._length / learned)
         self._weight[: recurrent.burn_in] = 0.0
 
     @override

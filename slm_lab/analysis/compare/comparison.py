@@ -261,11 +261,10 @@ def text_table(comparison: Comparison) -> TextTable:
             f"time to {goal}": lambda row: _late(row.seconds_to_threshold, row, " s"),
             f"CPU time to {goal}": lambda row: _late(row.cpu_seconds_to_threshold, row, " s"),
         }
+    table = summary_table(comparison).itertuples()
     rows = [
         (_label(each.variant, row), *(cell(row) for cell in columns.values()))
-        for each, row in zip(
-            comparison.outcomes, summary_table(comparison).itertuples(), strict=True
-        )
+        for each, row in zip(comparison.outcomes, table, strict=True)
     ]
     late = [name for name in reversed(columns) if " to " in name]
     return TextTable(("variant", *columns), tuple(rows), 0, ("cores used", "of ideal", *late))

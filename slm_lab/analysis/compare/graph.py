@@ -174,9 +174,8 @@ def _curves(
         band = fig.around(mean, std) if with_bands and len(lines) > 1 else None
         colour, tint = _look(comparison, outcome.variant)
         label = outcome.variant.label
-        found.append(
-            (outcome, fig.Curve(label, over.x[all_there], mean, band, colour, "solid", tint))
-        )
+        curve = fig.Curve(label, over.x[all_there], mean, band, colour, "solid", tint)
+        found.append((outcome, curve))
     return found
 
 

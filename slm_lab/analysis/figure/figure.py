@@ -222,9 +222,9 @@ class Table(NamedTuple):
         """The header and the rows, with the swatches as their first column."""
         marks = ("", *("━━" for _ in self.swatches))
         rows = [tuple(short(name, _LONGEST) for name in self.table.header), *self.table.rows]
-        return (
-            [(mark, *row) for mark, row in zip(marks, rows, strict=True)] if self.swatches else rows
-        )
+        if not self.swatches:
+            return rows
+        return [(mark, *row) for mark, row in zip(marks, rows, strict=True)]
 
     @property
     def left(self) -> set[int]:

@@ -143,9 +143,8 @@ class _Picture:
 
     def _axes(self, box: fig.Box) -> Drawn:
         w, h = self.width, self._height
-        return self.drawing.add_axes(
-            (box.left / w, 1 - box.bottom / h, box.width / w, box.height / h)
-        )
+        place = box.left / w, 1 - box.bottom / h, box.width / w, box.height / h
+        return self.drawing.add_axes(place)
 
     def _write(
         self, x: float, y: float, text: str, size: float, room: float = np.inf, **style: Any

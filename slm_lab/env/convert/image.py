@@ -12,9 +12,7 @@ from slm_lab.core.types import Array
 def is_image(space: Space[Any]) -> TypeGuard[spaces.Box]:
     """Whether observations are images: uint8 of 2 to 4 axes. The shape is (H, W), (H, W, C), (C, H,
     W), or (L, H, W, C) for a stack of frames."""
-    return (
-        isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) in (2, 3, 4)
-    )
+    return isinstance(space, spaces.Box) and space.dtype == np.uint8 and 2 <= len(space.shape) <= 4
 
 
 def channels_are_last(shape: tuple[int, ...]) -> bool:

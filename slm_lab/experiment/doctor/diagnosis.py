@@ -73,10 +73,8 @@ def failed(case: Case) -> Iterator[Finding]:
         reasons = [f"Session {end.session} at frame {end.frame:,}: {_why(end)}" for end in causes]
         advice = _resume(case)
         if any(end.would_repeat for end in causes):
-            has_diverged = any(end.diverged for end in causes)
-            change = (
-                f"{LOWER_LR} or agent.net.clip_grad_val" if has_diverged else "change the cause"
-            )
+            diverged = any(end.diverged for end in causes)
+            change = f"{LOWER_LR} or agent.net.clip_grad_val" if diverged else "change the cause"
             advice = f"do not resume it, since it would fail again: {change} in a new run"
         what = f"{len(ends)} of {len(case.ends)} Sessions failed"
         yield Finding(what, "; ".join(reasons), advice)

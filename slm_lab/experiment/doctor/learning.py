@@ -132,9 +132,8 @@ def no_exploration(course: Course) -> Iterator[Finding]:
         return
     if begin[0] <= 0.02:
         numbers = f"explore_var {text(float(begin[0]))} after 5 % of the frames"
-        yield Finding(
-            "hardly any exploration", numbers, "a longer agent.algorithm.explore_var_spec"
-        )
+        advice = "a longer agent.algorithm.explore_var_spec"
+        yield Finding("hardly any exploration", numbers, advice)
 
 
 def far_updates(course: Course) -> Iterator[Finding]:

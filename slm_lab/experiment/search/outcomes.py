@@ -51,9 +51,8 @@ def draw(spec: Spec, run_dir: RunDir, search_state: SearchState) -> list[Path]:
         rows[trial] = list(by_session.values())
         run_of[trial] = begun.meta.runs_of(by_session)
     title = f"{spec.name} on {spec.env.name}"
-    paths += draw_multi_trial_graphs(
-        rows, found.trials, run_of, run_dir.root, run_dir.prefix, title
-    )
+    folder, prefix = run_dir.root, run_dir.prefix
+    paths += draw_multi_trial_graphs(rows, found.trials, run_of, folder, prefix, title)
     return [*paths, table]
 
 

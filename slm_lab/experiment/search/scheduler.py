@@ -195,9 +195,8 @@ def tune_scheduler(
     grace = top / factor**2 if spec.grace_period is None else spec.grace_period
     if isinstance(spec, HyperBandSpec):
         brackets = max(round(top / grace), 1)
-        return Tune(
-            HyperBandScheduler(**COMMON, max_t=brackets, reduction_factor=factor), grace, seed
-        )
+        bands = HyperBandScheduler(**COMMON, max_t=brackets, reduction_factor=factor)
+        return Tune(bands, grace, seed)
     asha = AsyncHyperBandScheduler(
         **COMMON,
         max_t=top,  # type: ignore[arg-type]

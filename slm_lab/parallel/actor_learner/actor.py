@@ -134,9 +134,8 @@ def run_actor(queue: UnrollQueue, task: SessionTask, board: StatusBoard) -> Sess
     seeds = session_seeds(task.root_seed, task.trial, task.session - 1, frame)
     end = ActorQueue(queue, own_board, actor)
     clock = Clock(slots[1:], actor, task.spec.env.max_frame)
-    with closing(
-        UnrollActor(task.spec, seeds, clock, queue.weights, end.acting_half)
-    ) as unroll_actor:
+    unroll_actor = UnrollActor(task.spec, seeds, clock, queue.weights, end.acting_half)
+    with closing(unroll_actor):
         own_board.write(session, phase=Phase.READY)
         if end.wait_for_weights():
             own_board.write(session, phase=Phase.RUNNING)

@@ -160,9 +160,8 @@ class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheck
         """`group.seconds` at the last pause."""
         self._ballot = RankBallot(group, shares_evaluation=self.always_equal)
         leads = group.rank == 0
-        blueprint = strategy.Blueprint(
-            board.clock_slots, group.rank, self.columns, group.size, leads
-        )
+        slots, columns = board.clock_slots, self.columns
+        blueprint = strategy.Blueprint(slots, group.rank, columns, group.size, leads)
         super().__init__(blueprint, self, self._ballot, self._ballot, self)
         self._cpu_t_of_others = 0.0
         self._statistics: FloatArray | None = None

@@ -145,9 +145,8 @@ def train_workers(
     lost = still_failed(tasks, own_board) if one.resume else []
     gone = {each.session for each in lost}
     spec = worker_spec(one.spec, mode)
-    own = [
-        replace(task, spec=spec, make_strategy=partial(HogwildStrategy, state)) for task in tasks
-    ]
+    make_strategy = partial(HogwildStrategy, state)
+    own = [replace(task, spec=spec, make_strategy=make_strategy) for task in tasks]
     supervisor = Supervisor(
         Processes(board),
         [task for task in own if task.session not in gone],

@@ -243,9 +243,8 @@ class ClusterSessions(supervision.Runner):
         self._take_news(handle)
         try:
             result: SessionResult = ray.get(handle.run)
-            self._process(
-                handle.task, ray.get(handle.remote.news.remote(False), timeout=HANG_SECONDS)
-            )
+            news = ray.get(handle.remote.news.remote(False), timeout=HANG_SECONDS)
+            self._process(handle.task, news)
             ray.get(handle.remote.close.remote(), timeout=HANG_SECONDS)
             return supervision.SessionEnd(session, result)
         except RayError as error:

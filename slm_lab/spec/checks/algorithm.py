@@ -67,9 +67,8 @@ def _of_discrete_actions(algorithm: AlgorithmSpec, space: ActionKind) -> Iterato
         # The entropy of continuous actions is estimated from one sample. Its square would also
         # penalise the variance of this estimate.
         message = "is for discrete actions, and the environment's are continuous; remove it"
-        yield Problem(
-            "agent.algorithm.entropy_penalty_coef", message, algorithm.entropy_penalty_coef
-        )
+        key = "agent.algorithm.entropy_penalty_coef"
+        yield Problem(key, message, algorithm.entropy_penalty_coef)
 
 
 def _missing_bounds(algorithm: AlgorithmSpec, has_low: bool, has_high: bool) -> Iterator[Problem]:

@@ -153,6 +153,27 @@ def test_a_run_is_measured_between_training_events(monkeypatch):
     assert meter.speed.shares == pytest.approx(shares)
 
 
+@pytest.mark.parametrize(
+    ("slow", "stops", "begins"), [(8.0, 10, 1), (9.0, 20, 10), (np.inf, 20, 10)]
+)
+def test_a_first_rollout_counts_if_it_takes_long(monkeypatch, slow, stops, begins):
+    board = Seen(monkeypatch)
+    meter = SpeedMeter(4.0, slice(None), learns=True, slow=slow)
+    for second in range(21):
+        board.now = float(second)
+        board.clock_slots[0] = second**2  # the first frames are seen after 1 s
+        if second in (10, 20):
+            board.event(0, 0.0, 6.0, 0.0, 3.0)
+        meter(board)
+        if board.stops:
+            break
+    assert board.now == stops
+    seconds = stops - begins
+    assert meter.speed.frames_per_s == pytest.approx((stops**2 - begins**2) / seconds)
+    shares = {"environment": 6 / seconds, "update": 3 / seconds, REST: 1 - 9 / seconds}
+    assert meter.speed.shares == pytest.approx({"acting": 0.0, "memory": 0.0, **shares})
+
+
 def test_when_a_meter_looks_changes_nothing_of_what_it_measures(monkeypatch):
     board = Seen(monkeypatch)
     meter = SpeedMeter(4.0, slice(None), learns=True)
@@ -328,23 +349,54 @@ def test_a_run_without_events_is_given_up(monkeypatch):
     assert board.stops
 
 
-def test_a_change_that_cannot_run_is_left_out_and_the_spec_is_run_twice(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("second", "mean"), [(110.0, 120.0), (LabError("no more"), 130.0)], ids=["runs", "fails"]
+)
+def test_a_change_that_cannot_run_is_left_out_and_spec_and_gains_are_run_twice(
+    tmp_path, monkeypatch, second, mean
+):
     found = probed(tmp_path, ppo())
-    found._specs = dict.fromkeys((AS_IS, ALIKE, DIFFERENT))
-    results, numbers = iter([100.0, LabError("no"), 130.0, 120.0]), []
+    found._specs = dict.fromkeys((AS_IS, ALIKE, FASTER_ALIKE, DIFFERENT))
+    results, numbers = iter([100.0, LabError("no"), 104.0, 130.0, second, 120.0]), []
 
     def run(change, seconds):
-        result = next(results)
+        result = next(results, None)
         if isinstance(result, LabError):
             raise result
-        return speed(result)
+        return speed(result, update=result / 1000)
 
     monkeypatch.setattr(found, "run", run)
-    speeds = found.survey(numbers.append)
-    assert {each: speed.frames_per_s for each, speed in speeds.items()} == {
-        AS_IS: 110.0, DIFFERENT: 130.0,
-    }  # fmt: skip
-    assert numbers == [1, 2, 3, 4]
+    assert found.survey(numbers.append) == {
+        AS_IS: speed(110.0, update=0.1),
+        FASTER_ALIKE: speed(104.0, update=0.104),
+        DIFFERENT: speed(mean, update=0.13),
+    }
+    assert numbers == [1, 2, 3, 4, 5, 6]
+
+
+def test_only_the_best_three_gains_are_run_twice(tmp_path, monkeypatch):
+    found, runs = probed(tmp_path, ppo()), []
+    changes = [Change((f"a={number}",)) for number in range(6)]
+    found._specs = dict.fromkeys((AS_IS, *changes))
+
+    def run(change, seconds):
+        runs.append(change)
+        return speed(100.0 if change == AS_IS else 90.0 + 10 * changes.index(change))
+
+    monkeypatch.setattr(found, "run", run)
+    found.survey(lambda number: None)
+    assert runs[7:] == [changes[5], changes[4], changes[3], AS_IS]
+
+
+def test_the_unchanged_spec_must_run(tmp_path, monkeypatch):
+    found = probed(tmp_path, ppo())
+
+    def run(change, seconds):
+        raise LabError("no")
+
+    monkeypatch.setattr(found, "run", run)
+    with pytest.raises(LabError, match="no"):
+        found.survey(lambda number: None)
 
 
 def test_no_change_is_tried_after_the_survey_s_time_and_the_others_are_verified(
