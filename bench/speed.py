@@ -3,7 +3,7 @@
 python -m bench.speed CASE… [--repeats 5] [--device cuda]
 
 The libraries run by turns, each time in a fresh process with one thread.
-So a change in the machine's load affects all. The result is the ratio of the medians.
+So a change in the machine's load affects all. The result is the median of the rounds' ratios.
 "stepping" is the environments alone, with random actions. PPO and SAC are also compared with the
 same written out by hand, the floor. With `--device cuda` the networks of all are on the GPU, and
 `lab_graph` is the lab with its gradient steps as CUDA graphs.
@@ -35,7 +35,7 @@ def measure(library: str, case: str, device: str) -> tuple[float, dict[str, floa
 
 
 def main() -> None:
-    """Prints every run as it ends, then both medians and their ratio."""
+    """Prints every run as it ends, then the medians and the ratio of the lab to each other."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("cases", nargs="+", choices=list(CASES), metavar="CASE")
     parser.add_argument("--repeats", type=int, default=5)
@@ -58,9 +58,11 @@ def main() -> None:
                 print(f"{case:20} {library:9} {speed:9,.0f} frames/s {parts}", flush=True)
         median = {library: statistics.median(seen) for library, seen in speeds.items()}
         for other in others:
+            ratios = [a / b for a, b in zip(speeds["lab"], speeds[other], strict=True)]
             print(
                 f"{case:20} medians of {arguments.repeats}: lab {median['lab']:,.0f}, {other} "
-                f"{median[other]:,.0f} frames/s, ratio {median['lab'] / median[other]:.2f}",
+                f"{median[other]:,.0f} frames/s, ratio {statistics.median(ratios):.2f} "
+                f"({min(ratios):.2f} to {max(ratios):.2f})",
                 flush=True,
             )
 
