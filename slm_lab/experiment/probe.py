@@ -37,7 +37,7 @@ ENV_FACTORS = (2, 4)
 WORTH = 1.05
 """The smallest ratio of two speeds that is a gain."""
 BEST = 3
-"""The number of changes that run once more, for longer."""
+"""The number of changes that run once more, and then for longer."""
 SHORT_SECONDS, LONG_SECONDS = 4.0, 6.0
 """How long a run is measured at least, over whole rollouts."""
 SLOW_SECONDS = 8.0
@@ -186,8 +186,8 @@ class Probe:
 
     def survey(self, on_run: Callable[[int], None]) -> dict[Change, Speed]:
         """Short runs of the spec as it is and of the changes, then of the BEST changes and the
-        spec again: of the fastest by chance, one run alone would promise too much. `on_run` gets
-        the number of each. Leaves out changes that cannot be run, and starts none after
+        spec again, because the fastest of several runs is often fast by chance. `on_run` gets the
+        number of each run. Leaves out changes that cannot be run, and starts none after
         SURVEY_SECONDS. Raises as `run`."""
         ends, number = time.perf_counter() + SURVEY_SECONDS, count(1)
 
