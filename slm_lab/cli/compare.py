@@ -13,7 +13,6 @@ from slm_lab.cli.display import screen
 from slm_lab.cli.display.live import LiveDisplay, short
 from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
-from slm_lab.cli.shell.signals import stopped_like_ctrl_c
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
 from slm_lab.experiment.compare.compare import CompareRun
@@ -47,19 +46,18 @@ class CompareOptions:
 
 def compare(options: CompareOptions, caller: Caller) -> int:
     """Begins or resumes a comparison; returns the exit code. Raises LabError."""
-    with stopped_like_ctrl_c():
-        run = _run_of(options)
-        caller.begun(run.folder)
-        console = screen.wide_console(quiet=options.as_json)
-        _introduce(console, run)
-        try:
-            interrupted = _train_all(console, run)
-        except KeyboardInterrupt:
-            interrupted = True
-        code = _conclude(console, run, interrupted)
-        if options.as_json:
-            screen.print_json(_document(run.folder, code))
-        return code
+    run = _run_of(options)
+    caller.begun(run.folder)
+    console = screen.wide_console(quiet=options.as_json)
+    _introduce(console, run)
+    try:
+        interrupted = _train_all(console, run)
+    except KeyboardInterrupt:
+        interrupted = True
+    code = _conclude(console, run, interrupted)
+    if options.as_json:
+        screen.print_json(_document(run.folder, code))
+    return code
 
 
 def _run_of(options: CompareOptions) -> CompareRun:
@@ -150,13 +148,14 @@ def _train_all(console: Console, run: CompareRun) -> bool:
 
 
 def _conclude(console: Console, run: CompareRun, interrupted: bool) -> int:
-    paths = run.draw()
+    # The graphs have been drawn after the last training that finished.
+    paths = run.write_tables() if interrupted else run.draw()
     rows = text_table(run.comparison())
     screen.print_table(console, run.plan.name, rows.header, rows.rows, spare=rows.spare)
     failures = list(run.failures)
     for planned, why in failures:
         print(f"{planned.label} failed:\n{why}", file=sys.stderr)
-    screen.print_line(console, f"graph {paths[0]}")
+    screen.print_line(console, f"{'table' if interrupted else 'graph'} {paths[0]}")
     screen.print_line(console, f"{len(paths) - 1} more graphs and tables in {run.folder}")
     if failures and run.would_repeat:
         message = "the rest would fail again: change the spec, and begin a new comparison"

@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.text import Text
 
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
-from slm_lab.cli.shell.signals import stopped_like_ctrl_c
 from slm_lab.core.plugins import import_plugins, typed_modules
 from slm_lab.core.process import usable_cores
 from slm_lab.core.text import count_text, significant
@@ -38,7 +37,7 @@ def probe(
     modules = imports_of_file(file, typed, trust)
     import_plugins(modules)
     console = wide_console(quiet=as_json)
-    with stopped_like_ctrl_c(), tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
         source = RunSource(file, name, sets=tuple(sets), imports=modules)
         found = Probe(source, Path(folder))
         spec, count = found.spec, len(found.changes)

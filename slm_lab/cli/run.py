@@ -1,6 +1,7 @@
 """The command `slm-lab run`: its output and exit code."""
 
 import re
+import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -91,7 +92,8 @@ def _show_what_is_left(console: Console, result: TrialResult, run: Run) -> None:
     diverged = [each for each in unfinished if each.diverged]
     stuck = [each for each in unfinished if each.diverged or each.unusable]
     left = [each for each in unfinished if each not in stuck and not each.lost_others]
-    if (left or (unfinished and not stuck)) and not never_began(result.sessions):
+    is_left = bool(left) or (not stuck and (bool(unfinished) or result.lacks_graphs))
+    if is_left and not never_began(result.sessions):
         print_resume(console, "train", run)
     if diverged:
         names = ", ".join(full_name(meta, each.session) for each in diverged)
@@ -129,6 +131,9 @@ def _show_graphs(console: Console, result: TrialResult, folder: Path) -> None:
     others = len(list(folder.rglob("*_graph_*.png"))) - sum(p.suffix == ".png" for p in main)
     if main:
         print_line(console, f"{others} more graphs in {folder}")
+    if result.lacks_graphs:
+        now = f"slm-lab plot {shlex.quote(str(folder))}"
+        print_line(console, f"the stop left graphs out: a resume draws them; now: {now}")
 
 
 def _rests_on(result: TrialResult, meta: MetaSpec) -> str:

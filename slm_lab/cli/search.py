@@ -89,7 +89,10 @@ def _conclude(console: Console, prepared: Prepared, confirmation: Confirmation |
 
 
 def _draw(prepared: Prepared) -> list[Path]:
-    return _written(lambda: draw(prepared.spec, prepared.run_dir, prepared.search.search_state))
+    search = prepared.search
+    return _written(
+        lambda: draw(prepared.spec, prepared.run_dir, search.search_state, lambda: search.stopping)
+    )
 
 
 def _written(write: Callable[[], list[Path]]) -> list[Path]:

@@ -1,7 +1,7 @@
 """Turns the rows of a Trial's Sessions into metrics, graphs and TensorBoard events."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -39,15 +39,20 @@ class Reporter:
     def draw_live(self) -> None:
         """Draws the main graphs of the rows so far. A full disk only logs an error."""
         try:
-            self._draw("live", *self._read())
+            self._draw("live", *self._read(), is_stopped=lambda: False)
         except OSError as error:
             logger.error("cannot draw the graphs: %s", error)
 
-    def finish(self, sessions: Sequence[SessionResult], random_return: float | None) -> TrialResult:
+    def finish(
+        self,
+        sessions: Sequence[SessionResult],
+        random_return: float | None,
+        is_stopped: Callable[[], bool] = lambda: False,
+    ) -> TrialResult:
         """Writes metrics of the Sessions that did not fail, and graphs of all Sessions. If all
         failed, the Trial's metrics file of an earlier training is kept. If no Session ever began,
-        no graphs are drawn. On a full disk the result still holds the metrics and the Sessions'
-        results, with the disk error as its `problem`."""
+        no graphs are drawn. No graph is begun once `is_stopped`. On a full disk the result still
+        holds the metrics and the Sessions' results, with the disk error as its `problem`."""
         rows, evaluations = self._read()
         failures = [s for s in sessions if s.ending is Ending.FAILED]
         # A Session that ended only because it lost its peers has complete rows.
@@ -79,8 +84,12 @@ class Reporter:
                         write_json(path, summary)
                 graphs = []
                 if not never_began(sessions):
-                    graphs = self._draw("live" if self._one_of_many else "all", rows, evaluations)
+                    graphs = self._draw(
+                        "live" if self._one_of_many else "all", rows, evaluations, is_stopped
+                    )
                 for session, each in ({} if self._one_of_many else whole).items():
+                    if is_stopped():
+                        break
                     paths, title = self._paths[session], f"{self._title}, Session {session}"
                     played = evaluations.get(session, NO_ROWS)
                     draw_session_graphs(
@@ -90,7 +99,10 @@ class Reporter:
             where = error.filename or self._run_dir.root
             problem = f"cannot write metrics and graphs: {error.strerror or error}: {where}"
             return TrialResult(tuple(sessions), metrics, speed, (), problem)
-        return TrialResult(tuple(sessions), metrics, speed, tuple(graphs))
+        lacks_graphs = is_stopped() and not never_began(sessions)
+        return TrialResult(
+            tuple(sessions), metrics, speed, tuple(graphs), lacks_graphs=lacks_graphs
+        )
 
     def _read(self) -> tuple[dict[int, Rows], dict[int, Rows]]:
         rows = read_existing({session: paths.rows for session, paths in self._paths.items()})
@@ -102,6 +114,7 @@ class Reporter:
         which: Literal["all", "live"],
         rows: Mapping[int, Rows],
         evaluations: Mapping[int, Rows],
+        is_stopped: Callable[[], bool],
     ) -> list[Path]:
         for exporter in self._exporters:
             exporter.update()
@@ -114,4 +127,5 @@ class Reporter:
             which=which,
             run_of=self._spec.meta.runs_of(self._paths),
             scripts=self._run_dir.root.parent,
+            is_stopped=is_stopped,
         )

@@ -96,11 +96,12 @@ class Trial:
         self.board = board or StatusBoard.allocate(CONTEXT, task.spec.meta.num_sessions)
 
     def run(self) -> TrialResult:
-        """Trains, then writes metrics and graphs. Ctrl-C saves all Sessions and ends early."""
+        """Trains, then writes metrics and graphs. Ctrl-C saves all Sessions and ends early, without
+        further graphs."""
         with stop_on_signals(self.board.request_stop), closing(self._baseline):
             sessions = self.train(self._tick)
             random_return = None if never_began(sessions) else self._random_return()
-            return self._reporter.finish(sessions, random_return)
+            return self._reporter.finish(sessions, random_return, lambda: self.board.user_waits)
 
     def _random_return(self) -> float | None:
         def keep_waiting() -> bool:

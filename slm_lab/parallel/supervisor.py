@@ -18,8 +18,7 @@ from slm_lab.storage.result import Ending, SessionResult
 TICK = 0.2
 """Seconds between two ticks; the end of a Session is noticed at once."""
 STOP_SECONDS = 3.0
-"""How long a Session may take to end its step when the user waits. With the graphs, a stop takes
-five seconds."""
+"""How long a Session may take to end its step when the user waits."""
 CLUSTER_STOP_SECONDS = 15.0
 """The same on a cluster, where files and results are transferred at the end."""
 

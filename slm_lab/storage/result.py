@@ -66,6 +66,8 @@ class TrialResult:
     graphs: tuple[Path, ...]
     problem: str | None = None
     """Why metrics or graphs could not be written."""
+    lacks_graphs: bool = False
+    """Whether a stop left graphs undrawn; a resume draws them."""
 
     @property
     def failed(self) -> tuple[SessionResult, ...]:
@@ -74,5 +76,6 @@ class TrialResult:
 
     @property
     def interrupted(self) -> bool:
-        """Whether the user stopped the Trial."""
-        return any(s.ending is Ending.INTERRUPTED for s in self.sessions)
+        """Whether the user stopped the Trial, maybe while it drew its graphs."""
+        stopped = any(s.ending is Ending.INTERRUPTED for s in self.sessions)
+        return stopped or self.lacks_graphs

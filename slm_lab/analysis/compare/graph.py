@@ -40,24 +40,30 @@ _LEGEND = 26  # above the bars
 
 
 def draw_comparison(comparison: compared.Comparison, folder: Path, prefix: str) -> list[Path]:
-    """Writes all graphs and tables into `folder`; returns the paths, the dashboard's PNG first.
-    Files are `{prefix}_compare.png` and `.html` (the dashboard),
+    """Draws all graphs into `folder`; returns the paths, the dashboard's PNG first. Files are
+    `{prefix}_compare.png` and `.html` (the dashboard),
     `{prefix}_compare_mean_returns_vs_{total_frames,wall_t,frames,cpu_t}` and
-    `{prefix}_compare_speed_up` as both, `{prefix}_compare_df.csv` and
-    `{prefix}_compare_trainings_df.csv`. Raises OSError."""
+    `{prefix}_compare_speed_up` as both. Raises OSError."""
     stem = f"{prefix}_compare"
     paths = write_figure(dashboard(comparison), folder, stem, folder.parent)
     for x in clocks(comparison):
         figure = return_overview(comparison, x)
         paths += write_figure(figure, folder, f"{stem}_mean_returns_vs_{x.file}", folder.parent)
     paths += write_figure(speed_up_figure(comparison), folder, f"{stem}_speed_up", folder.parent)
+    return paths
+
+
+def write_tables(comparison: compared.Comparison, folder: Path, prefix: str) -> list[Path]:
+    """Writes `{prefix}_compare_df.csv` and `{prefix}_compare_trainings_df.csv` into `folder`;
+    returns both paths. Raises OSError."""
+    stem = f"{prefix}_compare"
     tables = {
         folder / f"{stem}_df.csv": compared.summary_table(comparison),
         folder / f"{stem}_trainings_df.csv": compared.trainings_table(comparison),
     }
     for path, table in tables.items():
         write_atomically(path, table.to_csv(index=False).encode())
-    return [*paths, *tables]
+    return [*tables]
 
 
 def dashboard(comparison: compared.Comparison) -> fig.Figure:

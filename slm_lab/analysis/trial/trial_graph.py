@@ -1,7 +1,7 @@
 """The graphs of a Session; of a Trial: mean over its Sessions, with a band of one standard
 deviation; and of all Trials of a search together: a line each, the best in colours."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -42,6 +42,7 @@ def draw_trial_graphs(
     which: Literal["all", "live"] = "all",
     run_of: Sequence[int] | None = None,
     scripts: Path | None = None,
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> list[Path]:
     """Draws the graphs of a Trial into `out_dir`; returns their paths. Pages load plotly.js from
     the folder `scripts`, as in `write_figure`.
@@ -52,12 +53,14 @@ def draw_trial_graphs(
 
     Files are `{prefix}_trial_graph_{y}_vs_{x}.png` and `.html`: returns against each clock; against
     frames also other columns with values, and `eval_mean_returns`. "live" draws only the first two
-    graphs of returns and the last. Raises OSError."""
+    graphs of returns and the last. No graph is begun once `is_stopped`. Raises OSError."""
     graphs = [(rows, *axes) for axes in _axes([each for each in rows if len(each)], which)]
     if any(len(each) for each in evaluations):
         graphs.append((evaluations, axis.frames("per Session"), axis.EVAL_RETURNS))
     paths: list[Path] = []
     for each, x, y in graphs:
+        if is_stopped():
+            break
         figure = figure_of_rows(each, x, y, title, run_of)
         stem = f"{prefix}_trial_graph_{y.file}_vs_{x.file}"
         paths += write_figure(figure, out_dir, stem, scripts)

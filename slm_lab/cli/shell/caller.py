@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import final
 
+from slm_lab.cli.shell.signals import stopped_like_ctrl_c
 from slm_lab.core.errors import LabError
 from slm_lab.core.process import LOG_LEVEL, SOCKET, stop_signals_blocked
 
@@ -33,7 +34,8 @@ def notify_of(command: str | None, folder: Path | None, code: int) -> None:
     env, errors = {**os.environ, **about}, sys.__stderr__  # the standard output may be a document
     child = subprocess.Popen(command, shell=True, env=env, stdout=errors, start_new_session=True)
     try:
-        ended = child.wait(TIMEOUT)
+        with stopped_like_ctrl_c():
+            ended = child.wait(TIMEOUT)
         why = f"ended with {ended}" if ended else ""
     except (subprocess.TimeoutExpired, KeyboardInterrupt) as error:
         os.killpg(child.pid, signal.SIGKILL)  # what it has started, too

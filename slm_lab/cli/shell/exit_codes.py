@@ -14,6 +14,7 @@ import typer
 from slm_lab import __version__
 from slm_lab.cli.display.output import guarded_output
 from slm_lab.cli.shell.caller import Caller, notify_of
+from slm_lab.cli.shell.signals import stopped_like_ctrl_c
 from slm_lab.core.errors import LabError, MissingExtraError, SpecError, TrainingFailed, UsageError
 from slm_lab.core.system_limits import limit_reached
 from slm_lab.core.text import error_summary
@@ -30,25 +31,34 @@ NO_SPACE_OR_ACCESS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, err
 def report_errors(notify: str | None = None) -> Iterator[Caller]:
     """Exits with the code of an error that the user can act on. Prints it as one message, or sends
     it to a calling program. However the command ends, the user's command `notify` runs then."""
-    caller, code = Caller(), 0
+    caller = Caller()
+    code = 0
+    stop_signals: list[int] = []
     try:
-        yield caller
+        with stopped_like_ctrl_c() as stop_signals:
+            yield caller
     except typer.Exit as ended:
         code = ended.exit_code
-    except KeyboardInterrupt:
-        code = INTERRUPTED
-        print("stopped", file=sys.stderr)
-    except Exception as error:
-        code = BAD_INPUT if isinstance(error, BAD_INPUTS) else FAILED
-        if not isinstance(error, LabError):
-            error = TrainingFailed(_system_message(error) or _unexpected(error))
-        if caller.exists:
-            caller.send(error)
+    except (Exception, KeyboardInterrupt) as error:
+        if stop_signals or isinstance(error, KeyboardInterrupt):
+            code = INTERRUPTED
+            print("stopped", file=sys.stderr)
         else:
-            print(error, file=sys.stderr)
+            code = _report(error, caller)
     notify_of(notify, caller.folder, code)
     if code:
         raise typer.Exit(code)
+
+
+def _report(error: Exception, caller: Caller) -> int:
+    """Prints an error, or sends it to the calling program. Returns the exit code."""
+    if not isinstance(error, LabError):
+        error = TrainingFailed(_system_message(error) or _unexpected(error))
+    if caller.exists:
+        caller.send(error)
+    else:
+        print(error, file=sys.stderr)
+    return BAD_INPUT if isinstance(error, BAD_INPUTS) else FAILED
 
 
 def run_guarded(app: Callable[[], object]) -> NoReturn:

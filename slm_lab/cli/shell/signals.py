@@ -14,14 +14,17 @@ CLEAR_UP_SECONDS = 4.0
 
 
 @contextmanager
-def stopped_like_ctrl_c() -> Iterator[None]:
-    """Makes SIGTERM and a closed terminal raise KeyboardInterrupt, as Ctrl-C does."""
+def stopped_like_ctrl_c() -> Iterator[list[int]]:
+    """Makes Ctrl-C, SIGTERM and a closed terminal raise KeyboardInterrupt. Yields the list of the
+    signals so far: a library may turn an interrupted import into another error."""
+    numbers: list[int] = []
 
     def interrupt(number: int, frame: FrameType | None) -> None:
+        numbers.append(number)
         raise KeyboardInterrupt
 
-    with signals_handled(interrupt, STOP_SIGNALS[1:]):
-        yield
+    with signals_handled(interrupt):
+        yield numbers
 
 
 @contextmanager

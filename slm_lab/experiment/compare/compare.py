@@ -17,7 +17,7 @@ from slm_lab.analysis.compare.comparison import (
     training_of,
     window_of,
 )
-from slm_lab.analysis.compare.graph import draw_comparison
+from slm_lab.analysis.compare.graph import draw_comparison, write_tables
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.files import write_json
 from slm_lab.experiment.baseline import RANDOM_RETURNS_FILE, RandomBaseline
@@ -189,7 +189,13 @@ class CompareRun:
 
     def draw(self) -> list[Path]:
         """Graphs and tables of what has been measured so far; the dashboard's PNG comes first."""
-        return draw_comparison(self.comparison(), self.folder, safe_name(self.plan.name))
+        tables = self.write_tables()
+        name = safe_name(self.plan.name)
+        return [*draw_comparison(self.comparison(), self.folder, name), *tables]
+
+    def write_tables(self) -> list[Path]:
+        """The tables of what has been measured so far."""
+        return write_tables(self.comparison(), self.folder, safe_name(self.plan.name))
 
     @property
     def _window(self) -> float:

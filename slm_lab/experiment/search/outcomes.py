@@ -1,6 +1,6 @@
 """Reads reports and results of a search for scheduler and analysis; writes table and graphs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -36,13 +36,19 @@ def metrics_at(run_dir: RunDir, trial: int, spec: Spec, frame: int) -> Mapping[s
     return {name: getattr(found, name) for name in TRIAL_METRICS}
 
 
-def draw(spec: Spec, run_dir: RunDir, search_state: SearchState) -> list[Path]:
-    """Writes the table and the graphs. Returns their paths, the graph of all metrics first. Raises
-    OSError."""
+def draw(
+    spec: Spec, run_dir: RunDir, search_state: SearchState, is_stopped: Callable[[], bool]
+) -> list[Path]:
+    """Writes the table and the graphs. Returns their paths, the graph of all metrics first. No
+    graph is begun once `is_stopped`. Raises OSError."""
     found = _found(spec.name, spec.to_json(), search_state)
     table = run_dir.root / f"{run_dir.prefix}_experiment_df.csv"
     write_atomically(table, experiment_table(found).to_csv(index=False).encode())
+    if is_stopped():
+        return [table]
     paths = draw_experiment_graph(found, run_dir.root, run_dir.prefix)
+    if is_stopped():
+        return [*paths, table]
     rows: dict[int, list[Rows]] = {}
     run_of: dict[int, list[int] | None] = {}
     for trial in (number for number, each in search_state.trials.items() if each.has_begun):

@@ -22,8 +22,8 @@ from slm_lab.session.status_board import StatusBoard
 from slm_lab.storage.intact import fall_back
 from slm_lab.storage.result import Ending, TrialResult
 
-DRAW_SECONDS = 10.0
-"""Time limit of a trial for its graphs after its Sessions have ended, in seconds."""
+REPORT_SECONDS = 10.0
+"""Time limit of a trial for its metrics after its Sessions have ended, in seconds."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """The environment variable that limits the GPUs CUDA shows to a process."""
 
@@ -120,7 +120,7 @@ class TrialProcess:
     def take_end(self) -> TrialEnd | None:
         """The end of the trial, or None while it runs. Must not be called after an end. Kills the
         process if it hangs after the user's stop; the trial ends hung Sessions itself."""
-        late = time.monotonic() - STOP_SECONDS - DRAW_SECONDS
+        late = time.monotonic() - STOP_SECONDS - REPORT_SECONDS
         is_late = self._stopped_at is not None and self._stopped_at < late
         if is_late and not self.board.saving.any():
             kill_with_children(self.child.process)

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import signal
 import sys
 from hashlib import sha256
 
@@ -19,6 +20,8 @@ from tests.faults.lab import (
     repeatable,
     rows_file,
     run_folder,
+    started,
+    wait_until,
     write_spec,
 )
 from tests.support import made_once, ppo
@@ -187,6 +190,27 @@ def test_resuming_a_finished_run_only_redraws_its_graphs(copy):
     assert (done.code, done.err) == (0, "")
     assert "every Session has already finished" in done.out
     assert (rows_file(copy).read_bytes(), manifest(copy).read_bytes()) == (rows, model)
+
+
+def pictures(folder):
+    return {path.relative_to(folder) for path in folder.rglob("*.png")}
+
+
+def test_a_stop_while_graphs_are_drawn_leaves_out_the_rest_until_a_resume(copy):
+    every = pictures(copy)
+    for picture in every:
+        (copy / picture).unlink()
+    with started(copy, "train@latest") as running:
+        wait_until(lambda: pictures(copy))
+        running.signal_group(signal.SIGTERM)
+        done = running.end()
+    assert (done.code, done.err) == (130, "")
+    assert "the stop left graphs out" in done.out
+    assert "resume with: slm-lab run train@" in done.out
+    assert pictures(copy) < every
+    resumed = call_here(command(copy, "train@latest"), copy)
+    assert (resumed.code, resumed.err) == (0, "")
+    assert pictures(copy) == every
 
 
 def test_a_setting_that_earlier_rows_depend_on_is_refused_on_resume(copy):

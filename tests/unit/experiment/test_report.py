@@ -126,3 +126,19 @@ def test_graphs_are_drawn_of_what_has_begun(root, frame, drawn):
     failed = [SessionResult(session, Ending.FAILED, frame, "an error") for session in range(2)]
     result = reporter(root).finish(failed, None)
     assert (result.graphs != ()) == bool(list(root.rglob("*.png"))) == drawn
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("drawn", [0, 1, 3])
+def test_no_graph_is_begun_after_a_stop_and_the_metrics_are_there(root, drawn):
+    answers = iter([False] * drawn)
+    result = reporter(root).finish(FINISHED, 20.0, lambda: next(answers, True))
+    assert (result.lacks_graphs, result.interrupted) == (True, True)
+    assert len(list(root.rglob("*.png"))) == drawn
+    assert len(result.graphs) == 2 * drawn
+    assert json.loads((root / "small_t0_trial_metrics_scalar.json").read_text())["num_sessions"]
+
+
+def test_a_trial_without_a_stop_lacks_no_graphs(root):
+    result = reporter(root).finish(FINISHED, 20.0)
+    assert (result.lacks_graphs, result.interrupted) == (False, False)

@@ -12,6 +12,7 @@ from slm_lab.analysis.compare.graph import (
     draw_comparison,
     return_overview,
     speed_up_figure,
+    write_tables,
 )
 from slm_lab.analysis.figure.figure import Table, TextLine
 from slm_lab.analysis.figure.html import render_html
@@ -57,6 +58,7 @@ def overview_of(comparison, clock):
 @pytest.mark.parametrize("what", COMPARISONS)
 def test_any_comparison_can_be_drawn(what, tmp_path):
     paths = draw_comparison(COMPARISONS[what], tmp_path, "small")
+    paths += write_tables(COMPARISONS[what], tmp_path, "small")
     assert paths[0].name == "small_compare.png"
     stems = {path.stem.removeprefix("small_compare") for path in paths}
     clocks = {f"_mean_returns_vs_{x}" for x in ("total_frames", "frames", "wall_t", "cpu_t")}

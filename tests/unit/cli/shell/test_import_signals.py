@@ -1,9 +1,13 @@
 """Signals during the imports of a command."""
 
 import signal
+import sys
 
 import pytest
+import typer
 
+from slm_lab.cli.shell.exit_codes import report_errors
+from slm_lab.core.process import STOP_SIGNALS
 from tests.faults.lab import LAB, call, command
 from tests.unit.cli.trained import fingerprint
 
@@ -41,3 +45,71 @@ def test_a_ctrl_c_while_a_spec_command_imports_is_the_same(tmp_path, command_nam
     words = [command_name] if command_name == "schema" else [command_name, "demo.json"]
     done = call([str(LAB), "spec", *words, "--import", "interrupted"], tmp_path)
     assert (done.code, done.err, done.out) == (130, "stopped\n", "")
+
+
+SIGNAL_AT_AN_IMPORT = """
+import os, signal, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            sys.meta_path.remove(self)
+            os.kill(os.getpid(), {number})
+            sum(range(1000))
+
+sys.meta_path.insert(0, Finder())
+sys.argv[1:] = {words!r}
+from slm_lab.__main__ import main
+main()
+"""
+
+
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+@pytest.mark.parametrize(
+    ("module", "words", "err"),
+    [
+        ("slm_lab.cli.main", ["--version"], ""),
+        ("typer", ["--version"], ""),
+        ("slm_lab.experiment.runs.summary", ["runs"], "stopped\n"),
+        ("numpy", ["runs"], "stopped\n"),
+    ],
+)
+def test_a_signal_at_any_import_ends_a_command_silently(tmp_path, number, module, words, err):
+    code = SIGNAL_AT_AN_IMPORT.format(module=module, number=int(number), words=words)
+    done = call([sys.executable, "-c", code], tmp_path)
+    assert (done.code, done.err, done.out) == (130, err, "")
+
+
+@report_errors()
+def import_interrupted():
+    try:
+        signal.raise_signal(signal.SIGTERM)
+    except KeyboardInterrupt:
+        raise ImportError("a library hides the interrupt") from None
+
+
+def test_an_error_that_hides_an_interrupt_is_a_stop(capsys):
+    with pytest.raises(typer.Exit) as ended:
+        import_interrupted()
+    assert ended.value.exit_code == 130
+    assert capsys.readouterr().err == "stopped\n"
+
+
+SIGNAL_AT_THE_END = """
+import os, sys
+import slm_lab.__main__
+
+class Last:
+    def __del__(self, kill=os.kill, process=os.getpid()):
+        kill(process, {number})
+
+slm_lab.__main__.last = Last()  # deleted when the interpreter ends
+sys.argv[1:] = ["--version"]
+slm_lab.__main__.main()
+"""
+
+
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+def test_a_signal_in_the_last_moment_leaves_the_exit_code(tmp_path, number):
+    done = call([sys.executable, "-c", SIGNAL_AT_THE_END.format(number=int(number))], tmp_path)
+    assert (done.code, done.err) == (0, "")

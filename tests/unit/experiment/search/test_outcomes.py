@@ -26,7 +26,8 @@ def drawn(tmp_path, monkeypatch):
             if trial < len(specs):
                 log.write(Began(trial))
         log.close()
-        outcomes.draw(parse(specs[0]), run, SearchState.from_log(run.event_log_file))
+        state = SearchState.from_log(run.event_log_file)
+        outcomes.draw(parse(specs[0]), run, state, lambda: False)
         ((rows, _, run_of, *_),) = calls
         return {trial: [len(each) for each in some] for trial, some in rows.items()}, run_of
 
