@@ -55,3 +55,14 @@ def test_a_trial_is_drawn_with_the_rows_of_all_sessions_that_it_has(
 def test_a_trial_that_has_not_begun_is_not_drawn(drawn):
     rows, _ = drawn(ppo(), ppo(), waiting=1)
     assert set(rows) == {0, 1}
+
+
+def test_a_stop_leaves_only_the_table(tmp_path):
+    spec = ppo(search={"agent.algorithm.gamma__uniform": [0.9, 0.99]})
+    run = write_run(tmp_path, spec)
+    (table,) = outcomes.draw(
+        parse(spec), run, SearchState.from_log(run.event_log_file), lambda: True
+    )
+    assert table.name.endswith("_experiment_df.csv")
+    assert table.is_file()
+    assert not [*run.root.rglob("*_graph.*")]
