@@ -7,22 +7,29 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_va
 
 from slm_lab.spec.schema import bounds
 from slm_lab.spec.schema.block import Block, error_line, raise_errors
-from slm_lab.spec.schema.fields import Int
+from slm_lab.spec.schema.share import Frames
+
+DECAYS = ("linear_decay", "rate_decay", "periodic_decay")
+"""The shapes that change."""
 
 
 class ScheduleSpec(Block):
-    """A value by the trial's frame clock: constant, or from `start_val` to `end_val`."""
+    """A value by the trial's frame clock: constant, or from `start_val` to `end_val`. Frames may be
+    shares of the budget: "16%" is 16 % of `env.max_frame`."""
 
     name: Literal["no_decay", "linear_decay", "rate_decay", "periodic_decay"] = Field(
         "no_decay", description="shape; no_decay: constant start_val"
     )
     start_val: float = Field(description="value until start_step")
     end_val: float | None = Field(None, description="value from end_step; null: start_val")
-    start_step: Annotated[Int, bounds.FRAMES] = Field(
-        0, ge=0, description="frame at which the change begins"
+    start_step: Annotated[Frames, bounds.FRAMES] = Field(
+        0, ge=0, description="frame at which the change begins, or a share of the budget"
     )
-    end_step: Annotated[Int | None, bounds.FRAMES] = Field(
-        None, ge=0, description="frame at which end_val is reached"
+    end_step: Annotated[Frames | None, bounds.FRAMES] = Field(
+        None,
+        ge=0,
+        description="frame at which end_val is reached, or a share of the budget; null: the end of "
+        "the budget",
     )
 
     @model_validator(mode="after")
@@ -35,8 +42,8 @@ class ScheduleSpec(Block):
             if getattr(self, key) is None
         ]
         if self.end_step is not None and self.end_step < self.start_step:
-            message = f"must be >= start_step ({self.start_step})"
-            wrong.append(error_line(("end_step",), message, self.end_step))
+            message = f"must be <= end_step ({self.end_step})"
+            wrong.append(error_line(("start_step",), message, self.start_step))
         raise_errors(wrong)
         return self
 
