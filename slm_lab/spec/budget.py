@@ -42,26 +42,29 @@ class Decay(NamedTuple):
         """The dotted path of the frame of its end."""
         return f"{self.path}.{self.end_key}"
 
-    def scaled(self, old_budget: int, new_budget: int) -> dict[str, int]:
-        """Start and end at the same shares of another budget, by their paths."""
-        frames = {self.end_path: self.end}
-        if self.end_key == "end_step":
-            frames[f"{self.path}.start_step"] = self.start
-        ratio = Fraction(new_budget, old_budget)
-        return {path: _rounded(frame * ratio) for path, frame in frames.items()}
+    @property
+    def frames(self) -> dict[str, int]:
+        """Start and end, by their dotted paths."""
+        start = {f"{self.path}.start_step": self.start} if self.end_key == "end_step" else {}
+        return {**start, self.end_path: self.end}
 
 
 def resolved(raw: Mapping[str, Any]) -> dict[str, Any]:
     """The raw spec with frames in place of shares. A schedule without an end gets that of the
     budget. Without a valid budget, numbers that pass every check stand in: the budget itself is
     reported."""
-    env = raw.get("env")
-    budget = env.get("max_frame") if isinstance(env, Mapping) else None
-    known = None
-    if isinstance(budget, int | float) and 1 <= budget <= FRAMES.number:
-        known = int(budget)
+    budget = budget_of(raw)
     blocks = {key: raw[key] for key in ("agent", "meta") if key in raw}
-    return {**raw, **{key: _resolved(block, known) for key, block in blocks.items()}}
+    return {**raw, **{key: _resolved(block, budget) for key, block in blocks.items()}}
+
+
+def budget_of(raw: Mapping[str, Any]) -> int | None:
+    """The frames of a raw spec's budget; None without a valid number."""
+    env = raw.get("env")
+    frames = env.get("max_frame") if isinstance(env, Mapping) else None
+    if isinstance(frames, int | float) and 1 <= frames <= FRAMES.number:
+        return int(frames)
+    return None
 
 
 def decays(agent: Mapping[str, Any]) -> Iterator[Decay]:
@@ -74,6 +77,18 @@ def decays(agent: Mapping[str, Any]) -> Iterator[Decay]:
             yield Decay(path, "frame", int(args["frame"]))
         elif _is_decay(block) and block["start_val"] != block["end_val"]:
             yield Decay(path, "end_step", block["end_step"], block["start_step"])
+
+
+def stretched(agent: Mapping[str, Any], old_budget: int, new_budget: int) -> dict[str, int]:
+    """Start and end of the schedules that end within the old budget, by their dotted paths, at the
+    same shares of the new one. `agent` is the valid block, as JSON data."""
+    ratio = Fraction(new_budget, old_budget)
+    return {
+        path: _rounded(frame * ratio)
+        for decay in decays(agent)
+        if decay.end <= old_budget
+        for path, frame in decay.frames.items()
+    }
 
 
 def _resolved(tree: Any, budget: int | None) -> Any:

@@ -42,6 +42,8 @@ class Parsed(NamedTuple):
     """the file and the name of the spec"""
     variables: Sequence[str] = ()
     """the `${var}` without a value; the values that contain them are not checked"""
+    adapted: Sequence[str] = ()
+    """what follows a budget that `-s` has shortened"""
 
     def for_training(self) -> "Parsed":
         """The same without problems of the `search` block, which a training ignores."""
