@@ -9,7 +9,7 @@ from slm_lab.core.errors import MAX_PRINTED, Problem, SpecError
 from slm_lab.core.registry import nearest_name
 from slm_lab.spec import parse as parsing
 from slm_lab.spec.blocks import well_formed_blocks
-from slm_lab.spec.budget import budget_of
+from slm_lab.spec.budget import budget_of, decays
 from slm_lab.spec.checks.legacy import drop_legacy_keys, with_lab_names
 from slm_lab.spec.checks.suspicious import has_few_rows
 from slm_lab.spec.override import Setting, apply_settings, parse_setting, unfilled, variables
@@ -21,6 +21,7 @@ from slm_lab.spec.schema.spec import Spec
 logger = logging.getLogger(__name__)
 
 BLOCKS = ("agent", "env", "meta")
+A_SHARE = 'leave it out to end there, or give a share of the budget, such as "20%"'
 
 
 def load_spec(
@@ -132,22 +133,27 @@ def _loaded(
 def _parse(
     name: str, data: Mapping[str, Any], raw: Mapping[str, Any], settings: Sequence[Setting]
 ) -> parsing.Parsed:
-    """The spec in `data`, which is `raw` with `settings`. If only the budget was shortened, and the
-    log frequency of the file leaves few rows of it, the default replaces it."""
+    """The spec in `data`, which is `raw` with `settings`. If these shorten the budget, schedules
+    that no longer end within it are suspicious, and the default replaces a log frequency of the
+    file that leaves few rows."""
     parsed, typed = parsing.parse(name, data), {setting.key for setting in settings}
-    spec = parsed.spec
-    if spec is None or "env.max_frame" not in typed or "meta.log_frequency" in typed:
+    spec, before = parsed.spec, budget_of(parsing.unwrap_lists_of_one(raw)[0])
+    if spec is None or before is None or not spec.env.max_frame < before:
         return parsed
-    before, given = budget_of(parsing.unwrap_lists_of_one(raw)[0]), spec.log_frequency
-    is_shorter = before is not None and spec.env.max_frame < before
-    if not is_shorter or spec.logs_by_default or not has_few_rows(spec.env, spec.meta):
-        return parsed
-    parsed = parsing.parse(name, {**data, "meta": {**data["meta"], "log_frequency": None}})
-    note = (
-        f"meta.log_frequency = {spec.default_log_frequency}: the file's {given} leaves too few "
-        f"rows of {spec.env.max_frame:,} frames"
-    )
-    return parsed._replace(adapted=[note])
+    late = [
+        str(Problem(decay.end_path, f"comes after the end of the run; {A_SHARE}", decay.end))
+        for decay in decays(spec.agent.model_dump(mode="json"))
+        if spec.env.max_frame < decay.end <= before and decay.end_path not in typed
+    ]
+    is_coarse = has_few_rows(spec.env, spec.meta) and not spec.logs_by_default
+    if is_coarse and "meta.log_frequency" not in typed:
+        parsed = parsing.parse(name, {**data, "meta": {**data["meta"], "log_frequency": None}})
+        note = (
+            f"meta.log_frequency = {spec.default_log_frequency}: the file's {spec.log_frequency} "
+            f"leaves too few rows of {spec.env.max_frame:,} frames"
+        )
+        parsed = parsed._replace(adapted=[note])
+    return parsed._replace(suspicious=[*parsed.suspicious, *late])
 
 
 def _with_defaults(raw: Mapping[str, Any]) -> Mapping[str, Any]:

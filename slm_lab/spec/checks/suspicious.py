@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 from slm_lab.core.errors import Problem
 from slm_lab.spec.blocks import Blocks
-from slm_lab.spec.budget import decays
 from slm_lab.spec.role import net_for_role, targets_role
 from slm_lab.spec.scale import shares, with_delayed_targets
 from slm_lab.spec.schema.agent import AgentSpec
@@ -155,17 +154,6 @@ def _frames_to_replay(algorithm: ReplayLearningSpec, num_envs: int, meta: MetaSp
     return stored((events_before + 1) * algorithm.training_frequency)
 
 
-def _schedules_are_cut(agent: AgentSpec, env: EnvSpec) -> Iterator[Problem]:
-    """Warns of schedules that the run ends within: of a spec that was shortened by hand."""
-    for decay in decays(agent.model_dump(mode="json")):
-        if decay.end > env.max_frame:
-            message = (
-                f"comes after the end of the run (env.max_frame {env.max_frame}); leave it out to "
-                'end with the run, or give a share such as "20%"'
-            )
-            yield Problem(decay.end_path, message, decay.end)
-
-
 def has_few_rows(env: EnvSpec, meta: MetaSpec) -> bool:
     """Whether `log_frequency` is given, and too large for a curve within the budget."""
     given = meta.log_frequency
@@ -187,6 +175,5 @@ SUSPICIOUS = (
     _crossq_goes_without_its_norm,
     _nothing_is_learned,
     _nothing_is_published,
-    _schedules_are_cut,
     _rows_are_few,
 )

@@ -227,9 +227,7 @@ class ReplayLearningSpec(LearningSpec):
         1, description="stored transitions between training events; at most one event per step"
     )
     training_start_step: Annotated[Frames, bounds.FRAMES] = Field(
-        0,
-        ge=0,
-        description="stored transitions before the first training event, or a share of the budget",
+        0, ge=0, description="stored transitions before the first training event"
     )
     training_iter: Annotated[Count, bounds.STEPS_OF_EVENT] = Field(
         1, description="gradient steps per sampled batch"

@@ -14,8 +14,7 @@ DECAYS = ("linear_decay", "rate_decay", "periodic_decay")
 
 
 class ScheduleSpec(Block):
-    """A value by the trial's frame clock: constant, or from `start_val` to `end_val`. Frames may be
-    shares of the budget: "16%" is 16 % of `env.max_frame`."""
+    """A value by the trial's frame clock: constant, or from `start_val` to `end_val`."""
 
     name: Literal["no_decay", "linear_decay", "rate_decay", "periodic_decay"] = Field(
         "no_decay", description="shape; no_decay: constant start_val"
@@ -23,13 +22,10 @@ class ScheduleSpec(Block):
     start_val: float = Field(description="value until start_step")
     end_val: float | None = Field(None, description="value from end_step; null: start_val")
     start_step: Annotated[Frames, bounds.FRAMES] = Field(
-        0, ge=0, description="frame at which the change begins, or a share of the budget"
+        0, ge=0, description="frame at which the change begins"
     )
     end_step: Annotated[Frames | None, bounds.FRAMES] = Field(
-        None,
-        ge=0,
-        description="frame at which end_val is reached, or a share of the budget; null: the end of "
-        "the budget",
+        None, ge=0, description="frame at which end_val is reached; null: the end of the budget"
     )
 
     @model_validator(mode="after")

@@ -17,7 +17,7 @@ NO_SHARE = 'must be frames, or a share of env.max_frame > 0% and <= 100%, as "16
 
 def share_of(text: str) -> Fraction | None:
     """The share that "16%" is, exactly; None for any other text."""
-    if not re.match(PATTERN, text, re.ASCII):
+    if not re.fullmatch(PATTERN, text, re.ASCII):
         return None
     share = Fraction(text.removesuffix("%")) / 100
     return share if 0 < share <= 1 else None
@@ -37,7 +37,7 @@ class _OrShare:
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         number = handler(schema)
-        return {"anyOf": [number, {"type": "string", "pattern": PATTERN}]}
+        return {"anyOf": [number, {"title": "share", "type": "string", "pattern": PATTERN}]}
 
 
 Frames: TypeAlias = Annotated[Int, BeforeValidator(_no_text), _OrShare()]
