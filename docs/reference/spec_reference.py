@@ -35,6 +35,7 @@ from slm_lab.spec.search import LISTS, SAMPLERS
 
 BLOCK_WORDS = {
     "ScheduleSpec": "[schedule](#schedules)",
+    "share": "[share](#shares-of-the-budget)",
     "OptimSpec": "[optimizer](#optimizers)",
     "LRSchedulerSpec": "[scheduler](#learning-rate-schedulers)",
     "LossSpec": "[loss](#losses)",

@@ -80,6 +80,7 @@ def train(
     imports: Sequence[str] = (),
     trust: bool = False,
     resume: str | Path | Run | None = None,
+    schedules: Literal["stretch", "hold"] | None = None,
     wait: bool = True,
     quiet: bool = False,
     on_row: Callable[[Run, dict[str, Any]], object] | None = None,
@@ -102,6 +103,8 @@ def train(
         imports: Modules that register environments and plug-ins.
         trust: Whether the run to resume may import all modules that it names.
         resume: A run to resume, as for `slm_lab.load`. A spec beside it only says which runs count.
+        schedules: What the schedules of a run to resume do with another `env.max_frame`: keep their
+            shares of it ("stretch") or their frames ("hold").
         wait: Whether to return at the end of the training. If not, `run.wait()` does, and the
             training saves and stops if this program ends before.
         quiet: Whether to print nothing but warnings and errors.
@@ -125,7 +128,7 @@ def train(
             of_spec = None if file is None else resolve_spec_name(file, name)
         resume = find_run(os.fspath(resume), Path(data), of_spec).root
         called.follow(find_trial(str(resume), resume.parent), skip=True)
-    options = _options(seed, data, imports, trust)
+    options = [*_options(seed, data, imports, trust), *_given({"--schedules": schedules})]
     process, folder = _begun("train", resume, spec, name, sets, options, quiet)
     trial = find_trial(str(folder), folder.parent)
     if resume is None:

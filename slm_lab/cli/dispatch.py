@@ -100,7 +100,8 @@ def _source(options: RunOptions, words: RunWords) -> "RunSource":
         print_line(console(), f"importing {listed}, which {run_dir.root} names (--trust)")
     run = str(run_dir.root) if trial is None else f"{run_dir.root}:t{trial}"
     file, name = file or str(run_dir.spec_file), name or run_dir.spec_name
-    return RunSource(file, name, run, options.sets, options.seed, data, imports)
+    source = RunSource(file, name, run, options.sets, options.seed, data, imports)
+    return replace(source, schedules=options.schedules)
 
 
 def _reject_unused_options(options: RunOptions, mode: RunMode) -> None:
@@ -124,6 +125,8 @@ def _reject_unused_options(options: RunOptions, mode: RunMode) -> None:
             raise UsageError(f"{option} works only where a run begins, not with {mode}")
         if text is not None and not 0 < len(text) <= MOST_LETTERS:
             raise UsageError(f"{option}: must have 1 to {MOST_LETTERS} letters")
+    if options.schedules is not None and (mode.verb != "train" or mode.run is None):
+        raise UsageError(f"--schedules works only with train@RUN, not with {mode}")
     if options.label == "latest" or set("/:~@") & set(options.label or ""):
         raise UsageError(f"--name {options.label}: RUN could not find it; use no / : ~ @")
     if options.save and (mode.run or "").endswith(".zip"):

@@ -143,6 +143,13 @@ def run(
         str | None, Option("--name", metavar="NAME", help="A name that finds the new run.")
     ] = None,
     note: Annotated[str | None, Option(metavar="TEXT", help="A note about the new run.")] = None,
+    schedules: Annotated[
+        Literal["stretch", "hold"] | None,
+        Option(
+            help="train@RUN with another env.max_frame: schedules that end within the old budget "
+            "keep their shares of it (stretch) or their frames (hold)."
+        ),
+    ] = None,
     as_json: options.AsJson = False,
     quiet: Annotated[bool, Option("--quiet", "-q", help="Print only warnings and errors.")] = False,
     log_level: Annotated[
@@ -161,7 +168,8 @@ def run(
                 tuple(word for word in (spec_file, spec_name, mode) if word is not None),
                 (*(sets or ()), *([f"meta.cluster={cluster}"] if cluster else [])),
                 seed, data, tuple(imports or ()), trust, episodes, which, session, render, video,
-                save, keep, label, note, "json" if as_json else "nothing" if quiet else "text",
+                save, keep, label, note, schedules,
+                "json" if as_json else "nothing" if quiet else "text",
             ),
             caller,
         )  # fmt: skip

@@ -92,4 +92,5 @@ class RunOptions:
     keep: int | None
     label: str | None
     note: str | None
+    schedules: Literal["stretch", "hold"] | None
     output: OutputForm = "text"

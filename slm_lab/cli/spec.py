@@ -144,7 +144,7 @@ def _result(checked: "Parsed", imports: Sequence[str] | None) -> _Result:
     if checked.variables:
         needed = " ".join(f"-s {name}=…" for name in checked.variables)
         notes.append(f"template: needs {needed}")
-    notes.extend(checked.renamed)
+    notes.extend([*checked.renamed, *checked.adapted])
     if checked.legacy:
         notes.append(f"ignored: {'; '.join(checked.legacy)}")
     if checked.suspicious:

@@ -25,6 +25,7 @@ from slm_lab.experiment.run import check_machine
 from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.trial import Trial, TrialTask, stop_on_signals
 from slm_lab.session.status_board import LOOP_PARTS, StatusBoard
+from slm_lab.spec.budget import decays
 from slm_lab.spec.checks.size import hidden_weights, multiplies_in_half
 from slm_lab.spec.modes import MODES, mode_of
 from slm_lab.spec.role import folded
@@ -250,11 +251,13 @@ def bound(spec: Spec, speeds: Mapping[Change, Speed]) -> str:
 
 def for_probing(spec: Spec) -> dict[str, Any]:
     """Keys for an endless training of `spec`: a short warm-up, no evaluations, no videos. It
-    keeps only trainings that run at the same time."""
-    keys = {"env.max_frame": ENDLESS, "meta.max_run": 1, "meta.stop_return": None}
+    keeps only trainings that run at the same time. Schedules keep their frames."""
+    keys: dict[str, Any] = {"env.max_frame": ENDLESS, "meta.max_run": 1, "meta.stop_return": None}
+    for decay in decays(spec.agent.model_dump(mode="json")):
+        keys |= decay.frames
     keys |= {"meta.log_frequency": spec.log_frequency, "meta.rigorous_eval": 0}
-    if getattr(spec.agent.algorithm, "training_start_step", 0) > WARM_UP:
-        keys["agent.algorithm.training_start_step"] = WARM_UP
+    if warm_up := getattr(spec.agent.algorithm, "training_start_step", 0):
+        keys["agent.algorithm.training_start_step"] = min(warm_up, WARM_UP)
     if spec.meta.distributed is False and spec.meta.max_session > usable_cores():
         keys["meta.max_session"] = usable_cores()
     return {**keys, "meta.record_video": None}

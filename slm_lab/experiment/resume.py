@@ -4,6 +4,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, final
 
 from slm_lab.core.errors import Problem, SpecError, UsageError
@@ -12,7 +13,9 @@ from slm_lab.env.versions import env_record
 from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.trust import check_allowed, modules_of
 from slm_lab.metrics.reader import RowFollower
+from slm_lab.spec.budget import decays, stretched
 from slm_lab.spec.load import load_spec
+from slm_lab.spec.override import parse_setting
 from slm_lab.spec.read import find_file, read_file
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.lock import RunLock
@@ -82,18 +85,25 @@ def resumed_spec(
     run_dir: RunDir, source: RunSource, may_change: Collection[str], is_search: bool = False
 ) -> ResumedSpec:
     """The recorded spec of the run in `run_dir`, with the changes of `source`. Raises SpecError for
-    a change outside the paths `may_change`, each a key or a block. Raises UsageError for a run of
-    another format, or one that names modules not in `source.imports`."""
+    a change outside the paths `may_change`, each a key or a block; schedules go with the budget.
+    Raises UsageError for a run of another format, or one that names modules not in
+    `source.imports`, or a larger budget with schedules that have ended."""
     origin = read_origin(run_dir)
     saved = load_spec(run_dir.spec_file, run_dir.spec_name, warn=False)
     check_allowed(run_dir.root, modules_of(saved), source.imports)
     root_seed = required_seed(run_dir, saved.meta.random_seed)
     keys, problems = typed_settings(origin, source.sets)
     overrides = {} if source.seed is None else {"meta.random_seed": source.seed}
+    load = partial(load_spec, run_dir.spec_file, run_dir.spec_name, overrides=overrides)
+    schedules = _Schedules(saved, load(sets=keys, warn=False, for_search=is_search))
+    kept = [f"meta.log_frequency={saved.log_frequency}"]  # a shorter budget keeps it, too
+    if source.schedules == "stretch":
+        kept += schedules.stretched()
     # Without a change, all suspicious keys were already reported at the start.
-    how = {"warn": bool(keys), "for_search": is_search}
-    spec = load_spec(run_dir.spec_file, run_dir.spec_name, keys, overrides, **how)
+    spec = load(sets=[*kept, *keys], warn=bool(keys), for_search=is_search)
     spec = with_known_precision(spec)
+    if "env.max_frame" in may_change:
+        may_change = (*may_change, *schedules.paths)
     changed = differences(saved.to_json(), spec.to_json())
     problems += [
         Problem(path, f"the run was started with {json.dumps(old)}; start a new run", new)
@@ -102,7 +112,53 @@ def resumed_spec(
     ]
     if problems:
         raise SpecError(f"-s for train@{run_dir.root}", problems)
+    if source.schedules is None and (open_ends := schedules.open_ends(keys)):
+        raise UsageError(f"{run_dir.root}: {open_ends}")
     return ResumedSpec(spec, root_seed, bool(changed), saved.env.max_frame, origin)
+
+
+class _Schedules:
+    """The schedules of a run that resumes: `saved` is its spec, `changed` that with `-s`."""
+
+    def __init__(self, saved: Spec, changed: Spec) -> None:
+        self._old_agent = saved.agent.model_dump(mode="json")
+        self._old, self._new = saved.env.max_frame, changed.env.max_frame
+        self._decays = list(decays(self._old_agent))
+        self._new_ends = {
+            decay.path: decay.end for decay in decays(changed.agent.model_dump(mode="json"))
+        }
+
+    @property
+    def paths(self) -> list[str]:
+        """The dotted paths of their blocks."""
+        return [decay.path for decay in self._decays]
+
+    def stretched(self) -> list[str]:
+        """Their frames, each `key=value`, at the same shares of the new budget."""
+        frames = stretched(self._old_agent, self._old, self._new)
+        return [f"{path}={frame}" for path, frame in frames.items()]
+
+    def open_ends(self, settings: Sequence[str]) -> str:
+        """Which schedules have ended when a larger budget begins, and what to choose from; "" if
+        none has. `settings` are the typed `-s`."""
+        typed = {parse_setting(text).key for text in settings}
+        ended = [
+            decay
+            for decay in self._decays
+            if decay.end <= self._old < self._new
+            and self._new_ends.get(decay.path) == decay.end
+            and not typed & {decay.path, decay.end_path}
+        ]
+        if not ended:
+            return ""
+        frames = stretched(self._old_agent, self._old, self._new)
+        ends = ", ".join(f"{decay.end_path} {decay.end}" for decay in ended)
+        anew = " ".join(f"-s {decay.end_path}={frames[decay.end_path]}" for decay in ended)
+        return (
+            f"schedules have ended with the old env.max_frame ({self._old}): {ends}; for "
+            f"{self._new} frames add --schedules stretch (to the same shares of the budget), "
+            f"--schedules hold (as they are), or set them: {anew}"
+        )
 
 
 def about_file(origin: Mapping[str, Any], spec_file: str, run_dir: RunDir) -> Iterator[str]:

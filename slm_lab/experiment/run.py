@@ -42,7 +42,8 @@ MAY_CHANGE = (
     "meta.record_video",
     "meta.cluster",
 )
-"""Keys that `-s` may change when a run resumes: none that earlier rows depend on."""
+"""Keys that `-s` may change when a run resumes: none that earlier rows depend on. With the budget
+the schedules may change, from the frame of the resume on."""
 
 
 class Run:
@@ -95,6 +96,8 @@ class Run:
         if recorded.is_changed or not has_ended:
             frames = [0 if manifest is None else manifest.frame for manifest in manifests]
             how = {"frames": frames, "imports": list(source.imports)}
+            if source.schedules is not None:
+                how["schedules"] = source.schedules
             self._write_specs(resumed(recorded.origin, about, source.sets, **how))
         for session in self.spec.meta.writers:
             paths = self.run_dir.session(0, session)

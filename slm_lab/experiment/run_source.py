@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Literal, final
 
 from slm_lab.experiment.trust import check_source
 from slm_lab.spec.load import load_spec
@@ -34,6 +34,8 @@ class RunSource:
     """The user's note about a new run."""
     archive: Path | None = None
     """The shared run that `run` is unpacked from."""
+    schedules: Literal["stretch", "hold"] | None = None
+    """What the schedules of a resumed run do with a new budget; None: not said."""
 
     def name(self) -> str:
         """The name of the spec. Raises UsageError if the file holds several and none is named."""

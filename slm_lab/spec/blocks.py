@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from pydantic_core import PydanticCustomError
 
 from slm_lab.core.errors import Problem
+from slm_lab.spec.budget import resolved
 from slm_lab.spec.schema.agent import PARTS, AgentSpec
 from slm_lab.spec.schema.algorithm import AlgorithmSpec
 from slm_lab.spec.schema.env import EnvSpec
@@ -72,6 +73,7 @@ def blocks_of(spec: Spec) -> Blocks:
 
 def well_formed_blocks(raw: Mapping[str, Any]) -> Blocks:
     """The valid blocks of a spec with problems."""
+    raw = resolved(raw)
     agent = raw.get("agent")
     of_agent = agent if isinstance(agent, Mapping) else {}
     given = {**of_agent, "env": raw.get("env"), "meta": raw.get("meta", {})}

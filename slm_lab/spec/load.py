@@ -9,7 +9,9 @@ from slm_lab.core.errors import MAX_PRINTED, Problem, SpecError
 from slm_lab.core.registry import nearest_name
 from slm_lab.spec import parse as parsing
 from slm_lab.spec.blocks import well_formed_blocks
+from slm_lab.spec.budget import budget_of, decays
 from slm_lab.spec.checks.legacy import drop_legacy_keys, with_lab_names
+from slm_lab.spec.checks.suspicious import has_few_rows
 from slm_lab.spec.override import Setting, apply_settings, parse_setting, unfilled, variables
 from slm_lab.spec.read import find_file, read_file, shipped_name
 from slm_lab.spec.schema.agent import PARTS
@@ -19,6 +21,7 @@ from slm_lab.spec.schema.spec import Spec
 logger = logging.getLogger(__name__)
 
 BLOCKS = ("agent", "env", "meta")
+A_SHARE = 'leave it out to end there, or give a share of the budget, such as "20%"'
 
 
 def load_spec(
@@ -65,9 +68,10 @@ def check_file(file: str | Path, sets: Sequence[str] = ()) -> list[parsing.Parse
         raise SpecError("the command line", problems)
     found = []
     for name in names:
-        raw, setting_problems = _settle(content[name], settings)
+        own = content[name]
+        raw, setting_problems = _settle(own, settings)
         left = variables({key: value for key, value in raw.items() if key != "spec_params"})
-        parsed = parsing.parse_template(name, raw) if left else parsing.parse(name, raw)
+        parsed = parsing.parse_template(name, raw) if left else _parse(name, raw, own, settings)
         all_problems = [*setting_problems, *parsed.problems]
         parsed = parsed._replace(problems=all_problems, where=f"{in_file}: {name}", variables=left)
         found.append(parsed)
@@ -117,13 +121,39 @@ def _loaded(
     if not isinstance(raw, Mapping):
         return parsing.Parsed(None, [*problems, *setting_problems], [], None)
     left = unfilled({key: value for key, value in data.items() if key != "spec_params"})
-    parsed = parsing.parse(name, data)
+    parsed = _parse(name, data, raw, settings)
     reported = {problem.path for problem in left}
     rest = [problem for problem in parsed.problems if problem.path not in reported]
     return parsed._replace(
         problems=[*problems, *setting_problems, *left, *rest],
         of_search=[*filter(parsing.is_of_search, left), *parsed.of_search],
     )
+
+
+def _parse(
+    name: str, data: Mapping[str, Any], raw: Mapping[str, Any], settings: Sequence[Setting]
+) -> parsing.Parsed:
+    """The spec in `data`, which is `raw` with `settings`. If these shorten the budget, schedules
+    that no longer end within it are suspicious, and the default replaces a log frequency of the
+    file that leaves few rows."""
+    parsed, typed = parsing.parse(name, data), {setting.key for setting in settings}
+    spec, before = parsed.spec, budget_of(parsing.unwrap_lists_of_one(raw)[0])
+    if spec is None or before is None or not spec.env.max_frame < before:
+        return parsed
+    late = [
+        str(Problem(decay.end_path, f"comes after the end of the run; {A_SHARE}", decay.end))
+        for decay in decays(spec.agent.model_dump(mode="json"))
+        if spec.env.max_frame < decay.end <= before and decay.end_path not in typed
+    ]
+    is_coarse = has_few_rows(spec.env, spec.meta) and not spec.logs_by_default
+    if is_coarse and "meta.log_frequency" not in typed:
+        parsed = parsing.parse(name, {**data, "meta": {**data["meta"], "log_frequency": None}})
+        note = (
+            f"meta.log_frequency = {spec.default_log_frequency}: the file's {spec.log_frequency} "
+            f"leaves too few rows of {spec.env.max_frame:,} frames"
+        )
+        parsed = parsed._replace(adapted=[note])
+    return parsed._replace(suspicious=[*parsed.suspicious, *late])
 
 
 def _with_defaults(raw: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -194,3 +224,5 @@ def _warn(where: str, parsed: Sequence[parsing.Parsed]) -> None:
     ):
         if notes:
             logger.warning(message, where, "; ".join(dict.fromkeys(notes)))
+    for note in dict.fromkeys(note for one in parsed for note in one.adapted):
+        logger.info("%s: %s", where, note)

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from slm_lab.core.errors import Problem
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
 from slm_lab.spec.blocks import blocks_of, findings, well_formed_blocks
+from slm_lab.spec.budget import resolved
 from slm_lab.spec.checks.algorithm import CONTRADICTIONS
 from slm_lab.spec.checks.legacy import drop_legacy_keys, with_lab_names
 from slm_lab.spec.checks.search import search_cross_check
@@ -41,6 +42,8 @@ class Parsed(NamedTuple):
     """the file and the name of the spec"""
     variables: Sequence[str] = ()
     """the `${var}` without a value; the values that contain them are not checked"""
+    adapted: Sequence[str] = ()
+    """what follows a budget that `-s` has shortened"""
 
     def for_training(self) -> "Parsed":
         """The same without problems of the `search` block, which a training ignores."""
@@ -97,7 +100,7 @@ def _validate_as_loaded(
 def validate(data: Mapping[str, Any]) -> tuple[Spec | None, list[Problem]]:
     """The spec, or the problems of single keys."""
     try:
-        return Spec.model_validate(data), []
+        return Spec.model_validate(resolved(data)), []
     except ValidationError as error:
         return None, problems_of(error)
 

@@ -47,7 +47,8 @@ def test_a_gpu_training_resumes_on_the_gpu(tmp_path, make, distributed):
     assert (done.code, done.err) == (0, "")
     before = read_rows(rows_file(tmp_path))
     assert before.has_values("loss")
-    resumed = call(command(tmp_path, "train@latest", "-s", f"env.max_frame={2 * FRAMES}"), tmp_path)
+    more = ("-s", f"env.max_frame={2 * FRAMES}", "--schedules", "hold")
+    resumed = call(command(tmp_path, "train@latest", *more), tmp_path)
     assert (resumed.code, resumed.err) == (0, "")
     assert read_rows(rows_file(tmp_path))["total_frame"][-1] > before["total_frame"][-1]
 

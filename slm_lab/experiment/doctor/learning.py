@@ -88,7 +88,11 @@ def learning_rate_zero(course: Course) -> Iterator[Finding]:
     is_early = frame < 0.9 * course.key("env.max_frame", 0.0)
     if len(at_zero := frame[(course.column("lr") == 0) & is_early]):
         numbers = f"lr 0 from frame {at_zero[0]:,.0f} on"
-        advice = "agent.net.lr_scheduler_spec.frame: the frames of the budget"
+        keys = [f"agent.net.{role}lr_scheduler_spec" for role in ("actor_", "")]
+        path = next(filter(course.key, keys), keys[-1])
+        advice = f"a longer {path}"
+        if course.key(f"{path}.frame"):
+            advice = f"-s {path}.frame=null, which ends it with env.max_frame"
         yield Finding("the learning rate is zero", numbers, advice)
 
 

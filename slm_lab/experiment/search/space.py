@@ -9,6 +9,7 @@ from ray.tune.search.sample import Domain
 
 from slm_lab.analysis.search.trial_state import Params
 from slm_lab.core.errors import Problem, SpecError
+from slm_lab.spec.budget import budget_of, stretched
 from slm_lab.spec.override import Setting, apply_settings
 from slm_lab.spec.parse import parse
 from slm_lab.spec.schema.spec import Spec
@@ -33,10 +34,14 @@ class Space:
 
 
 def spec_at(base: Spec, params: Params) -> Spec:
-    """The spec of a trial: `base` with the values of `params`, without search keys. Raises
-    SpecError if the spec is invalid with these values."""
-    settings = [Setting(path, value) for path, value in params.items()]
-    data, problems = apply_settings(base.to_json(), settings, dict)
+    """The spec of a trial: `base` with the values of `params`, without search keys. Schedules keep
+    their shares of a searched `env.max_frame`. Raises SpecError if the spec is invalid with these
+    values."""
+    data = base.to_json()
+    budget = budget_of({"env": {"max_frame": params.get("env.max_frame")}})
+    frames = {} if budget is None else stretched(data["agent"], base.env.max_frame, budget)
+    settings = [Setting(path, value) for path, value in {**frames, **params}.items()]
+    data, problems = apply_settings(data, settings, dict)
     data.pop("search", None)
     data["meta"] = {key: data["meta"][key] for key in data["meta"] if key not in OF_SEARCH}
     parsed = parse(base.name, data)

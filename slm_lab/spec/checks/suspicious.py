@@ -154,12 +154,16 @@ def _frames_to_replay(algorithm: ReplayLearningSpec, num_envs: int, meta: MetaSp
     return stored((events_before + 1) * algorithm.training_frequency)
 
 
+def has_few_rows(env: EnvSpec, meta: MetaSpec) -> bool:
+    """Whether `log_frequency` is given, and too large for a curve within the budget."""
+    given = meta.log_frequency
+    return given is not None and meta.share_of(env.max_frame) // given < FEW_ROWS
+
+
 def _rows_are_few(env: EnvSpec, meta: MetaSpec) -> Iterator[Problem]:
-    if meta.log_frequency is None:
-        return
-    frames = meta.share_of(env.max_frame)
-    rows = frames // meta.log_frequency
-    if rows < FEW_ROWS:
+    if has_few_rows(env, meta) and meta.log_frequency is not None:
+        frames = meta.share_of(env.max_frame)
+        rows = frames // meta.log_frequency
         fix = f"leave it out for {ROWS} rows, or set {max(1, frames // ROWS)}"
         message = f"gives {rows} rows, too few for a graph; {fix}"
         yield Problem("meta.log_frequency", message, meta.log_frequency)

@@ -7,9 +7,10 @@ from pydantic import Field, field_validator, model_validator
 
 from slm_lab.spec.schema import bounds
 from slm_lab.spec.schema.block import Block, error_line, key_error, raise_errors, spec_error
-from slm_lab.spec.schema.fields import AutoOrNumber, Count, Int
+from slm_lab.spec.schema.fields import AutoOrNumber, Count
 from slm_lab.spec.schema.memory import Family, MemorySpec, OnPolicyBatchReplaySpec
 from slm_lab.spec.schema.schedule import Coefficient, Constant, NonNegative, constant
+from slm_lab.spec.schema.share import Frames
 
 ActionPdtype: TypeAlias = Literal[
     "default", "Normal", "Beta", "LogNormal", "MultivariateNormal", "Categorical", "Argmax",
@@ -225,7 +226,7 @@ class ReplayLearningSpec(LearningSpec):
     training_frequency: Annotated[Count, bounds.FRAMES] = Field(
         1, description="stored transitions between training events; at most one event per step"
     )
-    training_start_step: Annotated[Int, bounds.FRAMES] = Field(
+    training_start_step: Annotated[Frames, bounds.FRAMES] = Field(
         0, ge=0, description="stored transitions before the first training event"
     )
     training_iter: Annotated[Count, bounds.STEPS_OF_EVENT] = Field(

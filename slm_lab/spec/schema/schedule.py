@@ -7,7 +7,10 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_va
 
 from slm_lab.spec.schema import bounds
 from slm_lab.spec.schema.block import Block, error_line, raise_errors
-from slm_lab.spec.schema.fields import Int
+from slm_lab.spec.schema.share import Frames
+
+DECAYS = ("linear_decay", "rate_decay", "periodic_decay")
+"""The shapes that change."""
 
 
 class ScheduleSpec(Block):
@@ -18,11 +21,11 @@ class ScheduleSpec(Block):
     )
     start_val: float = Field(description="value until start_step")
     end_val: float | None = Field(None, description="value from end_step; null: start_val")
-    start_step: Annotated[Int, bounds.FRAMES] = Field(
+    start_step: Annotated[Frames, bounds.FRAMES] = Field(
         0, ge=0, description="frame at which the change begins"
     )
-    end_step: Annotated[Int | None, bounds.FRAMES] = Field(
-        None, ge=0, description="frame at which end_val is reached"
+    end_step: Annotated[Frames | None, bounds.FRAMES] = Field(
+        None, ge=0, description="frame at which end_val is reached; null: the end of the budget"
     )
 
     @model_validator(mode="after")
@@ -35,8 +38,8 @@ class ScheduleSpec(Block):
             if getattr(self, key) is None
         ]
         if self.end_step is not None and self.end_step < self.start_step:
-            message = f"must be >= start_step ({self.start_step})"
-            wrong.append(error_line(("end_step",), message, self.end_step))
+            message = f"must be <= end_step ({self.end_step})"
+            wrong.append(error_line(("start_step",), message, self.start_step))
         raise_errors(wrong)
         return self
 

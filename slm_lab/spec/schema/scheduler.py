@@ -8,19 +8,20 @@ from pydantic import BaseModel, BeforeValidator, Field, field_validator
 from slm_lab.spec.schema.block import Block, key_error, spec_error
 from slm_lab.spec.schema.fields import AnyList, Count
 from slm_lab.spec.schema.messages import unknown_name
+from slm_lab.spec.schema.share import FramesOrFraction
 
 
 class HalvingSpec(Block):
     """The common keys of schedulers that stop trials at frames grace_period · r^k."""
 
     name: str
-    grace_period: float | None = Field(
+    grace_period: FramesOrFraction | None = Field(
         None,
         gt=0,
         description="frames before which no trial is stopped; null: max_t / reduction_factor²",
     )
     reduction_factor: float = Field(gt=1, description="r; of r trials one continues")
-    max_t: float | None = Field(
+    max_t: FramesOrFraction | None = Field(
         None, gt=0, description="frames at which all trials are stopped; null: env.max_frame"
     )
 
@@ -50,7 +51,7 @@ class MedianStoppingSpec(Block):
     median of the average scores of other trials up to its frame."""
 
     name: Literal["median_stopping"] = Field("median_stopping", description="scheduler")
-    grace_period: float | None = Field(
+    grace_period: FramesOrFraction | None = Field(
         None, gt=0, description="frames before which no trial is stopped; null: max_frame / 10"
     )
     min_samples_required: Count = Field(3, description="fewest other trials for a median")
@@ -61,13 +62,13 @@ class PbtSpec(Block):
     and the searched keys of one of the best, and perturb the keys."""
 
     name: Literal["pbt"] = Field("pbt", description="scheduler")
-    perturbation_interval: float | None = Field(
+    perturbation_interval: FramesOrFraction | None = Field(
         None,
         gt=0,
         description="frames between two perturbations of a trial, several log_frequency; null: "
         "max_frame / 10",
     )
-    burn_in_period: float = Field(
+    burn_in_period: FramesOrFraction = Field(
         0.0,
         ge=0,
         description="frames before the first perturbation, if more than perturbation_interval",

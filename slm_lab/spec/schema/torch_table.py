@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from slm_lab.spec.schema.messages import unknown_name
+from slm_lab.spec.schema.share import NO_SHARE
 
 Kind: TypeAlias = Literal["optimizers", "schedulers", "losses", "layers"]
 
@@ -120,7 +121,7 @@ def _value_message(key: str, value: Any, default: Any) -> str:
 
 def _number_message(key: str, value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return "must be a number"
+        return NO_SHARE if key == "frame" else "must be a number"
     if not math.isfinite(value):
         return "must be finite"
     if key in COUNTS and value != int(value):

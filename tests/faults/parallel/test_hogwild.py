@@ -177,7 +177,8 @@ def test_past_max_restart_the_others_continue_and_the_run_has_failed_until_resum
     assert again.code == 1, "there is nothing left to train, and it is lost as before"
     assert "1 of 2 Sessions failed" in again.err
     assert read_manifest(manifest(folder, 0)).frame == died_at
-    resumed = call_here(command(folder, "train@latest", "-s", "env.max_frame=400000"), folder)
+    more = ("-s", "env.max_frame=400000", "--schedules", "hold")
+    resumed = call_here(command(folder, "train@latest", *more), folder)
     assert (resumed.code, resumed.err) == (0, "")
     assert_clocks_never_went_back(folder, 400_000)
     assert read_manifest(manifest(folder, 0)).frame > died_at

@@ -33,6 +33,9 @@ WRONG = {
     "a plug-in that is not there": (["spec.json", "--import", "nowhere"], ["--import nowhere"]),
     "nothing to resume": (["spec.json", NAME, "train@latest"], ["no run of small"]),
     "no such run folder": (["spec.json", NAME, "train@data/gone"], ["no run folder data/gone"]),
+    "schedules of a new run": (
+        ["spec.json", "--schedules", "hold"], ["--schedules works only with train@RUN"],
+    ),
     "an unknown option": (["spec.json", "--sede", "1"], ["--sede"]),
     "a negative seed": (["spec.json", "--seed", "-1"], ["--seed"]),
 }  # fmt: skip

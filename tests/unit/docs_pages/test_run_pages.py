@@ -70,7 +70,7 @@ def shortened(words):
     if "max_session" not in text and not re.search("async|impala|dppo|a3c|compare|@", text):
         words += ["-s", "meta.max_session=1"]
     if " search" in text and "@" not in text:
-        words += ["-s", "meta.max_trial=2", "-s", "meta.search_scheduler=null"]
+        words += ["-s", "meta.max_trial=2"]
     return [*words, "--seeds", "1"] if command == "compare" else words
 
 

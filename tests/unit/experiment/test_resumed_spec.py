@@ -1,6 +1,7 @@
 """A run keeps its resolved spec: on resume only given settings change."""
 
 import json
+import re
 from contextlib import nullcontext
 from dataclasses import replace
 from importlib.util import find_spec
@@ -15,6 +16,7 @@ from slm_lab.experiment.runs.summary import RunStatus, summary_of
 from slm_lab.metrics.reader import read_rows
 from slm_lab.spec.read import find_file
 from slm_lab.storage.manifest import FORMAT, Manifest
+from slm_lab.storage.maybe_damaged import value_at
 from slm_lab.storage.run_dir import RUN_BLOCK
 from tests.support import ppo
 from tests.unit.analysis.session import write_session
@@ -67,12 +69,114 @@ def test_another_value_of_a_variable_and_an_unknown_variable_are_refused(tmp_pat
 def test_a_setting_on_resume_changes_only_its_key(tmp_path):
     file = template(tmp_path)
     started = made(file, tmp_path, None, *START)
-    longer = made(file, tmp_path, "latest", "env.max_frame=8192", "env=CartPole-v1")
+    longer = made(
+        file, tmp_path, "latest", "env.max_frame=8192", "env=CartPole-v1", schedules="hold"
+    )
     before, after = started.spec.to_json(), longer.spec.to_json()
     assert resume.differences(before, after) == [("env.max_frame", 4096, 8192)]
     assert made(file, tmp_path, "latest").spec == longer.spec
     with pytest.raises(SpecError, match=r"env\.num_envs = 4: the run was started with 2"):
         made(file, tmp_path, "latest", "env.num_envs=4")
+
+
+FALLING = {"name": "linear_decay", "start_val": 1.0, "end_val": 0.1}
+ENDS = ("agent.algorithm.clip_eps_spec.end_step", "agent.algorithm.entropy_coef_spec.end_step",
+        "agent.net.lr_scheduler_spec.frame")  # fmt: skip
+
+
+def scheduled(folder):
+    """A run with a budget of 4096 frames, whose schedules end at 16 %, 50 % and 100 % of it."""
+    file = template(
+        folder,
+        agent__algorithm__clip_eps_spec={**FALLING, "start_step": "8%", "end_step": "16%"},
+        agent__algorithm__entropy_coef_spec={**FALLING, "end_step": "50%"},
+        agent__net__lr_scheduler_spec={"name": "LinearToZero"},
+    )
+    return file, made(file, folder, None, *START)
+
+
+def frames_of(ready):
+    """The ends of its schedules."""
+    return [value_at(ready.spec.to_json(), path) for path in ENDS]
+
+
+def test_a_larger_budget_is_refused_in_one_line_with_what_to_add(tmp_path):
+    file, started = scheduled(tmp_path)
+    before = started.run_dir.spec_file.read_bytes()
+    with pytest.raises(UsageError) as caught:
+        made(file, tmp_path, "latest", "env.max_frame=8192")
+    line = str(caught.value)
+    assert len(line.splitlines()) == 1
+    assert all(f"{path} {end}" in line for path, end in zip(ENDS, (655, 2048, 4096), strict=True))
+    assert "--schedules stretch" in line
+    assert "--schedules hold" in line
+    assert started.run_dir.spec_file.read_bytes() == before
+    settings = re.findall(r"-s (\S+)", line)
+    assert [text.partition("=")[0] for text in settings] == list(ENDS)
+    anew = made(file, tmp_path, "latest", "env.max_frame=8192", *settings)
+    assert frames_of(anew) == [1310, 4096, 8192]
+
+
+@pytest.mark.parametrize("schedules", ["stretch", "hold"])
+def test_stretched_schedules_keep_their_shares_and_held_ones_their_frames(tmp_path, schedules):
+    file, started = scheduled(tmp_path)
+    longer = made(file, tmp_path, "latest", "env.max_frame=8192", schedules=schedules)
+    ends = {"stretch": [1310, 4096, 8192], "hold": [655, 2048, 4096]}[schedules]
+    assert frames_of(longer) == ends
+    changed = resume.differences(started.spec.to_json(), longer.spec.to_json())
+    starts = [path for path, *_ in changed if path.endswith("start_step")]
+    assert len(changed) == (5 if schedules == "stretch" else 1), changed
+    assert starts == (["agent.algorithm.clip_eps_spec.start_step"] if len(changed) > 1 else [])
+    (about,) = record(longer)[RUN_BLOCK]["resumed"]
+    assert about["schedules"] == schedules
+    again = made(file, tmp_path, "latest", "env.max_frame=8192", schedules=schedules)
+    assert again.spec == longer.spec, "a repeated command changes nothing"
+    assert made(file, tmp_path, "latest").spec == longer.spec
+
+
+def test_a_held_run_is_the_uninterrupted_run_of_the_old_schedules(tmp_path):
+    file, started = scheduled(tmp_path)
+    held = made(file, tmp_path, "latest", "env.max_frame=8192", schedules="hold")
+    ends = [f"{path}={end}" for path, end in zip(ENDS, frames_of(started), strict=True)]
+    begin = "agent.algorithm.clip_eps_spec.start_step=328"
+    rows = f"meta.log_frequency={started.spec.log_frequency}"
+    whole = made(file, tmp_path, None, "env.max_frame=8192", *START[::2], begin, rows, *ends)
+    assert whole.spec == held.spec
+
+
+@pytest.mark.parametrize("block", ["null", '{"name": "ConstantLR"}'])
+def test_a_whole_schedule_may_be_set_anew_and_only_the_others_are_asked_for(tmp_path, block):
+    file, _ = scheduled(tmp_path)
+    rate = ENDS[2].removesuffix(".frame")
+    sets = ("env.max_frame=8192", f"{rate}={block}", f"{ENDS[0]}=80%")
+    with pytest.raises(UsageError) as caught:
+        made(file, tmp_path, "latest", *sets)
+    assert re.findall(r"\S+ (?=\d+[,;])", str(caught.value)) == [f"{ENDS[1]} "]
+    longer = made(file, tmp_path, "latest", *sets, f"{ENDS[1]}=null")
+    assert frames_of(longer) == [6554, 8192, None]
+
+
+def test_a_run_without_schedules_that_have_ended_just_trains_on(tmp_path):
+    cosine = {"name": "CosineAnnealingLR", "T_max": 4096}
+    later = {**FALLING, "end_step": 5_000}
+    constant = {"start_val": 0.2}
+    file = template(
+        tmp_path,
+        agent__algorithm__clip_eps_spec=constant,
+        agent__algorithm__entropy_coef_spec=later,
+        agent__net__lr_scheduler_spec=cosine,
+    )
+    started = made(file, tmp_path, None, *START)
+    for schedules in (None, "stretch"):  # 5,000 frames are no share of 4,096
+        longer = made(file, tmp_path, "latest", "env.max_frame=4900", schedules=schedules)
+        assert longer.spec.agent == started.spec.agent
+
+
+def test_a_smaller_budget_keeps_schedules_and_log_frequency(tmp_path):
+    file, started = scheduled(tmp_path)
+    shorter = made(file, tmp_path, "latest", "env.max_frame=400")
+    changed = resume.differences(started.spec.to_json(), shorter.spec.to_json())
+    assert changed == [("env.max_frame", 4096, 400)]
 
 
 @pytest.mark.parametrize(
@@ -157,7 +261,7 @@ def test_every_shipped_template_resumes_without_its_variables(tmp_path, name):
 def test_each_start_has_its_provenance_and_none_is_replaced(tmp_path):
     file = template(tmp_path)
     first = record(made(file, tmp_path, None, *START))[RUN_BLOCK]
-    made(file, tmp_path, "latest", "env.max_frame=8192")
+    made(file, tmp_path, "latest", "env.max_frame=8192", schedules="hold")
     about = record(made(file, tmp_path, "latest"))[RUN_BLOCK]
     assert about["format"] == FORMAT
     assert {key: about[key] for key in first} == first
@@ -234,7 +338,7 @@ def test_a_finished_run_that_trains_on_is_no_longer_done(tmp_path, monkeypatch):
     assert (summary_of(run_dir).status, summary_of(run_dir).final_return) == (RunStatus.DONE, 12.5)
     manifests = [replace(MANIFEST, frame=4096)] * 2
     monkeypatch.setattr(run, "have_ended", lambda *_: ([True, False], manifests))
-    made(tmp_path / "t.json", tmp_path, "latest", "env.max_frame=8192")
+    made(tmp_path / "t.json", tmp_path, "latest", "env.max_frame=8192", schedules="hold")
     for path in (file, run_dir.root / "info" / file.name):
         metrics = json.loads(path.read_text())
         assert [each["ending"] for each in metrics["sessions"]] == ["finished", "interrupted"]

@@ -63,8 +63,8 @@ REFUSED_LAYERS = {
 """Modules that cannot be a layer of a body."""
 MORE_THAN_A_TARGET = "compares more than a prediction with its target"
 OWN_SCHEDULERS = {
-    "LinearToZero": {"frame": {}},
-    "LinearToMin": {"frame": {}, "min_factor": {"default": 0.1}},
+    "LinearToZero": {"frame": {"default": None}},
+    "LinearToMin": {"frame": {"default": None}, "min_factor": {"default": 0.1}},
 }
 OWN_LAYERS = {
     "LazyBatchRenorm1d": {

@@ -124,7 +124,7 @@ COMBINATIONS: list[tuple[str, str, dict[str, Any]]] = [
      {"algorithm.action_policy": "boltzmann", "algorithm.action_pdtype": "Normal"}),
     ("PPO", f"{ALGORITHM}.clip_val_loss", {"algorithm.clip_val_loss": True}),
     ("A3C", f"{ALGORITHM}.num_step_returns", {"algorithm.lam": 0.9}),
-    ("PPO", f"{ALGORITHM}.clip_eps_spec.end_step", {"algorithm.clip_eps_spec.end_step": 10}),
+    ("PPO", f"{ALGORITHM}.clip_eps_spec.start_step", {"algorithm.clip_eps_spec.end_step": 10}),
     ("PPO", f"{NET}.critic_optim_spec", {"net.critic_optim_spec": ADAM}),
     ("PPO", f"{NET}.critic_optim_spec", {"net.shared": True, "net.critic_optim_spec": ADAM}),
     ("PPO", f"{NET}.critic_hid_layers", {"net.shared": True, "net.critic_hid_layers": [8]}),
@@ -192,10 +192,9 @@ def all_mutations() -> list[Mutation]:
         found.extend(without(name, raw, *blocks))
     found.extend(without("PPO", PPO, "agent.memory", "agent.net", "agent.net.type",
                          "agent.memory.name", "agent.algorithm.gamma",
-                         "agent.algorithm.time_horizon", "agent.net.lr_scheduler_spec.frame",
+                         "agent.algorithm.time_horizon",
                          "agent.algorithm.clip_eps_spec.start_val",
                          "agent.algorithm.clip_eps_spec.end_val",
-                         "agent.algorithm.clip_eps_spec.end_step",
                          "agent.net.optim_spec.name", "agent.net.loss_spec.name"))  # fmt: skip
     found.extend(without("DQN", DQN, "agent.memory.batch_size", "agent.memory.max_size",
                          "agent.net.conv_hid_layers", "agent.algorithm.gamma"))  # fmt: skip

@@ -1,0 +1,134 @@
+"""Frames that a spec gives as shares of its budget `env.max_frame`, and schedules that end with it.
+
+`resolved` replaces the shares before a spec is validated, so that its models hold numbers alone."""
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+from slm_lab.spec.limits import nodes
+from slm_lab.spec.schema.bounds import FRAMES
+from slm_lab.spec.schema.schedule import DECAYS
+from slm_lab.spec.schema.share import share_of
+
+LINEAR_RATES = ("LinearToZero", "LinearToMin")
+"""Learning-rate schedules on the frame clock; those of torch have arguments of their own."""
+
+SHARED_KEYS = frozenset(
+    {
+        "start_step",
+        "end_step",
+        "frame",
+        "training_start_step",
+        "grace_period",
+        "max_t",
+        "perturbation_interval",
+        "burn_in_period",
+    }
+)
+"""Keys of `agent` and `meta` that may be a share, of fields with the types of `schema.share`."""
+
+
+class Decay(NamedTuple):
+    """A schedule whose value changes until the frame `end`. `path` is its dotted path."""
+
+    path: str
+    end_key: str
+    end: int
+    start: int = 0
+
+    @property
+    def end_path(self) -> str:
+        """The dotted path of the frame of its end."""
+        return f"{self.path}.{self.end_key}"
+
+    @property
+    def frames(self) -> dict[str, int]:
+        """Start and end, by their dotted paths."""
+        start = {f"{self.path}.start_step": self.start} if self.end_key == "end_step" else {}
+        return {**start, self.end_path: self.end}
+
+
+def resolved(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """The raw spec with frames in place of shares. A schedule without an end gets that of the
+    budget. Without a valid budget, numbers that pass every check stand in: the budget itself is
+    reported."""
+    budget = budget_of(raw)
+    blocks = {key: raw[key] for key in ("agent", "meta") if key in raw}
+    return {**raw, **{key: _resolved(block, budget) for key, block in blocks.items()}}
+
+
+def budget_of(raw: Mapping[str, Any]) -> int | None:
+    """The frames of a raw spec's budget; None without a valid number."""
+    env = raw.get("env")
+    frames = env.get("max_frame") if isinstance(env, Mapping) else None
+    if isinstance(frames, int | float) and 1 <= frames <= FRAMES.number:
+        return int(frames)
+    return None
+
+
+def decays(agent: Mapping[str, Any]) -> Iterator[Decay]:
+    """The schedules of a valid block `agent`, as JSON data, whose value changes over the frames."""
+    for path, block in nodes(agent, "agent"):
+        if not isinstance(block, Mapping):
+            continue
+        args = _arguments(block)
+        if args.get("name") in LINEAR_RATES and args.get("min_factor") != 1:
+            yield Decay(path, "frame", int(args["frame"]))
+        elif _is_decay(block) and block["start_val"] != block["end_val"]:
+            yield Decay(path, "end_step", block["end_step"], block["start_step"])
+
+
+def stretched(agent: Mapping[str, Any], old_budget: int, new_budget: int) -> dict[str, int]:
+    """Start and end of the schedules that end within the old budget, by their dotted paths, at the
+    same shares of the new one. `agent` is the valid block, as JSON data."""
+    ratio = Fraction(new_budget, old_budget)
+    return {
+        path: _rounded(frame * ratio)
+        for decay in decays(agent)
+        if decay.end <= old_budget
+        for path, frame in decay.frames.items()
+    }
+
+
+def _resolved(tree: Any, budget: int | None) -> Any:
+    if isinstance(tree, list):
+        return [_resolved(item, budget) for item in tree]
+    if not isinstance(tree, Mapping):
+        return tree
+    whole = FRAMES.number if budget is None else budget
+    filled = {**tree, **dict.fromkeys(_open_ends(tree), whole)}
+    return {key: _frames(key, value, budget) for key, value in filled.items()}
+
+
+def _frames(key: str, value: Any, budget: int | None) -> Any:
+    if not isinstance(value, str):
+        return _resolved(value, budget)
+    share = share_of(value) if key in SHARED_KEYS else None
+    if share is None:
+        return value
+    if budget is None:
+        return 0 if key == "start_step" else FRAMES.number
+    return max(1, _rounded(share * budget))
+
+
+def _open_ends(block: Mapping[str, Any]) -> Iterator[str]:
+    """The key of the end of a schedule that has none."""
+    if block.get("name") in LINEAR_RATES and _arguments(block).get("frame") is None:
+        yield "frame"
+    if _is_decay(block) and block.get("end_step") is None:
+        yield "end_step"
+
+
+def _arguments(block: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A block of a torch class, whose arguments may stand in a block `args` too."""
+    args = block.get("args")
+    return {**args, **block} if isinstance(args, Mapping) else block
+
+
+def _is_decay(block: Mapping[str, Any]) -> bool:
+    return "start_val" in block and block.get("name") in DECAYS
+
+
+def _rounded(frames: Fraction) -> int:
+    return int(frames + Fraction(1, 2))
