@@ -62,20 +62,21 @@ class EnvFactory(NamedTuple):
             raise SpecError("env", problems)
         return cls(spec, entry, atari_keys(spec, entry) if is_atari(entry) else None)
 
-    def make_single(self) -> Env:
-        """One environment in its wrappers, with flat observations, and `LastInfo` for `info_keys`.
-        Raises LabError as `wrap`, SpecError as `flatten_parts`."""
+    def make_single(self, copy: int = 0) -> Env:
+        """The environment with the number `copy` in its wrappers, with flat observations, and
+        `LastInfo` for `info_keys`. Raises LabError as `wrap`, SpecError as `flatten_parts`."""
         spec = self.spec
-        env = self._plain_game(self.game) if self.game is not None else self._plain()
+        env = self._plain_game(self.game) if self.game is not None else self._plain(copy)
         with undone_on_failure(env.close):
             env = wrap(env, spec.wrapped_by)
             env = LastInfo(env, spec.info_keys) if spec.info_keys else env
             return flatten_parts(env, spec.name)
 
-    def _plain(self) -> Env:
+    def _plain(self, copy: int) -> Env:
         """One environment with its time limit, without Gymnasium's slow checks."""
         of_a_pool = THREAD_KEYS if self.spec.backend == "envpool" else frozenset()
-        kwargs = {key: value for key, value in self.spec.kwargs.items() if key not in of_a_pool}
+        given = self.spec.kwargs_of(copy)
+        kwargs = {key: value for key, value in given.items() if key not in of_a_pool}
         entry = _unchecked(self.entry)
         with known_warnings_ignored():
             log_mujoco_warnings(entry)
@@ -183,7 +184,7 @@ def _vectorise(factory: EnvFactory, seed: int, film: Film | None) -> RawEnvs:
         return native
     if mode == "async":
         return make_async(factory.make_single, spec.num_envs, seed)
-    envs = [factory.make_single() for _ in range(spec.num_envs)]
+    envs = [factory.make_single(copy) for copy in range(spec.num_envs)]
     if film is not None:
         fps = None if game is None else ATARI_FPS / game.frameskip
         envs = [Filmed(envs[0], spec.name, film, fps)]

@@ -49,7 +49,7 @@ SHARE = 0.1
 LEAST_SECONDS = 3.0
 """What it may take after a short training."""
 START_SECONDS = 30.0
-"""How much longer its process may take, for its start and a step that does not return."""
+"""How much longer its process may take, to start and to make the environment."""
 
 
 class RandomReturn(NamedTuple):
@@ -213,7 +213,6 @@ def measure_random_return(
 
     from slm_lab.env.make import make_env
 
-    began = time.monotonic()
     num_envs = play_episodes.even_num_envs(episodes, spec.num_envs)
     per_env = rounds = episodes // num_envs
     raw = spec.model_copy(
@@ -232,6 +231,7 @@ def measure_random_return(
         return passed > seconds or counts.min() >= rounds
 
     with closing(make_env(raw, SEED)) as env:
+        began = time.monotonic()
         actions = batch_space(env.action_space, num_envs)
         actions.seed(SEED)
         parts = play_episodes.finished_episodes(

@@ -114,7 +114,8 @@ class SavedRun:
     ) -> Evaluator:
         """An evaluator with `agent`; `spec` replaces the run's own. Raises as `load_into`."""
         seed = session_seeds(self.root_seed, self.trial, agent.session).eval_command
-        evaluator = Evaluator(spec or self.spec, num_envs, seed, film)
+        own = (spec or self.spec).of_saved_agent(self.trial)
+        evaluator = Evaluator(own, num_envs, seed, film)
         with undone_on_failure(evaluator.close):
             agent.load_into(evaluator.networks, evaluator.env.statistics)
         return evaluator

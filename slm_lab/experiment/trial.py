@@ -98,7 +98,9 @@ class Trial:
         self.spec, self.run_dir = task.spec, task.run_dir
         self._on_tick = on_tick
         cache = task.random_returns_file or task.run_dir.root.parent / RANDOM_RETURNS_FILE
-        self._baseline = RandomBaseline(cache, task.spec.env, task.imports)
+        self._baseline = RandomBaseline(
+            cache, task.spec.of_session(task.trial, 0).env, task.imports
+        )
         self._draw_timer = DrawTimer()
         self.board = board or StatusBoard.allocate(CONTEXT, task.spec.meta.num_sessions)
 

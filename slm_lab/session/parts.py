@@ -147,10 +147,10 @@ def build_parts(
         spec.env.info_keys,
     )
     share = strategy.episodes.eval_share(spec.meta.rigorous_eval)
-    evaluation = RigorousEval(spec, share, seeds.rigorous_eval) if share else None
+    evaluation = RigorousEval(spec.of_evaluations(), share, seeds.rigorous_eval) if share else None
     video = None
     if spec.meta.record_video is not None and spec.meta.is_first_of_training(index):
-        video = VideoRecorder(spec, seeds.video, paths)
+        video = VideoRecorder(spec.of_videos(), seeds.video, paths)
     records = Records(paths)
     return SessionParts(
         paths, strategy, env, agent, clock, experience, tracker, evaluation, video, records

@@ -89,7 +89,7 @@ def native_env(entry: GymnasiumSpec, **arguments: Any) -> GymnasiumVectorEnv:
     return vector_creator(entry)(autoreset_mode=AutoresetMode.SAME_STEP, **arguments)
 
 
-def make_async(make_one: Callable[[], Env], num_envs: int, seed: int) -> RawEnvs:
+def make_async(make_one: Callable[[int], Env], num_envs: int, seed: int) -> RawEnvs:
     """`num_envs` environments, each in its own process."""
     workers = Workers(make_one, num_envs)
     with undone_on_failure(workers.close):

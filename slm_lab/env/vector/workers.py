@@ -77,7 +77,7 @@ class Workers(AsyncVectorEnv):
     kills them, because their next replies are undefined. If this process dies, the kernel kills the
     fork server and so the workers (Linux)."""
 
-    def __init__(self, make_one: Callable[[], Env], num_envs: int) -> None:
+    def __init__(self, make_one: Callable[[int], Env], num_envs: int) -> None:
         forkserver.set_forkserver_preload(PRELOADED)
         start_resource_tracker()
         self._action: Array | None = None
@@ -187,7 +187,7 @@ class Workers(AsyncVectorEnv):
         raise error
 
 
-def _make_stateful(make_one: Callable[[], Env], index: int, parent: int) -> Env:
+def _make_stateful(make_one: Callable[[int], Env], index: int, parent: int) -> Env:
     """The environment of one worker. The `parent` makes one too, for its spaces."""
     if os.getpid() != parent:
         die_with_parent(os.getppid())
@@ -195,7 +195,7 @@ def _make_stateful(make_one: Callable[[], Env], index: int, parent: int) -> Env:
             # Not SIG_IGN: programs of an environment would inherit it.
             signal.signal(number, lambda *_: None)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-    return Stateful(make_one(), index)
+    return Stateful(make_one(index), index)
 
 
 def _kill(processes: Sequence[BaseProcess]) -> None:

@@ -179,7 +179,9 @@ class RaySource(UnrollSource, Runner):
         frame, others = int(self._frames[actor]), self._frames_of_others(actor)
         session, since = learner.session + actor, self._learner_frame + frame
         seeds = session_seeds(learner.root_seed, learner.trial, session, since)
-        beginning = remote.begin.remote(learner, seeds, frame, others, weights)
+        spec = learner.spec.of_session(learner.trial, learner.session + 1 + actor)
+        own = replace(learner, spec=spec)
+        beginning = remote.begin.remote(own, seeds, frame, others, weights)
         self._handles[actor] = ActorHandle(remote, beginning, taken)
         self._board.write(actor, phase=Phase.STARTING)
 

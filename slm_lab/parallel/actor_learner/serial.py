@@ -34,7 +34,8 @@ class SerialSource(UnrollSource):
                 seeds = session_seeds(root_seed, trial, first + actor)
                 clock = Clock(slots, actor, spec.env.max_frame)
                 weights = self._actors[0].weights if actor else None
-                unroll_actor = UnrollActor(spec, seeds, clock, weights)
+                own = spec.of_session(trial, first).numbered(actor * spec.env.num_envs)
+                unroll_actor = UnrollActor(own, seeds, clock, weights)
                 self._actors.append(stack.enter_context(closing(unroll_actor)))
             self.weights = self._actors[0].weights
             self._unrolls = self._rings(self._actors[0].layout)
