@@ -102,7 +102,9 @@ class Trial:
             cache, task.spec.of_session(task.trial, 0).env, task.imports
         )
         self._draw_timer = DrawTimer()
-        self.board = board or StatusBoard.allocate(CONTEXT, task.spec.meta.num_sessions)
+        self.board = board or StatusBoard.allocate(
+            CONTEXT, task.spec.meta.num_sessions, task.spec.most_copies
+        )
 
     def run(self) -> TrialResult:
         """Trains, then writes metrics and graphs. Ctrl-C saves all Sessions and ends early."""

@@ -27,6 +27,7 @@ from slm_lab.parallel.actor_learner.ray_actor import RayActor, UnrollMessage
 from slm_lab.parallel.actor_learner.source import ActorSeconds, UnrollSource
 from slm_lab.parallel.actor_learner.unroll import Unroll, unpacked
 from slm_lab.parallel.actor_learner.weights import WeightStore
+from slm_lab.parallel.hang_detector import HANG_SECONDS
 from slm_lab.parallel.ray.connect import connected, missing_resources, why_lost
 from slm_lab.parallel.supervisor import Runner, SessionEnd, Supervisor, replacement
 from slm_lab.parallel.task import SessionTask
@@ -110,7 +111,7 @@ class RaySource(UnrollSource, Runner):
         self._supervisor = Supervisor(
             self, tasks, self._board, restart=replacement, max_restart=spec.meta.max_restart
         )
-        self._supervisor.watch(range(self.num_actors), self._due)
+        self._supervisor.watch(range(self.num_actors), self._due, limit=HANG_SECONDS)
         self._closing = ExitStack()
         self._closing.enter_context(connected(str(spec.meta.cluster)))
         missing = missing_resources(self.num_actors, "actors", {"CPU": spec.meta.threads})

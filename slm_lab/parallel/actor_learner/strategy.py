@@ -159,9 +159,9 @@ def queue_source(
     return LearnerQueue(queue, board, InferenceServer(queue.request_records, agent, queue.weights))
 
 
-def serial_source(task: SessionTask, *_: object) -> UnrollSource:
+def serial_source(task: SessionTask, board: StatusBoard, *_: object) -> UnrollSource:
     """Actors in the learner's process, in turn; the first uses the seeds of the learner's task."""
-    return SerialSource(as_learned(task.spec), task.root_seed, task.trial, task.session)
+    return SerialSource(as_learned(task.spec), task.root_seed, task.trial, task.session, board)
 
 
 def ray_source(

@@ -57,6 +57,11 @@ class Spec(Block):
         serial = self.meta.mode.has_learner and self.meta.actor_learner.serial
         return self.env.num_envs * (self.meta.max_session if serial else 1)
 
+    @property
+    def most_copies(self) -> int:
+        """The most copies that a Session steps together."""
+        return max(self.env.num_envs, self.meta.rigorous_eval)
+
     def numbered(self, first: int) -> Self:
         """The spec of copies with numbers from `first` on, see `env.index_key`."""
         first_index = self.env.first_index + first
