@@ -41,11 +41,10 @@ class Work(NamedTuple):
     key: str = ""
     """The key of the spec that sets the limit."""
 
-    @property
-    def why_hung(self) -> str:
+    def why_hung(self, session: int) -> str:
         """The message once it has taken longer."""
         see = f"; see {self.key}" if self.key else ""
-        return f"it hangs: {self.what} has not ended for {self.seconds:g} s{see}"
+        return f"Session {session} hangs: {self.what} has not ended for {self.seconds:g} s{see}"
 
 
 @final
@@ -85,7 +84,7 @@ class HangDetector:
             self._silent[index] = self._silent[index] + since if is_silent else 0.0
             self._signs[index] = sign
             if self._silent[index] > work.seconds:
-                hung.append((session, work.why_hung))
+                hung.append((session, work.why_hung(session)))
         return hung
 
     def _work(self, session: int, marks: bytes) -> Work:
