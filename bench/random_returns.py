@@ -11,12 +11,8 @@ from typing import Any
 
 from slm_lab.core.errors import MissingExtraError
 from slm_lab.env.lookup import EXTRAS
-from slm_lab.experiment.baseline import (
-    EPISODES,
-    LEARNER_ONLY,
-    environment_key,
-    measure_random_return,
-)
+from slm_lab.experiment.baseline import LEARNER_ONLY, environment_key, measure_random_return
+from slm_lab.session.play_episodes import MAX_ENVS
 from slm_lab.spec.load import check_file
 from slm_lab.spec.read import shipped_files
 from slm_lab.spec.schema.env import EnvSpec
@@ -38,14 +34,20 @@ def measure() -> dict[str, Any]:
     found: dict[str, Any] = {}
     for spec in environments():
         try:
-            value = measure_random_return(spec)
+            copies = spec.model_copy(update={"num_envs": MAX_ENVS})
+            measured = measure_random_return(copies)
         except MissingExtraError as error:
             print(f"{spec.name}: {error}", file=sys.stderr)
             continue
         packages = {package: installed(package) for package in _packages(spec.name)}
         key = environment_key(spec, LEARNER_ONLY)
-        found[key] = {"return": value, "episodes": EPISODES, "packages": packages}
-        print(f"{key}: {value:.6g}", file=sys.stderr)
+        found[key] = {
+            "return": measured.mean,
+            "episodes": measured.episodes,
+            "episode_length": measured.episode_length,
+            "packages": packages,
+        }
+        print(f"{key}: {measured.mean:.6g}", file=sys.stderr)
     return dict(sorted(found.items()))
 
 

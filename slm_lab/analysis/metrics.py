@@ -24,6 +24,9 @@ SESSION_METRICS = tuple(name for name in TRIAL_METRICS if name != "consistency")
 MAX_OPPOSITE_SHARE = 0.1
 """A denominator Σ d_i keeps its sign if negative d_i are at most this share of Σ|d_i|."""
 
+NOT_MEASURED = "the random agent's return was not measured"
+"""Why metrics that need it are None, unless more is known."""
+
 ROUNDING = 1e-9
 """Strengths smaller than this share of the returns they are differences of are rounding errors."""
 
@@ -73,11 +76,14 @@ class Scalar(NamedTuple):
     reason: str = ""
 
 
-def session_metrics(rows: Rows, random_return: float | None) -> SessionMetrics:
-    """The metrics of one Session's rows; rows without a total_reward are ignored."""
+def session_metrics(
+    rows: Rows, random_return: float | None, why_unknown: str = NOT_MEASURED
+) -> SessionMetrics:
+    """The metrics of one Session's rows; rows without a total_reward are ignored. `why_unknown`
+    is why there is no `random_return`."""
     known = ~np.isnan(rows["total_reward"])
     returns = rows["total_reward"][known]
-    reason = _NOT_MEASURED if random_return is None else ""
+    reason = why_unknown if random_return is None else ""
     if not returns.size:
         reason = "no row has a return"
     scalars = dict.fromkeys(SESSION_METRICS, Scalar(None, reason))
@@ -110,11 +116,14 @@ def session_metrics(rows: Rows, random_return: float | None) -> SessionMetrics:
 
 
 def trial_metrics(
-    rows: Sequence[Rows], random_return: float | None, run_of: Sequence[int] | None = None
+    rows: Sequence[Rows],
+    random_return: float | None,
+    run_of: Sequence[int] | None = None,
+    why_unknown: str = NOT_MEASURED,
 ) -> TrialMetrics:
     """The metrics of a Trial from the rows of its Sessions. `run_of` has the run of each in a
     repeated training: consistency and deviation are over runs, each the mean of its Sessions."""
-    sessions = [session_metrics(each, random_return) for each in rows]
+    sessions = [session_metrics(each, random_return, why_unknown) for each in rows]
     scalars: dict[str, Scalar] = {}
     rests_on: dict[str, int] = {}
     for name in SESSION_METRICS:
@@ -128,6 +137,8 @@ def trial_metrics(
     rests_on["consistency"] = sum(line.x.size > 0 for line in lines)
     lines = [line for line in lines if line.x.size] if run_of is None else mean_lines(lines, run_of)
     scalars["consistency"] = consistency(lines, random_return)
+    if random_return is None:
+        scalars["consistency"] = Scalar(None, why_unknown)
     if scalars["consistency"].value is None:
         rests_on["consistency"] = 0
     return TrialMetrics(
@@ -163,7 +174,7 @@ def consistency(lines: Sequence[Line], random_return: float | None) -> Scalar:
     """1 − 2 Σ_i std_j(s_ij) / Σ_i mean_j(s_ij) over Sessions j; `lines` are returns over frames. i
     runs over the grid of frames where all have data; std divides by the number of Sessions."""
     if random_return is None:
-        return Scalar(None, _NOT_MEASURED)
+        return Scalar(None, NOT_MEASURED)
     if len(lines) < 2:
         return Scalar(None, "it takes two Sessions (or runs) with returns to see how they differ")
     first, last = max(line.x[0] for line in lines), min(line.x[-1] for line in lines)
@@ -175,9 +186,6 @@ def consistency(lines: Sequence[Line], random_return: float | None) -> Scalar:
     mean = returns.mean(axis=0) - random_return
     spread = 2 * returns.std(axis=0).sum()
     return _ratio(spread, mean, _scale(returns, random_return), lambda ratio: 1 - ratio)
-
-
-_NOT_MEASURED = "the random agent's return was not measured"
 
 
 def _deviation(returns: Sequence[float | None], run_of: Sequence[int] | None) -> float | None:

@@ -127,7 +127,6 @@ def _introduce(console: Console, run: CompareRun) -> None:
 
 
 def _train_all(console: Console, run: CompareRun) -> bool:
-    run.measure_random_return()
     printed: set[str] = set()
     for planned in run.to_run:
         number = f"[{run.planned.index(planned) + 1}/{len(run.planned)}]"

@@ -70,15 +70,27 @@ def _check_pooled(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
 def _check_kwargs(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
     mode = choose_mode(spec, entry)
     if is_atari(entry):
-        return atari_problems(spec, entry, mode)
-    if not spec.kwargs:
+        return atari_problems(spec, entry, mode) + _index_problems(spec, entry, None)
+    if not spec.kwargs and spec.index_key is None:
         return []
     try:
         creator = vector_creator(entry) if mode == "native" else _single_creator(entry)
     except (ImportError, DependencyNotInstalled):
         return []  # as for a missing extra
     arguments = _arguments(creator, spec, entry)
-    return list(arguments.problems(entry.id, "env", spec.kwargs, OWN_NAMES))
+    problems = list(arguments.problems(entry.id, "env", spec.kwargs, OWN_NAMES))
+    return problems + _index_problems(spec, entry, arguments)
+
+
+def _index_problems(
+    spec: EnvSpec, entry: GymnasiumSpec, arguments: Arguments | None
+) -> list[Problem]:
+    """The problem of an argument for copies' numbers that the environment does not accept."""
+    if (key := spec.index_key) is None:
+        return []
+    numbered = Arguments({}, False) if arguments is None else arguments
+    refused = numbered.problems(entry.id, "env", {key: spec.first_index}, {})
+    return [Problem("env.index_key", problem.message, key) for problem in refused]
 
 
 def _arguments(creator: Callable[..., Any], spec: EnvSpec, entry: GymnasiumSpec) -> Arguments:

@@ -4,6 +4,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import gymnasium
@@ -30,7 +31,15 @@ from slm_lab.env.simulators.film import ATARI_FPS, Film, Filmed, fix_of_mujoco
 from slm_lab.env.simulators.mujoco import log_mujoco_warnings
 from slm_lab.env.vector.autoreset import NATIVE_PARTS, choose_mode, make_async, make_native
 from slm_lab.env.vector.in_process import SyncEnvs
-from slm_lab.env.vector.raw import LastInfo, RawEnvs, TimeLimit, env_seeds
+from slm_lab.env.vector.raw import (
+    RESETTING,
+    CopyMarks,
+    LastInfo,
+    RawEnvs,
+    TimeLimit,
+    env_seeds,
+    marks_in,
+)
 from slm_lab.env.vector_env import Conversions, VectorEnv
 from slm_lab.env.wrappers import wrap
 from slm_lab.spec.checks.algorithm import ActionKind
@@ -62,20 +71,21 @@ class EnvFactory(NamedTuple):
             raise SpecError("env", problems)
         return cls(spec, entry, atari_keys(spec, entry) if is_atari(entry) else None)
 
-    def make_single(self) -> Env:
-        """One environment in its wrappers, with flat observations, and `LastInfo` for `info_keys`.
-        Raises LabError as `wrap`, SpecError as `flatten_parts`."""
+    def make_single(self, copy: int = 0) -> Env:
+        """The environment with the number `copy` in its wrappers, with flat observations, and
+        `LastInfo` for `info_keys`. Raises LabError as `wrap`, SpecError as `flatten_parts`."""
         spec = self.spec
-        env = self._plain_game(self.game) if self.game is not None else self._plain()
+        env = self._plain_game(self.game) if self.game is not None else self._plain(copy)
         with undone_on_failure(env.close):
             env = wrap(env, spec.wrapped_by)
             env = LastInfo(env, spec.info_keys) if spec.info_keys else env
             return flatten_parts(env, spec.name)
 
-    def _plain(self) -> Env:
+    def _plain(self, copy: int) -> Env:
         """One environment with its time limit, without Gymnasium's slow checks."""
         of_a_pool = THREAD_KEYS if self.spec.backend == "envpool" else frozenset()
-        kwargs = {key: value for key, value in self.spec.kwargs.items() if key not in of_a_pool}
+        given = self.spec.kwargs_of(copy)
+        kwargs = {key: value for key, value in given.items() if key not in of_a_pool}
         entry = _unchecked(self.entry)
         with known_warnings_ignored():
             log_mujoco_warnings(entry)
@@ -92,15 +102,24 @@ class EnvFactory(NamedTuple):
 
 
 def make_env(
-    spec: EnvSpec, seed: int, training: bool = True, gamma: float = 0.99, film: Film | None = None
+    spec: EnvSpec,
+    seed: int,
+    training: bool = True,
+    gamma: float = 0.99,
+    film: Film | None = None,
+    marks: CopyMarks | None = None,
 ) -> VectorEnv:
     """The `spec.num_envs` environments of `spec`, seeded from `seed`, not reset yet. With
     `training` False the normalisers' statistics are frozen. Reward normalisation uses the discount
-    `gamma` per step. A `film` records the images of a single environment in mode "sync". Raises
-    SpecError for unknown arguments and unsupported environments, and MissingExtraError for a
-    simulator that is not installed."""
+    `gamma` per step. A `film` records the images of a single environment in mode "sync". Copies are
+    RESETTING in `marks` while they are made or reset; those of a native vector environment only
+    while they are made. Raises SpecError for unknown arguments and unsupported environments, and
+    MissingExtraError for a simulator that is not installed."""
     factory = EnvFactory.of(spec)
-    raw = _constructed(factory, lambda: _vectorise(factory, seed, film))
+    shown = marks_in(marks, spec.num_envs)
+    shown[:] = RESETTING
+    raw = _constructed(factory, lambda: _vectorise(factory, seed, film, marks))
+    shown[:] = 0
     with undone_on_failure(raw.close):
         return VectorEnv(raw, _conversions(factory, raw, training, gamma), training)
 
@@ -170,7 +189,9 @@ def _constructed(factory: EnvFactory, make: Callable[[], MadeT]) -> MadeT:
         raise LabError(f"{name} cannot be made{given}: {why}") from error
 
 
-def _vectorise(factory: EnvFactory, seed: int, film: Film | None) -> RawEnvs:
+def _vectorise(
+    factory: EnvFactory, seed: int, film: Film | None, marks: CopyMarks | None
+) -> RawEnvs:
     spec, entry, game = factory
     if is_pooled(spec):
         assert film is None, "envpool draws nothing"
@@ -182,12 +203,14 @@ def _vectorise(factory: EnvFactory, seed: int, film: Film | None) -> RawEnvs:
     if mode == "native" and (native := _native(factory, seed)) is not None:
         return native
     if mode == "async":
-        return make_async(factory.make_single, spec.num_envs, seed)
-    envs = [factory.make_single() for _ in range(spec.num_envs)]
+        return make_async(
+            [partial(factory.make_single, copy) for copy in range(spec.num_envs)], seed, marks
+        )
+    envs = [factory.make_single(copy) for copy in range(spec.num_envs)]
     if film is not None:
         fps = None if game is None else ATARI_FPS / game.frameskip
         envs = [Filmed(envs[0], spec.name, film, fps)]
-    return SyncEnvs(envs, env_seeds(seed, spec.num_envs))
+    return SyncEnvs(envs, env_seeds(seed, spec.num_envs), marks)
 
 
 def _native(factory: EnvFactory, seed: int) -> RawEnvs | None:

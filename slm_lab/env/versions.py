@@ -1,8 +1,23 @@
-"""What an environment is run with: its step limit and all arguments. Scores depend on them."""
+"""What an environment is run with: its step limit, all arguments, and its code. Scores depend on
+them."""
 
+import ast
+import functools
+import hashlib
+import inspect
 import json
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from importlib.machinery import PathFinder
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
+
+from slm_lab.core.registry import load_target
 from slm_lab.env.lookup import find_env, step_limit
 from slm_lab.env.simulators.atari import atari_keys, is_atari
 from slm_lab.env.simulators.envpool import is_pooled
@@ -35,3 +50,105 @@ def env_record(spec: EnvSpec) -> dict[str, Any]:
         "max_t": episode_limit(spec),
         "arguments": json.loads(json.dumps(arguments, default=repr)),
     }
+
+
+def code_digest(spec: EnvSpec) -> str:
+    """A digest of what the environment's `step` and `reset` depend on besides the spec: arguments
+    of its registration; the files of its modules, its wrappers' and all that they import; versions
+    of installed packages among these. Raises as `find_env`, and what an import raises."""
+    entry = find_env(spec.name)
+    parts = [_text([entry.max_episode_steps, entry.kwargs])]
+    todo = sorted({module for target in _code_of(spec, entry) for module in _modules_of(target)})
+    seen = set(todo)
+    while todo:
+        module = todo.pop(0)
+        file = _file_of(module)
+        package = module.partition(".")[0]
+        if file is None or package in sys.stdlib_module_names or package == "slm_lab":
+            continue
+        if (found := _installed_version(package, file)) is not None:
+            parts.append(f"{package} {found}")
+            continue
+        content = file.read_bytes()
+        parts.append(f"{module} {hashlib.sha256(content).hexdigest()}")
+        imported = sorted(set(_imported_by(module, file, content)) - seen)
+        seen.update(imported)
+        todo += imported
+    return hashlib.sha256("\n".join(sorted(set(parts))).encode()).hexdigest()[:16]
+
+
+def _text(value: Any) -> str:
+    """The same text for equal arguments in every process, unlike `repr`."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(sorted(f'{_text(key)}: {_text(value[key])}' for key in value))}}}"
+    if isinstance(value, list | tuple | set | frozenset):
+        items = [_text(item) for item in value]
+        return f"[{', '.join(items if isinstance(value, list | tuple) else sorted(items))}]"
+    if value is None or isinstance(value, str | bytes | int | float):
+        return repr(value)
+    return str(getattr(value, "__qualname__", type(value).__qualname__))
+
+
+def is_from(spec: EnvSpec, packages: Collection[str]) -> bool:
+    """Whether the code of an environment comes from these packages. Raises as `find_env`."""
+    target = find_env(spec.name).entry_point
+    module = target if isinstance(target, str) else getattr(target, "__module__", "")
+    return module.partition(":")[0].partition(".")[0].replace("_", "-") in packages
+
+
+def _code_of(spec: EnvSpec, entry: GymnasiumSpec) -> Iterator[Any]:
+    """The classes and functions that make the environment, or their names."""
+    yield from filter(None, (entry.entry_point, entry.vector_entry_point))
+    yield from (wrapper.entry_point for wrapper in entry.additional_wrappers)
+    yield from (name for name, _ in spec.wrapped_by)
+
+
+def _modules_of(target: Any) -> Iterator[str]:
+    """The modules of a class, and of its bases, or of a function."""
+    thing = load_target(target) if isinstance(target, str) else target
+    thing = thing.func if isinstance(thing, functools.partial) else thing
+    for part in inspect.getmro(thing) if inspect.isclass(thing) else (thing,):
+        yield getattr(part, "__module__", None) or type(part).__module__
+
+
+def _file_of(module: str) -> Path | None:
+    """The file of a module, which need not have been imported; None if it has none."""
+    origin = getattr(sys.modules.get(module), "__file__", None)
+    places = None
+    for end in range(module.count(".") + 1) if origin is None else ():
+        name = ".".join(module.split(".")[: end + 1])
+        if (found := PathFinder.find_spec(name, places)) is None:
+            return None
+        origin, places = found.origin, found.submodule_search_locations
+    return Path(origin) if origin is not None and Path(origin).is_file() else None
+
+
+def _installed_version(package: str, file: Path) -> str | None:
+    """The version of the package, unless its files may be edited where they lie."""
+    if not {"site-packages", "dist-packages"} & set(file.parts):
+        return None
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _imported_by(module: str, file: Path, content: bytes) -> Iterator[str]:
+    """Names of what the source of a module imports: modules, and maybe what they contain."""
+    if file.suffix != ".py":
+        return
+    package = module if file.stem == "__init__" else module.rpartition(".")[0]
+    tree = ast.Module([], [])
+    with suppress(SyntaxError, ValueError):  # it is being edited
+        tree = ast.parse(content)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".") if node.level else []
+            above = above[: len(above) - node.level + 1]
+            base = ".".join([*above, *filter(None, [node.module])])
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names)

@@ -1,30 +1,36 @@
 """The mean return of the Random agent: the zero point of the `strength` metric.
 
 The lab ships this return for many environments, from `bench.random_returns`. Others are measured
-beside the training."""
+after the training, in a tenth of its time."""
 
 import fcntl
+import hashlib
 import json
+import math
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from slm_lab.analysis.metrics import NOT_MEASURED as UNKNOWN
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import open_own, read_object, write_atomically
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import die_with_parent, ignore_terminal
+from slm_lab.core.text import in_line
+from slm_lab.env.versions import code_digest, is_from
 from slm_lab.parallel.fork_server import end, new_process, start
 from slm_lab.parallel.supervisor import TICK
 from slm_lab.parallel.wait import wait_until
 from slm_lab.session import play_episodes
 from slm_lab.spec.schema.env import EnvSpec
+from slm_lab.storage.maybe_damaged import value_at
 from slm_lab.storage.provenance import installed
 
 SHIPPED = Path(__file__).with_name("shipped_returns.json")
@@ -33,118 +39,231 @@ LEARNER_ONLY = frozenset({"life_loss_info"})
 RANDOM_RETURNS_FILE = "random_returns.json"
 """The cache file, in the folder of run folders."""
 EPISODES = 100
+LEAST_EPISODES = 5
+"""The fewest episodes whose mean is used."""
 SEED = 0
-WAIT_SECONDS = 600.0
-"""How long a Trial waits at its end for the measurement."""
+LONGEST = 500
+"""Characters of an environment's error that are kept."""
+SHARE = 0.1
+"""The share of a training's time that the measurement may take at its end."""
+LEAST_SECONDS = 3.0
+"""What it may take after a short training."""
+START_SECONDS = 30.0
+"""How much longer its process may take, to start and to make the environment."""
 
 
-def known_random_return(cache: Path, spec: EnvSpec) -> float | None:
-    """The mean return shipped with the lab or measured here; None if neither exists."""
-    shipped = shipped_random_return(spec)
-    return cached_random_return(cache, spec) if shipped is None else shipped
+class RandomReturn(NamedTuple):
+    """What is known of the Random agent in an environment."""
+
+    mean: float | None
+    """Its mean return; None if it is unknown."""
+    episodes: int = 0
+    episode_length: float | None = None
+    """Mean steps of an episode."""
+    why: str = UNKNOWN
+    """Why there is no mean."""
+    seconds: float = 0.0
+    """How long it was measured at most."""
+
+    def is_enough(self, seconds: float) -> bool:
+        """Whether a measurement of `seconds` would add nothing: all episodes were played, or the
+        last attempt had at least half the time. So a failure is not repeated either."""
+        return self.episodes >= EPISODES or seconds < 2 * self.seconds
 
 
-def cached_random_return(cache: Path, spec: EnvSpec) -> float | None:
-    """The measured mean return; None if it was not measured with these package versions."""
-    value = read_object(cache).get(_key(spec))
-    return float(value) if isinstance(value, int | float) else None
+NOT_MEASURED = RandomReturn(None)
+
+
+def known_random_return(cache: Path, spec: EnvSpec) -> RandomReturn:
+    """What is shipped with the lab or was measured here. Raises as `measured_key`."""
+    return shipped_random_return(spec) or cached_random_return(cache, measured_key(spec))
+
+
+def cached_random_return(cache: Path, key: str) -> RandomReturn:
+    """What was measured under a `measured_key`, or why that failed."""
+    record = value_at({"record": read_object(cache).get(key)}, "record", {})
+    mean, length = (value_at(record, name, math.nan) for name in ("return", "episode_length"))
+    return RandomReturn(
+        None if math.isnan(mean) else float(mean),
+        int(value_at(record, "episodes", 0.0)),
+        None if math.isnan(length) else float(length),
+        value_at(record, "why", "") or NOT_MEASURED.why,
+        float(value_at(record, "seconds", 0.0)),
+    )
 
 
 @final
 class RandomBaseline:
-    """The Random agent's mean return, measured beside a training if it is unknown."""
+    """The Random agent's mean return in the environment of a training."""
 
     def __init__(self, cache: Path, spec: EnvSpec, imports: tuple[str, ...]) -> None:
-        self._known = cache, spec
-        args = cache, spec, imports, os.getpid()
-        self._process: BaseProcess | None = None
-        if known_random_return(cache, spec) is None:
-            self._process = new_process(measure_main, args, "random-baseline")
+        self._cache, self._spec, self._imports = cache, spec, imports
+        self._shipped = shipped_random_return(spec)
+        self._key = "" if self._shipped else measured_key(spec)  # of the code as it is now
 
-    def measure(self) -> None:
-        """Starts the measurement if it is needed. May be called repeatedly."""
-        if self._process is None:
-            return
-        if self._process.pid is None:
-            with suppress(OSError):  # the Sessions need more resources and will report it
-                start(self._process)
-        else:
-            self._process.is_alive()  # reaps the process once it has ended
+    @property
+    def known(self) -> RandomReturn:
+        """What is known without a measurement."""
+        return self._shipped or cached_random_return(self._cache, self._key)
 
-    def result(self, keep_waiting: Callable[[], bool] = lambda: True) -> float | None:
-        """Waits for a measurement that has started, while `keep_waiting`; None if it is unknown."""
-        process = self._process
-        if process is not None and process.pid is not None:
-            wait_until(lambda: not (process.is_alive() and keep_waiting()), WAIT_SECONDS, TICK)
-        return known_random_return(*self._known)
+    def measured(self, seconds: float, keep_waiting: Callable[[], bool]) -> RandomReturn:
+        """What is known after a measurement of at most `seconds`, if it is needed; `keep_waiting`
+        is called a few times a second and may end it."""
+        if self.known.is_enough(seconds):
+            return self.known
+        task = self._cache, self._key, self._spec, self._imports, seconds, os.getpid()
+        process = new_process(measure_main, task, "random-baseline")
+        try:
+            start(process)
+        except OSError as error:
+            return self.known._replace(why=f"the random agent cannot be started: {error}")
+        try:
+            has_ended = wait_until(
+                lambda: not (process.is_alive() and keep_waiting()), seconds + START_SECONDS, TICK
+            )
+        finally:
+            end(process)
+        if not has_ended:
+            self._note_hang(seconds)
+        return self.known
 
-    def close(self) -> None:
-        """Ends a measurement that still runs."""
-        if self._process is not None:
-            end(self._process)
+    def _note_hang(self, seconds: float) -> None:
+        """Remembers a failure, unless another run was measuring, which the process waited for."""
+        why = f"a step of the random agent did not end within {seconds + START_SECONDS:.0f} s"
+        with suppress(LabError, OSError), _lock_file(self._cache) as lock:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _place(self._key))
+            _remember(lock, self._cache, self._key, RandomReturn(None, why=why, seconds=seconds))
 
 
-def measure_main(cache: Path, spec: EnvSpec, imports: tuple[str, ...], parent: int) -> None:
-    """The target of a process: measures and adds the result to the cache file. A failure
-    goes to stderr and does not stop the training. The metrics that need the number are then
-    missing, with a reason."""
+def measure_main(
+    cache: Path, key: str, spec: EnvSpec, imports: tuple[str, ...], seconds: float, parent: int
+) -> None:
+    """The target of a process: measures for at most `seconds`, and adds the result or the failure
+    to the cache file. A failure also goes to stderr; it does not stop the training."""
     die_with_parent(parent)
     ignore_terminal()
     try:
-        with _locked(cache):
-            if cached_random_return(cache, spec) is not None:
+        import_plugins(imports)
+        if measured_key(spec) != key:
+            raise LabError(f"the code of {spec.name} has changed since the training began")
+        with _lock_file(cache) as lock:
+            fcntl.lockf(lock, fcntl.LOCK_EX, 1, _place(key))
+            if cached_random_return(cache, key).is_enough(seconds):
                 return  # another process has measured it meanwhile
-            import_plugins(imports)
-            known = {**read_object(cache), _key(spec): measure_random_return(spec)}
-            write_atomically(cache, json.dumps(known, indent=2, sort_keys=True).encode())
+            measured = _try_to_measure(spec, seconds)
+            _remember(lock, cache, key, measured)
     except (LabError, OSError) as error:
-        print(f"no return of the Random agent: {error}", file=sys.stderr)
-    except Exception as error:  # from the user's environment; the Sessions show the traceback
-        what = f"{spec.name} failed: {type(error).__name__}: {error}"
-        print(f"no return of the Random agent: {what}", file=sys.stderr)
+        measured = RandomReturn(None, why=str(error))
+    if measured.mean is None:
+        print(f"no return of the Random agent: {measured.why}", file=sys.stderr)
+
+
+def _try_to_measure(spec: EnvSpec, seconds: float) -> RandomReturn:
+    try:
+        return measure_random_return(spec, EPISODES, seconds)._replace(seconds=seconds)
+    except LabError as error:
+        why = str(error)
+    except (Exception, SystemExit) as error:  # from the user's environment
+        why = f"{spec.name} failed: {type(error).__name__}: {error}"
+    return RandomReturn(None, why=in_line(why)[:LONGEST], seconds=seconds)
 
 
 @contextmanager
-def _locked(cache: Path) -> Iterator[None]:
-    """Holds a file lock, so that trials that begin at once measure the number only once."""
+def _lock_file(cache: Path) -> Iterator[int]:
+    """The file whose bytes are locked: the first while the cache is written, and one for each key
+    while it is measured. So two runs measure the same number only once, and wait for no other.
+    The locks are those of the process, and end when it closes the file anywhere."""
     lock = open_own(cache.with_name(f".{cache.stem}.lock"), os.O_WRONLY | os.O_CREAT)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+        yield lock
     finally:
         os.close(lock)
 
 
-def measure_random_return(spec: EnvSpec, episodes: int = EPISODES) -> float:
-    """Mean raw return of uniformly random actions. Raises LabError if episodes do not end."""
+def _place(key: str) -> int:
+    """The byte of the lock file that stands for a key."""
+    return 1 + int.from_bytes(hashlib.sha256(key.encode()).digest()[:6])
+
+
+def _remember(lock: int, cache: Path, key: str, measured: RandomReturn) -> None:
+    """Adds a measurement to the cache, or the seconds of one that found out less than before."""
+    fcntl.lockf(lock, fcntl.LOCK_EX, 1, 0)
+    before = cached_random_return(cache, key)
+    if before.episodes > measured.episodes:
+        measured = before._replace(seconds=measured.seconds)
+    record = {
+        "return": measured.mean,
+        "episodes": measured.episodes,
+        "episode_length": measured.episode_length,
+        "why": None if measured.mean is not None else measured.why,
+        "seconds": measured.seconds,
+    }
+    known = {**read_object(cache), key: record}
+    write_atomically(cache, json.dumps(known, indent=2, sort_keys=True).encode())
+
+
+def measure_random_return(
+    spec: EnvSpec, episodes: int = EPISODES, seconds: float = math.inf
+) -> RandomReturn:
+    """Mean raw return of uniformly random actions, in at most `spec.num_envs` copies. All copies
+    contribute the same number of their first episodes. After half of the `seconds` none begins
+    another, except to complete this number: dropping the episodes that still run would favour
+    short ones. Raises LabError if an episode does not end."""
     from gymnasium.vector.utils import batch_space
 
     from slm_lab.env.make import make_env
 
-    num_envs = play_episodes.even_num_envs(episodes)
+    num_envs = play_episodes.even_num_envs(episodes, spec.num_envs)
+    per_env = rounds = episodes // num_envs
     raw = spec.model_copy(
         update={"num_envs": num_envs, "normalize_obs": False, "normalize_reward": False}
     )
+    counts = np.zeros(num_envs, np.int64)
+    returns, lengths = np.zeros((2, per_env, num_envs))
+    is_late = False
+
+    def is_over() -> bool:
+        nonlocal is_late, rounds
+        passed = time.monotonic() - began
+        if passed > seconds / 2 and not is_late:
+            is_late = True
+            rounds = int(counts.min()) + 1
+        return passed > seconds or counts.min() >= rounds
+
     with closing(make_env(raw, SEED)) as env:
+        began = time.monotonic()
         actions = batch_space(env.action_space, num_envs)
         actions.seed(SEED)
         parts = play_episodes.finished_episodes(
             env,
             lambda _: np.asarray(actions.sample()),
-            episodes // num_envs,
+            per_env,
             spec.name,
             play_episodes.step_bound(spec),
+            is_over,
         )
-        played = play_episodes.join_episodes(list(parts))
-    return float(played.episode_return.mean())
+        for index, episode_return, episode_length, _ in parts:
+            returns[counts[index], index] = episode_return
+            lengths[counts[index], index] = episode_length
+            counts[index] += 1
+    played = int(counts.min())
+    if played * num_envs < min(episodes, LEAST_EPISODES):
+        raise LabError(
+            f"{played * num_envs} episodes of the random agent ended in {seconds:.3g} s, and "
+            f"{LEAST_EPISODES} are needed; a longer training measures longer"
+        )
+    return RandomReturn(
+        float(returns[:played].mean()), played * num_envs, float(lengths[:played].mean())
+    )
 
 
-def _key(spec: EnvSpec) -> str:
-    """The cache key: the environment, its arguments and the simulator's versions."""
+def measured_key(spec: EnvSpec) -> str:
+    """The key of a measurement: the environment, its arguments, and the code that it runs. Raises
+    LabError as `find_env`, and what an import raises."""
     of_backend = ("envpool",) if spec.backend == "envpool" else ()
     names = "gymnasium", "ale-py", "mujoco", *of_backend
     packages = [f"{name}={found}" for name in names if (found := installed(name))]
-    return f"{environment_key(spec)} {' '.join(packages)}"
+    return f"{environment_key(spec)} {' '.join(packages)} {code_digest(spec)}"
 
 
 def environment_key(spec: EnvSpec, leave_out: frozenset[str] = frozenset()) -> str:
@@ -156,18 +275,19 @@ def environment_key(spec: EnvSpec, leave_out: frozenset[str] = frozenset()) -> s
     return f"{spec.name} max_t={spec.max_t} {arguments}{wrappers}"
 
 
-def shipped_random_return(spec: EnvSpec) -> float | None:
-    """The shipped mean return; None without one, or with another major version of the simulator."""
+def shipped_random_return(spec: EnvSpec) -> RandomReturn | None:
+    """What is shipped; None without it, for another major version of the simulator, or if the name
+    stands for other code here. Raises LabError as `find_env`."""
     entry = _shipped().get(environment_key(spec, LEARNER_ONLY))
     if entry is None or spec.backend != "gymnasium":
         return None
     packages = entry["packages"]
-    if any(
+    if not is_from(spec, packages) or any(
         (installed(package) or "").partition(".")[0] != measured.partition(".")[0]
         for package, measured in packages.items()
     ):
         return None
-    return float(entry["return"])
+    return RandomReturn(entry["return"], entry["episodes"], entry.get("episode_length"))
 
 
 @lru_cache

@@ -10,6 +10,7 @@ from typing import Literal, final
 from slm_lab.analysis.metrics import session_metrics, throughput, trial_metrics
 from slm_lab.analysis.trial.trial_graph import draw_session_graphs, draw_trial_graphs
 from slm_lab.core.files import write_json
+from slm_lab.experiment.baseline import RandomReturn
 from slm_lab.metrics.reader import NO_ROWS, Rows, read_existing
 from slm_lab.metrics.tensorboard import TensorBoardExporter
 from slm_lab.spec.schema.spec import Spec
@@ -46,7 +47,7 @@ class Reporter:
     def finish(
         self,
         sessions: Sequence[SessionResult],
-        random_return: float | None,
+        random: RandomReturn,
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> TrialResult:
         """Writes metrics of the Sessions that did not fail, and graphs of all Sessions. If all
@@ -59,7 +60,7 @@ class Reporter:
         failed = {s.session for s in failures if not s.lost_others}
         whole = {session: each for session, each in rows.items() if session not in failed}
         every, meta = list(whole.values()), self._spec.meta
-        metrics = trial_metrics(every, random_return, meta.runs_of(whole))
+        metrics = trial_metrics(every, random.mean, meta.runs_of(whole), random.why)
         speed = throughput(every, [session // meta.sessions_per_training for session in whole])
         try:
             with ExitStack() as closed_at_the_end:
@@ -67,13 +68,16 @@ class Reporter:
                     closed_at_the_end.callback(exporter.close)
                 for session, each in whole.items():
                     paths = self._paths[session]
-                    write_json(paths.metrics, asdict(session_metrics(each, random_return)))
+                    trained = session_metrics(each, random.mean, random.why)
+                    write_json(paths.metrics, asdict(trained))
                     if session in evaluations:
-                        evaluated = session_metrics(evaluations[session], random_return)
+                        evaluated = session_metrics(evaluations[session], random.mean, random.why)
                         write_json(paths.eval_metrics, asdict(evaluated))
                 if whole or not self._run_dir.trial_metrics_file(self._trial).exists():
                     summary = {
                         **asdict(metrics),
+                        "random_return_episodes": random.episodes,
+                        "random_episode_length": random.episode_length,
                         "throughput": speed._asdict(),
                         "max_session": meta.max_session,
                         "max_run": meta.max_run,

@@ -41,7 +41,13 @@ PARTS: dict[Which, str] = {"best": "best", "latest": "state"}
 NORM_PLACE_SINCE = 7
 """The first format of run folders whose specs have `norm_place`."""
 
-MAY_CHANGE = ("env.max_t", "env.vectorization_mode", "agent.net.gpu", "meta.threads")
+MAY_CHANGE = (
+    "env.max_t",
+    "env.num_envs",
+    "env.vectorization_mode",
+    "agent.net.gpu",
+    "meta.threads",
+)
 """Keys that `-s` may change: how the agent runs, not the agent itself."""
 
 
@@ -108,14 +114,15 @@ class SavedRun:
     ) -> Evaluator:
         """An evaluator with `agent`; `spec` replaces the run's own. Raises as `load_into`."""
         seed = session_seeds(self.root_seed, self.trial, agent.session).eval_command
-        evaluator = Evaluator(spec or self.spec, num_envs, seed, film)
+        own = (spec or self.spec).of_saved_agent(self.trial)
+        evaluator = Evaluator(own, num_envs, seed, film)
         with undone_on_failure(evaluator.close):
             agent.load_into(evaluator.networks, evaluator.env.statistics)
         return evaluator
 
     def play(self, agent: SavedAgent, count: int) -> Generator[FinishedEpisodes, None, None]:
-        """Yields `count` greedy episodes of `agent`, in `even_num_envs(count)` environments."""
-        num_envs = even_num_envs(count)
+        """Yields `count` greedy episodes of `agent`, in `even_num_envs` environments."""
+        num_envs = even_num_envs(count, self.spec.env.num_envs)
         with closing(self.evaluator(agent, num_envs)) as evaluator:
             yield from evaluator.finished_episodes(count // num_envs)
 

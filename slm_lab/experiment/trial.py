@@ -3,7 +3,7 @@
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -13,8 +13,15 @@ from typing import TYPE_CHECKING, TypeAlias, final
 from slm_lab.core.errors import LabError
 from slm_lab.core.process import STOP_SIGNALS, importing, signals_handled, usable_cores
 from slm_lab.core.registry import load_target
-from slm_lab.experiment.baseline import RANDOM_RETURNS_FILE, RandomBaseline
-from slm_lab.metrics.reader import read_rows
+from slm_lab.experiment.baseline import (
+    LEAST_SECONDS,
+    NOT_MEASURED,
+    RANDOM_RETURNS_FILE,
+    SHARE,
+    RandomBaseline,
+    RandomReturn,
+)
+from slm_lab.metrics.reader import read_existing, read_rows
 from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.parallel.processes import run_sessions
 from slm_lab.parallel.task import SessionTask
@@ -91,26 +98,43 @@ class Trial:
         self.spec, self.run_dir = task.spec, task.run_dir
         self._on_tick = on_tick
         cache = task.random_returns_file or task.run_dir.root.parent / RANDOM_RETURNS_FILE
-        self._baseline = RandomBaseline(cache, task.spec.env, task.imports)
+        self._baseline = RandomBaseline(
+            cache, task.spec.of_session(task.trial, 0).env, task.imports
+        )
         self._draw_timer = DrawTimer()
-        self.board = board or StatusBoard.allocate(CONTEXT, task.spec.meta.num_sessions)
+        self.board = board or StatusBoard.allocate(
+            CONTEXT, task.spec.meta.num_sessions, task.spec.most_copies
+        )
 
     def run(self) -> TrialResult:
         """Trains, then writes metrics and graphs. Ctrl-C saves all Sessions and ends early, without
         further graphs."""
-        with stop_on_signals(self.board.request_stop), closing(self._baseline):
+        with stop_on_signals(self.board.request_stop):
             sessions = self.train(self._tick)
-            random_return = None if never_began(sessions) else self._random_return()
-            return self._reporter.finish(sessions, random_return, lambda: self.board.user_waits)
+            random = NOT_MEASURED if never_began(sessions) else self._random_return()
+            return self._reporter.finish(sessions, random, lambda: self.board.user_waits)
 
-    def _random_return(self) -> float | None:
+    def _random_return(self) -> RandomReturn:
+        """That of the Random agent, measured if it is unknown. It is not measured where no episode
+        of the training has ended, and not for a user who waits for a stop."""
+
         def keep_waiting() -> bool:
             self._on_tick(self.board)
-            return not self.board.stop_requested
+            return not self.board.user_waits
 
-        if not self.board.stop_requested:
-            self._baseline.measure()
-        return self._baseline.result(keep_waiting)
+        files = {
+            each: self.run_dir.session(self.task.trial, each).rows
+            for each in self.spec.meta.writers
+        }
+        rows = read_existing(files).values()
+        known = self._baseline.known
+        if not any(each["epi"][-1] > 0 for each in rows if len(each)):
+            why = f"{known.why}: no episode of the training has ended"
+            return known._replace(why=why)
+        if not keep_waiting():
+            return known
+        trained = max(float(each["wall_t"][-1]) for each in rows if len(each))
+        return self._baseline.measured(max(SHARE * trained, LEAST_SECONDS), keep_waiting)
 
     def train(self, on_tick: Callable[[], None]) -> list[SessionResult]:
         """Runs the Sessions, without metrics and graphs; calls `on_tick` a few times a second."""
@@ -174,8 +198,6 @@ class Trial:
         self._on_tick(self.board)
         if self.board.stop_requested:
             _ = self._reporter  # imports while the Sessions save: a user waits for both
-        elif self.board.clock_slots.any():  # a training that cannot begin needs no number
-            self._baseline.measure()
         self._draw_timer.draw_if_due(lambda: self._reporter.draw_live())  # noqa: PLW0108 - made late
 
     @cached_property

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
+from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, final
@@ -13,6 +14,7 @@ from slm_lab.core.errors import undone_on_failure
 from slm_lab.core.process import kill_with_children
 from slm_lab.core.system_limits import limit_reached
 from slm_lab.parallel.fork_server import CONTEXT, end, new_process, start
+from slm_lab.parallel.hang_detector import session_due
 from slm_lab.parallel.supervisor import Runner, SessionEnd, Supervisor
 from slm_lab.parallel.task import SessionTask
 from slm_lab.parallel.worker import note_in_log, session_main
@@ -131,4 +133,7 @@ def run_sessions(
     max_parallel: int | None = None,
 ) -> list[SessionResult]:
     """Runs independent Sessions to their ends, at most `max_parallel` at a time."""
-    return Supervisor(Processes(board), tasks, board, max_parallel=max_parallel).run(on_tick)
+    supervisor = Supervisor(Processes(board), tasks, board, max_parallel=max_parallel)
+    sessions = [task.session for task in tasks]
+    supervisor.watch(sessions, partial(session_due, board, sessions))
+    return supervisor.run(on_tick)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple, TypeAlias, final
 
 from slm_lab.core.errors import CheckpointError
-from slm_lab.parallel.hang_detector import Due, HangDetector
+from slm_lab.parallel.hang_detector import Due, HangDetector, Limits
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.status_board import TO_BEGIN, Phase, StatusBoard
 from slm_lab.storage.manifest import read_manifest
@@ -118,6 +118,7 @@ class Supervisor:
         self._given_up: dict[int, bool] = {}
         """Sessions killed after a stop: whether each had begun."""
         self._watched: list[tuple[HangDetector, str | None]] = []
+        self._limits = Limits.of(tasks[0].spec.meta) if tasks else None
         self._hung: dict[int, str] = {}
         self._board = board
         self._results: list[SessionResult] = []
@@ -152,22 +153,24 @@ class Supervisor:
     def watch(
         self, sessions: Sequence[int], due: Due, why: str | None = None, limit: float | None = None
     ) -> None:
-        """Kills those of `sessions` that hang; `why` is the reported reason, see `HangDetector`.
-        `due(i)` is of `sessions[i]`. A Session that waits for a disk does not hang."""
+        """Kills those of `sessions` that hang, see `HangDetector`; by default the limits are the
+        spec's. `why` replaces the reported reason. `due(i)` is of `sessions[i]`. A Session that
+        waits for a disk does not hang."""
+        if self._limits is None:
+            return
 
         def due_off_disk(index: int) -> Hashable | None:
             sign = due(index)
             waits = sign is not None and self._runner.waits_for_disk(sessions[index])
             return None if waits else sign
 
-        self._watched.append((HangDetector(self._board, sessions, due_off_disk, limit), why))
+        detector = HangDetector(self._board, sessions, due_off_disk, self._limits, limit)
+        self._watched.append((detector, why))
 
     def _end_hung(self) -> None:
         for detector, why in self._watched:
-            for session in detector.hung():
+            for session, default in detector.hung():
                 if session in self._runner.running:
-                    what = "start" if self._board.phase(session) is Phase.STARTING else "step"
-                    default = f"its {what} has not ended for {detector.seconds:g} s"
                     self._hung[session] = why or default
                     self._runner.kill(session)
 

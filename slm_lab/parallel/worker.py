@@ -9,6 +9,7 @@ import traceback
 import warnings
 from collections.abc import Iterable
 from contextlib import closing, suppress
+from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -132,6 +133,7 @@ def _run(task: SessionTask, board: StatusBoard) -> "SessionResult":
     warnings.filterwarnings("ignore", "RNN module weights are not part")  # the flat vector has them
     if task.program is None and any(net.gpu for net in task.spec.agent.nets.values()):
         assign_gpu(task.session)
+    task = replace(task, spec=task.spec.of_session(task.trial, task.session))
     if task.program is not None:
         return task.program(task, board)
     with process.importing():

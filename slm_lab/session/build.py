@@ -13,6 +13,7 @@ from slm_lab.agent.device import resolve_device
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
 from slm_lab.core.errors import undone_on_failure
 from slm_lab.env.make import make_env
+from slm_lab.env.vector.raw import CopyMarks
 from slm_lab.env.vector_env import VectorEnv
 from slm_lab.session.seeding import SessionSeeds
 from slm_lab.session.torch_setup import on_cpu, set_up_torch
@@ -30,11 +31,12 @@ def env_and_agent(
     scratch: Path | None = None,
     correction: VTrace | None = None,
     make_memory: MakeMemory | None = None,
+    marks: CopyMarks | None = None,
 ) -> tuple[VectorEnv, Agent]:
     """Environments of `env_spec`, by default the spec's, and an agent for `spec.env.num_envs`. For
-    the options see `build_agent`."""
+    the options see `build_agent`, for `marks` see `make_env`."""
     gamma = spec.agent.algorithm.gamma or 1.0  # None: the Random agent does not discount
-    env = make_env(env_spec or spec.env, seeds.env, gamma=gamma)
+    env = make_env(env_spec or spec.env, seeds.env, gamma=gamma, marks=marks)
     with undone_on_failure(env.close):
         agent = build_agent(
             spec.agent,

@@ -12,6 +12,7 @@ from slm_lab.core.errors import undone_on_failure
 from slm_lab.core.types import FloatArray, StateDict
 from slm_lab.env.make import make_env
 from slm_lab.env.simulators.film import Film
+from slm_lab.env.vector.raw import CopyMarks
 from slm_lab.env.vector_env import FinishedEpisodes
 from slm_lab.metrics.tracker import EvaluationTracker
 from slm_lab.session.play_episodes import finished_episodes, join_episodes, step_bound
@@ -23,14 +24,21 @@ class Evaluator:
     """An agent without memory that only acts, in `num_envs` separate environments. Weights and the
     normalisers' statistics are loaded from a training and do not change. All random draws (first
     states, the Random agent's actions) depend only on `seed`. `film` receives the episodes of a
-    single environment, see `make_env`."""
+    single environment; for it and `marks` see `make_env`."""
 
-    def __init__(self, spec: Spec, num_envs: int, seed: int, film: Film | None = None) -> None:
+    def __init__(
+        self,
+        spec: Spec,
+        num_envs: int,
+        seed: int,
+        film: Film | None = None,
+        marks: CopyMarks | None = None,
+    ) -> None:
         env_seed, *agent_seeds = np.random.SeedSequence(seed).generate_state(4)
         env_spec = spec.env.model_copy(update={"num_envs": num_envs})
         self._name = f"evaluation on {spec.env.name}"
         self._max_steps = step_bound(spec.env)
-        self.env = make_env(env_spec, int(env_seed), training=False, film=film)
+        self.env = make_env(env_spec, int(env_seed), training=False, film=film, marks=marks)
         with undone_on_failure(self.env.close):
             self.env.reset()  # seeds the generators; before it there is no state to save
             self._agent = build_agent(
@@ -100,11 +108,13 @@ class RigorousEval:
     shares only a snapshot with the training: no generator, weights or statistics. So evaluation
     does not affect training."""
 
-    def __init__(self, spec: Spec, num_envs: int, seed: int) -> None:
+    def __init__(
+        self, spec: Spec, num_envs: int, seed: int, marks: CopyMarks | None = None
+    ) -> None:
         self.tracker = EvaluationTracker(
             spec.meta.eval_frequency, spec.env.max_frame, spec.env.info_keys
         )
-        self._evaluator = Evaluator(spec, num_envs, seed)
+        self._evaluator = Evaluator(spec, num_envs, seed, marks=marks)
         self._before = self._evaluator.state_dict()
 
     def play(self, snapshot: StateDict, stop: Callable[[], bool]) -> FinishedEpisodes | None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from slm_lab.agent.agent import Agent
 from slm_lab.core.types import StateDict
+from slm_lab.env.vector.raw import CopyMarks
 from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
 from slm_lab.metrics.reader import NO_ROWS, read_rows
 from slm_lab.metrics.row import Row
@@ -124,9 +125,15 @@ class SessionParts:
 
 
 def build_parts(
-    spec: Spec, index: int, seeds: SessionSeeds, paths: SessionPaths, strategy: Strategy
+    spec: Spec,
+    index: int,
+    seeds: SessionSeeds,
+    paths: SessionPaths,
+    strategy: Strategy,
+    marks: CopyMarks | None = None,
 ) -> SessionParts:
-    """The parts of a fresh Session."""
+    """The parts of a fresh Session. Its copies, never of training and evaluation at once, have the
+    same `marks`, see `make_env`."""
     blueprint = strategy.blueprint
     env, agent = env_and_agent(
         spec,
@@ -135,6 +142,7 @@ def build_parts(
         scratch=paths.models,
         correction=blueprint.correction,
         make_memory=blueprint.make_memory,
+        marks=marks,
     )
     clock = strategy.clock(spec.env.max_frame)
     experience = strategy.experience(spec, agent, env, clock)
@@ -147,10 +155,12 @@ def build_parts(
         spec.env.info_keys,
     )
     share = strategy.episodes.eval_share(spec.meta.rigorous_eval)
-    evaluation = RigorousEval(spec, share, seeds.rigorous_eval) if share else None
+    evaluation = None
+    if share:
+        evaluation = RigorousEval(spec.of_evaluations(), share, seeds.rigorous_eval, marks)
     video = None
     if spec.meta.record_video is not None and spec.meta.is_first_of_training(index):
-        video = VideoRecorder(spec, seeds.video, paths)
+        video = VideoRecorder(spec.of_videos(), seeds.video, paths, marks)
     records = Records(paths)
     return SessionParts(
         paths, strategy, env, agent, clock, experience, tracker, evaluation, video, records

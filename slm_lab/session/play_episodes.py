@@ -18,9 +18,10 @@ MAX_ENVS = 10
 """Maximum number of environments that play episodes side by side."""
 
 
-def even_num_envs(episodes: int) -> int:
-    """The largest number of environments, at most MAX_ENVS, that divides `episodes`."""
-    return max(n for n in range(1, MAX_ENVS + 1) if episodes % n == 0)
+def even_num_envs(episodes: int, num_envs: int) -> int:
+    """The largest number of environments that divides `episodes`, at most MAX_ENVS and `num_envs`:
+    no more than in the training, because an environment may exist only so often."""
+    return max(n for n in range(1, min(MAX_ENVS, num_envs) + 1) if episodes % n == 0)
 
 
 def step_bound(spec: "EnvSpec") -> int:

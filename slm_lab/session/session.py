@@ -46,7 +46,9 @@ class Session:
         self.index = index
         self.paths = paths
         self.strategy = strategy or independent(board, index)
-        self.parts = parts = build_parts(spec, index, seeds, paths, self.strategy)
+        self.parts = parts = build_parts(
+            spec, index, seeds, paths, self.strategy, board.marks_of(index)
+        )
         self.env, self.agent, self.clock = parts.env, parts.agent, parts.clock
         self.tracker, self.records = parts.tracker, parts.records
         self._evaluation, self._stopwatch = parts.evaluation, parts.stopwatch
@@ -133,7 +135,9 @@ class Session:
         self.strategy.refresh()
         group = self.agent.learner.train_state.group
         began = time.perf_counter() - group.seconds  # its exchanges do not count
+        self.board.learning[self.index] = 1
         report = self.agent.learn(self.clock.total_frame)
+        self.board.learning[self.index] = 0
         assert report is not None
         self._update_seconds += (now := time.perf_counter()) - group.seconds - began
         self._num_events += 1

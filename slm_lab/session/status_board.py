@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from slm_lab.core.types import Array, IntArray
+from slm_lab.env.vector.raw import CopyMarks
 
 
 class Phase(IntEnum):
@@ -65,7 +66,16 @@ LOOP_PARTS = ("acting", "environment", "memory", "update")
 """The parts of the training loop whose seconds a Session counts."""
 
 FLAGS = ("stop", "save")
-SLOTS = ("frame", "at_barrier", "checkpointed", "paused_us", "solved", "saving", "heartbeats")
+SLOTS = (
+    "frame",
+    "at_barrier",
+    "checkpointed",
+    "paused_us",
+    "solved",
+    "saving",
+    "learning",
+    "heartbeats",
+)
 RECORD = np.dtype(
     [
         *((name, np.int64) for name in SLOTS),
@@ -83,12 +93,17 @@ class StatusBoard:
     def __init__(self, raw: Any, num_sessions: int) -> None:
         self.raw = raw
         self._flags: IntArray = np.frombuffer(raw, np.int64, len(FLAGS))
-        self._show(np.frombuffer(raw, RECORD, num_sessions, 8 * len(FLAGS)))
+        records: Array = np.frombuffer(raw, RECORD, num_sessions, 8 * len(FLAGS))
+        self._marks_at = self._flags.nbytes + records.nbytes
+        marks: Array = np.frombuffer(raw, np.uint8, len(raw) - self._marks_at, self._marks_at)
+        self._show(records, marks.reshape(num_sessions, len(marks) // num_sessions))
         self.reasons: dict[int, str] = {}
         """Why Sessions last failed or restarted, as known to this process; not shared."""
 
-    def _show(self, records: Array) -> None:
+    def _show(self, records: Array, marks: Array) -> None:
         self.num_sessions = len(records)
+        self.marks = marks
+        """(W, C) uint8: the marks of each Session's copies, see `CopyMarks`."""
         self.records = records
         """(W,) of `RECORD`."""
         self.clock_slots = records["frame"]
@@ -103,6 +118,8 @@ class StatusBoard:
         """1 once it has reached the target return."""
         self.saving = records["saving"]
         """1 while it saves without waiting for others."""
+        self.learning = records["learning"]
+        """1 during a training event."""
         self.heartbeats = records["heartbeats"]
         """Counts of signs of life while no step ends."""
         self.loop = records["loop"]
@@ -110,11 +127,11 @@ class StatusBoard:
         and its seconds in each of LOOP_PARTS until then."""
 
     @classmethod
-    def allocate(cls, context: BaseContext, num_sessions: int) -> "StatusBoard":
-        """A fresh board in shared memory; `board.raw` is passed to other processes."""
-        board = cls(
-            context.RawArray("b", 8 * len(FLAGS) + num_sessions * RECORD.itemsize), num_sessions
-        )
+    def allocate(cls, context: BaseContext, num_sessions: int, copies: int = 0) -> "StatusBoard":
+        """A fresh board in shared memory; `board.raw` is passed to other processes. `copies` of
+        environments per Session have a mark."""
+        size = 8 * len(FLAGS) + num_sessions * (RECORD.itemsize + copies)
+        board = cls(context.RawArray("b", size), num_sessions)
         for name in FIELDS[2:]:
             board.records[name] = np.nan
         return board
@@ -122,8 +139,15 @@ class StatusBoard:
     def part(self, sessions: range) -> "StatusBoard":
         """A view of the same memory for consecutive `sessions`; the first becomes number 0."""
         part = copy(self)
-        part._show(self.records[sessions.start : sessions.stop])
+        shown = slice(sessions.start, sessions.stop)
+        part._show(self.records[shown], self.marks[shown])
+        part._marks_at += sessions.start * self.marks.shape[1]
         return part
+
+    def marks_of(self, session: int) -> CopyMarks:
+        """The marks of a Session's copies, for the process that has them."""
+        copies = self.marks.shape[1]
+        return CopyMarks(self.raw, self._marks_at + session * copies, copies)
 
     def write(self, session: int, **numbers: float | None) -> None:
         """Sets some of a Session's fields."""

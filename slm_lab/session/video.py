@@ -14,6 +14,7 @@ from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.check import why_not_filmed
 from slm_lab.env.simulators.film import IMAGE_MODE, Film, headless
+from slm_lab.env.vector.raw import CopyMarks
 from slm_lab.session.evaluator import Evaluator
 from slm_lab.session.video_file import VideoFile
 from slm_lab.spec.schema.spec import Spec
@@ -73,10 +74,13 @@ class VideoRecorder:
     frame. After a failure it warns once and records no more; training continues. It records nothing
     if the environment cannot render images, which `Run` reports."""
 
-    def __init__(self, spec: Spec, seed: int, paths: SessionPaths) -> None:
+    def __init__(
+        self, spec: Spec, seed: int, paths: SessionPaths, marks: CopyMarks | None = None
+    ) -> None:
         assert spec.meta.record_video is not None
         self._every = spec.meta.record_video
         self._spec, self._seed, self._paths = spec, seed, paths
+        self._marks = marks
         films = paths.video(0).parent.glob(f"{paths.video(0).stem[:-1]}*.mp4")
         ends = [film.stem.rpartition("_")[2] for film in films]
         self._failed, self._last = False, max([0, *map(int, filter(str.isdecimal, ends))])
@@ -112,7 +116,7 @@ class VideoRecorder:
         with (
             headless(),
             closing(VideoFilm(lambda _: path)) as film,
-            closing(Evaluator(spec, 1, int(seed), film)) as evaluator,
+            closing(Evaluator(spec, 1, int(seed), film, self._marks)) as evaluator,
         ):
             evaluator.load_snapshot(snapshot)
             too_long = False

@@ -13,6 +13,8 @@ NUMBERS = (
     "final_return_std",
     "final_return_episodes",
     "random_return",
+    "random_return_episodes",
+    "random_episode_length",
     "num_sessions",
 )
 """Metrics that are numbers if they are known."""

@@ -185,11 +185,33 @@ def test_no_process_outlives_a_parent_that_is_killed(folder):
     assert run_folder(folder).exists()
 
 
-def test_the_process_that_measures_the_random_agent_is_reaped(folder):
-    known = folder / "data" / "random_returns.json"
-    write_spec(folder, ppo(env__max_frame=10_000_000, env__max_t=400))
-    with started(folder) as running:
-        wait_until(lambda: known.exists() and known.read_text().endswith("}"))
-        wait_until(lambda: len(running.forked()) == 1)  # the Session
+HANGS_AFTERWARDS = """
+import threading, gymnasium, numpy as np
+from pathlib import Path
+class Late(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    def reset(self, *, seed=None, options=None):
+        self.t = 0
+        return np.zeros(1, np.float32), {}
+    def step(self, action):
+        if Path("data/.random_returns.lock").exists():
+            threading.Event().wait()
+        self.t += 1
+        return np.zeros(1, np.float32), 1.0, self.t == 9, False, {}
+gymnasium.register("Late-v0", Late)
+"""
+
+
+def test_ctrl_c_skips_the_measurement_of_the_random_agent_at_once(folder):
+    """After the training, whose result stands."""
+    (folder / "late.py").write_text(HANGS_AFTERWARDS)
+    write_spec(folder, ppo(env__name="Late-v0"))
+    with started(folder, "train", "--import", "late") as running:
+        wait_until((folder / "data" / ".random_returns.lock").exists)
+        assert len(running.forked()) == 1
         running.signal_group(signal.SIGINT)
-        assert running.end().code == 130
+        assert running.end().code == 0
+    metrics = trial_metrics(folder)
+    assert metrics["sessions"][0]["ending"] == "finished"
+    assert metrics["random_return"] is None

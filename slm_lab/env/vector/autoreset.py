@@ -20,7 +20,7 @@ from slm_lab.core.types import Array, StateDict
 from slm_lab.env.interface import Env
 from slm_lab.env.lookup import step_limit
 from slm_lab.env.vector.cartpole import CartPoleEnvs, OneCartPole
-from slm_lab.env.vector.raw import CONTINUES, NUMBERS, RawEnvs, RawStep, env_seeds
+from slm_lab.env.vector.raw import CONTINUES, NUMBERS, CopyMarks, RawEnvs, RawStep, env_seeds
 from slm_lab.env.vector.workers import Workers
 from slm_lab.spec.schema.env import EnvSpec
 
@@ -89,9 +89,9 @@ def native_env(entry: GymnasiumSpec, **arguments: Any) -> GymnasiumVectorEnv:
     return vector_creator(entry)(autoreset_mode=AutoresetMode.SAME_STEP, **arguments)
 
 
-def make_async(make_one: Callable[[], Env], num_envs: int, seed: int) -> RawEnvs:
-    """`num_envs` environments, each in its own process."""
-    workers = Workers(make_one, num_envs)
+def make_async(makers: Sequence[Callable[[], Env]], seed: int, marks: CopyMarks | None) -> RawEnvs:
+    """The environments of these makers, each in its own process, with their `marks`."""
+    workers = Workers(makers, marks)
     with undone_on_failure(workers.close):
         return AsyncEnvs(workers, seed)
 

@@ -10,7 +10,16 @@ from typing_extensions import override
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.interface import Env, first_reset, first_step
 from slm_lab.env.state import has_exact_state, load_env_state, save_env_state
-from slm_lab.env.vector.raw import CONTINUES, NUMBERS, RawEnvs, RawStep, step_failure_note
+from slm_lab.env.vector.raw import (
+    CONTINUES,
+    NUMBERS,
+    RESETTING,
+    CopyMarks,
+    RawEnvs,
+    RawStep,
+    marks_in,
+    step_failure_note,
+)
 
 
 class SyncEnvs(RawEnvs):
@@ -21,12 +30,16 @@ class SyncEnvs(RawEnvs):
 
     The first reset and step raise LabError if a result breaks Gymnasium's interface."""
 
-    def __init__(self, envs: Sequence[Env], seeds: Sequence[int]) -> None:
+    def __init__(
+        self, envs: Sequence[Env], seeds: Sequence[int], marks: CopyMarks | None = None
+    ) -> None:
+        """The copies are RESETTING in `marks` while they reset."""
         self.num_envs = len(envs)
         self.observation_space = envs[0].observation_space
         self.action_space = envs[0].action_space
         self.exact_state = has_exact_state(envs[0])
         self.envs = list(envs)
+        self._marks = marks_in(marks, len(envs))
         self._env_steps: list[Callable[..., Any]] = [partial(first_step, env) for env in envs]
         self._first = True
         """Whether the next step is the first, whose results are checked."""
@@ -40,7 +53,9 @@ class SyncEnvs(RawEnvs):
         self._seeds = None
         obs = np.empty(self._obs_shape, self._obs_dtype)
         for index, (env, seed) in enumerate(zip(self.envs, seeds, strict=True)):
+            self._marks[index] = RESETTING
             obs[index], _ = first_reset(env, seed)
+            self._marks[index] = 0
         return obs
 
     @override
@@ -69,7 +84,9 @@ class SyncEnvs(RawEnvs):
         final_obs = obs[done_index]
         over = np.ones(len(done_index), np.bool_)
         for k, ended in enumerate(done_index):
+            self._marks[ended] = RESETTING
             obs[ended], info = self.envs[ended].reset()
+            self._marks[ended] = 0
             over[k] = not info.get(CONTINUES, False)
         has_any = NUMBERS in infos[done_index[0]]
         numbers = np.stack([infos[i][NUMBERS] for i in done_index]) if has_any else None

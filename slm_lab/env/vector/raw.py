@@ -24,6 +24,26 @@ NUMBERS = "slm_lab.last_numbers"
 """A key in the last info of an episode, see `LastInfo`."""
 
 
+RESETTING, STEPPING = 1, 2
+"""The marks of a copy while its `reset` runs, and in a worker process its `step`; else 0."""
+
+
+class CopyMarks(NamedTuple):
+    """The marks of copies in shared memory, one byte each, by which another process sees what they
+    do. It must pickle."""
+
+    raw: Any
+    offset: int
+    copies: int
+
+
+def marks_in(marks: CopyMarks | None, num_envs: int) -> Array:
+    """(N,) uint8: a view of the shared marks, or an array that nobody else sees."""
+    if marks is None or marks.copies < num_envs:
+        return np.zeros(num_envs, np.uint8)
+    return np.frombuffer(marks.raw, np.uint8, num_envs, marks.offset)
+
+
 class RawStep(NamedTuple):
     """A step after which K of the N rows are done. The next step may reuse `reward`."""
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import gymnasium
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
+from gymnasium.vector.async_vector_env import _async_worker
 from typing_extensions import override
 
 from slm_lab.core.errors import LabError
@@ -20,7 +21,15 @@ from slm_lab.core.process import STOP_SIGNALS, die_with_parent, start_resource_t
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.interface import Env, first_reset, first_step
 from slm_lab.env.state import has_exact_state, load_env_state, save_env_state
-from slm_lab.env.vector.raw import CONTINUES, NUMBERS, step_failure_note
+from slm_lab.env.vector.raw import (
+    CONTINUES,
+    NUMBERS,
+    RESETTING,
+    STEPPING,
+    CopyMarks,
+    marks_in,
+    step_failure_note,
+)
 
 START_METHOD = "forkserver"
 """fork would copy locks of the parent's threads; spawn would import everything again."""
@@ -43,18 +52,27 @@ class Stateful(gymnasium.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: Env, index: int) -> None:
         super().__init__(env)
         self._index = index
+        self._marks = marks_in(None, index + 1)
         self._first = True
+
+    def show_in(self, marks: CopyMarks | None) -> None:
+        """Has `marks` show what this copy does."""
+        self._marks = marks_in(marks, self._index + 1)
 
     @override
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
+        self._marks[self._index] = RESETTING
         obs, info = first_reset(self.env, seed)
+        self._marks[self._index] = 0
         return obs, {CONTINUES: info[CONTINUES]} if CONTINUES in info else {}
 
     @override
     def step(self, action: Any) -> tuple[Any, ...]:
+        self._marks[self._index] = STEPPING
         *result, info = first_step(self.env, action) if self._first else self.env.step(action)
+        self._marks[self._index] = 0
         self._first = False
         return *result, {NUMBERS: info[NUMBERS]} if NUMBERS in info else {}
 
@@ -77,18 +95,22 @@ class Workers(AsyncVectorEnv):
     kills them, because their next replies are undefined. If this process dies, the kernel kills the
     fork server and so the workers (Linux)."""
 
-    def __init__(self, make_one: Callable[[], Env], num_envs: int) -> None:
+    def __init__(self, makers: Sequence[Callable[[], Env]], marks: CopyMarks | None = None) -> None:
         forkserver.set_forkserver_preload(PRELOADED)
         start_resource_tracker()
         self._action: Array | None = None
         self._in_call = True
         self.processes = []
         parent = os.getpid()
-        make = [functools.partial(_make_stateful, make_one, i, parent) for i in range(num_envs)]
+        make = [functools.partial(_make_stateful, m, i, parent) for i, m in enumerate(makers)]
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             super().__init__(
-                make, copy=False, context=START_METHOD, autoreset_mode=AutoresetMode.SAME_STEP
+                make,
+                copy=False,
+                context=START_METHOD,
+                autoreset_mode=AutoresetMode.SAME_STEP,
+                worker=functools.partial(_work, marks),
             )
         except BaseException:
             _kill(self.processes)
@@ -185,6 +207,17 @@ class Workers(AsyncVectorEnv):
             error.add_note(step_failure_note("in a worker process", index, self._action))
         error.add_note(f"the worker's own traceback:\n{trace}")
         raise error
+
+
+def _work(marks: CopyMarks | None, index: int, make: Callable[[], Stateful], *how: Any) -> None:
+    """The target of a worker process, which writes into the shared `marks`."""
+
+    def make_shown() -> Env:
+        env = make()
+        env.show_in(marks)
+        return env
+
+    _async_worker(index, make_shown, *how)
 
 
 def _make_stateful(make_one: Callable[[], Env], index: int, parent: int) -> Env:

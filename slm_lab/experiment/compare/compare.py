@@ -3,7 +3,6 @@
 import json
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +19,7 @@ from slm_lab.analysis.compare.comparison import (
 from slm_lab.analysis.compare.graph import draw_comparison, write_tables
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.files import write_json
-from slm_lab.experiment.baseline import RANDOM_RETURNS_FILE, RandomBaseline
+from slm_lab.experiment.baseline import RANDOM_RETURNS_FILE
 from slm_lab.experiment.compare.plan import CompareRequest, Plan, make_plan, read_plan
 from slm_lab.experiment.run import Run
 from slm_lab.experiment.run_source import RunSource
@@ -126,13 +125,6 @@ class CompareRun:
         """Whether all trainings left to run have failed and would fail in the same way again."""
         left = [self._record.get(each.key) for each in self.to_run]
         return all(entry is not None and entry.would_repeat for entry in left)
-
-    def measure_random_return(self) -> None:
-        """Measures the Random agent's return now, not beside a training."""
-        cache, plan = self.folder / RANDOM_RETURNS_FILE, self.plan
-        with closing(RandomBaseline(cache, plan.baseline.env, plan.imports)) as baseline:
-            baseline.measure()
-            baseline.result()
 
     def prepare(self, planned: Planned) -> Run | None:
         """The new or resumed run of a training; None if it cannot begin, which is recorded."""

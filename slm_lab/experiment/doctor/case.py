@@ -29,12 +29,48 @@ class Finding(NamedTuple):
     """One thing to try."""
 
 
+FEWEST_FRAMES, FEWEST_STEPS, FEWEST_EPISODES = 10_000, 200, 20
+"""Frames, gradient steps and episodes below which no training shows what it learns."""
+
+
 class Course(NamedTuple):
     """The rows of a Session, at least one, and its spec."""
 
     rows: Rows
     spec: Mapping[str, Any]
     """As the run folder holds it, with every default."""
+    random_length: float | None = None
+    """Mean steps of an episode of the Random agent; None if it is unknown."""
+
+    @property
+    def is_short(self) -> bool:
+        """Whether there are too few frames, gradient steps or episodes to judge its learning."""
+        least = {"total_frame": FEWEST_FRAMES, "opt_step": FEWEST_STEPS, "epi": FEWEST_EPISODES}
+        return any(self.column(name)[-1] < number for name, number in least.items())
+
+    @property
+    def steps(self) -> float:
+        """Steps of each copy that this Session covers."""
+        copies = self.key("env.num_envs", 1.0)
+        if self.key("meta.distributed") == "actor_learner":
+            copies *= self.key("meta.max_session", 1.0)
+        return float(self.column("frame")[-1] / copies)
+
+    def advise(self, *options: str) -> str:
+        """Those of the options that this spec accepts, as one text. An option is "lower KEY",
+        "raise KEY" or "set KEY", and maybe more words."""
+        return ", or ".join(option for option in options if self._accepts(option))
+
+    def _accepts(self, option: str) -> bool:
+        verb, path, *_ = option.split()
+        *parents, name = path.strip(",").split(".")
+        block = value_at(self.spec, ".".join(parents))
+        if not isinstance(block, Mapping) or name not in block:
+            return False
+        value = block[name]
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        is_least = value == 0 or (isinstance(value, int) and value <= 1)
+        return verb == "set" or (is_number and not (verb == "lower" and is_least))
 
     def key(self, path: str, default: Any = None) -> Any:
         """A value of the spec, see `value_at`."""
@@ -102,8 +138,9 @@ def median(values: FloatArray) -> float:
 def read_case(trial: FoundTrial, read: ReadRows = read_saved_rows) -> Case:
     """The rows and results of a Trial so far. Raises UsageError for a damaged file."""
     rows = {session: read(paths, paths.rows) for session, paths in trial.paths.items()}
-    courses = {session: Course(each, trial.spec) for session, each in rows.items() if len(each)}
     metrics = trial_metrics(trial.run_dir, trial.trial)
+    length = metrics.get("random_episode_length")
+    courses = {s: Course(each, trial.spec, length) for s, each in rows.items() if len(each)}
     recorded = metrics.get("sessions") or ()
     try:  # an earlier version lacks fields
         ends = ENDS.validate_python([{"frame": 0, **each} for each in recorded])

@@ -10,7 +10,7 @@ from slm_lab.core.errors import LabError
 from slm_lab.core.text import error_summary
 from slm_lab.core.text import significant as text
 from slm_lab.experiment.doctor.case import Case, Finding, read_case
-from slm_lab.experiment.doctor.learning import LOWER_LR, SYMPTOMS
+from slm_lab.experiment.doctor.learning import AT_ONCE, LOWER_LR, SYMPTOMS
 from slm_lab.experiment.doctor.machine import memory_kills
 from slm_lab.experiment.search.outcomes import find_trial
 from slm_lab.experiment.trust import command_text, named_by
@@ -23,11 +23,12 @@ from slm_lab.storage.run_dir import RUN_BLOCK
 def training_findings(case: Case) -> Iterator[Finding]:
     """What the rows and the result show; the same of several Sessions only once."""
     for symptom in SYMPTOMS:
-        found = [(s, each) for s, course in case.courses.items() for each in symptom(course)]
+        courses = [(s, c) for s, c in case.courses.items() if symptom in AT_ONCE or not c.is_short]
+        found = [(session, each) for session, course in courses for each in symptom(course)]
         for session, finding in found[:1]:
             of = f"Session {session}: " if len(case.courses) > 1 else ""
             yield finding._replace(evidence=f"{of}{finding.evidence}")
-    for result in RESULTS:
+    for result in () if any(course.is_short for course in case.courses.values()) else RESULTS:
         yield from result(case)
 
 
@@ -74,7 +75,9 @@ def failed(case: Case) -> Iterator[Finding]:
         advice = _resume(case)
         if any(end.would_repeat for end in causes):
             diverged = any(end.diverged for end in causes)
-            change = f"{LOWER_LR} or agent.net.clip_grad_val" if diverged else "change the cause"
+            change = (
+                f"{LOWER_LR}, or set agent.net.clip_grad_val," if diverged else "change the cause"
+            )
             advice = f"do not resume it, since it would fail again: {change} in a new run"
         what = f"{len(ends)} of {len(case.ends)} Sessions failed"
         yield Finding(what, "; ".join(reasons), advice)
@@ -103,7 +106,7 @@ def no_rows(case: Case) -> Iterator[Finding]:
     elif not case.courses and not any(failed(case)):
         every = value_at(case.trial.spec, "meta.log_frequency", 0.0)
         numbers = f"a row is due every {every:,.0f} frames" if every else "no Session has begun"
-        yield Finding("no rows yet", numbers, "a smaller meta.log_frequency")
+        yield Finding("no rows yet", numbers, "set meta.log_frequency to fewer frames")
 
 
 def no_better_than_random(case: Case) -> Iterator[Finding]:
@@ -111,10 +114,11 @@ def no_better_than_random(case: Case) -> Iterator[Finding]:
     result, random = case.metrics.get("final_return"), case.metrics.get("random_return")
     if result is not None and random is not None and result <= random + 0.1 * abs(random):
         numbers = f"final return {text(result)}, of random actions {text(random)}"
-        advice = (
-            "more frames; check bounds of actions, signs of rewards and the time limit; if one "
-            'observation does not show the state: env.frame_op "concat", or a RecurrentNet'
-        )
+        advice = "raise env.max_frame; check bounds of actions, signs of rewards and the time limit"
+        spec = case.trial.spec
+        if value_at(spec, "agent.net.type") == "MLPNet" and not value_at(spec, "env.frame_op"):
+            joined = 'set env.frame_op "concat" and env.frame_op_len 4'
+            advice = f"{advice}; if one observation does not show the state: {joined}"
         yield Finding("no better than random actions", numbers, advice)
 
 
@@ -147,7 +151,8 @@ def weak_claim(case: Case) -> Iterator[Finding]:
         if count is not None and count < least
     ]
     if few and rows and case.ends and not case.trial.of_search:
-        advice = "more Sessions (meta.max_session, or meta.max_run), or slm-lab run eval@RUN"
+        more = "meta.max_session" if case.trial.meta.distributed is False else "meta.max_run"
+        advice = f"raise {more}, or play more episodes: {_command(case, 'eval')}"
         yield Finding("too little for a claim", ", ".join(few), advice)
 
 
@@ -157,9 +162,14 @@ RESULTS: tuple[Outcome, ...] = (apart, no_better_than_random)
 
 
 def _resume(case: Case) -> str:
+    return f"resume it: {_command(case, 'train')}"
+
+
+def _command(case: Case, mode: str) -> str:
+    """The command that does this with the run."""
     run = case.trial.run_dir
-    words, modules = ["run", f"train@{run.root}"], named_by([run.spec_file], RUN_BLOCK)
-    return f"resume it: {command_text(words, modules)}"
+    modules = named_by([run.spec_file], RUN_BLOCK)
+    return command_text(["run", f"{mode}@{run.root}"], modules)
 
 
 def _why(end: SessionResult) -> str:

@@ -16,15 +16,22 @@ Symptom: TypeAlias = Callable[[Course], Iterator[Finding]]
 
 FEW, SEVERAL = 8, 20
 """Rows with values that a judgement of a trend needs, and one of returns."""
-LOWER_LR = "lower agent.net.optim_spec.lr"
+SEVERAL_EPISODES, LONG_EPISODE = 3, 10_000
+"""Episodes of random actions, and steps where their length is unknown, in which one should end."""
+LOWER_LR, RAISE_LR = "lower agent.net.optim_spec.lr", "raise agent.net.optim_spec.lr"
+RAISE_ENTROPY = "raise agent.algorithm.entropy_coef_spec.start_val"
+FEWER, MORE = "lower meta.max_session", "raise meta.max_session"
+MORE_FRAMES = "raise agent.algorithm.time_horizon", "raise agent.algorithm.training_frequency"
+SMALLEST_DEVIATION = 1e-4
+"""Smaller returns and value targets are not scaled up, see `RunningStatistics.deviation`."""
 
 
 def exploding(course: Course) -> Iterator[Finding]:
     """Loss or gradient a thousand times what they were: Pascanu et al. 2013, arXiv:1211.5063."""
-    clip = "" if course.key("agent.net.clip_grad_val") else ", or set agent.net.clip_grad_val"
+    clip = () if course.key("agent.net.clip_grad_val") else ("set agent.net.clip_grad_val",)
     for column in ("grad_norm", "loss"):
         if numbers := course.growth(column, 1000, 1e-3):
-            yield Finding("the training explodes", numbers, LOWER_LR + clip)
+            yield Finding("the training explodes", numbers, course.advise(LOWER_LR, *clip))
 
 
 def huge_targets(course: Course) -> Iterator[Finding]:
@@ -32,8 +39,25 @@ def huge_targets(course: Course) -> Iterator[Finding]:
     column = "value_loss" if len(course.values("value_loss")) else "loss"
     if (error := course.late(column)) > 1e6:
         numbers = f"{column} {text(error)}, returns of {text(course.late('mean_return'))}"
-        advice = "scale rewards: env.normalize_reward, or a smaller env.reward_scale"
+        scale = () if course.key("env.normalize_reward") else ("set env.normalize_reward true",)
+        advice = course.advise(*scale, "set env.reward_scale to a smaller factor")
         yield Finding("values are far larger than a net learns well", numbers, advice)
+
+
+def tiny_rewards(course: Course) -> Iterator[Finding]:
+    """Rewards that no normalisation scales up: van Hasselt et al. 2016, arXiv:1602.07714."""
+    gamma = course.key("agent.algorithm.gamma", 1.0)
+    returns, lengths = np.abs(course.values("mean_return")), course.values("episode_length")
+    normalized = ("env.normalize_reward", "agent.algorithm.normalize_v_targets")
+    if not any(map(course.key, normalized)) or not (len(returns) and len(lengths)):
+        return
+    horizon = min(lengths.max(), 1 / (1 - gamma) if gamma < 1 else np.inf)
+    scale = course.key("env.reward_scale", 1.0) if course.key("env.normalize_reward") else 1.0
+    discounted = returns.max() / lengths.max() * horizon * scale
+    if 0 < discounted < SMALLEST_DEVIATION:
+        numbers = f"discounted returns of about {text(float(discounted))}"
+        advice = course.advise("set env.reward_scale to a larger factor")
+        yield Finding("rewards are too small to be normalised", numbers, advice)
 
 
 def impossible_values(course: Course) -> Iterator[Finding]:
@@ -51,15 +75,24 @@ def impossible_values(course: Course) -> Iterator[Finding]:
     bound = (reward + max(bonus, 0.0)) * horizon
     if median(q) > 3 * bound:
         numbers = f"|q_value| {text(median(q))}; the rewards allow about {text(bound)}"
-        advice = f"a slower target network, a gamma below {gamma}, or a smaller learning rate"
+        slower = "raise agent.net.update_frequency"
+        if course.key("agent.net.update_type") == "polyak":
+            slower = "lower agent.net.polyak_coef"
+        advice = course.advise(slower, "lower agent.algorithm.gamma", LOWER_LR)
         yield Finding("Q-values beyond what the rewards allow", numbers, advice)
 
 
 def endless(course: Course) -> Iterator[Finding]:
-    """No episode has ended, so that there is no return: Pardo et al. 2017, arXiv:1712.00378."""
-    if len(course.rows) >= FEW and course.column("epi")[-1] == 0:
-        numbers = f"0 episodes in {course.column('total_frame')[-1]:,.0f} frames"
-        yield Finding("no episode has ended", numbers, "a time limit: env.max_t")
+    """No episode has ended, so that there is no return: Pardo et al. 2017, arXiv:1712.00378. It
+    takes steps enough for several episodes of random actions, or very many."""
+    random, limit = course.random_length, course.key("env.max_t", 0.0)
+    enough = LONG_EPISODE if random is None else SEVERAL_EPISODES * random
+    if course.column("epi")[-1] == 0 and course.steps > max(enough, limit):
+        numbers = f"0 episodes in {course.column('frame')[-1]:,.0f} frames"
+        if random is not None:
+            numbers = f"{numbers}; those of random actions have {random:,.0f} steps"
+        advice = course.advise("set env.max_t, a time limit")
+        yield Finding("no episode has ended", numbers, advice)
 
 
 def no_learning(course: Course) -> Iterator[Finding]:
@@ -68,7 +101,7 @@ def no_learning(course: Course) -> Iterator[Finding]:
     frame, steps = float(course.column("total_frame")[-1]), float(course.column("opt_step")[-1])
     if not steps and course.key("agent.net") and frame <= start * 1.1:
         numbers = f"opt_step 0 at frame {frame:,.0f}; training_start_step {start:,.0f}"
-        advice = "a smaller agent.algorithm.training_start_step, or a larger env.max_frame"
+        advice = course.advise("lower agent.algorithm.training_start_step", "raise env.max_frame")
         yield Finding("it has not begun to learn", numbers, advice)
 
 
@@ -79,7 +112,8 @@ def small_replay(course: Course) -> Iterator[Finding]:
     size = course.key("agent.memory.max_size", start)
     if size < start:
         numbers = f"agent.memory.max_size {size:,.0f}; training_start_step {start:,.0f}"
-        yield Finding("the replay memory is smaller than the warm-up", numbers, "a larger max_size")
+        advice = course.advise("raise agent.memory.max_size")
+        yield Finding("the replay memory is smaller than the warm-up", numbers, advice)
 
 
 def learning_rate_zero(course: Course) -> Iterator[Finding]:
@@ -90,9 +124,8 @@ def learning_rate_zero(course: Course) -> Iterator[Finding]:
         numbers = f"lr 0 from frame {at_zero[0]:,.0f} on"
         keys = [f"agent.net.{role}lr_scheduler_spec" for role in ("actor_", "")]
         path = next(filter(course.key, keys), keys[-1])
-        advice = f"a longer {path}"
-        if course.key(f"{path}.frame"):
-            advice = f"-s {path}.frame=null, which ends it with env.max_frame"
+        advice = course.advise(f"set {path}.frame to null, which ends it with env.max_frame")
+        advice = advice or "a longer schedule in a new run"
         yield Finding("the learning rate is zero", numbers, advice)
 
 
@@ -107,7 +140,7 @@ def entropy_collapsed(course: Course) -> Iterator[Finding]:
         return
     if early[-1] <= 0.05 * early[0] and not median(late) > early[-1] * 5:
         numbers = f"entropy {text(float(early[-1]))} of {text(float(early[0]))} nat"
-        advice = "raise agent.algorithm.entropy_coef_spec (or target_entropy), or " + LOWER_LR
+        advice = course.advise(RAISE_ENTROPY, "raise agent.algorithm.target_entropy", LOWER_LR)
         what = "the entropy collapsed: the policy explores no more"
         yield Finding(what, f"{numbers} in the first fifth", advice)
 
@@ -120,9 +153,9 @@ def entropy_stays(course: Course) -> Iterator[Finding]:
         return
     if median(entropy[-FEW:]) >= 0.97 * entropy.max():
         numbers = f"entropy {text(float(entropy[-1]))}, at most {text(float(entropy.max()))} nat"
-        advice = "raise the learning rate"
-        if course.late("entropy_coef") != 0:
-            advice = f"lower the entropy bonus (or target_entropy), or {advice}"
+        bonus = "lower agent.algorithm.entropy_coef_spec.start_val"
+        target = "lower agent.algorithm.target_entropy"
+        advice = course.advise(bonus, target, RAISE_LR)
         yield Finding("the policy is still random", numbers, advice)
 
 
@@ -136,7 +169,8 @@ def no_exploration(course: Course) -> Iterator[Finding]:
         return
     if begin[0] <= 0.02:
         numbers = f"explore_var {text(float(begin[0]))} after 5 % of the frames"
-        advice = "a longer agent.algorithm.explore_var_spec"
+        longer = "raise agent.algorithm.explore_var_spec.end_step"
+        advice = course.advise(longer) or "more exploration"
         yield Finding("hardly any exploration", numbers, advice)
 
 
@@ -148,7 +182,7 @@ def far_updates(course: Course) -> Iterator[Finding]:
     if kl > 5 * eps**2 / 2:
         usual = f"clip_eps {text(eps)} suggests about {text(eps**2 / 2)}"
         numbers = f"approx_kl above {text(kl)} in a quarter of the rows; {usual}"
-        advice = f"{LOWER_LR}, or training_epoch"
+        advice = course.advise(LOWER_LR, "lower agent.algorithm.training_epoch")
         yield Finding("updates leave the region that PPO trusts", numbers, advice)
 
 
@@ -156,10 +190,10 @@ def clipped(course: Course) -> Iterator[Finding]:
     """Nearly all samples clipped, or none: Engstrom et al. 2020, arXiv:2005.12729."""
     shares, share = course.values("clip_fraction"), course.late("clip_fraction")
     if len(shares) >= FEW and share > 0.6:
-        advice = f"{LOWER_LR}, or agent.algorithm.training_epoch"
+        advice = course.advise(LOWER_LR, "lower agent.algorithm.training_epoch")
         yield Finding("PPO clips most samples", f"clip_fraction {text(share)}", advice)
     elif len(shares) >= FEW and not shares.any() and course.late("lr") > 0:
-        advice = "raise agent.net.optim_spec.lr, or agent.algorithm.training_epoch"
+        advice = course.advise(RAISE_LR, "raise agent.algorithm.training_epoch")
         yield Finding("PPO's updates hardly change the policy", "clip_fraction 0", advice)
 
 
@@ -169,7 +203,9 @@ def blind_critic(course: Course) -> Iterator[Finding]:
     explained = course.values("explained_variance", 0.5)
     if len(explained) >= FEW and median(explained) <= 0.05 and not course.rises:
         numbers = f"explained_variance {text(median(explained))} in the second half"
-        advice = "env.normalize_reward, a larger critic or its own net (agent.net.shared false)"
+        scale = () if course.key("env.normalize_reward") else ("set env.normalize_reward true",)
+        own = ("set agent.net.shared false",) if course.key("agent.net.shared") else ()
+        advice = course.advise(*scale, *own) or "a larger critic"
         yield Finding("the critic does not predict the returns", numbers, advice)
 
 
@@ -182,10 +218,12 @@ def frozen_target(course: Course) -> Iterator[Finding]:
     tau, steps = course.key("agent.net.polyak_coef", 1.0), float(course.column("opt_step")[-1])
     if frame < every:
         numbers = f"agent.net.update_frequency {every:,.0f}; {frame:,.0f} frames so far"
-        yield Finding("the target network never moved", numbers, "a lower update_frequency")
+        advice = course.advise("lower agent.net.update_frequency")
+        yield Finding("the target network never moved", numbers, advice)
     elif course.key("agent.net.update_type") == "polyak" and tau * steps < 0.1:
         numbers = f"agent.net.polyak_coef {tau:g}; {steps:,.0f} steps so far"
-        yield Finding("the target network never moved", numbers, "a larger polyak_coef")
+        advice = course.advise("raise agent.net.polyak_coef")
+        yield Finding("the target network never moved", numbers, advice)
 
 
 def lost(course: Course) -> Iterator[Finding]:
@@ -197,39 +235,44 @@ def lost(course: Course) -> Iterator[Finding]:
     begin, best, end = (float(x) for x in (returns[0], returns.max(), returns[-1]))
     if min(best - end, best - begin) >= 0.4 * course.spread and best - end > 0.25 * abs(best):
         numbers = f"recent_return fell from {text(best)} to {text(end)}"
-        advice = "anneal the learning rate to zero; --which best has the agent of before"
+        anneal = course.advise("set agent.net.lr_scheduler_spec, to anneal the learning rate")
+        advice = f"{anneal}; --which best has the agent of before"
         if (entropy := course.late("entropy")) < 1e-3:
             numbers = f"{numbers}; entropy {text(entropy)}: it explores no more"
-            advice = LOWER_LR
+            advice = course.advise(LOWER_LR)
         yield Finding("it was better before", numbers, advice)
 
 
 def growing_lag(course: Course) -> Iterator[Finding]:
     """Gradients or steps ever older than the weights: Recht et al. 2011, arXiv:1106.5730, and
     Espeholt et al. 2018, arXiv:1802.01561."""
-    for column, advice in (
-        ("staleness_p95", "fewer workers, or more frames per gradient"),
-        ("policy_lag", "a smaller meta.actor_learner.queue_size, or fewer actors"),
+    for column, options in (
+        ("staleness_p95", (FEWER, *MORE_FRAMES)),
+        ("policy_lag", ("lower meta.actor_learner.queue_size", FEWER)),
     ):
         if numbers := course.growth(column, 3, 1.0):
+            advice = course.advise(*options) or "a faster learner"
             yield Finding("workers fall behind", numbers, advice)
 
 
 def waiting(course: Course) -> Iterator[Finding]:
     """Half of the time spent on waiting: the parts of a mode are out of balance."""
-    for column, advice in (
-        ("actor_wait_share", "the learner is the slower part: fewer actors"),
-        ("learner_wait_share", "the actors are the slower part: more actors, or env.num_envs"),
-        ("sync_share", "longer rollouts or larger minibatches between two exchanges"),
+    for column, cause, options in (
+        ("actor_wait_share", "the learner is the slower part", (FEWER,)),
+        ("learner_wait_share", "the actors are the slower part", (MORE, "raise env.num_envs")),
+        ("sync_share", "workers exchange often", MORE_FRAMES),
     ):
         serial = course.key("meta.actor_learner.serial") and column == "learner_wait_share"
         if (share := course.late(column)) > 0.5 and not serial:
+            advice = course.advise(*options)
+            advice = f"{cause}: {advice}" if advice else cause
             yield Finding("much of the time is waiting", f"{column} {text(share)}", advice)
 
 
 SYMPTOMS: tuple[Symptom, ...] = (
     exploding,
     huge_targets,
+    tiny_rewards,
     impossible_values,
     endless,
     no_learning,
@@ -247,3 +290,13 @@ SYMPTOMS: tuple[Symptom, ...] = (
     waiting,
 )
 """The most serious first."""
+AT_ONCE = (
+    exploding,
+    huge_targets,
+    tiny_rewards,
+    endless,
+    no_learning,
+    small_replay,
+    learning_rate_zero,
+)
+"""Those that also a short training shows."""

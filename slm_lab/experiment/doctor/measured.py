@@ -71,7 +71,8 @@ def dead_relus(shares: list[float]) -> Iterator[Finding]:
     """Layers most of whose ReLUs are zero for every input: Lu et al. 2019, arXiv:1903.06733."""
     if max(shares, default=0.0) >= MOST:
         numbers = f"by layer {', '.join(f'{share:.0%}' for share in shares)} never fire"
-        advice = 'a lower agent.net.optim_spec.lr, or hid_layers_activation "tanh" or "leaky_relu"'
+        other = 'set agent.net.hid_layers_activation "tanh" or "leaky_relu"'
+        advice = f"lower agent.net.optim_spec.lr, or {other}"
         yield Finding("most units of a layer are dead", numbers, advice)
 
 

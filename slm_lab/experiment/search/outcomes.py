@@ -32,7 +32,7 @@ def metrics_at(run_dir: RunDir, trial: int, spec: Spec, frame: int) -> Mapping[s
         for each in read_existing(files).values()
     ]
     cache = run_dir.root.parent / RANDOM_RETURNS_FILE
-    found = trial_metrics(rows, known_random_return(cache, spec.env))
+    found = trial_metrics(rows, known_random_return(cache, spec.env).mean)
     return {name: getattr(found, name) for name in TRIAL_METRICS}
 
 

@@ -89,7 +89,9 @@ class TrialProcess:
 
     def __init__(self, task: TrialTask, gpus: tuple[int, ...] | None = None) -> None:
         self.spec = task.spec
-        self.board = StatusBoard.allocate(CONTEXT, task.spec.meta.num_sessions)
+        self.board = StatusBoard.allocate(
+            CONTEXT, task.spec.meta.num_sessions, task.spec.most_copies
+        )
         self._began = time.monotonic()
         self._stopped_at: float | None = None
         self.child = Child(trial_main, (task, self.board.raw, gpus), f"trial-{task.trial}")

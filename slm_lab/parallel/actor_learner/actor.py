@@ -12,6 +12,7 @@ import numpy as np
 from slm_lab.agent.algorithm.algorithm import Actor
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.core.types import StateDict
+from slm_lab.env.vector.raw import CopyMarks
 from slm_lab.parallel.actor_learner.inference import TrainingOver
 from slm_lab.parallel.actor_learner.queue import ActorQueue, UnrollQueue
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout, UnrollWriter
@@ -43,9 +44,12 @@ class UnrollActor:
         clock: Clock,
         weights: WeightStore | None = None,
         acting_half: Actor | None = None,
+        marks: CopyMarks | None = None,
     ) -> None:
         make_memory = partial(UnrollWriter, horizon=unroll_length(spec))
-        self.env, self.agent = env_and_agent(on_cpu(spec), seeds, make_memory=make_memory)
+        self.env, self.agent = env_and_agent(
+            on_cpu(spec), seeds, make_memory=make_memory, marks=marks
+        )
         assert isinstance(self.agent.memory, UnrollWriter)
         self.writer = self.agent.memory
         self.layout = UnrollLayout(self.writer.layout, len(self.env.statistics), self.env.num_info)
@@ -134,7 +138,8 @@ def run_actor(queue: UnrollQueue, task: SessionTask, board: StatusBoard) -> Sess
     seeds = session_seeds(task.root_seed, task.trial, task.session - 1, frame)
     end = ActorQueue(queue, own_board, actor)
     clock = Clock(slots[1:], actor, task.spec.env.max_frame)
-    unroll_actor = UnrollActor(task.spec, seeds, clock, queue.weights, end.acting_half)
+    marks = own_board.marks_of(session)
+    unroll_actor = UnrollActor(task.spec, seeds, clock, queue.weights, end.acting_half, marks)
     with closing(unroll_actor):
         own_board.write(session, phase=Phase.READY)
         if end.wait_for_weights():

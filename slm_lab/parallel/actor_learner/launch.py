@@ -9,6 +9,7 @@ from slm_lab.parallel.actor_learner.actor import run_actor
 from slm_lab.parallel.actor_learner.queue import UnrollQueue
 from slm_lab.parallel.actor_learner.unroll import UnrollWriter
 from slm_lab.parallel.fork_server import CONTEXT
+from slm_lab.parallel.hang_detector import PATIENCE_SECONDS
 from slm_lab.parallel.processes import Processes, run_sessions
 from slm_lab.parallel.supervisor import CLUSTER_STOP_SECONDS, Supervisor, replacement
 from slm_lab.parallel.task import SessionTask
@@ -17,8 +18,6 @@ from slm_lab.session.status_board import END, PAUSED, Phase, StatusBoard
 from slm_lab.spec.unrolls import as_learned, unroll_length
 from slm_lab.storage.result import Ending, SessionResult
 
-PATIENCE_SECONDS = 3600.0
-"""How long actors may wait for a learner that does not learn: a training event may be long."""
 LEAVE_SECONDS = 10.0
 """How long an actor may take to end its step once the learner has ended."""
 
@@ -49,6 +48,7 @@ def train_from_actors(
     )
     actor_sessions = one.workers[1:]
     supervisor.watch(actor_sessions, partial(actor_due, own_board, queue))
+    supervisor.watch([one.session], partial(evaluation_due, own_board))
     why = f"its step still runs {LEAVE_SECONDS:g} s after the learner's end"
     supervisor.watch(actor_sessions, partial(late_due, own_board), why, LEAVE_SECONDS)
     why = f"it has not learned for {PATIENCE_SECONDS:g} s, and actors wait for it"
@@ -107,6 +107,13 @@ def actor_due(board: StatusBoard, queue: UnrollQueue, actor: int) -> bool | None
     has_room = ring["handed"] - ring["returned"] < queue.slots.shape[1]
     acts = phase is Phase.RUNNING and has_room
     return True if acts or phase is Phase.STARTING else None
+
+
+def evaluation_due(board: StatusBoard, learner: int) -> bool | None:
+    """Progress is due from a learner that steps environments, while it pauses for an evaluation or
+    a video."""
+    pauses = board.at_barrier[learner] == PAUSED
+    return True if pauses and board.phase(learner) is Phase.RUNNING else None
 
 
 def late_due(board: StatusBoard, actor: int) -> bool | None:

@@ -27,6 +27,7 @@ from slm_lab.parallel.actor_learner.ray_actor import RayActor, UnrollMessage
 from slm_lab.parallel.actor_learner.source import ActorSeconds, UnrollSource
 from slm_lab.parallel.actor_learner.unroll import Unroll, unpacked
 from slm_lab.parallel.actor_learner.weights import WeightStore
+from slm_lab.parallel.hang_detector import HANG_SECONDS
 from slm_lab.parallel.ray.connect import connected, missing_resources, why_lost
 from slm_lab.parallel.supervisor import Runner, SessionEnd, Supervisor, replacement
 from slm_lab.parallel.task import SessionTask
@@ -110,7 +111,7 @@ class RaySource(UnrollSource, Runner):
         self._supervisor = Supervisor(
             self, tasks, self._board, restart=replacement, max_restart=spec.meta.max_restart
         )
-        self._supervisor.watch(range(self.num_actors), self._due)
+        self._supervisor.watch(range(self.num_actors), self._due, limit=HANG_SECONDS)
         self._closing = ExitStack()
         self._closing.enter_context(connected(str(spec.meta.cluster)))
         missing = missing_resources(self.num_actors, "actors", {"CPU": spec.meta.threads})
@@ -179,7 +180,9 @@ class RaySource(UnrollSource, Runner):
         frame, others = int(self._frames[actor]), self._frames_of_others(actor)
         session, since = learner.session + actor, self._learner_frame + frame
         seeds = session_seeds(learner.root_seed, learner.trial, session, since)
-        beginning = remote.begin.remote(learner, seeds, frame, others, weights)
+        spec = learner.spec.of_session(learner.trial, learner.session + 1 + actor)
+        own = replace(learner, spec=spec)
+        beginning = remote.begin.remote(own, seeds, frame, others, weights)
         self._handles[actor] = ActorHandle(remote, beginning, taken)
         self._board.write(actor, phase=Phase.STARTING)
 

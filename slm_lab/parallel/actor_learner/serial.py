@@ -15,6 +15,7 @@ from slm_lab.parallel.actor_learner.source import ActorSeconds, UnrollSource
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollLayout
 from slm_lab.session.clock import Clock
 from slm_lab.session.seeding import session_seeds
+from slm_lab.session.status_board import StatusBoard
 from slm_lab.spec.schema.spec import Spec
 
 
@@ -24,7 +25,11 @@ class SerialSource(UnrollSource):
 
     is_exhausted = False
 
-    def __init__(self, spec: Spec, root_seed: int, trial: int, first: int) -> None:
+    def __init__(
+        self, spec: Spec, root_seed: int, trial: int, first: int, board: StatusBoard
+    ) -> None:
+        """`board` is that of the training, whose first Session is the learner's."""
+        self._board = board
         self.num_actors = spec.meta.max_session
         self.num_slots = slots_per_actor(spec.meta)
         slots = np.zeros(self.num_actors, np.int64)
@@ -34,7 +39,8 @@ class SerialSource(UnrollSource):
                 seeds = session_seeds(root_seed, trial, first + actor)
                 clock = Clock(slots, actor, spec.env.max_frame)
                 weights = self._actors[0].weights if actor else None
-                unroll_actor = UnrollActor(spec, seeds, clock, weights)
+                own = spec.of_session(trial, first).numbered(actor * spec.env.num_envs)
+                unroll_actor = UnrollActor(own, seeds, clock, weights, marks=board.marks_of(0))
                 self._actors.append(stack.enter_context(closing(unroll_actor)))
             self.weights = self._actors[0].weights
             self._unrolls = self._rings(self._actors[0].layout)
@@ -64,10 +70,15 @@ class SerialSource(UnrollSource):
         ring = self._unrolls[actor]
         unroll = ring[turn % len(ring)]
         began = time.perf_counter()
-        self._actors[actor].play(unroll)
+        self._actors[actor].play(unroll, self._beat)
         self._acted += time.perf_counter() - began
         self._turn += 1
         return actor, unroll
+
+    def _beat(self) -> bool:
+        """Shows that a step has ended; never ends an unroll."""
+        self._board.heartbeats[0] += 1
+        return False
 
     @override
     def give_back(self, actor: int) -> None: ...

@@ -52,6 +52,7 @@ class LearnerStrategy(Strategy, StartBarrier, JointCheckpoint):
         flow = spec.meta.actor_learner
         self._replays = isinstance(spec.agent.algorithm, ReplayLearningSpec)
         self._make_source = make_source
+        self._of_spaces = spec.of_spaces().env.first_index - spec.env.first_index
         self._board = board
         correction = flow.correction
         blueprint = Blueprint(
@@ -97,7 +98,9 @@ class LearnerStrategy(Strategy, StartBarrier, JointCheckpoint):
     @override
     def env_spec(self, env: EnvSpec) -> EnvSpec:
         """One environment that is never stepped; it provides spaces and holds statistics."""
-        return env.model_copy(update={"num_envs": 1, "vectorization_mode": "sync"})
+        first_index = env.first_index + self._of_spaces
+        one = {"num_envs": 1, "vectorization_mode": "sync", "first_index": first_index}
+        return env.model_copy(update=one)
 
     @override
     def experience(self, spec: Spec, agent: Agent, env: VectorEnv, clock: Clock) -> Experience:
@@ -156,9 +159,9 @@ def queue_source(
     return LearnerQueue(queue, board, InferenceServer(queue.request_records, agent, queue.weights))
 
 
-def serial_source(task: SessionTask, *_: object) -> UnrollSource:
+def serial_source(task: SessionTask, board: StatusBoard, *_: object) -> UnrollSource:
     """Actors in the learner's process, in turn; the first uses the seeds of the learner's task."""
-    return SerialSource(as_learned(task.spec), task.root_seed, task.trial, task.session)
+    return SerialSource(as_learned(task.spec), task.root_seed, task.trial, task.session, board)
 
 
 def ray_source(

@@ -9,7 +9,6 @@ from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
 from slm_lab.core.errors import LabError
 from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers, SharedMemoryGroup
 from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy, RankStrategy
-from slm_lab.parallel.hang_detector import HANG_SECONDS
 from slm_lab.parallel.processes import Processes
 from slm_lab.parallel.supervisor import Supervisor
 from slm_lab.parallel.task import SessionTask
@@ -47,18 +46,19 @@ def train_ranks(
         buffers, workers = GroupBuffers.of(len(ranks)), ranks[0].workers
         ranks = [replace(rank, make_strategy=partial(strategy_in, buffers, kind)) for rank in ranks]
         supervisor = Supervisor(Processes(board), ranks, board, vital=[r.session for r in ranks])
-        why = f"it has made no progress for {HANG_SECONDS:g} s, and others wait for it"
-        supervisor.watch(workers, partial(rank_due, buffers), why)
+        supervisor.watch(workers, partial(rank_due, board.part(workers), buffers))
         return supervisor.run(on_tick)
 
     return train_in_step(tasks, board, attempt)
 
 
-def rank_due(buffers: GroupBuffers, rank: int) -> int | None:
-    """Progress is due from a rank that others wait for; entering an exchange counts. An evaluation,
-    a long episode or a save may keep others waiting."""
+def rank_due(board: StatusBoard, buffers: GroupBuffers, rank: int) -> int | None:
+    """Progress is due from a rank that starts or runs, and does not wait for another; entering an
+    exchange counts."""
     arrivals = buffers.arrivals.numpy()
-    return None if arrivals[rank] == arrivals.max() else int(arrivals[rank])
+    waits = arrivals.min() < arrivals[rank] == arrivals.max()
+    acts = board.phase(rank) in (Phase.STARTING, Phase.RUNNING)
+    return int(arrivals[rank]) if acts and not waits else None
 
 
 def train_in_step(

@@ -17,7 +17,7 @@ from slm_lab.parallel.processes import Processes
 from slm_lab.parallel.supervisor import STOP_SECONDS, Supervisor, replacement
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.build import prototype
-from slm_lab.session.status_board import EARLY, Phase, StatusBoard
+from slm_lab.session.status_board import EARLY, END, Phase, StatusBoard
 from slm_lab.session.torch_setup import on_cpu
 from slm_lab.spec.scale import scaled
 from slm_lab.spec.schema.spec import Spec
@@ -126,9 +126,9 @@ class Checkpoints:
 
 
 def worker_due(board: StatusBoard, worker: int) -> bool | None:
-    """Progress is due from a worker that starts, or steps. It may evaluate for any time."""
+    """Progress is due from a worker that starts or steps, in training or in an evaluation."""
     phase = board.phase(worker)
-    steps = phase is Phase.RUNNING and board.at_barrier[worker] < EARLY
+    steps = phase is Phase.RUNNING and board.at_barrier[worker] not in (EARLY, END)
     return True if steps or phase is Phase.STARTING else None
 
 

@@ -8,7 +8,15 @@ from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from slm_lab.spec.schema import bounds
 from slm_lab.spec.schema.block import Block, key_error, spec_error
-from slm_lab.spec.schema.fields import AnyList, Count, IntList, SignOrNumber, StrList, numbers_up_to
+from slm_lab.spec.schema.fields import (
+    AnyList,
+    Count,
+    Int,
+    IntList,
+    SignOrNumber,
+    StrList,
+    numbers_up_to,
+)
 
 
 def _width_and_height(size: tuple[int, ...]) -> tuple[int, ...]:
@@ -102,6 +110,16 @@ class EnvSpec(Block):
         "blocks",
     )
 
+    index_key: str | None = Field(
+        None,
+        min_length=1,
+        description="argument of the environment that receives the number of each copy, such as an "
+        "offset of its port; copies that may exist at the same time in a run have different ones",
+    )
+    first_index: Annotated[Int, bounds.ENVS] = Field(
+        0, ge=0, description="number of the run's first copy, see index_key"
+    )
+
     @model_validator(mode="before")
     @classmethod
     def _flat(cls, data: Any) -> Any:
@@ -129,6 +147,13 @@ class EnvSpec(Block):
             raise key_error(key, message, getattr(self, key))
         return self
 
+    @model_validator(mode="after")
+    def _numbers_its_copies(self) -> Self:
+        if self.index_key is not None and self.index_key in self.kwargs:
+            message = "each copy receives its number, so the argument cannot be given beside it"
+            raise key_error("index_key", message, self.index_key)
+        return self
+
     @property
     def kwargs(self) -> Mapping[str, Any]:
         """The arguments of the environment."""
@@ -137,7 +162,13 @@ class EnvSpec(Block):
     @property
     def single_only(self) -> str | None:
         """The key for which environments must be made one by one; None if there is none."""
-        return "wrappers" if self.wrappers else "info_keys" if self.info_keys else None
+        keys = "wrappers", "info_keys", "index_key"
+        return next((key for key in keys if getattr(self, key)), None)
+
+    def kwargs_of(self, copy: int) -> dict[str, Any]:
+        """The arguments of the copy with this number among those made together."""
+        number = {} if self.index_key is None else {self.index_key: self.first_index + copy}
+        return {**number, **self.kwargs}
 
     @property
     def wrapped_by(self) -> tuple[tuple[str, dict[str, Any]], ...]:

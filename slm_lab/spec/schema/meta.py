@@ -189,6 +189,15 @@ class MetaSpec(Block):
         description="restarts per failed worker or actor, or of all ranks; retries per failed "
         "trial",
     )
+    step_seconds: float = Field(
+        300.0,
+        gt=0,
+        description="how long a step of the environment may take; after that the Session hangs: it "
+        "is ended, or replaced as one that died",
+    )
+    reset_seconds: float | None = Field(
+        None, gt=0, description="the same of a reset, and of making an environment; null: any time"
+    )
     scale: Literal["linear", "strong", "weak"] = Field(
         "linear", description="modes with ranks: how the spec's totals are divided among ranks"
     )

@@ -1,6 +1,6 @@
 """A whole spec: agent, env, meta, and the search over them."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field
 
@@ -50,6 +50,46 @@ class Spec(Block):
         """Frames between two rows of a Session."""
         given = self.meta.log_frequency
         return self.default_log_frequency if given is None else given
+
+    @property
+    def training_copies(self) -> int:
+        """Copies of the environment that train in the process of one Session."""
+        serial = self.meta.mode.has_learner and self.meta.actor_learner.serial
+        return self.env.num_envs * (self.meta.max_session if serial else 1)
+
+    @property
+    def most_copies(self) -> int:
+        """The most copies that a Session steps together."""
+        return max(self.env.num_envs, self.meta.rigorous_eval)
+
+    def numbered(self, first: int) -> Self:
+        """The spec of copies with numbers from `first` on, see `env.index_key`."""
+        first_index = self.env.first_index + first
+        return self.model_copy(
+            update={"env": self.env.model_copy(update={"first_index": first_index})}
+        )
+
+    def of_session(self, trial: int, session: int) -> Self:
+        """The spec as one of the Sessions runs it. Each has a block of numbers for the copies that
+        train, those of evaluations, one of videos, and one that gives a learner its spaces."""
+        block = self.training_copies + self.meta.rigorous_eval + 2
+        return self.numbered((trial * self.meta.num_sessions + session) * block)
+
+    def of_evaluations(self) -> Self:
+        """Of the Session's evaluations."""
+        return self.numbered(self.training_copies)
+
+    def of_videos(self) -> Self:
+        """Of the Session's videos."""
+        return self.numbered(self.training_copies + self.meta.rigorous_eval)
+
+    def of_spaces(self) -> Self:
+        """Of the copy that gives a learner its spaces."""
+        return self.numbered(self.training_copies + self.meta.rigorous_eval + 1)
+
+    def of_saved_agent(self, trial: int) -> Self:
+        """Of commands that use a saved agent, maybe while the run still trains."""
+        return self.of_session(max(trial + 1, self.meta.max_trial), 0)
 
     def to_json(self) -> dict[str, Any]:
         """The spec as JSON data with all defaults; `parse_spec` reads it."""

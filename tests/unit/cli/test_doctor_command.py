@@ -1,8 +1,14 @@
 """`slm-lab doctor` on a terminal and for scripts."""
 
 import json
+import re
+import shlex
+import signal
 
-from tests.faults.lab import LAB, call_here
+import pytest
+
+from tests.faults.lab import LAB, call, call_here, row_count, started, wait_until, write_spec
+from tests.support import ppo
 from tests.unit.cli.trained import assert_bad_input
 from tests.unit.experiment.runs import write_ended, write_run
 
@@ -42,6 +48,27 @@ def test_a_real_run_is_looked_at_with_its_agent(run):
     output = doctor(run, "latest")
     assert "too little for a claim" in output
     assert "was not looked at" not in output
+
+
+@pytest.mark.medium
+def test_every_command_that_is_advised_runs_and_a_short_run_is_not_judged(tmp_path):
+    """A run of a few updates that is stopped, then resumed as advised, and evaluated as advised."""
+    write_spec(tmp_path, ppo(env__max_frame=2000, meta__log_frequency=50))
+    with started(tmp_path) as running:
+        wait_until(lambda: row_count(tmp_path) > 3)
+        running.signal_group(signal.SIGINT)
+        running.end()
+    advised = []
+    for _ in range(2):
+        findings = json.loads(call_here([str(LAB), "doctor", "latest", "--json"], tmp_path).out)
+        judged = {finding["what"] for finding in findings}
+        assert judged <= {"it was stopped before its end", "too little for a claim"}
+        for finding in findings:
+            for command in re.findall(r"slm-lab (run .*)", finding["advice"]):
+                advised.append(command.partition("@")[0])
+                done = call([str(LAB), *shlex.split(command)], tmp_path)
+                assert (done.code, done.err) == (0, "")
+    assert {"run train", "run eval"} <= set(advised)
 
 
 def test_a_missing_run_is_one_line(tmp_path):

@@ -7,6 +7,7 @@ import plotly
 import pytest
 
 from slm_lab.analysis.metrics import SESSION_METRICS
+from slm_lab.experiment.baseline import NOT_MEASURED, RandomReturn
 from slm_lab.experiment.report import Reporter
 from slm_lab.metrics.reader import read_rows
 from slm_lab.storage.result import Ending, SessionResult
@@ -20,6 +21,7 @@ WATCH = """
 import json, sys
 from pathlib import Path
 import slm_lab.cli.run
+from slm_lab.experiment.baseline import RandomReturn
 from slm_lab.experiment.report import Reporter
 from slm_lab.storage.result import Ending, SessionResult
 from slm_lab.storage.run_dir import RunDir
@@ -28,10 +30,13 @@ spec = parse_spec("small", json.loads(sys.argv[2]))
 reporter = Reporter(spec, RunDir(Path(sys.argv[1]), "small"), 0)
 reporter.draw_live()
 sessions = [SessionResult(session, Ending.FINISHED, 15_000) for session in range(2)]
-assert reporter.finish(sessions, 20.0).problem is None
+assert reporter.finish(sessions, RandomReturn(20.0)).problem is None
 heavy = {"pandas", "matplotlib.pyplot", "torch", "tensorflow"}
 assert not heavy & set(sys.modules), heavy & set(sys.modules)
 """
+
+
+RANDOM = RandomReturn(20.0, 40, 21.5)
 
 
 def reporter(root):
@@ -61,7 +66,7 @@ def test_the_parent_of_a_training_loads_no_library_that_it_does_not_need(root):
 @pytest.mark.medium
 def test_metrics_rest_on_the_sessions_that_did_not_fail_and_graphs_on_all(root):
     failed = SessionResult(1, Ending.FAILED, 15_000, "an error")
-    result = reporter(root).finish([FINISHED[0], failed], 20.0)
+    result = reporter(root).finish([FINISHED[0], failed], RANDOM)
     assert result.problem is None
     assert result.metrics.num_sessions == 1
     assert {result.metrics.rests_on[name] for name in SESSION_METRICS} == {1}
@@ -82,7 +87,7 @@ def test_with_actors_and_learners_only_the_learners_count(tmp_path):
     lines = [write_session(run_dir.session(0, s).rows, 30, seed=s) for s in (0, 3)]
     sessions = [SessionResult(session, Ending.FINISHED, 15_000) for session in range(6)]
     sessions[1] = replace(sessions[1], ending=Ending.FAILED, error="an actor died")
-    result = Reporter(spec, run_dir, 0).finish(sessions, 20.0)
+    result = Reporter(spec, run_dir, 0).finish(sessions, RANDOM)
     assert result.problem is None
     assert result.metrics.num_sessions == 2
     assert result.metrics.consistency is not None
@@ -102,7 +107,7 @@ def test_a_graph_that_cannot_be_written_is_a_problem_that_leaves_the_metrics(roo
     (root.parent / f"plotly-{plotly.__version__}.min.js").mkdir()
     watching = reporter(root)
     watching.draw_live()
-    result = watching.finish(FINISHED, 20.0)
+    result = watching.finish(FINISHED, RANDOM)
     assert "cannot write metrics and graphs" in result.problem
     assert result.metrics.num_sessions == 2
     assert (root / "small_t0_trial_metrics_scalar.json").exists()
@@ -112,11 +117,11 @@ def test_a_graph_that_cannot_be_written_is_a_problem_that_leaves_the_metrics(roo
 def test_a_training_in_which_all_failed_leaves_the_metrics_of_the_one_before(root):
     failed = [SessionResult(session, Ending.FAILED, 0, "an error") for session in range(2)]
     file = root / "small_t0_trial_metrics_scalar.json"
-    reporter(root).finish(failed, 20.0)
+    reporter(root).finish(failed, RANDOM)
     assert json.loads(file.read_text())["num_sessions"] == 0
-    reporter(root).finish(FINISHED, 20.0)
+    reporter(root).finish(FINISHED, RANDOM)
     before = file.read_bytes()
-    reporter(root).finish(failed, 20.0)
+    reporter(root).finish(failed, RANDOM)
     assert file.read_bytes() == before
 
 
@@ -124,7 +129,7 @@ def test_a_training_in_which_all_failed_leaves_the_metrics_of_the_one_before(roo
 @pytest.mark.parametrize(("frame", "drawn"), [(0, False), (100, True)])
 def test_graphs_are_drawn_of_what_has_begun(root, frame, drawn):
     failed = [SessionResult(session, Ending.FAILED, frame, "an error") for session in range(2)]
-    result = reporter(root).finish(failed, None)
+    result = reporter(root).finish(failed, NOT_MEASURED)
     assert (result.graphs != ()) == bool(list(root.rglob("*.png"))) == drawn
 
 
@@ -132,7 +137,7 @@ def test_graphs_are_drawn_of_what_has_begun(root, frame, drawn):
 @pytest.mark.parametrize("drawn", [0, 1, 3])
 def test_no_graph_is_begun_after_a_stop_and_the_metrics_are_there(root, drawn):
     answers = iter([False] * drawn)
-    result = reporter(root).finish(FINISHED, 20.0, lambda: next(answers, True))
+    result = reporter(root).finish(FINISHED, RANDOM, lambda: next(answers, True))
     assert (result.lacks_graphs, result.interrupted) == (True, True)
     assert len(list(root.rglob("*.png"))) == drawn
     assert len(result.graphs) == 2 * drawn
@@ -140,5 +145,18 @@ def test_no_graph_is_begun_after_a_stop_and_the_metrics_are_there(root, drawn):
 
 
 def test_a_trial_without_a_stop_lacks_no_graphs(root):
-    result = reporter(root).finish(FINISHED, 20.0)
+    result = reporter(root).finish(FINISHED, RANDOM)
     assert (result.lacks_graphs, result.interrupted) == (False, False)
+
+
+def test_the_metrics_say_how_the_random_agent_was_measured_or_why_it_was_not(root):
+    file = root / "small_t0_trial_metrics_scalar.json"
+    reporter(root).finish(FINISHED, RANDOM)
+    metrics = json.loads(file.read_text())
+    measured = "random_return", "random_return_episodes", "random_episode_length"
+    assert [metrics[name] for name in measured] == [*RANDOM[:3]]
+    reporter(root).finish(FINISHED, RandomReturn(None, why="its port is taken"))
+    metrics = json.loads(file.read_text())
+    assert metrics["random_return"] is None
+    for name in ("strength", "stability", "consistency"):
+        assert metrics["reasons"][name] == "its port is taken"

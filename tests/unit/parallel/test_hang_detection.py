@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from slm_lab.agent.memory.memory import MemoryLayout
+from slm_lab.env.vector.raw import RESETTING, STEPPING
 from slm_lab.parallel import hang_detector
 from slm_lab.parallel.actor_learner.launch import (
     LEAVE_SECONDS,
-    PATIENCE_SECONDS,
     actor_due,
+    evaluation_due,
     late_due,
     learner_due,
 )
@@ -24,12 +25,20 @@ from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.parallel.all_reduce.launch import rank_due
 from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers
 from slm_lab.parallel.fork_server import CONTEXT
-from slm_lab.parallel.hang_detector import CHECKS_TO_HANG, HANG_SECONDS, HangDetector
+from slm_lab.parallel.hang_detector import (
+    CHECKS_TO_HANG,
+    PATIENCE_SECONDS,
+    HangDetector,
+    Limits,
+    session_due,
+)
 from slm_lab.parallel.hogwild.launch import worker_due
 from slm_lab.parallel.processes import Processes
 from slm_lab.session.status_board import EARLY, END, PAUSED, Phase, StatusBoard
 from tests.support import parse, ppo, read_rows, run_ranks
 
+COPIES = 3
+LIMITS = Limits(step=300.0, reset=None)
 SLOTS = 2
 """Of each actor's ring."""
 
@@ -37,20 +46,45 @@ SLOTS = 2
 class Running:
     """Three running Sessions; the one numbered `silent` makes no progress."""
 
-    seconds = HANG_SECONDS
+    fixed = None
+    """A limit that is no key of the spec."""
     silent = 1
     sessions = range(3)
 
     def __init__(self):
-        self.board = StatusBoard.allocate(CONTEXT, 3)
+        self.board = StatusBoard.allocate(CONTEXT, 3, COPIES)
         for session in range(3):
             self.board.write(session, phase=Phase.RUNNING)
 
     def step(self):
         self.board.clock_slots[self.silent] += 1
 
+    @property
+    def seconds(self):
+        return LIMITS.step if self.fixed is None else self.fixed
+
     def be(self, phase, restarts=0):
         self.board.write(self.silent, phase=phase, restarts=restarts)
+
+    def beat(self):
+        self.board.heartbeats[self.silent] += 1
+
+    def mark(self, slot, number):
+        getattr(self.board, slot)[self.silent] = number
+
+    def copies(self, *marks):
+        self.board.marks[self.silent] = marks
+
+
+class Independent(Running):
+    """Of no mode."""
+
+    def __init__(self):
+        super().__init__()
+        self.due = partial(session_due, self.board, self.sessions)
+
+    def others(self):
+        self.board.clock_slots[[0, 2]] += 1
 
 
 class Worker(Running):
@@ -63,9 +97,6 @@ class Worker(Running):
     def others(self):
         self.board.clock_slots[[0, 2]] += 1
 
-    def mark(self, slot, number):
-        getattr(self.board, slot)[self.silent] = number
-
 
 class Rank(Running):
     """Of all_reduce: the others wait for it in an exchange."""
@@ -73,14 +104,11 @@ class Rank(Running):
     def __init__(self):
         super().__init__()
         self.place = GroupBuffers.of(3)
-        self.due = partial(rank_due, self.place)
+        self.due = partial(rank_due, self.board, self.place)
         self.place.arrivals[[0, 2]] += 1
 
     def others(self):
         """They only wait."""
-
-    def evaluate(self):
-        self.board.heartbeats[self.silent] += 1
 
     def arrive(self):
         self.place.arrivals[self.silent] += 1
@@ -119,7 +147,7 @@ class Actor(Running):
 class LateActor(Actor):
     """One whose step still runs although the learner has ended."""
 
-    seconds = LEAVE_SECONDS
+    fixed = LEAVE_SECONDS
 
     def __init__(self):
         super().__init__()
@@ -131,7 +159,7 @@ class LateActor(Actor):
 class Learner(Actor):
     """It learns nothing, and an actor's ring is full."""
 
-    seconds = PATIENCE_SECONDS
+    fixed = PATIENCE_SECONDS
     silent = 0
 
     def __init__(self):
@@ -148,31 +176,45 @@ class Learner(Actor):
             self.queue.rings[count][1] += 1
 
 
-CASES = (Worker, Rank, Actor, LateActor, Learner)
+class EvaluatingLearner(Learner):
+    """One that pauses for an evaluation."""
+
+    fixed = None
+
+    def __init__(self):
+        super().__init__()
+        self.due = partial(evaluation_due, self.board)
+        self.mark("at_barrier", PAUSED)
+
+
+CASES = (Independent, Worker, Rank, Actor, LateActor, Learner, EvaluatingLearner)
 PROGRESS = {
+    Independent: {"step": Running.step, "evaluation": Running.beat},
+    EvaluatingLearner: {"step": Running.beat},
     Worker: {
         "step": Running.step,
         "barrier": partial(Worker.mark, slot="at_barrier", number=1),
         "saved": partial(Worker.mark, slot="checkpointed", number=1),
-        "restart": partial(Running.be, phase=Phase.STARTING, restarts=1),
-    },
-    Rank: {"step": Running.step, "evaluation": Rank.evaluate, "exchange": Rank.enter_an_exchange},
-    Actor: {
-        "step": Running.step,
-        "start": partial(Running.be, phase=Phase.STARTING),
         "restart": partial(Running.be, phase=Phase.RUNNING, restarts=1),
+        "evaluation": Running.beat,
     },
+    Rank: {"step": Running.step, "evaluation": Running.beat, "exchange": Rank.enter_an_exchange},
+    Actor: {"step": Running.step, "restart": partial(Running.be, phase=Phase.RUNNING, restarts=1)},
     Learner: {"step": Running.step, "unroll": Learner.give_back},
 }
 NOT_DUE = {
     Worker: {
         "has not started": partial(Running.be, phase=Phase.WAITING),
         "has ended": partial(Running.be, phase=Phase.DONE),
-        "evaluates": partial(Worker.mark, slot="at_barrier", number=PAUSED),
         "saved early": partial(Worker.mark, slot="at_barrier", number=EARLY),
         "saves at the end": partial(Worker.mark, slot="at_barrier", number=END),
     },
-    Rank: {"no rank waits": Rank.arrive},
+    Rank: {"has ended": partial(Running.be, phase=Phase.DONE)},
+    Independent: {
+        "has not started": partial(Running.be, phase=Phase.WAITING),
+        "has ended": partial(Running.be, phase=Phase.DONE),
+    },
+    EvaluatingLearner: {"trains": lambda self: self.board.at_barrier.fill(0)},
     Actor: {
         "waits for a slot": Actor.fill,
         "has not started": partial(Running.be, phase=Phase.WAITING),
@@ -207,8 +249,8 @@ def watch(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(hang_detector, "time", clock)
 
-    def of(case):
-        detector = HangDetector(case.board, case.sessions, case.due, case.seconds)
+    def of(case, limits=LIMITS, reasons=False):
+        detector = HangDetector(case.board, case.sessions, case.due, limits, case.fixed)
 
         def after(seconds):
             hung = detector.hung()
@@ -216,7 +258,7 @@ def watch(monkeypatch):
                 clock.now += seconds / (2 * CHECKS_TO_HANG)
                 case.others()
                 hung = detector.hung()
-            return hung
+            return hung if reasons else [session for session, _ in hung]
 
         return after
 
@@ -258,27 +300,84 @@ def test_a_process_without_work_does_not_hang(watch, kind, what, act):
 def test_all_late_ranks_hang(watch):
     case = Rank()
     case.place.arrivals[2] = 0
-    assert watch(case)(HANG_SECONDS + 1) == [1, 2]
+    assert watch(case)(case.seconds + 1) == [1, 2]
 
 
-def test_a_start_that_does_not_end_hangs(watch):
-    for kind in (Worker, Actor):
-        case = kind()
-        case.be(Phase.STARTING)
-        assert watch(case)(case.seconds + 1) == [case.silent]
+def test_a_rank_that_waits_for_others_does_not_hang(watch):
+    case = Rank()
+    case.place.arrivals[:] = torch.tensor([0, 1, 0])
+    assert watch(case)(case.seconds + 1) == [0, 2]
+
+
+def test_ranks_that_all_hang_in_their_environments_hang(watch):
+    case = Rank()
+    case.place.arrivals[:] = 1
+    assert watch(case)(case.seconds + 1) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("kind", [Independent, Worker, Rank, Actor])
+def test_a_start_takes_as_long_as_a_reset_may_for_it_makes_environments(watch, kind):
+    case = kind()
+    case.be(Phase.STARTING)
+    assert watch(case)(1e6) == []
+    assert watch(case, Limits(step=1.0, reset=50.0))(49) == []
+    assert watch(case, Limits(step=1.0, reset=50.0))(51) == [case.silent]
+
+
+WATCHED = [Independent, Worker, Rank, Actor, EvaluatingLearner]
+IDLE = 0
+
+
+@pytest.mark.parametrize("kind", WATCHED)
+def test_a_reset_does_not_count_as_a_step(watch, kind):
+    case = kind()
+    case.copies(IDLE, RESETTING, IDLE)
+    assert watch(case)(1e6) == []
+    bounded = watch(case, Limits(step=1.0, reset=500.0), reasons=True)
+    assert bounded(499) == []
+    why = "the reset of copy 1 has not ended for 500 s; see meta.reset_seconds"
+    assert bounded(2) == [(case.silent, f"Session {case.silent} hangs: {why}")]
+
+
+@pytest.mark.parametrize("kind", WATCHED)
+def test_a_step_after_a_long_reset_has_its_own_time(watch, kind):
+    case = kind()
+    after = watch(case)
+    case.copies(RESETTING, IDLE, IDLE)
+    assert after(1e4) == []
+    case.copies(IDLE, IDLE, IDLE)
+    assert after(case.seconds - 1) == []
+    assert after(2) == [case.silent]
+
+
+def test_a_step_in_a_worker_process_is_named_though_another_copy_resets(watch):
+    case = Independent()
+    case.copies(RESETTING, STEPPING, STEPPING)
+    ((_, why),) = watch(case, reasons=True)(301)
+    assert "hangs: the step of copies 1, 2 has not ended for 300 s; see meta.step_seconds" in why
+
+
+@pytest.mark.parametrize("slot", ["learning", "saving"])
+@pytest.mark.parametrize("kind", [Independent, Worker, Rank])
+def test_a_training_event_and_a_save_take_longer_than_a_step_may(watch, kind, slot):
+    case = kind()
+    case.mark(slot, 1)
+    after = watch(case, Limits(step=1.0, reset=1.0))
+    assert after(PATIENCE_SECONDS - 1) == []
+    assert after(2) == [case.silent]
 
 
 def test_an_observer_that_was_suspended_blames_no_process(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(hang_detector, "time", clock)
     case = Worker()
-    detector = HangDetector(case.board, case.sessions, case.due, case.seconds)
+    detector = HangDetector(case.board, case.sessions, case.due, LIMITS)
     detector.hung()
     for _ in range(CHECKS_TO_HANG):
         clock.now += 100 * case.seconds
         assert detector.hung() == []
     clock.now += 100 * case.seconds
-    assert detector.hung() == [0, 1, 2]
+    assert [session for session, _ in detector.hung()] == [0, 1, 2]
 
 
 def test_an_evaluation_and_a_checkpoint_show_that_a_rank_makes_progress(tmp_path):

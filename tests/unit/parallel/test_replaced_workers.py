@@ -74,7 +74,9 @@ def test_only_a_worker_that_is_not_replaced_has_failed(make):
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize(("why", "reported"), [("it hangs", "it hangs"), (None, "its step has")])
+@pytest.mark.parametrize(
+    ("why", "reported"), [("it hangs", "it hangs"), (None, "Session 0 hangs: its step has")]
+)
 def test_a_worker_that_hangs_is_killed_and_replaced_and_the_reason_is_reported(make, why, reported):
     launcher, board = make(hang, max_restart=1)
     sign = lambda _: "constant" if board.phase(0) is Phase.RUNNING else None  # noqa: E731

@@ -6,7 +6,8 @@ from slm_lab.parallel.actor_learner.queue import LearnerQueue
 from slm_lab.parallel.actor_learner.ray_source import RaySource
 from slm_lab.parallel.actor_learner.serial import SerialSource
 from slm_lab.parallel.actor_learner.source import UnrollSource
-from slm_lab.session.status_board import Phase
+from slm_lab.parallel.fork_server import CONTEXT
+from slm_lab.session.status_board import Phase, StatusBoard
 from tests.support import parse, ppo
 from tests.unit.parallel.actor_learner import fake_ray, queues
 
@@ -141,7 +142,7 @@ def serial():
     meta = {"distributed": "actor_learner", "max_session": ACTORS}
     raw = ppo(agent__algorithm__time_horizon=16)
     raw["meta"] |= {**meta, "actor_learner": {"serial": True, "unroll_length": 16}}
-    source = SerialSource(parse(raw), 0, 0, 0)
+    source = SerialSource(parse(raw), 0, 0, 0, StatusBoard.allocate(CONTEXT, 1))
     source.begin()
     yield source
     source.close()

@@ -118,12 +118,12 @@ def test_a_return_that_is_no_number_is_reported(value):
         play_episodes(Countdown([1, 3], returns=[0.0, value]), first, 1, "Env-v0")
 
 
-@given(st.integers(1, 2000))
-def test_episodes_can_be_shared_equally_by_the_environments(count):
-    num_envs = even_num_envs(count)
+@given(st.integers(1, 2000), st.integers(1, 30))
+def test_episodes_can_be_shared_equally_by_as_many_environments_as_train(count, trained):
+    num_envs, most = even_num_envs(count, trained), min(trained, MAX_ENVS)
     assert count % num_envs == 0
-    assert 1 <= num_envs <= MAX_ENVS
-    assert not any(count % more == 0 for more in range(num_envs + 1, MAX_ENVS + 1))
+    assert 1 <= num_envs <= most
+    assert not any(count % more == 0 for more in range(num_envs + 1, most + 1))
 
 
 @pytest.mark.parametrize(

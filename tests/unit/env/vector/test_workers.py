@@ -22,7 +22,7 @@ from slm_lab.env.vector.workers import Workers
 from tests.unit.env.vector.worker_envs import Hanging
 
 if __name__ == "__main__":
-    workers = Workers(Hanging, 2)
+    workers = Workers([Hanging] * 2)
     workers.reset()
     print(*(process.pid for process in workers.processes), sep="\\n", flush=True)
     workers.step(np.zeros(2, np.int64))
@@ -35,13 +35,13 @@ from slm_lab.env.vector.workers import Workers
 from tests.unit.env.vector.worker_envs import MadeLate
 
 if __name__ == "__main__":
-    Workers(MadeLate(os.getpid()), 2)
+    Workers([MadeLate(os.getpid())] * 2)
 """
 
 
 @pytest.fixture
 def workers(tmp_path):
-    made = Workers(functools.partial(Noting, tmp_path), 2)
+    made = Workers([functools.partial(Noting, tmp_path)] * 2)
     (tmp_path / str(os.getpid())).unlink()  # of the one that it has looked at
     made.reset()
     yield made
@@ -106,12 +106,12 @@ def test_every_call_reports_a_worker_that_was_killed_before_it(workers, call):
 
 def test_a_worker_that_is_killed_while_its_environment_is_made_is_reported(tmp_path):
     with pytest.raises(LabError, match=r"process of environment . died with exit code -9"):
-        Workers(functools.partial(Killed, os.getpid(), tmp_path), 2)
+        Workers([functools.partial(Killed, os.getpid(), tmp_path)] * 2)
 
 
 @pytest.mark.parametrize("error", [ConnectionError, ConnectionResetError, EOFError])
 def test_a_lost_connection_of_an_environment_is_not_taken_for_a_dead_worker(error, tmp_path):
-    with closing(Workers(functools.partial(Disconnected, error, tmp_path), 2)) as workers:
+    with closing(Workers([functools.partial(Disconnected, error, tmp_path)] * 2)) as workers:
         workers.reset()
         with pytest.raises(error, match="the game server is gone") as caught:
             step(workers)
@@ -139,7 +139,7 @@ def test_the_signal_mask_of_this_process_is_unchanged(workers):
 def test_an_environment_that_cannot_be_made_leaves_no_mask_and_no_process():
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     with pytest.raises(TypeError):
-        Workers(functools.partial(Noting, 1, 2), 2)
+        Workers([functools.partial(Noting, 1, 2)] * 2)
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == set()
     left = {child.pid for child in psutil.Process().children(recursive=True)} - before
     assert len(left) <= 1  # the resource tracker

@@ -12,14 +12,37 @@ R = 40
 UP = np.linspace(0.0, 100.0, R)
 SPEC = {
     "agent": {
-        "algorithm": {"gamma": 0.99, "training_start_step": 1000},
+        "algorithm": {
+            "gamma": 0.99,
+            "training_start_step": 1000,
+            "training_epoch": 4,
+            "training_frequency": 4,
+            "entropy_coef_spec": {"start_val": 0.01},
+            "explore_var_spec": {"end_step": 1000},
+        },
         "memory": {"max_size": 1000},
-        "net": {"clip_grad_val": 0.5, "update_type": "replace", "update_frequency": 1000},
+        "net": {
+            "clip_grad_val": 0.5,
+            "update_type": "replace",
+            "update_frequency": 1000,
+            "polyak_coef": 1.0,
+            "optim_spec": {"lr": 0.001},
+            "lr_scheduler_spec": {"frame": 20_000},
+            "shared": True,
+        },
     },
-    "env": {"max_frame": 40_000, "reward_scale": None, "clip_reward": None},
-    "meta": {"actor_learner": {"serial": False}},
+    "env": {
+        "num_envs": 2,
+        "max_t": None,
+        "max_frame": 40_000,
+        "reward_scale": None,
+        "clip_reward": None,
+        "normalize_reward": False,
+    },
+    "meta": {"max_session": 2, "actor_learner": {"serial": False, "queue_size": 2}},
 }
 HEALTHY = {
+    "frame": np.arange(1.0, R + 1) * 1000,
     "total_frame": np.arange(1.0, R + 1) * 1000,
     "opt_step": np.arange(1.0, R + 1) * 250,
     "epi": np.arange(1.0, R + 1) * 3,
@@ -43,7 +66,10 @@ HEALTHY = {
     "learner_wait_share": np.full(R, 0.2),
     "sync_share": np.full(R, 0.1),
 }
-ILL_SPECS = {"small_replay": {"agent": {**SPEC["agent"], "memory": {"max_size": 500}}}}
+ILL_SPECS = {
+    "small_replay": {**SPEC, "agent": {**SPEC["agent"], "memory": {"max_size": 500}}},
+    "tiny_rewards": {**SPEC, "env": {**SPEC["env"], "normalize_reward": True}},
+}
 FLAT = {"mean_return": np.full(R, 20.0), "recent_return": np.full(R, 20.0)}
 
 
@@ -77,7 +103,11 @@ ILL = {
     ),
     "small_replay": ({}, "agent.memory.max_size 500; training_start_step 1,000"),
     "frozen_target": ({"total_frame": np.linspace(1, 900, R)}, "update_frequency 1,000; 900"),
-    "endless": ({"epi": np.zeros(R)}, "0 episodes in 40,000 frames"),
+    "endless": (
+        {"epi": np.zeros(R), "total_frame": np.arange(1.0, R + 1) * 2000},
+        "0 episodes in 40,000 frames",
+    ),
+    "tiny_rewards": ({"mean_return": UP * 1e-7}, "discounted returns of about 1.00e-05"),
     "lost": ({"recent_return": np.r_[UP[:30], np.full(10, 5.0)]}, "fell from 74.4 to 5.00"),
     "growing_lag": ({"policy_lag": np.linspace(1, 50, R)}, "policy_lag went from"),
     "waiting": ({"learner_wait_share": np.full(R, 0.8)}, "learner_wait_share 0.800"),
@@ -179,8 +209,52 @@ def test_a_target_network_that_hardly_updates_counts_as_frozen():
 
 
 @pytest.mark.parametrize(
-    ("bonus", "words"), [(0.0, "raise the"), (0.01, "lower the entropy bonus")]
+    ("bonus", "words"), [(0.0, "raise agent.net"), (0.01, "lower agent.algorithm.entropy_coef")]
 )
 def test_a_bonus_that_is_zero_is_not_lowered(bonus, words):
-    seen = course(entropy=np.full(R, 1.09), entropy_coef=np.full(R, bonus), **FLAT)
+    algorithm = {**SPEC["agent"]["algorithm"], "entropy_coef_spec": {"start_val": bonus}}
+    spec = {**SPEC, "agent": {**SPEC["agent"], "algorithm": algorithm}}
+    seen = course(entropy=np.full(R, 1.09), **FLAT)._replace(spec=spec)
     assert found(learning.entropy_stays, seen).advice.startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("random", "frames", "is_ill"),
+    [(None, 19_000, False), (900.0, 5_000, False), (900.0, 6_000, True), (9.0, 3_000, True)],
+)
+def test_a_time_limit_is_advised_only_after_several_episodes_of_random_actions(
+    random, frames, is_ill
+):
+    """In each of the two copies; and the Session's own frames are counted, not those of all."""
+    frame = np.linspace(1, frames, R)
+    seen = course(epi=np.zeros(R), frame=frame, total_frame=2 * frame)
+    finding = found(learning.endless, seen._replace(random_length=random))
+    assert (finding is not None) is is_ill
+    if finding is not None:
+        assert finding.evidence.startswith(f"0 episodes in {frames:,} frames; those of random")
+
+
+def test_an_episode_may_last_as_long_as_the_spec_lets_it():
+    spec = {**SPEC, "env": {**SPEC["env"], "max_t": 20_000}}
+    assert found(learning.endless, course(epi=np.zeros(R))._replace(spec=spec)) is None
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e6])
+def test_small_rewards_are_found_unless_they_are_scaled_first(scale):
+    env = {**SPEC["env"], "normalize_reward": True, "reward_scale": scale}
+    seen = course(mean_return=UP * 1e-7)._replace(spec={**SPEC, "env": env})
+    assert (found(learning.tiny_rewards, seen) is not None) is (scale == 1.0)
+
+
+SHORT = {
+    "frames": {"total_frame": np.linspace(100, 4000, R)},
+    "updates": {"opt_step": np.linspace(4, 160, R)},
+    "episodes": {"epi": np.linspace(0, 12, R)},
+}
+
+
+@pytest.mark.parametrize("few", SHORT)
+def test_a_run_of_a_few_updates_or_episodes_gets_no_advice_on_its_learning(few):
+    ill = {**ILL["entropy_stays"][0], **ILL["blind_critic"][0], **ILL["clipped"][0]}
+    assert course(**{**ill, **SHORT[few]}).is_short
+    assert not course(**ill).is_short
