@@ -92,4 +92,7 @@ class RunOptions:
     keep: int | None
     label: str | None
     note: str | None
+    init_from: str | None = None
+    init_parts: tuple[str, ...] = ()
+    resume: bool = False
     output: OutputForm = "text"

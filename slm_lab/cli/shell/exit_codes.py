@@ -14,12 +14,21 @@ import typer
 from slm_lab import __version__
 from slm_lab.cli.display.output import guarded_output
 from slm_lab.cli.shell.caller import Caller, notify_of
-from slm_lab.core.errors import LabError, MissingExtraError, SpecError, TrainingFailed, UsageError
+from slm_lab.core.errors import (
+    LabError,
+    MissingExtraError,
+    MissingRunError,
+    SpecError,
+    TrainingFailed,
+    UsageError,
+)
 from slm_lab.core.system_limits import limit_reached
 from slm_lab.core.text import error_summary
 
 FAILED = 1
 BAD_INPUT = 2
+MISSING = 3
+"""There is no such run. A script may then begin one."""
 INTERRUPTED = 130
 BAD_INPUTS = (SpecError, UsageError, MissingExtraError)
 NO_SPACE_OR_ACCESS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS)
@@ -40,6 +49,7 @@ def report_errors(notify: str | None = None) -> Iterator[Caller]:
         print("stopped", file=sys.stderr)
     except Exception as error:
         code = BAD_INPUT if isinstance(error, BAD_INPUTS) else FAILED
+        code = MISSING if isinstance(error, MissingRunError) else code
         if not isinstance(error, LabError):
             error = TrainingFailed(_system_message(error) or _unexpected(error))
         if caller.exists:
