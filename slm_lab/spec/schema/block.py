@@ -87,7 +87,9 @@ def missing_key_error(key: str, message: str, block: Mapping[str, Any]) -> Valid
 class Block(BaseModel):
     """A block of the spec file: strict and immutable; rejects unknown keys."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(
+        strict=True, frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True
+    )
 
     ALIASES: ClassVar[Mapping[str, str]] = {}
     """Other spellings of keys: {spelling in old files: key}."""

@@ -1,5 +1,7 @@
 """`--name X --resume`: one command that a job queue may repeat; and the code of a missing run."""
 
+import shutil
+
 import pytest
 
 from slm_lab.core.errors import UsageError
