@@ -3,7 +3,8 @@
 Only files of tensors, numbers and JSON are read from the other run: no module that it names is
 imported."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -26,6 +27,8 @@ from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.checkpoint import write_state
 from slm_lab.storage.run_dir import RunDir
 
+NOT_SEEN_IN_SHAPES = ("type", "hid_layers_activation", "out_layer_activation", "norm_place")
+"""Keys of a net that change what its weights compute, and no shape."""
 KEYS = {"observations": "env.normalize_obs", "rewards": "env.normalize_reward"}
 """The key that asks for each normaliser."""
 
@@ -42,6 +45,8 @@ class Parent:
     """The statistics of its observations and rewards, as far as they were normalised."""
     parts: Sequence[str]
     """What is to be taken; empty: everything."""
+    net: Mapping[str, Any]
+    """The block `agent.net` that it was trained with."""
     about: Mapping[str, Any]
     """Its run, trial, Session, agent, frame and checksum, for the record."""
 
@@ -53,6 +58,7 @@ class Initial:
 
     state: StateDict
     about: Mapping[str, Any]
+    warnings: tuple[str, ...]
 
     def write(self, run_dir: RunDir) -> dict[str, Any]:
         """Writes the file into a new run folder; returns the record with its checksum."""
@@ -60,13 +66,13 @@ class Initial:
         return {**self.about, "sha256": saved.sha256}
 
     @property
-    def note(self) -> str:
-        """One line for the user."""
+    def notes(self) -> tuple[str, ...]:
+        """Lines for the user: what it begins with, and warnings."""
         about = self.about
         agent = f"{about['agent']} agent of Session {about['session']} at frame {about['frame']:,}"
         statistics = [f"the statistics of {name}" for name in about["normalizers"]]
         taken = ", ".join([*about["taken"], *statistics])
-        return f"the run begins with {taken} of {about['run']} ({agent})"
+        return (f"the run begins with {taken} of {about['run']} ({agent})", *self.warnings)
 
 
 def taken_from(parent: Parent, spec: Spec) -> Initial:
@@ -83,7 +89,20 @@ def taken_from(parent: Parent, spec: Spec) -> Initial:
         "normalizers": list(normalizers),
     }
     values = {name: parent.values[name].clone() for name in names}
-    return Initial({"values": values, "normalizers": normalizers}, about)
+    warnings = tuple(_warnings(parent, spec))
+    return Initial({"values": values, "normalizers": normalizers}, about, warnings)
+
+
+def _warnings(parent: Parent, spec: Spec) -> Iterator[str]:
+    net = spec.agent.net
+    own = {} if net is None else net.model_dump(mode="json")
+    for key in NOT_SEEN_IN_SHAPES:
+        before, now = parent.net.get(key), own.get(key)
+        if key in parent.net and before != now:
+            yield (
+                f"agent.net.{key} is {json.dumps(now)}, and was {json.dumps(before)} in "
+                f"{parent.source}: the same weights compute something else"
+            )
 
 
 def check_initial(run_dir: RunDir, spec: Spec) -> None:

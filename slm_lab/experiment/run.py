@@ -81,7 +81,7 @@ class Run:
             with undone_on_failure(self.release):
                 if initial is not None:
                     origin["init_from"] = initial.write(self.run_dir)
-                    self.notes += (initial.note,)
+                    self.notes += initial.notes
                 self._write_specs(origin)
 
     def _resume(self, source: RunSource) -> None:

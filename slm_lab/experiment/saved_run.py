@@ -292,7 +292,14 @@ def find_parent(
         "frame": agent.frame,
         "parent_sha256": agent.sha256,
     }
-    return Parent(str(source), values, normalizers_in(statistics, rewards), tuple(parts), about)
+    return Parent(
+        source=str(source),
+        values=values,
+        normalizers=normalizers_in(statistics, rewards),
+        parts=tuple(parts),
+        net=value_at(spec, "agent.net", {}) or {},
+        about=about,
+    )
 
 
 def as_trained(spec: Spec, run_format: object) -> Spec:

@@ -18,7 +18,8 @@ def parent_of(session, *parts):
     statistics = np.asarray(snapshot["statistics"])
     normalizers = normalizers_in(statistics, spec.env.normalize_reward)
     about = {"run": "parent", "session": 0, "agent": "latest", "frame": 0}
-    return Parent("parent", values_of(snapshot["flats"]), normalizers, parts, about)
+    values = values_of(snapshot["flats"])
+    return Parent("parent", values, normalizers, parts, net={}, about=about)
 
 
 def begin(folder, parent, spec):

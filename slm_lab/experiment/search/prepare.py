@@ -86,7 +86,7 @@ class Prepared:
             with undone_on_failure(self.close):
                 if initial is not None:
                     origin["init_from"] = initial.write(self.run_dir)
-                    self.notes += (initial.note,)
+                    self.notes += initial.notes
                 self.run_dir.event_log_file.touch()
                 self._write_spec(origin)
         with undone_on_failure(self.close):

@@ -332,3 +332,12 @@ def test_the_body_is_what_lies_before_the_outputs(tmp_path):
 
 def test_run_dir_of_a_run_without_parent_has_no_file(folder):
     assert not RunDir(latest(folder).root, NAME).initial_file.exists()
+
+
+@pytest.mark.medium
+def test_a_net_of_equal_shapes_that_computes_something_else_is_said(folder):
+    write_spec(folder, ppo(**NORMALIZED, agent__net__hid_layers_activation="relu"))
+    done = call_here(command(folder, "dev", "--init-from", "parent"), folder)
+    assert done.code == 0, done.err
+    said = " ".join(done.out.split())
+    assert 'agent.net.hid_layers_activation is "relu", and was "tanh" in' in said
