@@ -267,6 +267,8 @@ def _begun(
 ) -> tuple[LabProcess, Path]:
     """A started command, and its folder. Raises LabError."""
     if resume is True:
+        if not any(option.startswith("--name=") for option in options):
+            raise UsageError("resume=True resumes the run of a label: pass label=…")
         options, resume = [*options, "--resume"], None
     if isinstance(resume, bool):
         resume = None
