@@ -46,4 +46,4 @@ def test_a_real_run_is_looked_at_with_its_agent(run):
 
 def test_a_missing_run_is_one_line(tmp_path):
     write_run(tmp_path / "data")
-    assert_bad_input(tmp_path, ["doctor", "nothing"], ["there is no run folder nothing"])
+    assert_bad_input(tmp_path, ["doctor", "nothing"], ["there is no run folder nothing"], code=3)
