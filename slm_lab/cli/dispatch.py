@@ -66,8 +66,8 @@ def _begun(options: RunOptions, verb: Verb) -> "RunDir | None":
     assert options.label is not None
     found = find_labelled(options.label, options.data)
     if found is not None and found.is_search != (verb == "search"):
-        kind = "search" if found.is_search else "run"
-        raise UsageError(f"--name {options.label}: {found.root} is a {kind}, not to {verb}")
+        kind, mode = ("search", "search") if found.is_search else ("run", "train")
+        raise UsageError(f"--name {options.label}: {found.root} is a {kind}; use the mode {mode}")
     return found
 
 

@@ -10,7 +10,7 @@ from slm_lab.experiment.resume import alone
 from slm_lab.experiment.run_source import RunSource
 from slm_lab.storage.manifest import FORMAT, read_manifest
 from slm_lab.storage.provenance import provenance
-from slm_lab.storage.run_dir import RUN_BLOCK, RunDir, runs_in
+from slm_lab.storage.run_dir import RUN_BLOCK, RunDir, origin_of, runs_in
 from tests.contract.runs import stop_at
 from tests.faults.lab import LAB, NAME, call_here, command, interrupt, started_as, wait_until
 from tests.faults.lab import write_spec as write_file
@@ -86,7 +86,27 @@ def test_a_search_of_that_name_is_not_trained(folder):
     run.event_log_file.touch()
     done = call_here(queued(folder), folder)
     assert done.code == 2
-    assert f"--name job: {run.root} is a search, not to train" in done.err
+    assert f"--name job: {run.root} is a search; use the mode search" in done.err
+
+
+@pytest.mark.medium
+def test_a_search_begins_and_is_found_done_by_the_same_command(folder):
+    spec = ppo(env__max_frame=400, meta__max_trial=2)
+    spec["meta"]["confirm"] = {"top": 1, "max_session": 1}
+    spec["search"] = {"agent.algorithm.gamma__uniform": [0.9, 0.99]}
+    write_file(folder, spec)
+    parent = ["--init-from", "job", "--which", "latest"]
+    words = command(folder, "search", "--name", "sweep", "--resume", *parent)
+    for heading in ("searching", "resuming the search"):
+        done = call_here(words, folder)
+        assert done.code == 0, done.err
+        assert done.out.startswith(heading)
+    (search,) = (run for run in runs_in(folder / "data") if run.is_search)
+    confirmed = next(search.root.glob("confirm_t*"))
+    name = search.initial_file.relative_to(search.root)
+    assert (confirmed / name).read_bytes() == search.initial_file.read_bytes()
+    recorded = origin_of(confirmed / f"{NAME}_spec.json")["init_from"]
+    assert recorded == origin_of(search.spec_file)["init_from"]
 
 
 def test_of_two_that_begin_at_once_the_second_is_told(folder):

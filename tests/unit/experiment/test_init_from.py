@@ -3,6 +3,7 @@
 import hashlib
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import torch
 from slm_lab.core.errors import UsageError
 from slm_lab.core.files import write_json
 from slm_lab.experiment.saved_run import SavedAgents, find_parent
+from slm_lab.parallel.task import SessionTask
 from slm_lab.session.initial import built_values, taken_names, values_of
 from slm_lab.storage.checkpoint import write_state
 from slm_lab.storage.manifest import FORMAT, read_manifest
@@ -330,8 +332,16 @@ def test_the_body_is_what_lies_before_the_outputs(tmp_path):
     assert "net.scale" in built
 
 
-def test_run_dir_of_a_run_without_parent_has_no_file(folder):
-    assert not RunDir(latest(folder).root, NAME).initial_file.exists()
+def test_a_node_of_a_cluster_gets_the_weights_that_a_fresh_session_begins_with(folder):
+    launch = pytest.importorskip("slm_lab.parallel.ray.launch", reason="needs Ray")
+    run = latest(folder)
+    task = SessionTask(parse(PARENT), run, 0, 0, 0, 1, resume=False)
+    assert launch._files_of(task) == {}
+    run.initial_file.write_bytes(b"weights")
+    assert launch._files_of(task) == {"model/initial.pt": b"weights"}
+    resumed = launch._files_of(replace(task, resume=True))
+    assert "model/initial.pt" not in resumed
+    assert resumed
 
 
 @pytest.mark.medium
