@@ -20,7 +20,7 @@ from slm_lab.core.errors import LabError, SpecError, UsageError
 from slm_lab.core.plugins import listed
 from slm_lab.experiment.search.outcomes import find_trial
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.storage.run_lookup import find_run, resolve_spec_name
+from slm_lab.storage.run_lookup import find_labelled, find_run, resolve_spec_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,8 +79,13 @@ def train(
     data: str | Path = "data",
     imports: Sequence[str] = (),
     trust: bool = False,
-    resume: str | Path | Run | None = None,
+    label: str | None = None,
+    resume: str | Path | Run | bool | None = None,
     schedules: Literal["stretch", "hold"] | None = None,
+    init_from: str | Path | Run | None = None,
+    init_part: str | Sequence[str] = (),
+    which: Literal["best", "latest"] | None = None,
+    session: int | None = None,
     wait: bool = True,
     quiet: bool = False,
     on_row: Callable[[Run, dict[str, Any]], object] | None = None,
@@ -102,9 +107,15 @@ def train(
         data: The folder of run folders.
         imports: Modules that register environments and plug-ins.
         trust: Whether the run to resume may import all modules that it names.
+        label: A name of the new run, as `--name`; `slm_lab.load` finds the run by it.
         resume: A run to resume, as for `slm_lab.load`. A spec beside it only says which runs count.
+            True: the run of this `label`, if there is one; else a new run begins.
         schedules: What the schedules of a run to resume do with another `env.max_frame`: keep their
             shares of it ("stretch") or their frames ("hold").
+        init_from: A run whose weights and normalisers the new run begins with, as `--init-from`.
+        init_part: What to take of it, such as "net.body"; by default everything.
+        which: Its agent, "best" or "latest"; by default the best if there is one.
+        session: The Session whose agent it is; by default the first.
         wait: Whether to return at the end of the training. If not, `run.wait()` does, and the
             training saves and stops if this program ends before.
         quiet: Whether to print nothing but warnings and errors.
@@ -123,15 +134,24 @@ def train(
     functions = {"on_row": on_row, "on_checkpoint": on_checkpoint, "on_end": on_end}
     own = [SimpleNamespace(**{event: each}) for event, each in functions.items() if each]
     called = Callbacks([*listed(callbacks), *own])
-    if resume is not None:
+    before = None
+    if resume is True and label is not None:
+        before = find_labelled(label, Path(data))
+    elif not isinstance(resume, bool | None):
         with _spec_file(spec, name) as file:
             of_spec = None if file is None else resolve_spec_name(file, name)
-        resume = find_run(os.fspath(resume), Path(data), of_spec).root
-        called.follow(find_trial(str(resume), resume.parent), skip=True)
-    options = [*_options(seed, data, imports, trust), *_given({"--schedules": schedules})]
+        before = find_run(os.fspath(resume), Path(data), of_spec)
+        resume = before.root
+    if before is not None:
+        called.follow(find_trial(str(before.root), before.root.parent), skip=True)
+    options = [
+        *_options(seed, data, imports, trust),
+        *_given({"--schedules": schedules}),
+        *_beginning(label, init_from, init_part, which, session),
+    ]
     process, folder = _begun("train", resume, spec, name, sets, options, quiet)
     trial = find_trial(str(folder), folder.parent)
-    if resume is None:
+    if before is None:
         called.follow(trial, skip=False)
     return Run(trial, process, called).followed(wait)
 
@@ -145,7 +165,12 @@ def search(
     data: str | Path = "data",
     imports: Sequence[str] = (),
     trust: bool = False,
-    resume: str | Path | Search | None = None,
+    label: str | None = None,
+    resume: str | Path | Search | bool | None = None,
+    init_from: str | Path | Run | None = None,
+    init_part: str | Sequence[str] = (),
+    which: Literal["best", "latest"] | None = None,
+    session: int | None = None,
     keep: int | None = None,
     wait: bool = True,
     quiet: bool = False,
@@ -158,7 +183,11 @@ def search(
     >>> found = slm_lab.search("small.json", sets={"meta.max_trial": 2}, keep=1, quiet=True)
     >>> len(found.trials), found.run().agent()
     (2, <Agent PPO on CartPole-v1, ...>)"""
-    options = [*_options(seed, data, imports, trust), *_given({"--keep": keep})]
+    options = [
+        *_options(seed, data, imports, trust),
+        *_beginning(label, init_from, init_part, which, session),
+        *_given({"--keep": keep}),
+    ]
     process, folder = _begun("search", resume, spec, name, sets, options, quiet)
     return Search(folder, process).followed(wait)
 
@@ -218,9 +247,22 @@ def _options(seed: int | None, data: str | Path, imports: Sequence[str], trust: 
     return [*_given({"--seed": seed, "--data": data}), *modules, *(["--trust"] if trust else [])]
 
 
+def _beginning(
+    label: str | None,
+    init_from: str | Path | Run | None,
+    init_part: str | Sequence[str],
+    which: str | None,
+    session: int | None,
+) -> list[str]:
+    """The options of a run that begins."""
+    parent = None if init_from is None else os.fspath(init_from)
+    about = {"--name": label, "--init-from": parent, "--which": which, "--session": session}
+    return [*_given(about), *(f"--init-part={part}" for part in listed(init_part))]
+
+
 def _begun(
     verb: Literal["train", "search", "compare"],
-    resume: str | Path | Started | None,
+    resume: str | Path | Started | bool | None,
     spec: SpecSource | None,
     name: str | None,
     sets: Mapping[str, Any] | None,
@@ -228,6 +270,12 @@ def _begun(
     quiet: bool,
 ) -> tuple[LabProcess, Path]:
     """A started command, and its folder. Raises LabError."""
+    if resume is True:
+        if not any(option.startswith("--name=") for option in options):
+            raise UsageError("resume=True resumes the run of a label: pass label=…")
+        options, resume = [*options, "--resume"], None
+    if isinstance(resume, bool):
+        resume = None
     if spec is None and resume is None:
         raise UsageError(NO_SPEC)
     if spec is None and name is not None:

@@ -17,7 +17,9 @@ from slm_lab.parallel.fork_server import start_fork_server
 from slm_lab.storage.archive import unpacked
 
 if TYPE_CHECKING:
+    from slm_lab.experiment.init_from import Parent
     from slm_lab.experiment.run_source import RunSource
+    from slm_lab.storage.run_dir import RunDir
 
 PLAYING = ("eval", "enjoy")
 MOST_LETTERS = 200
@@ -31,6 +33,9 @@ def execute(options: RunOptions, caller: Caller) -> int:
     words = parse_words(options.words)
     verb = words.mode.verb
     _reject_unused_options(options, words.mode)
+    begun = _begun(options, verb) if options.resume else None
+    if begun is not None:
+        words = words._replace(mode=RunMode(verb, str(begun.root)))
     if verb not in PLAYING:
         with suppress(OSError):  # it starts with the first Session, too, and there it is reported
             start_fork_server()
@@ -46,9 +51,37 @@ def execute(options: RunOptions, caller: Caller) -> int:
             if plays:
                 caller.folder = (source.archive or Path(source.run or "")).absolute()
             import_plugins(source.imports)
+            if begun is not None:
+                _check_same(options, parse_words(options.words), begun)
             with importing():
                 command = _command(options, verb, caller)
         return command(source)
+
+
+def _begun(options: RunOptions, verb: Verb) -> "RunDir | None":
+    """The run that `--name` names and `--resume` resumes; None: a new one begins."""
+    from slm_lab.storage.run_lookup import find_labelled
+
+    assert options.label is not None
+    found = find_labelled(options.label, options.data)
+    if found is not None and found.is_search != (verb == "search"):
+        kind, mode = ("search", "search") if found.is_search else ("run", "train")
+        raise UsageError(f"--name {options.label}: {found.root} is a {kind}; use the mode {mode}")
+    return found
+
+
+def _check_same(options: RunOptions, words: RunWords, begun: "RunDir") -> None:
+    """Raises UsageError if the command would begin another run than the one that it resumes."""
+    with importing():
+        from slm_lab.experiment.resume import check_same
+
+        is_search = words.mode.verb == "search"
+        if is_search:
+            from slm_lab.experiment.search.prepare import MAY_CHANGE
+        else:
+            from slm_lab.experiment.run import MAY_CHANGE
+    given = _source(replace(options, init_from=None), words)
+    check_same(begun, given, MAY_CHANGE, for_search=is_search)
 
 
 def _command(options: RunOptions, verb: Verb, caller: Caller) -> Callable[["RunSource"], int]:
@@ -87,8 +120,18 @@ def _source(options: RunOptions, words: RunWords) -> "RunSource":
     if mode.run is None:
         assert file is not None
         imports = imports_of_file(file, options.imports, trust)
-        about = options.label, options.note
-        return RunSource(file, name, None, sets, options.seed, data, imports, *about)
+        return RunSource(
+            spec_file=file,
+            spec_name=name,
+            sets=sets,
+            seed=options.seed,
+            data_dir=data,
+            imports=imports,
+            label=options.label,
+            is_only=options.resume,
+            note=options.note,
+            parent=_parent(options),
+        )
     name = None if file is None else resolve_spec_name(file, name)
     if mode.verb in PLAYING:
         run_dir, trial = find_saved(mode.run, data, name, of_env)
@@ -104,25 +147,54 @@ def _source(options: RunOptions, words: RunWords) -> "RunSource":
     return replace(source, schedules=options.schedules)
 
 
+def _parent(options: RunOptions) -> "Parent | None":
+    """The agent of `--init-from`, which a new run begins with."""
+    if options.init_from is None:
+        return None
+    with importing():  # imports torch
+        from slm_lab.experiment.saved_run import find_parent
+    return find_parent(
+        options.init_from,
+        options.init_parts,
+        which=options.which,
+        session=options.session,
+        data_dir=options.data,
+    )
+
+
 def _reject_unused_options(options: RunOptions, mode: RunMode) -> None:
     """Raises UsageError for an option without effect in this mode."""
+    begins = mode.run is None
+    with_agent = PLAYING if options.init_from is None else (*PLAYING, mode.verb)
     of = {
         "--episodes": (options.episodes, PLAYING),
-        "--which": (options.which, PLAYING),
-        "--session": (options.session, PLAYING),
+        "--which": (options.which, with_agent),
+        "--session": (options.session, with_agent),
         "--render": (options.render, ("enjoy",)),
         "--video": (options.video, ("enjoy",)),
         "--save": (options.save, ("eval",)),
         "--keep": (options.keep, ("search",)),
+        "--resume": (options.resume, ("train", "search")),
         "--json": (options.output == "json", ("train", "dev", "search", "eval")),
     }
     for option, (given, verbs) in of.items():
         if given is not None and given is not False and mode.verb not in verbs:
             fitting = " and ".join(f"{verb}@RUN" if verb in PLAYING else verb for verb in verbs)
             raise UsageError(f"{option} works only with {fitting}, not with {mode}")
-    for option, text in {"--name": options.label, "--note": options.note}.items():
-        if text is not None and mode.run is not None:
+    of_new = {
+        "--name": options.label,
+        "--note": options.note,
+        "--init-from": options.init_from,
+        "--resume": options.resume or None,
+    }
+    for option, value in of_new.items():
+        if value is not None and not begins:
             raise UsageError(f"{option} works only where a run begins, not with {mode}")
+    if options.init_parts and options.init_from is None:
+        raise UsageError("--init-part names what to take from a run: add --init-from RUN")
+    if options.resume and options.label is None:
+        raise UsageError("--resume needs the --name of the run; train@RUN resumes any other")
+    for option, text in {"--name": options.label, "--note": options.note}.items():
         if text is not None and not 0 < len(text) <= MOST_LETTERS:
             raise UsageError(f"{option}: must have 1 to {MOST_LETTERS} letters")
     if options.schedules is not None and (mode.verb != "train" or mode.run is None):

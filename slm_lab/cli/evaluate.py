@@ -40,8 +40,8 @@ def evaluate(source: RunSource, options: RunOptions) -> int:
     saved = SavedRun(source)
     set_up_torch(saved.spec.meta.threads)
     sessions = saved.sessions(options.session)
-    begun = [session for session in sessions if saved.has_checkpoint(session)]
-    agents = [saved.load(session, options.which) for session in begun or sessions]
+    begun = [session for session in sessions if saved.agents.has_checkpoint(session)]
+    agents = [saved.agents.load(session, options.which) for session in begun or sessions]
     _introduce(console, "evaluating", saved, agents, options.which)
     for session in sorted({*sessions} - {*begun}):
         print_line(console, Text(f"Session {session} has no saved agent: left out", "yellow"))
@@ -74,7 +74,7 @@ def enjoy(source: RunSource, options: RunOptions) -> int:
     saved = SavedRun(source)
     set_up_torch(saved.spec.meta.threads)
     (session,) = saved.sessions(options.session or 0)
-    agent = saved.load(session, options.which)
+    agent = saved.agents.load(session, options.which)
     _introduce(console, "enjoying", saved, [agent], options.which)
     # In the current folder, because `enjoy` never changes a run folder.
     stem = f"{saved.run_dir.root.resolve().name}_s{agent.session}_{agent.which}_{agent.frame}"

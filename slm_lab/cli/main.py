@@ -68,7 +68,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(spec_app, name="spec")
-_EPILOG = "Exit codes: 0 success, 1 failed, 2 bad input, 130 stopped by Ctrl-C, SIGTERM or SIGHUP."
+_EPILOG = (
+    "Exit codes: 0 success, 1 failed, 2 bad input, 3 no such run, 130 stopped by Ctrl-C, SIGTERM "
+    "or SIGHUP."
+)
 
 _saved = partial(Option, rich_help_panel="Options of eval@RUN and enjoy@RUN")
 
@@ -128,10 +131,12 @@ def run(
         int | None, _saved(min=1, help="eval@: of each Session (100); enjoy@: to show (5).")
     ] = None,
     which: Annotated[
-        Literal["best", "latest"] | None, _saved(help="The agent. Default: best, else latest.")
+        Literal["best", "latest"] | None,
+        _saved(help="The agent, also of --init-from. Default: best, else latest."),
     ] = None,
     session: Annotated[
-        int | None, _saved(min=0, help="One Session. Default: all (eval@), the first (enjoy@).")
+        int | None,
+        _saved(min=0, help="One Session. Default: all (eval@), the first (enjoy@, --init-from)."),
     ] = None,
     render: Annotated[bool, _saved("--render", help="enjoy@: in a window.")] = False,
     video: Annotated[bool, _saved("--video", help="enjoy@: each episode as an mp4 here.")] = False,
@@ -150,6 +155,26 @@ def run(
             "keep their shares of it (stretch) or their frames (hold)."
         ),
     ] = None,
+    init_from: Annotated[
+        str | None,
+        Option(
+            metavar="RUN",
+            help="Begin with the weights and normalisers of a run, named as for eval@.",
+            autocompletion=completion.runs,
+        ),
+    ] = None,
+    init_parts: Annotated[
+        list[str] | None,
+        Option(
+            "--init-part",
+            metavar="PART",
+            help="Take only net, net.body, critic, … of --init-from. Repeatable.",
+        ),
+    ] = None,
+    resume: Annotated[
+        bool,
+        Option("--resume", help="Resume the run that --name names; begin it if there is none."),
+    ] = False,
     as_json: options.AsJson = False,
     quiet: Annotated[bool, Option("--quiet", "-q", help="Print only warnings and errors.")] = False,
     log_level: Annotated[
@@ -165,14 +190,29 @@ def run(
         set_log_level(log_level)
         code = execute(
             options.RunOptions(
-                tuple(word for word in (spec_file, spec_name, mode) if word is not None),
-                (*(sets or ()), *([f"meta.cluster={cluster}"] if cluster else [])),
-                seed, data, tuple(imports or ()), trust, episodes, which, session, render, video,
-                save, keep, label, note, schedules,
-                "json" if as_json else "nothing" if quiet else "text",
+                words=tuple(word for word in (spec_file, spec_name, mode) if word is not None),
+                sets=(*(sets or ()), *([f"meta.cluster={cluster}"] if cluster else [])),
+                seed=seed,
+                data=data,
+                imports=tuple(imports or ()),
+                trust=trust,
+                episodes=episodes,
+                which=which,
+                session=session,
+                render=render,
+                video=video,
+                save=save,
+                keep=keep,
+                label=label,
+                note=note,
+                schedules=schedules,
+                init_from=init_from,
+                init_parts=tuple(init_parts or ()),
+                resume=resume,
+                output="json" if as_json else "nothing" if quiet else "text",
             ),
             caller,
-        )  # fmt: skip
+        )
         raise Exit(code)
 
 

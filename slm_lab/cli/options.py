@@ -92,5 +92,8 @@ class RunOptions:
     keep: int | None
     label: str | None
     note: str | None
-    schedules: Literal["stretch", "hold"] | None
+    schedules: Literal["stretch", "hold"] | None = None
+    init_from: str | None = None
+    init_parts: tuple[str, ...] = ()
+    resume: bool = False
     output: OutputForm = "text"

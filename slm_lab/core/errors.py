@@ -53,6 +53,10 @@ class UsageError(LabError):
     """A command line that cannot be executed as given (exit code 2)."""
 
 
+class MissingRunError(UsageError):
+    """There is no run of the name that the user gave (exit code 3)."""
+
+
 class MissingExtraError(LabError):
     """A part needs a package that is not installed; the message names the pip command."""
 

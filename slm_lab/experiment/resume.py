@@ -1,13 +1,16 @@
 """Begins the record of a run, and makes a resumed run's spec: the recorded one with `-s`."""
 
+import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, final
 
 from slm_lab.core.errors import Problem, SpecError, UsageError
+from slm_lab.core.files import read_file as read_bytes
 from slm_lab.core.files import read_object, write_json
 from slm_lab.env.versions import env_record
 from slm_lab.experiment.run_source import RunSource
@@ -18,14 +21,14 @@ from slm_lab.spec.load import load_spec
 from slm_lab.spec.override import parse_setting
 from slm_lab.spec.read import find_file, read_file
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.storage.lock import RunLock
+from slm_lab.storage.lock import RunLock, names_locked
 from slm_lab.storage.manifest import FORMAT, Manifest
 from slm_lab.storage.maybe_damaged import trial_metrics, value_at
 from slm_lab.storage.origin import read_origin, starts_of, typed_settings
 from slm_lab.storage.provenance import provenance
 from slm_lab.storage.result import Ending
 from slm_lab.storage.run_dir import RunDir, sets_env
-from slm_lab.storage.run_lookup import required_seed
+from slm_lab.storage.run_lookup import find_labelled, required_seed
 
 SHOWN = 5
 """The maximum number of differences in a message."""
@@ -66,6 +69,39 @@ def begin_run(
         "note": source.note,
     }
     return run_dir, lock, origin
+
+
+@contextmanager
+def alone(source: RunSource) -> Iterator[None]:
+    """Within, a run begins. If it has to be the only one of its name, no other may begin meanwhile.
+    Raises UsageError if one has just begun."""
+    if not source.is_only or source.label is None:
+        yield
+        return
+    with names_locked(source.data_dir):
+        if (other := find_labelled(source.label, source.data_dir)) is not None:
+            raise UsageError(f"--name {source.label}: another command has just begun {other.root}")
+        yield
+
+
+def check_same(
+    run_dir: RunDir, given: RunSource, may_change: Collection[str], for_search: bool = False
+) -> None:
+    """Raises UsageError if the run in `run_dir` was not started with the spec of `given`, but for
+    the keys `may_change` and a seed that is not given."""
+    before = load_spec(run_dir.spec_file, run_dir.spec_name, warn=False)
+    now = with_known_precision(given.load(for_search=for_search, warn=False))
+    ignored = {*may_change} | ({"meta.random_seed"} if now.meta.random_seed is None else set())
+    changed = [
+        f"{path} {json.dumps(old)} (now {json.dumps(new)})"
+        for path, old, new in differences(before.to_json(), now.to_json())
+        if not any(path == each or path.startswith(f"{each}.") for each in ignored)
+    ]
+    if changed:
+        raise UsageError(
+            f"--name {given.label} --resume: {run_dir.root} was started with another spec: "
+            f"{_some(changed)}; give this one another --name"
+        )
 
 
 def with_known_precision(spec: Spec) -> Spec:
@@ -213,6 +249,23 @@ def check_checkpoints(spec: Spec, run_dir: RunDir, manifests: Sequence[Manifest 
                 f"its checkpoint {paths.manifest.relative_to(run_dir.root)} is missing: restore "
                 f"the files of {paths.models.name}, or start a new run"
             )
+
+
+def check_initial(run_dir: RunDir, origin: Mapping[str, Any]) -> None:
+    """Raises UsageError if the weights that the run began with are lost or damaged: without them
+    Sessions that have no checkpoint would begin with fresh ones."""
+    recorded = origin.get("init_from")
+    if recorded is None:
+        return
+    file = run_dir.initial_file
+    with suppress(OSError):
+        if hashlib.sha256(read_bytes(file)).hexdigest() == value_at(recorded, "sha256"):
+            return
+    parent = value_at(recorded, "run", "another run")
+    raise UsageError(
+        f"{file} is missing or damaged, and the run has to begin with it again: restore it, or "
+        f"start a new run with --init-from {parent}"
+    )
 
 
 def reopen(run_dir: RunDir, ended: Sequence[bool]) -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slm_lab.core.errors import Problem, SpecError, undone_on_failure
 from slm_lab.core.files import write_json
@@ -33,6 +33,9 @@ from slm_lab.storage.provenance import provenance
 from slm_lab.storage.result import TrialResult
 from slm_lab.storage.run_dir import RUN_BLOCK
 from slm_lab.storage.run_lookup import find_run
+
+if TYPE_CHECKING:
+    from slm_lab.experiment.init_from import Initial
 
 MAY_CHANGE = (
     "env.max_frame",
@@ -73,8 +76,14 @@ class Run:
         check_spaces(where, spec)
         check_machine(where, spec)
         self.spec, self.root_seed = seeded(spec)
-        self.run_dir, self._lock, origin = resume.begin_run(source, self.spec, self.verb)
-        self._write_specs(origin)
+        initial = initial_of(source, self.spec)
+        with resume.alone(source):
+            self.run_dir, self._lock, origin = resume.begin_run(source, self.spec, self.verb)
+            with undone_on_failure(self.release):
+                if initial is not None:
+                    origin["init_from"] = initial.write(self.run_dir)
+                    self.notes += initial.notes
+                self._write_specs(origin)
 
     def _resume(self, source: RunSource) -> None:
         """Restores the run from its folder, and notes in its spec files that it resumes."""
@@ -86,6 +95,8 @@ class Run:
         ended, manifests = have_ended(self.spec, self.run_dir, 0)
         resume.check_checkpoints(self.spec, self.run_dir, manifests)
         resume.check_budget(recorded, self.run_dir, manifests)
+        if None in manifests:
+            resume.check_initial(self.run_dir, recorded.origin)
         self.notes += tuple(resume.about_file(recorded.origin, source.spec_file, self.run_dir))
         has_ended = all(ended)
         about = provenance(self.root_seed)
@@ -220,6 +231,16 @@ def check_machine(where: str, spec: Spec) -> None:
         from slm_lab.agent.net.precision import problems_here
     if problems := list(problems_here(spec.agent)):
         raise SpecError(where, problems)
+
+
+def initial_of(source: RunSource, spec: Spec) -> "Initial | None":
+    """What a new run of `spec` begins with; None: fresh weights. Raises UsageError if it does not
+    fit the spec."""
+    if source.parent is None:
+        return None
+    with importing():  # imports torch
+        from slm_lab.experiment.init_from import taken_from
+    return taken_from(source.parent, spec)
 
 
 def seeded(spec: Spec) -> tuple[Spec, int]:

@@ -3,12 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 from slm_lab.experiment.trust import check_source
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.run_lookup import resolve_spec_name
+
+if TYPE_CHECKING:
+    from slm_lab.experiment.init_from import Parent
 
 
 @final
@@ -30,8 +33,12 @@ class RunSource:
     """Modules already imported. A run folder may name no others."""
     label: str | None = None
     """The user's name for a new run; it is recorded, and finds the run."""
+    is_only: bool = False
+    """Whether no other run may have its label."""
     note: str | None = None
     """The user's note about a new run."""
+    parent: "Parent | None" = None
+    """The saved agent that a new run begins with."""
     archive: Path | None = None
     """The shared run that `run` is unpacked from."""
     schedules: Literal["stretch", "hold"] | None = None

@@ -8,29 +8,34 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias, final
 
+import numpy as np
+
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.core.errors import CheckpointError, Problem, SpecError, UsageError, undone_on_failure
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.types import FloatArray, StateDict
 from slm_lab.env.simulators.film import Film
 from slm_lab.env.vector_env import FinishedEpisodes
+from slm_lab.experiment.init_from import Parent
 from slm_lab.experiment.resume import differences
 from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.search.outcomes import chosen_trial
 from slm_lab.experiment.trust import check_allowed, imports_for, modules_of, refuse_paths
 from slm_lab.session.evaluator import Evaluator, load_snapshot, snapshot_of
+from slm_lab.session.initial import normalizers_in, values_of
 from slm_lab.session.play_episodes import even_num_envs
 from slm_lab.session.seeding import session_seeds
-from slm_lab.spec.load import load_spec
+from slm_lab.spec.load import load_spec, recorded_spec
 from slm_lab.spec.schema.algorithm import CrossQSpec
 from slm_lab.spec.schema.net import TorchArcNetSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.archive import unpacked
 from slm_lab.storage.checkpoint import CheckpointStore, reading
-from slm_lab.storage.compatibility import check_fits
+from slm_lab.storage.compatibility import check_fits, check_snapshot
 from slm_lab.storage.manifest import Manifest, previous_path, read_manifest
+from slm_lab.storage.maybe_damaged import value_at
 from slm_lab.storage.origin import typed_settings
-from slm_lab.storage.run_dir import SessionPaths, origin_of
+from slm_lab.storage.run_dir import RunDir, SessionPaths, origin_of
 from slm_lab.storage.run_lookup import find_folder, find_saved, required_seed
 
 Which: TypeAlias = Literal["best", "latest"]
@@ -62,6 +67,8 @@ class SavedAgent:
     snapshot: StateDict
     """Its weights and statistics."""
     file: Path
+    sha256: str = ""
+    """The checksum of `file`."""
 
     def load_into(self, networks: Mapping[str, FlatParameters], statistics: FloatArray) -> None:
         """Loads the snapshot into `networks` by name, and into the normalisers' `statistics` (S,).
@@ -69,6 +76,91 @@ class SavedAgent:
         with reading(self.file):
             check_fits(self.snapshot, networks, statistics, self.file)
             load_snapshot(self.snapshot, networks, statistics)
+
+
+@final
+class SavedAgents:
+    """The saved agents of a run, or of a trial of a search. Reads only their files."""
+
+    def __init__(self, run_dir: RunDir, trial: int, folder: Path) -> None:
+        """`folder` is the run folder, or the file of a shared run."""
+        self._run_dir, self._trial, self._folder = run_dir, trial, folder
+
+    def begun(self) -> list[int]:
+        """The Sessions that have a checkpoint."""
+        prefix = f"{self._run_dir.trial_prefix(self._trial)}_s"
+        names = (
+            file.name for file in (self._run_dir.root / "model").glob(f"{prefix}*_latest.json")
+        )
+        numbers = (name.removeprefix(prefix).removesuffix("_latest.json") for name in names)
+        return sorted(int(number) for number in numbers if number.isdecimal())
+
+    def has_checkpoint(self, session: int) -> bool:
+        """Whether a Session has a checkpoint yet."""
+        with self._previous_reported(session) as paths:
+            return read_manifest(paths.manifest) is not None
+
+    def load(self, session: int, which: Which | None) -> SavedAgent:
+        """The agent of a Session; by default the best, or the latest if there is no best. Raises
+        UsageError if there is none, CheckpointError if its file is damaged."""
+        with self._previous_reported(session) as paths:
+            return self._load(paths, session, which)
+
+    @contextmanager
+    def _previous_reported(self, session: int) -> Iterator[SessionPaths]:
+        """Adds the hint at the previous checkpoint to a CheckpointError."""
+        paths = self._run_dir.session(self._trial, session)
+        try:
+            yield paths
+        except CheckpointError as error:
+            if not previous_path(paths.manifest).is_file():
+                raise
+            kept = (
+                f"train@{self._run_dir.root} resumes from the previous checkpoint if it is intact"
+            )
+            raise CheckpointError(f"{error}; {kept}") from error
+
+    def _load(self, paths: SessionPaths, session: int, which: Which | None) -> SavedAgent:
+        store = CheckpointStore(paths.models, paths.prefix)
+        manifest = store.manifest()
+        while manifest is not None:
+            chosen = self._choose(session, manifest, which)
+            try:
+                state = store.load(manifest, PARTS[chosen])
+                file = store.file(manifest, PARTS[chosen])
+                with reading(file):
+                    snapshot = state if chosen == "best" else snapshot_of(state)
+                    frame = int(snapshot["frame"])
+            except CheckpointError as error:
+                before, manifest = manifest, store.manifest()
+                if manifest == before:  # else a running training has replaced it: try again
+                    if chosen == "latest":
+                        raise
+                    store.load(manifest, PARTS["latest"])
+                    better = "choose the latest (--which latest)"
+                    raise CheckpointError(f"{error}; {better}") from error
+            else:
+                return SavedAgent(
+                    folder=self._folder,
+                    session=session,
+                    which=chosen,
+                    frame=frame,
+                    snapshot=snapshot,
+                    file=file,
+                    sha256=manifest.files[PARTS[chosen]].sha256,
+                )
+        raise UsageError(f"{self._run_dir.root}: Session {session} has no checkpoint yet")
+
+    def _choose(self, session: int, manifest: Manifest, which: Which | None) -> Which:
+        if which is None:
+            return "best" if "best" in manifest.files else "latest"
+        if PARTS[which] not in manifest.files:
+            why = "because no return has been measured; choose the latest (--which latest)"
+            if which == "latest":
+                why = "it is a shared run, which has one agent; leave out which"
+            where = f"{self._run_dir.root}: Session {session}"
+            raise UsageError(f"{where} has no {which} agent yet, {why}")
+        return which
 
 
 @final
@@ -83,6 +175,7 @@ class SavedRun:
         self.trial = chosen_trial(self.run_dir, trial)
         self.folder = source.archive or self.run_dir.root
         """The run folder, or the file of a shared run."""
+        self.agents = SavedAgents(self.run_dir, self.trial, self.folder)
         self.is_search = self.run_dir.is_search
         """Whether the folder holds a search; `trial` is then the selected trial."""
         file = self.run_dir.spec_file
@@ -142,63 +235,6 @@ class SavedRun:
             raise UsageError(f"Session {only}: {why}; choose Session {first}")
         return meta.writers if only is None else [only]
 
-    def has_checkpoint(self, session: int) -> bool:
-        """Whether a Session has a checkpoint yet."""
-        with self._previous_reported(session) as paths:
-            return read_manifest(paths.manifest) is not None
-
-    def load(self, session: int, which: Which | None) -> SavedAgent:
-        """The agent of a Session; by default the best, or the latest if there is no best. Raises
-        UsageError if there is none, CheckpointError if its file is damaged."""
-        with self._previous_reported(session) as paths:
-            return self._load(paths, session, which)
-
-    @contextmanager
-    def _previous_reported(self, session: int) -> Iterator[SessionPaths]:
-        """Adds the hint at the previous checkpoint to a CheckpointError."""
-        paths = self.run_dir.session(self.trial, session)
-        try:
-            yield paths
-        except CheckpointError as error:
-            if not previous_path(paths.manifest).is_file():
-                raise
-            kept = f"train@{self.run_dir.root} resumes from the previous checkpoint if it is intact"
-            raise CheckpointError(f"{error}; {kept}") from error
-
-    def _load(self, paths: SessionPaths, session: int, which: Which | None) -> SavedAgent:
-        store = CheckpointStore(paths.models, paths.prefix)
-        manifest = store.manifest()
-        while manifest is not None:
-            chosen = self._choose(session, manifest, which)
-            try:
-                state = store.load(manifest, PARTS[chosen])
-                file = store.file(manifest, PARTS[chosen])
-                with reading(file):
-                    snapshot = state if chosen == "best" else snapshot_of(state)
-                    frame = int(snapshot["frame"])
-            except CheckpointError as error:
-                before, manifest = manifest, store.manifest()
-                if manifest == before:  # else a running training has replaced it: try again
-                    if chosen == "latest":
-                        raise
-                    store.load(manifest, PARTS["latest"])
-                    better = "choose the latest (--which latest)"
-                    raise CheckpointError(f"{error}; {better}") from error
-            else:
-                return SavedAgent(self.folder, session, chosen, frame, snapshot, file)
-        raise UsageError(f"{self.run_dir.root}: Session {session} has no checkpoint yet")
-
-    def _choose(self, session: int, manifest: Manifest, which: Which | None) -> Which:
-        if which is None:
-            return "best" if "best" in manifest.files else "latest"
-        if PARTS[which] not in manifest.files:
-            why = "because no return has been measured; choose the latest (--which latest)"
-            if which == "latest":
-                why = "it is a shared run, which has one agent; leave out which"
-            where = f"{self.run_dir.root}: Session {session}"
-            raise UsageError(f"{where} has no {which} agent yet, {why}")
-        return which
-
 
 def find_agent(
     run: str,
@@ -222,12 +258,55 @@ def find_agent(
         saved = SavedRun(
             RunSource(file, run=target, data_dir=data_dir, imports=allowed, archive=archive)
         )
-        begun = [each for each in saved.sessions(session) if saved.has_checkpoint(each)]
+        begun = [each for each in saved.sessions(session) if saved.agents.has_checkpoint(each)]
         if not begun:
             raise UsageError(f"{run_dir.root} has no checkpoint yet")
-        agent = saved.load(begun[0], which)
+        agent = saved.agents.load(begun[0], which)
         weakref.finalize(saved, kept.pop_all().close)  # a shared run stays unpacked
     return saved, agent
+
+
+def find_parent(
+    run: str, parts: Sequence[str], which: Which | None, session: int | None, data_dir: Path
+) -> Parent:
+    """An agent of the run that `find_folder` finds, for a new run to begin with; by default that of
+    the first Session with a checkpoint. Imports nothing that the run names. Raises UsageError,
+    CheckpointError."""
+    with unpacked(run) as folder:
+        run_dir, number = find_folder(folder, data_dir)
+        trial = chosen_trial(run_dir, number)
+        source = run_dir.root if folder == run else Path(run)
+        agents = SavedAgents(run_dir, trial, source)
+        begun = agents.begun()
+        if not begun:
+            raise UsageError(f"{source} has no checkpoint yet")
+        if session not in (None, *begun):
+            known = ", ".join(map(str, begun))
+            raise UsageError(f"{source}: Session {session} has no agent; those with one: {known}")
+        agent = agents.load(begun[0] if session is None else session, which)
+        with reading(agent.file):
+            check_snapshot(agent.snapshot, agent.file)
+            values = values_of(agent.snapshot["flats"])
+            statistics = np.asarray(agent.snapshot["statistics"], np.float64)
+        file = run_dir.trial_spec_file(trial) if run_dir.is_search else run_dir.spec_file
+        _, spec = recorded_spec(file)
+    rewards = bool(value_at(spec, "env.normalize_reward", False))
+    about = {
+        "run": source.resolve().name,
+        "trial": trial,
+        "session": agent.session,
+        "agent": agent.which,
+        "frame": agent.frame,
+        "parent_sha256": agent.sha256,
+    }
+    return Parent(
+        source=str(source),
+        values=values,
+        normalizers=normalizers_in(statistics, rewards),
+        parts=tuple(parts),
+        net=value_at(spec, "agent.net", {}) or {},
+        about=about,
+    )
 
 
 def as_trained(spec: Spec, run_format: object) -> Spec:

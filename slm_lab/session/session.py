@@ -10,6 +10,7 @@ from slm_lab.core.text import significant
 from slm_lab.core.types import StateDict
 from slm_lab.env.vector_env import NO_EPISODES, FinishedEpisodes
 from slm_lab.session.dev_checks import AgentChecks
+from slm_lab.session.initial import begin_with
 from slm_lab.session.parts import build_parts, open_rows, restore, take_over
 from slm_lab.session.seeding import SessionSeeds
 from slm_lab.session.status_board import Phase, StatusBoard
@@ -54,12 +55,15 @@ class Session:
         self._evaluation, self._stopwatch = parts.evaluation, parts.stopwatch
         self.board = board
         self._on_row = on_row
-        self._checks = AgentChecks(self.agent) if checked else None
         self._granted_end: Vote | None = None
         self._update_seconds, self._num_events = 0.0, 0
         manifest = self.records.store.manifest() if resume or replaces is not None else None
         if manifest is not None:
             restore(parts, manifest)
+        else:
+            rewards = spec.env.normalize_reward
+            begin_with(paths.initial, self.agent, self.env.statistics, rewards)
+        self._checks = AgentChecks(self.agent) if checked else None
         open_rows(parts, manifest, replaces)
         if replaces is not None:
             logger.warning("Session %d is replaced: %s", index, replaces)

@@ -106,12 +106,12 @@ class CheckpointStore:
     def _write(self, name: str, state: StateDict, written: list[Path]) -> manifests.SavedFile:
         """Writes a state; its path joins `written` first, so that a partial file is removed."""
         written.append(self._folder / name)
-        return _write_state(written[-1], state)
+        return write_state(written[-1], state)
 
     def save_copy(self, path: Path, state: StateDict) -> None:
         """Writes one state outside the checkpoints, for a person to inspect."""
         try:
-            _write_state(path, state)
+            write_state(path, state)
         except OSError as error:
             path.unlink(missing_ok=True)
             raise CheckpointError(f"cannot write {path}: {error.strerror or error}") from error
@@ -170,6 +170,19 @@ def read_state(folder: Path, file: manifests.SavedFile) -> StateDict:
             f"the checkpoint {path} is damaged: its checksum does not match; put back a copy, "
             "or start a new run"
         )
+    return _state_in(content, path)
+
+
+def read_initial(path: Path) -> StateDict:
+    """The weights that a run began with. Raises CheckpointError; nothing is unpickled."""
+    try:
+        content = read_file(path)
+    except OSError as error:
+        raise UnusableCheckpointError(f"cannot read {path}: {error.strerror}") from error
+    return _state_in(content, path)
+
+
+def _state_in(content: bytes, path: Path) -> StateDict:
     with reading(path):
         state: StateDict = from_plain(_tensors(content))
         if not isinstance(state, dict):
@@ -208,7 +221,8 @@ def reading(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _write_state(path: Path, state: StateDict) -> manifests.SavedFile:
+def write_state(path: Path, state: StateDict) -> manifests.SavedFile:
+    """Writes a state to the disk; returns the file's size and checksum. Raises OSError."""
     buffer = io.BytesIO()
     torch.save(to_plain(state), buffer)
     content = buffer.getbuffer()  # not getvalue(), which would copy a large state

@@ -25,6 +25,11 @@ def check_fits(
             f"{file.parent.parent}: the spec in it was changed and no longer builds the agent in "
             f"{file.name}: {difference}; undo the change in its *_spec.json"
         )
+    check_snapshot(snapshot, file)
+
+
+def check_snapshot(snapshot: StateDict, file: Path) -> None:
+    """Raises CheckpointError if weights or statistics of the agent in `file` are not finite."""
     check_finite(snapshot["flats"], file)
     _check_finite("the statistics of the normalisers are", snapshot["statistics"], file)
 

@@ -2,7 +2,8 @@
 
 import fcntl
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from slm_lab.core.errors import UsageError, undone_on_failure
@@ -31,6 +32,25 @@ class RunLock:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+@contextmanager
+def names_locked(data_dir: Path) -> Iterator[None]:
+    """Within, no other process may give a run in `data_dir` a name. Waits for one that does. Raises
+    UsageError if the folder cannot be made or locked."""
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        descriptor = open_own(data_dir / ".names.lock", os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        raise UsageError(f"cannot make the folder {data_dir}: {error.strerror}") from error
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as error:
+            raise UsageError(f"cannot lock {data_dir}: {error.strerror}") from error
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def is_locked(folder: Path) -> bool:

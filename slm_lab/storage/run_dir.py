@@ -26,6 +26,8 @@ STAMP = "%Y_%m_%d_%H%M%S"
 _STAMP_PATTERN = re.compile(r"_(\d{4}_\d{2}_\d{2}_\d{6})(?:_(\d+))?$")
 
 
+INITIAL_FILE = "initial.pt"
+"""The name of the file with the weights that a run began with, in `model`."""
 _SPEC_END = "_spec.json"
 _OF_TRIAL = re.compile(r"_t(\d+)$")
 
@@ -46,6 +48,8 @@ class SessionPaths:
         self.models = root / "model"
         self.manifest = manifest_path(self.models, prefix)
         """The manifest of the newest checkpoint."""
+        self.initial = self.models / INITIAL_FILE
+        """The weights that the run began with, if they are another run's."""
         self.graphs = root / "graph"
         self.log = root / "log" / f"{prefix}.log"
         self.tensorboard = root / "log" / "tensorboard" / prefix
@@ -116,6 +120,11 @@ class RunDir:
         """The user's name for the run; empty without one."""
         return str(origin_of(self.spec_file).get("name") or "")
 
+    @property
+    def is_dev(self) -> bool:
+        """Whether it was made in the dev mode."""
+        return origin_of(self.spec_file).get("mode") == "dev"
+
     def age(self) -> tuple[bool, datetime, int]:
         """A sort key: not a dev run, start time (UTC), number within that second. If the spec file
         holds no time, that in the folder's name, in local time, is used."""
@@ -143,6 +152,11 @@ class RunDir:
     def spec_file(self) -> Path:
         """The resolved spec, with everything needed to run it again."""
         return self.root / f"{self.prefix}{_SPEC_END}"
+
+    @property
+    def initial_file(self) -> Path:
+        """The weights that the run began with; only `--init-from` writes it."""
+        return self.root / "model" / INITIAL_FILE
 
     @property
     def event_log_file(self) -> Path:

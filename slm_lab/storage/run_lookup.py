@@ -4,7 +4,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from slm_lab.core.errors import Problem, SpecError, UsageError
+from slm_lab.core.errors import MissingRunError, Problem, SpecError, UsageError
 from slm_lab.core.registry import suggestion
 from slm_lab.spec.load import chosen_name, spec_names
 from slm_lab.spec.read import find_file, read_file, shipped_name
@@ -78,8 +78,8 @@ def _chosen(
         of_spec = "" if subject is None else f" of {subject}"
         if runs:
             oldest = f"the oldest {what}{of_spec} in {data_dir} is latest~{len(runs) - 1}"
-            raise UsageError(f"{name}: {oldest}")
-        raise UsageError(
+            raise MissingRunError(f"{name}: {oldest}")
+        raise MissingRunError(
             f"there is no {what}{of_spec} in {data_dir}; start one with the mode {mode}"
         )
     if called := [run for run in runs if _is_called(run, name)]:
@@ -96,7 +96,7 @@ def _chosen(
             "of a name"
         )
     hint = suggestion(name, ["latest", *(run.root.name for run in runs)])
-    raise UsageError(f"there is no run folder {name}, here or in {data_dir}{hint}")
+    raise MissingRunError(f"there is no run folder {name}, here or in {data_dir}{hint}")
 
 
 def _with_name(run_dir: RunDir, spec_name: str | None) -> RunDir:
@@ -131,6 +131,12 @@ def find_saved(
     named = _TRIAL_TARGET.fullmatch(target)
     is_latest = _LATEST.fullmatch(named[1] if named else target) is not None
     return find_folder(target, data_dir, spec_name, named is not None if is_latest else None, env)
+
+
+def find_labelled(label: str, data_dir: Path) -> RunDir | None:
+    """The latest run or search that `--name` gave exactly this name; dev runs do not count."""
+    named = [run for run in runs_in(data_dir) if run.label == label and not run.is_dev]
+    return _with_name(newest_first(named)[0], None) if named else None
 
 
 def _is_called(run: RunDir, name: str) -> bool:

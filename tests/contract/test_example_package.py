@@ -1,5 +1,6 @@
 """The package of docs/examples, installed as a user would: found, checked, trained, resumed."""
 
+import importlib
 import json
 import os
 import re
@@ -121,6 +122,53 @@ def test_the_docs_quote_the_package_exactly():
     assert shown
     for snippet in shown:
         assert any(snippet in source for source in sources), snippet
+
+
+RUN_BLOCKS = """
+import re, sys
+text = open(sys.argv[1], encoding="utf-8").read()
+blocks = re.findall(r"^```python\\n(.*?)^```$", text, re.M | re.S)
+for n, block in enumerate(blocks):
+    exec(compile(block, f"block {n}", "exec"), {"__name__": f"block_{n}"})
+from slm_lab.core.registry import ALGORITHMS, NETS
+print(len(blocks), ALGORITHMS.load("AWR").__name__, NETS.load("ResidualMLP").__name__)
+"""
+STABLE_ROW = re.compile(r"^\| .*\| `(slm_lab\.[\w.]+)` \| (.*) \|$", re.MULTILINE)
+IMPORTED = re.compile(r"^ *from (slm_lab[\w.]*) import (?:\(([^)]*)\)|(.*))$", re.MULTILINE)
+
+
+def stable_names():
+    """The names that the page calls stable, each with its module."""
+    text = (DOCS / "extending.md").read_text()
+    return {
+        (module, name)
+        for module, names in STABLE_ROW.findall(text)
+        for name in re.findall(r"`(\w+)`", names)
+    }
+
+
+def test_every_block_of_python_in_the_docs_runs_as_it_stands(installed, tmp_path):
+    words = [sys.executable, "-c", RUN_BLOCKS, str(DOCS / "extending.md")]
+    done = call(words, tmp_path, installed)
+    assert (done.code, done.out) == (0, "5 AWR ResidualMLP\n"), done.err
+
+
+def test_the_names_that_the_docs_call_stable_exist():
+    assert len(stable_names()) > 40
+    for module, name in stable_names():
+        assert hasattr(importlib.import_module(module), name), (module, name)
+
+
+def test_the_package_imports_only_names_that_the_docs_call_stable():
+    used = {
+        (module, name.strip().partition(" as ")[0])
+        for path in (PACKAGE / "lab_extras").glob("*.py")
+        for module, several, one in IMPORTED.findall(path.read_text())
+        for name in (several or one).split(",")
+        if name.strip() and "callbacks" not in path.stem
+    }
+    assert used
+    assert used <= stable_names()
 
 
 def test_trackers_of_the_package_get_every_row(installed, tmp_path, monkeypatch):

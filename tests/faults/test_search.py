@@ -387,5 +387,5 @@ def test_enjoy_plays_the_best_or_a_chosen_trial(folder):
     wrong = call(command(folder, f"eval@{found}:t7", "--episodes", "2"), folder)
     assert wrong.code == 2
     assert "t0, t1" in wrong.err
-    assert call(command(folder, "eval@latest"), folder).code == 2, "a search is no run"
+    assert call(command(folder, "eval@latest"), folder).code == 3, "a search is no run"
     assert call(command(folder, f"train@{found}"), folder).code == 2

@@ -99,6 +99,11 @@ class FlatParameters:
             if owner.get_buffer(key).data_ptr() != part.data_ptr():
                 raise RuntimeError(f"buffer {name} has left the flat statistics vector")
 
+    def named_values(self) -> dict[str, Tensor]:
+        """Parameters and running statistics by name: views of both vectors."""
+        parameters = {name: parameter.detach() for name, parameter in self._parameters}
+        return parameters | {name: owner.get_buffer(key) for name, owner, key in self._buffers}
+
     def state_dict(self) -> StateDict:
         """Copies of both vectors, and their layout."""
         return {
@@ -142,6 +147,16 @@ class FlatParameters:
         statistics = _split(self.statistics, self._statistic_shapes)
         for (_, owner, key), part in zip(self._buffers, statistics, strict=True):
             setattr(owner, key, part.data)  # autograd counts the changes of each buffer alone
+
+
+def saved_values(state: StateDict) -> dict[str, Tensor]:
+    """The values in a `FlatParameters.state_dict`, by name. Raises ValueError if the vectors do not
+    have the length that the layout needs."""
+    shapes = {str(name): torch.Size(shape) for name, shape in state["layout"]}
+    joined = torch.cat([state["vector"], state["statistics"]])
+    if sum(shape.numel() for shape in shapes.values()) != len(joined):
+        raise ValueError(f"its layout is not that of {len(joined)} numbers")
+    return dict(zip(shapes, _split(joined, list(shapes.values())), strict=True))
 
 
 def _moments(keys: list[str], shapes: list[torch.Size]) -> list[slice]:

@@ -15,12 +15,21 @@ from slm_lab import __version__
 from slm_lab.cli.display.output import guarded_output
 from slm_lab.cli.shell.caller import Caller, notify_of
 from slm_lab.cli.shell.signals import stopped_like_ctrl_c
-from slm_lab.core.errors import LabError, MissingExtraError, SpecError, TrainingFailed, UsageError
+from slm_lab.core.errors import (
+    LabError,
+    MissingExtraError,
+    MissingRunError,
+    SpecError,
+    TrainingFailed,
+    UsageError,
+)
 from slm_lab.core.system_limits import limit_reached
 from slm_lab.core.text import error_summary
 
 FAILED = 1
 BAD_INPUT = 2
+MISSING = 3
+"""There is no such run. A script may then begin one."""
 INTERRUPTED = 130
 BAD_INPUTS = (SpecError, UsageError, MissingExtraError)
 NO_SPACE_OR_ACCESS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS)
@@ -58,6 +67,8 @@ def _report(error: Exception, caller: Caller) -> int:
         caller.send(error)
     else:
         print(error, file=sys.stderr)
+    if isinstance(error, MissingRunError):
+        return MISSING
     return BAD_INPUT if isinstance(error, BAD_INPUTS) else FAILED
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from slm_lab.analysis.compare.comparison import BASELINE, Variant
-from slm_lab.core.errors import Problem, SpecError, UsageError
+from slm_lab.core.errors import MissingRunError, Problem, SpecError, UsageError
 from slm_lab.core.process import usable_cores
 from slm_lab.experiment.run import check_machine, check_spaces
 from slm_lab.experiment.run_source import RunSource
@@ -169,6 +169,8 @@ def allowed_imports(folder: Path, given: Sequence[str], trust: bool) -> tuple[st
 
 
 def _plan_block(folder: Path) -> tuple[Path, dict[str, Any]]:
+    if not folder.is_dir():
+        raise MissingRunError(f"there is no folder {folder}")
     files = sorted(folder.glob(PLAN_FILE.format("*")))
     about = read_file(files[0]).get(PLAN_BLOCK) if len(files) == 1 else None
     if not isinstance(about, dict):

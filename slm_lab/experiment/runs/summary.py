@@ -56,7 +56,7 @@ class RunSummary:
     note: str = ""
     env: str = ""
     changed: tuple[str, ...] = ()
-    """The `-s` of its start and its resumes."""
+    """The run whose weights it began with, and the `-s` of its start and its resumes."""
     mode: str = ""
     """The way of parallel training, with the number of Sessions; or "search"."""
     status: RunStatus = RunStatus.DAMAGED
@@ -212,7 +212,9 @@ def _endings(run: RunDir, metrics: Mapping[str, Any]) -> list[Any]:
 
 
 def _changes(origin: Mapping[str, Any]) -> Iterator[str]:
-    """Each `-s` once, the last value of a key."""
+    """The run that it began with, and each `-s` once, the last value of a key."""
+    if parent := value_at(origin, "init_from.run", ""):
+        yield f"--init-from {parent}"
     starts = [origin, *value_at(origin, "resumed", [])]
     texts = [str(text) for each in starts for text in value_at(each, "set", [])]
     yield from {text.partition("=")[0]: text for text in texts}.values()

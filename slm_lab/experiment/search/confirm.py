@@ -10,7 +10,7 @@ import numpy as np
 from typing_extensions import override
 
 from slm_lab.analysis.search.trial_state import Status
-from slm_lab.core.files import write_atomically, write_json
+from slm_lab.core.files import read_file, write_atomically, write_json
 from slm_lab.experiment.baseline import RANDOM_RETURNS_FILE
 from slm_lab.experiment.run import with_seed
 from slm_lab.experiment.search.experiment import Experiment
@@ -26,7 +26,7 @@ from slm_lab.storage.lock import RunLock
 from slm_lab.storage.manifest import FORMAT, read_manifest
 from slm_lab.storage.provenance import provenance
 from slm_lab.storage.result import Ending
-from slm_lab.storage.run_dir import FOLDERS, RUN_BLOCK, RunDir
+from slm_lab.storage.run_dir import FOLDERS, RUN_BLOCK, RunDir, origin_of
 
 
 @final
@@ -107,6 +107,10 @@ class Confirmation(TrialRunner):
             resolved = {task.spec.name: task.spec.to_json()}
             how = {"set": [], "mode": "train", "imports": list(task.imports)}
             about = {"format": FORMAT, **provenance(task.root_seed), **how}
+            initial = self._search.run_dir.initial_file
+            if initial.is_file():
+                write_atomically(task.run_dir.initial_file, read_file(initial))
+                about["init_from"] = origin_of(self._search.run_dir.spec_file).get("init_from")
             write_json(task.run_dir.trial_spec_file(0), resolved)
             write_json(task.run_dir.spec_file, {**resolved, RUN_BLOCK: about})
             self.pool.start(trial, task, request, among_gpus=task.spec.meta.cluster is None)

@@ -184,6 +184,10 @@ class Experiment(TrialRunner):
             if not state.has_begun:
                 check_spaces(f"trial {trial}", spec)
                 check_machine(f"trial {trial}", spec)
+                if self.run_dir.initial_file.is_file():
+                    from slm_lab.experiment.init_from import check_initial  # imports torch
+
+                    check_initial(self.run_dir, spec)
         except LabError as error:
             problems = error.problems if isinstance(error, SpecError) else [error]
             self._end(state, Status.FAILED, 0.0, {}, "; ".join(map(str, problems)))

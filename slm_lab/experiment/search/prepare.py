@@ -1,8 +1,9 @@
 """Prepares a search in a new or an existing folder; checks that trials can make environments."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import islice, product
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 from pydantic import ValidationError
 
@@ -10,15 +11,22 @@ from slm_lab.core.errors import MissingExtraError, Problem, SpecError, undone_on
 from slm_lab.core.files import write_json
 from slm_lab.env.check import check_env
 from slm_lab.env.lookup import find_env
-from slm_lab.experiment.resume import about_file, about_versions, begin_run, resumed_spec
-from slm_lab.experiment.run import check_machine, check_spaces, seeded
+from slm_lab.experiment.resume import (
+    about_file,
+    about_versions,
+    alone,
+    begin_run,
+    check_initial,
+    resumed_spec,
+)
+from slm_lab.experiment.run import check_machine, check_spaces, initial_of, seeded
 from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.search.experiment import Experiment
 from slm_lab.experiment.search.population import Population
 from slm_lab.experiment.search.resources import Resources, of_this_machine, request_of
 from slm_lab.experiment.search.scheduler import NoScheduler, Scheduler, tune_scheduler
 from slm_lab.experiment.search.searcher import build_searcher
-from slm_lab.experiment.search.space import Space, check_has_search
+from slm_lab.experiment.search.space import Space, check_has_search, spec_at
 from slm_lab.experiment.search.trial_process import Pool
 from slm_lab.experiment.trust import check_allowed, modules_at
 from slm_lab.session.seeding import search_seeds
@@ -33,6 +41,9 @@ from slm_lab.storage.origin import resumed
 from slm_lab.storage.provenance import provenance
 from slm_lab.storage.run_dir import RUN_BLOCK
 from slm_lab.storage.run_lookup import find_run
+
+if TYPE_CHECKING:
+    from slm_lab.experiment.init_from import Initial
 
 MAY_CHANGE = tuple(
     f"meta.{key}" for key in ("max_trial", "max_restart", "search_resources", "confirm", "cluster")
@@ -69,16 +80,24 @@ class Prepared:
         self._check(source.where(spec), spec)
         self.spec, self.root_seed = seeded(spec)
         self._resources = _resources(self.spec)
-        self.run_dir, self._lock, origin = begin_run(source, self.spec, "search", keep=keep)
-        self._write_spec(origin)
-        self.run_dir.event_log_file.touch()
-        self.search = self._search(keep)
+        initial = _initial_of(source, self.spec)
+        with alone(source):
+            self.run_dir, self._lock, origin = begin_run(source, self.spec, "search", keep=keep)
+            with undone_on_failure(self.close):
+                if initial is not None:
+                    origin["init_from"] = initial.write(self.run_dir)
+                    self.notes += initial.notes
+                self.run_dir.event_log_file.touch()
+                self._write_spec(origin)
+        with undone_on_failure(self.close):
+            self.search = self._search(keep)
 
     def _resume(self, source: RunSource, keep: int | None) -> None:
         """Restores the search from its event log, and records in its spec file that it resumes."""
         recorded = resumed_spec(self.run_dir, source, MAY_CHANGE, is_search=True)
         self.spec, self.root_seed, origin = recorded.spec, recorded.root_seed, recorded.origin
         self._check(f"{self.run_dir.root}: {self.spec.name}", self.spec)
+        check_initial(self.run_dir, origin)
         self._resources = _resources(self.spec)
         keep = origin.get("keep") if keep is None else keep
         self.search = self._search(keep)
@@ -140,6 +159,16 @@ def _scheduler(spec: Spec, space: Space, seed: int) -> Scheduler:
     if isinstance(scheduler, PbtSpec):
         return Population(scheduler, space.dimensions, max_frame, seed)
     return tune_scheduler(scheduler, max_frame, seed)
+
+
+def _initial_of(source: RunSource, spec: Spec) -> "Initial | None":
+    """What every trial begins with; None: fresh weights. Raises UsageError if it does not fit the
+    spec, or the spec with one of the searched values of a net."""
+    for dimension in Space(spec).dimensions if source.parent is not None else ():
+        for value in extremes(dimension) if dimension.path.startswith("agent.") else ():
+            with suppress(SpecError):  # the trial reports it
+                initial_of(source, spec_at(spec, {dimension.path: value}))
+    return initial_of(source, spec)
 
 
 AT_MOST = 200

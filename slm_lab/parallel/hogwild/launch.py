@@ -17,6 +17,7 @@ from slm_lab.parallel.processes import Processes
 from slm_lab.parallel.supervisor import STOP_SECONDS, Supervisor, replacement
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.build import prototype
+from slm_lab.session.initial import begin_with
 from slm_lab.session.status_board import EARLY, END, Phase, StatusBoard
 from slm_lab.session.torch_setup import on_cpu
 from slm_lab.spec.scale import scaled
@@ -32,12 +33,15 @@ PAUSE_SHARE = 0.01
 
 
 def global_state(mode: HogwildMode, one: SessionTask) -> GlobalState:
-    """Weights, optimizer state and statistics, initialised as in the first Session of a training.
+    """Weights, optimizer state and statistics, begun as in the first Session of a training.
     `one` is the task of any worker. If it resumes, they come from the newest checkpoint that has
     them. Raises LabError if shared memory has no room, or if a required GPU is missing;
     UnusableCheckpointError if there are checkpoints and none has them."""
     first = replace(one, session=one.workers.start)
     with prototype(one.spec, first.seeds) as (agent, env):
+        if not (one.resume and any(store.manifest() for store in _stores(one))):
+            rewards = one.spec.env.normalize_reward
+            begin_with(one.paths.initial, agent, env.statistics, rewards)
         state = GlobalState.of(mode, agent, env, len(one.workers))
     newest, file = (-1, -1), None
     for file, saved in _saved(one) if one.resume else ():
@@ -63,11 +67,16 @@ def worker_spec(spec: Spec, mode: HogwildMode) -> Spec:
 
 def _saved(one: SessionTask) -> Iterator[tuple[Path, StateDict]]:
     """The existing checkpoints of the workers and their parent, each with its file."""
-    sessions = [replace(one, session=session).paths for session in one.workers]
-    for paths in [*sessions, one.run_dir.shared_by_training(one.trial, one.workers.start)]:
-        store = CheckpointStore(paths.models, paths.prefix)
+    for store in _stores(one):
         if (manifest := store.manifest()) is not None:
             yield store.file(manifest), store.load(manifest)
+
+
+def _stores(one: SessionTask) -> list[CheckpointStore]:
+    """Where the workers and their parent save."""
+    places = [replace(one, session=session).paths for session in one.workers]
+    places.append(one.run_dir.shared_by_training(one.trial, one.workers.start))
+    return [CheckpointStore(paths.models, paths.prefix) for paths in places]
 
 
 def resumed_tasks(tasks: Sequence[SessionTask], board: StatusBoard) -> list[SessionTask]:

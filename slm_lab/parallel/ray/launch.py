@@ -264,12 +264,13 @@ def _resources(task: SessionTask) -> dict[str, float]:
 
 
 def _files_of(task: SessionTask) -> Mapping[str, bytes]:
-    """The files of the run folder that a Session needs to resume; empty if it starts fresh."""
+    """The files of the run folder that a Session needs to resume; of one that starts fresh, only
+    the weights that it begins with, if they are another run's."""
     paths, root = task.paths, task.run_dir.root
     manifest = read_manifest(paths.manifest) if task.resume else None
-    if manifest is None:
-        return {}
-    wanted = [paths.manifest, *(paths.models / name for name in manifest.names)]
-    wanted += [paths.info / name for name in manifest.rows]
-    wanted += [paths.log] if paths.log.exists() else []
+    wanted = [paths.initial] if paths.initial.is_file() else []
+    if manifest is not None:
+        wanted = [paths.manifest, *(paths.models / name for name in manifest.names)]
+        wanted += [paths.info / name for name in manifest.rows]
+        wanted += [paths.log] if paths.log.exists() else []
     return {str(path.relative_to(root)): path.read_bytes() for path in wanted}

@@ -11,7 +11,7 @@ from pydantic_core import CoreSchema, core_schema
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS, Registry
 from slm_lab.spec.modes import mode_of, words_of
 from slm_lab.spec.schema.algorithm import AlgorithmSpec, PlugInSpec
-from slm_lab.spec.schema.block import Block, key_error, missing_key_error, spec_error
+from slm_lab.spec.schema.block import Block, key_error, missing_key_error, spec_error, wrong_default
 from slm_lab.spec.schema.memory import MemorySpec
 from slm_lab.spec.schema.messages import unknown_name
 from slm_lab.spec.schema.net import MLPNetSpec, NetSpec, Role
@@ -94,6 +94,11 @@ class Registered:
             return (
                 f"cannot be used: the model of its keys, {model.__module__}.{model.__qualname__}, "
                 f"is no {self.base.__name__} (of {self.base.__module__})"
+            )
+        if (default := wrong_default(model)) is not None:
+            place = f"{model.__module__}.{model.__qualname__}"
+            return (
+                f"cannot be used: a default in the model of its keys, {place}, is wrong: {default}"
             )
         return model
 

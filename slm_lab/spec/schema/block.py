@@ -1,6 +1,7 @@
 """The base of every block of a spec: strict keys, aliases, and errors in plain words."""
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import (
@@ -87,7 +88,9 @@ def missing_key_error(key: str, message: str, block: Mapping[str, Any]) -> Valid
 class Block(BaseModel):
     """A block of the spec file: strict and immutable; rejects unknown keys."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(
+        strict=True, frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True
+    )
 
     ALIASES: ClassVar[Mapping[str, str]] = {}
     """Other spellings of keys: {spelling in old files: key}."""
@@ -146,6 +149,19 @@ class Block(BaseModel):
         if details["type"] != SPEC_ERROR:
             message = reword(details, cls.model_fields, cls.file_keys())
         return error_line(loc, message, given_value(details))
+
+
+@cache
+def wrong_default(model: type[Block]) -> str | None:
+    """The first default of a model that its own key would not accept; None: all are right."""
+    try:
+        model.model_validate({})
+    except ValidationError as error:
+        for problem in problems_of(error):
+            field = model.model_fields.get(problem.path.partition(".")[0])
+            if field is not None and not field.is_required() and problem.value is not ...:
+                return str(problem)
+    return None
 
 
 BlockT = TypeVar("BlockT", bound=Block)

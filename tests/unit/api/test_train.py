@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 import slm_lab
-from slm_lab.core.errors import SpecError, UsageError
+from slm_lab.core.errors import MissingRunError, SpecError, UsageError
 from slm_lab.spec.load import load_spec
 from slm_lab.storage.manifest import read_manifest
 from tests.faults.lab import all_gone, wait_until
@@ -424,3 +424,40 @@ def test_a_notebook_shows_a_live_table_and_the_results(tmp_path):
     assert "application/vnd.plotly.v1+json" in plot[0].data
     assert refused[-1].ename == "UsageError"
     assert "move it to a module" in refused[-1].evalue
+
+
+def test_the_same_call_begins_a_run_and_resumes_it(data):
+    rows = []
+    call = {"data": data, "label": "job", "resume": True, "quiet": True}
+    first = slm_lab.train(ppo(), **call)
+    again = slm_lab.train(ppo(), **call, on_row=lambda run, row: rows.append(row))
+    assert again.folder == first.folder
+    assert rows == [], "what an earlier start has written is not new"
+    assert slm_lab.load_run("job", data=data).folder == first.folder
+
+
+def test_a_run_begins_with_the_weights_of_another(data):
+    parent = slm_lab.train(ppo(), data=data, label="parent", quiet=True)
+    options = {"init_part": ["net.body", "critic"], "which": "latest", "session": 0}
+    for init_from in ("parent", parent, parent.folder):
+        child = slm_lab.train(
+            ppo(env__max_frame=100), data=data, quiet=True, init_from=init_from, **options
+        )
+        (file,) = child.folder.glob("*_t0_spec.json")
+        spec_file = file.with_name(file.name.replace("_t0", ""))
+        recorded = json.loads(spec_file.read_text())["_run"]["init_from"]
+        assert recorded["run"] == parent.folder.name
+        assert recorded["parts"] == ["net.body", "critic"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words"),
+    [
+        ({"resume": True}, UsageError, "resume=True resumes the run of a label"),
+        ({"init_from": "nobody"}, MissingRunError, "there is no run folder nobody"),
+        ({"init_part": "net"}, UsageError, "--init-part names what to take from a run"),
+    ],
+)
+def test_what_a_beginning_lacks_is_said(data, arguments, error, words):
+    with pytest.raises(error, match=words):
+        slm_lab.train(ppo(), data=data, quiet=True, **arguments)

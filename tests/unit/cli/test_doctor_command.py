@@ -73,4 +73,4 @@ def test_every_command_that_is_advised_runs_and_a_short_run_is_not_judged(tmp_pa
 
 def test_a_missing_run_is_one_line(tmp_path):
     write_run(tmp_path / "data")
-    assert_bad_input(tmp_path, ["doctor", "nothing"], ["there is no run folder nothing"])
+    assert_bad_input(tmp_path, ["doctor", "nothing"], ["there is no run folder nothing"], code=3)

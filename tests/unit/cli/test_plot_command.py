@@ -45,7 +45,8 @@ def test_a_table_alone_draws_nothing_unless_a_file_is_named(tmp_path):
 @pytest.mark.parametrize("what", WRONG)
 def test_bad_input_is_one_clear_message_and_leaves_nothing_behind(what, tmp_path):
     args, words = WRONG[what]
-    assert_bad_input(tmp_path, ["plot", *args], words)
+    code = 3 if what == "no such folder" else 2
+    assert_bad_input(tmp_path, ["plot", *args], words, code)
 
 
 @pytest.mark.medium

@@ -52,7 +52,8 @@ main()
 def test_bad_input_is_one_clear_message_and_leaves_nothing_behind(what, tmp_path):
     args, words = WRONG[what]
     write_spec(tmp_path, ppo())
-    assert_bad_input(tmp_path, ["run", *args], words)
+    code = 3 if "@" in args[-1] else 2
+    assert_bad_input(tmp_path, ["run", *args], words, code)
 
 
 @pytest.mark.medium

@@ -82,7 +82,7 @@ def test_watch_follows_a_run_to_its_end(tmp_path, monkeypatch):
 @pytest.mark.parametrize("words", [["nothing"], ["small", "--data", "nowhere"]])
 def test_a_missing_run_is_one_line(words, tmp_path):
     write_run(tmp_path / "data")
-    assert_bad_input(tmp_path, ["watch", *words], ["there is no run"])
+    assert_bad_input(tmp_path, ["watch", *words], ["there is no run"], code=3)
 
 
 def test_rows_that_are_no_text_are_one_line(tmp_path):

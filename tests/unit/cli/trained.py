@@ -64,11 +64,11 @@ def fingerprint(folder):
     }
 
 
-def assert_bad_input(folder, args, words):
+def assert_bad_input(folder, args, words, code=2):
     """Asserts that the command prints one message with these words, and leaves no files."""
     before = sorted(folder.iterdir())
     done = call_here([str(LAB), *args], folder)
-    assert (done.code, done.out) == (2, ""), done.err
+    assert (done.code, done.out) == (code, ""), done.err
     assert [word for word in words if word not in done.err] == []
     assert "Traceback" not in done.err
     assert sorted(folder.iterdir()) == before

@@ -351,7 +351,7 @@ def test_its_rows_are_plotted_compared_and_diagnosed(elsewhere, words, shown):
 def test_a_missing_file_is_no_run(elsewhere):
     done = invoke("run", "eval@missing.zip")
     assert (done.exit_code, done.stderr.strip()) == (
-        2, "there is no run folder missing.zip, here or in data"
+        3, "there is no run folder missing.zip, here or in data"
     )  # fmt: skip
 
 

@@ -54,6 +54,7 @@ def offered(folder, *words):
         (["run", "spec.json", "first", "-s", "env.num"], ["env.num_envs="]),
         (["run", "spec.json", "second", "-s", "wor"], ["world="]),
         (["run", "nothing.json", "first", "-s", "env"], []),
+        (["run", "spec.json", "first", "--init-from", "la"], ["latest"]),
         (["doctor", "l"], ["latest"]),
         (["diff", "latest", "small_2026_11_22"], ["small_2026_11_22_030000"]),
         (["doctor", "--data", "elsewhere", "small"], []),

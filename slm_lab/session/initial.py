@@ -1,0 +1,155 @@
+"""The weights that a new run takes from another: whole networks or parts of them, by name.
+
+A name begins with the network's role, `net`, `critic` or `alpha`. So the body of a policy and of a
+Q-network have the same names, and one algorithm can begin with the body of another."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from slm_lab.agent.agent import Agent
+from slm_lab.agent.optim.flat import MOMENTS, FlatParameters, saved_values
+from slm_lab.core.errors import UsageError
+from slm_lab.core.registry import suggestion
+from slm_lab.core.types import FloatArray, StateDict
+from slm_lab.env.convert.normalize import RunningStatistics
+from slm_lab.storage.checkpoint import read_initial, reading
+
+Values: TypeAlias = Mapping[str, Tensor]
+"""Parameters and running statistics of all networks, by name."""
+
+WRAPPERS = {"actor": "net.", "actor_critic": "0.net.", "q": ""}
+"""What stands before the names inside `agent.net` in the policy's network, by its key."""
+OUTPUTS = ("heads", "tails", "scale", *MOMENTS)
+"""Names of what depends on an output: the body of a network is the rest."""
+BODY = ".body"
+TUNED = "alpha"
+"""The role of SAC's temperature. It is taken where both runs tune it."""
+
+
+def built_values(networks: Mapping[str, FlatParameters]) -> Values:
+    """The values of an agent's networks: views, which a copy into them changes."""
+    return {
+        _full_name(network, name): value
+        for network, flat in networks.items()
+        for name, value in flat.named_values().items()
+    }
+
+
+def values_of(flats: Mapping[str, StateDict]) -> Values:
+    """The values in the saved networks of a checkpoint. Raises ValueError if they are damaged."""
+    return {
+        _full_name(network, name): value
+        for network, flat in flats.items()
+        for name, value in saved_values(flat).items()
+    }
+
+
+def normalizers_in(statistics: FloatArray, normalizes_reward: bool) -> dict[str, FloatArray]:
+    """The normalisers' statistics (S,) as parts: "observations" and "rewards", views."""
+    end = len(statistics) - RunningStatistics.length(1) * normalizes_reward
+    parts = {"observations": statistics[:end], "rewards": statistics[end:]}
+    return {name: part for name, part in parts.items() if len(part)}
+
+
+def taken_names(built: Values, saved: Values, parts: Sequence[str], source: str) -> list[str]:
+    """The names of the values that a run takes from `source`: those in `parts`, or all. Raises
+    UsageError for a part that is missing, or of another shape, with both shapes."""
+    if not built:
+        raise UsageError("--init-from: the algorithm of the spec has no network")
+    wanted = list(parts) or [role for role in _roles(built) if role != TUNED]
+    names: list[str] = []
+    for part in wanted:
+        here = [name for name in built if _is_in(name, part)]
+        there = [name for name in saved if _is_in(name, part)]
+        for found, where in ((here, "this spec"), (there, source)):
+            if not found:
+                known = _parts_of(built if where == "this spec" else saved)
+                hint = suggestion(part, known)
+                raise UsageError(
+                    f"--init-from: {where} has no part {part}{hint}; its parts are "
+                    f"{', '.join(known)}; choose some with --init-part"
+                )
+        names += here
+        differing = [name for name in dict.fromkeys([*here, *there]) if _differ(name, built, saved)]
+        if differing:
+            name, more = differing[0], len(differing) - 1
+            others = f" ({more} more differ)" if more else ""
+            raise UsageError(
+                f"--init-from: {name} is {_shape(saved, name)} in {source} and "
+                f"{_shape(built, name)} in this spec{others}; give both the same layers, or take "
+                "only parts that fit with --init-part, such as net.body"
+            )
+    if not parts:
+        names += [name for name in built if _role(name) == TUNED and name in saved]
+    return list(dict.fromkeys(names))
+
+
+def roles_of(names: Iterable[str]) -> list[str]:
+    """The networks that names belong to, each once."""
+    return _roles(dict.fromkeys(names))
+
+
+@torch.no_grad()
+def begin_with(file: Path, agent: Agent, statistics: FloatArray, normalizes_reward: bool) -> None:
+    """Copies the values and normalisers in `file` into a fresh agent and the `statistics` (S,) of
+    its environments; does nothing without the file. Raises CheckpointError if they do not fit."""
+    if not file.is_file():
+        return
+    state = read_initial(file)
+    with reading(file):
+        own = built_values(agent.learner.flats)
+        for name, value in state["values"].items():
+            if value.shape != own[name].shape:
+                raise ValueError(f"{name} is {tuple(value.shape)}, not {tuple(own[name].shape)}")
+            own[name].copy_(value)
+        parts = normalizers_in(statistics, normalizes_reward)
+        for name, saved in state["normalizers"].items():
+            parts[name][:] = saved
+
+
+def _full_name(network: str, name: str) -> str:
+    if (wrapper := WRAPPERS.get(network)) is None:
+        return f"{network}.{name}"
+    if name.startswith(wrapper):
+        return f"net.{name.removeprefix(wrapper)}"
+    return f"net.{name.removeprefix('0.')}"  # the free scale, or the moments of value targets
+
+
+def _role(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _roles(values: Mapping[str, object]) -> list[str]:
+    return list(dict.fromkeys(map(_role, values)))
+
+
+def _is_in(name: str, part: str) -> bool:
+    if part.endswith(BODY) and "." not in part.removesuffix(BODY):
+        in_network = _role(name) == part.removesuffix(BODY)
+        return in_network and not set(OUTPUTS) & set(name.split("."))
+    return name == part or name.startswith(f"{part}.")
+
+
+def _parts_of(values: Values) -> list[str]:
+    """The parts to choose from: each network, its body, and the parts of its layers' names."""
+    parts: dict[str, None] = {}
+    for name in values:
+        role, inside, *_ = name.split(".")
+        body = f"{role}{BODY}"
+        parts |= {role: None} | ({body: None} if _is_in(name, body) else {})
+        parts[f"{role}.{inside}"] = None
+    return list(parts)
+
+
+def _differ(name: str, first: Values, second: Values) -> bool:
+    return name not in first or name not in second or first[name].shape != second[name].shape
+
+
+def _shape(values: Values, name: str) -> str:
+    if name not in values:
+        return "missing"
+    return "×".join(map(str, values[name].shape)) or "a number"
