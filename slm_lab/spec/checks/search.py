@@ -86,7 +86,7 @@ def _within_budget(meta: MetaSpec, max_frame: int) -> Iterator[Problem]:
     for key in keys:
         frames = getattr(scheduler, key, None)
         if frames is not None and frames > max_frame:
-            message = f"must be <= env.max_frame ({max_frame})"
+            message = f'must be <= env.max_frame ({max_frame}), or a share of it, as "10%"'
             yield Problem(f"meta.search_scheduler.{key}", message, frames)
     if isinstance(scheduler, HalvingSpec):
         grace, top = scheduler.grace_period, scheduler.max_t
