@@ -197,8 +197,9 @@ def _reject_unused_options(options: RunOptions, mode: RunMode) -> None:
     for option, text in {"--name": options.label, "--note": options.note}.items():
         if text is not None and not 0 < len(text) <= MOST_LETTERS:
             raise UsageError(f"{option}: must have 1 to {MOST_LETTERS} letters")
-    if options.schedules is not None and (mode.verb != "train" or mode.run is None):
-        raise UsageError(f"--schedules works only with train@RUN, not with {mode}")
+    may_resume = mode.verb == "train" and (mode.run is not None or options.resume)
+    if options.schedules is not None and not may_resume:
+        raise UsageError(f"--schedules works only with train@RUN or --resume, not with {mode}")
     if options.label == "latest" or set("/:~@") & set(options.label or ""):
         raise UsageError(f"--name {options.label}: RUN could not find it; use no / : ~ @")
     if options.save and (mode.run or "").endswith(".zip"):

@@ -88,10 +88,14 @@ def check_same(
     run_dir: RunDir, given: RunSource, may_change: Collection[str], for_search: bool = False
 ) -> None:
     """Raises UsageError if the run in `run_dir` was not started with the spec of `given`, but for
-    the keys `may_change` and a seed that is not given."""
+    the keys `may_change`, schedules with another budget, and a seed that is not given."""
     before = load_spec(run_dir.spec_file, run_dir.spec_name, warn=False)
     now = with_known_precision(given.load(for_search=for_search, warn=False))
-    ignored = {*may_change} | ({"meta.random_seed"} if now.meta.random_seed is None else set())
+    ignored = {*may_change}
+    if now.meta.random_seed is None:
+        ignored.add("meta.random_seed")
+    if now.env.max_frame != before.env.max_frame:
+        ignored |= {decay.path for decay in decays(before.agent.model_dump(mode="json"))}
     changed = [
         f"{path} {json.dumps(old)} (now {json.dumps(new)})"
         for path, old, new in differences(before.to_json(), now.to_json())
