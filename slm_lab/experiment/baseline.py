@@ -23,6 +23,7 @@ from slm_lab.core.errors import LabError
 from slm_lab.core.files import open_own, read_object, write_atomically
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import die_with_parent, ignore_terminal
+from slm_lab.core.registry import import_failure
 from slm_lab.core.text import in_line
 from slm_lab.env.versions import code_digest, is_from
 from slm_lab.parallel.fork_server import end, new_process, start
@@ -98,13 +99,20 @@ class RandomBaseline:
 
     def __init__(self, cache: Path, spec: EnvSpec, imports: tuple[str, ...]) -> None:
         self._cache, self._spec, self._imports = cache, spec, imports
-        self._shipped = shipped_random_return(spec)
-        self._key = "" if self._shipped else measured_key(spec)  # of the code as it is now
+        self._key = ""
+        self._without_key: RandomReturn | None = None
+        """What is known without a key: what is shipped, or that there is no such environment."""
+        try:
+            self._without_key = shipped_random_return(spec)
+            if self._without_key is None:
+                self._key = measured_key(spec)  # of the code as it is now
+        except LabError as error:
+            self._without_key = RandomReturn(None, why=str(error), seconds=math.inf)
 
     @property
     def known(self) -> RandomReturn:
         """What is known without a measurement."""
-        return self._shipped or cached_random_return(self._cache, self._key)
+        return self._without_key or cached_random_return(self._cache, self._key)
 
     def measured(self, seconds: float, keep_waiting: Callable[[], bool]) -> RandomReturn:
         """What is known after a measurement of at most `seconds`, if it is needed; `keep_waiting`
@@ -259,11 +267,17 @@ def measure_random_return(
 
 def measured_key(spec: EnvSpec) -> str:
     """The key of a measurement: the environment, its arguments, and the code that it runs. Raises
-    LabError as `find_env`, and what an import raises."""
+    LabError as `find_env`, or if the code does not import."""
     of_backend = ("envpool",) if spec.backend == "envpool" else ()
     names = "gymnasium", "ale-py", "mujoco", *of_backend
     packages = [f"{name}={found}" for name in names if (found := installed(name))]
-    return f"{environment_key(spec)} {' '.join(packages)} {code_digest(spec)}"
+    try:
+        code = code_digest(spec)
+    except LabError:
+        raise
+    except Exception as error:
+        raise LabError(f"{spec.name}: {import_failure(error)}") from error
+    return f"{environment_key(spec)} {' '.join(packages)} {code}"
 
 
 def environment_key(spec: EnvSpec, leave_out: frozenset[str] = frozenset()) -> str:

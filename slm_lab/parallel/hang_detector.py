@@ -89,14 +89,15 @@ class HangDetector:
 
     def _work(self, session: int, marks: bytes) -> Work:
         board, (step, reset) = self._board, self._limits
+        starts = board.phase(session) is Phase.STARTING
         if self._seconds is not None:
-            return Work("its step", self._seconds)
+            return Work("its start" if starts else "its step", self._seconds)
         reset = math.inf if reset is None else reset
         if STEPPING in marks:
             return Work(f"the step of {_copies(marks, STEPPING)}", step, "meta.step_seconds")
         if RESETTING in marks:
             return Work(f"the reset of {_copies(marks, RESETTING)}", reset, "meta.reset_seconds")
-        if board.phase(session) is Phase.STARTING:
+        if starts:
             return Work("its start", reset, "meta.reset_seconds")
         if board.learning[session] or board.saving[session]:
             return Work("a training event or a save", PATIENCE_SECONDS)

@@ -8,7 +8,6 @@ import pytest
 
 from slm_lab.experiment.trial import Trial, TrialTask
 from slm_lab.metrics.reader import read_rows
-from slm_lab.parallel import hang_detector
 from slm_lab.spec.load import load_spec
 from slm_lab.storage.intact import settle
 from slm_lab.storage.manifest import pending_path, read_manifest
@@ -206,8 +205,12 @@ def test_a_number_that_is_not_finite_ends_all_ranks_and_is_not_tried_again(folde
 @pytest.mark.slow
 def test_a_rank_that_is_slow_is_waited_for(folder, monkeypatch):
     """Its rollout takes half as long again as a rank may hang."""
-    monkeypatch.setattr(hang_detector, "HANG_SECONDS", 10.0)
-    sizes = {"env__num_envs": 1, "env__max_frame": 2 * 100, "agent__algorithm__time_horizon": 200}
+    sizes = {
+        "meta__step_seconds": 10.0,
+        "env__num_envs": 1,
+        "env__max_frame": 2 * 100,
+        "agent__algorithm__time_horizon": 200,
+    }
     slow = "time.sleep(0.15)"
     fragile(folder, slow, **sizes, meta__log_frequency=100, agent__algorithm__minibatch_size=50)
     plug_in = (folder / "fragile.py").read_text()
@@ -223,9 +226,8 @@ def test_a_rank_that_is_slow_is_waited_for(folder, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_hanging_rank_is_detected_and_all_ranks_restart(folder, undisturbed, monkeypatch):
-    monkeypatch.setattr(hang_detector, "HANG_SECONDS", 10.0)
-    spec = load_spec(write_spec(folder, ranks()), NAME)
+def test_a_hanging_rank_is_detected_and_all_ranks_restart(folder, undisturbed):
+    spec = load_spec(write_spec(folder, ranks(meta__step_seconds=10.0)), NAME)
     run_dir = empty_run(folder)
     hung = []
 

@@ -500,3 +500,10 @@ def test_a_measurement_of_edited_code_does_not_count_for_the_code_before(
     measure_main(cache, "the key before the edit", spec, (), 5.0, os.getppid())
     assert "has changed since the training began" in capfd.readouterr().err
     assert not cache.exists()
+
+
+def test_an_environment_that_is_unknown_here_has_no_number_and_is_not_measured(tmp_path):
+    spec = EnvSpec(name="Nowhere-v0", max_frame=1)
+    unknown = RandomBaseline(tmp_path / "random_returns.json", spec, ())
+    assert unknown.measured(500.0, lambda: True).mean is None
+    assert "there is no such environment" in unknown.known.why
