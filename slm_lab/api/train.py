@@ -17,7 +17,7 @@ from slm_lab.api.callbacks import Callbacks
 from slm_lab.api.lab_process import LabProcess, Started
 from slm_lab.api.run import Run, load_run
 from slm_lab.core.errors import LabError, SpecError, UsageError
-from slm_lab.core.plugins import listed
+from slm_lab.core.plugins import listed, refuse_during_import
 from slm_lab.experiment.search.outcomes import find_trial
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.run_lookup import find_run, resolve_spec_name
@@ -225,6 +225,7 @@ def _begun(
     quiet: bool,
 ) -> tuple[LabProcess, Path]:
     """A started command, and its folder. Raises LabError."""
+    refuse_during_import(f"slm_lab.{verb}")
     if spec is None and resume is None:
         raise UsageError(NO_SPEC)
     if spec is None and name is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from slm_lab.core.errors import UsageError
-from slm_lab.core.process import stop_signals_blocked
+from slm_lab.core.process import imported_code, running_import_of, stop_signals_blocked
 from slm_lab.core.registry import import_failure
 
 
@@ -27,13 +27,24 @@ def import_plugins(modules: Sequence[str]) -> None:
         look_in_working_directory()
     for module in modules:
         try:
-            with stop_signals_blocked():
+            with stop_signals_blocked(), running_import_of(module):
                 importlib.import_module(module)
         except (Exception, SystemExit) as error:
             is_file = module.endswith(".py")
             name = module.removesuffix(".py").replace("/", ".")
             why = f"write {name}, without .py" if is_file else import_failure(error)
             raise UsageError(f"--import {module}: {why}") from error
+
+
+def refuse_during_import(command: str) -> None:
+    """Raises UsageError while a module of the user is being imported. A training that began then
+    would import the module again, and so start others without end."""
+    if (module := imported_code()) is not None:
+        guard = 'if __name__ == "__main__":'
+        raise UsageError(
+            f"{command} was called while {module} was being imported; put the call under "
+            f"`{guard}`, so that only the program itself makes it"
+        )
 
 
 def is_here(package: str) -> bool:

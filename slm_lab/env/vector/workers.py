@@ -16,7 +16,12 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from typing_extensions import override
 
 from slm_lab.core.errors import LabError
-from slm_lab.core.process import STOP_SIGNALS, die_with_parent, start_resource_tracker
+from slm_lab.core.process import (
+    STOP_SIGNALS,
+    die_with_parent,
+    safe_path,
+    start_resource_tracker,
+)
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.interface import Env, first_reset, first_step
 from slm_lab.env.state import has_exact_state, load_env_state, save_env_state
@@ -87,9 +92,10 @@ class Workers(AsyncVectorEnv):
         make = [functools.partial(_make_stateful, make_one, i, parent) for i in range(num_envs)]
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
-            super().__init__(
-                make, copy=False, context=START_METHOD, autoreset_mode=AutoresetMode.SAME_STEP
-            )
+            with safe_path():
+                super().__init__(
+                    make, copy=False, context=START_METHOD, autoreset_mode=AutoresetMode.SAME_STEP
+                )
         except BaseException:
             _kill(self.processes)
             raise
