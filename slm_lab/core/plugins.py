@@ -99,9 +99,9 @@ def _places(module: str) -> Iterator[Path]:
         yield from (whole.with_name(whole.name + end).resolve() for end in all_suffixes())
 
 
-def look_in_working_directory() -> None:
-    """Adds the working directory to `sys.path`, as the last entry: a file in it, maybe downloaded,
-    is never imported in place of an installed package."""
-    here = str(Path.cwd())
+def look_in_working_directory(folder: str | None = None) -> None:
+    """Adds the working directory, or that of another process, to `sys.path`, as the last entry: a
+    file in it, maybe downloaded, is never imported in place of an installed package."""
+    here = folder or str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)

@@ -10,7 +10,7 @@ from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.core.files import read_object, write_json
 from slm_lab.env.versions import env_record
 from slm_lab.experiment.run_source import RunSource
-from slm_lab.experiment.trust import check_allowed, modules_of
+from slm_lab.experiment.trust import check_allowed, check_cluster_allowed, modules_of
 from slm_lab.metrics.reader import RowFollower
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.read import find_file, read_file
@@ -102,6 +102,7 @@ def resumed_spec(
     ]
     if problems:
         raise SpecError(f"-s for train@{run_dir.root}", problems)
+    check_cluster_allowed(run_dir.root, spec, source.sets)
     return ResumedSpec(spec, root_seed, bool(changed), saved.env.max_frame, origin)
 
 

@@ -56,5 +56,5 @@ class RunSource:
             overrides = {} if self.seed is None else {"meta.random_seed": self.seed}
         args = self.spec_file, self.spec_name, self.sets, overrides
         spec = load_spec(*args, warn=warn, for_search=for_search)
-        check_source(self.spec_file, spec, self.imports)
+        check_source(self.spec_file, spec, self.imports, self.sets)
         return spec

@@ -16,12 +16,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from typing_extensions import override
 
 from slm_lab.core.errors import LabError
-from slm_lab.core.process import (
-    STOP_SIGNALS,
-    die_with_parent,
-    safe_path,
-    start_resource_tracker,
-)
+from slm_lab.core.process import STOP_SIGNALS, die_with_parent, safe_path, start_resource_tracker
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.interface import Env, first_reset, first_step
 from slm_lab.env.state import has_exact_state, load_env_state, save_env_state

@@ -13,7 +13,7 @@ from slm_lab.experiment.doctor.case import Case, Finding, read_case
 from slm_lab.experiment.doctor.learning import LOWER_LR, SYMPTOMS
 from slm_lab.experiment.doctor.machine import memory_kills
 from slm_lab.experiment.search.outcomes import find_trial
-from slm_lab.experiment.trust import command_text, named_by
+from slm_lab.experiment.trust import command_text, named_by, resume_words
 from slm_lab.storage.archive import unpacked
 from slm_lab.storage.maybe_damaged import value_at
 from slm_lab.storage.result import Ending, SessionResult
@@ -158,7 +158,8 @@ RESULTS: tuple[Outcome, ...] = (apart, no_better_than_random)
 
 def _resume(case: Case) -> str:
     run = case.trial.run_dir
-    words, modules = ["run", f"train@{run.root}"], named_by([run.spec_file], RUN_BLOCK)
+    words = resume_words(run.root, False, value_at(case.trial.spec, "meta.cluster"))
+    modules = named_by([run.spec_file], RUN_BLOCK)
     return f"resume it: {command_text(words, modules)}"
 
 

@@ -1,13 +1,14 @@
 """Prepares a search in a new or an existing folder; checks that trials can make environments."""
 
 from collections.abc import Mapping
-from itertools import islice, product
+from itertools import chain, islice, product
 from typing import Any, final
 
 from pydantic import ValidationError
 
-from slm_lab.core.errors import MissingExtraError, Problem, SpecError, undone_on_failure
+from slm_lab.core.errors import MissingExtraError, Problem, SpecError, UsageError, undone_on_failure
 from slm_lab.core.files import write_json
+from slm_lab.core.text import in_line
 from slm_lab.env.check import check_env
 from slm_lab.env.lookup import find_env
 from slm_lab.experiment.resume import about_file, about_versions, begin_run, resumed_spec
@@ -83,6 +84,10 @@ class Prepared:
         keep = origin.get("keep") if keep is None else keep
         self.search = self._search(keep)
         params = [state.params for state in self.search.search_state.trials.values()]
+        searched = {each.path for each in Space(self.spec).dimensions}
+        if others := sorted({*chain(*params)} - searched):
+            log = self.run_dir.event_log_file
+            raise UsageError(f"{log} sets {in_line(others[0])}, which the search does not vary")
         check_allowed(self.run_dir.root, modules_at(params), source.imports, source.data_dir)
         about = provenance(self.root_seed)
         about_spec = about_file(origin, source.spec_file, self.run_dir)
