@@ -68,6 +68,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(spec_app, name="spec")
+LONGEST_COMMAND = 2000
+"""Letters of the command that the files of a plot hold."""
 _EPILOG = "Exit codes: 0 success, 1 failed, 2 bad input, 130 stopped by Ctrl-C, SIGTERM or SIGHUP."
 
 _saved = partial(Option, rich_help_panel="Options of eval@RUN and enjoy@RUN")
@@ -302,10 +304,11 @@ def plot(
     from slm_lab.experiment.plot.request import PlotRequest
 
     import_plugins(imports or ())
+    command = shlex.join(["slm-lab", *sys.argv[1:]])
     style = width, tuple(label or ()), title, tuple(hline or ()), smooth, log_y, by
     request = PlotRequest(
         tuple(folders), y, x, statistic, out, data, standalone, *style, tuple(normalise or ()),
-        shlex.join(["slm-lab", *sys.argv[1:]]),
+        command[:LONGEST_COMMAND],
     )  # fmt: skip
     plot_runs(request, as_json, table)
 

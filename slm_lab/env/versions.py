@@ -1,8 +1,8 @@
 """What an environment is run with: its step limit and all arguments. Scores depend on them."""
 
-import json
 from typing import Any
 
+from slm_lab.core.recorded import recordable
 from slm_lab.env.lookup import find_env, step_limit
 from slm_lab.env.simulators.atari import atari_keys, is_atari
 from slm_lab.env.simulators.envpool import is_pooled
@@ -33,5 +33,5 @@ def env_record(spec: EnvSpec) -> dict[str, Any]:
         "backend": "envpool" if pooled else "gymnasium",
         "vectorization_mode": mode,
         "max_t": episode_limit(spec),
-        "arguments": json.loads(json.dumps(arguments, default=repr)),
+        "arguments": recordable(arguments),
     }

@@ -8,6 +8,7 @@ from typing import Any, final
 
 from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.core.files import read_object, write_json
+from slm_lab.core.recorded import recordable
 from slm_lab.env.versions import env_record
 from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.trust import check_allowed, check_cluster_allowed, modules_of
@@ -53,16 +54,21 @@ def begin_run(
         "format": FORMAT,
         **provenance(spec.meta.random_seed or 0),
         "environment": env_record(spec.env),
-        "spec_file": source.spec_file,
-        "file_spec": read_file(find_file(source.spec_file)).get(spec.name),
+        "spec_file": recordable(source.spec_file),
+        "file_spec": _recorded_spec(read_file(find_file(source.spec_file)).get(spec.name)),
         "set": list(source.sets),
         "mode": mode,
         "imports": list(source.imports),
         **more,
-        "name": source.label,
-        "note": source.note,
+        "name": recordable(source.label),
+        "note": recordable(source.note),
     }
     return run_dir, lock, origin
+
+
+def _recorded_spec(spec: object) -> Any:
+    """A spec as it stands in the file, for `about_file`; a table of data in it is cut."""
+    return recordable(spec, most=10_000)
 
 
 def with_known_precision(spec: Spec) -> Spec:
@@ -111,7 +117,8 @@ def about_file(origin: Mapping[str, Any], spec_file: str, run_dir: RunDir) -> It
     file = find_file(spec_file)
     if file.resolve() == run_dir.spec_file.resolve():
         return
-    then, now = origin.get("file_spec"), read_file(file).get(run_dir.spec_name)
+    then = _recorded_spec(origin.get("file_spec"))
+    now = _recorded_spec(read_file(file).get(run_dir.spec_name))
     if isinstance(then, Mapping) and isinstance(now, Mapping):
         changed = [
             f"{path} {json.dumps(new)} (before: {json.dumps(old)})"

@@ -3,6 +3,7 @@
 The lab's own files have some 3 kB and 150 values per spec. The spec file of a run also holds a
 record of every resume."""
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ JSON_BYTES, YAML_BYTES = 4_000_000, 1_000_000
 
 JSON_VALUES, YAML_VALUES = 100_000, 20_000
 """Values of keys and entries of lists; those of a YAML alias count at every use."""
+
+WRITTEN_BYTES, WRITTEN_VALUES = 2_000_000, 50_000
+"""The same of one spec in a run folder, whose file also holds the record of its resumes."""
 
 MOST_LEVELS = 64
 """Nesting depth of blocks and lists; shipped specs have 9."""
@@ -54,6 +58,22 @@ def check_extent(tree: Any, parts: Callable[[Any], Iterable[Any]], most: int, wh
             message = f"holds more than {most:,} values, the most that a spec file may hold"
             raise SpecError(where, [Problem("file", message)])
         left.extend((each, level + 1) for each in parts(part))
+
+
+def check_writable(spec: Mapping[str, Any], where: str) -> None:
+    """Raises SpecError for a spec that a run folder could not hold: its readers would refuse it."""
+    check_extent(spec, _children, WRITTEN_VALUES, where)
+    check_text(spec, where)
+    size = len(json.dumps(spec, indent=2))
+    if size > WRITTEN_BYTES:
+        message = f"takes {size:,} bytes in a run folder; the most is {WRITTEN_BYTES:,}"
+        raise SpecError(where, [Problem("file", f"{message}; read large data from another file")])
+
+
+def _children(tree: Any) -> Iterable[Any]:
+    if isinstance(tree, Mapping):
+        return tree.values()
+    return tree if isinstance(tree, list | tuple) else ()
 
 
 def too_deep(where: str) -> SpecError:

@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from slm_lab.core.errors import Problem, SpecError, UsageError
+from slm_lab.core.recorded import recordable_text
 from slm_lab.core.registry import suggestion
 from slm_lab.spec.load import chosen_name, spec_names
 from slm_lab.spec.read import find_file, read_file, shipped_name
@@ -134,7 +135,7 @@ def find_saved(
 
 
 def _is_called(run: RunDir, name: str) -> bool:
-    return safe_name(name) in (run.prefix, run.stem) or run.label == name
+    return safe_name(name) in (run.prefix, run.stem) or run.label in (name, recordable_text(name))
 
 
 def resolve_spec_name(spec_file: str, spec_name: str | None) -> str:

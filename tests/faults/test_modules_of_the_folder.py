@@ -80,9 +80,7 @@ WORDS = ["run", "spec.json", "small", "train", "--import", "of_this_folder", "--
 
 
 @pytest.mark.parametrize(
-    "command",
-    [[str(LAB)], [sys.executable, "-m", "slm_lab"]],
-    ids=["slm-lab", "python -m slm_lab"],
+    "command", [[str(LAB)], [sys.executable, "-m", "slm_lab"]], ids=["slm-lab", "python -m slm_lab"]
 )
 def test_a_command_executes_no_file_of_the_folder_in_place_of_a_module(planted, command):
     done = run_in_group([*command, *WORDS], planted)

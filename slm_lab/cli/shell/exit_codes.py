@@ -17,7 +17,7 @@ from slm_lab.cli.shell.caller import Caller, notify_of
 from slm_lab.core.errors import LabError, MissingExtraError, SpecError, TrainingFailed, UsageError
 from slm_lab.core.plugins import refuse_during_import
 from slm_lab.core.system_limits import limit_reached
-from slm_lab.core.text import error_summary
+from slm_lab.core.text import error_summary, public_words
 
 FAILED = 1
 BAD_INPUT = 2
@@ -92,7 +92,7 @@ def _unexpected(error: Exception) -> str:
     """A line about a bug of the lab, whose traceback goes to a file."""
     what = f"unexpected {type(error).__name__}: {error_summary(str(error))}"
     trace = "".join(traceback.format_exception(error))
-    command = shlex.join(["slm-lab", *sys.argv[1:]])
+    command = shlex.join(["slm-lab", *public_words(sys.argv[1:])])
     try:
         handle, path = tempfile.mkstemp(prefix="slm_lab_error_", suffix=".txt", text=True)
         with open(handle, "w", encoding="utf-8") as file:
