@@ -431,6 +431,7 @@ def export(
     out: Annotated[
         Path | None, Option(help="The file. Default: named after the run, in this folder.")
     ] = None,
+    force: Annotated[bool, Option("--force", help="Replace a file that exists.")] = False,
     which: options.WhichAgent = None,
     session: options.OneSession = None,
     data: options.Data = Path("data"),
@@ -450,7 +451,7 @@ def export(
     path = Path(name) if out is None else out
     if path.suffix != f".{to}":
         raise UsageError(f"--out {path}: must end in .{to}")
-    found, screen = export_agent(saved, agent, path), console()
+    found, screen = export_agent(saved, agent, path, force), console()
     kind = f"{saved.spec.agent.algorithm.name} on {saved.spec.env.name}"
     at = f"{agent.which} at frame {agent.frame:,}"
     print_line(screen, f"{kind}, Session {agent.session}, {at}: {path}")

@@ -2,6 +2,7 @@
 
 A list of 200 runs takes less than a second, so nothing that takes long is imported for it."""
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, fields
@@ -64,7 +65,7 @@ def list_runs(
         print_json([asdict(run) for run in runs])
     elif runs:
         _print_runs(wide_console(), runs)
-    elif data.is_dir():
+    elif os.path.isdir(data):
         print_line(wide_console(), f"no such runs in {data}")
     else:
         print_line(wide_console(), f"there is no folder {data}; slm-lab run makes it")
@@ -101,7 +102,7 @@ def tidy_runs(data: Path, dev: bool, failed: bool, older: str | None, yes: bool)
     console = wide_console()
     runs = selected(data, dev, failed, None if older is None else _duration(older))
     if not runs:
-        none = "nothing to delete in" if data.is_dir() else "there is no folder"
+        none = "nothing to delete in" if os.path.isdir(data) else "there is no folder"
         print_line(console, f"{none} {data}")
         return 0
     _print_runs(console, runs)

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import os
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
@@ -49,7 +50,7 @@ def refuse_during_import(command: str) -> None:
 
 def is_here(package: str) -> bool:
     """Whether the working directory has a package or a module of this name."""
-    return any(Path(each).exists() for each in (package, f"{package}.py"))
+    return any(os.path.exists(each) for each in (package, f"{package}.py"))
 
 
 def typed_modules(name: str) -> tuple[str, ...]:
@@ -73,7 +74,7 @@ def refuse_inside(modules: Sequence[str], folders: Sequence[Path]) -> None:
     installed = [Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib")]
     inside = [folder.resolve() for folder in folders]
     for module in modules:
-        for place in filter(Path.exists, _places(module)):
+        for place in filter(os.path.exists, _places(module)):
             folder = next((each for each in inside if place.is_relative_to(each)), None)
             if folder is not None and not any(place.is_relative_to(each) for each in installed):
                 raise UsageError(

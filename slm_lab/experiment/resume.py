@@ -1,12 +1,13 @@
 """Begins the record of a run, and makes a resumed run's spec: the recorded one with `-s`."""
 
 import json
+import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, final
 
-from slm_lab.core.errors import Problem, SpecError, UsageError
+from slm_lab.core.errors import Problem, SpecError, UsageError, undone_on_failure
 from slm_lab.core.files import read_object, write_json
 from slm_lab.core.recorded import recordable
 from slm_lab.env.versions import env_record
@@ -49,8 +50,13 @@ def begin_run(
     """A new run folder, its lock, and the block about its origin, with `more` entries."""
     env = spec.env.name if any(map(sets_env, source.sets)) else None
     run_dir = RunDir.create(source.data_dir, spec.name, datetime.now(), env)
-    lock = RunLock(run_dir.root)
-    origin = {
+    with undone_on_failure(lambda: shutil.rmtree(run_dir.root)):
+        lock = RunLock(run_dir.root)
+        return run_dir, lock, _origin(source, spec, mode, **more)
+
+
+def _origin(source: RunSource, spec: Spec, mode: str, **more: Any) -> dict[str, Any]:
+    return {
         "format": FORMAT,
         **provenance(spec.meta.random_seed or 0),
         "environment": env_record(spec.env),
@@ -63,7 +69,6 @@ def begin_run(
         "name": recordable(source.label),
         "note": recordable(source.note),
     }
-    return run_dir, lock, origin
 
 
 def _recorded_spec(spec: object) -> Any:

@@ -1,5 +1,6 @@
 """The run folder and the names of all files in it."""
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -172,7 +173,7 @@ class RunDir:
 
 def runs_in(data_dir: Path) -> list[RunDir]:
     """All runs and searches whose folders are in `data_dir`, by name."""
-    inside = sorted(data_dir.iterdir()) if data_dir.is_dir() else []
+    inside = sorted(data_dir.iterdir()) if os.path.isdir(data_dir) else []
     return [run for each in inside if each.is_dir() and (run := RunDir.at(each)) is not None]
 
 

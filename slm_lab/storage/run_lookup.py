@@ -1,5 +1,6 @@
 """Finds the run folder that a user names."""
 
+import os
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -37,12 +38,12 @@ def find_folder(
     named = _TRIAL_TARGET.fullmatch(target)
     name, trial = (named[1], int(named[2])) if named is not None else (target, None)
     path = Path(name)
-    if len(path.parts) > 1 and path.parent.is_dir() and not path.exists():
+    if len(path.parts) > 1 and os.path.isdir(path.parent) and not os.path.exists(path):
         data_dir, name = path.parent, path.name
     places = (Path(name), data_dir / name)
-    folder = next(filter(Path.is_dir, places), places[0])
+    folder = next(filter(os.path.isdir, places), places[0])  # false for a name too long
     is_word = _LATEST.fullmatch(name) or any(_is_called(run, name) for run in runs_in(data_dir))
-    if folder.is_dir() and not (is_word and RunDir.at(folder) is None):
+    if os.path.isdir(folder) and not (is_word and RunDir.at(folder) is None):
         run_dir = RunDir.at(folder) if spec_name is None else RunDir(folder, spec_name)
         if run_dir is None or not run_dir.spec_file.is_file():
             of_spec = "" if spec_name is None else f" of {spec_name}"
@@ -85,7 +86,7 @@ def _chosen(
         )
     if called := [run for run in runs if _is_called(run, name)]:
         return newest_first(called)[0]
-    if name.endswith(".zip") and Path(name).is_file():
+    if name.endswith(".zip") and os.path.isfile(name):
         raise UsageError(f"{name} is a shared run: it has only an agent, and cannot be resumed")
     fitting = [run for run in runs if run.root.name.startswith(name)]
     if len(fitting) == 1:

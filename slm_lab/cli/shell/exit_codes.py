@@ -17,14 +17,21 @@ from slm_lab.cli.shell.caller import Caller, notify_of
 from slm_lab.core.errors import LabError, MissingExtraError, SpecError, TrainingFailed, UsageError
 from slm_lab.core.plugins import refuse_during_import
 from slm_lab.core.system_limits import limit_reached
-from slm_lab.core.text import error_summary, public_words
+from slm_lab.core.text import error_summary, in_line, public_words
 
 FAILED = 1
 BAD_INPUT = 2
 INTERRUPTED = 130
 BAD_INPUTS = (SpecError, UsageError, MissingExtraError)
-NO_SPACE_OR_ACCESS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS)
-"""Error numbers of a full disk, or of missing permission."""
+OF_THE_SYSTEM = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+    *(errno.EACCES, errno.EPERM, errno.EROFS),
+    *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR),
+    *(errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENXIO, errno.ENODEV, errno.EREMOTEIO),
+    *(errno.ENOLCK, errno.EOPNOTSUPP),
+)
+"""Error numbers of a full disk, missing permission, a name that no file can have, a disk or network
+that fails, and a file system without locks."""
 
 
 @contextmanager
@@ -83,9 +90,9 @@ def _system_message(error: Exception) -> str | None:
     """A line about a limit, a full disk or a missing permission; None for another error."""
     if (limit := limit_reached(error)) is not None:
         return limit
-    if not isinstance(error, OSError) or error.errno not in NO_SPACE_OR_ACCESS:
+    if not isinstance(error, OSError) or error.errno not in OF_THE_SYSTEM:
         return None
-    return f"{error.strerror}: {error.filename or 'while writing to the run folder'}"
+    return f"{error.strerror}: {in_line(str(error.filename or 'in the run folder'))}"
 
 
 def _unexpected(error: Exception) -> str:

@@ -145,7 +145,10 @@ def test_the_limits_hold_for_a_spec_beside_a_record(tmp_path, text):
     ("sets", "message"),
     [
         ("env.kwargs.text=" + "x" * 30_000, "characters"),
-        ("env.kwargs={" + ",".join(f'"k{i}": 1' for i in range(300)) + "}", "300 keys"),
+        (
+            "env.kwargs={" + ",".join(f'"k{i}": 1' for i in range(300)) + "}",
+            "keys; a block may hold at most 200",
+        ),
         ("env.kwargs.text=\udcff", "surrogate"),
     ],
     ids=["text", "keys", "surrogate"],

@@ -80,7 +80,7 @@ def test_a_record_is_json_of_bounded_size_and_does_not_change_when_recorded_agai
 
 
 def test_the_bounds_of_records_are_within_those_of_the_readers():
-    many = recordable({i: {j: 0 for j in range(1000)} for i in range(1000)})
+    many = recordable({i: dict.fromkeys(range(1000), 0) for i in range(1000)})
     found = [value for _, value in nodes(many)]
     assert len(found) < JSON_VALUES
     assert max(len(value) for value in found if isinstance(value, dict)) <= MOST_KEYS
