@@ -315,8 +315,13 @@ def plot(
 
 @_command
 def runs(
-    pattern: Annotated[
-        str | None, Argument(help="Part of a folder, name or environment; * stands for any text.")
+    patterns: Annotated[
+        list[str] | None,
+        Argument(
+            metavar="PATTERN",
+            help="Part of a folder, name or environment; * stands for any text. Or paths, as a "
+            "shell makes of data/*.",
+        ),
     ] = None,
     sort: Annotated[
         str | None,
@@ -329,7 +334,7 @@ def runs(
     """List runs: what was changed, status, frames and returns."""
     from slm_lab.cli.runs import list_runs
 
-    list_runs(pattern, sort, status, data, as_json)
+    list_runs(tuple(patterns or ()), sort, status, data, as_json)
 
 
 for _word in ("list", "plot-list"):  # the words of SLM Lab

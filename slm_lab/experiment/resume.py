@@ -4,7 +4,7 @@ import json
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, final
 
 from slm_lab.core.errors import Problem, SpecError, UsageError, undone_on_failure
@@ -23,7 +23,7 @@ from slm_lab.storage.maybe_damaged import trial_metrics, value_at
 from slm_lab.storage.origin import read_origin, starts_of, typed_settings
 from slm_lab.storage.provenance import provenance
 from slm_lab.storage.result import Ending
-from slm_lab.storage.run_dir import RunDir, sets_env
+from slm_lab.storage.run_dir import ORDER, RunDir, order_after, runs_in, sets_env
 from slm_lab.storage.run_lookup import required_seed
 
 SHOWN = 5
@@ -49,10 +49,21 @@ def begin_run(
 ) -> tuple[RunDir, RunLock, dict[str, Any]]:
     """A new run folder, its lock, and the block about its origin, with `more` entries."""
     env = spec.env.name if any(map(sets_env, source.sets)) else None
+    order = order_after(runs_in(source.data_dir), datetime.now(UTC))
     run_dir = RunDir.create(source.data_dir, spec.name, datetime.now(), env)
     with undone_on_failure(lambda: shutil.rmtree(run_dir.root)):
         lock = RunLock(run_dir.root)
-        return run_dir, lock, _origin(source, spec, mode, **more)
+        ordered = {} if order is None else {ORDER: order}
+        return run_dir, lock, {**_origin(source, spec, mode, **more), **ordered}
+
+
+def about_clock(origin: Mapping[str, Any]) -> Iterator[str]:
+    """A line if an earlier run has a later time, as after the clock was set back."""
+    if (order := origin.get(ORDER)) is not None:
+        yield (
+            f"a run of this folder was started at {str(order)[:16]} (UTC), after now: the clock "
+            "was set back. This run counts as the latest"
+        )
 
 
 def _origin(source: RunSource, spec: Spec, mode: str, **more: Any) -> dict[str, Any]:

@@ -74,6 +74,7 @@ class Run:
         self.spec, self.root_seed = seeded(spec)
         self.run_dir, self._lock, origin = resume.begin_run(source, self.spec, self.verb)
         self._write_specs(origin)
+        self.notes += tuple(resume.about_clock(origin))
 
     def _resume(self, source: RunSource) -> None:
         """Restores the run from its folder, and notes in its spec files that it resumes."""

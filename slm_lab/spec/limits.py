@@ -3,6 +3,7 @@
 The lab's own files have some 3 kB and 150 values per spec. The spec file of a run also holds a
 record of every resume."""
 
+import codecs
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -31,6 +32,10 @@ LONGEST_STRING = 20_000
 """Characters."""
 
 
+UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE, b"{\0", b"\0{")
+"""How a file in another encoding of Unicode begins, with or without a byte order mark."""
+
+
 def read_bounded(path: Path, most: int, where: str) -> str:
     """The text of a file of at most `most` bytes, UTF-8 with or without a byte order mark. Raises
     SpecError for a larger or unreadable file."""
@@ -40,8 +45,14 @@ def read_bounded(path: Path, most: int, where: str) -> str:
         if len(content) > most:
             message = f"has more than {most:,} bytes, the most that a spec file may have"
             raise SpecError(where, [Problem("file", message)])
+        if content.startswith(UTF_16):
+            message = "is encoded in UTF-16 or UTF-32; save it as UTF-8"
+            raise SpecError(where, [Problem("file", message)])
         return content.decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        message = f"is not UTF-8: byte {error.start} is 0x{content[error.start]:02x}"
+        raise SpecError(where, [Problem("file", f"{message}; save it as UTF-8")]) from None
+    except OSError as error:
         raise SpecError(where, [Problem("file", f"cannot be read: {error}")]) from None
 
 

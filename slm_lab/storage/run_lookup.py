@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from slm_lab.core.errors import Problem, SpecError, UsageError
+from slm_lab.core.files import may_be_read
 from slm_lab.core.recorded import recordable_text
 from slm_lab.core.registry import suggestion
 from slm_lab.spec.load import chosen_name, spec_names
@@ -43,6 +44,8 @@ def find_folder(
     places = (Path(name), data_dir / name)
     folder = next(filter(os.path.isdir, places), places[0])  # false for a name too long
     is_word = _LATEST.fullmatch(name) or any(_is_called(run, name) for run in runs_in(data_dir))
+    if os.path.isdir(folder) and not may_be_read(folder):
+        raise UsageError(f"{folder} may not be read by this user: permission denied")
     if os.path.isdir(folder) and not (is_word and RunDir.at(folder) is None):
         run_dir = RunDir.at(folder) if spec_name is None else RunDir(folder, spec_name)
         if run_dir is None or not run_dir.spec_file.is_file():
@@ -64,8 +67,25 @@ def find_folder(
         if of_search in (None, run.is_search)
     ]
     subject = spec_name if env is None else f"{spec_name} on {env}"
-    chosen = _chosen(name, runs, data_dir, subject, of_search)
+    try:
+        chosen = _chosen(name, runs, data_dir, subject, of_search)
+    except UsageError as error:
+        raise UsageError(f"{error}{_of_other_kind(name, data_dir, of_search)}") from None
     return _with_name(chosen, spec_name), trial
+
+
+def _of_other_kind(name: str, data_dir: Path, of_search: bool | None) -> str:
+    """What to type where only runs of the other kind, searches or not, are in the folder."""
+    others = [run for run in runs_in(data_dir) if run.is_search is not of_search]
+    if of_search is None or not _LATEST.fullmatch(name) or not others:
+        return ""
+    newest = newest_first(others)[0].root.name
+    if of_search:
+        return f". {newest} is a run, no search: resume it by train@{newest}"
+    return (
+        f". {newest} is a search: eval@{newest} and enjoy@{newest} play its best trial, "
+        f"search@{newest} resumes it"
+    )
 
 
 def _chosen(

@@ -48,7 +48,8 @@ def report_errors(notify: str | None = None) -> Iterator[Caller]:
         code = INTERRUPTED
         print("stopped", file=sys.stderr)
     except Exception as error:
-        code = BAD_INPUT if isinstance(error, BAD_INPUTS) else FAILED
+        is_name = isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG
+        code = BAD_INPUT if is_name or isinstance(error, BAD_INPUTS) else FAILED
         if not isinstance(error, LabError):
             error = TrainingFailed(_system_message(error) or _unexpected(error))
         if caller.exists:

@@ -11,7 +11,13 @@ from slm_lab.core.files import write_json
 from slm_lab.core.text import in_line
 from slm_lab.env.check import check_env
 from slm_lab.env.lookup import find_env
-from slm_lab.experiment.resume import about_file, about_versions, begin_run, resumed_spec
+from slm_lab.experiment.resume import (
+    about_clock,
+    about_file,
+    about_versions,
+    begin_run,
+    resumed_spec,
+)
 from slm_lab.experiment.run import check_machine, check_spaces, seeded
 from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.search.experiment import Experiment
@@ -72,6 +78,7 @@ class Prepared:
         self._resources = _resources(self.spec)
         self.run_dir, self._lock, origin = begin_run(source, self.spec, "search", keep=keep)
         self._write_spec(origin)
+        self.notes += tuple(about_clock(origin))
         self.run_dir.event_log_file.touch()
         self.search = self._search(keep)
 
