@@ -12,10 +12,10 @@ from typing import Any
 from slm_lab.core.errors import Problem, SpecError
 from slm_lab.core.files import open_file
 
-JSON_BYTES, YAML_BYTES = 4_000_000, 1_000_000
+JSON_BYTES, YAML_BYTES = 4_000_000, 500_000
 """The limit is smaller for YAML, which is read forty times more slowly."""
 
-JSON_VALUES, YAML_VALUES = 100_000, 20_000
+JSON_VALUES, YAML_VALUES = 100_000, 10_000
 """Values of keys and entries of lists; those of a YAML alias count at every use."""
 
 WRITTEN_BYTES, WRITTEN_VALUES = 2_000_000, 50_000
