@@ -1,11 +1,15 @@
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import plotly
 import pytest
 
+from slm_lab.analysis.figure import write
 from slm_lab.analysis.metrics import SESSION_METRICS
 from slm_lab.experiment.report import Reporter
 from slm_lab.metrics.reader import read_rows
@@ -126,3 +130,19 @@ def test_graphs_are_drawn_of_what_has_begun(root, frame, drawn):
     failed = [SessionResult(session, Ending.FAILED, frame, "an error") for session in range(2)]
     result = reporter(root).finish(failed, None)
     assert (result.graphs != ()) == bool(list(root.rglob("*.png"))) == drawn
+
+
+def test_on_a_nearly_full_disk_the_small_files_are_written_and_the_large_ones_are_not(
+    root, monkeypatch
+):
+    script = os.path.getsize(Path(plotly.__file__).parent / "package_data" / "plotly.min.js")
+    free = SimpleNamespace(free=2 * script)
+    monkeypatch.setattr(write.shutil, "disk_usage", lambda folder: free)
+    done = reporter(root)
+    done.draw_live()
+    result = done.finish(FINISHED, 20.0)
+    assert "No space left on device" in result.problem
+    assert len(list(root.glob("*_trial_metrics_scalar.json"))) == 1
+    assert len(list(root.glob("info/*_metrics_scalar_*.json"))) == 3
+    assert len(list(root.glob("*.png"))) == 8
+    assert not list(root.parent.glob("plotly*"))
