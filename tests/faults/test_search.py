@@ -196,11 +196,9 @@ def test_a_search_whose_fork_server_is_killed_stops_and_can_be_resumed(folder):
     write_spec(folder, long(meta__max_trial=2))
     with started(folder, "search") as running:
         wait_until(lambda: under_way(folder))
-        forks = [
-            each for each in children_of(running.pid, recursive=False) if children_of(each.pid)
-        ]
-        for server in forks:
-            server.kill()
+        for child in children_of(running.pid, recursive=False):
+            if children_of(child.pid):
+                child.kill()
         done = running.end()
     assert done.code == 1
     assert "lost its fork server" in done.err
