@@ -216,7 +216,7 @@ def test_another_user_sees_the_runs_and_gets_one_line_for_the_closed_one(folder,
     listed = call("runs", "--json")
     assert listed.returncode == 0, listed.stderr
     assert len(json.loads(listed.stdout)) == 3
-    for words in (["doctor", place.name], ["plot", str(place)], ["run", f"train@{place}"]):
+    for words in (["doctor", place.name], ["plot", f"data/{place.name}"], ["watch", place.name]):
         done = call(*words)
         assert done.returncode in {1, 2}
         assert len(done.stderr.splitlines()) == 1, done.stderr
