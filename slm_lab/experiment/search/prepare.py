@@ -91,11 +91,11 @@ class Prepared:
         keep = origin.get("keep") if keep is None else keep
         self.search = self._search(keep)
         params = [state.params for state in self.search.search_state.trials.values()]
+        check_allowed(self.run_dir.root, modules_at(params), source.imports, source.data_dir)
         searched = {each.path for each in Space(self.spec).dimensions}
         if others := sorted({*chain(*params)} - searched):
             log = self.run_dir.event_log_file
             raise UsageError(f"{log} sets {in_line(others[0])}, which the search does not vary")
-        check_allowed(self.run_dir.root, modules_at(params), source.imports, source.data_dir)
         about = provenance(self.root_seed)
         about_spec = about_file(origin, source.spec_file, self.run_dir)
         self.notes = (*about_spec, *about_versions(origin, about))
