@@ -1,7 +1,17 @@
 """The entry points. Until the command line is imported, a stop signal ends the process silently."""
 
-import atexit
 import os
+import sys
+
+if __name__ == "__main__" and sys.path[0] == os.getcwd():
+    # `python -m` puts the working directory first, where a file would replace any module. It stays
+    # only where the lab itself lies there.
+    import slm_lab
+
+    if not str(slm_lab.__file__).startswith(os.path.join(sys.path[0], "")):
+        del sys.path[0]
+
+import atexit
 import signal
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -141,13 +141,14 @@ class Agent:
             np.concatenate([part.episode_length for part in played]),
         )
 
-    def export(self, path: str | Path) -> Difference | None:
+    def export(self, path: str | Path, *, force: bool = False) -> Difference | None:
         """Writes it to one file: .onnx (ONNX), .pt2 (torch.export), or .zip (to share and load).
 
         docs/trained_agents.md describes them. Returns how far a graph differed from `act` on
-        observations of `make_env()`. Raises as `export_agent`."""
+        observations of `make_env()`. `force` replaces a file that exists. Raises as
+        `export_agent`."""
         with torch_settings(self.spec.meta.threads):
-            return export_agent(self._run, self._saved, Path(path))
+            return export_agent(self._run, self._saved, Path(path), force)
 
     def _resize(self, num: int) -> None:
         remembers = self._adapter.conversions.joiner is not None or self._actor.is_recurrent

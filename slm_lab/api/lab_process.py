@@ -19,7 +19,10 @@ from slm_lab.api.callbacks import Callbacks
 from slm_lab.core.errors import LabError, TrainingFailed, UsageError, undone_on_failure
 from slm_lab.core.process import PICTURES, SOCKET
 
-MAIN = "import sys; sys.argv[0] = 'slm-lab'; from slm_lab.cli.main import main; main()"
+MAIN = (
+    "import sys; sys.argv[0] = 'slm-lab'; sys.path += {last}; "
+    "from slm_lab.__main__ import main; main()"
+)
 """The lab's command line. Unlike a file or a module, it is not imported again by Sessions."""
 RELAY_SECONDS = 5.0
 """How long the rest of the output may take after the process has ended."""
@@ -42,17 +45,22 @@ class LabProcess:
         has_terminal = sys.stdout is sys.__stdout__ and shows is None
         out = subprocess.DEVNULL if quiet else None if has_terminal else subprocess.PIPE
         self._link, theirs = Pipe()
-        path = os.pathsep.join(map(os.path.abspath, sys.path))  # it finds the same modules
+        first, last = _module_path()
         pictures = {} if shows is None else {PICTURES: "1", "COLUMNS": "100"}
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", MAIN, *words],
+                [sys.executable, "-P", "-c", MAIN.format(last=last), *words],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=None if has_terminal else subprocess.PIPE,
                 text=True,
                 errors="replace",
-                env={**os.environ, "PYTHONPATH": path, SOCKET: str(theirs.fileno()), **pictures},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(first),
+                    SOCKET: str(theirs.fileno()),
+                    **pictures,
+                },
                 pass_fds=[theirs.fileno()],
                 process_group=0,  # Ctrl-C reaches this process alone, which passes it on
             )
@@ -110,6 +118,15 @@ class LabProcess:
         with suppress(EOFError, OSError):
             return self._link.recv()
         return None
+
+
+def _module_path() -> tuple[list[str], list[str]]:
+    """The module path of this program, and the part that comes last: the working directory. A file
+    that lies there must not replace a module of an installed package."""
+    here = os.path.realpath(os.curdir)
+    every = [os.path.abspath(entry) for entry in sys.path]
+    elsewhere = [entry for entry in every if os.path.realpath(entry) != here]
+    return elsewhere, [here] if len(elsewhere) < len(every) else []
 
 
 def in_background(work: Callable[..., None], *arguments: object) -> threading.Thread:

@@ -17,7 +17,7 @@ from slm_lab.api.callbacks import Callbacks
 from slm_lab.api.lab_process import LabProcess, Started
 from slm_lab.api.run import Run, load_run
 from slm_lab.core.errors import LabError, SpecError, UsageError
-from slm_lab.core.plugins import listed
+from slm_lab.core.plugins import listed, refuse_during_import
 from slm_lab.experiment.search.outcomes import find_trial
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.run_lookup import find_labelled, find_run, resolve_spec_name
@@ -270,6 +270,7 @@ def _begun(
     quiet: bool,
 ) -> tuple[LabProcess, Path]:
     """A started command, and its folder. Raises LabError."""
+    refuse_during_import(f"slm_lab.{verb}")
     if resume is True:
         if not any(option.startswith("--name=") for option in options):
             raise UsageError("resume=True resumes the run of a label: pass label=…")

@@ -10,7 +10,7 @@ from threading import RLock
 from typing import NamedTuple, final
 
 from slm_lab.core.errors import UsageError
-from slm_lab.core.files import Stamp, folders_in, stamp_of, strays
+from slm_lab.core.files import Stamp, folders_in, may_be_read, stamp_of, strays
 from slm_lab.experiment.plot.trials import FoundTrial, trial_of
 from slm_lab.experiment.runs import summary as summaries
 from slm_lab.experiment.search.outcomes import chosen_trial
@@ -109,8 +109,10 @@ class Catalog:
 def _look(folder: Path, root: Path, stamp: Stamp) -> _Look:
     problem, run = next(strays(folder, PARTS, root), ""), RunDir.at(folder)
     problem = problem if folder.name.isprintable() else "its name has control characters"
+    if not may_be_read(folder):
+        return _Look(stamp, True, problem="it may not be read by this user")
     plan = next(folder.glob(PLAN_FILE.format("*")), None)
-    has_parts = any((folder / part).is_dir() for part in ("info", "model"))
+    has_parts = any(os.path.isdir(folder / part) for part in ("info", "model"))
     if problem:
         return _Look(stamp, bool(run or plan or has_parts), problem=problem)
     if run is not None:

@@ -28,17 +28,17 @@ from slm_lab.board.query import Query, file_link, run_link
 from slm_lab.board.refresh import Part
 from slm_lab.board.ticked import video
 from slm_lab.core.errors import LabError
-from slm_lab.core.files import stamp_of, tail
+from slm_lab.core.files import read_object, stamp_of, tail
 from slm_lab.core.text import error_summary, significant
 from slm_lab.experiment.doctor.case import read_case
 from slm_lab.experiment.doctor.diagnosis import all_findings
 from slm_lab.experiment.plot.trials import FoundTrial, ReadRows
 from slm_lab.experiment.runs.summary import RunStatus, cells
-from slm_lab.experiment.trust import command_text, named_by
+from slm_lab.experiment.trust import command_text, named_by, resume_words
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.row import COLUMNS
 from slm_lab.storage.intact import FollowedRows
-from slm_lab.storage.maybe_damaged import trial_metrics
+from slm_lab.storage.maybe_damaged import trial_metrics, value_at
 from slm_lab.storage.run_dir import PLAN_BLOCK, PLAN_FILE, RUN_BLOCK, videos
 
 MOST_FILES, MOST_VIDEOS = 100, 6
@@ -127,7 +127,10 @@ def _commands(entry: CatalogEntry, query: Query) -> Any:
     if status not in (RunStatus.TRAINING, RunStatus.DONE):
         commands["resume"] = ["compare", "--resume", place]
         if run is not None:
-            commands["resume"] = ["run", f"{'search' if run.is_search else 'train'}@{place}"]
+            blocks = read_object(run.spec_file)
+            blocks.pop(RUN_BLOCK, None)
+            cluster = value_at(next(iter(blocks.values()), {}), "meta.cluster")
+            commands["resume"] = resume_words(run.root, run.is_search, cluster)
     if run is not None:
         if status is RunStatus.TRAINING:
             commands["watch"] = ["watch", place]

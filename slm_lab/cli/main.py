@@ -68,6 +68,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(spec_app, name="spec")
+LONGEST_COMMAND = 2000
+"""Letters of the command that the files of a plot hold."""
 _EPILOG = (
     "Exit codes: 0 success, 1 failed, 2 bad input, 3 no such run, 130 stopped by Ctrl-C, SIGTERM "
     "or SIGHUP."
@@ -350,18 +352,24 @@ def plot(
     from slm_lab.experiment.plot.request import PlotRequest
 
     import_plugins(imports or ())
+    command = shlex.join(["slm-lab", *sys.argv[1:]])
     style = width, tuple(label or ()), title, tuple(hline or ()), smooth, log_y, by
     request = PlotRequest(
         tuple(folders), y, x, statistic, out, data, standalone, *style, tuple(normalise or ()),
-        shlex.join(["slm-lab", *sys.argv[1:]]),
+        command[:LONGEST_COMMAND],
     )  # fmt: skip
     plot_runs(request, as_json, table)
 
 
 @_command
 def runs(
-    pattern: Annotated[
-        str | None, Argument(help="Part of a folder, name or environment; * stands for any text.")
+    patterns: Annotated[
+        list[str] | None,
+        Argument(
+            metavar="PATTERN",
+            help="Part of a folder, name or environment; * stands for any text. Or paths, as a "
+            "shell makes of data/*.",
+        ),
     ] = None,
     sort: Annotated[
         str | None,
@@ -374,7 +382,7 @@ def runs(
     """List runs: what was changed, status, frames and returns."""
     from slm_lab.cli.runs import list_runs
 
-    list_runs(pattern, sort, status, data, as_json)
+    list_runs(tuple(patterns or ()), sort, status, data, as_json)
 
 
 for _word in ("list", "plot-list"):  # the words of SLM Lab
@@ -476,6 +484,7 @@ def export(
     out: Annotated[
         Path | None, Option(help="The file. Default: named after the run, in this folder.")
     ] = None,
+    force: Annotated[bool, Option("--force", help="Replace a file that exists.")] = False,
     which: options.WhichAgent = None,
     session: options.OneSession = None,
     data: options.Data = Path("data"),
@@ -495,7 +504,7 @@ def export(
     path = Path(name) if out is None else out
     if path.suffix != f".{to}":
         raise UsageError(f"--out {path}: must end in .{to}")
-    found, screen = export_agent(saved, agent, path), console()
+    found, screen = export_agent(saved, agent, path, force), console()
     kind = f"{saved.spec.agent.algorithm.name} on {saved.spec.env.name}"
     at = f"{agent.which} at frame {agent.frame:,}"
     print_line(screen, f"{kind}, Session {agent.session}, {at}: {path}")

@@ -1,5 +1,6 @@
 """The command `new`: a commented spec for an environment that has none."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,9 +31,9 @@ def write_new(
     recipe = choose_recipe(algorithm, env)
     name = f"{algorithm}_{safe_name(env_id.rpartition(':')[2].rpartition('/')[2])}"
     path = Path(f"{name}.yaml") if out is None else out
-    if path.exists():
+    if os.path.exists(path):
         raise UsageError(f"{path} exists: remove it, or choose another file with --out")
-    if path.suffix not in (".yaml", ".yml") or not path.parent.is_dir():
+    if path.suffix not in (".yaml", ".yml") or not os.path.isdir(path.parent):
         raise UsageError(f"--out {path}: must be a .yaml file in a folder that exists")
     found = env_facts(env)
     _print_facts(screen, env_id, found)

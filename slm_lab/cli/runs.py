@@ -2,6 +2,7 @@
 
 A list of 200 runs takes less than a second, so nothing that takes long is imported for it."""
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, fields
@@ -19,10 +20,9 @@ from rich.text import Text
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
 from slm_lab.core.errors import UsageError
 from slm_lab.core.text import count_text
-from slm_lab.experiment.runs.summary import RunStatus, RunSummary, cells, comparisons_in, summary_of
+from slm_lab.experiment.runs.summary import RunStatus, RunSummary, cells, summaries_in
 from slm_lab.experiment.runs.tidy import delete, selected
 from slm_lab.storage.archive import unpacked
-from slm_lab.storage.run_dir import runs_in
 
 COLUMNS = {
     "run": "run",
@@ -48,7 +48,7 @@ COLUMN_GAP, CHANGED_WIDTH = 2, 16
 
 
 def list_runs(
-    pattern: str | None, sort: str | None, status: str | None, data: Path, as_json: bool
+    patterns: Sequence[str], sort: str | None, status: str | None, data: Path, as_json: bool
 ) -> None:
     """Prints a table of runs, by default the newest last. Raises UsageError for unknown words."""
     for option, word, known in (("--sort", sort, SORTS), ("--status", status, STATUSES)):
@@ -56,25 +56,30 @@ def list_runs(
             from slm_lab.spec.schema.messages import not_among  # imports pydantic
 
             raise UsageError(f"{option} {word}: {not_among(str(word), known)}")
-    every = [*map(summary_of, runs_in(data)), *comparisons_in(data)]
-    runs = [summary for summary in every if _fits(summary, pattern, status)]
+    runs = [summary for summary in summaries_in(data) if _fits(summary, patterns, status)]
     by = attrgetter(COLUMNS.get(sort or "", sort or "started"))
     runs.sort(key=lambda run: ((value := by(run)) is not None, "" if value is None else value))
     if as_json:
         print_json([asdict(run) for run in runs])
     elif runs:
         _print_runs(wide_console(), runs)
-    elif data.is_dir():
+    elif os.path.isdir(data):
         print_line(wide_console(), f"no such runs in {data}")
     else:
         print_line(wide_console(), f"there is no folder {data}; slm-lab run makes it")
 
 
-def _fits(run: RunSummary, pattern: str | None, status: str | None) -> bool:
-    text = (pattern or "").lower()
+def _fits(run: RunSummary, patterns: Sequence[str], status: str | None) -> bool:
     words = [word.lower() for word in (run.run, run.name, run.label, run.env, run.note)]
-    found = any(text in word or fnmatch(word, text) for word in words)
+    found = not patterns or any(
+        text in word or fnmatch(word, text) for text in map(_text_of, patterns) for word in words
+    )
     return found and (status in (None, run.status) or (status == "dev" and run.is_dev))
+
+
+def _text_of(pattern: str) -> str:
+    """A pattern as it is compared: of a path that exists the last part, a folder's name."""
+    return (Path(pattern).name if os.path.exists(pattern) else pattern).lower()
 
 
 def _print_runs(console: Console, runs: Sequence[RunSummary]) -> None:
@@ -101,7 +106,7 @@ def tidy_runs(data: Path, dev: bool, failed: bool, older: str | None, yes: bool)
     console = wide_console()
     runs = selected(data, dev, failed, None if older is None else _duration(older))
     if not runs:
-        none = "nothing to delete in" if data.is_dir() else "there is no folder"
+        none = "nothing to delete in" if os.path.isdir(data) else "there is no folder"
         print_line(console, f"{none} {data}")
         return 0
     _print_runs(console, runs)

@@ -8,8 +8,8 @@ from typing_extensions import override
 
 MAX_PRINTED = 100
 """Maximum number of problems printed for one spec."""
-LONGEST_VALUE = 60
-"""Letters of a value in a message."""
+LONGEST_VALUE, LONGEST_PATH, LONGEST_MESSAGE = 60, 250, 2000
+"""Letters of a value, of its path, and of what is allowed there, in the line of a problem."""
 
 
 class LabError(Exception):
@@ -28,7 +28,8 @@ class Problem:
     @override
     def __str__(self) -> str:
         given = "" if self.value is ... else f" = {_shorten(self.value)}"
-        return f"{self.path}{given}: {self.message}"
+        path, message = _cut(self.path, LONGEST_PATH), _cut(self.message, LONGEST_MESSAGE)
+        return f"{path}{given}: {message}"
 
 
 class SpecError(LabError):
@@ -101,4 +102,8 @@ def _shorten(value: object) -> str:
     text = repr(value) if not isinstance(value, bool) else str(value).lower()
     if value is None:
         text = "null"
-    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
+    return _cut(text, LONGEST_VALUE)
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[: longest - 1] + "…"

@@ -92,6 +92,11 @@ def read_object(file: Path) -> dict[str, Any]:
     return {}
 
 
+def may_be_read(folder: Path) -> bool:
+    """Whether this user may list a folder and open what is in it."""
+    return os.access(folder, os.R_OK | os.X_OK)
+
+
 def folders_in(folder: Path) -> list[Path]:
     """Sorted; none if it cannot be read."""
     with suppress(OSError), os.scandir(folder) as inside:

@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import os
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from slm_lab.core.errors import UsageError
-from slm_lab.core.process import stop_signals_blocked
+from slm_lab.core.process import imported_code, running_import_of, stop_signals_blocked
 from slm_lab.core.registry import import_failure
 
 
@@ -27,7 +28,7 @@ def import_plugins(modules: Sequence[str]) -> None:
         look_in_working_directory()
     for module in modules:
         try:
-            with stop_signals_blocked():
+            with stop_signals_blocked(), running_import_of(module):
                 importlib.import_module(module)
         except (Exception, SystemExit) as error:
             is_file = module.endswith(".py")
@@ -36,9 +37,20 @@ def import_plugins(modules: Sequence[str]) -> None:
             raise UsageError(f"--import {module}: {why}") from error
 
 
+def refuse_during_import(command: str) -> None:
+    """Raises UsageError while a module of the user is being imported. A training that began then
+    would import the module again, and so start others without end."""
+    if (module := imported_code()) is not None:
+        guard = 'if __name__ == "__main__":'
+        raise UsageError(
+            f"{command} was called while {module} was being imported; put the call under "
+            f"`{guard}`, so that only the program itself makes it"
+        )
+
+
 def is_here(package: str) -> bool:
     """Whether the working directory has a package or a module of this name."""
-    return any(Path(each).exists() for each in (package, f"{package}.py"))
+    return any(os.path.exists(each) for each in (package, f"{package}.py"))
 
 
 def typed_modules(name: str) -> tuple[str, ...]:
@@ -62,7 +74,7 @@ def refuse_inside(modules: Sequence[str], folders: Sequence[Path]) -> None:
     installed = [Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib")]
     inside = [folder.resolve() for folder in folders]
     for module in modules:
-        for place in filter(Path.exists, _places(module)):
+        for place in filter(os.path.exists, _places(module)):
             folder = next((each for each in inside if place.is_relative_to(each)), None)
             if folder is not None and not any(place.is_relative_to(each) for each in installed):
                 raise UsageError(
@@ -88,9 +100,9 @@ def _places(module: str) -> Iterator[Path]:
         yield from (whole.with_name(whole.name + end).resolve() for end in all_suffixes())
 
 
-def look_in_working_directory() -> None:
-    """Adds the working directory to `sys.path`, as the last entry: a file in it, maybe downloaded,
-    is never imported in place of an installed package."""
-    here = str(Path.cwd())
+def look_in_working_directory(folder: str | None = None) -> None:
+    """Adds the working directory, or that of another process, to `sys.path`, as the last entry: a
+    file in it, maybe downloaded, is never imported in place of an installed package."""
+    here = folder or str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)

@@ -37,11 +37,25 @@ def stop_signals_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+@contextmanager
+def safe_path() -> Iterator[None]:
+    """Keeps the working directory off the module path of the interpreters started meanwhile. A
+    file that lies there, maybe downloaded, must not replace a module of Python or of a package."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["PYTHONSAFEPATH"]
+        if before is not None:
+            os.environ["PYTHONSAFEPATH"] = before
+
+
 def start_resource_tracker() -> None:
     """Starts multiprocessing's tracker, which frees the semaphores of killed processes. It does not
     warn of them. It ignores all stop signals but SIGHUP, and its start clears the mask."""
     sys.warnoptions.append("ignore:resource_tracker:UserWarning")  # it inherits them
-    with stop_signals_blocked():
+    with stop_signals_blocked(), safe_path():
         resource_tracker.ensure_running()
     sys.warnoptions.pop()
 
@@ -121,6 +135,29 @@ LOG_LEVEL = "SLM_LAB_LOG_LEVEL"
 SOCKET, PICTURES = "SLM_LAB_CALLER", "SLM_LAB_PICTURES"
 """Those that a calling program sets: the file descriptor of the socket to it; and, for a notebook,
 that it shows live pictures."""
+IMPORTED_CODE = "SLM_LAB_IMPORTED_CODE"
+"""The module of the user that is being imported, while it is; inherited by what it starts."""
+
+
+@contextmanager
+def running_import_of(module: str) -> Iterator[None]:
+    """Marks this process, and what is started meanwhile, as importing a module of the user."""
+    before = os.environ.get(IMPORTED_CODE)
+    os.environ[IMPORTED_CODE] = module
+    try:
+        yield
+    finally:
+        del os.environ[IMPORTED_CODE]
+        if before is not None:
+            os.environ[IMPORTED_CODE] = before
+
+
+def imported_code() -> str | None:
+    """The user's module that is being imported here, in a parent, or as the main module of a
+    process of multiprocessing; None outside an import."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        return "the main script"
+    return os.environ.get(IMPORTED_CODE)
 
 
 def usable_cores() -> int:

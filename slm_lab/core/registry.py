@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from slm_lab.core.errors import LabError
+from slm_lab.core.process import running_import_of
 
 ModelT = TypeVar("ModelT")
 
@@ -154,7 +155,8 @@ def _add(offers: dict[str, list[EntryPoint]], point: EntryPoint) -> None:
 def load_target(target: str) -> Any:
     """Imports and returns "package.module:attribute"; without an attribute, the module."""
     module_name, _, attribute = target.partition(":")
-    part: Any = importlib.import_module(module_name)
+    with running_import_of(module_name):
+        part: Any = importlib.import_module(module_name)
     for name in filter(None, attribute.split(".")):
         part = getattr(part, name)
     return part

@@ -1,10 +1,12 @@
 """Short text for people: numbers, tables, and errors in one line."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import isnan
 from typing import NamedTuple
 
+NOTIFY, HIDDEN = "--notify", "…"
+"""The option whose text is not recorded, and what is recorded in its place."""
 _TRACEBACK = "Traceback (most recent call last):"
 _SESSION = re.compile(r"Session \d+: ")
 
@@ -53,6 +55,19 @@ def printable(text: str) -> str:
 def in_line(text: str) -> str:
     """The text in one line, with all control characters escaped."""
     return printable(text.replace("\n", "\\n").replace("\t", "\\t"))
+
+
+def public_words(command: Sequence[str]) -> list[str]:
+    """The words of a command without the shell command of `--notify`, which may hold a secret."""
+    words: list[str] = []
+    for word in command:
+        if words and words[-1] == NOTIFY:
+            words.append(HIDDEN)
+        elif word.startswith(f"{NOTIFY}="):
+            words.append(f"{NOTIFY}={HIDDEN}")
+        else:
+            words.append(word)
+    return words
 
 
 def duration_text(seconds: float) -> str:

@@ -18,6 +18,7 @@ from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 
 from slm_lab.core.errors import MissingExtraError, Problem, SpecError
 from slm_lab.core.plugins import is_here
+from slm_lab.core.process import running_import_of
 from slm_lab.core.registry import ENVS, import_failure
 from slm_lab.env.registrars import ask_packages
 from slm_lab.spec.schema.env import EnvSpec
@@ -175,7 +176,8 @@ def _without_own_skip(entry: GymnasiumSpec) -> GymnasiumSpec:
 
 def _import_registrar(module_name: str, name: str) -> None:
     try:
-        importlib.import_module(module_name)
+        with running_import_of(module_name):
+            importlib.import_module(module_name)
     except (Exception, SystemExit) as error:
         if (message := not_there(module_name, error)) is None:
             why = import_failure(error)

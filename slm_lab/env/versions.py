@@ -5,7 +5,6 @@ import ast
 import functools
 import hashlib
 import inspect
-import json
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
@@ -17,6 +16,7 @@ from typing import Any
 import numpy as np
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 
+from slm_lab.core.recorded import recordable
 from slm_lab.core.registry import load_target
 from slm_lab.env.lookup import find_env, step_limit
 from slm_lab.env.simulators.atari import atari_keys, is_atari
@@ -48,7 +48,7 @@ def env_record(spec: EnvSpec) -> dict[str, Any]:
         "backend": "envpool" if pooled else "gymnasium",
         "vectorization_mode": mode,
         "max_t": episode_limit(spec),
-        "arguments": json.loads(json.dumps(arguments, default=repr)),
+        "arguments": recordable(arguments),
     }
 
 

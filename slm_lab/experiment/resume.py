@@ -2,19 +2,21 @@
 
 import hashlib
 import json
+import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, final
 
-from slm_lab.core.errors import Problem, SpecError, UsageError
+from slm_lab.core.errors import Problem, SpecError, UsageError, undone_on_failure
 from slm_lab.core.files import read_file as read_bytes
 from slm_lab.core.files import read_object, write_json
+from slm_lab.core.recorded import recordable
 from slm_lab.env.versions import env_record
 from slm_lab.experiment.run_source import RunSource
-from slm_lab.experiment.trust import check_allowed, modules_of
+from slm_lab.experiment.trust import check_allowed, check_cluster_allowed, modules_of
 from slm_lab.metrics.reader import RowFollower
 from slm_lab.spec.budget import decays, stretched
 from slm_lab.spec.load import load_spec
@@ -27,7 +29,7 @@ from slm_lab.storage.maybe_damaged import trial_metrics, value_at
 from slm_lab.storage.origin import read_origin, starts_of, typed_settings
 from slm_lab.storage.provenance import provenance
 from slm_lab.storage.result import Ending
-from slm_lab.storage.run_dir import RunDir, sets_env
+from slm_lab.storage.run_dir import ORDER, RunDir, order_after, runs_in, sets_env
 from slm_lab.storage.run_lookup import find_labelled, required_seed
 
 SHOWN = 5
@@ -53,22 +55,42 @@ def begin_run(
 ) -> tuple[RunDir, RunLock, dict[str, Any]]:
     """A new run folder, its lock, and the block about its origin, with `more` entries."""
     env = spec.env.name if any(map(sets_env, source.sets)) else None
+    order = order_after(runs_in(source.data_dir), datetime.now(UTC))
     run_dir = RunDir.create(source.data_dir, spec.name, datetime.now(), env)
-    lock = RunLock(run_dir.root)
-    origin = {
+    with undone_on_failure(lambda: shutil.rmtree(run_dir.root)):
+        lock = RunLock(run_dir.root)
+        ordered = {} if order is None else {ORDER: order}
+        return run_dir, lock, {**_origin(source, spec, mode, **more), **ordered}
+
+
+def about_clock(origin: Mapping[str, Any]) -> Iterator[str]:
+    """A line if an earlier run has a later time, as after the clock was set back."""
+    if (order := origin.get(ORDER)) is not None:
+        yield (
+            f"a run of this folder was started at {str(order)[:16]} (UTC), after now: the clock "
+            "was set back. This run counts as the latest"
+        )
+
+
+def _origin(source: RunSource, spec: Spec, mode: str, **more: Any) -> dict[str, Any]:
+    return {
         "format": FORMAT,
         **provenance(spec.meta.random_seed or 0),
         "environment": env_record(spec.env),
-        "spec_file": source.spec_file,
-        "file_spec": read_file(find_file(source.spec_file)).get(spec.name),
+        "spec_file": recordable(source.spec_file),
+        "file_spec": _recorded_spec(read_file(find_file(source.spec_file)).get(spec.name)),
         "set": list(source.sets),
         "mode": mode,
         "imports": list(source.imports),
         **more,
-        "name": source.label,
-        "note": source.note,
+        "name": recordable(source.label),
+        "note": recordable(source.note),
     }
-    return run_dir, lock, origin
+
+
+def _recorded_spec(spec: object) -> Any:
+    """A spec as it stands in the file, for `about_file`; a table of data in it is cut."""
+    return recordable(spec, most=10_000)
 
 
 @contextmanager
@@ -152,6 +174,7 @@ def resumed_spec(
     ]
     if problems:
         raise SpecError(f"-s for train@{run_dir.root}", problems)
+    check_cluster_allowed(run_dir.root, spec, source.sets)
     if source.schedules is None and (open_ends := schedules.open_ends(keys)):
         raise UsageError(f"{run_dir.root}: {open_ends}")
     return ResumedSpec(spec, root_seed, bool(changed), saved.env.max_frame, origin)
@@ -206,7 +229,8 @@ def about_file(origin: Mapping[str, Any], spec_file: str, run_dir: RunDir) -> It
     file = find_file(spec_file)
     if file.resolve() == run_dir.spec_file.resolve():
         return
-    then, now = origin.get("file_spec"), read_file(file).get(run_dir.spec_name)
+    then = _recorded_spec(origin.get("file_spec"))
+    now = _recorded_spec(read_file(file).get(run_dir.spec_name))
     if isinstance(then, Mapping) and isinstance(now, Mapping):
         changed = [
             f"{path} {json.dumps(new)} (before: {json.dumps(old)})"

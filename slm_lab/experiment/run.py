@@ -84,6 +84,7 @@ class Run:
                     origin["init_from"] = initial.write(self.run_dir)
                     self.notes += initial.notes
                 self._write_specs(origin)
+        self.notes += tuple(resume.about_clock(origin))
 
     def _resume(self, source: RunSource) -> None:
         """Restores the run from its folder, and notes in its spec files that it resumes."""

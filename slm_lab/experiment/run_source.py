@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, final
 
 from slm_lab.experiment.trust import check_source
+from slm_lab.spec.limits import check_writable
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.run_lookup import resolve_spec_name
@@ -65,5 +66,6 @@ class RunSource:
             overrides = {} if self.seed is None else {"meta.random_seed": self.seed}
         args = self.spec_file, self.spec_name, self.sets, overrides
         spec = load_spec(*args, warn=warn, for_search=for_search)
-        check_source(self.spec_file, spec, self.imports)
+        check_writable(spec.to_json(), self.where(spec))
+        check_source(self.spec_file, spec, self.imports, self.sets)
         return spec

@@ -1,4 +1,4 @@
-"""Modules named in a run folder are imported only with the user's permission.
+"""Modules and clusters named in a run folder are used only with the user's permission.
 
 A run folder may come from anywhere, and importing a module runs its code. A run folder names the
 modules of the run's `--import` options, and those of its environments ("module:Id-v0") and of their
@@ -13,6 +13,7 @@ from typing import Any
 
 from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.core.plugins import is_covered, module_in, refuse_inside
+from slm_lab.core.text import in_line
 from slm_lab.spec.limits import nodes
 from slm_lab.spec.load import spec_names
 from slm_lab.spec.read import find_file, read_file
@@ -62,6 +63,12 @@ def command_text(words: Sequence[str], modules: Sequence[str]) -> str:
     return shlex.join(["slm-lab", *words, *imports])
 
 
+def resume_words(folder: Path, is_search: bool, cluster: object) -> list[str]:
+    """The words of the command that resumes the run in `folder`; a cluster is typed again."""
+    words = ["run", f"{'search' if is_search else 'train'}@{folder}"]
+    return words if cluster is None else [*words, "--cluster", str(cluster)]
+
+
 def recorded_imports(
     file: Path, content: Mapping[str, Any], block: str = RUN_BLOCK
 ) -> tuple[str, ...]:
@@ -92,6 +99,19 @@ def check_allowed(
             f"{where} names code that would be run: the module{'s' * (len(missing) > 1)} "
             f"{', '.join(missing)}. If you trust it, repeat the command with {words} (or --trust "
             "for all modules that it names); in Python: imports=[…], or trust=True"
+        )
+
+
+def check_cluster_allowed(where: Path, spec: Spec, sets: Sequence[str]) -> None:
+    """Raises UsageError if the run folder `where`, and not the `sets` of the command line, names
+    the Ray cluster. Who answers there may run any code here."""
+    address = spec.meta.cluster
+    typed = {text.partition("=")[0].strip() for text in sets}
+    if address is not None and not typed & {"meta", "meta.cluster"}:
+        raise UsageError(
+            f"{where} names the Ray cluster {in_line(address)}, which could run any code here. If "
+            f"you trust it, repeat the command with --cluster {in_line(shlex.quote(address))}; "
+            "-s meta.cluster=null trains on this machine"
         )
 
 
@@ -137,12 +157,15 @@ def imports_of_file(spec_file: str, given: Sequence[str], trust: bool) -> tuple[
     return tuple(dict.fromkeys([*given, *named]))
 
 
-def check_source(spec_file: str, spec: Spec, allowed: Sequence[str]) -> None:
-    """Applies `check_allowed` to the spec of a new run if its file was written by a run. Any other
-    spec file is the user's own and may name modules. Raises UsageError."""
+def check_source(
+    spec_file: str, spec: Spec, allowed: Sequence[str], sets: Sequence[str] = ()
+) -> None:
+    """Applies `check_allowed` and `check_cluster_allowed` to the spec of a new run if its file was
+    written by a run. Any other spec file is the user's own and may name both. Raises UsageError."""
     file = find_file(spec_file)
     if _is_of_a_run(file):
         check_allowed(file.resolve().parent, modules_of(spec), allowed)
+        check_cluster_allowed(file, spec, sets)
 
 
 def _is_of_a_run(file: Path) -> bool:

@@ -14,7 +14,12 @@ from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from slm_lab.core.process import kill_with_children, start_resource_tracker, stop_signals_blocked
+from slm_lab.core.process import (
+    kill_with_children,
+    safe_path,
+    start_resource_tracker,
+    stop_signals_blocked,
+)
 
 SOCKET_FOLDER = 70
 """Most bytes in the path of the temporary folder: the server's socket lies there."""
@@ -33,13 +38,12 @@ def start_fork_server() -> None:
     # NumPy reads it at its import. `meta.threads` is torch's; small products need one thread.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     before = dict(os.environ)
-    paths = os.pathsep.join(filter(None, sys.path))
     try:
-        os.environ.update({"PYTHONSAFEPATH": "1", "PYTHONPATH": paths})
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
         start_resource_tracker()
         if FORKS:
             forkserver.set_forkserver_preload(PRELOADED)
-            with stop_signals_blocked():
+            with stop_signals_blocked(), safe_path():
                 forkserver.ensure_running()
     finally:
         _set_environment(before)
@@ -75,7 +79,7 @@ def start(process: BaseProcess) -> None:
     """Starts a process that inherits blocked stop signals until it calls `ignore_terminal`;
     else Ctrl-C would end its imports with a traceback. Raises OSError at a limit of the system."""
     start_fork_server()
-    with stop_signals_blocked():
+    with stop_signals_blocked(), safe_path():
         try:
             process.start()
         except EOFError as error:

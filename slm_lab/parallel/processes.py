@@ -21,6 +21,7 @@ from slm_lab.parallel.worker import note_in_log, session_main
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.storage.result import SessionResult
 
+LOST_SERVER = "process lost its fork server (exit code 255)"
 EXIT_SECONDS = 10.0
 """How long a process that has sent its result may take to exit."""
 
@@ -59,7 +60,8 @@ class Child:
         self.kill()
         code = self.process.exitcode
         how = f"was killed by signal {-code}" if code and code < 0 else "ended early"
-        how = "lost its fork server" if code == 255 else how  # the code that Python reports then
+        if code == 255:  # as Python reports it then
+            return result, LOST_SERVER
         return result, f"process {how} (exit code {code})"
 
     def kill(self) -> None:

@@ -3,6 +3,8 @@
 The lab's own files have some 3 kB and 150 values per spec. The spec file of a run also holds a
 record of every resume."""
 
+import codecs
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,11 +12,14 @@ from typing import Any
 from slm_lab.core.errors import Problem, SpecError
 from slm_lab.core.files import open_file
 
-JSON_BYTES, YAML_BYTES = 4_000_000, 1_000_000
+JSON_BYTES, YAML_BYTES = 4_000_000, 500_000
 """The limit is smaller for YAML, which is read forty times more slowly."""
 
-JSON_VALUES, YAML_VALUES = 100_000, 20_000
+JSON_VALUES, YAML_VALUES = 100_000, 10_000
 """Values of keys and entries of lists; those of a YAML alias count at every use."""
+
+WRITTEN_BYTES, WRITTEN_VALUES = 2_000_000, 50_000
+"""The same of one spec in a run folder, whose file also holds the record of its resumes."""
 
 MOST_LEVELS = 64
 """Nesting depth of blocks and lists; shipped specs have 9."""
@@ -27,6 +32,10 @@ LONGEST_STRING = 20_000
 """Characters."""
 
 
+UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE, b"{\0", b"\0{")
+"""How a file in another encoding of Unicode begins, with or without a byte order mark."""
+
+
 def read_bounded(path: Path, most: int, where: str) -> str:
     """The text of a file of at most `most` bytes, UTF-8 with or without a byte order mark. Raises
     SpecError for a larger or unreadable file."""
@@ -36,8 +45,14 @@ def read_bounded(path: Path, most: int, where: str) -> str:
         if len(content) > most:
             message = f"has more than {most:,} bytes, the most that a spec file may have"
             raise SpecError(where, [Problem("file", message)])
+        if content.startswith(UTF_16):
+            message = "is encoded in UTF-16 or UTF-32; save it as UTF-8"
+            raise SpecError(where, [Problem("file", message)])
         return content.decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        message = f"is not UTF-8: byte {error.start} is 0x{content[error.start]:02x}"
+        raise SpecError(where, [Problem("file", f"{message}; save it as UTF-8")]) from None
+    except OSError as error:
         raise SpecError(where, [Problem("file", f"cannot be read: {error}")]) from None
 
 
@@ -54,6 +69,22 @@ def check_extent(tree: Any, parts: Callable[[Any], Iterable[Any]], most: int, wh
             message = f"holds more than {most:,} values, the most that a spec file may hold"
             raise SpecError(where, [Problem("file", message)])
         left.extend((each, level + 1) for each in parts(part))
+
+
+def check_writable(spec: Mapping[str, Any], where: str) -> None:
+    """Raises SpecError for a spec that a run folder could not hold: its readers would refuse it."""
+    check_extent(spec, _children, WRITTEN_VALUES, where)
+    check_text(spec, where)
+    size = len(json.dumps(spec, indent=2))
+    if size > WRITTEN_BYTES:
+        message = f"takes {size:,} bytes in a run folder; the most is {WRITTEN_BYTES:,}"
+        raise SpecError(where, [Problem("file", f"{message}; read large data from another file")])
+
+
+def _children(tree: Any) -> Iterable[Any]:
+    if isinstance(tree, Mapping):
+        return tree.values()
+    return tree if isinstance(tree, list | tuple) else ()
 
 
 def too_deep(where: str) -> SpecError:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from slm_lab.core.errors import Problem, SpecError
 from slm_lab.core.registry import nearest_name
 from slm_lab.spec.json_text import json_value
-from slm_lab.spec.limits import nodes
+from slm_lab.spec.limits import check_text, nodes
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.foreign_words import FOREIGN
 from slm_lab.spec.schema.spec import Spec
@@ -33,6 +33,7 @@ def parse_setting(text: str) -> Setting:
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise SpecError("-s", [Problem(f"-s {text}", "must be key=value")])
+    check_text(text, f"-s {key}")
     try:
         return Setting(key.strip(), json_value(value))
     except (ValueError, RecursionError):

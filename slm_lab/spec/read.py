@@ -4,6 +4,7 @@ A duplicate key, a syntax error, NaN or a too large file raises SpecError, with 
 """
 
 import datetime
+import json
 import math
 import os
 import re
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from slm_lab.core.errors import Problem, SpecError
+from slm_lab.core.recorded import recordable
 from slm_lab.core.registry import nearest_name
 from slm_lab.spec.json_text import parse_json
 from slm_lab.spec.limits import JSON_BYTES, YAML_BYTES, check_text, nodes, read_bounded
@@ -19,6 +21,8 @@ from slm_lab.spec.limits import JSON_BYTES, YAML_BYTES, check_text, nodes, read_
 SHIPPED = Path(__file__).parent
 SUFFIXES = (".json", ".yaml", ".yml")
 IN_A_CLONE = "slm_lab/spec/"
+RECORD_BYTES, RECORD_VALUES = 16_000_000, 20_000
+"""Limits of a run's spec file, and of a record in it, whose readers need less than the file."""
 A_SLIP = 0.75
 """The similarity from which on a name counts as a misspelt name of a shipped file."""
 NOT_SPECS = frozenset({"torch_table.json", "foreign_words.json"})
@@ -68,7 +72,44 @@ def find_file(file: str | Path) -> Path:
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """The content of a spec file, a mapping. Raises SpecError."""
+    """The content of a spec file, a mapping. Raises SpecError. What a run has recorded beside its
+    spec is cut if the limits of spec files do not hold for it."""
+    try:
+        return _read_strictly(path)
+    except SpecError:
+        if (content := _with_records_cut(path)) is None:
+            raise
+        return content
+
+
+def _with_records_cut(path: Path) -> dict[str, Any] | None:
+    """The content of a run's spec file whose records alone, the blocks that begin with "_", exceed
+    the limits; None for any other file."""
+    where = shipped_name(path)
+    if path.suffix != ".json":
+        return None
+    try:
+        text = read_bounded(path, RECORD_BYTES, where)
+        content = json.loads(text, object_pairs_hook=_unique) if '"_' in text else {}
+        records = {key for key, block in content.items() if key[:1] == "_" and block}
+        if not records:
+            return None
+        for key in records:
+            content[key] = recordable(content[key], RECORD_VALUES)
+        content = parse_json(json.dumps(content), where)
+        check_text(content, where)
+    except (SpecError, ValueError, TypeError, AttributeError, RecursionError):
+        return None
+    return dict(content)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(block := dict(pairs)) < len(pairs):
+        raise ValueError("a key is given twice")
+    return block
+
+
+def _read_strictly(path: Path) -> dict[str, Any]:
     where = shipped_name(path)
     if path.suffix in (".yaml", ".yml"):
         from slm_lab.spec.yaml_text import parse_yaml

@@ -95,7 +95,8 @@ def search_problems(spec: Mapping[str, Any], validate: Validate) -> list[Problem
     search = spec.get("search")
     if not isinstance(search, Mapping):
         return []
-    before = {str(problem) for problem in validate(spec)[1]}
+    trial = {**spec, "search": None}  # not copied with every value
+    before = {str(problem) for problem in validate(trial)[1]}
     problems: list[Problem] = []
     seen: dict[str, str] = {}
     for dimension in dimensions(search):
@@ -108,7 +109,7 @@ def search_problems(spec: Mapping[str, Any], validate: Validate) -> list[Problem
             problems.append(Problem(f"search.{dimension.key}", message, dimension.args))
             continue
         for value in extremes(dimension):
-            wrong = _tried(spec, dimension, value, validate, before)
+            wrong = _tried(trial, dimension, value, validate, before)
             problems.extend(wrong)
             if wrong:
                 break
@@ -218,7 +219,7 @@ def _tried(
 ) -> list[Problem]:
     """The new problems of the spec with `value` at the path; `before` has its old problems."""
     try:
-        changed = with_value(dict(spec), dimension.path.split("."), value)
+        changed = with_value(spec, dimension.path.split("."), value)
     except SpecError as error:
         return [Problem(f"search.{dimension.key}", p.message) for p in error.problems]
     found = []

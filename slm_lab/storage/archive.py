@@ -2,6 +2,7 @@
 
 All files in them are uncompressed, so that an archive is not larger than it seems."""
 
+import os
 import re
 import stat
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ def unpacked(run: str) -> Iterator[str]:
     """The run folder in the archive `run`, removed at the end; any other `run` as it is. Raises
     UsageError for an archive that is damaged, or that the lab would not have written."""
     archive = Path(run)
-    if archive.suffix.lower() != ".zip" or not archive.is_file():
+    if archive.suffix.lower() != ".zip" or not os.path.isfile(archive):
         yield run
         return
     with TemporaryDirectory() as parent:

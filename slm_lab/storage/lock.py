@@ -8,20 +8,29 @@ from pathlib import Path
 
 from slm_lab.core.errors import UsageError, undone_on_failure
 from slm_lab.core.files import open_own, read_file, refuse_links
+from slm_lab.core.text import in_line
 
 
 class RunLock:
     """Held until `release`; the kernel frees it when the process dies, however it dies. Raises
-    UsageError if another process holds it, LabError if the folder contains links."""
+    UsageError if another process holds it, or the file system has no locks; LabError if the folder
+    contains links."""
 
     def __init__(self, folder: Path) -> None:
         self._descriptor = open_own(folder / ".lock", os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.read(self._descriptor, 20).decode() or "?"
-            os.close(self._descriptor)
+            holder = in_line(os.read(self._descriptor, 20).decode(errors="replace")) or "?"
+            self.release()
             raise UsageError(f"{folder} is being trained by process {holder}") from None
+        except OSError as error:
+            self.release()
+            raise UsageError(
+                f"{folder} cannot be locked, so that two processes could write to it "
+                f"({error.strerror}): its file system has no locks (flock); choose a folder on "
+                "another one, such as a local disk, with --data"
+            ) from error
         with undone_on_failure(self.release):
             refuse_links(folder)
         os.truncate(self._descriptor, 0)
@@ -58,9 +67,11 @@ def is_locked(folder: Path) -> bool:
     file = folder / ".lock"
     try:
         pid, inode = int(read_file(file)), file.stat().st_ino
+        if pid <= 0:  # no process, but groups of them
+            return False
         with suppress(PermissionError):  # another user's process
             os.kill(pid, 0)
-    except (OSError, ValueError):
+    except (OSError, ValueError, OverflowError):
         return False
     try:
         locks = Path("/proc/locks").read_text()

@@ -14,13 +14,17 @@ from slm_lab.spec.read import read_file
 from slm_lab.storage.manifest import FORMAT
 from slm_lab.storage.run_dir import RUN_BLOCK, RunDir
 
+MOST_RESUMES = 200
+"""Resumes in the record of a run, the last; more would exceed what its readers accept."""
+
 
 def resumed(
     origin: Mapping[str, Any], about: Mapping[str, Any], sets: Sequence[str], **more: Any
 ) -> dict[str, Any]:
     """The block of a resumed run: `origin` with this resume appended."""
     _, *resumes = starts_of(origin)
-    return {**origin, "resumed": [*resumes, {**about, "set": list(sets), **more}]}
+    newest = {**about, "set": list(sets), **more}
+    return {**origin, "resumed": [*resumes[-MOST_RESUMES + 1 :], newest]}
 
 
 def read_origin(run_dir: RunDir) -> dict[str, Any]:

@@ -10,6 +10,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from slm_lab.core.recorded import recordable, recordable_text
+from slm_lab.core.text import public_words
+
 PACKAGES = (
     "slm-lab",
     "torch",
@@ -27,8 +30,8 @@ DESCRIBE = "describe --always --abbrev=40 --dirty --exclude=*"
 
 
 def provenance(root_seed: int) -> dict[str, Any]:
-    """The root seed, the time, the commit, package versions and the machine, as JSON."""
-    return {
+    """The root seed, the time, the commit, package versions and the machine, as bounded JSON."""
+    about = {
         "started": datetime.now(UTC).isoformat(),
         "random_seed": root_seed,
         "git_sha": git_sha(),
@@ -39,8 +42,10 @@ def provenance(root_seed: int) -> dict[str, Any]:
             "processor": processor(),
             "cores": os.cpu_count(),
         },
-        "command": sys.argv,
+        "command": public_words(sys.argv),
     }
+    recorded: dict[str, Any] = recordable(about)
+    return recorded
 
 
 def git_sha() -> str | None:
@@ -69,5 +74,5 @@ def processor() -> str:
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor()
+                return recordable_text(line.partition(":")[2].strip())
+    return recordable_text(platform.processor())

@@ -1,14 +1,16 @@
 """The run folder and the names of all files in it."""
 
+import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, final
 
 from slm_lab.core.errors import UsageError
-from slm_lab.core.files import read_object
+from slm_lab.core.files import may_be_read, read_object
 from slm_lab.storage.manifest import manifest_path
 
 FOLDERS = ("info", "graph", "log", "model")
@@ -16,6 +18,10 @@ FOLDERS = ("info", "graph", "log", "model")
 
 RUN_BLOCK = "_run"
 """The key of the origin block, beside the spec in the run folder's spec file."""
+
+ORDER = "ordered"
+"""The key in the origin of a run that was begun after the clock had been set back: the time by
+which it is newer than the runs before it."""
 
 PLAN_BLOCK = "_compare"
 """The key in the plan file of a comparison, beside the specs, that holds the rest of the plan."""
@@ -133,7 +139,7 @@ class RunDir:
             stamp, number = match[1], int(match[2] or 0)
         about = origin_of(self.spec_file)
         try:
-            started = datetime.fromisoformat(about["started"]).astimezone(UTC)
+            started = datetime.fromisoformat(about.get(ORDER) or about["started"]).astimezone(UTC)
         except (KeyError, TypeError, ValueError, OverflowError):
             started = _local(stamp)
         return about.get("mode") != "dev", started, number
@@ -185,14 +191,24 @@ class RunDir:
 
 
 def runs_in(data_dir: Path) -> list[RunDir]:
-    """All runs and searches whose folders are in `data_dir`, by name."""
-    inside = sorted(data_dir.iterdir()) if data_dir.is_dir() else []
-    return [run for each in inside if each.is_dir() and (run := RunDir.at(each)) is not None]
+    """All runs and searches in `data_dir`, by name, whose folders may be read."""
+    inside = sorted(data_dir.iterdir()) if os.path.isdir(data_dir) else []
+    readable = [each for each in inside if each.is_dir() and may_be_read(each)]
+    return [run for each in readable if (run := RunDir.at(each)) is not None]
 
 
 def newest_first(runs: Sequence[RunDir]) -> list[RunDir]:
     """The runs by their start, dev runs after all others."""
     return sorted(runs, key=RunDir.age, reverse=True)
+
+
+def order_after(runs: Sequence[RunDir], now: datetime) -> str | None:
+    """The time by which a run that begins `now` is the newest. None if it is by its start: no other
+    of `runs` was started later, as it seems after the clock was set back."""
+    newest = max((run.age()[1] for run in runs), default=now)
+    with suppress(OverflowError):  # no time is later
+        return (newest + timedelta(microseconds=1)).isoformat() if newest > now else None
+    return None
 
 
 def sets_env(text: str) -> bool:

@@ -1,10 +1,13 @@
 """Finds the run folder that a user names."""
 
+import os
 import re
 from contextlib import suppress
 from pathlib import Path
 
 from slm_lab.core.errors import MissingRunError, Problem, SpecError, UsageError
+from slm_lab.core.files import may_be_read
+from slm_lab.core.recorded import recordable_text
 from slm_lab.core.registry import suggestion
 from slm_lab.spec.load import chosen_name, spec_names
 from slm_lab.spec.read import find_file, read_file, shipped_name
@@ -36,12 +39,14 @@ def find_folder(
     named = _TRIAL_TARGET.fullmatch(target)
     name, trial = (named[1], int(named[2])) if named is not None else (target, None)
     path = Path(name)
-    if len(path.parts) > 1 and path.parent.is_dir() and not path.exists():
+    if len(path.parts) > 1 and os.path.isdir(path.parent) and not os.path.exists(path):
         data_dir, name = path.parent, path.name
     places = (Path(name), data_dir / name)
-    folder = next(filter(Path.is_dir, places), places[0])
+    folder = next(filter(os.path.isdir, places), places[0])  # false for a name too long
     is_word = _LATEST.fullmatch(name) or any(_is_called(run, name) for run in runs_in(data_dir))
-    if folder.is_dir() and not (is_word and RunDir.at(folder) is None):
+    if os.path.isdir(folder) and not may_be_read(folder):
+        raise UsageError(f"{folder} may not be read by this user: permission denied")
+    if os.path.isdir(folder) and not (is_word and RunDir.at(folder) is None):
         run_dir = RunDir.at(folder) if spec_name is None else RunDir(folder, spec_name)
         if run_dir is None or not run_dir.spec_file.is_file():
             of_spec = "" if spec_name is None else f" of {spec_name}"
@@ -62,8 +67,25 @@ def find_folder(
         if of_search in (None, run.is_search)
     ]
     subject = spec_name if env is None else f"{spec_name} on {env}"
-    chosen = _chosen(name, runs, data_dir, subject, of_search)
+    try:
+        chosen = _chosen(name, runs, data_dir, subject, of_search)
+    except UsageError as error:
+        raise UsageError(f"{error}{_of_other_kind(name, data_dir, of_search)}") from None
     return _with_name(chosen, spec_name), trial
+
+
+def _of_other_kind(name: str, data_dir: Path, of_search: bool | None) -> str:
+    """What to type where only runs of the other kind, searches or not, are in the folder."""
+    others = [run for run in runs_in(data_dir) if run.is_search is not of_search]
+    if of_search is None or not _LATEST.fullmatch(name) or not others:
+        return ""
+    newest = newest_first(others)[0].root.name
+    if of_search:
+        return f". {newest} is a run, no search: resume it by train@{newest}"
+    return (
+        f". {newest} is a search: eval@{newest} and enjoy@{newest} play its best trial, "
+        f"search@{newest} resumes it"
+    )
 
 
 def _chosen(
@@ -84,7 +106,7 @@ def _chosen(
         )
     if called := [run for run in runs if _is_called(run, name)]:
         return newest_first(called)[0]
-    if name.endswith(".zip") and Path(name).is_file():
+    if name.endswith(".zip") and os.path.isfile(name):
         raise UsageError(f"{name} is a shared run: it has only an agent, and cannot be resumed")
     fitting = [run for run in runs if run.root.name.startswith(name)]
     if len(fitting) == 1:
@@ -140,7 +162,7 @@ def find_labelled(label: str, data_dir: Path) -> RunDir | None:
 
 
 def _is_called(run: RunDir, name: str) -> bool:
-    return safe_name(name) in (run.prefix, run.stem) or run.label == name
+    return safe_name(name) in (run.prefix, run.stem) or run.label in (name, recordable_text(name))
 
 
 def resolve_spec_name(spec_file: str, spec_name: str | None) -> str:

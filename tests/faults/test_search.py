@@ -18,6 +18,7 @@ from tests.faults.lab import (
     all_gone,
     call,
     call_here,
+    children_of,
     command,
     interrupt,
     repeatable,
@@ -190,6 +191,25 @@ def test_a_trial_whose_process_is_killed_restarts_from_its_checkpoint(folder, un
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_a_search_whose_fork_server_is_killed_stops_and_can_be_resumed(folder):
+    write_spec(folder, long(meta__max_trial=2))
+    with started(folder, "search") as running:
+        wait_until(lambda: under_way(folder))
+        for child in children_of(running.pid, recursive=False):
+            if children_of(child.pid):
+                child.kill()
+        done = running.end()
+    assert done.code == 1
+    assert "lost its fork server" in done.err
+    assert "report it" not in done.err + done.out
+    assert "Traceback" not in done.err
+    assert "resume with: slm-lab run search@" in done.out.replace("\n", " ")
+    assert [event.error for event in events(folder, Ended)] == [None]
+    resumed = call(command(folder, "search@latest"), folder)
+    assert (resumed.code, resumed.err) == (0, "")
+
+
 @pytest.mark.slow
 def test_a_trial_that_fails_is_reported_and_the_others_end(folder):
     write_spec(folder, searching({f"{LR}__grid_search": [1e-3, 1e38]}, make=actor_critic))

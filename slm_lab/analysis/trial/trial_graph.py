@@ -11,7 +11,7 @@ from slm_lab.analysis.figure import axis
 from slm_lab.analysis.figure.axis import Line, Spread, common_grid, decimate, mean_lines, spread
 from slm_lab.analysis.figure.figure import MAX_POINTS, Band, Curve, Figure, around
 from slm_lab.analysis.figure.layout import overview, single
-from slm_lab.analysis.figure.write import write_figure
+from slm_lab.analysis.figure.write import write_figure, write_page, write_png
 from slm_lab.analysis.search.search_summary import point_texts, short_names, status_text
 from slm_lab.analysis.search.trial_state import TrialState, ranked
 from slm_lab.core.text import count_text
@@ -57,13 +57,18 @@ def draw_trial_graphs(
     graphs = [(rows, *axes) for axes in _axes([each for each in rows if len(each)], which)]
     if any(len(each) for each in evaluations):
         graphs.append((evaluations, axis.frames("per Session"), axis.EVAL_RETURNS))
+    figures = {
+        f"{prefix}_trial_graph_{y.file}_vs_{x.file}": figure_of_rows(each, x, y, title, run_of)
+        for each, x, y in graphs
+    }
     paths: list[Path] = []
-    for each, x, y in graphs:
-        if is_stopped():
-            break
-        figure = figure_of_rows(each, x, y, title, run_of)
-        stem = f"{prefix}_trial_graph_{y.file}_vs_{x.file}"
-        paths += write_figure(figure, out_dir, stem, scripts)
+    # Small files first: a disk may have room for them, and not for the pages and their script.
+    for stem, figure in figures.items():
+        if not is_stopped():
+            paths.append(write_png(figure, out_dir, stem))
+    for stem, figure in figures.items():
+        if not is_stopped():
+            paths.append(write_page(figure, out_dir, stem, scripts))
     return paths
 
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from slm_lab.cli.display.screen import Screen, print_line
 from slm_lab.core.text import count_text, duration_text, error_summary, significant
-from slm_lab.experiment.trust import command_text, modules_of
+from slm_lab.experiment.trust import command_text, modules_of, resume_words
 from slm_lab.session.status_board import TO_BEGIN, Flow, Phase, SessionProgress, StatusBoard
 from slm_lab.spec.schema.meta import MetaSpec
 
@@ -302,7 +302,7 @@ def short(count: int) -> str:
 
 def print_resume(console: Console, verb: str, run: "Run | Prepared") -> None:
     """Prints the command that resumes a run, with its recorded spec."""
-    words = ["run", f"{verb}@{run.run_dir.root}"]
+    words = resume_words(run.run_dir.root, verb == "search", run.spec.meta.cluster)
     command = command_text(words, [*run.imports, *modules_of(run.spec)])
     print_line(console, f"resume with: {command}")
 

@@ -23,8 +23,9 @@ from slm_lab.core.errors import (
     TrainingFailed,
     UsageError,
 )
+from slm_lab.core.plugins import refuse_during_import
 from slm_lab.core.system_limits import limit_reached
-from slm_lab.core.text import error_summary
+from slm_lab.core.text import error_summary, in_line, public_words
 
 FAILED = 1
 BAD_INPUT = 2
@@ -32,8 +33,15 @@ MISSING = 3
 """There is no such run. A script may then begin one."""
 INTERRUPTED = 130
 BAD_INPUTS = (SpecError, UsageError, MissingExtraError)
-NO_SPACE_OR_ACCESS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS)
-"""Error numbers of a full disk, or of missing permission."""
+OF_THE_SYSTEM = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
+    *(errno.EACCES, errno.EPERM, errno.EROFS),
+    *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR),
+    *(errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENXIO, errno.ENODEV, errno.EREMOTEIO),
+    *(errno.ENOLCK, errno.EOPNOTSUPP),
+)
+"""Error numbers of a full disk, missing permission, a name that no file can have, a disk or network
+that fails, and a file system without locks."""
 
 
 @contextmanager
@@ -45,6 +53,7 @@ def report_errors(notify: str | None = None) -> Iterator[Caller]:
     stop_signals: list[int] = []
     try:
         with stopped_like_ctrl_c() as stop_signals:
+            refuse_during_import("slm-lab")
             yield caller
     except typer.Exit as ended:
         code = ended.exit_code
@@ -61,6 +70,7 @@ def report_errors(notify: str | None = None) -> Iterator[Caller]:
 
 def _report(error: Exception, caller: Caller) -> int:
     """Prints an error, or sends it to the calling program. Returns the exit code."""
+    is_name = isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG
     if not isinstance(error, LabError):
         error = TrainingFailed(_system_message(error) or _unexpected(error))
     if caller.exists:
@@ -69,7 +79,7 @@ def _report(error: Exception, caller: Caller) -> int:
         print(error, file=sys.stderr)
     if isinstance(error, MissingRunError):
         return MISSING
-    return BAD_INPUT if isinstance(error, BAD_INPUTS) else FAILED
+    return BAD_INPUT if is_name or isinstance(error, BAD_INPUTS) else FAILED
 
 
 def run_guarded(app: Callable[[], object]) -> NoReturn:
@@ -102,16 +112,16 @@ def _system_message(error: Exception) -> str | None:
     """A line about a limit, a full disk or a missing permission; None for another error."""
     if (limit := limit_reached(error)) is not None:
         return limit
-    if not isinstance(error, OSError) or error.errno not in NO_SPACE_OR_ACCESS:
+    if not isinstance(error, OSError) or error.errno not in OF_THE_SYSTEM:
         return None
-    return f"{error.strerror}: {error.filename or 'while writing to the run folder'}"
+    return f"{error.strerror}: {in_line(str(error.filename or 'in the run folder'))}"
 
 
 def _unexpected(error: Exception) -> str:
     """A line about a bug of the lab, whose traceback goes to a file."""
     what = f"unexpected {type(error).__name__}: {error_summary(str(error))}"
     trace = "".join(traceback.format_exception(error))
-    command = shlex.join(["slm-lab", *sys.argv[1:]])
+    command = shlex.join(["slm-lab", *public_words(sys.argv[1:])])
     try:
         handle, path = tempfile.mkstemp(prefix="slm_lab_error_", suffix=".txt", text=True)
         with open(handle, "w", encoding="utf-8") as file:

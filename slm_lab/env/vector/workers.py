@@ -17,7 +17,7 @@ from gymnasium.vector.async_vector_env import _async_worker
 from typing_extensions import override
 
 from slm_lab.core.errors import LabError
-from slm_lab.core.process import STOP_SIGNALS, die_with_parent, start_resource_tracker
+from slm_lab.core.process import STOP_SIGNALS, die_with_parent, safe_path, start_resource_tracker
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.interface import Env, first_reset, first_step
 from slm_lab.env.state import has_exact_state, load_env_state, save_env_state
@@ -105,13 +105,14 @@ class Workers(AsyncVectorEnv):
         make = [functools.partial(_make_stateful, m, i, parent) for i, m in enumerate(makers)]
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
-            super().__init__(
-                make,
-                copy=False,
-                context=START_METHOD,
-                autoreset_mode=AutoresetMode.SAME_STEP,
-                worker=functools.partial(_work, marks),
-            )
+            with safe_path():
+                super().__init__(
+                    make,
+                    copy=False,
+                    context=START_METHOD,
+                    autoreset_mode=AutoresetMode.SAME_STEP,
+                    worker=functools.partial(_work, marks),
+                )
         except BaseException:
             _kill(self.processes)
             raise

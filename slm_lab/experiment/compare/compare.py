@@ -17,7 +17,7 @@ from slm_lab.analysis.compare.comparison import (
     window_of,
 )
 from slm_lab.analysis.compare.graph import draw_comparison, write_tables
-from slm_lab.core.errors import LabError, UsageError
+from slm_lab.core.errors import LabError, UsageError, undone_on_failure
 from slm_lab.core.files import write_json
 from slm_lab.experiment.baseline import RANDOM_RETURNS_FILE
 from slm_lab.experiment.compare.plan import CompareRequest, Plan, make_plan, read_plan
@@ -80,7 +80,8 @@ class CompareRun:
         anything runs."""
         plan, data_dir = make_plan(request), request.source.data_dir
         folder = fresh_folder(data_dir, f"{safe_name(plan.name)}_compare", datetime.now())
-        run = cls(folder, plan)
+        with undone_on_failure(lambda: shutil.rmtree(folder)):
+            run = cls(folder, plan)
         write_json(plan.file(run.folder), plan.to_json())
         known = data_dir / RANDOM_RETURNS_FILE
         if known.is_file():

@@ -13,7 +13,12 @@ from slm_lab.core.errors import MissingRunError, Problem, SpecError, UsageError
 from slm_lab.core.process import usable_cores
 from slm_lab.experiment.run import check_machine, check_spaces
 from slm_lab.experiment.run_source import RunSource
-from slm_lab.experiment.trust import check_allowed, named_by, recorded_imports
+from slm_lab.experiment.trust import (
+    check_allowed,
+    check_cluster_allowed,
+    named_by,
+    recorded_imports,
+)
 from slm_lab.session.seeding import draw_root_seed
 from slm_lab.spec.checks.nets import GLOBAL_TWIN
 from slm_lab.spec.load import load_specs
@@ -143,6 +148,8 @@ def read_plan(folder: Path, imports: tuple[str, ...] = (), to_resume: bool = Tru
     file, about = _plan_block(folder)
     check_format(folder, about.get("format"))
     specs = load_specs(file, warn=to_resume)
+    for spec in specs.values() if to_resume else ():
+        check_cluster_allowed(folder, spec, ())
     cores, named = int(about["usable_cores"]), str(about["machine"]["processor"])
     here = (usable_cores(), processor())
     if to_resume and here != (cores, named):

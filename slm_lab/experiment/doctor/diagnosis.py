@@ -13,7 +13,7 @@ from slm_lab.experiment.doctor.case import Case, Finding, read_case
 from slm_lab.experiment.doctor.learning import AT_ONCE, LOWER_LR, SYMPTOMS
 from slm_lab.experiment.doctor.machine import memory_kills
 from slm_lab.experiment.search.outcomes import find_trial
-from slm_lab.experiment.trust import command_text, named_by
+from slm_lab.experiment.trust import command_text, named_by, resume_words
 from slm_lab.storage.archive import unpacked
 from slm_lab.storage.maybe_damaged import value_at
 from slm_lab.storage.result import Ending, SessionResult
@@ -169,7 +169,10 @@ def _command(case: Case, mode: str) -> str:
     """The command that does this with the run."""
     run = case.trial.run_dir
     modules = named_by([run.spec_file], RUN_BLOCK)
-    return command_text(["run", f"{mode}@{run.root}"], modules)
+    if mode != "train":
+        return command_text(["run", f"{mode}@{run.root}"], modules)
+    words = resume_words(run.root, False, value_at(case.trial.spec, "meta.cluster"))
+    return command_text(words, modules)
 
 
 def _why(end: SessionResult) -> str:

@@ -45,17 +45,17 @@ def examine(data_dir: Path) -> Iterator[MachinePart]:
     busy = "other work takes cores: speeds will be lower" if load > usable else ""
     yield MachinePart("cores", f"{usable} of {os.cpu_count()}, load {load:.1f}", busy)
     here = data_dir.resolve()
-    place = next(each for each in (here, *here.parents) if each.exists())
+    place = next(each for each in (here, *here.parents) if os.path.exists(each))
     space = "free some space: slm-lab tidy --older 30d shows what could go"
     shared = "more for a container: docker run --shm-size=2g"
     for name, folder, least, advice in (
         ("disk", place, LEAST_DISK, space),
         ("shared memory", SHARED, LEAST_SHARED, shared),
     ):
-        if folder.exists():
+        if os.path.exists(folder):
             free = shutil.disk_usage(folder).free
             yield MachinePart(name, f"{free / 2**30:.1f} GiB free", advice if free < least else "")
-    if not os.access(place, os.W_OK) or not place.is_dir():
+    if not os.access(place, os.W_OK) or not os.path.isdir(place):
         advice = "choose another folder with --data"
         yield MachinePart("data folder", f"{data_dir} cannot be written", advice)
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,6 +1,7 @@
 """Writes a saved agent to one file: a graph for other programs, or an archive to share."""
 
 import io
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -80,12 +81,18 @@ def _gap(name: str, own: Array, found: Array, scale: FloatArray | float = 1.0) -
     return gap
 
 
-def export_agent(run: SavedRun, saved: SavedAgent, path: Path) -> Difference | None:
+def export_agent(
+    run: SavedRun, saved: SavedAgent, path: Path, force: bool = False
+) -> Difference | None:
     """Writes the agent `saved` of `run` to `path`, whose suffix chooses the format. A graph first
-    acts beside the agent; None for a zip file. Raises UsageError for another suffix or an
-    unwritable path, MissingExtraError, LabError if the two differ or the policy has no graph."""
+    acts beside the agent; None for a zip file. Raises UsageError for another suffix, an unwritable
+    path, or without `force` a file that exists; MissingExtraError, LabError if the two differ or
+    the policy has no graph."""
     if path.suffix not in (*GRAPHS, ".zip"):
         raise UsageError(f"{path}: must end in {', '.join(GRAPHS)} or .zip")
+    if os.path.isfile(path) and not force:
+        fix = "choose another file, or replace it with --force (in Python: force=True)"
+        raise UsageError(f"{path} exists; {fix}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         content, difference = _exported(run, saved, path)

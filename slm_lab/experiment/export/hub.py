@@ -1,5 +1,6 @@
 """Shared runs on the Hugging Face Hub: a repository holds the archive and its card."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,7 +42,7 @@ def pull(repo: str, out: Path | None) -> Path:
     path = Path(f"{_name(repo)}.zip") if out is None else out
     if path.suffix != ".zip":
         raise UsageError(f"--out {path}: must end in .zip")
-    if path.exists():
+    if os.path.exists(path):
         raise UsageError(f"{path} exists; choose another file with --out")
     with _hub() as hub, TemporaryDirectory() as folder:
         api = hub.HfApi()

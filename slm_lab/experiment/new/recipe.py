@@ -5,6 +5,7 @@ actions), `ppo_continuous`, `ppo_image` and `ppo_image_continuous`. Atari games 
 `spec/benchmark`, because their environment resizes and stacks frames itself."""
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -124,7 +125,7 @@ def named(
     of this name, or a spec of this name in the shipped file, comes first. `imports` are imported,
     because they may register the environment. Raises LabError."""
     word = file.lower()  # "SAC" too
-    is_recipe = word in {*recipes(), *GAMES} and not Path(file).is_file()
+    is_recipe = word in {*recipes(), *GAMES} and not os.path.isfile(file)
     if not is_recipe and not Path(file).suffix and _ENV_ID.search(name or ""):
         try:
             find_file(file)

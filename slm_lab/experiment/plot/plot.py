@@ -1,6 +1,7 @@
 """Reads run folders, groups the seeds of each spec, and draws them into one graph."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -158,7 +159,9 @@ def _read(request: PlotRequest, y: Axis) -> tuple[list[ReadTrial], list[str]]:
     trials: dict[tuple[Path, int], ReadTrial] = {}
     notes: list[str] = []
     empty: list[UsageError] = []
-    for target in request.folders:
+    # data/* also names files that the lab keeps beside the runs, such as plotly.js.
+    folders = [each for each in request.folders if not os.path.isfile(each)]
+    for target in folders or request.folders:
         try:
             some, about = _of_target(target, request, y)
         except _NothingToDrawError as error:

@@ -1,6 +1,7 @@
 """What a user asks of `slm-lab plot`."""
 
 import math
+import os
 import re
 from contextlib import suppress
 from pathlib import Path
@@ -45,7 +46,7 @@ class PlotRequest(NamedTuple):
     @property
     def is_file(self) -> bool:
         """Whether `out` is a file, drawn for paper."""
-        return self.out.suffix.lower() in FORMS and not self.out.is_dir()
+        return self.out.suffix.lower() in FORMS and not os.path.isdir(self.out)
 
     @property
     def axis(self) -> Axis:

@@ -2,6 +2,7 @@
 
 Reading rows imports no plug-in of the spec, and validates only a few keys of meta."""
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -65,7 +66,7 @@ def find_trials(target: str, data_dir: Path, notes: list[str] | None = None) -> 
     """The Trials of a run as for `find_folder`, of all run folders in a folder, or one Trial of a
     search. Raises UsageError if there are none, SpecError for an unreadable spec; with `notes`, one
     of many in a folder is left out, and noted there."""
-    folder = next((each for each in (Path(target), data_dir / target) if each.is_dir()), None)
+    folder = next((each for each in (Path(target), data_dir / target) if os.path.isdir(each)), None)
     if folder is not None and RunDir.at(folder) is None:
         found = []
         for run in runs_in(folder):

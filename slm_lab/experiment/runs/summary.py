@@ -16,7 +16,7 @@ from rich.filesize import decimal
 
 from slm_lab.analysis.search.trial_state import Status
 from slm_lab.core.errors import LabError
-from slm_lab.core.files import read_file, read_object
+from slm_lab.core.files import folders_in, may_be_read, read_file, read_object
 from slm_lab.core.text import duration_text, in_line, significant, with_spread
 from slm_lab.metrics.reader import last_row
 from slm_lab.spec.modes import mode_of
@@ -40,6 +40,8 @@ class RunStatus(StrEnum):
     """Interrupted or killed; it can be resumed."""
     DAMAGED = "damaged"
     """Its spec or metrics cannot be read."""
+    UNREADABLE = "unreadable"
+    """Its folder may not be read by this user."""
 
 
 @final
@@ -167,6 +169,17 @@ def comparisons_in(data_dir: Path) -> Iterator[RunSummary]:
             runs = [summary_of(run) for run in runs_in(folder)]
             found = summary_of_comparison(plan, runs, is_locked(folder))
         yield replace(found, run=folder.name)
+
+
+def summaries_in(data_dir: Path) -> list[RunSummary]:
+    """The summaries of all runs, searches and comparisons in a folder. One that may not be read has
+    only its name."""
+    closed = [folder for folder in folders_in(data_dir) if not may_be_read(folder)]
+    return [
+        *map(summary_of, runs_in(data_dir)),
+        *comparisons_in(data_dir),
+        *(replace(damaged_summary(folder), status=RunStatus.UNREADABLE) for folder in closed),
+    ]
 
 
 def damaged_summary(folder: Path) -> RunSummary:

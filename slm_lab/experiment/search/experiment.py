@@ -19,6 +19,7 @@ from slm_lab.experiment.search.searcher import Searcher
 from slm_lab.experiment.search.space import spec_at
 from slm_lab.experiment.search.trial_process import Pool, TrialEnd, TrialProcess, TrialRunner
 from slm_lab.experiment.trial import TrialTask
+from slm_lab.parallel.processes import LOST_SERVER
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage import event_log as events
 from slm_lab.storage.event_log import Event, EventLog, SearchState
@@ -150,7 +151,7 @@ class Experiment(TrialRunner):
     @override
     def _fill(self) -> None:
         least = self._needs(self.spec)
-        while self.pool.resources.has(least) or not self.pool.running:
+        while not self.stopping and (self.pool.resources.has(least) or not self.pool.running):
             trial = self._next()
             if trial is None or not self._begin(trial):
                 return
@@ -217,7 +218,16 @@ class Experiment(TrialRunner):
             at_once=self.spec.meta.search_scheduler is not None,
             one_of_many=True,
         )
-        self.pool.start(state.trial, task, request, among_gpus=spec.meta.cluster is None)
+        try:
+            self.pool.start(state.trial, task, request, among_gpus=spec.meta.cluster is None)
+        except LabError as error:
+            self._note(events.Interrupted(state.trial, 0.0))
+            self._stop_because(f"t{state.trial}: {error}")
+
+    def _stop_because(self, problem: str) -> None:
+        """Stops the search, which can be resumed."""
+        self.problem = self.problem or problem
+        self.stop()
 
     @override
     def _poll(self) -> None:
@@ -306,9 +316,8 @@ class Experiment(TrialRunner):
 
     def _fail(self, state: TrialState, end: TrialEnd, seconds: float) -> None:
         error = end.error or "unknown reason"
-        if any(words in error for words in NO_ROOM):
-            self.problem = f"t{state.trial}: {error}"
-            self.stop()
+        if any(words in error for words in NO_ROOM) or error == f"its {LOST_SERVER}":
+            self._stop_because(f"t{state.trial}: {error}")
         tries_left = state.restarts < self.spec.meta.max_restart
         if tries_left and not end.would_repeat and not self.stopping:
             self._note(events.Retried(state.trial, error, seconds))

@@ -2,16 +2,18 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from itertools import islice, product
+from itertools import chain, islice, product
 from typing import TYPE_CHECKING, Any, final
 
 from pydantic import ValidationError
 
-from slm_lab.core.errors import MissingExtraError, Problem, SpecError, undone_on_failure
+from slm_lab.core.errors import MissingExtraError, Problem, SpecError, UsageError, undone_on_failure
 from slm_lab.core.files import write_json
+from slm_lab.core.text import in_line
 from slm_lab.env.check import check_env
 from slm_lab.env.lookup import find_env
 from slm_lab.experiment.resume import (
+    about_clock,
     about_file,
     about_versions,
     alone,
@@ -89,6 +91,7 @@ class Prepared:
                     self.notes += initial.notes
                 self.run_dir.event_log_file.touch()
                 self._write_spec(origin)
+        self.notes += tuple(about_clock(origin))
         with undone_on_failure(self.close):
             self.search = self._search(keep)
 
@@ -103,6 +106,10 @@ class Prepared:
         self.search = self._search(keep)
         params = [state.params for state in self.search.search_state.trials.values()]
         check_allowed(self.run_dir.root, modules_at(params), source.imports, source.data_dir)
+        searched = {each.path for each in Space(self.spec).dimensions}
+        if others := sorted({*chain(*params)} - searched):
+            log = self.run_dir.event_log_file
+            raise UsageError(f"{log} sets {in_line(others[0])}, which the search does not vary")
         about = provenance(self.root_seed)
         about_spec = about_file(origin, source.spec_file, self.run_dir)
         self.notes = (*about_spec, *about_versions(origin, about))

@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, final
 
-from slm_lab.core.errors import LabError
+from slm_lab.core.errors import LabError, undone_on_failure
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.process import die_with_parent, ignore_terminal, kill_with_children
+from slm_lab.core.system_limits import limit_reached
 from slm_lab.experiment.search.resources import Allocation, Request, Resources
 from slm_lab.experiment.trial import Trial, TrialTask
 from slm_lab.parallel.fork_server import CONTEXT
@@ -95,7 +96,11 @@ class TrialProcess:
         self._began = time.monotonic()
         self._stopped_at: float | None = None
         self.child = Child(trial_main, (task, self.board.raw, gpus), f"trial-{task.trial}")
-        self.child.start()
+        try:
+            self.child.start()
+        except OSError as error:
+            why = limit_reached(error) or error
+            raise LabError(f"its process could not be started: {why}") from error
 
     @property
     def seconds(self) -> float:
@@ -146,8 +151,9 @@ class Pool:
         machine's GPUs; False for a cluster."""
         allocation = self.resources.take(request)
         gpus = allocation.gpus if request.gpu and among_gpus else None
+        with undone_on_failure(lambda: self.resources.give_back(allocation)):
+            self.running[trial] = TrialProcess(task, gpus)
         self._allocations[trial] = allocation
-        self.running[trial] = TrialProcess(task, gpus)
 
     def wait(self) -> None:
         """Waits until a trial ends, for at most `TICK` seconds."""

@@ -6,7 +6,7 @@ from typing import NamedTuple, final
 
 import numpy as np
 
-from slm_lab.core.plugins import import_plugins
+from slm_lab.core.plugins import import_plugins, look_in_working_directory
 from slm_lab.core.process import keep_freed_memory
 from slm_lab.core.types import Array, IntArray
 from slm_lab.parallel.actor_learner.actor import UnrollActor
@@ -34,7 +34,9 @@ class UnrollMessage(NamedTuple):
 class RayActor:
     """Plays in one thread; receives weights and reports its frame in another."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: str) -> None:
+        """`folder` is the working directory of the training, which may hold modules."""
+        look_in_working_directory(folder)
         self._slots: IntArray = np.zeros(2, np.int64)
         """Its own frames, and those of the other actors as last reported by the learner."""
 

@@ -6,6 +6,7 @@ room, whenever the learner requests an unroll. No call blocks for long, whatever
 
 import logging
 import math
+import os
 import re
 import time
 from collections import deque
@@ -175,7 +176,8 @@ class RaySource(UnrollSource, Runner):
         if task.replaces is not None:
             logger.warning("actor %d is replaced: %s", actor, task.replaces)
         options: dict[str, Any] = {"num_cpus": task.spec.meta.threads, "concurrency_groups": GROUPS}
-        remote: Any = ray.remote(scheduling_strategy="SPREAD", **options)(RayActor).remote()
+        kind: Any = ray.remote(scheduling_strategy="SPREAD", **options)(RayActor)
+        remote = kind.remote(os.getcwd())
         taken, weights = self._newest_weights()
         frame, others = int(self._frames[actor]), self._frames_of_others(actor)
         session, since = learner.session + actor, self._learner_frame + frame

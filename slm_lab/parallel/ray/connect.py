@@ -1,18 +1,23 @@
 """Connections to a Ray cluster that already runs."""
 
 import logging
-import signal
 import socket
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import chdir, contextmanager
+from threading import Thread
 
 import ray
 from ray.exceptions import RayError
 
 from slm_lab.core.errors import LabError, UsageError
+from slm_lab.parallel.wait import wait_until
 
 CONNECT_SECONDS = 10.0
 """How long a cluster may take to answer."""
+INIT_SECONDS = 30.0
+"""How long Ray may take to connect to a cluster that answers."""
+GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
+"""How a client of gRPC, the protocol of Ray, begins: any server answers it."""
 HOW_TO_START = (
     "start one (ray start --head), or remove meta.cluster and --cluster to train on this machine"
 )
@@ -24,7 +29,9 @@ def check_cluster(address: str) -> None:
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     try:
         if colon and port.isdigit():
-            socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+            with socket.create_connection((host, int(port)), CONNECT_SECONDS) as stream:
+                stream.sendall(GREETING)
+                stream.recv(1)
         else:
             with connected(address):
                 pass
@@ -35,20 +42,35 @@ def check_cluster(address: str) -> None:
 
 
 @contextmanager
-def connected(address: str) -> Iterator[None]:
-    """A connection to a running cluster. Raises LabError if there is none at `address`. The lab
-    neither starts nor stops a cluster; it only disconnects."""
+def connected(address: str, stopped: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    """A connection to a running cluster. Raises LabError if there is none at `address`, and
+    KeyboardInterrupt if `stopped` while it connects. The lab neither starts nor stops a cluster; it
+    only disconnects."""
     if ray.is_initialized():
         yield
         return
-    on_terminate = signal.getsignal(signal.SIGTERM)
-    try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except (OSError, RuntimeError, ValueError, RayError) as error:
-        reason = str(error).splitlines()[0]
-        raise LabError(f"no Ray cluster at {address}: {reason}; {HOW_TO_START}") from error
-    finally:
-        signal.signal(signal.SIGTERM, on_terminate)  # Ray's would end the process at once
+    failures: list[Exception] = []
+
+    def init() -> None:
+        try:
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        except (OSError, RuntimeError, ValueError, RayError) as error:
+            failures.append(error)
+
+    # In a thread that may be left behind: no signal reaches Python while Ray waits. Only a main
+    # thread would get Ray's handler of SIGTERM, which ends the process at once. Workers put the
+    # driver's folder first on their module path; files in it must not replace modules there.
+    connecting = Thread(target=init, daemon=True)
+    with chdir("/"):
+        connecting.start()
+        wait_until(lambda: stopped() or not connecting.is_alive(), INIT_SECONDS, nap=0.1)
+    if failures:
+        reason = str(failures[0]).splitlines()[0]
+        raise LabError(f"no Ray cluster at {address}: {reason}; {HOW_TO_START}") from failures[0]
+    if stopped():
+        raise KeyboardInterrupt
+    if connecting.is_alive():
+        raise LabError(f"no Ray cluster at {address}: no answer in {INIT_SECONDS:g} s")
     try:
         yield
     finally:

@@ -54,7 +54,7 @@ def train_seeds(
     """Trains independent Sessions, as many at a time as the cluster has room for. One that lost its
     node resumes from a checkpoint, up to `max_restart` times. Raises LabError without a cluster."""
     meta = tasks[0].spec.meta
-    with connected(str(meta.cluster)):
+    with connected(str(meta.cluster), lambda: board.stop_requested):
         supervisor = supervision.Supervisor(
             ClusterSessions(board),
             tasks,
@@ -86,7 +86,7 @@ def train_ranks(
             )
             return supervisor.run(on_tick)
 
-    with connected(str(tasks[0].spec.meta.cluster)):
+    with connected(str(tasks[0].spec.meta.cluster), lambda: board.stop_requested):
         return train_in_step(tasks, board, attempt)
 
 
@@ -162,7 +162,7 @@ class ClusterSessions(supervision.Runner):
             where = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle)
         options = {"max_concurrency": 2, "scheduling_strategy": where}
         kind = ray.remote(num_cpus=needs["CPU"], num_gpus=needs.get("GPU", 0), **options)
-        remote: Any = kind(NodeSession).remote()
+        remote: Any = kind(NodeSession).remote(os.getcwd())
         if group is not None and self._strategy is None:
             try:
                 host, port = ray.get(remote.address.remote(), timeout=HANG_SECONDS)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import ray
 
+from slm_lab.core.plugins import look_in_working_directory
 from slm_lab.core.types import Array
 from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.parallel.task import SessionTask
@@ -37,7 +38,9 @@ class NodeUpdate(NamedTuple):
 class NodeSession:
     """Runs one Session in one thread; reports its progress and files in another."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: str) -> None:
+        """`folder` is the working directory of the training, which may hold modules."""
+        look_in_working_directory(folder)
         _remove_stale_folders()
         self._root = Path(tempfile.mkdtemp(prefix=f"slm_lab_{os.getpid()}_"))
         self._board: StatusBoard | None = None

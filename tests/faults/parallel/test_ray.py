@@ -78,6 +78,18 @@ def test_a_mode_of_another_package_trains_its_ranks_on_two_nodes(folder, cluster
     assert rows[0] == rows[1]
 
 
+def test_nodes_execute_no_file_of_the_working_directory_but_find_its_modules(folder, cluster):
+    for module in ("typer", "queue", "yaml", "random", "pandas", "tempfile", "gymnasium"):
+        code = f"open({str(folder)!r} + '/executed', 'a').write('{module} ')\nraise ImportError"
+        (folder / f"{module}.py").write_text(code)
+    (folder / "of_this_folder.py").write_text("MODULE = __name__\n")
+    write_spec(folder, ranks(env__max_frame=1600))
+    words = "train", "--seed", "5", "--import", "of_this_folder", "--cluster", cluster.address
+    done = call(command(folder, *words), folder)
+    assert done.code == 0, done.err
+    assert not (folder / "executed").exists()
+
+
 def test_a_run_stopped_on_a_cluster_resumes_on_one_machine(folder, cluster, on_one_machine):
     write_spec(folder, ranks())
     with started(folder, "train", "--seed", "5", "--cluster", cluster.address) as running:

@@ -225,6 +225,15 @@ def test_code_that_a_search_names_never_runs(search, how):
     assert not ran(search)
 
 
+def test_a_log_that_sets_the_cluster_of_a_trial_is_refused(search):
+    record = EventLog(search / "data" / "evil" / f"{NAME}_search.jsonl")
+    record.write(Proposed(0, {"agent.algorithm.gamma": 0.95, "meta.cluster": "10.0.0.1:6379"}))
+    record.close()
+    done = lab("run", "spec.json", NAME, "search@data/evil", "--trust")
+    assert done.exit_code == 2
+    assert "sets meta.cluster, which the search does not vary" in done.stderr
+
+
 def test_code_that_a_comparison_names_never_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])

@@ -9,7 +9,9 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+import slm_lab
 from slm_lab.cli.main import app
+from slm_lab.core.errors import UsageError
 from tests.contract.outside import evaluation_env, outside, small_spec, untrained
 from tests.faults.lab import run_folder
 from tests.support import parse, ppo
@@ -109,3 +111,19 @@ def test_a_missing_extra_is_reported(run, monkeypatch):
     done = export(run_folder(run), "--to", "onnx")
     assert done.exit_code == 2
     assert done.stderr.strip() == 'onnx is not installed; run: pip install "slm-lab[export]"'
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("form", ["zip", "onnx"])
+def test_a_file_that_exists_is_replaced_only_with_force(run, tmp_path, form):
+    file = tmp_path / f"agent.{form}"
+    file.write_text("keep")
+    done = export(run_folder(run), "--to", form, "--out", file)
+    assert done.exit_code == 2
+    assert done.output.strip().startswith(f"{file} exists; ")
+    with pytest.raises(UsageError, match="force=True"):
+        slm_lab.load(run_folder(run)).export(file)
+    assert file.read_text() == "keep"
+    assert export(run_folder(run), "--to", form, "--out", file, "--force").exit_code == 0
+    assert file.stat().st_size > 1000
+    slm_lab.load(run_folder(run)).export(file, force=True)

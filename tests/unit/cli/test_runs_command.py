@@ -1,11 +1,17 @@
 """The commands `runs`, `diff` and `tidy` on a terminal and for scripts."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
+from slm_lab.core import files
+from slm_lab.core.errors import UsageError
+from slm_lab.storage.run_lookup import find_folder
 from tests.faults.lab import LAB, call_here
 from tests.unit.cli.trained import assert_bad_input
 from tests.unit.experiment.runs import write_ended
@@ -41,6 +47,7 @@ def names(output):
         (["--status", "dev"], ["gamma"]),
         (["--sort", "name"], ["alpha", "beta", "gamma"]),
         (["nothing"], []),
+        (["alp", "gam"], ["alpha", "gamma"]),
     ],
 )
 def test_runs_are_listed_oldest_first_and_can_be_chosen(folder, words, expected):
@@ -153,3 +160,64 @@ def test_a_list_imports_nothing_that_takes_long(folder):
     words = [sys.executable, "-c", code, "runs"]
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "end"
+
+
+def test_what_a_shell_makes_of_a_star_lists_the_runs_among_it(folder):
+    data = folder / "data"
+    (data / "plotly-7.1.0.min.js").write_text("")
+    (data / "random_returns.json").write_text("{}")
+    every = sorted(f"data/{each.name}" for each in data.iterdir())
+    assert names(printed(folder, "runs", *every)) == ["alpha", "beta", "gamma"]
+    assert names(printed(folder, "runs", *every[:1])) == ["alpha"]
+
+
+@pytest.fixture
+def closed(folder, monkeypatch):
+    """A run whose folder this user may not read, for any user that runs the tests."""
+    (place,) = (folder / "data").glob("beta_*")
+    may_access = os.access
+
+    def access(path, mode, **how):
+        return not str(path).endswith(place.name) and may_access(path, mode, **how)
+
+    monkeypatch.setattr(files.os, "access", access)
+    return place
+
+
+def test_a_run_that_may_not_be_read_is_shown_as_such_beside_the_others(folder, closed):
+    listed = json.loads(printed(folder, "runs", "--json"))
+    assert {run["run"]: run["status"] for run in listed}[closed.name] == "unreadable"
+    assert sorted(run["name"] for run in listed) == ["", "alpha", "gamma"]
+    assert "unreadable" in printed(folder, "runs", "--status", "unreadable")
+    assert find_folder("alpha", folder / "data")[0].spec_name == "alpha"
+    for word in (closed.name, str(closed)):
+        with pytest.raises(UsageError, match="may not be read by this user"):
+            find_folder(word, folder / "data")
+
+
+@pytest.mark.medium
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv")
+@pytest.mark.parametrize("mode", [0o000, 0o400, 0o100])
+def test_another_user_sees_the_runs_and_gets_one_line_for_the_closed_one(folder, mode):
+    (place,) = (folder / "data").glob("beta_*")
+    for each in (folder, *folder.parents):
+        if each.is_relative_to(tempfile.gettempdir()) and each.stat().st_uid == 0:
+            each.chmod(each.stat().st_mode | 0o055)
+    place.chmod(mode)
+    as_other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", str(LAB)]
+
+    def call(*words):
+        env = {**os.environ, "HOME": "/nonexistent"}
+        return subprocess.run(
+            [*as_other, *words], cwd=folder, capture_output=True, text=True, check=False, env=env
+        )
+
+    listed = call("runs", "--json")
+    assert listed.returncode == 0, listed.stderr
+    assert len(json.loads(listed.stdout)) == 3
+    for words in (["doctor", place.name], ["plot", f"data/{place.name}"], ["watch", place.name]):
+        done = call(*words)
+        assert done.returncode in {1, 2}
+        assert len(done.stderr.splitlines()) == 1, done.stderr
+        assert "report it" not in done.stderr

@@ -1,11 +1,15 @@
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import plotly
 import pytest
 
+from slm_lab.analysis.figure import write
 from slm_lab.analysis.metrics import SESSION_METRICS
 from slm_lab.experiment.baseline import NOT_MEASURED, RandomReturn
 from slm_lab.experiment.report import Reporter
@@ -140,7 +144,7 @@ def test_no_graph_is_begun_after_a_stop_and_the_metrics_are_there(root, drawn):
     result = reporter(root).finish(FINISHED, RANDOM, lambda: next(answers, True))
     assert (result.lacks_graphs, result.interrupted) == (True, True)
     assert len(list(root.rglob("*.png"))) == drawn
-    assert len(result.graphs) == 2 * drawn
+    assert len(result.graphs) == drawn
     assert json.loads((root / "small_t0_trial_metrics_scalar.json").read_text())["num_sessions"]
 
 
@@ -160,3 +164,19 @@ def test_the_metrics_say_how_the_random_agent_was_measured_or_why_it_was_not(roo
     assert metrics["random_return"] is None
     for name in ("strength", "stability", "consistency"):
         assert metrics["reasons"][name] == "its port is taken"
+
+
+def test_on_a_nearly_full_disk_the_small_files_are_written_and_the_large_ones_are_not(
+    root, monkeypatch
+):
+    script = os.path.getsize(Path(plotly.__file__).parent / "package_data" / "plotly.min.js")
+    free = SimpleNamespace(free=2 * script)
+    monkeypatch.setattr(write.shutil, "disk_usage", lambda folder: free)
+    done = reporter(root)
+    done.draw_live()
+    result = done.finish(FINISHED, RANDOM)
+    assert "No space left on device" in result.problem
+    assert len(list(root.glob("*_trial_metrics_scalar.json"))) == 1
+    assert len(list(root.glob("info/*_metrics_scalar_*.json"))) == 3
+    assert len(list(root.glob("*.png"))) == 8
+    assert not list(root.parent.glob("plotly*"))

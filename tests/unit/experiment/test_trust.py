@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 import sys
 from pathlib import Path
 
@@ -9,15 +10,20 @@ import pytest
 
 from slm_lab.core.errors import SpecError, UsageError
 from slm_lab.core.plugins import is_covered, refuse_inside
+from slm_lab.experiment.run import Run
+from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.trust import (
     check_allowed,
+    check_cluster_allowed,
     imports_for,
     modules_at,
     modules_of,
     named_by,
     refuse_paths,
+    resume_words,
 )
 from slm_lab.spec.search import dimensions
+from slm_lab.storage.manifest import FORMAT
 from tests.support import parse, ppo
 from tests.unit.experiment.runs import write_run
 
@@ -201,3 +207,56 @@ def test_an_argument_of_a_shared_run_that_names_a_file_is_refused_at_any_depth(a
 
 def test_arguments_of_a_shared_run_that_name_no_file_are_allowed():
     refuse_paths(Path("a.zip"), {"sutton": True, "parts": [{"mesh": "box", "sizes": [1, 2.5]}]})
+
+
+CLUSTER = "10.0.0.1:6379"
+
+
+@pytest.mark.parametrize(
+    ("sets", "allowed"),
+    [
+        ((), False),
+        (("env.max_frame=2000",), False),
+        ((f"meta.cluster={CLUSTER}",), True),
+        (("meta.cluster=null",), True),
+        ((f'meta={{"cluster": "{CLUSTER}"}}',), True),
+    ],
+)
+def test_a_cluster_that_only_a_run_folder_names_is_not_used(tmp_path, sets, allowed):
+    spec = parse(ppo(meta__cluster=CLUSTER))
+    if allowed:
+        check_cluster_allowed(tmp_path, spec, sets)
+        return
+    with pytest.raises(UsageError, match=f"repeat the command with --cluster {CLUSTER}; ") as error:
+        check_cluster_allowed(tmp_path, spec, sets)
+    assert "\n" not in str(error.value)
+    check_cluster_allowed(tmp_path, parse(ppo()), ())
+
+
+def resume(run, tmp_path):
+    Run(RunSource(str(run.spec_file), run=str(run.root), data_dir=tmp_path))
+
+
+def begin(run, tmp_path):
+    Run(RunSource(str(run.spec_file), "small", data_dir=tmp_path / "new"))
+
+
+@pytest.mark.parametrize("use", [resume, begin])
+def test_no_connection_is_made_to_a_cluster_that_a_run_folder_names(tmp_path, use):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        run = write_run(tmp_path, ppo(meta__cluster=address, meta__distributed="all_reduce"))
+        content = json.loads(run.spec_file.read_text())
+        content["_run"] = {"format": FORMAT, "set": [], "packages": {}}
+        run.spec_file.write_text(json.dumps(content))
+        with pytest.raises(UsageError, match=f"names the Ray cluster {address}"):
+            use(run, tmp_path)
+        listener.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+
+
+def test_the_command_that_resumes_a_run_types_its_cluster():
+    folder = Path("data/run")
+    assert resume_words(folder, False, CLUSTER)[2:] == ["--cluster", CLUSTER]
+    assert resume_words(folder, True, None) == ["run", "search@data/run"]

@@ -15,8 +15,9 @@ from slm_lab.spec.limits import (
     MOST_LEVELS,
     YAML_VALUES,
 )
-from slm_lab.spec.load import check_file, load_spec
+from slm_lab.spec.load import check_file, load_spec, load_specs
 from slm_lab.spec.read import read_file
+from tests.support import ppo
 from tests.unit.spec.spec_data import PPO
 
 TOO_DEEP = f"file: is nested too deeply: more than {MOST_LEVELS} blocks and lists inside each other"
@@ -36,10 +37,10 @@ ATTACKS = {
     "maps.yaml": (doubling("{{x: *{0}, y: *{0}}}"), TOO_MANY.format(YAML_VALUES)),
     "merges.yaml": (doubling("{{<<: [*{0}, *{0}]}}"), TOO_MANY.format(YAML_VALUES)),
     "itself.yaml": ("s: &s {agent: *s, env: *s}\n", TOO_DEEP),
-    "deep.yaml": ("s: " + "[" * 900_000, TOO_DEEP),
-    "list.yaml": ("s: [" + "1, " * 300_000 + "1]", TOO_MANY.format(YAML_VALUES)),
-    "words.yaml": ("s: " + "x " * 490_000,
-                   "s: holds 979,999 characters (x x x x x x x x x x …); the most is 20,000"),
+    "deep.yaml": ("s: " + "[" * 400_000, TOO_DEEP),
+    "list.yaml": ("s: [" + "1, " * 150_000 + "1]", TOO_MANY.format(YAML_VALUES)),
+    "words.yaml": ("s: " + "x " * 240_000,
+                   "s: holds 479,999 characters (x x x x x x x x x x …); the most is 20,000"),
     "deep.json": ('{"s": {"env": ' + "[" * 1000 + "]" * 1000 + "}}", TOO_DEEP),
     "list.json": (json.dumps({"s": {"env": [1] * 300_000}}), TOO_MANY.format(JSON_VALUES)),
     "quotes.json": ('{"a": "' + '\\"' * 200_000,
@@ -120,3 +121,72 @@ def test_of_very_many_problems_only_the_first_are_printed():
     assert lines[0] == "s has 1234 problems"
     assert lines[-2:] == [f"  k{MAX_PRINTED - 1}: is wrong", f"  and {1234 - MAX_PRINTED} more"]
     assert len(error.problems) == 1234
+
+
+NAME = "k" * 190
+LONG = {
+    "unknown keys": {f"{NAME}{i}": 1 for i in range(150)},
+    "values": {"env": {"name": "y" * 19_000, "num_envs": ["q" * 19_000] * 50}},
+    "layers": {"agent": {"net": {"type": "MLPNet", "hid_layers": ["a" * 2000] * 1000}}},
+    "nested": {"agent": {f"{i}{NAME}": {f"{j}{NAME}": 1 for j in range(90)} for i in range(90)}},
+    "variables": {"env": {"name": "${" + "v" * 19_000 + "}", "kwargs": ["${x}"] * 40_000}},
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_each_line_of_a_message_about_a_large_file_has_a_bound(tmp_path, name):
+    file = tmp_path / "spec.json"
+    file.write_text(json.dumps({"small": {**ppo(), **LONG[name]}}))
+    with pytest.raises(SpecError) as caught:
+        load_spec(file, "small")
+    assert max(map(len, str(caught.value).splitlines())) < 2500
+    assert len(str(caught.value)) < 50_000
+
+
+TAGS = {"tag.yaml": "x: !!" + "t" * 400_000 + " 1", "alias.yaml": "x: *" + "a" * 400_000}
+
+
+@pytest.mark.parametrize("name", TAGS)
+def test_a_word_of_yaml_that_is_not_known_is_cut_in_the_message(tmp_path, name):
+    file = tmp_path / name
+    file.write_text(TAGS[name])
+    with pytest.raises(SpecError) as caught:
+        read_file(file)
+    assert len(str(caught.value)) < 3000
+
+
+SLOW = {
+    "plain.yaml": "a " * 245_000,
+    "many.yaml": "\n".join(f"k{i}: {{agent: {{a: 1}}}}" for i in range(3000)),
+    "blocks.yaml": "- - - a\n" * 9000,
+    "keys.json": json.dumps({"x": {f"k{i}": 1 for i in range(150_000)}}),
+    "search.json": json.dumps({"small": {
+        **ppo(), "search": {f"agent.{NAME[:150]}{i}__choice": [1] * 100 for i in range(190)}
+    }}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_a_check_of_a_large_file_takes_less_than_a_second_of_the_processor(tmp_path, name):
+    file = tmp_path / name
+    file.write_text(SLOW[name])
+    began = time.process_time()
+    with pytest.raises(SpecError):
+        load_specs(file, warn=False)
+    assert time.process_time() - began < 1.0
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize("suffix", ["json", "yaml"])
+def test_a_file_in_utf_16_is_told_to_be_saved_as_utf_8(tmp_path, encoding, suffix):
+    file = tmp_path / f"spec.{suffix}"
+    file.write_bytes(json.dumps({"small": ppo()}).encode(encoding))
+    with pytest.raises(SpecError, match=r"file: is encoded in UTF-16 or UTF-32; save it as UTF-8$"):
+        read_file(file)
+
+
+def test_a_byte_that_is_not_utf_8_is_named(tmp_path):
+    file = tmp_path / "spec.json"
+    file.write_bytes(b'{"small": "\xe9"}')
+    with pytest.raises(SpecError, match="is not UTF-8: byte 11 is 0xe9; save it as UTF-8"):
+        read_file(file)

@@ -39,7 +39,7 @@ def problems(*sets):
         ("a=NaN", "NaN"),
         ("a=", ""),
         ("a=b=c", "b=c"),
-        ("a=" + "[" * 100_000, "[" * 100_000),
+        ("a=" + "[" * 19_000, "[" * 19_000),
     ],
 )
 def test_a_value_is_json_or_else_a_string(text, value):

@@ -183,7 +183,7 @@ def test_a_file_that_is_not_yaml_is_refused_with_the_line(write, text, expected)
 def test_a_file_that_is_not_utf_8_is_refused(tmp_path):
     path = tmp_path / "specs.json"
     path.write_bytes(b'{"a": "\xff\xfe"}')
-    assert "file: cannot be read" in message(load_spec, path)
+    assert "file: is not UTF-8: byte 7 is 0xff" in message(load_spec, path)
 
 
 def test_trailing_commas_of_old_json_files_are_accepted_but_not_in_strings(write):

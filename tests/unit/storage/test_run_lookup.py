@@ -1,12 +1,13 @@
 """How a user may name a run."""
 
 import json
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+import slm_lab
 from slm_lab.core.errors import UsageError
-from slm_lab.storage.run_dir import RunDir
+from slm_lab.storage.run_dir import ORDER, RUN_BLOCK, RunDir, order_after, runs_in
 from slm_lab.storage.run_lookup import find_folder, find_run, find_saved
 
 NOON = datetime(2026, 3, 4, 12, 0, 0)
@@ -119,3 +120,44 @@ def test_where_there_are_too_few_runs_the_oldest_is_named(tmp_path, is_search):
     with pytest.raises(UsageError, match=message):
         find_run("latest~5", tmp_path, "ppo", of_search=is_search)
     assert find_run("latest~1", tmp_path, "ppo", of_search=is_search)
+
+
+def started(data, name, time):
+    """A run begun at `time` by the clock, recorded as `begin_run` does."""
+    order = order_after(runs_in(data), time)
+    run = RunDir.create(data, name, time)
+    about = {"started": time.isoformat(), **({} if order is None else {ORDER: order})}
+    run.spec_file.write_text(json.dumps({name: {"env": {}}, RUN_BLOCK: about}))
+    return run
+
+
+def test_the_latest_run_is_the_last_that_was_begun_also_after_the_clock_was_set_back(tmp_path):
+    noon = datetime(2026, 3, 4, 12, 0, 0, tzinfo=UTC)
+    hours = {"first": 0, "second": -2, "third": -1, "fourth": -24, "fifth": 1}
+    runs = [started(tmp_path, name, noon + timedelta(hours=by)) for name, by in hours.items()]
+    for back, run in enumerate(reversed(runs)):
+        assert find_folder(f"latest~{back}", tmp_path)[0] == run
+
+
+def test_a_run_after_the_end_of_time_hinders_no_other(tmp_path):
+    started(tmp_path, "last", datetime.max.replace(tzinfo=UTC))
+    started(tmp_path, "now", datetime(2026, 3, 4, tzinfo=UTC))
+    assert len(runs_in(tmp_path)) == 2
+
+
+def test_where_there_is_only_a_search_or_only_a_run_the_message_says_what_to_type(tmp_path):
+    search = begin(tmp_path / "searches", "ppo", 0, is_search=True).root.name
+    with pytest.raises(UsageError, match=rf"{search} is a search: eval@{search} and enjoy@"):
+        find_saved("latest", tmp_path / "searches", None)
+    with pytest.raises(UsageError, match=rf"search@{search} resumes it"):
+        find_run("latest", tmp_path / "searches", None)
+    run = begin(tmp_path / "runs", "ppo", 0).root.name
+    with pytest.raises(UsageError, match=rf"{run} is a run, no search: resume it by train@{run}"):
+        find_run("latest", tmp_path / "runs", None, of_search=True)
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "a" * 300 + ":t1", "a" * 5000, "x/" + "a" * 300])
+def test_a_name_that_no_file_can_have_names_no_run(tmp_path, name):
+    for find in (slm_lab.load, slm_lab.load_run, lambda run, data: slm_lab.train(resume=run)):
+        with pytest.raises(UsageError, match="there is no run"):
+            find(name, data=tmp_path)

@@ -1,0 +1,86 @@
+"""What a run records of the world, as JSON that all readers of the lab accept.
+
+Arguments of environments, command lines, paths, notes and versions may be anything. The bounds here
+are narrower than those of the readers in `spec.limits`."""
+
+import re
+from itertools import islice
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+MOST_VALUES = 1000
+"""Values of a record, and entries of one of its lists."""
+MOST_LEVELS = 12
+MOST_KEYS = 100
+LONGEST_KEY = 100
+LONGEST_TEXT = 2000
+LARGEST_INT = 2**63
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+
+def recordable(value: object, most: int = MOST_VALUES) -> Any:
+    """`value` as bounded JSON of about `most` values: short texts without halves of surrogate
+    pairs, finite numbers, keys that are strings. What JSON lacks becomes text; "…" marks a cut."""
+    return _Recorder(most).record(value, 0)
+
+
+def recordable_text(text: str, longest: int = LONGEST_TEXT) -> str:
+    """The text, cut and encodable as UTF-8."""
+    short = text if len(text) <= longest else f"{text[:longest]}…"
+    return short.encode(errors="backslashreplace").decode()
+
+
+class _Recorder:
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    def record(self, value: object, level: int) -> Any:
+        self._left -= 1
+        if isinstance(value, np.generic | np.ndarray) and value.size <= MOST_VALUES:
+            value = value.tolist()
+        if value is None or isinstance(value, int | float | str):
+            return _scalar(value)
+        if level == MOST_LEVELS or self._left <= 0:
+            return f"… a {type(value).__name__}"
+        if isinstance(value, dict):
+            return self._block(value, level + 1)
+        if isinstance(value, list | tuple):
+            return self._list(value, level + 1)
+        return _description(value)
+
+    def _block(self, block: dict[Any, Any], level: int) -> dict[str, Any]:
+        shown = min(len(block), MOST_KEYS)
+        recorded = {
+            recordable_text(str(key), LONGEST_KEY): self.record(value, level)
+            for key, value in islice(block.items(), shown)
+        }
+        return recorded if shown == len(block) else {**recorded, "…": f"{len(block) - shown} more"}
+
+    def _list(self, entries: list[Any] | tuple[Any, ...], level: int) -> list[Any]:
+        shown = min(len(entries), self._left)
+        recorded = [self.record(entry, level) for entry in entries[:shown]]
+        return recorded if shown == len(entries) else [*recorded, f"… {len(entries) - shown} more"]
+
+
+def _scalar(value: int | float | str | None) -> int | float | str | None:
+    if isinstance(value, str):
+        return recordable_text(str(value))
+    if isinstance(value, float):
+        return float(value) if isfinite(value) else str(float(value))
+    if value is None or abs(value) < LARGEST_INT:
+        return value
+    return recordable_text(f"{int(value):#x}")
+
+
+def _description(value: object) -> str:
+    """A function or class by its name; anything else as Python shows it, without addresses."""
+    try:
+        if isinstance(value, np.ndarray):
+            return f"an array of shape {value.shape} and type {value.dtype}"
+        if isinstance(name := getattr(value, "__qualname__", None), str):
+            return recordable_text(f"{getattr(value, '__module__', None)}.{name}")
+        return _ADDRESS.sub("", recordable_text(repr(value)))
+    except Exception as error:  # the object's own code
+        return f"a {type(value).__name__} that cannot be shown: {type(error).__name__}"
