@@ -19,7 +19,14 @@ import numpy as np
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import open_own, read_object, write_atomically
 from slm_lab.core.plugins import import_plugins
-from slm_lab.core.process import die_with_parent, ignore_terminal
+from slm_lab.core.process import (
+    die_with_parent,
+    ignore_terminal,
+    kill_descendants,
+    seed_global_generators,
+)
+from slm_lab.core.text import error_summary
+from slm_lab.env.failure import EnvironmentFailedError
 from slm_lab.parallel.fork_server import end, new_process, start
 from slm_lab.parallel.supervisor import TICK
 from slm_lab.parallel.wait import wait_until
@@ -90,6 +97,7 @@ def measure_main(cache: Path, spec: EnvSpec, imports: tuple[str, ...], parent: i
     missing, with a reason."""
     die_with_parent(parent)
     ignore_terminal()
+    seed_global_generators(SEED)
     try:
         with _locked(cache):
             if cached_random_return(cache, spec) is not None:
@@ -97,11 +105,16 @@ def measure_main(cache: Path, spec: EnvSpec, imports: tuple[str, ...], parent: i
             import_plugins(imports)
             known = {**read_object(cache), _key(spec): measure_random_return(spec)}
             write_atomically(cache, json.dumps(known, indent=2, sort_keys=True).encode())
+    except EnvironmentFailedError as error:
+        why = error_summary(str(error))
+        print(f"no return of the Random agent: {spec.name} failed: {why}", file=sys.stderr)
     except (LabError, OSError) as error:
         print(f"no return of the Random agent: {error}", file=sys.stderr)
     except Exception as error:  # from the user's environment; the Sessions show the traceback
         what = f"{spec.name} failed: {type(error).__name__}: {error}"
         print(f"no return of the Random agent: {what}", file=sys.stderr)
+    finally:
+        kill_descendants()
 
 
 @contextmanager

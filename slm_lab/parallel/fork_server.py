@@ -14,7 +14,12 @@ from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from slm_lab.core.process import kill_with_children, start_resource_tracker, stop_signals_blocked
+from slm_lab.core.process import (
+    claim_temporary_folder,
+    kill_with_children,
+    start_resource_tracker,
+    stop_signals_blocked,
+)
 
 SOCKET_FOLDER = 70
 """Most bytes in the path of the temporary folder: the server's socket lies there."""
@@ -39,6 +44,7 @@ def start_fork_server() -> None:
         start_resource_tracker()
         if FORKS:
             forkserver.set_forkserver_preload(PRELOADED)
+            claim_temporary_folder()
             with stop_signals_blocked():
                 forkserver.ensure_running()
     finally:
@@ -59,7 +65,7 @@ def _in_environment(
     import numpy as np
 
     _set_environment(environ)
-    np.random.seed()  # noqa: NPY002 - environments may draw from it
+    np.random.seed()  # noqa: NPY002 - Sessions replace it, see `seed_global_generators`
     try:
         target(*args)
     finally:

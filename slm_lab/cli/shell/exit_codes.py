@@ -15,6 +15,7 @@ from slm_lab import __version__
 from slm_lab.cli.display.output import guarded_output
 from slm_lab.cli.shell.caller import Caller, notify_of
 from slm_lab.core.errors import LabError, MissingExtraError, SpecError, TrainingFailed, UsageError
+from slm_lab.core.process import children_killed
 from slm_lab.core.system_limits import limit_reached
 from slm_lab.core.text import error_summary
 
@@ -32,7 +33,8 @@ def report_errors(notify: str | None = None) -> Iterator[Caller]:
     it to a calling program. However the command ends, the user's command `notify` runs then."""
     caller, code = Caller(), 0
     try:
-        yield caller
+        with children_killed():  # what environments have started here, for example
+            yield caller
     except typer.Exit as ended:
         code = ended.exit_code
     except KeyboardInterrupt:
