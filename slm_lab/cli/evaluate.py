@@ -16,7 +16,7 @@ from slm_lab.cli.display.window import window_of
 from slm_lab.cli.options import RunOptions
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import refuse_links, write_json
-from slm_lab.core.process import stop_signals_blocked
+from slm_lab.core.process import global_generators_seeded, stop_signals_blocked
 from slm_lab.core.text import significant
 from slm_lab.env.simulators.film import Film, headless
 from slm_lab.env.vector_env import FinishedEpisodes
@@ -25,6 +25,7 @@ from slm_lab.experiment.saved_run import SavedAgent, SavedRun, Which
 from slm_lab.metrics.tracker import info_means
 from slm_lab.session.evaluator import Evaluator
 from slm_lab.session.play_episodes import join_episodes
+from slm_lab.session.seeding import session_seeds
 from slm_lab.session.torch_setup import set_up_torch
 from slm_lab.session.video import MAX_STEPS, VideoFilm, filmed_spec
 
@@ -75,10 +76,12 @@ def enjoy(source: RunSource, options: RunOptions) -> int:
     set_up_torch(saved.spec.meta.threads)
     (session,) = saved.sessions(options.session or 0)
     agent = saved.agents.load(session, options.which)
+    seeds = session_seeds(saved.root_seed, saved.trial, session)
     _introduce(console, "enjoying", saved, [agent], options.which)
     # In the current folder, because `enjoy` never changes a run folder.
     stem = f"{saved.run_dir.root.resolve().name}_s{agent.session}_{agent.which}_{agent.frame}"
     with (
+        global_generators_seeded(seeds.eval_command),
         headless() if options.video else nullcontext(),
         closing(VideoFilm(lambda number: Path.cwd() / f"{stem}_episode{number}.mp4")) as film,
         closing(_stage(saved, agent, options.render, film if options.video else None)) as evaluator,
@@ -134,10 +137,15 @@ def _print_part(console: Console, film: VideoFilm, how: str, steps: int) -> None
 
 def _play(console: Console, saved: SavedRun, agent: SavedAgent, count: int) -> FinishedEpisodes:
     parts: list[FinishedEpisodes] = []
+    seeds = session_seeds(saved.root_seed, saved.trial, agent.session)
     status = console.status("")
     with stop_signals_blocked():  # its thread inherits the mask: no signal interrupts `Workers`
         status.start()
-    with closing(saved.play(agent, count)) as playing, status:
+    with (
+        global_generators_seeded(seeds.eval_command),
+        closing(saved.play(agent, count)) as playing,
+        status,
+    ):
         for finished in playing:
             parts.append(finished)
             done = sum(len(part.env_index) for part in parts)

@@ -2,19 +2,29 @@
 
 import atexit
 import ctypes
+import fcntl
 import gc
+import importlib.util
 import logging
 import multiprocessing
 import os
+import random
+import shutil
 import signal
 import sys
+import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from multiprocessing import resource_tracker
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from multiprocessing import resource_tracker, util
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, final
+
+from typing_extensions import override
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, the end of a process, and a closed terminal."""
@@ -58,6 +68,135 @@ def start_resource_tracker() -> None:
     with stop_signals_blocked(), safe_path():
         resource_tracker.ensure_running()
     sys.warnoptions.pop()
+
+
+OURS = "slm_lab"
+"""A file in the temporary folder of a process of the lab, which is locked while that lives."""
+
+
+def claim_temporary_folder() -> None:
+    """Marks and locks multiprocessing's folder for the sockets of this process's fork server. Such
+    folders of the lab's processes that were killed are removed."""
+    folder = Path(util.get_temp_dir())
+    if (folder / OURS).exists():
+        return
+    for mark in Path(tempfile.gettempdir()).glob(f"pymp-*/{OURS}"):
+        with suppress(OSError):  # it is locked, or another user's
+            descriptor = _locked(mark.parent)
+            shutil.rmtree(mark.parent, ignore_errors=True)
+            os.close(descriptor)
+    with suppress(OSError):
+        _locked(folder)  # until this process ends
+        (folder / OURS).touch()
+
+
+def _locked(folder: Path) -> int:
+    """A descriptor of the folder, which holds its lock. Raises OSError if it cannot be locked."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def seed_global_generators(seed: int, *branch: int) -> None:
+    """Seeds the global generators of Python, NumPy and torch in a process of the lab, from a branch
+    of `seed`. Some environments draw from them; the lab does not."""
+    import numpy as np
+
+    words = np.random.SeedSequence(seed, spawn_key=branch).generate_state(12)
+    random.seed(words[:4].tobytes())
+    np.random.seed(words[4:8])  # noqa: NPY002
+    *of_torch, position = (int(word) for word in words[8:11])
+    seeding = _TorchSeeding(of_torch[0] + (of_torch[1] << 32), position % _POSITIONS)
+    if "torch" in sys.modules:
+        seeding.apply(sys.modules["torch"])
+    else:
+        sys.meta_path.insert(0, seeding)
+
+
+_POSITIONS = 2**16
+
+
+@final
+class _TorchSeeding(MetaPathFinder):
+    """Seeds torch's global generators, on import if torch is imported later: an environment may
+    need it, though the worker that steps it does not. On a CPU torch uses only 32 bits of a seed;
+    the `position` in the stream adds 16."""
+
+    def __init__(self, seed: int, position: int) -> None:
+        self._seed = seed
+        self._position = position
+
+    def apply(self, torch: Any) -> None:
+        """Seeds the generators of the module `torch`."""
+        torch.default_generator.manual_seed(self._seed)  # torch.manual_seed would import a compiler
+        torch.cuda.manual_seed_all(self._seed)
+        torch.randint(2, (self._position,))
+
+    @override
+    def find_spec(
+        self, fullname: str, path: Any, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_seed(module: ModuleType) -> None:
+                execute(module)
+                self.apply(module)
+
+            spec.loader.exec_module = execute_and_seed  # type: ignore[method-assign]
+        return spec
+
+
+@contextmanager
+def global_generators_seeded(seed: int) -> Iterator[None]:
+    """`seed_global_generators` for a while, in a process that imports torch."""
+    import numpy as np
+
+    torch: Any = importlib.import_module("torch")
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    seed_global_generators(seed)
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+        torch.set_rng_state(states[2])
+
+
+def kill_descendants(spared: Collection[int | None] = ()) -> None:
+    """Kills what this process has started, such as simulators, but for `spared`: at its normal end,
+    as `kill_with_children` does at any other (Linux)."""
+    for pid in {*_descendants(os.getpid())}.difference(spared):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+@contextmanager
+def children_killed() -> Iterator[None]:
+    """Kills at the end what was started meanwhile, see `kill_descendants`. It spares what has a
+    terminal's session of its own, such as a browser, and multiprocessing's tracker of resources."""
+    before = {*_descendants(os.getpid())}
+    try:
+        yield
+    finally:
+        tracker = getattr(resource_tracker._resource_tracker, "_pid", None)
+        kill_descendants(spared={*before, tracker, *_in_other_sessions()})
+
+
+def _in_other_sessions() -> Iterator[int]:
+    own = os.getsid(0)
+    for pid in _descendants(os.getpid()):
+        with suppress(ProcessLookupError):
+            if os.getsid(pid) != own:
+                yield pid
 
 
 def kill_with_children(process: BaseProcess) -> None:

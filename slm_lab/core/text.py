@@ -1,6 +1,7 @@
 """Short text for people: numbers, tables, and errors in one line."""
 
 import re
+import traceback
 from collections.abc import Iterable, Sequence
 from math import isnan
 from typing import NamedTuple
@@ -8,7 +9,11 @@ from typing import NamedTuple
 NOTIFY, HIDDEN = "--notify", "…"
 """The option whose text is not recorded, and what is recorded in its place."""
 _TRACEBACK = "Traceback (most recent call last):"
+_GROUP = f"Exception Group {_TRACEBACK}"
+_MARGIN = re.compile(r"^\s*[|+] ?")
 _SESSION = re.compile(r"Session \d+: ")
+LONGEST_ERROR = 20_000
+"""Letters of an error's text; of a longer one, the first and the last half are kept."""
 
 
 class TextTable(NamedTuple):
@@ -86,6 +91,9 @@ def error_summary(error: str) -> str:
     lines = whole.removeprefix(session).strip().splitlines() or [""]
     if "Traceback" not in lines[0]:
         return f"{session}{lines[0]}"
+    if _GROUP in whole:
+        whole, *_ = whole.partition("+-+")  # before the exceptions of the group
+        lines = [_MARGIN.sub("", line).replace(_GROUP, _TRACEBACK) for line in whole.splitlines()]
     return session + (_last_exception(lines) or lines[0])
 
 
@@ -98,3 +106,26 @@ def _last_exception(lines: Iterable[str]) -> str:
         elif among_frames and line and not line[0].isspace():
             found, among_frames = line, False
     return found
+
+
+def error_text(error: BaseException) -> str:
+    """The traceback of an error, with its notes; `bounded`."""
+    return bounded("".join(traceback.format_exception(error)).strip())
+
+
+def bounded(text: str) -> str:
+    """The text without lone surrogates, cut in its middle to about LONGEST_ERROR letters."""
+    if len(text) > LONGEST_ERROR:
+        left_out = len(text) - LONGEST_ERROR
+        half = LONGEST_ERROR // 2
+        text = f"{text[:half]}\n… {left_out:,} letters are left out …\n{text[-half:]}"
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def one_line(error: BaseException) -> str:
+    """The type and the message of an error in one line."""
+    try:
+        text = str(error)
+    except Exception:  # its class is the environment's, too
+        text = "it has no text"
+    return " ".join(bounded(f"{type(error).__name__}: {text}").split()).removesuffix(":")

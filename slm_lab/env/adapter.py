@@ -7,6 +7,7 @@ from gymnasium import spaces
 
 from slm_lab.core.types import Array, BoolArray, FloatArray
 from slm_lab.env.convert.flatten import FlatObservation, as_array, as_numbers, leaves, named
+from slm_lab.env.failure import close_all
 from slm_lab.env.interface import AnySpace, Env
 from slm_lab.env.make import make_one
 from slm_lab.spec.schema.env import EnvSpec
@@ -37,7 +38,7 @@ class PolicyAdapter:
         """The space of one row of a `Batch`."""
         self.env_observation_space = own.observation_space
         self.env_action_space: AnySpace = env.action_space
-        env.close()
+        close_all([env.close], spec.name)
         self.conversions = conversions
         self.observation_space = conversions.observation_space
         self.action_space = conversions.action.space

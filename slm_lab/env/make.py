@@ -23,6 +23,7 @@ from slm_lab.env.convert.image import is_image
 from slm_lab.env.convert.normalize import ObservationNormalizer, RunningStatistics
 from slm_lab.env.convert.observation import ObservationConverter
 from slm_lab.env.convert.reward import RewardConverter
+from slm_lab.env.failure import as_exception, close_all
 from slm_lab.env.interface import Env
 from slm_lab.env.lookup import find_env, known_warnings_ignored, require, step_limit
 from slm_lab.env.simulators.atari import AtariKeys, atari_keys, is_atari, make_native_atari
@@ -76,7 +77,7 @@ class EnvFactory(NamedTuple):
         `LastInfo` for `info_keys`. Raises LabError as `wrap`, SpecError as `flatten_parts`."""
         spec = self.spec
         env = self._plain_game(self.game) if self.game is not None else self._plain(copy)
-        with undone_on_failure(env.close):
+        with undone_on_failure(partial(close_all, [env.close], spec.name)):
             env = wrap(env, spec.wrapped_by)
             env = LastInfo(env, spec.info_keys) if spec.info_keys else env
             return flatten_parts(env, spec.name)
@@ -107,18 +108,21 @@ def make_env(
     training: bool = True,
     gamma: float = 0.99,
     film: Film | None = None,
+    process_seed: int | None = None,
     marks: CopyMarks | None = None,
 ) -> VectorEnv:
     """The `spec.num_envs` environments of `spec`, seeded from `seed`, not reset yet. With
     `training` False the normalisers' statistics are frozen. Reward normalisation uses the discount
-    `gamma` per step. A `film` records the images of a single environment in mode "sync". Copies are
+    `gamma` per step. A `film` records the images of a single environment in mode "sync". Processes
+    of environments seed their global generators from `process_seed`, by default `seed`. Copies are
     RESETTING in `marks` while they are made or reset; those of a native vector environment only
     while they are made. Raises SpecError for unknown arguments and unsupported environments, and
     MissingExtraError for a simulator that is not installed."""
     factory = EnvFactory.of(spec)
     shown = marks_in(marks, spec.num_envs)
     shown[:] = RESETTING
-    raw = _constructed(factory, lambda: _vectorise(factory, seed, film, marks))
+    process_seed = seed if process_seed is None else process_seed
+    raw = _constructed(factory, lambda: _vectorise(factory, seed, film, process_seed, marks))
     shown[:] = 0
     with undone_on_failure(raw.close):
         return VectorEnv(raw, _conversions(factory, raw, training, gamma), training)
@@ -130,7 +134,7 @@ def make_one(spec: EnvSpec) -> tuple[Env, Conversions]:
     one = {"num_envs": 1, "vectorization_mode": "sync", "info_keys": ()}
     factory = EnvFactory.of(spec.model_copy(update=one))
     env = _constructed(factory, factory.make_single)
-    with undone_on_failure(env.close):
+    with undone_on_failure(partial(close_all, [env.close], spec.name)):
         return env, _conversions(factory, env, training=False, gamma=1.0)
 
 
@@ -178,19 +182,21 @@ def _constructed(factory: EnvFactory, make: Callable[[], MadeT]) -> MadeT:
     name, kwargs = factory.entry.id, factory.spec.kwargs
     try:
         return make()
-    except DependencyNotInstalled as error:
-        raise MissingExtraError(f"{name} cannot be made: {error}") from error
+    except DependencyNotInstalled as missing:
+        raise MissingExtraError(f"{name} cannot be made: {missing}") from missing
     except LabError:
         raise
-    except Exception as error:
+    except BaseException as raised:
+        if not isinstance(error := as_exception(raised), Exception):
+            raise
         given = f" with {dict(kwargs)}" if kwargs else ""
         why = f"{type(error).__name__}: {error}" if str(error) else import_failure(error)
         why += fix_of_mujoco(error)
-        raise LabError(f"{name} cannot be made{given}: {why}") from error
+        raise LabError(f"{name} cannot be made{given}: {why}") from raised
 
 
 def _vectorise(
-    factory: EnvFactory, seed: int, film: Film | None, marks: CopyMarks | None
+    factory: EnvFactory, seed: int, film: Film | None, process_seed: int, marks: CopyMarks | None
 ) -> RawEnvs:
     spec, entry, game = factory
     if is_pooled(spec):
@@ -203,9 +209,8 @@ def _vectorise(
     if mode == "native" and (native := _native(factory, seed)) is not None:
         return native
     if mode == "async":
-        return make_async(
-            [partial(factory.make_single, copy) for copy in range(spec.num_envs)], seed, marks
-        )
+        makers = [partial(factory.make_single, copy) for copy in range(spec.num_envs)]
+        return make_async(makers, seed, process_seed, marks)
     envs = [factory.make_single(copy) for copy in range(spec.num_envs)]
     if film is not None:
         fps = None if game is None else ATARI_FPS / game.frameskip

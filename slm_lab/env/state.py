@@ -134,16 +134,18 @@ WRAPPER_ADAPTERS: dict[str, StateAdapter] = {
 
 
 def has_exact_state(env: Env) -> bool:
-    """Whether the environment and all its wrappers can be saved exactly."""
+    """Whether the environment, its generator and all its wrappers can be saved exactly."""
     adapter = ENV_ADAPTERS.get(_key(env.unwrapped))
     if adapter is None or not adapter.fits(env.unwrapped):
         return False
-    return all(_key(wrapper) in WRAPPER_ADAPTERS for wrapper in _wrappers(env))
+    wrappers_fit = all(_key(wrapper) in WRAPPER_ADAPTERS for wrapper in _wrappers(env))
+    return wrappers_fit and _generator_state(env) is not None
 
 
 def save_env_state(env: Env) -> StateDict:
-    """The generator, and the running episode if it can be saved exactly."""
-    state: StateDict = {"rng": env.unwrapped.np_random.bit_generator.state, "episode": None}
+    """The generator, None if it cannot be saved; and the running episode if it can be saved
+    exactly."""
+    state: StateDict = {"rng": _generator_state(env), "episode": None}
     if has_exact_state(env):
         state["episode"] = {
             "env": ENV_ADAPTERS[_key(env.unwrapped)].save(env.unwrapped),
@@ -152,14 +154,32 @@ def save_env_state(env: Env) -> StateDict:
     return state
 
 
-def load_env_state(env: Env, state: StateDict) -> None:
-    """Restores the result of `save_env_state` into an environment built in the same way."""
-    env.unwrapped.np_random.bit_generator.state = state["rng"]
+def load_env_state(env: Env, state: StateDict) -> bool:
+    """Restores the result of `save_env_state` into an environment built in the same way. Returns
+    whether its generator is restored; if not, the next `reset` needs a seed."""
+    saved, own = state["rng"], _generator_state(env)
+    if saved is None or own is None or own["bit_generator"] != saved["bit_generator"]:
+        return False
+    env.unwrapped.np_random.bit_generator.state = saved
     if (episode := state["episode"]) is None:
-        return
+        return True
     ENV_ADAPTERS[_key(env.unwrapped)].load(env.unwrapped, episode["env"])
     for wrapper, wrapper_state in zip(_wrappers(env), episode["wrappers"], strict=True):
         WRAPPER_ADAPTERS[_key(wrapper)].load(wrapper, wrapper_state)
+    return True
+
+
+def _generator_state(env: Env) -> StateDict | None:
+    """The state of `np_random`; None if that is no NumPy Generator, or one of a foreign kind."""
+    try:
+        generator = env.unwrapped.np_random
+    except Exception:  # a property of the environment's own may fail in any way
+        return None
+    if not isinstance(generator, np.random.Generator):
+        return None
+    bits = generator.bit_generator
+    is_known = type(bits).__module__.startswith("numpy.random")
+    return dict(bits.state) if is_known else None
 
 
 def _wrappers(env: Env) -> Iterator[gymnasium.Wrapper[Any, Any, Any, Any]]:

@@ -22,6 +22,7 @@ from slm_lab.env.convert.frames import FrameJoiner
 from slm_lab.env.convert.normalize import ObservationNormalizer
 from slm_lab.env.convert.observation import ObservationConverter
 from slm_lab.env.convert.reward import RewardConverter
+from slm_lab.env.failure import raise_if_exit
 from slm_lab.env.vector.raw import RawEnvs
 
 
@@ -123,6 +124,9 @@ class VectorEnv:
         self.exact_state = raw.exact_state
         """Whether `load_state_dict` continues the saved episodes, bit for bit. If False, it starts
         new episodes, but still restores generators and statistics."""
+        self.has_failed = False
+        """Whether a reset or a step has raised an exception, so that some copies may have stepped
+        and others not."""
         self.observation_space = conversions.observation_space
         self.action_space = conversions.action.space
         self.frame_stack = conversions.frame_stack
@@ -160,7 +164,12 @@ class VectorEnv:
         self._episode_return[:] = 0.0
         self._began[:] = self._now
         self._reward.end_episodes(slice(None))
-        raw = self._observation.convert(self.raw.reset())
+        try:
+            raw = self._observation.convert(self.raw.reset())
+        except BaseException as error:
+            self._fail(error)
+            raise
+        self.has_failed = False
         obs = self._observe(raw)
         if self._joiner is not None:
             obs, raw = self._joiner.begin(obs), self._joiner.begin(raw)
@@ -170,7 +179,12 @@ class VectorEnv:
     def step(self, action: Array) -> Step:
         """Takes one action per environment: (N,) for Discrete, (N, A) otherwise. An exception of an
         environment is raised with a note of the environment and its action."""
-        raw = self.raw.step(self._action.convert(action))
+        converted = self._action.convert(action)
+        try:
+            raw = self.raw.step(converted)
+        except BaseException as error:
+            self._fail(error)
+            raise
         self._now += 1
         np.add(self._episode_return, raw.reward, self._episode_return)
         reward, scaled = self._reward.convert(raw.reward)
@@ -197,6 +211,11 @@ class VectorEnv:
             raw_reward = scaled if self._reward.normalizes else reward
             unnormalized = Unnormalized(raw_before, raw_reward, raw_next)
         return Step(obs, next_obs, reward, raw.terminated, raw.truncated, finished, unnormalized)
+
+    def _fail(self, error: BaseException) -> None:
+        """Notes that an environment raised `error`. Raises as `raise_if_exit`."""
+        self.has_failed = True
+        raise_if_exit(error)
 
     def _follow(
         self, before: Array, frames: Array, last: Array | None, over: IntArray
@@ -232,6 +251,7 @@ class VectorEnv:
         """The state for a resume: nested dicts and lists of arrays, numbers, strings, None."""
         return {
             "num_envs": self.num_envs,
+            "failed": self.has_failed,
             "raw": self.raw.state_dict(),
             "statistics": self.statistics.copy(),
             "reward": self._reward.state_dict(),
@@ -241,20 +261,22 @@ class VectorEnv:
             "raw_obs": None if self._raw_obs is self._obs else self.raw_obs.copy(),
         }
 
-    def load_state_dict(self, state: StateDict) -> None:
-        """Continues from `state`, see `exact_state`. Raises CheckpointError if it does not fit."""
+    def load_state_dict(self, state: StateDict) -> bool:
+        """Continues from `state`. Returns whether its episodes go on: not without `exact_state`,
+        and not if it was saved after a failure. Raises CheckpointError if it does not fit."""
         self._check_fits(state)
         self.statistics[:] = state["statistics"]
         self.raw.load_state_dict(state["raw"])
-        if not self.exact_state:
+        if not self.exact_state or state.get("failed", False):
             self.reset()
-            return
+            return False
         self._reward.load_state_dict(state["reward"])
         self._episode_return[:] = state["episode_return"]
         self._now = 0
         self._began[:] = -state["episode_length"]
         self._obs = None if state["obs"] is None else state["obs"].copy()
         self._raw_obs = self._obs if state["raw_obs"] is None else state["raw_obs"].copy()
+        return True
 
     def _check_fits(self, state: StateDict) -> None:
         if state["num_envs"] != self.num_envs:

@@ -22,9 +22,15 @@ from slm_lab.analysis.metrics import NOT_MEASURED as UNKNOWN
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import open_own, read_object, write_atomically
 from slm_lab.core.plugins import import_plugins
-from slm_lab.core.process import die_with_parent, ignore_terminal
+from slm_lab.core.process import (
+    die_with_parent,
+    ignore_terminal,
+    kill_descendants,
+    seed_global_generators,
+)
 from slm_lab.core.registry import import_failure
-from slm_lab.core.text import in_line
+from slm_lab.core.text import error_summary, in_line
+from slm_lab.env.failure import EnvironmentFailedError
 from slm_lab.env.versions import code_digest, is_from
 from slm_lab.parallel.fork_server import end, new_process, start
 from slm_lab.parallel.supervisor import TICK
@@ -150,6 +156,7 @@ def measure_main(
     to the cache file. A failure also goes to stderr; it does not stop the training."""
     die_with_parent(parent)
     ignore_terminal()
+    seed_global_generators(SEED)
     try:
         import_plugins(imports)
         if measured_key(spec) != key:
@@ -162,6 +169,8 @@ def measure_main(
             _remember(lock, cache, key, measured)
     except (LabError, OSError) as error:
         measured = RandomReturn(None, why=str(error))
+    finally:
+        kill_descendants()
     if measured.mean is None:
         print(f"no return of the Random agent: {measured.why}", file=sys.stderr)
 
@@ -169,6 +178,8 @@ def measure_main(
 def _try_to_measure(spec: EnvSpec, seconds: float) -> RandomReturn:
     try:
         return measure_random_return(spec, EPISODES, seconds)._replace(seconds=seconds)
+    except EnvironmentFailedError as error:
+        why = f"{spec.name} failed: {error_summary(str(error))}"
     except LabError as error:
         why = str(error)
     except (Exception, SystemExit) as error:  # from the user's environment

@@ -1,7 +1,6 @@
 """The policy of a saved agent: an actor, and the conversions around it."""
 
 from collections.abc import Iterator
-from contextlib import closing
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +9,7 @@ from slm_lab.agent.algorithm.algorithm import Actor, AgentSeeds
 from slm_lab.agent.build import build_agent
 from slm_lab.core.types import Array
 from slm_lab.env.adapter import PolicyAdapter
+from slm_lab.env.failure import closing_env
 from slm_lab.experiment.saved_run import SavedAgent, SavedRun
 from slm_lab.session.torch_setup import on_cpu
 from slm_lab.storage.archive import naming
@@ -51,7 +51,7 @@ def play(policy: Policy, steps: int) -> Iterator[PolicyStep]:
     """The first greedy steps of a new policy."""
     adapter, actor = policy
     starts = np.ones(1, np.bool_)
-    with closing(adapter.make_env()) as env:
+    with closing_env(adapter.make_env()) as env:
         observed, _ = env.reset(seed=0)
         for _ in range(steps):
             obs = adapter.batch(observed).obs

@@ -214,7 +214,8 @@ class SavedRun:
         return evaluator
 
     def play(self, agent: SavedAgent, count: int) -> Generator[FinishedEpisodes, None, None]:
-        """Yields `count` greedy episodes of `agent`, in `even_num_envs` environments."""
+        """Yields `count` greedy episodes of `agent`, in `even_num_envs` environments. Raises as
+        `Evaluator.finished_episodes`."""
         num_envs = even_num_envs(count, self.spec.env.num_envs)
         with closing(self.evaluator(agent, num_envs)) as evaluator:
             yield from evaluator.finished_episodes(count // num_envs)

@@ -15,6 +15,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from slm_lab.core.process import (
+    claim_temporary_folder,
     kill_with_children,
     safe_path,
     start_resource_tracker,
@@ -43,6 +44,7 @@ def start_fork_server() -> None:
         start_resource_tracker()
         if FORKS:
             forkserver.set_forkserver_preload(PRELOADED)
+            claim_temporary_folder()
             with stop_signals_blocked(), safe_path():
                 forkserver.ensure_running()
     finally:
@@ -63,7 +65,7 @@ def _in_environment(
     import numpy as np
 
     _set_environment(environ)
-    np.random.seed()  # noqa: NPY002 - environments may draw from it
+    np.random.seed()  # noqa: NPY002 - Sessions replace it, see `seed_global_generators`
     try:
         target(*args)
     finally:

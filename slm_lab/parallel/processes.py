@@ -1,6 +1,7 @@
 """Sessions in processes on this machine."""
 
 import os
+import signal
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from functools import partial
@@ -22,6 +23,7 @@ from slm_lab.session.status_board import StatusBoard
 from slm_lab.storage.result import SessionResult
 
 LOST_SERVER = "process lost its fork server (exit code 255)"
+CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 EXIT_SECONDS = 10.0
 """How long a process that has sent its result may take to exit."""
 
@@ -58,16 +60,23 @@ class Child:
             result = self._receiver.recv() if self._receiver.poll() else None
         self.process.join(seconds)
         self.kill()
-        code = self.process.exitcode
-        how = f"was killed by signal {-code}" if code and code < 0 else "ended early"
-        if code == 255:  # as Python reports it then
-            return result, LOST_SERVER
-        return result, f"process {how} (exit code {code})"
+        return result, _how_it_ended(self.process.exitcode)
 
     def kill(self) -> None:
         """Kills it if it still runs, and waits for that."""
         end(self.process)
         self._receiver.close()
+
+
+def _how_it_ended(code: int | None) -> str:
+    """How a process without a result ended."""
+    if code == 255:  # the code that Python reports then
+        return LOST_SERVER
+    if code is None or code >= 0:
+        why = "its environment or a library called os._exit"
+        return f"process ended early (exit code {code}): {why}"
+    why = ": compiled code, such as a simulator's, has crashed" if -code in CRASHES else ""
+    return f"process was killed by signal {-code} (exit code {code}){why}"
 
 
 @final

@@ -191,7 +191,8 @@ class Supervisor:
             error = self._why_ended(session) if self._given_up[session] else None
             result = replace(self._interrupted(session), error=error)
         elif result is None:
-            result = self._failed(session, self._hung.pop(session, "") or ended.why, ended.lost)
+            why = self._hung.pop(session, "") or f"{ended.why}; {self._kept(session)}"
+            result = self._failed(session, why, ended.lost)
         result = replace(
             result,
             exit_code=ended.exit_code,
@@ -259,13 +260,16 @@ class Supervisor:
 
     def _why_ended(self, session: int) -> str:
         """The reason of a kill after a stop, and the checkpoint that is kept."""
-        task, manifest = self._tasks[session], None
-        with suppress(CheckpointError):  # a resume reports it
-            manifest = read_manifest(task.paths.manifest)
-        kept = "it has no checkpoint yet"
-        if manifest is not None:
-            kept = f"its checkpoint at frame {manifest.frame:,} is kept"
         return (
             f"its step did not end within {self._stop_seconds:g} s of the stop; it was killed at "
-            f"frame {int(self._board.clock_slots[session]):,}; {kept}"
+            f"frame {int(self._board.clock_slots[session]):,}; {self._kept(session)}"
         )
+
+    def _kept(self, session: int) -> str:
+        """What a resume of a Session can begin with."""
+        manifest = None
+        with suppress(CheckpointError):  # a resume reports it
+            manifest = read_manifest(self._tasks[session].paths.manifest)
+        if manifest is None:
+            return "it has no checkpoint yet"
+        return f"its checkpoint at frame {manifest.frame:,} is kept"

@@ -5,7 +5,6 @@ import logging
 import os
 import signal
 import sys
-import traceback
 import warnings
 from collections.abc import Iterable
 from contextlib import closing, suppress
@@ -20,8 +19,11 @@ from slm_lab.core import errors, process
 from slm_lab.core.files import open_own
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.system_limits import limit_reached
+from slm_lab.core.text import error_text
 from slm_lab.parallel.task import SessionTask
+from slm_lab.session.seeding import SessionSeeds, process_seeds
 from slm_lab.session.status_board import Phase, StatusBoard
+from slm_lab.storage.manifest import read_manifest
 
 if TYPE_CHECKING:
     from slm_lab.storage.result import SessionResult
@@ -41,6 +43,7 @@ def session_main(task: SessionTask, raw_board: Any, connection: Connection, pare
     process.ignore_terminal()
     board.write(task.session, phase=Phase.STARTING)
     result = run_session(task, board)
+    process.kill_descendants()
     connection.send(result)
     connection.close()
     sys.exit(1 if result.error is not None else 0)
@@ -65,13 +68,15 @@ def run_session(task: SessionTask, board: StatusBoard) -> "SessionResult":
     try:
         result = _run(task, board)
         board.write(task.session, phase=phases[result.ending])
-    except Exception as error:
+    except BaseException as error:  # an environment may raise anything
         limit = limit_reached(error)
+        trace = error_text(error)
         if isinstance(error, errors.LabError):
             text = str(error) if limit is None else f"{error}: {limit}"
+            text = "\n".join([text, *getattr(error, "__notes__", ())])
         else:
-            text = limit or traceback.format_exc()
-        root.error("Session %d failed: %s", task.session, traceback.format_exc())
+            text = limit or trace
+        root.error("Session %d failed: %s", task.session, trace)
         board.write(task.session, phase=phases[Ending.FAILED])
         frame = int(board.clock_slots[task.session])
         diverged = isinstance(error, errors.NonFiniteLossError)
@@ -123,11 +128,22 @@ def note_in_log(file: Path, lines: Iterable[str]) -> None:
     log.close()
 
 
+def _seeds(task: SessionTask, board: StatusBoard) -> SessionSeeds:
+    """The task's seeds. Those of global generators depend on the frame at which it begins, because
+    their state is not saved: with the same ones a resume would repeat the first draws."""
+    manifest = read_manifest(task.paths.manifest) if task.resume else None
+    frame = int(board.clock_slots[task.session]) if manifest is None else manifest.frame
+    processes = process_seeds(task.root_seed, task.trial, task.session, frame)
+    return replace(task.seeds, processes=processes)
+
+
 def _run(task: SessionTask, board: StatusBoard) -> "SessionResult":
     with process.importing():
         from slm_lab.agent.device import assign_gpu
         from slm_lab.session.torch_setup import set_up_torch
 
+        seeds = _seeds(task, board)
+        process.seed_global_generators(seeds.processes.own)
         import_plugins(task.imports)
     set_up_torch(task.spec.meta.threads)
     warnings.filterwarnings("ignore", "RNN module weights are not part")  # the flat vector has them
@@ -141,6 +157,6 @@ def _run(task: SessionTask, board: StatusBoard) -> "SessionResult":
     strategy = None
     if task.make_strategy is not None:
         strategy = task.make_strategy(board.part(task.workers), task.workers.index(task.session))
-    given = task.spec, task.session, task.seeds, task.paths, board, task.resume, task.checked
+    given = task.spec, task.session, seeds, task.paths, board, task.resume, task.checked
     with closing(Session(*given, strategy=strategy, replaces=task.replaces)) as session:
         return session.run()

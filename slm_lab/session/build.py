@@ -36,7 +36,13 @@ def env_and_agent(
     """Environments of `env_spec`, by default the spec's, and an agent for `spec.env.num_envs`. For
     the options see `build_agent`, for `marks` see `make_env`."""
     gamma = spec.agent.algorithm.gamma or 1.0  # None: the Random agent does not discount
-    env = make_env(env_spec or spec.env, seeds.env, gamma=gamma, marks=marks)
+    env = make_env(
+        env_spec or spec.env,
+        seeds.env,
+        gamma=gamma,
+        process_seed=seeds.processes.copies,
+        marks=marks,
+    )
     with undone_on_failure(env.close):
         agent = build_agent(
             spec.agent,

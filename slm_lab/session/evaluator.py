@@ -8,8 +8,10 @@ import numpy as np
 from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.build import build_agent
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.core.errors import undone_on_failure
+from slm_lab.core.errors import LabError, undone_on_failure
+from slm_lab.core.text import error_text
 from slm_lab.core.types import FloatArray, StateDict
+from slm_lab.env.failure import EnvironmentFailedError
 from slm_lab.env.make import make_env
 from slm_lab.env.simulators.film import Film
 from slm_lab.env.vector.raw import CopyMarks
@@ -24,7 +26,7 @@ class Evaluator:
     """An agent without memory that only acts, in `num_envs` separate environments. Weights and the
     normalisers' statistics are loaded from a training and do not change. All random draws (first
     states, the Random agent's actions) depend only on `seed`. `film` receives the episodes of a
-    single environment; for it and `marks` see `make_env`."""
+    single environment; for it, `process_seed` and `marks` see `make_env`."""
 
     def __init__(
         self,
@@ -32,13 +34,21 @@ class Evaluator:
         num_envs: int,
         seed: int,
         film: Film | None = None,
+        process_seed: int | None = None,
         marks: CopyMarks | None = None,
     ) -> None:
         env_seed, *agent_seeds = np.random.SeedSequence(seed).generate_state(4)
         env_spec = spec.env.model_copy(update={"num_envs": num_envs})
         self._name = f"evaluation on {spec.env.name}"
         self._max_steps = step_bound(spec.env)
-        self.env = make_env(env_spec, int(env_seed), training=False, film=film, marks=marks)
+        self.env = make_env(
+            env_spec,
+            int(env_seed),
+            training=False,
+            film=film,
+            process_seed=seed if process_seed is None else process_seed,
+            marks=marks,
+        )
         with undone_on_failure(self.env.close):
             self.env.reset()  # seeds the generators; before it there is no state to save
             self._agent = build_agent(
@@ -61,13 +71,21 @@ class Evaluator:
     def finished_episodes(
         self, per_env: int, stop: Callable[[], bool] = lambda: False
     ) -> Iterator[FinishedEpisodes]:
-        """Like `play`, but yields each episode as it ends; fewer if `stop` becomes true."""
+        """Like `play`, but yields each episode as it ends; fewer if `stop` becomes true. Raises
+        EnvironmentFailedError if an environment raises an exception of its own."""
         actor = self._agent.actor
         actor.end_episodes(np.ones(self.env.num_envs, np.bool_))
         limits = self._name, self._max_steps, stop
-        return finished_episodes(
-            self.env, actor.act_greedily, per_env, *limits, ended=actor.end_episodes
-        )
+        try:
+            yield from finished_episodes(
+                self.env, actor.act_greedily, per_env, *limits, ended=actor.end_episodes
+            )
+        except LabError:
+            raise
+        except Exception as error:
+            if self.env.has_failed:
+                raise EnvironmentFailedError(f"{self._name}: {error_text(error)}") from error
+            raise
 
     def state_dict(self) -> StateDict:
         """The generators; weights and statistics are loaded before every evaluation."""
@@ -109,17 +127,25 @@ class RigorousEval:
     does not affect training."""
 
     def __init__(
-        self, spec: Spec, num_envs: int, seed: int, marks: CopyMarks | None = None
+        self,
+        spec: Spec,
+        num_envs: int,
+        seed: int,
+        process_seed: int,
+        marks: CopyMarks | None = None,
     ) -> None:
         self.tracker = EvaluationTracker(
             spec.meta.eval_frequency, spec.env.max_frame, spec.env.info_keys
         )
-        self._evaluator = Evaluator(spec, num_envs, seed, marks=marks)
+        self._evaluator = Evaluator(spec, num_envs, seed, process_seed=process_seed, marks=marks)
         self._before = self._evaluator.state_dict()
 
     def play(self, snapshot: StateDict, stop: Callable[[], bool]) -> FinishedEpisodes | None:
         """The episodes of the agent in `snapshot`. Raises LabError if one does not end. Returns
-        None if `stop` became true before all ended; `take_back` then rolls it back."""
+        None if `stop` became true before all ended; `take_back` then rolls it back. None also after
+        an earlier failure."""
+        if self.has_failed:
+            return None
         self._before = self._evaluator.state_dict()
         self._evaluator.load_snapshot(snapshot)
         parts = list(self._evaluator.finished_episodes(1, stop))
@@ -127,13 +153,20 @@ class RigorousEval:
             return None
         return join_episodes(parts)
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether an environment has raised an exception."""
+        return self._evaluator.env.has_failed
+
     def take_back(self) -> None:
         """Rolls back the last evaluation."""
-        self._evaluator.load_state_dict(self._before)
+        if not self.has_failed:
+            self._evaluator.load_state_dict(self._before)
 
     def state_dict(self) -> StateDict:
-        """State that later evaluations depend on."""
-        return {"evaluator": self._evaluator.state_dict(), "tracker": self.tracker.state_dict()}
+        """State that later evaluations depend on; after a failure, that before the evaluation."""
+        evaluator = self._before if self.has_failed else self._evaluator.state_dict()
+        return {"evaluator": evaluator, "tracker": self.tracker.state_dict()}
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores `state`."""

@@ -38,6 +38,11 @@ class Experience(ABC):
         return False
 
     @property
+    def has_failed(self) -> bool:
+        """Whether an environment of this process has raised an exception."""
+        return False
+
+    @property
     def seconds(self) -> tuple[float, float, float]:
         """Seconds so far of acting, environment and memory; zero where others act."""
         return 0.0, 0.0, 0.0
@@ -75,6 +80,8 @@ class Acting(Experience):
         self._clock = clock
         self._env_name = env_name
         self._acting = self._environment = self._memory = 0.0
+        self._continues = True
+        """Whether the episodes of a loaded state go on."""
 
     @override
     def begin(self) -> None:
@@ -102,6 +109,11 @@ class Acting(Experience):
 
     @property
     @override
+    def has_failed(self) -> bool:
+        return self._env.has_failed
+
+    @property
+    @override
     def explore_var(self) -> float | None:
         return self._agent.actor.explore_var
 
@@ -111,12 +123,14 @@ class Acting(Experience):
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        self._env.load_state_dict(state["env"])
+        self._continues = self._env.load_state_dict(state["env"])
 
     @override
     def resume(self, state: StateDict) -> None:
-        if not self._env.exact_state:
+        if not self._continues:
             self._agent.break_off(state["env"]["obs"], state["env"]["raw_obs"])
             logger.warning(
-                "the state of %s cannot be saved: resuming with fresh episodes", self._env_name
+                "the state of %s %s: resuming with fresh episodes and fresh global generators",
+                self._env_name,
+                "was not saved" if self._env.exact_state else "cannot be saved",
             )

@@ -67,6 +67,12 @@ class SessionParts:
             self.evaluation.load_state_dict(state["evaluation"])
         self.strategy.load_state_dict(state["strategy"])
 
+    @property
+    def has_failed_env(self) -> bool:
+        """Whether an environment has raised an exception, in training or in an evaluation."""
+        evaluates_no_more = self.evaluation is not None and self.evaluation.has_failed
+        return evaluates_no_more or self.experience.has_failed
+
     def snapshot(self) -> StateDict:
         """What acting needs: weights and normaliser statistics."""
         return {
@@ -157,7 +163,13 @@ def build_parts(
     share = strategy.episodes.eval_share(spec.meta.rigorous_eval)
     evaluation = None
     if share:
-        evaluation = RigorousEval(spec.of_evaluations(), share, seeds.rigorous_eval, marks)
+        evaluation = RigorousEval(
+            spec.of_evaluations(),
+            share,
+            seeds.rigorous_eval,
+            process_seed=seeds.processes.evaluation,
+            marks=marks,
+        )
     video = None
     if spec.meta.record_video is not None and spec.meta.is_first_of_training(index):
         video = VideoRecorder(spec.of_videos(), seeds.video, paths, marks)

@@ -8,6 +8,19 @@ _NO_TRIAL = 2**32 - 1
 
 
 @dataclass(frozen=True)
+class ProcessSeeds:
+    """Seeds of global generators, in every process that steps environments: see
+    `core.process.seed_global_generators`. They have 128 bits, so that no two are equal."""
+
+    own: int
+    """the Session's process"""
+    copies: int
+    """the environments that have a process each"""
+    evaluation: int
+    """those of evaluations during training"""
+
+
+@dataclass(frozen=True)
 class SessionSeeds:
     """The seeds of one Session, independent of each other and of every other Session's."""
 
@@ -21,6 +34,7 @@ class SessionSeeds:
     """episodes played after training; they differ from those that selected the best agent"""
     video: int
     """episodes recorded during training"""
+    processes: ProcessSeeds
 
 
 def session_seeds(root_seed: int, trial: int, session: int, frame: int = 0) -> SessionSeeds:
@@ -29,8 +43,17 @@ def session_seeds(root_seed: int, trial: int, session: int, frame: int = 0) -> S
     repeat the first episodes."""
     key = (trial, session) if frame == 0 else (trial, session, frame)
     sequence = np.random.SeedSequence(root_seed, spawn_key=key)
-    children = sequence.spawn(len(fields(SessionSeeds)))
-    return SessionSeeds(*(int(child.generate_state(1)[0]) for child in children))
+    names = [field.name for field in fields(SessionSeeds) if field.type is int]
+    children = zip(names, sequence.spawn(len(names)), strict=True)
+    words = {name: int(child.generate_state(1)[0]) for name, child in children}
+    return SessionSeeds(**words, processes=process_seeds(root_seed, trial, session, frame))
+
+
+def process_seeds(root_seed: int, trial: int, session: int, frame: int) -> ProcessSeeds:
+    """The seeds of global generators for Session `session`, whose process starts at `frame`."""
+    sequence = np.random.SeedSequence(root_seed, spawn_key=(_NO_TRIAL, 2, trial, session, frame))
+    words = (child.generate_state(4) for child in sequence.spawn(len(fields(ProcessSeeds))))
+    return ProcessSeeds(*(int.from_bytes(each.tobytes(), "little") for each in words))
 
 
 def search_seeds(root_seed: int) -> tuple[int, int]:

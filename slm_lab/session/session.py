@@ -17,6 +17,7 @@ from slm_lab.session.status_board import Phase, StatusBoard
 from slm_lab.session.strategy import Strategy, Vote, independent
 from slm_lab.session.video import VideoRecorder
 from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.checkpoint import try_state
 from slm_lab.storage.result import Ending, SessionResult
 from slm_lab.storage.run_dir import SessionPaths
 
@@ -56,6 +57,7 @@ class Session:
         self.board = board
         self._on_row = on_row
         self._granted_end: Vote | None = None
+        self._has_tried_to_save = False
         self._update_seconds, self._num_events = 0.0, 0
         manifest = self.records.store.manifest() if resume or replaces is not None else None
         if manifest is not None:
@@ -91,6 +93,10 @@ class Session:
         except NonFiniteLossError as error:
             kept = self.records.save_copy(self.clock.frame, self.parts.state_dict())
             raise NonFiniteLossError(f"{error}\n{kept}") from error
+        except Exception as error:
+            if self.parts.has_failed_env and self.clock.frame > 0:
+                self._save_after(error)
+            raise
         return self._end()
 
     def close(self) -> None:
@@ -133,7 +139,23 @@ class Session:
         if self.strategy.blueprint.leads:  # rows empty the list of returns
             self.tracker.track_episodes(*finished, self.clock.total_frame)
 
+    def _save_after(self, error: Exception) -> None:
+        """Saves what a stop would save, after an `error` of an environment."""
+        try:
+            self._is_granted(Vote.STOP)
+            self._end()
+            error.add_note(f"the state is saved at frame {self.clock.frame}")
+        except Exception:  # the environment's error matters more
+            logger.exception("the state after the failure cannot be saved")
+
+    def _try_to_save(self) -> None:
+        """Raises CheckpointError if the state cannot be saved: now, not after hours of training."""
+        if not self._has_tried_to_save:
+            try_state(self.parts.state_dict())
+            self._has_tried_to_save = True
+
     def _learn(self) -> None:
+        self._try_to_save()
         for finished in self.strategy.episodes.received():
             self._track(finished)
         self.strategy.refresh()
@@ -231,8 +253,12 @@ class Session:
         evaluation = self._evaluation
         with self._paused() as snapshot:
             own: FinishedEpisodes | None = NO_EPISODES
-            if evaluation is not None:
-                own = evaluation.play(snapshot, self._is_stop_requested)
+            try:
+                if evaluation is not None:
+                    own = evaluation.play(snapshot, self._is_stop_requested)
+            except Exception:
+                self.strategy.episodes.gather_evaluation(None)  # peers wait for it
+                raise
             episodes = self.strategy.episodes.gather_evaluation(own)
         if episodes is None:
             if evaluation is not None:

@@ -11,6 +11,7 @@ import numpy as np
 from typing_extensions import override
 
 from slm_lab.core.errors import LabError, UsageError
+from slm_lab.core.text import error_summary
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.check import why_not_filmed
 from slm_lab.env.simulators.film import IMAGE_MODE, Film, headless
@@ -104,7 +105,7 @@ class VideoRecorder:
                 self._last = frame
         except Exception as error:  # any simulator's, or the disk's
             self._failed = True
-            what = " ".join(str(error).split()) or type(error).__name__
+            what = " ".join(error_summary(str(error)).split()) or type(error).__name__
             message = f"meta.record_video: no video at frame {frame}, and none from now on: {what}"
             logger.warning("%s", message, exc_info=True)
             print(message, file=sys.stderr)
@@ -116,7 +117,7 @@ class VideoRecorder:
         with (
             headless(),
             closing(VideoFilm(lambda _: path)) as film,
-            closing(Evaluator(spec, 1, int(seed), film, self._marks)) as evaluator,
+            closing(Evaluator(spec, 1, int(seed), film, marks=self._marks)) as evaluator,
         ):
             evaluator.load_snapshot(snapshot)
             too_long = False

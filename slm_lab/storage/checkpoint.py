@@ -8,6 +8,7 @@ the previous manifest and all files it names stay intact. The newest two checkpo
 import hashlib
 import io
 import os
+import pickle
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -190,7 +191,7 @@ def _state_in(content: bytes, path: Path) -> StateDict:
         return state
 
 
-def _tensors(content: bytes) -> Any:
+def _tensors(content: bytes | memoryview) -> Any:
     """The content of a file. Raises ValueError if it holds other types than tensors and plain
     values: torch's own message would advise to execute the file's code."""
     try:
@@ -221,11 +222,30 @@ def reading(path: Path) -> Iterator[None]:
         ) from error
 
 
+def try_state(state: StateDict) -> None:
+    """Writes a state to memory and reads it back. Raises CheckpointError if that is impossible."""
+    content = _serialized(state)
+    try:
+        _tensors(content)
+    except ValueError as error:
+        raise CheckpointError("the training's state cannot be read back from a file") from error
+
+
+def _serialized(state: StateDict) -> memoryview:
+    buffer = io.BytesIO()
+    try:
+        torch.save(to_plain(state), buffer)
+    except (TypeError, AttributeError, pickle.PicklingError) as error:
+        raise CheckpointError(
+            f"the training's state cannot be saved: {error}; a state_dict may hold tensors, "
+            "arrays, numbers, strings, None, and lists and dicts of them"
+        ) from error
+    return buffer.getbuffer()  # not getvalue(), which would copy a large state
+
+
 def write_state(path: Path, state: StateDict) -> manifests.SavedFile:
     """Writes a state to the disk; returns the file's size and checksum. Raises OSError."""
-    buffer = io.BytesIO()
-    torch.save(to_plain(state), buffer)
-    content = buffer.getbuffer()  # not getvalue(), which would copy a large state
+    content = _serialized(state)
     _write_durably(path, content)
     return manifests.SavedFile(path.name, len(content), hashlib.sha256(content).hexdigest())
 

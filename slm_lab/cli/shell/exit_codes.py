@@ -24,6 +24,7 @@ from slm_lab.core.errors import (
     UsageError,
 )
 from slm_lab.core.plugins import refuse_during_import
+from slm_lab.core.process import children_killed
 from slm_lab.core.system_limits import limit_reached
 from slm_lab.core.text import error_summary, in_line, public_words
 
@@ -52,7 +53,8 @@ def report_errors(notify: str | None = None) -> Iterator[Caller]:
     code = 0
     stop_signals: list[int] = []
     try:
-        with stopped_like_ctrl_c() as stop_signals:
+        # An environment may have started processes here.
+        with stopped_like_ctrl_c() as stop_signals, children_killed():
             refuse_during_import("slm-lab")
             yield caller
     except typer.Exit as ended:

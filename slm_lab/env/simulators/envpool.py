@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from slm_lab.core.errors import Problem, SpecError
 from slm_lab.core.types import Array, BoolArray, IntArray, StateDict
+from slm_lab.env.failure import close_all
 from slm_lab.env.interface import Env
 from slm_lab.env.lookup import import_extra, is_of, known_warnings_ignored, step_limit
 from slm_lab.env.simulators.atari import AtariKeys, atari_keys, is_atari, variant_problems
@@ -89,7 +90,7 @@ def make_pooled(
     """The environments of `spec`, with the spaces of `make_one`: envpool's bounds differ, and are
     invalid for Box2D. Raises SpecError if its spaces differ in kind or shape."""
     single = make_one()
-    single.close()
+    close_all([single.close], spec.name)
     limit = step_limit(spec, entry)
     make = _maker(task_of(entry), spec.num_envs, spec.kwargs)
     envs = EnvpoolEnvs(make, spec.num_envs, seed, limit)

@@ -17,10 +17,19 @@ from typing_extensions import override
 from slm_lab.core.errors import undone_on_failure
 from slm_lab.core.registry import load_target
 from slm_lab.core.types import Array, StateDict
+from slm_lab.env.failure import close_all
 from slm_lab.env.interface import Env
 from slm_lab.env.lookup import step_limit
 from slm_lab.env.vector.cartpole import CartPoleEnvs, OneCartPole
-from slm_lab.env.vector.raw import CONTINUES, NUMBERS, CopyMarks, RawEnvs, RawStep, env_seeds
+from slm_lab.env.vector.raw import (
+    CONTINUES,
+    NUMBERS,
+    CopyMarks,
+    RawEnvs,
+    RawStep,
+    env_seeds,
+    seeds_after,
+)
 from slm_lab.env.vector.workers import Workers
 from slm_lab.spec.schema.env import EnvSpec
 
@@ -89,9 +98,11 @@ def native_env(entry: GymnasiumSpec, **arguments: Any) -> GymnasiumVectorEnv:
     return vector_creator(entry)(autoreset_mode=AutoresetMode.SAME_STEP, **arguments)
 
 
-def make_async(makers: Sequence[Callable[[], Env]], seed: int, marks: CopyMarks | None) -> RawEnvs:
-    """The environments of these makers, each in its own process, with their `marks`."""
-    workers = Workers(makers, marks)
+def make_async(
+    makers: Sequence[Callable[[], Env]], seed: int, process_seed: int, marks: CopyMarks | None
+) -> RawEnvs:
+    """The environments of these makers, each in its own process, see `Workers`."""
+    workers = Workers(makers, process_seed, marks)
     with undone_on_failure(workers.close):
         return AsyncEnvs(workers, seed)
 
@@ -147,7 +158,7 @@ class SameStepEnvs(RawEnvs):
 
     @override
     def close(self) -> None:
-        self.env.close()
+        close_all([self.env.close], type(self.env).__name__)
 
 
 class AsyncEnvs(SameStepEnvs):
@@ -164,9 +175,13 @@ class AsyncEnvs(SameStepEnvs):
 
     @override
     def state_dict(self) -> StateDict:
-        return {"envs": list(self._workers.call("lab_save_state"))}
+        states: Sequence[StateDict] = [{"rng": None, "episode": None}] * self.num_envs
+        if not self._workers.closed:  # by the failure of one
+            states = self._workers.call("lab_save_state")
+        return {"envs": list(states), "steps": self._steps}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        self._seed = None  # the saved generators replace the seeds
-        self._workers.call("lab_load_state", state["envs"])
+        restored = self._workers.call("lab_load_state", state["envs"])
+        self._steps = state.get("steps", 0)
+        self._seed = seeds_after(restored, [self._root_seed, self._steps])

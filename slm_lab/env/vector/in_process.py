@@ -8,6 +8,7 @@ import numpy as np
 from typing_extensions import override
 
 from slm_lab.core.types import Array, StateDict
+from slm_lab.env.failure import close_all
 from slm_lab.env.interface import Env, first_reset, first_step
 from slm_lab.env.state import has_exact_state, load_env_state, save_env_state
 from slm_lab.env.vector.raw import (
@@ -18,6 +19,8 @@ from slm_lab.env.vector.raw import (
     RawEnvs,
     RawStep,
     marks_in,
+    reset_failure_note,
+    seeds_after,
     step_failure_note,
 )
 
@@ -43,7 +46,9 @@ class SyncEnvs(RawEnvs):
         self._env_steps: list[Callable[..., Any]] = [partial(first_step, env) for env in envs]
         self._first = True
         """Whether the next step is the first, whose results are checked."""
-        self._seeds: list[int] | None = list(seeds)
+        self._first_seeds = list(seeds)
+        self._seeds: list[int | None] | None = [*seeds]
+        self._steps = 0
         self._obs_shape = (self.num_envs, *(self.observation_space.shape or ()))
         self._obs_dtype = self.observation_space.dtype
 
@@ -53,9 +58,7 @@ class SyncEnvs(RawEnvs):
         self._seeds = None
         obs = np.empty(self._obs_shape, self._obs_dtype)
         for index, (env, seed) in enumerate(zip(self.envs, seeds, strict=True)):
-            self._marks[index] = RESETTING
-            obs[index], _ = first_reset(env, seed)
-            self._marks[index] = 0
+            obs[index], _ = self._begin(index, partial(first_reset, env, seed))
         return obs
 
     @override
@@ -72,9 +75,10 @@ class SyncEnvs(RawEnvs):
                     env_step(action[index])
                 )
                 index += 1
-        except Exception as error:
+        except BaseException as error:
             error.add_note(step_failure_note(str(self.envs[index]), index, action))
             raise
+        self._steps += 1
         if self._first:
             self._first, self._env_steps = False, [env.step for env in self.envs]
         done = terminated | truncated
@@ -83,26 +87,35 @@ class SyncEnvs(RawEnvs):
         done_index = done.nonzero()[0]
         final_obs = obs[done_index]
         over = np.ones(len(done_index), np.bool_)
-        for k, ended in enumerate(done_index):
-            self._marks[ended] = RESETTING
-            obs[ended], info = self.envs[ended].reset()
-            self._marks[ended] = 0
+        for k, i in enumerate(done_index):
+            obs[i], info = self._begin(int(i), self.envs[i].reset)
             over[k] = not info.get(CONTINUES, False)
         has_any = NUMBERS in infos[done_index[0]]
         numbers = np.stack([infos[i][NUMBERS] for i in done_index]) if has_any else None
         return RawStep(obs, reward, terminated, truncated, done_index, final_obs, over, numbers)
 
+    def _begin(self, index: int, reset: Callable[[], Any]) -> tuple[Array, Any]:
+        """The result of a `reset` of one environment."""
+        self._marks[index] = RESETTING
+        try:
+            obs, info = reset()
+        except BaseException as error:
+            error.add_note(reset_failure_note(str(self.envs[index]), index))
+            raise
+        self._marks[index] = 0
+        return obs, info
+
     @override
     def state_dict(self) -> StateDict:
-        return {"envs": [save_env_state(env) for env in self.envs]}
+        return {"envs": [save_env_state(env) for env in self.envs], "steps": self._steps}
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        self._seeds = None  # the saved generators replace the seeds
-        for env, env_state in zip(self.envs, state["envs"], strict=True):
-            load_env_state(env, env_state)
+        pairs = zip(self.envs, state["envs"], strict=True)
+        restored = [load_env_state(env, env_state) for env, env_state in pairs]
+        self._steps = state.get("steps", 0)
+        self._seeds = seeds_after(restored, [*self._first_seeds, self._steps])
 
     @override
     def close(self) -> None:
-        for env in self.envs:
-            env.close()
+        close_all([env.close for env in self.envs], str(self.envs[0]))

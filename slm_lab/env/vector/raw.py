@@ -109,12 +109,26 @@ def env_seeds(seed: int | Sequence[int], num_envs: int) -> list[int]:
     return [int(word) >> 1 for word in words]
 
 
+def seeds_after(restored: Sequence[bool], root: Sequence[int]) -> list[int | None] | None:
+    """The seeds of the first `reset` after a load: new ones, from `root`, where no generator was
+    restored; None if all were."""
+    if all(restored):
+        return None
+    fresh = env_seeds(root, len(restored))
+    return [None if done else seed for done, seed in zip(restored, fresh, strict=True)]
+
+
 def step_failure_note(name: str, index: int, action: Array) -> str:
     """The note for an exception of an environment's step."""
     return (
         f"in step() of environment {index} of {len(action)} ({name}), "
         f"with action {np.asarray(action[index]).tolist()}"
     )
+
+
+def reset_failure_note(name: str, index: int) -> str:
+    """The note for an exception of an environment's reset."""
+    return f"in reset() of environment {index} ({name})"
 
 
 def check_actions(name: str, action: Array, space: gymnasium.Space[Any]) -> None:

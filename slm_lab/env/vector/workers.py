@@ -2,14 +2,14 @@
 
 import functools
 import os
-import queue
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import forkserver
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
@@ -17,8 +17,25 @@ from gymnasium.vector.async_vector_env import _async_worker
 from typing_extensions import override
 
 from slm_lab.core.errors import LabError
-from slm_lab.core.process import STOP_SIGNALS, die_with_parent, safe_path, start_resource_tracker
+from slm_lab.core.process import (
+    STOP_SIGNALS,
+    claim_temporary_folder,
+    die_with_parent,
+    kill_descendants,
+    kill_with_children,
+    safe_path,
+    seed_global_generators,
+    start_resource_tracker,
+)
+from slm_lab.core.text import bounded, error_text, one_line
 from slm_lab.core.types import Array, StateDict
+from slm_lab.env.failure import (
+    EnvironmentFailedError,
+    as_exception,
+    raise_if_exit,
+    signal_ignored,
+    warn_of_close,
+)
 from slm_lab.env.interface import Env, first_reset, first_step
 from slm_lab.env.state import has_exact_state, load_env_state, save_env_state
 from slm_lab.env.vector.raw import (
@@ -28,6 +45,7 @@ from slm_lab.env.vector.raw import (
     STEPPING,
     CopyMarks,
     marks_in,
+    reset_failure_note,
     step_failure_note,
 )
 
@@ -37,11 +55,68 @@ START_METHOD = "forkserver"
 PRELOADED = ["slm_lab.core.dies_with_parent", __name__]
 """The modules that the fork server imports, for all workers and for itself."""
 
-ERROR_TIMEOUT = 10.0
-"""Seconds to wait for the exception of a worker that reported a failure."""
-
 DEATH_TIMEOUT = 0.5
 """Seconds until a worker with a broken pipe has an exit code."""
+
+
+class Report(NamedTuple):
+    """What a worker tells of an exception: its text, because some exceptions cannot be pickled."""
+
+    text: str
+    is_of_lab: bool
+    """Whether it is a LabError, whose text is its message; else it is the traceback."""
+    env: str
+    """The environment in its wrappers."""
+    in_reset: bool
+    """Whether it was raised by `reset`, which the text says."""
+
+
+class Reporting:
+    """Stands in a worker for Gymnasium's queue of errors, whose locks have names in the file system
+    that a killed process leaves there. An error travels through the worker's own pipe."""
+
+    def __init__(self, pipe: Connection, env: "Stateful | None") -> None:
+        self._pipe = pipe
+        self._env = env
+
+    def put(self, failure: tuple[int, type[BaseException], BaseException, str]) -> None:
+        """Answers a call by its failure, then by the report, which `_raise_if_errors` receives."""
+        _, _, error, _ = failure
+        is_of_lab = isinstance(error, LabError)
+        text = bounded(str(error)) if is_of_lab else error_text(error)
+        name = "in its constructor" if self._env is None else str(self._env.env)
+        in_reset = self._env is not None and self._env.in_reset
+        self._pipe.send((None, False))
+        self._pipe.send(Report(text, is_of_lab, bounded(name), in_reset))
+
+
+def run_worker(
+    marks: CopyMarks | None,
+    index: int,
+    make: "Callable[[], Stateful]",
+    pipe: Connection,
+    parent_pipe: Connection,
+    observations: Any,
+    _queue: Any,
+    autoreset_mode: AutoresetMode,
+    _semaphore: None,
+) -> None:
+    """The target of a worker: Gymnasium's, but a failing constructor is reported, too, and the
+    shared `marks` show what the copy does. It ends
+    without a word if the process that it works for has died, and ends what the environment has
+    started."""
+    with suppress(BrokenPipeError, ConnectionResetError, EOFError):
+        try:
+            env = make()
+        except BaseException as error:
+            pipe.recv()  # the first call, which the report answers
+            Reporting(pipe, None).put((index, type(error), as_exception(error), ""))
+        else:
+            env.show_in(marks)
+            queue: Any = Reporting(pipe, env)
+            given = index, lambda: env, pipe, parent_pipe, observations, queue
+            _async_worker(*given, autoreset_mode, None)
+    kill_descendants()
 
 
 class Stateful(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -54,6 +129,9 @@ class Stateful(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._index = index
         self._marks = marks_in(None, index + 1)
         self._first = True
+        self._is_closed = False
+        self.in_reset = False
+        """Whether a reset has begun and has not ended."""
 
     def show_in(self, marks: CopyMarks | None) -> None:
         """Has `marks` show what this copy does."""
@@ -63,15 +141,26 @@ class Stateful(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
+        self.in_reset = True
         self._marks[self._index] = RESETTING
-        obs, info = first_reset(self.env, seed)
+        try:
+            obs, info = first_reset(self.env, seed)
+        except BaseException as error:
+            error.add_note(reset_failure_note(str(self.env), self._index))
+            raise_if_exit(error)
+            raise
         self._marks[self._index] = 0
+        self.in_reset = False
         return obs, {CONTINUES: info[CONTINUES]} if CONTINUES in info else {}
 
     @override
     def step(self, action: Any) -> tuple[Any, ...]:
         self._marks[self._index] = STEPPING
-        *result, info = first_step(self.env, action) if self._first else self.env.step(action)
+        try:
+            *result, info = first_step(self.env, action) if self._first else self.env.step(action)
+        except BaseException as error:
+            raise_if_exit(error)
+            raise
         self._marks[self._index] = 0
         self._first = False
         return *result, {NUMBERS: info[NUMBERS]} if NUMBERS in info else {}
@@ -84,25 +173,55 @@ class Stateful(gymnasium.Wrapper[Any, Any, Any, Any]):
         """The generator, and the running episode if it can be saved exactly."""
         return save_env_state(self.env)
 
-    def lab_load_state(self, states: list[StateDict]) -> None:
-        """Restores this environment from the states of all."""
-        load_env_state(self.env, states[self._index])
+    def lab_load_state(self, states: list[StateDict]) -> bool:
+        """Restores this environment from the states of all; see `load_env_state`."""
+        return load_env_state(self.env, states[self._index])
+
+    def lab_close(self) -> str | None:
+        """Closes the environment, once; returns what it raised, if anything."""
+        if self._is_closed:
+            return None
+        self._is_closed = True
+        try:
+            self.env.close()
+        except BaseException as error:
+            return one_line(error)
+        return None
+
+    @override
+    def close(self) -> None:
+        if (why := self.lab_close()) is not None:
+            warn_of_close(str(self.env), why)
 
 
 class Workers(AsyncVectorEnv):
     """Gymnasium's AsyncVectorEnv; its exceptions name the environment that failed. The workers
     ignore Ctrl-C and SIGTERM: this process decides what to do. If a call is interrupted, `close`
     kills them, because their next replies are undefined. If this process dies, the kernel kills the
-    fork server and so the workers (Linux)."""
+    fork server and so the workers (Linux). The global generators of Python, NumPy and torch are
+    seeded in each worker, from `process_seed` and its index."""
 
-    def __init__(self, makers: Sequence[Callable[[], Env]], marks: CopyMarks | None = None) -> None:
+    error_queue = property(lambda _: None, lambda _, queue: None)
+    """Gymnasium's queue is dropped at once, and with it its named locks; see `Reporting`."""
+
+    def __init__(
+        self,
+        makers: Sequence[Callable[[], Env]],
+        process_seed: int = 0,
+        marks: CopyMarks | None = None,
+    ) -> None:
         forkserver.set_forkserver_preload(PRELOADED)
+        claim_temporary_folder()
         start_resource_tracker()
         self._action: Array | None = None
         self._in_call = True
         self.processes = []
         parent = os.getpid()
-        make = [functools.partial(_make_stateful, m, i, parent) for i, m in enumerate(makers)]
+        make = [
+            functools.partial(_make_stateful, make_one, index, parent, process_seed)
+            for index, make_one in enumerate(makers)
+        ]
+        worker: Any = functools.partial(run_worker, marks)  # Gymnasium's has fewer arguments
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             with safe_path():
@@ -110,8 +229,8 @@ class Workers(AsyncVectorEnv):
                     make,
                     copy=False,
                     context=START_METHOD,
+                    worker=worker,
                     autoreset_mode=AutoresetMode.SAME_STEP,
-                    worker=functools.partial(_work, marks),
                 )
         except BaseException:
             _kill(self.processes)
@@ -143,8 +262,6 @@ class Workers(AsyncVectorEnv):
         try:
             yield
         except (EOFError, ConnectionError) as error:
-            if self.closed:  # the environment's own error, see `_raise_if_errors`
-                raise
             raise LabError(self._death_notice()) from error
         self._in_call = False
 
@@ -152,6 +269,7 @@ class Workers(AsyncVectorEnv):
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
+        self._action = None
         with self._call():
             return super().reset(seed=seed, options=options)
 
@@ -171,6 +289,9 @@ class Workers(AsyncVectorEnv):
         """Lets the workers close their environments; kills them if a call was interrupted."""
         try:
             if not (terminate or self._in_call):
+                failures = [why for why in super().call("lab_close") if why is not None]
+                if failures:
+                    warn_of_close(f"{len(failures)} of {self.num_envs} copies", failures[0])
                 super().close_extras(timeout)
         except (EOFError, OSError):
             pass  # a worker has died since
@@ -193,48 +314,39 @@ class Workers(AsyncVectorEnv):
 
     @override
     def _raise_if_errors(self, successes: Iterable[bool]) -> None:
-        """Keeps the index and the worker's traceback, which Gymnasium's version loses."""
+        """Raises what the first worker that failed reports, with the copy and its action."""
         failed = [index for index, success in enumerate(successes) if not success]
         if not failed:
             return
-        try:
-            index, error_type, error, trace = self.error_queue.get(timeout=ERROR_TIMEOUT)
-        except queue.Empty:
-            raise LabError(f"environment {failed[0]} failed without an error message") from None
+        index = failed[0]
+        report: Report = self.parent_pipes[index].recv()
         self.close(terminate=True)
-        if not isinstance(error, Exception):
-            error = error_type(error)
-        if self._action is not None:
-            error.add_note(step_failure_note("in a worker process", index, self._action))
-        error.add_note(f"the worker's own traceback:\n{trace}")
-        raise error
+        if report.is_of_lab:
+            raise LabError(report.text)
+        where = f"\nin environment {index} of {self.num_envs} ({report.env})"
+        if report.in_reset:
+            where = ""
+        elif self._action is not None:
+            where = f"\n{step_failure_note(report.env, index, self._action)}"
+        raise EnvironmentFailedError(f"{report.text}{where}")
 
 
-def _work(marks: CopyMarks | None, index: int, make: Callable[[], Stateful], *how: Any) -> None:
-    """The target of a worker process, which writes into the shared `marks`."""
-
-    def make_shown() -> Env:
-        env = make()
-        env.show_in(marks)
-        return env
-
-    _async_worker(index, make_shown, *how)
-
-
-def _make_stateful(make_one: Callable[[], Env], index: int, parent: int) -> Env:
+def _make_stateful(
+    make_one: Callable[[], Env], index: int, parent: int, process_seed: int
+) -> Stateful:
     """The environment of one worker. The `parent` makes one too, for its spaces."""
     if os.getpid() != parent:
         die_with_parent(os.getppid())
         for number in STOP_SIGNALS:
-            # Not SIG_IGN: programs of an environment would inherit it.
-            signal.signal(number, lambda *_: None)
+            signal.signal(number, signal_ignored)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+        seed_global_generators(process_seed, index)
     return Stateful(make_one(), index)
 
 
 def _kill(processes: Sequence[BaseProcess]) -> None:
     started = [process for process in processes if process.pid is not None]
     for process in started:
-        process.kill()
+        kill_with_children(process)
     for process in started:
         process.join()

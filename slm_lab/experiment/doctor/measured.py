@@ -1,7 +1,6 @@
 """Findings about the best agent and its environment, which are tried for some steps."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
 from operator import eq
 from typing import Any
 
@@ -15,6 +14,7 @@ from typing_extensions import override
 from slm_lab.core.text import significant as text
 from slm_lab.core.types import Array
 from slm_lab.env.adapter import PolicyAdapter
+from slm_lab.env.failure import closing_env
 from slm_lab.env.interface import Env
 from slm_lab.experiment.doctor.case import Finding
 from slm_lab.experiment.policy import Policy, play
@@ -85,7 +85,7 @@ def wide_bounds(adapter: PolicyAdapter) -> Iterator[Finding]:
         return
     low, high = space.low.astype(float), space.high.astype(float)
     signs = np.random.default_rng(0).choice([-1.0, 1.0], (CORNERS, *space.shape))
-    with closing(adapter.make_env()) as env:
+    with closing_env(adapter.make_env()) as env:
 
         def effects(share: float) -> list[bytes]:
             """What each corner does, at a share of the way from the centre to it."""

@@ -5,7 +5,6 @@ import math
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +18,7 @@ from slm_lab.core.text import significant
 from slm_lab.env.convert.flatten import FlatObservation, parts_of
 from slm_lab.env.convert.image import is_image
 from slm_lab.env.convert.observation import only_parts
+from slm_lab.env.failure import as_exception, closing_env
 from slm_lab.env.interface import Env, first_reset, first_step
 from slm_lab.env.lookup import find_env
 from slm_lab.env.make import make_one
@@ -77,12 +77,14 @@ def env_facts(env: EnvSpec) -> EnvFacts:
     """Constructs the environment, checks it and plays it for a few seconds. Raises LabError if it
     cannot be made or breaks Gymnasium's interface."""
     single, _ = make_one(env)
-    with closing(single):
+    with closing_env(single):
         try:
             play = _play_randomly(single)
         except LabError:
             raise
-        except Exception as error:
+        except BaseException as error:
+            if not isinstance(as_exception(error), Exception):
+                raise
             raise LabError(f"{env.name} raises {import_failure(error)}") from error
         found = () if is_atari(find_env(env.name)) else _of_checker(single.unwrapped)
         observations, actions = map(_space_text, (single.observation_space, single.action_space))
@@ -174,7 +176,9 @@ def _of_checker(env: gymnasium.Env[Any, Any]) -> tuple[str, ...]:
         warnings.simplefilter("always")
         try:
             gymnasium_check(env, skip_render_check=True)
-        except Exception as error:  # AssertionError, and what the environment raises
+        except BaseException as error:  # AssertionError, and what the environment raises
+            if not isinstance(as_exception(error), Exception):
+                raise
             kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
             found.append(f"{kind}{error}")
     found += [str(warning.message) for warning in caught if warning.category is UserWarning]

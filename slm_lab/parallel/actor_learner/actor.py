@@ -111,14 +111,14 @@ class UnrollActor:
     def load_state_dict(self, state: StateDict) -> None:
         """Restores the state; starts fresh episodes if the saved ones cannot be continued."""
         self.clock.set(int(state["frame"]))
-        self.env.load_state_dict(state["env"])
+        continues = self.env.load_state_dict(state["env"])
         self.agent.actor.load_state_dict(state["actor"])
         for name, flat in self.agent.learner.flats.items():
             flat.load_state_dict(state["flats"][name])
         self._before = np.asarray(state["before"])
         self._taken = int(state["taken"])
         self._begins = bool(state["begins"])
-        if not self.env.exact_state:
+        if not continues:
             self._begins = True
             self.agent.actor.end_episodes(np.ones(self.env.num_envs, np.bool_))
 

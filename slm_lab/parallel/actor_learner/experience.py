@@ -62,6 +62,11 @@ class ActorExperience(Experience):
     def has_ended(self) -> bool:
         return self.source.is_exhausted
 
+    @property
+    @override
+    def has_failed(self) -> bool:
+        return self.source.has_failed
+
     def publish(self) -> None:
         """Publishes the learner's weights and statistics to the actors."""
         learner = self._agent.learner

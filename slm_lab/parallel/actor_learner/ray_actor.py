@@ -7,7 +7,7 @@ from typing import NamedTuple, final
 import numpy as np
 
 from slm_lab.core.plugins import import_plugins, look_in_working_directory
-from slm_lab.core.process import keep_freed_memory
+from slm_lab.core.process import keep_freed_memory, seed_global_generators
 from slm_lab.core.types import Array, IntArray
 from slm_lab.parallel.actor_learner.actor import UnrollActor
 from slm_lab.parallel.actor_learner.source import ActorSeconds
@@ -45,6 +45,7 @@ class RayActor:
     ) -> None:
         """Makes the environments. `task` is the learner's; `frame` counts this actor's so far."""
         keep_freed_memory()
+        seed_global_generators(seeds.processes.copies)  # `own` is the learner's
         import_plugins(task.imports)
         set_up_torch(task.spec.meta.threads)
         self._slots[:] = frame, others

@@ -85,6 +85,11 @@ class SerialSource(UnrollSource):
 
     @property
     @override
+    def has_failed(self) -> bool:
+        return any(actor.env.has_failed for actor in self._actors)
+
+    @property
+    @override
     def seconds(self) -> ActorSeconds:
         """Waiting for a turn does not count. The learner's process counts the CPU time."""
         return ActorSeconds(0.0, self._acted, 0.0)

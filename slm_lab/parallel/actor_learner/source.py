@@ -48,6 +48,11 @@ class UnrollSource(ABC):
         """Whether no more unrolls will come."""
 
     @property
+    def has_failed(self) -> bool:
+        """Whether an environment of an actor in this process has raised an exception."""
+        return False
+
+    @property
     @abstractmethod
     def seconds(self) -> ActorSeconds:
         """How the actors have spent their time."""

@@ -98,6 +98,8 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
         board, me = self._board, self._me
         board.at_barrier[me] = END
         seconds = STOP_PAUSE_SECONDS if board.user_waits else PAUSE_SECONDS
+        if not (finished or board.stop_requested):
+            seconds = 0.0  # this worker has failed; the others go on
         all_pause = _wait(lambda: self._all_pause(END), seconds)
         board.saving[me] = 1
         if all_pause:

@@ -2,10 +2,12 @@
 
 import functools
 import os
+import random
 import signal
 import subprocess
 import sys
 from contextlib import closing, contextmanager
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -13,8 +15,20 @@ import pytest
 
 from slm_lab.core.errors import LabError
 from slm_lab.core.process import STOP_SIGNALS
+from slm_lab.core.text import error_summary
+from slm_lab.env.failure import EnvironmentFailedError
 from slm_lab.env.vector.workers import Workers
-from tests.unit.env.vector.worker_envs import Disconnected, Killed, Noting
+from tests.unit.env.vector.worker_envs import (
+    Disconnected,
+    Drawing,
+    Killed,
+    LockedError,
+    Noting,
+    Quit,
+    Raising,
+    SimulatorError,
+    Starting,
+)
 
 HANGS = """
 import numpy as np
@@ -113,10 +127,156 @@ def test_a_worker_that_is_killed_while_its_environment_is_made_is_reported(tmp_p
 def test_a_lost_connection_of_an_environment_is_not_taken_for_a_dead_worker(error, tmp_path):
     with closing(Workers([functools.partial(Disconnected, error, tmp_path)] * 2)) as workers:
         workers.reset()
-        with pytest.raises(error, match="the game server is gone") as caught:
+        with pytest.raises(EnvironmentFailedError, match="the game server is gone") as caught:
             step(workers)
-    assert not isinstance(caught.value, LabError)
-    assert 'raise self.error("the game server is gone")' in "\n".join(caught.value.__notes__)
+    assert 'raise self.error("the game server is gone")' in str(caught.value)
+    assert error_summary(str(caught.value)) == f"{error.__name__}: the game server is gone"
+
+
+MODULE = "tests.unit.env.vector.worker_envs"
+GROUP = functools.partial(ExceptionGroup, "both", [ValueError("left"), KeyError("right")])
+ERRORS = {
+    f"{MODULE}.SimulatorError: 7: it is lost": functools.partial(SimulatorError, 7, "it is lost"),
+    f"{MODULE}.LockedError: it is locked": functools.partial(LockedError, "it is locked"),
+    "ExceptionGroup: both (2 sub-exceptions)": GROUP,
+    "the environment called sys.exit: closed": functools.partial(SystemExit, "closed"),
+    "the environment called sys.exit": SystemExit,
+    "the environment raised KeyboardInterrupt": KeyboardInterrupt,
+    "the environment raised Quit: enough": functools.partial(Quit, "enough"),
+}
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(("line", "error"), ERRORS.items())
+@pytest.mark.parametrize(
+    ("place", "where"),
+    [
+        ("step", "\nin step() of environment 0 of 2 (<Raising instance>), with action 0"),
+        ("reset", "\nin reset() of environment 0 (<Raising instance>)"),
+        ("constructor", "\nin environment 0 of 2 (in its constructor)"),
+    ],
+)
+def test_whatever_an_environment_raises_arrives_as_text(line, error, place, where):
+    make = functools.partial(Raising, place, error, os.getpid())
+
+    def use():
+        with closing(Workers([make] * 2)) as workers:
+            workers.reset()
+            step(workers)
+
+    with pytest.raises(EnvironmentFailedError) as caught:
+        use()
+    text = str(caught.value)
+    assert error_summary(text).removeprefix("slm_lab.env.failure.EnvironmentExitError: ") == line
+    assert where.strip() in text
+    if "called" not in line and "raised" not in line:
+        assert "raise self.error()" in text or "raise error()" in text
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("letters", ["x" * 10**7, "\ud800"])
+def test_a_message_is_bounded_and_can_be_printed(letters):
+    make = functools.partial(Raising, "step", functools.partial(ValueError, letters))
+    with closing(Workers([make])) as workers:
+        workers.reset()
+        with pytest.raises(EnvironmentFailedError) as caught:
+            workers.step(np.zeros(1, np.int64))
+    assert len(str(caught.value).encode()) < 22_000
+    assert "with action 0" in str(caught.value)
+
+
+@pytest.mark.medium
+def test_a_close_that_raises_is_one_warning(caplog):
+    make = functools.partial(Raising, "close", functools.partial(RuntimeError, "no window"))
+    workers = Workers([make] * 2)  # the parent's own, for the spaces, is closed, too
+    workers.reset()
+    assert [each.message for each in caplog.records] == [
+        "close() of <Raising instance> raised RuntimeError: no window; what it holds may stay open"
+    ]
+    caplog.clear()
+    workers.close()
+    assert [each.message for each in caplog.records] == [
+        "close() of 2 of 2 copies raised RuntimeError: no window; what it holds may stay open"
+    ]
+
+
+def drawn(process_seed, copies=2):
+    with closing(Workers([Drawing] * copies, process_seed)) as workers:
+        return workers.reset()[0].tolist()
+
+
+@pytest.mark.medium
+def test_global_generators_repeat_with_the_seed_and_differ_between_copies():
+    first = drawn(1)
+    assert drawn(1) == first
+    for numbers in zip(*first, *drawn(2), strict=True):
+        assert len(set(numbers)) == 4
+
+
+@pytest.mark.medium
+def test_the_global_generators_of_this_process_are_left_alone():
+    np.random.seed(0)  # noqa: NPY002
+    random.seed(0)
+    expected = random.random(), np.random.uniform()  # noqa: NPY002
+    np.random.seed(0)  # noqa: NPY002
+    random.seed(0)
+    drawn(1)
+    assert (random.random(), np.random.uniform()) == expected  # noqa: NPY002
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the folder of semaphores")
+def test_no_lock_of_the_workers_has_a_name_that_a_kill_would_leave(tmp_path):
+    before = named_locks()
+    with closing(Workers([functools.partial(Noting, tmp_path)] * 2)):
+        assert named_locks() <= before
+
+
+def named_locks():
+    """The named semaphores of this process that a kill would leave."""
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    return {line for line in maps if "sem.mp-" in line and "(deleted)" not in line}
+
+
+@pytest.mark.medium
+@pytest.mark.skipif(sys.platform != "linux", reason="the list of children")
+@pytest.mark.parametrize("kill", [False, True])
+def test_programs_that_environments_start_end_with_the_workers(tmp_path, kill):
+    workers = Workers([functools.partial(Starting, os.getpid(), tmp_path)] * 2)
+    workers.reset()
+    programs = [psutil.Process(pid) for pid in closed(tmp_path)]
+    assert len(programs) == 2
+    workers.close(terminate=kill)
+    _, alive = psutil.wait_procs(programs, timeout=20)
+    for each in alive:
+        each.kill()
+    assert not alive
+
+
+SILENT = """
+import sys
+import numpy as np
+from slm_lab.env.vector.workers import Workers
+from tests.unit.env.vector.worker_envs import Hanging
+
+if __name__ == "__main__":
+    workers = Workers([Hanging] * 2)
+    workers.reset()
+    for pipe in workers.parent_pipes:
+        pipe.close()
+    for process in workers.processes:
+        process.join()
+"""
+
+
+@pytest.mark.medium
+def test_a_worker_whose_parent_has_hung_up_ends_without_a_word(tmp_path):
+    script = tmp_path / "silent.py"
+    script.write_text(SILENT)
+    env = {**os.environ, "PYTHONPATH": os.getcwd()}
+    words = [sys.executable, str(script)]
+    given = {"capture_output": True, "text": True, "env": env, "timeout": 120}
+    done = subprocess.run(words, check=False, **given)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("number", STOP_SIGNALS)

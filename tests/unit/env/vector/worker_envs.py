@@ -1,6 +1,7 @@
 """Environments of worker processes: some note what happens to them, some never return."""
 
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -96,3 +97,77 @@ class MadeLate:
         os.write(1, f"{os.getpid()}\n".encode())  # at once: another one writes there, too
         while os.getppid() == server:
             time.sleep(0.005)  # the pause of a poll
+
+
+class SimulatorError(Exception):
+    """Its text is not its arguments, so it cannot be unpickled."""
+
+    def __init__(self, code, what):
+        super().__init__(f"{code}: {what}")
+
+
+class LockedError(Exception):
+    """Cannot be pickled."""
+
+    def __init__(self, what):
+        super().__init__(what)
+        self.lock = threading.Lock()
+
+
+class Quit(BaseException):
+    """No `except Exception` catches it."""
+
+
+class Raising(gymnasium.Env):
+    """Raises what `error` makes, in the `place` of that name: "step", "reset" (the second), "close"
+    or "constructor" (of a worker)."""
+
+    observation_space = spaces.Box(0.0, np.inf, (1,))
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, place, error, parent=0):
+        self.place, self.error, self.resets = place, error, 0
+        if place == "constructor" and os.getpid() != parent:
+            raise error()
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.resets += 1
+        if self.place == "reset" and self.resets == 2:
+            raise self.error()
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        if self.place == "step":
+            raise self.error()
+        return np.zeros(1, np.float32), 0.0, True, False, {}
+
+    def close(self):
+        if self.place == "close":
+            raise self.error()
+
+
+class Drawing(Raising):
+    """Observes a draw from a global generator, at each reset."""
+
+    observation_space = spaces.Box(0.0, 1.0, (3,), np.float64)
+
+    def __init__(self):
+        super().__init__("nowhere", None)
+
+    def reset(self, *, seed=None, options=None):
+        import torch
+
+        numbers = random.random(), np.random.uniform(), float(torch.rand(()))  # noqa: NPY002
+        return np.array(numbers), {}
+
+
+class Starting(Raising):
+    """Starts a program in a worker, which it never ends, and writes its id to `folder`."""
+
+    def __init__(self, parent, folder):
+        super().__init__("nowhere", None)
+        if os.getpid() == parent:
+            return
+        self.program = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+        (folder / str(self.program.pid)).touch()
