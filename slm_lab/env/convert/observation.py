@@ -10,6 +10,7 @@ from gymnasium import Space, spaces
 from slm_lab.core.errors import LabError, Problem, SpecError
 from slm_lab.core.types import Array
 from slm_lab.env.convert.image import ImageConverter, channels_are_last, is_image
+from slm_lab.env.interface import breaks_its_space, typed
 
 SUPPORTED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 """The supported spaces of observations and their parts."""
@@ -52,6 +53,10 @@ class ObservationConverter:
             self.space = spaces.Box(0.0, 1.0, (int(sizes.sum()),), np.float32)
         else:
             raise SpecError("env", [unsupported(raw_space, env_name)])
+        assert raw_space.dtype is not None
+        assert self.space.dtype is not None
+        self._env_name = env_name
+        self._raw_shape, self._raw_dtype = raw_space.shape or (), raw_space.dtype
         self._dtype = self.space.dtype
         self._shape = None if self.space.shape == raw_space.shape else self.space.shape
 
@@ -61,11 +66,16 @@ class ObservationConverter:
         return self._image is not None and self._image.size is not None
 
     def convert(self, raw_obs: Array) -> Array:
-        """Raw observations of B environments → (B, ...), in the shape and type of `space`."""
+        """Raw observations of B environments → (B, ...), in the shape and type of `space`. Raises
+        LabError if they are not in the environment's own space, or beyond float32."""
+        if raw_obs.dtype is not self._raw_dtype or raw_obs.shape[1:] != self._raw_shape:
+            raw_obs = self._in_raw_space(raw_obs)
         if self._image is not None:
             return self._image.convert(raw_obs)
         if self.first_column is None:
-            obs = raw_obs.astype(self._dtype, copy=False)
+            obs = raw_obs
+            if obs.dtype is not self._dtype:
+                obs = self._as_agents_type(obs)
             if self.channels_last:
                 return np.ascontiguousarray(np.moveaxis(obs, -1, 1))
             return obs if self._shape is None else obs.reshape(len(obs), *self._shape)
@@ -75,6 +85,23 @@ class ObservationConverter:
         one_hot = np.zeros((len(raw_obs), *(self.space.shape or ())), np.float32)
         np.put_along_axis(one_hot, columns, 1.0, axis=1)
         return one_hot
+
+    def _in_raw_space(self, raw_obs: Array) -> Array:
+        """Observations of a vector environment, which it may give in another type."""
+        try:
+            if raw_obs.shape[1:] != self._raw_shape:
+                shapes = f"the shape {raw_obs.shape[1:]}, its space {self._raw_shape}"
+                raise ValueError(f"the observation has {shapes}")
+            return typed(raw_obs, self._raw_dtype)
+        except ValueError as error:
+            raise breaks_its_space(self._env_name, error) from None
+
+    def _as_agents_type(self, raw_obs: Array) -> Array:
+        try:
+            return typed(raw_obs, self._dtype)
+        except ValueError as error:
+            fix = "scale it in a wrapper (env.wrappers)"
+            raise LabError(f"{self._env_name} cannot be observed: {error}; {fix}") from None
 
     def _arranged(self, box: spaces.Box) -> spaces.Box:
         """The box with the axes that nets expect: channels first, no matrices, no numbers."""

@@ -97,6 +97,11 @@ def step_failure_note(name: str, index: int, action: Array) -> str:
     )
 
 
+def reset_failure_note(name: str, index: int) -> str:
+    """The note for an exception of an environment's reset."""
+    return f"in reset() of environment {index} ({name})"
+
+
 def check_actions(name: str, action: Array, space: gymnasium.Space[Any]) -> None:
     """Raises IndexError for an action outside of a discrete space; a native library accepts it."""
     if not isinstance(space, gymnasium.spaces.Discrete):

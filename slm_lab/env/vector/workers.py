@@ -18,9 +18,9 @@ from typing_extensions import override
 from slm_lab.core.errors import LabError
 from slm_lab.core.process import STOP_SIGNALS, die_with_parent, start_resource_tracker
 from slm_lab.core.types import Array, StateDict
-from slm_lab.env.interface import Env, first_reset, first_step
+from slm_lab.env.interface import Env, checked_reset, checked_step, first_reset, first_step
 from slm_lab.env.state import has_exact_state, load_env_state, save_env_state
-from slm_lab.env.vector.raw import CONTINUES, NUMBERS, step_failure_note
+from slm_lab.env.vector.raw import CONTINUES, NUMBERS, reset_failure_note, step_failure_note
 
 START_METHOD = "forkserver"
 """fork would copy locks of the parent's threads; spawn would import everything again."""
@@ -36,9 +36,9 @@ DEATH_TIMEOUT = 0.5
 
 
 class Stateful(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Gives the parent access to the state of a worker's environment. `reset` and the first step
-    raise LabError if a result breaks Gymnasium's interface. Infos keep only what the lab reads:
-    Gymnasium joins them in arrays, and fails for values of different shapes."""
+    """Gives the parent access to the state of a worker's environment. `reset` and `step` raise
+    LabError as those of `SyncEnvs`. Infos keep only what the lab reads: Gymnasium joins them in
+    arrays, and fails for values of different shapes."""
 
     def __init__(self, env: Env, index: int) -> None:
         super().__init__(env)
@@ -49,12 +49,22 @@ class Stateful(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        obs, info = first_reset(self.env, seed)
+        try:
+            if self._first:
+                obs, info = first_reset(self.env, seed)
+            else:
+                obs, info = checked_reset(self.env, self.env.reset(seed=seed))
+        except Exception as error:
+            error.add_note(reset_failure_note(str(self.env), self._index))
+            raise
         return obs, {CONTINUES: info[CONTINUES]} if CONTINUES in info else {}
 
     @override
     def step(self, action: Any) -> tuple[Any, ...]:
-        *result, info = first_step(self.env, action) if self._first else self.env.step(action)
+        if self._first:
+            *result, info = first_step(self.env, action)
+        else:
+            *result, info = checked_step(self.env, self.env.step(action))
         self._first = False
         return *result, {NUMBERS: info[NUMBERS]} if NUMBERS in info else {}
 
