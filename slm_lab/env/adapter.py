@@ -48,7 +48,7 @@ class PolicyAdapter:
     def make_env(self, **kwargs: Any) -> Env:
         """One environment as the spec makes it: its arguments and `kwargs`, time limit and game
         settings. It has its own observations, actions and rewards: the adapter converts them."""
-        env, _ = make_one(self._spec.model_copy(update=kwargs))
+        env, _ = make_one(self._spec.with_arguments(kwargs))
         return env.env if isinstance(env, FlatObservation) else env
 
     def batch(self, obs: Any) -> Batch:

@@ -30,7 +30,7 @@ from slm_lab.env.simulators.film import ATARI_FPS, Film, Filmed, fix_of_mujoco
 from slm_lab.env.simulators.mujoco import log_mujoco_warnings
 from slm_lab.env.vector.autoreset import NATIVE_PARTS, choose_mode, make_async, make_native
 from slm_lab.env.vector.in_process import SyncEnvs
-from slm_lab.env.vector.raw import LastInfo, RawEnvs, TimeLimit, env_seeds
+from slm_lab.env.vector.raw import LastInfo, RawEnvs, ResetOptions, TimeLimit, env_seeds
 from slm_lab.env.vector_env import Conversions, VectorEnv
 from slm_lab.env.wrappers import wrap
 from slm_lab.spec.checks.algorithm import ActionKind
@@ -69,17 +69,20 @@ class EnvFactory(NamedTuple):
         env = self._plain_game(self.game) if self.game is not None else self._plain()
         with undone_on_failure(env.close):
             env = wrap(env, spec.wrapped_by)
+            env = ResetOptions(env, spec.reset_options) if spec.reset_options else env
             env = LastInfo(env, spec.info_keys) if spec.info_keys else env
             return flatten_parts(env, spec.name)
 
     def _plain(self) -> Env:
         """One environment with its time limit, without Gymnasium's slow checks."""
         of_a_pool = THREAD_KEYS if self.spec.backend == "envpool" else frozenset()
-        kwargs = {key: value for key, value in self.spec.kwargs.items() if key not in of_a_pool}
+        given = {key: value for key, value in self.spec.arguments.items() if key not in of_a_pool}
         entry = _unchecked(self.entry)
+        # As those of the entry: `make` has arguments of its own, which these may be called like.
+        entry = dataclasses.replace(entry, kwargs={**entry.kwargs, **given})
         with known_warnings_ignored():
             log_mujoco_warnings(entry)
-            env = gymnasium.make(entry, max_episode_steps=-1, **kwargs)
+            env = gymnasium.make(entry, max_episode_steps=-1)
         limit = step_limit(self.spec, entry)
         return env if limit is None else TimeLimit(env, limit)
 
@@ -156,7 +159,7 @@ def _needs_its_mode(spec: EnvSpec) -> bool:
 
 def _constructed(factory: EnvFactory, make: Callable[[], MadeT]) -> MadeT:
     """What `make` returns. Raises MissingExtraError or LabError if it fails."""
-    name, kwargs = factory.entry.id, factory.spec.kwargs
+    name, arguments = factory.entry.id, factory.spec.arguments
     try:
         return make()
     except DependencyNotInstalled as error:
@@ -164,7 +167,7 @@ def _constructed(factory: EnvFactory, make: Callable[[], MadeT]) -> MadeT:
     except LabError:
         raise
     except Exception as error:
-        given = f" with {dict(kwargs)}" if kwargs else ""
+        given = f" with {dict(arguments)}" if arguments else ""
         why = f"{type(error).__name__}: {error}" if str(error) else import_failure(error)
         why += fix_of_mujoco(error)
         raise LabError(f"{name} cannot be made{given}: {why}") from error

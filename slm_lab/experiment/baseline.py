@@ -150,10 +150,13 @@ def _key(spec: EnvSpec) -> str:
 def environment_key(spec: EnvSpec, leave_out: frozenset[str] = frozenset()) -> str:
     """The environment, and the arguments and wrappers that change its raw returns; `leave_out`
     names arguments that do not."""
-    kept = {key: value for key, value in spec.kwargs.items() if key not in leave_out}
+    kept = {key: value for key, value in spec.arguments.items() if key not in leave_out}
     arguments = json.dumps(kept, sort_keys=True, default=str)
     wrappers = f" {json.dumps(spec.wrapped_by, sort_keys=True)}" if spec.wrappers else ""
-    return f"{spec.name} max_t={spec.max_t} {arguments}{wrappers}"
+    options = ""
+    if spec.reset_options:
+        options = f" reset_options={json.dumps(spec.reset_options, sort_keys=True)}"
+    return f"{spec.name} max_t={spec.max_t} {arguments}{wrappers}{options}"
 
 
 def shipped_random_return(spec: EnvSpec) -> float | None:

@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.utils import RecordConstructorArgs
 from typing_extensions import override
 
 from slm_lab.core.errors import SpecError
@@ -22,10 +23,11 @@ COMPOSITE = (spaces.Dict, spaces.Tuple)
 """The spaces whose observations have parts, at any depth."""
 
 
-class FlatObservation(gymnasium.ObservationWrapper[Array, Any, Any]):
+class FlatObservation(gymnasium.ObservationWrapper[Array, Any, Any], RecordConstructorArgs):
     """`gymnasium.spaces.flatten` of every observation, as a float32 vector (D,)."""
 
     def __init__(self, env: Env, env_name: str) -> None:
+        RecordConstructorArgs.__init__(self, env_name=env_name)
         super().__init__(env)
         self._env_name = env_name
         self.parts = env.observation_space

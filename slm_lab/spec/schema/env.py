@@ -42,9 +42,29 @@ def _named_wrappers(entries: tuple[Any, ...]) -> tuple[Any, ...]:
     return entries
 
 
-class EnvSpec(Block):
+def _wrapper_arguments(block: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments beside the name of a wrapper, and those in `kwargs`, whatever their names."""
+    arguments = {key: value for key, value in block.items() if key != "name"}
+    if isinstance(arguments.get("kwargs"), Mapping):
+        arguments |= arguments.pop("kwargs")
+    return arguments
+
+
+def arguments_beside(env: Mapping[str, Any]) -> dict[str, Any]:
+    """The block `env`, with the arguments in `kwargs` beside its keys. Those stay in `kwargs` that
+    are called like keys of the lab, or that have another value beside it."""
+    beside: dict[str, Any] = {}
+    within: dict[str, Any] = {}
+    for key, value in env["kwargs"].items():
+        is_apart = key in EnvSpec.model_fields or env.get(key, value) != value
+        (within if is_apart else beside)[key] = value
+    return {**env, **beside, "kwargs": within}
+
+
+class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds **kwargs
     """Other keys are arguments of the environment (`gymnasium.make_vec`). Keys that it does not
-    accept are rejected."""
+    accept are rejected. Arguments may also stand in the block `kwargs`, where no name is a key of
+    the lab."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -102,16 +122,26 @@ class EnvSpec(Block):
         "blocks",
     )
 
+    kwargs: dict[str, Any] = Field(
+        default_factory=dict,
+        description="arguments of the environment, such as one that is called like a key of this "
+        "block",
+    )
+    reset_options: dict[str, Any] | None = Field(
+        None, description="the options of every reset of each single environment"
+    )
+
     @model_validator(mode="before")
     @classmethod
-    def _flat(cls, data: Any) -> Any:
-        """Allows arguments in a block `kwargs` too."""
-        if not isinstance(data, Mapping) or "kwargs" not in data:
+    def _with_arguments_beside(cls, data: Any) -> Any:
+        """Takes arguments out of `kwargs` that need not stand there."""
+        if not isinstance(data, Mapping) or not isinstance(data.get("kwargs"), Mapping):
             return data
-        beside = {key: value for key, value in data.items() if key != "kwargs"}
-        if not isinstance(data["kwargs"], Mapping):
-            raise key_error("kwargs", "must be a block {…}", data["kwargs"])
-        return {**data["kwargs"], **beside}
+        data = arguments_beside(data)
+        for key, value in data["kwargs"].items():
+            if key not in cls.model_fields:
+                raise key_error(key, f"env.kwargs makes it {value}; keep one of the two", data[key])
+        return data
 
     @model_validator(mode="after")
     def _joins_some_frames(self) -> Self:
@@ -130,22 +160,25 @@ class EnvSpec(Block):
         return self
 
     @property
-    def kwargs(self) -> Mapping[str, Any]:
+    def arguments(self) -> Mapping[str, Any]:
         """The arguments of the environment."""
-        return self.model_extra or {}
+        return {**(self.model_extra or {}), **self.kwargs}
+
+    def with_arguments(self, arguments: Mapping[str, Any]) -> Self:
+        """A copy with further arguments of the environment, whatever their names."""
+        return self.model_copy(update={"kwargs": {**self.kwargs, **arguments}})
 
     @property
     def single_only(self) -> str | None:
         """The key for which environments must be made one by one; None if there is none."""
-        return "wrappers" if self.wrappers else "info_keys" if self.info_keys else None
+        keys = ("wrappers", "info_keys", "reset_options")
+        return next((key for key in keys if getattr(self, key)), None)
 
     @property
     def wrapped_by(self) -> tuple[tuple[str, dict[str, Any]], ...]:
         """The name and the arguments of each wrapper, the innermost first."""
         blocks = [{"name": w} if isinstance(w, str) else w for w in self.wrappers]
-        return tuple(
-            (block["name"], {key: block[key] for key in block if key != "name"}) for block in blocks
-        )
+        return tuple((block["name"], _wrapper_arguments(block)) for block in blocks)
 
     @property
     def code_names(self) -> tuple[str, ...]:
