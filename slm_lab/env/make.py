@@ -218,7 +218,9 @@ def _conversions(
     spec, _, game = factory
     # A game resizes and stacks its frames itself.
     image_size = spec.image_downsize if game is None else None
-    observation = ObservationConverter(raw.observation_space, spec.name, image_size)
+    observation = ObservationConverter(
+        raw.observation_space, spec.name, image_size, spec.image_channels
+    )
     if spec.normalize_obs and is_image(observation.space):
         message = "its observations are images, which agent.net.normalize scales; remove it"
         raise SpecError("env", [Problem("env.normalize_obs", message, True)])

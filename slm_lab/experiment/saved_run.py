@@ -41,7 +41,13 @@ PARTS: dict[Which, str] = {"best": "best", "latest": "state"}
 NORM_PLACE_SINCE = 7
 """The first format of run folders whose specs have `norm_place`."""
 
-MAY_CHANGE = ("env.max_t", "env.vectorization_mode", "agent.net.gpu", "meta.threads")
+MAY_CHANGE = (
+    "env.max_t",
+    "env.vectorization_mode",
+    "env.image_channels",
+    "agent.net.gpu",
+    "meta.threads",
+)
 """Keys that `-s` may change: how the agent runs, not the agent itself."""
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from gymnasium import Space, spaces
@@ -20,22 +20,28 @@ class ObservationConverter:
     """Converts observations to float32 vectors and arrays (C, H, W), and images to uint8 (C, H, W).
     Box → float32 (uint8 stays uint8), MultiBinary → float32, Discrete → one-hot, MultiDiscrete →
     concatenated one-hots. Numbers and matrices become vectors; arrays of three axes (C, H, W).
-    `flatten` converts spaces with parts to a Box before. Raises SpecError for other spaces, and for
-    an `image_size` (width, height) without images."""
+    `flatten` converts spaces with parts to a Box before. Raises SpecError for other spaces, for an
+    `image_size` (width, height) without images, and for `channels` ("first" or "last") without
+    any."""
 
     space: Space[Any]
     """The agent's observation space, of one environment."""
 
     def __init__(
-        self, raw_space: Space[Any], env_name: str, image_size: tuple[int, ...] | None = None
+        self,
+        raw_space: Space[Any],
+        env_name: str,
+        image_size: tuple[int, ...] | None = None,
+        channels: Literal["first", "last"] | None = None,
     ) -> None:
         self.first_column: Array | None = None
         """What takes each component to its column of the one-hots; None: there are none."""
         self._image: ImageConverter | None = None
         self.channels_last = False
         """Whether observations (..., C) become (C, ...)."""
+        self._channels = channels
         if isinstance(raw_space, spaces.Box) and is_image(raw_space):
-            self._image = ImageConverter(raw_space, image_size)
+            self._image = ImageConverter(raw_space, image_size, channels)
             self.space = self._image.space
             self.channels_last = self._image.channels_last
         elif image_size is not None:
@@ -58,6 +64,8 @@ class ObservationConverter:
         self._env_name = env_name
         self._raw_shape, self._raw_dtype = raw_space.shape or (), raw_space.dtype
         self._dtype = self.space.dtype
+        if channels is not None and len(self._raw_shape) < 3:
+            raise SpecError("env", [_no_channels(raw_space, channels)])
         self._shape = None if self.space.shape == raw_space.shape else self.space.shape
 
     @property
@@ -105,7 +113,7 @@ class ObservationConverter:
 
     def _arranged(self, box: spaces.Box) -> spaces.Box:
         """The box with the axes that nets expect: channels first, no matrices, no numbers."""
-        self.channels_last = len(box.shape) == 3 and channels_are_last(box.shape)
+        self.channels_last = len(box.shape) == 3 and channels_are_last(box.shape, self._channels)
         if self.channels_last:
             low, high = (np.moveaxis(bound, -1, 0) for bound in (box.low, box.high))
         elif len(box.shape) in (0, 2):
@@ -157,6 +165,12 @@ def _no_image(space: Space[Any], size: tuple[int, ...]) -> Problem:
     given = f"a {_kind(space)}" if space.shape is None else f"{space.dtype} of shape {space.shape}"
     message = f"only images can be resized; its observations are {given}"
     return Problem("env.image_downsize", message, list(size))
+
+
+def _no_channels(space: Space[Any], channels: str) -> Problem:
+    given = f"a {_kind(space)} of the shape {space.shape}"
+    message = f"only arrays of three or four axes have channels; its observations are {given}"
+    return Problem("env.image_channels", message, channels)
 
 
 def _kind(space: Space[Any]) -> str:

@@ -104,6 +104,11 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
     image_downsize: ImageSize | None = Field(
         None, description="resize images to [width, height] in pixels, by area"
     )
+    image_channels: Literal["first", "last"] | None = Field(
+        None,
+        description="where images have their channels: (C, H, W) or (H, W, C), alone and in "
+        "stacks; null: as the shape shows",
+    )
     vectorization_mode: Literal["native", "sync", "async"] | None = Field(
         None, description="how copies are stepped; null: native if available, else sync"
     )
