@@ -14,6 +14,9 @@ from slm_lab.core.errors import UsageError
 from slm_lab.core.process import stop_signals_blocked
 from slm_lab.core.registry import import_failure
 
+INSTALLED = frozenset({"site-packages", "dist-packages"})
+"""The names of folders of installed packages."""
+
 
 def listed(given: Any) -> list[Any]:
     """A list of names or other objects; one that stands alone, as a text does, is the only one."""
@@ -26,6 +29,7 @@ def import_plugins(modules: Sequence[str]) -> None:
     if modules:
         look_in_working_directory()
     for module in modules:
+        _refuse_namesake(module)
         try:
             with stop_signals_blocked():
                 importlib.import_module(module)
@@ -34,6 +38,28 @@ def import_plugins(modules: Sequence[str]) -> None:
             name = module.removesuffix(".py").replace("/", ".")
             why = f"write {name}, without .py" if is_file else import_failure(error)
             raise UsageError(f"--import {module}: {why}") from error
+
+
+def _refuse_namesake(module: str) -> None:
+    """Raises UsageError if Python would import an installed module, or one of its own, in place of
+    a file of this name in the working directory. Imports nothing."""
+    package = module.partition(".")[0]
+    own = Path(f"{package}.py")
+    found = None
+    with suppress(ImportError, ValueError):  # ValueError: a module without a spec, as __main__
+        found = importlib.util.find_spec(package)
+    if not own.is_file() or found is None:
+        return
+    place = "Python's own module"
+    if found.has_location and found.origin is not None:
+        place = found.origin
+        is_of_python = Path(place).is_relative_to(sysconfig.get_path("stdlib"))
+        if not is_of_python and INSTALLED.isdisjoint(Path(place).parts):
+            return
+    raise UsageError(
+        f"--import {module}: would import {place}, not ./{own}, which has the same name; rename "
+        "the file"
+    )
 
 
 def is_here(package: str) -> bool:

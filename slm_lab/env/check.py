@@ -26,6 +26,11 @@ OWN_NAMES = {
 KEYS_OF_THE_LAB = {key: f"env.{key}, beside kwargs" for key in EnvSpec.model_fields}
 """Keys that may stand in `kwargs` by mistake."""
 
+NO_SINGLE = (
+    "it is registered without a single version, which the lab's checks and its agents need; "
+    "register an entry_point beside its vector_entry_point"
+)
+
 SHOWN_MODES = frozenset({"human", "rgb_array", "rgb_array_list"})
 """Render modes that a window can show: Gymnasium opens one for images."""
 
@@ -40,6 +45,8 @@ def check_env(spec: EnvSpec) -> list[Problem]:
         return list(error.problems)
     except MissingExtraError:
         return []
+    if entry.entry_point is None:
+        return [Problem("env.name", NO_SINGLE, spec.name)]
     if is_pooled(spec):
         return _check_pooled(spec, entry)
     if spec.vectorization_mode == "native" and (reason := why_not_native(entry)) is not None:

@@ -153,6 +153,19 @@ def _refusal(env: Env, fault: str) -> LabError:
     return LabError(f"the environment {name_of(env)} breaks Gymnasium's interface: {fault}")
 
 
+def check_spaces(name: str, observation_space: object, action_space: object) -> None:
+    """Raises LabError unless both are spaces of Gymnasium."""
+    spaces = {"observation_space": observation_space, "action_space": action_space}
+    for what, space in spaces.items():
+        if isinstance(space, gymnasium.Space):
+            continue
+        fault = f"its {what} is None after its construction; set it in __init__"
+        if space is not None:
+            kind = f"{type(space).__module__}.{type(space).__qualname__}"
+            fault = f"its {what} is a {kind}, not a space of gymnasium.spaces; import that"
+        raise LabError(f"the environment {name} breaks Gymnasium's interface: {fault}")
+
+
 def name_of(env: Env) -> str:
     """The id of an environment, or the name of its class."""
     spec = env.unwrapped.spec

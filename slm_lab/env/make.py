@@ -22,7 +22,7 @@ from slm_lab.env.convert.image import is_image
 from slm_lab.env.convert.normalize import ObservationNormalizer, RunningStatistics
 from slm_lab.env.convert.observation import ObservationConverter
 from slm_lab.env.convert.reward import RewardConverter
-from slm_lab.env.interface import Env
+from slm_lab.env.interface import Env, check_spaces, name_of
 from slm_lab.env.lookup import find_env, known_warnings_ignored, require, step_limit
 from slm_lab.env.simulators.atari import AtariKeys, atari_keys, is_atari, make_native_atari
 from slm_lab.env.simulators.envpool import THREAD_KEYS, is_pooled, make_pooled, make_pooled_game
@@ -68,7 +68,9 @@ class EnvFactory(NamedTuple):
         spec = self.spec
         env = self._plain_game(self.game) if self.game is not None else self._plain()
         with undone_on_failure(env.close):
+            _check_spaces_of(env)
             env = wrap(env, spec.wrapped_by)
+            _check_spaces_of(env)
             env = ResetOptions(env, spec.reset_options) if spec.reset_options else env
             env = LastInfo(env, spec.info_keys) if spec.info_keys else env
             return flatten_parts(env, spec.name)
@@ -199,12 +201,18 @@ def _native(factory: EnvFactory, seed: int) -> RawEnvs | None:
     if game is not None:
         return make_native_atari(game, entry, spec.num_envs, seed)
     native = make_native(spec, entry, seed)
+    check_spaces(entry.id, native.observation_space, native.action_space)
     if not isinstance(native.observation_space, COMPOSITE):
         return native
     native.close()
     if spec.vectorization_mode == "native":
         raise SpecError("env", [native_refused(NATIVE_PARTS)])
     return None
+
+
+def _check_spaces_of(env: Env) -> None:
+    spaces = (getattr(env, key, None) for key in ("observation_space", "action_space"))
+    check_spaces(name_of(env), *spaces)
 
 
 def _unchecked(entry: GymnasiumSpec) -> GymnasiumSpec:
