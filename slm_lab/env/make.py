@@ -2,8 +2,11 @@
 
 import dataclasses
 import math
+import pickle
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import gymnasium
@@ -11,8 +14,10 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from gymnasium.error import DependencyNotInstalled
+from gymnasium.vector.utils import CloudpickleWrapper
 
 from slm_lab.core.errors import LabError, MissingExtraError, Problem, SpecError, undone_on_failure
+from slm_lab.core.process import printing_to, text_log
 from slm_lab.core.registry import import_failure
 from slm_lab.env.check import check_env, native_refused
 from slm_lab.env.convert.action import ActionConverter
@@ -47,26 +52,33 @@ ACTION_KINDS: dict[type[gymnasium.Space[Any]], ActionKind] = {
 
 
 class EnvFactory(NamedTuple):
-    """A checked spec, its registered environment, and the keys of an Atari game; None if it is
-    none. It makes single environments, in worker processes too."""
+    """A checked spec, its registered environment, the keys of an Atari game, None if it is none,
+    and the text log. It makes single environments, in worker processes too. What a simulator prints
+    at its import and construction goes to the log, if there is one."""
 
     spec: EnvSpec
     entry: GymnasiumSpec
     game: AtariKeys | None
+    log: Path | None
 
     @classmethod
     def of(cls, spec: EnvSpec) -> "EnvFactory":
         """Raises SpecError if the environment does not accept the spec."""
-        entry = find_env(spec.name)
-        if problems := check_env(spec):
+        log = text_log()
+        with printing_to(log):
+            entry = find_env(spec.name)
+            problems = check_env(spec)
+        if problems:
             raise SpecError("env", problems)
-        return cls(spec, entry, atari_keys(spec, entry) if is_atari(entry) else None)
+        game = atari_keys(spec, entry) if is_atari(entry) else None
+        return cls(spec, entry, game, log)
 
     def make_single(self) -> Env:
         """One environment in its wrappers, with flat observations, and `LastInfo` for `info_keys`.
         Raises LabError as `wrap`, SpecError as `flatten_parts`."""
         spec = self.spec
-        env = self._plain_game(self.game) if self.game is not None else self._plain()
+        with printing_to(self.log):
+            env = self._plain_game(self.game) if self.game is not None else self._plain()
         with undone_on_failure(env.close):
             _check_spaces_of(env)
             env = wrap(env, spec.wrapped_by)
@@ -176,7 +188,7 @@ def _constructed(factory: EnvFactory, make: Callable[[], MadeT]) -> MadeT:
 
 
 def _vectorise(factory: EnvFactory, seed: int, film: Film | None) -> RawEnvs:
-    spec, entry, game = factory
+    spec, entry, game, log = factory
     if is_pooled(spec):
         assert film is None, "envpool draws nothing"
         if game is not None:
@@ -184,10 +196,14 @@ def _vectorise(factory: EnvFactory, seed: int, film: Film | None) -> RawEnvs:
         return make_pooled(spec, entry, factory.make_single, seed)
     mode = choose_mode(spec, entry)
     assert film is None or (mode, spec.num_envs) == ("sync", 1), "a film needs one environment"
-    if mode == "native" and (native := _native(factory, seed)) is not None:
-        return native
+    if mode == "native":
+        with printing_to(log):
+            native = _native(factory, seed)
+        if native is not None:
+            return native
     if mode == "async":
-        return make_async(factory.make_single, spec.num_envs, seed)
+        make = partial(_make_pickled, pickle.dumps(CloudpickleWrapper(factory.make_single)), log)
+        return make_async(make, spec.num_envs, seed)
     envs = [factory.make_single() for _ in range(spec.num_envs)]
     if film is not None:
         fps = None if game is None else ATARI_FPS / game.frameskip
@@ -195,9 +211,17 @@ def _vectorise(factory: EnvFactory, seed: int, film: Film | None) -> RawEnvs:
     return SyncEnvs(envs, env_seeds(seed, spec.num_envs))
 
 
+def _make_pickled(make_single: bytes, log: Path | None) -> Env:
+    """One environment in a worker process. To load its class is to import the module of it, and
+    what this prints goes to the log as well."""
+    with printing_to(log):
+        make: Callable[[], Env] = pickle.loads(make_single)
+    return make()
+
+
 def _native(factory: EnvFactory, seed: int) -> RawEnvs | None:
     """The native vector environment; None if it does not fit and the spec does not request it."""
-    spec, entry, game = factory
+    spec, entry, game, _ = factory
     if game is not None:
         return make_native_atari(game, entry, spec.num_envs, seed)
     native = make_native(spec, entry, seed)
@@ -223,7 +247,7 @@ def _unchecked(entry: GymnasiumSpec) -> GymnasiumSpec:
 def _conversions(
     factory: EnvFactory, raw: RawEnvs | Env, training: bool, gamma: float
 ) -> Conversions:
-    spec, _, game = factory
+    spec, game = factory.spec, factory.game
     # A game resizes and stacks its frames itself.
     image_size = spec.image_downsize if game is None else None
     observation = ObservationConverter(

@@ -5,6 +5,7 @@ beside the training."""
 
 import fcntl
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +20,7 @@ import numpy as np
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import open_own, read_object, write_atomically
 from slm_lab.core.plugins import import_plugins
-from slm_lab.core.process import die_with_parent, ignore_terminal
+from slm_lab.core.process import die_with_parent, ignore_terminal, printing_to, text_log
 from slm_lab.parallel.fork_server import end, new_process, start
 from slm_lab.parallel.supervisor import TICK
 from slm_lab.parallel.wait import wait_until
@@ -90,11 +91,15 @@ def measure_main(cache: Path, spec: EnvSpec, imports: tuple[str, ...], parent: i
     missing, with a reason."""
     die_with_parent(parent)
     ignore_terminal()
+    # What an environment prints when it is made is in the logs of the Sessions.
+    log = logging.FileHandler(os.devnull, delay=True)
+    logging.getLogger("slm_lab").addHandler(log)
     try:
         with _locked(cache):
             if cached_random_return(cache, spec) is not None:
                 return  # another process has measured it meanwhile
-            import_plugins(imports)
+            with printing_to(text_log()):
+                import_plugins(imports)
             known = {**read_object(cache), _key(spec): measure_random_return(spec)}
             write_atomically(cache, json.dumps(known, indent=2, sort_keys=True).encode())
     except (LabError, OSError) as error:
@@ -102,6 +107,9 @@ def measure_main(cache: Path, spec: EnvSpec, imports: tuple[str, ...], parent: i
     except Exception as error:  # from the user's environment; the Sessions show the traceback
         what = f"{spec.name} failed: {type(error).__name__}: {error}"
         print(f"no return of the Random agent: {what}", file=sys.stderr)
+    finally:
+        logging.getLogger("slm_lab").removeHandler(log)
+        log.close()
 
 
 @contextmanager
