@@ -128,7 +128,7 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
     )
 
     kwargs: dict[str, Any] = Field(
-        default_factory=dict,
+        {},
         description="arguments of the environment, such as one that is called like a key of this "
         "block",
     )
