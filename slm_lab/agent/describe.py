@@ -9,13 +9,18 @@ from torch import Tensor
 
 from slm_lab.core.errors import NonFiniteLossError
 
+OBSERVATIONS = ("observations", "env.normalize_obs")
+REWARDS = ("rewards", "env.reward_scale or env.normalize_reward")
 ENV_TENSORS = {
-    "obs": "observations",
-    "next_obs": "observations",
-    "bootstrap_obs": "observations",
-    "reward": "rewards",
+    "obs": OBSERVATIONS,
+    "next_obs": OBSERVATIONS,
+    "bootstrap_obs": OBSERVATIONS,
+    "reward": REWARDS,
 }
-"""Tensors of a batch that the environment has filled."""
+"""Tensors of a batch that the environment has filled: what they are, and keys that scale them."""
+
+LARGE = 1e6
+"""A size of observations and rewards from which on they may be why a loss is not finite."""
 
 
 @contextmanager
@@ -32,12 +37,21 @@ def describe_on_error(batch: object) -> Iterator[None]:
 
 
 def _broken_before(batch: object) -> str:
-    """Which values from the environment are not finite, as a message; else empty."""
-    for name, what in ENV_TENSORS.items():
+    """Which values from the environment are not finite or very large, as a message; else empty."""
+    large = ""
+    for name, (what, keys) in ENV_TENSORS.items():
         value = getattr(batch, name, None)
-        if isinstance(value, Tensor) and not torch.isfinite(value).all():
-            return f": the environment gave {what} that are not finite"
-    return ""
+        if not isinstance(value, Tensor) or not value.numel():
+            continue
+        if not torch.isfinite(value).all():
+            beyond = ""
+            if name == "reward" and not torch.isnan(value).any():
+                beyond = f", or beyond float32: scale those by {keys}"
+            return f": the environment gave {what} that are not finite{beyond}"
+        size = value.double().abs().max().item()
+        if size >= LARGE:
+            large = f": the environment gave {what} of up to {size:.3g}; scale them by {keys}"
+    return large
 
 
 def describe_batch(batch: object) -> str:

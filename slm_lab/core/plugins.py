@@ -15,6 +15,9 @@ from slm_lab.core.errors import UsageError
 from slm_lab.core.process import imported_code, running_import_of, stop_signals_blocked
 from slm_lab.core.registry import import_failure
 
+INSTALLED = frozenset({"site-packages", "dist-packages"})
+"""The names of folders of installed packages."""
+
 
 def listed(given: Any) -> list[Any]:
     """A list of names or other objects; one that stands alone, as a text does, is the only one."""
@@ -27,6 +30,7 @@ def import_plugins(modules: Sequence[str]) -> None:
     if modules:
         look_in_working_directory()
     for module in modules:
+        _refuse_namesake(module)
         try:
             with stop_signals_blocked(), running_import_of(module):
                 importlib.import_module(module)
@@ -46,6 +50,28 @@ def refuse_during_import(command: str) -> None:
             f"{command} was called while {module} was being imported; put the call under "
             f"`{guard}`, so that only the program itself makes it"
         )
+
+
+def _refuse_namesake(module: str) -> None:
+    """Raises UsageError if Python would import an installed module, or one of its own, in place of
+    a file of this name in the working directory. Imports nothing."""
+    package = module.partition(".")[0]
+    own = Path(f"{package}.py")
+    found = None
+    with suppress(ImportError, ValueError):  # ValueError: a module without a spec, as __main__
+        found = importlib.util.find_spec(package)
+    if not own.is_file() or found is None:
+        return
+    place = "Python's own module"
+    if found.has_location and found.origin is not None:
+        place = found.origin
+        is_of_python = Path(place).is_relative_to(sysconfig.get_path("stdlib"))
+        if not is_of_python and INSTALLED.isdisjoint(Path(place).parts):
+            return
+    raise UsageError(
+        f"--import {module}: would import {place}, not ./{own}, which has the same name; rename "
+        "the file"
+    )
 
 
 def is_here(package: str) -> bool:

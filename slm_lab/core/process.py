@@ -26,6 +26,9 @@ from typing import Any, final
 
 from typing_extensions import override
 
+from slm_lab.core.errors import LabError
+from slm_lab.core.files import open_own
+
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, the end of a process, and a closed terminal."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
@@ -318,6 +321,44 @@ def importing() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+def text_log() -> Path | None:
+    """The file of this process's text log; None if it has none."""
+    handlers = logging.getLogger("slm_lab").handlers
+    files = [each.baseFilename for each in handlers if isinstance(each, logging.FileHandler)]
+    return Path(files[0]) if files else None
+
+
+@contextmanager
+def printing_to(file: Path | None) -> Iterator[None]:
+    """Appends to `file` what is printed within, by C libraries too: they would tear the display of
+    another process. None: prints as usual. No other thread should print meanwhile."""
+    if file is None:
+        yield
+        return
+    kept: list[tuple[int, int]] = []
+    _flush_streams()
+    with suppress(OSError, LabError):
+        log = open_own(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        for descriptor in (1, 2):
+            kept.append((descriptor, os.dup(descriptor)))
+            os.dup2(log, descriptor)
+        os.close(log)
+    try:
+        yield
+    finally:
+        _flush_streams()
+        for descriptor, before in kept:
+            os.dup2(before, descriptor)
+            os.close(before)
+
+
+def _flush_streams() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            with suppress(OSError, ValueError):  # a closed pipe, a full disk, a closed stream
+                stream.flush()
 
 
 @contextmanager

@@ -1,14 +1,15 @@
 """Between an environment's own observations and actions, and a policy's."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, final
 
 import numpy as np
 from gymnasium import spaces
 
 from slm_lab.core.types import Array, BoolArray, FloatArray
-from slm_lab.env.convert.flatten import FlatObservation, as_array, as_numbers, leaves, named
+from slm_lab.env.convert.flatten import FlatObservation, as_array, as_numbers, joined, leaves
 from slm_lab.env.failure import close_all
-from slm_lab.env.interface import AnySpace, Env
+from slm_lab.env.interface import AnySpace, Env, named
 from slm_lab.env.make import make_one
 from slm_lab.spec.schema.env import EnvSpec
 
@@ -48,7 +49,7 @@ class PolicyAdapter:
     def make_env(self, **kwargs: Any) -> Env:
         """One environment as the spec makes it: its arguments and `kwargs`, time limit and game
         settings. It has its own observations, actions and rewards: the adapter converts them."""
-        env, _ = make_one(self._spec.model_copy(update=kwargs))
+        env, _ = make_one(self._spec.with_arguments(kwargs))
         return env.env if isinstance(env, FlatObservation) else env
 
     def batch(self, obs: Any) -> Batch:
@@ -60,17 +61,12 @@ class PolicyAdapter:
             axes = {array.ndim - len(part.shape or ()) for _, part, array in parts}
             lead = parts[0][-1].shape[:1] if axes == {1} else ()
             rows = [_rows(*each, lead) for each in parts]
+            flat = _flat(parts, rows) if self._is_flattened else rows[0]
         except ValueError as error:
             why = " (reset and step return more than it)" if isinstance(obs, tuple) else ""
             env = self._spec.name
             raise ValueError(f"no observation of {env}, and no batch: {error}{why}") from None
-        if not self._is_flattened:
-            return Batch(rows[0], not lead)
-        flat = [
-            np.stack([np.asarray(spaces.flatten(part, row)) for row in each])
-            for (_, part, _), each in zip(parts, rows, strict=True)
-        ]
-        return Batch(np.concatenate(flat, 1).astype(np.float32), not lead)
+        return Batch(flat, not lead)
 
     def policy_obs(self, obs: Array, starts: BoolArray) -> Array:
         """Observations (B, ...) of a `Batch` as the policy takes them; `starts` (B,) marks those
@@ -100,11 +96,13 @@ def _rows(path: tuple[str, ...], space: AnySpace, array: Array, lead: tuple[int,
         batch = str((*(lead if array.size and lead else ("B",)), *shape)).replace("'", "")
         found = f"{named(path)} has the shape {array.shape}"
         raise ValueError(f"{found}; one has {shape}, a batch {batch}")
-    rows = as_numbers(array, space, path).reshape(-1, *shape)
-    if path or rows.dtype == space.dtype:
-        return rows
-    with np.errstate(invalid="ignore"):
-        typed = rows.astype(space.dtype)
-    if typed.dtype.kind in "iu" and (typed != rows).any():
-        raise ValueError(f"{named(path)} is {rows.dtype}, with values that {typed.dtype} has not")
-    return typed
+    return as_numbers(array, space, path).reshape(-1, *shape)
+
+
+def _flat(parts: Sequence[tuple[tuple[str, ...], AnySpace, Array]], rows: Sequence[Array]) -> Array:
+    """The `rows` (B, ...) of each part as vectors (B, D)."""
+    flat = [
+        (path, np.stack([np.asarray(spaces.flatten(part, row)) for row in each]))
+        for (path, part, _), each in zip(parts, rows, strict=True)
+    ]
+    return joined(flat, axis=1)

@@ -13,19 +13,23 @@ from slm_lab.env.simulators.arguments import Argument, Arguments, arguments_of
 from slm_lab.env.simulators.atari import JOINED, atari_problems, is_atari
 from slm_lab.env.simulators.envpool import THREAD_KEYS, is_pooled, pool_problems
 from slm_lab.env.simulators.film import IMAGE_MODE, fix_of_mujoco, in_one_line
-from slm_lab.env.vector.autoreset import choose_mode, vector_creator, why_not_native
+from slm_lab.env.vector.autoreset import OWN_OF_NATIVE, choose_mode, vector_creator, why_not_native
 from slm_lab.env.wrappers import wrapper_problems
 from slm_lab.spec.schema.env import EnvSpec
 
-LAB_KEYS = {"max_episode_steps": "max_t", "autoreset_mode": None, "num_envs": "num_envs"}
-"""Arguments of native vector environments that the lab sets, and the spec's key for them."""
-
 OWN_NAMES = {
-    **LAB_KEYS,
-    "max_steps": "max_t",
+    **dict.fromkeys(("max_episode_steps", "max_steps"), "max_t"),
     **dict.fromkeys(("frame_stack", "num_stack"), JOINED),
 }
 """Keys as other libraries call them, and the spec's key for them."""
+
+KEYS_OF_THE_LAB = {key: f"env.{key}, beside kwargs" for key in EnvSpec.model_fields}
+"""Keys that may stand in `kwargs` by mistake."""
+
+NO_SINGLE = (
+    "it is registered without a single version, which the lab's checks and its agents need; "
+    "register an entry_point beside its vector_entry_point"
+)
 
 SHOWN_MODES = frozenset({"human", "rgb_array", "rgb_array_list"})
 """Render modes that a window can show: Gymnasium opens one for images."""
@@ -41,6 +45,8 @@ def check_env(spec: EnvSpec) -> list[Problem]:
         return list(error.problems)
     except MissingExtraError:
         return []
+    if entry.entry_point is None:
+        return [Problem("env.name", NO_SINGLE, spec.name)]
     if is_pooled(spec):
         return _check_pooled(spec, entry)
     if spec.vectorization_mode == "native" and (reason := why_not_native(entry)) is not None:
@@ -64,22 +70,31 @@ def _check_pooled(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
         return list(error.problems)
     except (MissingExtraError, ImportError, DependencyNotInstalled):
         return []
-    return problems or list(arguments.problems(entry.id, "env", spec.kwargs, OWN_NAMES))
+    return problems or _argument_problems(arguments, spec, entry)
 
 
 def _check_kwargs(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
     mode = choose_mode(spec, entry)
     if is_atari(entry):
         return atari_problems(spec, entry, mode) + _index_problems(spec, entry, None)
-    if not spec.kwargs and spec.index_key is None:
+    if not spec.arguments and spec.index_key is None:
         return []
     try:
         creator = vector_creator(entry) if mode == "native" else _single_creator(entry)
     except (ImportError, DependencyNotInstalled):
         return []  # as for a missing extra
     arguments = _arguments(creator, spec, entry)
-    problems = list(arguments.problems(entry.id, "env", spec.kwargs, OWN_NAMES))
+    if mode == "native":
+        for key in OWN_OF_NATIVE:
+            arguments.named.pop(key, None)
+    problems = _argument_problems(arguments, spec, entry)
     return problems + _index_problems(spec, entry, arguments)
+
+
+def _argument_problems(arguments: Arguments, spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
+    beside = arguments.problems(entry.id, "env", spec.model_extra or {}, OWN_NAMES)
+    other_names = {**OWN_NAMES, **KEYS_OF_THE_LAB}
+    return [*beside, *arguments.problems(entry.id, "env.kwargs", spec.kwargs, other_names)]
 
 
 def _index_problems(
@@ -101,8 +116,7 @@ def _arguments(creator: Callable[..., Any], spec: EnvSpec, entry: GymnasiumSpec)
     for key, value in entry.kwargs.items():
         argument = named.get(key, Argument(Any))
         named[key] = argument._replace(examples=(*argument.examples, value))
-    own = {key: argument for key, argument in named.items() if key not in LAB_KEYS}
-    return Arguments(own, declared.open_ended)
+    return Arguments(named, declared.open_ended)
 
 
 def why_not_shown(spec: EnvSpec) -> str | None:

@@ -51,6 +51,6 @@ def _problems_with_spaces(agent: AgentSpec, spec: EnvSpec) -> list[Problem]:
 def _known_actions(entry: GymnasiumSpec, spec: EnvSpec) -> Actions | None:
     if is_of(entry, MUJOCO) and not spec.wrappers:
         return Actions("box", has_low=True, has_high=True)
-    if is_atari(entry) and not spec.wrappers and not spec.kwargs.get("continuous", False):
+    if is_atari(entry) and not spec.wrappers and not spec.arguments.get("continuous", False):
         return Actions("discrete", has_low=True, has_high=True)
     return None

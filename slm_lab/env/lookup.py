@@ -6,7 +6,7 @@ import inspect
 import re
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
@@ -225,6 +225,11 @@ def _why_unknown(module_name: str, env_id: str) -> str:
     """The message for an id that is unknown even after the import of `module_name` ("": none)."""
     if (replaced := replaced_message(env_id)) is not None:
         return replaced
+    if env_id in _ids_of_old_gym():
+        return (
+            "it is registered with the old package gym; register it with gymnasium.register, its "
+            "class a gymnasium.Env with spaces of gymnasium.spaces"
+        )
     thing = getattr(sys.modules.get(module_name), env_id, None)
     if inspect.isclass(thing) and issubclass(thing, gymnasium.Env):
         return _class_for_id(thing, f"{module_name}:")
@@ -238,6 +243,13 @@ def _why_unknown(module_name: str, env_id: str) -> str:
         return f"there is no such environment{_hint(f'{module_name}:{nearest_own}')}"
     some = f"; {package} has {', '.join(own[:3])}{' and others' if own[3:] else ''}" if own else ""
     return f"there is no such environment{_hint(nearest)}{some}"
+
+
+def _ids_of_old_gym() -> Collection[str]:
+    """The ids in the registry of the package gym, if anything has imported it."""
+    registry = getattr(sys.modules.get("gym.envs.registration"), "registry", {})
+    ids: Collection[str] = getattr(registry, "env_specs", registry)  # before gym 0.26: a class
+    return ids
 
 
 def _hint(nearest: str | None) -> str:

@@ -2,9 +2,11 @@
 
 import dataclasses
 import math
+import pickle
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import gymnasium
@@ -12,8 +14,10 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from gymnasium.error import DependencyNotInstalled
+from gymnasium.vector.utils import CloudpickleWrapper
 
 from slm_lab.core.errors import LabError, MissingExtraError, Problem, SpecError, undone_on_failure
+from slm_lab.core.process import printing_to, text_log
 from slm_lab.core.registry import import_failure
 from slm_lab.env.check import check_env, native_refused
 from slm_lab.env.convert.action import ActionConverter
@@ -24,7 +28,7 @@ from slm_lab.env.convert.normalize import ObservationNormalizer, RunningStatisti
 from slm_lab.env.convert.observation import ObservationConverter
 from slm_lab.env.convert.reward import RewardConverter
 from slm_lab.env.failure import as_exception, close_all
-from slm_lab.env.interface import Env
+from slm_lab.env.interface import Env, check_spaces, name_of
 from slm_lab.env.lookup import find_env, known_warnings_ignored, require, step_limit
 from slm_lab.env.simulators.atari import AtariKeys, atari_keys, is_atari, make_native_atari
 from slm_lab.env.simulators.envpool import THREAD_KEYS, is_pooled, make_pooled, make_pooled_game
@@ -37,6 +41,7 @@ from slm_lab.env.vector.raw import (
     CopyMarks,
     LastInfo,
     RawEnvs,
+    ResetOptions,
     TimeLimit,
     env_seeds,
     marks_in,
@@ -57,40 +62,52 @@ ACTION_KINDS: dict[type[gymnasium.Space[Any]], ActionKind] = {
 
 
 class EnvFactory(NamedTuple):
-    """A checked spec, its registered environment, and the keys of an Atari game; None if it is
-    none. It makes single environments, in worker processes too."""
+    """A checked spec, its registered environment, the keys of an Atari game, None if it is none,
+    and the text log. It makes single environments, in worker processes too. What a simulator prints
+    at its import and construction goes to the log, if there is one."""
 
     spec: EnvSpec
     entry: GymnasiumSpec
     game: AtariKeys | None
+    log: Path | None
 
     @classmethod
     def of(cls, spec: EnvSpec) -> "EnvFactory":
         """Raises SpecError if the environment does not accept the spec."""
-        entry = find_env(spec.name)
-        if problems := check_env(spec):
+        log = text_log()
+        with printing_to(log):
+            entry = find_env(spec.name)
+            problems = check_env(spec)
+        if problems:
             raise SpecError("env", problems)
-        return cls(spec, entry, atari_keys(spec, entry) if is_atari(entry) else None)
+        game = atari_keys(spec, entry) if is_atari(entry) else None
+        return cls(spec, entry, game, log)
 
     def make_single(self, copy: int = 0) -> Env:
         """The environment with the number `copy` in its wrappers, with flat observations, and
         `LastInfo` for `info_keys`. Raises LabError as `wrap`, SpecError as `flatten_parts`."""
         spec = self.spec
-        env = self._plain_game(self.game) if self.game is not None else self._plain(copy)
+        with printing_to(self.log):
+            env = self._plain_game(self.game) if self.game is not None else self._plain(copy)
         with undone_on_failure(partial(close_all, [env.close], spec.name)):
+            _check_spaces_of(env)
             env = wrap(env, spec.wrapped_by)
+            _check_spaces_of(env)
+            env = ResetOptions(env, spec.reset_options) if spec.reset_options else env
             env = LastInfo(env, spec.info_keys) if spec.info_keys else env
             return flatten_parts(env, spec.name)
 
     def _plain(self, copy: int) -> Env:
         """One environment with its time limit, without Gymnasium's slow checks."""
         of_a_pool = THREAD_KEYS if self.spec.backend == "envpool" else frozenset()
-        given = self.spec.kwargs_of(copy)
-        kwargs = {key: value for key, value in given.items() if key not in of_a_pool}
+        arguments = self.spec.arguments_of(copy)
+        given = {key: value for key, value in arguments.items() if key not in of_a_pool}
         entry = _unchecked(self.entry)
+        # As those of the entry: `make` has arguments of its own, which these may be called like.
+        entry = dataclasses.replace(entry, kwargs={**entry.kwargs, **given})
         with known_warnings_ignored():
             log_mujoco_warnings(entry)
-            env = gymnasium.make(entry, max_episode_steps=-1, **kwargs)
+            env = gymnasium.make(entry, max_episode_steps=-1)
         limit = step_limit(self.spec, entry)
         return env if limit is None else TimeLimit(env, limit)
 
@@ -179,7 +196,7 @@ def _needs_its_mode(spec: EnvSpec) -> bool:
 
 def _constructed(factory: EnvFactory, make: Callable[[], MadeT]) -> MadeT:
     """What `make` returns. Raises MissingExtraError or LabError if it fails."""
-    name, kwargs = factory.entry.id, factory.spec.kwargs
+    name, arguments = factory.entry.id, factory.spec.arguments
     try:
         return make()
     except DependencyNotInstalled as missing:
@@ -189,7 +206,7 @@ def _constructed(factory: EnvFactory, make: Callable[[], MadeT]) -> MadeT:
     except BaseException as raised:
         if not isinstance(error := as_exception(raised), Exception):
             raise
-        given = f" with {dict(kwargs)}" if kwargs else ""
+        given = f" with {dict(arguments)}" if arguments else ""
         why = f"{type(error).__name__}: {error}" if str(error) else import_failure(error)
         why += fix_of_mujoco(error)
         raise LabError(f"{name} cannot be made{given}: {why}") from raised
@@ -198,7 +215,7 @@ def _constructed(factory: EnvFactory, make: Callable[[], MadeT]) -> MadeT:
 def _vectorise(
     factory: EnvFactory, seed: int, film: Film | None, process_seed: int, marks: CopyMarks | None
 ) -> RawEnvs:
-    spec, entry, game = factory
+    spec, entry, game, log = factory
     if is_pooled(spec):
         assert film is None, "envpool draws nothing"
         if game is not None:
@@ -206,10 +223,20 @@ def _vectorise(
         return make_pooled(spec, entry, factory.make_single, seed)
     mode = choose_mode(spec, entry)
     assert film is None or (mode, spec.num_envs) == ("sync", 1), "a film needs one environment"
-    if mode == "native" and (native := _native(factory, seed)) is not None:
-        return native
+    if mode == "native":
+        with printing_to(log):
+            native = _native(factory, seed)
+        if native is not None:
+            return native
     if mode == "async":
-        makers = [partial(factory.make_single, copy) for copy in range(spec.num_envs)]
+        makers = [
+            partial(
+                _make_pickled,
+                pickle.dumps(CloudpickleWrapper(partial(factory.make_single, copy))),
+                log,
+            )
+            for copy in range(spec.num_envs)
+        ]
         return make_async(makers, seed, process_seed, marks)
     envs = [factory.make_single(copy) for copy in range(spec.num_envs)]
     if film is not None:
@@ -218,18 +245,32 @@ def _vectorise(
     return SyncEnvs(envs, env_seeds(seed, spec.num_envs), marks)
 
 
+def _make_pickled(make_single: bytes, log: Path | None) -> Env:
+    """One environment in a worker process. To load its class is to import the module of it, and
+    what this prints goes to the log as well."""
+    with printing_to(log):
+        make: Callable[[], Env] = pickle.loads(make_single)
+    return make()
+
+
 def _native(factory: EnvFactory, seed: int) -> RawEnvs | None:
     """The native vector environment; None if it does not fit and the spec does not request it."""
-    spec, entry, game = factory
+    spec, entry, game, _ = factory
     if game is not None:
         return make_native_atari(game, entry, spec.num_envs, seed)
     native = make_native(spec, entry, seed)
+    check_spaces(entry.id, native.observation_space, native.action_space)
     if not isinstance(native.observation_space, COMPOSITE):
         return native
     native.close()
     if spec.vectorization_mode == "native":
         raise SpecError("env", [native_refused(NATIVE_PARTS)])
     return None
+
+
+def _check_spaces_of(env: Env) -> None:
+    spaces = (getattr(env, key, None) for key in ("observation_space", "action_space"))
+    check_spaces(name_of(env), *spaces)
 
 
 def _unchecked(entry: GymnasiumSpec) -> GymnasiumSpec:
@@ -240,10 +281,12 @@ def _unchecked(entry: GymnasiumSpec) -> GymnasiumSpec:
 def _conversions(
     factory: EnvFactory, raw: RawEnvs | Env, training: bool, gamma: float
 ) -> Conversions:
-    spec, _, game = factory
+    spec, game = factory.spec, factory.game
     # A game resizes and stacks its frames itself.
     image_size = spec.image_downsize if game is None else None
-    observation = ObservationConverter(raw.observation_space, spec.name, image_size)
+    observation = ObservationConverter(
+        raw.observation_space, spec.name, image_size, spec.image_channels
+    )
     if spec.normalize_obs and is_image(observation.space):
         message = "its observations are images, which agent.net.normalize scales; remove it"
         raise SpecError("env", [Problem("env.normalize_obs", message, True)])

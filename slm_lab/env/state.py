@@ -129,6 +129,7 @@ WRAPPER_ADAPTERS: dict[str, StateAdapter] = {
     "gymnasium.wrappers.common:PassiveEnvChecker": StateAdapter(lambda _: {}, _end_checks),
     "gymnasium.wrappers.common:TimeLimit": attributes("_elapsed_steps"),
     "slm_lab.env.vector.raw:LastInfo": attributes(),
+    "slm_lab.env.vector.raw:ResetOptions": attributes(),
     "slm_lab.env.vector.raw:TimeLimit": attributes("_elapsed_steps"),
 }
 

@@ -37,7 +37,7 @@ def env_record(spec: EnvSpec) -> dict[str, Any]:
     """The id, vectorisation, step limit and all arguments, registered ones included, as JSON.
     Raises as `make_env`."""
     entry = find_env(spec.name)
-    arguments = {**entry.kwargs, **spec.kwargs}
+    arguments = {**entry.kwargs, **spec.arguments}
     if is_atari(entry):
         keys = atari_keys(spec, entry)
         arguments = {"game": entry.kwargs["game"], **keys.model_dump(exclude_none=True)}

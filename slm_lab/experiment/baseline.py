@@ -6,6 +6,7 @@ after the training, in a tenth of its time."""
 import fcntl
 import hashlib
 import json
+import logging
 import math
 import os
 import sys
@@ -26,7 +27,9 @@ from slm_lab.core.process import (
     die_with_parent,
     ignore_terminal,
     kill_descendants,
+    printing_to,
     seed_global_generators,
+    text_log,
 )
 from slm_lab.core.registry import import_failure
 from slm_lab.core.text import error_summary, in_line
@@ -157,8 +160,12 @@ def measure_main(
     die_with_parent(parent)
     ignore_terminal()
     seed_global_generators(SEED)
+    # What an environment prints when it is made is in the logs of the Sessions.
+    log = logging.FileHandler(os.devnull, delay=True)
+    logging.getLogger("slm_lab").addHandler(log)
     try:
-        import_plugins(imports)
+        with printing_to(text_log()):
+            import_plugins(imports)
         if measured_key(spec) != key:
             raise LabError(f"the code of {spec.name} has changed since the training began")
         with _lock_file(cache) as lock:
@@ -170,6 +177,8 @@ def measure_main(
     except (LabError, OSError) as error:
         measured = RandomReturn(None, why=str(error))
     finally:
+        logging.getLogger("slm_lab").removeHandler(log)
+        log.close()
         kill_descendants()
     if measured.mean is None:
         print(f"no return of the Random agent: {measured.why}", file=sys.stderr)
@@ -294,10 +303,13 @@ def measured_key(spec: EnvSpec) -> str:
 def environment_key(spec: EnvSpec, leave_out: frozenset[str] = frozenset()) -> str:
     """The environment, and the arguments and wrappers that change its raw returns; `leave_out`
     names arguments that do not."""
-    kept = {key: value for key, value in spec.kwargs.items() if key not in leave_out}
+    kept = {key: value for key, value in spec.arguments.items() if key not in leave_out}
     arguments = json.dumps(kept, sort_keys=True, default=str)
     wrappers = f" {json.dumps(spec.wrapped_by, sort_keys=True)}" if spec.wrappers else ""
-    return f"{spec.name} max_t={spec.max_t} {arguments}{wrappers}"
+    options = ""
+    if spec.reset_options:
+        options = f" reset_options={json.dumps(spec.reset_options, sort_keys=True)}"
+    return f"{spec.name} max_t={spec.max_t} {arguments}{wrappers}{options}"
 
 
 def shipped_random_return(spec: EnvSpec) -> RandomReturn | None:

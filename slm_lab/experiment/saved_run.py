@@ -50,6 +50,7 @@ MAY_CHANGE = (
     "env.max_t",
     "env.num_envs",
     "env.vectorization_mode",
+    "env.image_channels",
     "agent.net.gpu",
     "meta.threads",
 )
@@ -186,7 +187,8 @@ class SavedRun:
         where, data_dir = self.run_dir.root, source.data_dir
         check_allowed(where, modules_of(saved), source.imports, data_dir)
         if source.archive is not None:
-            refuse_paths(source.archive, saved.env.kwargs)
+            options = {"reset_options": saved.env.reset_options}
+            refuse_paths(source.archive, {**saved.env.arguments, **options})
         origin = origin_of(self.run_dir.spec_file)
         keys, refused = typed_settings(origin, source.sets)
         self.spec = load_spec(file, name, keys, warn=False)

@@ -144,7 +144,8 @@ def _run(task: SessionTask, board: StatusBoard) -> "SessionResult":
 
         seeds = _seeds(task, board)
         process.seed_global_generators(seeds.processes.own)
-        import_plugins(task.imports)
+        with process.printing_to(task.paths.log):
+            import_plugins(task.imports)
     set_up_torch(task.spec.meta.threads)
     warnings.filterwarnings("ignore", "RNN module weights are not part")  # the flat vector has them
     if task.program is None and any(net.gpu for net in task.spec.agent.nets.values()):

@@ -10,7 +10,7 @@ from slm_lab.core.errors import Problem, SpecError
 from slm_lab.core.registry import nearest_name
 from slm_lab.spec.json_text import json_value
 from slm_lab.spec.limits import check_text, nodes
-from slm_lab.spec.schema.env import EnvSpec
+from slm_lab.spec.schema.env import EnvSpec, arguments_beside
 from slm_lab.spec.schema.foreign_words import FOREIGN
 from slm_lab.spec.schema.spec import Spec
 
@@ -79,6 +79,9 @@ def apply_settings(
     known = variables(raw)
     values = {s.key: s.value for s in settings if s.key in known}
     spec: dict[str, Any] = fill(raw, values)
+    env = spec.get("env")
+    if isinstance(env, Mapping) and isinstance(env.get("kwargs"), Mapping):
+        spec["env"] = arguments_beside(env)
     problems: list[Problem] = []
     for setting in settings:
         if setting.key in known:
@@ -87,7 +90,8 @@ def apply_settings(
             if "." not in setting.key and setting.key not in ("search", "name"):
                 raise SpecError("-s", [_no_variable(setting.key, known, defaults(spec) or spec)])
             _refuse_unlikely_env_key(spec, setting)
-            spec = with_value(spec, setting.key.split("."), setting.value, partial(defaults, spec))
+            path = _path_beside(setting.key.split("."))
+            spec = with_value(spec, path, setting.value, partial(defaults, spec))
         except SpecError as error:
             problems.extend(error.problems)
     return spec, problems
@@ -116,6 +120,12 @@ def with_value(
                 "-s", [Problem(".".join(above), f"is no block; it has no {key}", holder)]
             )
     return pydash.set_(changed, path, value)
+
+
+def _path_beside(path: Sequence[str]) -> Sequence[str]:
+    """The path of a setting. An argument in `kwargs` stands beside it, see `arguments_beside`."""
+    is_argument = len(path) > 2 and path[:2] == ["env", "kwargs"]
+    return ["env", *path[2:]] if is_argument and path[2] not in EnvSpec.model_fields else path
 
 
 def _no_variable(key: str, known: Sequence[str], spec: Mapping[str, Any]) -> Problem:

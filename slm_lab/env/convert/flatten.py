@@ -1,29 +1,33 @@
 """Observations with parts: a Dict or a Tuple becomes one float32 vector."""
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from operator import itemgetter
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.utils import RecordConstructorArgs
 from typing_extensions import override
 
-from slm_lab.core.errors import LabError, SpecError
+from slm_lab.core.errors import SpecError
 from slm_lab.core.types import Array
 from slm_lab.env.convert.image import is_image
 from slm_lab.env.convert.observation import SUPPORTED, float32_box, is_empty, unsupported
-from slm_lab.env.interface import AnySpace, Env
+from slm_lab.env.interface import AnySpace, Env, breaks_its_space, check_numbers, named, typed
+
+FLOAT32 = np.dtype(np.float32)
 
 COMPOSITE = (spaces.Dict, spaces.Tuple)
 """The spaces whose observations have parts, at any depth."""
 
 
-class FlatObservation(gymnasium.ObservationWrapper[Array, Any, Any]):
+class FlatObservation(gymnasium.ObservationWrapper[Array, Any, Any], RecordConstructorArgs):
     """`gymnasium.spaces.flatten` of every observation, as a float32 vector (D,)."""
 
     def __init__(self, env: Env, env_name: str) -> None:
+        RecordConstructorArgs.__init__(self, env_name=env_name)
         super().__init__(env)
         self._env_name = env_name
         self.parts = env.observation_space
@@ -35,13 +39,36 @@ class FlatObservation(gymnasium.ObservationWrapper[Array, Any, Any]):
     @override
     def observation(self, observation: Any) -> Array:
         """One observation with parts → (D,). Raises LabError if they do not match the space."""
-        if (fault := fault_of(self.parts, observation)) is not None:
-            raise LabError(
-                f"{self._env_name} breaks its own observation space: {fault}; fix the "
-                "environment, or wrap it so that the two agree"
-            )
-        # Gymnasium keeps bytes if all parts are bytes, and nets treat bytes as images.
-        return np.asarray(spaces.flatten(self.parts, observation), np.float32)
+        try:
+            parts = [
+                (path, _flat_part(path, part, observed))
+                for path, part, observed in leaves(self.parts, observation)
+            ]
+            return joined(parts, axis=0)
+        except ValueError as error:
+            raise breaks_its_space(self._env_name, error) from None
+
+
+def _flat_part(path: tuple[str, ...], part: AnySpace, observed: Any) -> Array:
+    array = as_numbers(as_array(observed, path), part, path)
+    if array.shape != part.shape and array.size != math.prod(part.shape or ()):
+        raise ValueError(f"{named(path)} has the shape {array.shape}, its space {part.shape}")
+    return np.asarray(spaces.flatten(part, array))
+
+
+def joined(parts: Iterable[tuple[tuple[str, ...], Array]], axis: int) -> Array:
+    """Flat parts with their paths, joined along `axis`, as float32. Raises ValueError if float32
+    cannot hold a value."""
+    flat = dict(parts)
+    whole = np.concatenate([*flat.values()], axis)
+    try:
+        # Not the type of Gymnasium's result, which is bytes if all parts are: nets treat bytes as
+        # images.
+        return typed(whole, FLOAT32)
+    except ValueError:
+        for path, array in flat.items():
+            typed(array, FLOAT32, path)
+        raise
 
 
 def flatten_parts(env: Env, env_name: str) -> Env:
@@ -109,19 +136,6 @@ def leaves(
         yield from leaves(part, observed[key], (*path, str(key)))
 
 
-def fault_of(space: AnySpace, observation: Any) -> str | None:
-    """Why an observation cannot be flattened like its space; None if it can. Does not check the
-    bounds of a Box or number types: environments with wrong ones work."""
-    try:
-        for path, part, observed in leaves(space, observation):
-            array = as_numbers(as_array(observed, path), part, path)
-            if array.shape != part.shape and array.size != math.prod(part.shape or ()):
-                return f"{named(path)} has the shape {array.shape}, its space {part.shape}"
-    except ValueError as error:
-        return str(error)
-    return None
-
-
 def as_array(observed: Any, path: tuple[str, ...]) -> Array:
     """The part of an observation at `path`, or of a batch, as an array. Raises ValueError."""
     try:
@@ -131,20 +145,16 @@ def as_array(observed: Any, path: tuple[str, ...]) -> Array:
 
 
 def as_numbers(array: Array, space: AnySpace, path: tuple[str, ...]) -> Array:
-    """`array`, which is in `space`, or a batch. Raises ValueError unless it has numbers of it."""
-    if array.dtype.kind not in "biuf":
-        raise ValueError(f"{named(path)} is {array.tolist()!r:.60}, no number")
+    """`array`, which is in `space`, or a batch, in its type. Raises ValueError unless it has
+    numbers of it."""
+    check_numbers(array, path)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):  # indices of one-hots
         index = array.reshape(-1, *(space.shape or ())) - space.start
         number = space.n if isinstance(space, spaces.Discrete) else space.nvec
         if array.dtype.kind == "f" or not ((index >= 0) & (index < number)).all():
             raise ValueError(f"{named(path)} is {array.tolist()!r:.60}, which is not in {space}")
-    return array
-
-
-def named(path: tuple[str, ...]) -> str:
-    """A part of an observation in messages."""
-    return f'the observation "{".".join(path)}"' if path else "the observation"
+    assert space.dtype is not None
+    return typed(array, space.dtype, path)
 
 
 def _listed(keys: Mapping[Any, Any]) -> str:

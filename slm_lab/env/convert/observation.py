@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from gymnasium import Space, spaces
@@ -10,6 +10,7 @@ from gymnasium import Space, spaces
 from slm_lab.core.errors import LabError, Problem, SpecError
 from slm_lab.core.types import Array
 from slm_lab.env.convert.image import ImageConverter, channels_are_last, is_image
+from slm_lab.env.interface import breaks_its_space, typed
 
 SUPPORTED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 """The supported spaces of observations and their parts."""
@@ -19,22 +20,28 @@ class ObservationConverter:
     """Converts observations to float32 vectors and arrays (C, H, W), and images to uint8 (C, H, W).
     Box → float32 (uint8 stays uint8), MultiBinary → float32, Discrete → one-hot, MultiDiscrete →
     concatenated one-hots. Numbers and matrices become vectors; arrays of three axes (C, H, W).
-    `flatten` converts spaces with parts to a Box before. Raises SpecError for other spaces, and for
-    an `image_size` (width, height) without images."""
+    `flatten` converts spaces with parts to a Box before. Raises SpecError for other spaces, for an
+    `image_size` (width, height) without images, and for `channels` ("first" or "last") without
+    any."""
 
     space: Space[Any]
     """The agent's observation space, of one environment."""
 
     def __init__(
-        self, raw_space: Space[Any], env_name: str, image_size: tuple[int, ...] | None = None
+        self,
+        raw_space: Space[Any],
+        env_name: str,
+        image_size: tuple[int, ...] | None = None,
+        channels: Literal["first", "last"] | None = None,
     ) -> None:
         self.first_column: Array | None = None
         """What takes each component to its column of the one-hots; None: there are none."""
         self._image: ImageConverter | None = None
         self.channels_last = False
         """Whether observations (..., C) become (C, ...)."""
+        self._channels = channels
         if isinstance(raw_space, spaces.Box) and is_image(raw_space):
-            self._image = ImageConverter(raw_space, image_size)
+            self._image = ImageConverter(raw_space, image_size, channels)
             self.space = self._image.space
             self.channels_last = self._image.channels_last
         elif image_size is not None:
@@ -52,7 +59,13 @@ class ObservationConverter:
             self.space = spaces.Box(0.0, 1.0, (int(sizes.sum()),), np.float32)
         else:
             raise SpecError("env", [unsupported(raw_space, env_name)])
+        assert raw_space.dtype is not None
+        assert self.space.dtype is not None
+        self._env_name = env_name
+        self._raw_shape, self._raw_dtype = raw_space.shape or (), raw_space.dtype
         self._dtype = self.space.dtype
+        if channels is not None and len(self._raw_shape) < 3:
+            raise SpecError("env", [_no_channels(raw_space, channels)])
         self._shape = None if self.space.shape == raw_space.shape else self.space.shape
 
     @property
@@ -61,11 +74,16 @@ class ObservationConverter:
         return self._image is not None and self._image.size is not None
 
     def convert(self, raw_obs: Array) -> Array:
-        """Raw observations of B environments → (B, ...), in the shape and type of `space`."""
+        """Raw observations of B environments → (B, ...), in the shape and type of `space`. Raises
+        LabError if they are not in the environment's own space, or beyond float32."""
+        if raw_obs.dtype is not self._raw_dtype or raw_obs.shape[1:] != self._raw_shape:
+            raw_obs = self._in_raw_space(raw_obs)
         if self._image is not None:
             return self._image.convert(raw_obs)
         if self.first_column is None:
-            obs = raw_obs.astype(self._dtype, copy=False)
+            obs = raw_obs
+            if obs.dtype is not self._dtype:
+                obs = self._as_agents_type(obs)
             if self.channels_last:
                 return np.ascontiguousarray(np.moveaxis(obs, -1, 1))
             return obs if self._shape is None else obs.reshape(len(obs), *self._shape)
@@ -76,9 +94,26 @@ class ObservationConverter:
         np.put_along_axis(one_hot, columns, 1.0, axis=1)
         return one_hot
 
+    def _in_raw_space(self, raw_obs: Array) -> Array:
+        """Observations of a vector environment, which it may give in another type."""
+        try:
+            if raw_obs.shape[1:] != self._raw_shape:
+                shapes = f"the shape {raw_obs.shape[1:]}, its space {self._raw_shape}"
+                raise ValueError(f"the observation has {shapes}")
+            return typed(raw_obs, self._raw_dtype)
+        except ValueError as error:
+            raise breaks_its_space(self._env_name, error) from None
+
+    def _as_agents_type(self, raw_obs: Array) -> Array:
+        try:
+            return typed(raw_obs, self._dtype)
+        except ValueError as error:
+            fix = "scale it in a wrapper (env.wrappers)"
+            raise LabError(f"{self._env_name} cannot be observed: {error}; {fix}") from None
+
     def _arranged(self, box: spaces.Box) -> spaces.Box:
         """The box with the axes that nets expect: channels first, no matrices, no numbers."""
-        self.channels_last = len(box.shape) == 3 and channels_are_last(box.shape)
+        self.channels_last = len(box.shape) == 3 and channels_are_last(box.shape, self._channels)
         if self.channels_last:
             low, high = (np.moveaxis(bound, -1, 0) for bound in (box.low, box.high))
         elif len(box.shape) in (0, 2):
@@ -130,6 +165,12 @@ def _no_image(space: Space[Any], size: tuple[int, ...]) -> Problem:
     given = f"a {_kind(space)}" if space.shape is None else f"{space.dtype} of shape {space.shape}"
     message = f"only images can be resized; its observations are {given}"
     return Problem("env.image_downsize", message, list(size))
+
+
+def _no_channels(space: Space[Any], channels: str) -> Problem:
+    given = f"a {_kind(space)} of the shape {space.shape}"
+    message = f"only arrays of three or four axes have channels; its observations are {given}"
+    return Problem("env.image_channels", message, channels)
 
 
 def _kind(space: Space[Any]) -> str:

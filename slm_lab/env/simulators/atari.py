@@ -126,7 +126,7 @@ def atari_keys(spec: EnvSpec, entry: GymnasiumSpec) -> AtariKeys:
     environment count as well: max_t in steps, frame_op_len, image_downsize. Raises SpecError."""
     registered = {key: value for key, value in entry.kwargs.items() if key != "game"}
     try:
-        keys = AtariKeys.model_validate({**registered, **spec.kwargs})
+        keys = AtariKeys.model_validate({**registered, **spec.arguments})
     except ValidationError as error:
         raise SpecError("env", problems_of(error, "env")) from None
     if problems := list(_contradictions(spec, keys)):
@@ -151,9 +151,9 @@ def _game_keys(spec: EnvSpec, keys: AtariKeys) -> Iterator[tuple[str, str, int]]
 def _contradictions(spec: EnvSpec, keys: AtariKeys) -> Iterator[Problem]:
     """Keys of a game that contradict a key of every environment."""
     for key, source, value in _game_keys(spec, keys):
-        if key in spec.kwargs and spec.kwargs[key] != value:
+        if key in spec.arguments and spec.arguments[key] != value:
             message = f"env.{source} makes it {value}; keep one of the two"
-            yield Problem(f"env.{key}", message, spec.kwargs[key])
+            yield Problem(f"env.{key}", message, spec.arguments[key])
 
 
 def atari_problems(
@@ -170,9 +170,9 @@ def atari_problems(
         Problem(
             f"env.{key}",
             'the native vector version does not have it; use vectorization_mode "sync"',
-            spec.kwargs[key],
+            spec.arguments[key],
         )
-        for key in sorted(autoreset.ONLY_SINGLE & spec.kwargs.keys())
+        for key in sorted(autoreset.ONLY_SINGLE & spec.arguments.keys())
     ]
 
 

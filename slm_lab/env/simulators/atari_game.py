@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
+from gymnasium.utils import RecordConstructorArgs
 from typing_extensions import override
 
 from slm_lab.core.types import Array
@@ -28,7 +29,7 @@ PASSED_ON = (
 """Keys that ale-py's single environment implements."""
 
 
-class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any]):
+class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any], RecordConstructorArgs):
     """Observations (L, H, W) uint8, or (L, H, W, 3) in colour: the last L frames, the newest last.
 
     A game starts with FIRE, if it has it, and a random number of no-ops. Then the stack has only
@@ -39,6 +40,7 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any]):
     action that it repeats."""
 
     def __init__(self, env: Env, keys: AtariKeys) -> None:
+        RecordConstructorArgs.__init__(self, keys=keys)
         super().__init__(env)
         game = env.unwrapped
         assert isinstance(game, ale_py.AtariEnv)

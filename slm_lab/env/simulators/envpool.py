@@ -64,7 +64,7 @@ def pool_problems(spec: EnvSpec, entry: GymnasiumSpec, accepted: set[str] | None
     known = (own if accepted is None else own & accepted) | THREAD_KEYS
     return [
         Problem(f"env.{key}", _unknown(key, value, entry, sorted(known)), value)
-        for key, value in spec.kwargs.items()
+        for key, value in spec.arguments.items()
         if key not in known
     ]
 
@@ -92,7 +92,7 @@ def make_pooled(
     single = make_one()
     close_all([single.close], spec.name)
     limit = step_limit(spec, entry)
-    make = _maker(task_of(entry), spec.num_envs, spec.kwargs)
+    make = _maker(task_of(entry), spec.num_envs, spec.arguments)
     envs = EnvpoolEnvs(make, spec.num_envs, seed, limit)
     pairs = {
         "observations": (envs.observation_space, single.observation_space),

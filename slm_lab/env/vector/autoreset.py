@@ -43,6 +43,10 @@ NATIVE_CARTPOLE = "gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv"
 ONLY_SINGLE = frozenset({"render_mode", "mode", "difficulty"})
 """Keys that no native version has: rendering, and the variants of an Atari game."""
 
+OWN_OF_NATIVE = frozenset({"max_episode_steps", "autoreset_mode", "num_envs"})
+"""Arguments of native versions that the lab sets. A single environment may have its own of these
+names."""
+
 NATIVE_PARTS = "the observations of its native vector version come in parts (Dict or Tuple)"
 """Why a native version is rejected after its construction; single environments flatten parts."""
 
@@ -52,7 +56,8 @@ def choose_mode(spec: EnvSpec, entry: GymnasiumSpec) -> Vectorisation:
     consider `NATIVE_PARTS`, which only a constructed environment shows."""
     if spec.vectorization_mode is not None:
         return spec.vectorization_mode
-    may_be_native = spec.single_only is None and ONLY_SINGLE.isdisjoint(spec.kwargs)
+    only_single = ONLY_SINGLE | OWN_OF_NATIVE
+    may_be_native = spec.single_only is None and only_single.isdisjoint(spec.arguments)
     return "native" if may_be_native and why_not_native(entry) is None else "sync"
 
 
@@ -83,7 +88,7 @@ def vector_creator(entry: GymnasiumSpec) -> Callable[..., GymnasiumVectorEnv]:
 
 def make_native(spec: EnvSpec, entry: GymnasiumSpec, seed: int) -> RawEnvs:
     """The native vector version of `entry`, for which `why_not_native` must be None."""
-    arguments, limit = {**entry.kwargs, **spec.kwargs}, step_limit(spec, entry)
+    arguments, limit = {**entry.kwargs, **spec.arguments}, step_limit(spec, entry)
     if entry.vector_entry_point == NATIVE_CARTPOLE:
         if spec.num_envs == 1:
             return OneCartPole(seed, limit, **arguments)

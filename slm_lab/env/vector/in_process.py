@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.failure import close_all
-from slm_lab.env.interface import Env, first_reset, first_step
+from slm_lab.env.interface import Env, checked_reset, checked_step, first_reset, first_step
 from slm_lab.env.state import has_exact_state, load_env_state, save_env_state
 from slm_lab.env.vector.raw import (
     CONTINUES,
@@ -24,6 +24,10 @@ from slm_lab.env.vector.raw import (
     step_failure_note,
 )
 
+NUMBER = frozenset({float, int, np.float64, np.float32})
+TRUTH = frozenset({bool, np.bool_})
+"""The usual types of rewards, and of the two endings. Others are checked."""
+
 
 class SyncEnvs(RawEnvs):
     """A loop over `gymnasium.Env` objects that writes into arrays.
@@ -31,7 +35,8 @@ class SyncEnvs(RawEnvs):
     Ended episodes are reset after all environments have stepped; each environment has its own
     generator, so the order does not matter. Of infos only `CONTINUES` and `NUMBERS` are read.
 
-    The first reset and step raise LabError if a result breaks Gymnasium's interface."""
+    Every reset and step raises LabError if a result breaks Gymnasium's interface, or if its
+    observation is not in the space. A result that fits as it is costs nothing."""
 
     def __init__(
         self, envs: Sequence[Env], seeds: Sequence[int], marks: CopyMarks | None = None
@@ -68,12 +73,31 @@ class SyncEnvs(RawEnvs):
         terminated = np.empty(self.num_envs, np.bool_)
         truncated = np.empty(self.num_envs, np.bool_)
         infos: list[Any] = [None] * self.num_envs
+        shape = self._obs_shape[1:]
+        dtype = self._obs_dtype
         index = 0
         try:
             for env_step in self._env_steps:
-                obs[index], reward[index], terminated[index], truncated[index], infos[index] = (
-                    env_step(action[index])
-                )
+                result = env_step(action[index])
+                try:
+                    row, number, ended, cut, info = result
+                    is_plain = (
+                        row.dtype is dtype
+                        and row.shape == shape
+                        and number.__class__ in NUMBER
+                        and ended.__class__ in TRUTH
+                        and cut.__class__ in TRUTH
+                        and info.__class__ is dict
+                    )
+                except (AttributeError, TypeError, ValueError):
+                    is_plain = False
+                if not is_plain:
+                    row, number, ended, cut, info = checked_step(self.envs[index], result)
+                obs[index] = row
+                reward[index] = number
+                terminated[index] = ended
+                truncated[index] = cut
+                infos[index] = info
                 index += 1
         except BaseException as error:
             error.add_note(step_failure_note(str(self.envs[index]), index, action))
@@ -95,15 +119,15 @@ class SyncEnvs(RawEnvs):
         return RawStep(obs, reward, terminated, truncated, done_index, final_obs, over, numbers)
 
     def _begin(self, index: int, reset: Callable[[], Any]) -> tuple[Array, Any]:
-        """The result of a `reset` of one environment."""
+        """The checked result of a `reset` of one environment."""
         self._marks[index] = RESETTING
         try:
-            obs, info = reset()
+            result = checked_reset(self.envs[index], reset())
         except BaseException as error:
             error.add_note(reset_failure_note(str(self.envs[index]), index))
             raise
         self._marks[index] = 0
-        return obs, info
+        return result
 
     @override
     def state_dict(self) -> StateDict:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, final
 
 import gymnasium
 import numpy as np
+from gymnasium.utils import RecordConstructorArgs
 from typing_extensions import override
 
 from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
@@ -158,10 +159,28 @@ class TimeLimit(gymnasium.wrappers.TimeLimit[Any, Any]):
 
 
 @final
-class LastInfo(gymnasium.Wrapper[Any, Any, Any, Any]):
+class ResetOptions(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Gives `options` to every reset that is called without any."""
+
+    def __init__(self, env: Env, options: Mapping[str, Any]) -> None:
+        RecordConstructorArgs.__init__(self, options=options)
+        super().__init__(env)
+        self._options = options
+
+    @override
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        given = dict(self._options) if options is None else options
+        return self.env.reset(seed=seed, options=given)
+
+
+@final
+class LastInfo(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Adds `NUMBERS` to an episode's last info: (I,) float64 under `keys`, NaN if not finite."""
 
     def __init__(self, env: Env, keys: Sequence[str]) -> None:
+        RecordConstructorArgs.__init__(self, keys=keys)
         super().__init__(env)
         self._keys = keys
 

@@ -36,7 +36,7 @@ from slm_lab.env.failure import (
     signal_ignored,
     warn_of_close,
 )
-from slm_lab.env.interface import Env, first_reset, first_step
+from slm_lab.env.interface import Env, checked_reset, checked_step, first_reset, first_step
 from slm_lab.env.state import has_exact_state, load_env_state, save_env_state
 from slm_lab.env.vector.raw import (
     CONTINUES,
@@ -102,9 +102,8 @@ def run_worker(
     _semaphore: None,
 ) -> None:
     """The target of a worker: Gymnasium's, but a failing constructor is reported, too, and the
-    shared `marks` show what the copy does. It ends
-    without a word if the process that it works for has died, and ends what the environment has
-    started."""
+    shared `marks` show what the copy does. It ends without a word if the process that it works for
+    has died, and ends what the environment has started."""
     with suppress(BrokenPipeError, ConnectionResetError, EOFError):
         try:
             env = make()
@@ -120,9 +119,9 @@ def run_worker(
 
 
 class Stateful(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Gives the parent access to the state of a worker's environment. `reset` and the first step
-    raise LabError if a result breaks Gymnasium's interface. Infos keep only what the lab reads:
-    Gymnasium joins them in arrays, and fails for values of different shapes."""
+    """Gives the parent access to the state of a worker's environment. `reset` and `step` raise
+    LabError as those of `SyncEnvs`. Infos keep only what the lab reads: Gymnasium joins them in
+    arrays, and fails for values of different shapes."""
 
     def __init__(self, env: Env, index: int) -> None:
         super().__init__(env)
@@ -144,7 +143,10 @@ class Stateful(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.in_reset = True
         self._marks[self._index] = RESETTING
         try:
-            obs, info = first_reset(self.env, seed)
+            if self._first:
+                obs, info = first_reset(self.env, seed)
+            else:
+                obs, info = checked_reset(self.env, self.env.reset(seed=seed))
         except BaseException as error:
             error.add_note(reset_failure_note(str(self.env), self._index))
             raise_if_exit(error)
@@ -157,7 +159,10 @@ class Stateful(gymnasium.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> tuple[Any, ...]:
         self._marks[self._index] = STEPPING
         try:
-            *result, info = first_step(self.env, action) if self._first else self.env.step(action)
+            if self._first:
+                *result, info = first_step(self.env, action)
+            else:
+                *result, info = checked_step(self.env, self.env.step(action))
         except BaseException as error:
             raise_if_exit(error)
             raise

@@ -14,6 +14,7 @@ from typing_extensions import override
 from slm_lab.core.text import significant as text
 from slm_lab.core.types import Array
 from slm_lab.env.adapter import PolicyAdapter
+from slm_lab.env.convert.normalize import EPSILON
 from slm_lab.env.failure import closing_env
 from slm_lab.env.interface import Env
 from slm_lab.experiment.doctor.case import Finding
@@ -24,6 +25,8 @@ MOST = 0.8
 """The share of dead units from which a layer is ill."""
 CORNERS, TRIED = 3, 10
 """Of the action space; and steps with each."""
+ROUNDING = 1e-3
+"""The share of its mean up to which a component's deviation may come from rounding."""
 WIDE, LEAST_SHARE = 1 / 8, 2.0**-20
 """The share of the bounds from which on they are too wide; and the smallest that is tried."""
 
@@ -53,6 +56,7 @@ class FiredUnits(TorchFunctionMode):
 def findings(policy: Policy) -> Iterator[Finding]:
     """What is wrong with a policy or its environment."""
     yield from dead_relus(dead_units(policy))
+    yield from tiny_observations(policy.adapter)
     yield from wide_bounds(policy.adapter)
 
 
@@ -74,6 +78,23 @@ def dead_relus(shares: list[float]) -> Iterator[Finding]:
         other = 'set agent.net.hid_layers_activation "tanh" or "leaky_relu"'
         advice = f"lower agent.net.optim_spec.lr, or {other}"
         yield Finding("most units of a layer are dead", numbers, advice)
+
+
+def tiny_observations(adapter: PolicyAdapter) -> Iterator[Finding]:
+    """Observations that vary by less than the root of the floor under a normalised variance. So
+    `env.normalize_obs` leaves them near 0. A component that only rounding varies does not count."""
+    normalizer = adapter.conversions.normalizer
+    if normalizer is None:
+        return
+    deviation = np.sqrt(normalizer.statistics.variance)
+    varies = deviation > ROUNDING * np.abs(normalizer.statistics.mean)
+    is_tiny = varies & (deviation < np.sqrt(EPSILON))
+    if is_tiny.sum() > varies.sum() / 2:
+        largest = float(deviation[is_tiny].max())
+        numbers = f"{is_tiny.sum()} of {varies.sum()} components vary by at most {text(largest)}"
+        advice = "multiply them in a wrapper (env.wrappers): env.normalize_obs divides by at least "
+        what = "observations are too small to be normalised"
+        yield Finding(what, numbers, f"{advice}{text(np.sqrt(EPSILON))}")
 
 
 def wide_bounds(adapter: PolicyAdapter) -> Iterator[Finding]:

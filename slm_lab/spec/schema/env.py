@@ -50,9 +50,29 @@ def _named_wrappers(entries: tuple[Any, ...]) -> tuple[Any, ...]:
     return entries
 
 
-class EnvSpec(Block):
+def _wrapper_arguments(block: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments beside the name of a wrapper, and those in `kwargs`, whatever their names."""
+    arguments = {key: value for key, value in block.items() if key != "name"}
+    if isinstance(arguments.get("kwargs"), Mapping):
+        arguments |= arguments.pop("kwargs")
+    return arguments
+
+
+def arguments_beside(env: Mapping[str, Any]) -> dict[str, Any]:
+    """The block `env`, with the arguments in `kwargs` beside its keys. Those stay in `kwargs` that
+    are called like keys of the lab, or that have another value beside it."""
+    beside: dict[str, Any] = {}
+    within: dict[str, Any] = {}
+    for key, value in env["kwargs"].items():
+        is_apart = key in EnvSpec.model_fields or env.get(key, value) != value
+        (within if is_apart else beside)[key] = value
+    return {**env, **beside, "kwargs": within}
+
+
+class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds **kwargs
     """Other keys are arguments of the environment (`gymnasium.make_vec`). Keys that it does not
-    accept are rejected."""
+    accept are rejected. Arguments may also stand in the block `kwargs`, where no name is a key of
+    the lab."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -92,6 +112,11 @@ class EnvSpec(Block):
     image_downsize: ImageSize | None = Field(
         None, description="resize images to [width, height] in pixels, by area"
     )
+    image_channels: Literal["first", "last"] | None = Field(
+        None,
+        description="where images have their channels: (C, H, W) or (H, W, C), alone and in "
+        "stacks; null: as the shape shows",
+    )
     vectorization_mode: Literal["native", "sync", "async"] | None = Field(
         None, description="how copies are stepped; null: native if available, else sync"
     )
@@ -119,17 +144,26 @@ class EnvSpec(Block):
     first_index: Annotated[Int, bounds.ENVS] = Field(
         0, ge=0, description="number of the run's first copy, see index_key"
     )
+    kwargs: dict[str, Any] = Field(
+        {},
+        description="arguments of the environment, such as one that is called like a key of this "
+        "block",
+    )
+    reset_options: dict[str, Any] | None = Field(
+        None, description="the options of every reset of each single environment"
+    )
 
     @model_validator(mode="before")
     @classmethod
-    def _flat(cls, data: Any) -> Any:
-        """Allows arguments in a block `kwargs` too."""
-        if not isinstance(data, Mapping) or "kwargs" not in data:
+    def _with_arguments_beside(cls, data: Any) -> Any:
+        """Takes arguments out of `kwargs` that need not stand there."""
+        if not isinstance(data, Mapping) or not isinstance(data.get("kwargs"), Mapping):
             return data
-        beside = {key: value for key, value in data.items() if key != "kwargs"}
-        if not isinstance(data["kwargs"], Mapping):
-            raise key_error("kwargs", "must be a block {…}", data["kwargs"])
-        return {**data["kwargs"], **beside}
+        data = arguments_beside(data)
+        for key, value in data["kwargs"].items():
+            if key not in cls.model_fields:
+                raise key_error(key, f"env.kwargs makes it {value}; keep one of the two", data[key])
+        return data
 
     @model_validator(mode="after")
     def _joins_some_frames(self) -> Self:
@@ -149,34 +183,36 @@ class EnvSpec(Block):
 
     @model_validator(mode="after")
     def _numbers_its_copies(self) -> Self:
-        if self.index_key is not None and self.index_key in self.kwargs:
+        if self.index_key is not None and self.index_key in self.arguments:
             message = "each copy receives its number, so the argument cannot be given beside it"
             raise key_error("index_key", message, self.index_key)
         return self
 
     @property
-    def kwargs(self) -> Mapping[str, Any]:
+    def arguments(self) -> Mapping[str, Any]:
         """The arguments of the environment."""
-        return self.model_extra or {}
+        return {**(self.model_extra or {}), **self.kwargs}
+
+    def with_arguments(self, arguments: Mapping[str, Any]) -> Self:
+        """A copy with further arguments of the environment, whatever their names."""
+        return self.model_copy(update={"kwargs": {**self.kwargs, **arguments}})
 
     @property
     def single_only(self) -> str | None:
         """The key for which environments must be made one by one; None if there is none."""
-        keys = "wrappers", "info_keys", "index_key"
+        keys = ("wrappers", "info_keys", "index_key", "reset_options")
         return next((key for key in keys if getattr(self, key)), None)
 
-    def kwargs_of(self, copy: int) -> dict[str, Any]:
+    def arguments_of(self, copy: int) -> dict[str, Any]:
         """The arguments of the copy with this number among those made together."""
         number = {} if self.index_key is None else {self.index_key: self.first_index + copy}
-        return {**number, **self.kwargs}
+        return {**number, **self.arguments}
 
     @property
     def wrapped_by(self) -> tuple[tuple[str, dict[str, Any]], ...]:
         """The name and the arguments of each wrapper, the innermost first."""
         blocks = [{"name": w} if isinstance(w, str) else w for w in self.wrappers]
-        return tuple(
-            (block["name"], {key: block[key] for key in block if key != "name"}) for block in blocks
-        )
+        return tuple((block["name"], _wrapper_arguments(block)) for block in blocks)
 
     @property
     def code_names(self) -> tuple[str, ...]:

@@ -64,3 +64,23 @@ def test_a_typed_environment_of_the_working_folder_names_its_module(tmp_path, mo
     (tmp_path / "mine.py").touch()
     typed = ("mine:A-v0", "mine.envs:A-v0", "gymnasium:A-v0", "A-v0", "ALE/Pong-v5", "")
     assert [typed_modules(each) for each in typed] == [("mine",), ("mine.envs",), (), (), (), ()]
+
+
+@pytest.mark.parametrize("name", ["test", "code", "time", "pydash", "code.inner"])
+def test_a_file_called_like_a_module_that_python_finds_first_is_to_be_renamed(here, name):
+    package = name.partition(".")[0]
+    (here / f"{package}.py").write_text("x = 1")
+    imported = set(sys.modules)
+    with pytest.raises(UsageError, match=rf"^--import {name}: .*, not \./{package}\.py, .*rename"):
+        import_plugins([name])
+    assert set(sys.modules) == imported
+
+
+def test_a_module_that_python_finds_beside_the_script_is_no_namesake(here, monkeypatch):
+    beside = here / "beside"
+    beside.mkdir()
+    for folder in (here, beside):
+        (folder / "plug_in_of_two.py").write_text(f"place = {str(folder)!r}")
+    monkeypatch.syspath_prepend(beside)
+    import_plugins(["plug_in_of_two"])
+    assert sys.modules.pop("plug_in_of_two").place == str(beside)

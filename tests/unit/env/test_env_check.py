@@ -1,6 +1,7 @@
 import importlib
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import gymnasium
 import numpy as np
@@ -217,3 +218,66 @@ def test_a_folder_that_an_uninstalled_package_left_behind_is_no_package(tmp_path
     with pytest.raises(MissingExtraError, match=r'half_gone .* pip install "slm-lab\[mujoco\]"'):
         require("half_gone", "mujoco")
     require("gymnasium", "mujoco")
+
+
+class Unspaced(gymnasium.Env):
+    """Has its spaces only after a reset."""
+
+    observation_space = None
+    action_space = None
+
+    def reset(self, *, seed=None, options=None):
+        self.observation_space = self.action_space = gymnasium.spaces.Discrete(2)
+        return 0, {}
+
+
+def old_gym_class(name):
+    """A class of a space of the package gym, which Gymnasium replaced."""
+    return type(name, (), {"__module__": "gym.spaces", "shape": (2,), "dtype": np.float32})
+
+
+DISCRETE = gymnasium.spaces.Discrete(2)
+NO_SPACES = {
+    "no observations": ({}, "its observation_space is None after its construction; set it in"),
+    "no actions": ({"observation_space": DISCRETE}, "its action_space is None after its"),
+    "observations of gym": (
+        {"observation_space": old_gym_class("Box")(), "action_space": DISCRETE},
+        "its observation_space is a gym.spaces.Box, not a space of gymnasium.spaces; import that",
+    ),
+    "actions of gym": (
+        {"observation_space": DISCRETE, "action_space": old_gym_class("Discrete")()},
+        "its action_space is a gym.spaces.Discrete, not a space of gymnasium.spaces; import that",
+    ),
+}
+
+
+@pytest.mark.parametrize("max_t", [None, 5])
+@pytest.mark.parametrize("fault", NO_SPACES)
+def test_an_environment_without_spaces_of_gymnasium_is_one_line(build, registered, fault, max_t):
+    spaces, message = NO_SPACES[fault]
+    name = registered("Unspaced-v0", type("Unspaced", (Unspaced,), spaces))
+    with pytest.raises(LabError) as caught:
+        build(name, max_t=max_t)
+    start = "the environment Unspaced-v0 breaks Gymnasium's interface: "
+    assert str(caught.value).startswith(start + message)
+
+
+@pytest.mark.parametrize("is_class", [True, False])
+def test_an_id_that_only_the_old_gym_knows_is_said_to_be_one(assert_refused, monkeypatch, is_class):
+    ids = {"OfGym-v0": None}
+    registry = SimpleNamespace(env_specs=ids) if is_class else ids
+    registration = SimpleNamespace(registry=registry)
+    monkeypatch.setitem(sys.modules, "gym.envs.registration", registration)
+    assert_refused("OfGym-v0", "env.name = …: it is registered with the old package gym; register")
+
+
+@pytest.mark.parametrize("mode", [None, "native", "sync"])
+def test_an_id_without_a_single_version_is_one_line(assert_refused, build, registered, mode):
+    def make(num_envs, autoreset_mode):
+        raise AssertionError
+
+    registered("Vector-v0", None, vector_entry_point=make)
+    refused = "env.name = …: it is registered without a single version, …register an entry_point"
+    assert_refused("Vector-v0", refused, vectorization_mode=mode)
+    with pytest.raises(SpecError, match="without a single version"):
+        build("Vector-v0", vectorization_mode=mode)

@@ -58,6 +58,51 @@ def test_channels_come_first_wherever_they_were(shape, seen, moved):
 
 
 @pytest.mark.parametrize(
+    ("height", "width", "channels"), [(40, 40, 3), (40, 40, 1), (6, 8, 3), (8, 6, 1), (40, 40, 9)]
+)
+def test_both_layouts_of_a_stack_show_the_agent_the_same(height, width, channels):
+    first = np.random.default_rng(0).integers(0, 256, (5, 2, channels, height, width), np.uint8)
+    last = np.moveaxis(first, 2, -1)
+    for images in (first, last):
+        converter = ImageConverter(image_space(*images.shape[1:]), None)
+        assert converter.space.shape == (2 * channels, height, width)
+        seen = converter.convert(images)
+        np.testing.assert_array_equal(seen, first.reshape(5, -1, height, width), strict=True)
+
+
+@pytest.mark.parametrize("shape", [(4, 7, 11, 13), (4, 3, 40, 4), (4, 3, 3, 3), (4, 2, 9, 2)])
+def test_a_stack_that_may_have_either_layout_is_refused_until_a_key_decides(
+    build, registered, shape
+):
+    image = type("Picture", (Picture,), {"observation_space": image_space(*shape)})
+    name = registered("Picture-v0", image)
+    with pytest.raises(SpecError) as caught:
+        build(name)
+    (problem,) = caught.value.problems
+    assert problem.path == "env.image_channels"
+    assert '"first", or (L, H, W, C)' in problem.message
+    length, first, middle, last = shape
+    for channels, seen in (
+        ("first", (length * first, middle, last)),
+        ("last", (length * last, first, middle)),
+    ):
+        assert build(name, image_channels=channels).observation_space.shape == seen
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_the_key_decides_for_single_arrays_too(build, registered, dtype):
+    space = spaces.Box(0, 255, (6, 8, 3), dtype)
+    name = registered("Picture-v0", type("Picture", (Picture,), {"observation_space": space}))
+    for channels, seen in ((None, (3, 6, 8)), ("last", (3, 6, 8)), ("first", (6, 8, 3))):
+        assert build(name, image_channels=channels).observation_space.shape == seen
+
+
+def test_the_key_for_channels_is_refused_where_there_are_none(build):
+    with pytest.raises(SpecError, match=r"env.image_channels = 'last': only arrays of three or fo"):
+        build("CartPole-v1", image_channels="last")
+
+
+@pytest.mark.parametrize(
     "space",
     [
         spaces.Box(-1.0, 1.0, (6, 8, 4), np.float32),

@@ -134,11 +134,11 @@ def test_a_setting_that_fits_nowhere_is_refused(setting, problem):
 @pytest.mark.parametrize("key", ["frame_stack", "max_steps", "frame_skip", "num_threads"])
 def test_a_key_that_resembles_one_of_the_lab_is_checked_by_the_environment(key):
     """It may be an argument of the environment."""
-    assert load(f"env.{key}=3").env.kwargs == {key: 3}
+    assert load(f"env.{key}=3").env.arguments == {key: 3}
 
 
 def test_arguments_of_the_environment_can_be_set():
-    assert load("env.sutton_barto_reward=true").env.kwargs == {"sutton_barto_reward": True}
+    assert load("env.sutton_barto_reward=true").env.arguments == {"sutton_barto_reward": True}
 
 
 def test_variables_take_their_type_or_are_uses_nodes():
