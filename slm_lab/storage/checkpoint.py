@@ -6,16 +6,11 @@ the previous manifest and all files it names stay intact. The newest two checkpo
 `intact`. Files that neither manifest names are deleted only once the newest is durable."""
 
 import hashlib
-import io
 import os
 import re
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
-
-import torch
 
 from slm_lab.agent.memory.memory import AppendLog
 from slm_lab.core.errors import CheckpointError, LabError, UnusableCheckpointError
@@ -24,7 +19,7 @@ from slm_lab.core.types import StateDict
 from slm_lab.metrics.writer import Extent
 from slm_lab.storage import manifest as manifests
 from slm_lab.storage.segments import check_whole, plan
-from slm_lab.storage.serialization import from_plain, to_plain
+from slm_lab.storage.serialization import from_bytes, to_bytes
 
 
 class CheckpointStore:
@@ -171,21 +166,10 @@ def read_state(folder: Path, file: manifests.SavedFile) -> StateDict:
             "or start a new run"
         )
     with reading(path):
-        state: StateDict = from_plain(_tensors(content))
+        state: StateDict = from_bytes(content)
         if not isinstance(state, dict):
             raise TypeError(f"it holds a {type(state).__name__}")
         return state
-
-
-def _tensors(content: bytes) -> Any:
-    """The content of a file. Raises ValueError if it holds other types than tensors and plain
-    values: torch's own message would advise to execute the file's code."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except Exception:
-        raise ValueError("the lab did not write this file") from None
 
 
 @contextmanager
@@ -209,9 +193,7 @@ def reading(path: Path) -> Iterator[None]:
 
 
 def _write_state(path: Path, state: StateDict) -> manifests.SavedFile:
-    buffer = io.BytesIO()
-    torch.save(to_plain(state), buffer)
-    content = buffer.getbuffer()  # not getvalue(), which would copy a large state
+    content = to_bytes(state)
     _write_durably(path, content)
     return manifests.SavedFile(path.name, len(content), hashlib.sha256(content).hexdigest())
 

@@ -97,7 +97,7 @@ class Axis(NamedTuple):
     window_share: float = 0.0
 
     def smoothed(self, share: float) -> "Axis":
-        """The mean over the window that ends at each row; its label names the window, see `line`."""
+        """The mean over a window that ends at each row, see `line`; the label names it."""
         window = f"{100 * share:g} % of the frames"
         if self.column == MEAN_RETURN:
             window += f", at least {FEWEST} episodes"

@@ -86,7 +86,7 @@ RECURRENT = {"type": "RecurrentNet", "rnn_hidden_size": 8, "seq_len": 4}
 ARC = {
     "type": "TorchArcNet",
     "arc": {
-        "modules": {"body": {"Linear": {"in_features": 3, "out_features": 8}}},
+        "modules": {"body": {"Sequential": [{"Linear": {"in_features": 3, "out_features": 8}}]}},
         "graph": {"input": "x", "modules": {"body": ["x"]}, "output": "body"},
     },
 }
@@ -111,7 +111,7 @@ ARC = {
             {"env__name": "FrozenLake-v1", "agent__algorithm__action_pdtype": "Normal"},
             "agent.algorithm.action_pdtype = 'Normal': does not fit",
         ),
-        ({"agent__net": ARC}, "agent.net.arc"),
+        ({"agent__net": ARC}, "agent.net.arc.modules.body.Sequential.0"),
     ],
 )
 def test_the_check_refuses_what_a_run_refuses(changes, problem, run, write):
