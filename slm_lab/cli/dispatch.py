@@ -73,7 +73,8 @@ def _source(options: RunOptions, words: RunWords) -> "RunSource":
         from slm_lab.cli.display.screen import console, print_line
         from slm_lab.experiment.new.recipe import named
         from slm_lab.experiment.run_source import RunSource
-        from slm_lab.experiment.trust import imports_for, imports_of_file
+        from slm_lab.experiment.trust import imports_for, imports_of_file, own_imports
+        from slm_lab.spec.read import find_file
         from slm_lab.storage.run_lookup import find_run, find_saved, resolve_spec_name
 
     (file, name, mode), data, trust = words, options.data, options.trust
@@ -95,7 +96,8 @@ def _source(options: RunOptions, words: RunWords) -> "RunSource":
         run_dir, trial = find_saved(mode.run, data, name, of_env)
     else:
         run_dir, trial = find_run(mode.run, data, name, mode.verb == "search", of_env), None
-    imports = imports_for(run_dir, options.imports, trust, data)
+    of_file = () if file is None else own_imports(find_file(file))
+    imports = imports_for(run_dir, (*options.imports, *of_file), trust, data)
     if trust and imports:
         listed = ", ".join(imports)
         print_line(console(), f"importing {listed}, which {run_dir.root} names (--trust)")

@@ -46,7 +46,7 @@ def write_new(
         f"Observations: {found.observations}",
         f"Actions: {found.actions}",
     )
-    path.write_text(draft(spec, raw, title), encoding="utf-8")
+    path.write_text(draft(spec, raw, title, imports), encoding="utf-8")
     print_line(screen, f"wrote {path}: {spec.agent.algorithm.name}, recipe {recipe.name}")
     budget, seconds = spec.env.max_frame, spec.env.max_frame / found.play.steps_per_s
     purpose = f"the budget of {budget:,} frames: {duration_text(seconds)} of steps alone"
@@ -76,12 +76,14 @@ def _print_facts(screen: Console, env: str, found: EnvFacts) -> None:
 def _print_next(
     screen: Console, path: Path, name: str, imports: Sequence[str], budget: str
 ) -> None:
+    # With the file, its imports are allowed; a run folder alone may import nothing.
+    played = [str(path), f"eval@{name}"] if imports else [f"eval@{name}"]
     purposes = (
         ([str(path), "dev"], "a few training events, with extra checks"),
         ([str(path), "train"], budget),
-        ([f"eval@{name}"], "greedy episodes of the trained agents"),
+        (played, "greedy episodes of the trained agents"),
     )
-    commands = [(command_text(["run", *words], imports), purpose) for words, purpose in purposes]
+    commands = [(command_text(["run", *words], ()), purpose) for words, purpose in purposes]
     width = max(len(command) for command, _ in commands)
     print_line(screen, "next:")
     for command, purpose in commands:

@@ -1,6 +1,6 @@
 """`slm-lab spec`: check, show and list specs, write their JSON Schema."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -44,8 +44,9 @@ def check(
     Imports a module that a file names only with --import or --trust.
 
     Exit codes: 0 no problems, 2 some problems."""
+    from slm_lab.experiment.trust import own_imports
     from slm_lab.spec.load import check_file
-    from slm_lab.spec.read import shipped_files
+    from slm_lab.spec.read import find_file, shipped_files
 
     results: list[_Result] = []
     with report_errors():
@@ -54,11 +55,15 @@ def check(
             look_in_working_directory()
         for file in files or shipped_files():
             try:
+                of_file = own_imports(find_file(file))
+                if trust:
+                    import_plugins(of_file)
                 checked = check_file(file, sets or [])
             except SpecError as error:
                 found = [_Result(error.where, error.problems)]
             else:
-                found = [_result(each, None if trust else imports or []) for each in checked]
+                allowed = None if trust else imports or []
+                found = [_result(each, allowed, of_file) for each in checked]
             results += found
             for each in found if not as_json else ():
                 print_line(console(), str(each))
@@ -147,18 +152,29 @@ class _Result(NamedTuple):
         }
 
 
-def _result(checked: "Parsed", imports: Sequence[str] | None) -> _Result:
-    """`imports` are the modules that may be imported; None allows all that the file names."""
-    names = () if checked.env is None or imports is None else checked.env.code_names
+def _result(checked: "Parsed", imports: Sequence[str] | None, of_file: Sequence[str]) -> _Result:
+    """`imports` are the modules that may be imported; None allows all that the file names, those
+    in `of_file` by its key `imports`."""
+    from slm_lab.experiment.trust import IMPORTS
+
+    names = () if checked.env is None else checked.env.code_names
     modules = dict.fromkeys(module for name in names if (module := module_in(name)))
-    foreign = [module for module in modules if not is_covered(module, imports or ())]
-    found = _Found([], [], []) if foreign else _second_pass(checked)
+    of_env = _not_allowed(modules, imports)
+    found = _Found([], [], []) if of_env else _second_pass(checked)
     of_search = [*checked.of_search, *found.of_search]
     problems = [*checked.problems, *found.problems, *found.of_search]
-    notes = [
+    notes = []
+    if missing := _not_allowed(of_file, imports):
+        words = " ".join(f"--import {module}" for module in missing)
+        why = f"{', '.join(missing)} was not imported: {words} or --trust checks with it"
+        if problems:
+            problems.append(Problem(IMPORTS, why))
+        else:
+            notes.append(f"{IMPORTS}: {why}")
+    notes += [
         f"env names the module {module}, which was not imported: --import {module} or --trust "
         "checks the environment too"
-        for module in foreign
+        for module in of_env
     ]
     notes.extend(found.notes)
     if checked.variables:
@@ -170,6 +186,10 @@ def _result(checked: "Parsed", imports: Sequence[str] | None) -> _Result:
     if checked.suspicious:
         notes.append(f"suspicious: {'; '.join(checked.suspicious)}")
     return _Result(checked.where, problems, notes, of_search)
+
+
+def _not_allowed(modules: Iterable[str], imports: Sequence[str] | None) -> list[str]:
+    return [each for each in modules if imports is not None and not is_covered(each, imports)]
 
 
 class _Found(NamedTuple):
