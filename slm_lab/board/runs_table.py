@@ -18,7 +18,7 @@ _TEXTS: dict[str, tuple[str, int]] = {
     "run": ("run", 300),
     "status": ("status", 112),
     "left": ("left", 80),
-    "frames": ("frames", 100),
+    "frames": ("all frames", 100),
     "final_return": ("return", 118),
     "env": ("environment", 140),
     "changed": ("changed", 200),

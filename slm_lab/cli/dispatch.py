@@ -65,7 +65,7 @@ def _command(options: RunOptions, verb: Verb, caller: Caller) -> Callable[["RunS
         return lambda source: search_spec(source, options.keep, caller, options.output)
     from slm_lab.cli.run import run_spec
 
-    return lambda source: run_spec(source, verb, caller, options.output)
+    return lambda source: run_spec(source, verb, caller, options.output, options.all_metrics)
 
 
 def _source(options: RunOptions, words: RunWords) -> "RunSource":
@@ -116,6 +116,7 @@ def _reject_unused_options(options: RunOptions, mode: RunMode) -> None:
         "--video": (options.video, ("enjoy",)),
         "--save": (options.save, ("eval",)),
         "--keep": (options.keep, ("search",)),
+        "--all": (options.all_metrics, ("train", "dev")),
         "--json": (options.output == "json", ("train", "dev", "search", "eval")),
     }
     for option, (given, verbs) in of.items():

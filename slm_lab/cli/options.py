@@ -93,3 +93,4 @@ class RunOptions:
     label: str | None
     note: str | None
     output: OutputForm = "text"
+    all_metrics: bool = False

@@ -150,9 +150,10 @@ def wall_clock(longest: float) -> Axis:
     return Axis("wall_t", "wall_t", f"training time ({unit})", size)
 
 
-def x_axis(word: str, longest: float) -> Axis:
-    """The x axis of a word; `longest` is the training time, in s, that has to fit on it."""
-    axes = {"frames": frames("per Session"), "total_frames": TOTAL_FRAMES}
+def x_axis(word: str, longest: float, of: str = "per Session") -> Axis:
+    """The x axis of a word; `longest` is the training time, in s, that has to fit on it. `of` as
+    for `frames`."""
+    axes = {"frames": frames(of), "total_frames": TOTAL_FRAMES}
     return axes[word] if word in axes else wall_clock(longest)
 
 

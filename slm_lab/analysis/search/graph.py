@@ -89,7 +89,7 @@ SCORE = "score"
 
 _NOT_DRAWN = "total_reward_ma"
 """Only in the table: its dots would repeat those of `final_return`."""
-_COLOURED_BY = "strength"
+_STRENGTH = "strength"
 _FILLED, _HOLLOW = "● whole budget spent", "○ stopped early, or not ended"
 _PARALLEL_HINT = (
     "drag along an axis to choose trials, click it to let go; drag a name to move its axis"
@@ -335,17 +335,14 @@ def _results(trials: Sequence[TrialState]) -> list[Places]:
     if any(each.status != "finished" for each in trials):
         columns["frames"] = [float(each.frame) for each in trials]
     columns[SCORE] = [each.known_score for each in trials]
-    columns[_COLOURED_BY] = [each.metric(_COLOURED_BY) for each in trials]
+    columns[_STRENGTH] = [each.metric(_STRENGTH) for each in trials]
     return [number_places(each, name) for name, each in columns.items() if None not in each]
 
 
 def _shading(trials: Sequence[TrialState]) -> Shading:
-    """By strength; by score if no Trial has a strength."""
-    name, values = _COLOURED_BY, [each.metric(_COLOURED_BY) for each in trials]
-    if all(each is None for each in values):
-        name, values = SCORE, [each.known_score for each in trials]
-    at = number_places(values).at
-    return Shading(name, at, fig.limits([at], 0.0))
+    """By score, which orders the Trials."""
+    at = number_places([each.known_score for each in trials]).at
+    return Shading(SCORE, at, fig.limits([at], 0.0))
 
 
 def _best_table(best_first: Sequence[TrialState], names: Mapping[str, str]) -> TextTable:
@@ -353,7 +350,7 @@ def _best_table(best_first: Sequence[TrialState], names: Mapping[str, str]) -> T
         "trial": lambda each: str(each.trial),
         "status": lambda each: summary.STATUS_WORDS.get(each.status, each.status),
         SCORE: lambda each: summary.number_text(each.known_score, 4),
-        _COLOURED_BY: lambda each: summary.number_text(each.metric(_COLOURED_BY), 4),
+        _STRENGTH: lambda each: summary.number_text(each.metric(_STRENGTH), 4),
         "frames": lambda each: tick_text(float(each.frame), float(each.frame)),
     }
     rows = []

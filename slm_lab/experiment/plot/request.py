@@ -41,6 +41,8 @@ class PlotRequest(NamedTuple):
     by: str | None = None
     normalise: tuple[str, ...] = ()
     command: str = ""
+    x_label: str | None = None
+    y_label: str | None = None
 
     @property
     def is_file(self) -> bool:
