@@ -112,6 +112,13 @@ def make_app(data_dir: Path) -> Dash:
     app.clientside_callback(  # type: ignore[no-untyped-call]
         _ALARM, Output("alarm", "children"), Input("tick", "n_intervals"), State("answered", "data")
     )
+    app.clientside_callback(  # type: ignore[no-untyped-call]
+        runs_table.FIT_NARROW,
+        Output({"grid": ALL}, "columnDefs"),
+        Input("page", "children"),
+        State({"grid": ALL}, "columnDefs"),
+        prevent_initial_call=True,
+    )
     secure(app.server, catalog.root, app.csp_hashes())
     return app
 

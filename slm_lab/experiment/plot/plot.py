@@ -300,12 +300,19 @@ def about_curves(
         for each in endings
         if each.frames[0] < _AS_FAR * each.frames[1]
     ]
-    if few := sorted({each.seeds for each in endings if 1 < each.seeds < ENOUGH_TO_TRIM}):
-        notes.append(
-            f"of fewer than {ENOUGH_TO_TRIM} seeds the interquartile mean (IQM) is the mean, and "
-            f"an interval from {' or '.join(map(str, few))} seeds is too narrow"
-        )
+    notes += about_few_seeds(endings)
     return notes
+
+
+def about_few_seeds(endings: Sequence[TableRow]) -> list[str]:
+    """A note if some curves have several seeds, but too few for an interquartile mean."""
+    few = sorted({each.seeds for each in endings if 1 < each.seeds < ENOUGH_TO_TRIM})
+    if not few:
+        return []
+    return [
+        f"of fewer than {ENOUGH_TO_TRIM} seeds the interquartile mean (IQM) is the mean, and "
+        f"an interval from {' or '.join(map(str, few))} seeds is too narrow"
+    ]
 
 
 def _envs(groups: Sequence[Sequence[ReadTrial]]) -> list[str]:
