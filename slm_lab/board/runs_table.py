@@ -19,7 +19,7 @@ _TEXTS: dict[str, tuple[str, int]] = {
     "final_return": ("return", 140),
     "status": ("status", 112),
     "left": ("left", 80),
-    "frames": ("all frames", 100),
+    "frames": ("all frames", 116),
     "env": ("environment", 140),
     "changed": ("changed", 200),
     "mode": ("mode", 150),

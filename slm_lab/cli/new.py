@@ -1,6 +1,7 @@
 """The command `new`: a commented spec for an environment that has none."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from slm_lab.cli.display.screen import console, print_line
-from slm_lab.core.errors import UsageError
+from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.core.text import count_text, duration_text, significant, with_spread
 from slm_lab.experiment.new.draft import draft
 from slm_lab.experiment.new.env_facts import EnvFacts, env_facts
@@ -37,7 +38,10 @@ def write_new(
     found = env_facts(env)
     _print_facts(screen, env_id, found)
     sets = recipe.with_sets(sets)
-    spec = load_spec(recipe.file, recipe.name, sets).model_copy(update={"name": name})
+    try:
+        spec = load_spec(recipe.file, recipe.name, sets).model_copy(update={"name": name})
+    except SpecError as error:
+        raise SpecError(error.where, [_of_recipe(each, sets) for each in error.problems]) from None
     every = [parse_setting(each) for each in sets]
     raw = read_file(find_file(recipe.file))[recipe.name]
     raw, _ = apply_settings(raw, every, lambda _: spec.to_json())
@@ -51,6 +55,19 @@ def write_new(
     budget, seconds = spec.env.max_frame, spec.env.max_frame / found.play.steps_per_s
     purpose = f"the budget of {budget:,} frames: {duration_text(seconds)} of steps alone"
     _print_next(screen, path, name, imports, purpose)
+
+
+def _of_recipe(problem: Problem, sets: Sequence[str]) -> Problem:
+    """The problem; with what to type for a key of the recipe that the user's part does not know."""
+    path, is_unknown = problem.path, problem.message.startswith("unknown key")
+    block = path.rpartition(".")[0]
+    typed = [each.partition("=")[0] for each in sets]
+    parts = [each for each in typed if each in (f"{block}.type", f"{block}.name")]
+    if not is_unknown or path in typed or not parts:
+        return problem
+    key = parts[-1].rpartition(".")[2]
+    fix = f"the recipe has it; give the whole block: -s '{block}={{\"{key}\": …}}'"
+    return replace(problem, message=f"unknown key; {fix}")
 
 
 def _print_facts(screen: Console, env: str, found: EnvFacts) -> None:

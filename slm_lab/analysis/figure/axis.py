@@ -98,9 +98,9 @@ class Axis(NamedTuple):
 
     def smoothed(self, share: float) -> "Axis":
         """The mean over a window that ends at each row, see `line`; the label names it."""
-        window = f"{100 * share:g} % of the frames"
+        window = f"{100 * share:g} % of frames"
         if self.column == MEAN_RETURN:
-            window += f", at least {FEWEST} episodes"
+            window += f", ≥ {FEWEST} episodes"
         return self._replace(label=f"{self.label} over {window}", window_share=share)
 
 

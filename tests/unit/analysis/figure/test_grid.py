@@ -87,7 +87,7 @@ def test_the_label_of_the_moving_average_names_the_window_that_is_drawn(count):
     """One episode a row: few rows are averaged over episodes, many over frames."""
     returns = np.random.default_rng(0).normal(size=count)
     label = axis.RETURNS[1].label
-    named = re.fullmatch(r"mean return over (\d+) % of the frames, at least (\d+) episodes", label)
+    named = re.fullmatch(r"mean return over (\d+) % of frames, ≥ (\d+) episodes", label)
     assert named is not None
     window = max(int(named[2]), count * int(named[1]) // 100)
     expected = [returns[max(0, i + 1 - window) : i + 1].mean() for i in range(count)]
