@@ -94,6 +94,7 @@ _FILLED, _HOLLOW = "● whole budget spent", "○ stopped early, or not ended"
 _PARALLEL_HINT = (
     "drag along an axis to choose trials, click it to let go; drag a name to move its axis"
 )
+_ORDER = "whole budgets first, then those stopped early, by frames"
 _TOP, _HEADING = 152, 64  # pixels: the picture's head, and the names above the panels
 _LEFT, _RIGHT, _GAP = 102, 18, 30  # of the panels: numbers and names, the margin, between two
 _PANELS_WIDTH, _NARROWEST, _WIDEST = 1410, 216, 746  # of all together, and of one
@@ -103,8 +104,8 @@ _LETTERS, _PAGE_LETTERS = 15, 17
 _SHORT = 260  # pixels of an axis that has room for a few numbers only
 _PAGE_WIDTH, _PAGE_TOP, _PART_HEADING, _BETWEEN = 1690, 132, 47, 83
 _BAR, _BAR_FOOT, _NOTE_ROW, _PARALLEL, _TABLE_ROW = 44, 68, 29, 590, 37
-_BARS_LEFT, _BARS_WIDTH, _NOTES_LEFT = 206, 560, 856  # from the left edge of their part
-_NAME = 24  # letters beside a bar
+_BARS_LEFT, _BARS_WIDTH, _NOTES_LEFT = 240, 526, 856  # from the left edge of their part
+_NAME = 28  # letters beside a bar
 _MANY = 4000  # dots, whose texts have to be short
 
 
@@ -195,7 +196,7 @@ def page(found: ExperimentFigure) -> fig.Figure:
     sections: list[tuple[float, Callable[..., Iterator[fig.Part]], str, str]] = [
         (bars, _importances, "Importance of each hyperparameter", ""),
         (_PARALLEL, _parallel, "Parallel coordinates", _PARALLEL_HINT),
-        (table, _best, "The best trials", ""),
+        (table, _best, "The best trials", _ORDER),
         (_HEADING + dots, _dots, "Every metric over every variable", f"{_FILLED}   {_HOLLOW}"),
     ]
     parts: list[fig.Part] = []
