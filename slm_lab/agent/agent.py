@@ -48,7 +48,8 @@ class Agent:
         if self.memory is None or not self.memory.ready():
             return None
         batch = self.memory.take()
-        with describe_on_error(batch):
+        # NumPy need not warn of what the check of the loss reports.
+        with np.errstate(over="ignore", invalid="ignore"), describe_on_error(batch):
             report = read(self.learner.learn(batch, frame))
             self.learner.train_state.check()
         self.actor.version = self.learner.version

@@ -1,10 +1,12 @@
 """A trained agent, for any program that steps environments itself."""
 
 import os
+import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from operator import index
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, SupportsFloat, final
 
 import gymnasium
 import numpy as np
@@ -12,13 +14,15 @@ from torch import nn
 from typing_extensions import override
 
 from slm_lab.core.errors import LabError
-from slm_lab.core.plugins import listed
-from slm_lab.core.types import BoolArray, FloatArray, IntArray
+from slm_lab.core.plugins import import_plugins, listed
+from slm_lab.core.types import BoolArray, FloatArray, IntArray, StateDict
+from slm_lab.env.interface import Env
 from slm_lab.experiment.export.export import Difference, export_agent
 from slm_lab.experiment.policy import build_policy
 from slm_lab.experiment.saved_run import SavedAgent, SavedRun, Which, find_agent
 from slm_lab.session.torch_setup import torch_settings
 from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.serialization import from_bytes, to_bytes
 
 
 class Episodes(NamedTuple):
@@ -38,7 +42,8 @@ class Agent:
     """A trained agent of a run: `slm_lab.load` makes it.
 
     `act` takes observations of `make_env()` and returns its actions. Normalisation, frame stacks,
-    the scale of actions and the recurrent state are inside.
+    the scale of actions and the recurrent state are inside. A pickled or copied agent continues
+    alike.
 
     >>> agent = slm_lab.load("latest")
     >>> env = agent.make_env()
@@ -56,6 +61,7 @@ class Agent:
         self._adapter, self._actor = policy.adapter, policy.actor
         self._starts = np.ones(1, np.bool_)
         self._num: int | None = None
+        self._has_ended = False  # an episode of `make_env`, and nothing was reset
         self.folder = saved.folder
         """The run folder, or the file of a shared run."""
         self.spec: Spec = run.spec
@@ -82,8 +88,10 @@ class Agent:
         """One environment as the spec makes it, with its own observations, actions and rewards.
 
         `kwargs` are further arguments of the environment, such as `render_mode="human"`. The caller
-        closes it."""
-        return self._adapter.make_env(**kwargs)
+        closes it. If the policy remembers its episode, a reset of the environment calls `reset` of
+        this agent too, unless the last batch had several observations."""
+        env = self._adapter.make_env(**kwargs)
+        return _OwnEnv(env, self) if self._remembers else env
 
     def act(self, obs: Any, deterministic: bool = True) -> Any:
         """The action for one observation, or the actions for a batch of B.
@@ -100,7 +108,13 @@ class Agent:
         A recurrent policy, and one that stacks frames, remembers the episode: call `reset` where
         one begins. Between two resets B must stay the same for them.
 
-        Raises ValueError for an observation of another shape."""
+        Raises ValueError for an observation of another shape, or with a number that is no finite
+        float32."""
+        if not isinstance(deterministic, bool | np.bool_):
+            raise ValueError(f"deterministic = {deterministic!r:.60}: must be True or False")
+        if self._has_ended:
+            self._has_ended = False
+            warnings.warn(UNRESET, stacklevel=2)
         raw, is_single = self._adapter.batch(obs)
         if len(raw) != self._num:
             self._resize(len(raw))
@@ -120,6 +134,7 @@ class Agent:
         next batch may have another size.
 
         Raises ValueError if `done` does not fit the last batch."""
+        self._has_ended = False
         if done is None:
             self._num = None
             return
@@ -150,9 +165,22 @@ class Agent:
         with torch_settings(self.spec.meta.threads):
             return export_agent(self._run, self._saved, Path(path), force)
 
+    def _begin_episode(self) -> None:
+        """Resets it with a reset environment of `make_env`, if that is the only one."""
+        if self._num == 1:
+            self.reset()
+
+    def _end_episode(self) -> None:
+        """Has `act` warn once unless a `reset` comes first."""
+        self._has_ended = True
+
+    @property
+    def _remembers(self) -> bool:
+        """Whether an action depends on earlier observations of the episode."""
+        return self._adapter.conversions.joiner is not None or self._actor.is_recurrent
+
     def _resize(self, num: int) -> None:
-        remembers = self._adapter.conversions.joiner is not None or self._actor.is_recurrent
-        if self._num is not None and remembers:
+        if self._num is not None and self._remembers:
             raise ValueError(
                 f"{num} observations after {self._num}: this policy remembers its episodes; call "
                 "reset() before the number changes"
@@ -162,9 +190,71 @@ class Agent:
         self._actor.begin(num)
 
     @override
+    def __reduce__(self) -> tuple[Any, ...]:
+        module = self._actor.module
+        state: StateDict = {
+            "snapshot": self._saved.snapshot,
+            "weights": None if module is None else module.state_dict(),
+            "actor": self._actor.state_dict(),
+            "num": self._num,
+            "starts": self._starts,
+            "joined": self._adapter.joined,
+            "has_ended": self._has_ended,
+        }
+        saved = replace(self._saved, snapshot={})  # tensors would go through shared memory
+        return _restored, (self._run.imports, self._run, saved, bytes(to_bytes(state)))
+
+    def _restore(self, state: StateDict) -> None:
+        """Continues as the agent that was pickled with this state."""
+        if state["num"] is not None:
+            self._resize(state["num"])
+        self._starts = state["starts"]
+        self._adapter.joined = state["joined"]
+        self._has_ended = state["has_ended"]
+        if self._actor.module is not None:
+            self._actor.module.load_state_dict(state["weights"])
+        self._actor.load_state_dict(state["actor"])
+
+    @override
     def __repr__(self) -> str:
         name = f"{self.spec.agent.algorithm.name} on {self.spec.env.name}"
         return f"<Agent {name}, {self._saved.which} at frame {self.frame:,} of {self.folder}>"
+
+
+UNRESET = (
+    "an episode has ended, and this policy remembers its episodes: call reset() of the agent where "
+    "one begins, or reset(done) for a batch"
+)
+
+
+@final
+class _OwnEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment that tells a policy with a memory where its episodes begin and end."""
+
+    def __init__(self, env: Env, agent: Agent) -> None:
+        super().__init__(env)
+        self._agent = agent
+
+    @override
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        self._agent._begin_episode()
+        return self.env.reset(**kwargs)
+
+    @override
+    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+        result = self.env.step(action)
+        if result[2] or result[3]:
+            self._agent._end_episode()
+        return result
+
+
+def _restored(imports: Sequence[str], run: SavedRun, saved: SavedAgent, content: bytes) -> Agent:
+    """The agent of a pickle, in a process that may not have imported its plug-ins yet."""
+    import_plugins(imports)
+    state = from_bytes(content)
+    agent = Agent(run, replace(saved, snapshot=state["snapshot"]), seed=0)
+    agent._restore(state)
+    return agent
 
 
 def load(

@@ -10,14 +10,14 @@ from typing import Any
 
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.exceptions import PreventUpdate
-from werkzeug.serving import BaseWSGIServer, make_server
+from werkzeug.serving import BaseWSGIServer
 
 from slm_lab.board import run_page, runs_table, ticked
 from slm_lab.board.catalog import Catalog
 from slm_lab.board.elements import problem
 from slm_lab.board.query import Query
 from slm_lab.board.refresh import Part, Parts
-from slm_lab.board.security import secure
+from slm_lab.board.security import BoundedServer, secure
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.text import error_summary
 from slm_lab.storage.intact import FollowedRows
@@ -45,9 +45,10 @@ def make_app(data_dir: Path) -> Dash:
 
     @app.callback(Output("page", "children"), Input("url", "pathname"), State("url", "search"))
     def show(pathname: str, search: str) -> Any:
+        query = Query.parse(search)
         if pathname not in PAGES:
             return problem(f"there is no page {pathname}")
-        return PAGES[pathname].layout(catalog, Query.parse(search))
+        return _guarded(lambda: PAGES[pathname].layout(catalog, query))
 
     @app.callback(
         Output("url", "search"),
@@ -111,6 +112,13 @@ def make_app(data_dir: Path) -> Dash:
     app.clientside_callback(  # type: ignore[no-untyped-call]
         _ALARM, Output("alarm", "children"), Input("tick", "n_intervals"), State("answered", "data")
     )
+    app.clientside_callback(  # type: ignore[no-untyped-call]
+        runs_table.FIT_NARROW,
+        Output({"grid": ALL}, "columnDefs"),
+        Input("page", "children"),
+        State({"grid": ALL}, "columnDefs"),
+        prevent_initial_call=True,
+    )
     secure(app.server, catalog.root, app.csp_hashes())
     return app
 
@@ -157,5 +165,5 @@ def make_board(data_dir: Path, port: int | None) -> tuple[BaseWSGIServer, str]:
     number = sock.getsockname()[1]
     logging.getLogger("werkzeug").setLevel(logging.ERROR)  # no line for each request
     app = make_app(data_dir).server
-    server = make_server(HOST, number, app, threaded=True, fd=sock.detach())
+    server = BoundedServer(HOST, number, app, fd=sock.detach())
     return server, f"http://{HOST}:{number}/"

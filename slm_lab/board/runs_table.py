@@ -16,10 +16,10 @@ ROW, MOST_ROWS, FEW_ROWS = 34, 16, 7
 """Pixels of a row; the rows that are seen without scrolling, without and with ticked runs."""
 _TEXTS: dict[str, tuple[str, int]] = {
     "run": ("run", 300),
+    "final_return": ("return", 140),
     "status": ("status", 112),
     "left": ("left", 80),
-    "frames": ("frames", 100),
-    "final_return": ("return", 118),
+    "frames": ("all frames", 116),
     "env": ("environment", 140),
     "changed": ("changed", 200),
     "mode": ("mode", 150),
@@ -27,6 +27,10 @@ _TEXTS: dict[str, tuple[str, int]] = {
     "bytes": ("size", 88),
     "started": ("started", 150),
 }
+FIT_NARROW = """(_, grids) => grids.map(columns => window.innerWidth > 600
+    ? window.dash_clientside.no_update
+    : columns.map(c => c.field === "run" ? {...c, width: 170, minWidth: 100} : c))"""
+"""Narrows the names of runs on a narrow screen, so that it shows their returns."""
 _NUMBERS = ("left", "frames", "final_return", "frames_per_s", "bytes")
 
 

@@ -1,11 +1,27 @@
 """Who may ask the server for what: this machine's browsers, for files of the data folder."""
 
+import logging
 import os
+import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from socketserver import BaseServer
+from threading import Lock
+from typing import Any, final
 from urllib.parse import urlsplit
 
 from flask import Flask, Request, Response, abort, request, send_file
+from typing_extensions import override
+from werkzeug.exceptions import BadRequest, HTTPException, NotFound
+from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
+
+logger = logging.getLogger(__name__)
+
+MOST_CONNECTIONS = 64
+"""Open connections. One more closes the oldest, so that slow ones keep nobody out."""
+MOST_SECONDS = 30
+"""The time that a connection may send nothing."""
 
 HOSTS = ("127.0.0.1", "localhost", "::1")
 """The names of this machine: a page that rebinds its own name to 127.0.0.1 has another."""
@@ -44,6 +60,14 @@ def secure(server: Flask, root: Path, script_hashes: Sequence[str]) -> None:
         response.headers["Cross-Origin-Opener-Policy"] = "same-origin"
         return response
 
+    @server.errorhandler(Exception)
+    def refuse(error: Exception) -> HTTPException:
+        """A request that cannot be answered is at fault: parts of pages report their own errors."""
+        if isinstance(error, HTTPException):
+            return error
+        logger.debug("refused", exc_info=error)
+        return NotFound() if isinstance(error, OSError) else BadRequest()
+
     @server.get("/files/<path:path>")
     def file(path: str) -> Response:
         if (found := served(root, path)) is None:
@@ -73,7 +97,58 @@ def served(root: Path, path: str) -> Path | None:
         found = Path(os.path.realpath(root / path))
     except ValueError:  # a zero byte
         return None
-    if found.suffix not in SERVED or not found.is_relative_to(root) or not found.is_file():
-        return None
+    if found.suffix not in SERVED or not found.is_relative_to(root) or not os.path.isfile(found):
+        return None  # unlike the method, the function is false for a name too long
     is_hidden = any(part.startswith(".") for part in found.relative_to(root).parts)
     return None if is_hidden else found
+
+
+class _Handler(WSGIRequestHandler):
+    """Answers one request, unless its connection sends nothing for too long."""
+
+    timeout = MOST_SECONDS
+
+    @override
+    def log(self, type: str, message: str, *args: Any) -> None:
+        """Nothing: a bad request is no news for the terminal."""
+
+
+@final
+class BoundedServer(ThreadedWSGIServer):
+    """A thread for each connection, of which there are at most `MOST_CONNECTIONS`."""
+
+    def __init__(self, host: str, port: int, app: Flask, fd: int) -> None:
+        super().__init__(host, port, app, _Handler, fd=fd)
+        self._lock = Lock()
+        self._open: dict[Any, None] = {}
+
+    @override
+    def serve_forever(self, poll_interval: float = 0.5) -> None:
+        """Serves until `shutdown`; Ctrl-C raises KeyboardInterrupt, as everywhere."""
+        BaseServer.serve_forever(self, poll_interval)
+
+    @override
+    def log(self, type: str, message: str, *args: Any) -> None:
+        """Nothing, as its connections."""
+
+    @override
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            self._open[request] = None
+            if len(self._open) > MOST_CONNECTIONS:
+                oldest = next(iter(self._open))
+                del self._open[oldest]
+                with suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)  # ends its thread
+        super().process_request(request, client_address)
+
+    @override
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    @override
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing: the connection has ended in the middle of an answer."""
+        logger.debug("a connection has failed", exc_info=True)

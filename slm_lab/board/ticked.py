@@ -19,7 +19,7 @@ from slm_lab.board.refresh import Part
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import stamp_of
 from slm_lab.core.text import error_summary
-from slm_lab.experiment.plot.plot import about_curves, grouped
+from slm_lab.experiment.plot.plot import about_curves, about_few_seeds, grouped
 from slm_lab.experiment.plot.trials import FoundTrial, ReadTrial, read_trial
 from slm_lab.experiment.runs.diff import difference_tables
 from slm_lab.metrics.row import BASE_COLUMNS
@@ -139,7 +139,8 @@ def _endings(entries: Sequence[CatalogEntry], live: FollowedRows, query: Query) 
     _, seeds, _ = grouped(read, query.x)
     rows, better = results(seeds)
     words = [] if better is None else [html.P(improvement_text(better))]
-    return section("Final returns", rows_table(*text_table(rows)[:3]), *words)
+    notes = [html.P(note, className="note") for note in about_few_seeds(rows)]
+    return section("Final returns", rows_table(*text_table(rows)[:3]), *words, *notes)
 
 
 def _differences(entries: Sequence[CatalogEntry]) -> Any:

@@ -97,7 +97,7 @@ def _command(options: RunOptions, verb: Verb, caller: Caller) -> Callable[["RunS
         return lambda source: search_spec(source, options.keep, caller, options.output)
     from slm_lab.cli.run import run_spec
 
-    return lambda source: run_spec(source, verb, caller, options.output)
+    return lambda source: run_spec(source, verb, caller, options.output, options.all_metrics)
 
 
 def _source(options: RunOptions, words: RunWords) -> "RunSource":
@@ -105,7 +105,8 @@ def _source(options: RunOptions, words: RunWords) -> "RunSource":
         from slm_lab.cli.display.screen import console, print_line
         from slm_lab.experiment.new.recipe import named
         from slm_lab.experiment.run_source import RunSource
-        from slm_lab.experiment.trust import imports_for, imports_of_file
+        from slm_lab.experiment.trust import imports_for, imports_of_file, own_imports
+        from slm_lab.spec.read import find_file
         from slm_lab.storage.run_lookup import find_run, find_saved, resolve_spec_name
 
     (file, name, mode), data, trust = words, options.data, options.trust
@@ -137,7 +138,8 @@ def _source(options: RunOptions, words: RunWords) -> "RunSource":
         run_dir, trial = find_saved(mode.run, data, name, of_env)
     else:
         run_dir, trial = find_run(mode.run, data, name, mode.verb == "search", of_env), None
-    imports = imports_for(run_dir, options.imports, trust, data)
+    of_file = () if file is None else own_imports(find_file(file))
+    imports = imports_for(run_dir, (*options.imports, *of_file), trust, data)
     if trust and imports:
         listed = ", ".join(imports)
         print_line(console(), f"importing {listed}, which {run_dir.root} names (--trust)")
@@ -175,6 +177,7 @@ def _reject_unused_options(options: RunOptions, mode: RunMode) -> None:
         "--save": (options.save, ("eval",)),
         "--keep": (options.keep, ("search",)),
         "--resume": (options.resume, ("train", "search")),
+        "--all": (options.all_metrics, ("train", "dev")),
         "--json": (options.output == "json", ("train", "dev", "search", "eval")),
     }
     for option, (given, verbs) in of.items():

@@ -178,6 +178,9 @@ def run(
         Option("--resume", help="Resume the run that --name names; begin it if there is none."),
     ] = False,
     as_json: options.AsJson = False,
+    all_metrics: Annotated[
+        bool, Option("--all", help="Print all metrics at the end, not only the first five.")
+    ] = False,
     quiet: Annotated[bool, Option("--quiet", "-q", help="Print only warnings and errors.")] = False,
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"] | None,
@@ -212,6 +215,7 @@ def run(
                 init_parts=tuple(init_parts or ()),
                 resume=resume,
                 output="json" if as_json else "nothing" if quiet else "text",
+                all_metrics=all_metrics,
             ),
             caller,
         )
@@ -321,6 +325,12 @@ def plot(
         list[str] | None, Option(metavar="TEXT", help="The name of a curve, for each in order.")
     ] = None,
     title: Annotated[str | None, Option(metavar="TEXT", help='Title; "none" omits it.')] = None,
+    x_label: Annotated[
+        str | None, Option("--xlabel", metavar="TEXT", help="The name of the x axis.")
+    ] = None,
+    y_label: Annotated[
+        str | None, Option("--ylabel", metavar="TEXT", help="The name of the y axis.")
+    ] = None,
     hline: Annotated[list[str] | None, Option(metavar="[NAME=]Y", help="A dashed line.")] = None,
     smooth: Annotated[
         float | None, Option(metavar="PERCENT", help="Window of the mean, in % of the frames.")
@@ -356,7 +366,7 @@ def plot(
     style = width, tuple(label or ()), title, tuple(hline or ()), smooth, log_y, by
     request = PlotRequest(
         tuple(folders), y, x, statistic, out, data, standalone, *style, tuple(normalise or ()),
-        command[:LONGEST_COMMAND],
+        command[:LONGEST_COMMAND], x_label, y_label,
     )  # fmt: skip
     plot_runs(request, as_json, table)
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from slm_lab.cli.display.screen import console, print_line
-from slm_lab.core.errors import UsageError
+from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.core.text import count_text, duration_text, significant, with_spread
 from slm_lab.experiment.new.draft import draft
 from slm_lab.experiment.new.env_facts import EnvFacts, env_facts
@@ -38,7 +39,10 @@ def write_new(
     found = env_facts(env)
     _print_facts(screen, env_id, found)
     sets = recipe.with_sets(sets)
-    spec = load_spec(recipe.file, recipe.name, sets).model_copy(update={"name": name})
+    try:
+        spec = load_spec(recipe.file, recipe.name, sets).model_copy(update={"name": name})
+    except SpecError as error:
+        raise SpecError(error.where, [_of_recipe(each, sets) for each in error.problems]) from None
     every = [parse_setting(each) for each in sets]
     raw = read_file(find_file(recipe.file))[recipe.name]
     raw, _ = apply_settings(raw, every, lambda _: spec.to_json())
@@ -47,11 +51,24 @@ def write_new(
         f"Observations: {found.observations}",
         f"Actions: {found.actions}",
     )
-    path.write_text(draft(spec, raw, title), encoding="utf-8")
+    path.write_text(draft(spec, raw, title, imports), encoding="utf-8")
     print_line(screen, f"wrote {path}: {spec.agent.algorithm.name}, recipe {recipe.name}")
     budget, seconds = spec.env.max_frame, spec.env.max_frame / found.play.steps_per_s
     purpose = f"the budget of {budget:,} frames: {duration_text(seconds)} of steps alone"
     _print_next(screen, path, name, imports, purpose)
+
+
+def _of_recipe(problem: Problem, sets: Sequence[str]) -> Problem:
+    """The problem; with what to type for a key of the recipe that the user's part does not know."""
+    path, is_unknown = problem.path, problem.message.startswith("unknown key")
+    block = path.rpartition(".")[0]
+    typed = [each.partition("=")[0] for each in sets]
+    parts = [each for each in typed if each in (f"{block}.type", f"{block}.name")]
+    if not is_unknown or path in typed or not parts:
+        return problem
+    key = parts[-1].rpartition(".")[2]
+    fix = f"the recipe has it; give the whole block: -s '{block}={{\"{key}\": …}}'"
+    return replace(problem, message=f"unknown key; {fix}")
 
 
 def _print_facts(screen: Console, env: str, found: EnvFacts) -> None:
@@ -77,12 +94,14 @@ def _print_facts(screen: Console, env: str, found: EnvFacts) -> None:
 def _print_next(
     screen: Console, path: Path, name: str, imports: Sequence[str], budget: str
 ) -> None:
+    # With the file, its imports are allowed; a run folder alone may import nothing.
+    played = [str(path), f"eval@{name}"] if imports else [f"eval@{name}"]
     purposes = (
         ([str(path), "dev"], "a few training events, with extra checks"),
         ([str(path), "train"], budget),
-        ([f"eval@{name}"], "greedy episodes of the trained agents"),
+        (played, "greedy episodes of the trained agents"),
     )
-    commands = [(command_text(["run", *words], imports), purpose) for words, purpose in purposes]
+    commands = [(command_text(["run", *words], ()), purpose) for words, purpose in purposes]
     width = max(len(command) for command, _ in commands)
     print_line(screen, "next:")
     for command, purpose in commands:

@@ -97,3 +97,4 @@ class RunOptions:
     init_parts: tuple[str, ...] = ()
     resume: bool = False
     output: OutputForm = "text"
+    all_metrics: bool = False

@@ -32,10 +32,19 @@ from slm_lab.storage.result import Ending, SessionResult, TrialResult, never_beg
 
 MAIN_GRAPHS = ("_trial_graph_mean_returns_ma_vs_frames", "_trial_graph_eval_mean_returns_vs_frames")
 
+FIRST_METRICS = ("final_return", "random_return", "strength", "consistency", "frames_per_s")
+"""The metrics that are printed at the end without --all."""
 
-def run_spec(source: RunSource, verb: Verb, caller: Caller, output: OutputForm = "text") -> int:
-    """Begins or resumes a run; returns the exit code. Its plug-ins must be imported. Raises
-    LabError."""
+
+def run_spec(
+    source: RunSource,
+    verb: Verb,
+    caller: Caller,
+    output: OutputForm = "text",
+    all_metrics: bool = False,
+) -> int:
+    """Begins or resumes a run; returns the exit code. Its plug-ins must be imported. At the end it
+    prints `FIRST_METRICS`, or all. Raises LabError."""
     console = screen.console(quiet=output != "text")
     run = Run(source, verb)
     caller.begun(run.run_dir.root)
@@ -58,7 +67,8 @@ def run_spec(source: RunSource, verb: Verb, caller: Caller, output: OutputForm =
         caller.send(TrainingFailed(failures))
     elif failures:
         print(failures, file=sys.stderr)
-    _show_metrics(console, result, len(spec.meta.writers))
+    file = None if all_metrics else run.run_dir.trial_metrics_file(0)
+    _show_metrics(console, result, len(spec.meta.writers), file)
     _show_graphs(console, result, run.run_dir.root)
     _show_what_is_left(console, result, run)
     if run.verb == "train" and output == "text":
@@ -100,28 +110,37 @@ def _show_what_is_left(console: Console, result: TrialResult, run: Run) -> None:
         print_line(console, Text(f"{names}: {what_to_change(run.spec, diverged)}", "yellow"))
 
 
-def _show_metrics(console: Console, result: TrialResult, num_writers: int) -> None:
-    metrics = result.metrics
+def _show_metrics(
+    console: Console, result: TrialResult, num_writers: int, rest_in: Path | None
+) -> None:
+    """Prints the table of metrics: all, or only the first ones if the rest is in a file."""
+    metrics, rows = result.metrics, {}
     if not metrics.num_sessions:
         return
-    rows = []
     for name, words in LABELS["metrics"].items():
         value = significant(getattr(metrics, name))
         if name == "final_return":
             value = with_spread(metrics.final_return, metrics.final_return_std)
-        rows.append((words, value, f"{metrics.rests_on[name]} of {num_writers}"))
+        rows[name] = (words, value, f"{metrics.rests_on[name]} of {num_writers}")
+        if name == "final_return" and metrics.random_return is not None:
+            of_random = significant(metrics.random_return)
+            rows["random_return"] = ("return of the Random agent", of_random, "")
     for name, words in LABELS["speeds"].items():
         if (speed := getattr(result.throughput, name)) is not None:
-            rows.append((words, significant(speed), ""))
-    if metrics.random_return is not None:
-        rows.append(("return of the Random agent", significant(metrics.random_return), ""))
-    print_table(console, "Trial metrics", ("metric", "value", "Sessions"), rows)
+            rows[name] = (words, significant(speed), "")
+    shown = [name for name in rows if rest_in is None or name in FIRST_METRICS]
+    table = [rows[name] for name in shown]
+    print_table(console, "Trial metrics", ("metric", "value", "Sessions"), table)
     short = {name: re.split("[,:]", words)[0] for name, words in LABELS["metrics"].items()}
     by_reason: dict[str, list[str]] = {}
     for name, reason in metrics.reasons.items():
-        by_reason.setdefault(reason, []).append(short.get(name, name))
+        if name in shown:
+            by_reason.setdefault(reason, []).append(short.get(name, name))
     for reason, names in by_reason.items():
         print_line(console, Text(f"– {', '.join(names)}: {reason}", "dim"))
+    if rest_in is not None and len(shown) < len(rows):
+        number = len(rows) - len(shown)
+        print_line(console, f"{number} more metrics with --all, and in {rest_in}")
 
 
 def _show_graphs(console: Console, result: TrialResult, folder: Path) -> None:

@@ -30,7 +30,7 @@ COLUMNS = {
     "changed": "changed",
     "mode": "mode",
     "status": "status",
-    "frames": "frames",
+    "all frames": "frames",
     "return": "final_return",
     "frames/s": "frames_per_s",
     "size": "bytes",
@@ -41,7 +41,7 @@ SORTS = tuple(dict.fromkeys((*(field.name for field in fields(RunSummary)), *COL
 STATUSES = (*RunStatus, "dev")
 UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 LEFT = ("environment", "changed", "mode", "status")
-LEAVE_OUT = ("started", "size", "frames/s", "mode", "frames", "environment", "changed")
+LEAVE_OUT = ("started", "size", "frames/s", "mode", "all frames", "environment", "changed")
 """Columns that a narrow terminal leaves out, in this order."""
 COLUMN_GAP, CHANGED_WIDTH = 2, 16
 """Spaces between columns, and the minimum width of the column "changed"."""

@@ -25,8 +25,11 @@ from slm_lab.experiment.search.confirm import Confirmation
 from slm_lab.experiment.search.outcomes import draw
 from slm_lab.experiment.search.prepare import Prepared
 from slm_lab.experiment.trial import DrawTimer, stop_on_signals
+from slm_lab.experiment.trust import command_text, modules_of
 from slm_lab.spec.schema.meta import ConfirmSpec
 from slm_lab.storage.event_log import Confirmed
+
+CONFIRM = 'meta.confirm={"top": 2, "max_session": 3}'
 
 
 def search_spec(
@@ -85,7 +88,25 @@ def _conclude(console: Console, prepared: Prepared, confirmation: Confirmation |
     if stopped:
         return INTERRUPTED
     all_failed = len(search.search_state.of(Status.FAILED)) == len(search.search_state.trials)
-    return FAILED if all_failed or missing else 0
+    if all_failed or missing:
+        return FAILED
+    _show_next(console, prepared, confirmation)
+    return 0
+
+
+def _show_next(console: Console, prepared: Prepared, confirmation: Confirmation | None) -> None:
+    """Prints two commands for the best trial: evaluate it, and train or confirm it."""
+    folder, results = prepared.run_dir.root, prepared.search.search_state.results
+    trained = ["run", f"search@{folder}", "-s", CONFIRM]
+    purpose = "repeat the best two with three fresh seeds each"
+    if confirmation is not None and results and results[0].trial in confirmation.files:
+        trained = ["run", str(confirmation.files[results[0].trial])]
+        purpose = "train the best spec again"
+    played = ["run", f"eval@{folder}"]
+    modules = [*prepared.imports, *modules_of(prepared.spec)]
+    screen.print_line(console, "next:")
+    for words, about in ((played, "greedy episodes of the best trial"), (trained, purpose)):
+        screen.print_line(console, f"  {command_text(words, modules)}  # {about}")
 
 
 def _draw(prepared: Prepared) -> list[Path]:

@@ -1,6 +1,6 @@
 """`slm-lab spec`: check, show and list specs, write their JSON Schema."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -11,11 +11,12 @@ from slm_lab.cli.display.screen import console, print_json, print_line
 from slm_lab.cli.options import AsJson, Imports, Sets, SpecName, Trust
 from slm_lab.cli.shell import completion
 from slm_lab.cli.shell.exit_codes import BAD_INPUT, report_errors
-from slm_lab.core.errors import Problem, SpecError
+from slm_lab.core.errors import LabError, MissingExtraError, Problem, SpecError
 from slm_lab.core.plugins import import_plugins, is_covered, look_in_working_directory, module_in
 
 if TYPE_CHECKING:
     from slm_lab.spec.parse import Parsed
+    from slm_lab.spec.schema.spec import Spec
 
 app = typer.Typer(help="Check, show and list specs; write their JSON Schema.", no_args_is_help=True)
 
@@ -36,15 +37,16 @@ def check(
 ) -> None:
     """Check every spec of the files, without running any.
 
-    Checks the agent against the environment if this is cheap to make, or its actions are known.
+    Makes each environment and each net as a run does. What is not installed is not checked.
 
     A spec with a ${VAR} without a value is a template; its other values are checked.
 
     Imports a module that a file names only with --import or --trust.
 
     Exit codes: 0 no problems, 2 some problems."""
+    from slm_lab.experiment.trust import own_imports
     from slm_lab.spec.load import check_file
-    from slm_lab.spec.read import shipped_files
+    from slm_lab.spec.read import find_file, shipped_files
 
     results: list[_Result] = []
     with report_errors():
@@ -53,11 +55,15 @@ def check(
             look_in_working_directory()
         for file in files or shipped_files():
             try:
+                of_file = own_imports(find_file(file))
+                if trust:
+                    import_plugins(of_file)
                 checked = check_file(file, sets or [])
             except SpecError as error:
                 found = [_Result(error.where, error.problems)]
             else:
-                found = [_result(each, None if trust else imports or []) for each in checked]
+                allowed = None if trust else imports or []
+                found = [_result(each, allowed, of_file) for each in checked]
             results += found
             for each in found if not as_json else ():
                 print_line(console(), str(each))
@@ -113,12 +119,22 @@ class _Result(NamedTuple):
     where: str
     problems: Sequence[Problem]
     notes: Sequence[str] = ()
+    of_search: Sequence[Problem] = ()
+    """The problems that only a search has."""
+
+    @property
+    def is_ok_for_train(self) -> bool:
+        """Whether a training accepts the spec."""
+        return all(problem in self.of_search for problem in self.problems)
 
     @override
     def __str__(self) -> str:
-        if self.problems:
+        if not self.is_ok_for_train:
             return str(SpecError(self.where, self.problems))
         note = f" ({'. '.join(self.notes)})" if self.notes else ""
+        if self.problems:
+            of_search = SpecError(f"{self.where}: search", self.problems)
+            return f"{self.where}: ok for train{note}\n{of_search}"
         return f"{self.where}: ok{note}"
 
     def to_json(self) -> dict[str, Any]:
@@ -127,20 +143,40 @@ class _Result(NamedTuple):
             {"path": each.path, "message": each.message, "text": str(each)}
             for each in self.problems
         ]
-        return {"spec": self.where, "ok": not problems, "problems": problems, "notes": self.notes}
+        return {
+            "spec": self.where,
+            "ok": not problems,
+            "ok_for_train": self.is_ok_for_train,
+            "problems": problems,
+            "notes": self.notes,
+        }
 
 
-def _result(checked: "Parsed", imports: Sequence[str] | None) -> _Result:
-    """`imports` are the modules that may be imported; None allows all that the file names."""
-    names = () if checked.env is None or imports is None else checked.env.code_names
+def _result(checked: "Parsed", imports: Sequence[str] | None, of_file: Sequence[str]) -> _Result:
+    """`imports` are the modules that may be imported; None allows all that the file names, those
+    in `of_file` by its key `imports`."""
+    from slm_lab.experiment.trust import IMPORTS
+
+    names = () if checked.env is None else checked.env.code_names
     modules = dict.fromkeys(module for name in names if (module := module_in(name)))
-    foreign = [module for module in modules if not is_covered(module, imports or ())]
-    problems = [*checked.problems, *([] if foreign else _second_pass(checked))]
-    notes = [
+    of_env = _not_allowed(modules, imports)
+    found = _Found([], [], []) if of_env else _second_pass(checked)
+    of_search = [*checked.of_search, *found.of_search]
+    problems = [*checked.problems, *found.problems, *found.of_search]
+    notes = []
+    if missing := _not_allowed(of_file, imports):
+        words = " ".join(f"--import {module}" for module in missing)
+        why = f"{', '.join(missing)} was not imported: {words} or --trust checks with it"
+        if problems:
+            problems.append(Problem(IMPORTS, why))
+        else:
+            notes.append(f"{IMPORTS}: {why}")
+    notes += [
         f"env names the module {module}, which was not imported: --import {module} or --trust "
         "checks the environment too"
-        for module in foreign
+        for module in of_env
     ]
+    notes.extend(found.notes)
     if checked.variables:
         needed = " ".join(f"-s {name}=…" for name in checked.variables)
         notes.append(f"template: needs {needed}")
@@ -149,17 +185,52 @@ def _result(checked: "Parsed", imports: Sequence[str] | None) -> _Result:
         notes.append(f"ignored: {'; '.join(checked.legacy)}")
     if checked.suspicious:
         notes.append(f"suspicious: {'; '.join(checked.suspicious)}")
-    return _Result(checked.where, problems, notes)
+    return _Result(checked.where, problems, notes, of_search)
 
 
-def _second_pass(checked: "Parsed") -> Sequence[Problem]:
-    """The problems that need the environment: of `env`, then of the agent if spaces are cheap."""
+def _not_allowed(modules: Iterable[str], imports: Sequence[str] | None) -> list[str]:
+    return [each for each in modules if imports is not None and not is_covered(each, imports)]
+
+
+class _Found(NamedTuple):
+    """What the second pass found."""
+
+    problems: Sequence[Problem]
+    of_search: Sequence[Problem]
+    notes: Sequence[str]
+
+
+def _second_pass(checked: "Parsed") -> _Found:
+    """What a run checks before it starts: environment, spaces, nets, and what this machine has."""
     if checked.env is None:
-        return []
+        return _Found([], [], [])
     from slm_lab.env.check import check_env
-    from slm_lab.env.check_spaces import cheap_space_problems
 
     problems = check_env(checked.env)
     if problems or checked.spec is None:
-        return problems
-    return cheap_space_problems(checked.spec.agent, checked.env)
+        return _Found(problems, [], [])
+    from slm_lab.experiment.run import check_devices, check_spaces
+
+    notes: list[str] = []
+    try:
+        check_spaces(checked.where, checked.spec)
+    except SpecError as error:
+        problems = list(error.problems)
+    except MissingExtraError as error:
+        notes.append(f"not checked with its environment: {error}")
+    except LabError as error:
+        problems = [Problem("env", str(error))]
+    notes.extend(f"not on this machine: {each}" for each in check_devices(checked.spec))
+    return _Found(problems, [] if checked.of_search else _of_search(checked.spec), notes)
+
+
+def _of_search(spec: "Spec") -> Sequence[Problem]:
+    """The problems of the environments that a search would make."""
+    from slm_lab.spec.search import dimensions
+
+    if not any(each.path.startswith("env") for each in dimensions(spec.search or {})):
+        return []
+    from slm_lab.experiment.search.prepare import env_problems  # imports ray
+    from slm_lab.experiment.search.space import Space
+
+    return env_problems(Space(spec), spec)

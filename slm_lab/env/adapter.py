@@ -44,7 +44,8 @@ class PolicyAdapter:
         self.observation_space = conversions.observation_space
         self.action_space = conversions.action.space
         self.statistics: FloatArray = conversions.statistics
-        self._joined: Array | None = None
+        self.joined: Array | None = None
+        """The joined frames of the running episodes; None before the first."""
 
     def make_env(self, **kwargs: Any) -> Env:
         """One environment as the spec makes it: its arguments and `kwargs`, time limit and game
@@ -77,12 +78,12 @@ class PolicyAdapter:
             frames = conversions.normalizer.normalize(frames)
         if (joiner := conversions.joiner) is None:
             return frames
-        if self._joined is None or starts.all():
-            self._joined = joiner.begin(frames)
+        if self.joined is None or starts.all():
+            self.joined = joiner.begin(frames)
         else:
             over = np.flatnonzero(starts)
-            _, self._joined = joiner.follow_and_begin(self._joined, frames, frames, over)
-        return self._joined
+            _, self.joined = joiner.follow_and_begin(self.joined, frames, frames, over)
+        return self.joined
 
 
 def _rows(path: tuple[str, ...], space: AnySpace, array: Array, lead: tuple[int, ...]) -> Array:
@@ -96,7 +97,14 @@ def _rows(path: tuple[str, ...], space: AnySpace, array: Array, lead: tuple[int,
         batch = str((*(lead if array.size and lead else ("B",)), *shape)).replace("'", "")
         found = f"{named(path)} has the shape {array.shape}"
         raise ValueError(f"{found}; one has {shape}, a batch {batch}")
-    return as_numbers(array, space, path).reshape(-1, *shape)
+    rows = as_numbers(array, space, path).reshape(-1, *shape)
+    if rows.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            is_usable = np.isfinite(rows.astype(np.float32))
+        if not is_usable.all():
+            value = rows[~is_usable][0]
+            raise ValueError(f"{named(path)} has the value {value}, which is no finite float32")
+    return rows
 
 
 def _flat(parts: Sequence[tuple[tuple[str, ...], AnySpace, Array]], rows: Sequence[Array]) -> Array:

@@ -226,12 +226,21 @@ def check_machine(where: str, spec: Spec) -> None:
 
         check_cluster(spec.meta.cluster)
         return
-    if all(net.gpu is not True and net.precision != "bf16" for net in spec.agent.nets.values()):
-        return
+    if problems := check_devices(spec):
+        raise SpecError(where, problems)
+
+
+def check_devices(spec: Spec) -> list[Problem]:
+    """What the nets need and this machine lacks: a GPU, or bfloat16. A cluster is not asked."""
+    nets = spec.agent.nets.values()
+    if spec.meta.cluster is not None:
+        return []
+    if all(net.gpu is not True and net.precision != "bf16" for net in nets):
+        return []
     with importing():  # imports torch
         from slm_lab.agent.net.precision import problems_here
-    if problems := list(problems_here(spec.agent)):
-        raise SpecError(where, problems)
+
+    return list(problems_here(spec.agent))
 
 
 def initial_of(source: RunSource, spec: Spec) -> "Initial | None":

@@ -172,6 +172,8 @@ class SavedRun:
         """The run `source.run`, "latest" if it is None. `source.seed` replaces its root seed.
         Raises UsageError if the run does not exist, SpecError for an invalid `-s`."""
         name = source.name()
+        self.imports = source.imports
+        """The modules that were imported for it."""
         self.run_dir, trial = find_saved(source.run or "latest", source.data_dir, name)
         self.trial = chosen_trial(self.run_dir, trial)
         self.folder = source.archive or self.run_dir.root

@@ -24,6 +24,8 @@ from slm_lab.storage.run_dir import FOLDERS, RUN_BLOCK, RunDir
 
 FLATTEN = "gymnasium.wrappers:FlattenObservation"
 """A wrapper of recipes. It takes no arguments, so a run folder may name it without permission."""
+IMPORTS = "imports"
+"""The key of a spec file for the modules that the user's own file imports."""
 
 
 def modules_of(spec: Spec) -> tuple[str, ...]:
@@ -146,15 +148,29 @@ def imports_for(
 
 
 def imports_of_file(spec_file: str, given: Sequence[str], trust: bool) -> tuple[str, ...]:
-    """The modules to import before a run begins: `given`; with `trust` also those in its spec file.
-    See `check_source`."""
-    if not trust:
-        return tuple(given)
+    """The modules to import before a run begins: `given`, and the `imports` of the user's own spec
+    file; with `trust` also all others in it. See `check_source`. Raises SpecError."""
     file = find_file(spec_file)
-    named = named_by([file])
+    imports = dict.fromkeys([*given, *own_imports(file)])
+    if trust:
+        named = named_by([file])
+        if _is_of_a_run(file):
+            check_allowed(file.resolve().parent, named, named)
+        imports.update(dict.fromkeys(named))
+    return tuple(imports)
+
+
+def own_imports(file: Path) -> tuple[str, ...]:
+    """The modules under the key `imports` of a spec file, beside its specs. A file that a run has
+    written may name none there. Raises SpecError if they are no list of names."""
+    modules = read_file(file).get(IMPORTS, [])
     if _is_of_a_run(file):
-        check_allowed(file.resolve().parent, named, named)
-    return tuple(dict.fromkeys([*given, *named]))
+        return ()
+    is_list = isinstance(modules, list) and all(isinstance(name, str) for name in modules)
+    if not is_list or not all(part.isidentifier() for name in modules for part in name.split(".")):
+        message = "must be a list of module names, without .py"
+        raise SpecError(str(file), [Problem(IMPORTS, message, modules)])
+    return tuple(modules)
 
 
 def check_source(

@@ -18,6 +18,13 @@ def file_schema() -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "SLM Lab spec file",
         "type": "object",
+        "properties": {
+            "imports": {
+                "type": "array",
+                "items": {"type": "string"},
+                "description": "modules that a run imports, as with --import",
+            }
+        },
         "patternProperties": {"^_": {}},
         "additionalProperties": {"$ref": "#/$defs/Spec"},
         "$defs": {**definitions, "Spec": spec},

@@ -1,4 +1,5 @@
-"""Parses the JSON of spec files: allows trailing commas, rejects duplicate keys and NaN."""
+"""Parses the JSON of spec files: allows comments and trailing commas, rejects duplicate keys and
+NaN."""
 
 import json
 import re
@@ -9,6 +10,9 @@ from slm_lab.spec.limits import JSON_VALUES, YAML_BYTES, check_extent, too_deep
 
 STRING = r'"(?:[^"\\]++|\\.)*+"?'
 """Also matches an unterminated string, so that it is scanned once, not from each quote in it."""
+OPEN_COMMENT = r"/\*(?:[^*]++|\*(?!/))*+"
+COMMENT = re.compile(rf"({STRING}|{OPEN_COMMENT}\Z)|//[^\r\n]*+|{OPEN_COMMENT}\*/", re.DOTALL)
+"""Its group matches what stays: strings, and a comment without an end, which is an error there."""
 TRAILING_COMMA = re.compile(rf"({STRING})|,(?=\s*+[}}\]])", re.DOTALL)
 
 
@@ -24,11 +28,12 @@ def parse_json(text: str, where: str) -> Any:
     def no_number(_: str) -> Any:
         raise SpecError(where, [_fault(plain, where)])
 
-    plain = TRAILING_COMMA.sub(lambda match: match[1] or " ", text)
+    without_comments = COMMENT.sub(lambda match: match[1] or _blank(match[0]), text)
+    plain = TRAILING_COMMA.sub(lambda match: match[1] or " ", without_comments)
     try:
         content = json.loads(plain, object_pairs_hook=unique, parse_constant=no_number)
     except json.JSONDecodeError as error:
-        if not text.strip():
+        if not plain.strip():
             raise SpecError(where, [Problem("file", "is empty")]) from None
         message = f"is not JSON: {error.msg} (column {error.colno})"
         raise SpecError(where, [Problem(f"line {error.lineno}", message)]) from None
@@ -48,6 +53,11 @@ def json_value(text: str) -> Any:
         raise ValueError(f"{name} is not a JSON number")
 
     return json.loads(text, parse_constant=no_number)
+
+
+def _blank(comment: str) -> str:
+    """As many spaces and line breaks, so that later places keep their line and column."""
+    return re.sub(r"[^\n]", " ", comment)
 
 
 def _parts(tree: Any) -> Any:

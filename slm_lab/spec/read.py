@@ -26,6 +26,28 @@ RECORD_BYTES, RECORD_VALUES = 16_000_000, 20_000
 A_SLIP = 0.75
 """The similarity from which on a name counts as a misspelt name of a shipped file."""
 NOT_SPECS = frozenset({"torch_table.json", "foreign_words.json"})
+REPLACED = (
+    (
+        re.compile(r"(.+)_roboschool"),
+        r"\1_mujoco",
+        "Roboschool is gone, and MuJoCo simulates its robots",
+    ),
+    (
+        re.compile(
+            r"(.+)_(?:ant|half_?cheetah|hopper|humanoid(?:_standup)?|inverted_(?:double_)?pendulum"
+            r"|pusher|reacher|swimmer|walker2d)(?:_pybullet)?"
+        ),
+        r"\1_mujoco",
+        "MuJoCo's environments have one file, with a spec of each or -s env=Hopper-v5",
+    ),
+    (
+        re.compile(r"(.+)_(?:breakout|pong|qbert|videopinball)"),
+        r"\1_atari",
+        "Atari games have one file, with -s env=ALE/Qbert-v5",
+    ),
+)
+"""Stems of SLM Lab's spec files that are not shipped, the stem of the file that replaces each, and
+why. A row counts only if that file is shipped."""
 
 
 def shipped_files() -> list[Path]:
@@ -62,13 +84,29 @@ def find_file(file: str | Path) -> Path:
     nearest = nearest_name(path.stem, [*stems, *here], A_SLIP)
     has_suffix = nearest in here or (nearest is not None and path.suffix)
     suggestion = (stems | here)[str(nearest)] if has_suffix else nearest
-    hint = f"; did you mean {suggestion}?" if suggestion else ""
-    if not suggestion and re.search(r"-v\d+$", path.name):
+    if successor := _successor(path.stem, stems):
+        hint = f"; {successor}"
+    elif suggestion:
+        hint = f"; did you mean {suggestion}?"
+    elif re.search(r"-v\d+$", path.name):
         hint = f"; write the algorithm first: slm-lab run ppo {file}"
+    else:
+        hint = ""
     message = (
         "is a folder" if os.path.isdir(path) else f"there is no such file, here or shipped{hint}"
     )
     raise SpecError(str(file), [Problem("file", message)])
+
+
+def _successor(stem: str, shipped: Mapping[str, str]) -> str | None:
+    """Which file replaces SLM Lab's file of this stem, and why; None for any other stem. `shipped`
+    has the names of shipped files by their stems."""
+    for pattern, replacement, why in REPLACED:
+        match = pattern.fullmatch(stem)
+        name = None if match is None else shipped.get(match.expand(replacement))
+        if name is not None:
+            return f"{name} replaces it: {why}"
+    return None
 
 
 def read_file(path: Path) -> dict[str, Any]:

@@ -6,17 +6,12 @@ the previous manifest and all files it names stay intact. The newest two checkpo
 `intact`. Files that neither manifest names are deleted only once the newest is durable."""
 
 import hashlib
-import io
 import os
 import pickle
 import re
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
-
-import torch
 
 from slm_lab.agent.memory.memory import AppendLog
 from slm_lab.core.errors import CheckpointError, LabError, UnusableCheckpointError
@@ -25,7 +20,7 @@ from slm_lab.core.types import StateDict
 from slm_lab.metrics.writer import Extent
 from slm_lab.storage import manifest as manifests
 from slm_lab.storage.segments import check_whole, plan
-from slm_lab.storage.serialization import from_plain, to_plain
+from slm_lab.storage.serialization import from_bytes, to_bytes
 
 
 class CheckpointStore:
@@ -185,21 +180,10 @@ def read_initial(path: Path) -> StateDict:
 
 def _state_in(content: bytes, path: Path) -> StateDict:
     with reading(path):
-        state: StateDict = from_plain(_tensors(content))
+        state: StateDict = from_bytes(content)
         if not isinstance(state, dict):
             raise TypeError(f"it holds a {type(state).__name__}")
         return state
-
-
-def _tensors(content: bytes | memoryview) -> Any:
-    """The content of a file. Raises ValueError if it holds other types than tensors and plain
-    values: torch's own message would advise to execute the file's code."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    except Exception:
-        raise ValueError("the lab did not write this file") from None
 
 
 @contextmanager
@@ -226,21 +210,19 @@ def try_state(state: StateDict) -> None:
     """Writes a state to memory and reads it back. Raises CheckpointError if that is impossible."""
     content = _serialized(state)
     try:
-        _tensors(content)
+        from_bytes(content)
     except ValueError as error:
         raise CheckpointError("the training's state cannot be read back from a file") from error
 
 
 def _serialized(state: StateDict) -> memoryview:
-    buffer = io.BytesIO()
     try:
-        torch.save(to_plain(state), buffer)
+        return to_bytes(state)
     except (TypeError, AttributeError, pickle.PicklingError) as error:
         raise CheckpointError(
             f"the training's state cannot be saved: {error}; a state_dict may hold tensors, "
             "arrays, numbers, strings, None, and lists and dicts of them"
         ) from error
-    return buffer.getbuffer()  # not getvalue(), which would copy a large state
 
 
 def write_state(path: Path, state: StateDict) -> manifests.SavedFile:

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import shlex
 import signal
 from collections import Counter
 
@@ -79,6 +80,13 @@ def test_a_grid_search_runs_every_point_once_and_writes_all_results(folder):
     write_spec(folder, searching({f"{LR}__grid_search": [1e-3, 1e-2], f"{GAMMA}__choice": [0.9]}))
     done = call_here(command(folder, "search"), folder)
     assert (done.code, done.err) == (0, "")
+    *_, heading, play, again = done.out.splitlines()
+    assert heading == "next:"
+    words = [shlex.split(line, comments=True) for line in (play, again)]
+    root = str(run_folder(folder))
+    assert words[0] == ["slm-lab", "run", f"eval@{root}"]
+    assert words[1][:3] == ["slm-lab", "run", f"search@{root}"]
+    assert call_here([str(LAB), *words[0][1:], "--episodes", "1"], folder).code == 0
     found = table(folder)
     assert sorted(float(line[LR]) for line in found.values()) == [1e-3, 1e-2]
     assert {line["status"] for line in found.values()} == {"finished"}

@@ -96,16 +96,18 @@ class Axis(NamedTuple):
     unit_size: float = 1.0
     window_share: float = 0.0
 
+    def smoothed(self, share: float) -> "Axis":
+        """The mean over a window that ends at each row, see `line`; the label names it."""
+        window = f"{100 * share:g} % of frames"
+        if self.column == MEAN_RETURN:
+            window += f", ≥ {FEWEST} episodes"
+        return self._replace(label=f"{self.label} over {window}", window_share=share)
 
-RETURNS = (
-    Axis("mean_return", "mean_returns", "mean return"),
-    Axis(
-        "mean_return",
-        "mean_returns_ma",
-        f"mean return over {100 * WINDOW_SHARE:g} % of the frames",
-        window_share=WINDOW_SHARE,
-    ),
-)
+
+MEAN_RETURN = "mean_return"
+"""The column of the returns of the episodes that ended since the row before."""
+_RETURN = Axis(MEAN_RETURN, "mean_returns", "mean return")
+RETURNS = (_RETURN, _RETURN._replace(file="mean_returns_ma").smoothed(WINDOW_SHARE))
 """Mean raw return of the episodes of a row; and the same over a window of frames."""
 
 EVAL_RETURNS = Axis("total_reward", "eval_mean_returns", "mean return of the evaluation")
@@ -148,9 +150,10 @@ def wall_clock(longest: float) -> Axis:
     return Axis("wall_t", "wall_t", f"training time ({unit})", size)
 
 
-def x_axis(word: str, longest: float) -> Axis:
-    """The x axis of a word; `longest` is the training time, in s, that has to fit on it."""
-    axes = {"frames": frames("per Session"), "total_frames": TOTAL_FRAMES}
+def x_axis(word: str, longest: float, of: str = "per Session") -> Axis:
+    """The x axis of a word; `longest` is the training time, in s, that has to fit on it. `of` as
+    for `frames`."""
+    axes = {"frames": frames(of), "total_frames": TOTAL_FRAMES}
     return axes[word] if word in axes else wall_clock(longest)
 
 
@@ -162,7 +165,7 @@ def line(rows: Rows, x: Axis, y: Axis) -> Line:
     known = np.isfinite(values)
     if y.window_share and known.any():
         clock, weights, fewest = rows["total_frame"], np.ones(int(known.sum())), 1.0
-        if y.column == RETURNS[0].column:
+        if y.column == MEAN_RETURN:
             weights = episode_counts(rows)[known]
             # The final return of one of several workers is the mean of fewer than FEWEST episodes.
             fewest = min(FEWEST, float(rows["final_return_episodes"][-1]))

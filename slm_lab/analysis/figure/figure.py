@@ -20,7 +20,7 @@ HOLLOW = 0.82
 """The share of white in a hollow bar."""
 LETTER = 0.62
 """The width of a usual letter, as a share of its size."""
-_LONGEST = 24  # letters of a name above a column
+_LONGEST = 32  # letters of a name above a column
 _LEVEL_TINT = 0.45
 _MOST_DECADES = 6
 _LARGE_EXPONENT = 5

@@ -18,7 +18,7 @@ PIXEL = 0.77
 DASH = "6px,3px"
 
 _LINE_WIDTH = {"solid": 2.5, "dashed": 2.0, "faint": 1.0}
-_PAGE_WIDTH, _LETTER, _LONGEST = 1200, 8.5, 24  # pixels, and letters of a name
+_PAGE_WIDTH, _LETTER, _LONGEST = 1200, 8.5, 32  # pixels, and letters of a name
 _MANY = 4000  # dots, from which on a browser draws them by WebGL
 _DOT, _SMALL_DOT = 9, 6
 

@@ -89,11 +89,12 @@ SCORE = "score"
 
 _NOT_DRAWN = "total_reward_ma"
 """Only in the table: its dots would repeat those of `final_return`."""
-_COLOURED_BY = "strength"
+_STRENGTH = "strength"
 _FILLED, _HOLLOW = "● whole budget spent", "○ stopped early, or not ended"
 _PARALLEL_HINT = (
     "drag along an axis to choose trials, click it to let go; drag a name to move its axis"
 )
+_ORDER = "whole budgets first, then those stopped early, by frames"
 _TOP, _HEADING = 152, 64  # pixels: the picture's head, and the names above the panels
 _LEFT, _RIGHT, _GAP = 102, 18, 30  # of the panels: numbers and names, the margin, between two
 _PANELS_WIDTH, _NARROWEST, _WIDEST = 1410, 216, 746  # of all together, and of one
@@ -103,8 +104,8 @@ _LETTERS, _PAGE_LETTERS = 15, 17
 _SHORT = 260  # pixels of an axis that has room for a few numbers only
 _PAGE_WIDTH, _PAGE_TOP, _PART_HEADING, _BETWEEN = 1690, 132, 47, 83
 _BAR, _BAR_FOOT, _NOTE_ROW, _PARALLEL, _TABLE_ROW = 44, 68, 29, 590, 37
-_BARS_LEFT, _BARS_WIDTH, _NOTES_LEFT = 206, 560, 856  # from the left edge of their part
-_NAME = 24  # letters beside a bar
+_BARS_LEFT, _BARS_WIDTH, _NOTES_LEFT = 240, 526, 856  # from the left edge of their part
+_NAME = 28  # letters beside a bar
 _MANY = 4000  # dots, whose texts have to be short
 
 
@@ -195,7 +196,7 @@ def page(found: ExperimentFigure) -> fig.Figure:
     sections: list[tuple[float, Callable[..., Iterator[fig.Part]], str, str]] = [
         (bars, _importances, "Importance of each hyperparameter", ""),
         (_PARALLEL, _parallel, "Parallel coordinates", _PARALLEL_HINT),
-        (table, _best, "The best trials", ""),
+        (table, _best, "The best trials", _ORDER),
         (_HEADING + dots, _dots, "Every metric over every variable", f"{_FILLED}   {_HOLLOW}"),
     ]
     parts: list[fig.Part] = []
@@ -335,17 +336,14 @@ def _results(trials: Sequence[TrialState]) -> list[Places]:
     if any(each.status != "finished" for each in trials):
         columns["frames"] = [float(each.frame) for each in trials]
     columns[SCORE] = [each.known_score for each in trials]
-    columns[_COLOURED_BY] = [each.metric(_COLOURED_BY) for each in trials]
+    columns[_STRENGTH] = [each.metric(_STRENGTH) for each in trials]
     return [number_places(each, name) for name, each in columns.items() if None not in each]
 
 
 def _shading(trials: Sequence[TrialState]) -> Shading:
-    """By strength; by score if no Trial has a strength."""
-    name, values = _COLOURED_BY, [each.metric(_COLOURED_BY) for each in trials]
-    if all(each is None for each in values):
-        name, values = SCORE, [each.known_score for each in trials]
-    at = number_places(values).at
-    return Shading(name, at, fig.limits([at], 0.0))
+    """By score, which orders the Trials."""
+    at = number_places([each.known_score for each in trials]).at
+    return Shading(SCORE, at, fig.limits([at], 0.0))
 
 
 def _best_table(best_first: Sequence[TrialState], names: Mapping[str, str]) -> TextTable:
@@ -353,7 +351,7 @@ def _best_table(best_first: Sequence[TrialState], names: Mapping[str, str]) -> T
         "trial": lambda each: str(each.trial),
         "status": lambda each: summary.STATUS_WORDS.get(each.status, each.status),
         SCORE: lambda each: summary.number_text(each.known_score, 4),
-        _COLOURED_BY: lambda each: summary.number_text(each.metric(_COLOURED_BY), 4),
+        _STRENGTH: lambda each: summary.number_text(each.metric(_STRENGTH), 4),
         "frames": lambda each: tick_text(float(each.frame), float(each.frame)),
     }
     rows = []

@@ -14,7 +14,7 @@ from slm_lab.analysis.figure.layout import overview, single
 from slm_lab.analysis.figure.write import write_figure, write_page, write_png
 from slm_lab.analysis.search.search_summary import point_texts, short_names, status_text
 from slm_lab.analysis.search.trial_state import TrialState, ranked
-from slm_lab.core.text import count_text
+from slm_lab.core.text import count_text, significant
 from slm_lab.core.types import FloatArray
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.row import BASE_COLUMNS, INFO_PREFIX, LEARNED
@@ -54,9 +54,10 @@ def draw_trial_graphs(
     Files are `{prefix}_trial_graph_{y}_vs_{x}.png` and `.html`: returns against each clock; against
     frames also other columns with values, and `eval_mean_returns`. "live" draws only the first two
     graphs of returns and the last. No graph is begun once `is_stopped`. Raises OSError."""
-    graphs = [(rows, *axes) for axes in _axes([each for each in rows if len(each)], which)]
+    clock = axis.frames("per Session" if len(rows) > 1 else "")
+    graphs = [(rows, *axes) for axes in _axes([each for each in rows if len(each)], which, clock)]
     if any(len(each) for each in evaluations):
-        graphs.append((evaluations, axis.frames("per Session"), axis.EVAL_RETURNS))
+        graphs.append((evaluations, clock, axis.EVAL_RETURNS))
     figures = {
         f"{prefix}_trial_graph_{y.file}_vs_{x.file}": figure_of_rows(each, x, y, title, run_of)
         for each, x, y in graphs
@@ -118,9 +119,10 @@ def figure_of_rows(
     return trial_figure(lines, x, y, title, subtitle, of)
 
 
-def _axes(rows: Sequence[Rows], which: Literal["all", "live"]) -> list[tuple[axis.Axis, axis.Axis]]:
-    per_session = axis.frames("per Session")
-    pairs = [(per_session, y) for y in axis.RETURNS]
+def _axes(
+    rows: Sequence[Rows], which: Literal["all", "live"], clock: axis.Axis
+) -> list[tuple[axis.Axis, axis.Axis]]:
+    pairs = [(clock, y) for y in axis.RETURNS]
     if which == "live":
         return pairs
     longest = max((float(each["wall_t"].max()) for each in rows), default=0.0)
@@ -128,7 +130,7 @@ def _axes(rows: Sequence[Rows], which: Literal["all", "live"]) -> list[tuple[axi
     of_info = dict.fromkeys(c for r in rows for c in r.columns if c.startswith(INFO_PREFIX))
     known = (*_LEARNER_COLUMNS, *of_info)
     reported = [c for c in known if any(c in r.columns and r.has_values(c) for r in rows)]
-    return pairs + [(per_session, axis.learner_axis(column)) for column in reported]
+    return pairs + [(clock, axis.learner_axis(column)) for column in reported]
 
 
 def _mean_curves(lines: Sequence[Line], of: str) -> list[Curve]:
@@ -189,8 +191,9 @@ def draw_session_graphs(
 
 
 def session_overview(rows: Rows, evaluations: Rows, title: str) -> Figure:
-    """A panel of returns, one of evaluations if there are any, one per column that has values. All
-    against frames; the columns are in the order of `rows`."""
+    """A panel of returns, one of evaluations if there are any, one per column whose values differ.
+    All against frames; the columns are in the order of `rows`. Constant ones are in the subtitle.
+    """
     row, average = (_panel_line(rows, y) for y in axis.RETURNS)
     curves = [Curve("", *row, colour=5), Curve("smoothed", *average)] if row.x.size else []
     panels, counts = [(axis.RETURNS[0].label, curves)], [count_text(len(rows), "row")]
@@ -200,9 +203,16 @@ def session_overview(rows: Rows, evaluations: Rows, title: str) -> Figure:
         curve = Curve("± 1 std of episodes", *mean, around(mean.y, std.y), colour=2)
         panels.append(("evaluation return", [curve] if mean.x.size else []))
     reported = [c for c in rows.columns if c in LEARNED or c not in BASE_COLUMNS]
+    constant = []
     for y in map(axis.learner_axis, filter(rows.has_values, reported)):
-        panels.append((y.label, [Curve("", *_panel_line(rows, y))]))
-    return overview(title, ", ".join(counts), axis.frames().label, panels)
+        line = _panel_line(rows, y)
+        if line.x.size > 1 and np.ptp(line.y) == 0:
+            constant.append(f"{y.label} {significant(float(line.y[0]))}")
+        else:
+            panels.append((y.label, [Curve("", *line)]))
+    if constant:
+        counts.append(f"constant: {', '.join(constant)}")
+    return overview(title, " · ".join(counts), axis.frames().label, panels)
 
 
 def _panel_line(rows: Rows, y: axis.Axis) -> Line:

@@ -130,10 +130,10 @@ class SearchDisplay:
         """A table with its header, and the paths of the searched keys that fit the console."""
         table = Table.grid(padding=(0, GAP))
         bar = [("", BAR_WIDTH)] if with_bar else []
-        heads = [("trial", 5), ("", 8), *bar, ("frames", 9), ("return", 7)]
+        heads = [("trial", 5), ("", 8), *bar, ("frames", 9), ("score", 7)]
         room = self._console.width
         for head, fixed in heads:
-            side: JustifyMethod = "right" if head in ("frames", "return") else "left"
+            side: JustifyMethod = "right" if head in ("frames", "score") else "left"
             table.add_column(no_wrap=True, min_width=fixed, justify=side)
             room -= fixed + GAP
         shown = [head for head, _ in heads]

@@ -140,8 +140,10 @@ def as_array(observed: Any, path: tuple[str, ...]) -> Array:
     """The part of an observation at `path`, or of a batch, as an array. Raises ValueError."""
     try:
         return np.asarray(observed)
-    except ValueError:  # lists of different lengths
-        raise ValueError(f"{named(path)} is no array") from None
+    except (ValueError, TypeError, RuntimeError) as error:
+        # Lists of different lengths, or a tensor on a GPU or with a gradient.
+        why = "" if isinstance(error, ValueError) else f": {error}"
+        raise ValueError(f"{named(path)} is no array{why}") from None
 
 
 def as_numbers(array: Array, space: AnySpace, path: tuple[str, ...]) -> Array:

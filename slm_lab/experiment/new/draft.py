@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
+from slm_lab.experiment.trust import IMPORTS
 from slm_lab.spec.schema.block import Block
 from slm_lab.spec.schema.optim import TorchPart
 from slm_lab.spec.schema.schedule import ScheduleSpec
@@ -21,10 +22,15 @@ PLAIN = ("name", "type")
 """Keys without a comment: their values say enough."""
 
 
-def draft(spec: Spec, raw: Mapping[str, Any], title: Sequence[str]) -> str:
+def draft(
+    spec: Spec, raw: Mapping[str, Any], title: Sequence[str], imports: Sequence[str] = ()
+) -> str:
     """The YAML file of `raw`, which `spec` was parsed from, with `title` lines as its head. Each
-    key of `raw` has its description as a comment. Keys are in the order of `raw`."""
+    key of `raw` has its description as a comment. Keys are in the order of `raw`. A run of the file
+    imports the modules `imports`."""
     head = "".join(f"# {line}\n" for line in title)
+    if imports:
+        head += f"{IMPORTS}: {_in_one_line([*imports])}  # as with --import\n"
     body = "\n".join(_block(raw, spec, INDENT))
     return f"{head}{_in_one_line(spec.name)}:\n{body}\n"
 

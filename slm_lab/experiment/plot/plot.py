@@ -72,6 +72,8 @@ def plot(request: PlotRequest, draws: bool = True) -> Plotted:
     title = _title(groups, request.labels) if request.title is None else request.title
     if request.log_y:
         notes += _without_place(panels)
+    over = over._replace(label=over.label if request.x_label is None else request.x_label)
+    y = y._replace(label=y.label if request.y_label is None else request.y_label)
     figure = overlay_figure(
         panels,
         over,
@@ -120,7 +122,9 @@ def grouped(
         curves = ", ".join(f"{i}: {each}" for i, each in enumerate(known, start=1))
         count = count_text(len(groups), "curve")
         raise UsageError(f"--label: {len(given)} for {count}, in this order: {curves}")
-    axis = x_axis(x, max(each.seconds for trial in trials for each in trial.trainings))
+    longest = max(each.seconds for trial in trials for each in trial.trainings)
+    share = any(each.found.meta.sessions_per_training > 1 for each in trials)
+    axis = x_axis(x, longest, "per Session" if share else "")
     seeds = [seeds_of(names[i], group, axis) for i, group in enumerate(groups)]
     return groups, seeds, axis
 
@@ -299,12 +303,19 @@ def about_curves(
         for each in endings
         if each.frames[0] < _AS_FAR * each.frames[1]
     ]
-    if few := sorted({each.seeds for each in endings if 1 < each.seeds < ENOUGH_TO_TRIM}):
-        notes.append(
-            f"of fewer than {ENOUGH_TO_TRIM} seeds the interquartile mean (IQM) is the mean, and "
-            f"an interval from {' or '.join(map(str, few))} seeds is too narrow"
-        )
+    notes += about_few_seeds(endings)
     return notes
+
+
+def about_few_seeds(endings: Sequence[TableRow]) -> list[str]:
+    """A note if some curves have several seeds, but too few for an interquartile mean."""
+    few = sorted({each.seeds for each in endings if 1 < each.seeds < ENOUGH_TO_TRIM})
+    if not few:
+        return []
+    return [
+        f"of fewer than {ENOUGH_TO_TRIM} seeds the interquartile mean (IQM) is the mean, and "
+        f"an interval from {' or '.join(map(str, few))} seeds is too narrow"
+    ]
 
 
 def _envs(groups: Sequence[Sequence[ReadTrial]]) -> list[str]:

@@ -42,6 +42,8 @@ class PlotRequest(NamedTuple):
     by: str | None = None
     normalise: tuple[str, ...] = ()
     command: str = ""
+    x_label: str | None = None
+    y_label: str | None = None
 
     @property
     def is_file(self) -> bool:
@@ -59,7 +61,7 @@ class PlotRequest(NamedTuple):
         else:
             share = self.smooth / 100
         if share and not self.is_file:
-            axis = axis._replace(label=f"{axis.label} over {100 * share:g} % of the frames")
+            axis = axis.smoothed(share)
         return axis._replace(file=column_axis(self.y).file, window_share=share)
 
     @property

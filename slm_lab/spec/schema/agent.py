@@ -26,7 +26,10 @@ NOT_SUPPORTED = {
         ("Rainbow", "QRDQN", "QR-DQN", "C51"),
         "is not available; use DoubleDQN with PrioritizedReplay and a net of type DuelingMLPNet",
     ),
-    **dict.fromkeys(("TRPO", "ARS", "HER", "MaskablePPO"), "is not available; PPO may do"),
+    **dict.fromkeys(("TRPO", "ARS"), "is not available; PPO may do"),
+    "HER": "is not available: goals are not relabelled; SoftActorCritic learns without that",
+    "MaskablePPO": "is not available: there are no action masks yet, and PPO would choose invalid "
+    "actions; let the environment ignore or punish them",
 }
 
 USUAL_NAMES = {

@@ -141,6 +141,7 @@ class MetaSpec(Block):
         "num_gpus": "the GPU is chosen by agent.net.gpu",
         "num_cpus": "processes are chosen by max_session and threads",
         "param_spec_process": "spec_params are not run in parallel; use -s var=value",
+        "search": "search_alg chooses the searcher",
     }
 
     distributed: Distributed = Field(

@@ -19,6 +19,12 @@ KIND_WORDS: Mapping[Kind, str] = {
 }
 
 
+OF_SLM_LAB = {
+    "Lookahead": "is not available; name the optimizer that it wraps, such as RAdam or GlobalAdam"
+}
+"""Classes that old files name and torch does not have."""
+
+
 class TorchPart(Block):
     """`{"name": …, argument: value, …}`; arguments are extra keys of the model."""
 
@@ -50,7 +56,8 @@ class TorchPart(Block):
         if not isinstance(name, str):
             return {"name": name}
         if name not in known:
-            message = unknown_name(f"name for {KIND_WORDS[cls.KIND]}", name, sorted(known))
+            kind = f"name for {KIND_WORDS[cls.KIND]}"
+            message = OF_SLM_LAB.get(name) or unknown_name(kind, name, sorted(known))
             raise key_error("name", message, name)
         entry = known[name]
         if entry.refused:

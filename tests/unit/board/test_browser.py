@@ -71,6 +71,21 @@ def test_runs_are_ticked_and_drawn_over_each_other(tmp_path, address, browser):
     _until(browser, "document.body.innerText.includes('Differences of the specs')")
 
 
+@pytest.mark.parametrize("width", [420, 1280])
+def test_the_return_is_seen_without_scrolling(width, tmp_path, address, browser):
+    write_ended(tmp_path, "a_spec_with_a_long_name")
+    browser.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False},
+    )
+    browser.get(address)
+    cell = "document.querySelector('.ag-row [col-id=\"final_return\"]')"
+    _until(browser, f"{cell} && {cell}.innerText == '12.5 ± 0.500'")
+    _until(browser, f"{cell}.getBoundingClientRect().right <= {width}")
+    _until(browser, f"{cell}.scrollWidth <= {cell}.clientWidth")
+    browser.save_screenshot(str(tmp_path / f"board_{width}.png"))
+
+
 def test_a_curve_grows_while_its_page_is_open(tmp_path, address, browser):
     run = write_run(tmp_path)
     rows = run.session(0, 0).rows

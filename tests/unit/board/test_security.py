@@ -1,8 +1,19 @@
 """Which requests the server of the board answers."""
 
+import copy
+import json
+import random
+import signal
+import socket
+import subprocess
+from threading import Thread
+from urllib.parse import urlsplit
+
 import pytest
 
-from slm_lab.board.app import make_app
+from slm_lab.board import security
+from slm_lab.board.app import HOST, make_app, make_board
+from tests.faults.lab import LAB
 from tests.unit.experiment.runs import write_run
 
 OWN = {"Host": "127.0.0.1:8050"}
@@ -76,3 +87,101 @@ def test_nothing_outside_the_data_folder_is_served(asked, tmp_path):
         ".hidden.json", ".git/config.json", "weights.pt", "folder", "a%00.json",
     ):  # fmt: skip
         assert not is_given(path), path
+
+
+@pytest.mark.parametrize("path", ["a" * 5000, "a" * 5000 + ".json", "x/" * 2500 + "a.json"])
+def test_a_path_that_is_too_long_is_not_found(asked, path):
+    assert asked.get(f"/files/{path}", headers=OWN).status_code == 404
+
+
+CALL = {
+    "output": "page.children",
+    "outputs": {"id": "page", "property": "children"},
+    "inputs": [{"id": "url", "property": "pathname", "value": "/"}],
+    "changedPropIds": ["url.pathname"],
+    "state": [{"id": "url", "property": "search", "value": ""}],
+}
+JUNK = [None, 1, "x", [], {}, [1], {"a": 1}, "..page.children..", -1e9, True]
+
+
+def spoilt(generator):
+    """The call of a page with some values replaced by others."""
+    call = copy.deepcopy(CALL)
+    for _ in range(generator.randint(1, 3)):
+        block = generator.choice([call, *call.get("inputs", []), *call.get("state", [])])
+        block[generator.choice([*block])] = copy.deepcopy(generator.choice(JUNK))
+        if not all(isinstance(call[key], list) for key in ("inputs", "state")):
+            break
+        if not all(
+            isinstance(each, dict) and each for key in ("inputs", "state") for each in call[key]
+        ):
+            break
+    return json.dumps(call)
+
+
+def test_a_call_that_no_page_makes_is_a_bad_request_without_a_word(asked, capfd, caplog):
+    """The whole call is answered; a spoilt one too, or it is refused."""
+
+    def code(content):
+        kind = {**OWN, "Content-Type": "application/json"}
+        return asked.post("/_dash-update-component", data=content, headers=kind).status_code
+
+    assert code(json.dumps(CALL)) == 200
+    generator = random.Random(0)
+    calls = [spoilt(generator) for _ in range(200)]
+    codes = [code(call) for call in [*calls, "", "{", "null", "[]", "1"]]
+    assert set(codes) <= {200, 204, 400, 404}
+    assert codes.count(400) > 100
+    assert (capfd.readouterr(), caplog.messages) == (("", ""), [])
+
+
+@pytest.fixture
+def port(tmp_path):
+    """That of a running board."""
+    (tmp_path / "data").mkdir()
+    server, address = make_board(tmp_path / "data", 0)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    yield urlsplit(address).port
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def connected(port):
+    return socket.create_connection((HOST, port), timeout=30)
+
+
+def test_one_connection_too_many_closes_the_oldest(port, monkeypatch):
+    monkeypatch.setattr(security, "MOST_CONNECTIONS", 4)
+    slow = [connected(port) for _ in range(6)]
+    try:
+        assert [each.recv(1) for each in slow[:2]] == [b"", b""]
+        slow[-1].sendall(f"GET / HTTP/1.1\r\nHost: {HOST}:{port}\r\n\r\n".encode())
+        assert slow[-1].recv(12) == b"HTTP/1.1 200"
+    finally:
+        for each in slow:
+            each.close()
+
+
+def test_a_connection_that_sends_nothing_is_closed(port, monkeypatch):
+    monkeypatch.setattr(security._Handler, "timeout", 0.05)
+    with connected(port) as idle:
+        assert idle.recv(1) == b""
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_board_exits_as_its_help_says(number, tmp_path):
+    words = [str(LAB), "board", str(tmp_path), "--port", "0", "--no-open"]
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as board:
+        assert "Ctrl-C ends it" in board.stdout.readline()
+        board.send_signal(number)
+        _, err = board.communicate(timeout=60)
+    assert (board.returncode, err) == (130, "stopped\n")
+    assert (
+        subprocess.run([*words[:2], "--port", "-1"], capture_output=True, check=False).returncode
+        == 2
+    )

@@ -7,8 +7,9 @@ import pytest
 import yaml
 
 from slm_lab.cli.new import write_new
-from slm_lab.core.errors import LabError, UsageError
+from slm_lab.core.errors import LabError, SpecError, UsageError
 from slm_lab.experiment.new import env_facts
+from slm_lab.experiment.trust import imports_of_file
 from slm_lab.spec.load import load_spec
 
 WRAPPER = "gymnasium.wrappers:FlattenObservation"
@@ -63,9 +64,22 @@ def test_the_printed_commands_can_be_pasted_into_a_shell(capsys):
     write_new("CartPole-v1", "ppo", Path("my spec.yaml"), (), imports)
     lines = capsys.readouterr().out.partition("next:\n")[2].splitlines()
     commands = [shlex.split(line, comments=True) for line in lines]
-    given = ["--import", "tests.unit.env"]
     assert commands == [
-        ["slm-lab", "run", "my spec.yaml", "dev", *given],
-        ["slm-lab", "run", "my spec.yaml", "train", *given],
-        ["slm-lab", "run", "eval@ppo_CartPole-v1", *given],
+        ["slm-lab", "run", "my spec.yaml", "dev"],
+        ["slm-lab", "run", "my spec.yaml", "train"],
+        ["slm-lab", "run", "my spec.yaml", "eval@ppo_CartPole-v1"],
     ]
+    assert imports_of_file("my spec.yaml", [], trust=False) == imports
+
+
+def test_a_key_of_the_recipe_that_the_chosen_net_lacks_is_answered_with_what_to_type(tmp_path):
+    out = tmp_path / "s.yaml"
+    with pytest.raises(SpecError) as caught:
+        write_new("CartPole-v1", "ppo", out, ["agent.net.type=RecurrentNet"], ())
+    (problem,) = caught.value.problems
+    assert problem.path == "agent.net.hid_layers"
+    fix = """the recipe has it; give the whole block: -s 'agent.net={"type": …}'"""
+    assert problem.message == f"unknown key; {fix}"
+    net = '{"type": "RecurrentNet", "rnn_hidden_size": 8}'
+    write_new("CartPole-v1", "ppo", out, [f"agent.net={net}"], ())
+    assert load_spec(out).agent.net.type == "RecurrentNet"

@@ -271,3 +271,19 @@ def test_a_spec_whose_name_has_a_colon_imports_no_module_of_the_folder(tmp_path)
     (tmp_path / "mine.py").write_text("open('executed', 'w').close()")
     (tmp_path / "s.json").write_text('{"mine:x": {"agent": {}, "env": {}}}')
     assert_bad_input(tmp_path, ["run", "s.json", "mine:x"], ["s.json: mine:x has"])
+
+
+@pytest.mark.medium
+def test_the_first_table_has_five_metrics_and_all_has_the_rest(tmp_path):
+    write_spec(tmp_path, ppo(env__max_frame=400, meta__max_session=2))
+    first = call_here(command(tmp_path, "train"), tmp_path)
+    every = call_here([*command(tmp_path, "train@latest"), "--all"], tmp_path)
+    few, all_rows = ([line for line in each.out.splitlines() if line.startswith("│")]
+                     for each in (first, every))  # fmt: skip
+    assert len(few) == 5
+    assert set(few) < set(all_rows)
+    more = next(line for line in first.out.splitlines() if "more metrics with --all" in line)
+    assert int(more.split()[0]) == len(all_rows) - len(few)
+    assert Path(tmp_path, more.rpartition("and in ")[2]).is_file()
+    assert "moving average" in every.out
+    assert "moving average" not in first.out

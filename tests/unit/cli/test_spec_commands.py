@@ -81,6 +81,78 @@ def test_an_agent_that_cannot_act_in_the_environment_is_refused(run):
     )
 
 
+CONV = {"type": "ConvNet", "conv_hid_layers": [[4, 3]]}
+RECURRENT = {"type": "RecurrentNet", "rnn_hidden_size": 8, "seq_len": 4}
+ARC = {
+    "type": "TorchArcNet",
+    "arc": {
+        "modules": {"body": {"Sequential": [{"Linear": {"in_features": 3, "out_features": 8}}]}},
+        "graph": {"input": "x", "modules": {"body": ["x"]}, "output": "body"},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        (
+            {"env__name": "ALE/Pong-v5", "agent__net": RECURRENT},
+            "agent.net.type = 'RecurrentNet': takes observations that are vectors",
+        ),
+        (
+            {"env__name": "HalfCheetah-v5", "agent__net": CONV},
+            "agent.net.type = 'ConvNet': takes observations that are images",
+        ),
+        (
+            {"env__name": "ALE/Pong-v5", "env__normalize_obs": True},
+            "env.normalize_obs = true: its observations are images",
+        ),
+        (
+            {"env__name": "FrozenLake-v1", "agent__algorithm__action_pdtype": "Normal"},
+            "agent.algorithm.action_pdtype = 'Normal': does not fit",
+        ),
+        ({"agent__net": ARC}, "agent.net.arc.modules.body.Sequential.0"),
+    ],
+)
+def test_the_check_refuses_what_a_run_refuses(changes, problem, run, write):
+    pytest.importorskip("ale_py")
+    pytest.importorskip("mujoco")
+    result = run("check", write({"s": ppo(**changes)}))
+    assert result.exit_code == 2
+    assert problem in result.output
+
+
+def test_what_is_missing_on_this_machine_is_a_note_and_no_problem(run, write, monkeypatch):
+    monkeypatch.setattr("slm_lab.agent.net.precision.has_gpu", lambda: False)
+    path = write({"s": ppo(agent__net__gpu=True)})
+    result = run("check", path)
+    assert result.exit_code == 0
+    assert "s: ok (not on this machine: agent.net.gpu = true: " in result.output
+
+
+def test_a_wrong_search_block_refuses_no_training_and_the_check_says_so(run, write):
+    raw = {**ppo(meta__log_frequency=5), "search": {"agent.algorithm.gama__uniform": [0.9, 0.99]}}
+    result = run("check", path := write({"s": raw}))
+    assert result.exit_code == 2
+    assert result.output.startswith(
+        "specs.json: s: ok for train\nspecs.json: s: search has 1 problem\n  search.agent."
+    )
+    assert load_spec(path).env.name == "CartPole-v1"
+    document = json.loads(run("check", path, "--json").output)
+    assert (document[0]["ok"], document[0]["ok_for_train"]) == (False, True)
+
+
+def test_the_check_refuses_environments_that_a_search_refuses(run, write):
+    raw = {
+        **ppo(meta__log_frequency=5),
+        "search": {"env.name__choice": ["CartPole-v1", "CartPol-v1"]},
+    }
+    result = run("check", write({"s": raw}))
+    assert result.exit_code == 2
+    assert "s: ok for train\n" in result.output
+    assert "search.env.name__choice = 'CartPol-v1': there is no such environment" in result.output
+
+
 def test_templates_and_ignored_keys_are_noted(run, write):
     template = changed(PPO, env__name="${env}", env__max_frame="${max_frame}")
     path = write({"t": template, "old": changed(PPO, meta__num_gpus=0)})

@@ -7,9 +7,9 @@ import pytest
 from slm_lab.core.errors import LabError, SpecError
 from slm_lab.env.adapter import PolicyAdapter
 from slm_lab.env.check import check_env
-from slm_lab.env.check_spaces import cheap_space_problems
 from slm_lab.env.versions import env_record
 from slm_lab.experiment.baseline import environment_key
+from slm_lab.experiment.run import check_spaces
 from slm_lab.spec.schema.env import EnvSpec
 from tests.support import parse, ppo
 from tests.unit.env.wrapped import Rewarded, Scaled
@@ -139,10 +139,8 @@ def test_a_spec_with_wrappers_survives_a_round_trip():
 
 def test_an_agent_is_checked_against_what_the_wrappers_return():
     spec = parse(ppo(env__wrappers=[f"{HERE}:worded"]))
-    (problem,) = cheap_space_problems(spec.agent, spec.env)
-    assert "Text space" in problem.message
-    atari = spec.env.model_copy(update={"name": "Hopper-v5"})
-    assert cheap_space_problems(spec.agent, atari) == []
+    with pytest.raises(SpecError, match="Text space"):
+        check_spaces("here", spec)
 
 
 def test_a_policy_outside_of_training_has_the_wrapped_environment(env_spec):

@@ -16,6 +16,7 @@ from slm_lab.experiment.trust import (
     check_allowed,
     check_cluster_allowed,
     imports_for,
+    imports_of_file,
     modules_at,
     modules_of,
     named_by,
@@ -260,3 +261,33 @@ def test_the_command_that_resumes_a_run_types_its_cluster():
     folder = Path("data/run")
     assert resume_words(folder, False, CLUSTER)[2:] == ["--cluster", CLUSTER]
     assert resume_words(folder, True, None) == ["run", "search@data/run"]
+
+
+def own_file(folder, imports):
+    file = folder / "mine.json"
+    file.write_text(json.dumps({"imports": imports, "a": ppo()}))
+    return file
+
+
+def test_the_users_own_spec_file_imports_what_it_lists(tmp_path):
+    file = own_file(tmp_path, ["one", "two.part"])
+    assert imports_of_file(str(file), ["three", "one"], trust=False) == ("three", "one", "two.part")
+
+
+def test_a_spec_file_of_a_run_imports_nothing_by_that_key(tmp_path):
+    run_dir = write_run(tmp_path / "data")
+    content = json.loads(run_dir.spec_file.read_text())
+    run_dir.spec_file.write_text(json.dumps({"imports": ["one"], **content}))
+    copy = tmp_path / "sent_alone.json"
+    copy.write_text(run_dir.spec_file.read_text())
+    unmarked = run_dir.root / "mine.json"
+    unmarked.write_text(json.dumps({"imports": ["one"], "a": ppo()}))
+    for file in (run_dir.spec_file, copy, unmarked):
+        assert imports_of_file(str(file), [], trust=False) == ()
+    assert imports_for(run_dir, [], False, tmp_path / "data") == ()
+
+
+@pytest.mark.parametrize("imports", ["one", [1], {"one": 1}, ["one.py/x"], ["-c"], None])
+def test_imports_of_the_users_file_are_module_names(tmp_path, imports):
+    with pytest.raises(SpecError, match=r"imports = .*: must be a list of module names"):
+        imports_of_file(str(own_file(tmp_path, imports)), [], trust=False)

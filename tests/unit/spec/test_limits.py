@@ -45,6 +45,9 @@ ATTACKS = {
     "list.json": (json.dumps({"s": {"env": [1] * 300_000}}), TOO_MANY.format(JSON_VALUES)),
     "quotes.json": ('{"a": "' + '\\"' * 200_000,
                     "line 1: is not JSON: Unterminated string starting at (column 7)"),
+    "comments.json": ("/* " * 1_300_000, "line 1: is not JSON: Expecting value (column 1)"),
+    "slashes.json": ('{"a": 1 ' + "/" * 3_900_000,
+                     "line 1: is not JSON: Expecting ',' delimiter (column 3900009)"),
     "spaces.json": ('{"a": 1' + ", " * 1_000_000 + "}", "line 1: is not JSON: Expecting property "
                     "name enclosed in double quotes (column 10)"),
     "string.json": ('{"a": "' + "x" * 50_000_000 + '"}', TOO_LARGE),
@@ -113,6 +116,38 @@ def test_a_quote_in_a_string_does_not_confuse_the_reader(tmp_path):
     path = tmp_path / "s.json"
     path.write_text(r'{"a": {"x": "\\", "y": "\",}", "z": [",]",],},}')
     assert read_file(path) == {"a": {"x": "\\", "y": '",}', "z": [",]"]}}
+
+
+COMMENTED = r"""// "a": 1,
+{ // {"b": 2}
+  "url": "http://x//y", /* "url": ",
+  two lines */ "glob": "/* no */ \\ // \",",
+  "list": [1, 2, /* 3, */ ], // 4
+}
+/**/"""
+
+
+def test_comments_are_passed_over_and_strings_that_hold_their_signs_are_kept(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text(COMMENTED)
+    assert read_file(path) == {"url": "http://x//y", "glob": '/* no */ \\ // ",', "list": [1, 2]}
+
+
+@pytest.mark.parametrize("text", ["// x\n/* y\n z */ 1,\n", "/*\n*/ // \n1,\n"])
+def test_lines_and_columns_of_errors_count_comments(text, tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text(f'{{"a": {text}/* 2 */ "b" 3}}')
+    with pytest.raises(SpecError) as caught:
+        read_file(path)
+    (problem,) = caught.value.problems
+    assert str(problem) == "line 4: is not JSON: Expecting ':' delimiter (column 13)"
+
+
+def test_a_comment_without_an_end_is_an_error_in_its_line(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text('{"a": 1,\n /* "b": 2}')
+    with pytest.raises(SpecError, match=r"line 2: is not JSON: .* \(column 2\)"):
+        read_file(path)
 
 
 def test_of_very_many_problems_only_the_first_are_printed():

@@ -67,6 +67,33 @@ def test_a_missing_file_is_reported_with_the_nearest_shipped_one():
 
 
 @pytest.mark.parametrize(
+    ("given", "successor", "why"),
+    [
+        (
+            "slm_lab/spec/benchmark/async_sac/async_sac_roboschool.json",
+            "async_sac_mujoco.json",
+            "Roboschool is gone, and MuJoCo simulates its robots",
+        ),
+        ("ppo_roboschool", "ppo_mujoco.json", "Roboschool is gone"),
+        ("benchmark/sac/sac_inverted_double_pendulum.json", "sac_mujoco.json", "MuJoCo"),
+        ("async_sac_halfcheetah_pybullet.json", "async_sac_mujoco.json", "MuJoCo"),
+        ("ppo_qbert.json", "ppo_atari.json", "Atari"),
+    ],
+)
+def test_a_missing_file_of_slm_lab_is_answered_with_the_file_that_replaced_it(
+    given, successor, why
+):
+    text = message(load_spec, given)
+    assert f"there is no such file, here or shipped; {successor} replaces it: " in text
+    assert why in text
+    assert find_file(successor).is_file()
+
+
+def test_a_file_is_said_to_be_replaced_only_by_a_shipped_file():
+    assert "replaces" not in message(load_spec, "a2c_gae_roboschool.json")
+
+
+@pytest.mark.parametrize(
     ("given", "meant"),
     [
         ("somewhere/ppo_acrobat.yaml", "ppo_acrobot.json"),
@@ -146,7 +173,7 @@ def test_a_misspelt_alias_is_answered_with_the_alias(write):
             'line 1: the key "a" is given twice',
         ),
         (
-            '{"a": {"env": {}, "env": {}}}\n// a comment',
+            '{"a": {"env": {}, "env": {}}}\n]',
             "file: has a key twice, or a number that is not finite",
         ),
         ('{\n "a" 1}', "line 2: is not JSON: Expecting ':' delimiter"),
@@ -302,6 +329,10 @@ def test_other_problems_beside_a_bad_search_are_problems_of_a_training(write):
          "unknown algorithm; did you mean DoubleDQN, with the net type DuelingMLPNet"),
         ("algorithm", {"name": "TD3"},
          "is not available; for continuous actions use SoftActorCritic or CrossQ"),
+        ("algorithm", {"name": "MaskablePPO"},
+         "is not available: there are no action masks yet, and PPO would choose invalid actions"),
+        ("net__optim_spec", {"name": "Lookahead", "optimizer": "RAdam", "lr": 0.001},
+         "is not available; name the optimizer that it wraps"),
         ("memory", {"name": "CER"}, "unknown memory; did you mean Replay, with use_cer true?"),
         ("net", {"type": "lstm"}, "unknown net; did you mean RecurrentNet, with cell_type LSTM?"),
     ],
@@ -335,6 +366,12 @@ def test_a_name_of_another_library_loads_as_the_labs(write, caplog):
     assert caplog.messages == [
         'specs.json: names of other libraries: agent.algorithm.name "SAC" means SoftActorCritic'
     ]
+
+
+def test_the_searcher_word_of_an_old_file_is_ignored():
+    parsed = parse("s", changed(PPO, meta__search="RandomSearch"))
+    assert parsed.problems == []
+    assert "meta.search (search_alg chooses the searcher)" in parsed.legacy
 
 
 def test_a_name_that_stands_for_a_mode_too_needs_the_mode():

@@ -1,8 +1,13 @@
+import re
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slm_lab.analysis.figure import axis
 from slm_lab.analysis.figure.axis import Line, common_grid, on_grid, spread, trailing_mean
+from tests.unit.analysis.session import session_rows
 
 
 def line(x, y):
@@ -75,3 +80,16 @@ def test_a_trailing_mean_is_that_of_the_episodes_in_the_window_or_of_the_fewest(
         inside = np.repeat(y[window], episodes[window].astype(int))
         expected = inside.mean() if inside.size else np.nan
         np.testing.assert_allclose(mean, expected, atol=1e-9)
+
+
+@pytest.mark.parametrize("count", [30, 1000])
+def test_the_label_of_the_moving_average_names_the_window_that_is_drawn(count):
+    """One episode a row: few rows are averaged over episodes, many over frames."""
+    returns = np.random.default_rng(0).normal(size=count)
+    label = axis.RETURNS[1].label
+    named = re.fullmatch(r"mean return over (\d+) % of frames, ≥ (\d+) episodes", label)
+    assert named is not None
+    window = max(int(named[2]), count * int(named[1]) // 100)
+    expected = [returns[max(0, i + 1 - window) : i + 1].mean() for i in range(count)]
+    drawn = axis.line(session_rows(returns), axis.frames(), axis.RETURNS[1])
+    np.testing.assert_allclose(drawn.y, expected)

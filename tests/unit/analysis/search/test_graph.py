@@ -1,6 +1,7 @@
 import time
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -69,9 +70,12 @@ def test_there_is_a_row_for_every_metric_with_values_and_a_column_for_every_vari
     assert [axis.scale.label for axis in figure.metrics] == ["strength"]
 
 
-def test_colour_is_strength_and_score_where_there_is_none():
+def test_colour_is_the_score_that_orders_the_trials():
     experiment = drawn(12)
-    assert experiment_figure(experiment).shading.name == "strength"
+    figure = experiment_figure(experiment)
+    assert figure.shading.name == "score"
+    scores = [each.known_score for each in figure.trials]
+    assert np.argsort(figure.shading.values).tolist() == np.argsort(scores).tolist()
     bare = tuple(replace(each, metrics={}) for each in experiment.trials)
     figure = experiment_figure(experiment._replace(trials=bare))
     assert figure.shading.name == "score"

@@ -31,14 +31,16 @@ def test_a_session_has_one_picture_and_one_page(tmp_path):
 def test_returns_share_a_panel_and_every_column_with_values_has_its_own_in_their_order(tmp_path):
     csv = write_session(tmp_path / "s.csv", 30, extra=("clip_eps", "approx_kl"))
     rows = read_rows(csv)
-    returns, *columns = overview(csv).panels
+    figure = overview(csv)
+    returns, *columns = figure.panels
     row, average = returns.curves
     assert row.mean.tolist() == rows["mean_return"].tolist()
     of_each = rows["mean_return"]  # the mean of one episode, and twenty are the fewest
     last_twenty = [of_each[max(0, at - 19) : at + 1].mean() for at in range(30)]
     np.testing.assert_allclose(average.mean, last_twenty)
     assert (row.label, average.label) == ("", "smoothed")
-    assert [panel.title for panel in columns] == ["loss", "clipping range ε"]
+    assert [panel.title for panel in columns] == ["loss"]
+    assert figure.subtitle == "30 rows · constant: clipping range ε 0.200"
     (loss,) = columns[0].curves
     assert loss.mean.tolist() == rows["loss"].tolist()
     assert loss.x.tolist() == rows["frame"].tolist()

@@ -123,6 +123,15 @@ def test_labels_a_title_and_lines_are_what_was_asked_for(drawn):
     assert [each.label for each in result.endings] == ["Ours", "Theirs"]
 
 
+def test_axes_have_the_names_that_were_asked_for(drawn):
+    figure, _ = drawn("*Cart*")
+    (panel,) = figure.panels
+    assert panel.x.label == "frames", "each seed is one Session"
+    figure, _ = drawn("*Cart*", x_label="environment steps", y_label="return")
+    (panel,) = figure.panels
+    assert (panel.x.label, panel.y.label) == ("environment steps", "return")
+
+
 def test_a_line_with_the_name_of_an_environment_is_in_its_panel_only(drawn):
     figure, _ = drawn(by="env", levels=("CartPole-v1=475", "zero=0"))
     dashed = [[c for c in panel.curves if c.style == "dashed"] for panel in figure.panels]
