@@ -188,8 +188,8 @@ class TransitionSource(TransitionSampler):
 
 
 class PastReturns(TransitionSampler):
-    """Steps of past episodes. In a batch `reward` is the return that was obtained, an error how much
-    better than expected it was."""
+    """Steps of past episodes. In a batch `reward` is the return that was obtained. An error is how
+    much better than expected it was."""
 
     @property
     @abstractmethod

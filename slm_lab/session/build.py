@@ -33,8 +33,9 @@ def env_and_agent(
 ) -> tuple[VectorEnv, Agent]:
     """Environments of `env_spec`, by default the spec's, and an agent for `spec.env.num_envs`. For
     the options see `build_agent`."""
-    gamma = spec.agent.algorithm.gamma or 1.0  # None: the Random agent does not discount
-    env = make_env(env_spec or spec.env, seeds.env, gamma=gamma)
+    gamma = spec.agent.algorithm.gamma
+    discount = 1.0 if gamma is None else gamma  # the Random agent does not discount
+    env = make_env(env_spec or spec.env, seeds.env, gamma=discount)
     with undone_on_failure(env.close):
         agent = build_agent(
             spec.agent,

@@ -75,7 +75,7 @@ class AlgorithmSpec(Block):
     explore_var_spec: NonNegative | None = Field(
         None, description="ε of epsilon_greedy, or the temperature τ of boltzmann"
     )
-    gamma: float | None = Field(None, gt=0, le=1, description="discount γ, per environment step")
+    gamma: float | None = Field(None, ge=0, le=1, description="discount γ, per environment step")
 
     @classmethod
     def learns_from(cls, memory: type[MemorySpec]) -> bool:
@@ -97,7 +97,7 @@ class RandomSpec(AlgorithmSpec):
 class PlugInSpec(AlgorithmSpec):
     """The keys of a plug-in without a model of its keys."""
 
-    gamma: float = Field(0.99, gt=0, le=1, description="discount γ, per environment step")
+    gamma: float = Field(0.99, ge=0, le=1, description="discount γ, per environment step")
     training_frequency: Annotated[Count, bounds.FRAMES] = Field(
         1, description="steps between training events"
     )
@@ -106,7 +106,7 @@ class PlugInSpec(AlgorithmSpec):
 class LearningSpec(AlgorithmSpec):
     """An algorithm that learns."""
 
-    gamma: float = Field(gt=0, le=1, description="discount γ, per environment step")
+    gamma: float = Field(ge=0, le=1, description="discount γ, per environment step")
 
 
 class OnPolicyLearningSpec(LearningSpec):
@@ -206,7 +206,9 @@ class PPOSpec(LearningSpec):
     )
     symlog: bool = Field(False, description=SYMLOG)
     target_kl: float | None = Field(
-        None, gt=0, description="ends the epochs once the approximate KL exceeds it, nats"
+        None,
+        gt=0,
+        description="ends the epochs before a step at an approximate KL beyond 1.5 times it, nats",
     )
 
     @field_validator("normalize_advantages", mode="before")

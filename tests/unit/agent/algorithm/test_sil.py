@@ -48,7 +48,9 @@ def returns_by_hand(obs, reward, terminated, truncated):
     lengths=st.lists(st.integers(1, 9), min_size=1, max_size=6),
 )
 @settings(max_examples=60)
-def test_returns_are_the_rewards_that_followed_however_rollouts_cut_the_episodes(seed, num_envs, lengths):
+def test_returns_are_the_rewards_that_followed_however_rollouts_cut_the_episodes(
+    seed, num_envs, lengths
+):
     steps = stream(seed, sum(lengths), num_envs)
     memory, ring = past()
     begin = 0
