@@ -6,7 +6,6 @@ import os
 import signal
 import sys
 import traceback
-import warnings
 from collections.abc import Iterable
 from contextlib import closing, suppress
 from multiprocessing.connection import Connection
@@ -129,7 +128,6 @@ def _run(task: SessionTask, board: StatusBoard) -> "SessionResult":
 
         import_plugins(task.imports)
     set_up_torch(task.spec.meta.threads)
-    warnings.filterwarnings("ignore", "RNN module weights are not part")  # the flat vector has them
     if task.program is None and any(net.gpu for net in task.spec.agent.nets.values()):
         assign_gpu(task.session)
     if task.program is not None:
