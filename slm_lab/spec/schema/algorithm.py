@@ -280,7 +280,10 @@ class EntropyRegularisedSpec(ReplayLearningSpec):
         "auto", description="target entropy for tuning α, nats; auto: −A, or by the action count"
     )
     alpha_lr: float | None = Field(
-        None, gt=0, description="learning rate of ln α; null: the actor's"
+        None,
+        gt=0,
+        description="learning rate of ln α; null: the actor's. Its optimizer and schedule are the "
+        "actor's, too; all other arguments have torch's defaults, and there is no weight decay",
     )
     fixed_alpha: Constant | None = Field(
         None, description="fixed α, not tuned: a number, or a schedule"
