@@ -34,7 +34,8 @@ EXPLORING = frozenset({"epsilon_greedy", "boltzmann"})
 """Action policies with an exploration variable, for n discrete actions."""
 SYMLOG = "values learned as sign(x) ln(1 + |x|), arXiv:2301.04104"
 NORMALIZED_TARGETS = (
-    "value targets scaled to mean 0 and standard deviation 1, estimated from about the last million"
+    "value targets scaled to mean 0 and standard deviation 1, estimated from about the last "
+    "million; a deviation below 1e-4 is not scaled up further"
 )
 OF_SAC = frozenset({"default", "Normal", "Categorical", "GumbelSoftmax"})
 
