@@ -226,6 +226,14 @@ class ReachPoint(gymnasium.Env[Obs, Any]):
         return self._draw(), reward, self._t == 4, False, {}
 
 
+class NearPoint(ReachPoint):
+    """ReachPoint with one more in every step: near the best action the reward is positive."""
+
+    def step(self, action: Any) -> StepResult:
+        obs, reward, *ends = super().step(action)
+        return obs, reward + 1.0, *ends
+
+
 class MatchImage(gymnasium.Env[Any, Any]):
     """Four steps, two frames of noise in which one half is bright: 0 the left, 1 the right.
     Reward +1 for the action of that name, else −1."""
@@ -289,6 +297,7 @@ PROBES: dict[str, type[gymnasium.Env[Any, Any]]] = {
     "ProbeMatchBits-v0": MatchBits,
     "ProbeMatchParts-v0": MatchParts,
     "ProbeReachPoint-v0": ReachPoint,
+    "ProbeNearPoint-v0": NearPoint,
     "ProbeRecallCue-v0": RecallCue,
     "ProbeMatchImage-v0": MatchImage,
 }
