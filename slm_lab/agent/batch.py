@@ -188,17 +188,17 @@ class TransitionSource(TransitionSampler):
 
 
 class PastReturns(TransitionSampler):
-    """Steps of past episodes. In a batch `reward` is the whole return, an error how much better
-    than expected it was."""
+    """Steps of past episodes. In a batch `reward` is the return that was obtained. An error is how
+    much better than expected it was."""
 
     @property
     @abstractmethod
     def num_stored(self) -> int:
-        """Steps that can be sampled: none before the first episode has ended."""
+        """Steps that can be sampled: none before the first episode with a positive reward."""
 
     @abstractmethod
-    def add(self, rollout: Rollout, bootstrap_value: Tensor) -> None:
-        """Adds a rollout to the past; `bootstrap_value` is V of its `bootstrap_obs`, (K,)."""
+    def add(self, rollout: Rollout) -> None:
+        """Adds a rollout to the past."""
 
 
 class ImitationBatch(NamedTuple):

@@ -5,7 +5,6 @@ import logging
 import os
 import signal
 import sys
-import warnings
 from collections.abc import Iterable
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -147,7 +146,6 @@ def _run(task: SessionTask, board: StatusBoard) -> "SessionResult":
         with process.printing_to(task.paths.log):
             import_plugins(task.imports)
     set_up_torch(task.spec.meta.threads)
-    warnings.filterwarnings("ignore", "RNN module weights are not part")  # the flat vector has them
     if task.program is None and any(net.gpu for net in task.spec.agent.nets.values()):
         assign_gpu(task.session)
     task = replace(task, spec=task.spec.of_session(task.trial, task.session))

@@ -35,11 +35,11 @@ def env_and_agent(
 ) -> tuple[VectorEnv, Agent]:
     """Environments of `env_spec`, by default the spec's, and an agent for `spec.env.num_envs`. For
     the options see `build_agent`, for `marks` see `make_env`."""
-    gamma = spec.agent.algorithm.gamma or 1.0  # None: the Random agent does not discount
+    gamma = spec.agent.algorithm.gamma
     env = make_env(
         env_spec or spec.env,
         seeds.env,
-        gamma=gamma,
+        gamma=1.0 if gamma is None else gamma,  # the Random agent does not discount
         process_seed=seeds.processes.copies,
         marks=marks,
     )

@@ -12,6 +12,7 @@ STATE_OF_PROBES = {
     "MatchBits": ("_obs", "_t"),
     "MatchParts": ("_wanted", "_t"),
     "ReachPoint": ("_obs", "_t"),
+    "NearPoint": ("_obs", "_t"),
     "MatchImage": ("_obs", "_half", "_t"),
 }
 

@@ -2,6 +2,7 @@
 
 import functools
 import math
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from slm_lab.core.types import Column
 from tests.contract.playing import Play, load_whole, same, saved, whole
 from tests.contract.runs import global_generators
 from tests.contract.table import ALGORITHM_ROWS, cases
+from tests.support import parse
 
 EVERY = pytest.mark.parametrize("case", cases(ALGORITHM_ROWS))
 THAT_LEARNS = pytest.mark.parametrize("case", cases(ALGORITHM_ROWS, learning=True))
@@ -113,6 +115,18 @@ def _(batch: TransitionSource, play):
 @check_batch.register
 def _(batch: ImitationBatch, play):
     check_batch(batch.rollout, play)
+
+
+@pytest.mark.parametrize("name", [name for name in ALGORITHM_ROWS if name != "Random"])
+def test_an_algorithm_learns_without_looking_ahead(name):
+    """A γ of 0, as for bandits."""
+    data = next(iter(ALGORITHM_ROWS[name].values())).data
+    algorithm = {**data["agent"]["algorithm"], "gamma": 0}
+    play = Play(parse({**data, "agent": {**data["agent"], "algorithm": algorithm}}))
+    reports = [*islice(play.reports(STEPS), 3)]
+    play.env.close()
+    assert len(reports) == 3
+    assert all(math.isfinite(report["loss"]) for report in reports)
 
 
 @THAT_LEARNS

@@ -32,6 +32,7 @@ SCHEDULED = {
         agent__algorithm__minibatch_size=24,  # the last one is smaller
         **LINEAR,
     ),
+    "PPO_target_kl": ppo(agent__algorithm__target_kl=1e-4, agent__algorithm__minibatch_size=8),
     "SAC": soft(
         "SoftActorCritic",
         agent__algorithm__fixed_alpha=decay(0.5, 0.0),

@@ -47,7 +47,8 @@ class PerParameterOptimizer(Optimizer):
         norm = nn.utils.clip_grad_norm_(self.parameters, largest).item()
         return StepReport(loss.item(), norm)
 
-    def apply(self):
+    def apply(self, skip=None):
+        assert skip is None
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate.value
         self.optimizer.step()

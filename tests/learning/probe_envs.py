@@ -94,6 +94,24 @@ class TwoStepCredit(gymnasium.Env[Obs, Any]):
         return now, 2.0 * self._first_action - 1.0, True, False, {}
 
 
+class CutShort(gymnasium.Env[Obs, Any]):
+    """Two states. From 0 the episode is truncated in 1, without a reward; others begin in 1, and
+    terminate with reward 4. At γ 0.8 V is 3.2 and 4. Probes values of states before a truncation.
+    """
+
+    observation_space = spaces.Box(0.0, 1.0, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None) -> tuple[Obs, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._state = int(self.np_random.integers(2))
+        return np.array([self._state], np.float32), {}
+
+    def step(self, action: Any) -> StepResult:
+        is_last = self._state == 1
+        return np.ones(1, np.float32), 4.0 * is_last, is_last, not is_last, {}
+
+
 class MatchObs(gymnasium.Env[Obs, Any]):
     """Eight steps, obs ±1, reward +1 where the action (0, 1) matches its sign, else −1."""
 
@@ -208,6 +226,14 @@ class ReachPoint(gymnasium.Env[Obs, Any]):
         return self._draw(), reward, self._t == 4, False, {}
 
 
+class NearPoint(ReachPoint):
+    """ReachPoint with one more in every step: near the best action the reward is positive."""
+
+    def step(self, action: Any) -> StepResult:
+        obs, reward, *ends = super().step(action)
+        return obs, reward + 1.0, *ends
+
+
 class MatchImage(gymnasium.Env[Any, Any]):
     """Four steps, two frames of noise in which one half is bright: 0 the left, 1 the right.
     Reward +1 for the action of that name, else −1."""
@@ -265,11 +291,13 @@ PROBES: dict[str, type[gymnasium.Env[Any, Any]]] = {
     "ProbeRewardIsAction-v0": RewardIsAction,
     "ProbeRewardIsContinuousAction-v0": RewardIsContinuousAction,
     "ProbeTwoStepCredit-v0": TwoStepCredit,
+    "ProbeCutShort-v0": CutShort,
     "ProbeMatchObs-v0": MatchObs,
     "ProbeMatchChoices-v0": MatchChoices,
     "ProbeMatchBits-v0": MatchBits,
     "ProbeMatchParts-v0": MatchParts,
     "ProbeReachPoint-v0": ReachPoint,
+    "ProbeNearPoint-v0": NearPoint,
     "ProbeRecallCue-v0": RecallCue,
     "ProbeMatchImage-v0": MatchImage,
 }

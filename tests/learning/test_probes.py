@@ -27,6 +27,11 @@ OF_POLICIES = {
     "rmsprop": {"agent__net__optim_spec": {"name": "GlobalRMSprop", "lr": 3e-3}},
 }
 """Variants of what moves the policy."""
+OF_IMITATION = {
+    "SIL": {"agent__algorithm__training_frequency": 16},
+    "PPOSIL": {"agent__algorithm__training_epoch": 1, "agent__algorithm__time_horizon": 16},
+}
+"""Few steps of the inner algorithm beside those of imitation."""
 LEARNERS = {
     "PPO": (ppo, {"agent__algorithm__training_epoch": 4, "env__num_envs": 8}),
     "ActorCritic": (actor_critic, {"agent__algorithm__training_frequency": 4, "env__num_envs": 16}),
@@ -51,9 +56,8 @@ def train(
     return session
 
 
-def value_of(session, *obs):
+def value_of(network, *obs):
     with torch.no_grad():
-        network = session.agent.learner.network
         return network.value(torch.tensor(obs, dtype=torch.float32)).tolist()
 
 
@@ -64,14 +68,43 @@ def final_return(session) -> float:
 @pytest.mark.medium
 def test_the_critic_learns_a_constant(tmp_path):
     session = train("ProbeConstantReward-v0", tmp_path, seed=0, frames=4000)
-    assert value_of(session, [0.0]) == pytest.approx([1.0], abs=0.1)
+    assert value_of(session.agent.learner.network, [0.0]) == pytest.approx([1.0], abs=0.1)
 
 
 @pytest.mark.medium
 @pytest.mark.parametrize("changes", [{}, *OF_VALUES.values()], ids=["plain", *OF_VALUES])
 def test_the_critic_learns_from_the_observation(changes, tmp_path):
     session = train("ProbeRewardIsObs-v0", tmp_path, seed=0, **changes)
-    assert value_of(session, [1.0], [-1.0]) == pytest.approx([1.0, -1.0], abs=0.25)
+    assert value_of(session.agent.learner.network, [1.0], [-1.0]) == pytest.approx(
+        [1.0, -1.0], abs=0.25
+    )
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(("name", "learner"), [("SIL", "ActorCritic"), ("PPOSIL", "PPO")])
+def test_imitation_keeps_no_guess_of_a_value_as_a_return(name, learner, tmp_path):
+    """V overshoots on its way. A return that contained it would never be unlearned."""
+    session = train(
+        "ProbeCutShort-v0",
+        tmp_path,
+        seed=0,
+        frames=10_000,
+        learner=learner,
+        env__num_envs=8,
+        agent__algorithm__name=name,
+        agent__algorithm__gamma=0.8,
+        agent__algorithm__training_batch_iter=32,
+        agent__memory={
+            "name": "OnPolicyBatchReplay",
+            "sil_replay_name": "PrioritizedReplay",
+            "batch_size": 64,
+            "max_size": 5000,
+        },
+        agent__net__optim_spec={"name": "GlobalAdam", "lr": 3e-3},
+        **OF_IMITATION[name],
+    )
+    values = value_of(session.agent.learner.inner.network, [0.0], [1.0])
+    assert values == pytest.approx([3.2, 4.0], abs=0.1)
 
 
 @pytest.mark.parametrize("env", ["ProbeRewardIsAction-v0", "ProbeTwoStepCredit-v0"])

@@ -27,6 +27,8 @@ class Update(NamedTuple):
     error: Tensor | None = None
     """(B,) the error of the prediction for each sample, valid until the next step; None without
     predictions that a memory asks for."""
+    was_left_out: bool | Tensor = False
+    """Whether no step was taken. Of a step on a GPU a scalar there, valid until the next step."""
 
 
 Input: TypeAlias = Any

@@ -20,6 +20,7 @@ from slm_lab.agent.autodiff import Differentiable
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.device import moved
 from slm_lab.agent.net.value_transform import ValueTransform
+from slm_lab.agent.optim.process_group import SoloGroup
 from slm_lab.agent.optim.rule import Number
 from slm_lab.agent.recurrent_state import flatten_obs, flatten_steps, shuffled_order
 from slm_lab.agent.schedule import Schedule
@@ -57,7 +58,8 @@ class ReturnRange:
 
 
 KL_TOLERANCE = 1.5
-"""A training event ends after the first minibatch whose KL exceeds this times `target_kl`."""
+"""A training event ends before the first step on a minibatch whose KL exceeds this times
+`target_kl`, as in Stable-Baselines3."""
 
 
 class Samples(NamedTuple):
@@ -155,10 +157,11 @@ class PPO(Learner[Rollout]):
         reports: list[Report] = []
         self.network.train(True)
         for minibatch in self._minibatches(samples):
-            reports.append(self._graphed_step(minibatch, clip_eps, entropy_coef).report)
-            self.opt_step += 1
-            if self._exceeds_target_kl(reports[-1]["approx_kl"]):
+            update = self._graphed_step(minibatch, clip_eps, entropy_coef)
+            reports.append(update.report)
+            if update.was_left_out:
                 break
+            self.opt_step += 1
         self.network.train(False)
         self.version += 1
         return {
@@ -230,7 +233,8 @@ class PPO(Learner[Rollout]):
         )
 
     def _step(self, batch: Samples, clip_eps: Number, entropy_coef: Number) -> Update:
-        """One gradient step on L^CLIP + c₁ L^VF − c₂ S, eq. 9 of the paper."""
+        """One gradient step on L^CLIP + c₁ L^VF − c₂ S, eq. 9 of the paper; none where the policy
+        is too far from π_old already."""
         params, raw_value = self.network.differentiable(batch.obs)
         policy = self.family(params)
         log_prob = policy.log_prob(batch.action)
@@ -245,17 +249,20 @@ class PPO(Learner[Rollout]):
         surrogate = loss.clipped_surrogate(log_prob, batch.log_prob, advantage, clip_eps)
         value_loss = self._value_loss(raw_value, batch, clip_eps)
         actor_loss = loss.with_entropy(surrogate.loss, entropy, entropy_coef)
-        step = self.network.step(actor_loss, self.spec.val_loss_coef * value_loss)
-        report = {
-            "loss": step.loss,
-            "grad_norm": step.grad_norm,
+        report: dict[str, Number] = {
             "policy_loss": number(surrogate.loss),
             "value_loss": number(value_loss),
             "entropy": number(entropy),
             "approx_kl": surrogate.kl,
             "clip_fraction": surrogate.clip_fraction,
         }
-        return Update(report)
+        is_too_far = self._exceeds_target_kl(surrogate.kl)
+        if is_too_far is True:
+            return Update(report, was_left_out=True)
+        skip = is_too_far if isinstance(is_too_far, Tensor) else None
+        step = self.network.step(actor_loss, self.spec.val_loss_coef * value_loss, skip)
+        report |= {"loss": step.loss, "grad_norm": step.grad_norm}
+        return Update(report, was_left_out=is_too_far)
 
     def _value_loss(
         self, raw_value: Differentiable, batch: Samples, clip_eps: Number
@@ -266,11 +273,14 @@ class PPO(Learner[Rollout]):
             )
         return self._value_loss_fn(raw_value, batch.raw_target)
 
-    def _exceeds_target_kl(self, approx_kl: Number) -> bool:
+    def _exceeds_target_kl(self, approx_kl: Number) -> bool | Tensor:
+        """The same on all ranks. On a GPU without ranks a scalar there, which is not waited for."""
         if (target := self.spec.target_kl) is None:
             return False
-        of_all = self.train_state.group.all_gather(np.array([float(approx_kl)])).mean()
-        return bool(of_all > KL_TOLERANCE * target)
+        group, limit = self.train_state.group, KL_TOLERANCE * target
+        if isinstance(approx_kl, Tensor) and isinstance(group, SoloGroup):
+            return approx_kl > limit
+        return bool(group.all_gather(np.array([float(approx_kl)])).mean() > limit)
 
     @override
     def own_state(self) -> StateDict:

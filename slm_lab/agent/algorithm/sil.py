@@ -48,13 +48,11 @@ class SelfImitation(Learner[ImitationBatch]):
     @override
     def learn(self, batch: ImitationBatch, frame: int) -> Report:
         """The inner training event; then its rollout joins the past, which is learned from."""
-        network = self.inner.network
         self.inner.opt_step, self.inner.version = self.opt_step, self.version
         with describe_on_error(batch.rollout):
             report = dict(self.inner.learn(batch.rollout, frame))
             self.train_state.check()
-        with torch.no_grad():
-            batch.past.add(batch.rollout, network.value(batch.rollout.bootstrap_obs))
+        batch.past.add(batch.rollout)
         if self.train_state.group.all_true(batch.past.num_stored > 0):
             report |= self._imitate(batch, frame)
         self.opt_step, self.version = self.inner.opt_step, self.inner.version

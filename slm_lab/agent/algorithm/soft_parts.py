@@ -30,6 +30,7 @@ from slm_lab.core.errors import LabError
 from slm_lab.spec.role import net_for_role
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.algorithm import EntropyRegularisedSpec
+from slm_lab.spec.schema.optim import OptimSpec
 from slm_lab.spec.schema.torch_table import entries
 
 DISCRETE_ENTROPY_SHARE = 0.98
@@ -89,12 +90,13 @@ def _temperature(
     if spec.fixed_alpha is not None:
         return Temperature(Schedule(spec.fixed_alpha))
     net_spec = net_for_role(context.spec, "actor")
-    args = dict(net_spec.optim_spec.args)
-    if "weight_decay" in entries("optimizers")[net_spec.optim_spec.name].arguments:
+    actors = net_spec.optim_spec
+    # Class, learning rate and schedule are the actor's; all other arguments have torch's defaults,
+    # as in the authors' code. So a β₁ that is meant for a network is not that of one number.
+    args = {"lr": actors.args["lr"] if spec.alpha_lr is None else spec.alpha_lr}
+    if "weight_decay" in entries("optimizers")[actors.name].arguments:
         args["weight_decay"] = 0.0  # decay would pull α towards 1, away from its target
-    if spec.alpha_lr is not None:
-        args["lr"] = spec.alpha_lr
-    optim_spec = net_spec.optim_spec.model_copy(update=args)
+    optim_spec = OptimSpec.model_validate({"name": actors.name, **args})
     own = net_spec.model_copy(update={"optim_spec": optim_spec, "clip_grad_val": None})
     log_alpha = LogAlpha(min(0.0, spec.log_alpha_max)).to(resolve_device(net_spec.gpu))
     bounds = spec.log_alpha_min, spec.log_alpha_max

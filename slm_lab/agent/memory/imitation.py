@@ -48,7 +48,6 @@ class ReturnRing(AppendLog):
         else:
             self.arrays["reward"] = np.zeros(size, np.float32)
             self.arrays["left"] = np.zeros(size, np.int64)
-            self.arrays["last_value"] = np.zeros(size, np.float32)
 
     @property
     def num_stored(self) -> int:
@@ -64,17 +63,16 @@ class ReturnRing(AppendLog):
         """The indices of the steps numbered from the oldest, 0, to `num_stored` − 1."""
         return (self.first + age) % self.size
 
-    def add(self, obs: Array, action: Array, reward: FloatArray, last_value: float) -> None:
+    def add(self, obs: Array, action: Array, reward: FloatArray) -> None:
         """Writes the K steps of an episode over the oldest; of more than fit, the last. `reward`
-        (K,) is raw; `last_value` is V of the final state, 0 if terminal."""
+        (K,) is raw."""
         count = len(reward)
         values: dict[str, Array] = {"obs": obs, "action": action}
         if self._normalization is None:
-            values["returns"] = discounted_sums(reward, last_value, self._gamma)
+            values["returns"] = discounted_sums(reward, self._gamma)
         else:
             values["reward"] = reward
             values["left"] = np.arange(count - 1, -1, -1)
-            values["last_value"] = np.full(count, last_value, np.float32)
         self._last_block = min(count, self.size)
         indices = np.arange(self.count + count - self._last_block, self.count + count) % self.size
         for name, array in self.arrays.items():
@@ -87,7 +85,7 @@ class ReturnRing(AppendLog):
         return obs if self._normalization is None else self._normalization.obs(obs)
 
     def returns(self, indices: IntArray) -> FloatArray:
-        """(B,) Σ_k γ^k r_{t+k} over the rest of the episode, and γ^K V of its final state."""
+        """(B,) Σ_k γ^k r_{t+k} over the rest of the episode."""
         arrays = self.arrays
         if self._normalization is None:
             return np.asarray(arrays["returns"][indices])
@@ -95,10 +93,8 @@ class ReturnRing(AppendLog):
         steps = np.arange(left.max() + 1)
         later = (indices[:, None] + steps) % self.size
         reward = self._normalization.reward(arrays["reward"][later])
-        powers = self._gamma ** np.arange(left.max() + 2)
-        returns = (reward * (steps <= left[:, None])) @ powers[:-1]
-        returns += powers[left + 1] * arrays["last_value"][indices]
-        return returns.astype(np.float32)
+        returns = (reward * (steps <= left[:, None])) @ self._gamma**steps
+        return np.asarray(returns, np.float32)
 
     @override
     def content(self, first: int, end: int) -> StateDict:
@@ -122,10 +118,10 @@ class ReturnRing(AppendLog):
         self.count, self._last_block = int(state["count"]), int(state["last_block"])
 
 
-def discounted_sums(reward: FloatArray, last_value: float, gamma: float) -> FloatArray:
-    """R_t = r_t + γ R_{t+1} over the rewards (K,) of an episode, R_K = `last_value`; (K,)."""
+def discounted_sums(reward: FloatArray, gamma: float) -> FloatArray:
+    """R_t = r_t + γ R_{t+1} over the rewards (K,) of an episode, R_K = 0; (K,)."""
     returns = np.empty_like(reward)
-    following = last_value
+    following = 0.0
     for t in range(len(returns) - 1, -1, -1):
         following = reward[t] + gamma * following
         returns[t] = following
@@ -134,10 +130,12 @@ def discounted_sums(reward: FloatArray, last_value: float, gamma: float) -> Floa
 
 @final
 class PastEpisodes(batch.PastReturns):
-    """Joins rollouts into episodes, and stores their steps once they have ended. A return is that
-    of the whole episode, eq. 4 of arXiv:1806.05635. Where the episode was truncated, the value of
-    its final state stands for the rest. With `use_cer` the last step of the newest episode is part
-    of every batch."""
+    """Joins rollouts into episodes, and stores their steps once they have ended. A return is the
+    sum of rewards that followed, eq. 4 of arXiv:1806.05635. It must be a lower bound of what is
+    possible. So it ends where the episode was truncated: a value of the final state would be a
+    guess, kept as a fact. And an episode without a positive reward is not stored, because costs
+    that end early look too good. Both are as in the authors' code. With `use_cer` the last step of
+    the newest episode is part of every batch."""
 
     def __init__(self, ring: ReturnRing, sampler: Sampler, batch_size: int, use_cer: bool) -> None:
         self.log = self._ring = ring
@@ -154,11 +152,7 @@ class PastEpisodes(batch.PastReturns):
         return self._ring.num_stored
 
     @override
-    def add(self, rollout: batch.Rollout, bootstrap_value: Tensor) -> None:
-        last_value = np.zeros(tuple(rollout.reward.shape), np.float32)
-        where = rollout.bootstrap_t.numpy(), rollout.bootstrap_n.numpy()
-        last_value[where] = bootstrap_value.numpy()
-        last_value[rollout.terminated.numpy()] = 0.0
+    def add(self, rollout: batch.Rollout) -> None:
         done = rollout.done.numpy()
         obs, reward = rollout.obs, rollout.reward
         if isinstance(rollout, batch.RawRollout):
@@ -170,13 +164,14 @@ class PastEpisodes(batch.PastReturns):
                 piece = {name: values[start:end, n].copy() for name, values in fields.items()}
                 self._running.setdefault(n, []).append(piece)
                 if done[end - 1, n]:
-                    self._finish(n, float(last_value[end - 1, n]))
+                    self._finish(n)
 
-    def _finish(self, n: int, last_value: float) -> None:
+    def _finish(self, n: int) -> None:
         pieces = self._running.pop(n)
         episode = {name: np.concatenate([p[name] for p in pieces]) for name in pieces[0]}
-        self._ring.add(**episode, last_value=last_value)
-        self._sampler.added()
+        if (episode["reward"] > 0).any():
+            self._ring.add(**episode)
+            self._sampler.added()
 
     def drop_running(self) -> None:
         """Drops the pieces of episodes that have not ended."""

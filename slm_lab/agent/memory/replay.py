@@ -74,6 +74,20 @@ class Replay(Memory[TransitionSource], TransitionSource):
         sampled."""
         self._is_free = True
 
+    def join_unrolls(self) -> None:
+        """Unrolls of several actors alternate from now on, with `begin_unroll` and `end_unroll`
+        around each. n-step sums continue in the actor's next unroll; sequences of recurrent nets
+        end with theirs."""
+        self._ring.join_pieces()
+
+    def begin_unroll(self, actor: int) -> None:
+        """The next step continues the newest of this actor."""
+        self._ring.begin_piece(actor)
+
+    def end_unroll(self, actor: int, next_obs: Array) -> None:
+        """The newest step, which ended in `next_obs` (N, …), is the last of an unroll."""
+        self._ring.end_piece(actor, next_obs)
+
     @override
     def ready(self) -> bool:
         return self.num_stored >= self._least if self._is_free else self._is_due

@@ -25,6 +25,82 @@ class Gathered(NamedTuple):
 
 
 @final
+class Pieces:
+    """Where the unrolls of several actors continue in one ring, which holds them one after another.
+    Rows are those of the ring; a step number counts all steps that were added."""
+
+    def __init__(self, num_rows: int, num_envs: int) -> None:
+        self.cut = np.zeros(num_rows * num_envs, np.bool_)
+        """By index, whether an unroll ended there while the episode went on."""
+        self._num_rows = num_rows
+        self._num_envs = num_envs
+        self._adjacent = np.arange(1, num_rows + 1) % num_rows
+        self._following = self._adjacent.copy()
+        """By row, the row of the next step; −1 if that is not known."""
+        self._source = np.full(num_rows, -1)
+        """By row, the number of the step that it continues; −1: the step before it, or none."""
+        self._ends: dict[int, int] = {}
+        """By actor, the number of its newest step."""
+        self._continued = -1
+        """The number of the step that the next one continues."""
+
+    def begin(self, actor: int) -> None:
+        """Lets the next step continue the newest of this actor."""
+        self._continued = self._ends.get(actor, -1)
+
+    def add(self, step: int) -> None:
+        """Notes that a step is written."""
+        row = step % self._num_rows
+        self.cut[self._indices(row)] = False
+        self._following[row] = self._adjacent[row]
+        self._link(self._continued, step)
+        self._continued = -1
+
+    def end(self, actor: int, step: int, running: BoolArray) -> None:
+        """Notes that an unroll ends with this step, and which episodes go on (N,)."""
+        row = step % self._num_rows
+        self.cut[self._indices(row)] = running
+        self._following[row] = -1
+        self._ends[actor] = step
+
+    def next_rows(self, rows: IntArray) -> IntArray:
+        """(B,) the rows of the steps after those in `rows`; −1 where they are not known."""
+        return self._following.take(rows)
+
+    def content(self, first: int, end: int, indices: IntArray) -> StateDict:
+        """What belongs to the steps numbered `first` to `end` − 1, at these indices."""
+        source = self._source[np.arange(first, end) % self._num_rows]
+        return {"cut": self.cut[indices], "source": source}
+
+    def load_content(self, content: StateDict, first: int, end: int, indices: IntArray) -> None:
+        """Restores it; of more steps, the last."""
+        self.cut[indices] = content["cut"][-len(indices) :]
+        sources = content["source"][first - end :].tolist()
+        for step, source in zip(range(first, end), sources, strict=True):
+            row = step % self._num_rows
+            ends = self.cut[self._indices(row)].any()
+            self._following[row] = -1 if ends else self._adjacent[row]
+            self._link(source, step)
+
+    def state_dict(self) -> StateDict:
+        """The newest step of each actor."""
+        return {"ends": dict(self._ends)}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores them."""
+        self._ends = {int(actor): int(step) for actor, step in state["ends"].items()}
+
+    def _indices(self, row: int) -> slice:
+        return slice(row * self._num_envs, (row + 1) * self._num_envs)
+
+    def _link(self, source: int, step: int) -> None:
+        row = step % self._num_rows
+        self._source[row] = source
+        if source > step - self._num_rows:  # not overwritten yet
+            self._following[source % self._num_rows] = row
+
+
+@final
 class TransitionRing(AppendLog):
     """The newest vector steps of N environments, in arrays that are allocated once. Transitions are
     read from the newest `num_rows` steps. Older steps are kept as far as stacked frames reach back.
@@ -67,6 +143,7 @@ class TransitionRing(AppendLog):
         self._num_steps = num_steps
         self._powers = (gamma ** np.arange(num_steps + 1)).astype(np.float32)
         """γ^m"""
+        self._pieces: Pieces | None = None
         self._envs = np.arange(self.num_envs)
         self._all_begin = np.ones(self.num_envs, np.bool_)
 
@@ -104,25 +181,48 @@ class TransitionRing(AppendLog):
         self._log_prob[here] = step.act.log_prob
         self._reward[here] = step.reward
         self._terminated[here] = step.terminated
+        if self._pieces is not None:
+            self._pieces.add(self.count)
         done = self._done[here] = step.done
         self.count += 1
         if np.count_nonzero(done):
             self._keep_final(done, step.next_obs)
 
+    def join_pieces(self) -> None:
+        """Lets n-step sums go on from an unroll to the next of the same actor."""
+        if self._num_steps > 1 and self._obs_size is None:
+            self._pieces = Pieces(self._ring_rows, self.num_envs)
+
+    def begin_piece(self, actor: int) -> None:
+        """The next step continues the newest of this actor."""
+        if self._pieces is not None:
+            self._pieces.begin(actor)
+
+    def end_piece(self, actor: int, next_obs: Array) -> None:
+        """As `break_off`, where an unroll of this actor ends with the newest step."""
+        running = self._break_off(next_obs)
+        if self._pieces is not None:
+            self._pieces.end(actor, self.count - 1, running)
+
     def break_off(self, next_obs: Array) -> None:
         """Truncates the episodes that run on after the newest step."""
         if self.count:
-            here = self._row(self.count - 1)
-            running = ~self._done[here]
-            self._done[here] = True
-            self._keep_final(running, next_obs)
+            self._break_off(next_obs)
+
+    def _break_off(self, next_obs: Array) -> BoolArray:
+        """Truncates them, and returns which (N,)."""
+        here = self._row(self.count - 1)
+        running = ~self._done[here]
+        self._done[here] = True
+        self._keep_final(running, next_obs)
+        return running
 
     def _keep_final(self, ended: BoolArray, next_obs: Array) -> None:
         self._obs.keep_final(self.newest[ended], next_obs[ended])
 
     def gather(self, indices: IntArray) -> Gathered:
         """The transitions at `indices` (B,), each over up to n steps, normalised. They have fewer
-        steps where the episode ends, or at the newest step."""
+        steps where the episode ends, or at the newest step of an actor."""
         reward = self._reward_at(indices)
         last: IntArray = indices
         steps: IntArray = np.ones(1, np.int64)
@@ -162,9 +262,16 @@ class TransitionRing(AppendLog):
         steps: IntArray = np.ones(len(indices), np.int64)
         last = indices
         newest_row = self._first_index(self.count - 1) // self.num_envs
+        pieces = self._pieces
         for step in range(1, self._num_steps):
-            continues = ~self._done.take(last) & (last // self.num_envs != newest_row)
-            last = np.where(continues, (last + self.num_envs) % self.size, last)
+            row = last // self.num_envs
+            continues = ~self._done.take(last) & (row != newest_row)
+            following = (last + self.num_envs) % self.size
+            if pieces is not None:
+                next_row = pieces.next_rows(row)
+                continues |= pieces.cut.take(last) & (next_row >= 0)
+                following = next_row * self.num_envs + last % self.num_envs
+            last = np.where(continues, following, last)
             # A sequence that continues here has continued at every step, so the power is right.
             reward += continues * self._powers[step] * self._reward_at(last)
             steps += continues
@@ -175,7 +282,10 @@ class TransitionRing(AppendLog):
         indices = self._indices_of_steps(first, end)
         arrays = {name: array[indices] for name, array in self._arrays.items()}
         obs = self._obs.content(indices, self._done[indices])
-        return {"first": first, "steps": end - first, "arrays": arrays, "obs": obs}
+        content = {"first": first, "steps": end - first, "arrays": arrays, "obs": obs}
+        if self._pieces is not None:
+            content["pieces"] = self._pieces.content(first, end, indices)
+        return content
 
     @override
     def load_content(self, content: StateDict) -> None:
@@ -189,15 +299,22 @@ class TransitionRing(AppendLog):
         for name, array in self._arrays.items():
             array[indices] = content["arrays"][name][skipped:]
         self._obs.load_content(indices, self._done[indices], content["obs"], skipped)
+        if self._pieces is not None and "pieces" in content:
+            self._pieces.load_content(content["pieces"], first, end, indices)
 
     def state_dict(self) -> StateDict:
-        """The number of steps added, and the state after the newest."""
-        return {"count": self.count, "newest": self._obs.newest(self._row(self.count))}
+        """The number of steps added, the state after the newest, and what continues."""
+        state = {"count": self.count, "newest": self._obs.newest(self._row(self.count))}
+        if self._pieces is not None:
+            state["pieces"] = self._pieces.state_dict()
+        return state
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores both and drops all steps; `load_content` restores them."""
         self.count = int(state["count"])
         self._obs.load_newest(self._row(self.count), state["newest"])
+        if self._pieces is not None and "pieces" in state:
+            self._pieces.load_state_dict(state["pieces"])
 
     def _first_index(self, step: int) -> int:
         return step % self._ring_rows * self.num_envs

@@ -214,16 +214,18 @@ class PolicyValue(ActingNetwork):
         value: FloatArray = self.transform.decode(torch.from_numpy(raw_value[:, 0])).cpu().numpy()
         return Output(params, value, *states)
 
-    def step(self, policy_loss: Differentiable, value_loss: Differentiable) -> StepReport:
+    def step(
+        self, policy_loss: Differentiable, value_loss: Differentiable, skip: Tensor | None = None
+    ) -> StepReport:
         """One gradient step on the sum of the two losses. Two nets take one each, or none if one of
-        the losses is not finite."""
+        the losses is not finite. On a GPU, none if the scalar `skip` is true."""
         if self._is_shared:
-            return self._optimizers[0].step(policy_loss + value_loss)
+            return self._optimizers[0].step(policy_loss + value_loss, skip)
         actor, critic = self._optimizers
         actor_loss, actor_norm = actor.backward(policy_loss)
         critic_loss, critic_norm = critic.backward(value_loss)
-        actor.apply()
-        critic.apply()
+        actor.apply(skip)
+        critic.apply(skip)
         return StepReport(actor_loss + critic_loss, (actor_norm**2 + critic_norm**2) ** 0.5)
 
 

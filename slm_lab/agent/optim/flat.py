@@ -7,6 +7,10 @@ operation (optimizer step, norm, average, copy, share, save) is then one tensor 
 Some operations break the views silently and are not used: `.to()` after flattening, `deepcopy`,
 `zero_grad(set_to_none=True)` and `load_state_dict(assign=True)`. `check` finds such a break."""
 
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -33,10 +37,11 @@ not one, so that workers that merge each keep their own."""
 class FlatParameters:
     """Owns the storage behind the parameters, gradients and float buffers of one network. `vector`
     and `grad` are (P,) float32, `statistics` is (S,) float32, in the order in which the module
-    lists its parameters and buffers."""
+    lists its parameters and buffers. The parameters of recurrent layers come first, see
+    `_listed`."""
 
     def __init__(self, module: nn.Module) -> None:
-        self._parameters = list(module.named_parameters())
+        self._parameters = _listed(module)
         self._buffers = [
             (name, owner, key)
             for prefix, owner in module.named_modules()
@@ -44,6 +49,8 @@ class FlatParameters:
             if buffer.is_floating_point()
             for name in [f"{prefix}.{key}" if prefix else key]
         ]
+        self.names = tuple(name for name, _ in self._parameters)
+        """The names of the parameters, in vector order."""
         self.views = [p for _, p in self._parameters]
         """The network's parameters, in vector order; their data and gradients are views."""
         values = [p.detach() for p in self.views]
@@ -117,11 +124,11 @@ class FlatParameters:
         """Copies saved values in place, so that sharing and views stay as they are. Raises
         CheckpointError when the saved network had another architecture or type of numbers."""
         saved = [[name, list(shape)] for name, shape in state["layout"]]
-        if saved != self._layout():
-            raise CheckpointError(
-                f"the saved network is {saved}, the spec now builds {self._layout()}"
-            )
-        for own, given in ((self.vector, state["vector"]), (self.statistics, state["statistics"])):
+        built, count = self._layout(), len(self.views)
+        if [*sorted(saved[:count]), *saved[count:]] != [*sorted(built[:count]), *built[count:]]:
+            raise CheckpointError(f"the saved network is {saved}, the spec now builds {built}")
+        vector = rearranged(state["vector"], order_of(self.names, state["layout"]))
+        for own, given in ((self.vector, vector), (self.statistics, state["statistics"])):
             if (given.shape, given.dtype) != (own.shape, own.dtype):  # copy_ would broadcast, cast
                 was, now = (f"{tuple(each.shape)} of {each.dtype}" for each in (given, own))
                 raise CheckpointError(f"the saved network is {was}, the spec now builds {now}")
@@ -157,6 +164,44 @@ def saved_values(state: StateDict) -> dict[str, Tensor]:
     if sum(shape.numel() for shape in shapes.values()) != len(joined):
         raise ValueError(f"its layout is not that of {len(joined)} numbers")
     return dict(zip(shapes, _split(joined, list(shapes.values())), strict=True))
+
+
+def _listed(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """The parameters by name. Those of recurrent layers come first, all weights before all biases.
+    cuDNN takes them as they lie only in this order, from the start of their storage; else torch
+    copies them in every call. So a second cell of a network would be copied."""
+    cells = [part for part in module.modules() if isinstance(part, nn.RNNBase)]
+    kinds = ("weight", "bias")
+    first = [
+        parameter
+        for cell in cells
+        for kind in kinds
+        for name, parameter in cell.named_parameters()
+        if name.startswith(kind)
+    ]
+    place = {id(parameter): index for index, parameter in enumerate(first)}
+    return sorted(module.named_parameters(), key=lambda named: place.get(id(named[1]), len(place)))
+
+
+def order_of(names: Sequence[str], layout: Sequence[Any]) -> Tensor | None:
+    """Where the entries of a vector with parameters in this order were in a saved one, (P,) int64;
+    None for the same order. Older versions listed recurrent layers among the others."""
+    if [name for name, _ in layout[: len(names)]] == list(names):
+        return None
+    place, start = {}, 0
+    for name, shape in layout:
+        end = start + math.prod(shape)
+        place[name] = torch.arange(start, end)
+        start = end
+    return torch.cat([place[name] for name in names])
+
+
+def rearranged(saved: Any, order: Tensor | None) -> Any:
+    """A saved state whose vectors (P,) are put into the order of `order_of`."""
+    if isinstance(saved, Mapping):
+        return {name: rearranged(part, order) for name, part in saved.items()}
+    is_vector = order is not None and isinstance(saved, Tensor) and saved.shape == order.shape
+    return saved[order] if is_vector else saved
 
 
 def _moments(keys: list[str], shapes: list[torch.Size]) -> list[slice]:

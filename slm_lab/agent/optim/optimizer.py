@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from slm_lab.agent.autodiff import Differentiable
-from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.optim.flat import FlatParameters, order_of, rearranged
 from slm_lab.agent.optim.lr_schedule import LearningRate
 from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
 from slm_lab.agent.optim.rule import Adam, Number, TensorStateRule, UpdateRule
@@ -99,10 +99,10 @@ class Optimizer:
         """Whether a CUDA graph is asked for and can hold a step: only the GPU takes part in it."""
         return self._has_graph and type(self._sync) is GradientSync
 
-    def step(self, loss: Differentiable) -> StepReport:
+    def step(self, loss: Differentiable, skip: Tensor | None = None) -> StepReport:
         """Minimises a scalar loss by one step; returns what `backward` returns and raises."""
         report = self.backward(loss)
-        self.apply()
+        self.apply(skip)
         return report
 
     def backward(self, loss: Differentiable) -> StepReport:
@@ -144,17 +144,20 @@ class Optimizer:
         failed.logical_or_(norm.isfinite().logical_not_())
         return StepReport(loss, norm)
 
-    def apply(self) -> None:
-        """Clips the gradient that `backward` left and takes the step, within the bounds."""
+    def apply(self, skip: Tensor | None = None) -> None:
+        """Clips the gradient that `backward` left and takes the step, within the bounds. On a GPU
+        it changes nothing if the scalar `skip` is true."""
         flat, limit, norm = self.flat, self._clip_grad_val, self._norm
         if limit is not None and isinstance(norm, Tensor):
             flat.grad.mul_((limit / norm).clamp(max=1.0))
         elif limit is not None and norm > limit:
             flat.grad.mul_(limit / norm)
         vector, grad = self._sync.operands(flat)
-        failed = None if self.failed is None else self.failed.to(vector.device)
+        if (failed := self.failed) is not None:
+            skip = failed if skip is None else torch.maximum(failed, skip.to(failed.dtype))
+            skip = skip.to(vector.device)
         rate = self._rate if self.is_recordable else self.learning_rate.value
-        self._rule.apply(vector, grad, rate, failed)
+        self._rule.apply(vector, grad, rate, skip)
         if self._bounds is not None:
             vector.clamp_(*self._bounds)
         self._sync.after_step(flat)
@@ -169,7 +172,8 @@ class Optimizer:
         Raises CheckpointError for the moments of another update rule."""
         self.flat.load_state_dict(state["flat"])
         if state["rule"] is not None:
-            self._rule.load_state_dict(state["rule"])
+            order = order_of(self.flat.names, state["flat"]["layout"])
+            self._rule.load_state_dict(rearranged(state["rule"], order))
 
 
 class TrainState:

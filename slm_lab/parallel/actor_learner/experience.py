@@ -149,8 +149,8 @@ class OnPolicyExperience(ActorExperience):
 @final
 class ReplayExperience(ActorExperience):
     """For replay algorithms: adds an unroll to the memory step by step. So the learner trains as
-    often as if it acted itself. Unrolls of several actors alternate in one ring, so each is
-    truncated at its end; unrolls of a single actor are continuous."""
+    often as if it acted itself. Unrolls of several actors alternate in one ring, which knows where
+    each continues; unrolls of a single actor are continuous."""
 
     def __init__(
         self, source: UnrollSource, agent: Agent, env: VectorEnv, clock: Clock, spec: Spec
@@ -165,6 +165,8 @@ class ReplayExperience(ActorExperience):
         self._is_free = self._flow.train_ratio is None
         if self._is_free:
             self._memory.train_freely()
+        if source.num_actors > 1:
+            self._memory.join_unrolls()
         self._unroll: Unroll | None = None
         self._actor = 0
         self._t = 0
@@ -215,13 +217,15 @@ class ReplayExperience(ActorExperience):
         return self._unroll
 
     def _add(self, unroll: Unroll) -> None:
+        if self._t == 0 and not unroll.begins:
+            self._memory.begin_unroll(self._actor)
         self._memory.add(unroll.step(self._t))
         self._t += 1
         self._clock.tick(unroll.reward.shape[1])
         if self._t == unroll.num_steps:
             self._last_obs = unroll.obs[-1].copy()
             if self.source.num_actors > 1:
-                self._memory.break_off(self._last_obs)
+                self._memory.end_unroll(self._actor, self._last_obs)
 
     @property
     @override

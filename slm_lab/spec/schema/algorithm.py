@@ -35,7 +35,8 @@ EXPLORING = frozenset({"epsilon_greedy", "boltzmann"})
 """Action policies with an exploration variable, for n discrete actions."""
 SYMLOG = "values learned as sign(x) ln(1 + |x|), arXiv:2301.04104"
 NORMALIZED_TARGETS = (
-    "value targets scaled to mean 0 and standard deviation 1, estimated from about the last million"
+    "value targets scaled to mean 0 and standard deviation 1, estimated from about the last "
+    "million; a deviation below 1e-4 is not scaled up further"
 )
 OF_SAC = frozenset({"default", "Normal", "Categorical", "GumbelSoftmax"})
 
@@ -76,7 +77,7 @@ class AlgorithmSpec(Block):
     explore_var_spec: NonNegative | None = Field(
         None, description="ε of epsilon_greedy, or the temperature τ of boltzmann"
     )
-    gamma: float | None = Field(None, gt=0, le=1, description="discount γ, per environment step")
+    gamma: float | None = Field(None, ge=0, le=1, description="discount γ, per environment step")
 
     @classmethod
     def learns_from(cls, memory: type[MemorySpec]) -> bool:
@@ -98,7 +99,7 @@ class RandomSpec(AlgorithmSpec):
 class PlugInSpec(AlgorithmSpec):
     """The keys of a plug-in without a model of its keys."""
 
-    gamma: float = Field(0.99, gt=0, le=1, description="discount γ, per environment step")
+    gamma: float = Field(0.99, ge=0, le=1, description="discount γ, per environment step")
     training_frequency: Annotated[Count, bounds.FRAMES] = Field(
         1, description="steps between training events"
     )
@@ -107,7 +108,7 @@ class PlugInSpec(AlgorithmSpec):
 class LearningSpec(AlgorithmSpec):
     """An algorithm that learns."""
 
-    gamma: float = Field(gt=0, le=1, description="discount γ, per environment step")
+    gamma: float = Field(ge=0, le=1, description="discount γ, per environment step")
 
 
 class OnPolicyLearningSpec(LearningSpec):
@@ -207,7 +208,9 @@ class PPOSpec(LearningSpec):
     )
     symlog: bool = Field(False, description=SYMLOG)
     target_kl: float | None = Field(
-        None, gt=0, description="ends the epochs once the approximate KL exceeds it, nats"
+        None,
+        gt=0,
+        description="ends the epochs before a step at an approximate KL beyond 1.5 times it, nats",
     )
 
     @field_validator("normalize_advantages", mode="before")
@@ -279,7 +282,10 @@ class EntropyRegularisedSpec(ReplayLearningSpec):
         "auto", description="target entropy for tuning α, nats; auto: −A, or by the action count"
     )
     alpha_lr: float | None = Field(
-        None, gt=0, description="learning rate of ln α; null: the actor's"
+        None,
+        gt=0,
+        description="learning rate of ln α; null: the actor's. Its optimizer and schedule are the "
+        "actor's, too; all other arguments have torch's defaults, and there is no weight decay",
     )
     fixed_alpha: Constant | None = Field(
         None, description="fixed α, not tuned: a number, or a schedule"

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -168,6 +169,49 @@ def test_target_kl_ends_the_training_event_early():
     bound.learn(0)
     assert free.learner.opt_step == 60
     assert bound.learner.opt_step < 30
+
+
+NETS = {
+    "written_out": {"type": "MLPNet", "hid_layers": [8], "hid_layers_activation": "tanh"},
+    "by_autograd": {"type": "MLPNet", "hid_layers": [8], "hid_layers_activation": "selu"},
+    "recurrent": {"type": "RecurrentNet", "fc_hid_layers": [8], "rnn_hidden_size": 8, "seq_len": 4},
+}
+
+
+def learned(steps, **changes):
+    """The learner after at most so many minibatches of one rollout, and the KL of each."""
+    agent, env = build(**changes)
+    learner, kls = agent.learner, []
+    minibatches, step = learner._minibatches, learner._graphed_step
+
+    def noted(*inputs):
+        update = step(*inputs)
+        kls.append(update.report["approx_kl"])
+        return update
+
+    learner._minibatches = lambda samples: islice(minibatches(samples), steps)
+    learner._graphed_step = noted
+    collect(agent, env)
+    agent.learn(0)
+    return learner, kls
+
+
+@pytest.mark.parametrize("net", NETS.values(), ids=NETS)
+def test_no_step_is_taken_on_a_minibatch_beyond_the_target_kl(net):
+    """The weights are those of a twin that is stopped by hand before this minibatch."""
+    keys = {
+        "agent__algorithm__training_epoch": 30,
+        "agent__algorithm__minibatch_size": 32,
+        "agent__net": {**net, "optim_spec": {"name": "GlobalAdam", "lr": 0.005}},
+    }
+    bound, kls = learned(60, agent__algorithm__target_kl=0.001, **keys)
+    *before, last = kls
+    assert 1 < len(before) < 59
+    assert max(before) <= 1.5 * 0.001 < last
+    assert bound.opt_step == len(before)
+    twin, _ = learned(len(before), **keys)
+    for name, flat in twin.flats.items():
+        assert torch.equal(flat.vector, bound.flats[name].vector)
 
 
 def test_target_kl_may_end_the_first_epoch():

@@ -206,6 +206,33 @@ def test_a_temperature_at_its_target_stays_there_whatever_the_weights_decay(opti
     assert alpha_of(temperature) == pytest.approx(math.exp(-5.0))
 
 
+@pytest.mark.parametrize(
+    ("optim", "default"),
+    [
+        ({"name": "GlobalAdam", "betas": [0.5, 0.9], "eps": 1e-3, "amsgrad": True}, "Adam"),
+        ({"name": "RMSprop", "momentum": 0.9, "centered": True}, "RMSprop"),
+        ({"name": "SGD", "momentum": 0.9, "nesterov": True}, "SGD"),
+    ],
+)
+@pytest.mark.parametrize("alpha_lr", [None, 0.02])
+def test_of_the_actors_optimizer_the_temperature_has_class_and_learning_rate_alone(
+    optim, default, alpha_lr
+):
+    """Its steps are those of torch's class with default arguments."""
+    keys = {"agent__net__optim_spec": {**optim, "lr": 0.1}, "agent__algorithm__alpha_lr": alpha_lr}
+    temperature = batches.learner_of(soft("CrossQ", **keys)).temperature
+    number = torch.zeros((), requires_grad=True)
+    plain = getattr(torch.optim, default)([number], lr=alpha_lr or 0.1)
+    for entropy in (0.1, 0.4, 2.0, 0.9, 0.2):
+        temperature.update(torch.full((4,), entropy))
+        plain.zero_grad()
+        (number * (entropy - 0.98 * math.log(2))).backward()
+        plain.step()
+        with torch.no_grad():
+            number.clamp_(-20.0, 2.0)
+        assert math.log(alpha_of(temperature)) == pytest.approx(number.item(), abs=1e-6)
+
+
 @pytest.mark.parametrize("env", ["CartPole-v1", "Pendulum-v1"])
 def test_an_entropy_that_no_policy_has_is_refused_as_a_target(env):
     """Two actions, or one number in [−1, 1]: ln 2 either way."""

@@ -1,5 +1,7 @@
 """Self-imitation: the returns of past episodes, and the losses by hand."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -26,19 +28,17 @@ def past(size=10_000):
 
 
 def returns_by_hand(obs, reward, terminated, truncated):
-    """{first number of the observation: return} of every step whose episode has ended."""
+    """{first number of the observation: return} of the steps of all episodes that have ended and
+    had a positive reward."""
     known = {}
-    steps, num_envs = reward.shape
-    for n in range(num_envs):
-        following = None  # not known before an end has been seen
-        for t in reversed(range(steps)):
-            if terminated[t, n]:
-                following = 0.0
-            elif truncated[t, n]:
-                following = 100.0 + n
-            if following is not None:
-                following = float(reward[t, n]) + GAMMA * following
-                known[float(obs[t, n, 0])] = following
+    done = terminated | truncated
+    for n in range(reward.shape[1]):
+        ends = (np.flatnonzero(done[:, n]) + 1).tolist()
+        for start, end in pairwise([0, *ends]):
+            if (reward[start:end, n] > 0).any():
+                for t in range(start, end):
+                    powers = GAMMA ** np.arange(end - t)
+                    known[float(obs[t, n, 0])] = float(powers @ reward[t:end, n])
     return known
 
 
@@ -48,12 +48,14 @@ def returns_by_hand(obs, reward, terminated, truncated):
     lengths=st.lists(st.integers(1, 9), min_size=1, max_size=6),
 )
 @settings(max_examples=60)
-def test_returns_are_those_of_whole_episodes_however_rollouts_cut_them(seed, num_envs, lengths):
+def test_returns_are_the_rewards_that_followed_however_rollouts_cut_the_episodes(
+    seed, num_envs, lengths
+):
     steps = stream(seed, sum(lengths), num_envs)
     memory, ring = past()
     begin = 0
     for length in lengths:
-        memory.add(*rollout(*(x[begin : begin + length] for x in steps)))
+        memory.add(rollout(*(x[begin : begin + length] for x in steps)))
         begin += length
     places = ring.indices(np.arange(ring.num_stored))
     stored = dict(
@@ -71,7 +73,7 @@ def test_combined_replay_brings_one_new_step_and_leaves_the_rest_to_the_past():
     for episode in range(50):
         shape = (20, *LAYOUT.obs_shape)
         returns = 100 * episode + np.arange(20, dtype=np.float32)
-        ring.add(np.zeros(shape, np.float32), np.zeros(20, LAYOUT.action_dtype), returns, 0.0)
+        ring.add(np.zeros(shape, np.float32), np.zeros(20, LAYOUT.action_dtype), returns)
     drawn = memory.sample(0).reward
     assert drawn[-1] == 4919
     assert (drawn[:-1] < 4900).any()
@@ -81,7 +83,7 @@ def test_a_full_ring_keeps_the_newest_steps():
     ring = ReturnRing(5, 0.0, LAYOUT)
     for block in ([1, 2, 3], [4, 5, 6, 7], [8], list(range(10, 20))):
         values = np.array(block, np.float32)
-        ring.add(values[:, None], np.zeros(len(block), np.int64), values, 0.0)
+        ring.add(values[:, None], np.zeros(len(block), np.int64), values)
         ages = np.arange(ring.num_stored)
         assert set(ring.arrays["returns"][ring.newest]) <= set(values)
     assert ring.arrays["returns"][ring.indices(ages)].tolist() == [15, 16, 17, 18, 19]
@@ -91,11 +93,25 @@ def test_a_dropped_episode_does_not_continue_into_the_next():
     obs, reward, terminated, truncated = stream(0, 4, 1)
     terminated[:], truncated[:] = False, False
     memory, ring = past()
-    memory.add(*rollout(obs, reward, terminated, truncated))
+    memory.add(rollout(obs, reward, terminated, truncated))
     memory.drop_running()
     terminated = np.array([[False], [True]])
-    memory.add(*rollout(obs[:2], reward[:2], terminated, np.zeros((2, 1), bool)))
+    memory.add(rollout(obs[:2], np.abs(reward[:2]), terminated, np.zeros((2, 1), bool)))
     assert ring.num_stored == 2
+
+
+@pytest.mark.parametrize("ending", ["terminated", "truncated"])
+def test_an_episode_of_costs_alone_is_no_example(ending):
+    """A sum of costs that was cut off looks better than any whole one."""
+    obs, reward, terminated, truncated = stream(0, 4, 1)
+    terminated[:], truncated[:] = False, False
+    {"terminated": terminated, "truncated": truncated}[ending][-1] = True
+    memory, ring = past()
+    memory.add(rollout(obs, np.minimum(reward, 0.0), terminated, truncated))
+    assert ring.num_stored == 0
+    reward[0] = 1.0
+    memory.add(rollout(obs, reward, terminated, truncated))
+    assert ring.num_stored == 4
 
 
 def test_only_what_went_better_than_expected_counts():

@@ -139,12 +139,12 @@ def test_past_returns_are_sums_of_rewards_normalised_and_clipped_now(num_envs):
     truncated = np.zeros((5, num_envs), bool)
     truncated[2] = truncated[4] = True  # episodes of three steps and of two
     obs = np.arange(5 * num_envs, dtype=np.float32).reshape(5, num_envs, 1)
-    memory.add(*rollout(obs, reward, np.zeros((5, num_envs), bool), truncated))
+    memory.add(rollout(obs, reward, np.zeros((5, num_envs), bool), truncated))
     for now.scale, now.shift in ((1.0, 0.0), (5.0, 2.0)):
         wanted = {}
         for n in range(num_envs):
             for episode in (range(3), range(3, 5)):
-                following = 100.0 + n
+                following = 0.0
                 for t in reversed(episode):
                     following = now.reward(reward[t, n]) + gamma * following
                     wanted[float(obs[t, n, 0])] = following

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -72,6 +73,76 @@ def test_a_memory_draws_transitions_of_a_plain_list_over_several_wraps(
         for i, obs in enumerate(batch.obs.numpy()):
             assert_is(batch, i, kept, *where[obs.tobytes()], num_steps)
         memory.update_priorities(batch.index, batch.reward)
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    unrolls=st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=12),
+    steps_of_unroll=st.integers(1, 5),
+    num_rows=st.integers(2, 40),
+    num_steps=st.integers(1, 4),
+    stack=STACKS,
+    ends=ENDS,
+    num_saved=st.integers(0, 12),
+)
+@settings(max_examples=200)
+def test_unrolls_of_several_actors_read_as_the_stream_of_each_alone(
+    seed, unrolls, steps_of_unroll, num_rows, num_steps, stack, ends, num_saved
+):
+    """Also in a ring that is restored from two segments and then filled further. An actor that
+    was replaced begins anew."""
+
+    def new_ring():
+        ring = TransitionRing(layout(stack=stack), num_rows, GAMMA, num_steps)
+        ring.join_pieces()
+        return ring
+
+    ring, twin, segments, saved = new_ring(), new_ring(), [], 0
+    streams, kept, order = {}, {}, []
+    for turn, (actor, is_replaced) in enumerate(unrolls):
+        begins = is_replaced or actor not in streams
+        if begins:
+            life = seed + 100 * turn
+            streams[actor] = life, iter(stream(life, 12 * steps_of_unroll, stack, ends))
+            kept[life] = []
+        life, steps = streams[actor]
+        played, plain = zip(*islice(steps, steps_of_unroll), strict=True)
+        if turn in (num_saved // 2, num_saved):
+            segments.append(ring.content(max(ring.first, saved), ring.count))
+            saved = ring.count
+        if turn == num_saved:
+            restore(twin, ring.state_dict(), segments)
+        put_unroll(ring, actor, begins, played)
+        if turn >= num_saved:
+            put_unroll(twin, actor, begins, played)
+        order += [(life, len(kept[life]) + t) for t in range(steps_of_unroll)]
+        kept[life] += plain
+    for each in (ring, twin)[: 1 + (num_saved < len(unrolls))]:
+        got = each.gather(each.indices(np.arange(each.num_stored)))
+        for i in range(each.num_stored):
+            life, t = order[len(order) - each.num_stored // NUM_ENVS + i // NUM_ENVS]
+            assert_is(got, i, kept[life], t, i % NUM_ENVS, num_steps)
+
+
+def put_unroll(ring, actor, begins, played):
+    if not begins:
+        ring.begin_piece(actor)
+    for step in played:
+        ring.add(step)
+    ring.end_piece(actor, played[-1].next_obs)
+
+
+def restore(ring, state, segments):
+    ring.load_state_dict(state)
+    for segment in segments:
+        ring.load_content(segment)
+
+
+def stream(seed, num_steps, stack, ends):
+    """Steps, each with the same in plain form."""
+    steps = []
+    kept = fill(lambda step: steps.append(copy.deepcopy(step)), seed, num_steps, stack, ends)
+    return zip(steps, kept, strict=True)
 
 
 @pytest.mark.parametrize("stack", [1, 4])

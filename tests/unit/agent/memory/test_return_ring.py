@@ -20,7 +20,7 @@ def test_a_ring_restored_from_segments_holds_the_same(size, blocks):
     ring, twin, segments, end = (*(ReturnRing(size, 0.9, LAYOUT) for _ in range(2)), [], 0)
     for count, saved in [*blocks, (1, True)]:
         obs = rng.normal(size=(count, 2)).astype(np.float32)
-        ring.add(obs, rng.integers(0, 9, count), rng.normal(size=count).astype(np.float32), 0.5)
+        ring.add(obs, rng.integers(0, 9, count), rng.normal(size=count).astype(np.float32))
         if saved:
             segments.append(ring.content(max(end, ring.first), ring.count))
             end = ring.count

@@ -388,7 +388,7 @@ def test_imitation_on_parts_takes_the_steps_of_the_whole():
         def __init__(self, batch):
             self._batch = batch
 
-        def add(self, rollout, value):
+        def add(self, rollout):
             pass
 
         def sample(self, frame):
