@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from slm_lab.api.callbacks import Callbacks
 from slm_lab.core.errors import LabError, TrainingFailed, UsageError, undone_on_failure
-from slm_lab.core.process import PICTURES, SOCKET
+from slm_lab.core.process import IMPORTED_BY_PARENT, PICTURES, SOCKET
 
 MAIN = (
     "import sys; sys.argv[0] = 'slm-lab'; sys.path += {last}; "
@@ -47,6 +47,8 @@ class LabProcess:
         self._link, theirs = Pipe()
         first, last = _module_path()
         pictures = {} if shows is None else {PICTURES: "1", "COLUMNS": "100"}
+        inherited = dict(os.environ)
+        inherited.pop(IMPORTED_BY_PARENT, None)  # another thread may be importing
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-c", MAIN.format(last=last), *words],
@@ -56,7 +58,7 @@ class LabProcess:
                 text=True,
                 errors="replace",
                 env={
-                    **os.environ,
+                    **inherited,
                     "PYTHONPATH": os.pathsep.join(first),
                     SOCKET: str(theirs.fileno()),
                     **pictures,

@@ -16,6 +16,7 @@ import tempfile
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from multiprocessing import resource_tracker, util
@@ -277,29 +278,34 @@ LOG_LEVEL = "SLM_LAB_LOG_LEVEL"
 SOCKET, PICTURES = "SLM_LAB_CALLER", "SLM_LAB_PICTURES"
 """Those that a calling program sets: the file descriptor of the socket to it; and, for a notebook,
 that it shows live pictures."""
-IMPORTED_CODE = "SLM_LAB_IMPORTED_CODE"
-"""The module of the user that is being imported, while it is; inherited by what it starts."""
+IMPORTED_BY_PARENT = "SLM_LAB_IMPORTED_CODE"
+"""The environment variable with the module that a parent is importing, while it does."""
+INHERITED_IMPORT = os.environ.get(IMPORTED_BY_PARENT)
+IMPORTED_HERE: ContextVar[str | None] = ContextVar("imported code", default=None)
+"""The module that this thread is importing: other threads may train meanwhile."""
 
 
 @contextmanager
 def running_import_of(module: str) -> Iterator[None]:
-    """Marks this process, and what is started meanwhile, as importing a module of the user."""
-    before = os.environ.get(IMPORTED_CODE)
-    os.environ[IMPORTED_CODE] = module
+    """Marks this thread, and what is started meanwhile, as importing a module of the user."""
+    before = IMPORTED_HERE.set(module)
+    marks_children = IMPORTED_BY_PARENT not in os.environ
+    if marks_children:
+        os.environ[IMPORTED_BY_PARENT] = module
     try:
         yield
     finally:
-        del os.environ[IMPORTED_CODE]
-        if before is not None:
-            os.environ[IMPORTED_CODE] = before
+        IMPORTED_HERE.reset(before)
+        if marks_children:
+            os.environ.pop(IMPORTED_BY_PARENT, None)
 
 
 def imported_code() -> str | None:
-    """The user's module that is being imported here, in a parent, or as the main module of a
+    """The user's module that is being imported here, by a parent, or as the main module of a
     process of multiprocessing; None outside an import."""
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         return "the main script"
-    return os.environ.get(IMPORTED_CODE)
+    return IMPORTED_HERE.get() or INHERITED_IMPORT
 
 
 def usable_cores() -> int:

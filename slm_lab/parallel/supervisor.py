@@ -191,7 +191,9 @@ class Supervisor:
             error = self._why_ended(session) if self._given_up[session] else None
             result = replace(self._interrupted(session), error=error)
         elif result is None:
-            why = self._hung.pop(session, "") or f"{ended.why}; {self._kept(session)}"
+            kept = self._kept(session)
+            ended_why = ended.why if kept is None else f"{ended.why}; {kept}"
+            why = self._hung.pop(session, "") or ended_why
             result = self._failed(session, why, ended.lost)
         result = replace(
             result,
@@ -262,14 +264,15 @@ class Supervisor:
         """The reason of a kill after a stop, and the checkpoint that is kept."""
         return (
             f"its step did not end within {self._stop_seconds:g} s of the stop; it was killed at "
-            f"frame {int(self._board.clock_slots[session]):,}; {self._kept(session)}"
+            f"frame {int(self._board.clock_slots[session]):,}; "
+            f"{self._kept(session) or 'it has no checkpoint yet'}"
         )
 
-    def _kept(self, session: int) -> str:
-        """What a resume of a Session can begin with."""
+    def _kept(self, session: int) -> str | None:
+        """What a resume of a Session begins with, as text; None without a checkpoint."""
         manifest = None
         with suppress(CheckpointError):  # a resume reports it
             manifest = read_manifest(self._tasks[session].paths.manifest)
         if manifest is None:
-            return "it has no checkpoint yet"
+            return None
         return f"its checkpoint at frame {manifest.frame:,} is kept"

@@ -69,8 +69,8 @@ def find_folder(
     subject = spec_name if env is None else f"{spec_name} on {env}"
     try:
         chosen = _chosen(name, runs, data_dir, subject, of_search)
-    except UsageError as error:
-        raise UsageError(f"{error}{_of_other_kind(name, data_dir, of_search)}") from None
+    except MissingRunError as error:
+        raise MissingRunError(f"{error}{_of_other_kind(name, data_dir, of_search)}") from None
     return _with_name(chosen, spec_name), trial
 
 

@@ -46,7 +46,7 @@ def outside(spec, learner, statistics):
     flats = {name: flat.state_dict() for name, flat in learner.flats.items()}
     snapshot = {"frame": 7, "flats": flats, "statistics": statistics.copy()}
     saved = SavedAgent(Path("run"), 0, "best", 7, snapshot, Path("file"))
-    run = SimpleNamespace(spec=spec, run_dir=RunDir(saved.folder, "name"))
+    run = SimpleNamespace(spec=spec, trial=0, run_dir=RunDir(saved.folder, "name"))
     return Agent(run, saved, SEED)
 
 

@@ -2,6 +2,7 @@
 deviation; and of all Trials of a search together: a line each, the best in colours."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Literal
 
@@ -62,15 +63,17 @@ def draw_trial_graphs(
         f"{prefix}_trial_graph_{y.file}_vs_{x.file}": figure_of_rows(each, x, y, title, run_of)
         for each, x, y in graphs
     }
-    paths: list[Path] = []
+    pictures: list[Path] = []
+    pages: list[Path] = []
     # Small files first: a disk may have room for them, and not for the pages and their script.
     for stem, figure in figures.items():
         if not is_stopped():
-            paths.append(write_png(figure, out_dir, stem))
+            pictures.append(write_png(figure, out_dir, stem))
     for stem, figure in figures.items():
         if not is_stopped():
-            paths.append(write_page(figure, out_dir, stem, scripts))
-    return paths
+            pages.append(write_page(figure, out_dir, stem, scripts))
+    pairs = zip_longest(pictures, pages)
+    return [path for pair in pairs for path in pair if path is not None]
 
 
 def trial_figure(

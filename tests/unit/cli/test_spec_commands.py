@@ -167,7 +167,7 @@ def test_templates_and_ignored_keys_are_noted(run, write):
 
 def test_keys_of_the_environment_are_checked_by_the_environment(run, write, monkeypatch):
     problem = Problem("env.contnuous", "CartPole-v1 does not accept it", True)
-    monkeypatch.setattr(env_check, "check_env", lambda spec: [problem] if spec.kwargs else [])
+    monkeypatch.setattr(env_check, "check_env", lambda spec: [problem] if spec.arguments else [])
     result = run("check", write({"s": changed(PPO, env__contnuous=True), "t": PPO}))
     assert result.exit_code == 2
     assert "  env.contnuous = true: CartPole-v1 does not accept it\n" in result.output

@@ -269,4 +269,4 @@ def test_probe_environments_are_what_they_say(build, random_actions):
         for action in random_actions(env, 20):
             step = env.step(action)
             assert np.isfinite(step.reward).all()
-            assert not step.truncated.any()
+            assert not step.truncated.any() or name == "ProbeCutShort-v0"

@@ -158,6 +158,7 @@ def measure_here(monkeypatch):
     """measure_main in this process, with a number given instead of measured."""
     monkeypatch.setattr(baseline, "die_with_parent", lambda parent: None)
     monkeypatch.setattr(baseline, "ignore_terminal", lambda: None)
+    monkeypatch.setattr(baseline, "kill_descendants", lambda: None)
 
     def measure(cache, spec, value, episodes=EPISODES, seconds=10.0):
         measured = RandomReturn(value, episodes)

@@ -154,6 +154,9 @@ def test_it_says_nothing_about_the_machine(shared, run):
     with zipfile.ZipFile(shared) as archive:
         for name in archive.namelist():
             content = archive.read(name)
+            if name.endswith(".png"):  # a short name of a host may be among its bytes by chance
+                assert str(run).encode() not in content
+                continue
             assert [word for word in words if word in content] == [], name
 
 

@@ -86,7 +86,7 @@ class FakeRay:
     def remote(self, **options):
         return lambda _: SimpleNamespace(remote=self._make)
 
-    def _make(self):
+    def _make(self, folder):
         self.actors.append(RemoteActor())
         return self.actors[-1]
 
