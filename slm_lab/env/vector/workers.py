@@ -68,7 +68,7 @@ class Report(NamedTuple):
     env: str
     """The environment in its wrappers."""
     in_reset: bool
-    """Whether it was raised by `reset`, which the text says."""
+    """Whether it was raised by `reset`."""
 
 
 class Reporting:
@@ -148,7 +148,6 @@ class Stateful(gymnasium.Wrapper[Any, Any, Any, Any]):
             else:
                 obs, info = checked_reset(self.env, self.env.reset(seed=seed))
         except BaseException as error:
-            error.add_note(reset_failure_note(str(self.env), self._index))
             raise_if_exit(error)
             raise
         self._marks[self._index] = 0
@@ -326,14 +325,16 @@ class Workers(AsyncVectorEnv):
         index = failed[0]
         report: Report = self.parent_pipes[index].recv()
         self.close(terminate=True)
-        if report.is_of_lab:
-            raise LabError(report.text)
-        where = f"\nin environment {index} of {self.num_envs} ({report.env})"
+        where = f"in environment {index} of {self.num_envs} ({report.env})"
         if report.in_reset:
-            where = ""
+            where = reset_failure_note(report.env, index)
         elif self._action is not None:
-            where = f"\n{step_failure_note(report.env, index, self._action)}"
-        raise EnvironmentFailedError(f"{report.text}{where}")
+            where = step_failure_note(report.env, index, self._action)
+        if report.is_of_lab:
+            error = LabError(report.text)
+            error.add_note(where)
+            raise error
+        raise EnvironmentFailedError(f"{report.text}\n{where}")
 
 
 def _make_stateful(
