@@ -26,6 +26,7 @@ from slm_lab.core.process import (
     safe_path,
     seed_global_generators,
     start_resource_tracker,
+    why_it_exited,
 )
 from slm_lab.core.text import bounded, error_text, one_line
 from slm_lab.core.types import Array, StateDict
@@ -313,6 +314,7 @@ class Workers(AsyncVectorEnv):
         return "; ".join(
             f"the worker process of environment {index} died with exit code {code}"
             f"{', often because no memory is left' if code == -signal.SIGKILL else ''}"
+            f"{why_it_exited(code)}"
             for index, code in dead
         )
 
