@@ -207,6 +207,8 @@ def _in_other_sessions() -> Iterator[int]:
 def why_it_exited(code: int) -> str:
     """Why a process of environments ended without an answer, for the end of a message; "" if its
     exit code does not tell."""
+    if code == 1:  # as Python ends after an exception
+        return ": the error above, or its environment or a library called os._exit"
     if code >= 0:
         return ": its environment or a library called os._exit"
     return ": compiled code, such as a simulator's, has crashed" if -code in CRASHES else ""

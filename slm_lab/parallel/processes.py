@@ -71,7 +71,7 @@ def _how_it_ended(code: int | None) -> str:
     if code == 255:  # the code that Python reports then
         return LOST_SERVER
     if code is None or code >= 0:
-        return f"process ended early (exit code {code}){why_it_exited(0)}"
+        return f"process ended early (exit code {code}){why_it_exited(code or 0)}"
     return f"process was killed by signal {-code} (exit code {code}){why_it_exited(code)}"
 
 

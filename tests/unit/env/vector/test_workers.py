@@ -122,6 +122,7 @@ def test_every_call_reports_a_worker_that_was_killed_before_it(workers, call):
     ("error", "why"),
     [
         (functools.partial(os._exit, 7), "exit code 7: its environment or a library called os"),
+        (functools.partial(os._exit, 1), "exit code 1: the error above, or its environment or a"),
         (os.abort, "exit code -6: compiled code, such as a simulator's, has crashed"),
     ],
 )
