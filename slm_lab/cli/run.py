@@ -195,8 +195,13 @@ def _failures(result: TrialResult, meta: MetaSpec) -> str:
 def what_to_change(spec: Spec, ends: Iterable[SessionResult]) -> str:
     """One line of advice for a training whose loss or gradients are no longer finite."""
     fix = " or ".join(_changes(spec))
-    if any("the environment gave" in str(each.error) for each in ends):
-        fix = "the environment must give finite numbers only"
+    for end in ends:
+        _, is_at_fault, values = str(end.error).partition("the environment gave")
+        _, is_too_large, keys = values.partition("\n")[0].partition(" by ")
+        if is_too_large:
+            fix = f"set {keys}"
+        elif is_at_fault:
+            fix = "the environment must give finite numbers only"
     return (
         "resuming would repeat it, because a resume cannot change what led to numbers that are not "
         f"finite. Start a new run: {fix}"

@@ -31,6 +31,7 @@ from slm_lab.core.errors import LabError
 from slm_lab.core.files import open_own
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 """Ctrl-C, the end of a process, and a closed terminal."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 LARGE = 32 << 20
@@ -201,6 +202,16 @@ def _in_other_sessions() -> Iterator[int]:
         with suppress(ProcessLookupError):
             if os.getsid(pid) != own:
                 yield pid
+
+
+def why_it_exited(code: int) -> str:
+    """Why a process of environments ended without an answer, for the end of a message; "" if its
+    exit code does not tell."""
+    if code == 1:  # as Python ends after an exception
+        return ": the error above, or its environment or a library called os._exit"
+    if code >= 0:
+        return ": its environment or a library called os._exit"
+    return ": compiled code, such as a simulator's, has crashed" if -code in CRASHES else ""
 
 
 def kill_with_children(process: BaseProcess) -> None:

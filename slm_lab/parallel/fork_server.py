@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext, SpawnContext
@@ -66,6 +67,8 @@ def _in_environment(
 
     _set_environment(environ)
     np.random.seed()  # noqa: NPY002 - Sessions replace it, see `seed_global_generators`
+    # The loss is checked, and its message names what is beyond float32.
+    warnings.filterwarnings("ignore", "overflow encountered in cast", RuntimeWarning, "slm_lab")
     try:
         target(*args)
     finally:

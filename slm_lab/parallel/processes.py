@@ -1,7 +1,6 @@
 """Sessions in processes on this machine."""
 
 import os
-import signal
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from functools import partial
@@ -12,7 +11,7 @@ from typing import Any, final
 from typing_extensions import override
 
 from slm_lab.core.errors import undone_on_failure
-from slm_lab.core.process import kill_with_children
+from slm_lab.core.process import kill_with_children, why_it_exited
 from slm_lab.core.system_limits import limit_reached
 from slm_lab.parallel.fork_server import CONTEXT, end, new_process, start
 from slm_lab.parallel.hang_detector import session_due
@@ -23,7 +22,6 @@ from slm_lab.session.status_board import StatusBoard
 from slm_lab.storage.result import SessionResult
 
 LOST_SERVER = "process lost its fork server (exit code 255)"
-CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 EXIT_SECONDS = 10.0
 """How long a process that has sent its result may take to exit."""
 
@@ -73,10 +71,8 @@ def _how_it_ended(code: int | None) -> str:
     if code == 255:  # the code that Python reports then
         return LOST_SERVER
     if code is None or code >= 0:
-        why = "its environment or a library called os._exit"
-        return f"process ended early (exit code {code}): {why}"
-    why = ": compiled code, such as a simulator's, has crashed" if -code in CRASHES else ""
-    return f"process was killed by signal {-code} (exit code {code}){why}"
+        return f"process ended early (exit code {code}){why_it_exited(code or 0)}"
+    return f"process was killed by signal {-code} (exit code {code}){why_it_exited(code)}"
 
 
 @final

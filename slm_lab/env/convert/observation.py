@@ -88,8 +88,12 @@ class ObservationConverter:
                 return np.ascontiguousarray(np.moveaxis(obs, -1, 1))
             return obs if self._shape is None else obs.reshape(len(obs), *self._shape)
         columns = raw_obs.reshape(len(raw_obs), -1) + self.first_column
-        if ((columns < self._columns[0]) | (columns > self._columns[1])).any():
-            raise LabError(f"the observations {raw_obs.tolist()} are not all in {self._raw_space}")
+        is_outside = ((columns < self._columns[0]) | (columns > self._columns[1])).any(axis=1)
+        if is_outside.any():
+            index = int(is_outside.argmax())
+            value = f"the observation of copy {index} is {raw_obs[index].tolist()}"
+            fault = f"{value}, which {self._raw_space} has not"
+            raise breaks_its_space(self._env_name, fault)
         one_hot = np.zeros((len(raw_obs), *(self.space.shape or ())), np.float32)
         np.put_along_axis(one_hot, columns, 1.0, axis=1)
         return one_hot

@@ -26,6 +26,7 @@ from slm_lab.core.process import (
     safe_path,
     seed_global_generators,
     start_resource_tracker,
+    why_it_exited,
 )
 from slm_lab.core.text import bounded, error_text, one_line
 from slm_lab.core.types import Array, StateDict
@@ -68,7 +69,7 @@ class Report(NamedTuple):
     env: str
     """The environment in its wrappers."""
     in_reset: bool
-    """Whether it was raised by `reset`, which the text says."""
+    """Whether it was raised by `reset`."""
 
 
 class Reporting:
@@ -148,7 +149,6 @@ class Stateful(gymnasium.Wrapper[Any, Any, Any, Any]):
             else:
                 obs, info = checked_reset(self.env, self.env.reset(seed=seed))
         except BaseException as error:
-            error.add_note(reset_failure_note(str(self.env), self._index))
             raise_if_exit(error)
             raise
         self._marks[self._index] = 0
@@ -314,6 +314,7 @@ class Workers(AsyncVectorEnv):
         return "; ".join(
             f"the worker process of environment {index} died with exit code {code}"
             f"{', often because no memory is left' if code == -signal.SIGKILL else ''}"
+            f"{why_it_exited(code)}"
             for index, code in dead
         )
 
@@ -326,14 +327,16 @@ class Workers(AsyncVectorEnv):
         index = failed[0]
         report: Report = self.parent_pipes[index].recv()
         self.close(terminate=True)
-        if report.is_of_lab:
-            raise LabError(report.text)
-        where = f"\nin environment {index} of {self.num_envs} ({report.env})"
+        where = f"in environment {index} of {self.num_envs} ({report.env})"
         if report.in_reset:
-            where = ""
+            where = reset_failure_note(report.env, index)
         elif self._action is not None:
-            where = f"\n{step_failure_note(report.env, index, self._action)}"
-        raise EnvironmentFailedError(f"{report.text}{where}")
+            where = step_failure_note(report.env, index, self._action)
+        if report.is_of_lab:
+            error = LabError(report.text)
+            error.add_note(where)
+            raise error
+        raise EnvironmentFailedError(f"{report.text}\n{where}")
 
 
 def _make_stateful(

@@ -42,7 +42,8 @@ def test_a_value_outside_a_discrete_space_is_refused_with_its_number(space, vali
     for raw in outside:
         with pytest.raises(LabError) as caught:
             converter.convert(np.array([*valid, raw]))
-        assert str(caught.value) == f"the observations {[*valid, raw]} are not all in {space}"
+        fault = f"the observation of copy {len(valid)} is {raw}, which {space} has not"
+        assert str(caught.value).startswith(f"X breaks its own observation space: {fault}; fix ")
     assert (converter.convert(np.array(valid)).sum(1) == max(1, np.size(valid[0]))).all()
 
 

@@ -4,6 +4,7 @@ import atexit
 import os
 import signal
 import sys
+import warnings
 
 import numpy as np
 
@@ -110,3 +111,12 @@ def note_what_it_inherits(folder):
 def hang_alone(connection, parent):
     die_with_parent(os.getppid())
     signal.pause()
+
+
+def note_warnings_of_rewards(folder):
+    """Notes how many warnings a reward beyond float32 brings."""
+    from slm_lab.env.convert.reward import RewardConverter
+
+    with warnings.catch_warnings(record=True) as caught:
+        RewardConverter(None, None, training=True).normalize(np.array([3e39]))
+    (folder / "warnings").write_text(str(len(caught)))

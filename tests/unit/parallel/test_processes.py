@@ -24,6 +24,7 @@ from tests.unit.parallel.acts import (
     hang_alone,
     leave,
     note_signals,
+    note_warnings_of_rewards,
     note_what_it_inherits,
     nothing,
     wait_for_the_stop,
@@ -167,6 +168,13 @@ def test_the_fork_server_has_imported_torch_and_has_no_thread_to_lose(tmp_path):
     assert forkserver._forkserver._forkserver_pid == before
     assert (tmp_path / "torch").read_text() == "True"
     assert psutil.Process(before).num_threads() == 1
+
+
+def test_rewards_beyond_float32_bring_no_warning_beside_the_message_of_the_loss(tmp_path):
+    process = new_process(note_warnings_of_rewards, (tmp_path,), "rewarded")
+    start(process)
+    process.join(DEADLINE)
+    assert (tmp_path / "warnings").read_text() == "0"
 
 
 def test_processes_are_like_fresh_interpreters(monkeypatch, tmp_path):

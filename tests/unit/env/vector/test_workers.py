@@ -118,6 +118,22 @@ def test_every_call_reports_a_worker_that_was_killed_before_it(workers, call):
     assert not any(map(psutil.pid_exists, pids))
 
 
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (functools.partial(os._exit, 7), "exit code 7: its environment or a library called os"),
+        (functools.partial(os._exit, 1), "exit code 1: the error above, or its environment or a"),
+        (os.abort, "exit code -6: compiled code, such as a simulator's, has crashed"),
+    ],
+)
+def test_the_exit_code_of_a_worker_tells_why_it_has_died(error, why):
+    make = functools.partial(Raising, "step", error)
+    with closing(Workers([make])) as workers:
+        workers.reset()
+        with pytest.raises(LabError, match=f"^the worker process of environment 0 died with {why}"):
+            workers.step(np.zeros(1, np.int64))
+
+
 def test_a_worker_that_is_killed_while_its_environment_is_made_is_reported(tmp_path):
     with pytest.raises(LabError, match=r"process of environment . died with exit code -9"):
         Workers([functools.partial(Killed, os.getpid(), tmp_path)] * 2)
