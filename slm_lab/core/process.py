@@ -31,8 +31,9 @@ from slm_lab.core.errors import LabError
 from slm_lab.core.files import open_own
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 """Ctrl-C, the end of a process, and a closed terminal."""
+CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
+"""The signals that end a process whose compiled code fails."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 LARGE = 32 << 20
 """Bytes; the largest mmap threshold that glibc allows."""
