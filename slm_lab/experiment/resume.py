@@ -110,7 +110,8 @@ def check_same(
     run_dir: RunDir, given: RunSource, may_change: Collection[str], for_search: bool = False
 ) -> None:
     """Raises UsageError if the run in `run_dir` was not started with the spec of `given`, but for
-    the keys `may_change`, schedules with another budget, and a seed that is not given."""
+    the keys `may_change`, a seed that is not given, and with another budget what follows from it:
+    schedules, and a log frequency that is not typed."""
     before = load_spec(run_dir.spec_file, run_dir.spec_name, warn=False)
     now = with_known_precision(given.load(for_search=for_search, warn=False))
     ignored = {*may_change}
@@ -118,6 +119,9 @@ def check_same(
         ignored.add("meta.random_seed")
     if now.env.max_frame != before.env.max_frame:
         ignored |= {decay.path for decay in decays(before.agent.model_dump(mode="json"))}
+        typed, _ = typed_settings(read_origin(run_dir), given.sets)
+        if not any(setting.startswith("meta.log_frequency=") for setting in typed):
+            ignored.add("meta.log_frequency")
     changed = [
         f"{path} {json.dumps(old)} (now {json.dumps(new)})"
         for path, old, new in differences(before.to_json(), now.to_json())

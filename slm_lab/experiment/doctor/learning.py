@@ -117,10 +117,12 @@ def small_replay(course: Course) -> Iterator[Finding]:
 
 
 def learning_rate_zero(course: Course) -> Iterator[Finding]:
-    """A schedule that ends before the training: Loshchilov and Hutter 2016, arXiv:1608.03983."""
-    frame = course.column("total_frame")
+    """A schedule that ends before the training: Loshchilov and Hutter 2016, arXiv:1608.03983. With
+    a larger budget a rate may rise again, so only what follows its last value above zero counts."""
+    frame, rate = course.column("total_frame"), course.column("lr")
     is_early = frame < 0.9 * course.key("env.max_frame", 0.0)
-    if len(at_zero := frame[(course.column("lr") == 0) & is_early]):
+    is_last = frame > np.max(frame[rate > 0], initial=-np.inf)
+    if len(at_zero := frame[(rate == 0) & is_last & is_early]):
         numbers = f"lr 0 from frame {at_zero[0]:,.0f} on"
         keys = [f"agent.net.{role}lr_scheduler_spec" for role in ("actor_", "")]
         path = next(filter(course.key, keys), keys[-1])

@@ -69,6 +69,19 @@ def test_a_run_that_was_stopped_is_resumed(folder):
     assert read_manifest(run.session(0, 0).manifest).frame == 400
 
 
+@pytest.mark.medium
+def test_a_larger_budget_needs_no_log_frequency_that_a_shorter_one_has_chosen(folder):
+    write_file(folder, ppo(env__max_frame=4000, meta__log_frequency=1000))
+    done = call_here(queued(folder, "train", "-s", "env.max_frame=800"), folder)
+    assert done.code == 0, done.err
+    (run,) = runs_in(folder / "data")
+    assert read_manifest(run.session(0, 0).manifest).frame == 800
+    typed = "-s", "env.max_frame=1200", "-s", "meta.log_frequency=70"
+    refused = call_here(queued(folder, "train", *typed), folder)
+    assert refused.code == 2
+    assert "meta.log_frequency" in refused.err
+
+
 def test_a_run_with_another_spec_is_one_line_and_stays_as_it_is(folder):
     (run,) = runs_in(folder / "data")
     before = run.spec_file.read_bytes()

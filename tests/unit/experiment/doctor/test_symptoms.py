@@ -208,6 +208,15 @@ def test_a_target_network_that_hardly_updates_counts_as_frozen():
     assert found(learning.frozen_target, course()._replace(spec=spec)) is None
 
 
+def test_a_rate_that_a_resume_has_raised_from_zero_is_not_zero():
+    raised = np.r_[np.full(10, 1e-3), np.zeros(2), np.full(27, 5e-4), 0.0]
+    assert found(learning.learning_rate_zero, course(lr=raised)) is None
+    held = np.where(np.arange(R) < 25, raised, 0.0)
+    assert (
+        "lr 0 from frame 26,000 on" in found(learning.learning_rate_zero, course(lr=held)).evidence
+    )
+
+
 @pytest.mark.parametrize(
     ("bonus", "words"), [(0.0, "raise agent.net"), (0.01, "lower agent.algorithm.entropy_coef")]
 )
