@@ -291,6 +291,6 @@ def load(
     if index(seed) < 0:
         raise ValueError(f"seed = {seed}: must be at least 0")
     session = None if session is None else index(session)
-    modules = listed(imports)
+    modules = [str(module) for module in listed(imports)]
     saved, agent = find_agent(os.fspath(run), which, session, Path(data), modules, trust)
     return Agent(saved, agent, seed)

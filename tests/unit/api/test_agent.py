@@ -141,6 +141,13 @@ def test_one_module_may_be_given_by_its_name(folder):
         slm_lab.load(folder, imports="no_such_module")
 
 
+@pytest.mark.parametrize("module", [b"no_such_module", 3])
+def test_a_module_that_is_no_text_is_refused_in_one_line(folder, module):
+    for imports in (module, [module]):
+        with pytest.raises(UsageError, match=f"--import {module}: "):
+            slm_lab.load(folder, imports=imports)
+
+
 def test_a_file_without_a_folder_is_refused_before_the_export(agent, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match=r"cannot write .*policy.onnx: .*File exists"):
