@@ -155,7 +155,7 @@ def test_a_file_without_a_folder_is_refused_before_the_export(agent, tmp_path):
 
 
 def test_a_path_that_cannot_be_written_is_one_error(agent, tmp_path):
-    with pytest.raises(UsageError, match=r"cannot write .*Is a directory"):
+    with pytest.raises(UsageError, match=r"cannot write .*folder.pt2: Is a directory$"):
         agent.export(shutil.copytree(agent.folder, tmp_path / "folder.pt2"))
     assert [each.name for each in tmp_path.iterdir()] == ["folder.pt2"]
 
