@@ -138,7 +138,10 @@ class Agent:
         if done is None:
             self._num = None
             return
-        mask = np.atleast_1d(np.asarray(done, np.bool_))
+        try:
+            mask = np.atleast_1d(np.asarray(done, np.bool_))
+        except RuntimeError as error:  # torch's, as for a tensor with a gradient
+            raise ValueError(f"done cannot be read: {error}") from error
         if mask.shape != (self._num,):
             last = f"the last batch had {self._num or 'no'} observations"
             raise ValueError(f"done has the shape {mask.shape}; {last}")

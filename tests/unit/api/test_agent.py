@@ -148,6 +148,11 @@ def test_a_module_that_is_no_text_is_refused_in_one_line(folder, module):
             slm_lab.load(folder, imports=imports)
 
 
+def test_a_mark_of_an_end_that_cannot_be_read_is_a_value_error(agent):
+    with pytest.raises(ValueError, match=r"done cannot be read: .*requires grad"):
+        agent.reset(torch.zeros(1, requires_grad=True))
+
+
 def test_a_file_without_a_folder_is_refused_before_the_export(agent, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match=r"cannot write .*policy.onnx: .*File exists"):
