@@ -138,7 +138,10 @@ class Agent:
         if done is None:
             self._num = None
             return
-        mask = np.atleast_1d(np.asarray(done, np.bool_))
+        try:
+            mask = np.atleast_1d(np.asarray(done, np.bool_))
+        except RuntimeError as error:  # torch's, as for a tensor with a gradient
+            raise ValueError(f"done cannot be read: {error}") from error
         if mask.shape != (self._num,):
             last = f"the last batch had {self._num or 'no'} observations"
             raise ValueError(f"done has the shape {mask.shape}; {last}")
@@ -291,6 +294,6 @@ def load(
     if index(seed) < 0:
         raise ValueError(f"seed = {seed}: must be at least 0")
     session = None if session is None else index(session)
-    modules = listed(imports)
+    modules = [str(module) for module in listed(imports)]
     saved, agent = find_agent(os.fspath(run), which, session, Path(data), modules, trust)
     return Agent(saved, agent, seed)

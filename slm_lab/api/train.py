@@ -132,7 +132,9 @@ def train(
         TrainingFailed: A Session failed; the message has the reasons.
         KeyboardInterrupt: After Ctrl-C, once all Sessions have saved."""
     functions = {"on_row": on_row, "on_checkpoint": on_checkpoint, "on_end": on_end}
-    own = [SimpleNamespace(**{event: each}) for event, each in functions.items() if each]
+    own = [
+        SimpleNamespace(**{event: each}) for event, each in functions.items() if each is not None
+    ]
     called = Callbacks([*listed(callbacks), *own])
     before = None
     if resume is True and label is not None:

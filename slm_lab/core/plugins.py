@@ -21,7 +21,9 @@ INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 def listed(given: Any) -> list[Any]:
     """A list of names or other objects; one that stands alone, as a text does, is the only one."""
-    return list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
+    if isinstance(given, Iterable) and not isinstance(given, str | bytes):
+        return list(given)
+    return [given]
 
 
 def import_plugins(modules: Sequence[str]) -> None:

@@ -98,7 +98,7 @@ def export_agent(
         content, difference = _exported(run, saved, path)
         write_atomically(path, content)
     except OSError as error:
-        raise UsageError(f"cannot write {path}: {error}") from error
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error
     return difference
 
 

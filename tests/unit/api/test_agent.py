@@ -141,6 +141,18 @@ def test_one_module_may_be_given_by_its_name(folder):
         slm_lab.load(folder, imports="no_such_module")
 
 
+@pytest.mark.parametrize("module", [b"no_such_module", 3])
+def test_a_module_that_is_no_text_is_refused_in_one_line(folder, module):
+    for imports in (module, [module]):
+        with pytest.raises(UsageError, match=f"--import {module}: "):
+            slm_lab.load(folder, imports=imports)
+
+
+def test_a_mark_of_an_end_that_cannot_be_read_is_a_value_error(agent):
+    with pytest.raises(ValueError, match=r"done cannot be read: .*requires grad"):
+        agent.reset(torch.zeros(1, requires_grad=True))
+
+
 def test_a_file_without_a_folder_is_refused_before_the_export(agent, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match=r"cannot write .*policy.onnx: .*File exists"):
@@ -148,7 +160,7 @@ def test_a_file_without_a_folder_is_refused_before_the_export(agent, tmp_path):
 
 
 def test_a_path_that_cannot_be_written_is_one_error(agent, tmp_path):
-    with pytest.raises(UsageError, match=r"cannot write .*Is a directory"):
+    with pytest.raises(UsageError, match=r"cannot write .*folder.pt2: Is a directory$"):
         agent.export(shutil.copytree(agent.folder, tmp_path / "folder.pt2"))
     assert [each.name for each in tmp_path.iterdir()] == ["folder.pt2"]
 

@@ -279,7 +279,10 @@ def test_a_spec_may_have_any_form(form, tmp_path, data, monkeypatch):
         ({"spec": "ppo_cartpole", "imports": "no_such"}, UsageError, "--import no_such"),
         ({"spec": "ppo_cartpole", "seed": -1}, UsageError, "seed = -1: must be at least 0"),
         ({"spec": "ppo_cartpole", "seed": "x"}, TypeError, "'str' object cannot be interpreted"),
+        ({"spec": "ppo_cartpole", "imports": b"no_such"}, UsageError, "--import b'no_such'"),
         ({"spec": "ppo_cartpole", "on_row": 5}, UsageError, "on_row has none of the methods"),
+        ({"spec": "ppo_cartpole", "on_row": 0}, UsageError, "on_row has none of the methods"),
+        ({"spec": "ppo_cartpole", "on_end": np.zeros(2)}, UsageError, "on_end has none of the"),
         (
             {"spec": "ppo_cartpole", "sets": {"env.wrappers": ["__main__:Mine"]}},
             UsageError,
