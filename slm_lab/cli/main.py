@@ -153,7 +153,7 @@ def run(
     schedules: Annotated[
         Literal["stretch", "hold"] | None,
         Option(
-            help="train@RUN with another env.max_frame: schedules that end within the old budget "
+            help="train@RUN with another env.max_frame: schedules that end before it "
             "keep their shares of it (stretch) or their frames (hold)."
         ),
     ] = None,

@@ -153,7 +153,7 @@ def resumed_spec(
     """The recorded spec of the run in `run_dir`, with the changes of `source`. Raises SpecError for
     a change outside the paths `may_change`, each a key or a block; schedules go with the budget.
     Raises UsageError for a run of another format, or one that names modules not in
-    `source.imports`, or a larger budget with schedules that have ended."""
+    `source.imports`, or a larger budget with schedules that end before it."""
     origin = read_origin(run_dir)
     saved = load_spec(run_dir.spec_file, run_dir.spec_name, warn=False)
     check_allowed(run_dir.root, modules_of(saved), source.imports)
@@ -206,13 +206,14 @@ class _Schedules:
         return [f"{path}={frame}" for path, frame in frames.items()]
 
     def open_ends(self, settings: Sequence[str]) -> str:
-        """Which schedules have ended when a larger budget begins, and what to choose from; "" if
+        """Which schedules end before a larger budget does, and what to choose from; "" if
         none has. `settings` are the typed `-s`."""
         typed = {parse_setting(text).key for text in settings}
         ended = [
             decay
             for decay in self._decays
-            if decay.end <= self._old < self._new
+            if self._old < self._new
+            and decay.end < self._new
             and self._new_ends.get(decay.path) == decay.end
             and not typed & {decay.path, decay.end_path}
         ]
@@ -222,7 +223,7 @@ class _Schedules:
         ends = ", ".join(f"{decay.end_path} {decay.end}" for decay in ended)
         anew = " ".join(f"-s {decay.end_path}={frames[decay.end_path]}" for decay in ended)
         return (
-            f"schedules have ended with the old env.max_frame ({self._old}): {ends}; for "
+            f"schedules are those of the old env.max_frame ({self._old}): {ends}; for "
             f"{self._new} frames add --schedules stretch (to the same shares of the budget), "
             f"--schedules hold (as they are), or set them: {anew}"
         )

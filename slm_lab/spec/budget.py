@@ -80,13 +80,13 @@ def decays(agent: Mapping[str, Any]) -> Iterator[Decay]:
 
 
 def stretched(agent: Mapping[str, Any], old_budget: int, new_budget: int) -> dict[str, int]:
-    """Start and end of the schedules that end within the old budget, by their dotted paths, at the
-    same shares of the new one. `agent` is the valid block, as JSON data."""
+    """Start and end of the schedules that end within the old or the new budget, by their dotted
+    paths, at the same shares of the new one. `agent` is the valid block, as JSON data."""
     ratio = Fraction(new_budget, old_budget)
     return {
         path: _rounded(frame * ratio)
         for decay in decays(agent)
-        if decay.end <= old_budget
+        if decay.end <= old_budget or decay.end < new_budget
         for path, frame in decay.frames.items()
     }
 
