@@ -40,6 +40,8 @@ class _Recorder:
         self._left -= 1
         if isinstance(value, np.generic | np.ndarray) and value.size <= MOST_VALUES:
             value = value.tolist()
+        if isinstance(value, set | frozenset):
+            value = sorted(value, key=repr)  # the same in every process
         if value is None or isinstance(value, int | float | str):
             return _scalar(value)
         if level == MOST_LEVELS or self._left <= 0:

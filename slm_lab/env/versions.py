@@ -5,15 +5,15 @@ import ast
 import functools
 import hashlib
 import inspect
+import json
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from importlib.machinery import PathFinder
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 
 from slm_lab.core.recorded import recordable
@@ -52,12 +52,17 @@ def env_record(spec: EnvSpec) -> dict[str, Any]:
     }
 
 
+MOST_ARGUMENTS = 100_000
+"""Values in the arguments of a registration that a digest contains."""
+
+
 def code_digest(spec: EnvSpec) -> str:
     """A digest of what the environment's `step` and `reset` depend on besides the spec: arguments
     of its registration; the files of its modules, its wrappers' and all that they import; versions
     of installed packages among these. Raises as `find_env`, and what an import raises."""
     entry = find_env(spec.name)
-    parts = [_text([entry.max_episode_steps, entry.kwargs])]
+    registered = recordable([entry.max_episode_steps, entry.kwargs], most=MOST_ARGUMENTS)
+    parts = [json.dumps(registered, sort_keys=True)]
     todo = sorted({module for target in _code_of(spec, entry) for module in _modules_of(target)})
     seen = set(todo)
     while todo:
@@ -75,20 +80,6 @@ def code_digest(spec: EnvSpec) -> str:
         seen.update(imported)
         todo += imported
     return hashlib.sha256("\n".join(sorted(set(parts))).encode()).hexdigest()[:16]
-
-
-def _text(value: Any) -> str:
-    """The same text for equal arguments in every process, unlike `repr`."""
-    if isinstance(value, np.ndarray):
-        value = value.tolist()
-    if isinstance(value, Mapping):
-        return f"{{{', '.join(sorted(f'{_text(key)}: {_text(value[key])}' for key in value))}}}"
-    if isinstance(value, list | tuple | set | frozenset):
-        items = [_text(item) for item in value]
-        return f"[{', '.join(items if isinstance(value, list | tuple) else sorted(items))}]"
-    if value is None or isinstance(value, str | bytes | int | float):
-        return repr(value)
-    return str(getattr(value, "__qualname__", type(value).__qualname__))
 
 
 def is_from(spec: EnvSpec, packages: Collection[str]) -> bool:

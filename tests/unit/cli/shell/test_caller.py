@@ -110,7 +110,7 @@ def test_the_command_after_an_evaluation_knows_the_run(run, tmp_path):
     assert (tmp_path / "told").read_text() == f"{run_folder(run).absolute()}\n"
 
 
-@pytest.mark.parametrize(("mode", "code"), [("eval@nothing", 2), ("train", 1)])
+@pytest.mark.parametrize(("mode", "code"), [("eval@nothing", 3), ("train", 1)])
 def test_the_command_is_run_after_a_failure_too(mode, code, tmp_path, monkeypatch):
     def broken(*_):
         raise RuntimeError
