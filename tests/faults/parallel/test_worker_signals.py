@@ -49,7 +49,7 @@ MOMENTS = {
     "the forkserver starts": lambda running: len(forkservers(running)) == 1,
     "the first worker starts": lambda running: len(workers(running)) >= 1,
     "it steps": lambda running: (
-        len(workers(running)) == 10
+        len(workers(running)) == SPEC["env"]["num_envs"]
         and all(worker.cpu_times().user > 0.05 for worker in workers(running))
     ),
 }
