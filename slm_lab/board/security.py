@@ -19,7 +19,7 @@ from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 logger = logging.getLogger(__name__)
 
 MOST_CONNECTIONS = 64
-"""Open connections. One more closes the oldest, so that slow ones keep nobody out."""
+"""Open connections. A further one closes the oldest, so slow clients cannot block others."""
 MOST_SECONDS = 30
 """The time that a connection may send nothing."""
 

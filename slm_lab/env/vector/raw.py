@@ -39,7 +39,7 @@ class CopyMarks(NamedTuple):
 
 
 def marks_in(marks: CopyMarks | None, num_envs: int) -> Array:
-    """(N,) uint8: a view of the shared marks, or an array that nobody else sees."""
+    """(N,) uint8: a view of the shared marks, or a private array."""
     if marks is None or marks.copies < num_envs:
         return np.zeros(num_envs, np.uint8)
     return np.frombuffer(marks.raw, np.uint8, num_envs, marks.offset)
