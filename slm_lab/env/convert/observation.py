@@ -15,6 +15,8 @@ from slm_lab.env.interface import breaks_its_space, typed
 SUPPORTED = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
 """The supported spaces of observations and their parts."""
 
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+
 
 class ObservationConverter:
     """Converts observations to float32 vectors and arrays (C, H, W), and images to uint8 (C, H, W).
@@ -109,6 +111,9 @@ class ObservationConverter:
             raise breaks_its_space(self._env_name, error) from None
 
     def _as_agents_type(self, raw_obs: Array) -> Array:
+        # No value is larger than the root of their sum of squares, which is cheap.
+        if raw_obs.dtype.kind != "f" or float(np.vdot(raw_obs, raw_obs)) < FLOAT32_MAX**2:
+            return raw_obs.astype(self._dtype, copy=False)
         try:
             return typed(raw_obs, self._dtype)
         except ValueError as error:

@@ -92,12 +92,10 @@ class SyncEnvs(RawEnvs):
                 except (AttributeError, TypeError, ValueError):
                     is_plain = False
                 if not is_plain:
-                    row, number, ended, cut, info = checked_step(self.envs[index], result)
-                obs[index] = row
-                reward[index] = number
-                terminated[index] = ended
-                truncated[index] = cut
-                infos[index] = info
+                    result = checked_step(self.envs[index], result)
+                obs[index], reward[index], terminated[index], truncated[index], infos[index] = (
+                    result
+                )
                 index += 1
         except BaseException as error:
             error.add_note(step_failure_note(str(self.envs[index]), index, action))
