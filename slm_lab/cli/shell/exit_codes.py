@@ -22,6 +22,7 @@ from slm_lab.core.errors import (
     SpecError,
     TrainingFailed,
     UsageError,
+    with_cut_words,
 )
 from slm_lab.core.plugins import refuse_during_import
 from slm_lab.core.process import children_killed
@@ -116,7 +117,8 @@ def _system_message(error: Exception) -> str | None:
         return limit
     if not isinstance(error, OSError) or error.errno not in OF_THE_SYSTEM:
         return None
-    return f"{error.strerror}: {in_line(str(error.filename or 'in the run folder'))}"
+    place = with_cut_words(str(error.filename or "in the run folder"))
+    return f"{error.strerror}: {in_line(place)}"
 
 
 def _unexpected(error: Exception) -> str:
