@@ -12,9 +12,9 @@ from typing import NoReturn
 import typer
 
 from slm_lab import __version__
-from slm_lab.cli.display.output import guarded_output
+from slm_lab.cli.display.output import SafeStream, guarded_output
 from slm_lab.cli.shell.caller import Caller, notify_of
-from slm_lab.cli.shell.signals import stopped_like_ctrl_c
+from slm_lab.cli.shell.signals import print_stop, stopped_like_ctrl_c
 from slm_lab.core.errors import (
     LabError,
     MissingExtraError,
@@ -56,6 +56,9 @@ def report_errors(notify: str | None = None) -> Iterator[Caller]:
     try:
         # An environment may have started processes here.
         with stopped_like_ctrl_c() as stop_signals, children_killed():
+            stream: object = sys.stdout
+            if isinstance(stream, SafeStream) and stream.awaits_document:
+                stream.keep_for_document()
             refuse_during_import("slm-lab")
             yield caller
     except typer.Exit as ended:
@@ -64,6 +67,7 @@ def report_errors(notify: str | None = None) -> Iterator[Caller]:
         if stop_signals or isinstance(error, KeyboardInterrupt):
             code = INTERRUPTED
             print("stopped", file=sys.stderr)
+            print_stop(caller.folder)
         else:
             code = _report(error, caller)
     notify_of(notify, caller.folder, code)
