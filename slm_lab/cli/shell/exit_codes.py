@@ -25,7 +25,7 @@ from slm_lab.core.errors import (
     with_cut_words,
 )
 from slm_lab.core.plugins import refuse_during_import
-from slm_lab.core.process import children_killed
+from slm_lab.core.process import children_killed, main_module_hidden
 from slm_lab.core.system_limits import limit_reached
 from slm_lab.core.text import error_summary, in_line, public_words
 
@@ -92,9 +92,8 @@ def _report(error: Exception, caller: Caller) -> int:
 def run_guarded(app: Callable[[], object]) -> NoReturn:
     """Runs the command line, and exits with its code. If the standard output fails, the command
     still runs to its end and exits with FAILED."""
-    _spare_sessions_the_main_module()
     code: str | int | None = 0
-    with guarded_output() as output_failure:
+    with guarded_output() as output_failure, main_module_hidden():
         try:
             app()
         except SystemExit as ended:
@@ -105,14 +104,6 @@ def run_guarded(app: Callable[[], object]) -> NoReturn:
                 print(message, file=sys.stderr)
                 code = code or FAILED
     sys.exit(code)
-
-
-def _spare_sessions_the_main_module() -> None:
-    """Hides the main module from multiprocessing. Every process that it starts would import it, and
-    with it the command line, which takes a quarter of a second."""
-    main = sys.modules["__main__"]
-    main.__spec__ = None
-    main.__dict__.pop("__file__", None)
 
 
 def _system_message(error: Exception) -> str | None:
