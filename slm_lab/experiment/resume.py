@@ -224,8 +224,9 @@ class _Schedules:
         anew = " ".join(f"-s {decay.end_path}={frames[decay.end_path]}" for decay in ended)
         return (
             f"schedules are those of the old env.max_frame ({self._old}): {ends}; for "
-            f"{self._new} frames add --schedules stretch (to the same shares of the budget), "
-            f"--schedules hold (as they are), or set them: {anew}"
+            f"{self._new} frames add --schedules stretch (to the same shares of the budget) or "
+            '--schedules hold (as they are), in Python schedules="stretch" or "hold"; or set them: '
+            f"{anew}"
         )
 
 
