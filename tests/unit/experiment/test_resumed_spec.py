@@ -117,6 +117,27 @@ def test_a_larger_budget_is_refused_in_one_line_with_what_to_add(tmp_path):
     assert frames_of(anew) == [1310, 4096, 8192]
 
 
+def test_what_is_suspicious_is_said_if_the_resume_is_accepted_and_only_then(tmp_path, caplog):
+    file = template(tmp_path)
+    made(file, tmp_path, None, *START, "meta.log_frequency=2000")
+    caplog.clear()
+    with pytest.raises(UsageError, match="--schedules"):
+        made(file, tmp_path, "latest", "env.max_frame=8192")
+    assert caplog.messages == []
+    made(file, tmp_path, "latest", "env.max_frame=8192", schedules="hold")
+    (line,) = caplog.messages
+    assert "suspicious setting: meta.log_frequency = 2000" in line
+
+
+def test_what_is_suspicious_in_a_new_run_is_not_said_if_its_environment_is_refused(
+    tmp_path, caplog
+):
+    file, few_rows = template(tmp_path), "meta.log_frequency=2000"
+    with pytest.raises(SpecError, match="there is no such environment"):
+        made(file, tmp_path, None, "env=NoSuch-v0", "env.max_frame=4096", few_rows)
+    assert caplog.messages == []
+
+
 @pytest.mark.parametrize("schedules", ["stretch", "hold"])
 def test_stretched_schedules_keep_their_shares_and_held_ones_their_frames(tmp_path, schedules):
     file, started = scheduled(tmp_path)
