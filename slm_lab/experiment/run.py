@@ -101,6 +101,7 @@ class Run:
         if None in manifests:
             resume.check_initial(self.run_dir, recorded.origin)
         self.notes += tuple(resume.about_file(recorded.origin, source.spec_file, self.run_dir))
+        self.notes += tuple(resume.about_rows(recorded))
         has_ended = all(ended)
         about = provenance(self.root_seed)
         if not has_ended:

@@ -193,6 +193,20 @@ def test_a_run_without_schedules_that_have_ended_just_trains_on(tmp_path):
         assert longer.spec.agent == started.spec.agent
 
 
+def test_a_much_larger_budget_keeps_the_rows_even_and_says_how_many_they_are(tmp_path):
+    file, sets = template(tmp_path), ("env=CartPole-v1", "env.max_frame=1000")
+    rows_apart = made(file, tmp_path, None, *sets, "meta.log_frequency=null").spec.log_frequency
+    assert rows_apart == 5
+    longer = made(file, tmp_path, "latest", "env.max_frame=10000", schedules="hold")
+    assert not any("meta.log_frequency" in note for note in longer.notes), "as many as usual"
+    much_longer = made(file, tmp_path, "latest", "env.max_frame=1000000", schedules="hold")
+    (note,) = (note for note in much_longer.notes if "meta.log_frequency" in note)
+    assert "stays 5, as at the start: 200,000 rows" in note
+    assert "-s meta.log_frequency=5000" in note
+    assert much_longer.spec.log_frequency == 5
+    assert made(file, tmp_path, "latest").notes == (), "it is said once"
+
+
 def test_a_smaller_budget_keeps_schedules_and_log_frequency(tmp_path):
     file, started = scheduled(tmp_path)
     shorter = made(file, tmp_path, "latest", "env.max_frame=400")
