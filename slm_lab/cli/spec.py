@@ -54,7 +54,7 @@ def check(
         import_plugins(imports or [])
         for file in files or shipped_files():
             try:
-                modules = imports_of_file(file, imports or (), trust)
+                modules = imports_of_file(str(file), imports or (), trust)
                 may_import_all = trust or not is_of_a_run(find_file(file))
                 import_plugins(modules)
                 checked = check_file(file, sets or [])

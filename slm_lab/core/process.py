@@ -73,7 +73,7 @@ def main_module_hidden() -> Iterator[None]:
     import it again: a script without a guard would run in each, and the command line takes a
     quarter of a second."""
     main = sys.modules["__main__"]
-    kept = {name: getattr(main, name) for name in ("__spec__", "__file__") if name in vars(main)}
+    kept = {name: each for name, each in vars(main).items() if name in ("__spec__", "__file__")}
     main.__spec__ = None
     main.__dict__.pop("__file__", None)
     try:
