@@ -1,4 +1,4 @@
-"""The entry points. Until the command line is imported, a stop signal ends the process silently."""
+"""The entry points. Until the command line is imported, a stop signal ends the process at once."""
 
 import os
 import sys
@@ -13,8 +13,11 @@ if __name__ == "__main__" and sys.path[0] == os.getcwd():
 
 import atexit
 import signal
+from contextlib import suppress
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STOPPED = b'{"status": "stopped", "folder": null, "exit_code": 130}\n'
+"""What `--json` prints if the command is stopped before it begins, see `cli.shell.signals`."""
 
 
 def main() -> None:
@@ -40,7 +43,14 @@ def _end_at_stop_signals() -> None:
     atexit.register(_ignore_stop_signals)
     for number in STOP_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP
-            signal.signal(number, lambda *_: os._exit(130))
+            signal.signal(number, _end)
+
+
+def _end(*_: object) -> None:
+    if "--json" in sys.argv:
+        with suppress(OSError):  # nobody reads
+            os.write(1, STOPPED)
+    os._exit(130)
 
 
 def _ignore_stop_signals() -> None:

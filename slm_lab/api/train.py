@@ -136,6 +136,8 @@ def train(
         SimpleNamespace(**{event: each}) for event, each in functions.items() if each is not None
     ]
     called = Callbacks([*listed(callbacks), *own])
+    if schedules is not None and resume in (None, False):
+        raise UsageError("schedules: only a run that resumes has some to change; pass resume=…")
     before = None
     if resume is True and label is not None:
         before = find_labelled(label, Path(data))
@@ -148,7 +150,7 @@ def train(
         called.follow(find_trial(str(before.root), before.root.parent), skip=True)
     options = [
         *_options(seed, data, imports, trust),
-        *_given({"--schedules": schedules}),
+        *_given({"--schedules": _word("schedules", schedules, ("stretch", "hold"))}),
         *_beginning(label, init_from, init_part, which, session),
     ]
     process, folder = _begun("train", resume, spec, name, sets, options, quiet)
@@ -188,7 +190,7 @@ def search(
     options = [
         *_options(seed, data, imports, trust),
         *_beginning(label, init_from, init_part, which, session),
-        *_given({"--keep": keep}),
+        *_given({"--keep": _number("keep", keep, least=1)}),
     ]
     process, folder = _begun("search", resume, spec, name, sets, options, quiet)
     return Search(folder, process).followed(wait)
@@ -228,7 +230,7 @@ def compare(
     plan = {
         "--modes": None if modes is None else ",".join(listed(modes)),
         "--workers": None if workers is None else ",".join(map(str, listed(workers))),
-        "--seeds": seeds,
+        "--seeds": _number("seeds", seeds, least=1),
         "--threshold": threshold,
         "--resume": None if resume is None else os.fspath(resume),
     }
@@ -241,12 +243,27 @@ def _given(options: Mapping[str, object]) -> list[str]:
     return [f"{name}={value}" for name, value in options.items() if value is not None]
 
 
+def _word(name: str, value: str | None, allowed: Sequence[str]) -> str | None:
+    """The value of an argument. Raises UsageError if it is none of the `allowed` ones."""
+    if value not in (None, *allowed):
+        words = " or ".join(f'"{word}"' for word in allowed)
+        raise UsageError(f"{name} = {value!r:.60}: must be {words}")
+    return value
+
+
+def _number(name: str, value: int | None, least: int) -> int | None:
+    """The value of an argument. Raises UsageError if it is less than `least`."""
+    if value is None:
+        return None
+    if index(value) < least:
+        raise UsageError(f"{name} = {value}: must be at least {least}")
+    return index(value)
+
+
 def _options(seed: int | None, data: str | Path, imports: Sequence[str], trust: bool) -> list[str]:
     modules = [f"--import={module}" for module in listed(imports)]
-    seed = None if seed is None else index(seed)
-    if seed is not None and seed < 0:
-        raise UsageError(f"seed = {seed}: must be at least 0")
-    return [*_given({"--seed": seed, "--data": data}), *modules, *(["--trust"] if trust else [])]
+    about = {"--seed": _number("seed", seed, least=0), "--data": data}
+    return [*_given(about), *modules, *(["--trust"] if trust else [])]
 
 
 def _beginning(
@@ -258,7 +275,12 @@ def _beginning(
 ) -> list[str]:
     """The options of a run that begins."""
     parent = None if init_from is None else os.fspath(init_from)
-    about = {"--name": label, "--init-from": parent, "--which": which, "--session": session}
+    about = {
+        "--name": label,
+        "--init-from": parent,
+        "--which": _word("which", which, ("best", "latest")),
+        "--session": _number("session", session, least=0),
+    }
     return [*_given(about), *(f"--init-part={part}" for part in listed(init_part))]
 
 

@@ -29,8 +29,10 @@ _TEXTS: dict[str, tuple[str, int]] = {
 }
 FIT_NARROW = """(_, grids) => grids.map(columns => window.innerWidth > 600
     ? window.dash_clientside.no_update
-    : columns.map(c => c.field === "run" ? {...c, width: 170, minWidth: 100} : c))"""
-"""Narrows the names of runs on a narrow screen, so that it shows their returns."""
+    : columns.map(c => c.field === "run"
+        ? {...c, width: 170, minWidth: 170, wrapText: true, autoHeight: true} : c))"""
+"""Narrows the names of runs on a narrow screen, so that it shows their returns. They take several
+lines there."""
 _NUMBERS = ("left", "frames", "final_return", "frames_per_s", "bytes")
 
 

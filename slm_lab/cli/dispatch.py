@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from slm_lab.cli.options import RunOptions
 from slm_lab.cli.shell.caller import Caller
-from slm_lab.cli.shell.signals import ended_in_time
+from slm_lab.cli.shell.signals import ended_in_time, print_stop
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins, typed_modules
 from slm_lab.core.process import importing, stop_signals_blocked
@@ -41,7 +41,7 @@ def execute(options: RunOptions, caller: Caller) -> int:
             start_fork_server()
     plays, named = verb in PLAYING, words.mode.run
     with (
-        ended_in_time() if plays else nullcontext(),
+        ended_in_time(lambda: print_stop(caller.folder)) if plays else nullcontext(),
         unpacked(named) if plays and named else nullcontext(named) as run,
     ):
         with stop_signals_blocked():

@@ -19,7 +19,7 @@ from slm_lab.cli.shell import completion
 from slm_lab.cli.shell.caller import set_log_level
 from slm_lab.cli.shell.exit_codes import report_errors, run_guarded
 from slm_lab.cli.spec import app as spec_app
-from slm_lab.core.errors import UsageError
+from slm_lab.core.errors import LONGEST_VALUE, UsageError
 from slm_lab.core.plugins import import_plugins, typed_modules
 from slm_lab.core.process import importing, stop_signals_blocked
 from slm_lab.core.registry import nearest_name
@@ -43,7 +43,7 @@ class _Commands(TyperGroup):
                 mode = nearest_mode(word) or "dev"
                 nearest = f"run {mode}" if "@" in mode else f"run SPEC {mode}"
             hint = f" Did you mean 'slm-lab {nearest}'?" if nearest else ""
-            ctx.fail(f"No such command '{word}'.{hint}")
+            ctx.fail(f"No such command '{word:.{LONGEST_VALUE}}'.{hint}")
         return super().resolve_command(ctx, args)
 
     @override

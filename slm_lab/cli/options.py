@@ -62,7 +62,7 @@ Notify = Annotated[
 def _as_document(ctx: typer.Context, wanted: bool) -> bool:
     stream: object = sys.stdout
     if wanted and isinstance(stream, SafeStream) and not ctx.resilient_parsing:
-        stream.keep_for_document()
+        stream.awaits_document = True
     return wanted
 
 

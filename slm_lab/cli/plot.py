@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import ExitStack
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.text import Text
@@ -51,7 +52,7 @@ def plot_runs(request: PlotRequest, as_json: bool = False, form: str | None = No
         return
     is_of_returns = any(each.highest is not None for each in plotted.endings)
     title = plotted.y_label.capitalize() if is_of_returns else "Final returns"
-    options = {"box": SIMPLE_HEAD, "pad_edge": False}
+    options: dict[str, Any] = {"box": SIMPLE_HEAD, "pad_edge": False}
     print_table(console, title, rows.header, rows.rows, (), rows.spare, **options)
     if plotted.improvement is not None:
         print_line(console, improvement_text(plotted.improvement))

@@ -96,7 +96,8 @@ def _print_runs(console: Console, runs: Sequence[RunSummary]) -> None:
         whole = columns["changed"]
         columns["changed"] = [x if len(x) <= room else f"{x[: room - 1]}…" for x in whole]
     rows = zip(*columns.values(), strict=True)
-    print_table(console, "", tuple(columns), rows, LEFT, box=None, pad_edge=False, padding=(0, 1))
+    plain: Any = {"box": None, "pad_edge": False, "padding": (0, 1)}
+    print_table(console, "", tuple(columns), rows, LEFT, whole=True, **plain)
 
 
 def tidy_runs(data: Path, dev: bool, failed: bool, older: str | None, yes: bool) -> int:
@@ -146,6 +147,6 @@ def diff_runs(a: str, b: str, data: Path) -> None:
     if found.endings:
         table = text_table(found.endings)
         style: dict[str, Any] = {"spare": table.spare, "box": SIMPLE_HEAD}
-        print_table(console, "Results", table.header, table.rows, **style)
+        print_table(console, "Results", table.header, table.rows, whole=True, **style)
     if found.improvement is not None:
         print_line(console, improvement_text(found.improvement))

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -211,7 +212,8 @@ def _show_confirmed(
         rows.append((spec, f"t{state.trial}", score, *ending, ", ".join(point_texts(state, names))))
     title = "\nConfirmed with fresh seeds, ± 1 std"
     head = ("spec", "trial", "in the search", "confirmed", "seeds", "difference", "values")
-    look = {"box": None, "pad_edge": False, "padding": (0, 2, 0, 0), "header_style": "bold dim"}
+    look: dict[str, Any] = {"box": None, "pad_edge": False, "padding": (0, 2, 0, 0)}
+    look["header_style"] = "bold dim"
     screen.print_table(console, title, head, rows, ("trial", "values"), ("in the search",), **look)
     best = search_state.results[0]
     if best.mean is not None and best.trial in files:

@@ -1,6 +1,6 @@
 """`slm-lab spec`: check, show and list specs, write their JSON Schema."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -11,8 +11,8 @@ from slm_lab.cli.display.screen import console, print_json, print_line
 from slm_lab.cli.options import AsJson, Imports, Sets, SpecName, Trust
 from slm_lab.cli.shell import completion
 from slm_lab.cli.shell.exit_codes import BAD_INPUT, report_errors
-from slm_lab.core.errors import LabError, MissingExtraError, Problem, SpecError
-from slm_lab.core.plugins import import_plugins, is_covered, look_in_working_directory, module_in
+from slm_lab.core.errors import LabError, MissingExtraError, Problem, SpecError, UsageError
+from slm_lab.core.plugins import import_plugins, is_covered, module_in
 
 if TYPE_CHECKING:
     from slm_lab.spec.parse import Parsed
@@ -41,29 +41,29 @@ def check(
 
     A spec with a ${VAR} without a value is a template; its other values are checked.
 
-    Imports a module that a file names only with --import or --trust.
+    Imports the modules that a file names, as a run of it does: of a file in a run folder only with
+    --import or --trust.
 
     Exit codes: 0 no problems, 2 some problems."""
-    from slm_lab.experiment.trust import own_imports
+    from slm_lab.experiment.trust import IMPORTS, imports_of_file, is_of_a_run
     from slm_lab.spec.load import check_file
     from slm_lab.spec.read import find_file, shipped_files
 
     results: list[_Result] = []
     with report_errors():
         import_plugins(imports or [])
-        if trust:
-            look_in_working_directory()
         for file in files or shipped_files():
             try:
-                of_file = own_imports(find_file(file))
-                if trust:
-                    import_plugins(of_file)
+                modules = imports_of_file(str(file), imports or (), trust)
+                may_import_all = trust or not is_of_a_run(find_file(file))
+                import_plugins(modules)
                 checked = check_file(file, sets or [])
             except SpecError as error:
                 found = [_Result(error.where, error.problems)]
+            except UsageError as error:
+                found = [_Result(str(file), [Problem(IMPORTS, str(error))])]
             else:
-                allowed = None if trust else imports or []
-                found = [_result(each, allowed, of_file) for each in checked]
+                found = [_result(each, None if may_import_all else modules) for each in checked]
             results += found
             for each in found if not as_json else ():
                 print_line(console(), str(each))
@@ -84,9 +84,10 @@ def show(
 ) -> None:
     """Print a spec as it would run, every default written out, as JSON."""
     with report_errors():
+        from slm_lab.experiment.trust import imports_of_file
         from slm_lab.spec.load import load_spec
 
-        import_plugins(imports or [])
+        import_plugins(imports_of_file(file, imports or (), trust=False))
         spec = load_spec(file, name, sets or [])
         print_json({spec.name: spec.to_json()})
 
@@ -152,26 +153,15 @@ class _Result(NamedTuple):
         }
 
 
-def _result(checked: "Parsed", imports: Sequence[str] | None, of_file: Sequence[str]) -> _Result:
-    """`imports` are the modules that may be imported; None allows all that the file names, those
-    in `of_file` by its key `imports`."""
-    from slm_lab.experiment.trust import IMPORTS
-
+def _result(checked: "Parsed", imports: Sequence[str] | None) -> _Result:
+    """`imports` are the modules that may be imported; None allows all that the file names."""
     names = () if checked.env is None else checked.env.code_names
     modules = dict.fromkeys(module for name in names if (module := module_in(name)))
-    of_env = _not_allowed(modules, imports)
+    of_env = [each for each in modules if imports is not None and not is_covered(each, imports)]
     found = _Found([], [], []) if of_env else _second_pass(checked)
     of_search = [*checked.of_search, *found.of_search]
     problems = [*checked.problems, *found.problems, *found.of_search]
-    notes = []
-    if missing := _not_allowed(of_file, imports):
-        words = " ".join(f"--import {module}" for module in missing)
-        why = f"{', '.join(missing)} was not imported: {words} or --trust checks with it"
-        if problems:
-            problems.append(Problem(IMPORTS, why))
-        else:
-            notes.append(f"{IMPORTS}: {why}")
-    notes += [
+    notes = [
         f"env names the module {module}, which was not imported: --import {module} or --trust "
         "checks the environment too"
         for module in of_env
@@ -186,10 +176,6 @@ def _result(checked: "Parsed", imports: Sequence[str] | None, of_file: Sequence[
     if checked.suspicious:
         notes.append(f"suspicious: {'; '.join(checked.suspicious)}")
     return _Result(checked.where, problems, notes, of_search)
-
-
-def _not_allowed(modules: Iterable[str], imports: Sequence[str] | None) -> list[str]:
-    return [each for each in modules if imports is not None and not is_covered(each, imports)]
 
 
 class _Found(NamedTuple):

@@ -1,5 +1,6 @@
 """Errors shown to users. Each names the place, the given value and the fix."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +11,9 @@ MAX_PRINTED = 100
 """Maximum number of problems printed for one spec."""
 LONGEST_VALUE, LONGEST_PATH, LONGEST_MESSAGE = 60, 250, 2000
 """Letters of a value, of its path, and of what is allowed there, in the line of a problem."""
+LONGEST_WORD = 1000
+"""Letters of a word in a message, such as a name or a path that the user typed, from which on it is
+cut to LONGEST_VALUE."""
 
 
 class LabError(Exception):
@@ -32,6 +36,11 @@ class Problem:
         return f"{path}{given}: {message}"
 
 
+def with_cut_words(text: str) -> str:
+    """The text, with words of LONGEST_WORD letters and more cut."""
+    return re.sub(rf"[^\s:'\"]{{{LONGEST_WORD},}}", lambda word: _cut(word[0], LONGEST_VALUE), text)
+
+
 class SpecError(LabError):
     """A spec that cannot be run as written. Carries all of its problems at once."""
 
@@ -39,7 +48,7 @@ class SpecError(LabError):
         self.where = where
         self.problems = tuple(problems)
         count = len(self.problems)
-        head = f"{where} has {count} problem{'' if count == 1 else 's'}"
+        head = f"{with_cut_words(where)} has {count} problem{'' if count == 1 else 's'}"
         lines = [f"  {problem}" for problem in self.problems[:MAX_PRINTED]]
         if count > MAX_PRINTED:
             lines.append(f"  and {count - MAX_PRINTED} more")
@@ -52,6 +61,9 @@ class SpecError(LabError):
 
 class UsageError(LabError):
     """A command line that cannot be executed as given (exit code 2)."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(with_cut_words(message))
 
 
 class MissingRunError(UsageError):

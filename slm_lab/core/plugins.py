@@ -58,11 +58,11 @@ def _refuse_namesake(module: str) -> None:
     """Raises UsageError if Python would import an installed module, or one of its own, in place of
     a file of this name in the working directory. Imports nothing."""
     package = module.partition(".")[0]
-    own = Path(f"{package}.py")
+    own = f"{package}.py"
     found = None
     with suppress(ImportError, ValueError):  # ValueError: a module without a spec, as __main__
         found = importlib.util.find_spec(package)
-    if not own.is_file() or found is None:
+    if not os.path.isfile(own) or found is None:
         return
     place = "Python's own module"
     if found.has_location and found.origin is not None:

@@ -67,6 +67,21 @@ def safe_path() -> Iterator[None]:
             os.environ["PYTHONSAFEPATH"] = before
 
 
+@contextmanager
+def main_module_hidden() -> Iterator[None]:
+    """Hides the main module from multiprocessing. Every process that it starts meanwhile would
+    import it again: a script without a guard would run in each, and the command line takes a
+    quarter of a second."""
+    main = sys.modules["__main__"]
+    kept = {name: each for name, each in vars(main).items() if name in ("__spec__", "__file__")}
+    main.__spec__ = None
+    main.__dict__.pop("__file__", None)
+    try:
+        yield
+    finally:
+        main.__dict__.update(kept)
+
+
 def start_resource_tracker() -> None:
     """Starts multiprocessing's tracker, which frees the semaphores of killed processes. It does not
     warn of them. It ignores all stop signals but SIGHUP, and its start clears the mask."""

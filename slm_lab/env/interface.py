@@ -16,6 +16,8 @@ AnySpace: TypeAlias = gymnasium.Space[Any]
 
 RESET = "(observation, info)"
 STEP = "(observation, reward, terminated, truncated, info)"
+NUMERIC = "biuf"
+"""The kinds of NumPy's types of numbers, booleans too."""
 
 
 def first_reset(env: Env, seed: int | None) -> tuple[Array, Any]:
@@ -83,7 +85,7 @@ def _cast(array: Array, dtype: np.dtype[Any]) -> Array:
 
 def check_numbers(array: Array, path: tuple[str, ...] = ()) -> None:
     """Raises ValueError unless the array has numbers."""
-    if array.dtype.kind not in "biuf":
+    if array.dtype.kind not in NUMERIC:
         raise ValueError(f"{named(path)} is {array.tolist()!r:.60}, no number")
 
 
@@ -207,10 +209,13 @@ def _obs_fault(method: str, obs: Any, space: AnySpace) -> str | None:
         return None
     try:
         shape = np.shape(obs)
+        if _without_ones(shape) == _without_ones(space.shape):
+            return None
+        is_array = bool(shape) or np.asarray(obs).dtype.kind in NUMERIC
     except ValueError:  # lists of different lengths
+        is_array = False
+    if not is_array:
         return f"the observation of {method}() must be an array, and was {_described(obs)}"
-    if _without_ones(shape) == _without_ones(space.shape):
-        return None
     return (
         f"{method}() returned an observation of the shape {shape}, and its observation_space has "
         f"the shape {space.shape}"

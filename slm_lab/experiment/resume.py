@@ -22,7 +22,7 @@ from slm_lab.spec.budget import decays, stretched
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.override import parse_setting
 from slm_lab.spec.read import find_file, read_file
-from slm_lab.spec.schema.spec import Spec
+from slm_lab.spec.schema.spec import ROWS, Spec
 from slm_lab.storage.lock import RunLock, names_locked
 from slm_lab.storage.manifest import FORMAT, Manifest
 from slm_lab.storage.maybe_damaged import trial_metrics, value_at
@@ -34,6 +34,8 @@ from slm_lab.storage.run_lookup import find_labelled, required_seed
 
 SHOWN = 5
 """The maximum number of differences in a message."""
+MANY_ROWS = 10 * ROWS
+"""Rows of a Session, from which on a larger budget tells of them."""
 
 
 @final
@@ -224,8 +226,9 @@ class _Schedules:
         anew = " ".join(f"-s {decay.end_path}={frames[decay.end_path]}" for decay in ended)
         return (
             f"schedules are those of the old env.max_frame ({self._old}): {ends}; for "
-            f"{self._new} frames add --schedules stretch (to the same shares of the budget), "
-            f"--schedules hold (as they are), or set them: {anew}"
+            f"{self._new} frames add --schedules stretch (to the same shares of the budget) or "
+            '--schedules hold (as they are), in Python schedules="stretch" or "hold"; or set them: '
+            f"{anew}"
         )
 
 
@@ -247,6 +250,18 @@ def about_file(origin: Mapping[str, Any], spec_file: str, run_dir: RunDir) -> It
         yield (
             f"{spec_file} has changed since the run was started, and the run keeps its own spec: "
             f"{_some(changed)}"
+        )
+
+
+def about_rows(recorded: ResumedSpec) -> Iterator[str]:
+    """A line if a larger budget has very many rows. They stay even: metrics are means over them."""
+    spec, budget = recorded.spec, recorded.spec.env.max_frame
+    rows = spec.meta.share_of(budget) // spec.log_frequency
+    if budget > recorded.budget_before and rows > MANY_ROWS:
+        yield (
+            f"meta.log_frequency stays {spec.log_frequency}, as at the start: {rows:,} rows per "
+            f"Session, which make graphs slow. For {ROWS} rows begin a new run, or the first one "
+            f"with -s meta.log_frequency={spec.default_log_frequency}"
         )
 
 

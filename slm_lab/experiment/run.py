@@ -20,6 +20,7 @@ from slm_lab.session.seeding import draw_root_seed
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.spec.checks.algorithm import action_space_problems
 from slm_lab.spec.checks.observations import observation_problems
+from slm_lab.spec.load import warnings_held
 from slm_lab.spec.profile import dev_profile
 from slm_lab.spec.scale import scaled
 from slm_lab.spec.schema.agent import AgentSpec
@@ -52,6 +53,7 @@ the schedules may change, from the frame of the resume on."""
 class Run:
     """A run ready to train: its spec is checked, its folder is made or found."""
 
+    @warnings_held()
     def __init__(self, source: RunSource, verb: Verb = "train") -> None:
         """Raises SpecError or UsageError with every problem before any process starts."""
         self.imports = source.imports
@@ -99,6 +101,7 @@ class Run:
         if None in manifests:
             resume.check_initial(self.run_dir, recorded.origin)
         self.notes += tuple(resume.about_file(recorded.origin, source.spec_file, self.run_dir))
+        self.notes += tuple(resume.about_rows(recorded))
         has_ended = all(ended)
         about = provenance(self.root_seed)
         if not has_ended:

@@ -154,7 +154,7 @@ def imports_of_file(spec_file: str, given: Sequence[str], trust: bool) -> tuple[
     imports = dict.fromkeys([*given, *own_imports(file)])
     if trust:
         named = named_by([file])
-        if _is_of_a_run(file):
+        if is_of_a_run(file):
             check_allowed(file.resolve().parent, named, named)
         imports.update(dict.fromkeys(named))
     return tuple(imports)
@@ -164,7 +164,7 @@ def own_imports(file: Path) -> tuple[str, ...]:
     """The modules under the key `imports` of a spec file, beside its specs. A file that a run has
     written may name none there. Raises SpecError if they are no list of names."""
     modules = read_file(file).get(IMPORTS, [])
-    if _is_of_a_run(file):
+    if is_of_a_run(file):
         return ()
     is_list = isinstance(modules, list) and all(isinstance(name, str) for name in modules)
     if not is_list or not all(part.isidentifier() for name in modules for part in name.split(".")):
@@ -179,12 +179,13 @@ def check_source(
     """Applies `check_allowed` and `check_cluster_allowed` to the spec of a new run if its file was
     written by a run. Any other spec file is the user's own and may name both. Raises UsageError."""
     file = find_file(spec_file)
-    if _is_of_a_run(file):
+    if is_of_a_run(file):
         check_allowed(file.resolve().parent, modules_of(spec), allowed)
         check_cluster_allowed(file, spec, sets)
 
 
-def _is_of_a_run(file: Path) -> bool:
+def is_of_a_run(file: Path) -> bool:
+    """Whether a run has written the spec file, as far as its place and its content tell."""
     in_run_folder = all((file.resolve().parent / part).is_dir() for part in FOLDERS)
     return in_run_folder or RUN_BLOCK in read_file(file)
 

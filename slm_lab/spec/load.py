@@ -1,7 +1,8 @@
 """Loads and checks the specs of a file: reads it, applies `-s`, reports all problems at once."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,25 @@ logger = logging.getLogger(__name__)
 
 BLOCKS = ("agent", "env", "meta")
 A_SHARE = 'leave it out to end there, or give a share of the budget, such as "20%"'
+
+
+@contextmanager
+def warnings_held() -> Iterator[None]:
+    """Logs what is suspicious in the specs that are loaded within at the end: a command that is
+    refused says only why."""
+    held: list[logging.LogRecord] = []
+
+    def hold(record: logging.LogRecord) -> bool:
+        held.append(record)
+        return False
+
+    logger.addFilter(hold)
+    try:
+        yield
+    finally:
+        logger.removeFilter(hold)
+    for record in held:
+        logger.handle(record)
 
 
 def load_spec(

@@ -23,6 +23,8 @@ class SafeStream:
 
     def __init__(self, stream: TextIO, escapes: bool) -> None:
         self.failure: str | None = None
+        self.awaits_document = False
+        """Whether a document is all that should be printed, and it has not begun."""
         self._kept: int | None = None
         self._stream = stream
         self._escapes = escapes
@@ -59,6 +61,7 @@ class SafeStream:
     @contextmanager
     def for_document(self) -> Iterator[None]:
         """Within, it prints here after `keep_for_document` too."""
+        self.awaits_document = False
         self.flush()
         if self._kept is not None:
             os.dup2(self._kept, self._stream.fileno())
@@ -66,6 +69,13 @@ class SafeStream:
         self.flush()
         if self._kept is not None:
             os.dup2(2, self._stream.fileno())
+
+    def write_document(self, text: str) -> None:
+        """Writes a whole document at once, whatever else is being printed."""
+        self.awaits_document = False
+        place = self._stream.fileno() if self._kept is None else self._kept
+        with suppress(OSError):  # a closed pipe, a full disk
+            os.write(place, text.encode())
 
     def _encodable(self, text: str) -> str:
         encoding = self._stream.encoding or "utf-8"

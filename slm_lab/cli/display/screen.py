@@ -70,11 +70,13 @@ def print_table(
     rows: Iterable[Sequence[str]],
     left: Sequence[str] = (),
     spare: Sequence[str] = (),
+    whole: bool = False,
     **style: Any,
 ) -> None:
     """Prints a table with a bold title. The first column and those named `left` are aligned left,
     the others right. Where words would be cut, columns are left out, in the order of `spare`.
-    `style` are further arguments of rich's Table."""
+    `whole` folds nothing, so that names can be copied: rows may be wider than the terminal, which
+    continues them in the next line. `style` are further arguments of rich's Table."""
     every, endless = list(rows), console.options.update(max_width=_ENDLESS)
     names = min(max((len(cells[0]) for cells in every), default=0), console.width // 3)
     for count in range(len(spare) + 1):
@@ -86,9 +88,12 @@ def print_table(
             table.add_column(header[i], justify=justify, overflow="fold", min_width=least)
         for cells in every:
             table.add_row(*(Text(cells[i].replace("\n", "\\n")) for i in shown))
-        if count == len(spare) or console.measure(table, options=endless).maximum <= console.width:
+        widest = console.measure(table, options=endless).maximum
+        if count == len(spare) or widest <= console.width:
             break
-    console.print(table)
+    if whole:
+        table.width = widest
+    console.print(table, crop=not whole)
     if len(shown) < len(header):
         print_line(console, f"without {', '.join(spare[:count])}: the terminal is too narrow")
 
@@ -107,7 +112,9 @@ def print_json(document: object) -> None:
             return
         from rich.syntax import Syntax
 
-        console().print(Syntax(text, "json", background_color="default", word_wrap=True))
+        coloured = Syntax(text, "json", background_color="default").highlight(text)
+        coloured.rstrip()
+        print_line(console(), coloured)
 
 
 @final

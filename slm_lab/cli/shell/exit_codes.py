@@ -12,9 +12,9 @@ from typing import NoReturn
 import typer
 
 from slm_lab import __version__
-from slm_lab.cli.display.output import guarded_output
+from slm_lab.cli.display.output import SafeStream, guarded_output
 from slm_lab.cli.shell.caller import Caller, notify_of
-from slm_lab.cli.shell.signals import stopped_like_ctrl_c
+from slm_lab.cli.shell.signals import print_stop, stopped_like_ctrl_c
 from slm_lab.core.errors import (
     LabError,
     MissingExtraError,
@@ -22,9 +22,10 @@ from slm_lab.core.errors import (
     SpecError,
     TrainingFailed,
     UsageError,
+    with_cut_words,
 )
 from slm_lab.core.plugins import refuse_during_import
-from slm_lab.core.process import children_killed
+from slm_lab.core.process import children_killed, main_module_hidden
 from slm_lab.core.system_limits import limit_reached
 from slm_lab.core.text import error_summary, in_line, public_words
 
@@ -55,6 +56,9 @@ def report_errors(notify: str | None = None) -> Iterator[Caller]:
     try:
         # An environment may have started processes here.
         with stopped_like_ctrl_c() as stop_signals, children_killed():
+            stream: object = sys.stdout
+            if isinstance(stream, SafeStream) and stream.awaits_document:
+                stream.keep_for_document()
             refuse_during_import("slm-lab")
             yield caller
     except typer.Exit as ended:
@@ -63,6 +67,7 @@ def report_errors(notify: str | None = None) -> Iterator[Caller]:
         if stop_signals or isinstance(error, KeyboardInterrupt):
             code = INTERRUPTED
             print("stopped", file=sys.stderr)
+            print_stop(caller.folder)
         else:
             code = _report(error, caller)
     notify_of(notify, caller.folder, code)
@@ -87,9 +92,8 @@ def _report(error: Exception, caller: Caller) -> int:
 def run_guarded(app: Callable[[], object]) -> NoReturn:
     """Runs the command line, and exits with its code. If the standard output fails, the command
     still runs to its end and exits with FAILED."""
-    _spare_sessions_the_main_module()
     code: str | int | None = 0
-    with guarded_output() as output_failure:
+    with guarded_output() as output_failure, main_module_hidden():
         try:
             app()
         except SystemExit as ended:
@@ -102,21 +106,14 @@ def run_guarded(app: Callable[[], object]) -> NoReturn:
     sys.exit(code)
 
 
-def _spare_sessions_the_main_module() -> None:
-    """Hides the main module from multiprocessing. Every process that it starts would import it, and
-    with it the command line, which takes a quarter of a second."""
-    main = sys.modules["__main__"]
-    main.__spec__ = None
-    main.__dict__.pop("__file__", None)
-
-
 def _system_message(error: Exception) -> str | None:
     """A line about a limit, a full disk or a missing permission; None for another error."""
     if (limit := limit_reached(error)) is not None:
         return limit
     if not isinstance(error, OSError) or error.errno not in OF_THE_SYSTEM:
         return None
-    return f"{error.strerror}: {in_line(str(error.filename or 'in the run folder'))}"
+    place = with_cut_words(str(error.filename or "in the run folder"))
+    return f"{error.strerror}: {in_line(place)}"
 
 
 def _unexpected(error: Exception) -> str:

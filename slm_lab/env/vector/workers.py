@@ -23,6 +23,7 @@ from slm_lab.core.process import (
     die_with_parent,
     kill_descendants,
     kill_with_children,
+    main_module_hidden,
     safe_path,
     seed_global_generators,
     start_resource_tracker,
@@ -229,7 +230,7 @@ class Workers(AsyncVectorEnv):
         worker: Any = functools.partial(run_worker, marks)  # Gymnasium's has fewer arguments
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
-            with safe_path():
+            with safe_path(), main_module_hidden():
                 super().__init__(
                     make,
                     copy=False,

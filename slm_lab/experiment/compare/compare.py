@@ -24,6 +24,7 @@ from slm_lab.experiment.compare.plan import CompareRequest, Plan, make_plan, rea
 from slm_lab.experiment.run import Run
 from slm_lab.experiment.run_source import RunSource
 from slm_lab.metrics.reader import read_existing
+from slm_lab.spec.load import warnings_held
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.lock import RunLock
 from slm_lab.storage.result import Ending
@@ -75,6 +76,7 @@ class CompareRun:
         self._read: dict[str, Training] = {}
 
     @classmethod
+    @warnings_held()
     def begin(cls, request: CompareRequest) -> "CompareRun":
         """Begins a new comparison. Raises SpecError or UsageError with every problem before
         anything runs."""
@@ -89,6 +91,7 @@ class CompareRun:
         return run
 
     @classmethod
+    @warnings_held()
     def resume(cls, folder: Path, imports: tuple[str, ...] = ()) -> "CompareRun":
         """Resumes a comparison with the plug-ins `imports`. Raises UsageError, SpecError."""
         return cls(folder, read_plan(folder, imports))

@@ -32,6 +32,7 @@ from slm_lab.experiment.search.space import Space, check_has_search, spec_at
 from slm_lab.experiment.search.trial_process import Pool
 from slm_lab.experiment.trust import check_allowed, modules_at
 from slm_lab.session.seeding import search_seeds
+from slm_lab.spec.load import warnings_held
 from slm_lab.spec.override import with_value
 from slm_lab.spec.schema.block import problems_of
 from slm_lab.spec.schema.env import EnvSpec
@@ -57,6 +58,7 @@ MAY_CHANGE = tuple(
 class Prepared:
     """A search ready to run: its spec is checked, its folder is made or found."""
 
+    @warnings_held()
     def __init__(self, source: RunSource, keep: int | None = None) -> None:
         """`keep`: the number of trials whose checkpoints are kept; None: all. Raises SpecError or
         UsageError with every problem before any process starts."""

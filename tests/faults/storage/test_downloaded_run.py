@@ -160,17 +160,30 @@ def test_a_users_spec_may_name_a_module_and_one_in_a_run_folder_may_not(copy, mo
     sys.modules.pop("mine_as_well")
 
 
-def test_spec_check_imports_the_modules_of_a_file_only_with_the_option(copy, monkeypatch):
+def test_spec_check_imports_the_modules_of_a_users_spec_as_its_run_does(copy, monkeypatch):
     monkeypatch.chdir(copy)
     (copy / "mine_to_check.py").write_text(PAYLOAD)
-    write_spec(copy, ppo(env__name="mine_to_check:CartPole-v1", env__nonsense=1))
     sys.path.insert(0, str(copy))
+    write_spec(copy, ppo(env__name="mine_to_check:CartPole-v1", env__nonsense=1))
     done = lab("spec", "check", copy / "spec.json")
+    assert (done.exit_code, "env.nonsense" in done.stdout) == (2, True)
+    sys.modules.pop("mine_to_check")
+    assert ran(copy)
+
+
+def test_spec_check_imports_the_modules_of_a_run_folder_only_with_the_option(copy, monkeypatch):
+    monkeypatch.chdir(copy)
+    (copy / "mine_to_check.py").write_text(PAYLOAD)
+    sys.path.insert(0, str(copy))
+    trial = run_folder(copy) / f"{NAME}_t0_spec.json"
+    env = {"name": "mine_to_check:CartPole-v1", "nonsense": 1}
+    edit(trial, lambda content: content[NAME]["env"].update(env) or content.update(imports=["no"]))
+    done = lab("spec", "check", trial)
     assert done.exit_code == 0
     assert "names the module mine_to_check, which was not imported" in done.stdout
     assert not ran(copy)
     for words in (("--import", "mine_to_check"), ("--trust",)):
-        done = lab("spec", "check", copy / "spec.json", *words)
+        done = lab("spec", "check", trial, *words)
         assert (done.exit_code, "env.nonsense" in done.stdout) == (2, True)
         sys.modules.pop("mine_to_check")
     assert ran(copy)

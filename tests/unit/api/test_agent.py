@@ -12,7 +12,7 @@ import torch
 
 import slm_lab
 from slm_lab.core.errors import CheckpointError, LabError, UsageError
-from tests.faults.lab import call_here, command, write_spec
+from tests.faults.lab import call, call_here, command, write_spec
 from tests.support import PPO
 
 
@@ -64,6 +64,30 @@ def test_evaluate_gives_what_the_command_line_prints(agent, data):
     done = call_here(command(data.parent, *options), data.parent)
     row = next(line.split() for line in done.out.splitlines() if line.strip().startswith("0 "))
     assert f"{episodes.returns.mean():.3g}" == row[4]
+
+
+UNGUARDED = """
+import slm_lab
+
+agent = slm_lab.load({folder!r})
+env = agent.make_env()
+agent.act(env.reset(seed=0)[0])
+print(agent.evaluate(4).returns.tolist(), agent.evaluate(4).returns.tolist())
+"""
+
+
+@pytest.mark.medium
+def test_a_script_without_a_guard_evaluates_in_worker_processes(folder, tmp_path):
+    copy = shutil.copytree(folder, tmp_path / "data" / folder.name)
+    file = copy / "small_spec.json"
+    content = json.loads(file.read_text())
+    content["small"]["env"] |= {"num_envs": 2, "vectorization_mode": "async"}
+    file.write_text(json.dumps(content))
+    (tmp_path / "script.py").write_text(UNGUARDED.format(folder=str(copy)))
+    done = call([sys.executable, "script.py"], tmp_path)
+    assert (done.code, done.err) == (0, "")
+    first, second = done.out.strip().split("] [")
+    assert first.strip("[]") == second.strip("[]"), "as the command line, it always begins alike"
 
 
 @pytest.mark.parametrize("double", [torch.float32, torch.float64])

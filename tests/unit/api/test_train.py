@@ -278,6 +278,18 @@ def test_a_spec_may_have_any_form(form, tmp_path, data, monkeypatch):
         ({"spec": "ppo_cartpole", "imports": ["no_such"]}, UsageError, "--import no_such"),
         ({"spec": "ppo_cartpole", "imports": "no_such"}, UsageError, "--import no_such"),
         ({"spec": "ppo_cartpole", "seed": -1}, UsageError, "seed = -1: must be at least 0"),
+        ({"spec": "ppo_cartpole", "session": -1}, UsageError, "session = -1: must be at least 0"),
+        (
+            {"spec": "ppo_cartpole", "resume": True, "label": "a", "schedules": "banana"},
+            UsageError,
+            'schedules = \'banana\': must be "stretch" or "hold"',
+        ),
+        ({"spec": "ppo_cartpole", "schedules": "hold"}, UsageError, "schedules: .* pass resume=…"),
+        (
+            {"spec": "ppo_cartpole", "init_from": "x", "which": "newest"},
+            UsageError,
+            'which = \'newest\': must be "best" or "latest"',
+        ),
         ({"spec": "ppo_cartpole", "seed": "x"}, TypeError, "'str' object cannot be interpreted"),
         ({"spec": "ppo_cartpole", "imports": b"no_such"}, UsageError, "--import b'no_such'"),
         ({"spec": "ppo_cartpole", "on_row": 5}, UsageError, "on_row has none of the methods"),
@@ -382,7 +394,7 @@ def test_a_search_gives_its_trials_and_the_best_run(data, capfd):
     assert other.rows.frame.max() == 1000
     assert repr(other) == f"<Run spec in {found.folder}:t1>"
     assert slm_lab.search(resume=found, data=data, quiet=True).folder == found.folder
-    with pytest.raises(UsageError, match="slm-lab refuses an argument"):
+    with pytest.raises(UsageError, match="keep = -1: must be at least 1"):
         slm_lab.search(spec, data=data, keep=-1, quiet=True)
     with pytest.raises(UsageError, match="is not a run but a search"):
         slm_lab.train(resume=found.folder, data=data)

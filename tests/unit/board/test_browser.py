@@ -57,6 +57,11 @@ def _until(browser, script):
     return WebDriverWait(browser, 60).until(lambda page: page.execute_script(f"return {script}"))
 
 
+def _set_width(browser, width):
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+
+
 def test_runs_are_ticked_and_drawn_over_each_other(tmp_path, address, browser):
     for name in ("one", "two"):
         write_ended(tmp_path, name)
@@ -74,16 +79,26 @@ def test_runs_are_ticked_and_drawn_over_each_other(tmp_path, address, browser):
 @pytest.mark.parametrize("width", [420, 1280])
 def test_the_return_is_seen_without_scrolling(width, tmp_path, address, browser):
     write_ended(tmp_path, "a_spec_with_a_long_name")
-    browser.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False},
-    )
+    _set_width(browser, width)
     browser.get(address)
     cell = "document.querySelector('.ag-row [col-id=\"final_return\"]')"
     _until(browser, f"{cell} && {cell}.innerText == '12.5 ± 0.500'")
     _until(browser, f"{cell}.getBoundingClientRect().right <= {width}")
     _until(browser, f"{cell}.scrollWidth <= {cell}.clientWidth")
     browser.save_screenshot(str(tmp_path / f"board_{width}.png"))
+
+
+def test_long_names_are_whole_on_a_narrow_screen(tmp_path, address, browser):
+    for number in (1, 2):
+        write_ended(tmp_path, f"my_long_experiment_with_a_learning_rate_of_0003_{number}")
+    _set_width(browser, 420)
+    browser.get(address)
+    cells = "[...document.querySelectorAll('.ag-row [col-id=\"run\"]')]"
+    _until(browser, f"{cells}.length == 2")
+    _until(browser, f"{cells}.every(c => c.scrollWidth <= c.clientWidth)")
+    grid = "document.querySelector('.ag-root').getBoundingClientRect().bottom"
+    _until(browser, f"{cells}.every(c => c.getBoundingClientRect().bottom <= {grid})")
+    browser.save_screenshot(str(tmp_path / "board_names.png"))
 
 
 def test_a_curve_grows_while_its_page_is_open(tmp_path, address, browser):

@@ -36,7 +36,7 @@ def test_a_rate_that_has_fallen_to_zero_is_asked_for_before_more_frames_are_trai
     assert done.code == 0
     assert (rates_after(folder, 512).iloc[:-1] > 0).all()
     data = folder / "data"
-    with pytest.raises(UsageError, match="--schedules stretch"):
+    with pytest.raises(UsageError, match='in Python schedules="stretch" or "hold"'):
         slm_lab.train(resume="latest", sets={"env.max_frame": 2048}, data=data)
     sets, how = {"env.max_frame": 1280}, {"data": data, "quiet": True}
     slm_lab.train(resume="latest", sets=sets, schedules="hold", **how)

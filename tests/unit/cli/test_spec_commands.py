@@ -13,7 +13,7 @@ from slm_lab.core.errors import Problem
 from slm_lab.env import check as env_check
 from slm_lab.spec.load import load_spec, spec_names
 from slm_lab.spec.read import read_file, shipped_files, shipped_name
-from tests.faults.lab import LAB, call_here
+from tests.faults.lab import LAB, call, call_here
 from tests.support import ppo
 from tests.unit.spec.spec_data import PPO, changed
 
@@ -217,6 +217,30 @@ def test_plug_ins_are_imported_from_the_current_folder(tmp_path):
     command += ["--import", "my_plug_in_for_specs"]
     joined = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (joined.returncode, joined.stdout) == (0, "s.json: s: ok\n"), joined.stderr
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("command", ["check", "show"])
+def test_the_imports_of_a_file_are_imported_as_its_run_does(tmp_path, command):
+    (tmp_path / "my_plug_in_for_specs.py").write_text(PLUG_IN)
+    raw = changed(PPO, agent__algorithm={"name": "FromAFile", "gamma": 0.9})
+    content = {"imports": ["my_plug_in_for_specs"], "s": raw}
+    (tmp_path / "s.json").write_text(json.dumps(content))
+    done = call([str(LAB), "spec", command, "s.json"], tmp_path)
+    assert (done.code, done.err) == (0, "")
+    assert "FromAFile" in done.out or done.out == "s.json: s: ok\n"
+
+
+def test_an_import_that_fails_is_a_problem_of_its_file_alone(run, write):
+    broken = write({"imports": ["no_such_module_here"], "s": ppo()}, "broken.json")
+    result = run("check", broken, write({"t": ppo(meta__log_frequency=5)}))
+    assert result.exit_code == 2
+    first, second, third = result.output.splitlines()
+    assert first.endswith("broken.json has 1 problem")
+    assert (
+        second == "  imports: --import no_such_module_here: No module named 'no_such_module_here'"
+    )
+    assert third.startswith("specs.json: t: ok")
 
 
 def test_a_plug_in_that_does_not_import_is_bad_input(run):

@@ -41,6 +41,13 @@ def test_a_module_that_does_not_import_is_one_line(name, here):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("name", ["a" * 5000, f"json.{'a' * 5000}", f"{'a' * 5000}.py"])
+def test_a_module_of_a_very_long_name_is_a_short_line(name, here):
+    with pytest.raises(UsageError, match=r"^--import ") as error:
+        import_plugins([name])
+    assert len(str(error.value)) < 300
+
+
 def test_a_file_in_place_of_a_module_is_answered_with_the_module(here):
     (here / "my_env.py").write_text("x = 1")
     with pytest.raises(UsageError, match=r"--import my_env.py: write my_env, without .py"):

@@ -83,6 +83,17 @@ FAULTS = [
     ),
     ("reset", ([0.0, [1.0, 2.0]], {}), r"the observation of reset\(\) must be an array, .* \["),
     ("reset", (0.0, {}), r"reset\(\) returned an observation of the shape \(\), .* \(2,\)"),
+    ("reset", (None, {}), r"the observation of reset\(\) must be an array, and was None"),
+    (
+        "step",
+        (None, 1.0, False, False, {}),
+        r"the observation of step\(\) must be an array, .* None",
+    ),
+    (
+        "step",
+        ({"x": 1}, 1.0, False, False, {}),
+        r"the observation of step\(\) must be an array, .*x",
+    ),
     ("reset", TWO, r"reset\(\) must return \(observation, info\), and .* an array .* \(2,\)"),
     ("reset", np.zeros(3), r"reset\(\) must return \(observation, info\), and returned an array"),
     ("reset", (TWO, 1.0), r"info of reset\(\) must be a dict, and was 1.0"),

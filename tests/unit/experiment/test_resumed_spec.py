@@ -117,6 +117,27 @@ def test_a_larger_budget_is_refused_in_one_line_with_what_to_add(tmp_path):
     assert frames_of(anew) == [1310, 4096, 8192]
 
 
+def test_what_is_suspicious_is_said_if_the_resume_is_accepted_and_only_then(tmp_path, caplog):
+    file = template(tmp_path)
+    made(file, tmp_path, None, *START, "meta.log_frequency=2000")
+    caplog.clear()
+    with pytest.raises(UsageError, match="--schedules"):
+        made(file, tmp_path, "latest", "env.max_frame=8192")
+    assert caplog.messages == []
+    made(file, tmp_path, "latest", "env.max_frame=8192", schedules="hold")
+    (line,) = caplog.messages
+    assert "suspicious setting: meta.log_frequency = 2000" in line
+
+
+def test_what_is_suspicious_in_a_new_run_is_not_said_if_its_environment_is_refused(
+    tmp_path, caplog
+):
+    file, few_rows = template(tmp_path), "meta.log_frequency=2000"
+    with pytest.raises(SpecError, match="there is no such environment"):
+        made(file, tmp_path, None, "env=NoSuch-v0", "env.max_frame=4096", few_rows)
+    assert caplog.messages == []
+
+
 @pytest.mark.parametrize("schedules", ["stretch", "hold"])
 def test_stretched_schedules_keep_their_shares_and_held_ones_their_frames(tmp_path, schedules):
     file, started = scheduled(tmp_path)
@@ -170,6 +191,20 @@ def test_a_run_without_schedules_that_have_ended_just_trains_on(tmp_path):
     for schedules in (None, "stretch"):  # 5,000 frames are no share of 4,096
         longer = made(file, tmp_path, "latest", "env.max_frame=4900", schedules=schedules)
         assert longer.spec.agent == started.spec.agent
+
+
+def test_a_much_larger_budget_keeps_the_rows_even_and_says_how_many_they_are(tmp_path):
+    file, sets = template(tmp_path), ("env=CartPole-v1", "env.max_frame=1000")
+    rows_apart = made(file, tmp_path, None, *sets, "meta.log_frequency=null").spec.log_frequency
+    assert rows_apart == 5
+    longer = made(file, tmp_path, "latest", "env.max_frame=10000", schedules="hold")
+    assert not any("meta.log_frequency" in note for note in longer.notes), "as many as usual"
+    much_longer = made(file, tmp_path, "latest", "env.max_frame=1000000", schedules="hold")
+    (note,) = (note for note in much_longer.notes if "meta.log_frequency" in note)
+    assert "stays 5, as at the start: 200,000 rows" in note
+    assert "-s meta.log_frequency=5000" in note
+    assert much_longer.spec.log_frequency == 5
+    assert made(file, tmp_path, "latest").notes == (), "it is said once"
 
 
 def test_a_smaller_budget_keeps_schedules_and_log_frequency(tmp_path):

@@ -4,7 +4,9 @@ import io
 import json
 import os
 import pty
+import re
 import subprocess
+import sys
 from contextlib import suppress
 
 import pytest
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from rich.table import Table
 
 from slm_lab.cli.display.output import SafeStream
-from slm_lab.cli.display.screen import LabConsole, print_line, print_table
+from slm_lab.cli.display.screen import LabConsole, print_json, print_line, print_table
 from slm_lab.core.text import printable
 from tests.faults.lab import LAB, NAME, call, command, write_spec
 from tests.support import ppo
@@ -191,6 +193,33 @@ def test_a_narrow_terminal_leaves_columns_out_before_it_cuts_words(width, left_o
         assert (name in table) is (cell in table) is (name not in left_out)
     assert note.startswith(", ".join(left_out))
     assert bool(note) is bool(left_out)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+LONG_PATH = f"/home/user/{'long_name/' * 20}run_2026_11_24_171246"
+
+
+def test_a_path_in_a_document_on_a_narrow_terminal_has_no_line_end(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    document = {"folder": LONG_PATH, "graphs": [LONG_PATH, "a b"], "code": 0}
+    print_json(document)
+    assert "\x1b[" in terminal.getvalue(), "in colours"
+    assert json.loads(re.sub(r"\x1b\[[\d;]*m", "", terminal.getvalue())) == document
+
+
+def test_a_name_in_a_table_that_is_to_be_copied_is_in_one_piece():
+    written = io.StringIO()
+    rows = [(LONG_PATH, "done"), ("short", "failed")]
+    print_table(LabConsole(file=written, width=80), "", ("run", "status"), rows, whole=True)
+    line = next(line for line in written.getvalue().splitlines() if "done" in line)
+    assert LONG_PATH in line
 
 
 def test_a_line_end_in_a_cell_is_escaped():

@@ -1,5 +1,6 @@
 """Signals during the imports of a command."""
 
+import json
 import signal
 import sys
 
@@ -78,6 +79,65 @@ def test_a_signal_at_any_import_ends_a_command_silently(tmp_path, number, module
     code = SIGNAL_AT_AN_IMPORT.format(module=module, number=int(number), words=words)
     done = call([sys.executable, "-c", code], tmp_path)
     assert (done.code, done.err, done.out) == (130, err, "")
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        ("typer", ["runs", "--json"]),
+        ("slm_lab.cli.options", ["run", "--json"]),
+        ("slm_lab.experiment.runs.summary", ["runs", "--json"]),
+        ("slm_lab.experiment.doctor.machine", ["doctor", "--json"]),
+        ("slm_lab.spec.load", ["spec", "check", "--json"]),
+        ("slm_lab.experiment.plot.plot", ["plot", "latest", "--json"]),
+    ],
+)
+def test_a_command_that_is_stopped_as_it_begins_prints_a_document_too(tmp_path, module, words):
+    code = SIGNAL_AT_AN_IMPORT.format(module=module, number=int(signal.SIGTERM), words=words)
+    done = call([sys.executable, "-c", code], tmp_path)
+    assert done.code == 130
+    assert json.loads(done.out) == {"status": "stopped", "folder": None, "exit_code": 130}
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "{spec}", "small", "train"],
+        ["run", "{spec}", "small", "eval@latest"],
+        ["compare", "{spec}", "small"],
+        ["probe", "{spec}", "small"],
+    ],
+)
+def test_a_stop_before_a_run_folder_exists_is_a_document_too(copy, words):
+    (copy / "stops.py").write_text(f"import os\nos.kill(os.getpid(), {int(signal.SIGTERM)})\n")
+    words = [word.format(spec=copy / "spec.json") for word in words]
+    done = call([str(LAB), *words, "--import", "stops", "--json"], copy)
+    assert (done.code, done.err) == (130, "stopped\n")
+    assert json.loads(done.out)["status"] == "stopped"
+
+
+HANGS_IN_C = """
+import ctypes, os, signal, sys
+from slm_lab.cli.display.output import guarded_output
+from slm_lab.cli.shell import signals
+
+signals.CLEAR_UP_SECONDS = 0.0
+lock, mutex = ctypes.CDLL(None).pthread_mutex_lock, ctypes.create_string_buffer(64)
+lock(mutex)
+signal.signal(signal.SIGTERM, lambda *_: lock(mutex))  # for ever
+with guarded_output():
+    sys.stdout.awaits_document = True
+    sys.stdout.keep_for_document()
+    with signals.ended_in_time(lambda: signals.print_stop(None)):
+        os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+def test_a_command_that_hangs_in_compiled_code_is_ended_with_a_document(tmp_path):
+    done = call([sys.executable, "-c", HANGS_IN_C], tmp_path)
+    assert (done.code, done.err) == (130, "stopped\n")
+    assert json.loads(done.out)["status"] == "stopped"
 
 
 @report_errors()
