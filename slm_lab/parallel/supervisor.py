@@ -250,6 +250,15 @@ class Supervisor:
             if not has_begun or (late and not self._board.saving[session]):
                 self._given_up.setdefault(session, has_begun)
                 self._runner.kill(session)
+        if late and not self._board.stage:
+            self._board.stage = self._what_is_slow()
+
+    def _what_is_slow(self) -> str:
+        """What a stop waits for beyond its time, as text; "" if it is no disk."""
+        runner, saving = self._runner, self._board.saving
+        late = [each for each in runner.running if saving[each] or runner.waits_for_disk(each)]
+        names = ", ".join(f"Session {session}" for session in late)
+        return f"waiting for the disk of {names}; Ctrl-C again ends at once" if late else ""
 
     def _interrupted(self, session: int) -> SessionResult:
         self._board.write(session, phase=Phase.STOPPED)

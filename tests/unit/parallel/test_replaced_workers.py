@@ -143,6 +143,8 @@ def test_after_a_stop_a_saving_or_scheduler_stopped_worker_is_not_killed(make, s
     with pytest.raises(KeyboardInterrupt):
         launcher.run(tick)
     assert ticks == [Phase.RUNNING] * 3
+    waits = "waiting for the disk of Session 0; Ctrl-C again ends at once"
+    assert board.stage == (waits if saves else "")
 
 
 def stop_once(board, phase):
