@@ -1,5 +1,6 @@
 """Shared runs on the Hugging Face Hub: a repository holds the archive and its card."""
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,9 +13,12 @@ from slm_lab.core.files import read_file, write_atomically
 from slm_lab.env.lookup import require
 from slm_lab.experiment.export.shared_run import shared_files, zipped
 from slm_lab.experiment.saved_run import SavedAgent, SavedRun
-from slm_lab.storage.archive import MAX_BYTES, unpacked
+from slm_lab.storage.archive import MAX_BYTES, naming, unpacked
+from slm_lab.storage.run_lookup import find_folder
 
 ARCHIVE = "run.zip"
+SILENT_SECONDS = 30.0
+"""How long the Hub may leave a request without any answer."""
 
 
 def push(run: SavedRun, saved: SavedAgent, repo: str, private: bool) -> str:
@@ -50,7 +54,8 @@ def pull(repo: str, out: Path | None) -> Path:
         if size > MAX_BYTES:
             raise UsageError(f"{repo} has {size >> 20} MiB; a shared run has {MAX_BYTES >> 20}")
         found = Path(api.hf_hub_download(repo, ARCHIVE, local_dir=folder))
-        with unpacked(str(found)):
+        with naming(Path(repo), Path(folder)), unpacked(str(found)) as run:
+            find_folder(run, Path(folder))
             content = read_file(found)
     write_atomically(path, content)
     return path
@@ -77,6 +82,7 @@ def _hub() -> Iterator[ModuleType]:
     from huggingface_hub.utils import disable_progress_bars
 
     disable_progress_bars()
+    hub.get_session().timeout = SILENT_SECONDS  # by default a request may wait for ever
     try:
         yield hub
     except LabError:
@@ -86,6 +92,8 @@ def _hub() -> Iterator[ModuleType]:
         raise UsageError(f"the Hub: {why}") from error
     except (OSError, ValueError, RuntimeError, HTTPError) as error:
         why = str(error).strip().partition("\n")[0] or type(error).__name__
+        if isinstance(error, json.JSONDecodeError):
+            why = f"{hub.constants.ENDPOINT} answers as no Hub does: {why}"
         if isinstance(error, HTTPError) and not isinstance(error, HfHubHTTPError):
             why = f"no connection to {hub.constants.ENDPOINT}: {why}"
         raise UsageError(f"the Hub: {why}") from error
