@@ -200,7 +200,8 @@ class Trial:
 
     def _enter(self, stage: str) -> None:
         """Shows what follows the training, unless the user waits for a stop: it is left out."""
-        self.board.stage = "" if self.board.user_waits else stage
+        if not self.board.user_waits:
+            self.board.stage = stage
         self._on_tick(self.board)
 
     def _tick(self) -> None:
