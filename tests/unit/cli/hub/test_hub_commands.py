@@ -2,6 +2,8 @@
 
 import errno
 import io
+import tempfile
+import warnings
 import zipfile
 
 import pytest
@@ -9,6 +11,7 @@ from typer.testing import CliRunner
 
 import slm_lab
 from slm_lab.cli.main import app
+from slm_lab.experiment.export import hub as hub_module
 from tests.faults.lab import run_folder
 from tests.unit.cli.hub.hub_server import TOKEN, Handler, hub_server
 
@@ -175,3 +178,32 @@ def test_an_error_of_the_local_disk_is_not_one_of_the_hub(hub, run, monkeypatch,
     done = lab("pull", "ada/pole")
     assert (done.exit_code, done.stderr) == (1, "No space left on device: pole.zip\n")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_of_temporary_files_is_named(hub, run, monkeypatch):
+    def full(*_, **__):
+        warnings.warn("Not enough free disk space", stacklevel=1)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    assert lab("push", run_folder(run), "ada/pole", "--session", "0").exit_code == 0
+    monkeypatch.setattr("huggingface_hub.HfApi.hf_hub_download", full)
+    done = lab("pull", "ada/pole")
+    assert (done.exit_code, done.stderr) == (
+        1, f"No space left on device: {tempfile.gettempdir()}\n"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["a link that leads nowhere", "a file made meanwhile"])
+def test_nothing_that_lies_at_the_place_of_the_file_is_replaced(
+    hub, run, monkeypatch, tmp_path, kind
+):
+    assert lab("push", run_folder(run), "ada/pole", "--session", "0").exit_code == 0
+    path = tmp_path / "pole.zip"
+    if kind == "a file made meanwhile":
+        monkeypatch.setattr(hub_module, "find_folder", lambda *_: path.write_bytes(b"mine"))
+    else:
+        path.symlink_to("nowhere")
+    done = lab("pull", "ada/pole")
+    assert done.exit_code == 2
+    assert done.stderr == "pole.zip exists; choose another file with --out\n"
+    assert path.is_symlink() or path.read_bytes() == b"mine"
