@@ -45,7 +45,7 @@ def _watch_trial(run_dir: RunDir, number: int | None) -> None:
     screen, recorded = console(), RecordedTrial(trial)
     print_line(screen, f"{trial.name} on {value_at(trial.spec, 'env.name', '?')}, {trial.where}")
     budget = int(value_at(trial.spec, "env.max_frame", 0.0))
-    with LiveDisplay(screen, trial.meta, budget, closing="") as display:
+    with LiveDisplay(screen, trial.meta, budget) as display:
         while recorded.look():
             display.update(recorded)
             time.sleep(PAUSE)

@@ -70,13 +70,18 @@ def link_error(path: Path) -> LabError:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replaces `path` by `content` atomically, so that no reader sees a partial file."""
+    """Replaces `path` by `content` atomically, so that no reader sees a partial file. Raises
+    OSError with the name of `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with undone_on_failure(lambda: temporary.unlink(missing_ok=True)):
-        with new_file(temporary) as stream:
-            stream.write(content)
-        temporary.replace(path)
+    try:
+        with undone_on_failure(lambda: temporary.unlink(missing_ok=True)):
+            with new_file(temporary) as stream:
+                stream.write(content)
+            temporary.replace(path)
+    except OSError as error:
+        error.filename = str(path)  # a full disk names no file, and nobody knows the temporary one
+        raise
 
 
 def write_json(path: Path, content: object) -> None:

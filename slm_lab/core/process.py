@@ -230,6 +230,15 @@ def why_it_exited(code: int) -> str:
     return ": compiled code, such as a simulator's, has crashed" if -code in CRASHES else ""
 
 
+def waits_for_disk(pid: int | None) -> bool:
+    """Whether a process is in uninterruptible I/O, where even SIGKILL has no effect (Linux)."""
+    with suppress(OSError):
+        # The state follows the name, which is in brackets and may contain anything.
+        status = Path(f"/proc/{pid}/stat").read_text()
+        return status.rpartition(") ")[2].startswith("D")
+    return False
+
+
 def kill_with_children(process: BaseProcess) -> None:
     """Kills a process that was started, and on Linux what it has started, such as simulators."""
     below = [*_descendants(process.pid)] if process.is_alive() else []

@@ -111,7 +111,10 @@ class Trial:
         further graphs."""
         with stop_on_signals(self.board.request_stop):
             sessions = self.train(self._tick)
-            random = NOT_MEASURED if never_began(sessions) else self._random_return()
+            random = NOT_MEASURED
+            if not never_began(sessions):
+                random = self._random_return()
+                self._enter("drawing the graphs")
             return self._reporter.finish(sessions, random, lambda: self.board.user_waits)
 
     def _random_return(self) -> RandomReturn:
@@ -131,7 +134,8 @@ class Trial:
         if not any(each["epi"][-1] > 0 for each in rows if len(each)):
             why = f"{known.why}: no episode of the training has ended"
             return known._replace(why=why)
-        if not keep_waiting():
+        self._enter("comparing with the Random agent")
+        if self.board.user_waits:
             return known
         trained = max(float(each["wall_t"][-1]) for each in rows if len(each))
         return self._baseline.measured(max(SHARE * trained, LEAST_SECONDS), keep_waiting)
@@ -193,6 +197,12 @@ class Trial:
                 done.append(SessionResult(session, Ending.FINISHED, frame))
                 self.board.write(session, phase=Phase.DONE)
         return done
+
+    def _enter(self, stage: str) -> None:
+        """Shows what follows the training, unless the user waits for a stop: it is left out."""
+        if not self.board.user_waits:
+            self.board.stage = stage
+        self._on_tick(self.board)
 
     def _tick(self) -> None:
         self._on_tick(self.board)

@@ -21,10 +21,13 @@ from slm_lab.core.process import (
     safe_path,
     start_resource_tracker,
     stop_signals_blocked,
+    waits_for_disk,
 )
 
 SOCKET_FOLDER = 70
 """Most bytes in the path of the temporary folder: the server's socket lies there."""
+DISK_SECONDS = 1.0
+"""How long a killed process may wait for a disk before it is left."""
 FORKS = sys.platform == "linux" and len(os.fsencode(tempfile.gettempdir())) <= SOCKET_FOLDER
 CONTEXT: ForkServerContext | SpawnContext = (
     multiprocessing.get_context("forkserver") if FORKS else multiprocessing.get_context("spawn")
@@ -92,7 +95,14 @@ def start(process: BaseProcess) -> None:
 
 
 def end(process: BaseProcess) -> None:
-    """Kills a process, if it was started and still runs."""
-    if process.pid is not None:
-        kill_with_children(process)
-        process.join()
+    """Kills a process, if it was started and still runs, and waits until it is gone. One that waits
+    for a disk is left: it ends when the disk answers, and the end of this process does not wait."""
+    if process.pid is None:
+        return
+    kill_with_children(process)
+    process.join(DISK_SECONDS)
+    while process.is_alive():
+        if waits_for_disk(process.pid):
+            multiprocessing.process._children.discard(process)  # type: ignore[attr-defined]
+            return
+        process.join(DISK_SECONDS)

@@ -11,7 +11,7 @@ from typing import Any, final
 from typing_extensions import override
 
 from slm_lab.core.errors import undone_on_failure
-from slm_lab.core.process import kill_with_children, why_it_exited
+from slm_lab.core.process import kill_with_children, waits_for_disk, why_it_exited
 from slm_lab.core.system_limits import limit_reached
 from slm_lab.parallel.fork_server import CONTEXT, end, new_process, start
 from slm_lab.parallel.hang_detector import session_due
@@ -123,14 +123,8 @@ class Processes(Runner):
 
     @override
     def waits_for_disk(self, session: int) -> bool:
-        """Whether it is in uninterruptible I/O, where even SIGKILL has no effect (Linux)."""
-        if session not in self._running:
-            return False
-        with suppress(OSError):
-            # The state follows the name, which is in brackets and may contain anything.
-            status = Path(f"/proc/{self._running[session].process.pid}/stat").read_text()
-            return status.rpartition(") ")[2].startswith("D")
-        return False
+        child = self._running.get(session)
+        return child is not None and waits_for_disk(child.process.pid)
 
 
 def run_sessions(

@@ -115,6 +115,8 @@ class Supervisor:
         self._stop_seconds = stop_seconds
         self._vital = frozenset(vital)
         self._stop_seen: float | None = None
+        self._saving_at: dict[int, float] = {}
+        """When a Session was last seen to save after the stop: only then its step goes on."""
         self._given_up: dict[int, bool] = {}
         """Sessions killed after a stop: whether each had begun."""
         self._watched: list[tuple[HangDetector, str | None]] = []
@@ -244,12 +246,23 @@ class Supervisor:
             return
         now = time.monotonic()
         self._stop_seen = now if self._stop_seen is None else self._stop_seen
-        late = now - self._stop_seen > self._stop_seconds
         for session in list(self._runner.running):
+            if self._board.saving[session]:
+                self._saving_at[session] = now
+            since = self._saving_at.get(session, self._stop_seen)
             has_begun = self._board.phase(session) not in TO_BEGIN
-            if not has_begun or (late and not self._board.saving[session]):
+            if not has_begun or now - since > self._stop_seconds:
                 self._given_up.setdefault(session, has_begun)
                 self._runner.kill(session)
+        if now - self._stop_seen > self._stop_seconds and not self._board.stage:
+            self._board.stage = self._what_is_slow()
+
+    def _what_is_slow(self) -> str:
+        """What a stop waits for beyond its time, as text; "" if it is no disk."""
+        runner, saving = self._runner, self._board.saving
+        late = [each for each in runner.running if saving[each] or runner.waits_for_disk(each)]
+        names = ", ".join(f"Session {session}" for session in late)
+        return f"waiting for the disk of {names}; Ctrl-C again ends at once" if late else ""
 
     def _interrupted(self, session: int) -> SessionResult:
         self._board.write(session, phase=Phase.STOPPED)

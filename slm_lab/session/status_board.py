@@ -99,6 +99,9 @@ class StatusBoard:
         self._show(records, marks.reshape(num_sessions, len(marks) // num_sessions))
         self.reasons: dict[int, str] = {}
         """Why Sessions last failed or restarted, as known to this process; not shared."""
+        self.stage = ""
+        """What the Trial's process does or waits for beside its Sessions, as a user reads it; empty
+        while they train. Not shared."""
 
     def _show(self, records: Array, marks: Array) -> None:
         self.num_sessions = len(records)

@@ -199,7 +199,6 @@ def test_a_trial_whose_process_is_killed_restarts_from_its_checkpoint(folder, un
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_a_search_whose_fork_server_is_killed_stops_and_can_be_resumed(folder):
     write_spec(folder, long(meta__max_trial=2))
     with started(folder, "search") as running:
@@ -390,6 +389,16 @@ def test_trials_run_on_both_nodes_of_a_cluster(folder, cluster):
     for trial in range(4):
         assert len(trial_rows(folder, trial)) == 31
         assert run_dir(folder).session(trial, 0).manifest.is_file()
+
+
+@pytest.mark.slow
+def test_a_search_that_is_stopped_while_its_trials_connect_to_a_cluster_is_silent(folder, cluster):
+    write_spec(folder, long(meta__search_resources={}))
+    with started(folder, "search", "--cluster", cluster.address) as running:
+        wait_until(lambda: events(folder, Began))
+        interrupt(running)
+        done = running.end()
+    assert (done.code, done.err) == (130, "")
 
 
 @pytest.mark.slow

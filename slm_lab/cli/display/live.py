@@ -46,10 +46,8 @@ PHASES = {
     Phase.STOPPED: ("stopped", "yellow"),
 }
 BUSY = (Phase.STARTING, Phase.READY, Phase.RUNNING)
-OVER = (Phase.DONE, Phase.FAILED, Phase.STOPPED)
 
 STOPPING = "saving, then stopping; Ctrl-C again ends at once"
-CLOSING = "comparing with the Random agent, drawing the graphs"
 
 
 class Speed:
@@ -91,11 +89,7 @@ class LiveDisplay:
     The Sessions of one training share its budget of `max_frame` frames, of which actors take none.
     Several trainings run one after the other."""
 
-    def __init__(
-        self, console: Console, meta: MetaSpec, max_frame: int, closing: str = CLOSING
-    ) -> None:
-        """`closing` is shown once all Sessions have ended."""
-        self._closing = closing
+    def __init__(self, console: Console, meta: MetaSpec, max_frame: int) -> None:
         num_sessions = meta.num_sessions
         self._console = console
         self._trainings = meta.trainings
@@ -131,9 +125,7 @@ class LiveDisplay:
             speed.update(progress.frame, now) if progress.phase is Phase.RUNNING else None
             for speed, progress in zip(self._speeds, sessions, strict=True)
         ]
-        note = STOPPING if board.stop_requested else ""
-        if all(progress.phase in OVER for progress in sessions):
-            note = self._closing
+        note = board.stage or (STOPPING if board.stop_requested else "")
         if self._screen.is_live:
             self._table = self._draw(sessions, speeds)
             flow = flow_text(board.flow(self._current(sessions)[1].start))

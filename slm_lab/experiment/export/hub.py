@@ -1,20 +1,28 @@
 """Shared runs on the Hugging Face Hub: a repository holds the archive and its card."""
 
+import errno
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from types import ModuleType
 
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.files import read_file, write_atomically
+from slm_lab.core.process import quietly
 from slm_lab.env.lookup import require
 from slm_lab.experiment.export.shared_run import shared_files, zipped
 from slm_lab.experiment.saved_run import SavedAgent, SavedRun
-from slm_lab.storage.archive import MAX_BYTES, unpacked
+from slm_lab.storage.archive import MAX_BYTES, naming, unpacked
+from slm_lab.storage.run_lookup import find_folder
 
 ARCHIVE = "run.zip"
+LOCAL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS)
+"""Error numbers of this machine's disk."""
+SILENT_SECONDS = 30.0
+"""How long the Hub may leave a request without any answer."""
 
 
 def push(run: SavedRun, saved: SavedAgent, repo: str, private: bool) -> str:
@@ -42,18 +50,24 @@ def pull(repo: str, out: Path | None) -> Path:
     path = Path(f"{_name(repo)}.zip") if out is None else out
     if path.suffix != ".zip":
         raise UsageError(f"--out {path}: must end in .zip")
-    if os.path.exists(path):
-        raise UsageError(f"{path} exists; choose another file with --out")
+    _refuse_existing(path)
     with _hub() as hub, TemporaryDirectory() as folder:
         api = hub.HfApi()
         size = api.get_hf_file_metadata(url=hub.hf_hub_url(repo, ARCHIVE)).size or 0
         if size > MAX_BYTES:
             raise UsageError(f"{repo} has {size >> 20} MiB; a shared run has {MAX_BYTES >> 20}")
         found = Path(api.hf_hub_download(repo, ARCHIVE, local_dir=folder))
-        with unpacked(str(found)):
+        with naming(Path(repo), Path(folder)), unpacked(str(found)) as run:
+            find_folder(run, Path(folder))
             content = read_file(found)
+    _refuse_existing(path)  # the download took its time
     write_atomically(path, content)
     return path
+
+
+def _refuse_existing(path: Path) -> None:
+    if os.path.lexists(path):
+        raise UsageError(f"{path} exists; choose another file with --out")
 
 
 def _name(repo: str) -> str:
@@ -77,15 +91,22 @@ def _hub() -> Iterator[ModuleType]:
     from huggingface_hub.utils import disable_progress_bars
 
     disable_progress_bars()
+    hub.get_session().timeout = SILENT_SECONDS  # by default a request may wait for ever
     try:
-        yield hub
+        with quietly():
+            yield hub
     except LabError:
         raise
     except (EntryNotFoundError, RepositoryNotFoundError) as error:
         why = "there is no such shared run; a private one needs a token"
         raise UsageError(f"the Hub: {why}") from error
     except (OSError, ValueError, RuntimeError, HTTPError) as error:
+        if isinstance(error, OSError) and error.errno in LOCAL:
+            error.filename = error.filename or gettempdir()
+            raise
         why = str(error).strip().partition("\n")[0] or type(error).__name__
+        if isinstance(error, json.JSONDecodeError):
+            why = f"{hub.constants.ENDPOINT} answers as no Hub does: {why}"
         if isinstance(error, HTTPError) and not isinstance(error, HfHubHTTPError):
             why = f"no connection to {hub.constants.ENDPOINT}: {why}"
         raise UsageError(f"the Hub: {why}") from error

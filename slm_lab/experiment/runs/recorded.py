@@ -30,6 +30,8 @@ PHASES = {
 class RecordedTrial:
     """What a StatusBoard has of a Trial, read from the files of its Sessions."""
 
+    stage = ""  # no file has it
+
     def __init__(self, trial: FoundTrial) -> None:
         self._trial = trial
         self._files = {s: RowFollower(paths.rows) for s, paths in trial.paths.items()}

@@ -56,6 +56,8 @@ def trial_main(
             note_in_log(log, fall_back(task.spec, task.run_dir, task.trial))
         board = StatusBoard(raw_board, task.spec.meta.num_sessions)
         outcome = _end_of(Trial(task, board=board).run())
+    except KeyboardInterrupt:  # a stop while it connects to a cluster
+        outcome = TrialEnd(Ending.INTERRUPTED, {})
     except Exception as error:
         message = isinstance(error, LabError | OSError)
         text = str(error) if message else traceback.format_exc()

@@ -127,6 +127,8 @@ class Checkpoints:
         board = self._board
         running = [s for s in range(board.num_sessions) if board.phase(s) == Phase.RUNNING]
         pending = [s for s in running if board.checkpointed[s] < board.save_requested]
+        if any(board.saving[session] for session in running):
+            self._last = time.monotonic()  # how long a disk takes is known at the end
         longest = max((int(board.paused_us[session]) for session in running), default=0)
         interval = max(self._shortest, longest / 1e6 / PAUSE_SHARE)
         if running and not pending and time.monotonic() - self._last >= interval:

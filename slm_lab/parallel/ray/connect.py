@@ -1,15 +1,17 @@
 """Connections to a Ray cluster that already runs."""
 
 import logging
+import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import chdir, contextmanager
-from threading import Thread
+from threading import Thread, current_thread, main_thread
 
 import ray
 from ray.exceptions import RayError
 
 from slm_lab.core.errors import LabError, UsageError
+from slm_lab.core.process import STOP_SIGNALS
 from slm_lab.parallel.wait import wait_until
 
 CONNECT_SECONDS = 10.0
@@ -71,10 +73,21 @@ def connected(address: str, stopped: Callable[[], bool] = lambda: False) -> Iter
         raise KeyboardInterrupt
     if connecting.is_alive():
         raise LabError(f"no Ray cluster at {address}: no answer in {INIT_SECONDS:g} s")
+    _take_signals_back()
     try:
         yield
     finally:
         ray.shutdown()
+        _take_signals_back()
+
+
+def _take_signals_back() -> None:
+    """Installs Python's handlers again. Ray's C++ code puts its own in their place: at SIGTERM it
+    prints a stack and aborts the process three seconds later. At the end it leaves the defaults."""
+    if current_thread() is not main_thread():
+        return
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.getsignal(number))
 
 
 def size_of(address: str) -> tuple[float, float]:

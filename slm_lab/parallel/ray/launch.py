@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import write_atomically
+from slm_lab.core.text import count_text
 from slm_lab.parallel import supervisor as supervision
 from slm_lab.parallel.all_reduce.gloo_group import GlooGroup
 from slm_lab.parallel.all_reduce.launch import MakeStrategy, train_in_step
@@ -96,7 +97,8 @@ def reserved(
 ) -> Iterator[PlacementGroup]:
     """Resources for all ranks of a training, which can only start together. Waits until there is
     room for all, or a stop is requested. Raises LabError if the cluster is too small. After the
-    loss of a node it first waits for a replacement."""
+    loss of a node it first waits for a replacement. The stage of the board names what it waits
+    for."""
     needs, count = _resources(ranks[0]), len(ranks)
     patience = 0.0 if ranks[0].restarted_because is None else NEW_NODE_SECONDS
     group = placement_group([needs] * count, strategy="SPREAD")
@@ -112,10 +114,16 @@ def reserved(
     try:
         while not poll_room():
             missing = missing_resources(count, "ranks", needs)
+            if missing is None:
+                board.stage = f"waiting for room on the cluster for {count_text(count, 'rank')}"
+            elif patience:
+                board.stage = f"waiting up to {patience:g} s for another node: {missing}"
             if missing is not None and not wait_until(may_fit, patience, nap=0.0):
                 raise LabError(missing)
+        board.stage = ""
         yield group
     finally:
+        board.stage = ""
         remove_placement_group(group)
 
 

@@ -20,7 +20,6 @@ from tests.faults.lab import (
     call,
     command,
     empty_run,
-    interrupt,
     manifest,
     repeatable,
     row_count,
@@ -90,13 +89,14 @@ def test_nodes_execute_no_file_of_the_working_directory_but_find_its_modules(fol
     assert not (folder / "executed").exists()
 
 
-def test_a_run_stopped_on_a_cluster_resumes_on_one_machine(folder, cluster, on_one_machine):
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_stopped_on_a_cluster_resumes_on_one_machine(folder, cluster, on_one_machine, how):
     write_spec(folder, ranks())
     with started(folder, "train", "--seed", "5", "--cluster", cluster.address) as running:
         wait_until(lambda: row_count(folder) > 2, timeout=120)
-        interrupt(running)
+        running.signal_group(how)
         done = running.end()
-    assert done.code == 130
+    assert (done.code, done.err) == (130, "")
     assert 0 < read_manifest(manifest(folder)).frame < 12_000
     done = call(command(folder, "train@latest", "-s", "meta.cluster=null"), folder)
     assert (done.code, done.err) == (0, "")

@@ -1,5 +1,7 @@
 """An address at which something answers that is no Ray cluster, or nothing at all."""
 
+import ctypes
+import signal
 import socket
 import threading
 import time
@@ -9,6 +11,7 @@ import pytest
 pytest.importorskip("ray")
 
 from slm_lab.core.errors import LabError, UsageError
+from slm_lab.core.process import signals_handled
 from slm_lab.parallel.ray import connect
 from tests.faults.lab import call, command, started, wait_until, write_spec
 from tests.support import ppo
@@ -70,6 +73,23 @@ def test_a_connection_that_hangs_is_given_up_and_ends_at_once_when_the_run_is_st
         pass
     assert time.monotonic() - began < 5
     over.set()
+
+
+def test_stop_signals_reach_python_though_ray_takes_them_at_both_ends(monkeypatch):
+    """Its C++ code does, which Python does not notice."""
+    heard = []
+
+    def take(**_):
+        ctypes.CDLL(None).signal(int(signal.SIGTERM), 1)  # SIG_IGN
+
+    monkeypatch.setattr(connect.ray, "init", take)
+    monkeypatch.setattr(connect.ray, "shutdown", take)
+    with signals_handled(lambda number, frame: heard.append(number)):
+        with connect.connected("10.0.0.1:1"):
+            signal.raise_signal(signal.SIGTERM)
+            assert heard == [signal.SIGTERM]
+        signal.raise_signal(signal.SIGTERM)
+    assert heard == [signal.SIGTERM] * 2
 
 
 @pytest.mark.slow

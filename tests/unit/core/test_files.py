@@ -87,8 +87,9 @@ def test_a_failure_keeps_the_old_file_and_leaves_no_other_behind(
     path = tmp_path / "a.png"
     path.write_bytes(b"old")
     monkeypatch.setattr(where, name, failing)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left") as caught:
         write_atomically(path, b"new")
+    assert caught.value.filename == str(path)
     monkeypatch.undo()
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]

@@ -2,13 +2,14 @@
 
 import signal
 
+import numpy as np
 import pytest
 
 from slm_lab.experiment import trial as module
 from slm_lab.experiment.trial import Trial, TrialTask, have_ended, stop_on_signals
 from slm_lab.session.status_board import Phase
 from slm_lab.storage.manifest import Manifest
-from slm_lab.storage.result import Ending
+from slm_lab.storage.result import Ending, SessionResult
 from slm_lab.storage.run_dir import RunDir
 from tests.support import parse, ppo
 
@@ -164,6 +165,41 @@ def test_of_two_runs_only_the_unfinished_one_continues_with_all_its_processes(ru
     monkeypatch.setattr(module, "load_target", lambda name: launch)
     trial.train(trial._tick)
     assert started == [3, 4, 5]
+
+
+def stages_of(run_dir, monkeypatch, ending, frame, stop=False):
+    """The texts that a Trial shows beside its Sessions, whose training ends like this."""
+    shown = []
+    task = TrialTask(spec_of(False, 1), run_dir, 0, one_of_many=True)
+    trial = Trial(task, on_tick=lambda board: shown.append(board.stage))
+
+    def train(on_tick):
+        on_tick()
+        if stop:
+            trial.board.request_stop()
+        return [SessionResult(0, ending, frame)]
+
+    monkeypatch.setattr(trial, "train", train)
+    monkeypatch.setattr(module, "read_existing", lambda files: {0: ONE_ROW})
+    trial.run()
+    return list(dict.fromkeys(shown))
+
+
+ONE_ROW = {"epi": np.ones(1), "wall_t": np.ones(1)}
+
+
+def test_a_trial_says_what_follows_its_training_when_it_begins_that(run_dir, monkeypatch):
+    assert stages_of(run_dir, monkeypatch, Ending.FINISHED, BUDGET) == [
+        "", "comparing with the Random agent", "drawing the graphs",
+    ]  # fmt: skip
+
+
+def test_a_training_that_never_began_is_followed_by_no_stage(run_dir, monkeypatch):
+    assert stages_of(run_dir, monkeypatch, Ending.FAILED, 0) == [""]
+
+
+def test_after_a_stop_no_stage_is_shown_since_none_is_entered(run_dir, monkeypatch):
+    assert stages_of(run_dir, monkeypatch, Ending.INTERRUPTED, 500, stop=True) == [""]
 
 
 def test_signals_that_come_together_count_as_one(monkeypatch):

@@ -1,6 +1,7 @@
 """The processes of a Trial: started, watched, and always ended."""
 
 import errno
+import multiprocessing
 import os
 import signal
 import sys
@@ -9,7 +10,7 @@ from multiprocessing import forkserver
 import psutil
 import pytest
 
-from slm_lab.parallel import processes
+from slm_lab.parallel import fork_server, processes
 from slm_lab.parallel.fork_server import CONTEXT, end, new_process, start, start_fork_server
 from slm_lab.session.status_board import Phase
 from slm_lab.storage.result import Ending
@@ -229,3 +230,18 @@ def test_starting_a_process_leaves_the_signals_of_this_one_as_they_were():
 
 def test_a_process_that_was_never_started_can_be_ended():
     end(CONTEXT.Process(target=nothing))
+
+
+def test_a_killed_process_that_waits_for_a_disk_is_not_waited_for(monkeypatch):
+    """No signal reaches it before the disk answers."""
+    process = new_process(hang_alone, (None, 0), "on a disk")
+    start(process)
+    with monkeypatch.context() as disk:
+        disk.setattr(fork_server, "kill_with_children", lambda process: None)
+        disk.setattr(fork_server, "waits_for_disk", lambda pid: pid == process.pid)
+        disk.setattr(fork_server, "DISK_SECONDS", 0.0)
+        end(process)
+    assert process.is_alive()
+    assert process not in multiprocessing.active_children(), "the end of Python waits for these"
+    end(process)
+    assert not process.is_alive()

@@ -1,6 +1,7 @@
 """Processes that die or hang, and are replaced; after a stop they are not."""
 
 import signal
+import time
 
 import pytest
 
@@ -143,6 +144,28 @@ def test_after_a_stop_a_saving_or_scheduler_stopped_worker_is_not_killed(make, s
     with pytest.raises(KeyboardInterrupt):
         launcher.run(tick)
     assert ticks == [Phase.RUNNING] * 3
+    waits = "waiting for the disk of Session 0; Ctrl-C again ends at once"
+    assert board.stage == (waits if saves else "")
+
+
+@pytest.mark.medium
+def test_the_time_of_a_step_after_a_stop_begins_when_a_slow_disk_has_its_checkpoint(make):
+    launcher, board = make(hang, stop_seconds=1.0)
+    began, freed, ticks = [], [], []
+
+    def tick():
+        ticks.append(time.monotonic())
+        if board.phase(0) is Phase.RUNNING and not began:
+            board.saving[0] = 1
+            board.request_stop()
+            began.append(ticks[-1])
+        elif began and not freed and ticks[-1] - began[0] > 1.5:
+            board.saving[0] = 0
+            freed.append(ticks[-1])
+
+    (stopped,) = launcher.run(tick)
+    assert stopped.ending is Ending.INTERRUPTED
+    assert ticks[-1] - freed[0] > 0.5, "it was not killed at once"
 
 
 def stop_once(board, phase):

@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from slm_lab.cli.display.live import CLOSING, PHASES, STOPPING, LiveDisplay, Speed, short
+from slm_lab.cli.display.live import PHASES, STOPPING, LiveDisplay, Speed, short
 from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.session.status_board import Phase, StatusBoard
 from slm_lab.spec.schema.meta import MetaSpec
@@ -211,7 +211,7 @@ def test_a_log_names_the_run_of_a_learner_and_its_actors(clock):
             board.write(session, phase=Phase.DONE)
 
     lines = logged(board, end_all, meta=ACTORS_TWICE)
-    names = [line.partition(":")[0] for line in lines[:-1]]
+    names = [line.partition(":")[0] for line in lines]
     assert names == [f"{who} of run {run}" for run in (1, 2)
                      for who in ("learner", "actor 0", "actor 1")]  # fmt: skip
 
@@ -253,8 +253,9 @@ def test_more_sessions_than_the_terminal_has_lines_are_no_failure():
 
 def test_the_final_live_display_has_no_note():
     board = board_of(Phase.DONE, Phase.STOPPED, frame=MAX_FRAME)
+    board.stage = "drawing the graphs"
     text = shown(board, width=80)
-    assert CLOSING not in text.rpartition("frames/s")[2]
+    assert board.stage not in text.rpartition("frames/s")[2]
 
 
 def test_a_dumb_terminal_gets_log_lines(monkeypatch):
@@ -304,15 +305,24 @@ def test_a_log_leaves_out_unknown_numbers(clock):
     assert set(lines) == {"Session 0: started", "Session 0: 0 / 10M frames"}
 
 
-def test_a_log_announces_stopping_and_drawing_once_each(clock):
+def test_a_log_announces_stopping_and_each_stage_once(clock):
     board = board_of(Phase.RUNNING)
 
-    def end():
+    def draw():
         board.write(0, phase=Phase.STOPPED)
+        board.stage = "drawing the graphs"
 
-    lines = logged(board, board.request_stop, board.request_stop, end, end)
-    assert lines.count(STOPPING) == lines.count(CLOSING) == 1
-    assert lines[-1] == CLOSING
+    lines = logged(board, board.request_stop, board.request_stop, draw, draw)
+    assert lines.count(STOPPING) == lines.count("drawing the graphs") == 1
+    assert lines[-1] == "drawing the graphs"
+
+
+@pytest.mark.parametrize("phase", [Phase.FAILED, Phase.DONE, Phase.STOPPED])
+def test_sessions_that_are_over_announce_nothing_by_themselves(phase, clock):
+    """They may restart, or have failed before their first step."""
+    board = board_of(phase)
+    (line,) = logged(board, lambda: None)
+    assert line.startswith("Session 0: 0 / 10M frames")
 
 
 def speeds(frames):

@@ -5,7 +5,7 @@ import hashlib
 import json
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
 
 TOKEN = "hf_secret"
 COMMIT = "0" * 40
@@ -14,6 +14,12 @@ COMMIT = "0" * 40
 class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
+        if self.server.silent_at in self.path:
+            self.server.over.wait()
+        else:
+            self.take(body)
+
+    def take(self, body):
         repo = "/".join(self.path.split("/")[3:5])
         if self.path == "/api/validate-yaml":
             assert json.loads(body)["content"].startswith("---\n")
@@ -82,6 +88,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def answer(self, content, code=200, headers=None):
         body = b"" if self.command == "HEAD" else json.dumps(content).encode()
+        self.answer_with(body, code, headers)
+
+    def answer_with(self, body, code=200, headers=None):
         self.send_response(code)
         for key, value in {**(headers or {}), "Content-Length": len(body)}.items():
             self.send_header(key, str(value))
@@ -94,14 +103,17 @@ class Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def hub_server():
-    """A running server; `files` has what it holds, by repository and path."""
+    """A running server; `files` has what it holds, by repository and path. It does not answer to
+    what contains `silent_at`."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.url = f"http://127.0.0.1:{server.server_port}"
         server.files, server.objects, server.private, server.claimed = {}, {}, {}, None
+        server.silent_at, server.over = "no path", Event()
         thread = Thread(target=server.serve_forever)
         thread.start()
         try:
             yield server
         finally:
+            server.over.set()
             server.shutdown()
             thread.join()

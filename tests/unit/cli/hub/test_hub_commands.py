@@ -1,14 +1,19 @@
 """`slm-lab push` and `pull`, against a local server."""
 
 import errno
+import io
+import tempfile
+import warnings
+import zipfile
 
 import pytest
 from typer.testing import CliRunner
 
 import slm_lab
 from slm_lab.cli.main import app
+from slm_lab.experiment.export import hub as hub_module
 from tests.faults.lab import run_folder
-from tests.unit.cli.hub.hub_server import TOKEN, hub_server
+from tests.unit.cli.hub.hub_server import TOKEN, Handler, hub_server
 
 constants = pytest.importorskip("huggingface_hub.constants", reason="needs the extra hub")
 pytestmark = [
@@ -112,6 +117,39 @@ def test_an_archive_that_is_too_large_is_not_downloaded(hub):
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("request_to", ["/api/repos/create", "/commit/"])
+def test_a_hub_that_falls_silent_ends_a_push_in_bounded_time(hub, run, monkeypatch, request_to):
+    monkeypatch.setattr("slm_lab.experiment.export.hub.SILENT_SECONDS", 0.2)
+    hub.silent_at = request_to
+    done = lab("push", run_folder(run), "ada/pole")
+    assert (done.exit_code, done.stderr) == (
+        2, f"the Hub: no connection to {hub.url}: timed out\n"
+    )  # fmt: skip
+    assert hub.files.get("ada/pole", {}) == {}
+
+
+def test_something_else_at_the_address_of_the_hub_is_named(hub, run, monkeypatch):
+    monkeypatch.setattr(Handler, "do_POST", lambda self: self.answer_with(b"<html>please log in"))
+    done = lab("push", run_folder(run), "ada/pole")
+    assert done.exit_code == 2
+    assert done.stderr.startswith(f"the Hub: {hub.url} answers as no Hub does: ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("names", [["README.md"], ["hello.txt"], ["info/small_t0_s0.csv"]])
+def test_an_archive_of_something_else_is_refused_by_its_name_on_the_hub(hub, names, tmp_path):
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        for name in names:
+            file.writestr(name, "hello")
+    hub.files["ada/other"] = {"run.zip": archive.getvalue()}
+    done = lab("pull", "ada/other")
+    assert done.exit_code == 2
+    assert done.stderr.startswith("ada/other: run.zip is not a ")
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_server_that_is_not_there_is_one_line(run, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
@@ -140,3 +178,32 @@ def test_an_error_of_the_local_disk_is_not_one_of_the_hub(hub, run, monkeypatch,
     done = lab("pull", "ada/pole")
     assert (done.exit_code, done.stderr) == (1, "No space left on device: pole.zip\n")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_of_temporary_files_is_named(hub, run, monkeypatch):
+    def full(*_, **__):
+        warnings.warn("Not enough free disk space", stacklevel=1)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    assert lab("push", run_folder(run), "ada/pole", "--session", "0").exit_code == 0
+    monkeypatch.setattr("huggingface_hub.HfApi.hf_hub_download", full)
+    done = lab("pull", "ada/pole")
+    assert (done.exit_code, done.stderr) == (
+        1, f"No space left on device: {tempfile.gettempdir()}\n"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["a link that leads nowhere", "a file made meanwhile"])
+def test_nothing_that_lies_at_the_place_of_the_file_is_replaced(
+    hub, run, monkeypatch, tmp_path, kind
+):
+    assert lab("push", run_folder(run), "ada/pole", "--session", "0").exit_code == 0
+    path = tmp_path / "pole.zip"
+    if kind == "a file made meanwhile":
+        monkeypatch.setattr(hub_module, "find_folder", lambda *_: path.write_bytes(b"mine"))
+    else:
+        path.symlink_to("nowhere")
+    done = lab("pull", "ada/pole")
+    assert done.exit_code == 2
+    assert done.stderr == "pole.zip exists; choose another file with --out\n"
+    assert path.is_symlink() or path.read_bytes() == b"mine"

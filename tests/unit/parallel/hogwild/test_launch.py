@@ -48,6 +48,32 @@ def test_a_checkpoint_is_requested_when_the_last_one_is_done_and_old_enough(monk
     assert requested_at(210) == 3
 
 
+def test_while_a_worker_writes_a_checkpoint_to_a_slow_disk_no_other_is_requested(monkeypatch):
+    """The workers would write the next one at once, and train on for one step in between."""
+    now = [0.0]
+    monkeypatch.setattr(launch.time, "monotonic", lambda: now[0])
+    board = StatusBoard.allocate(CONTEXT, 1)
+    board.write(0, phase=Phase.RUNNING)
+    checkpoints = Checkpoints(board, 10.0)
+    now[0] = 10.0
+    checkpoints.tick()
+    assert board.save_requested == 1
+    board.checkpointed[0] = board.saving[0] = 1
+    for now[0] in (15.0, 25.0, 40.0):
+        checkpoints.tick()
+    assert board.save_requested == 1
+    board.saving[0] = 0
+    now[0] = 40.1  # it is about to note how long that took
+    checkpoints.tick()
+    board.paused_us[0] = 30_000_000
+    now[0] = 40 + 30 / launch.PAUSE_SHARE - 1
+    checkpoints.tick()
+    assert board.save_requested == 1
+    now[0] += 1
+    checkpoints.tick()
+    assert board.save_requested == 2
+
+
 @pytest.mark.parametrize(("interval", "due"), [(0, 1.0), (30, 30.0)])
 def test_workers_pause_at_most_once_a_second(monkeypatch, interval, due):
     now = [0.0]

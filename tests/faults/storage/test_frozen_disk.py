@@ -1,0 +1,65 @@
+"""A disk that does not answer: processes that use it cannot even be killed."""
+
+import os
+import shutil
+import subprocess
+
+import psutil
+import pytest
+
+from tests.faults.lab import (
+    all_gone,
+    call,
+    command,
+    interrupt,
+    row_count,
+    started,
+    wait_until,
+    write_spec,
+)
+from tests.support import ppo
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def disk(folder):
+    """The folder of data on a disk of its own, which `fsfreeze` can stop."""
+    if os.geteuid() != 0 or not all(map(shutil.which, ("mount", "mkfs.ext4", "fsfreeze"))):
+        pytest.skip("only root can mount a disk and freeze it")
+    image, data = folder / "image", folder / "data"
+    with image.open("wb") as file:
+        file.truncate(64 << 20)
+    subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
+    mounted = subprocess.run(
+        ["mount", "-o", "loop", str(image), str(data)], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"cannot mount a disk: {mounted.stderr.strip()}")
+    try:
+        yield data
+    finally:
+        subprocess.run(["umount", "--lazy", str(data)], check=True)
+
+
+def test_a_stop_says_that_it_waits_for_the_disk_and_a_second_one_does_not_wait(folder, disk):
+    write_spec(folder, ppo(env__max_frame=10_000_000))
+    with started(folder) as running:
+        wait_until(lambda: row_count(folder) > 2)
+        session, left = running.session(0), running.children()
+        subprocess.run(["fsfreeze", "-f", str(disk)], check=True)
+        try:
+            wait_until(lambda: session.status() == psutil.STATUS_DISK_SLEEP)
+            interrupt(running)
+            waits = "waiting for the disk of Session 0; Ctrl-C again ends at once"
+            wait_until(lambda: waits in (folder / "out").read_text())
+            interrupt(running)
+            done = running.end()
+            assert session.is_running()
+        finally:
+            subprocess.run(["fsfreeze", "-u", str(disk)], check=True)
+        wait_until(lambda: all_gone(left))
+    assert (done.code, done.err) == (130, "stopped\n")
+    assert "resume with: slm-lab run train@" in done.out
+    resumed = call(command(folder, "train@latest", "-s", "env.max_frame=8000"), folder)
+    assert (resumed.code, resumed.err) == (0, "")
