@@ -73,14 +73,19 @@ def why_not_native(entry: GymnasiumSpec) -> str | None:
         creator = vector_creator(entry)
     except ImportError as error:
         return f"its native vector version does not import ({error})"
-    if _takes_mode(creator) or (mode := _own_mode(creator)) is AutoresetMode.SAME_STEP:
+    return None if _takes_mode(creator) else _why_not_same_step(_own_mode(creator))
+
+
+def _why_not_same_step(mode: AutoresetMode | None) -> str | None:
+    """Why a native version that has only this mode cannot be used; None if it can."""
+    if mode is AutoresetMode.SAME_STEP:
         return None
-    if mode is None:
-        return (
-            "its native vector version takes no argument autoreset_mode, and its metadata names "
-            "no AutoresetMode"
-        )
-    return f"its native vector version only resets in mode {mode.name}; the lab needs SAME_STEP"
+    if mode is not None:
+        return f"its native vector version only resets in mode {mode.name}; the lab needs SAME_STEP"
+    return (
+        "its native vector version takes no argument autoreset_mode, and its metadata names no "
+        "AutoresetMode"
+    )
 
 
 def _takes_mode(creator: Callable[..., object]) -> bool:

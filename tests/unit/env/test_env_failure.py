@@ -253,6 +253,10 @@ class OnlySameStep(DenseFinalObs):
         super().__init__(num_envs, AutoresetMode.SAME_STEP, max_episode_steps)
 
 
+def make_late(num_envs):
+    return LateReset(num_envs)
+
+
 class OnlyNextStep(LateReset):
     metadata: ClassVar = {"autoreset_mode": AutoresetMode.NEXT_STEP}
 
@@ -278,7 +282,7 @@ def test_a_native_environment_whose_only_mode_is_the_same_step_is_used(
     [
         (OnlyNextStep, "…only resets in mode NEXT_STEP; the lab needs SAME_STEP"),
         (LateReset, "…no argument autoreset_mode, and its metadata names no AutoresetMode"),
-        (lambda num_envs: LateReset(num_envs), "…no argument autoreset_mode, and its metadata"),
+        (make_late, "…no argument autoreset_mode, and its metadata names no AutoresetMode"),
     ],
 )
 def test_a_native_environment_without_the_mode_is_refused_for_the_true_reason(
