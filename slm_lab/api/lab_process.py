@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from slm_lab.api.callbacks import Callbacks
 from slm_lab.core.errors import LabError, TrainingFailed, UsageError, undone_on_failure
-from slm_lab.core.process import IMPORTED_BY_PARENT, PICTURES, SOCKET
+from slm_lab.core.process import HAS_CALLER, IMPORTED_BY_PARENT, PICTURES, SOCKET
 
 MAIN = (
     "import sys; sys.argv[0] = 'slm-lab'; sys.path += {last}; "
@@ -61,6 +61,7 @@ class LabProcess:
                     **inherited,
                     "PYTHONPATH": os.pathsep.join(first),
                     SOCKET: str(theirs.fileno()),
+                    HAS_CALLER: "1",
                     **pictures,
                 },
                 pass_fds=[theirs.fileno()],

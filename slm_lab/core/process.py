@@ -317,6 +317,9 @@ that it shows live pictures."""
 IMPORTED_BY_PARENT = "SLM_LAB_IMPORTED_CODE"
 """The environment variable with the module that a parent is importing, while it does."""
 INHERITED_IMPORT = os.environ.get(IMPORTED_BY_PARENT)
+HAS_CALLER = "SLM_LAB_HAS_CALLER"
+"""The environment variable of processes that a program started, as `slm_lab.train` does, and of all
+that these start."""
 IMPORTED_HERE: ContextVar[str | None] = ContextVar("imported code", default=None)
 """The module that this thread is importing: other threads may train meanwhile."""
 
@@ -338,10 +341,14 @@ def running_import_of(module: str) -> Iterator[None]:
 
 def imported_code() -> str | None:
     """The user's module that is being imported here, by a parent, or as the main module of a
-    process of multiprocessing; None outside an import."""
+    process of multiprocessing; None outside an import. In a process that `slm_lab.train` started
+    every thread belongs to the import."""
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         return "the main script"
-    return IMPORTED_HERE.get() or INHERITED_IMPORT
+    module = IMPORTED_HERE.get() or INHERITED_IMPORT
+    if module is None and HAS_CALLER in os.environ:
+        module = os.environ.get(IMPORTED_BY_PARENT)
+    return module
 
 
 def usable_cores() -> int:

@@ -9,7 +9,8 @@ Some operations break the views silently and are not used: `.to()` after flatten
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -34,6 +35,47 @@ DIRECTIONS = ("_u", "_v")
 not one, so that workers that merge each keep their own."""
 
 
+SavedLayout: TypeAlias = Sequence[Sequence[Any]]
+"""[name, shape] of each parameter and buffer, in the order of the vectors."""
+
+
+class Order(NamedTuple):
+    """Where what lies in a vector was in a saved one of another order."""
+
+    entries: Tensor
+    """(P,) int64: the place of each entry"""
+    parameters: tuple[int, ...]
+    """The place of each parameter among the parameters"""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which parameters and buffers lie where in a network's vectors."""
+
+    names: tuple[str, ...]
+    """The names of the parameters, in vector order."""
+    saved: SavedLayout
+    """What a checkpoint records."""
+    older: SavedLayout
+    """The parameters as the module lists them. Older versions had this order, and did not record
+    it everywhere."""
+
+    def order_of(self, saved: SavedLayout | None) -> Order | None:
+        """The order of a vector that was saved with this layout; None if it is the same. Without a
+        record it is that of older versions."""
+        layout = self.older if saved is None else saved
+        before = [name for name, _ in layout[: len(self.names)]]
+        if before == list(self.names):
+            return None
+        place, start = {}, 0
+        for name, shape in layout:
+            end = start + math.prod(shape)
+            place[name] = torch.arange(start, end)
+            start = end
+        entries = torch.cat([place[name] for name in self.names])
+        return Order(entries, tuple(before.index(name) for name in self.names))
+
+
 class FlatParameters:
     """Owns the storage behind the parameters, gradients and float buffers of one network. `vector`
     and `grad` are (P,) float32, `statistics` is (S,) float32, in the order in which the module
@@ -49,8 +91,6 @@ class FlatParameters:
             if buffer.is_floating_point()
             for name in [f"{prefix}.{key}" if prefix else key]
         ]
-        self.names = tuple(name for name, _ in self._parameters)
-        """The names of the parameters, in vector order."""
         self.views = [p for _, p in self._parameters]
         """The network's parameters, in vector order; their data and gradients are views."""
         values = [p.detach() for p in self.views]
@@ -61,6 +101,9 @@ class FlatParameters:
         device = values[0].device if values else torch.device("cpu")
         self._shapes = [v.shape for v in values]
         self._statistic_shapes = [s.shape for s in stats]
+        names = tuple(name for name, _ in self._parameters)
+        older = [[name, list(p.shape)] for name, p in module.named_parameters()]
+        self.layout = Layout(names, self._saved_layout(), older)
         self.moments = _moments([key for *_, key in self._buffers], self._statistic_shapes)
         """Slices of `statistics` with running moments, see `core.moments`."""
         self.counters = self._indices(COUNTER)
@@ -114,7 +157,7 @@ class FlatParameters:
     def state_dict(self) -> StateDict:
         """Copies of both vectors, and their layout."""
         return {
-            "layout": self._layout(),
+            "layout": self._saved_layout(),
             "vector": self.vector.detach().cpu().clone(),
             "statistics": self.statistics.detach().cpu().clone(),
         }
@@ -124,10 +167,10 @@ class FlatParameters:
         """Copies saved values in place, so that sharing and views stay as they are. Raises
         CheckpointError when the saved network had another architecture or type of numbers."""
         saved = [[name, list(shape)] for name, shape in state["layout"]]
-        built, count = self._layout(), len(self.views)
+        built, count = self._saved_layout(), len(self.views)
         if [*sorted(saved[:count]), *saved[count:]] != [*sorted(built[:count]), *built[count:]]:
             raise CheckpointError(f"the saved network is {saved}, the spec now builds {built}")
-        vector = rearranged(state["vector"], order_of(self.names, state["layout"]))
+        vector = rearranged(state["vector"], self.layout.order_of(saved))
         for own, given in ((self.vector, vector), (self.statistics, state["statistics"])):
             if (given.shape, given.dtype) != (own.shape, own.dtype):  # copy_ would broadcast, cast
                 was, now = (f"{tuple(each.shape)} of {each.dtype}" for each in (given, own))
@@ -140,7 +183,7 @@ class FlatParameters:
         named = [key in names for *_, key in self._buffers]
         return np.flatnonzero(np.repeat(named, sizes))
 
-    def _layout(self) -> list[list[object]]:
+    def _saved_layout(self) -> list[list[object]]:
         shapes = [*self._shapes, *self._statistic_shapes]
         names = [name for name, *_ in [*self._parameters, *self._buffers]]
         return [[name, list(shape)] for name, shape in zip(names, shapes, strict=True)]
@@ -183,25 +226,14 @@ def _listed(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
     return sorted(module.named_parameters(), key=lambda named: place.get(id(named[1]), len(place)))
 
 
-def order_of(names: Sequence[str], layout: Sequence[Any]) -> Tensor | None:
-    """Where the entries of a vector with parameters in this order were in a saved one, (P,) int64;
-    None for the same order. Older versions listed recurrent layers among the others."""
-    if [name for name, _ in layout[: len(names)]] == list(names):
-        return None
-    place, start = {}, 0
-    for name, shape in layout:
-        end = start + math.prod(shape)
-        place[name] = torch.arange(start, end)
-        start = end
-    return torch.cat([place[name] for name in names])
-
-
-def rearranged(saved: Any, order: Tensor | None) -> Any:
-    """A saved state whose vectors (P,) are put into the order of `order_of`."""
+def rearranged(saved: Any, order: Order | None) -> Any:
+    """A saved state whose vectors (P,) are put into the order of now."""
+    if order is None:
+        return saved
     if isinstance(saved, Mapping):
         return {name: rearranged(part, order) for name, part in saved.items()}
-    is_vector = order is not None and isinstance(saved, Tensor) and saved.shape == order.shape
-    return saved[order] if is_vector else saved
+    is_vector = isinstance(saved, Tensor) and saved.shape == order.entries.shape
+    return saved[order.entries] if is_vector else saved
 
 
 def _moments(keys: list[str], shapes: list[torch.Size]) -> list[slice]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from slm_lab.agent.autodiff import Differentiable
-from slm_lab.agent.optim.flat import FlatParameters, order_of, rearranged
+from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.lr_schedule import LearningRate
 from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
 from slm_lab.agent.optim.rule import Adam, Number, TensorStateRule, UpdateRule
@@ -172,8 +172,8 @@ class Optimizer:
         Raises CheckpointError for the moments of another update rule."""
         self.flat.load_state_dict(state["flat"])
         if state["rule"] is not None:
-            order = order_of(self.flat.names, state["flat"]["layout"])
-            self._rule.load_state_dict(rearranged(state["rule"], order))
+            order = self.flat.layout.order_of(state["flat"]["layout"])
+            self._rule.load_state_dict(state["rule"], order)
 
 
 class TrainState:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.optim.flat import FlatParameters, Order, rearranged
 from slm_lab.core.errors import CheckpointError
 from slm_lab.core.types import StateDict
 
@@ -36,10 +36,15 @@ class UpdateRule(ABC):
     def state_dict(self) -> StateDict:
         """Copies of the moments and step count."""
 
-    def load_state_dict(self, state: StateDict) -> None:
-        """Copies a saved state in place. Raises CheckpointError for one of another rule."""
+    def load_state_dict(self, state: StateDict, order: Order | None = None) -> None:
+        """Copies a saved state in place, whose parameters were in this `order`. Raises
+        CheckpointError for one of another rule."""
         check_same_rule(state, self.state_dict())
-        self._load(state)
+        self._load(state if order is None else self._rearranged(state, order))
+
+    def _rearranged(self, state: StateDict, order: Order) -> StateDict:
+        rearranged_state: StateDict = rearranged(state, order)
+        return rearranged_state
 
     @abstractmethod
     def _load(self, state: StateDict) -> None:
@@ -170,7 +175,8 @@ class TorchRule(UpdateRule):
     def __init__(
         self, flat: FlatParameters, optimizer: type[torch.optim.Optimizer], **args: Any
     ) -> None:
-        if optimizer in SHAPED_OPTIMIZERS:
+        self._is_shaped = optimizer in SHAPED_OPTIMIZERS
+        if self._is_shaped:
             parameters = flat.views
         else:
             whole = nn.Parameter(flat.vector)
@@ -202,6 +208,15 @@ class TorchRule(UpdateRule):
                 for index, entry in saved.items()
             },
         }
+
+    @override
+    def _rearranged(self, state: StateDict, order: Order) -> StateDict:
+        """With views there is an entry for each parameter, which has its shape."""
+        if not self._is_shaped:
+            return super()._rearranged(state, order)
+        saved = state["state"]
+        entries = {now: saved[before] for now, before in enumerate(order.parameters) if saved}
+        return {**state, "state": entries}
 
     @override
     def _load(self, state: StateDict) -> None:

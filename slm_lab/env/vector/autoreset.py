@@ -73,9 +73,31 @@ def why_not_native(entry: GymnasiumSpec) -> str | None:
         creator = vector_creator(entry)
     except ImportError as error:
         return f"its native vector version does not import ({error})"
-    if "autoreset_mode" not in inspect.signature(creator).parameters:
-        return "its native vector version only resets in the step after the end of an episode"
-    return None
+    return None if _takes_mode(creator) else _why_not_same_step(_own_mode(creator))
+
+
+def _why_not_same_step(mode: AutoresetMode | None) -> str | None:
+    """Why a native version that has only this mode cannot be used; None if it can."""
+    if mode is AutoresetMode.SAME_STEP:
+        return None
+    if mode is not None:
+        return f"its native vector version only resets in mode {mode.name}; the lab needs SAME_STEP"
+    return (
+        "its native vector version takes no argument autoreset_mode, and its metadata names no "
+        "AutoresetMode"
+    )
+
+
+def _takes_mode(creator: Callable[..., object]) -> bool:
+    return "autoreset_mode" in inspect.signature(creator).parameters
+
+
+def _own_mode(creator: Callable[..., object]) -> AutoresetMode | None:
+    """The mode in the metadata of a class; None if there is none."""
+    if not isinstance(creator, type) or not issubclass(creator, gymnasium.vector.VectorEnv):
+        return None
+    mode = creator.metadata.get("autoreset_mode")
+    return mode if isinstance(mode, AutoresetMode) else None
 
 
 def vector_creator(entry: GymnasiumSpec) -> Callable[..., GymnasiumVectorEnv]:
@@ -100,7 +122,10 @@ def make_native(spec: EnvSpec, entry: GymnasiumSpec, seed: int) -> RawEnvs:
 
 def native_env(entry: GymnasiumSpec, **arguments: Any) -> GymnasiumVectorEnv:
     """The native vector version of `entry`, made with `arguments`."""
-    return vector_creator(entry)(autoreset_mode=AutoresetMode.SAME_STEP, **arguments)
+    creator = vector_creator(entry)
+    if _takes_mode(creator):
+        arguments["autoreset_mode"] = AutoresetMode.SAME_STEP
+    return creator(**arguments)
 
 
 def make_async(

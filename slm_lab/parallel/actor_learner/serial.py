@@ -105,7 +105,9 @@ class SerialSource(UnrollSource):
     @override
     def load_state_dict(self, state: StateDict) -> None:
         self._turn = int(state["turn"])
-        self.weights.load_state_dict(state["weights"])
+        first, saved_first = self._actors[0], state["actors"][0]
+        layouts = {name: flat["layout"] for name, flat in saved_first["flats"].items()}
+        self.weights.load_state_dict(state["weights"], first.agent.learner.flats, layouts)
         for actor, saved in zip(self._actors, state["actors"], strict=True):
             actor.load_state_dict(saved)
 

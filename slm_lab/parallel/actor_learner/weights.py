@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.optim.flat import FlatParameters, SavedLayout
 from slm_lab.core.errors import PeerLostError
 from slm_lab.core.types import FloatArray, StateDict
 
@@ -120,10 +120,21 @@ class WeightStore:
         return {name: tensor.clone() for name, tensor in vars(self).items()}
 
     @torch.no_grad()
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores all tensors in place."""
+    def load_state_dict(
+        self,
+        state: StateDict,
+        networks: Mapping[str, FlatParameters],
+        layouts: Mapping[str, SavedLayout],
+    ) -> None:
+        """Restores all tensors in place; `layouts` are those that the networks had then."""
         for name, tensor in vars(self).items():
             tensor.copy_(torch.as_tensor(np.asarray(state[name])))
+        start = 0
+        for name, flat in networks.items():
+            vectors = self.vectors[:, start : start + len(flat.vector)]
+            if (order := flat.layout.order_of(layouts[name])) is not None:
+                vectors.copy_(vectors[:, order.entries])
+            start += len(flat.vector) + len(flat.statistics)
 
 
 def _vectors(networks: Mapping[str, FlatParameters]) -> list[Tensor]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from slm_lab.agent.optim.flat import MOMENTS_WINDOW, FlatParameters, order_of, rearranged
+from slm_lab.agent.optim.flat import MOMENTS_WINDOW, FlatParameters, Layout, rearranged
 from slm_lab.agent.optim.optimizer import GradientSync, Optimizer
 from slm_lab.agent.optim.rule import check_same_rule
 from slm_lab.core.errors import NonFiniteLossError
@@ -33,8 +33,7 @@ class SharedTrainState:
     """(S,) the running statistics"""
     moments: Mapping[str, Tensor]
     """The optimizer's state, including its step count."""
-    names: tuple[str, ...]
-    """The names of the parameters, in order."""
+    layout: Layout
     updates: Tensor
     """(W,) int64: the steps that each worker has taken; each writes only its own."""
 
@@ -46,20 +45,23 @@ class SharedTrainState:
             into_shared_memory(optimizer.flat.vector),
             into_shared_memory(optimizer.flat.statistics),
             {name: into_shared_memory(tensor) for name, tensor in state.items()},
-            optimizer.flat.names,
+            optimizer.flat.layout,
             into_shared_memory(torch.zeros(num_workers, dtype=torch.int64)),
         )
 
     def state_dict(self) -> StateDict:
         """Like `Optimizer.state_dict`."""
-        flat = {"vector": self.vector.clone(), "statistics": self.statistics.clone()}
+        flat = {
+            "layout": self.layout.saved,
+            "vector": self.vector.clone(),
+            "statistics": self.statistics.clone(),
+        }
         return {"flat": flat, "rule": {name: m.clone() for name, m in self.moments.items()}}
 
     def load(self, saved: StateDict) -> None:
         """Restores an `Optimizer.state_dict`. Raises CheckpointError for another update rule."""
         check_same_rule(saved["rule"], self.moments)
-        if (layout := saved["flat"].get("layout")) is not None:
-            saved = rearranged(saved, order_of(self.names, layout))
+        saved = rearranged(saved, self.layout.order_of(saved["flat"].get("layout")))
         self.vector.copy_(saved["flat"]["vector"])
         self.statistics.copy_(saved["flat"]["statistics"])
         for name, tensor in self.moments.items():

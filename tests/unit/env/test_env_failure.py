@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from typing import ClassVar
 
 import gymnasium
 import numpy as np
@@ -252,6 +253,59 @@ def test_a_native_environment_that_resets_late_falls_back_to_sync(build, registe
     )
     env = build(name, max_t=6)
     assert type(env.raw).__name__ == "SyncEnvs"
+
+
+class OnlySameStep(DenseFinalObs):
+    """Resets in the same step and cannot do otherwise."""
+
+    metadata: ClassVar = {"autoreset_mode": AutoresetMode.SAME_STEP}
+
+    def __init__(self, num_envs, max_episode_steps=None):
+        super().__init__(num_envs, AutoresetMode.SAME_STEP, max_episode_steps)
+
+
+def make_late(num_envs):
+    return LateReset(num_envs)
+
+
+class OnlyNextStep(LateReset):
+    metadata: ClassVar = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+
+
+@pytest.mark.parametrize("asked", [None, "native"])
+def test_a_native_environment_whose_only_mode_is_the_same_step_is_used(
+    build, registered, random_actions, asked
+):
+    name = registered(
+        "Only-v0",
+        entry_point="gymnasium.envs.classic_control.pendulum:PendulumEnv",
+        vector_entry_point=OnlySameStep,
+    )
+    env = build(name, max_t=6, vectorization_mode=asked)
+    assert isinstance(env.raw.env, OnlySameStep)
+    env.reset()
+    ends = [env.step(action).finished is not None for action in random_actions(env, 12)]
+    assert ends == [False, False, False, False, False, True] * 2
+
+
+@pytest.mark.parametrize(
+    ("version", "reason"),
+    [
+        (OnlyNextStep, "…only resets in mode NEXT_STEP; the lab needs SAME_STEP"),
+        (LateReset, "…no argument autoreset_mode, and its metadata names no AutoresetMode"),
+        (make_late, "…no argument autoreset_mode, and its metadata names no AutoresetMode"),
+    ],
+)
+def test_a_native_environment_without_the_mode_is_refused_for_the_true_reason(
+    assert_refused, registered, version, reason
+):
+    name = registered(
+        "Other-v0",
+        entry_point="gymnasium.envs.classic_control.pendulum:PendulumEnv",
+        vector_entry_point=version,
+    )
+    refused = f"env.vectorization_mode = 'native': {reason}"
+    assert_refused(name, refused, vectorization_mode="native")
 
 
 @pytest.mark.parametrize("mode", ["sync", None])

@@ -1,17 +1,20 @@
 """The flat vector: views stay views, and breaks are found."""
 
 import copy
-import itertools
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from slm_lab.agent.optim import flat as flat_module
 from slm_lab.agent.optim.build import build_rule
-from slm_lab.agent.optim.flat import FlatParameters, rearranged
+from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.lr_schedule import LearningRate
 from slm_lab.agent.optim.optimizer import Optimizer
 from slm_lab.core.errors import CheckpointError
+from slm_lab.parallel.actor_learner.weights import WeightStore
+from slm_lab.parallel.hogwild.sync import SharedSync, SharedTrainState
 
 
 def network(seed: int = 0) -> nn.Module:
@@ -184,33 +187,79 @@ def test_recurrent_weights_lie_as_cudnn_takes_them(cell):
     flat.check()
 
 
-@pytest.mark.parametrize("rule", ["Adam", "RMSprop", "SGD"])
-def test_a_network_saved_in_the_order_of_its_modules_is_loaded_with_its_moments(rule):
-    """As older versions saved recurrent nets."""
+@pytest.fixture
+def older(monkeypatch):
+    """Calls a function as older versions were: recurrent layers lie among the others."""
 
-    def trained(net):
-        flat = FlatParameters(net)
-        arguments = {"momentum": 0.9} if rule == "SGD" else {}
-        optimizer = Optimizer(flat, build_rule(rule, arguments, flat), LearningRate(0.1), None)
-        return optimizer, lambda: optimizer.step(sum(p.square().sum() for p in net.parameters()))
+    def call(make):
+        with monkeypatch.context() as patch:
+            patch.setattr(flat_module, "_listed", lambda module: list(module.named_parameters()))
+            return make()
 
-    def by_module(state, names):
-        """The state with vectors in the order in which the module lists its parameters."""
-        sizes = {name: torch.Size(shape).numel() for name, shape in state["flat"]["layout"]}
-        ends = dict(zip(sizes, itertools.accumulate(sizes.values()), strict=True))
-        place = {name: torch.arange(ends[name] - size, ends[name]) for name, size in sizes.items()}
-        shapes = dict(state["flat"]["layout"])
-        moved = rearranged(state, torch.cat([place[name] for name in names]))
-        return moved | {"flat": moved["flat"] | {"layout": [[n, shapes[n]] for n in names]}}
+    return call
 
-    net, again = with_cell(nn.LSTM, 2, False), with_cell(nn.LSTM, 2, False, seed=1)
-    optimizer, step = trained(net)
-    step()
-    saved = by_module(optimizer.state_dict(), [name for name, _ in net.named_parameters()])
-    other, step_again = trained(again)
-    step_again()
-    other.load_state_dict(saved)
-    for take in (step, step_again):
-        take()
-    for ours, wanted in zip(again.parameters(), net.parameters(), strict=True):
+
+def trained(seed, rule="Adam"):
+    """A network with its optimizer after one step."""
+    net = with_cell(nn.LSTM, 2, False, seed)
+    flat = FlatParameters(net)
+    arguments = {"momentum": 0.9} if rule == "SGD" else {}
+    optimizer = Optimizer(flat, build_rule(rule, arguments, flat), LearningRate(0.1), None)
+    step(net, optimizer)
+    return net, optimizer
+
+
+def step(net, optimizer):
+    optimizer.step(sum((p - 0.1).square().sum() for p in net.parameters()))
+
+
+def assert_equal(net, other):
+    for ours, wanted in zip(net.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(ours, wanted)
+
+
+@pytest.mark.parametrize("rule", ["Adam", "RMSprop", "SGD", "Adagrad", "Adafactor"])
+def test_a_network_saved_in_the_order_of_its_modules_is_loaded_with_its_moments(older, rule):
+    net, optimizer = older(lambda: trained(0, rule))
+    again, other = trained(1, rule)
+    assert other.flat.layout.names != optimizer.flat.layout.names
+    other.load_state_dict(optimizer.state_dict())
+    assert_equal(again, net)
+    step(net, optimizer)
+    step(again, other)
+    assert_equal(again, net)
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_shared_weights_of_older_versions_are_loaded_with_their_moments(older, recorded):
+    """Hogwild! did not record the order of the weights that it saved for late workers."""
+    net, optimizer = older(lambda: trained(0))
+    saved = SharedTrainState.of(optimizer, 1).state_dict()
+    if not recorded:
+        del saved["flat"]["layout"]
+    again, other = trained(1)
+    shared = SharedTrainState.of(other, 1)
+    shared.load(saved)
+    SharedSync(shared, 0).join(other)
+    assert_equal(again, net)
+    step(net, optimizer)
+    step(again, other)
+    assert_equal(again, net)
+
+
+def test_published_weights_of_older_versions_are_taken_as_they_were(older):
+    def published():
+        nets = {"actor": with_cell(nn.GRU, 1, False), "critic": with_cell(nn.LSTM, 1, False, 1)}
+        flats = {name: FlatParameters(net) for name, net in nets.items()}
+        store = WeightStore.of(flats, 2)
+        store.publish(flats, np.array([1.0, 2.0]), 3)
+        return nets, store.state_dict(), {n: f.state_dict()["layout"] for n, f in flats.items()}
+
+    nets, saved, layouts = older(published)
+    again = {"actor": with_cell(nn.GRU, 1, False, 2), "critic": with_cell(nn.LSTM, 1, False, 3)}
+    flats = {name: FlatParameters(net) for name, net in again.items()}
+    store = WeightStore.of(flats, 2)
+    store.load_state_dict(saved, flats, layouts)
+    store.take(flats, np.zeros(2))
+    for name, net in nets.items():
+        assert_equal(again[name], net)

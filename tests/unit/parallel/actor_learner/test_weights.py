@@ -197,7 +197,7 @@ def test_published_weights_are_restored_in_place():
     publish(weights, networks(4), 4)
     twin = WeightStore.of(networks(4), STATISTICS)
     vectors = twin.vectors
-    twin.load_state_dict(state)
+    twin.load_state_dict(state, {}, {})
     assert twin.vectors is vectors
     assert twin.count == 3
     assert take(twin, networks(4)) == 3
