@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 
-.PHONY: run test test-medium test-all check format docs bench clean
+.PHONY: run test test-medium test-all check format size docs bench clean
 
 run: $(READY)
 	$(BIN)/slm-lab run
@@ -28,6 +28,9 @@ check: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+size: $(READY)
+	$(BIN)/python -m bench.size
 
 docs: $(READY)
 	$(BIN)/python docs/reference/spec_reference.py > docs/spec_reference.md

@@ -123,7 +123,8 @@ class PPOCase(OnPolicyCase):
 
 @dataclass(frozen=True)
 class MujocoPPOCase(PPOCase):
-    """PPO on normalised observations and rewards, with a σ that does not depend on the state."""
+    """PPO on normalised observations and rewards, with a σ that does not depend on the
+    state."""
 
     @override
     def env_keys(self) -> dict[str, Any]:
@@ -191,7 +192,11 @@ class OffPolicyCase(Case):
                 "training_start_step": self.start,
                 **self.algorithm(),
             },
-            "memory": {"name": "Replay", "batch_size": self.batch, "max_size": self.buffer},
+            "memory": {
+                "name": "Replay",
+                "batch_size": self.batch,
+                "max_size": self.buffer,
+            },
             "net": {**self.net(), **self.target()},
         }
 
@@ -225,7 +230,11 @@ class DQNCase(OffPolicyCase):
             "start_step": 0,
             "end_step": self.exploration_frames,
         }
-        return {"name": "DQN", "action_policy": "epsilon_greedy", "explore_var_spec": decay}
+        return {
+            "name": "DQN",
+            "action_policy": "epsilon_greedy",
+            "explore_var_spec": decay,
+        }
 
     @override
     def target(self) -> dict[str, Any]:
@@ -261,12 +270,18 @@ CASES: dict[str, Case] = {
     "ppo_cartpole": PPOCase("CartPole-v1", 8, 200_000),
     "ppo_cartpole_small": PPOCase("CartPole-v1", 4, 80_000, horizon=32, minibatch=64),
     "ppo_lunarlander": PPOCase("LunarLander-v3", 8, 100_000),
-    "ppo_hopper": MujocoPPOCase("Hopper-v5", 4, 20_480, horizon=512, minibatch=64, epochs=10),
-    "ppo_pong": AtariPPOCase("ALE/Pong-v5", 8, 6_144, lr=2.5e-4, entropy_coef=0.01, clip_eps=0.1),
+    "ppo_hopper": MujocoPPOCase(
+        "Hopper-v5", 4, 20_480, horizon=512, minibatch=64, epochs=10
+    ),
+    "ppo_pong": AtariPPOCase(
+        "ALE/Pong-v5", 8, 6_144, lr=2.5e-4, entropy_coef=0.01, clip_eps=0.1
+    ),
     "ppo_humanoid": MujocoPPOCase(
         "Humanoid-v5", 64, 200_000, (256, 256), minibatch=2048, horizon=64, epochs=10
     ),
-    "a2c_cartpole": A2CCase("CartPole-v1", 8, 100_000, lr=7e-4, horizon=5, gae_lambda=1.0),
+    "a2c_cartpole": A2CCase(
+        "CartPole-v1", 8, 100_000, lr=7e-4, horizon=5, gae_lambda=1.0
+    ),
     "dqn_cartpole": DQNCase("CartPole-v1", 1, 50_000, (120, 84), 2.5e-4),
     "dqn_cartpole_vector": DQNCase("CartPole-v1", 10, 100_000, (120, 84), 2.5e-4),
     "sac_pendulum": SACCase("Pendulum-v1", 1, 3_000, (256, 256), 3e-4),

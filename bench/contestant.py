@@ -1,9 +1,10 @@
 """Runs one case in one library and prints its training frames per second as JSON.
 
-For the lab it adds the shares of the time by part of the loop. `lab_graph` replays its gradient
-steps as CUDA graphs. `stepping` is the lab's environments alone.
+For the lab it adds the shares of the time by part of the loop. `lab_graph` replays its
+gradient steps as CUDA graphs. `stepping` is the lab's environments alone.
 
-python -m bench.contestant {lab|lab_graph|sb3|floor|stepping} CASE [--frames N] [--device cuda]
+python -m bench.contestant {lab|lab_graph|sb3|floor|stepping} CASE [--frames N]
+[--device cuda]
 """
 
 import argparse
@@ -65,7 +66,9 @@ def lab_run(name: str, case: Case) -> tuple[float, dict[str, float]]:
         result = session.run()
         seconds = time.perf_counter() - began
         session.close()
-    shares = dict(zip(LOOP_PARTS, board.loop[0, -len(LOOP_PARTS) :] / seconds, strict=True))
+    shares = dict(
+        zip(LOOP_PARTS, board.loop[0, -len(LOOP_PARTS) :] / seconds, strict=True)
+    )
     return result.frame / seconds, shares
 
 
@@ -86,10 +89,16 @@ def sb3_model(case: Case) -> Any:
     from stable_baselines3.common.vec_env import VecNormalize
 
     kind, arguments = SB3[type(case)](case)
-    common = {"learning_rate": case.lr, "gamma": case.gamma, "device": case.device, "seed": 0}
+    common = {
+        "learning_rate": case.lr,
+        "gamma": case.gamma,
+        "device": case.device,
+        "seed": 0,
+    }
     if isinstance(case, AtariPPOCase):
         return kind("CnnPolicy", sb3_atari(case), **common, **arguments)
-    plain = {"render_mode": None}  # its default lets LunarLander simulate particles for pictures
+    # its default lets LunarLander simulate particles for pictures
+    plain = {"render_mode": None}
     env = make_vec_env(case.env, case.num_envs, seed=0, env_kwargs=plain)
     if isinstance(case, MujocoPPOCase):
         env = VecNormalize(env, gamma=case.gamma)
@@ -97,7 +106,8 @@ def sb3_model(case: Case) -> Any:
 
 
 def sb3_atari(case: AtariPPOCase) -> Any:
-    """A game with sticky actions, four frames per action and four of them in an observation."""
+    """A game with sticky actions, four frames per action and four of them in an
+    observation."""
     import ale_py
     import gymnasium
     from stable_baselines3.common.env_util import make_atari_env
@@ -105,7 +115,9 @@ def sb3_atari(case: AtariPPOCase) -> Any:
 
     gymnasium.register_envs(ale_py)
     plain = {"frameskip": 1, "repeat_action_probability": 0.25}
-    return VecFrameStack(make_atari_env(case.env, case.num_envs, seed=0, env_kwargs=plain), 4)
+    return VecFrameStack(
+        make_atari_env(case.env, case.num_envs, seed=0, env_kwargs=plain), 4
+    )
 
 
 def sb3_on_policy(case: OnPolicyCase) -> dict[str, Any]:
@@ -135,7 +147,11 @@ def sb3_ppo(case: PPOCase) -> tuple[Any, dict[str, Any]]:
     """PPO."""
     from stable_baselines3 import PPO
 
-    own = {"batch_size": case.minibatch, "n_epochs": case.epochs, "clip_range": case.clip_eps}
+    own = {
+        "batch_size": case.minibatch,
+        "n_epochs": case.epochs,
+        "clip_range": case.clip_eps,
+    }
     return PPO, {**own, **sb3_on_policy(case)}
 
 
@@ -189,7 +205,8 @@ SB3: dict[type[Case], Callable[[Any], tuple[Any, dict[str, Any]]]] = {
 
 
 def floor_speed(name: str, case: Case) -> float:
-    """Frames per second of the same written out by hand; there is none of A2C and DQN."""
+    """Frames per second of the same written out by hand; there is none of A2C and
+    DQN."""
     import torch
 
     from bench.floor_ppo import ppo_speed
@@ -203,7 +220,8 @@ def floor_speed(name: str, case: Case) -> float:
 
 
 def stepping_speed(name: str, case: Case) -> float:
-    """Frames per second of the lab's environments with random actions: no agent is faster."""
+    """Frames per second of the lab's environments with random actions: no agent is
+    faster."""
     from slm_lab.env.make import make_env
     from slm_lab.spec.load import parse_spec
 
@@ -240,7 +258,11 @@ def main() -> None:
     if arguments.frames is not None:
         case = replace(case, frames=arguments.frames)
     if arguments.device == "cuda":  # kernels are loaded before the clock starts
-        measure(arguments.contestant, arguments.case, replace(case, frames=first_frames(case)))
+        measure(
+            arguments.contestant,
+            arguments.case,
+            replace(case, frames=first_frames(case)),
+        )
     print(json.dumps(measure(arguments.contestant, arguments.case, case)))
 
 

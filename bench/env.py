@@ -1,12 +1,12 @@
-"""The speed of the lab's environments, and of training on them, against the bare simulators.
+"""The speed of the lab's environments, and of training on them, against the bare
+simulators.
 
 python -m bench.env [NAME…] [--repeats 9] [--seconds 0.5] [--train 3]
 
-Raw stepping is what Gymnasium or ale-py gives with the same vectorisation and without anything of
-the lab. Both step by turns in one process with the same random actions.
-So a change in the machine's load affects both. The result is the median of the ratios.
-With --train so many PPO runs
-are timed as well.
+Raw stepping is what Gymnasium or ale-py gives with the same vectorisation and without
+anything of the lab. Both step by turns in one process with the same random actions. So
+a change in the machine's load affects both. The result is the median of the ratios.
+With --train so many PPO runs are timed as well.
 """
 
 import argparse
@@ -57,7 +57,8 @@ WORKS = [
 
 @dataclass(frozen=True)
 class ConvCase(PPOCase):
-    """PPO with the network of DQN (Mnih et al., Nature 2015), shared by actor and critic."""
+    """PPO with the network of DQN (Mnih et al., Nature 2015), shared by actor and
+    critic."""
 
     @override
     def agent(self) -> dict[str, Any]:
@@ -77,21 +78,27 @@ class ConvCase(PPOCase):
 
 
 def raw_env(name: str) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
-    """The environments without the lab: the authors' vector version, else one after another."""
+    """The environments without the lab: the authors' vector version, else one after
+    another."""
     if name.startswith("ALE/"):
         import ale_py
 
         gymnasium.register_envs(ale_py)
         same_step = AutoresetMode.SAME_STEP
-        return gymnasium.make_vec(name, NUM_ENVS, autoreset_mode=same_step, reward_clipping=False)
+        return gymnasium.make_vec(
+            name, NUM_ENVS, autoreset_mode=same_step, reward_clipping=False
+        )
     if gymnasium.spec(name).vector_entry_point is not None:
-        return gymnasium.make_vec(name, NUM_ENVS, vectorization_mode="vector_entry_point")
+        return gymnasium.make_vec(
+            name, NUM_ENVS, vectorization_mode="vector_entry_point"
+        )
     single = [lambda: gymnasium.make(name, disable_env_checker=True)] * NUM_ENVS
     return SyncVectorEnv(single, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
 def actions_of(space: gymnasium.Space[Any]) -> tuple[list[Array], list[Array]]:
-    """Random actions in the units of the environment, and the same as the lab takes them."""
+    """Random actions in the units of the environment, and the same as the lab takes
+    them."""
     rng = np.random.default_rng(0)
     if isinstance(space, gymnasium.spaces.Discrete):
         drawn = list(rng.integers(0, space.n, (ACTIONS, NUM_ENVS)))
@@ -102,7 +109,9 @@ def actions_of(space: gymnasium.Space[Any]) -> tuple[list[Array], list[Array]]:
     return list(raw.astype(space.dtype)), list(seen)
 
 
-def speed(step: Callable[[Array], object], actions: Iterator[Array], seconds: float) -> float:
+def speed(
+    step: Callable[[Array], object], actions: Iterator[Array], seconds: float
+) -> float:
     """Frames per second over about so many seconds."""
     began = time.perf_counter()
     steps = 0
@@ -130,7 +139,11 @@ def stepping(work: Work, repeats: int, seconds: float) -> tuple[float, float, fl
     lab.close()
     pairs = pairs[1:]  # the first one warms up
     ratio = statistics.median(of_lab / of_raw for of_raw, of_lab in pairs)
-    return statistics.median(p[0] for p in pairs), statistics.median(p[1] for p in pairs), ratio
+    return (
+        statistics.median(p[0] for p in pairs),
+        statistics.median(p[1] for p in pairs),
+        ratio,
+    )
 
 
 def training(work: Work, repeats: int) -> float:

@@ -1,8 +1,8 @@
 """PPO written out for vectors and images by hand: the speed without a library.
 
-Nothing is configurable, nothing is logged or saved.
-Tuned the usual ways: fused Adam on one vector of all weights, no number read in an update.
-Images are in channels_last. On a GPU products are in TF32.
+Nothing is configurable, nothing is logged or saved. Tuned the usual ways: fused Adam on
+one vector of all weights, no number read in an update. Images are in channels_last. On
+a GPU products are in TF32.
 """
 
 import time
@@ -20,7 +20,9 @@ from bench.cases import AtariPPOCase, MujocoPPOCase, PPOCase
 
 def mlp(*widths: int) -> nn.Sequential:
     """Linear layers with tanh between them."""
-    layers = [layer for i, o in pairwise(widths) for layer in (nn.Linear(i, o), nn.Tanh())]
+    layers = [
+        layer for i, o in pairwise(widths) for layer in (nn.Linear(i, o), nn.Tanh())
+    ]
     return nn.Sequential(*layers[:-1])
 
 
@@ -41,7 +43,11 @@ class Networks(nn.Module):
         self.log_std = nn.Parameter(torch.zeros(out))
         self.body: nn.Module = nn.Identity()
         if isinstance(case, AtariPPOCase):
-            convs = nn.Conv2d(4, 32, 8, 4), nn.Conv2d(32, 64, 4, 2), nn.Conv2d(64, 64, 3, 1)
+            convs = (
+                nn.Conv2d(4, 32, 8, 4),
+                nn.Conv2d(32, 64, 4, 2),
+                nn.Conv2d(64, 64, 3, 1),
+            )
             layers = [layer for conv in convs for layer in (conv, nn.ReLU())]
             dense = nn.Flatten(), nn.Linear(3136, 512), nn.ReLU()
             self.body = nn.Sequential(Bytes(), *layers, *dense)
@@ -54,9 +60,15 @@ class Networks(nn.Module):
         x = self.body(obs)
         params = self.actor(x)
         if self.continuous:
-            each = torch.distributions.Normal(params, self.log_std.exp(), validate_args=False)
-            return torch.distributions.Independent(each, 1, validate_args=False), self.critic(x)
-        return torch.distributions.Categorical(logits=params, validate_args=False), self.critic(x)
+            each = torch.distributions.Normal(
+                params, self.log_std.exp(), validate_args=False
+            )
+            return torch.distributions.Independent(
+                each, 1, validate_args=False
+            ), self.critic(x)
+        return torch.distributions.Categorical(
+            logits=params, validate_args=False
+        ), self.critic(x)
 
 
 def sample(policy: Any) -> Tensor:
@@ -78,13 +90,24 @@ class Moments:
         """Adds a batch (N, ...) and normalizes it."""
         mean, var, count = obs.mean(0), obs.var(0), len(obs)
         delta, total = mean - self.mean, self.count + count
-        self.var = self.var * self.count + var * count + delta**2 * self.count * count / total
-        self.mean, self.var, self.count = self.mean + delta * count / total, self.var / total, total
-        return ((obs - self.mean) / np.sqrt(self.var + 1e-8)).clip(-10, 10).astype(np.float32)
+        self.var = (
+            self.var * self.count + var * count + delta**2 * self.count * count / total
+        )
+        self.mean, self.var, self.count = (
+            self.mean + delta * count / total,
+            self.var / total,
+            total,
+        )
+        return (
+            ((obs - self.mean) / np.sqrt(self.var + 1e-8))
+            .clip(-10, 10)
+            .astype(np.float32)
+        )
 
 
 def vector_env(case: PPOCase) -> Any:
-    """The environments: the authors' vector version of a game, else one after another."""
+    """The environments: the authors' vector version of a game, else one after
+    another."""
     if isinstance(case, AtariPPOCase):
         import ale_py
 
@@ -109,7 +132,9 @@ def advantages(
     return result
 
 
-def update(nets: Networks, adam: Any, weights: list[Tensor], case: PPOCase, data: Any) -> None:
+def update(
+    nets: Networks, adam: Any, weights: list[Tensor], case: PPOCase, data: Any
+) -> None:
     """All epochs of a rollout."""
     obs, action, old_log_prob, advantage, target = data
     size = len(obs)
@@ -121,7 +146,10 @@ def update(nets: Networks, adam: Any, weights: list[Tensor], case: PPOCase, data
             ratio = (policy.log_prob(action[index]) - old_log_prob[index]).exp()
             clipped = ratio.clamp(1 - case.clip_eps, 1 + case.clip_eps)
             loss = -torch.min(ratio * gain, clipped * gain).mean()
-            loss = loss + case.value_coef * (value.squeeze(-1) - target[index]).square().mean()
+            loss = (
+                loss
+                + case.value_coef * (value.squeeze(-1) - target[index]).square().mean()
+            )
             if case.entropy_coef:
                 loss = loss - case.entropy_coef * policy.entropy().mean()
             adam.zero_grad()
@@ -137,14 +165,18 @@ def ppo_speed(case: PPOCase) -> float:
     space = env.single_action_space
     continuous = isinstance(space, gymnasium.spaces.Box)
     shape = env.single_observation_space.shape
-    nets = Networks(case, shape[0], space.shape[0] if continuous else int(space.n), continuous)
+    nets = Networks(
+        case, shape[0], space.shape[0] if continuous else int(space.n), continuous
+    )
     nets = nets.to(device)
     weights = list(nets.parameters())
     adam = torch.optim.Adam(weights, lr=case.lr, eps=1e-5, fused=True)
     moments = Moments(shape) if isinstance(case, MujocoPPOCase) else None
 
     def seen(raw: Any) -> Tensor:
-        return torch.from_numpy(raw if moments is None else moments.normalized(raw)).to(device)
+        return torch.from_numpy(raw if moments is None else moments.normalized(raw)).to(
+            device
+        )
 
     began, frames = time.perf_counter(), 0
     obs = seen(env.reset(seed=0)[0])
@@ -160,7 +192,9 @@ def ppo_speed(case: PPOCase) -> float:
                 played = played.clip(space.low, space.high)
             raw, reward, terminated, truncated, _ = env.step(played)
             done = (terminated | truncated).astype(np.float32)
-            steps.append((obs, action, log_prob, value[:, 0], reward.astype(np.float32), done))
+            steps.append(
+                (obs, action, log_prob, value[:, 0], reward.astype(np.float32), done)
+            )
             obs = seen(raw)
         frames += case.horizon * case.num_envs
         columns = list(zip(*steps, strict=True))
@@ -168,8 +202,12 @@ def ppo_speed(case: PPOCase) -> float:
         value = torch.stack(columns[3]).cpu().numpy()
         with torch.no_grad():
             last = nets(obs)[1][:, 0].cpu().numpy()
-        gae = advantages(np.stack(columns[4]), value, np.stack(columns[5]), last, case.gamma, 0.95)
-        both = [torch.from_numpy(each.reshape(-1)).to(device) for each in (gae, gae + value)]
+        gae = advantages(
+            np.stack(columns[4]), value, np.stack(columns[5]), last, case.gamma, 0.95
+        )
+        both = [
+            torch.from_numpy(each.reshape(-1)).to(device) for each in (gae, gae + value)
+        ]
         update(nets, adam, weights, case, (*tensors, *both))
     if device.type == "cuda":
         torch.cuda.synchronize()

@@ -1,8 +1,8 @@
 """SAC written out for one environment by hand: the speed without a library.
 
-Nothing is configurable, nothing is logged or saved.
-Tuned the usual ways: fused Adam, and one call for all targets.
-The loss of the actor has no weight gradients of the critics. No graph is built without need.
+Nothing is configurable, nothing is logged or saved. Tuned the usual ways: fused Adam,
+and one call for all targets. The loss of the actor has no weight gradients of the
+critics. No graph is built without need.
 """
 
 import math
@@ -20,7 +20,9 @@ from bench.cases import SACCase
 
 def mlp(*widths: int) -> nn.Sequential:
     """Linear layers with relu between them."""
-    layers = [layer for i, o in pairwise(widths) for layer in (nn.Linear(i, o), nn.ReLU())]
+    layers = [
+        layer for i, o in pairwise(widths) for layer in (nn.Linear(i, o), nn.ReLU())
+    ]
     return nn.Sequential(*layers[:-1])
 
 
@@ -47,19 +49,29 @@ class SAC:
         self.case = case
         to = case.device
         self.actor = mlp(obs_dim, *hidden, 2 * act_dim).to(to)
-        pairs = [[mlp(obs_dim + act_dim, *hidden, 1).to(to) for _ in range(2)] for _ in range(2)]
+        pairs = [
+            [mlp(obs_dim + act_dim, *hidden, 1).to(to) for _ in range(2)]
+            for _ in range(2)
+        ]
         self.critics, self.targets = pairs
         self.critic_weights = [p for q in self.critics for p in q.parameters()]
         self.target_weights = [p for q in self.targets for p in q.parameters()]
         torch._foreach_copy_([p.data for p in self.target_weights], self.critic_weights)
         self.log_alpha = torch.zeros((), requires_grad=True, device=to)
         self.target_entropy = -float(act_dim)
-        self.actor_adam = torch.optim.Adam(self.actor.parameters(), lr=case.lr, fused=True)
+        self.actor_adam = torch.optim.Adam(
+            self.actor.parameters(), lr=case.lr, fused=True
+        )
         self.critic_adam = torch.optim.Adam(self.critic_weights, lr=case.lr, fused=True)
         self.alpha_adam = torch.optim.Adam([self.log_alpha], lr=case.lr, fused=True)
 
     def update(
-        self, obs: Tensor, action: Tensor, reward: Tensor, discount: Tensor, next_obs: Tensor
+        self,
+        obs: Tensor,
+        action: Tensor,
+        reward: Tensor,
+        discount: Tensor,
+        next_obs: Tensor,
     ) -> None:
         """One step of critics, actor and temperature; the targets follow."""
         alpha = self.log_alpha.detach().exp()
@@ -87,11 +99,14 @@ class SAC:
         (-self.log_alpha * (log_prob.detach().mean() + self.target_entropy)).backward()
         self.alpha_adam.step()
         with torch.no_grad():
-            torch._foreach_lerp_(self.target_weights, self.critic_weights, self.case.tau)
+            torch._foreach_lerp_(
+                self.target_weights, self.critic_weights, self.case.tau
+            )
 
 
 def sac_speed(case: SACCase) -> float:
-    """Frames per second of the whole loop: acting, stepping, storing, sampling, updating."""
+    """Frames per second of the whole loop: acting, stepping, storing, sampling,
+    updating."""
     torch.manual_seed(0)
     rng = np.random.default_rng(0)
     env = gymnasium.make(case.env)

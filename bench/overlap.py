@@ -1,11 +1,11 @@
 """The gain of acting and learning at the same time, against its bound.
 
-python -m bench.scaling sleeping humanoid_unrolls
-python -m bench.overlap --picture eps.png      (the way of an unroll, and EPS for several K)
+python -m bench.scaling sleeping humanoid_unrolls python -m bench.overlap --picture
+eps.png      (the way of an unroll, and EPS for several K)
 
-An iteration in which actors and learner alternate lasts T·t_env + t_learn.
-At the same time, with N actors, it lasts at least max(T·t_env / N, t_learn).
-Both parts come from an alternating run (`serial`), so the bound includes all work of a run.
+An iteration in which actors and learner alternate lasts T·t_env + t_learn. At the same
+time, with N actors, it lasts at least max(T·t_env / N, t_learn). Both parts come from
+an alternating run (`serial`), so the bound includes all work of a run.
 """
 
 import argparse
@@ -63,9 +63,10 @@ OVERLAPS = {
         SleepingCase(SLEEPING, 4, 8_000, horizon=32, minibatch=32, epochs=4), (1, 2)
     ),
     "humanoid_unrolls": Overlap(
-        MujocoPPOCase("Humanoid-v5", 8, 30_000, horizon=128, minibatch=256, epochs=4), (1,)
+        MujocoPPOCase("Humanoid-v5", 8, 30_000, horizon=128, minibatch=256, epochs=4),
+        (1,),
     ),
-}  # fmt: skip
+}
 
 
 class Iteration(NamedTuple):
@@ -85,7 +86,9 @@ def iteration(case: Case, actors: int, serial: bool, per_row: int = 8) -> Iterat
     spec["meta"] |= {
         "distributed": "actor_learner",
         "max_session": actors,
-        "log_frequency": per_row * case.num_envs * spec["agent"]["algorithm"]["time_horizon"],
+        "log_frequency": per_row
+        * case.num_envs
+        * spec["agent"]["algorithm"]["time_horizon"],
         "actor_learner": {"serial": serial},
     }
     with tempfile.TemporaryDirectory() as folder:
@@ -93,18 +96,24 @@ def iteration(case: Case, actors: int, serial: bool, per_row: int = 8) -> Iterat
         result = Trial(TrialTask(parse_spec("overlap", spec), run_dir, 0)).run()
         assert not result.failed, result.failed
         rows: Rows = read_rows(run_dir.session(0, 0).rows)
-    # Of actors that are ready at the same time every second iteration is short: whole rounds.
+    # Of actors that are ready at the same time every second iteration is short: whole
+    # rounds.
     last = len(rows) - 1
     count = (last - 1) // actors * actors
-    took = float(rows["wall_t"][last] - rows["wall_t"][last - count]) / (count * per_row)
+    took = float(rows["wall_t"][last] - rows["wall_t"][last - count]) / (
+        count * per_row
+    )
     waits = rows["learner_wait_share"][last - count + 1 :]
     return Iteration(
-        took, float(np.nanmean(waits)) * took, float(np.nanmedian(rows["policy_lag"][1:]))
+        took,
+        float(np.nanmean(waits)) * took,
+        float(np.nanmedian(rows["policy_lag"][1:])),
     )
 
 
 def overlap(name: str, repeats: int) -> None:
-    """Prints medians of one case: in turn, and at the same time with each number of actors."""
+    """Prints medians of one case: in turn, and at the same time with each number of
+    actors."""
     case, actors = OVERLAPS[name]
     plans = [(1, True), *((count, False) for count in actors)]
     seen: dict[tuple[int, bool], list[Iteration]] = {plan: [] for plan in plans}
@@ -118,14 +127,16 @@ def overlap(name: str, repeats: int) -> None:
     in_turn = median[1, True]
     acting, learning = in_turn.waited, in_turn.seconds - in_turn.waited
     print(f"{name}: medians of {repeats} runs, ms per iteration")
-    print(f"  in turn   {in_turn.seconds * 1e3:8.1f}: {acting * 1e3:.1f} acting, "
-          f"{learning * 1e3:.1f} learning")  # fmt: skip
+    print(
+        f"  in turn   {in_turn.seconds * 1e3:8.1f}: {acting * 1e3:.1f} acting, "
+        f"{learning * 1e3:.1f} learning"
+    )
     for count in actors:
         least, taken = max(acting / count, learning), median[count, False]
         gain, bound = in_turn.seconds / taken.seconds, in_turn.seconds / least
         print(
-            f"  {count} at once {taken.seconds * 1e3:8.1f}: {gain:.2f} of {bound:.2f} times, "
-            f"{gain / bound:.0%}; policy lag {taken.lag:.1f}"
+            f"  {count} at once {taken.seconds * 1e3:8.1f}: {gain:.2f} of {bound:.2f} "
+            f"times, {gain / bound:.0%}; policy lag {taken.lag:.1f}"
         )
 
 
@@ -139,21 +150,31 @@ class Slice(NamedTuple):
 
 
 def slices() -> list[Slice]:
-    """Repeats on MuJoCo the measurement of the study in references.md, and prints each result.
+    """Repeats on MuJoCo the measurement of the study in references.md, and prints each
+    result.
 
-    It counts environments per second whose unrolls the learner gets, for K environments per actor.
-    One actor alternates with the learner; two act at the same time.
+    It counts environments per second whose unrolls the learner gets, for K environments
+    per actor. One actor alternates with the learner; two act at the same time.
     """
     found = []
     for num_envs, repeats in ((32, 7), (48, 7), (96, 6), (192, 5)):
         frames = repeats * 512 * num_envs
         case = MujocoPPOCase(
-            "Humanoid-v5", num_envs, frames, (32, 32, 32), 3e-4,
-            horizon=512, minibatch=4096, epochs=20, entropy_coef=0.01,
-        )  # fmt: skip
+            "Humanoid-v5",
+            num_envs,
+            frames,
+            (32, 32, 32),
+            3e-4,
+            horizon=512,
+            minibatch=4096,
+            epochs=20,
+            entropy_coef=0.01,
+        )
         in_turn, at_once = iteration(case, 1, serial=True, per_row=1), None
         if num_envs != 192:
-            at_once = iteration(replace(case, frames=frames // 2), 2, serial=False, per_row=1)
+            at_once = iteration(
+                replace(case, frames=frames // 2), 2, serial=False, per_row=1
+            )
         found.append(Slice(num_envs, in_turn, at_once))
         measurements = [
             f"{how} {each.seconds:6.2f} s, EPS {num_envs / each.seconds:5.2f};"
@@ -174,7 +195,9 @@ def picture(found: list[Slice]) -> bytes:
                 tint = 0.55 if one is each.in_turn else 0.0
                 place, group = len(bars) + 0.7 * i, f"K = {each.num_envs}"
                 text = f"{eps:.2f}"
-                bars.append(Bar(place, label, eps, eps, eps, 0.0, text, tint=tint, group=group))
+                bars.append(
+                    Bar(place, label, eps, eps, eps, 0.0, text, tint=tint, group=group)
+                )
     panel = bar_panel(Box(0, 0, 0, 0), "", "", bars, 0.0)
     panel = panel._replace(y=panel.y._replace(label="EPS"))
     subtitle = "unrolls of 512 steps × K environments; in turn: one actor, at once: two"
@@ -182,7 +205,8 @@ def picture(found: list[Slice]) -> bytes:
 
 
 def way() -> None:
-    """Prints what the way of an unroll costs: from an actor's last step to a rollout."""
+    """Prints what the way of an unroll costs: from an actor's last step to a
+    rollout."""
     for env, num_envs, horizon in (("LunarLander-v3", 8, 32), ("Humanoid-v5", 8, 128)):
         data = PPOCase(env, num_envs, 10**9, horizon=horizon, minibatch=64).spec()
         data["meta"] |= {"distributed": "actor_learner", "max_session": 1}
@@ -202,7 +226,9 @@ def way() -> None:
         )
         clock = Clock(board.clock_slots[1:], 0, 10**9)
         rollout_actor = UnrollActor(spec, seeds, clock, queue.weights)
-        queue.weights.publish(rollout_actor.agent.learner.flats, rollout_actor.env.statistics, 0)
+        queue.weights.publish(
+            rollout_actor.agent.learner.flats, rollout_actor.env.statistics, 0
+        )
         rollout_actor.reset()
         playing, passing = [], []
         for _ in range(30):
@@ -221,8 +247,10 @@ def way() -> None:
             playing.append(played - began)
         rollout_actor.close()
         took, cost = statistics.median(playing) * 1e3, statistics.median(passing) * 1e3
-        print(f"{env} {horizon} × {num_envs}: played in {took:.1f} ms, its way {cost:.3f} ms: "
-              f"{cost / took:.2%}")  # fmt: skip
+        print(
+            f"{env} {horizon} × {num_envs}: played in {took:.1f} ms, its way "
+            f"{cost:.3f} ms: {cost / took:.2%}"
+        )
 
 
 if __name__ == "__main__":

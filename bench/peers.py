@@ -1,9 +1,10 @@
-"""What it costs two ranks to sum a gradient: in shared memory, and over gloo on the same machine.
+"""What it costs two ranks to sum a gradient: in shared memory, and over gloo on the
+same machine.
 
 python -m bench.peers [--ranks 2] [--repeats 5]
 
-Each rank is a separate process that does nothing else. So the exchange is measured, and not the
-wait for a peer that still computes.
+Each rank is a separate process that does nothing else. So the exchange is measured, and
+not the wait for a peer that still computes.
 """
 
 import argparse
@@ -16,17 +17,26 @@ import torch
 
 from slm_lab.agent.optim.process_group import ProcessGroup
 from slm_lab.parallel.all_reduce.gloo_group import GlooGroup
-from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers, SharedMemoryGroup
+from slm_lab.parallel.all_reduce.shared_memory_group import (
+    GroupBuffers,
+    SharedMemoryGroup,
+)
 from slm_lab.parallel.fork_server import CONTEXT
 
 LENGTHS = (9_000, 140_000, 1_700_000)
-"""Parameters of [64, 64], of [256, 256] twice with an actor, and of a convolutional net."""
+"""Parameters of [64, 64], of [256, 256] twice with an actor, and of a convolutional
+net."""
 SUMS = 200
 SECONDS = 60.0
 
 
 def rank_main(
-    place: GroupBuffers, port: int, rank: int, ranks: int, repeats: int, queue: Connection
+    place: GroupBuffers,
+    port: int,
+    rank: int,
+    ranks: int,
+    repeats: int,
+    queue: Connection,
 ) -> None:
     """One rank: sends the microseconds per sum, by kind and length."""
     torch.set_num_threads(1)
@@ -34,7 +44,9 @@ def rank_main(
         "shared memory": SharedMemoryGroup(place, rank, SECONDS),
         "gloo": GlooGroup("127.0.0.1", port, rank, ranks, SECONDS),
     }
-    times: dict[tuple[str, int], list[float]] = {(k, n): [] for k in kinds for n in LENGTHS}
+    times: dict[tuple[str, int], list[float]] = {
+        (k, n): [] for k in kinds for n in LENGTHS
+    }
     for _ in range(repeats):
         for (kind, length), seen in times.items():
             vector = torch.zeros(length)
@@ -59,7 +71,8 @@ def main() -> None:
     ours, theirs = CONTEXT.Pipe(duplex=False)
     processes = [
         CONTEXT.Process(
-            target=rank_main, args=(place, port, rank, arguments.ranks, arguments.repeats, theirs)
+            target=rank_main,
+            args=(place, port, rank, arguments.ranks, arguments.repeats, theirs),
         )
         for rank in range(arguments.ranks)
     ]

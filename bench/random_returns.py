@@ -1,4 +1,5 @@
-"""Measures the Random agent's mean returns that are shipped with the lab, which takes some minutes.
+"""Measures the Random agent's mean returns that are shipped with the lab, which takes
+some minutes.
 
 python -m bench.random_returns slm_lab/experiment/shipped_returns.json
 """
@@ -11,7 +12,11 @@ from typing import Any
 
 from slm_lab.core.errors import MissingExtraError
 from slm_lab.env.lookup import EXTRAS
-from slm_lab.experiment.baseline import LEARNER_ONLY, environment_key, measure_random_return
+from slm_lab.experiment.baseline import (
+    LEARNER_ONLY,
+    environment_key,
+    measure_random_return,
+)
 from slm_lab.session.play_episodes import MAX_ENVS
 from slm_lab.spec.load import check_file
 from slm_lab.spec.read import shipped_files
@@ -19,18 +24,27 @@ from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.storage.provenance import installed
 
 OF_TEMPLATES = (
-    *("Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5", "HumanoidStandup-v5", "Pusher-v5"),
+    *(
+        "Ant-v5",
+        "HalfCheetah-v5",
+        "Hopper-v5",
+        "Humanoid-v5",
+        "HumanoidStandup-v5",
+        "Pusher-v5",
+    ),
     *("InvertedDoublePendulum-v5", "InvertedPendulum-v5", "Reacher-v5", "Swimmer-v5"),
     "Walker2d-v5",
 )
 """Environments measured for the shipped specs that leave the environment open.
 
-An Atari game takes half a minute, so only the games named in shipped specs are measured.
+An Atari game takes half a minute, so only the games named in shipped specs are
+measured.
 """
 
 
 def measure() -> dict[str, Any]:
-    """{environment: {return, episodes, packages}} of all environments installed here."""
+    """{environment: {return, episodes, packages}} of all environments installed
+    here."""
     found: dict[str, Any] = {}
     for spec in environments():
         try:
@@ -56,7 +70,9 @@ def environments() -> Iterator[EnvSpec]:
     checked = [one.env for path in shipped_files() for one in check_file(path)]
     named = [env for env in checked if env is not None]
     more = [EnvSpec(name=name, max_frame=1) for name in OF_TEMPLATES]
-    yield from {environment_key(env, LEARNER_ONLY): env for env in [*named, *more]}.values()
+    yield from {
+        environment_key(env, LEARNER_ONLY): env for env in [*named, *more]
+    }.values()
 
 
 def _packages(name: str) -> tuple[str, ...]:
@@ -67,4 +83,6 @@ def _packages(name: str) -> tuple[str, ...]:
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(json.dumps(measure(), indent=1) + "\n", encoding="utf-8")
+    Path(sys.argv[1]).write_text(
+        json.dumps(measure(), indent=1) + "\n", encoding="utf-8"
+    )

@@ -1,9 +1,10 @@
 """What it costs to draw 256 transitions from a replay memory that holds a million.
 
-python -m bench.replay     medians in µs, uniformly and by priority, for CartPole and for MuJoCo
+python -m bench.replay     medians in µs, uniformly and by priority, for CartPole and
+for MuJoCo
 
-By priority it includes importance weights, reported errors, and the update of the sum tree.
-Needs a quiet machine.
+By priority it includes importance weights, reported errors, and the update of the sum
+tree. Needs a quiet machine.
 """
 
 import argparse
@@ -38,7 +39,9 @@ class Stream:
     def __init__(self, obs_size: int) -> None:
         self._rng = np.random.default_rng(0)
         self._obs = self._rng.normal(size=(4096, 1, obs_size)).astype(np.float32)
-        self._act = Act(np.zeros(1, np.int64), np.zeros(1, np.float32), np.zeros(1, np.float32), 0)
+        self._act = Act(
+            np.zeros(1, np.int64), np.zeros(1, np.float32), np.zeros(1, np.float32), 0
+        )
         self._reward = np.ones(1, np.float32)
         self._now = 0
 
@@ -62,7 +65,9 @@ class Stream:
 def full_memory(spec: MemorySpec, obs_size: int) -> tuple[Replay, Stream]:
     """A full memory of one environment, and the stream that continues to fill it."""
     plan = ReplayConfig(TrainingSchedule(1, 0), 0.99, 1, seed=0)
-    layout = MemoryLayout(1, 1, (obs_size,), np.dtype(np.float32), (), np.dtype(np.int64), plan)
+    layout = MemoryLayout(
+        1, 1, (obs_size,), np.dtype(np.float32), (), np.dtype(np.int64), plan
+    )
     memory, stream = Replay.build(spec, layout), Stream(obs_size)
     for _ in range(SIZE + 1000):
         stream.add_to(memory)

@@ -2,11 +2,11 @@
 
 python -m bench.scaling [CASE…] [--workers 1 2 4] [--repeats 3]
 
-It compares the rate of all workers, once all run, with that of one worker in the same mode.
-The rate is in gradient steps for Hogwild! workers, and in frames for ranks.
-For actors and their learner see `bench.overlap`.
-`independent` are as many unrelated Sessions: no mode can do better on the machine.
-For ranks it also prints the share of the time that the exchange takes.
+It compares the rate of all workers, once all run, with that of one worker in the same
+mode. The rate is in gradient steps for Hogwild! workers, and in frames for ranks. For
+actors and their learner see `bench.overlap`. `independent` are as many unrelated
+Sessions: no mode can do better on the machine. For ranks it also prints the share of
+the time that the exchange takes.
 """
 
 import argparse
@@ -46,15 +46,28 @@ class Plan(NamedTuple):
 ALONE = Plan("independent", {"distributed": False})
 SYNCED, SHARED = (Plan(mode, {"distributed": mode}) for mode in ("synced", "shared"))
 LINEAR, STRONG = (
-    Plan(scale, {"distributed": "all_reduce", "scale": scale}) for scale in ("linear", "strong")
+    Plan(scale, {"distributed": "all_reduce", "scale": scale})
+    for scale in ("linear", "strong")
 )
 
 CASES: dict[str, tuple[Case, tuple[Plan, ...]]] = {
     "ppo_cartpole": (PPOCase("CartPole-v1", 8, 200_000), (SHARED, SYNCED)),
-    "a3c_lunarlander": (A2CCase("LunarLander-v3", 8, 200_000, horizon=32, lr=7e-4), (SYNCED,)),
-    "async_sac_halfcheetah": (SACCase("HalfCheetah-v5", 1, 6_000, (256, 256), 3e-4), (SHARED,)),
-    "dppo_lunarlander": (PPOCase("LunarLander-v3", 8, 150_000, horizon=512), (LINEAR, STRONG)),
-    "dsac_halfcheetah": (SACCase("HalfCheetah-v5", 1, 6_000, (256, 256), 3e-4), (LINEAR, STRONG)),
+    "a3c_lunarlander": (
+        A2CCase("LunarLander-v3", 8, 200_000, horizon=32, lr=7e-4),
+        (SYNCED,),
+    ),
+    "async_sac_halfcheetah": (
+        SACCase("HalfCheetah-v5", 1, 6_000, (256, 256), 3e-4),
+        (SHARED,),
+    ),
+    "dppo_lunarlander": (
+        PPOCase("LunarLander-v3", 8, 150_000, horizon=512),
+        (LINEAR, STRONG),
+    ),
+    "dsac_halfcheetah": (
+        SACCase("HalfCheetah-v5", 1, 6_000, (256, 256), 3e-4),
+        (LINEAR, STRONG),
+    ),
 }
 """Frames are those of each worker."""
 STEPS = 2_000
@@ -90,17 +103,21 @@ class ProgressMonitor:
 
 
 def measure(case: Case, plan: Plan, workers: int, folder: Path) -> Speed:
-    """One training of so many workers, from their first updates to the end of the first.
+    """One training of so many workers, from their first updates to the end of the
+    first.
 
-    All share `folder`: the Random agent's return is measured there once, beside the first training.
-    So it takes no core from the workers of the others.
+    All share `folder`: the Random agent's return is measured there once, beside the
+    first training. So it takes no core from the workers of the others.
     """
     spec = case.spec()
     frames = case.frames if plan is ALONE else case.frames * workers
     spec["env"]["max_frame"] = frames
     spec["meta"] |= {"max_session": workers, "log_frequency": 500, **plan.meta}
     start = getattr(case, "start", 0) + 500
-    run_dir, watch = RunDir.create(folder, "scaling", datetime.now()), ProgressMonitor(start)
+    run_dir, watch = (
+        RunDir.create(folder, "scaling", datetime.now()),
+        ProgressMonitor(start),
+    )
     parsed = parse_spec("scaling", spec)
     result = Trial(TrialTask(parsed, run_dir, 0, at_once=True), on_tick=watch).run()
     assert not result.failed, result.failed
@@ -119,22 +136,33 @@ def measure(case: Case, plan: Plan, workers: int, folder: Path) -> Speed:
 
 
 def scaling(name: str, workers: list[int], repeats: int) -> None:
-    """Prints medians of one case: every number of workers in its modes, and independent ones."""
+    """Prints medians of one case: every number of workers in its modes, and independent
+    ones."""
     case, modes = CASES[name]
     plans = [(plan, count) for plan in (*modes, ALONE) for count in workers]
-    speeds: dict[tuple[str, int], list[Speed]] = {(p.label, count): [] for p, count in plans}
+    speeds: dict[tuple[str, int], list[Speed]] = {
+        (p.label, count): [] for p, count in plans
+    }
     with tempfile.TemporaryDirectory() as folder:
         for plan, count in plans * repeats:
             speed = measure(case, plan, count, Path(folder))
             speeds[plan.label, count].append(speed)
             print(f"{name} {plan.label:11} {count}  {_told(speed)}", flush=True)
     base, counted = workers[0], "frames" if LINEAR in modes else "updates"
-    print(f"{name}: medians of {repeats}; {counted}/s over those of {base}, and efficiency")
+    print(
+        f"{name}: medians of {repeats}; {counted}/s over those of {base}, and "
+        "efficiency"
+    )
     for (label, count), seen in speeds.items():
         median = Speed(*(statistics.median(each) for each in zip(*seen, strict=True)))
-        one = statistics.median(getattr(speed, counted) for speed in speeds[label, base])
+        one = statistics.median(
+            getattr(speed, counted) for speed in speeds[label, base]
+        )
         ratio = getattr(median, counted) / one
-        print(f"  {label:11} {count}  {_told(median)} {ratio:6.2f} {ratio * base / count:5.0%}")
+        print(
+            f"  {label:11} {count}  {_told(median)} {ratio:6.2f} "
+            f"{ratio * base / count:5.0%}"
+        )
 
 
 def _told(speed: Speed) -> str:
@@ -147,10 +175,17 @@ def exchange() -> None:
     torch.set_num_threads(1)
 
     def optimizer() -> Optimizer:
-        net = nn.Sequential(nn.Linear(17, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(),
-                            nn.Linear(256, 6))  # fmt: skip
+        net = nn.Sequential(
+            nn.Linear(17, 256),
+            nn.ReLU(),
+            nn.Linear(256, 256),
+            nn.ReLU(),
+            nn.Linear(256, 6),
+        )
         flat = FlatParameters(net)
-        return Optimizer(flat, build_rule("GlobalAdam", {}, flat), LearningRate(1e-4), None)
+        return Optimizer(
+            flat, build_rule("GlobalAdam", {}, flat), LearningRate(1e-4), None
+        )
 
     plain = optimizer()
     unit = SharedTrainState.of(plain, 2)
@@ -171,7 +206,10 @@ def exchange() -> None:
     print(f"an optimizer step on {plain.flat.vector.numel():,} parameters, medians:")
     for name, microseconds in median.items():
         above = microseconds - median["plain"]
-        print(f"  {name:7} {microseconds:6.1f} µs" + (f"  (+{above:.1f})" if above else ""))
+        print(
+            f"  {name:7} {microseconds:6.1f} µs"
+            + (f"  (+{above:.1f})" if above else "")
+        )
 
 
 def main() -> None:

@@ -22,7 +22,9 @@ class Sleeping(gymnasium.Env[Any, Any]):
         self._t = 0
 
     @override
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: Any = None
+    ) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         self._t = 0
         return self.observation_space.sample(), {}
@@ -31,7 +33,13 @@ class Sleeping(gymnasium.Env[Any, Any]):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         time.sleep(self._seconds)
         self._t += 1
-        return self.observation_space.sample(), float(action == 0), self._t == LENGTH, False, {}
+        return (
+            self.observation_space.sample(),
+            float(action == 0),
+            self._t == LENGTH,
+            False,
+            {},
+        )
 
 
 gymnasium.register("Sleeping-v0", entry_point=Sleeping)

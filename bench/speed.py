@@ -2,11 +2,11 @@
 
 python -m bench.speed CASE… [--repeats 5] [--device cuda]
 
-The libraries run by turns, each time in a fresh process with one thread.
-So a change in the machine's load affects all. The result is the median of the rounds' ratios.
-"stepping" is the environments alone, with random actions. PPO and SAC are also compared with the
-same written out by hand, the floor. With `--device cuda` the networks of all are on the GPU, and
-`lab_graph` is the lab with its gradient steps as CUDA graphs.
+The libraries run by turns, each time in a fresh process with one thread. So a change in
+the machine's load affects all. The result is the median of the rounds' ratios.
+"stepping" is the environments alone, with random actions. PPO and SAC are also compared
+with the same written out by hand, the floor. With `--device cuda` the networks of all
+are on the GPU, and `lab_graph` is the lab with its gradient steps as CUDA graphs.
 """
 
 import argparse
@@ -21,7 +21,8 @@ from bench.cases import CASES, PPOCase, SACCase
 
 
 def measure(library: str, case: str, device: str) -> tuple[float, dict[str, float]]:
-    """Frames per second of one run in a separate process, and the lab's shares of the time."""
+    """Frames per second of one run in a separate process, and the lab's shares of the
+    time."""
     one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-m", "bench.contestant", library, case, "--device", device],
@@ -35,7 +36,8 @@ def measure(library: str, case: str, device: str) -> tuple[float, dict[str, floa
 
 
 def main() -> None:
-    """Prints every run as it ends, then the medians and the ratio of the lab to each other."""
+    """Prints every run as it ends, then the medians and the ratio of the lab to each
+    other."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("cases", nargs="+", choices=list(CASES), metavar="CASE")
     parser.add_argument("--repeats", type=int, default=5)
@@ -43,7 +45,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if importlib.util.find_spec("stable_baselines3") is None:
         parser.error(
-            'there is nothing to compare with; pip install -c constraints.txt -e ".[bench]"'
+            "there is nothing to compare with; pip install -c constraints.txt -e "
+            '".[bench]"'
         )
     for case in arguments.cases:
         others = ["sb3", "stepping"]
@@ -54,15 +57,20 @@ def main() -> None:
             for library, seen in speeds.items():
                 speed, shares = measure(library, case, arguments.device)
                 seen.append(speed)
-                parts = ", ".join(f"{part} {share:.0%}" for part, share in shares.items())
-                print(f"{case:20} {library:9} {speed:9,.0f} frames/s {parts}", flush=True)
+                parts = ", ".join(
+                    f"{part} {share:.0%}" for part, share in shares.items()
+                )
+                print(
+                    f"{case:20} {library:9} {speed:9,.0f} frames/s {parts}", flush=True
+                )
         median = {library: statistics.median(seen) for library, seen in speeds.items()}
         for other in others:
             ratios = [a / b for a, b in zip(speeds["lab"], speeds[other], strict=True)]
             print(
-                f"{case:20} medians of {arguments.repeats}: lab {median['lab']:,.0f}, {other} "
-                f"{median[other]:,.0f} frames/s, ratio {statistics.median(ratios):.2f} "
-                f"({min(ratios):.2f} to {max(ratios):.2f})",
+                f"{case:20} medians of {arguments.repeats}: lab {median['lab']:,.0f}, "
+                f"{other} {median[other]:,.0f} frames/s, ratio "
+                f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to "
+                f"{max(ratios):.2f})",
                 flush=True,
             )
 

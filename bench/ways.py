@@ -58,7 +58,8 @@ def speeds(
     for _ in range(repeats + 1):
         for way, env in envs.items():
             found[way].append(speed(env.step, turns[way], seconds))
-    return {way: tuple(rounds[1:]) for way, rounds in found.items()}  # the first one warms up
+    # the first one warms up
+    return {way: tuple(rounds[1:]) for way, rounds in found.items()}
 
 
 def cell(of_way: tuple[float, ...] | None, of_default: tuple[float, ...]) -> str:
@@ -77,7 +78,9 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.5)
-    parser.add_argument("--threads", type=int, default=0, help="of games and pools; 0: cores")
+    parser.add_argument(
+        "--threads", type=int, default=0, help="of games and pools; 0: cores"
+    )
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     print(f"{NUM_ENVS} environments, frames/s, medians of {arguments.repeats}")

@@ -1,8 +1,9 @@
 """The overhead of a whole run beside the training itself.
 
-python -m bench.whole startup     one PPO iteration as a whole process, against Stable-Baselines3
-python -m bench.whole rows        a row every 500 frames with graphs, against none
-python -m bench.whole endurance   the speed and memory of a run of 2 M frames, first against last
+python -m bench.whole startup     one PPO iteration as a whole process, against
+Stable-Baselines3 python -m bench.whole rows        a row every 500 frames with graphs,
+against none python -m bench.whole endurance   the speed and memory of a run of 2 M
+frames, first against last
 
 Needs a quiet machine. Contestants run by turns; medians count.
 """
@@ -37,8 +38,8 @@ class Whole(NamedTuple):
     before_drawing: float
     """Seconds until it draws; all if it draws nothing."""
     mib: float
-    """The peak of memory, summed over the process and its children. Summed is the proportional set
-    size: pages that processes share count once."""
+    """The peak of memory, summed over the process and its children. Summed is the
+    proportional set size: pages that processes share count once."""
 
 
 def whole_process(arguments: list[str]) -> Whole:
@@ -81,16 +82,27 @@ def lab_run(folder: Path, **changes: int) -> list[str]:
 
 def last_run(folder: Path) -> pd.DataFrame:
     """The rows of the newest run in `folder`."""
-    newest = max(folder.glob("*/info/*_train.csv"), key=lambda path: path.stat().st_mtime)
+    newest = max(
+        folder.glob("*/info/*_train.csv"), key=lambda path: path.stat().st_mtime
+    )
     return pd.read_csv(newest)
 
 
 def startup(folder: Path, repeats: int) -> None:
-    """One rollout and its update, from prompt to prompt, and without the lab's pictures."""
+    """One rollout and its update, from prompt to prompt, and without the lab's
+    pictures."""
     frames = 8 * 128
     commands = {
         "lab": lab_run(folder, max_frame=frames),
-        "sb3": [sys.executable, "-m", "bench.contestant", "sb3", CASE, "--frames", str(frames)],
+        "sb3": [
+            sys.executable,
+            "-m",
+            "bench.contestant",
+            "sb3",
+            CASE,
+            "--frames",
+            str(frames),
+        ],
     }
     whole_process(commands["lab"])  # measures the Random agent, once for the folder
     seen: dict[str, list[Whole]] = {name: [] for name in commands}
@@ -105,11 +117,15 @@ def startup(folder: Path, repeats: int) -> None:
 
 def _text(whole: Whole) -> str:
     drawing = whole.seconds - whole.before_drawing
-    return f"{whole.before_drawing:.2f} s + {drawing:.2f} s of pictures, {whole.mib:.0f} MiB"
+    return (
+        f"{whole.before_drawing:.2f} s + {drawing:.2f} s of pictures, {whole.mib:.0f} "
+        "MiB"
+    )
 
 
 def rows(folder: Path, repeats: int) -> None:
-    """Training time of 200 k frames, with a row and live graphs every 500 frames, and with none."""
+    """Training time of 200 k frames, with a row and live graphs every 500 frames, and
+    with none."""
     frames = CASES[CASE].frames
     seen: dict[int, list[float]] = {500: [], frames: []}
     for _ in range(repeats):
@@ -118,24 +134,38 @@ def rows(folder: Path, repeats: int) -> None:
             found.append(float(last_run(folder)["wall_t"].iloc[-1]))
             print(f"log_frequency {frequency}: {found[-1]:.3f} s", flush=True)
     often, never = (statistics.median(found) for found in seen.values())
-    print(f"medians of {repeats}: {often:.3f} s and {never:.3f} s, {often / never - 1:+.1%}")
+    print(
+        f"medians of {repeats}: {often:.3f} s and {never:.3f} s, "
+        f"{often / never - 1:+.1%}"
+    )
 
 
 def endurance(folder: Path, repeats: int) -> None:
-    """Frames per second of the first and the last tenth, and the size of the Session's process."""
+    """Frames per second of the first and the last tenth, and the size of the Session's
+    process."""
     command = lab_run(folder, max_frame=2_000_000, log_frequency=10_000)
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     sizes = []
     while process.poll() is None:
         children = psutil.Process(process.pid).children(recursive=True)
-        sizes.append(max((child.memory_info().rss for child in children), default=0) / MIB)
+        sizes.append(
+            max((child.memory_info().rss for child in children), default=0) / MIB
+        )
         time.sleep(1.0)
     speeds = last_run(folder)["fps"]
     tenth = len(speeds) // 10
-    first, last = speeds.iloc[1 : tenth + 1].median(), speeds.iloc[-tenth - 1 : -1].median()
+    first, last = (
+        speeds.iloc[1 : tenth + 1].median(),
+        speeds.iloc[-tenth - 1 : -1].median(),
+    )
     settled = sizes[len(sizes) // 10 : -2]
-    print(f"first tenth {first:,.0f}, last tenth {last:,.0f} frames/s: {last / first - 1:+.1%}")
-    print(f"memory {settled[0]:.0f} MiB after a tenth, {settled[-1]:.0f} MiB at the end")
+    print(
+        f"first tenth {first:,.0f}, last tenth {last:,.0f} frames/s: "
+        f"{last / first - 1:+.1%}"
+    )
+    print(
+        f"memory {settled[0]:.0f} MiB after a tenth, {settled[-1]:.0f} MiB at the end"
+    )
 
 
 def main() -> None:

@@ -1,11 +1,12 @@
-"""The entry points. Until the command line is imported, a stop signal ends the process at once."""
+"""The entry points. Until the command line is imported, a stop signal ends the process
+at once."""
 
 import os
 import sys
 
 if __name__ == "__main__" and sys.path[0] == os.getcwd():
-    # `python -m` puts the working directory first, where a file would replace any module. It stays
-    # only where the lab itself lies there.
+    # `python -m` puts the working directory first, where a file would replace any
+    # module. It stays only where the lab itself lies there.
     import slm_lab
 
     if not str(slm_lab.__file__).startswith(os.path.join(sys.path[0], "")):
@@ -17,7 +18,8 @@ from contextlib import suppress
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STOPPED = b'{"status": "stopped", "folder": null, "exit_code": 130}\n'
-"""What `--json` prints if the command is stopped before it begins, see `cli.shell.signals`."""
+"""What `--json` prints if the command is stopped before it begins, see
+`cli.shell.signals`."""
 
 
 def main() -> None:
@@ -37,9 +39,10 @@ def run_lab() -> None:
 
 
 def _end_at_stop_signals() -> None:
-    """Exits with 130 at Ctrl-C, SIGTERM or a closed terminal, while there is nothing to save. While
-    a command runs, `report_errors` handles them. The end of the interpreter ignores them: it would
-    restore their defaults, and an ended command would seem to be killed."""
+    """Exits with 130 at Ctrl-C, SIGTERM or a closed terminal, while there is nothing to
+    save. While a command runs, `report_errors` handles them. The end of the interpreter
+    ignores them: it would restore their defaults, and an ended command would seem to be
+    killed."""
     atexit.register(_ignore_stop_signals)
     for number in STOP_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores SIGHUP

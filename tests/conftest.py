@@ -14,13 +14,15 @@ from slm_lab.core.registry import ALGORITHMS, ENVS, MEMORIES, NETS
 settings.register_profile("lab", deadline=None)
 settings.load_profile("lab")
 
-# As a Session has it: on networks as small as these, two threads take six times as long.
+# As a Session has it: on networks as small as these, two threads take six times as
+# long.
 torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
 def _with_subnormal_numbers():
-    """A test before this one that ran a Session within its own process has set them to zero."""
+    """A test before this one that ran a Session within its own process has set them to
+    zero."""
     torch.set_flush_denormal(False)
 
 
@@ -35,7 +37,8 @@ def registries():
 
 @pytest.fixture
 def registered():
-    """Registers environments with Gymnasium for the length of a test; returns their name."""
+    """Registers environments with Gymnasium for the length of a test; returns their
+    name."""
     names = []
 
     def register(name, entry_point, **keys):

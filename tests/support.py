@@ -15,7 +15,10 @@ import pytest
 
 from slm_lab.parallel.actor_learner.strategy import LearnerStrategy, serial_source
 from slm_lab.parallel.all_reduce.launch import MakeStrategy
-from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers, SharedMemoryGroup
+from slm_lab.parallel.all_reduce.shared_memory_group import (
+    GroupBuffers,
+    SharedMemoryGroup,
+)
 from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy
 from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.parallel.hogwild.launch import global_state
@@ -38,10 +41,20 @@ PPO = {
             "name": "PPO",
             "gamma": 0.99,
             "lam": 0.95,
-            "clip_eps_spec": {"name": "no_decay", "start_val": 0.2, "end_val": 0.2,
-                              "start_step": 0, "end_step": 0},
-            "entropy_coef_spec": {"name": "linear_decay", "start_val": 0.01, "end_val": 0.0,
-                                  "start_step": 0, "end_step": 2000},
+            "clip_eps_spec": {
+                "name": "no_decay",
+                "start_val": 0.2,
+                "end_val": 0.2,
+                "start_step": 0,
+                "end_step": 0,
+            },
+            "entropy_coef_spec": {
+                "name": "linear_decay",
+                "start_val": 0.01,
+                "end_val": 0.0,
+                "start_step": 0,
+                "end_step": 2000,
+            },
             "val_loss_coef": 0.5,
             "time_horizon": 16,
             "minibatch_size": 32,
@@ -62,7 +75,7 @@ PPO = {
     },
     "env": {"name": "CartPole-v1", "num_envs": 4, "max_frame": 1000},
     "meta": {"log_frequency": 100, "random_seed": 0, "save_interval": 0},
-}  # fmt: skip
+}
 
 
 def ppo(**changes: Any) -> dict[str, Any]:
@@ -80,41 +93,74 @@ def _changed(spec: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return spec
 
 
-ENTROPY = {"name": "linear_decay", "start_val": 0.01, "end_val": 0.0, "start_step": 0,
-           "end_step": 2000}  # fmt: skip
+ENTROPY = {
+    "name": "linear_decay",
+    "start_val": 0.01,
+    "end_val": 0.0,
+    "start_step": 0,
+    "end_step": 2000,
+}
 
 
 def reinforce(**changes: Any) -> dict[str, Any]:
     """A small Reinforce spec on whole episodes."""
-    algorithm = {"name": "Reinforce", "gamma": 0.99, "center_return": True,
-                 "training_frequency": 2, "entropy_coef_spec": ENTROPY}  # fmt: skip
+    algorithm = {
+        "name": "Reinforce",
+        "gamma": 0.99,
+        "center_return": True,
+        "training_frequency": 2,
+        "entropy_coef_spec": ENTROPY,
+    }
     spec = ppo(agent__algorithm=algorithm, agent__memory={"name": "OnPolicyReplay"})
     return _changed(spec, changes)
 
 
 def actor_critic(**changes: Any) -> dict[str, Any]:
     """A small A2C spec."""
-    algorithm = {"name": "ActorCritic", "gamma": 0.99, "lam": 0.95, "training_frequency": 8,
-                 "val_loss_coef": 0.5, "entropy_coef_spec": ENTROPY}  # fmt: skip
+    algorithm = {
+        "name": "ActorCritic",
+        "gamma": 0.99,
+        "lam": 0.95,
+        "training_frequency": 8,
+        "val_loss_coef": 0.5,
+        "entropy_coef_spec": ENTROPY,
+    }
     return _changed(ppo(agent__algorithm=algorithm), changes)
 
 
-EXPLORE = {"name": "linear_decay", "start_val": 1.0, "end_val": 0.1, "start_step": 0,
-           "end_step": 500}  # fmt: skip
+EXPLORE = {
+    "name": "linear_decay",
+    "start_val": 1.0,
+    "end_val": 0.1,
+    "start_step": 0,
+    "end_step": 500,
+}
 
 
 def sarsa(**changes: Any) -> dict[str, Any]:
     """A small SARSA spec, ε-greedy."""
-    algorithm = {"name": "SARSA", "gamma": 0.99, "training_frequency": 8,
-                 "action_policy": "epsilon_greedy", "explore_var_spec": EXPLORE}  # fmt: skip
+    algorithm = {
+        "name": "SARSA",
+        "gamma": 0.99,
+        "training_frequency": 8,
+        "action_policy": "epsilon_greedy",
+        "explore_var_spec": EXPLORE,
+    }
     return _changed(ppo(agent__algorithm=algorithm), changes)
 
 
 def q_learning(name: str, **changes: Any) -> dict[str, Any]:
-    """A small spec of the algorithm `name` of the DQN family, ε-greedy, with uniform replay."""
-    algorithm = {"name": name, "gamma": 0.99, "training_frequency": 16, "training_start_step": 32,
-                 "training_batch_iter": 2, "action_policy": "epsilon_greedy",
-                 "explore_var_spec": EXPLORE}  # fmt: skip
+    """A small spec of the algorithm `name` of the DQN family, ε-greedy, with uniform
+    replay."""
+    algorithm = {
+        "name": name,
+        "gamma": 0.99,
+        "training_frequency": 16,
+        "training_start_step": 32,
+        "training_batch_iter": 2,
+        "action_policy": "epsilon_greedy",
+        "explore_var_spec": EXPLORE,
+    }
     memory = {"name": "Replay", "batch_size": 16, "max_size": 200}
     spec = ppo(agent__algorithm=algorithm, agent__memory=memory)
     return _changed(spec, {"agent__net__update_frequency": 64, **changes})
@@ -122,8 +168,13 @@ def q_learning(name: str, **changes: Any) -> dict[str, Any]:
 
 def soft(name: str, **changes: Any) -> dict[str, Any]:
     """A small spec of `name`, SoftActorCritic or CrossQ, with uniform replay."""
-    algorithm = {"name": name, "gamma": 0.99, "training_frequency": 16, "training_start_step": 32,
-                 "training_batch_iter": 2}  # fmt: skip
+    algorithm = {
+        "name": name,
+        "gamma": 0.99,
+        "training_frequency": 16,
+        "training_start_step": 32,
+        "training_batch_iter": 2,
+    }
     targets = {"agent__net__update_type": "polyak", "agent__net__polyak_coef": 0.05}
     memory = {"name": "Replay", "batch_size": 16, "max_size": 200}
     spec = ppo(agent__algorithm=algorithm, agent__memory=memory)
@@ -156,7 +207,8 @@ def make_session(
 ) -> Session:
     """A Session that writes to `folder`, ready to run here.
 
-    With `hogwild` it is the only Hogwild! worker. With `serially` its actors alternate with it.
+    With `hogwild` it is the only Hogwild! worker. With `serially` its actors alternate
+    with it.
     """
     run_dir = RunDir(folder, spec.name)
     for part in ("info", "model", "log", "graph"):
@@ -205,25 +257,36 @@ def read_rows(path: Path) -> pd.DataFrame:
 
 
 def run_ranks(
-    spec: Spec, folder: Path, count: int, kind: MakeStrategy = AllReduceStrategy, **options: Any
+    spec: Spec,
+    folder: Path,
+    count: int,
+    kind: MakeStrategy = AllReduceStrategy,
+    **options: Any,
 ) -> list[Session]:
-    """Runs `count` ranks of one training to their end in threads; all raise what one raises."""
+    """Runs `count` ranks of one training to their end in threads; all raise what one
+    raises."""
     board, place = StatusBoard.allocate(CONTEXT, count), GroupBuffers.of(count)
 
     def run(index: int) -> Session:
-        return run_session(spec, folder, rank=Rank(index, board, place, kind), **options)
+        return run_session(
+            spec, folder, rank=Rank(index, board, place, kind), **options
+        )
 
     with ThreadPoolExecutor(count) as threads:
         return list(threads.map(run, range(count)))
 
 
-def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+def made_once(
+    factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]
+) -> Path:
     """The folder that `make` has filled, once for all worker processes of pytest.
 
     Another process that asks for it waits until it is complete.
     """
     base = factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"once_{name}"
+    folder = (
+        base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    ) / f"once_{name}"
     complete = folder.with_suffix(".complete")
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,4 +1,5 @@
-"""Plays an environment by an exported policy: play_onnx.py policy.onnx CartPole-v1 [EPISODES].
+"""Plays an environment by an exported policy: play_onnx.py policy.onnx CartPole-v1
+[EPISODES].
 
 It needs onnxruntime and gymnasium, neither torch nor SLM Lab.
 """
@@ -25,7 +26,9 @@ for episode in range(int(sys.argv[3]) if len(sys.argv) > 3 else 10):
     total, done = 0.0, False
     while not done:
         inputs = {"obs": np.asarray(obs, dtype)[None]}
-        inputs |= {each.name: array for each, array in zip(recurrent, state, strict=True)}
+        inputs |= {
+            each.name: array for each, array in zip(recurrent, state, strict=True)
+        }
         action, values, *state = session.run(None, inputs)
         obs, reward, terminated, truncated, _ = env.step(action[0])
         total, done = total + float(reward), terminated or truncated

@@ -16,9 +16,18 @@ import slm_lab
 from slm_lab.core.errors import LabError
 
 NAMES = (
-    "train", "search", "compare", "load", "load_run", "Run", "Search", "Comparison", "Agent",
-    "Episodes", "TrainingFailed",
-)  # fmt: skip
+    "train",
+    "search",
+    "compare",
+    "load",
+    "load_run",
+    "Run",
+    "Search",
+    "Comparison",
+    "Agent",
+    "Episodes",
+    "TrainingFailed",
+)
 INTERNAL = {"followed", "source"}
 COLUMNS = 88
 HEAD = """# Python reference
@@ -26,13 +35,15 @@ HEAD = """# Python reference
 ```python
 import slm_lab
 
-run = slm_lab.train("ppo_cartpole", sets={"env.max_frame": 4000, "meta.max_session": 1}, quiet=True)
+budget = {"env.max_frame": 4000, "meta.max_session": 1}
+run = slm_lab.train("ppo_cartpole", sets=budget, quiet=True)
 ```
 
 ![train makes a Run, load makes an Agent of it](images/python_api.svg)
 
-What `import slm_lab` offers, written from the docstrings of the code. [From Python](python.md) and
-[use a trained agent](trained_agents.md) explain it with examples.
+What `import slm_lab` offers, written from the docstrings of the code.
+[From Python](python.md) and [use a trained agent](trained_agents.md) explain it with
+examples.
 """
 
 
@@ -41,8 +52,15 @@ def reference() -> str:
     parts = [HEAD]
     for name in NAMES:
         part = getattr(slm_lab, name)
-        parts += [f"## {name}", *(_class(part) if inspect.isclass(part) else _function(part))]
-    parts += ["## LabError", "`slm_lab.core.errors.LabError`", *_text(inspect.getdoc(LabError))]
+        parts += [
+            f"## {name}",
+            *(_class(part) if inspect.isclass(part) else _function(part)),
+        ]
+    parts += [
+        "## LabError",
+        "`slm_lab.core.errors.LabError`",
+        *_text(inspect.getdoc(LabError)),
+    ]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
@@ -58,7 +76,9 @@ def _class(part: type) -> Iterator[str]:
     own = [base for base in part.__mro__ if base.__module__.startswith("slm_lab")]
     for base in own[:1] if issubclass(part, Exception) else own:
         (tree,) = _tree(base).body
-        init = [node.body for node in tree.body if getattr(node, "name", "") == "__init__"]
+        init = [
+            node.body for node in tree.body if getattr(node, "name", "") == "__init__"
+        ]
         for body in (tree.body, *init):
             for name, lines in (*_attributes(body), *_methods(body)):
                 members.setdefault(name, lines)
@@ -70,18 +90,26 @@ def _class(part: type) -> Iterator[str]:
 def _attributes(body: list[ast.stmt]) -> Iterator[tuple[str, list[str]]]:
     """Names that are assigned and have a docstring behind them."""
     for node, after in pairwise(body):
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        targets = (
+            node.targets
+            if isinstance(node, ast.Assign)
+            else [getattr(node, "target", None)]
+        )
         if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
             for target in targets:
                 if isinstance(target, ast.Attribute | ast.Name):
-                    name = target.attr if isinstance(target, ast.Attribute) else target.id
+                    name = (
+                        target.attr if isinstance(target, ast.Attribute) else target.id
+                    )
                     yield name, list(_text(inspect.cleandoc(str(after.value.value))))
 
 
 def _methods(body: list[ast.stmt]) -> Iterator[tuple[str, list[str]]]:
     for node in body:
         if isinstance(node, ast.FunctionDef) and (text := ast.get_docstring(node)):
-            is_property = any(ast.unparse(each) == "property" for each in node.decorator_list)
+            is_property = any(
+                ast.unparse(each) == "property" for each in node.decorator_list
+            )
             head = [] if is_property else [_signature(node)]
             yield node.name, [*head, *_text(text)]
 
@@ -99,7 +127,8 @@ def _signature(node: ast.AST) -> str:
 
 
 def _plain(node: ast.AST) -> str:
-    """Source code with spaces around `=`, without the quotes around the names of types."""
+    """Source code with spaces around `=`, without the quotes around the names of
+    types."""
     text = re.sub(r"'((?:\w+\.)?[A-Z]\w+)'", r"\1", ast.unparse(node))
     return re.sub(r"(?<=: )([^:=]+)=", r"\1 = ", text)
 

@@ -1,4 +1,5 @@
-"""A hook of mkdocs: links from a page to the source are code in the site, which has no source."""
+"""A hook of mkdocs: links from a page to the source are code in the site, which has no
+source."""
 
 import re
 from typing import Any

@@ -1,4 +1,5 @@
-"""Writes the reference page of the spec language from its models, and the text of `template.md`.
+"""Writes the reference page of the spec language from its models, and the text of
+`template.md`.
 
 python docs/reference/spec_reference.py > docs/spec_reference.md
 """
@@ -54,11 +55,21 @@ JSON_TYPES = {
     "object": "block",
     "null": "null",
 }
-SIGNS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+SIGNS = {
+    "minimum": "≥",
+    "exclusiveMinimum": ">",
+    "maximum": "≤",
+    "exclusiveMaximum": "<",
+}
 SECTIONS: tuple[type[Block], ...] = (
-    ScheduleSpec, EnvSpec, MetaSpec, ActorLearnerSpec, CorrectionSpec, ConfirmSpec,
+    ScheduleSpec,
+    EnvSpec,
+    MetaSpec,
+    ActorLearnerSpec,
+    CorrectionSpec,
+    ConfirmSpec,
     SearchResourcesSpec,
-)  # fmt: skip
+)
 TEMPLATE = Path(__file__).with_name("template.md")
 """The page with <<name>> in place of the parts that are generated."""
 
@@ -66,7 +77,9 @@ TEMPLATE = Path(__file__).with_name("template.md")
 def reference() -> str:
     """The whole page, as Markdown."""
     algorithms = ALGORITHMS.models(AlgorithmSpec).items()
-    usable = (name for name, reason in refusals("initialisers").items() if reason is None)
+    usable = (
+        name for name, reason in refusals("initialisers").items() if reason is None
+    )
     parts = {
         "agent": _agent(),
         "algorithms": _algorithms(),
@@ -78,11 +91,15 @@ def reference() -> str:
         "initialisers": [_quoted(usable)],
         "activations": [_quoted(refusals("activations"))],
         **{model.__name__: [_section(model)] for model in SECTIONS},
-        "search_schedulers": [f"#### {name}\n\n{_section(m)}" for name, m in MODELS.items()],
+        "search_schedulers": [
+            f"#### {name}\n\n{_section(m)}" for name, m in MODELS.items()
+        ],
         "samplers": _samplers(),
         "legacy": _legacy(),
         "target_keys": [_quoted(TARGET_KEYS)],
-        "without_targets": [", ".join(n for n, m in algorithms if m.HAS_TARGETS is False)],
+        "without_targets": [
+            ", ".join(n for n, m in algorithms if m.HAS_TARGETS is False)
+        ],
         "without_critic": [", ".join(n for n, m in algorithms if m.CRITIC == "none")],
     }
     page = TEMPLATE.read_text(encoding="utf-8")
@@ -114,16 +131,22 @@ def _algorithms() -> Iterator[str]:
             default=None,
         )
         shown[name] = model
-        known = {*AlgorithmSpec.model_fields, *(shown[like].model_fields if like else ())}
+        known = {
+            *AlgorithmSpec.model_fields,
+            *(shown[like].model_fields if like else ()),
+        }
         more = model.model_fields.keys() - known
         if like is not None:
-            yield f"The keys of [{like}](#{like.lower()})" + (", and:\n" if more else ".\n")
+            yield f"The keys of [{like}](#{like.lower()})" + (
+                ", and:\n" if more else ".\n"
+            )
         if more:
             yield _table(model, known)
 
 
 def _has_all_keys_of(model: type[BaseModel], other: type[BaseModel]) -> bool:
-    """Whether `model` has every key of the learning algorithm `other`, with the same meaning."""
+    """Whether `model` has every key of the learning algorithm `other`, with the same
+    meaning."""
     if len(other.model_fields) < len(AlgorithmSpec.model_fields) + 3:
         return False
     return all(
@@ -164,7 +187,10 @@ def _torch_names(kind: Kind) -> Iterator[str]:
 def _samplers() -> Iterator[str]:
     for name, sampler in SAMPLERS.items():
         needed = sampler.arguments[: sampler.required]
-        optional = (f"{argument} (optional)" for argument in sampler.arguments[sampler.required :])
+        optional = (
+            f"{argument} (optional)"
+            for argument in sampler.arguments[sampler.required :]
+        )
         yield f"| `{name}` | {', '.join([*needed, *optional])} |"
     for name in LISTS:
         yield f"| `{name}` | the values |"
@@ -173,11 +199,18 @@ def _samplers() -> Iterator[str]:
 def _legacy() -> Iterator[str]:
     for key, reason in TOP_LEVEL.items():
         yield f"| `{key}` | {reason} |"
-    for block, registry in (("algorithm", ALGORITHMS), ("memory", MEMORIES), ("net", NETS)):
+    for block, registry in (
+        ("algorithm", ALGORITHMS),
+        ("memory", MEMORIES),
+        ("net", NETS),
+    ):
         for name, model in registry.models(Block).items():
             for key, reason in model.LEGACY.items():
                 yield f"| `agent.{block}.{key}` of {name} | {reason} |"
-    yield f"| {_quoted(OF_IMITATION)} of on-policy memories | only SIL and PPOSIL replay |"
+    yield (
+        f"| {_quoted(OF_IMITATION)} of on-policy memories | only SIL and PPOSIL "
+        "replay |"
+    )
     for key, reason in MetaSpec.LEGACY.items():
         yield f"| `meta.{key}` | {reason} |"
 
@@ -202,9 +235,21 @@ def _table(model: type[BaseModel], without: Collection[str] = ()) -> str:
     for key in (key for key in model.model_fields if key not in without):
         node = schema["properties"][key]
         also = f" (also `{aliases[key]}`)" if key in aliases else ""
-        default = "**required**" if key in schema.get("required", ()) else _default(node["default"])
-        cells = (f"`{key}`{also}", _type(node), default, _range(node), node["description"])
-        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        default = (
+            "**required**"
+            if key in schema.get("required", ())
+            else _default(node["default"])
+        )
+        cells = (
+            f"`{key}`{also}",
+            _type(node),
+            default,
+            _range(node),
+            node["description"],
+        )
+        rows.append(
+            "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+        )
     return "\n".join(rows) + "\n"
 
 
@@ -221,7 +266,9 @@ def _type(node: Mapping[str, Any]) -> str:
     if name in BLOCK_WORDS:
         words = BLOCK_WORDS[name]
     elif "enum" in node or "const" in node:
-        words = ", ".join(f"`{show(value)}`" for value in node.get("enum", [node.get("const")]))
+        words = ", ".join(
+            f"`{show(value)}`" for value in node.get("enum", [node.get("const")])
+        )
     elif alternatives:
         words = ", ".join(dict.fromkeys(_type(part) for part in alternatives))
     elif node.get("type") == "array":
@@ -234,7 +281,12 @@ def _type(node: Mapping[str, Any]) -> str:
 def _range(node: Mapping[str, Any]) -> str:
     """The bounds of a number, or of each number in a list."""
     parts = [node, *node.get("anyOf", ()), node.get("items", {})]
-    bounds = [(sign, part[key]) for part in parts for key, sign in SIGNS.items() if key in part]
+    bounds = [
+        (sign, part[key])
+        for part in parts
+        for key, sign in SIGNS.items()
+        if key in part
+    ]
     return ", ".join(f"{sign} {short(n)}" for sign, n in bounds)
 
 
@@ -246,7 +298,10 @@ def _default(value: Any) -> str:
     if "name" not in value:
         return "its defaults"
     return ", ".join(
-        [f"`{value['name']}`", *(f"{k} {_json(value[k])}" for k in value if k != "name")]
+        [
+            f"`{value['name']}`",
+            *(f"{k} {_json(value[k])}" for k in value if k != "name"),
+        ]
     )
 
 

@@ -15,13 +15,16 @@ from slm_lab.core.types import Array, StateDict
 class Agent:
     """Acts, stores steps, and learns when its memory has something to learn from."""
 
-    def __init__(self, actor: Actor, learner: Learner[Any], memory: Memory[Any] | None) -> None:
+    def __init__(
+        self, actor: Actor, learner: Learner[Any], memory: Memory[Any] | None
+    ) -> None:
         self.actor = actor
         self.learner = learner
         self.memory = memory
 
     def act(self, obs: Array, frame: int) -> Act:
-        """Actions for observations (N, *obs_shape) at the trial's clock, with log π and V."""
+        """Actions for observations (N, *obs_shape) at the trial's clock, with log π and
+        V."""
         return self.actor.act(obs, frame)
 
     def observe(self, step: VectorStep) -> None:
@@ -43,8 +46,8 @@ class Agent:
         return 1 if self.memory is None else self.memory.num_samples
 
     def learn(self, frame: int) -> dict[str, float] | None:
-        """Trains if an event is due; returns its report, else None. Raises NonFiniteLossError with
-        the statistics of the batch that caused it."""
+        """Trains if an event is due; returns its report, else None. Raises
+        NonFiniteLossError with the statistics of the batch that caused it."""
         if self.memory is None or not self.memory.ready():
             return None
         batch = self.memory.take()
@@ -56,17 +59,20 @@ class Agent:
         return report
 
     def break_off(self, next_obs: Array, raw_next_obs: Array | None = None) -> None:
-        """Ends the running episodes as truncated, because the environments start new ones.
-        `next_obs` (N, …) are the states that they ended in, `raw_next_obs` the same before
-        normalisation."""
+        """Ends the running episodes as truncated, because the environments start new
+        ones. `next_obs` (N, …) are the states that they ended in, `raw_next_obs` the
+        same before normalisation."""
         if self.memory is not None:
             raw = next_obs if raw_next_obs is None else raw_next_obs
-            self.memory.break_off(self.actor.memory_obs(next_obs), self.actor.memory_obs(raw))
+            self.memory.break_off(
+                self.actor.memory_obs(next_obs), self.actor.memory_obs(raw)
+            )
         self.actor.end_episodes(np.ones(len(next_obs), np.bool_))
 
     @property
     def log(self) -> AppendLog | None:
-        """The memory's steps, if they are so many that they are saved piece by piece; else None."""
+        """The memory's steps, if they are so many that they are saved piece by piece;
+        else None."""
         return None if self.memory is None else self.memory.log
 
     def state_dict(self) -> StateDict:

@@ -1,8 +1,9 @@
 """Reverse-mode differentiation of a few large functions of arrays.
 
-Autograd records the many small operations of a loss, which takes longer than to compute them. Here
-a loss consists of some ten functions: networks, distributions and losses. Their vector-Jacobian
-products are written out. An algorithm writes one sum of losses, of tensors or of nodes."""
+Autograd records the many small operations of a loss, which takes longer than to compute
+them. Here a loss consists of some ten functions: networks, distributions and losses.
+Their vector-Jacobian products are written out. An algorithm writes one sum of losses,
+of tensors or of nodes."""
 
 from collections.abc import Callable
 from typing import TypeAlias, final
@@ -14,17 +15,20 @@ from torch import Tensor
 from slm_lab.core.types import FloatArray
 
 Vjp: TypeAlias = Callable[[FloatArray], tuple[FloatArray, ...]]
-"""From the gradient of a function's output to those of its inputs. It may overwrite the first."""
+"""From the gradient of a function's output to those of its inputs. It may overwrite the
+first."""
 
 
 @final
 class Node:
-    """An array, the nodes from which it was computed, and its vector-Jacobian product. A node
-    without parents adds its gradient to that of the parameters."""
+    """An array, the nodes from which it was computed, and its vector-Jacobian product.
+    A node without parents adds its gradient to that of the parameters."""
 
     __slots__ = ("_parents", "_vjp", "array")
 
-    def __init__(self, array: FloatArray, parents: tuple["Node", ...], vjp: Vjp) -> None:
+    def __init__(
+        self, array: FloatArray, parents: tuple["Node", ...], vjp: Vjp
+    ) -> None:
         self.array = array
         self._parents = parents
         self._vjp = vjp
@@ -40,7 +44,9 @@ class Node:
     def squeeze(self, axis: int) -> "Node":
         """Without an axis of length 1."""
         array = self.array
-        return Node(array.squeeze(axis), (self,), lambda grad: (grad.reshape(array.shape),))
+        return Node(
+            array.squeeze(axis), (self,), lambda grad: (grad.reshape(array.shape),)
+        )
 
     def mean(self) -> "Node":
         """The mean of all values, a scalar."""
@@ -77,14 +83,20 @@ class Node:
 
     def __add__(self, other: "Differentiable") -> "Node":
         if isinstance(other, Node):
-            return Node(self.array + other.array, (self, other), lambda grad: (grad, grad.copy()))
+            return Node(
+                self.array + other.array,
+                (self, other),
+                lambda grad: (grad, grad.copy()),
+            )
         return Node(self.array + other.numpy(), (self,), lambda grad: (grad,))
 
     __radd__ = __add__
 
     def __sub__(self, other: "Differentiable") -> "Node":
         if isinstance(other, Node):
-            return Node(self.array - other.array, (self, other), lambda grad: (grad, -grad))
+            return Node(
+                self.array - other.array, (self, other), lambda grad: (grad, -grad)
+            )
         return self + -other
 
     def __rsub__(self, other: Tensor) -> "Node":
@@ -110,8 +122,8 @@ def parameter(tensor: Tensor) -> Node:
 
 
 def minimum(first: Node, second: Node) -> Node:
-    """The smaller of two values each, of equal shapes. Only that one, at a tie the first, has a
-    gradient."""
+    """The smaller of two values each, of equal shapes. Only that one, at a tie the
+    first, has a gradient."""
     is_first = first.array <= second.array
 
     def vjp(grad: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -123,7 +135,9 @@ def minimum(first: Node, second: Node) -> Node:
 def beside(constant: FloatArray, node: Node) -> Node:
     """A constant (B, C) and a node (B, A) side by side, (B, C + A)."""
     width = constant.shape[1]
-    return Node(np.hstack([constant, node.array]), (node,), lambda grad: (grad[:, width:],))
+    return Node(
+        np.hstack([constant, node.array]), (node,), lambda grad: (grad[:, width:],)
+    )
 
 
 Differentiable: TypeAlias = Tensor | Node

@@ -24,7 +24,8 @@ class Act(NamedTuple):
     version: int
     """Learner updates that the acting weights had seen."""
     state_around: StateAround | None = None
-    """The recurrent state before and after the step; None without recurrent networks."""
+    """The recurrent state before and after the step; None without recurrent
+    networks."""
 
 
 class VectorStep(NamedTuple):
@@ -50,7 +51,8 @@ class VectorStep(NamedTuple):
         return self.terminated | self.truncated
 
     def fields(self, raw: bool) -> dict[str, Array | int]:
-        """What a rollout keeps of the step, by field; `raw`: with the fields of `RawRollout`."""
+        """What a rollout keeps of the step, by field; `raw`: with the fields of
+        `RawRollout`."""
         act = self.act
         fields: dict[str, Array | int] = {
             "obs": self.obs,
@@ -79,14 +81,17 @@ class VectorStep(NamedTuple):
         if self.raw is None:
             return self
         obs, reward, next_obs = self.raw
-        return VectorStep(obs, self.act, reward, self.terminated, self.truncated, next_obs)
+        return VectorStep(
+            obs, self.act, reward, self.terminated, self.truncated, next_obs
+        )
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """T consecutive steps of N environments under (nearly) one policy. While an episode runs, the
-    state after step t is `obs[t + 1]`; after its end that is the next episode's first. States after
-    the last step or a truncated one are `bootstrap_obs`, at `bootstrap_t` and `bootstrap_n`."""
+    """T consecutive steps of N environments under (nearly) one policy. While an episode
+    runs, the state after step t is `obs[t + 1]`; after its end that is the next
+    episode's first. States after the last step or a truncated one are `bootstrap_obs`,
+    at `bootstrap_t` and `bootstrap_n`."""
 
     obs: Tensor
     """(T, N, *obs_shape)"""
@@ -117,8 +122,8 @@ class Rollout:
         return self.terminated | self.truncated
 
     def next_value(self, bootstrap_value: Tensor) -> Tensor:
-        """(T, N) V of the state each step ended in, from V of `bootstrap_obs`, (K,). Where a step
-        terminated the number is meaningless and must be masked."""
+        """(T, N) V of the state each step ended in, from V of `bootstrap_obs`, (K,).
+        Where a step terminated the number is meaningless and must be masked."""
         next_value = self.value.roll(-1, 0)
         next_value[self.bootstrap_t, self.bootstrap_n] = bootstrap_value
         return next_value
@@ -143,9 +148,11 @@ class Transitions:
     action: Tensor
     """(B, *action_shape)"""
     log_prob: Tensor
-    """(B,) log π(a|s) of the policy that acted; NaN where the memory does not keep it"""
+    """(B,) log π(a|s) of the policy that acted; NaN where the memory does not keep
+    it"""
     reward: Tensor
-    """(B,) Σ_{i<m} γ^i r_{t+i}; m ≤ n, fewer at the end of the episode or of the known steps"""
+    """(B,) Σ_{i<m} γ^i r_{t+i}; m ≤ n, fewer at the end of the episode or of the known
+    steps"""
     discount: Tensor
     """(B,) γ^m, or 0 where the task itself ended: the factor of V(`next_obs`)"""
     next_obs: Tensor
@@ -159,7 +166,9 @@ class Transitions:
         """The same on `device`, but for `index`."""
         if self.reward.device == device:
             return self
-        tensors = {name: moved(t, device) for name, t in vars(self).items() if t is not None}
+        tensors = {
+            name: moved(t, device) for name, t in vars(self).items() if t is not None
+        }
         return replace(self, **{**tensors, "index": self.index})
 
 
@@ -183,18 +192,20 @@ class TransitionSource(TransitionSampler):
     num_stored: int
     """Transitions stored so far, overwritten ones included: the Session's own clock."""
     num_trained_on: int
-    """Transitions that the gradient steps so far count against: not those gathered before training.
+    """Transitions that the gradient steps so far count against: not those gathered
+    before training.
     """
 
 
 class PastReturns(TransitionSampler):
-    """Steps of past episodes. In a batch `reward` is the return that was obtained. An error is how
-    much better than expected it was."""
+    """Steps of past episodes. In a batch `reward` is the return that was obtained. An
+    error is how much better than expected it was."""
 
     @property
     @abstractmethod
     def num_stored(self) -> int:
-        """Steps that can be sampled: none before the first episode with a positive reward."""
+        """Steps that can be sampled: none before the first episode with a positive
+        reward."""
 
     @abstractmethod
     def add(self, rollout: Rollout) -> None:

@@ -31,15 +31,20 @@ def build_agent(
     normalization: Normalization | None = None,
     make_memory: Callable[[MemoryLayout], Memory[Any]] | None = None,
 ) -> Agent:
-    """The agent that `spec` describes, for environments with these spaces of one environment.
+    """The agent that `spec` describes, for environments with these spaces of one
+    environment.
 
-    `frame_stack` is the number of frames in an observation; a memory stores each frame once.
-    `scratch` is a folder for temporary files. `correction` is for rollouts of a policy older than
-    the learner's. `normalization` is that of the environments, for memories that store raw values.
-    `make_memory` replaces the memory that the spec asks for.
+    `frame_stack` is the number of frames in an observation; a memory stores each frame
+    once. `scratch` is a folder for temporary files. `correction` is for rollouts of a
+    policy older than the learner's. `normalization` is that of the environments, for
+    memories that store raw values. `make_memory` replaces the memory that the spec asks
+    for.
 
-    Raises LabError when a part is unknown, not built yet, or does not fit the spaces."""
-    context = BuildContext(spec, observation_space, action_space, num_envs, seeds, correction)
+    Raises LabError when a part is unknown, not built yet, or does not fit the
+    spaces."""
+    context = BuildContext(
+        spec, observation_space, action_space, num_envs, seeds, correction
+    )
     parts: AgentParts = ALGORITHMS.load(spec.algorithm.name).build(context)
     obs_shape, recurrent = context.obs_shape, parts.recurrent
     layout = MemoryLayout(
@@ -58,7 +63,10 @@ def build_agent(
     if make_memory is not None:
         memory: Memory[Any] | None = make_memory(layout)
     elif spec.memory is not None:
-        imitates = isinstance(spec.memory, OnPolicySpec) and spec.memory.sil_replay_name is not None
+        imitates = (
+            isinstance(spec.memory, OnPolicySpec)
+            and spec.memory.sil_replay_name is not None
+        )
         kind = SelfImitationMemory if imitates else MEMORIES.load(spec.memory.name)
         memory = kind.build(spec.memory, layout)
     else:

@@ -17,16 +17,18 @@ ENV_TENSORS = {
     "bootstrap_obs": OBSERVATIONS,
     "reward": REWARDS,
 }
-"""Tensors of a batch that the environment has filled: what they are, and keys that scale them."""
+"""Tensors of a batch that the environment has filled: what they are, and keys that
+scale them."""
 
 LARGE = 1e6
-"""A size of observations and rewards from which on they may be why a loss is not finite."""
+"""A size of observations and rewards from which on they may be why a loss is not
+finite."""
 
 
 @contextmanager
 def describe_on_error(batch: object) -> Iterator[None]:
-    """Adds a description of `batch` to a NonFiniteLossError. A source of batches is no record: the
-    batches sampled from it are described instead."""
+    """Adds a description of `batch` to a NonFiniteLossError. A source of batches is no
+    record: the batches sampled from it are described instead."""
     try:
         yield
     except NonFiniteLossError as error:
@@ -37,7 +39,8 @@ def describe_on_error(batch: object) -> Iterator[None]:
 
 
 def _broken_before(batch: object) -> str:
-    """Which values from the environment are not finite or very large, as a message; else empty."""
+    """Which values from the environment are not finite or very large, as a message;
+    else empty."""
     large = ""
     for name, (what, keys) in ENV_TENSORS.items():
         value = getattr(batch, name, None)
@@ -50,12 +53,16 @@ def _broken_before(batch: object) -> str:
             return f": the environment gave {what} that are not finite{beyond}"
         size = value.double().abs().max().item()
         if size >= LARGE:
-            large = f": the environment gave {what} of up to {size:.3g}; scale them by {keys}"
+            large = (
+                f": the environment gave {what} of up to {size:.3g}; scale them by "
+                f"{keys}"
+            )
     return large
 
 
 def describe_batch(batch: object) -> str:
-    """One line per tensor of a dataclass: shape, range, and how many values are not finite."""
+    """One line per tensor of a dataclass: shape, range, and how many values are not
+    finite."""
     lines = [f"the batch ({type(batch).__name__}):"]
     for field in fields(batch):  # type: ignore[arg-type]
         value = getattr(batch, field.name)
@@ -68,7 +75,9 @@ def _describe(value: Tensor) -> str:
     numbers, text = value.double(), str(tuple(value.shape))
     finite = numbers[torch.isfinite(numbers)]
     if len(finite):
-        least, mean, most = (each.item() for each in (finite.min(), finite.mean(), finite.max()))
+        least, mean, most = (
+            each.item() for each in (finite.min(), finite.mean(), finite.max())
+        )
         text += f" min {least:.6g} mean {mean:.6g} max {most:.6g}"
     broken = numbers.numel() - len(finite)
     return text + (f", {broken} values not finite" if broken else "")

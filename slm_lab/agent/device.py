@@ -15,8 +15,8 @@ NO_GPU = 'torch sees no GPU here; use false or "auto"'
 
 
 def assign_gpu(session: int) -> None:
-    """Maps "cuda" to another GPU in the process of each Session, if there are several. Only for a
-    process with a network there: it starts CUDA."""
+    """Maps "cuda" to another GPU in the process of each Session, if there are several.
+    Only for a process with a network there: it starts CUDA."""
     count = torch.cuda.device_count()
     if count > 1:
         torch.cuda.set_device(session % count)
@@ -28,8 +28,8 @@ def has_gpu() -> bool:
 
 
 def resolve_device(gpu: bool | Literal["auto"]) -> torch.device:
-    """The device for a spec's `gpu`: false, true, or "auto" (a GPU if there is one). Raises
-    LabError where a GPU is required and missing."""
+    """The device for a spec's `gpu`: false, true, or "auto" (a GPU if there is one).
+    Raises LabError where a GPU is required and missing."""
     if gpu is False:
         return torch.device("cpu")
     if has_gpu():
@@ -48,8 +48,8 @@ def new_stream(device: torch.device, priority: int = 0) -> torch.cuda.Stream | N
 
 @contextmanager
 def separate_stream(stream: torch.cuda.Stream | None) -> Iterator[None]:
-    """Work on a GPU beside that of other threads, after all that the current stream has so far.
-    Later work on the current stream waits for it."""
+    """Work on a GPU beside that of other threads, after all that the current stream has
+    so far. Later work on the current stream waits for it."""
     if stream is None:
         yield
         return
@@ -60,14 +60,16 @@ def separate_stream(stream: torch.cuda.Stream | None) -> Iterator[None]:
 
 
 def moved(tensor: Tensor, device: torch.device) -> Tensor:
-    """The tensor on `device`. A GPU copies it from pinned memory while the host computes."""
+    """The tensor on `device`. A GPU copies it from pinned memory while the host
+    computes."""
     if device.type != "cuda" or tensor.is_cuda:
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def host_arrays(tensors: Sequence[Tensor]) -> tuple[FloatArray, ...]:
-    """Tensors (B, …) as arrays; from a GPU by one copy of all, for which the host waits."""
+    """Tensors (B, …) as arrays; from a GPU by one copy of all, for which the host
+    waits."""
     if all(tensor.is_cpu for tensor in tensors):
         return tuple(tensor.numpy() for tensor in tensors)
     ends = np.cumsum([tensor.shape[-1] for tensor in tensors])

@@ -1,7 +1,8 @@
 """The recurrent state of running episodes, packed beside observations.
 
-With a recurrent net the lab's memories store packed rows in place of observations: the observation,
-the recurrent state before it, and a mark that starts an episode (see `net/recurrent.py`)."""
+With a recurrent net the lab's memories store packed rows in place of observations: the
+observation, the recurrent state before it, and a mark that starts an episode (see
+`net/recurrent.py`)."""
 
 from dataclasses import dataclass
 from typing import NamedTuple, final
@@ -41,9 +42,12 @@ class StateAround(NamedTuple):
     """(N, H)"""
 
     def packed_obs(self, obs: Array, next_obs: Array) -> tuple[FloatArray, FloatArray]:
-        """(N, D + H + 1) each: rows of the step, and of its next state, which starts a sequence."""
+        """(N, D + H + 1) each: rows of the step, and of its next state, which starts a
+        sequence."""
         everywhere = np.ones(len(obs), np.bool_)
-        return pack_obs(obs, self.before, self.starts), pack_obs(next_obs, self.after, everywhere)
+        return pack_obs(obs, self.before, self.starts), pack_obs(
+            next_obs, self.after, everywhere
+        )
 
 
 def pack_obs(obs: Array, state: FloatArray, starts: BoolArray) -> FloatArray:
@@ -87,24 +91,30 @@ class RecurrentState:
 
 
 def mark_starts(packed_obs: FloatArray, starts: BoolArray) -> FloatArray:
-    """A copy of rows (N, D + H + 1) that also start a sequence where `starts` (N,) is true. An
-    actor knows where its episodes start. A memory also knows where it was broken off: the next row
-    may be another actor's."""
+    """A copy of rows (N, D + H + 1) that also start a sequence where `starts` (N,) is
+    true. An actor knows where its episodes start. A memory also knows where it was
+    broken off: the next row may be another actor's."""
     packed_obs = packed_obs.copy()
     packed_obs[starts, -1] = 1.0
     return packed_obs
 
 
 def mark_sequence_starts(obs: FloatArray, next_obs: FloatArray, length: int) -> None:
-    """Marks the first of every `length` consecutive rows, both (B, D + H + 1). If a step starts a
-    sequence, the state that it led to does not continue the row before either."""
+    """Marks the first of every `length` consecutive rows, both (B, D + H + 1). If a
+    step starts a sequence, the state that it led to does not continue the row before
+    either."""
     obs[::length, -1] = 1.0
     next_obs[:, -1] = obs[:, -1]
 
 
 def flatten_steps(steps: Tensor, recurrent: RecurrentLayout | None) -> Tensor:
-    """(T, N, …) to (T·N, …): step by step, or for recurrent nets environment by environment."""
-    return steps.flatten(0, 1) if recurrent is None else steps.transpose(0, 1).flatten(0, 1)
+    """(T, N, …) to (T·N, …): step by step, or for recurrent nets environment by
+    environment."""
+    return (
+        steps.flatten(0, 1)
+        if recurrent is None
+        else steps.transpose(0, 1).flatten(0, 1)
+    )
 
 
 def flatten_obs(obs: Tensor, recurrent: RecurrentLayout | None) -> Tensor:
@@ -119,7 +129,8 @@ def flatten_obs(obs: Tensor, recurrent: RecurrentLayout | None) -> Tensor:
 def shuffled_order(
     packed_obs: Tensor, recurrent: RecurrentLayout | None, generator: torch.Generator
 ) -> Tensor:
-    """A random order of `packed_obs` (B, …) that keeps the rows of a sequence together."""
+    """A random order of `packed_obs` (B, …) that keeps the rows of a sequence
+    together."""
     size = len(packed_obs)
     if recurrent is None:
         return torch.randperm(size, generator=generator)

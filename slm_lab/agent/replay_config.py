@@ -8,10 +8,11 @@ from slm_lab.agent.recurrent_state import RecurrentLayout
 
 @dataclass(frozen=True)
 class TrainingSchedule:
-    """How many batches are due as transitions are stored. An event of `batches_per_event` batches
-    occurs at most once per vector step: when the count of stored transitions crosses a multiple of
-    `frequency` and has reached `start`. With `update_to_data` the batches per transition stored
-    after `start` are exactly that number."""
+    """How many batches are due as transitions are stored. An event of
+    `batches_per_event` batches occurs at most once per vector step: when the count of
+    stored transitions crosses a multiple of `frequency` and has reached `start`. With
+    `update_to_data` the batches per transition stored after `start` are exactly that
+    number."""
 
     frequency: int
     start: int
@@ -19,7 +20,8 @@ class TrainingSchedule:
     update_to_data: float | None = None
 
     def due(self, before: int, after: int) -> int:
-        """Batches due when the count of stored transitions rises from `before` to `after`."""
+        """Batches due when the count of stored transitions rises from `before` to
+        `after`."""
         if after < self.start:
             return 0
         if self.update_to_data is not None:
@@ -28,9 +30,9 @@ class TrainingSchedule:
         return self.batches_per_event if crosses else 0
 
     def before_training(self, num_envs: int) -> int:
-        """Transitions stored before those that gradient steps count against. With `update_to_data`
-        these are the first `start`. Otherwise every event, the first one included, counts for the
-        transitions between two events."""
+        """Transitions stored before those that gradient steps count against. With
+        `update_to_data` these are the first `start`. Otherwise every event, the first
+        one included, counts for the transitions between two events."""
         if self.update_to_data is not None:
             return self.start
         first = _round_up(max(self.start, 1), num_envs)
@@ -39,7 +41,8 @@ class TrainingSchedule:
         return first - max(self.frequency, num_envs)
 
     def _owed(self, stored: int) -> int:
-        """Batches owed in all, counted from `start`; stateless, so that a resume loses none."""
+        """Batches owed in all, counted from `start`; stateless, so that a resume loses
+        none."""
         ratio = self.update_to_data or 0.0
         return math.floor(ratio * max(stored - self.start, 0) + 1e-9)
 
@@ -59,4 +62,5 @@ class ReplayConfig:
     """n of n-step returns."""
     seed: int
     recurrent: RecurrentLayout | None = None
-    """The recurrent state of the networks: with it sequences are sampled, not single steps."""
+    """The recurrent state of the networks: with it sequences are sampled, not single
+    steps."""

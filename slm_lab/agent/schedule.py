@@ -1,7 +1,7 @@
 """Values that change over a run: exploration, entropy weight, clipping range.
 
-A schedule moves from `start_val` to `end_val` between the frames `start_step` and `end_step`, in
-either direction. Before and after it is constant."""
+A schedule moves from `start_val` to `end_val` between the frames `start_step` and
+`end_step`, in either direction. Before and after it is constant."""
 
 import math
 from collections.abc import Callable
@@ -19,8 +19,8 @@ def linear(start: float, end: float, progress: float) -> float:
 
 
 def rate(start: float, end: float, progress: float) -> float:
-    """Compounding decay by 0.9 in twenty steps, bounded by `end`. A rise is the mirror image, so
-    that it also works from or to zero."""
+    """Compounding decay by 0.9 in twenty steps, bounded by `end`. A rise is the mirror
+    image, so that it also works from or to zero."""
     factor = math.pow(DECAY_RATE, DECAY_STEPS * progress)
     if start >= end:
         return max(start * factor, end)
@@ -41,7 +41,8 @@ SHAPES: dict[str, Callable[[float, float, float], float]] = {
 
 
 class Schedule:
-    """A value as a function of the trial's frame clock. Stateless, so it needs no checkpoint."""
+    """A value as a function of the trial's frame clock. Stateless, so it needs no
+    checkpoint."""
 
     def __init__(self, spec: ScheduleSpec) -> None:
         self._spec = spec

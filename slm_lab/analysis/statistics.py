@@ -1,4 +1,5 @@
-"""Statistics over a few seeds of one or several tasks: arXiv:2108.13264 (Agarwal et al. 2021)."""
+"""Statistics over a few seeds of one or several tasks: arXiv:2108.13264 (Agarwal et al.
+2021)."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
@@ -25,8 +26,9 @@ class Interval(NamedTuple):
 
 
 def interquartile_mean(values: FloatArray) -> FloatArray:
-    """Mean over the middle half of S seeds, §4.3 of arXiv:2108.13264; values (S, …), result (…).
-    ⌊S/4⌋ are left out at each end, as in the paper's code: of fewer than four it is the mean."""
+    """Mean over the middle half of S seeds, §4.3 of arXiv:2108.13264; values (S, …),
+    result (…). ⌊S/4⌋ are left out at each end, as in the paper's code: of fewer than
+    four it is the mean."""
     count = len(values)
     cut = count // 4
     return np.sort(values, axis=0)[cut : count - cut].mean(axis=0)
@@ -39,13 +41,16 @@ def bootstrap_interval(
     resamples: int = RESAMPLES,
     strata: Sequence[int] = (),
 ) -> Interval:
-    """Percentile bootstrap interval of a statistic over S seeds; values (S, …), §4.1. A resample
-    has the same seeds along a curve, and from each task as many as `strata` says, in order. One
-    seed, or seeds that agree, give no width, which is no sign of certainty."""
+    """Percentile bootstrap interval of a statistic over S seeds; values (S, …), §4.1. A
+    resample has the same seeds along a curve, and from each task as many as `strata`
+    says, in order. One seed, or seeds that agree, give no width, which is no sign of
+    certainty."""
     counts = np.array(strata or [len(values)])
     firsts = np.cumsum(counts) - counts
     tasks = zip(firsts, counts, strict=True)
-    chosen = np.hstack([first + generator.integers(n, size=(resamples, n)) for first, n in tasks])
+    chosen = np.hstack(
+        [first + generator.integers(n, size=(resamples, n)) for first, n in tasks]
+    )
     flat = values.reshape(len(values), -1)
     points = max(_AT_ONCE // chosen.size, 1)
     parts = [
@@ -53,13 +58,18 @@ def bootstrap_interval(
         for at in range(0, flat.shape[1], points)
     ]
     shape = values.shape[1:]
-    low, high = (np.concatenate(ends).reshape(shape) for ends in zip(*parts, strict=True))
+    low, high = (
+        np.concatenate(ends).reshape(shape) for ends in zip(*parts, strict=True)
+    )
     return Interval(low, high)
 
 
-def probability_of_improvement(x: Sequence[FloatArray], y: Sequence[FloatArray]) -> float:
-    """P(X > Y) of one more seed each, ties by half: the Mann–Whitney U over its size, §4.3; the
-    mean over tasks. x has (S,) and y (S',) independent seeds of two algorithms for each task."""
+def probability_of_improvement(
+    x: Sequence[FloatArray], y: Sequence[FloatArray]
+) -> float:
+    """P(X > Y) of one more seed each, ties by half: the Mann–Whitney U over its size,
+    §4.3; the mean over tasks. x has (S,) and y (S',) independent seeds of two
+    algorithms for each task."""
     shares = [_wins(a[:, None], b[None, :]).mean() for a, b in zip(x, y, strict=True)]
     return float(np.mean(shares))
 
@@ -70,8 +80,8 @@ def improvement_interval(
     generator: np.random.Generator,
     resamples: int = RESAMPLES,
 ) -> Interval:
-    """Percentile bootstrap interval of `probability_of_improvement`; x and y of each task are
-    resampled independently, as strata. Both ends are ()."""
+    """Percentile bootstrap interval of `probability_of_improvement`; x and y of each
+    task are resampled independently, as strata. Both ends are ()."""
     shares = []
     for a, b in zip(x, y, strict=True):
         rows = generator.integers(len(a), size=(resamples, len(a), 1))
@@ -86,5 +96,7 @@ def _wins(x: FloatArray, y: FloatArray) -> FloatArray:
 
 
 def _quantiles(of_resamples: FloatArray) -> Interval:
-    low, high = np.quantile(of_resamples, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], axis=0)
+    low, high = np.quantile(
+        of_resamples, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], axis=0
+    )
     return Interval(low, high)

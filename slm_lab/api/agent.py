@@ -41,9 +41,9 @@ class Episodes(NamedTuple):
 class Agent:
     """A trained agent of a run: `slm_lab.load` makes it.
 
-    `act` takes observations of `make_env()` and returns its actions. Normalisation, frame stacks,
-    the scale of actions and the recurrent state are inside. A pickled or copied agent continues
-    alike.
+    `act` takes observations of `make_env()` and returns its actions. Normalisation,
+    frame stacks, the scale of actions and the recurrent state are inside. A pickled or
+    copied agent continues alike.
 
     >>> agent = slm_lab.load("latest")
     >>> env = agent.make_env()
@@ -54,7 +54,8 @@ class Agent:
     >>> env.close()"""
 
     def __init__(self, run: SavedRun, saved: SavedAgent, seed: int) -> None:
-        """The agent `saved` of `run`; random draws depend on `seed`. Raises LabError."""
+        """The agent `saved` of `run`; random draws depend on `seed`. Raises
+        LabError."""
         self._run, self._saved = run, saved
         with torch_settings(run.spec.meta.threads):
             policy = build_policy(run, saved, seed)
@@ -67,7 +68,8 @@ class Agent:
         self.spec: Spec = run.spec
         """The spec that the agent was trained with."""
         self.frame = saved.frame
-        """The environment steps after which it was saved, over all environments of its training."""
+        """The environment steps after which it was saved, over all environments of its
+        training."""
         self.observation_space = self._adapter.env_observation_space
         """The space of one observation for `act`, that of `make_env()`."""
         self.action_space = self._adapter.env_action_space
@@ -77,19 +79,21 @@ class Agent:
     def module(self) -> nn.Module:
         """The policy's network.
 
-        Its input is what `act` makes of observations, (B, ...). Its first output has the parameters
-        of the distribution of actions, (B, P): logits, or means and ln σ, or Q-values. Raises
-        LabError for the Random agent, which has no network."""
+        Its input is what `act` makes of observations, (B, ...). Its first output has
+        the parameters of the distribution of actions, (B, P): logits, or means and ln
+        σ, or Q-values. Raises LabError for the Random agent, which has no network."""
         if (module := self._actor.module) is None:
             raise LabError(f"{self.spec.agent.algorithm.name} has no network")
         return module
 
     def make_env(self, **kwargs: Any) -> gymnasium.Env[Any, Any]:
-        """One environment as the spec makes it, with its own observations, actions and rewards.
+        """One environment as the spec makes it, with its own observations, actions and
+        rewards.
 
-        `kwargs` are further arguments of the environment, such as `render_mode="human"`. The caller
-        closes it. If the policy remembers its episode, a reset of the environment calls `reset` of
-        this agent too, unless the last batch had several observations."""
+        `kwargs` are further arguments of the environment, such as
+        `render_mode="human"`. The caller closes it. If the policy remembers its
+        episode, a reset of the environment calls `reset` of this agent too, unless the
+        last batch had several observations."""
         env = self._adapter.make_env(**kwargs)
         return _OwnEnv(env, self) if self._remembers else env
 
@@ -97,21 +101,23 @@ class Agent:
         """The action for one observation, or the actions for a batch of B.
 
         Args:
-            obs: An element of `observation_space`, or a batch with one more axis in front (of every
-                part, if it has parts). The shape decides.
-            deterministic: The most likely action; else a draw from the policy, with the exploration
-                at the end of the training.
+            obs: An element of `observation_space`, or a batch with one more axis in
+                front (of every part, if it has parts). The shape decides.
+            deterministic: The most likely action; else a draw from the policy, with the
+                exploration at the end of the training.
 
         Returns:
             An element of `action_space`, or an array (B, *shape of an action).
 
-        A recurrent policy, and one that stacks frames, remembers the episode: call `reset` where
-        one begins. Between two resets B must stay the same for them.
+        A recurrent policy, and one that stacks frames, remembers the episode: call
+        `reset` where one begins. Between two resets B must stay the same for them.
 
-        Raises ValueError for an observation of another shape, or with a number that is no finite
-        float32."""
+        Raises ValueError for an observation of another shape, or with a number that is
+        no finite float32."""
         if not isinstance(deterministic, bool | np.bool_):
-            raise ValueError(f"deterministic = {deterministic!r:.60}: must be True or False")
+            raise ValueError(
+                f"deterministic = {deterministic!r:.60}: must be True or False"
+            )
         if self._has_ended:
             self._has_ended = False
             warnings.warn(UNRESET, stacklevel=2)
@@ -130,8 +136,8 @@ class Agent:
     def reset(self, done: bool | Sequence[bool] | BoolArray | None = None) -> None:
         """Forgets the episodes that have ended: all, or those marked in `done` (B,).
 
-        Needed by recurrent policies and frame stacks; harmless for others. After a reset of all the
-        next batch may have another size.
+        Needed by recurrent policies and frame stacks; harmless for others. After a
+        reset of all the next batch may have another size.
 
         Raises ValueError if `done` does not fit the last batch."""
         self._has_ended = False
@@ -149,7 +155,8 @@ class Agent:
         self._actor.end_episodes(mask)
 
     def evaluate(self, episodes: int = 100) -> Episodes:
-        """Plays fresh greedy episodes, as `slm-lab run … eval@RUN` does, and returns them all."""
+        """Plays fresh greedy episodes, as `slm-lab run … eval@RUN` does, and returns
+        them all."""
         if index(episodes) < 1:
             raise ValueError(f"episodes = {episodes}: must be at least 1")
         with torch_settings(self.spec.meta.threads):
@@ -160,11 +167,12 @@ class Agent:
         )
 
     def export(self, path: str | Path, *, force: bool = False) -> Difference | None:
-        """Writes it to one file: .onnx (ONNX), .pt2 (torch.export), or .zip (to share and load).
+        """Writes it to one file: .onnx (ONNX), .pt2 (torch.export), or .zip (to share
+        and load).
 
-        docs/trained_agents.md describes them. Returns how far a graph differed from `act` on
-        observations of `make_env()`. `force` replaces a file that exists. Raises as
-        `export_agent`."""
+        docs/trained_agents.md describes them. Returns how far a graph differed from
+        `act` on observations of `make_env()`. `force` replaces a file that exists.
+        Raises as `export_agent`."""
         with torch_settings(self.spec.meta.threads):
             return export_agent(self._run, self._saved, Path(path), force)
 
@@ -185,8 +193,8 @@ class Agent:
     def _resize(self, num: int) -> None:
         if self._num is not None and self._remembers:
             raise ValueError(
-                f"{num} observations after {self._num}: this policy remembers its episodes; call "
-                "reset() before the number changes"
+                f"{num} observations after {self._num}: this policy remembers its "
+                "episodes; call reset() before the number changes"
             )
         self._num = num
         self._starts, self._none = np.ones(num, np.bool_), np.zeros(num, np.bool_)
@@ -204,7 +212,8 @@ class Agent:
             "joined": self._adapter.joined,
             "has_ended": self._has_ended,
         }
-        saved = replace(self._saved, snapshot={})  # tensors would go through shared memory
+        # tensors would go through shared memory
+        saved = replace(self._saved, snapshot={})
         return _restored, (self._run.imports, self._run, saved, bytes(to_bytes(state)))
 
     def _restore(self, state: StateDict) -> None:
@@ -221,18 +230,22 @@ class Agent:
     @override
     def __repr__(self) -> str:
         name = f"{self.spec.agent.algorithm.name} on {self.spec.env.name}"
-        return f"<Agent {name}, {self._saved.which} at frame {self.frame:,} of {self.folder}>"
+        return (
+            f"<Agent {name}, {self._saved.which} at frame {self.frame:,} of "
+            f"{self.folder}>"
+        )
 
 
 UNRESET = (
-    "an episode has ended, and this policy remembers its episodes: call reset() of the agent where "
-    "one begins, or reset(done) for a batch"
+    "an episode has ended, and this policy remembers its episodes: call reset() of "
+    "the agent where one begins, or reset(done) for a batch"
 )
 
 
 @final
 class _OwnEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment that tells a policy with a memory where its episodes begin and end."""
+    """An environment that tells a policy with a memory where its episodes begin and
+    end."""
 
     def __init__(self, env: Env, agent: Agent) -> None:
         super().__init__(env)
@@ -244,15 +257,20 @@ class _OwnEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self.env.reset(**kwargs)
 
     @override
-    def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
+    def step(
+        self, action: Any
+    ) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         result = self.env.step(action)
         if result[2] or result[3]:
             self._agent._end_episode()
         return result
 
 
-def _restored(imports: Sequence[str], run: SavedRun, saved: SavedAgent, content: bytes) -> Agent:
-    """The agent of a pickle, in a process that may not have imported its plug-ins yet."""
+def _restored(
+    imports: Sequence[str], run: SavedRun, saved: SavedAgent, content: bytes
+) -> Agent:
+    """The agent of a pickle, in a process that may not have imported its plug-ins
+    yet."""
     import_plugins(imports)
     state = from_bytes(content)
     agent = Agent(run, replace(saved, snapshot=state["snapshot"]), seed=0)
@@ -276,24 +294,28 @@ def load(
     <Agent PPO on CartPole-v1, best at frame ... of ...>
 
     Args:
-        run: A `Run`; a run folder; its name in `data`, or a unique prefix of it; "latest", the
-            newest run in `data`; FOLDER:tN for a trial of a search, which is its best one by
-            default; a shared run, FILE.zip.
-        which: "best" or "latest"; by default the best, or the latest if there is no best.
+        run: A `Run`; a run folder; its name in `data`, or a unique prefix of it;
+            "latest", the newest run in `data`; FOLDER:tN for a trial of a search, which
+            is its best one by default; a shared run, FILE.zip.
+        which: "best" or "latest"; by default the best, or the latest if there is no
+            best.
         session: The number of the Session; by default the first that saved an agent.
         seed: Seeds the draws of `act(deterministic=False)`, at least 0.
         data: The folder of run folders.
-        imports: Modules that the run folder may import: it names those that its environment and its
-            own parts are in.
+        imports: Modules that the run folder may import: it names those that its
+            environment and its own parts are in.
         trust: Whether it may import all modules that it names.
 
     Raises:
-        UsageError: There is no such run or agent, or the run names modules that are not allowed.
+        UsageError: There is no such run or agent, or the run names modules that are not
+            allowed.
         CheckpointError: The agent's file is damaged.
         ValueError: `seed` is negative."""
     if index(seed) < 0:
         raise ValueError(f"seed = {seed}: must be at least 0")
     session = None if session is None else index(session)
     modules = [str(module) for module in listed(imports)]
-    saved, agent = find_agent(os.fspath(run), which, session, Path(data), modules, trust)
+    saved, agent = find_agent(
+        os.fspath(run), which, session, Path(data), modules, trust
+    )
     return Agent(saved, agent, seed)

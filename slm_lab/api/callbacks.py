@@ -32,24 +32,27 @@ CALLBACKS = Registry("callback", "slm_lab.callbacks", check=_fault)
 class Callbacks:
     """Calls a user's functions for the rows and checkpoints of a Trial.
 
-    One that raises is reported once, with its traceback, and its object is not called again."""
+    One that raises is reported once, with its traceback, and its object is not called
+    again."""
 
     def __init__(self, objects: Sequence[Any] = ()) -> None:
-        """Objects with some of the methods `EVENTS`, their classes, or names of installed ones.
-        Raises UsageError for others."""
+        """Objects with some of the methods `EVENTS`, their classes, or names of
+        installed ones. Raises UsageError for others."""
         self._objects = [_made(each) for each in objects]
         self._news: Iterator[tuple[Any, ...] | None] = iter(())
         self.thread: threading.Thread | None = None
         """The thread that runs a callback now."""
 
     def follow(self, trial: FoundTrial, skip: bool) -> None:
-        """Calls back for what `trial` writes; with `skip` not for what it has written before."""
+        """Calls back for what `trial` writes; with `skip` not for what it has written
+        before."""
         self._news = _news(trial)
         for _ in iter(self._news.__next__, None) if skip else ():
             pass
 
     def tick(self, run: object) -> None:
-        """Calls `on_row` for each new row, in order, then `on_checkpoint` for new checkpoints."""
+        """Calls `on_row` for each new row, in order, then `on_checkpoint` for new
+        checkpoints."""
         if self._objects:
             for event, *arguments in iter(self._news.__next__, None):
                 self._call(event, run, *arguments)
@@ -65,11 +68,15 @@ class Callbacks:
                 continue
             self.thread = threading.current_thread()
             try:
-                callback(run, *map(copy, arguments))  # a callback may change its own row
+                # a callback may change its own row
+                callback(run, *map(copy, arguments))
             except (Exception, SystemExit):
                 self._objects.remove(each)
                 traceback.print_exc()
-                print(f"{event} raised this; {_named(each)} is switched off", file=sys.stderr)
+                print(
+                    f"{event} raised this; {_named(each)} is switched off",
+                    file=sys.stderr,
+                )
             finally:
                 self.thread = None
 
@@ -91,10 +98,12 @@ def _named(part: Any) -> str:
 
 
 def _news(trial: FoundTrial) -> Iterator[tuple[Any, ...] | None]:
-    """The new rows and checkpoints of a Trial, each as an event with its arguments, then None; and
-    so on."""
+    """The new rows and checkpoints of a Trial, each as an event with its arguments,
+    then None; and so on."""
     sessions = trial.paths
-    followers = {session: RowFollower(paths.rows) for session, paths in sessions.items()}
+    followers = {
+        session: RowFollower(paths.rows) for session, paths in sessions.items()
+    }
     frames, serials = dict.fromkeys(sessions, -1.0), dict.fromkeys(sessions, -1)
     while True:
         for session, follower in followers.items():

@@ -1,4 +1,5 @@
-"""A command of the lab in its own process, started from Python, and what it works on."""
+"""A command of the lab in its own process, started from Python, and what it works
+on."""
 
 import os
 import signal
@@ -23,20 +24,23 @@ MAIN = (
     "import sys; sys.argv[0] = 'slm-lab'; sys.path += {last}; "
     "from slm_lab.__main__ import main; main()"
 )
-"""The lab's command line. Unlike a file or a module, it is not imported again by Sessions."""
+"""The lab's command line. Unlike a file or a module, it is not imported again by
+Sessions."""
 RELAY_SECONDS = 5.0
 """How long the rest of the output may take after the process has ended."""
 REFUSED, STOPPED = 2, 130
-"""The exit codes of a command with a wrong option, and of one that was asked to stop."""
+"""The exit codes of a command with a wrong option, and of one that was asked to
+stop."""
 
 
 @final
 class LabProcess:
     """`slm-lab` with `words` in its own process.
 
-    So Sessions are watched, and Ctrl-C saves them, whatever this program does; it may be a script
-    without a `__main__` guard, a notebook or a test. If this program ends, the process saves and
-    stops. Its output appears where `print` writes, a live picture in a notebook too."""
+    So Sessions are watched, and Ctrl-C saves them, whatever this program does; it may
+    be a script without a `__main__` guard, a notebook or a test. If this program ends,
+    the process saves and stops. Its output appears where `print` writes, a live picture
+    in a notebook too."""
 
     def __init__(self, words: Sequence[str], quiet: bool) -> None:
         """`quiet` discards the standard output."""
@@ -65,13 +69,16 @@ class LabProcess:
                     **pictures,
                 },
                 pass_fds=[theirs.fileno()],
-                process_group=0,  # Ctrl-C reaches this process alone, which passes it on
+                # Ctrl-C reaches this process alone, which passes it on
+                process_group=0,
             )
         self._error: LabError | None = None
         self._is_asked = False
         pipes = (self._process.stdout, sys.stdout), (self._process.stderr, sys.stderr)
         self._relays = [
-            in_background(_relay, pipe, stream, shows) for pipe, stream in pipes if pipe is not None
+            in_background(_relay, pipe, stream, shows)
+            for pipe, stream in pipes
+            if pipe is not None
         ]
 
     @property
@@ -80,8 +87,8 @@ class LabProcess:
         return self._process.poll() is None
 
     def folder(self) -> Path:
-        """Waits until the command has made or found its folder. Raises its error if it fails
-        before."""
+        """Waits until the command has made or found its folder. Raises its error if it
+        fails before."""
         with undone_on_failure(self.stop):
             message = self._received()
         if isinstance(message, Path):
@@ -114,7 +121,11 @@ class LabProcess:
         if code == REFUSED:
             raise UsageError("slm-lab refuses an argument; its message is above")
         if code not in (0, STOPPED):
-            how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+            how = (
+                f"was killed by signal {-code}"
+                if code < 0
+                else f"ended with exit code {code}"
+            )
             raise TrainingFailed(f"slm-lab {how}; its messages are above")
 
     def _received(self) -> Any:
@@ -124,8 +135,9 @@ class LabProcess:
 
 
 def _module_path() -> tuple[list[str], list[str]]:
-    """The module path of this program, and the part that comes last: the working directory. A file
-    that lies there must not replace a module of an installed package."""
+    """The module path of this program, and the part that comes last: the working
+    directory. A file that lies there must not replace a module of an installed
+    package."""
     here = os.path.realpath(os.curdir)
     every = [os.path.abspath(entry) for entry in sys.path]
     elsewhere = [entry for entry in every if os.path.realpath(entry) != here]
@@ -133,17 +145,21 @@ def _module_path() -> tuple[list[str], list[str]]:
 
 
 def in_background(work: Callable[..., None], *arguments: object) -> threading.Thread:
-    """A started thread that does `work`. It prints below the same cell of a notebook."""
+    """A started thread that does `work`. It prints below the same cell of a
+    notebook."""
     run_here = copy_context().run
     thread = threading.Thread(target=run_here, args=(work, *arguments), daemon=True)
     thread.start()
     return thread
 
 
-def _relay(pipe: IO[str], stream: TextIO, shows: Iterator[Callable[..., Any]] | None) -> None:
+def _relay(
+    pipe: IO[str], stream: TextIO, shows: Iterator[Callable[..., Any]] | None
+) -> None:
     with pipe:
         for line in pipe:
-            with suppress(Exception):  # the stream may be closed; the command must not wait for it
+            # the stream may be closed; the command must not wait for it
+            with suppress(Exception):
                 if shows is not None and line.startswith("\f"):
                     picture = line[1:].rstrip("\n").replace("\v", "\n")
                     next(shows)({"text/plain": picture}, raw=True)
@@ -153,8 +169,8 @@ def _relay(pipe: IO[str], stream: TextIO, shows: Iterator[Callable[..., Any]] | 
 
 
 def _notebook_display() -> Iterator[Callable[..., Any]] | None:
-    """What shows pictures below the running cell: the first, then those that replace it. None
-    outside a notebook."""
+    """What shows pictures below the running cell: the first, then those that replace
+    it. None outside a notebook."""
     if "ipykernel" not in sys.modules:
         return None
     from IPython import get_ipython
@@ -171,14 +187,19 @@ TICK = 0.25
 
 
 class Started:
-    """A run, search or comparison that this program has started, or found in its folder."""
+    """A run, search or comparison that this program has started, or found in its
+    folder."""
 
     def __init__(
-        self, folder: Path, process: LabProcess | None = None, callbacks: Callbacks | None = None
+        self,
+        folder: Path,
+        process: LabProcess | None = None,
+        callbacks: Callbacks | None = None,
     ) -> None:
         self.folder = folder
         self.source = str(folder)
-        """What `slm_lab.load` finds it by: the folder, FOLDER:t3, or the file of a shared run."""
+        """What `slm_lab.load` finds it by: the folder, FOLDER:t3, or the file of a
+        shared run."""
         self._process = process
         self._callbacks = callbacks or Callbacks()
         self._thread: threading.Thread | None = None
@@ -194,7 +215,8 @@ class Started:
             self._process.stop()
 
     def followed(self, wait: bool) -> Self:
-        """Itself, followed to its end: in this thread, raising as `wait`, or in another thread."""
+        """Itself, followed to its end: in this thread, raising as `wait`, or in another
+        thread."""
         if wait:
             self.wait()
         else:
@@ -202,10 +224,12 @@ class Started:
         return self
 
     def wait(self) -> None:
-        """Waits for its end, and for its callbacks; a callback may wait for the end alone.
+        """Waits for its end, and for its callbacks; a callback may wait for the end
+        alone.
 
-        Ctrl-C makes it save and end, a second one ends it at once; then KeyboardInterrupt is
-        raised. Raises TrainingFailed, with the reasons, if it fails."""
+        Ctrl-C makes it save and end, a second one ends it at once; then
+        KeyboardInterrupt is raised. Raises TrainingFailed, with the reasons, if it
+        fails."""
         if (process := self._process) is None:
             return
         try:
@@ -230,7 +254,8 @@ class Started:
         process.check()
 
     def __fspath__(self) -> str:
-        """Its `source`, so that it can be given where a run or a folder is asked for."""
+        """Its `source`, so that it can be given where a run or a folder is asked
+        for."""
         return self.source
 
     @override

@@ -44,7 +44,8 @@ class Run(Started):
         callbacks: Callbacks | None = None,
         archive: Path | None = None,
     ) -> None:
-        """The run of `trial`, which `process` trains, or which is unpacked from `archive`."""
+        """The run of `trial`, which `process` trains, or which is unpacked from
+        `archive`."""
         super().__init__(trial.run_dir.root, process, callbacks)
         self.name = trial.name
         self.spec = dict(trial.spec)
@@ -52,29 +53,32 @@ class Run(Started):
         self._trial, self._archive = trial, archive or self.folder
         self.source = str(archive or trial.where)
         self.is_own = process is not None
-        """Whether this program has started it; `agent` then imports the modules that it names."""
+        """Whether this program has started it; `agent` then imports the modules that it
+        names."""
 
     @property
     def rows(self) -> "pd.DataFrame":
-        """The training rows of all Sessions, each with its `session`; docs/metrics.md has the
-        columns. Raises UsageError if they are damaged."""
+        """The training rows of all Sessions, each with its `session`; docs/metrics.md
+        has the columns. Raises UsageError if they are damaged."""
         return _table(self._read())
 
     @property
     def eval_rows(self) -> "pd.DataFrame":
-        """The rows of evaluations during training (`meta.rigorous_eval`), as in `rows`."""
+        """The rows of evaluations during training (`meta.rigorous_eval`), as in
+        `rows`."""
         return _table(self._read(evaluations=True))
 
     @property
     def metrics(self) -> dict[str, Any]:
-        """The metrics of the Trial, see docs/metrics.md; empty until it has ended once."""
+        """The metrics of the Trial, see docs/metrics.md; empty until it has ended
+        once."""
         file = self._trial.run_dir.trial_metrics_file(self._trial.trial)
         with naming(self._archive, self.folder):
             return read_file(file) if file.is_file() else {}
 
     def plot(self) -> "Figure":
-        """The trial graph: mean return against frames, with a band over Sessions. A notebook shows
-        it; `.write_image` and `.write_html` save it."""
+        """The trial graph: mean return against frames, with a band over Sessions. A
+        notebook shows it; `.write_image` and `.write_html` save it."""
         rows = self._read()
         title = f"{self.name} on {self._trial.spec['env']['name']}"
         x, y, run_of = frames("per Session"), RETURNS[0], self._trial.meta.runs_of(rows)
@@ -90,7 +94,9 @@ class Run(Started):
     def _read(self, evaluations: bool = False) -> dict[int, Rows]:
         with naming(self._archive, self.folder):
             return {
-                session: read_saved_rows(each, each.eval_rows if evaluations else each.rows)
+                session: read_saved_rows(
+                    each, each.eval_rows if evaluations else each.rows
+                )
                 for session, each in self._trial.paths.items()
             }
 
@@ -114,7 +120,8 @@ def load_run(run: str | os.PathLike[str], *, data: str | Path = "data") -> Run:
     with ExitStack() as kept:
         folder = kept.enter_context(unpacked(os.fspath(run)))
         opened = Run(
-            find_trial(folder, Path(data)), archive=None if folder == os.fspath(run) else Path(run)
+            find_trial(folder, Path(data)),
+            archive=None if folder == os.fspath(run) else Path(run),
         )
         weakref.finalize(opened, kept.pop_all().close)  # a shared run stays unpacked
         return opened
@@ -127,5 +134,7 @@ def _table(by_session: dict[int, Rows]) -> "pd.DataFrame":
         pd.DataFrame(each.values.T, columns=list(each.columns)).assign(session=session)
         for session, each in by_session.items()
     ]
-    table = pd.concat([each for each in tables if len(each)] or tables, ignore_index=True)
+    table = pd.concat(
+        [each for each in tables if len(each)] or tables, ignore_index=True
+    )
     return table[["session", *(column for column in table if column != "session")]]

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SpecSource: TypeAlias = str | Path | Mapping[str, Any] | Spec
-"""A spec file, or the name of a shipped one; a spec as a dict, or a file's content; a Spec."""
+"""A spec file, or the name of a shipped one; a spec as a dict, or a file's content; a
+Spec."""
 NO_SPEC = "spec: must be a file, the name of a shipped one, a dict or a Spec"
 
 
@@ -61,7 +62,8 @@ class Comparison(Started):
 
     @property
     def table(self) -> "pd.DataFrame":
-        """A row per mode and number of workers: returns, speed-up, time to the threshold."""
+        """A row per mode and number of workers: returns, speed-up, time to the
+        threshold."""
         return _csv(self.folder, "*_compare_df.csv")
 
     @property
@@ -95,12 +97,14 @@ def train(
 ) -> Run:
     """Trains a spec, as `slm-lab run SPEC NAME train`.
 
-    >>> run = slm_lab.train("small.json", sets={"env.max_frame": 500}, seed=0, quiet=True)
+    >>> budget = {"env.max_frame": 500}
+    >>> run = slm_lab.train("small.json", sets=budget, seed=0, quiet=True)
     >>> run.rows.frame.max()
     np.float64(500.0)
 
     Args:
-        spec: A spec file, the name of a shipped one, a dict or a Spec. May be None with `resume`.
+        spec: A spec file, the name of a shipped one, a dict or a Spec. May be None with
+            `resume`.
         name: The spec in the file; needed if it has several.
         sets: Changes by dotted path, or values of `${variables}`.
         seed: The root seed, in place of `meta.random_seed`.
@@ -108,22 +112,26 @@ def train(
         imports: Modules that register environments and plug-ins.
         trust: Whether the run to resume may import all modules that it names.
         label: A name of the new run, as `--name`; `slm_lab.load` finds the run by it.
-        resume: A run to resume, as for `slm_lab.load`. A spec beside it only says which runs count.
-            True: the run of this `label`, if there is one; else a new run begins.
-        schedules: What the schedules of a run to resume do with another `env.max_frame`: keep their
-            shares of it ("stretch") or their frames ("hold").
-        init_from: A run whose weights and normalisers the new run begins with, as `--init-from`.
+        resume: A run to resume, as for `slm_lab.load`. A spec beside it only says which
+            runs count. True: the run of this `label`, if there is one; else a new run
+            begins.
+        schedules: What the schedules of a run to resume do with another
+            `env.max_frame`: keep their shares of it ("stretch") or their frames
+            ("hold").
+        init_from: A run whose weights and normalisers the new run begins with, as
+            `--init-from`.
         init_part: What to take of it, such as "net.body"; by default everything.
         which: Its agent, "best" or "latest"; by default the best if there is one.
         session: The Session whose agent it is; by default the first.
-        wait: Whether to return at the end of the training. If not, `run.wait()` does, and the
-            training saves and stops if this program ends before.
+        wait: Whether to return at the end of the training. If not, `run.wait()` does,
+            and the training saves and stops if this program ends before.
         quiet: Whether to print nothing but warnings and errors.
-        on_row: `on_row(run, row)`: `row` has the `session` and the columns, None where empty.
+        on_row: `on_row(run, row)`: `row` has the `session` and the columns, None where
+            empty.
         on_checkpoint: `on_checkpoint(run, session, frame)`.
         on_end: `on_end(run)`, also if the training has failed.
-        callbacks: An object with some of these three as methods, its class, the name of an
-            installed one, or a list of these.
+        callbacks: An object with some of these three as methods, its class, the name of
+            an installed one, or a list of these.
 
     Callbacks run in this process, on what was written. They may call `run.stop()`.
 
@@ -133,11 +141,15 @@ def train(
         KeyboardInterrupt: After Ctrl-C, once all Sessions have saved."""
     functions = {"on_row": on_row, "on_checkpoint": on_checkpoint, "on_end": on_end}
     own = [
-        SimpleNamespace(**{event: each}) for event, each in functions.items() if each is not None
+        SimpleNamespace(**{event: each})
+        for event, each in functions.items()
+        if each is not None
     ]
     called = Callbacks([*listed(callbacks), *own])
     if schedules is not None and resume in (None, False):
-        raise UsageError("schedules: only a run that resumes has some to change; pass resume=…")
+        raise UsageError(
+            "schedules: only a run that resumes has some to change; pass resume=…"
+        )
     before = None
     if resume is True and label is not None:
         before = find_labelled(label, Path(data))
@@ -181,10 +193,11 @@ def search(
 ) -> Search:
     """Searches over a spec's `search` block, as `slm-lab run SPEC NAME search`.
 
-    `keep` is the number of the best trials whose checkpoints are kept, by default all. Other
-    arguments and errors are those of `train`.
+    `keep` is the number of the best trials whose checkpoints are kept, by default all.
+    Other arguments and errors are those of `train`.
 
-    >>> found = slm_lab.search("small.json", sets={"meta.max_trial": 2}, keep=1, quiet=True)
+    >>> trials = {"meta.max_trial": 2}
+    >>> found = slm_lab.search("small.json", sets=trials, keep=1, quiet=True)
     >>> len(found.trials), found.run().agent()
     (2, <Agent PPO on CartPole-v1, ...>)"""
     options = [
@@ -213,14 +226,16 @@ def compare(
     wait: bool = True,
     quiet: bool = False,
 ) -> Comparison:
-    """Trains a spec in one process and in modes of parallel training, as `slm-lab compare`.
+    """Trains a spec in one process and in modes of parallel training, as `slm-lab
+    compare`.
 
     Args:
         modes: Values of `meta.distributed`; by default all.
         workers: Numbers of workers or actors; by default 1, 2, 4, … up to the cores.
         seeds: Trainings of each variant; by default 3.
         threshold: A return: report the frames and seconds to reach it.
-        resume: The folder of a comparison; then no other argument about the plan is allowed.
+        resume: The folder of a comparison; then no other argument about the plan is
+            allowed.
 
     Other arguments and errors are those of `train`.
 
@@ -244,7 +259,8 @@ def _given(options: Mapping[str, object]) -> list[str]:
 
 
 def _word(name: str, value: str | None, allowed: Sequence[str]) -> str | None:
-    """The value of an argument. Raises UsageError if it is none of the `allowed` ones."""
+    """The value of an argument. Raises UsageError if it is none of the `allowed`
+    ones."""
     if value not in (None, *allowed):
         words = " or ".join(f'"{word}"' for word in allowed)
         raise UsageError(f"{name} = {value!r:.60}: must be {words}")
@@ -260,7 +276,9 @@ def _number(name: str, value: int | None, least: int) -> int | None:
     return index(value)
 
 
-def _options(seed: int | None, data: str | Path, imports: Sequence[str], trust: bool) -> list[str]:
+def _options(
+    seed: int | None, data: str | Path, imports: Sequence[str], trust: bool
+) -> list[str]:
     modules = [f"--import={module}" for module in listed(imports)]
     about = {"--seed": _number("seed", seed, least=0), "--data": data}
     return [*_given(about), *modules, *(["--trust"] if trust else [])]
@@ -304,13 +322,17 @@ def _begun(
     if spec is None and resume is None:
         raise UsageError(NO_SPEC)
     if spec is None and name is not None:
-        raise UsageError(f"name={name!r}: names a spec in a file; a run to resume has one")
+        raise UsageError(
+            f"name={name!r}: names a spec in a file; a run to resume has one"
+        )
     mode = verb if resume is None else f"{verb}@{os.fspath(resume)}"
     given = (sets or {}).items()
     settings = [f"-s{path}={_json(f'sets[{path!r}]', value)}" for path, value in given]
     with _spec_file(spec, name) as file:
         words = [each for each in (file, name) if each is not None]
-        command, rest = ("compare", words) if verb == "compare" else ("run", [*words, mode])
+        command, rest = (
+            ("compare", words) if verb == "compare" else ("run", [*words, mode])
+        )
         try:
             process = LabProcess([command, *settings, *options, "--", *rest], quiet)
             return process, process.folder()
@@ -336,7 +358,9 @@ def _spec_file(spec: SpecSource | None, name: str | None) -> Iterator[str | None
         try:
             yield str(path)
         except SpecError as error:
-            raise SpecError(error.where.replace(f"{folder}/", ""), error.problems) from None
+            raise SpecError(
+                error.where.replace(f"{folder}/", ""), error.problems
+            ) from None
 
 
 def _json(what: str, value: object) -> str:
@@ -357,14 +381,24 @@ def _explained(error: SpecError) -> LabError:
     """A clearer error, if an environment or wrapper is known in this process alone."""
     registry = getattr(sys.modules.get("gymnasium"), "registry", {})
     for problem in error.problems:
-        name, is_unknown = str(problem.value), "there is no such environment" in problem.message
+        name, is_unknown = (
+            str(problem.value),
+            "there is no such environment" in problem.message,
+        )
         if name.startswith("__main__:") or (is_unknown and name in registry):
             maker = getattr(registry.get(name), "entry_point", name)
-            module = maker.partition(":")[0] if isinstance(maker, str) else maker.__module__
+            module = (
+                maker.partition(":")[0] if isinstance(maker, str) else maker.__module__
+            )
             fix = f'pass imports=["{module}"], which registers it'
             if module == "__main__":
-                fix = 'move it to a module, such as my_envs.py, and pass imports=["my_envs"]'
-            return UsageError(f"{name} is known in this process, not in training ones: {fix}")
+                fix = (
+                    "move it to a module, such as my_envs.py, and pass "
+                    'imports=["my_envs"]'
+                )
+            return UsageError(
+                f"{name} is known in this process, not in training ones: {fix}"
+            )
     return error
 
 

@@ -26,8 +26,10 @@ REFRESH_SECONDS = 5
 HOST, PORT = "127.0.0.1", 8050
 MOST_ASKED = 1 << 20
 """Bytes of a request."""
-_ALARM = """(ticks, answered) =>
-    Date.now() / 1000 - answered > 30 ? "no answer: has the board been stopped?" : "" """
+_ALARM = """(ticks, answered) => {
+    const silent = Date.now() / 1000 - answered > 30;
+    return silent ? "no answer: has the board been stopped?" : "";
+}"""
 PAGES = {"/": runs_table, "/run": run_page}
 
 logger = logging.getLogger(__name__)
@@ -37,13 +39,19 @@ def make_app(data_dir: Path) -> Dash:
     """The pages about the runs in `data_dir`."""
     catalog, live, made = Catalog(data_dir), FollowedRows(), Parts()
     app = Dash(
-        __name__, title="slm-lab board", update_title="", url_base_pathname="/",
-        suppress_callback_exceptions=True, enable_mcp=False,
-    )  # fmt: skip
+        __name__,
+        title="slm-lab board",
+        update_title="",
+        url_base_pathname="/",
+        suppress_callback_exceptions=True,
+        enable_mcp=False,
+    )
     app.server.config["MAX_CONTENT_LENGTH"] = MOST_ASKED
     app.layout = partial(_frame, catalog.root)  # with the time of each visit
 
-    @app.callback(Output("page", "children"), Input("url", "pathname"), State("url", "search"))
+    @app.callback(
+        Output("page", "children"), Input("url", "pathname"), State("url", "search")
+    )
     def show(pathname: str, search: str) -> Any:
         query = Query.parse(search)
         if pathname not in PAGES:
@@ -91,12 +99,20 @@ def make_app(data_dir: Path) -> Dash:
         State("seen", "data"),
     )
     def refresh(
-        ids: list[Any], search: str, _: int, grids: list[Any], path: str, seen: dict[str, str]
+        ids: list[Any],
+        search: str,
+        _: int,
+        grids: list[Any],
+        path: str,
+        seen: dict[str, str],
     ) -> Any:
         """What has changed since the browser has last asked."""
         query = Query.parse(search)
         page = run_page if path == "/run" else ticked
-        parts = {**page.parts(catalog, live, query), "grid": runs_table.grid_part(catalog)}
+        parts = {
+            **page.parts(catalog, live, query),
+            "grid": runs_table.grid_part(catalog),
+        }
         serials: dict[str, str] = {}
 
         def newest(name: str) -> Any:
@@ -110,7 +126,10 @@ def make_app(data_dir: Path) -> Dash:
         return children, [newest("grid") for _ in grids], serials, time.time()
 
     app.clientside_callback(  # type: ignore[no-untyped-call]
-        _ALARM, Output("alarm", "children"), Input("tick", "n_intervals"), State("answered", "data")
+        _ALARM,
+        Output("alarm", "children"),
+        Input("tick", "n_intervals"),
+        State("answered", "data"),
     )
     app.clientside_callback(  # type: ignore[no-untyped-call]
         runs_table.FIT_NARROW,
@@ -151,8 +170,8 @@ def _guarded(make: Callable[[], Any]) -> Any:
 
 
 def make_board(data_dir: Path, port: int | None) -> tuple[BaseWSGIServer, str]:
-    """The server, which `serve_forever` runs, and its address. Without a port it takes `PORT`, or
-    any if that is in use. Raises UsageError."""
+    """The server, which `serve_forever` runs, and its address. Without a port it takes
+    `PORT`, or any if that is in use. Raises UsageError."""
     if not data_dir.is_dir():
         raise UsageError(f"there is no folder {data_dir}")
     try:

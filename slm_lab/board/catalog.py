@@ -38,10 +38,13 @@ class CatalogEntry:
     problem: str = ""
 
     def trial(self, number: str = "") -> FoundTrial:
-        """The Trial of this number, or the run's, or a search's best so far. Raises LabError."""
+        """The Trial of this number, or the run's, or a search's best so far. Raises
+        LabError."""
         if self.run is None or self.problem:
             raise UsageError(self.problem or "a comparison has no Trial")
-        return trial_of(self.run, chosen_trial(self.run, int(number) if number else None))
+        return trial_of(
+            self.run, chosen_trial(self.run, int(number) if number else None)
+        )
 
 
 class _Look(NamedTuple):
@@ -74,7 +77,9 @@ class Catalog:
             if time.monotonic() >= self._due:
                 before, self._looks = self._looks, {}
                 found = [
-                    each for folder in folders_in(self.root) for each in self._at(folder, before)
+                    each
+                    for folder in folders_in(self.root)
+                    for each in self._at(folder, before)
                 ]
                 self._entries = {each.name: each for each in found}
                 self._due = time.monotonic() + PAUSE
@@ -82,11 +87,18 @@ class Catalog:
 
     def inside(self, name: str) -> list[CatalogEntry]:
         """The runs of a comparison, or those that confirm a search."""
-        return [each for each in self.entries().values() if each.name.startswith(f"{name}/")]
+        return [
+            each for each in self.entries().values() if each.name.startswith(f"{name}/")
+        ]
 
     def _at(self, folder: Path, before: dict[str, _Look]) -> list[CatalogEntry]:
-        name = os.fsencode(folder.relative_to(self.root)).decode(errors="backslashreplace")
-        look, stamp = before.get(name), stamp_of([folder, *(folder / part for part in PARTS)])
+        name = os.fsencode(folder.relative_to(self.root)).decode(
+            errors="backslashreplace"
+        )
+        look, stamp = (
+            before.get(name),
+            stamp_of([folder, *(folder / part for part in PARTS)]),
+        )
         if look is None or look.stamp != stamp:
             look = _look(folder, self.root, stamp)
         self._looks[name] = look
@@ -94,13 +106,22 @@ class Catalog:
             return []
         inside = [entry for each in look.inside for entry in self._at(each, before)]
         is_training = not look.problem and is_locked(folder)
-        stamp = (*stamp, is_training, *stamp_of(look.rows), *(each.stamp for each in inside))
+        stamp = (
+            *stamp,
+            is_training,
+            *stamp_of(look.rows),
+            *(each.stamp for each in inside),
+        )
         entry = self._entries.get(name)
         if entry is None or is_training or entry.stamp != stamp:
             runs = [each.summary for each in inside]
             summary = replace(_summary(folder, look, runs, is_training), run=name)
             problem = look.problem
-            if not problem and summary.status is summaries.RunStatus.DAMAGED and not summary.env:
+            if (
+                not problem
+                and summary.status is summaries.RunStatus.DAMAGED
+                and not summary.env
+            ):
                 problem = "its spec file cannot be read"
             entry = CatalogEntry(name, folder, look.run, summary, stamp, problem)
         return [entry, *inside]
@@ -108,7 +129,9 @@ class Catalog:
 
 def _look(folder: Path, root: Path, stamp: Stamp) -> _Look:
     problem, run = next(strays(folder, PARTS, root), ""), RunDir.at(folder)
-    problem = problem if folder.name.isprintable() else "its name has control characters"
+    problem = (
+        problem if folder.name.isprintable() else "its name has control characters"
+    )
     if not may_be_read(folder):
         return _Look(stamp, True, problem="it may not be read by this user")
     plan = next(folder.glob(PLAN_FILE.format("*")), None)

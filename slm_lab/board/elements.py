@@ -13,16 +13,25 @@ from slm_lab.board.query import CHOICES
 LONGEST = 300  # letters of a cell
 
 
-def rows_table(header: Sequence[Any], rows: Iterable[Sequence[Any]], words: int = 0) -> html.Div:
+def rows_table(
+    header: Sequence[Any], rows: Iterable[Sequence[Any]], words: int = 0
+) -> html.Div:
     """A table of texts or components; columns up to `words` are aligned to the left."""
     kinds = ["words" if i <= words else "number" for i in range(len(header))]
 
     def line(kind: Any, cells: Sequence[Any]) -> html.Tr:
-        shown = [f"{c[:LONGEST]}…" if isinstance(c, str) and len(c) > LONGEST else c for c in cells]
-        return html.Tr([kind(c, className=k) for c, k in zip(shown, kinds, strict=True)])
+        shown = [
+            f"{c[:LONGEST]}…" if isinstance(c, str) and len(c) > LONGEST else c
+            for c in cells
+        ]
+        return html.Tr(
+            [kind(c, className=k) for c, k in zip(shown, kinds, strict=True)]
+        )
 
     body = html.Tbody([line(html.Td, cells) for cells in rows])
-    return html.Div(html.Table([html.Thead(line(html.Th, header)), body]), className="wide")
+    return html.Div(
+        html.Table([html.Thead(line(html.Th, header)), body]), className="wide"
+    )
 
 
 def section(title: str, *content: Any, hint: str = "") -> html.Section:
@@ -50,9 +59,15 @@ def select(
     name: str, label: str, value: str, options: Sequence[Mapping[str, str]] = ()
 ) -> html.Label:
     """A control that chooses one of `options`, or of the words of `CHOICES`."""
-    options = options or [{"label": each, "value": k} for k, each in CHOICES[name].items()]
+    options = options or [
+        {"label": each, "value": k} for k, each in CHOICES[name].items()
+    ]
     control = dcc.Dropdown(
-        options, value, id={"control": name}, clearable=False, searchable=len(options) > 9
+        options,
+        value,
+        id={"control": name},
+        clearable=False,
+        searchable=len(options) > 9,
     )
     return html.Label([html.Span(label), control], className="control")
 
@@ -72,8 +87,12 @@ _MODE_BAR = [["toImage", "resetScale2d"]]
 def curves_graph(
     curves: list[fig.Curve], x: str, name: str, height: int = 200, legend: bool = False
 ) -> dcc.Graph:
-    """Curves over an axis labelled `x`; `name` keeps the zoom of a graph while it grows."""
-    scales = fig.Scale(x, fig.x_limits(curves), 5), fig.Scale(ends=fig.y_limits(curves), most=5)
+    """Curves over an axis labelled `x`; `name` keeps the zoom of a graph while it
+    grows."""
+    scales = (
+        fig.Scale(x, fig.x_limits(curves), 5),
+        fig.Scale(ends=fig.y_limits(curves), most=5),
+    )
     panel = fig.Panel(_BOX, *scales, curves=tuple(curves), note="no values yet")
     return graph(panel, name, height, legend)
 
@@ -101,12 +120,21 @@ def graph(
         "uirevision": name,
         "height": height,
         "hoverlabel": {"namelength": -1},
-        "legend": {"orientation": "h", "y": -0.16, "yanchor": "top", "font": {"size": 12}},
+        "legend": {
+            "orientation": "h",
+            "y": -0.16,
+            "yanchor": "top",
+            "font": {"size": 12},
+        },
         "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": MUTED},
     }
     return dcc.Graph(
         figure={"data": packed(content["data"]), "layout": layout},
-        config={"displaylogo": False, "modeBarButtons": _MODE_BAR, "displayModeBar": legend},
+        config={
+            "displaylogo": False,
+            "modeBarButtons": _MODE_BAR,
+            "displayModeBar": legend,
+        },
         responsive=True,
         style={"height": f"{height}px"},
     )

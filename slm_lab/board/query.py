@@ -1,10 +1,18 @@
-"""What a page shows, as its address holds it: a page can be reloaded, kept, and opened twice."""
+"""What a page shows, as its address holds it: a page can be reloaded, kept, and opened
+twice."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode
 
-from slm_lab.analysis.figure.axis import CLOCKS, EVAL_RETURNS, RETURNS, X_WORDS, Axis, column_axis
+from slm_lab.analysis.figure.axis import (
+    CLOCKS,
+    EVAL_RETURNS,
+    RETURNS,
+    X_WORDS,
+    Axis,
+    column_axis,
+)
 
 EVALUATION = "evaluation"
 """The word for the returns of evaluations; any other is the name of a column."""
@@ -35,9 +43,15 @@ class Query(NamedTuple):
     def parse(cls, search: str | None) -> "Query":
         """The choices in an address; unknown words are left out."""
         pairs = parse_qsl((search or "").removeprefix("?"))
-        given = {key: value for key, value in pairs if key in cls._fields and key != "runs"}
+        given = {
+            key: value for key, value in pairs if key in cls._fields and key != "runs"
+        }
         known = {k: v for k, v in given.items() if k not in CHOICES or v in CHOICES[k]}
-        good = {k: v for k, v in known.items() if k not in ("trial", "session") or v.isdecimal()}
+        good = {
+            k: v
+            for k, v in known.items()
+            if k not in ("trial", "session") or v.isdecimal()
+        }
         if good.get("y") in CLOCKS:  # that is an x
             del good["y"]
         return cls(tuple(dict.fromkeys(v for k, v in pairs if k == "runs")), **good)

@@ -1,4 +1,5 @@
-"""Parts of pages are made again when their files change, and no more often than it costs."""
+"""Parts of pages are made again when their files change, and no more often than it
+costs."""
 
 import time
 from collections.abc import Callable
@@ -22,7 +23,8 @@ class Part(NamedTuple):
 
 
 class Made(NamedTuple):
-    """A part as it was made; `serial` is another number for each, also after a restart."""
+    """A part as it was made; `serial` is another number for each, also after a
+    restart."""
 
     serial: str
     shown: Any
@@ -30,7 +32,8 @@ class Made(NamedTuple):
 
 @final
 class Parts:
-    """The newest of each part. A part that takes long is made again later than its files change."""
+    """The newest of each part. A part that takes long is made again later than its
+    files change."""
 
     def __init__(self) -> None:
         self._lock = RLock()
@@ -38,10 +41,13 @@ class Parts:
         self._serials = count(time.time_ns())
 
     def get(self, key: object, part: Part) -> Made:
-        """The part, made now if it is new, or its stamp has changed and the time has come."""
+        """The part, made now if it is new, or its stamp has changed and the time has
+        come."""
         with self._lock:
             known = self._known.pop(key, None)
-            if known is None or (known[0] != part.stamp and time.monotonic() >= known[1]):
+            if known is None or (
+                known[0] != part.stamp and time.monotonic() >= known[1]
+            ):
                 began, at = time.thread_time(), time.monotonic()
                 made = Made(str(next(self._serials)), part.make())
                 known = part.stamp, at + (time.thread_time() - began) / SHARE, made

@@ -1,4 +1,5 @@
-"""What a search or a comparison has found so far, drawn by the parts of its offline page."""
+"""What a search or a comparison has found so far, drawn by the parts of its offline
+page."""
 
 from typing import Any
 
@@ -46,12 +47,18 @@ def of_search(entry: CatalogEntry) -> Any:
         for each in best_first[:MOST_TRIALS]
     ]
     header = ("trial", "status", "values", "score", "frame", "time", "error")
-    shown = [section("Trials", rows_table(header, lines, 2), hint=status_text(found.trials))]
+    shown = [
+        section("Trials", rows_table(header, lines, 2), hint=status_text(found.trials))
+    ]
     drawn = experiment_figure(found)
     for part in page(drawn).parts:
         if isinstance(part, fig.Parallel):
-            lines_graph = html.Div(graph(part, "parallel", 380, margin=_WIDE), className="wide")
-            shown.append(section("Parallel coordinates", lines_graph, hint="drag along an axis"))
+            lines_graph = html.Div(
+                graph(part, "parallel", 380, margin=_WIDE), className="wide"
+            )
+            shown.append(
+                section("Parallel coordinates", lines_graph, hint="drag along an axis")
+            )
         elif isinstance(part, fig.Panel) and part.horizontal:
             bars = graph(part, "importance", 70 + 34 * len(part.bars), margin=_BARS)
             notes = html.P(" ".join(drawn.notes), className="note")
@@ -66,14 +73,22 @@ def of_comparison(entry: CatalogEntry) -> Any:
     panels = []
     for part in dashboard(comparison).parts:
         if isinstance(part, fig.Panel):
-            keys = [html.Span(text, style={"color": colour}) for colour, text in part.keys]
+            keys = [
+                html.Span(text, style={"color": colour}) for colour, text in part.keys
+            ]
             head = html.Figcaption([part.title, " ", *keys])
             drawn = graph(part, part.title, 290, margin=_SPEEDS if part.bars else None)
             panels.append(html.Figure([head, drawn]))
         elif isinstance(part, fig.Table):
             (_, *header), *lines = part.cells
-            marks = (html.Span("━━", style={"color": colour}) for colour in part.swatches)
-            shown.append(rows_table(["", *header], [[next(marks), *each[1:]] for each in lines], 1))
+            marks = (
+                html.Span("━━", style={"color": colour}) for colour in part.swatches
+            )
+            shown.append(
+                rows_table(
+                    ["", *header], [[next(marks), *each[1:]] for each in lines], 1
+                )
+            )
         elif isinstance(part, fig.TextLine):
             shown.append(html.P(part.text, className="note"))
     return section("Comparison", html.Div(panels, className="panels two"), *shown)

@@ -1,4 +1,5 @@
-"""The page of one run: what its Sessions write, what the doctor says, what to do next."""
+"""The page of one run: what its Sessions write, what the doctor says, what to do
+next."""
 
 import json
 from collections.abc import Mapping
@@ -45,11 +46,29 @@ MOST_FILES, MOST_VIDEOS = 100, 6
 """Files and videos of a run that are shown."""
 POINTS = 400
 """Of a line, at most."""
-FIRST = ("loss", "entropy", "approx_kl", "staleness_p50", "policy_lag", "actor_wait_share",
-         "learner_wait_share", "sync_share", "fps")  # fmt: skip
+FIRST = (
+    "loss",
+    "entropy",
+    "approx_kl",
+    "staleness_p50",
+    "policy_lag",
+    "actor_wait_share",
+    "learner_wait_share",
+    "sync_share",
+    "fps",
+)
 """The panels after those of returns; other columns follow in the order of the file."""
-NOT_DRAWN = (*axis.CLOCKS, "epi", "opt_step", "total_reward", "total_reward_ma", "mean_return",
-             "recent_return", "final_return", "final_return_episodes")  # fmt: skip
+NOT_DRAWN = (
+    *axis.CLOCKS,
+    "epi",
+    "opt_step",
+    "total_reward",
+    "total_reward_ma",
+    "mean_return",
+    "recent_return",
+    "final_return",
+    "final_return_episodes",
+)
 """Columns of time and of returns, which have graphs of other forms."""
 
 
@@ -62,7 +81,10 @@ def layout(catalog: Catalog, query: Query) -> list[Any]:
     sessions = [query.session]
     with suppress(Exception):  # a damaged spec, which the parts report
         sessions = list(map(str, range(entry.trial(query.trial).meta.num_sessions)))
-    of_rows = [select("x", "over", query.x), select("smooth", "smoothed over", query.smooth)]
+    of_rows = [
+        select("x", "over", query.x),
+        select("smooth", "smoothed over", query.smooth),
+    ]
     options = [{"label": each, "value": each} for each in sessions]
     of_log = select("session", "Session", query.session, options)
     return [
@@ -87,7 +109,10 @@ def parts(catalog: Catalog, live: FollowedRows, query: Query) -> dict[str, Part]
         return found
     found["commands"] = Part((entry.summary.status,), partial(_commands, entry, query))
     if entry.run is None:
-        return {**found, "results": Part(entry.stamp, partial(results.of_comparison, entry))}
+        return {
+            **found,
+            "results": Part(entry.stamp, partial(results.of_comparison, entry)),
+        }
     if entry.run.is_search:
         stamp = stamp_of([entry.run.event_log_file])
         found["results"] = Part(stamp, partial(results.of_search, entry))
@@ -98,11 +123,19 @@ def parts(catalog: Catalog, live: FollowedRows, query: Query) -> dict[str, Part]
 
 def _head(entry: CatalogEntry, query: Query) -> Any:
     run = entry.summary
-    frames = f"{run.frames:,}" + (f" of {run.budget:,} frames" if run.budget else " frames")
+    frames = f"{run.frames:,}" + (
+        f" of {run.budget:,} frames" if run.budget else " frames"
+    )
     texts = cells(run)
     speed = f"{texts['frames_per_s']} frames/s" if run.frames_per_s else ""
     left = f"{texts['left']} left" if texts["left"] else ""
-    facts = [f"{run.name} on {run.env}" if run.env else "", run.mode, frames, speed, left]
+    facts = [
+        f"{run.name} on {run.env}" if run.env else "",
+        run.mode,
+        frames,
+        speed,
+        left,
+    ]
     facts += [f"return {texts['final_return']}", texts["changed"], texts["bytes"]]
     shown = [html.Span(each, className="fact") for each in facts if each]
     trial = f" · trial {query.trial}" if query.trial else ""
@@ -117,10 +150,11 @@ def _head(entry: CatalogEntry, query: Query) -> Any:
 
 
 def _commands(entry: CatalogEntry, query: Query) -> Any:
-    """What one may do next, each as a command to copy, with `--import` for the modules that files
-    of the run name; of one trial of a search if the page shows one."""
+    """What one may do next, each as a command to copy, with `--import` for the modules
+    that files of the run name; of one trial of a search if the page shows one."""
     place, run, status = str(entry.folder), entry.run, entry.summary.status
-    if not place.isprintable():  # pasted into a terminal, control characters act as keys
+    # pasted into a terminal, control characters act as keys
+    if not place.isprintable():
         return problem("no commands: the name of the folder has control characters")
     target = f"{place}:t{query.trial}" if query.trial else place
     commands: dict[str, list[str]] = {}
@@ -140,7 +174,9 @@ def _commands(entry: CatalogEntry, query: Query) -> Any:
     commands["draw"] = ["plot", target]
     modules: tuple[str, ...] = ()
     with suppress(LabError):  # files that cannot be read name none
-        files = entry.folder.glob(PLAN_FILE.format("*")) if run is None else [run.spec_file]
+        files = (
+            entry.folder.glob(PLAN_FILE.format("*")) if run is None else [run.spec_file]
+        )
         modules = named_by(files, PLAN_BLOCK if run is None else RUN_BLOCK)
     texts = {
         about: command_text(words, () if about in ("watch", "draw") else modules)
@@ -153,7 +189,11 @@ def _files(catalog: Catalog, entry: CatalogEntry) -> Any:
     """Its offline pages, tables and videos, and the runs inside of it."""
     links = [
         html.Li(
-            [html.A(each.folder.name, href=run_link(each.name)), " ", chip(each.summary.status)]
+            [
+                html.A(each.folder.name, href=run_link(each.name)),
+                " ",
+                chip(each.summary.status),
+            ]
         )
         for each in catalog.inside(entry.name)
     ]
@@ -164,7 +204,11 @@ def _files(catalog: Catalog, entry: CatalogEntry) -> Any:
         address = file_link(file.relative_to(catalog.root).as_posix())
         text = file.stem.removeprefix(f"{prefix}_")
         links.append(html.Li(html.A(text, href=address, target="_blank")))
-    films = [video(catalog, file) for file in videos(entry.folder)[-MOST_VIDEOS:]] if places else []
+    films = (
+        [video(catalog, file) for file in videos(entry.folder)[-MOST_VIDEOS:]]
+        if places
+        else []
+    )
     shown = [html.Ul(links, className="files"), html.Div(films, className="videos")]
     return section("Pages and files", *shown) if links or films else []
 
@@ -177,8 +221,8 @@ def _session_name(found: FoundTrial, session: int) -> str:
 def _read_sessions(
     found: FoundTrial, read: ReadRows
 ) -> tuple[dict[int, Rows], dict[int, Rows], list[str]]:
-    """The rows so far of each Session that has any, those of its evaluations, and why others cannot
-    be read; a damaged file hides no other."""
+    """The rows so far of each Session that has any, those of its evaluations, and why
+    others cannot be read; a damaged file hides no other."""
     own, played, problems = dict[int, Rows](), dict[int, Rows](), list[str]()
     for session in found.meta.writers:
         paths = found.run_dir.session(found.trial, session)
@@ -192,12 +236,15 @@ def _read_sessions(
 
 
 def _panels(entry: CatalogEntry, live: FollowedRows, query: Query) -> Any:
-    """A graph for each column with a line for each Session; columns that never change as text."""
+    """A graph for each column with a line for each Session; columns that never change
+    as text."""
     found = entry.trial(query.trial)
     rows, played, problems = _read_sessions(found, live.read)
     warnings = [problem(each) for each in problems]
     if found.of_search and not query.trial:
-        warnings.append(html.P(f"trial {found.trial}, the best so far", className="note"))
+        warnings.append(
+            html.P(f"trial {found.trial}, the best so far", className="note")
+        )
     if not rows:
         return [*warnings, html.P("no rows yet")]
     x = axis.x_axis(query.x, max(float(each["wall_t"][-1]) for each in rows.values()))
@@ -206,27 +253,43 @@ def _panels(entry: CatalogEntry, live: FollowedRows, query: Query) -> Any:
         smooth, of = y._replace(window_share=float(query.smooth)), rows
         if y is axis.EVAL_RETURNS:
             of = played
-        lines = {s: axis.decimate(axis.line(each, x, smooth), POINTS) for s, each in of.items()}
+        lines = {
+            s: axis.decimate(axis.line(each, x, smooth), POINTS)
+            for s, each in of.items()
+        }
         values = np.concatenate([each.y for each in lines.values()])
         if len(values) and np.allclose(values, values[0]) and y not in axis.RETURNS:
             constant.append(f"{y.label} {significant(float(values[0]))}")
             continue
         if not len(values):
             continue
-        curves = [Curve(_session_name(found, s), *line, **_look(s)) for s, line in lines.items()]
+        curves = [
+            Curve(_session_name(found, s), *line, **_look(s))
+            for s, line in lines.items()
+        ]
         meaning = COLUMNS[y.column].meaning if y.column in COLUMNS else ""
         graph = curves_graph(curves, "", f"{y.column} {query.x}")
         shown.append(html.Figure([html.Figcaption(y.label, title=meaning), graph]))
-    keys = [html.Span(_session_name(found, s), style={"color": tinted(**_look(s))}) for s in rows]
+    keys = [
+        html.Span(_session_name(found, s), style={"color": tinted(**_look(s))})
+        for s in rows
+    ]
     legend = html.P(keys if len(keys) > 1 else [], className="legend")
-    text = html.P(f"constant: {', '.join(constant)}", className="note") if constant else ""
+    text = (
+        html.P(f"constant: {', '.join(constant)}", className="note") if constant else ""
+    )
     return [*warnings, legend, html.Div(shown, className="panels"), text]
 
 
 def _axes(rows: Mapping[int, Rows], played: Mapping[int, Rows]) -> list[axis.Axis]:
-    """Returns, evaluations if any were `played`, and the columns of Sessions that have values."""
-    names = {c: None for each in rows.values() for c in each.columns if each.has_values(c)}
-    columns = [name for name in (*FIRST, *names) if name in names and name not in NOT_DRAWN]
+    """Returns, evaluations if any were `played`, and the columns of Sessions that have
+    values."""
+    names = {
+        c: None for each in rows.values() for c in each.columns if each.has_values(c)
+    }
+    columns = [
+        name for name in (*FIRST, *names) if name in names and name not in NOT_DRAWN
+    ]
     of_returns = [axis.RETURNS[0], *([axis.EVAL_RETURNS] if played else [])]
     return of_returns + [axis.learner_axis(name) for name in dict.fromkeys(columns)]
 
@@ -247,14 +310,16 @@ def _sessions(entry: CatalogEntry, live: FollowedRows, query: Query) -> Any:
         end = ends.get(session, {})
         known = last.get("recent_return", np.nan)
         value = known if np.isfinite(known) else last.get("final_return", np.nan)
-        lines.append((
-            _session_name(found, session),
-            str(end.get("ending", "")),
-            f"{last['frame']:,.0f}",
-            significant(float(last.get("fps", 0.0))),
-            significant(float(value)) if np.isfinite(value) else "–",
-            error_summary(str(end.get("error") or "")),
-        ))  # fmt: skip
+        lines.append(
+            (
+                _session_name(found, session),
+                str(end.get("ending", "")),
+                f"{last['frame']:,.0f}",
+                significant(float(last.get("fps", 0.0))),
+                significant(float(value)) if np.isfinite(value) else "–",
+                error_summary(str(end.get("error") or "")),
+            )
+        )
     header = ("Session", "ended", "frame", "frames/s", "return", "reason")
     return section("Sessions", rows_table(header, lines, words=1)) if lines else []
 
@@ -266,17 +331,25 @@ def _findings(entry: CatalogEntry, live: FollowedRows, query: Query) -> Any:
         return []
     items = [
         html.Li(
-            [html.B(each.what), html.Div(f"seen: {each.evidence}"), html.Div(f"try: {each.advice}")]
+            [
+                html.B(each.what),
+                html.Div(f"seen: {each.evidence}"),
+                html.Div(f"try: {each.advice}"),
+            ]
         )
         for each in found
     ]
-    return section("The doctor", html.Ul(items) if items else html.P("nothing wrong found"))
+    return section(
+        "The doctor", html.Ul(items) if items else html.P("nothing wrong found")
+    )
 
 
 def _log(entry: CatalogEntry, live: FollowedRows, query: Query) -> Any:
     found = entry.trial(query.trial)
     file = found.run_dir.session(found.trial, int(query.session)).log
-    return section("Log", html.Div(html.Pre(tail(file)), className="log"), hint=file.name)
+    return section(
+        "Log", html.Div(html.Pre(tail(file)), className="log"), hint=file.name
+    )
 
 
 def _spec(entry: CatalogEntry, live: FollowedRows, query: Query) -> Any:

@@ -13,7 +13,8 @@ from slm_lab.board.refresh import Part
 from slm_lab.experiment.runs.summary import cells
 
 ROW, MOST_ROWS, FEW_ROWS = 34, 16, 7
-"""Pixels of a row; the rows that are seen without scrolling, without and with ticked runs."""
+"""Pixels of a row; the rows that are seen without scrolling, without and with ticked
+runs."""
 _TEXTS: dict[str, tuple[str, int]] = {
     "run": ("run", 300),
     "final_return": ("return", 140),
@@ -31,8 +32,8 @@ FIT_NARROW = """(_, grids) => grids.map(columns => window.innerWidth > 600
     ? window.dash_clientside.no_update
     : columns.map(c => c.field === "run"
         ? {...c, width: 170, minWidth: 170, wrapText: true, autoHeight: true} : c))"""
-"""Narrows the names of runs on a narrow screen, so that it shows their returns. They take several
-lines there."""
+"""Narrows the names of runs on a narrow screen, so that it shows their returns. They
+take several lines there."""
 _NUMBERS = ("left", "frames", "final_return", "frames_per_s", "bytes")
 
 
@@ -55,7 +56,10 @@ def layout(catalog: Catalog, query: Query) -> list[Any]:
             dashGridOptions=grid_options(query),
             style={"height": f"{ROW * (min(len(rows), shown) + 1) + 20}px"},
         ),
-        *(part(name) for name in ("controls", "curves", "endings", "differences", "videos")),
+        *(
+            part(name)
+            for name in ("controls", "curves", "endings", "differences", "videos")
+        ),
     ]
 
 
@@ -82,16 +86,21 @@ def grid_part(catalog: Catalog) -> Part:
 
 def _rows(catalog: Catalog) -> list[dict[str, Any]]:
     entries = catalog.entries()
-    outer = {name: entries.get(name.rpartition("/")[0], each) for name, each in entries.items()}
+    outer = {
+        name: entries.get(name.rpartition("/")[0], each)
+        for name, each in entries.items()
+    }
     return [_row(each, outer[name].summary.started) for name, each in entries.items()]
 
 
 def _row(entry: CatalogEntry, started: str) -> dict[str, Any]:
-    """Values to sort by, and the texts that are shown. `started` keeps it below its outer run: the
-    grid's sort is stable."""
+    """Values to sort by, and the texts that are shown. `started` keeps it below its
+    outer run: the grid's sort is stable."""
     run, folder = entry.summary, entry.name.rpartition("/")[2]
     texts = {**cells(run), "run": f"↳ {folder}" if "/" in entry.name else folder}
-    values = {name: getattr(run, name) for name in ("run", "env", "mode", *_NUMBERS[1:])}
+    values = {
+        name: getattr(run, name) for name in ("run", "env", "mode", *_NUMBERS[1:])
+    }
     values |= {"left": run.seconds_left, "changed": entry.problem or texts["changed"]}
     values |= {"started": started, "status": texts["status"]}
     return {**values, "text": texts, "href": run_link(entry.name)}

@@ -1,4 +1,5 @@
-"""Who may ask the server for what: this machine's browsers, for files of the data folder."""
+"""Who may ask the server for what: this machine's browsers, for files of the data
+folder."""
 
 import logging
 import os
@@ -19,31 +20,42 @@ from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 logger = logging.getLogger(__name__)
 
 MOST_CONNECTIONS = 64
-"""Open connections. A further one closes the oldest, so slow clients cannot block others."""
+"""Open connections. A further one closes the oldest, so slow clients cannot block
+others."""
 MOST_SECONDS = 30
 """The time that a connection may send nothing."""
 
 HOSTS = ("127.0.0.1", "localhost", "::1")
-"""The names of this machine: a page that rebinds its own name to 127.0.0.1 has another."""
+"""The names of this machine: a page that rebinds its own name to 127.0.0.1 has
+another."""
 SERVED = {
-    ".html": "text/html", ".js": "text/javascript", ".png": "image/png", ".mp4": "video/mp4",
-    ".csv": "text/plain", ".json": "text/plain", ".jsonl": "text/plain", ".log": "text/plain",
-}  # fmt: skip
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".png": "image/png",
+    ".mp4": "video/mp4",
+    ".csv": "text/plain",
+    ".json": "text/plain",
+    ".jsonl": "text/plain",
+    ".log": "text/plain",
+}
 """The kinds of files that are served."""
 _OF_FILES = (
-    "sandbox allow-scripts allow-downloads; default-src 'none'; style-src 'unsafe-inline'; "
-    "script-src 'self' 'unsafe-inline' 'unsafe-eval'; img-src data: blob:"
+    "sandbox allow-scripts allow-downloads; default-src 'none'; style-src "
+    "'unsafe-inline'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; img-src data: "
+    "blob:"
 )
-"""A page of a run may come from anywhere: it draws, alone, and reads or sends nothing."""
+"""A page of a run may come from anywhere: it draws, alone, and reads or sends
+nothing."""
 
 
 def secure(server: Flask, root: Path, script_hashes: Sequence[str]) -> None:
-    """Checks every request, adds headers to every answer, and serves files of the folder `root`."""
+    """Checks every request, adds headers to every answer, and serves files of the
+    folder `root`."""
     # plotly's parallel coordinates compile their own drawing code: 'unsafe-eval'.
     scripts = f"'self' 'unsafe-eval' {' '.join(script_hashes)}"
     policy = (
-        f"default-src 'none'; script-src {scripts}; connect-src 'self'; "
-        "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
+        f"default-src 'none'; script-src {scripts}; connect-src 'self'; style-src "
+        "'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
         "media-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
     )
 
@@ -62,7 +74,8 @@ def secure(server: Flask, root: Path, script_hashes: Sequence[str]) -> None:
 
     @server.errorhandler(Exception)
     def refuse(error: Exception) -> HTTPException:
-        """A request that cannot be answered is at fault: parts of pages report their own errors."""
+        """A request that cannot be answered is at fault: parts of pages report their
+        own errors."""
         if isinstance(error, HTTPException):
             return error
         logger.debug("refused", exc_info=error)
@@ -78,10 +91,14 @@ def secure(server: Flask, root: Path, script_hashes: Sequence[str]) -> None:
 
 
 def is_allowed(asked: Request) -> bool:
-    """Whether a request is for a name of this machine, and does not come from another page."""
+    """Whether a request is for a name of this machine, and does not come from another
+    page."""
     if urlsplit(f"//{asked.host}").hostname not in HOSTS:
         return False
-    origin, site = asked.headers.get("Origin"), asked.headers.get("Sec-Fetch-Site", "none")
+    origin, site = (
+        asked.headers.get("Origin"),
+        asked.headers.get("Sec-Fetch-Site", "none"),
+    )
     if origin not in (None, f"http://{asked.host}") and asked.method != "GET":
         return False
     is_own = site in ("same-origin", "none")
@@ -91,13 +108,17 @@ def is_allowed(asked: Request) -> bool:
 
 
 def served(root: Path, path: str) -> Path | None:
-    """The file at a path in the folder `root`; None if it lies elsewhere, through links or not, or
-    is of no kind that is served."""
+    """The file at a path in the folder `root`; None if it lies elsewhere, through links
+    or not, or is of no kind that is served."""
     try:
         found = Path(os.path.realpath(root / path))
     except ValueError:  # a zero byte
         return None
-    if found.suffix not in SERVED or not found.is_relative_to(root) or not os.path.isfile(found):
+    if (
+        found.suffix not in SERVED
+        or not found.is_relative_to(root)
+        or not os.path.isfile(found)
+    ):
         return None  # unlike the method, the function is false for a name too long
     is_hidden = any(part.startswith(".") for part in found.relative_to(root).parts)
     return None if is_hidden else found

@@ -1,4 +1,5 @@
-"""The ticked runs: their curves over each other, how they ended, and how their specs differ."""
+"""The ticked runs: their curves over each other, how they ended, and how their specs
+differ."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -49,7 +50,8 @@ def parts(catalog: Catalog, live: FollowedRows, query: Query) -> dict[str, Part]
 
 
 def _trials(entries: Sequence[CatalogEntry]) -> tuple[dict[str, FoundTrial], list[str]]:
-    """The trial of each run, by name, of a search the best one so far; why others have none."""
+    """The trial of each run, by name, of a search the best one so far; why others have
+    none."""
     trials, problems = dict[str, FoundTrial](), list[str]()
     for entry in entries:
         try:
@@ -72,9 +74,16 @@ def _entries(catalog: Catalog, names: Sequence[str]) -> list[CatalogEntry]:
 def _about(query: Query, entries: Sequence[CatalogEntry]) -> Any:
     if not entries:
         return "tick runs to compare them"
-    more = f", the first {MAX_RUNS} of {len(entries)} are drawn" if len(entries) > MAX_RUNS else ""
+    more = (
+        f", the first {MAX_RUNS} of {len(entries)} are drawn"
+        if len(entries) > MAX_RUNS
+        else ""
+    )
     clear = Query(q=query.q).search or "?"
-    return [f"{len(query.runs)} ticked{more} · ", html.A("untick all", href=f"/{clear}")]
+    return [
+        f"{len(query.runs)} ticked{more} · ",
+        html.A("untick all", href=f"/{clear}"),
+    ]
 
 
 def _controls(entries: Sequence[CatalogEntry], live: FollowedRows, query: Query) -> Any:
@@ -85,7 +94,9 @@ def _controls(entries: Sequence[CatalogEntry], live: FollowedRows, query: Query)
         paths = trial.run_dir.session(trial.trial, 0)
         with suppress(LabError):  # damaged rows, which the curves report
             rows = live.read(paths, paths.rows)
-            found |= dict.fromkeys(name for name in rows.columns if rows.has_values(name))
+            found |= dict.fromkeys(
+                name for name in rows.columns if rows.has_values(name)
+            )
     names = dict.fromkeys(name for name in (*found, query.y) if name not in CLOCKS)
     options = [{"label": name.replace("_", " "), "value": name} for name in names]
     controls = [
@@ -98,7 +109,10 @@ def _controls(entries: Sequence[CatalogEntry], live: FollowedRows, query: Query)
 
 
 def _read(
-    trials: Mapping[str, FoundTrial], live: FollowedRows, query: Query, problems: list[str]
+    trials: Mapping[str, FoundTrial],
+    live: FollowedRows,
+    query: Query,
+    problems: list[str],
 ) -> list[ReadTrial]:
     found = []
     for name, trial in trials.items():
@@ -126,7 +140,9 @@ def _curves(entries: Sequence[CatalogEntry], live: FollowedRows, query: Query) -
     middle: Middle = "iqm" if query.of == "iqm" else "mean"
     drawn = overlay(seeds, middle, np.random.default_rng(0))
     curves = [c._replace(band=None) if query.of == "mean" else c for c in drawn.curves]
-    graph = curves_graph(curves, x.label, repr((query.y, query.x, query.runs)), _HEIGHT, True)
+    graph = curves_graph(
+        curves, x.label, repr((query.y, query.x, query.runs)), _HEIGHT, True
+    )
     notes = [html.P(note, className="note") for note in about_curves(groups, "", ())]
     hint = "mean of the seeds" if query.of == "mean" else drawn.subtitle
     return section(query.axis.label, graph, *notes, *warnings, hint=hint)
@@ -157,7 +173,9 @@ def _differences(entries: Sequence[CatalogEntry]) -> Any:
 
 def _videos(catalog: Catalog, entries: Sequence[CatalogEntry]) -> Any:
     shown = [
-        html.Figure([video(catalog, file), html.Figcaption(f"{entry.name}: {file.stem}")])
+        html.Figure(
+            [video(catalog, file), html.Figcaption(f"{entry.name}: {file.stem}")]
+        )
         for entry in entries
         for file in videos(entry.folder)[-1:]
     ]

@@ -1,4 +1,5 @@
-"""The command `slm-lab board`: starts the server of the pages, and opens the browser."""
+"""The command `slm-lab board`: starts the server of the pages, and opens the
+browser."""
 
 import os
 import sys
@@ -12,7 +13,8 @@ from slm_lab.env.lookup import require
 
 
 def show_board(data: Path, port: int | None, no_open: bool) -> None:
-    """Serves the pages until Ctrl-C, SIGTERM or SIGHUP. Raises LabError, KeyboardInterrupt."""
+    """Serves the pages until Ctrl-C, SIGTERM or SIGHUP. Raises LabError,
+    KeyboardInterrupt."""
     for module in ("dash", "dash_ag_grid"):
         require(module, "board")
     from slm_lab.board.app import make_board
@@ -21,7 +23,10 @@ def show_board(data: Path, port: int | None, no_open: bool) -> None:
     with stopped_like_ctrl_c():
         print_line(console(), f"board of {data}: {address} (Ctrl-C ends it)")
         # Without a window, a browser may take over the terminal.
-        has_screen = sys.platform != "linux" or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys()
+        has_screen = (
+            sys.platform != "linux"
+            or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys()
+        )
         if not no_open and has_screen:
             Thread(target=webbrowser.open, args=(address,), daemon=True).start()
         server.serve_forever()

@@ -67,15 +67,22 @@ def _run_of(options: CompareOptions) -> CompareRun:
         import_plugins(imports)
         return CompareRun.resume(options.resume, imports)
     if options.spec_file is None:
-        raise UsageError("name a spec to compare: slm-lab compare SPEC NAME; or --resume FOLDER")
+        raise UsageError(
+            "name a spec to compare: slm-lab compare SPEC NAME; or --resume FOLDER"
+        )
     imports = imports_of_file(options.spec_file, options.imports, options.trust)
     import_plugins(imports)
     file, name, data = options.spec_file, options.spec_name, options.data
     source = RunSource(file, name, None, options.sets, options.seed, data, imports)
-    modes, workers = _words(options.modes, "--modes"), _words(options.workers, "--workers")
+    modes, workers = (
+        _words(options.modes, "--modes"),
+        _words(options.workers, "--workers"),
+    )
     counts = None if workers is None else tuple(sorted(map(_count, workers)))
     seeds = DEFAULT_SEEDS if options.seeds is None else options.seeds
-    return CompareRun.begin(CompareRequest(source, modes, counts, seeds, options.threshold))
+    return CompareRun.begin(
+        CompareRequest(source, modes, counts, seeds, options.threshold)
+    )
 
 
 def _reject_beside_resume(options: CompareOptions) -> None:
@@ -91,7 +98,9 @@ def _reject_beside_resume(options: CompareOptions) -> None:
     }
     for option, value in given.items():
         if value is not None:
-            raise UsageError(f"{option} cannot be used with --resume, which keeps the first plan")
+            raise UsageError(
+                f"{option} cannot be used with --resume, which keeps the first plan"
+            )
 
 
 def _words(text: str | None, option: str) -> tuple[str, ...] | None:
@@ -106,7 +115,9 @@ def _words(text: str | None, option: str) -> tuple[str, ...] | None:
 
 def _count(word: str) -> int:
     if not word.isdecimal() or int(word) < 1:
-        raise UsageError(f"--workers {word}: must be whole numbers >= 1 separated by commas")
+        raise UsageError(
+            f"--workers {word}: must be whole numbers >= 1 separated by commas"
+        )
     return int(word)
 
 
@@ -116,10 +127,10 @@ def _introduce(console: Console, run: CompareRun) -> None:
     variants, seeds = len(plan.specs), len(plan.seeds)
     first, last = plan.seeds[0], plan.seeds[-1]
     rest = (
-        f": {spec.agent.algorithm.name} on {spec.env.name}, {variants} variants × {seeds} "
-        f"seed{'' if seeds == 1 else f's ({first} to {last})'} = {variants * seeds} trainings "
-        f"of {short(spec.env.max_frame)} total frames each, {len(run.to_run)} of them to run\n"
-        f"folder {run.folder}"
+        f": {spec.agent.algorithm.name} on {spec.env.name}, {variants} variants × "
+        f"{seeds} seed{'' if seeds == 1 else f's ({first} to {last})'} = "
+        f"{variants * seeds} trainings of {short(spec.env.max_frame)} total frames "
+        f"each, {len(run.to_run)} of them to run\nfolder {run.folder}"
     )
     crowded = ", ".join(variant.label for variant in plan.specs if variant.crowded)
     words = [f"more workers than the {plan.cores} cores: {crowded}"] if crowded else []
@@ -155,9 +166,13 @@ def _conclude(console: Console, run: CompareRun, interrupted: bool) -> int:
     for planned, why in failures:
         print(f"{planned.label} failed:\n{why}", file=sys.stderr)
     screen.print_line(console, f"{'table' if interrupted else 'graph'} {paths[0]}")
-    screen.print_line(console, f"{len(paths) - 1} more graphs and tables in {run.folder}")
+    screen.print_line(
+        console, f"{len(paths) - 1} more graphs and tables in {run.folder}"
+    )
     if failures and run.would_repeat:
-        message = "the rest would fail again: change the spec, and begin a new comparison"
+        message = (
+            "the rest would fail again: change the spec, and begin a new comparison"
+        )
         screen.print_line(console, Text(message, "yellow"))
     elif interrupted or failures:
         words = ["compare", "--resume", str(run.folder)]
@@ -174,7 +189,10 @@ def _document(folder: Path, code: int) -> dict[str, Any]:
         "exit_code": code,
         **{
             key: pd.read_csv(file).to_dict("records")
-            for key, end in (("variants", "_compare_df"), ("trainings", "_trainings_df"))
+            for key, end in (
+                ("variants", "_compare_df"),
+                ("trainings", "_trainings_df"),
+            )
             for file in folder.glob(f"*{end}.csv")
         },
         "graphs": [str(graph) for graph in sorted(folder.glob("*_compare*.png"))],

@@ -37,7 +37,8 @@ def execute(options: RunOptions, caller: Caller) -> int:
     if begun is not None:
         words = words._replace(mode=RunMode(verb, str(begun.root)))
     if verb not in PLAYING:
-        with suppress(OSError):  # it starts with the first Session, too, and there it is reported
+        # it starts with the first Session, too, and there it is reported
+        with suppress(OSError):
             start_fork_server()
     plays, named = verb in PLAYING, words.mode.run
     with (
@@ -66,12 +67,15 @@ def _begun(options: RunOptions, verb: Verb) -> "RunDir | None":
     found = find_labelled(options.label, options.data)
     if found is not None and found.is_search != (verb == "search"):
         kind, mode = ("search", "search") if found.is_search else ("run", "train")
-        raise UsageError(f"--name {options.label}: {found.root} is a {kind}; use the mode {mode}")
+        raise UsageError(
+            f"--name {options.label}: {found.root} is a {kind}; use the mode {mode}"
+        )
     return found
 
 
 def _check_same(options: RunOptions, words: RunWords, begun: "RunDir") -> None:
-    """Raises UsageError if the command would begin another run than the one that it resumes."""
+    """Raises UsageError if the command would begin another run than the one that it
+    resumes."""
     with importing():
         from slm_lab.experiment.resume import check_same
 
@@ -84,8 +88,11 @@ def _check_same(options: RunOptions, words: RunWords, begun: "RunDir") -> None:
     check_same(begun, given, MAY_CHANGE, for_search=is_search)
 
 
-def _command(options: RunOptions, verb: Verb, caller: Caller) -> Callable[["RunSource"], int]:
-    """The command of a mode. Each has its own imports: only `evaluate` and `enjoy` need torch."""
+def _command(
+    options: RunOptions, verb: Verb, caller: Caller
+) -> Callable[["RunSource"], int]:
+    """The command of a mode. Each has its own imports: only `evaluate` and `enjoy` need
+    torch."""
     if verb in PLAYING:
         from slm_lab.cli.evaluate import enjoy, evaluate
 
@@ -97,7 +104,9 @@ def _command(options: RunOptions, verb: Verb, caller: Caller) -> Callable[["RunS
         return lambda source: search_spec(source, options.keep, caller, options.output)
     from slm_lab.cli.run import run_spec
 
-    return lambda source: run_spec(source, verb, caller, options.output, options.all_metrics)
+    return lambda source: run_spec(
+        source, verb, caller, options.output, options.all_metrics
+    )
 
 
 def _source(options: RunOptions, words: RunWords) -> "RunSource":
@@ -137,12 +146,17 @@ def _source(options: RunOptions, words: RunWords) -> "RunSource":
     if mode.verb in PLAYING:
         run_dir, trial = find_saved(mode.run, data, name, of_env)
     else:
-        run_dir, trial = find_run(mode.run, data, name, mode.verb == "search", of_env), None
+        run_dir, trial = (
+            find_run(mode.run, data, name, mode.verb == "search", of_env),
+            None,
+        )
     of_file = () if file is None else own_imports(find_file(file))
     imports = imports_for(run_dir, (*options.imports, *of_file), trust, data)
     if trust and imports:
         listed = ", ".join(imports)
-        print_line(console(), f"importing {listed}, which {run_dir.root} names (--trust)")
+        print_line(
+            console(), f"importing {listed}, which {run_dir.root} names (--trust)"
+        )
     run = str(run_dir.root) if trial is None else f"{run_dir.root}:t{trial}"
     file, name = file or str(run_dir.spec_file), name or run_dir.spec_name
     source = RunSource(file, name, run, options.sets, options.seed, data, imports)
@@ -182,7 +196,9 @@ def _reject_unused_options(options: RunOptions, mode: RunMode) -> None:
     }
     for option, (given, verbs) in of.items():
         if given is not None and given is not False and mode.verb not in verbs:
-            fitting = " and ".join(f"{verb}@RUN" if verb in PLAYING else verb for verb in verbs)
+            fitting = " and ".join(
+                f"{verb}@RUN" if verb in PLAYING else verb for verb in verbs
+            )
             raise UsageError(f"{option} works only with {fitting}, not with {mode}")
     of_new = {
         "--name": options.label,
@@ -194,17 +210,25 @@ def _reject_unused_options(options: RunOptions, mode: RunMode) -> None:
         if value is not None and not begins:
             raise UsageError(f"{option} works only where a run begins, not with {mode}")
     if options.init_parts and options.init_from is None:
-        raise UsageError("--init-part names what to take from a run: add --init-from RUN")
+        raise UsageError(
+            "--init-part names what to take from a run: add --init-from RUN"
+        )
     if options.resume and options.label is None:
-        raise UsageError("--resume needs the --name of the run; train@RUN resumes any other")
+        raise UsageError(
+            "--resume needs the --name of the run; train@RUN resumes any other"
+        )
     for option, text in {"--name": options.label, "--note": options.note}.items():
         if text is not None and not 0 < len(text) <= MOST_LETTERS:
             raise UsageError(f"{option}: must have 1 to {MOST_LETTERS} letters")
     may_resume = mode.verb == "train" and (mode.run is not None or options.resume)
     if options.schedules is not None and not may_resume:
-        raise UsageError(f"--schedules works only with train@RUN or --resume, not with {mode}")
+        raise UsageError(
+            f"--schedules works only with train@RUN or --resume, not with {mode}"
+        )
     if options.label == "latest" or set("/:~@") & set(options.label or ""):
-        raise UsageError(f"--name {options.label}: RUN could not find it; use no / : ~ @")
+        raise UsageError(
+            f"--name {options.label}: RUN could not find it; use no / : ~ @"
+        )
     if options.save and (mode.run or "").endswith(".zip"):
         raise UsageError("--save works with a run folder; a shared run is not changed")
     if options.render and options.video:

@@ -25,7 +25,9 @@ def examine_machine(data: Path, as_json: bool) -> None:
     print_table(wide_console(), "", header, parts, header)
 
 
-def examine_run(run: str, data: Path, imports: Sequence[str], trust: bool, as_json: bool) -> None:
+def examine_run(
+    run: str, data: Path, imports: Sequence[str], trust: bool, as_json: bool
+) -> None:
     """Prints the findings about a run. Raises LabError."""
     where, findings, unseen = diagnose(run, data, imports, trust)
     if as_json:
@@ -44,8 +46,8 @@ def examine_run(run: str, data: Path, imports: Sequence[str], trust: bool, as_js
 
 
 def print_first_finding(console: Console, trial: FoundTrial) -> bool:
-    """Prints the most serious finding about a training; returns whether there is any. Raises
-    UsageError for damaged rows."""
+    """Prints the most serious finding about a training; returns whether there is any.
+    Raises UsageError for damaged rows."""
     if (finding := next(training_findings(read_case(trial)), None)) is not None:
         print_finding(console, finding, "doctor: ")
     return finding is not None

@@ -36,22 +36,31 @@ EVERY = 10
 
 
 def evaluate(source: RunSource, options: RunOptions) -> int:
-    """Evaluates the agents of a run and prints a table; returns the exit code. Raises LabError."""
+    """Evaluates the agents of a run and prints a table; returns the exit code. Raises
+    LabError."""
     console = screen.console(quiet=options.output != "text")
     saved = SavedRun(source)
     set_up_torch(saved.spec.meta.threads)
     sessions = saved.sessions(options.session)
     begun = [session for session in sessions if saved.agents.has_checkpoint(session)]
-    agents = [saved.agents.load(session, options.which) for session in begun or sessions]
+    agents = [
+        saved.agents.load(session, options.which) for session in begun or sessions
+    ]
     _introduce(console, "evaluating", saved, agents, options.which)
     for session in sorted({*sessions} - {*begun}):
-        print_line(console, Text(f"Session {session} has no saved agent: left out", "yellow"))
+        print_line(
+            console, Text(f"Session {session} has no saved agent: left out", "yellow")
+        )
     count = options.episodes or EVAL_EPISODES
     results = [(agent, _play(console, saved, agent, count)) for agent in agents]
     console.print(_table(results))
     for agent, episodes in results:
         means = info_means(saved.spec.env.info_keys, episodes.info)
-        known = [f"{name} {significant(mean)}" for name, mean in means.items() if mean is not None]
+        known = [
+            f"{name} {significant(mean)}"
+            for name, mean in means.items()
+            if mean is not None
+        ]
         if known:
             print_line(console, f"Session {agent.session}: {', '.join(known)}")
     document = _document(saved, results)
@@ -68,9 +77,10 @@ def evaluate(source: RunSource, options: RunOptions) -> int:
 
 
 def enjoy(source: RunSource, options: RunOptions) -> int:
-    """Plays episodes of one agent; returns the exit code. `options.render` shows them in a window.
-    `options.video` writes each to a file in the current folder, of at most MAX_STEPS steps. Raises
-    LabError, and UsageError if the environment cannot be shown or drawn."""
+    """Plays episodes of one agent; returns the exit code. `options.render` shows them
+    in a window. `options.video` writes each to a file in the current folder, of at most
+    MAX_STEPS steps. Raises LabError, and UsageError if the environment cannot be shown
+    or drawn."""
     console = screen.console(quiet=options.output == "nothing")
     saved = SavedRun(source)
     set_up_torch(saved.spec.meta.threads)
@@ -79,12 +89,17 @@ def enjoy(source: RunSource, options: RunOptions) -> int:
     seeds = session_seeds(saved.root_seed, saved.trial, session)
     _introduce(console, "enjoying", saved, [agent], options.which)
     # In the current folder, because `enjoy` never changes a run folder.
-    stem = f"{saved.run_dir.root.resolve().name}_s{agent.session}_{agent.which}_{agent.frame}"
+    run = saved.run_dir.root.resolve().name
+    stem = f"{run}_s{agent.session}_{agent.which}_{agent.frame}"
     with (
         global_generators_seeded(seeds.eval_command),
         headless() if options.video else nullcontext(),
-        closing(VideoFilm(lambda number: Path.cwd() / f"{stem}_episode{number}.mp4")) as film,
-        closing(_stage(saved, agent, options.render, film if options.video else None)) as evaluator,
+        closing(
+            VideoFilm(lambda number: Path.cwd() / f"{stem}_episode{number}.mp4")
+        ) as film,
+        closing(
+            _stage(saved, agent, options.render, film if options.video else None)
+        ) as evaluator,
     ):
         count = options.episodes or ENJOY_EPISODES
         if options.video:
@@ -95,14 +110,19 @@ def enjoy(source: RunSource, options: RunOptions) -> int:
     return 0
 
 
-def film_episodes(console: Console, evaluator: Evaluator, film: VideoFilm, count: int) -> None:
-    """Plays `count` episodes, each of at most MAX_STEPS steps into a file of `film`, and prints
-    their results. A KeyboardInterrupt completes the file of the running episode."""
+def film_episodes(
+    console: Console, evaluator: Evaluator, film: VideoFilm, count: int
+) -> None:
+    """Plays `count` episodes, each of at most MAX_STEPS steps into a file of `film`,
+    and prints their results. A KeyboardInterrupt completes the file of the running
+    episode."""
     with console.status("") as status:
 
         def enough() -> bool:
             if film.length % EVERY == 0:
-                status.update(f"episode {len(film.finished) + 1}: {film.length:,} steps so far")
+                status.update(
+                    f"episode {len(film.finished) + 1}: {film.length:,} steps so far"
+                )
             return film.length > MAX_STEPS
 
         try:
@@ -131,15 +151,20 @@ def described(episode: FinishedEpisodes, number: int) -> str:
 
 def _print_part(console: Console, film: VideoFilm, how: str, steps: int) -> None:
     print_line(
-        console, f"episode {len(film.finished)}: {how} after {steps:,} steps, {film.finished[-1]}"
+        console,
+        f"episode {len(film.finished)}: {how} after {steps:,} steps, "
+        f"{film.finished[-1]}",
     )
 
 
-def _play(console: Console, saved: SavedRun, agent: SavedAgent, count: int) -> FinishedEpisodes:
+def _play(
+    console: Console, saved: SavedRun, agent: SavedAgent, count: int
+) -> FinishedEpisodes:
     parts: list[FinishedEpisodes] = []
     seeds = session_seeds(saved.root_seed, saved.trial, agent.session)
     status = console.status("")
-    with stop_signals_blocked():  # its thread inherits the mask: no signal interrupts `Workers`
+    # its thread inherits the mask: no signal interrupts `Workers`
+    with stop_signals_blocked():
         status.start()
     with (
         global_generators_seeded(seeds.eval_command),
@@ -153,7 +178,9 @@ def _play(console: Console, saved: SavedRun, agent: SavedAgent, count: int) -> F
     return join_episodes(parts)
 
 
-def _stage(saved: SavedRun, agent: SavedAgent, render: bool, film: Film | None) -> Evaluator:
+def _stage(
+    saved: SavedRun, agent: SavedAgent, render: bool, film: Film | None
+) -> Evaluator:
     """An evaluator with one environment, with its window open (`render`) or filmed."""
     if film is not None:
         return saved.evaluator(agent, 1, filmed_spec(saved.spec), film)
@@ -161,19 +188,26 @@ def _stage(saved: SavedRun, agent: SavedAgent, render: bool, film: Film | None) 
     spec = saved.spec.model_copy(update={"env": env})
     if not render:
         return saved.evaluator(agent, 1, spec)
-    shown = spec.model_copy(update={"env": env.model_copy(update={"render_mode": "human"})})
+    shown = spec.model_copy(
+        update={"env": env.model_copy(update={"render_mode": "human"})}
+    )
     with window_of(env):
         return saved.evaluator(agent, 1, shown)
 
 
 def _introduce(
-    console: Console, verb: str, saved: SavedRun, agents: Sequence[SavedAgent], which: Which | None
+    console: Console,
+    verb: str,
+    saved: SavedRun,
+    agents: Sequence[SavedAgent],
+    which: Which | None,
 ) -> None:
     spec = saved.spec
     of = f"t{saved.trial} of the search" if saved.is_search else ""
+    kind = "shared run" if saved.folder.suffix == ".zip" else "run folder"
     rest = (
-        f": {spec.agent.algorithm.name} on {spec.env.name}, greedy, seed {saved.root_seed}\n"
-        f"{'shared run' if saved.folder.suffix == '.zip' else 'run folder'} {saved.folder}"
+        f": {spec.agent.algorithm.name} on {spec.env.name}, greedy, seed "
+        f"{saved.root_seed}\n{kind} {saved.folder}"
     )
     notes = []
     for agent in agents:
@@ -181,18 +215,40 @@ def _introduce(
         if which is None and agent.which == "latest":
             notes.append(f"{session} has no best agent yet: its latest agent plays")
         if agent.frame == 0:
-            notes.append(f"{session} stopped at frame 0: its agent has not been trained")
+            notes.append(
+                f"{session} stopped at frame 0: its agent has not been trained"
+            )
     print_heading(console, f"{verb} {of}".strip(), spec.name, rest, notes)
 
 
 def _table(results: Sequence[tuple[SavedAgent, FinishedEpisodes]]) -> Table:
     # Narrow, for nine columns of large numbers in a terminal of 80.
-    style: dict[str, Any] = {"box": SIMPLE_HEAD, "pad_edge": False, "padding": (0, 1, 0, 0)}
-    table = Table(title="Episode returns", title_justify="left", title_style="bold", **style)
-    for name in ("Session", "agent", "frame", "episodes", "mean", "std", "min", "max", "length"):
-        table.add_column(name, justify="left" if name == "agent" else "right", no_wrap=True)
+    style: dict[str, Any] = {
+        "box": SIMPLE_HEAD,
+        "pad_edge": False,
+        "padding": (0, 1, 0, 0),
+    }
+    table = Table(
+        title="Episode returns", title_justify="left", title_style="bold", **style
+    )
+    for name in (
+        "Session",
+        "agent",
+        "frame",
+        "episodes",
+        "mean",
+        "std",
+        "min",
+        "max",
+        "length",
+    ):
+        table.add_column(
+            name, justify="left" if name == "agent" else "right", no_wrap=True
+        )
     for agent, episodes in results:
-        table.add_row(str(agent.session), agent.which, f"{agent.frame:,}", *_numbers(episodes))
+        table.add_row(
+            str(agent.session), agent.which, f"{agent.frame:,}", *_numbers(episodes)
+        )
     trained = [episodes for agent, episodes in results if agent.frame > 0]
     if len(trained) > 1:
         table.add_section()

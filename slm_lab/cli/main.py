@@ -28,8 +28,9 @@ from slm_lab.spec.schema.foreign_words import FOREIGN
 
 
 class _Commands(TyperGroup):
-    """The commands. For a mode in place of one, the error shows the command it belongs to. Commands
-    and options of SLM Lab, and words of other libraries, get the lab's own."""
+    """The commands. For a mode in place of one, the error shows the command it belongs
+    to. Commands and options of SLM Lab, and words of other libraries, get the lab's
+    own."""
 
     @override
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[Any, Any, list[str]]:
@@ -37,7 +38,9 @@ class _Commands(TyperGroup):
         if self.get_command(ctx, word) is None:
             if word in FOREIGN:
                 ctx.fail(f"No such command '{word}': {FOREIGN[word]}")
-            shown = [name for name, command in self.commands.items() if not command.hidden]
+            shown = [
+                name for name, command in self.commands.items() if not command.hidden
+            ]
             nearest = nearest_name(word.partition("@")[0], [*shown, *get_args(Verb)])
             if nearest in get_args(Verb):
                 mode = nearest_mode(word) or "dev"
@@ -53,7 +56,11 @@ class _Commands(TyperGroup):
         except Exception as error:
             if type(error).__name__ == "NoSuchOption":  # typer does not export it
                 option, of = error.option_name, error.ctx or ctx  # type: ignore[attr-defined]
-                word = option if option in FOREIGN else option.lstrip("-").replace("-", "_")
+                word = (
+                    option
+                    if option in FOREIGN
+                    else option.lstrip("-").replace("-", "_")
+                )
                 if word in FOREIGN:
                     of.fail(f"No such option '{option}': {FOREIGN[word]}")
             raise
@@ -62,7 +69,8 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     name="slm-lab",
     cls=_Commands,
-    help="Deep reinforcement learning from one JSON spec: run it, resume it, read its graphs.",
+    help="Deep reinforcement learning from one JSON spec: run it, resume it, read its "
+    "graphs.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -71,8 +79,8 @@ app.add_typer(spec_app, name="spec")
 LONGEST_COMMAND = 2000
 """Letters of the command that the files of a plot hold."""
 _EPILOG = (
-    "Exit codes: 0 success, 1 failed, 2 bad input, 3 no such run, 130 stopped by Ctrl-C, SIGTERM "
-    "or SIGHUP."
+    "Exit codes: 0 success, 1 failed, 2 bad input, 3 no such run, 130 stopped by "
+    "Ctrl-C, SIGTERM or SIGHUP."
 )
 
 _saved = partial(Option, rich_help_panel="Options of eval@RUN and enjoy@RUN")
@@ -102,35 +110,42 @@ def run(
     spec_file: Annotated[
         str | None,
         Argument(
-            help="A JSON or YAML file, the name of a shipped one (slm-lab spec list), or an "
-            "algorithm: ppo, a2c, dqn, sac, crossq. Default: the demo, or the run's own spec.",
+            help="A JSON or YAML file, the name of a shipped one (slm-lab spec list), "
+            "or an algorithm: ppo, a2c, dqn, sac, crossq. Default: the demo, or "
+            "the run's own spec.",
             autocompletion=completion.run_words,
         ),
     ] = None,
     spec_name: Annotated[
-        str | None, Argument(help=options.RUN_NAME_HELP, autocompletion=completion.run_words)
+        str | None,
+        Argument(help=options.RUN_NAME_HELP, autocompletion=completion.run_words),
     ] = None,
     mode: Annotated[
         str | None,
         Argument(
-            help="Default: train. Or dev (some training events, with checks), train@RUN (resume), "
-            "search (trials over the search block), search@RUN (resume), eval@RUN (a table of "
-            "greedy episodes of the saved agents) or enjoy@RUN (show some). RUN is a folder, a "
-            "beginning of its name, the name of a spec (its latest run), latest or latest~2; "
-            "eval@ and enjoy@ also take FILE.zip.",
+            help="Default: train. Or dev (some training events, with checks), "
+            "train@RUN (resume), search (trials over the search block), "
+            "search@RUN (resume), eval@RUN (a table of greedy episodes of the "
+            "saved agents) or enjoy@RUN (show some). RUN is a folder, a beginning "
+            "of its name, the name of a spec (its latest run), latest or "
+            "latest~2; eval@ and enjoy@ also take FILE.zip.",
             autocompletion=completion.run_words,
         ),
     ] = None,
     sets: options.Sets = None,
-    seed: Annotated[int | None, Option(min=0, help="Root seed: meta.random_seed.")] = None,
+    seed: Annotated[
+        int | None, Option(min=0, help="Root seed: meta.random_seed.")
+    ] = None,
     data: options.Data = Path("data"),
     imports: options.Imports = None,
     trust: options.Trust = False,
     cluster: Annotated[
-        str | None, Option(metavar="ADDRESS", help="A Ray cluster, or auto: meta.cluster.")
+        str | None,
+        Option(metavar="ADDRESS", help="A Ray cluster, or auto: meta.cluster."),
     ] = None,
     episodes: Annotated[
-        int | None, _saved(min=1, help="eval@: of each Session (100); enjoy@: to show (5).")
+        int | None,
+        _saved(min=1, help="eval@: of each Session (100); enjoy@: to show (5)."),
     ] = None,
     which: Annotated[
         Literal["best", "latest"] | None,
@@ -138,18 +153,28 @@ def run(
     ] = None,
     session: Annotated[
         int | None,
-        _saved(min=0, help="One Session. Default: all (eval@), the first (enjoy@, --init-from)."),
+        _saved(
+            min=0,
+            help="One Session. Default: all (eval@), the first (enjoy@, --init-from).",
+        ),
     ] = None,
     render: Annotated[bool, _saved("--render", help="enjoy@: in a window.")] = False,
-    video: Annotated[bool, _saved("--video", help="enjoy@: each episode as an mp4 here.")] = False,
-    save: Annotated[bool, _saved("--save", help="eval@: keep the numbers, in info/.")] = False,
+    video: Annotated[
+        bool, _saved("--video", help="enjoy@: each episode as an mp4 here.")
+    ] = False,
+    save: Annotated[
+        bool, _saved("--save", help="eval@: keep the numbers, in info/.")
+    ] = False,
     keep: Annotated[
         int | None, Option(min=1, help="search: best trials that keep checkpoints.")
     ] = None,
     label: Annotated[
-        str | None, Option("--name", metavar="NAME", help="A name that finds the new run.")
+        str | None,
+        Option("--name", metavar="NAME", help="A name that finds the new run."),
     ] = None,
-    note: Annotated[str | None, Option(metavar="TEXT", help="A note about the new run.")] = None,
+    note: Annotated[
+        str | None, Option(metavar="TEXT", help="A note about the new run.")
+    ] = None,
     schedules: Annotated[
         Literal["stretch", "hold"] | None,
         Option(
@@ -175,27 +200,36 @@ def run(
     ] = None,
     resume: Annotated[
         bool,
-        Option("--resume", help="Resume the run that --name names; begin it if there is none."),
+        Option(
+            "--resume",
+            help="Resume the run that --name names; begin it if there is none.",
+        ),
     ] = False,
     as_json: options.AsJson = False,
     all_metrics: Annotated[
-        bool, Option("--all", help="Print all metrics at the end, not only the first five.")
+        bool,
+        Option("--all", help="Print all metrics at the end, not only the first five."),
     ] = False,
-    quiet: Annotated[bool, Option("--quiet", "-q", help="Print only warnings and errors.")] = False,
+    quiet: Annotated[
+        bool, Option("--quiet", "-q", help="Print only warnings and errors.")
+    ] = False,
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"] | None,
         Option(help="Lowest level of log lines. Default: info.", case_sensitive=False),
     ] = None,
     notify: options.Notify = None,
 ) -> None:
-    """Train a spec, by default PPO on CartPole; or search over it; or evaluate a run's agents."""
+    """Train a spec, by default PPO on CartPole; or search over it; or evaluate a run's
+    agents."""
     with report_errors(notify) as caller:
         from slm_lab.cli.dispatch import execute
 
         set_log_level(log_level)
         code = execute(
             options.RunOptions(
-                words=tuple(word for word in (spec_file, spec_name, mode) if word is not None),
+                words=tuple(
+                    word for word in (spec_file, spec_name, mode) if word is not None
+                ),
                 sets=(*(sets or ()), *([f"meta.cluster={cluster}"] if cluster else [])),
                 seed=seed,
                 data=data,
@@ -224,11 +258,18 @@ def run(
 
 @_command
 def new(
-    env: Annotated[str, Argument(metavar="ENV", help="CartPole-v1, or my_env:MyEnv-v0.")],
+    env: Annotated[
+        str, Argument(metavar="ENV", help="CartPole-v1, or my_env:MyEnv-v0.")
+    ],
     algorithm: Annotated[
-        str, Option("--algo", metavar="WORD", help="ppo, a2c, dqn, sac, crossq; ddqn for Atari.")
+        str,
+        Option(
+            "--algo", metavar="WORD", help="ppo, a2c, dqn, sac, crossq; ddqn for Atari."
+        ),
     ] = "ppo",
-    out: Annotated[Path | None, Option(help="The file. Default: {algo}_{env}.yaml.")] = None,
+    out: Annotated[
+        Path | None, Option(help="The file. Default: {algo}_{env}.yaml.")
+    ] = None,
     sets: options.Sets = None,
     imports: options.Imports = None,
 ) -> None:
@@ -244,31 +285,46 @@ def new(
 def compare(
     spec_file: Annotated[
         str | None,
-        Argument(help="A spec file, or a shipped name.", autocompletion=completion.spec_files),
+        Argument(
+            help="A spec file, or a shipped name.", autocompletion=completion.spec_files
+        ),
     ] = None,
     spec_name: options.SpecName = None,
     modes: Annotated[
-        str | None, Option(metavar="WORD,…", help="Modes to compare with false. Default: all.")
+        str | None,
+        Option(metavar="WORD,…", help="Modes to compare with false. Default: all."),
     ] = None,
     workers: Annotated[
-        str | None, Option(metavar="N,…", help="Workers or actors. Default: 1, 2, 4, … cores.")
+        str | None,
+        Option(metavar="N,…", help="Workers or actors. Default: 1, 2, 4, … cores."),
     ] = None,
     threshold: Annotated[
-        float | None, Option(metavar="R", help="Report frames and seconds to this return.")
+        float | None,
+        Option(metavar="R", help="Report frames and seconds to this return."),
     ] = None,
-    seeds: Annotated[int | None, Option(min=1, help="Seeds of each variant; 3.")] = None,
+    seeds: Annotated[
+        int | None, Option(min=1, help="Seeds of each variant; 3.")
+    ] = None,
     sets: options.Sets = None,
-    seed: Annotated[int | None, Option(min=0, help="First seed: meta.random_seed.")] = None,
-    data: Annotated[Path, Option(help="Parent folder of the comparison.")] = Path("data"),
+    seed: Annotated[
+        int | None, Option(min=0, help="First seed: meta.random_seed.")
+    ] = None,
+    data: Annotated[Path, Option(help="Parent folder of the comparison.")] = Path(
+        "data"
+    ),
     imports: options.Imports = None,
     trust: options.Trust = False,
-    resume: Annotated[Path | None, Option(metavar="FOLDER", help="Resume a comparison.")] = None,
+    resume: Annotated[
+        Path | None, Option(metavar="FOLDER", help="Resume a comparison.")
+    ] = None,
     as_json: options.AsJson = False,
     notify: options.Notify = None,
 ) -> None:
-    """Train a spec in one process and in the modes of parallel training, and compare them.
+    """Train a spec in one process and in the modes of parallel training, and compare
+    them.
 
-    Every variant has the same total of frames. Graphs and tables are in the printed folder."""
+    Every variant has the same total of frames. Graphs and tables are in the printed
+    folder."""
     with report_errors(notify) as caller:
         with stop_signals_blocked(), importing():
             from slm_lab.cli.compare import CompareOptions
@@ -276,11 +332,22 @@ def compare(
 
         code = execute(
             CompareOptions(
-                spec_file, spec_name, modes, workers, threshold, seeds, tuple(sets or ()), seed,
-                data, tuple(imports or ()), trust, resume, as_json,
+                spec_file,
+                spec_name,
+                modes,
+                workers,
+                threshold,
+                seeds,
+                tuple(sets or ()),
+                seed,
+                data,
+                tuple(imports or ()),
+                trust,
+                resume,
+                as_json,
             ),
             caller,
-        )  # fmt: skip
+        )
         raise Exit(code)
 
 
@@ -290,8 +357,8 @@ def plot(
         list[str],
         Argument(
             metavar="FOLDER",
-            help="Run folders, or their names in --data; FOLDER:tN for one trial of a search; or "
-            "the folder of a comparison, for all runs in it.",
+            help="Run folders, or their names in --data; FOLDER:tN for one trial of a "
+            "search; or the folder of a comparison, for all runs in it.",
             autocompletion=completion.runs,
         ),
     ],
@@ -300,8 +367,8 @@ def plot(
         Option(
             "--y",
             metavar="WORD",
-            help="mean_returns_ma (the moving average), mean_returns, eval_mean_returns, or any "
-            "column of the rows.",
+            help="mean_returns_ma (the moving average), mean_returns, "
+            "eval_mean_returns, or any column of the rows.",
         ),
     ] = "mean_returns_ma",
     x: Annotated[
@@ -315,47 +382,59 @@ def plot(
             "interquartile mean with a 95 % bootstrap interval.",
         ),
     ] = "mean",
-    out: Annotated[Path, Option(help="Folder for the graph, or a .pdf, .svg or .png file.")] = Path(
-        "plots"
-    ),
+    out: Annotated[
+        Path, Option(help="Folder for the graph, or a .pdf, .svg or .png file.")
+    ] = Path("plots"),
     width: Annotated[
-        str | None, Option(metavar="LENGTH", help="Width of a file: 3.4in, 8.6cm. Default: 5.5in.")
+        str | None,
+        Option(metavar="LENGTH", help="Width of a file: 3.4in, 8.6cm. Default: 5.5in."),
     ] = None,
     label: Annotated[
-        list[str] | None, Option(metavar="TEXT", help="The name of a curve, for each in order.")
+        list[str] | None,
+        Option(metavar="TEXT", help="The name of a curve, for each in order."),
     ] = None,
-    title: Annotated[str | None, Option(metavar="TEXT", help='Title; "none" omits it.')] = None,
+    title: Annotated[
+        str | None, Option(metavar="TEXT", help='Title; "none" omits it.')
+    ] = None,
     x_label: Annotated[
         str | None, Option("--xlabel", metavar="TEXT", help="The name of the x axis.")
     ] = None,
     y_label: Annotated[
         str | None, Option("--ylabel", metavar="TEXT", help="The name of the y axis.")
     ] = None,
-    hline: Annotated[list[str] | None, Option(metavar="[NAME=]Y", help="A dashed line.")] = None,
+    hline: Annotated[
+        list[str] | None, Option(metavar="[NAME=]Y", help="A dashed line.")
+    ] = None,
     smooth: Annotated[
-        float | None, Option(metavar="PERCENT", help="Window of the mean, in % of the frames.")
+        float | None,
+        Option(metavar="PERCENT", help="Window of the mean, in % of the frames."),
     ] = None,
     log_y: Annotated[bool, Option("--log-y", help="A logarithmic y axis.")] = False,
-    by: Annotated[str | None, Option(metavar="env", help="A panel for each environment.")] = None,
+    by: Annotated[
+        str | None, Option(metavar="env", help="A panel for each environment.")
+    ] = None,
     normalise: Annotated[
         list[str] | None,
         Option(
             metavar="[ENV=]SCORE",
-            help="Returns with 0 for the Random agent and 1 for a score; several environments are "
-            "joined.",
+            help="Returns with 0 for the Random agent and 1 for a score; several "
+            "environments are joined.",
         ),
     ] = None,
     table: Annotated[
-        str | None, Option(metavar="FORM", help="Print only the table, as csv or latex.")
+        str | None,
+        Option(metavar="FORM", help="Print only the table, as csv or latex."),
     ] = None,
     standalone: Annotated[
-        bool, Option("--standalone", help="A page that needs no other file (5 MB), to mail.")
+        bool,
+        Option("--standalone", help="A page that needs no other file (5 MB), to mail."),
     ] = False,
     data: options.Data = Path("data"),
     imports: options.Imports = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Overlay runs in one graph, finished or still training, and print their final returns.
+    """Overlay runs in one graph, finished or still training, and print their final
+    returns.
 
     Runs whose specs differ only in the seed are seeds of one curve."""
     from slm_lab.cli.plot import plot_runs
@@ -365,9 +444,19 @@ def plot(
     command = shlex.join(["slm-lab", *sys.argv[1:]])
     style = width, tuple(label or ()), title, tuple(hline or ()), smooth, log_y, by
     request = PlotRequest(
-        tuple(folders), y, x, statistic, out, data, standalone, *style, tuple(normalise or ()),
-        command[:LONGEST_COMMAND], x_label, y_label,
-    )  # fmt: skip
+        tuple(folders),
+        y,
+        x,
+        statistic,
+        out,
+        data,
+        standalone,
+        *style,
+        tuple(normalise or ()),
+        command[:LONGEST_COMMAND],
+        x_label,
+        y_label,
+    )
     plot_runs(request, as_json, table)
 
 
@@ -377,15 +466,20 @@ def runs(
         list[str] | None,
         Argument(
             metavar="PATTERN",
-            help="Part of a folder, name or environment; * stands for any text. Or paths, as a "
-            "shell makes of data/*.",
+            help="Part of a folder, name or environment; * stands for any text. Or "
+            "paths, as a shell makes of data/*.",
         ),
     ] = None,
     sort: Annotated[
         str | None,
-        Option(metavar="COLUMN", help="final_return, frames, env, bytes, … Default: started."),
+        Option(
+            metavar="COLUMN",
+            help="final_return, frames, env, bytes, … Default: started.",
+        ),
     ] = None,
-    status: Annotated[str | None, Option(metavar="WORD", help="done, failed, stopped, …")] = None,
+    status: Annotated[
+        str | None, Option(metavar="WORD", help="done, failed, stopped, …")
+    ] = None,
     data: options.Data = Path("data"),
     as_json: options.AsJson = False,
 ) -> None:
@@ -413,19 +507,25 @@ def diff(
 def tidy(
     dev: Annotated[bool, Option("--dev", help="Select runs of the mode dev.")] = False,
     failed: Annotated[bool, Option("--failed", help="Select failed runs.")] = False,
-    older: Annotated[str | None, Option(metavar="AGE", help="Older than 12h, 30d, 8w.")] = None,
+    older: Annotated[
+        str | None, Option(metavar="AGE", help="Older than 12h, 30d, 8w.")
+    ] = None,
     yes: Annotated[bool, Option("--yes", help="Delete the selected runs.")] = False,
     data: options.Data = Path("data"),
 ) -> None:
-    """Show runs to delete; with --yes, delete them. Never touches a run that is training."""
+    """Show runs to delete; with --yes, delete them. Never touches a run that is
+    training."""
     from slm_lab.cli.runs import tidy_runs
 
     raise Exit(tidy_runs(data, dev, failed, older, yes))
 
 
 @_command
-def watch(run: options.SavedRunName = "latest", data: options.Data = Path("data")) -> None:
-    """Show the live table of a run that another process trains. Ctrl-C does not stop the run."""
+def watch(
+    run: options.SavedRunName = "latest", data: options.Data = Path("data")
+) -> None:
+    """Show the live table of a run that another process trains. Ctrl-C does not stop
+    the run."""
     from slm_lab.cli.watch import watch as execute
 
     raise Exit(execute(run, data))
@@ -433,11 +533,16 @@ def watch(run: options.SavedRunName = "latest", data: options.Data = Path("data"
 
 @_command
 def board(
-    data: Annotated[Path, Argument(metavar="DATA", help="Folder of run folders.")] = Path("data"),
-    port: Annotated[int | None, Option(metavar="N", help="Default: 8050, or a free one.")] = None,
+    data: Annotated[
+        Path, Argument(metavar="DATA", help="Folder of run folders.")
+    ] = Path("data"),
+    port: Annotated[
+        int | None, Option(metavar="N", help="Default: 8050, or a free one.")
+    ] = None,
     no_open: Annotated[bool, Option("--no-open", help="Open no browser.")] = False,
 ) -> None:
-    """Show all runs on one live page in the browser. Ctrl-C ends it. It never changes a run."""
+    """Show all runs on one live page in the browser. Ctrl-C ends it. It never changes a
+    run."""
     from slm_lab.cli.board import show_board
 
     show_board(data, port, no_open)
@@ -448,7 +553,9 @@ def doctor(
     run: Annotated[
         str | None,
         Argument(
-            metavar="RUN", help="A run; without one, this machine.", autocompletion=completion.runs
+            metavar="RUN",
+            help="A run; without one, this machine.",
+            autocompletion=completion.runs,
         ),
     ] = None,
     data: options.Data = Path("data"),
@@ -456,7 +563,8 @@ def doctor(
     trust: options.Trust = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Diagnose a run: problems, evidence, one thing to try. Without a run, examine the machine."""
+    """Diagnose a run: problems, evidence, one thing to try. Without a run, examine the
+    machine."""
     from slm_lab.cli.doctor import examine_machine, examine_run
 
     if run is None:
@@ -468,7 +576,10 @@ def doctor(
 @_command
 def probe(
     spec_file: Annotated[
-        str, Argument(help="A spec file, or a shipped name.", autocompletion=completion.spec_files)
+        str,
+        Argument(
+            help="A spec file, or a shipped name.", autocompletion=completion.spec_files
+        ),
     ],
     spec_name: options.SpecName = None,
     sets: options.Sets = None,
@@ -476,9 +587,11 @@ def probe(
     trust: options.Trust = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show where the time of a training goes, and which keys make it faster on this machine.
+    """Show where the time of a training goes, and which keys make it faster on this
+    machine.
 
-    Takes one to four minutes of short runs of the spec and of changes. Close other programs."""
+    Takes one to four minutes of short runs of the spec and of changes. Close other
+    programs."""
     from slm_lab.cli.probe import probe as execute
 
     execute(spec_file, spec_name, sets or (), imports or (), trust, as_json)
@@ -489,21 +602,28 @@ def export(
     run: options.SavedRunName,
     to: Annotated[
         Literal["onnx", "pt2", "zip"],
-        Option(help="ONNX, a program of torch.export, or a run to share: eval@FILE.zip."),
+        Option(
+            help="ONNX, a program of torch.export, or a run to share: eval@FILE.zip."
+        ),
     ],
     out: Annotated[
-        Path | None, Option(help="The file. Default: named after the run, in this folder.")
+        Path | None,
+        Option(help="The file. Default: named after the run, in this folder."),
     ] = None,
-    force: Annotated[bool, Option("--force", help="Replace a file that exists.")] = False,
+    force: Annotated[
+        bool, Option("--force", help="Replace a file that exists.")
+    ] = False,
     which: options.WhichAgent = None,
     session: options.OneSession = None,
     data: options.Data = Path("data"),
     imports: options.Imports = None,
     trust: options.Trust = False,
 ) -> None:
-    """Write the agent of a run to one file: a graph for programs without this lab, or an archive.
+    """Write the agent of a run to one file: a graph for programs without this lab, or
+    an archive.
 
-    A graph holds normalisation and action scales, and is compared with the agent first."""
+    A graph holds normalisation and action scales, and is compared with the agent
+    first."""
     from slm_lab.experiment.export.export import export_agent
     from slm_lab.experiment.saved_run import find_agent
 
@@ -520,21 +640,26 @@ def export(
     print_line(screen, f"{kind}, Session {agent.session}, {at}: {path}")
     if found is not None:
         gaps = f"actions {found.action:.2g}, of values {found.values:.2g}"
-        print_line(screen, f"{found.observations} observations: largest difference of {gaps}")
+        print_line(
+            screen, f"{found.observations} observations: largest difference of {gaps}"
+        )
 
 
 @_command
 def push(
     run: options.SavedRunName,
     repo: options.Repository,
-    private: Annotated[bool, Option("--private", help="Visible to its members only.")] = False,
+    private: Annotated[
+        bool, Option("--private", help="Visible to its members only.")
+    ] = False,
     which: options.WhichAgent = None,
     session: options.OneSession = None,
     data: options.Data = Path("data"),
     imports: options.Imports = None,
     trust: options.Trust = False,
 ) -> None:
-    """Share the agent of a run on the Hugging Face Hub, as export --to zip writes it."""
+    """Share the agent of a run on the Hugging Face Hub, as export --to zip writes
+    it."""
     from slm_lab.experiment.export.hub import push as upload
     from slm_lab.experiment.saved_run import find_agent
 
@@ -547,7 +672,8 @@ def pull(
     repo: options.Repository,
     out: Annotated[Path | None, Option(help="The file. Default: NAME.zip.")] = None,
 ) -> None:
-    """Download a shared run from the Hugging Face Hub, for eval@FILE.zip and enjoy@FILE.zip."""
+    """Download a shared run from the Hugging Face Hub, for eval@FILE.zip and
+    enjoy@FILE.zip."""
     from slm_lab.experiment.export.hub import pull as download
 
     path = download(repo, out)

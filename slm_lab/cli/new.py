@@ -23,10 +23,15 @@ from slm_lab.storage.run_dir import safe_name
 
 
 def write_new(
-    env_id: str, algorithm: str, out: Path | None, sets: Sequence[str], imports: Sequence[str]
+    env_id: str,
+    algorithm: str,
+    out: Path | None,
+    sets: Sequence[str],
+    imports: Sequence[str],
 ) -> None:
-    """Probes the environment, writes the file with `sets` ("key=value"), prints what to do next.
-    Raises LabError if the environment cannot be used, UsageError for a file that exists."""
+    """Probes the environment, writes the file with `sets` ("key=value"), prints what to
+    do next. Raises LabError if the environment cannot be used, UsageError for a file
+    that exists."""
     env = plain_env(env_id, sets)
     screen = console()
     recipe = choose_recipe(algorithm, env)
@@ -40,9 +45,13 @@ def write_new(
     _print_facts(screen, env_id, found)
     sets = recipe.with_sets(sets)
     try:
-        spec = load_spec(recipe.file, recipe.name, sets).model_copy(update={"name": name})
+        spec = load_spec(recipe.file, recipe.name, sets).model_copy(
+            update={"name": name}
+        )
     except SpecError as error:
-        raise SpecError(error.where, [_of_recipe(each, sets) for each in error.problems]) from None
+        raise SpecError(
+            error.where, [_of_recipe(each, sets) for each in error.problems]
+        ) from None
     every = [parse_setting(each) for each in sets]
     raw = read_file(find_file(recipe.file))[recipe.name]
     raw, _ = apply_settings(raw, every, lambda _: spec.to_json())
@@ -52,14 +61,19 @@ def write_new(
         f"Actions: {found.actions}",
     )
     path.write_text(draft(spec, raw, title, imports), encoding="utf-8")
-    print_line(screen, f"wrote {path}: {spec.agent.algorithm.name}, recipe {recipe.name}")
+    print_line(
+        screen, f"wrote {path}: {spec.agent.algorithm.name}, recipe {recipe.name}"
+    )
     budget, seconds = spec.env.max_frame, spec.env.max_frame / found.play.steps_per_s
-    purpose = f"the budget of {budget:,} frames: {duration_text(seconds)} of steps alone"
+    purpose = (
+        f"the budget of {budget:,} frames: {duration_text(seconds)} of steps alone"
+    )
     _print_next(screen, path, name, imports, purpose)
 
 
 def _of_recipe(problem: Problem, sets: Sequence[str]) -> Problem:
-    """The problem; with what to type for a key of the recipe that the user's part does not know."""
+    """The problem; with what to type for a key of the recipe that the user's part does
+    not know."""
     path, is_unknown = problem.path, problem.message.startswith("unknown key")
     block = path.rpartition(".")[0]
     typed = [each.partition("=")[0] for each in sets]
@@ -73,7 +87,10 @@ def _of_recipe(problem: Problem, sets: Sequence[str]) -> Problem:
 
 def _print_facts(screen: Console, env: str, found: EnvFacts) -> None:
     play = found.play
-    returns = f"{significant(play.unfinished)} so far: no episode ended in {play.steps:,} steps"
+    returns = (
+        f"{significant(play.unfinished)} so far: no episode ended in {play.steps:,} "
+        "steps"
+    )
     if play.returns:
         length = significant(sum(play.lengths) / len(play.lengths))
         of = f"{count_text(len(play.returns), 'episode')} of {length} steps"
@@ -101,7 +118,9 @@ def _print_next(
         ([str(path), "train"], budget),
         (played, "greedy episodes of the trained agents"),
     )
-    commands = [(command_text(["run", *words], ()), purpose) for words, purpose in purposes]
+    commands = [
+        (command_text(["run", *words], ()), purpose) for words, purpose in purposes
+    ]
     width = max(len(command) for command, _ in commands)
     print_line(screen, "next:")
     for command, purpose in commands:

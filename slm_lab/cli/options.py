@@ -25,7 +25,9 @@ Imports = Annotated[
     list[str] | None,
     Option("--import", metavar="MODULE", help="Import a plug-in module. Repeatable."),
 ]
-Trust = Annotated[bool, Option("--trust", help="Import all modules that the run or file names.")]
+Trust = Annotated[
+    bool, Option("--trust", help="Import all modules that the run or file names.")
+]
 SPEC_NAME_HELP = "The spec in the file, if it has several."
 RUN_NAME_HELP = f"{SPEC_NAME_HELP} After an algorithm, the environment."
 SpecName = Annotated[
@@ -36,16 +38,21 @@ SavedRunName = Annotated[
     str,
     Argument(
         metavar="RUN",
-        help="A folder, its name in --data or a beginning of it, the name of a spec or of --name, "
-        "latest, latest~2, FILE.zip, or one of these with :tN for a trial of a search.",
+        help="A folder, its name in --data or a beginning of it, the name of a spec or "
+        "of --name, latest, latest~2, FILE.zip, or one of these with :tN for a "
+        "trial of a search.",
         autocompletion=completion.runs,
     ),
 ]
 WhichAgent = Annotated[
     Literal["best", "latest"] | None,
-    Option(help="The saved agent. Default: that with the best return, else the latest."),
+    Option(
+        help="The saved agent. Default: that with the best return, else the latest."
+    ),
 ]
-OneSession = Annotated[int | None, Option(min=0, help="The agent's Session. Default: the first.")]
+OneSession = Annotated[
+    int | None, Option(min=0, help="The agent's Session. Default: the first.")
+]
 Repository = Annotated[
     str, Argument(metavar="OWNER/NAME", help="A repository of the Hugging Face Hub.")
 ]
@@ -67,7 +74,12 @@ def _as_document(ctx: typer.Context, wanted: bool) -> bool:
 
 
 AsJson = Annotated[
-    bool, Option("--json", help="Print one JSON document, and nothing else.", callback=_as_document)
+    bool,
+    Option(
+        "--json",
+        help="Print one JSON document, and nothing else.",
+        callback=_as_document,
+    ),
 ]
 OutputForm: TypeAlias = Literal["text", "json", "nothing"]
 

@@ -7,7 +7,12 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.text import Text
 
-from slm_lab.analysis.overlay.endings import as_csv, as_latex, improvement_text, text_table
+from slm_lab.analysis.overlay.endings import (
+    as_csv,
+    as_latex,
+    improvement_text,
+    text_table,
+)
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
 from slm_lab.core.errors import UsageError
 from slm_lab.core.text import printable
@@ -20,8 +25,11 @@ FORMS = ("csv", "latex")
 """The forms of a table for a paper."""
 
 
-def plot_runs(request: PlotRequest, as_json: bool = False, form: str | None = None) -> None:
-    """Draws the graph and prints its numbers; in a `form` only the table. Raises LabError."""
+def plot_runs(
+    request: PlotRequest, as_json: bool = False, form: str | None = None
+) -> None:
+    """Draws the graph and prints its numbers; in a `form` only the table. Raises
+    LabError."""
     if form not in (None, *FORMS):
         raise UsageError(f"--table {form}: {not_among(form, FORMS)}")
     if form and as_json:
@@ -31,7 +39,9 @@ def plot_runs(request: PlotRequest, as_json: bool = False, form: str | None = No
         folders = [kept.enter_context(unpacked(each)) for each in request.folders]
         draws = form is None or request.is_file
         plotted = plot(request._replace(folders=tuple(folders)), draws)
-    drawn = [f"graph {p}{' (replaced)' * (p in plotted.replaced)}" for p in plotted.paths]
+    drawn = [
+        f"graph {p}{' (replaced)' * (p in plotted.replaced)}" for p in plotted.paths
+    ]
     if as_json:
         better = plotted.improvement
         document = {
@@ -48,7 +58,10 @@ def plot_runs(request: PlotRequest, as_json: bool = False, form: str | None = No
     if form is not None:
         for note in (*plotted.notes, *drawn):
             print(printable(note), file=sys.stderr)
-        print(printable(as_csv(plotted.endings) if form == "csv" else as_latex(rows)), end="")
+        print(
+            printable(as_csv(plotted.endings) if form == "csv" else as_latex(rows)),
+            end="",
+        )
         return
     is_of_returns = any(each.highest is not None for each in plotted.endings)
     title = plotted.y_label.capitalize() if is_of_returns else "Final returns"

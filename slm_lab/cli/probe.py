@@ -13,7 +13,16 @@ from slm_lab.core.plugins import import_plugins, typed_modules
 from slm_lab.core.process import usable_cores
 from slm_lab.core.text import count_text, significant
 from slm_lab.experiment.new.recipe import named
-from slm_lab.experiment.probe import AS_IS, BEST, WORTH, Change, Probe, bound, gains, in_order
+from slm_lab.experiment.probe import (
+    AS_IS,
+    BEST,
+    WORTH,
+    Change,
+    Probe,
+    bound,
+    gains,
+    in_order,
+)
 from slm_lab.experiment.run import check_machine, check_spaces
 from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.trust import command_text, imports_of_file
@@ -31,7 +40,8 @@ def probe(
     trust: bool,
     as_json: bool,
 ) -> None:
-    """Prints where the time of a training goes, and what makes it faster. Raises LabError."""
+    """Prints where the time of a training goes, and what makes it faster. Raises
+    LabError."""
     typed = (*imports, *typed_modules(name or ""))
     file, name, sets = named(file, name, sets, typed)
     modules = imports_of_file(file, typed, trust)
@@ -47,11 +57,16 @@ def probe(
         what = f"{spec.name} and {count_text(count, 'change')} of it"
         print_line(console, f"{what}: up to {most} short runs …")
         with console.status("") as status:
-            speeds = found.survey(lambda number: status.update(f"run {number} of {most}"))
+            speeds = found.survey(
+                lambda number: status.update(f"run {number} of {most}")
+            )
         base, held_by = speeds[AS_IS], bound(spec, speeds)
         sessions = count_text(spec.meta.num_sessions, "Session")
         on = f"{sessions} on {count_text(usable_cores(), 'core')}"
-        print_line(console, f"{significant(base.frames_per_s)} frames/s, {on}; bound by {held_by}")
+        print_line(
+            console,
+            f"{significant(base.frames_per_s)} frames/s, {on}; bound by {held_by}",
+        )
         shares = sorted(base.shares.items(), key=lambda each: -each[1])
         if shown := [f"{part} {share:.0%}" for part, share in shares if share >= LEAST]:
             print_line(console, ", ".join(shown))
@@ -77,14 +92,26 @@ def probe(
     if as_json:
         rates = dict(measured) if faster else {}
         changes = [
-            {"set": it.sets, "predicted": speed, "measured": rates.get(it), "learns": it.learns}
+            {
+                "set": it.sets,
+                "predicted": speed,
+                "measured": rates.get(it),
+                "learns": it.learns,
+            }
             for it, speed in predicted[1:]
         ]
         about = {**base._asdict(), "measured": rates.get(AS_IS), "bound": held_by}
-        print_json({**about, "changes": changes, "set": best.sets, "learns": best.learns})
+        print_json(
+            {**about, "changes": changes, "set": best.sets, "learns": best.learns}
+        )
 
 
-def _print_speeds(console: Console, title: str, found: Sequence[tuple[Change, float]]) -> None:
+def _print_speeds(
+    console: Console, title: str, found: Sequence[tuple[Change, float]]
+) -> None:
     base = found[0][1]
-    rows = [(it.text, significant(rate), f"{rate / base:.2f}", it.learns) for it, rate in found]
+    rows = [
+        (it.text, significant(rate), f"{rate / base:.2f}", it.learns)
+        for it, rate in found
+    ]
     print_table(console, title, HEADER, rows, LEFT, box=SIMPLE_HEAD)

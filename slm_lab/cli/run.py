@@ -12,7 +12,12 @@ from rich.text import Text
 
 from slm_lab.cli.display import screen
 from slm_lab.cli.display.live import LiveDisplay, full_name, print_resume, sessions_text
-from slm_lab.cli.display.screen import print_heading, print_json, print_line, print_table
+from slm_lab.cli.display.screen import (
+    print_heading,
+    print_json,
+    print_line,
+    print_table,
+)
 from slm_lab.cli.doctor import print_first_finding
 from slm_lab.cli.options import OutputForm
 from slm_lab.cli.shell.caller import Caller
@@ -30,9 +35,18 @@ from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.result import Ending, SessionResult, TrialResult, never_began
 
-MAIN_GRAPHS = ("_trial_graph_mean_returns_ma_vs_frames", "_trial_graph_eval_mean_returns_vs_frames")
+MAIN_GRAPHS = (
+    "_trial_graph_mean_returns_ma_vs_frames",
+    "_trial_graph_eval_mean_returns_vs_frames",
+)
 
-FIRST_METRICS = ("final_return", "random_return", "strength", "consistency", "frames_per_s")
+FIRST_METRICS = (
+    "final_return",
+    "random_return",
+    "strength",
+    "consistency",
+    "frames_per_s",
+)
 """The metrics that are printed at the end without --all."""
 
 
@@ -43,16 +57,17 @@ def run_spec(
     output: OutputForm = "text",
     all_metrics: bool = False,
 ) -> int:
-    """Begins or resumes a run; returns the exit code. Its plug-ins must be imported. At the end it
-    prints `FIRST_METRICS`, or all. Raises LabError."""
+    """Begins or resumes a run; returns the exit code. Its plug-ins must be imported. At
+    the end it prints `FIRST_METRICS`, or all. Raises LabError."""
     console = screen.console(quiet=output != "text")
     run = Run(source, verb)
     caller.begun(run.run_dir.root)
     spec = run.spec
     begins = "resuming" if run.resume else "training"
     rest = (
-        f": {spec.agent.algorithm.name} on {spec.env.name}, {sessions_text(spec.meta)}, "
-        f"seed {run.root_seed}\nrun folder {run.run_dir.root}"
+        f": {spec.agent.algorithm.name} on {spec.env.name}, "
+        f"{sessions_text(spec.meta)}, seed {run.root_seed}\nrun folder "
+        f"{run.run_dir.root}"
     )
     print_heading(console, begins, spec.name, rest, (*run.notes, *_would_repeat(run)))
     try:
@@ -75,7 +90,13 @@ def run_spec(
         with suppress(LabError):  # damaged rows; training and plots report them
             if print_first_finding(console, trial_of(run.run_dir, 0)):
                 print_line(console, f"more: slm-lab doctor {run.run_dir.root}")
-    code = FAILED if result.failed or result.problem else INTERRUPTED if result.interrupted else 0
+    code = (
+        FAILED
+        if result.failed or result.problem
+        else INTERRUPTED
+        if result.interrupted
+        else 0
+    )
     if output == "json":
         print_json(run_document(run.run_dir, code))
     return code
@@ -92,7 +113,8 @@ def _would_repeat(run: Run) -> Iterator[str]:
 
 
 def _show_what_is_left(console: Console, result: TrialResult, run: Run) -> None:
-    """Prints the resume command, unless a resume would only fail again; then the reason."""
+    """Prints the resume command, unless a resume would only fail again; then the
+    reason."""
     meta = run.spec.meta
     unfinished = [
         each
@@ -107,13 +129,16 @@ def _show_what_is_left(console: Console, result: TrialResult, run: Run) -> None:
         print_resume(console, "train", run)
     if diverged:
         names = ", ".join(full_name(meta, each.session) for each in diverged)
-        print_line(console, Text(f"{names}: {what_to_change(run.spec, diverged)}", "yellow"))
+        print_line(
+            console, Text(f"{names}: {what_to_change(run.spec, diverged)}", "yellow")
+        )
 
 
 def _show_metrics(
     console: Console, result: TrialResult, num_writers: int, rest_in: Path | None
 ) -> None:
-    """Prints the table of metrics: all, or only the first ones if the rest is in a file."""
+    """Prints the table of metrics: all, or only the first ones if the rest is in a
+    file."""
     metrics, rows = result.metrics, {}
     if not metrics.num_sessions:
         return
@@ -131,7 +156,9 @@ def _show_metrics(
     shown = [name for name in rows if rest_in is None or name in FIRST_METRICS]
     table = [rows[name] for name in shown]
     print_table(console, "Trial metrics", ("metric", "value", "Sessions"), table)
-    short = {name: re.split("[,:]", words)[0] for name, words in LABELS["metrics"].items()}
+    short = {
+        name: re.split("[,:]", words)[0] for name, words in LABELS["metrics"].items()
+    }
     by_reason: dict[str, list[str]] = {}
     for name, reason in metrics.reasons.items():
         if name in shown:
@@ -147,12 +174,16 @@ def _show_graphs(console: Console, result: TrialResult, folder: Path) -> None:
     main = [path for path in result.graphs if path.stem.endswith(MAIN_GRAPHS)]
     for path in main:
         print_line(console, f"graph {path}")
-    others = len(list(folder.rglob("*_graph_*.png"))) - sum(p.suffix == ".png" for p in main)
+    others = len(list(folder.rglob("*_graph_*.png"))) - sum(
+        p.suffix == ".png" for p in main
+    )
     if main:
         print_line(console, f"{others} more graphs in {folder}")
     if result.lacks_graphs:
         now = f"slm-lab plot {shlex.quote(str(folder))}"
-        print_line(console, f"the stop left graphs out: a resume draws them; now: {now}")
+        print_line(
+            console, f"the stop left graphs out: a resume draws them; now: {now}"
+        )
 
 
 def _rests_on(result: TrialResult, meta: MetaSpec) -> str:
@@ -169,8 +200,14 @@ def _rests_on(result: TrialResult, meta: MetaSpec) -> str:
 def _show_restarts(console: Console, result: TrialResult, meta: MetaSpec) -> None:
     for session in result.sessions:
         if session.restarted_because is not None:
-            name, why = full_name(meta, session.session), error_summary(session.restarted_because)
-            message = f"{name} was restarted {session.restarts}×, the last time because: {why}"
+            name, why = (
+                full_name(meta, session.session),
+                error_summary(session.restarted_because),
+            )
+            message = (
+                f"{name} was restarted {session.restarts}×, the last time because: "
+                f"{why}"
+            )
             print_line(console, Text(message, "yellow"))
 
 
@@ -193,7 +230,8 @@ def _failures(result: TrialResult, meta: MetaSpec) -> str:
 
 
 def what_to_change(spec: Spec, ends: Iterable[SessionResult]) -> str:
-    """One line of advice for a training whose loss or gradients are no longer finite."""
+    """One line of advice for a training whose loss or gradients are no longer
+    finite."""
     fix = " or ".join(_changes(spec))
     for end in ends:
         _, is_at_fault, values = str(end.error).partition("the environment gave")
@@ -203,8 +241,8 @@ def what_to_change(spec: Spec, ends: Iterable[SessionResult]) -> str:
         elif is_at_fault:
             fix = "the environment must give finite numbers only"
     return (
-        "resuming would repeat it, because a resume cannot change what led to numbers that are not "
-        f"finite. Start a new run: {fix}"
+        "resuming would repeat it, because a resume cannot change what led to numbers "
+        f"that are not finite. Start a new run: {fix}"
     )
 
 

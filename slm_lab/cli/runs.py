@@ -1,6 +1,7 @@
 """The commands `slm-lab runs`, `diff` and `tidy`: their output and exit codes.
 
-A list of 200 runs takes less than a second, so nothing that takes long is imported for it."""
+A list of 200 runs takes less than a second, so nothing that takes long is imported for
+it."""
 
 import os
 import re
@@ -41,24 +42,44 @@ SORTS = tuple(dict.fromkeys((*(field.name for field in fields(RunSummary)), *COL
 STATUSES = (*RunStatus, "dev")
 UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 LEFT = ("environment", "changed", "mode", "status")
-LEAVE_OUT = ("started", "size", "frames/s", "mode", "all frames", "environment", "changed")
+LEAVE_OUT = (
+    "started",
+    "size",
+    "frames/s",
+    "mode",
+    "all frames",
+    "environment",
+    "changed",
+)
 """Columns that a narrow terminal leaves out, in this order."""
 COLUMN_GAP, CHANGED_WIDTH = 2, 16
 """Spaces between columns, and the minimum width of the column "changed"."""
 
 
 def list_runs(
-    patterns: Sequence[str], sort: str | None, status: str | None, data: Path, as_json: bool
+    patterns: Sequence[str],
+    sort: str | None,
+    status: str | None,
+    data: Path,
+    as_json: bool,
 ) -> None:
-    """Prints a table of runs, by default the newest last. Raises UsageError for unknown words."""
-    for option, word, known in (("--sort", sort, SORTS), ("--status", status, STATUSES)):
+    """Prints a table of runs, by default the newest last. Raises UsageError for unknown
+    words."""
+    for option, word, known in (
+        ("--sort", sort, SORTS),
+        ("--status", status, STATUSES),
+    ):
         if word not in (None, *known):
             from slm_lab.spec.schema.messages import not_among  # imports pydantic
 
             raise UsageError(f"{option} {word}: {not_among(str(word), known)}")
-    runs = [summary for summary in summaries_in(data) if _fits(summary, patterns, status)]
+    runs = [
+        summary for summary in summaries_in(data) if _fits(summary, patterns, status)
+    ]
     by = attrgetter(COLUMNS.get(sort or "", sort or "started"))
-    runs.sort(key=lambda run: ((value := by(run)) is not None, "" if value is None else value))
+    runs.sort(
+        key=lambda run: ((value := by(run)) is not None, "" if value is None else value)
+    )
     if as_json:
         print_json([asdict(run) for run in runs])
     elif runs:
@@ -72,29 +93,42 @@ def list_runs(
 def _fits(run: RunSummary, patterns: Sequence[str], status: str | None) -> bool:
     words = [word.lower() for word in (run.run, run.name, run.label, run.env, run.note)]
     found = not patterns or any(
-        text in word or fnmatch(word, text) for text in map(_text_of, patterns) for word in words
+        text in word or fnmatch(word, text)
+        for text in map(_text_of, patterns)
+        for word in words
     )
     return found and (status in (None, run.status) or (status == "dev" and run.is_dev))
 
 
 def _text_of(pattern: str) -> str:
-    """A pattern as it is compared: of a path that exists the last part, a folder's name."""
+    """A pattern as it is compared: of a path that exists the last part, a folder's
+    name."""
     return (Path(pattern).name if os.path.exists(pattern) else pattern).lower()
 
 
 def _print_runs(console: Console, runs: Sequence[RunSummary]) -> None:
     texts = [cells(run) for run in runs]
-    columns = {heading: [each[name] for each in texts] for heading, name in COLUMNS.items()}
-    widths = {name: max(map(len, [name, *column])) + COLUMN_GAP for name, column in columns.items()}
+    columns = {
+        heading: [each[name] for each in texts] for heading, name in COLUMNS.items()
+    }
+    widths = {
+        name: max(map(len, [name, *column])) + COLUMN_GAP
+        for name, column in columns.items()
+    }
     longest = widths["changed"]
     widths["changed"] = min(longest, CHANGED_WIDTH + COLUMN_GAP)
     for name in LEAVE_OUT:
         if sum(widths.values()) > console.width:
             del columns[name], widths[name]
     if "changed" in columns:
-        room = min(longest, console.width - sum(widths.values()) + widths["changed"]) - COLUMN_GAP
+        room = (
+            min(longest, console.width - sum(widths.values()) + widths["changed"])
+            - COLUMN_GAP
+        )
         whole = columns["changed"]
-        columns["changed"] = [x if len(x) <= room else f"{x[: room - 1]}…" for x in whole]
+        columns["changed"] = [
+            x if len(x) <= room else f"{x[: room - 1]}…" for x in whole
+        ]
     rows = zip(*columns.values(), strict=True)
     plain: Any = {"box": None, "pad_edge": False, "padding": (0, 1)}
     print_table(console, "", tuple(columns), rows, LEFT, whole=True, **plain)
@@ -103,7 +137,9 @@ def _print_runs(console: Console, runs: Sequence[RunSummary]) -> None:
 def tidy_runs(data: Path, dev: bool, failed: bool, older: str | None, yes: bool) -> int:
     """Prints the runs to delete, and with `yes` deletes them. Raises UsageError."""
     if not (dev or failed or older):
-        raise UsageError("choose what to delete: --dev, --failed, --older 30d, or several of them")
+        raise UsageError(
+            "choose what to delete: --dev, --failed, --older 30d, or several of them"
+        )
     console = wide_console()
     runs = selected(data, dev, failed, None if older is None else _duration(older))
     if not runs:
@@ -113,7 +149,9 @@ def tidy_runs(data: Path, dev: bool, failed: bool, older: str | None, yes: bool)
     _print_runs(console, runs)
     if not yes:
         total = decimal(sum(run.bytes for run in runs))
-        print_line(console, f"--yes would delete {count_text(len(runs), 'run')}, {total}")
+        print_line(
+            console, f"--yes would delete {count_text(len(runs), 'run')}, {total}"
+        )
         return 0
     code = 0
     for run, why in delete(data, runs):
@@ -141,7 +179,9 @@ def diff_runs(a: str, b: str, data: Path) -> None:
         found = diff(one, other, data)
     for title, each in found.tables.items():
         if each.rows:
-            print_table(console, title, each.header, each.rows, each.header, box=SIMPLE_HEAD)
+            print_table(
+                console, title, each.header, each.rows, each.header, box=SIMPLE_HEAD
+            )
         else:
             print_line(console, f"{title}: none")
     if found.endings:

@@ -36,7 +36,8 @@ CONFIRM = 'meta.confirm={"top": 2, "max_session": 3}'
 def search_spec(
     source: RunSource, keep: int | None, caller: Caller, output: OutputForm = "text"
 ) -> int:
-    """Runs a search, and returns the exit code. Its plug-ins must be imported. Raises LabError."""
+    """Runs a search, and returns the exit code. Its plug-ins must be imported. Raises
+    LabError."""
     console = screen.wide_console(quiet=output != "text")
     with closing(Prepared(source, keep)) as prepared:
         caller.begun(prepared.run_dir.root)
@@ -73,11 +74,15 @@ def _run(console: Console, prepared: Prepared) -> int:
     _show_confirmed(console, prepared, confirmation)
     for path in paths:
         if path.suffix != ".html" or "experiment_graph" in path.name:
-            screen.print_line(console, f"{'table' if path.suffix == '.csv' else 'graph'} {path}")
+            screen.print_line(
+                console, f"{'table' if path.suffix == '.csv' else 'graph'} {path}"
+            )
     return _conclude(console, prepared, confirmation)
 
 
-def _conclude(console: Console, prepared: Prepared, confirmation: Confirmation | None) -> int:
+def _conclude(
+    console: Console, prepared: Prepared, confirmation: Confirmation | None
+) -> int:
     search = prepared.search
     stopped = search.stopping or (confirmation is not None and confirmation.stopping)
     missing = [] if confirmation is None else confirmation.missing
@@ -88,14 +93,18 @@ def _conclude(console: Console, prepared: Prepared, confirmation: Confirmation |
         return FAILED
     if stopped:
         return INTERRUPTED
-    all_failed = len(search.search_state.of(Status.FAILED)) == len(search.search_state.trials)
+    all_failed = len(search.search_state.of(Status.FAILED)) == len(
+        search.search_state.trials
+    )
     if all_failed or missing:
         return FAILED
     _show_next(console, prepared, confirmation)
     return 0
 
 
-def _show_next(console: Console, prepared: Prepared, confirmation: Confirmation | None) -> None:
+def _show_next(
+    console: Console, prepared: Prepared, confirmation: Confirmation | None
+) -> None:
     """Prints two commands for the best trial: evaluate it, and train or confirm it."""
     folder, results = prepared.run_dir.root, prepared.search.search_state.results
     trained = ["run", f"search@{folder}", "-s", CONFIRM]
@@ -106,14 +115,22 @@ def _show_next(console: Console, prepared: Prepared, confirmation: Confirmation 
     played = ["run", f"eval@{folder}"]
     modules = [*prepared.imports, *modules_of(prepared.spec)]
     screen.print_line(console, "next:")
-    for words, about in ((played, "greedy episodes of the best trial"), (trained, purpose)):
+    for words, about in (
+        (played, "greedy episodes of the best trial"),
+        (trained, purpose),
+    ):
         screen.print_line(console, f"  {command_text(words, modules)}  # {about}")
 
 
 def _draw(prepared: Prepared) -> list[Path]:
     search = prepared.search
     return _written(
-        lambda: draw(prepared.spec, prepared.run_dir, search.search_state, lambda: search.stopping)
+        lambda: draw(
+            prepared.spec,
+            prepared.run_dir,
+            search.search_state,
+            lambda: search.stopping,
+        )
     )
 
 
@@ -128,7 +145,11 @@ def _written(write: Callable[[], list[Path]]) -> list[Path]:
 def _introduce(console: Console, prepared: Prepared) -> None:
     spec, search = prepared.spec, prepared.search
     meta = spec.meta
-    scheduler = "" if meta.search_scheduler is None else f", scheduler {meta.search_scheduler.name}"
+    scheduler = (
+        ""
+        if meta.search_scheduler is None
+        else f", scheduler {meta.search_scheduler.name}"
+    )
     verb = "resuming the search" if prepared.is_resumed else "searching"
     names = searched_names(spec.search).values()
     trials = count_text(search.num_trials, "trial")
@@ -141,27 +162,33 @@ def _introduce(console: Console, prepared: Prepared) -> None:
     screen.print_heading(console, verb, spec.name, rest, prepared.notes)
 
 
-def _confirm(console: Console, prepared: Prepared, settings: ConfirmSpec) -> Confirmation:
+def _confirm(
+    console: Console, prepared: Prepared, settings: ConfirmSpec
+) -> Confirmation:
     search = prepared.search
     confirmation = Confirmation(search, settings)
     if confirmation.missing:
         count, seeds = len(confirmation.missing), settings.max_session
         screen.print_line(
             console,
-            f"confirming {'the best' if count == 1 else f'{count} of the best'} with {seeds} fresh "
+            f"confirming {'the best' if count == 1 else f'{count} of the best'} with "
+            f"{seeds} fresh "
             f"seed{'' if seeds == 1 else 's'}{'' if count == 1 else ' each'}",
         )
     live, confirmed = screen.Screen(console), search.search_state.confirmed
     logged = set(confirmed)
 
     def show() -> None:
-        """Shows a line for each running spec; prints, without a terminal, each confirmed one."""
+        """Shows a line for each running spec; prints, without a terminal, each
+        confirmed one."""
         if live.is_live:
             live.show(_progress(confirmation))
             return
         for trial in [trial for trial in confirmed if trial not in logged]:
             logged.add(trial)
-            screen.print_line(console, f"t{trial} confirmed: {_mean_text(confirmed[trial])}")
+            screen.print_line(
+                console, f"t{trial} confirmed: {_mean_text(confirmed[trial])}"
+            )
 
     with stop_on_signals(confirmation.stop), live:
         confirmation.run(show)
@@ -185,7 +212,9 @@ def _show_failures(prepared: Prepared) -> None:
     search_state = prepared.search.search_state
     failed = search_state.of(Status.FAILED)
     for state in failed:
-        print(f"t{state.trial} failed: {error_summary(str(state.error))}", file=sys.stderr)
+        print(
+            f"t{state.trial} failed: {error_summary(str(state.error))}", file=sys.stderr
+        )
     if failed:
         logs = prepared.run_dir.root / "log"
         counts = f"{len(failed)} of {len(search_state.trials)} trials failed"
@@ -205,16 +234,40 @@ def _show_confirmed(
         state = search_state.trials[found.trial]
         file = files.get(found.trial)
         score, count = significant(state.score), str(len(found.scores))
-        more = None if found.mean is None or state.score is None else found.mean - state.score
-        difference = "" if more is None else f"{'+' if more > 0 else ''}{significant(more)}"
+        more = (
+            None
+            if found.mean is None or state.score is None
+            else found.mean - state.score
+        )
+        difference = (
+            "" if more is None else f"{'+' if more > 0 else ''}{significant(more)}"
+        )
         ending = _mean_text(found), count, difference
         spec = "" if file is None else file.name
-        rows.append((spec, f"t{state.trial}", score, *ending, ", ".join(point_texts(state, names))))
+        rows.append(
+            (
+                spec,
+                f"t{state.trial}",
+                score,
+                *ending,
+                ", ".join(point_texts(state, names)),
+            )
+        )
     title = "\nConfirmed with fresh seeds, ± 1 std"
-    head = ("spec", "trial", "in the search", "confirmed", "seeds", "difference", "values")
+    head = (
+        "spec",
+        "trial",
+        "in the search",
+        "confirmed",
+        "seeds",
+        "difference",
+        "values",
+    )
     look: dict[str, Any] = {"box": None, "pad_edge": False, "padding": (0, 2, 0, 0)}
     look["header_style"] = "bold dim"
-    screen.print_table(console, title, head, rows, ("trial", "values"), ("in the search",), **look)
+    screen.print_table(
+        console, title, head, rows, ("trial", "values"), ("in the search",), **look
+    )
     best = search_state.results[0]
     if best.mean is not None and best.trial in files:
         message = f"result: t{best.trial} with {_mean_text(best)}, {files[best.trial]}"

@@ -11,14 +11,22 @@ from slm_lab.cli.display.screen import console, print_json, print_line
 from slm_lab.cli.options import AsJson, Imports, Sets, SpecName, Trust
 from slm_lab.cli.shell import completion
 from slm_lab.cli.shell.exit_codes import BAD_INPUT, report_errors
-from slm_lab.core.errors import LabError, MissingExtraError, Problem, SpecError, UsageError
+from slm_lab.core.errors import (
+    LabError,
+    MissingExtraError,
+    Problem,
+    SpecError,
+    UsageError,
+)
 from slm_lab.core.plugins import import_plugins, is_covered, module_in
 
 if TYPE_CHECKING:
     from slm_lab.spec.parse import Parsed
     from slm_lab.spec.schema.spec import Spec
 
-app = typer.Typer(help="Check, show and list specs; write their JSON Schema.", no_args_is_help=True)
+app = typer.Typer(
+    help="Check, show and list specs; write their JSON Schema.", no_args_is_help=True
+)
 
 
 @app.command()
@@ -37,12 +45,13 @@ def check(
 ) -> None:
     """Check every spec of the files, without running any.
 
-    Makes each environment and each net as a run does. What is not installed is not checked.
+    Makes each environment and each net as a run does. What is not installed is not
+    checked.
 
     A spec with a ${VAR} without a value is a template; its other values are checked.
 
-    Imports the modules that a file names, as a run of it does: of a file in a run folder only with
-    --import or --trust.
+    Imports the modules that a file names, as a run of it does: of a file in a run
+    folder only with --import or --trust.
 
     Exit codes: 0 no problems, 2 some problems."""
     from slm_lab.experiment.trust import IMPORTS, imports_of_file, is_of_a_run
@@ -63,7 +72,10 @@ def check(
             except UsageError as error:
                 found = [_Result(str(file), [Problem(IMPORTS, str(error))])]
             else:
-                found = [_result(each, None if may_import_all else modules) for each in checked]
+                found = [
+                    _result(each, None if may_import_all else modules)
+                    for each in checked
+                ]
             results += found
             for each in found if not as_json else ():
                 print_line(console(), str(each))
@@ -76,7 +88,10 @@ def check(
 @app.command()
 def show(
     file: Annotated[
-        str, Argument(help="A spec file, or a shipped name.", autocompletion=completion.spec_files)
+        str,
+        Argument(
+            help="A spec file, or a shipped name.", autocompletion=completion.spec_files
+        ),
     ],
     name: SpecName = None,
     sets: Sets = None,
@@ -154,16 +169,21 @@ class _Result(NamedTuple):
 
 
 def _result(checked: "Parsed", imports: Sequence[str] | None) -> _Result:
-    """`imports` are the modules that may be imported; None allows all that the file names."""
+    """`imports` are the modules that may be imported; None allows all that the file
+    names."""
     names = () if checked.env is None else checked.env.code_names
     modules = dict.fromkeys(module for name in names if (module := module_in(name)))
-    of_env = [each for each in modules if imports is not None and not is_covered(each, imports)]
+    of_env = [
+        each
+        for each in modules
+        if imports is not None and not is_covered(each, imports)
+    ]
     found = _Found([], [], []) if of_env else _second_pass(checked)
     of_search = [*checked.of_search, *found.of_search]
     problems = [*checked.problems, *found.problems, *found.of_search]
     notes = [
-        f"env names the module {module}, which was not imported: --import {module} or --trust "
-        "checks the environment too"
+        f"env names the module {module}, which was not imported: --import {module} or "
+        "--trust checks the environment too"
         for module in of_env
     ]
     notes.extend(found.notes)
@@ -187,7 +207,8 @@ class _Found(NamedTuple):
 
 
 def _second_pass(checked: "Parsed") -> _Found:
-    """What a run checks before it starts: environment, spaces, nets, and what this machine has."""
+    """What a run checks before it starts: environment, spaces, nets, and what this
+    machine has."""
     if checked.env is None:
         return _Found([], [], [])
     from slm_lab.env.check import check_env
@@ -207,7 +228,9 @@ def _second_pass(checked: "Parsed") -> _Found:
     except LabError as error:
         problems = [Problem("env", str(error))]
     notes.extend(f"not on this machine: {each}" for each in check_devices(checked.spec))
-    return _Found(problems, [] if checked.of_search else _of_search(checked.spec), notes)
+    return _Found(
+        problems, [] if checked.of_search else _of_search(checked.spec), notes
+    )
 
 
 def _of_search(spec: "Spec") -> Sequence[Problem]:

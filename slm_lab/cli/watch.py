@@ -1,4 +1,5 @@
-"""The command `slm-lab watch`: the live table of a run or search that another process trains."""
+"""The command `slm-lab watch`: the live table of a run or search that another process
+trains."""
 
 import time
 from contextlib import suppress
@@ -43,7 +44,10 @@ def _watch_trial(run_dir: RunDir, number: int | None) -> None:
         raise UsageError(f"{run_dir.root} has no trial yet")
     trial = trial_of(run_dir, begun[-1])
     screen, recorded = console(), RecordedTrial(trial)
-    print_line(screen, f"{trial.name} on {value_at(trial.spec, 'env.name', '?')}, {trial.where}")
+    print_line(
+        screen,
+        f"{trial.name} on {value_at(trial.spec, 'env.name', '?')}, {trial.where}",
+    )
     budget = int(value_at(trial.spec, "env.max_frame", 0.0))
     with LiveDisplay(screen, trial.meta, budget) as display:
         while recorded.look():

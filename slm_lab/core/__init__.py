@@ -1,1 +1,2 @@
-"""Basics that every package may use: errors, shared types, the registry of named parts."""
+"""Basics that every package may use: errors, shared types, the registry of named
+parts."""

@@ -10,10 +10,11 @@ from typing_extensions import override
 MAX_PRINTED = 100
 """Maximum number of problems printed for one spec."""
 LONGEST_VALUE, LONGEST_PATH, LONGEST_MESSAGE = 60, 250, 2000
-"""Letters of a value, of its path, and of what is allowed there, in the line of a problem."""
+"""Letters of a value, of its path, and of what is allowed there, in the line of a
+problem."""
 LONGEST_WORD = 1000
-"""Letters of a word in a message, such as a name or a path that the user typed, from which on it is
-cut to LONGEST_VALUE."""
+"""Letters of a word in a message, such as a name or a path that the user typed, from
+which on it is cut to LONGEST_VALUE."""
 
 
 class LabError(Exception):
@@ -22,8 +23,8 @@ class LabError(Exception):
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing wrong with a spec: the dotted `path`, and what is allowed there. `value` is the
-    value given there; `...` if there is none to show."""
+    """One thing wrong with a spec: the dotted `path`, and what is allowed there.
+    `value` is the value given there; `...` if there is none to show."""
 
     path: str
     message: str
@@ -32,13 +33,20 @@ class Problem:
     @override
     def __str__(self) -> str:
         given = "" if self.value is ... else f" = {_shorten(self.value)}"
-        path, message = _cut(self.path, LONGEST_PATH), _cut(self.message, LONGEST_MESSAGE)
+        path, message = (
+            _cut(self.path, LONGEST_PATH),
+            _cut(self.message, LONGEST_MESSAGE),
+        )
         return f"{path}{given}: {message}"
 
 
 def with_cut_words(text: str) -> str:
     """The text, with words of LONGEST_WORD letters and more cut."""
-    return re.sub(rf"[^\s:'\"]{{{LONGEST_WORD},}}", lambda word: _cut(word[0], LONGEST_VALUE), text)
+    return re.sub(
+        rf"[^\s:'\"]{{{LONGEST_WORD},}}",
+        lambda word: _cut(word[0], LONGEST_VALUE),
+        text,
+    )
 
 
 class SpecError(LabError):
@@ -71,7 +79,8 @@ class MissingRunError(UsageError):
 
 
 class MissingExtraError(LabError):
-    """A part needs a package that is not installed; the message names the pip command."""
+    """A part needs a package that is not installed; the message names the pip
+    command."""
 
 
 class CheckpointError(LabError):
@@ -79,18 +88,22 @@ class CheckpointError(LabError):
 
 
 class UnusableCheckpointError(CheckpointError):
-    """A checkpoint cannot be read, or does not match the spec; the message names the fix."""
+    """A checkpoint cannot be read, or does not match the spec; the message names the
+    fix."""
 
 
 class NonFiniteLossError(LabError):
-    """A loss or gradient became NaN or infinite; the message carries the batch statistics."""
+    """A loss or gradient became NaN or infinite; the message carries the batch
+    statistics."""
 
 
 class TrainingFailed(LabError):  # noqa: N818 - a result of `slm_lab.train`
-    """A training that a Python program started has failed; carries the reason of each Session.
+    """A training that a Python program started has failed; carries the reason of each
+    Session.
 
+    >>> absurd = {"agent.net.optim_spec.lr": 1e30}
     >>> try:
-    ...     slm_lab.train("small.json", sets={"agent.net.optim_spec.lr": 1e30}, quiet=True)
+    ...     slm_lab.train("small.json", sets=absurd, quiet=True)
     ... except slm_lab.TrainingFailed as error:
     ...     print(str(error)[:9])
     Session 0"""

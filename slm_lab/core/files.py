@@ -18,8 +18,8 @@ TAIL_BYTES = 6000
 
 
 def open_own(path: Path, flags: int) -> int:
-    """A descriptor of the file at `path`, opened with `flags`; O_CREAT creates it. Raises LabError
-    if `path` is a symbolic link, OSError as `os.open`."""
+    """A descriptor of the file at `path`, opened with `flags`; O_CREAT creates it.
+    Raises LabError if `path` is a symbolic link, OSError as `os.open`."""
     try:
         return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     except OSError as error:
@@ -34,8 +34,8 @@ def new_file(path: Path) -> BinaryIO:
 
 
 def open_file(path: Path) -> BinaryIO:
-    """The file at `path`, opened for reading. Raises OSError, also for a folder, a pipe or a
-    device: reading these may never end."""
+    """The file at `path`, opened for reading. Raises OSError, also for a folder, a pipe
+    or a device: reading these may never end."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -50,7 +50,8 @@ def read_file(path: Path) -> bytes:
 
 
 def refuse_links(folder: Path) -> None:
-    """Raises LabError if anything under `folder` is neither a regular file nor a folder."""
+    """Raises LabError if anything under `folder` is neither a regular file nor a
+    folder."""
     for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):
             path = Path(parent, name)
@@ -58,20 +59,22 @@ def refuse_links(folder: Path) -> None:
             if stat.S_ISLNK(kind):
                 raise link_error(path)
             if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
-                raise LabError(f"{path} is neither a file nor a folder; remove it to train here")
+                raise LabError(
+                    f"{path} is neither a file nor a folder; remove it to train here"
+                )
 
 
 def link_error(path: Path) -> LabError:
     """The error for a symbolic link at the place of a file to write."""
     return LabError(
-        f"{path} is a symbolic link, and a run is never written through one; remove the link, or "
-        "replace it by the file that it leads to"
+        f"{path} is a symbolic link, and a run is never written through one; remove "
+        "the link, or replace it by the file that it leads to"
     )
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replaces `path` by `content` atomically, so that no reader sees a partial file. Raises
-    OSError with the name of `path`."""
+    """Replaces `path` by `content` atomically, so that no reader sees a partial file.
+    Raises OSError with the name of `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -80,7 +83,8 @@ def write_atomically(path: Path, content: bytes) -> None:
                 stream.write(content)
             temporary.replace(path)
     except OSError as error:
-        error.filename = str(path)  # a full disk names no file, and nobody knows the temporary one
+        # a full disk names no file, and nobody knows the temporary one
+        error.filename = str(path)
         raise
 
 
@@ -110,7 +114,8 @@ def folders_in(folder: Path) -> list[Path]:
 
 
 def strays(folder: Path, parts: Sequence[str], root: Path) -> Iterator[str]:
-    """What readers of the folder and `parts` must not open: links out of `root`, pipes, devices."""
+    """What readers of the folder and `parts` must not open: links out of `root`, pipes,
+    devices."""
     for part in ("", *parts):
         if not is_inside(folder / part, root):
             yield f"{part or 'it'} is a link that leads out of {root}"

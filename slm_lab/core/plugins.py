@@ -20,15 +20,17 @@ INSTALLED = frozenset({"site-packages", "dist-packages"})
 
 
 def listed(given: Any) -> list[Any]:
-    """A list of names or other objects; one that stands alone, as a text does, is the only one."""
+    """A list of names or other objects; one that stands alone, as a text does, is the
+    only one."""
     if isinstance(given, Iterable) and not isinstance(given, str | bytes):
         return list(given)
     return [given]
 
 
 def import_plugins(modules: Sequence[str]) -> None:
-    """Imports the modules that register parts from outside this package. Modules in the working
-    directory are found. Raises UsageError if one does not import. Signals wait meanwhile."""
+    """Imports the modules that register parts from outside this package. Modules in the
+    working directory are found. Raises UsageError if one does not import. Signals wait
+    meanwhile."""
     if modules:
         look_in_working_directory()
     for module in modules:
@@ -44,23 +46,24 @@ def import_plugins(modules: Sequence[str]) -> None:
 
 
 def refuse_during_import(command: str) -> None:
-    """Raises UsageError while a module of the user is being imported. A training that began then
-    would import the module again, and so start others without end."""
+    """Raises UsageError while a module of the user is being imported. A training that
+    began then would import the module again, and so start others without end."""
     if (module := imported_code()) is not None:
         guard = 'if __name__ == "__main__":'
         raise UsageError(
-            f"{command} was called while {module} was being imported; put the call under "
-            f"`{guard}`, so that only the program itself makes it"
+            f"{command} was called while {module} was being imported; put the call "
+            f"under `{guard}`, so that only the program itself makes it"
         )
 
 
 def _refuse_namesake(module: str) -> None:
-    """Raises UsageError if Python would import an installed module, or one of its own, in place of
-    a file of this name in the working directory. Imports nothing."""
+    """Raises UsageError if Python would import an installed module, or one of its own,
+    in place of a file of this name in the working directory. Imports nothing."""
     package = module.partition(".")[0]
     own = f"{package}.py"
     found = None
-    with suppress(ImportError, ValueError):  # ValueError: a module without a spec, as __main__
+    # ValueError: a module without a spec, as __main__
+    with suppress(ImportError, ValueError):
         found = importlib.util.find_spec(package)
     if not os.path.isfile(own) or found is None:
         return
@@ -71,8 +74,8 @@ def _refuse_namesake(module: str) -> None:
         if not is_of_python and INSTALLED.isdisjoint(Path(place).parts):
             return
     raise UsageError(
-        f"--import {module}: would import {place}, not ./{own}, which has the same name; rename "
-        "the file"
+        f"--import {module}: would import {place}, not ./{own}, which has the same "
+        "name; rename the file"
     )
 
 
@@ -82,13 +85,15 @@ def is_here(package: str) -> bool:
 
 
 def typed_modules(name: str) -> tuple[str, ...]:
-    """The module of an environment that the user types as "my_env:MyEnv-v0", if it is here."""
+    """The module of an environment that the user types as "my_env:MyEnv-v0", if it is
+    here."""
     module = module_in(name)
     return (module,) if module and is_here(module.partition(".")[0]) else ()
 
 
 def module_in(name: str) -> str:
-    """The module in the name of an environment, "package.module:Id-v0", or of a wrapper; or ""."""
+    """The module in the name of an environment, "package.module:Id-v0", or of a
+    wrapper; or ""."""
     return name.rpartition(":")[0]
 
 
@@ -98,16 +103,21 @@ def is_covered(module: str, allowed: Sequence[str]) -> bool:
 
 
 def refuse_inside(modules: Sequence[str], folders: Sequence[Path]) -> None:
-    """Raises UsageError if a module lies in `folders`, unless installed. Imports nothing."""
-    installed = [Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib")]
+    """Raises UsageError if a module lies in `folders`, unless installed. Imports
+    nothing."""
+    installed = [
+        Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib")
+    ]
     inside = [folder.resolve() for folder in folders]
     for module in modules:
         for place in filter(os.path.exists, _places(module)):
             folder = next((each for each in inside if place.is_relative_to(each)), None)
-            if folder is not None and not any(place.is_relative_to(each) for each in installed):
+            if folder is not None and not any(
+                place.is_relative_to(each) for each in installed
+            ):
                 raise UsageError(
-                    f"the module {module} is in {folder}, a folder of runs, whose code is never "
-                    "run; move it out of there if it is yours"
+                    f"the module {module} is in {folder}, a folder of runs, whose "
+                    "code is never run; move it out of there if it is yours"
                 )
 
 
@@ -125,12 +135,15 @@ def _places(module: str) -> Iterator[Path]:
     for location in locations:
         whole = location.joinpath(*rest)
         yield whole.resolve()
-        yield from (whole.with_name(whole.name + end).resolve() for end in all_suffixes())
+        yield from (
+            whole.with_name(whole.name + end).resolve() for end in all_suffixes()
+        )
 
 
 def look_in_working_directory(folder: str | None = None) -> None:
-    """Adds the working directory, or that of another process, to `sys.path`, as the last entry: a
-    file in it, maybe downloaded, is never imported in place of an installed package."""
+    """Adds the working directory, or that of another process, to `sys.path`, as the
+    last entry: a file in it, maybe downloaded, is never imported in place of an
+    installed package."""
     here = folder or str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)

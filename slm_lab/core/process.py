@@ -44,8 +44,8 @@ PR_SET_PDEATHSIG = 1
 
 @contextmanager
 def stop_signals_blocked() -> Iterator[None]:
-    """Delays these signals: libraries mistake an interrupted import for a broken one. A process
-    started in this context inherits the mask."""
+    """Delays these signals: libraries mistake an interrupted import for a broken one. A
+    process started in this context inherits the mask."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         yield
@@ -55,8 +55,9 @@ def stop_signals_blocked() -> Iterator[None]:
 
 @contextmanager
 def safe_path() -> Iterator[None]:
-    """Keeps the working directory off the module path of the interpreters started meanwhile. A
-    file that lies there, maybe downloaded, must not replace a module of Python or of a package."""
+    """Keeps the working directory off the module path of the interpreters started
+    meanwhile. A file that lies there, maybe downloaded, must not replace a module of
+    Python or of a package."""
     before = os.environ.get("PYTHONSAFEPATH")
     os.environ["PYTHONSAFEPATH"] = "1"
     try:
@@ -69,11 +70,15 @@ def safe_path() -> Iterator[None]:
 
 @contextmanager
 def main_module_hidden() -> Iterator[None]:
-    """Hides the main module from multiprocessing. Every process that it starts meanwhile would
-    import it again: a script without a guard would run in each, and the command line takes a
-    quarter of a second."""
+    """Hides the main module from multiprocessing. Every process that it starts
+    meanwhile would import it again: a script without a guard would run in each, and the
+    command line takes a quarter of a second."""
     main = sys.modules["__main__"]
-    kept = {name: each for name, each in vars(main).items() if name in ("__spec__", "__file__")}
+    kept = {
+        name: each
+        for name, each in vars(main).items()
+        if name in ("__spec__", "__file__")
+    }
     main.__spec__ = None
     main.__dict__.pop("__file__", None)
     try:
@@ -83,8 +88,9 @@ def main_module_hidden() -> Iterator[None]:
 
 
 def start_resource_tracker() -> None:
-    """Starts multiprocessing's tracker, which frees the semaphores of killed processes. It does not
-    warn of them. It ignores all stop signals but SIGHUP, and its start clears the mask."""
+    """Starts multiprocessing's tracker, which frees the semaphores of killed processes.
+    It does not warn of them. It ignores all stop signals but SIGHUP, and its start
+    clears the mask."""
     sys.warnoptions.append("ignore:resource_tracker:UserWarning")  # it inherits them
     with stop_signals_blocked(), safe_path():
         resource_tracker.ensure_running()
@@ -92,12 +98,13 @@ def start_resource_tracker() -> None:
 
 
 OURS = "slm_lab"
-"""A file in the temporary folder of a process of the lab, which is locked while that lives."""
+"""A file in the temporary folder of a process of the lab, which is locked while that
+lives."""
 
 
 def claim_temporary_folder() -> None:
-    """Marks and locks multiprocessing's folder for the sockets of this process's fork server. Such
-    folders of the lab's processes that were killed are removed."""
+    """Marks and locks multiprocessing's folder for the sockets of this process's fork
+    server. Such folders of the lab's processes that were killed are removed."""
     folder = Path(util.get_temp_dir())
     if (folder / OURS).exists():
         return
@@ -112,7 +119,8 @@ def claim_temporary_folder() -> None:
 
 
 def _locked(folder: Path) -> int:
-    """A descriptor of the folder, which holds its lock. Raises OSError if it cannot be locked."""
+    """A descriptor of the folder, which holds its lock. Raises OSError if it cannot be
+    locked."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -123,8 +131,8 @@ def _locked(folder: Path) -> int:
 
 
 def seed_global_generators(seed: int, *branch: int) -> None:
-    """Seeds the global generators of Python, NumPy and torch in a process of the lab, from a branch
-    of `seed`. Some environments draw from them; the lab does not."""
+    """Seeds the global generators of Python, NumPy and torch in a process of the lab,
+    from a branch of `seed`. Some environments draw from them; the lab does not."""
     import numpy as np
 
     words = np.random.SeedSequence(seed, spawn_key=branch).generate_state(12)
@@ -143,9 +151,9 @@ _POSITIONS = 2**16
 
 @final
 class _TorchSeeding(MetaPathFinder):
-    """Seeds torch's global generators, on import if torch is imported later: an environment may
-    need it, though the worker that steps it does not. On a CPU torch uses only 32 bits of a seed;
-    the `position` in the stream adds 16."""
+    """Seeds torch's global generators, on import if torch is imported later: an
+    environment may need it, though the worker that steps it does not. On a CPU torch
+    uses only 32 bits of a seed; the `position` in the stream adds 16."""
 
     def __init__(self, seed: int, position: int) -> None:
         self._seed = seed
@@ -153,7 +161,8 @@ class _TorchSeeding(MetaPathFinder):
 
     def apply(self, torch: Any) -> None:
         """Seeds the generators of the module `torch`."""
-        torch.default_generator.manual_seed(self._seed)  # torch.manual_seed would import a compiler
+        # torch.manual_seed would import a compiler
+        torch.default_generator.manual_seed(self._seed)
         torch.cuda.manual_seed_all(self._seed)
         torch.randint(2, (self._position,))
 
@@ -193,8 +202,8 @@ def global_generators_seeded(seed: int) -> Iterator[None]:
 
 
 def kill_descendants(spared: Collection[int | None] = ()) -> None:
-    """Kills what this process has started, such as simulators, but for `spared`: at its normal end,
-    as `kill_with_children` does at any other (Linux)."""
+    """Kills what this process has started, such as simulators, but for `spared`: at its
+    normal end, as `kill_with_children` does at any other (Linux)."""
     for pid in {*_descendants(os.getpid())}.difference(spared):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -202,8 +211,9 @@ def kill_descendants(spared: Collection[int | None] = ()) -> None:
 
 @contextmanager
 def children_killed() -> Iterator[None]:
-    """Kills at the end what was started meanwhile, see `kill_descendants`. It spares what has a
-    terminal's session of its own, such as a browser, and multiprocessing's tracker of resources."""
+    """Kills at the end what was started meanwhile, see `kill_descendants`. It spares
+    what has a terminal's session of its own, such as a browser, and multiprocessing's
+    tracker of resources."""
     before = {*_descendants(os.getpid())}
     try:
         yield
@@ -221,17 +231,22 @@ def _in_other_sessions() -> Iterator[int]:
 
 
 def why_it_exited(code: int) -> str:
-    """Why a process of environments ended without an answer, for the end of a message; "" if its
-    exit code does not tell."""
+    """Why a process of environments ended without an answer, for the end of a message;
+    "" if its exit code does not tell."""
     if code == 1:  # as Python ends after an exception
         return ": the error above, or its environment or a library called os._exit"
     if code >= 0:
         return ": its environment or a library called os._exit"
-    return ": compiled code, such as a simulator's, has crashed" if -code in CRASHES else ""
+    return (
+        ": compiled code, such as a simulator's, has crashed"
+        if -code in CRASHES
+        else ""
+    )
 
 
 def waits_for_disk(pid: int | None) -> bool:
-    """Whether a process is in uninterruptible I/O, where even SIGKILL has no effect (Linux)."""
+    """Whether a process is in uninterruptible I/O, where even SIGKILL has no effect
+    (Linux)."""
     with suppress(OSError):
         # The state follows the name, which is in brackets and may contain anything.
         status = Path(f"/proc/{pid}/stat").read_text()
@@ -240,7 +255,8 @@ def waits_for_disk(pid: int | None) -> bool:
 
 
 def kill_with_children(process: BaseProcess) -> None:
-    """Kills a process that was started, and on Linux what it has started, such as simulators."""
+    """Kills a process that was started, and on Linux what it has started, such as
+    simulators."""
     below = [*_descendants(process.pid)] if process.is_alive() else []
     process.kill()
     for pid in below:
@@ -257,10 +273,15 @@ def _descendants(pid: int | None) -> Iterator[int]:
 
 
 @contextmanager
-def signals_handled(handler: Any, numbers: Sequence[int] = STOP_SIGNALS) -> Iterator[None]:
-    """Handles the signals by `handler` of `signal.signal`. An ignored SIGHUP stays so: `nohup`."""
+def signals_handled(
+    handler: Any, numbers: Sequence[int] = STOP_SIGNALS
+) -> Iterator[None]:
+    """Handles the signals by `handler` of `signal.signal`. An ignored SIGHUP stays so:
+    `nohup`."""
     is_kept = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    numbers = [number for number in numbers if not (is_kept and number == signal.SIGHUP)]
+    numbers = [
+        number for number in numbers if not (is_kept and number == signal.SIGHUP)
+    ]
     before = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
@@ -270,16 +291,18 @@ def signals_handled(handler: Any, numbers: Sequence[int] = STOP_SIGNALS) -> Iter
 
 
 def ignore_terminal() -> None:
-    """Removes the signal mask, and ignores what a terminal sends to a parent and its children."""
+    """Removes the signal mask, and ignores what a terminal sends to a parent and its
+    children."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
 
 
 def keep_freed_memory() -> None:
-    """Lets the process keep up to KEPT bytes of freed memory, if the C library is glibc. By default
-    glibc returns blocks above 128 KiB to the system at once, and new ones must be zeroed again:
-    convolutions free and allocate tens of megabytes in every minibatch."""
+    """Lets the process keep up to KEPT bytes of freed memory, if the C library is
+    glibc. By default glibc returns blocks above 128 KiB to the system at once, and new
+    ones must be zeroed again: convolutions free and allocate tens of megabytes in every
+    minibatch."""
     if sys.platform != "linux":
         return
     try:
@@ -291,19 +314,23 @@ def keep_freed_memory() -> None:
 
 
 IMPORTED_BY = os.getpid()
-"""The process that imported this module; in a process that a fork server forked, the server."""
+"""The process that imported this module; in a process that a fork server forked, the
+server."""
 
 
 def die_with_parent(parent: int) -> None:
-    """Has the kernel kill this process when its parent dies for any reason (Linux). If the actual
-    parent is not `parent` (of a forked process its fork server), it has died already. The kernel
-    watches the thread that started the process, so that should be the main thread."""
+    """Has the kernel kill this process when its parent dies for any reason (Linux). If
+    the actual parent is not `parent` (of a forked process its fork server), it has died
+    already. The kernel watches the thread that started the process, so that should be
+    the main thread."""
     if sys.platform != "linux":
         return
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getpid() != IMPORTED_BY:
         parent = IMPORTED_BY
-    elif (starter := multiprocessing.parent_process()) is not None and starter.is_alive():
+    elif (
+        starter := multiprocessing.parent_process()
+    ) is not None and starter.is_alive():
         parent = os.getppid()  # of a fork server that has not imported this module
     if os.getppid() != parent:
         os._exit(1)
@@ -312,21 +339,23 @@ def die_with_parent(parent: int) -> None:
 LOG_LEVEL = "SLM_LAB_LOG_LEVEL"
 """The environment variable with the level of the Sessions' logs."""
 SOCKET, PICTURES = "SLM_LAB_CALLER", "SLM_LAB_PICTURES"
-"""Those that a calling program sets: the file descriptor of the socket to it; and, for a notebook,
-that it shows live pictures."""
+"""Those that a calling program sets: the file descriptor of the socket to it; and, for
+a notebook, that it shows live pictures."""
 IMPORTED_BY_PARENT = "SLM_LAB_IMPORTED_CODE"
-"""The environment variable with the module that a parent is importing, while it does."""
+"""The environment variable with the module that a parent is importing, while it
+does."""
 INHERITED_IMPORT = os.environ.get(IMPORTED_BY_PARENT)
 HAS_CALLER = "SLM_LAB_HAS_CALLER"
-"""The environment variable of processes that a program started, as `slm_lab.train` does, and of all
-that these start."""
+"""The environment variable of processes that a program started, as `slm_lab.train`
+does, and of all that these start."""
 IMPORTED_HERE: ContextVar[str | None] = ContextVar("imported code", default=None)
 """The module that this thread is importing: other threads may train meanwhile."""
 
 
 @contextmanager
 def running_import_of(module: str) -> Iterator[None]:
-    """Marks this thread, and what is started meanwhile, as importing a module of the user."""
+    """Marks this thread, and what is started meanwhile, as importing a module of the
+    user."""
     before = IMPORTED_HERE.set(module)
     marks_children = IMPORTED_BY_PARENT not in os.environ
     if marks_children:
@@ -340,9 +369,9 @@ def running_import_of(module: str) -> Iterator[None]:
 
 
 def imported_code() -> str | None:
-    """The user's module that is being imported here, by a parent, or as the main module of a
-    process of multiprocessing; None outside an import. In a process that `slm_lab.train` started
-    every thread belongs to the import."""
+    """The user's module that is being imported here, by a parent, or as the main module
+    of a process of multiprocessing; None outside an import. In a process that
+    `slm_lab.train` started every thread belongs to the import."""
     if getattr(multiprocessing.current_process(), "_inheriting", False):
         return "the main script"
     module = IMPORTED_HERE.get() or INHERITED_IMPORT
@@ -352,16 +381,18 @@ def imported_code() -> str | None:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use; all of the machine if the system does not report it."""
+    """Cores that this process may use; all of the machine if the system does not report
+    it."""
     affinity = getattr(os, "sched_getaffinity", None)  # macOS and Windows have none
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Disables garbage collection during imports, which create no garbage. This shortens torch's
-    import by a fifth. Imported objects stay frozen until the process ends. Then they are unfrozen,
-    because nanobind reports remaining objects as leaks."""
+    """Disables garbage collection during imports, which create no garbage. This
+    shortens torch's import by a fifth. Imported objects stay frozen until the process
+    ends. Then they are unfrozen, because nanobind reports remaining objects as
+    leaks."""
     atexit.unregister(gc.unfreeze)  # registered once, however often this runs
     atexit.register(gc.unfreeze)
     gc.disable()
@@ -375,14 +406,17 @@ def importing() -> Iterator[None]:
 def text_log() -> Path | None:
     """The file of this process's text log; None if it has none."""
     handlers = logging.getLogger("slm_lab").handlers
-    files = [each.baseFilename for each in handlers if isinstance(each, logging.FileHandler)]
+    files = [
+        each.baseFilename for each in handlers if isinstance(each, logging.FileHandler)
+    ]
     return Path(files[0]) if files else None
 
 
 @contextmanager
 def printing_to(file: Path | None) -> Iterator[None]:
-    """Appends to `file` what is printed within, by C libraries too: they would tear the display of
-    another process. None: prints as usual. No other thread should print meanwhile."""
+    """Appends to `file` what is printed within, by C libraries too: they would tear the
+    display of another process. None: prints as usual. No other thread should print
+    meanwhile."""
     if file is None:
         yield
         return
@@ -406,7 +440,8 @@ def printing_to(file: Path | None) -> Iterator[None]:
 def _flush_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
-            with suppress(OSError, ValueError):  # a closed pipe, a full disk, a closed stream
+            # a closed pipe, a full disk, a closed stream
+            with suppress(OSError, ValueError):
                 stream.flush()
 
 

@@ -1,7 +1,7 @@
 """What a run records of the world, as JSON that all readers of the lab accept.
 
-Arguments of environments, command lines, paths, notes and versions may be anything. The bounds here
-are narrower than those of the readers in `spec.limits`."""
+Arguments of environments, command lines, paths, notes and versions may be anything. The
+bounds here are narrower than those of the readers in `spec.limits`."""
 
 import re
 from itertools import islice
@@ -21,8 +21,9 @@ _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
 def recordable(value: object, most: int = MOST_VALUES) -> Any:
-    """`value` as bounded JSON of about `most` values: short texts without halves of surrogate
-    pairs, finite numbers, keys that are strings. What JSON lacks becomes text; "…" marks a cut."""
+    """`value` as bounded JSON of about `most` values: short texts without halves of
+    surrogate pairs, finite numbers, keys that are strings. What JSON lacks becomes
+    text; "…" marks a cut."""
     return _Recorder(most).record(value, 0)
 
 
@@ -58,12 +59,20 @@ class _Recorder:
             recordable_text(str(key), LONGEST_KEY): self.record(value, level)
             for key, value in islice(block.items(), shown)
         }
-        return recorded if shown == len(block) else {**recorded, "…": f"{len(block) - shown} more"}
+        return (
+            recorded
+            if shown == len(block)
+            else {**recorded, "…": f"{len(block) - shown} more"}
+        )
 
     def _list(self, entries: list[Any] | tuple[Any, ...], level: int) -> list[Any]:
         shown = min(len(entries), self._left)
         recorded = [self.record(entry, level) for entry in entries[:shown]]
-        return recorded if shown == len(entries) else [*recorded, f"… {len(entries) - shown} more"]
+        return (
+            recorded
+            if shown == len(entries)
+            else [*recorded, f"… {len(entries) - shown} more"]
+        )
 
 
 def _scalar(value: int | float | str | None) -> int | float | str | None:
@@ -77,7 +86,8 @@ def _scalar(value: int | float | str | None) -> int | float | str | None:
 
 
 def _description(value: object) -> str:
-    """A function or class by its name; anything else as Python shows it, without addresses."""
+    """A function or class by its name; anything else as Python shows it, without
+    addresses."""
     try:
         if isinstance(value, np.ndarray):
             return f"an array of shape {value.shape} and type {value.dtype}"

@@ -1,8 +1,9 @@
 """Registries of named parts: the name in a spec, the model of its keys, and its class.
 
-A registry never imports a class of this package before `load` is called, so that specs are checked
-without torch. docs/extending.md says how other packages add parts. A faulty plug-in stays
-registered, with a description of its fault. Only specs that name it are rejected."""
+A registry never imports a class of this package before `load` is called, so that specs
+are checked without torch. docs/extending.md says how other packages add parts. A faulty
+plug-in stays registered, with a description of its fault. Only specs that name it are
+rejected."""
 
 import difflib
 import importlib
@@ -32,9 +33,10 @@ class Entry:
 
 
 class Registry:
-    """The parts of one kind ("algorithm", "memory", "net", "env", "mode"), by their names in specs.
-    `built_by` is the class method that builds a part; None: the part is called. Parts that are not
-    classes have a `check`, which returns the fault of one, or None."""
+    """The parts of one kind ("algorithm", "memory", "net", "env", "mode"), by their
+    names in specs. `built_by` is the class method that builds a part; None: the part is
+    called. Parts that are not classes have a `check`, which returns the fault of one,
+    or None."""
 
     def __init__(
         self,
@@ -52,8 +54,8 @@ class Registry:
         self._plug_ins: dict[str, Entry] = {}
 
     def register(self, name: str, params: type[Any] | None, target: str) -> None:
-        """Adds a part; with `params` None it has the keys that all parts of its kind have. Raises
-        LabError for a name that is taken by another."""
+        """Adds a part; with `params` None it has the keys that all parts of its kind
+        have. Raises LabError for a name that is taken by another."""
         entry = Entry(name, params, target)
         known = self._entries.get(name)
         if known is not None and known != entry:
@@ -64,7 +66,8 @@ class Registry:
         self._entries[name] = entry
 
     def offer(self, name: str, target: str) -> None:
-        """Adds a part as an entry point does: when a spec names it, it is imported for its keys."""
+        """Adds a part as an entry point does: when a spec names it, it is imported for
+        its keys."""
         _add(self._installed(), EntryPoint(name, target, self.group))
 
     def names(self) -> list[str]:
@@ -81,8 +84,16 @@ class Registry:
 
     def models(self, base: type[ModelT]) -> dict[str, type[ModelT]]:
         """The models of keys that derive from `base`, by the names of their parts."""
-        entries = {name: entry for name in self.names() if (entry := self.get(name)) is not None}
-        found = {name: e.params for name, e in entries.items() if e.params and e.fault is None}
+        entries = {
+            name: entry
+            for name in self.names()
+            if (entry := self.get(name)) is not None
+        }
+        found = {
+            name: e.params
+            for name, e in entries.items()
+            if e.params and e.fault is None
+        }
         return {name: model for name, model in found.items() if issubclass(model, base)}
 
     def nearest(self, name: str) -> str | None:
@@ -90,11 +101,13 @@ class Registry:
         return nearest_name(name, self.names())
 
     def load(self, name: str) -> Any:
-        """Imports and returns the class or function named `name`. Raises LabError if the name is
-        unknown, or its part does not import or cannot be built."""
+        """Imports and returns the class or function named `name`. Raises LabError if
+        the name is unknown, or its part does not import or cannot be built."""
         if (entry := self.get(name)) is None:
             nearest, known = self.nearest(name), ", ".join(self.names()) or "none"
-            hint = f"there is {known}" if nearest is None else f"did you mean {nearest}?"
+            hint = (
+                f"there is {known}" if nearest is None else f"did you mean {nearest}?"
+            )
             raise LabError(f'there is no {self.kind} named "{name}"; {hint}')
         part, fault = self._loaded(entry.target)
         if entry.fault is not None or fault is not None:
@@ -102,7 +115,8 @@ class Registry:
         return part
 
     def _installed(self) -> dict[str, list[EntryPoint]]:
-        """Entry points of installed packages by name; several for one name are a conflict."""
+        """Entry points of installed packages by name; several for one name are a
+        conflict."""
         if self._offers is None:
             self._offers = {}
             for point in entry_points(group=self.group):
@@ -113,17 +127,24 @@ class Registry:
         target = offers[0].value
         if len(offers) > 1:
             both = " and by ".join(_origin(point) for point in offers)
-            return Entry(name, None, target, f"is offered by {both}; uninstall one of them")
+            return Entry(
+                name, None, target, f"is offered by {both}; uninstall one of them"
+            )
         known = self._entries.get(name)
         if known is not None and known.target != target:
             owner = known.target.partition(".")[0]
             taken = f"is the name of a part of {owner} and is offered by"
             fix = "one of the two needs another name"
-            return Entry(name, known.params, known.target, f"{taken} {_origin(offers[0])}; {fix}")
+            return Entry(
+                name, known.params, known.target, f"{taken} {_origin(offers[0])}; {fix}"
+            )
         part, fault = self._loaded(target)
         params = getattr(part, "Params", None)
         if fault is None and params is not None and not isinstance(params, type):
-            params, fault = None, f"cannot be used: its Params is not a class but {params!r}"
+            params, fault = (
+                None,
+                f"cannot be used: its Params is not a class but {params!r}",
+            )
         if fault is not None:
             fault += f"; it is offered by {_origin(offers[0])}"
         return Entry(name, params, target, fault)
@@ -133,13 +154,18 @@ class Registry:
         try:
             part = load_target(target)
         except (Exception, SystemExit) as error:  # a module may even call sys.exit
-            return None, f"cannot be used: {target} does not import: {import_failure(error)}"
+            return (
+                None,
+                f"cannot be used: {target} does not import: {import_failure(error)}",
+            )
         if self._check is not None:
             wrong = self._check(part)
             return part, None if wrong is None else f"cannot be used: {target} {wrong}"
         if self.built_by is None and not callable(part):
             return part, f"cannot be used: {target} is not a class"
-        if self.built_by is not None and not inspect.ismethod(getattr(part, self.built_by, None)):
+        if self.built_by is not None and not inspect.ismethod(
+            getattr(part, self.built_by, None)
+        ):
             return part, f"cannot be used: {target} has no class method {self.built_by}"
         if missing := sorted(getattr(part, "__abstractmethods__", ())):
             return part, f"cannot be used: {target} lacks {', '.join(missing)}"
@@ -153,7 +179,8 @@ def _add(offers: dict[str, list[EntryPoint]], point: EntryPoint) -> None:
 
 
 def load_target(target: str) -> Any:
-    """Imports and returns "package.module:attribute"; without an attribute, the module."""
+    """Imports and returns "package.module:attribute"; without an attribute, the
+    module."""
     module_name, _, attribute = target.partition(":")
     with running_import_of(module_name):
         part: Any = importlib.import_module(module_name)
@@ -163,10 +190,15 @@ def load_target(target: str) -> Any:
 
 
 def import_failure(error: BaseException) -> str:
-    """Why an external module does not import, with its file and line, in one line of text."""
+    """Why an external module does not import, with its file and line, in one line of
+    text."""
     if isinstance(error, LabError):
         return str(error)
-    text = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
+    text = (
+        str(error)
+        if isinstance(error, ImportError)
+        else f"{type(error).__name__}: {error}"
+    )
     every = traceback.extract_tb(error.__traceback__)
     if not str(error) and every:  # an assertion without a message
         text += str(every[-1].line)
@@ -177,15 +209,19 @@ def import_failure(error: BaseException) -> str:
         for frame in every
         if "importlib" not in frame.filename and not frame.filename.startswith(here)
     ]
-    if not frames or isinstance(error, SyntaxError):  # a SyntaxError names its own place
+    # a SyntaxError names its own place
+    if not frames or isinstance(error, SyntaxError):
         return text
     return f"{text} ({frames[-1].filename}, line {frames[-1].lineno})"
 
 
 def nearest_name(name: str, known: list[str], likeness: float = 0.6) -> str | None:
-    """The most similar name in `known`, ignoring case; None if all are below `likeness`, 0 to 1."""
+    """The most similar name in `known`, ignoring case; None if all are below
+    `likeness`, 0 to 1."""
     lowered = {k.lower(): k for k in known}
-    matches = difflib.get_close_matches(name.lower(), list(lowered), n=1, cutoff=likeness)
+    matches = difflib.get_close_matches(
+        name.lower(), list(lowered), n=1, cutoff=likeness
+    )
     return lowered[matches[0]] if matches else None
 
 
@@ -196,7 +232,11 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def _origin(point: EntryPoint) -> str:
-    package = f"the package {point.dist.name} {point.dist.version}" if point.dist else "a package"
+    package = (
+        f"the package {point.dist.name} {point.dist.version}"
+        if point.dist
+        else "a package"
+    )
     return f"{package} ({point.value})"
 
 

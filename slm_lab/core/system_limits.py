@@ -3,16 +3,24 @@
 import errno
 
 PROCESSES = (
-    "no more processes or threads can be started; raise the limit (ulimit -u), or lower "
-    "meta.max_session or env.num_envs"
+    "no more processes or threads can be started; raise the limit (ulimit -u), or "
+    "lower meta.max_session or env.num_envs"
 )
-FILES = "too many files are open; raise ulimit -n, or lower meta.max_session or env.num_envs"
+FILES = (
+    "too many files are open; raise ulimit -n, or lower meta.max_session or "
+    "env.num_envs"
+)
 MEMORY = (
     "there is no memory left; raise the limit (ulimit -v) if there is one, or lower "
     "meta.max_session, env.num_envs or the memory's max_size"
 )
 
-_NUMBERS = {errno.EAGAIN: PROCESSES, errno.EMFILE: FILES, errno.ENFILE: FILES, errno.ENOMEM: MEMORY}
+_NUMBERS = {
+    errno.EAGAIN: PROCESSES,
+    errno.EMFILE: FILES,
+    errno.ENFILE: FILES,
+    errno.ENOMEM: MEMORY,
+}
 _WORDS = {
     "can't start new thread": PROCESSES,
     "Too many open files": FILES,
@@ -24,7 +32,8 @@ _WORDS = {
 
 
 def limit_reached(error: BaseException) -> str | None:
-    """The message of the limit that caused an error, directly or by chaining; None if none did."""
+    """The message of the limit that caused an error, directly or by chaining; None if
+    none did."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, MemoryError):

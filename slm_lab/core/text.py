@@ -17,8 +17,8 @@ LONGEST_ERROR = 20_000
 
 
 class TextTable(NamedTuple):
-    """Cells as they are shown; the column `words` is aligned to the left, others to the right. A
-    narrow terminal leaves columns out, in the order of `spare`."""
+    """Cells as they are shown; the column `words` is aligned to the left, others to the
+    right. A narrow terminal leaves columns out, in the order of `spare`."""
 
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -27,8 +27,8 @@ class TextTable(NamedTuple):
 
 
 def significant(value: float | None) -> str:
-    """A number with three significant digits; large numbers keep all integer digits. Examples:
-    1,234, 429, 12.3, 0.738, 0.000123; a dash for None and NaN."""
+    """A number with three significant digits; large numbers keep all integer digits.
+    Examples: 1,234, 429, 12.3, 0.738, 0.000123; a dash for None and NaN."""
     if value is None or isnan(value):
         return "–"
     if abs(value) >= 99.95:
@@ -47,12 +47,14 @@ def with_spread(mean: float | None, std: float | None) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with all control characters escaped except line ends and tabs. Names and keys of
-    files may contain any character."""
+    """The text with all control characters escaped except line ends and tabs. Names and
+    keys of files may contain any character."""
     if text.isprintable():
         return text
     return "".join(
-        char if char.isprintable() or char in "\n\t" else char.encode("unicode_escape").decode()
+        char
+        if char.isprintable() or char in "\n\t"
+        else char.encode("unicode_escape").decode()
         for char in text
     )
 
@@ -63,7 +65,8 @@ def in_line(text: str) -> str:
 
 
 def public_words(command: Sequence[str]) -> list[str]:
-    """The words of a command without the shell command of `--notify`, which may hold a secret."""
+    """The words of a command without the shell command of `--notify`, which may hold a
+    secret."""
     words: list[str] = []
     for word in command:
         if words and words[-1] == NOTIFY:
@@ -83,8 +86,9 @@ def duration_text(seconds: float) -> str:
 
 
 def error_summary(error: str) -> str:
-    """The line of an error that says what happened: of a traceback that of its last exception, such
-    as "ValueError: …", without notes; else the first line. A leading "Session 0: " is kept."""
+    """The line of an error that says what happened: of a traceback that of its last
+    exception, such as "ValueError: …", without notes; else the first line. A leading
+    "Session 0: " is kept."""
     whole = error.strip()
     match = _SESSION.match(whole)
     session = match[0] if match else ""
@@ -93,12 +97,16 @@ def error_summary(error: str) -> str:
         return f"{session}{lines[0]}"
     if _GROUP in whole:
         whole, *_ = whole.partition("+-+")  # before the exceptions of the group
-        lines = [_MARGIN.sub("", line).replace(_GROUP, _TRACEBACK) for line in whole.splitlines()]
+        lines = [
+            _MARGIN.sub("", line).replace(_GROUP, _TRACEBACK)
+            for line in whole.splitlines()
+        ]
     return session + (_last_exception(lines) or lines[0])
 
 
 def _last_exception(lines: Iterable[str]) -> str:
-    """The first line after the indented frames of the last traceback; "" if there is none."""
+    """The first line after the indented frames of the last traceback; "" if there is
+    none."""
     found, among_frames = "", False
     for line in lines:
         if line.startswith(_TRACEBACK):
@@ -114,7 +122,8 @@ def error_text(error: BaseException) -> str:
 
 
 def bounded(text: str) -> str:
-    """The text without lone surrogates, cut in its middle to about LONGEST_ERROR letters."""
+    """The text without lone surrogates, cut in its middle to about LONGEST_ERROR
+    letters."""
     if len(text) > LONGEST_ERROR:
         left_out = len(text) - LONGEST_ERROR
         half = LONGEST_ERROR // 2
@@ -128,4 +137,6 @@ def one_line(error: BaseException) -> str:
         text = str(error)
     except Exception:  # its class is the environment's, too
         text = "it has no text"
-    return " ".join(bounded(f"{type(error).__name__}: {text}").split()).removesuffix(":")
+    return " ".join(bounded(f"{type(error).__name__}: {text}").split()).removesuffix(
+        ":"
+    )

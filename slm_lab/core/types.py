@@ -20,7 +20,8 @@ StateDict: TypeAlias = dict[str, Any]
 @final
 @dataclass(frozen=True)
 class Column:
-    """A column of a Session's rows: `name` in the CSV, `unit`, one sentence of `meaning`."""
+    """A column of a Session's rows: `name` in the CSV, `unit`, one sentence of
+    `meaning`."""
 
     name: str
     unit: str

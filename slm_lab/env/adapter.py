@@ -7,7 +7,13 @@ import numpy as np
 from gymnasium import spaces
 
 from slm_lab.core.types import Array, BoolArray, FloatArray
-from slm_lab.env.convert.flatten import FlatObservation, as_array, as_numbers, joined, leaves
+from slm_lab.env.convert.flatten import (
+    FlatObservation,
+    as_array,
+    as_numbers,
+    joined,
+    leaves,
+)
 from slm_lab.env.failure import close_all
 from slm_lab.env.interface import AnySpace, Env, named
 from slm_lab.env.make import make_one
@@ -48,14 +54,16 @@ class PolicyAdapter:
         """The joined frames of the running episodes; None before the first."""
 
     def make_env(self, **kwargs: Any) -> Env:
-        """One environment as the spec makes it: its arguments and `kwargs`, time limit and game
-        settings. It has its own observations, actions and rewards: the adapter converts them."""
+        """One environment as the spec makes it: its arguments and `kwargs`, time limit
+        and game settings. It has its own observations, actions and rewards: the adapter
+        converts them."""
         env, _ = make_one(self._spec.with_arguments(kwargs))
         return env.env if isinstance(env, FlatObservation) else env
 
     def batch(self, obs: Any) -> Batch:
-        """One observation of `env_observation_space`, or a batch of them. A batch has one more axis
-        in front; of a Dict or Tuple, each part has it. Raises ValueError if `obs` is neither."""
+        """One observation of `env_observation_space`, or a batch of them. A batch has
+        one more axis in front; of a Dict or Tuple, each part has it. Raises ValueError
+        if `obs` is neither."""
         try:
             found = leaves(self.env_observation_space, obs)
             parts = [(path, part, as_array(own, path)) for path, part, own in found]
@@ -64,14 +72,20 @@ class PolicyAdapter:
             rows = [_rows(*each, lead) for each in parts]
             flat = _flat(parts, rows) if self._is_flattened else rows[0]
         except ValueError as error:
-            why = " (reset and step return more than it)" if isinstance(obs, tuple) else ""
+            why = (
+                " (reset and step return more than it)"
+                if isinstance(obs, tuple)
+                else ""
+            )
             env = self._spec.name
-            raise ValueError(f"no observation of {env}, and no batch: {error}{why}") from None
+            raise ValueError(
+                f"no observation of {env}, and no batch: {error}{why}"
+            ) from None
         return Batch(flat, not lead)
 
     def policy_obs(self, obs: Array, starts: BoolArray) -> Array:
-        """Observations (B, ...) of a `Batch` as the policy takes them; `starts` (B,) marks those
-        that begin an episode."""
+        """Observations (B, ...) of a `Batch` as the policy takes them; `starts` (B,)
+        marks those that begin an episode."""
         conversions = self.conversions
         frames = conversions.observation.convert(obs)
         if conversions.normalizer is not None:
@@ -86,15 +100,20 @@ class PolicyAdapter:
         return self.joined
 
 
-def _rows(path: tuple[str, ...], space: AnySpace, array: Array, lead: tuple[int, ...]) -> Array:
-    """The part at `path` of a batch with the first axis `lead`, (B,), or of one observation, `lead`
-    (), as (B, *shape). Raises ValueError if it is none."""
+def _rows(
+    path: tuple[str, ...], space: AnySpace, array: Array, lead: tuple[int, ...]
+) -> Array:
+    """The part at `path` of a batch with the first axis `lead`, (B,), or of one
+    observation, `lead` (), as (B, *shape). Raises ValueError if it is none."""
     shape = space.shape or ()
     fits = array.shape == (*lead, *shape)
-    if not fits and path and not lead:  # an axis of length 1 more or less works in training, too
+    # an axis of length 1 more or less works in training, too
+    if not fits and path and not lead:
         fits = [n for n in array.shape if n != 1] == [n for n in shape if n != 1]
     if not fits or array.size == 0:
-        batch = str((*(lead if array.size and lead else ("B",)), *shape)).replace("'", "")
+        batch = str((*(lead if array.size and lead else ("B",)), *shape)).replace(
+            "'", ""
+        )
         found = f"{named(path)} has the shape {array.shape}"
         raise ValueError(f"{found}; one has {shape}, a batch {batch}")
     rows = as_numbers(array, space, path).reshape(-1, *shape)
@@ -103,11 +122,15 @@ def _rows(path: tuple[str, ...], space: AnySpace, array: Array, lead: tuple[int,
             is_usable = np.isfinite(rows.astype(np.float32))
         if not is_usable.all():
             value = rows[~is_usable][0]
-            raise ValueError(f"{named(path)} has the value {value}, which is no finite float32")
+            raise ValueError(
+                f"{named(path)} has the value {value}, which is no finite float32"
+            )
     return rows
 
 
-def _flat(parts: Sequence[tuple[tuple[str, ...], AnySpace, Array]], rows: Sequence[Array]) -> Array:
+def _flat(
+    parts: Sequence[tuple[tuple[str, ...], AnySpace, Array]], rows: Sequence[Array]
+) -> Array:
     """The `rows` (B, ...) of each part as vectors (B, D)."""
     flat = [
         (path, np.stack([np.asarray(spaces.flatten(part, row)) for row in each]))

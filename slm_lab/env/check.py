@@ -13,7 +13,12 @@ from slm_lab.env.simulators.arguments import Argument, Arguments, arguments_of
 from slm_lab.env.simulators.atari import JOINED, atari_problems, is_atari
 from slm_lab.env.simulators.envpool import THREAD_KEYS, is_pooled, pool_problems
 from slm_lab.env.simulators.film import IMAGE_MODE, fix_of_mujoco, in_one_line
-from slm_lab.env.vector.autoreset import OWN_OF_NATIVE, choose_mode, vector_creator, why_not_native
+from slm_lab.env.vector.autoreset import (
+    OWN_OF_NATIVE,
+    choose_mode,
+    vector_creator,
+    why_not_native,
+)
 from slm_lab.env.wrappers import wrapper_problems
 from slm_lab.spec.schema.env import EnvSpec
 
@@ -27,8 +32,8 @@ KEYS_OF_THE_LAB = {key: f"env.{key}, beside kwargs" for key in EnvSpec.model_fie
 """Keys that may stand in `kwargs` by mistake."""
 
 NO_SINGLE = (
-    "it is registered without a single version, which the lab's checks and its agents need; "
-    "register an entry_point beside its vector_entry_point"
+    "it is registered without a single version, which the lab's checks and its agents "
+    "need; register an entry_point beside its vector_entry_point"
 )
 
 SHOWN_MODES = frozenset({"human", "rgb_array", "rgb_array_list"})
@@ -36,9 +41,9 @@ SHOWN_MODES = frozenset({"human", "rgb_array", "rgb_array_list"})
 
 
 def check_env(spec: EnvSpec) -> list[Problem]:
-    """The problems of `spec`, found without constructing an environment. Imports a simulator only
-    if the spec has keys for it. A family that is not installed is no problem of the spec:
-    `make_env` reports it."""
+    """The problems of `spec`, found without constructing an environment. Imports a
+    simulator only if the spec has keys for it. A family that is not installed is no
+    problem of the spec: `make_env` reports it."""
     try:
         entry = find_env(spec.name)
     except SpecError as error:
@@ -49,14 +54,19 @@ def check_env(spec: EnvSpec) -> list[Problem]:
         return [Problem("env.name", NO_SINGLE, spec.name)]
     if is_pooled(spec):
         return _check_pooled(spec, entry)
-    if spec.vectorization_mode == "native" and (reason := why_not_native(entry)) is not None:
+    if (
+        spec.vectorization_mode == "native"
+        and (reason := why_not_native(entry)) is not None
+    ):
         return [native_refused(reason)]
     return _check_kwargs(spec, entry) + wrapper_problems(spec)
 
 
 def native_refused(reason: str) -> Problem:
     """The problem of vectorization_mode "native" that the `reason` explains."""
-    return Problem("env.vectorization_mode", f"{reason}; use sync, async or null", "native")
+    return Problem(
+        "env.vectorization_mode", f"{reason}; use sync, async or null", "native"
+    )
 
 
 def _check_pooled(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
@@ -91,16 +101,22 @@ def _check_kwargs(spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
     return problems + _index_problems(spec, entry, arguments)
 
 
-def _argument_problems(arguments: Arguments, spec: EnvSpec, entry: GymnasiumSpec) -> list[Problem]:
+def _argument_problems(
+    arguments: Arguments, spec: EnvSpec, entry: GymnasiumSpec
+) -> list[Problem]:
     beside = arguments.problems(entry.id, "env", spec.model_extra or {}, OWN_NAMES)
     other_names = {**OWN_NAMES, **KEYS_OF_THE_LAB}
-    return [*beside, *arguments.problems(entry.id, "env.kwargs", spec.kwargs, other_names)]
+    return [
+        *beside,
+        *arguments.problems(entry.id, "env.kwargs", spec.kwargs, other_names),
+    ]
 
 
 def _index_problems(
     spec: EnvSpec, entry: GymnasiumSpec, arguments: Arguments | None
 ) -> list[Problem]:
-    """The problem of an argument for copies' numbers that the environment does not accept."""
+    """The problem of an argument for copies' numbers that the environment does not
+    accept."""
     if (key := spec.index_key) is None:
         return []
     numbered = Arguments({}, False) if arguments is None else arguments
@@ -108,8 +124,11 @@ def _index_problems(
     return [Problem("env.index_key", problem.message, key) for problem in refused]
 
 
-def _arguments(creator: Callable[..., Any], spec: EnvSpec, entry: GymnasiumSpec) -> Arguments:
-    """The arguments for `entry`: those of its class or function, and those of its registration."""
+def _arguments(
+    creator: Callable[..., Any], spec: EnvSpec, entry: GymnasiumSpec
+) -> Arguments:
+    """The arguments for `entry`: those of its class or function, and those of its
+    registration."""
     declared = arguments_of(creator)
     of_a_pool = THREAD_KEYS if spec.backend == "envpool" else ()
     named = dict.fromkeys(of_a_pool, Argument(Any)) | declared.named
@@ -120,16 +139,20 @@ def _arguments(creator: Callable[..., Any], spec: EnvSpec, entry: GymnasiumSpec)
 
 
 def why_not_shown(spec: EnvSpec) -> str | None:
-    """Why the environment cannot open a window ("human"), or None. Raises as `find_env`."""
+    """Why the environment cannot open a window ("human"), or None. Raises as
+    `find_env`."""
     return _why_not_drawn(spec, "human", SHOWN_MODES)
 
 
 def why_not_filmed(spec: EnvSpec) -> str | None:
-    """Why the environment has no images ("rgb_array"), or None. Raises as `find_env`."""
+    """Why the environment has no images ("rgb_array"), or None. Raises as
+    `find_env`."""
     return _why_not_drawn(spec, IMAGE_MODE, frozenset({IMAGE_MODE}))
 
 
-def _why_not_drawn(spec: EnvSpec, wanted: str, modes_for_it: frozenset[str]) -> str | None:
+def _why_not_drawn(
+    spec: EnvSpec, wanted: str, modes_for_it: frozenset[str]
+) -> str | None:
     entry = find_env(spec.name)
     try:
         creator = _single_creator(entry)
@@ -148,16 +171,22 @@ def _why_not_drawn(spec: EnvSpec, wanted: str, modes_for_it: frozenset[str]) -> 
     modes = metadata.get("render_modes", ())
     if not modes_for_it.isdisjoint(modes):
         return None
-    return f'it has no render mode "{wanted}"; it has {", ".join(map(str, modes)) or "none at all"}'
+    return (
+        f'it has no render mode "{wanted}"; it has '
+        f"{', '.join(map(str, modes)) or 'none at all'}"
+    )
 
 
 def _single_creator(entry: GymnasiumSpec) -> Callable[..., Any]:
-    """The class or function of a single environment. Raises ImportError or DependencyNotInstalled
-    if a package is missing, and UsageError if its module does not import for another reason."""
+    """The class or function of a single environment. Raises ImportError or
+    DependencyNotInstalled if a package is missing, and UsageError if its module does
+    not import for another reason."""
     target: Any = entry.entry_point
     try:
         with known_warnings_ignored():
-            creator: Callable[..., Any] = load_target(target) if isinstance(target, str) else target
+            creator: Callable[..., Any] = (
+                load_target(target) if isinstance(target, str) else target
+            )
     except (ImportError, DependencyNotInstalled):
         raise
     except Exception as error:

@@ -13,25 +13,31 @@ logger = logging.getLogger(__name__)
 
 
 class EnvironmentFailedError(LabError):
-    """An environment raised an exception; the message is its traceback, with copy and action."""
+    """An environment raised an exception; the message is its traceback, with copy and
+    action."""
 
 
 class EnvironmentExitError(RuntimeError):
-    """An environment tried to end the process, by `sys.exit` or another BaseException."""
+    """An environment tried to end the process, by `sys.exit` or another
+    BaseException."""
 
 
 def signal_ignored(*_: object) -> None:
-    """A signal handler that does nothing. Programs that an environment starts would inherit
-    SIG_IGN, but no handler."""
+    """A signal handler that does nothing. Programs that an environment starts would
+    inherit SIG_IGN, but no handler."""
 
 
 def as_exception(error: BaseException) -> BaseException:
-    """What to raise in place of an environment's `error`: an EnvironmentExitError for one that no
-    `except Exception` would catch. KeyboardInterrupt stays one where Ctrl-C may have raised it."""
+    """What to raise in place of an environment's `error`: an EnvironmentExitError for
+    one that no `except Exception` would catch. KeyboardInterrupt stays one where Ctrl-C
+    may have raised it."""
     if isinstance(error, Exception):
         return error
     ignored = signal.SIG_IGN, signal_ignored
-    if isinstance(error, KeyboardInterrupt) and signal.getsignal(signal.SIGINT) not in ignored:
+    if (
+        isinstance(error, KeyboardInterrupt)
+        and signal.getsignal(signal.SIGINT) not in ignored
+    ):
         return error
     message = f"the environment raised {one_line(error)}"
     if isinstance(error, SystemExit):
@@ -43,14 +49,16 @@ def as_exception(error: BaseException) -> BaseException:
 
 
 def raise_if_exit(error: BaseException) -> None:
-    """Raises the EnvironmentExitError that replaces an environment's `error`, if one does."""
+    """Raises the EnvironmentExitError that replaces an environment's `error`, if one
+    does."""
     if (exception := as_exception(error)) is not error:
         raise exception from error
 
 
 def close_all(closes: Iterable[Callable[[], object]], name: str) -> None:
-    """Calls every function of `closes`, which close environments of `name`. What they raise is one
-    warning in the log: a run never ends because an environment cannot be closed."""
+    """Calls every function of `closes`, which close environments of `name`. What they
+    raise is one warning in the log: a run never ends because an environment cannot be
+    closed."""
     failures: list[BaseException] = []
     for close in closes:
         try:

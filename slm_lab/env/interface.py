@@ -1,4 +1,5 @@
-"""Checks what an environment returns against Gymnasium's interface and its own spaces."""
+"""Checks what an environment returns against Gymnasium's interface and its own
+spaces."""
 
 from collections.abc import Callable, Mapping
 from itertools import dropwhile
@@ -31,8 +32,8 @@ def first_step(env: Env, action: Any) -> tuple[Any, ...]:
 
 
 def checked_reset(env: Env, result: Any) -> tuple[Array, Any]:
-    """A `result` of `env.reset`, its observation in the shape and type of the space. Raises
-    LabError if it breaks the interface."""
+    """A `result` of `env.reset`, its observation in the shape and type of the space.
+    Raises LabError if it breaks the interface."""
     space = env.observation_space
     if (fault := reset_fault(result, space)) is not None:
         raise _refusal(env, fault)
@@ -41,8 +42,8 @@ def checked_reset(env: Env, result: Any) -> tuple[Array, Any]:
 
 
 def checked_step(env: Env, result: Any) -> tuple[Any, ...]:
-    """A `result` of `env.step`, its observation in the shape and type of the space. Raises LabError
-    if it breaks the interface."""
+    """A `result` of `env.step`, its observation in the shape and type of the space.
+    Raises LabError if it breaks the interface."""
     space = env.observation_space
     if (fault := step_fault(result, space)) is not None:
         raise _refusal(env, fault)
@@ -62,8 +63,9 @@ def _typed_obs(env: Env, space: AnySpace, obs: Any) -> Array:
 
 
 def typed(array: Array, dtype: np.dtype[Any], path: tuple[str, ...] = ()) -> Array:
-    """The observation, or a batch of them, in `dtype`. Floats may be rounded to other floats.
-    Raises ValueError if `dtype` cannot hold a value, with the `path` of the part."""
+    """The observation, or a batch of them, in `dtype`. Floats may be rounded to other
+    floats. Raises ValueError if `dtype` cannot hold a value, with the `path` of the
+    part."""
     if array.dtype == dtype:
         return array
     check_numbers(array, path)
@@ -105,18 +107,19 @@ def named(path: tuple[str, ...]) -> str:
 
 
 def breaks_its_space(name: str, fault: object) -> LabError:
-    """The error for an observation of the environment `name` that is not in its space."""
+    """The error for an observation of the environment `name` that is not in its
+    space."""
     return LabError(
-        f"{name} breaks its own observation space: {fault}; fix the environment, or wrap it so "
-        "that the two agree"
+        f"{name} breaks its own observation space: {fault}; fix the environment, or "
+        "wrap it so that the two agree"
     )
 
 
 def _checked(
     env: Env, call: Callable[[], Any], fault_of: Callable[[Any, AnySpace], str | None]
 ) -> Any:
-    """What `call` returns. Wrappers may fail on results that break the interface: then, and if the
-    result is at fault, the fault of the environment below them counts."""
+    """What `call` returns. Wrappers may fail on results that break the interface: then,
+    and if the result is at fault, the fault of the environment below them counts."""
     try:
         result = call()
     except (ValueError, TypeError, AttributeError) as error:
@@ -125,8 +128,8 @@ def _checked(
             fault = f"{error}; reset() takes seed and options, step() an action"
         if _needs_options(error):
             fault = (
-                f"reset() is called with options=None, which it does not take ({error}); give it a "
-                "default, or set env.reset_options"
+                "reset() is called with options=None, which it does not take "
+                f"({error}); give it a default, or set env.reset_options"
             )
         if fault is None:
             raise
@@ -139,24 +142,32 @@ def _checked(
 
 
 def _needs_options(error: BaseException) -> bool:
-    """Whether an error in the line of a `reset` about None is about its `options`, which are."""
+    """Whether an error in the line of a `reset` about None is about its `options`,
+    which are."""
     *_, (frame, _) = walk_tb(error.__traceback__)
-    is_reset = frame.f_code.co_name == "reset" and frame.f_locals.get("options", ...) is None
+    is_reset = (
+        frame.f_code.co_name == "reset" and frame.f_locals.get("options", ...) is None
+    )
     return is_reset and "NoneType" in str(error)
 
 
 def _fault_below(env: Env) -> str | None:
-    """The fault of the environment below all wrappers, found by one more reset and step."""
+    """The fault of the environment below all wrappers, found by one more reset and
+    step."""
     core = env.unwrapped
     try:
         fault = reset_fault(core.reset(), core.observation_space)
-        return fault or step_fault(core.step(core.action_space.sample()), core.observation_space)
+        return fault or step_fault(
+            core.step(core.action_space.sample()), core.observation_space
+        )
     except Exception:  # it returned nothing that could be checked
         return None
 
 
 def _refusal(env: Env, fault: str) -> LabError:
-    return LabError(f"the environment {name_of(env)} breaks Gymnasium's interface: {fault}")
+    return LabError(
+        f"the environment {name_of(env)} breaks Gymnasium's interface: {fault}"
+    )
 
 
 def check_spaces(name: str, observation_space: object, action_space: object) -> None:
@@ -168,7 +179,9 @@ def check_spaces(name: str, observation_space: object, action_space: object) -> 
         fault = f"its {what} is None after its construction; set it in __init__"
         if space is not None:
             kind = f"{type(space).__module__}.{type(space).__qualname__}"
-            fault = f"its {what} is a {kind}, not a space of gymnasium.spaces; import that"
+            fault = (
+                f"its {what} is a {kind}, not a space of gymnasium.spaces; import that"
+            )
         raise LabError(f"the environment {name} breaks Gymnasium's interface: {fault}")
 
 
@@ -215,15 +228,18 @@ def _obs_fault(method: str, obs: Any, space: AnySpace) -> str | None:
     except ValueError:  # lists of different lengths
         is_array = False
     if not is_array:
-        return f"the observation of {method}() must be an array, and was {_described(obs)}"
+        return (
+            f"the observation of {method}() must be an array, and was {_described(obs)}"
+        )
     return (
-        f"{method}() returned an observation of the shape {shape}, and its observation_space has "
-        f"the shape {space.shape}"
+        f"{method}() returned an observation of the shape {shape}, and its "
+        f"observation_space has the shape {space.shape}"
     )
 
 
 def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape without leading ones: arrays that differ in these fit, as a number fits (1,)."""
+    """The shape without leading ones: arrays that differ in these fit, as a number fits
+    (1,)."""
     return tuple(dropwhile(lambda length: length == 1, shape))
 
 

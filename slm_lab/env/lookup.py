@@ -31,7 +31,8 @@ class Extra:
     name: str
     module: str
     id_part: str | None = None
-    """A part of all ids of the family. They are registered by the import of `module`."""
+    """A part of all ids of the family. They are registered by the import of
+    `module`."""
     entry_point: str | None = None
     """The prefix of all entry points of a family whose ids Gymnasium registers."""
     has_successor: bool = False
@@ -47,7 +48,9 @@ class Extra:
         """Registers the family's ids. Raises MissingExtraError as `import_extra`."""
         if self.id_part is None:
             require(self.module, self.name)
-        elif not self.has_successor or importlib.util.find_spec(self.module) is not None:
+        elif (
+            not self.has_successor or importlib.util.find_spec(self.module) is not None
+        ):
             import_extra(self.module, self.name)
 
 
@@ -62,16 +65,17 @@ def step_limit(spec: EnvSpec, entry: GymnasiumSpec) -> int | None:
 
 
 def require(module: str, extra: str) -> None:
-    """Raises MissingExtraError if `module`, which the `extra` installs, is missing. A folder
-    without code, which an uninstalled package may leave, does not count: it has no origin."""
+    """Raises MissingExtraError if `module`, which the `extra` installs, is missing. A
+    folder without code, which an uninstalled package may leave, does not count: it has
+    no origin."""
     found = importlib.util.find_spec(module)
     if found is None or found.origin is None:
         raise MissingExtraError(f"{module} is not installed; run: {pip_command(extra)}")
 
 
 def import_extra(module: str, extra: str) -> Any:
-    """The module `module`, which the `extra` installs. Raises MissingExtraError if it is missing,
-    or does not import: a missing dependency may raise any exception."""
+    """The module `module`, which the `extra` installs. Raises MissingExtraError if it
+    is missing, or does not import: a missing dependency may raise any exception."""
     require(module, extra)
     try:
         with known_warnings_ignored():
@@ -97,8 +101,8 @@ EXTRAS = (
 )
 
 ELSEWHERE = (
-    "write package.module:Id-v0 for an environment of a package; for your own module add "
-    "--import module"
+    "write package.module:Id-v0 for an environment of a package; for your own module "
+    "add --import module"
 )
 """How to name an environment that Gymnasium itself does not know."""
 
@@ -112,9 +116,18 @@ GAMES = tuple(f"ALE/{name}-v5" for name in _NAMES_OF_GAMES.read_text().split())
 """The games of ale-py, for hints if it is not installed."""
 
 MUJOCO = (
-    "Ant", "HalfCheetah", "Hopper", "HumanoidStandup", "Humanoid", "InvertedDoublePendulum",
-    "InvertedPendulum", "Pusher", "Reacher", "Swimmer", "Walker2d",
-)  # fmt: skip
+    "Ant",
+    "HalfCheetah",
+    "Hopper",
+    "HumanoidStandup",
+    "Humanoid",
+    "InvertedDoublePendulum",
+    "InvertedPendulum",
+    "Pusher",
+    "Reacher",
+    "Swimmer",
+    "Walker2d",
+)
 """The environments of MuJoCo, whose version 5 the lab supports."""
 _ANY_OF_MUJOCO = "|".join(MUJOCO)
 SUCCESSORS = (
@@ -124,29 +137,39 @@ SUCCESSORS = (
     (re.compile(r"Pendulum-v0"), "Pendulum-v1"),
     (re.compile(r"BipedalWalker(Hardcore)?-v[0-2]"), r"BipedalWalker\1-v3"),
     (re.compile(r"LunarLander-v[0-2]"), "LunarLander-v3"),
-    (re.compile(r"LunarLanderContinuous-v\d+"), 'LunarLander-v3 with "continuous": true'),
+    (
+        re.compile(r"LunarLanderContinuous-v\d+"),
+        'LunarLander-v3 with "continuous": true',
+    ),
 )
-"""Patterns of ids whose simulator no longer exists, and their successors. They apply only to ids
-that Gymnasium does not know: an installed package may still register one."""
+"""Patterns of ids whose simulator no longer exists, and their successors. They apply
+only to ids that Gymnasium does not know: an installed package may still register
+one."""
 
 
 @contextmanager
 def known_warnings_ignored() -> Iterator[None]:
-    """Ignores warnings of imports and constructors of environments that users cannot fix."""
+    """Ignores warnings of imports and constructors of environments that users cannot
+    fix."""
     with warnings.catch_warnings():
         # Gymnasium: a float64 Box is stored as float32.
         warnings.filterwarnings("ignore", message=".*precision lowered by casting.*")
         # Gymnasium: it opens a window for an environment that only has images.
-        warnings.filterwarnings("ignore", message=".*for an environment that doesn't natively.*")
+        warnings.filterwarnings(
+            "ignore", message=".*for an environment that doesn't natively.*"
+        )
         # SWIG, on the import of Box2D; as an error it would crash the interpreter.
-        warnings.filterwarnings("ignore", "builtin type .* has no __module__", DeprecationWarning)
+        warnings.filterwarnings(
+            "ignore", "builtin type .* has no __module__", DeprecationWarning
+        )
         yield
 
 
 def find_env(name: str) -> GymnasiumSpec:
-    """The entry of `name`: a Gymnasium id, "package.module:id", or a plug-in. Imports the module
-    that registers it, never the simulator; for an unknown id, packages that may register it. Raises
-    MissingExtraError if the family is not installed, SpecError if there is no such environment."""
+    """The entry of `name`: a Gymnasium id, "package.module:id", or a plug-in. Imports
+    the module that registers it, never the simulator; for an unknown id, packages that
+    may register it. Raises MissingExtraError if the family is not installed, SpecError
+    if there is no such environment."""
     module_name, _, env_id = name.rpartition(":")
     if module_name:
         _import_registrar(module_name, name)
@@ -160,14 +183,19 @@ def find_env(name: str) -> GymnasiumSpec:
     entry = gymnasium.registry.get(env_id)
     if entry is None or _is_stub(entry):
         reasons = [_why_unknown(module_name, env_id), *failures]
-        if not module_name and replaced_message(env_id) is None and reasons[0][-1:] != "?":
+        if (
+            not module_name
+            and replaced_message(env_id) is None
+            and reasons[0][-1:] != "?"
+        ):
             reasons.append(ELSEWHERE)
         raise SpecError("env", [Problem("env.name", "; ".join(reasons), name)])
     return _without_own_skip(entry) if "NoFrameskip-" in env_id else entry
 
 
 def _without_own_skip(entry: GymnasiumSpec) -> GymnasiumSpec:
-    """A NoFrameskip id of ale-py as the game that the lab preprocesses, with its sticky actions."""
+    """A NoFrameskip id of ale-py as the game that the lab preprocesses, with its sticky
+    actions."""
     if entry.entry_point != ATARI_SINGLE:
         return entry
     kwargs = {key: value for key, value in entry.kwargs.items() if key != "frameskip"}
@@ -181,7 +209,10 @@ def _import_registrar(module_name: str, name: str) -> None:
     except (Exception, SystemExit) as error:
         if (message := not_there(module_name, error)) is None:
             why = import_failure(error)
-            message = f"the module {module_name} that should register it does not import: {why}"
+            message = (
+                f"the module {module_name} that should register it does not import: "
+                f"{why}"
+            )
         raise SpecError("env", [Problem("env.name", message, name)]) from error
 
 
@@ -195,10 +226,13 @@ def not_there(module_name: str, error: BaseException) -> str | None:
     if error.name != package:
         return f"the package {package} has no module {error.name}"
     if is_here(package):
-        return f"modules of this folder need an option: repeat the command with --import {package}"
+        return (
+            "modules of this folder need an option: repeat the command with --import "
+            f"{package}"
+        )
     return (
-        f"the package {package} is not installed; install it with pip (where its name may be "
-        "another one)"
+        f"the package {package} is not installed; install it with pip (where its name "
+        "may be another one)"
     )
 
 
@@ -211,44 +245,62 @@ def _register_plug_in(env_id: str) -> None:
     if (known := gymnasium.registry.get(env_id)) is None:
         gymnasium.register(env_id, entry_point=plug_in.target)
     elif known.entry_point != plug_in.target:
-        taken = f"is an id of Gymnasium's or of another package; {plug_in.target} offers it, too"
+        taken = (
+            f"is an id of Gymnasium's or of another package; {plug_in.target} offers "
+            "it, too"
+        )
         message = f"{taken}: one of the two needs another name"
         raise SpecError("env", [Problem("env.name", message, env_id)])
 
 
 def _is_stub(entry: GymnasiumSpec) -> bool:
     """Whether the id only remains to report that its simulator (mujoco-py) is gone."""
-    return inspect.isfunction(entry.entry_point) and entry.entry_point.__name__.startswith("_raise")
+    return inspect.isfunction(
+        entry.entry_point
+    ) and entry.entry_point.__name__.startswith("_raise")
 
 
 def _why_unknown(module_name: str, env_id: str) -> str:
-    """The message for an id that is unknown even after the import of `module_name` ("": none)."""
+    """The message for an id that is unknown even after the import of `module_name` ("":
+    none)."""
     if (replaced := replaced_message(env_id)) is not None:
         return replaced
     if env_id in _ids_of_old_gym():
         return (
-            "it is registered with the old package gym; register it with gymnasium.register, its "
-            "class a gymnasium.Env with spaces of gymnasium.spaces"
+            "it is registered with the old package gym; register it with "
+            "gymnasium.register, its class a gymnasium.Env with spaces of "
+            "gymnasium.spaces"
         )
     thing = getattr(sys.modules.get(module_name), env_id, None)
     if inspect.isclass(thing) and issubclass(thing, gymnasium.Env):
         return _class_for_id(thing, f"{module_name}:")
-    known = [*(i for i, entry in gymnasium.registry.items() if not _is_stub(entry)), *ENVS.names()]
+    known = [
+        *(i for i, entry in gymnasium.registry.items() if not _is_stub(entry)),
+        *ENVS.names(),
+    ]
     nearest = _nearest_id(env_id, known)
     if not module_name:
-        return f"there is no such environment{_hint(nearest or _nearest_id(env_id, GAMES))}"
+        return (
+            "there is no such "
+            f"environment{_hint(nearest or _nearest_id(env_id, GAMES))}"
+        )
     package = module_name.partition(".")[0]
     own = [each for each in known if _package_of(each) == package]
     if (nearest_own := _nearest_id(env_id, own)) is not None:
         return f"there is no such environment{_hint(f'{module_name}:{nearest_own}')}"
-    some = f"; {package} has {', '.join(own[:3])}{' and others' if own[3:] else ''}" if own else ""
+    some = (
+        f"; {package} has {', '.join(own[:3])}{' and others' if own[3:] else ''}"
+        if own
+        else ""
+    )
     return f"there is no such environment{_hint(nearest)}{some}"
 
 
 def _ids_of_old_gym() -> Collection[str]:
     """The ids in the registry of the package gym, if anything has imported it."""
     registry = getattr(sys.modules.get("gym.envs.registration"), "registry", {})
-    ids: Collection[str] = getattr(registry, "env_specs", registry)  # before gym 0.26: a class
+    # before gym 0.26: a class
+    ids: Collection[str] = getattr(registry, "env_specs", registry)
     return ids
 
 
@@ -262,7 +314,8 @@ def _hint(nearest: str | None) -> str:
 
 
 def _class_for_id(given: type, prefix: str) -> str:
-    """The message for a class name instead of an id, with an id of the class if it has one."""
+    """The message for a class name instead of an id, with an id of the class if it has
+    one."""
     name, package = given.__name__, given.__module__.partition(".")[0]
     for env_id, entry in gymnasium.registry.items():
         target = entry.entry_point
@@ -274,16 +327,22 @@ def _class_for_id(given: type, prefix: str) -> str:
             return f"{name} is a class, not an id; write {prefix}{env_id}"
     return (
         f'{name} is a class, not an id: gymnasium.register("{name}-v0", '
-        f'entry_point="{given.__module__}:{name}") in that module makes it {prefix}{name}-v0'
+        f'entry_point="{given.__module__}:{name}") in that module makes it '
+        f"{prefix}{name}-v0"
     )
 
 
 def _nearest_id(env_id: str, known: Sequence[str]) -> str | None:
-    """The known id that `env_id` probably misspells; None if there is none. At most one in four
-    letters of the name may differ: a wrong hint would mislead users."""
+    """The known id that `env_id` probably misspells; None if there is none. At most one
+    in four letters of the name may differ: a wrong hint would mislead users."""
     wanted = _parted(env_id.strip())[0]
-    slips = {name: _slips(wanted.lower(), name.lower()) for name in {_parted(i)[0] for i in known}}
-    nearest = min(sorted(slips), key=lambda name: (slips[name], name != wanted), default="")
+    slips = {
+        name: _slips(wanted.lower(), name.lower())
+        for name in {_parted(i)[0] for i in known}
+    }
+    nearest = min(
+        sorted(slips), key=lambda name: (slips[name], name != wanted), default=""
+    )
     if not nearest or slips[nearest] > max(len(wanted), len(nearest)) // 4:
         return None
     # The newest version in any namespace (as ALE/); Gymnasium's ids come first.

@@ -16,7 +16,13 @@ from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from gymnasium.error import DependencyNotInstalled
 from gymnasium.vector.utils import CloudpickleWrapper
 
-from slm_lab.core.errors import LabError, MissingExtraError, Problem, SpecError, undone_on_failure
+from slm_lab.core.errors import (
+    LabError,
+    MissingExtraError,
+    Problem,
+    SpecError,
+    undone_on_failure,
+)
 from slm_lab.core.process import printing_to, text_log
 from slm_lab.core.registry import import_failure
 from slm_lab.env.check import check_env, native_refused
@@ -30,11 +36,26 @@ from slm_lab.env.convert.reward import RewardConverter
 from slm_lab.env.failure import as_exception, close_all
 from slm_lab.env.interface import Env, check_spaces, name_of
 from slm_lab.env.lookup import find_env, known_warnings_ignored, require, step_limit
-from slm_lab.env.simulators.atari import AtariKeys, atari_keys, is_atari, make_native_atari
-from slm_lab.env.simulators.envpool import THREAD_KEYS, is_pooled, make_pooled, make_pooled_game
+from slm_lab.env.simulators.atari import (
+    AtariKeys,
+    atari_keys,
+    is_atari,
+    make_native_atari,
+)
+from slm_lab.env.simulators.envpool import (
+    THREAD_KEYS,
+    is_pooled,
+    make_pooled,
+    make_pooled_game,
+)
 from slm_lab.env.simulators.film import ATARI_FPS, Film, Filmed, fix_of_mujoco
 from slm_lab.env.simulators.mujoco import log_mujoco_warnings
-from slm_lab.env.vector.autoreset import NATIVE_PARTS, choose_mode, make_async, make_native
+from slm_lab.env.vector.autoreset import (
+    NATIVE_PARTS,
+    choose_mode,
+    make_async,
+    make_native,
+)
 from slm_lab.env.vector.in_process import SyncEnvs
 from slm_lab.env.vector.raw import (
     RESETTING,
@@ -62,9 +83,10 @@ ACTION_KINDS: dict[type[gymnasium.Space[Any]], ActionKind] = {
 
 
 class EnvFactory(NamedTuple):
-    """A checked spec, its registered environment, the keys of an Atari game, None if it is none,
-    and the text log. It makes single environments, in worker processes too. What a simulator prints
-    at its import and construction goes to the log, if there is one."""
+    """A checked spec, its registered environment, the keys of an Atari game, None if it
+    is none, and the text log. It makes single environments, in worker processes too.
+    What a simulator prints at its import and construction goes to the log, if there is
+    one."""
 
     spec: EnvSpec
     entry: GymnasiumSpec
@@ -84,11 +106,16 @@ class EnvFactory(NamedTuple):
         return cls(spec, entry, game, log)
 
     def make_single(self, copy: int = 0) -> Env:
-        """The environment with the number `copy` in its wrappers, with flat observations, and
-        `LastInfo` for `info_keys`. Raises LabError as `wrap`, SpecError as `flatten_parts`."""
+        """The environment with the number `copy` in its wrappers, with flat
+        observations, and `LastInfo` for `info_keys`. Raises LabError as `wrap`,
+        SpecError as `flatten_parts`."""
         spec = self.spec
         with printing_to(self.log):
-            env = self._plain_game(self.game) if self.game is not None else self._plain(copy)
+            env = (
+                self._plain_game(self.game)
+                if self.game is not None
+                else self._plain(copy)
+            )
         with undone_on_failure(partial(close_all, [env.close], spec.name)):
             _check_spaces_of(env)
             env = wrap(env, spec.wrapped_by)
@@ -103,7 +130,8 @@ class EnvFactory(NamedTuple):
         arguments = self.spec.arguments_of(copy)
         given = {key: value for key, value in arguments.items() if key not in of_a_pool}
         entry = _unchecked(self.entry)
-        # As those of the entry: `make` has arguments of its own, which these may be called like.
+        # As those of the entry: `make` has arguments of its own, which these may be
+        # called like.
         entry = dataclasses.replace(entry, kwargs={**entry.kwargs, **given})
         with known_warnings_ignored():
             log_mujoco_warnings(entry)
@@ -128,26 +156,29 @@ def make_env(
     process_seed: int | None = None,
     marks: CopyMarks | None = None,
 ) -> VectorEnv:
-    """The `spec.num_envs` environments of `spec`, seeded from `seed`, not reset yet. With
-    `training` False the normalisers' statistics are frozen. Reward normalisation uses the discount
-    `gamma` per step. A `film` records the images of a single environment in mode "sync". Processes
-    of environments seed their global generators from `process_seed`, by default `seed`. Copies are
-    RESETTING in `marks` while they are made or reset; those of a native vector environment only
-    while they are made. Raises SpecError for unknown arguments and unsupported environments, and
+    """The `spec.num_envs` environments of `spec`, seeded from `seed`, not reset yet.
+    With `training` False the normalisers' statistics are frozen. Reward normalisation
+    uses the discount `gamma` per step. A `film` records the images of a single
+    environment in mode "sync". Processes of environments seed their global generators
+    from `process_seed`, by default `seed`. Copies are RESETTING in `marks` while they
+    are made or reset; those of a native vector environment only while they are made.
+    Raises SpecError for unknown arguments and unsupported environments, and
     MissingExtraError for a simulator that is not installed."""
     factory = EnvFactory.of(spec)
     shown = marks_in(marks, spec.num_envs)
     shown[:] = RESETTING
     process_seed = seed if process_seed is None else process_seed
-    raw = _constructed(factory, lambda: _vectorise(factory, seed, film, process_seed, marks))
+    raw = _constructed(
+        factory, lambda: _vectorise(factory, seed, film, process_seed, marks)
+    )
     shown[:] = 0
     with undone_on_failure(raw.close):
         return VectorEnv(raw, _conversions(factory, raw, training, gamma), training)
 
 
 def make_one(spec: EnvSpec) -> tuple[Env, Conversions]:
-    """One environment as `spec` makes it, and what the spec puts between it and an agent. The
-    statistics of the conversions stay constant. Raises as `make_env`."""
+    """One environment as `spec` makes it, and what the spec puts between it and an
+    agent. The statistics of the conversions stay constant. Raises as `make_env`."""
     one = {"num_envs": 1, "vectorization_mode": "sync", "info_keys": ()}
     factory = EnvFactory.of(spec.model_copy(update=one))
     env = _constructed(factory, factory.make_single)
@@ -176,7 +207,8 @@ class Spaces(NamedTuple):
 
 
 def describe_spaces(spec: EnvSpec) -> Spaces:
-    """The facts about the environment of a spec, which is constructed. Raises as `make_env`."""
+    """The facts about the environment of a spec, which is constructed. Raises as
+    `make_env`."""
     mode = spec.vectorization_mode if _needs_its_mode(spec) else "sync"
     one = spec.model_copy(update={"num_envs": 1, "vectorization_mode": mode})
     with closing(make_env(one, seed=0)) as env:
@@ -207,13 +239,19 @@ def _constructed(factory: EnvFactory, make: Callable[[], MadeT]) -> MadeT:
         if not isinstance(error := as_exception(raised), Exception):
             raise
         given = f" with {dict(arguments)}" if arguments else ""
-        why = f"{type(error).__name__}: {error}" if str(error) else import_failure(error)
+        why = (
+            f"{type(error).__name__}: {error}" if str(error) else import_failure(error)
+        )
         why += fix_of_mujoco(error)
         raise LabError(f"{name} cannot be made{given}: {why}") from raised
 
 
 def _vectorise(
-    factory: EnvFactory, seed: int, film: Film | None, process_seed: int, marks: CopyMarks | None
+    factory: EnvFactory,
+    seed: int,
+    film: Film | None,
+    process_seed: int,
+    marks: CopyMarks | None,
 ) -> RawEnvs:
     spec, entry, game, log = factory
     if is_pooled(spec):
@@ -222,7 +260,9 @@ def _vectorise(
             return make_pooled_game(game, entry, spec.num_envs, seed)
         return make_pooled(spec, entry, factory.make_single, seed)
     mode = choose_mode(spec, entry)
-    assert film is None or (mode, spec.num_envs) == ("sync", 1), "a film needs one environment"
+    assert film is None or (mode, spec.num_envs) == ("sync", 1), (
+        "a film needs one environment"
+    )
     if mode == "native":
         with printing_to(log):
             native = _native(factory, seed)
@@ -246,15 +286,16 @@ def _vectorise(
 
 
 def _make_pickled(make_single: bytes, log: Path | None) -> Env:
-    """One environment in a worker process. To load its class is to import the module of it, and
-    what this prints goes to the log as well."""
+    """One environment in a worker process. To load its class is to import the module of
+    it, and what this prints goes to the log as well."""
     with printing_to(log):
         make: Callable[[], Env] = pickle.loads(make_single)
     return make()
 
 
 def _native(factory: EnvFactory, seed: int) -> RawEnvs | None:
-    """The native vector environment; None if it does not fit and the spec does not request it."""
+    """The native vector environment; None if it does not fit and the spec does not
+    request it."""
     spec, entry, game, _ = factory
     if game is not None:
         return make_native_atari(game, entry, spec.num_envs, seed)
@@ -288,17 +329,24 @@ def _conversions(
         raw.observation_space, spec.name, image_size, spec.image_channels
     )
     if spec.normalize_obs and is_image(observation.space):
-        message = "its observations are images, which agent.net.normalize scales; remove it"
+        message = (
+            "its observations are images, which agent.net.normalize scales; remove it"
+        )
         raise SpecError("env", [Problem("env.normalize_obs", message, True)])
     space = observation.space
-    sizes = (math.prod(space.shape or ()) * spec.normalize_obs, int(spec.normalize_reward))
+    sizes = (
+        math.prod(space.shape or ()) * spec.normalize_obs,
+        int(spec.normalize_reward),
+    )
     lengths = [RunningStatistics.length(size) if size else 0 for size in sizes]
     statistics = np.zeros(sum(lengths))
     of_obs, of_reward = (
         RunningStatistics(part, size) if size else None
         for size, part in zip(sizes, np.split(statistics, lengths[:1]), strict=True)
     )
-    normalizer = None if of_obs is None else ObservationNormalizer(of_obs, spec.clip_obs)
+    normalizer = (
+        None if of_obs is None else ObservationNormalizer(of_obs, spec.clip_obs)
+    )
     joiner = None
     if game is None and spec.frame_op is not None and spec.frame_op_len is not None:
         frame = space if normalizer is None else normalizer.space(space)

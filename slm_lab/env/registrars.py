@@ -14,7 +14,8 @@ from gymnasium.envs import registration
 from slm_lab.core.registry import import_failure
 
 GROUP = "gymnasium.envs"
-"""The entry points of packages with environments. Gymnasium 1.0 and later imports none."""
+"""The entry points of packages with environments. Gymnasium 1.0 and later imports
+none."""
 
 NO_NAMESPACE = "__root__"
 
@@ -23,13 +24,14 @@ ATARI = "ale_py"
 
 
 def ask_packages(env_id: str) -> list[str]:
-    """Imports packages one by one until `env_id` is registered. Returns a line for each package
-    that does not import."""
+    """Imports packages one by one until `env_id` is registered. Returns a line for each
+    package that does not import."""
     failures = []
     for name, register in _registrars(env_id):
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # about ids that an import has registered already
+                # about ids that an import has registered already
+                warnings.simplefilter("ignore")
                 register()
         except (Exception, SystemExit) as error:
             failures.append(f"{name} does not import: {import_failure(error)}")
@@ -39,7 +41,8 @@ def ask_packages(env_id: str) -> list[str]:
 
 
 def _registrars(env_id: str) -> Iterator[tuple[str, Callable[[], object]]]:
-    """Packages with functions that register ids, the likeliest first, because imports take time."""
+    """Packages with functions that register ids, the likeliest first, because imports
+    take time."""
     for package in _namesakes(env_id):
         yield package, partial(importlib.import_module, package)
     for point in entry_points(group=GROUP):
@@ -49,8 +52,9 @@ def _registrars(env_id: str) -> Iterator[tuple[str, Callable[[], object]]]:
 
 
 def _namesakes(env_id: str) -> Iterator[str]:
-    """Packages that need Gymnasium and are named like the id: minigrid for MiniGrid-Empty-5x5-v0.
-    Many packages have no entry point, but register their ids on import."""
+    """Packages that need Gymnasium and are named like the id: minigrid for
+    MiniGrid-Empty-5x5-v0. Many packages have no entry point, but register their ids on
+    import."""
     word = _letters(env_id.replace("/", "-").partition("-")[0])
     for distribution in distributions():
         name = distribution.metadata["Name"] or ""

@@ -1,8 +1,9 @@
 """Exact state of single Gymnasium environments: one adapter per family.
 
-Nothing is pickled: several simulators pickle without an error, but differ once restored. An
-environment can be saved exactly if its own class and the classes of all its wrappers have an
-adapter below. A subclass has none, because it may have more state."""
+Nothing is pickled: several simulators pickle without an error, but differ once
+restored. An environment can be saved exactly if its own class and the classes of all
+its wrappers have an adapter below. A subclass has none, because it may have more
+state."""
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -41,7 +42,8 @@ def attributes(*names: str) -> StateAdapter:
 
 
 def _has_no_sticky_actions(env: Any) -> bool:
-    """ALE does not save the action that a sticky action repeats; `AtariGame` implements its own."""
+    """ALE does not save the action that a sticky action repeats; `AtariGame` implements
+    its own."""
     return bool(env.ale.getFloat("repeat_action_probability") == 0.0)
 
 
@@ -57,17 +59,19 @@ def _load_game(env: Any, state: StateDict) -> None:
 
 
 KINEMATICS = ("xpos", "xipos")
-"""Positions of bodies and of their centres of mass in the last simulated step. Ant and Humanoid
-measure their velocity from them. Recomputed, they would be those after that step."""
+"""Positions of bodies and of their centres of mass in the last simulated step. Ant and
+Humanoid measure their velocity from them. Recomputed, they would be those after that
+step."""
 
 MUJOCO_CLASSES = tuple(str(gymnasium.spec(f"{name}-v5").entry_point) for name in MUJOCO)
-"""Environments whose steps depend only on MuJoCo's integration state and `KINEMATICS`. The goals of
-Pusher and Reacher are positions of bodies."""
+"""Environments whose steps depend only on MuJoCo's integration state and `KINEMATICS`.
+The goals of Pusher and Reacher are positions of bodies."""
 
 
 def _save_simulation(env: Any) -> StateDict:
-    """The state that a step depends on; about 2 kB for Humanoid. It is `mjSTATE_INTEGRATION` (time,
-    positions, velocities, warm start, controls, applied forces, …) and `KINEMATICS`."""
+    """The state that a step depends on; about 2 kB for Humanoid. It is
+    `mjSTATE_INTEGRATION` (time, positions, velocities, warm start, controls, applied
+    forces, …) and `KINEMATICS`."""
     import mujoco
 
     integration = np.empty(mujoco.mj_stateSize(env.model, _integration()))
@@ -77,7 +81,8 @@ def _save_simulation(env: Any) -> StateDict:
 
 
 def _load_simulation(env: Any, state: StateDict) -> None:
-    """Restores the result of `_save_simulation`. The next step recomputes everything else."""
+    """Restores the result of `_save_simulation`. The next step recomputes everything
+    else."""
     import mujoco
 
     mujoco.mj_setState(env.model, env.data, state["integration"], _integration())
@@ -86,8 +91,8 @@ def _load_simulation(env: Any, state: StateDict) -> None:
 
 
 def _is_all_simulation(env: Any) -> bool:
-    """Whether the model has no other state. The model of an `xml_file` may have plugins or sleeping
-    bodies, which have state."""
+    """Whether the model has no other state. The model of an `xml_file` may have plugins
+    or sleeping bodies, which have state."""
     import mujoco
 
     sleeps = int(mujoco.mjtEnableBit.mjENBL_SLEEP)
@@ -110,23 +115,33 @@ ENV_ADAPTERS: dict[str, StateAdapter] = {
     "gymnasium.envs.classic_control.cartpole:CartPoleEnv": attributes(
         "state", "steps_beyond_terminated"
     ),
-    "gymnasium.envs.classic_control.continuous_mountain_car:Continuous_MountainCarEnv": attributes(
-        "state"
-    ),
+    "gymnasium.envs.classic_control.continuous_mountain_car:"
+    "Continuous_MountainCarEnv": attributes("state"),
     "gymnasium.envs.classic_control.mountain_car:MountainCarEnv": attributes("state"),
-    "gymnasium.envs.classic_control.pendulum:PendulumEnv": attributes("state", "last_u"),
+    "gymnasium.envs.classic_control.pendulum:PendulumEnv": attributes(
+        "state", "last_u"
+    ),
     **dict.fromkeys(
-        MUJOCO_CLASSES, StateAdapter(_save_simulation, _load_simulation, _is_all_simulation)
+        MUJOCO_CLASSES,
+        StateAdapter(_save_simulation, _load_simulation, _is_all_simulation),
     ),
 }
 
 WRAPPER_ADAPTERS: dict[str, StateAdapter] = {
     "slm_lab.env.simulators.atari_game:AtariGame": attributes(
-        "_screens", "_stack", "_elapsed", "_lives", "_continues", "_held", "_held_strength"
+        "_screens",
+        "_stack",
+        "_elapsed",
+        "_lives",
+        "_continues",
+        "_held",
+        "_held_strength",
     ),
     "slm_lab.env.convert.flatten:FlatObservation": attributes(),
     "gymnasium.wrappers.common:OrderEnforcing": attributes("_has_reset"),
-    "gymnasium.wrappers.common:PassiveEnvChecker": StateAdapter(lambda _: {}, _end_checks),
+    "gymnasium.wrappers.common:PassiveEnvChecker": StateAdapter(
+        lambda _: {}, _end_checks
+    ),
     "gymnasium.wrappers.common:TimeLimit": attributes("_elapsed_steps"),
     "slm_lab.env.vector.raw:LastInfo": attributes(),
     "slm_lab.env.vector.raw:ResetOptions": attributes(),
@@ -135,7 +150,8 @@ WRAPPER_ADAPTERS: dict[str, StateAdapter] = {
 
 
 def has_exact_state(env: Env) -> bool:
-    """Whether the environment, its generator and all its wrappers can be saved exactly."""
+    """Whether the environment, its generator and all its wrappers can be saved
+    exactly."""
     adapter = ENV_ADAPTERS.get(_key(env.unwrapped))
     if adapter is None or not adapter.fits(env.unwrapped):
         return False
@@ -144,8 +160,8 @@ def has_exact_state(env: Env) -> bool:
 
 
 def save_env_state(env: Env) -> StateDict:
-    """The generator, None if it cannot be saved; and the running episode if it can be saved
-    exactly."""
+    """The generator, None if it cannot be saved; and the running episode if it can be
+    saved exactly."""
     state: StateDict = {"rng": _generator_state(env), "episode": None}
     if has_exact_state(env):
         state["episode"] = {
@@ -156,8 +172,9 @@ def save_env_state(env: Env) -> StateDict:
 
 
 def load_env_state(env: Env, state: StateDict) -> bool:
-    """Restores the result of `save_env_state` into an environment built in the same way. Returns
-    whether its generator is restored; if not, the next `reset` needs a seed."""
+    """Restores the result of `save_env_state` into an environment built in the same
+    way. Returns whether its generator is restored; if not, the next `reset` needs a
+    seed."""
     saved, own = state["rng"], _generator_state(env)
     if saved is None or own is None or own["bit_generator"] != saved["bit_generator"]:
         return False
@@ -171,7 +188,8 @@ def load_env_state(env: Env, state: StateDict) -> bool:
 
 
 def _generator_state(env: Env) -> StateDict | None:
-    """The state of `np_random`; None if that is no NumPy Generator, or one of a foreign kind."""
+    """The state of `np_random`; None if that is no NumPy Generator, or one of a foreign
+    kind."""
     try:
         generator = env.unwrapped.np_random
     except Exception:  # a property of the environment's own may fail in any way

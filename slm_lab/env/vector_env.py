@@ -1,4 +1,5 @@
-"""Environments for the rest of the lab: raw ones with converters and episode statistics."""
+"""Environments for the rest of the lab: raw ones with converters and episode
+statistics."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
@@ -27,17 +28,19 @@ from slm_lab.env.vector.raw import RawEnvs
 
 
 class FinishedEpisodes(NamedTuple):
-    """The K ≥ 1 whole episodes that ended in a step, as the environment counts them. A lost life
-    that terminates for the learner does not end an episode."""
+    """The K ≥ 1 whole episodes that ended in a step, as the environment counts them. A
+    lost life that terminates for the learner does not end an episode."""
 
     env_index: IntArray
     """(K,) the environment of each episode, ascending"""
     episode_return: FloatArray
-    """(K,) float64: the raw reward, summed before any clipping, scaling or normalising"""
+    """(K,) float64: the raw reward, summed before any clipping, scaling or
+    normalising"""
     episode_length: IntArray
     """(K,) int64: steps"""
     info: FloatArray
-    """(K, I) float64: the numbers under `env.info_keys` in the last info; NaN without a number"""
+    """(K, I) float64: the numbers under `env.info_keys` in the last info; NaN without a
+    number"""
 
 
 NO_EPISODES = FinishedEpisodes(
@@ -46,22 +49,28 @@ NO_EPISODES = FinishedEpisodes(
 
 
 class Step(NamedTuple):
-    """One step of N environments. All arrays are new: later steps do not write into them."""
+    """One step of N environments. All arrays are new: later steps do not write into
+    them."""
 
     obs: Array
-    """(N, ...) the observations to act on next; after an end, the first of the next episode"""
+    """(N, ...) the observations to act on next; after an end, the first of the next
+    episode"""
     next_obs: Array
-    """(N, ...) the last observations of the step; the same object as `obs` if no episode ended"""
+    """(N, ...) the last observations of the step; the same object as `obs` if no
+    episode ended"""
     reward: FloatArray
     """(N,) float32, as the learner sees it"""
     terminated: BoolArray
-    """(N,) the episode ended by itself, or a life was lost that counts as the end: no bootstrap"""
+    """(N,) the episode ended by itself, or a life was lost that counts as the end: no
+    bootstrap"""
     truncated: BoolArray
-    """(N,) the episode was cut off, for example by a time limit: bootstrap from `next_obs`"""
+    """(N,) the episode was cut off, for example by a time limit: bootstrap from
+    `next_obs`"""
     finished: FinishedEpisodes | None
     """the whole episodes that ended in this step, or None"""
     raw: Unnormalized | None = None
-    """the observation acted on, reward and `next_obs` before normalisation; None without any"""
+    """the observation acted on, reward and `next_obs` before normalisation; None
+    without any"""
 
 
 @dataclass(frozen=True)
@@ -90,13 +99,16 @@ class Conversions:
     normalizer: ObservationNormalizer | None
     joiner: FrameJoiner | None
     frame_stack: int
-    """The number of frames in an observation: equal parts of its first axis, the newest last.
-    Within an episode each observation is the previous one, shifted by one frame."""
+    """The number of frames in an observation: equal parts of its first axis, the newest
+    last. Within an episode each observation is the previous one, shifted by one
+    frame."""
     statistics: FloatArray
-    """The normalisers' running statistics, one flat float64 vector (empty without normalisers). It
-    is live: `evaluation.statistics[:] = training.statistics` changes the next normalisation."""
+    """The normalisers' running statistics, one flat float64 vector (empty without
+    normalisers). It is live: `evaluation.statistics[:] = training.statistics` changes
+    the next normalisation."""
     moments: tuple[slice, ...]
-    """The slices of `statistics` with running moments, [count, mean (D), M2 (D)] each."""
+    """The slices of `statistics` with running moments, [count, mean (D), M2 (D)]
+    each."""
     num_info: int
     """I, the number of `env.info_keys`, see `FinishedEpisodes.info`."""
 
@@ -111,22 +123,23 @@ class Conversions:
 
 @final
 class VectorEnv:
-    """N environments of one kind, stepped together; an ended episode is reset in the same step.
-    action → raw environments → episode statistics on the raw reward → reward, observation. With
-    `training` False the normalisers' statistics are constant. `observation_space` and
-    `action_space` are the agent's spaces of ONE environment: observations are float32 (images
-    uint8), bounded continuous actions are in [-1, 1]^A. For other attributes see `Conversions`."""
+    """N environments of one kind, stepped together; an ended episode is reset in the
+    same step. action → raw environments → episode statistics on the raw reward →
+    reward, observation. With `training` False the normalisers' statistics are constant.
+    `observation_space` and `action_space` are the agent's spaces of ONE environment:
+    observations are float32 (images uint8), bounded continuous actions are in [-1,
+    1]^A. For other attributes see `Conversions`."""
 
     def __init__(self, raw: RawEnvs, conversions: Conversions, training: bool) -> None:
         self.raw = raw
         """The vector environment under the conversions."""
         self.num_envs = raw.num_envs
         self.exact_state = raw.exact_state
-        """Whether `load_state_dict` continues the saved episodes, bit for bit. If False, it starts
-        new episodes, but still restores generators and statistics."""
+        """Whether `load_state_dict` continues the saved episodes, bit for bit. If
+        False, it starts new episodes, but still restores generators and statistics."""
         self.has_failed = False
-        """Whether a reset or a step has raised an exception, so that some copies may have stepped
-        and others not."""
+        """Whether a reset or a step has raised an exception, so that some copies may
+        have stepped and others not."""
         self.observation_space = conversions.observation_space
         self.action_space = conversions.action.space
         self.frame_stack = conversions.frame_stack
@@ -159,8 +172,9 @@ class VectorEnv:
         return self._raw_obs
 
     def reset(self) -> Array:
-        """Starts a new episode in every environment; returns the first observations (N, ...). Only
-        the first call seeds the environments. Unfinished episodes are not counted."""
+        """Starts a new episode in every environment; returns the first observations (N,
+        ...). Only the first call seeds the environments. Unfinished episodes are not
+        counted."""
         self._episode_return[:] = 0.0
         self._began[:] = self._now
         self._reward.end_episodes(slice(None))
@@ -177,8 +191,9 @@ class VectorEnv:
         return self._obs
 
     def step(self, action: Array) -> Step:
-        """Takes one action per environment: (N,) for Discrete, (N, A) otherwise. An exception of an
-        environment is raised with a note of the environment and its action."""
+        """Takes one action per environment: (N,) for Discrete, (N, A) otherwise. An
+        exception of an environment is raised with a note of the environment and its
+        action."""
         converted = self._action.convert(action)
         try:
             raw = self.raw.step(converted)
@@ -210,7 +225,9 @@ class VectorEnv:
         if self.normalization is not None:
             raw_reward = scaled if self._reward.normalizes else reward
             unnormalized = Unnormalized(raw_before, raw_reward, raw_next)
-        return Step(obs, next_obs, reward, raw.terminated, raw.truncated, finished, unnormalized)
+        return Step(
+            obs, next_obs, reward, raw.terminated, raw.truncated, finished, unnormalized
+        )
 
     def _fail(self, error: BaseException) -> None:
         """Notes that an environment raised `error`. Raises as `raise_if_exit`."""
@@ -220,9 +237,9 @@ class VectorEnv:
     def _follow(
         self, before: Array, frames: Array, last: Array | None, over: IntArray
     ) -> tuple[Array, Array]:
-        """The last observations of a step, and those to act on next, both (N, ...). `before` (N,
-        ...) are the joined observations of the previous step, `last` (K, ...) the last frames of
-        the ended episodes `over` (K,)."""
+        """The last observations of a step, and those to act on next, both (N, ...).
+        `before` (N, ...) are the joined observations of the previous step, `last` (K,
+        ...) the last frames of the ended episodes `over` (K,)."""
         ended = frames
         if last is not None:
             ended = frames.copy()
@@ -248,7 +265,8 @@ class VectorEnv:
         return finished
 
     def state_dict(self) -> StateDict:
-        """The state for a resume: nested dicts and lists of arrays, numbers, strings, None."""
+        """The state for a resume: nested dicts and lists of arrays, numbers, strings,
+        None."""
         return {
             "num_envs": self.num_envs,
             "failed": self.has_failed,
@@ -262,8 +280,9 @@ class VectorEnv:
         }
 
     def load_state_dict(self, state: StateDict) -> bool:
-        """Continues from `state`. Returns whether its episodes go on: not without `exact_state`,
-        and not if it was saved after a failure. Raises CheckpointError if it does not fit."""
+        """Continues from `state`. Returns whether its episodes go on: not without
+        `exact_state`, and not if it was saved after a failure. Raises CheckpointError
+        if it does not fit."""
         self._check_fits(state)
         self.statistics[:] = state["statistics"]
         self.raw.load_state_dict(state["raw"])
@@ -275,19 +294,22 @@ class VectorEnv:
         self._now = 0
         self._began[:] = -state["episode_length"]
         self._obs = None if state["obs"] is None else state["obs"].copy()
-        self._raw_obs = self._obs if state["raw_obs"] is None else state["raw_obs"].copy()
+        self._raw_obs = (
+            self._obs if state["raw_obs"] is None else state["raw_obs"].copy()
+        )
         return True
 
     def _check_fits(self, state: StateDict) -> None:
         if state["num_envs"] != self.num_envs:
             raise CheckpointError(
-                f"the saved state is of {state['num_envs']} environments, not of {self.num_envs}"
+                f"the saved state is of {state['num_envs']} environments, not of "
+                f"{self.num_envs}"
             )
         if len(state["statistics"]) != len(self.statistics):
             raise CheckpointError(
-                f"the saved state has {len(state['statistics'])} normaliser statistics, this "
-                f"environment {len(self.statistics)}: normalize_obs, normalize_reward and the "
-                "observation must be those of the saved run"
+                f"the saved state has {len(state['statistics'])} normaliser "
+                f"statistics, this environment {len(self.statistics)}: normalize_obs, "
+                "normalize_reward and the observation must be those of the saved run"
             )
 
     def close(self) -> None:

@@ -1,5 +1,5 @@
-"""What an environment is run with: its step limit, all arguments, and its code. Scores depend on
-them."""
+"""What an environment is run with: its step limit, all arguments, and its code. Scores
+depend on them."""
 
 import ast
 import functools
@@ -34,8 +34,8 @@ def episode_limit(spec: EnvSpec) -> int | None:
 
 
 def env_record(spec: EnvSpec) -> dict[str, Any]:
-    """The id, vectorisation, step limit and all arguments, registered ones included, as JSON.
-    Raises as `make_env`."""
+    """The id, vectorisation, step limit and all arguments, registered ones included, as
+    JSON. Raises as `make_env`."""
     entry = find_env(spec.name)
     arguments = {**entry.kwargs, **spec.arguments}
     if is_atari(entry):
@@ -57,13 +57,18 @@ MOST_ARGUMENTS = 100_000
 
 
 def code_digest(spec: EnvSpec) -> str:
-    """A digest of what the environment's `step` and `reset` depend on besides the spec: arguments
-    of its registration; the files of its modules, its wrappers' and all that they import; versions
-    of installed packages among these. Raises as `find_env`, and what an import raises."""
+    """A digest of what the environment's `step` and `reset` depend on besides the spec:
+    arguments of its registration; the files of its modules, its wrappers' and all that
+    they import; versions of installed packages among these. Raises as `find_env`, and
+    what an import raises."""
     entry = find_env(spec.name)
-    registered = recordable([entry.max_episode_steps, entry.kwargs], most=MOST_ARGUMENTS)
+    registered = recordable(
+        [entry.max_episode_steps, entry.kwargs], most=MOST_ARGUMENTS
+    )
     parts = [json.dumps(registered, sort_keys=True)]
-    todo = sorted({module for target in _code_of(spec, entry) for module in _modules_of(target)})
+    todo = sorted(
+        {module for target in _code_of(spec, entry) for module in _modules_of(target)}
+    )
     seen = set(todo)
     while todo:
         module = todo.pop(0)
@@ -83,7 +88,8 @@ def code_digest(spec: EnvSpec) -> str:
 
 
 def is_from(spec: EnvSpec, packages: Collection[str]) -> bool:
-    """Whether the code of an environment comes from these packages. Raises as `find_env`."""
+    """Whether the code of an environment comes from these packages. Raises as
+    `find_env`."""
     target = find_env(spec.name).entry_point
     module = target if isinstance(target, str) else getattr(target, "__module__", "")
     return module.partition(":")[0].partition(".")[0].replace("_", "-") in packages
@@ -127,7 +133,8 @@ def _installed_version(package: str, file: Path) -> str | None:
 
 
 def _imported_by(module: str, file: Path, content: bytes) -> Iterator[str]:
-    """Names of what the source of a module imports: modules, and maybe what they contain."""
+    """Names of what the source of a module imports: modules, and maybe what they
+    contain."""
     if file.suffix != ".py":
         return
     package = module if file.stem == "__init__" else module.rpartition(".")[0]

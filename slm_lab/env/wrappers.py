@@ -1,4 +1,5 @@
-"""`env.wrappers`: classes or functions of other packages that wrap each single environment."""
+"""`env.wrappers`: classes or functions of other packages that wrap each single
+environment."""
 
 import inspect
 import sys
@@ -16,7 +17,8 @@ from slm_lab.spec.schema.env import EnvSpec
 
 
 def wrap(env: Env, wrappers: Sequence[tuple[str, Mapping[str, Any]]]) -> Env:
-    """`env` in these wrappers, names with arguments, the innermost first. Raises LabError."""
+    """`env` in these wrappers, names with arguments, the innermost first. Raises
+    LabError."""
     for name, kwargs in wrappers:
         try:
             with known_warnings_ignored():
@@ -31,7 +33,8 @@ def wrap(env: Env, wrappers: Sequence[tuple[str, Mapping[str, Any]]]) -> Env:
 
 
 def wrapper_problems(spec: EnvSpec) -> list[Problem]:
-    """The problems of the wrappers and their arguments. Imports their modules, wraps nothing."""
+    """The problems of the wrappers and their arguments. Imports their modules, wraps
+    nothing."""
     wrappers = enumerate(spec.wrapped_by)
     return [p for i, named in wrappers for p in _problems(f"env.wrappers.{i}", *named)]
 
@@ -46,11 +49,16 @@ def _problems(path: str, name: str, kwargs: Mapping[str, Any]) -> Iterator[Probl
     is_class = inspect.isclass(creator)
     is_function = callable(creator) and not is_class and not inspect.isbuiltin(creator)
     if not is_function and not (is_class and issubclass(creator, gymnasium.Wrapper)):
-        allowed = "a subclass of gymnasium.Wrapper, or a function that takes an environment"
+        allowed = (
+            "a subclass of gymnasium.Wrapper, or a function that takes an environment"
+        )
         yield Problem(path, f"must be {allowed} and returns one", name)
         return
     called = creator.__init__ if is_class else creator
-    arguments, parameters = arguments_of(called), [*inspect.signature(called).parameters.values()]
+    arguments, parameters = (
+        arguments_of(called),
+        [*inspect.signature(called).parameters.values()],
+    )
     first = 2 if is_class else 1  # after self and the environment
     for parameter in parameters[:first]:
         arguments.named.pop(parameter.name, None)
@@ -64,6 +72,9 @@ def _problems(path: str, name: str, kwargs: Mapping[str, Any]) -> Iterator[Probl
 def _why_not_loaded(name: str, error: BaseException) -> str:
     module, _, attribute = name.rpartition(":")
     if module in sys.modules and isinstance(error, AttributeError):
-        return f"{module} has no {attribute}{suggestion(attribute, dir(sys.modules[module]))}"
+        return (
+            f"{module} has no "
+            f"{attribute}{suggestion(attribute, dir(sys.modules[module]))}"
+        )
     why = not_there(module, error)
     return why or f"the module {module} does not import: {import_failure(error)}"

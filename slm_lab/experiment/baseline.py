@@ -1,7 +1,7 @@
 """The mean return of the Random agent: the zero point of the `strength` metric.
 
-The lab ships this return for many environments, from `bench.random_returns`. Others are measured
-after the training, in a tenth of its time."""
+The lab ships this return for many environments, from `bench.random_returns`. Others are
+measured after the training, in a tenth of its time."""
 
 import fcntl
 import hashlib
@@ -76,8 +76,9 @@ class RandomReturn(NamedTuple):
     """How long it was measured at most."""
 
     def is_enough(self, seconds: float) -> bool:
-        """Whether a measurement of `seconds` would add nothing: all episodes were played, or the
-        last attempt had at least half the time. So a failure is not repeated either."""
+        """Whether a measurement of `seconds` would add nothing: all episodes were
+        played, or the last attempt had at least half the time. So a failure is not
+        repeated either."""
         return self.episodes >= EPISODES or seconds < 2 * self.seconds
 
 
@@ -86,13 +87,17 @@ NOT_MEASURED = RandomReturn(None)
 
 def known_random_return(cache: Path, spec: EnvSpec) -> RandomReturn:
     """What is shipped with the lab or was measured here. Raises as `measured_key`."""
-    return shipped_random_return(spec) or cached_random_return(cache, measured_key(spec))
+    return shipped_random_return(spec) or cached_random_return(
+        cache, measured_key(spec)
+    )
 
 
 def cached_random_return(cache: Path, key: str) -> RandomReturn:
     """What was measured under a `measured_key`, or why that failed."""
     record = value_at({"record": read_object(cache).get(key)}, "record", {})
-    mean, length = (value_at(record, name, math.nan) for name in ("return", "episode_length"))
+    mean, length = (
+        value_at(record, name, math.nan) for name in ("return", "episode_length")
+    )
     return RandomReturn(
         None if math.isnan(mean) else float(mean),
         int(value_at(record, "episodes", 0.0)),
@@ -110,7 +115,8 @@ class RandomBaseline:
         self._cache, self._spec, self._imports = cache, spec, imports
         self._key = ""
         self._without_key: RandomReturn | None = None
-        """What is known without a key: what is shipped, or that there is no such environment."""
+        """What is known without a key: what is shipped, or that there is no such
+        environment."""
         try:
             self._without_key = shipped_random_return(spec)
             if self._without_key is None:
@@ -123,9 +129,11 @@ class RandomBaseline:
         """What is known without a measurement."""
         return self._without_key or cached_random_return(self._cache, self._key)
 
-    def measured(self, seconds: float, keep_waiting: Callable[[], bool]) -> RandomReturn:
-        """What is known after a measurement of at most `seconds`, if it is needed; `keep_waiting`
-        is called a few times a second and may end it."""
+    def measured(
+        self, seconds: float, keep_waiting: Callable[[], bool]
+    ) -> RandomReturn:
+        """What is known after a measurement of at most `seconds`, if it is needed;
+        `keep_waiting` is called a few times a second and may end it."""
         if self.known.is_enough(seconds):
             return self.known
         task = self._cache, self._key, self._spec, self._imports, seconds, os.getpid()
@@ -133,10 +141,14 @@ class RandomBaseline:
         try:
             start(process)
         except OSError as error:
-            return self.known._replace(why=f"the random agent cannot be started: {error}")
+            return self.known._replace(
+                why=f"the random agent cannot be started: {error}"
+            )
         try:
             has_ended = wait_until(
-                lambda: not (process.is_alive() and keep_waiting()), seconds + START_SECONDS, TICK
+                lambda: not (process.is_alive() and keep_waiting()),
+                seconds + START_SECONDS,
+                TICK,
             )
         finally:
             end(process)
@@ -145,18 +157,33 @@ class RandomBaseline:
         return self.known
 
     def _note_hang(self, seconds: float) -> None:
-        """Remembers a failure, unless another run was measuring, which the process waited for."""
-        why = f"a step of the random agent did not end within {seconds + START_SECONDS:.0f} s"
+        """Remembers a failure, unless another run was measuring, which the process
+        waited for."""
+        why = (
+            "a step of the random agent did not end within "
+            f"{seconds + START_SECONDS:.0f} s"
+        )
         with suppress(LabError, OSError), _lock_file(self._cache) as lock:
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _place(self._key))
-            _remember(lock, self._cache, self._key, RandomReturn(None, why=why, seconds=seconds))
+            _remember(
+                lock,
+                self._cache,
+                self._key,
+                RandomReturn(None, why=why, seconds=seconds),
+            )
 
 
 def measure_main(
-    cache: Path, key: str, spec: EnvSpec, imports: tuple[str, ...], seconds: float, parent: int
+    cache: Path,
+    key: str,
+    spec: EnvSpec,
+    imports: tuple[str, ...],
+    seconds: float,
+    parent: int,
 ) -> None:
-    """The target of a process: measures for at most `seconds`, and adds the result or the failure
-    to the cache file. A failure also goes to stderr; it does not stop the training."""
+    """The target of a process: measures for at most `seconds`, and adds the result or
+    the failure to the cache file. A failure also goes to stderr; it does not stop the
+    training."""
     die_with_parent(parent)
     ignore_terminal()
     seed_global_generators(SEED)
@@ -167,7 +194,9 @@ def measure_main(
         with printing_to(text_log()):
             import_plugins(imports)
         if measured_key(spec) != key:
-            raise LabError(f"the code of {spec.name} has changed since the training began")
+            raise LabError(
+                f"the code of {spec.name} has changed since the training began"
+            )
         with _lock_file(cache) as lock:
             fcntl.lockf(lock, fcntl.LOCK_EX, 1, _place(key))
             if cached_random_return(cache, key).is_enough(seconds):
@@ -198,9 +227,10 @@ def _try_to_measure(spec: EnvSpec, seconds: float) -> RandomReturn:
 
 @contextmanager
 def _lock_file(cache: Path) -> Iterator[int]:
-    """The file whose bytes are locked: the first while the cache is written, and one for each key
-    while it is measured. So two runs measure the same number only once, and wait for no other.
-    The locks are those of the process, and end when it closes the file anywhere."""
+    """The file whose bytes are locked: the first while the cache is written, and one
+    for each key while it is measured. So two runs measure the same number only once,
+    and wait for no other. The locks are those of the process, and end when it closes
+    the file anywhere."""
     lock = open_own(cache.with_name(f".{cache.stem}.lock"), os.O_WRONLY | os.O_CREAT)
     try:
         yield lock
@@ -214,7 +244,8 @@ def _place(key: str) -> int:
 
 
 def _remember(lock: int, cache: Path, key: str, measured: RandomReturn) -> None:
-    """Adds a measurement to the cache, or the seconds of one that found out less than before."""
+    """Adds a measurement to the cache, or the seconds of one that found out less than
+    before."""
     fcntl.lockf(lock, fcntl.LOCK_EX, 1, 0)
     before = cached_random_return(cache, key)
     if before.episodes > measured.episodes:
@@ -233,10 +264,11 @@ def _remember(lock: int, cache: Path, key: str, measured: RandomReturn) -> None:
 def measure_random_return(
     spec: EnvSpec, episodes: int = EPISODES, seconds: float = math.inf
 ) -> RandomReturn:
-    """Mean raw return of uniformly random actions, in at most `spec.num_envs` copies. All copies
-    contribute the same number of their first episodes. After half of the `seconds` none begins
-    another, except to complete this number: dropping the episodes that still run would favour
-    short ones. Raises LabError if an episode does not end."""
+    """Mean raw return of uniformly random actions, in at most `spec.num_envs` copies.
+    All copies contribute the same number of their first episodes. After half of the
+    `seconds` none begins another, except to complete this number: dropping the episodes
+    that still run would favour short ones. Raises LabError if an episode does not
+    end."""
     from gymnasium.vector.utils import batch_space
 
     from slm_lab.env.make import make_env
@@ -277,17 +309,19 @@ def measure_random_return(
     played = int(counts.min())
     if played * num_envs < min(episodes, LEAST_EPISODES):
         raise LabError(
-            f"{played * num_envs} episodes of the random agent ended in {seconds:.3g} s, and "
-            f"{LEAST_EPISODES} are needed; a longer training measures longer"
+            f"{played * num_envs} episodes of the random agent ended in {seconds:.3g} "
+            f"s, and {LEAST_EPISODES} are needed; a longer training measures longer"
         )
     return RandomReturn(
-        float(returns[:played].mean()), played * num_envs, float(lengths[:played].mean())
+        float(returns[:played].mean()),
+        played * num_envs,
+        float(lengths[:played].mean()),
     )
 
 
 def measured_key(spec: EnvSpec) -> str:
-    """The key of a measurement: the environment, its arguments, and the code that it runs. Raises
-    LabError as `find_env`, or if the code does not import."""
+    """The key of a measurement: the environment, its arguments, and the code that it
+    runs. Raises LabError as `find_env`, or if the code does not import."""
     of_backend = ("envpool",) if spec.backend == "envpool" else ()
     names = "gymnasium", "ale-py", "mujoco", *of_backend
     packages = [f"{name}={found}" for name in names if (found := installed(name))]
@@ -301,11 +335,13 @@ def measured_key(spec: EnvSpec) -> str:
 
 
 def environment_key(spec: EnvSpec, leave_out: frozenset[str] = frozenset()) -> str:
-    """The environment, and the arguments and wrappers that change its raw returns; `leave_out`
-    names arguments that do not."""
+    """The environment, and the arguments and wrappers that change its raw returns;
+    `leave_out` names arguments that do not."""
     kept = {key: value for key, value in spec.arguments.items() if key not in leave_out}
     arguments = json.dumps(kept, sort_keys=True, default=str)
-    wrappers = f" {json.dumps(spec.wrapped_by, sort_keys=True)}" if spec.wrappers else ""
+    wrappers = (
+        f" {json.dumps(spec.wrapped_by, sort_keys=True)}" if spec.wrappers else ""
+    )
     options = ""
     if spec.reset_options:
         options = f" reset_options={json.dumps(spec.reset_options, sort_keys=True)}"
@@ -313,8 +349,8 @@ def environment_key(spec: EnvSpec, leave_out: frozenset[str] = frozenset()) -> s
 
 
 def shipped_random_return(spec: EnvSpec) -> RandomReturn | None:
-    """What is shipped; None without it, for another major version of the simulator, or if the name
-    stands for other code here. Raises LabError as `find_env`."""
+    """What is shipped; None without it, for another major version of the simulator, or
+    if the name stands for other code here. Raises LabError as `find_env`."""
     entry = _shipped().get(environment_key(spec, LEARNER_ONLY))
     if entry is None or spec.backend != "gymnasium":
         return None

@@ -35,13 +35,15 @@ class PolicyStep(NamedTuple):
 
 
 def build_policy(run: SavedRun, saved: SavedAgent, seed: int = 0) -> Policy:
-    """The policy of the agent `saved` of `run` on the CPU, for one environment; random draws depend
-    on `seed`. Raises as `SavedAgent.load_into` and `env.make.make_env`."""
+    """The policy of the agent `saved` of `run` on the CPU, for one environment; random
+    draws depend on `seed`. Raises as `SavedAgent.load_into` and `env.make.make_env`."""
     draws = (int(draw) for draw in np.random.SeedSequence(seed).generate_state(3))
     with naming(saved.folder, run.run_dir.root):
         adapter = PolicyAdapter(run.spec.of_saved_agent(run.trial).env)
         spaces = adapter.observation_space, adapter.action_space
-        agent = build_agent(on_cpu(run.spec).agent.for_acting(), *spaces, 1, AgentSeeds(*draws))
+        agent = build_agent(
+            on_cpu(run.spec).agent.for_acting(), *spaces, 1, AgentSeeds(*draws)
+        )
         saved.load_into(agent.learner.flats, adapter.statistics)
     agent.actor.version = 1  # trained: no random warm-up
     return Policy(adapter, agent.actor)

@@ -1,4 +1,5 @@
-"""Short runs of a spec and of changes of its keys, which show what makes it faster here."""
+"""Short runs of a spec and of changes of its keys, which show what makes it faster
+here."""
 
 import importlib.util
 import shutil
@@ -67,7 +68,8 @@ BOUNDS = {
 @final
 @dataclass(frozen=True)
 class Change:
-    """Settings for `-s`, and whether the agent learns alike with them, up to rounding."""
+    """Settings for `-s`, and whether the agent learns alike with them, up to
+    rounding."""
 
     sets: tuple[str, ...] = ()
     learns: Literal["alike", "differently"] = "alike"
@@ -86,8 +88,8 @@ class Speed(NamedTuple):
 
     frames_per_s: float
     shares: Mapping[str, float]
-    """The share of the first Session's time of each of LOOP_PARTS, and the REST: rows, exchange and
-    waits. Empty if the agent does not learn."""
+    """The share of the first Session's time of each of LOOP_PARTS, and the REST: rows,
+    exchange and waits. Empty if the agent does not learn."""
 
 
 def candidates(spec: Spec) -> Iterator[Change]:
@@ -100,9 +102,15 @@ def candidates(spec: Spec) -> Iterator[Change]:
         yield Change(("env.backend=envpool",), "differently")
     if (threads := cores // meta.num_sessions) > meta.threads:
         yield Change((f"meta.threads={threads}",))
-    exact = [k for k, n in spec.agent.nets.items() if with_precision(n).precision == "float32"]
+    exact = [
+        k
+        for k, n in spec.agent.nets.items()
+        if with_precision(n).precision == "float32"
+    ]
     if half := [key for key in exact if multiplies_in_half(spec.agent.nets[key])]:
-        yield Change(tuple(f"agent.{key}.precision=bf16" for key in half), "differently")
+        yield Change(
+            tuple(f"agent.{key}.precision=bf16" for key in half), "differently"
+        )
     wide = [key for key, net in spec.agent.nets.items() if _multiplies_much(net)]
     if wide and meta.threads == 1:
         yield Change(tuple(f"agent.{key}.matmul=numpy" for key in wide))
@@ -117,12 +125,15 @@ def candidates(spec: Spec) -> Iterator[Change]:
 
 
 def _with_more_envs(spec: Spec, factor: int) -> Iterator[Change]:
-    """More environments, with as many gradient steps per frame. A replay algorithm has one training
-    event per step of them at most."""
+    """More environments, with as many gradient steps per frame. A replay algorithm has
+    one training event per step of them at most."""
     algorithm, before = spec.agent.algorithm, spec.env.num_envs
     sets = [f"env.num_envs={factor * before}"]
     if isinstance(algorithm, ReplayLearningSpec) and algorithm.update_to_data is None:
-        old, new = (n * ceil(algorithm.training_frequency / n) for n in (before, factor * before))
+        old, new = (
+            n * ceil(algorithm.training_frequency / n)
+            for n in (before, factor * before)
+        )
         batches, left = divmod(algorithm.training_batch_iter * new, old)
         if left:
             return
@@ -132,17 +143,22 @@ def _with_more_envs(spec: Spec, factor: int) -> Iterator[Change]:
 
 
 def _multiplies_much(net: NetSpec) -> bool:
-    """Whether the time of a net goes into products of wide linear layers in float32 by torch. That
-    of images goes into convolutions."""
+    """Whether the time of a net goes into products of wide linear layers in float32 by
+    torch. That of images goes into convolutions."""
     keys = resolve_device(net.gpu).type, net.matmul, net.precision
-    if isinstance(net, ConvNetSpec | RecurrentNetSpec) or keys != ("cpu", "torch", "float32"):
+    if isinstance(net, ConvNetSpec | RecurrentNetSpec) or keys != (
+        "cpu",
+        "torch",
+        "float32",
+    ):
         return False
     return max(hidden_weights(folded(net, role)) for role in ROLES) > FEW_WEIGHTS
 
 
 @final
 class Probe:
-    """A spec on this machine, and the changes that it allows; its runs are in `folder`."""
+    """A spec on this machine, and the changes that it allows; its runs are in
+    `folder`."""
 
     def __init__(self, source: RunSource, folder: Path) -> None:
         """Raises SpecError and UsageError as `RunSource.load`."""
@@ -186,10 +202,10 @@ class Probe:
         return meter.speed
 
     def survey(self, on_run: Callable[[int], None]) -> dict[Change, Speed]:
-        """Short runs of the spec as it is and of the changes, then of the BEST changes and the
-        spec again, because the fastest of several runs is often fast by chance. `on_run` gets the
-        number of each run. Leaves out changes that cannot be run, and starts none after
-        SURVEY_SECONDS. Raises as `run`."""
+        """Short runs of the spec as it is and of the changes, then of the BEST changes
+        and the spec again, because the fastest of several runs is often fast by chance.
+        `on_run` gets the number of each run. Leaves out changes that cannot be run, and
+        starts none after SURVEY_SECONDS. Raises as `run`."""
         ends, number = time.perf_counter() + SURVEY_SECONDS, count(1)
 
         def turns(changes: Iterable[Change]) -> Iterator[tuple[Change, Speed]]:
@@ -207,8 +223,11 @@ class Probe:
         return _means([*first, *turns([*best, AS_IS])])
 
     def verify(self, changes: Sequence[Change]) -> dict[Change, Speed]:
-        """Longer runs of changes, between two of the unchanged spec. Raises as `run`."""
-        return _means((each, self.run(each, LONG_SECONDS)) for each in (AS_IS, *changes, AS_IS))
+        """Longer runs of changes, between two of the unchanged spec. Raises as
+        `run`."""
+        return _means(
+            (each, self.run(each, LONG_SECONDS)) for each in (AS_IS, *changes, AS_IS)
+        )
 
 
 def _means(turns: Iterable[tuple[Change, Speed]]) -> dict[Change, Speed]:
@@ -216,12 +235,18 @@ def _means(turns: Iterable[tuple[Change, Speed]]) -> dict[Change, Speed]:
     taken = defaultdict[Change, list[Speed]](list)
     for change, speed in turns:
         taken[change].append(speed)
-    rates = {change: fmean(run.frames_per_s for run in runs) for change, runs in taken.items()}
-    return {change: Speed(rates[change], runs[0].shares) for change, runs in taken.items()}
+    rates = {
+        change: fmean(run.frames_per_s for run in runs)
+        for change, runs in taken.items()
+    }
+    return {
+        change: Speed(rates[change], runs[0].shares) for change, runs in taken.items()
+    }
 
 
 def in_order(speeds: Mapping[Change, Speed]) -> list[tuple[Change, float]]:
-    """Changes with their frames/s: AS_IS, then the fastest first; what changes learning is last."""
+    """Changes with their frames/s: AS_IS, then the fastest first; what changes learning
+    is last."""
     found = [(each, speed.frames_per_s) for each, speed in speeds.items()]
     return sorted(found, key=lambda each: (each[0] != AS_IS, each[0].learns, -each[1]))
 
@@ -243,16 +268,26 @@ def bound(spec: Spec, speeds: Mapping[Change, Speed]) -> str:
         return "the actors: the learner waits for their steps"
     if largest == REST:
         is_alone = spec.meta.distributed is False
-        return "rows, or other programs" if is_alone else "the exchange between processes"
-    if largest == "update" and max(map(hidden_weights, spec.agent.nets.values())) > FEW_WEIGHTS:
+        return (
+            "rows, or other programs" if is_alone else "the exchange between processes"
+        )
+    if (
+        largest == "update"
+        and max(map(hidden_weights, spec.agent.nets.values())) > FEW_WEIGHTS
+    ):
         return "arithmetic: the products of the networks"
     return BOUNDS[largest]
 
 
 def for_probing(spec: Spec) -> dict[str, Any]:
-    """Keys for an endless training of `spec`: a short warm-up, no evaluations, no videos. It
-    keeps only trainings that run at the same time. Schedules keep their frames."""
-    keys: dict[str, Any] = {"env.max_frame": ENDLESS, "meta.max_run": 1, "meta.stop_return": None}
+    """Keys for an endless training of `spec`: a short warm-up, no evaluations, no
+    videos. It keeps only trainings that run at the same time. Schedules keep their
+    frames."""
+    keys: dict[str, Any] = {
+        "env.max_frame": ENDLESS,
+        "meta.max_run": 1,
+        "meta.stop_return": None,
+    }
     for decay in decays(spec.agent.model_dump(mode="json")):
         keys |= decay.frames
     keys |= {"meta.log_frequency": spec.log_frequency, "meta.rigorous_eval": 0}
@@ -265,12 +300,14 @@ def for_probing(spec: Spec) -> dict[str, Any]:
 
 @final
 class SpeedMeter:
-    """Measures each of the `counted` Sessions of a Trial between training events of its own, once
-    all learn, and stops the Trial. A learner counts the frames of its actors. An agent that does
-    not learn, or first learns after more than `slow` seconds, is measured from its first frames
-    on."""
+    """Measures each of the `counted` Sessions of a Trial between training events of its
+    own, once all learn, and stops the Trial. A learner counts the frames of its actors.
+    An agent that does not learn, or first learns after more than `slow` seconds, is
+    measured from its first frames on."""
 
-    def __init__(self, seconds: float, counted: slice, learns: bool, slow: float = inf) -> None:
+    def __init__(
+        self, seconds: float, counted: slice, learns: bool, slow: float = inf
+    ) -> None:
         self._seconds, self._counted = seconds, counted
         self._learns, self._slow = learns, slow
         self._start: FloatArray = np.zeros((1, 2))
@@ -288,7 +325,9 @@ class SpeedMeter:
             self._start = seen
         if loop[:, 0].all() and not self.is_over:
             if self._first is None:
-                self._first = self._start if now - self._start[0, 2] > self._slow else loop
+                self._first = (
+                    self._start if now - self._start[0, 2] > self._slow else loop
+                )
             self._passed = loop - self._first
             self.is_over = bool(self._passed[:, 2].min() >= self._seconds)
         self.is_late = not self.is_over and now - self._began > LATE_SECONDS
@@ -297,9 +336,12 @@ class SpeedMeter:
 
     @property
     def speed(self) -> Speed:
-        """The sum of the counted Sessions' speeds, each over whole rollouts of its own. Between two
-        events of one Session, others may have played less or more than they do on average."""
+        """The sum of the counted Sessions' speeds, each over whole rollouts of its own.
+        Between two events of one Session, others may have played less or more than they
+        do on average."""
         _, frames, seconds, *_ = self._passed.T
         parts = self._passed[0, 3:] / seconds[0]
-        shares = dict(zip((*LOOP_PARTS, REST), [*parts.tolist(), 1 - parts.sum()], strict=True))
+        shares = dict(
+            zip((*LOOP_PARTS, REST), [*parts.tolist(), 1 - parts.sum()], strict=True)
+        )
         return Speed(float((frames / seconds).sum()), shares if self._learns else {})

@@ -22,10 +22,13 @@ logger = logging.getLogger(__name__)
 
 @final
 class Reporter:
-    """Draws live graphs while a Trial runs, and writes its metrics and graphs at the end. For a
-    Trial that is `one_of_many` it draws only the main graphs, into the folder of graphs."""
+    """Draws live graphs while a Trial runs, and writes its metrics and graphs at the
+    end. For a Trial that is `one_of_many` it draws only the main graphs, into the
+    folder of graphs."""
 
-    def __init__(self, spec: Spec, run_dir: RunDir, trial: int, one_of_many: bool = False) -> None:
+    def __init__(
+        self, spec: Spec, run_dir: RunDir, trial: int, one_of_many: bool = False
+    ) -> None:
         self._spec = spec
         self._run_dir = run_dir
         self._trial = trial
@@ -35,7 +38,9 @@ class Reporter:
         self._paths = {s: run_dir.session(trial, s) for s in spec.meta.writers}
         paths = self._paths.values()
         self._exporters = [TensorBoardExporter(p.rows, p.tensorboard) for p in paths]
-        self._exporters += [TensorBoardExporter(p.eval_rows, p.eval_tensorboard) for p in paths]
+        self._exporters += [
+            TensorBoardExporter(p.eval_rows, p.eval_tensorboard) for p in paths
+        ]
 
     def draw_live(self) -> None:
         """Draws the main graphs of the rows so far. A full disk only logs an error."""
@@ -50,18 +55,23 @@ class Reporter:
         random: RandomReturn,
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> TrialResult:
-        """Writes metrics of the Sessions that did not fail, and graphs of all Sessions. If all
-        failed, the Trial's metrics file of an earlier training is kept. If no Session ever began,
-        no graphs are drawn. No graph is begun once `is_stopped`. On a full disk the result still
-        holds the metrics and the Sessions' results, with the disk error as its `problem`."""
+        """Writes metrics of the Sessions that did not fail, and graphs of all Sessions.
+        If all failed, the Trial's metrics file of an earlier training is kept. If no
+        Session ever began, no graphs are drawn. No graph is begun once `is_stopped`. On
+        a full disk the result still holds the metrics and the Sessions' results, with
+        the disk error as its `problem`."""
         rows, evaluations = self._read()
         failures = [s for s in sessions if s.ending is Ending.FAILED]
         # A Session that ended only because it lost its peers has complete rows.
         failed = {s.session for s in failures if not s.lost_others}
-        whole = {session: each for session, each in rows.items() if session not in failed}
+        whole = {
+            session: each for session, each in rows.items() if session not in failed
+        }
         every, meta = list(whole.values()), self._spec.meta
         metrics = trial_metrics(every, random.mean, meta.runs_of(whole), random.why)
-        speed = throughput(every, [session // meta.sessions_per_training for session in whole])
+        speed = throughput(
+            every, [session // meta.sessions_per_training for session in whole]
+        )
         try:
             with ExitStack() as closed_at_the_end:
                 for exporter in self._exporters:
@@ -71,7 +81,9 @@ class Reporter:
                     trained = session_metrics(each, random.mean, random.why)
                     write_json(paths.metrics, asdict(trained))
                     if session in evaluations:
-                        evaluated = session_metrics(evaluations[session], random.mean, random.why)
+                        evaluated = session_metrics(
+                            evaluations[session], random.mean, random.why
+                        )
                         write_json(paths.eval_metrics, asdict(evaluated))
                 if whole or not self._run_dir.trial_metrics_file(self._trial).exists():
                     summary = {
@@ -89,19 +101,32 @@ class Reporter:
                 graphs = []
                 if not never_began(sessions):
                     graphs = self._draw(
-                        "live" if self._one_of_many else "all", rows, evaluations, is_stopped
+                        "live" if self._one_of_many else "all",
+                        rows,
+                        evaluations,
+                        is_stopped,
                     )
                 for session, each in ({} if self._one_of_many else whole).items():
                     if is_stopped():
                         break
-                    paths, title = self._paths[session], f"{self._title}, Session {session}"
+                    paths, title = (
+                        self._paths[session],
+                        f"{self._title}, Session {session}",
+                    )
                     played = evaluations.get(session, NO_ROWS)
                     draw_session_graphs(
-                        paths.graphs, each, played, paths.prefix, title, self._run_dir.root.parent
+                        paths.graphs,
+                        each,
+                        played,
+                        paths.prefix,
+                        title,
+                        self._run_dir.root.parent,
                     )
         except OSError as error:
             where = error.filename or self._run_dir.root
-            problem = f"cannot write metrics and graphs: {error.strerror or error}: {where}"
+            problem = (
+                f"cannot write metrics and graphs: {error.strerror or error}: {where}"
+            )
             return TrialResult(tuple(sessions), metrics, speed, (), problem)
         lacks_graphs = is_stopped() and not never_began(sessions)
         return TrialResult(
@@ -109,7 +134,9 @@ class Reporter:
         )
 
     def _read(self) -> tuple[dict[int, Rows], dict[int, Rows]]:
-        rows = read_existing({session: paths.rows for session, paths in self._paths.items()})
+        rows = read_existing(
+            {session: paths.rows for session, paths in self._paths.items()}
+        )
         played = {session: paths.eval_rows for session, paths in self._paths.items()}
         return rows, read_existing(played)
 

@@ -1,4 +1,5 @@
-"""Begins the record of a run, and makes a resumed run's spec: the recorded one with `-s`."""
+"""Begins the record of a run, and makes a resumed run's spec: the recorded one with
+`-s`."""
 
 import hashlib
 import json
@@ -55,7 +56,8 @@ class ResumedSpec:
 def begin_run(
     source: RunSource, spec: Spec, mode: str, **more: Any
 ) -> tuple[RunDir, RunLock, dict[str, Any]]:
-    """A new run folder, its lock, and the block about its origin, with `more` entries."""
+    """A new run folder, its lock, and the block about its origin, with `more`
+    entries."""
     env = spec.env.name if any(map(sets_env, source.sets)) else None
     order = order_after(runs_in(source.data_dir), datetime.now(UTC))
     run_dir = RunDir.create(source.data_dir, spec.name, datetime.now(), env)
@@ -69,8 +71,8 @@ def about_clock(origin: Mapping[str, Any]) -> Iterator[str]:
     """A line if an earlier run has a later time, as after the clock was set back."""
     if (order := origin.get(ORDER)) is not None:
         yield (
-            f"a run of this folder was started at {str(order)[:16]} (UTC), after now: the clock "
-            "was set back. This run counts as the latest"
+            f"a run of this folder was started at {str(order)[:16]} (UTC), after now: "
+            "the clock was set back. This run counts as the latest"
         )
 
 
@@ -80,7 +82,9 @@ def _origin(source: RunSource, spec: Spec, mode: str, **more: Any) -> dict[str, 
         **provenance(spec.meta.random_seed or 0),
         "environment": env_record(spec.env),
         "spec_file": recordable(source.spec_file),
-        "file_spec": _recorded_spec(read_file(find_file(source.spec_file)).get(spec.name)),
+        "file_spec": _recorded_spec(
+            read_file(find_file(source.spec_file)).get(spec.name)
+        ),
         "set": list(source.sets),
         "mode": mode,
         "imports": list(source.imports),
@@ -91,36 +95,44 @@ def _origin(source: RunSource, spec: Spec, mode: str, **more: Any) -> dict[str, 
 
 
 def _recorded_spec(spec: object) -> Any:
-    """A spec as it stands in the file, for `about_file`; a table of data in it is cut."""
+    """A spec as it stands in the file, for `about_file`; a table of data in it is
+    cut."""
     return recordable(spec, most=10_000)
 
 
 @contextmanager
 def alone(source: RunSource) -> Iterator[None]:
-    """Within, a run begins. If it has to be the only one of its name, no other may begin meanwhile.
-    Raises UsageError if one has just begun."""
+    """Within, a run begins. If it has to be the only one of its name, no other may
+    begin meanwhile. Raises UsageError if one has just begun."""
     if not source.is_only or source.label is None:
         yield
         return
     with names_locked(source.data_dir):
         if (other := find_labelled(source.label, source.data_dir)) is not None:
-            raise UsageError(f"--name {source.label}: another command has just begun {other.root}")
+            raise UsageError(
+                f"--name {source.label}: another command has just begun {other.root}"
+            )
         yield
 
 
 def check_same(
-    run_dir: RunDir, given: RunSource, may_change: Collection[str], for_search: bool = False
+    run_dir: RunDir,
+    given: RunSource,
+    may_change: Collection[str],
+    for_search: bool = False,
 ) -> None:
-    """Raises UsageError if the run in `run_dir` was not started with the spec of `given`, but for
-    the keys `may_change`, a seed that is not given, and with another budget what follows from it:
-    schedules, and a log frequency that is not typed."""
+    """Raises UsageError if the run in `run_dir` was not started with the spec of
+    `given`, but for the keys `may_change`, a seed that is not given, and with another
+    budget what follows from it: schedules, and a log frequency that is not typed."""
     before = load_spec(run_dir.spec_file, run_dir.spec_name, warn=False)
     now = with_known_precision(given.load(for_search=for_search, warn=False))
     ignored = {*may_change}
     if now.meta.random_seed is None:
         ignored.add("meta.random_seed")
     if now.env.max_frame != before.env.max_frame:
-        ignored |= {decay.path for decay in decays(before.agent.model_dump(mode="json"))}
+        ignored |= {
+            decay.path for decay in decays(before.agent.model_dump(mode="json"))
+        }
         typed, _ = typed_settings(read_origin(run_dir), given.sets)
         if not any(setting.startswith("meta.log_frequency=") for setting in typed):
             ignored.add("meta.log_frequency")
@@ -131,8 +143,8 @@ def check_same(
     ]
     if changed:
         raise UsageError(
-            f"--name {given.label} --resume: {run_dir.root} was started with another spec: "
-            f"{_some(changed)}; give this one another --name"
+            f"--name {given.label} --resume: {run_dir.root} was started with another "
+            f"spec: {_some(changed)}; give this one another --name"
         )
 
 
@@ -143,19 +155,29 @@ def with_known_precision(spec: Spec) -> Spec:
     if unknown:
         from slm_lab.agent.net.precision import with_precision  # imports torch
 
-        known = {key: {"precision": with_precision(net).precision} for key, net in unknown.items()}
-        nets = {key: getattr(agent, key).model_copy(update=one) for key, one in known.items()}
+        known = {
+            key: {"precision": with_precision(net).precision}
+            for key, net in unknown.items()
+        }
+        nets = {
+            key: getattr(agent, key).model_copy(update=one)
+            for key, one in known.items()
+        }
         spec = spec.model_copy(update={"agent": agent.model_copy(update=nets)})
     return spec
 
 
 def resumed_spec(
-    run_dir: RunDir, source: RunSource, may_change: Collection[str], is_search: bool = False
+    run_dir: RunDir,
+    source: RunSource,
+    may_change: Collection[str],
+    is_search: bool = False,
 ) -> ResumedSpec:
-    """The recorded spec of the run in `run_dir`, with the changes of `source`. Raises SpecError for
-    a change outside the paths `may_change`, each a key or a block; schedules go with the budget.
-    Raises UsageError for a run of another format, or one that names modules not in
-    `source.imports`, or a larger budget with schedules that end before it."""
+    """The recorded spec of the run in `run_dir`, with the changes of `source`. Raises
+    SpecError for a change outside the paths `may_change`, each a key or a block;
+    schedules go with the budget. Raises UsageError for a run of another format, or one
+    that names modules not in `source.imports`, or a larger budget with schedules that
+    end before it."""
     origin = read_origin(run_dir)
     saved = load_spec(run_dir.spec_file, run_dir.spec_name, warn=False)
     check_allowed(run_dir.root, modules_of(saved), source.imports)
@@ -164,7 +186,8 @@ def resumed_spec(
     overrides = {} if source.seed is None else {"meta.random_seed": source.seed}
     load = partial(load_spec, run_dir.spec_file, run_dir.spec_name, overrides=overrides)
     schedules = _Schedules(saved, load(sets=keys, warn=False, for_search=is_search))
-    kept = [f"meta.log_frequency={saved.log_frequency}"]  # a shorter budget keeps it, too
+    # a shorter budget keeps it, too
+    kept = [f"meta.log_frequency={saved.log_frequency}"]
     if source.schedules == "stretch":
         kept += schedules.stretched()
     # Without a change, all suspicious keys were already reported at the start.
@@ -174,7 +197,9 @@ def resumed_spec(
         may_change = (*may_change, *schedules.paths)
     changed = differences(saved.to_json(), spec.to_json())
     problems += [
-        Problem(path, f"the run was started with {json.dumps(old)}; start a new run", new)
+        Problem(
+            path, f"the run was started with {json.dumps(old)}; start a new run", new
+        )
         for path, old, new in changed
         if not any(path == each or path.startswith(f"{each}.") for each in may_change)
     ]
@@ -187,14 +212,16 @@ def resumed_spec(
 
 
 class _Schedules:
-    """The schedules of a run that resumes: `saved` is its spec, `changed` that with `-s`."""
+    """The schedules of a run that resumes: `saved` is its spec, `changed` that with
+    `-s`."""
 
     def __init__(self, saved: Spec, changed: Spec) -> None:
         self._old_agent = saved.agent.model_dump(mode="json")
         self._old, self._new = saved.env.max_frame, changed.env.max_frame
         self._decays = list(decays(self._old_agent))
         self._new_ends = {
-            decay.path: decay.end for decay in decays(changed.agent.model_dump(mode="json"))
+            decay.path: decay.end
+            for decay in decays(changed.agent.model_dump(mode="json"))
         }
 
     @property
@@ -208,8 +235,8 @@ class _Schedules:
         return [f"{path}={frame}" for path, frame in frames.items()]
 
     def open_ends(self, settings: Sequence[str]) -> str:
-        """Which schedules end before a larger budget does, and what to choose from; "" if
-        none has. `settings` are the typed `-s`."""
+        """Which schedules end before a larger budget does, and what to choose from; ""
+        if none has. `settings` are the typed `-s`."""
         typed = {parse_setting(text).key for text in settings}
         ended = [
             decay
@@ -223,16 +250,22 @@ class _Schedules:
             return ""
         frames = stretched(self._old_agent, self._old, self._new)
         ends = ", ".join(f"{decay.end_path} {decay.end}" for decay in ended)
-        anew = " ".join(f"-s {decay.end_path}={frames[decay.end_path]}" for decay in ended)
+        anew = " ".join(
+            f"-s {decay.end_path}={frames[decay.end_path]}" for decay in ended
+        )
         return (
             f"schedules are those of the old env.max_frame ({self._old}): {ends}; for "
-            f"{self._new} frames add --schedules stretch (to the same shares of the budget) or "
-            '--schedules hold (as they are), in Python schedules="stretch" or "hold"; or set them: '
+            f"{self._new} frames add --schedules stretch (to the same shares of the "
+            "budget) or "
+            '--schedules hold (as they are), in Python schedules="stretch" or "hold"; '
+            "or set them: "
             f"{anew}"
         )
 
 
-def about_file(origin: Mapping[str, Any], spec_file: str, run_dir: RunDir) -> Iterator[str]:
+def about_file(
+    origin: Mapping[str, Any], spec_file: str, run_dir: RunDir
+) -> Iterator[str]:
     """A line if the spec file has changed since the run was started."""
     file = find_file(spec_file)
     if file.resolve() == run_dir.spec_file.resolve():
@@ -248,25 +281,30 @@ def about_file(origin: Mapping[str, Any], spec_file: str, run_dir: RunDir) -> It
         changed = [] if then == now else [f"it has no spec {run_dir.spec_name}"]
     if changed:
         yield (
-            f"{spec_file} has changed since the run was started, and the run keeps its own spec: "
-            f"{_some(changed)}"
+            f"{spec_file} has changed since the run was started, and the run keeps "
+            f"its own spec: {_some(changed)}"
         )
 
 
 def about_rows(recorded: ResumedSpec) -> Iterator[str]:
-    """A line if a larger budget has very many rows. They stay even: metrics are means over them."""
+    """A line if a larger budget has very many rows. They stay even: metrics are means
+    over them."""
     spec, budget = recorded.spec, recorded.spec.env.max_frame
     rows = spec.meta.share_of(budget) // spec.log_frequency
     if budget > recorded.budget_before and rows > MANY_ROWS:
         yield (
-            f"meta.log_frequency stays {spec.log_frequency}, as at the start: {rows:,} rows per "
-            f"Session, which make graphs slow. For {ROWS} rows begin a new run, or the first one "
-            f"with -s meta.log_frequency={spec.default_log_frequency}"
+            f"meta.log_frequency stays {spec.log_frequency}, as at the start: "
+            f"{rows:,} rows per Session, which make graphs slow. For {ROWS} rows "
+            "begin a new run, or the first one with -s "
+            f"meta.log_frequency={spec.default_log_frequency}"
         )
 
 
-def about_versions(origin: Mapping[str, Any], about: Mapping[str, Any]) -> Iterator[str]:
-    """A line if the run was last trained with other versions or another commit than `about`."""
+def about_versions(
+    origin: Mapping[str, Any], about: Mapping[str, Any]
+) -> Iterator[str]:
+    """A line if the run was last trained with other versions or another commit than
+    `about`."""
     then, now = _versions(starts_of(origin)[-1]), _versions(about)
     changed = [
         f"{name} {now.get(name, 'missing')} (before: {then.get(name, 'missing')})"
@@ -275,33 +313,42 @@ def about_versions(origin: Mapping[str, Any], about: Mapping[str, Any]) -> Itera
     ]
     if changed:
         yield (
-            f"resuming with {_some(changed)}: numbers may differ from those of an uninterrupted "
-            "run; the run's spec file keeps both records"
+            f"resuming with {_some(changed)}: numbers may differ from those of an "
+            "uninterrupted run; the run's spec file keeps both records"
         )
 
 
-def check_checkpoints(spec: Spec, run_dir: RunDir, manifests: Sequence[Manifest | None]) -> None:
-    """Raises UsageError if a Session that has rows and ended without an error, per the run's
-    metrics, has no checkpoint. It would restart and overwrite its rows."""
+def check_checkpoints(
+    spec: Spec, run_dir: RunDir, manifests: Sequence[Manifest | None]
+) -> None:
+    """Raises UsageError if a Session that has rows and ended without an error, per the
+    run's metrics, has no checkpoint. It would restart and overwrite its rows."""
     # Empty if the run was killed before it had metrics, or the file was edited.
     recorded = value_at(trial_metrics(run_dir, 0), "sessions", [])
     ends = [each for each in recorded if value_at(each, "error") is None]
-    reached = {value_at(each, "session", -1): value_at(each, "frame", 0) for each in ends}
+    reached = {
+        value_at(each, "session", -1): value_at(each, "frame", 0) for each in ends
+    }
     for session, manifest in enumerate(manifests):
         paths = run_dir.session(0, session)
-        if manifest is not None or session not in reached or spec.meta.is_actor(session):
+        if (
+            manifest is not None
+            or session not in reached
+            or spec.meta.is_actor(session)
+        ):
             continue
         if len(RowFollower(paths.rows).read()):
             raise UsageError(
-                f"{run_dir.root}: Session {session} had reached frame {reached[session]:,}, but "
-                f"its checkpoint {paths.manifest.relative_to(run_dir.root)} is missing: restore "
-                f"the files of {paths.models.name}, or start a new run"
+                f"{run_dir.root}: Session {session} had reached frame "
+                f"{reached[session]:,}, but its checkpoint "
+                f"{paths.manifest.relative_to(run_dir.root)} is missing: restore the "
+                f"files of {paths.models.name}, or start a new run"
             )
 
 
 def check_initial(run_dir: RunDir, origin: Mapping[str, Any]) -> None:
-    """Raises UsageError if the weights that the run began with are lost or damaged: without them
-    Sessions that have no checkpoint would begin with fresh ones."""
+    """Raises UsageError if the weights that the run began with are lost or damaged:
+    without them Sessions that have no checkpoint would begin with fresh ones."""
     recorded = origin.get("init_from")
     if recorded is None:
         return
@@ -311,21 +358,26 @@ def check_initial(run_dir: RunDir, origin: Mapping[str, Any]) -> None:
             return
     parent = value_at(recorded, "run", "another run")
     raise UsageError(
-        f"{file} is missing or damaged, and the run has to begin with it again: restore it, or "
-        f"start a new run with --init-from {parent}"
+        f"{file} is missing or damaged, and the run has to begin with it again: "
+        f"restore it, or start a new run with --init-from {parent}"
     )
 
 
 def reopen(run_dir: RunDir, ended: Sequence[bool]) -> None:
-    """Takes back the final return in the run's metrics, and the end of the Sessions that train on.
-    A resumed run that is killed is then no finished one."""
+    """Takes back the final return in the run's metrics, and the end of the Sessions
+    that train on. A resumed run that is killed is then no finished one."""
     file = run_dir.trial_metrics_file(0)
     metrics = read_object(file)
     left = [session for session, over in enumerate(ended) if not over]
     for each in value_at(metrics, "sessions", []):
-        if value_at(each, "ending") == Ending.FINISHED and value_at(each, "session") in left:
+        if (
+            value_at(each, "ending") == Ending.FINISHED
+            and value_at(each, "session") in left
+        ):
             each["ending"] = Ending.INTERRUPTED
-    kept = {key: each for key, each in metrics.items() if not key.startswith("final_return")}
+    kept = {
+        key: each for key, each in metrics.items() if not key.startswith("final_return")
+    }
     for path in (file, run_dir.root / "info" / file.name) if metrics else ():
         write_json(path, kept)
 
@@ -338,16 +390,24 @@ def check_budget(
     if budget >= recorded.budget_before:
         return
     for sessions in meta.trainings:
-        frames = [0 if (saved := manifests[each]) is None else saved.frame for each in sessions]
+        frames = [
+            0 if (saved := manifests[each]) is None else saved.frame
+            for each in sessions
+        ]
         if (reached := sum(frames)) > budget:
-            why = f"the run has trained {reached:,} frames already; set at least as many"
-            raise SpecError(f"-s for train@{run_dir.root}", [Problem("env.max_frame", why, budget)])
+            why = (
+                f"the run has trained {reached:,} frames already; set at least as many"
+            )
+            raise SpecError(
+                f"-s for train@{run_dir.root}", [Problem("env.max_frame", why, budget)]
+            )
 
 
 def differences(
     old: Mapping[str, Any], new: Mapping[str, Any], path: Sequence[str] = ()
 ) -> list[tuple[str, Any, Any]]:
-    """Dotted path, old and new value of every leaf that differs between two nested specs."""
+    """Dotted path, old and new value of every leaf that differs between two nested
+    specs."""
     found = []
     for key in dict.fromkeys([*old, *new]):
         before, after = old.get(key), new.get(key)
@@ -362,8 +422,14 @@ def differences(
 def _versions(about: Mapping[str, Any]) -> dict[str, str]:
     """Versions by name: of packages and Python, and the commit of the lab."""
     commit, dash, dirty = str(about.get("git_sha")).partition("-")
-    packages = {str(name): str(found) for name, found in about.get("packages", {}).items()}
-    return {**packages, "python": str(about.get("python")), "commit": commit[:7] + dash + dirty}
+    packages = {
+        str(name): str(found) for name, found in about.get("packages", {}).items()
+    }
+    return {
+        **packages,
+        "python": str(about.get("python")),
+        "commit": commit[:7] + dash + dirty,
+    }
 
 
 def _some(changed: Sequence[str]) -> str:

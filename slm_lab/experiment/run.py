@@ -46,8 +46,8 @@ MAY_CHANGE = (
     "meta.record_video",
     "meta.cluster",
 )
-"""Keys that `-s` may change when a run resumes: none that earlier rows depend on. With the budget
-the schedules may change, from the frame of the resume on."""
+"""Keys that `-s` may change when a run resumes: none that earlier rows depend on. With
+the budget the schedules may change, from the frame of the resume on."""
 
 
 class Run:
@@ -55,7 +55,8 @@ class Run:
 
     @warnings_held()
     def __init__(self, source: RunSource, verb: Verb = "train") -> None:
-        """Raises SpecError or UsageError with every problem before any process starts."""
+        """Raises SpecError or UsageError with every problem before any process
+        starts."""
         self.imports = source.imports
         self.verb = verb
         self.resume = source.run is not None
@@ -80,7 +81,9 @@ class Run:
         self.spec, self.root_seed = seeded(spec)
         initial = initial_of(source, self.spec)
         with resume.alone(source):
-            self.run_dir, self._lock, origin = resume.begin_run(source, self.spec, self.verb)
+            self.run_dir, self._lock, origin = resume.begin_run(
+                source, self.spec, self.verb
+            )
             with undone_on_failure(self.release):
                 if initial is not None:
                     origin["init_from"] = initial.write(self.run_dir)
@@ -89,7 +92,8 @@ class Run:
         self.notes += tuple(resume.about_clock(origin))
 
     def _resume(self, source: RunSource) -> None:
-        """Restores the run from its folder, and notes in its spec files that it resumes."""
+        """Restores the run from its folder, and notes in its spec files that it
+        resumes."""
         recorded = resume.resumed_spec(self.run_dir, source, MAY_CHANGE)
         self.spec, self.root_seed = recorded.spec, recorded.root_seed
         where = f"{self.run_dir.root}: {self.spec.name}"
@@ -100,7 +104,9 @@ class Run:
         resume.check_budget(recorded, self.run_dir, manifests)
         if None in manifests:
             resume.check_initial(self.run_dir, recorded.origin)
-        self.notes += tuple(resume.about_file(recorded.origin, source.spec_file, self.run_dir))
+        self.notes += tuple(
+            resume.about_file(recorded.origin, source.spec_file, self.run_dir)
+        )
         self.notes += tuple(resume.about_rows(recorded))
         has_ended = all(ended)
         about = provenance(self.root_seed)
@@ -109,7 +115,9 @@ class Run:
             resume.reopen(self.run_dir, ended)
             self.notes += tuple(resume.about_versions(recorded.origin, about))
         if recorded.is_changed or not has_ended:
-            frames = [0 if manifest is None else manifest.frame for manifest in manifests]
+            frames = [
+                0 if manifest is None else manifest.frame for manifest in manifests
+            ]
             how = {"frames": frames, "imports": list(source.imports)}
             if source.schedules is not None:
                 how["schedules"] = source.schedules
@@ -122,7 +130,9 @@ class Run:
                 again = "it and its rows restart from zero"
                 self.notes += (f"Session {session} has no checkpoint yet: {again}",)
         if has_ended:
-            self.notes += ("every Session has already finished: redrawing metrics and graphs",)
+            self.notes += (
+                "every Session has already finished: redrawing metrics and graphs",
+            )
         elif not spaces.exact_state:
             self.notes += (_about_lost_episodes(self.spec.env),)
 
@@ -149,25 +159,36 @@ class Run:
         if own := _keys_per_rank(self.spec):
             origin = {**origin, "each_rank": {path: new for path, _, new in own}}
         resolved = self.spec.to_json()
-        write_json(self.run_dir.spec_file, {self.spec.name: resolved, RUN_BLOCK: origin})
+        write_json(
+            self.run_dir.spec_file, {self.spec.name: resolved, RUN_BLOCK: origin}
+        )
         write_json(self.run_dir.trial_spec_file(0), {self.spec.name: resolved})
 
 
 def _about_lost_episodes(env: EnvSpec) -> str:
-    message = f"the state of {env.name} cannot be saved here; the run resumes with new episodes"
+    message = (
+        f"the state of {env.name} cannot be saved here; the run resumes with new "
+        "episodes"
+    )
     if not is_atari(find_env(env.name)) or is_pooled(env):
         return message
-    return f'{message}; with env.vectorization_mode "sync" a run resumes its running episodes'
+    return (
+        f'{message}; with env.vectorization_mode "sync" a run resumes its running '
+        "episodes"
+    )
 
 
 def _keys_per_rank(spec: Spec) -> list[tuple[str, Any, Any]]:
-    """Values that differ for each rank of a training: dotted path, the spec's value, the rank's."""
+    """Values that differ for each rank of a training: dotted path, the spec's value,
+    the rank's."""
     return resume.differences(spec.to_json(), scaled(spec).to_json())
 
 
 def _about_ranks(spec: Spec) -> Iterator[str]:
     if own := _keys_per_rank(spec):
-        values = ", ".join(f"{path} {_short(new)} (of {_short(old)})" for path, old, new in own)
+        values = ", ".join(
+            f"{path} {_short(new)} (of {_short(old)})" for path, old, new in own
+        )
         reason = f'ranks has by meta.scale "{spec.meta.scale}"'
         if spec.meta.mode.lock_free:
             reason = "workers has, so that targets follow the steps of all workers"
@@ -183,7 +204,8 @@ def _about_devices(spec: Spec) -> Iterator[str]:
     for key, net in spec.agent.nets.items():
         if spec.meta.mode.in_shared_memory and net.gpu == "auto":
             yield (
-                f'agent.{key}.gpu = "auto" uses the CPU, because the weights are there; '
+                f'agent.{key}.gpu = "auto" uses the CPU, because the weights are '
+                "there; "
                 "true uses a replica on a GPU"
             )
 
@@ -195,8 +217,8 @@ def _about_videos(spec: Spec) -> Iterator[str]:
 
 
 def check_spaces(where: str, spec: Spec) -> Spaces:
-    """The observation and action spaces of the environment. Raises SpecError if environment and
-    agent do not fit, MissingExtraError, LabError."""
+    """The observation and action spaces of the environment. Raises SpecError if
+    environment and agent do not fit, MissingExtraError, LabError."""
     problems = check_env(spec.env)
     if not problems:
         try:
@@ -211,8 +233,11 @@ def check_spaces(where: str, spec: Spec) -> Spaces:
     return spaces
 
 
-def _arc_problems(agent: AgentSpec, shape: tuple[int, ...], discrete: bool) -> list[Problem]:
-    """Problems of TorchArc nets, which only torch can find; imports torch only for these nets."""
+def _arc_problems(
+    agent: AgentSpec, shape: tuple[int, ...], discrete: bool
+) -> list[Problem]:
+    """Problems of TorchArc nets, which only torch can find; imports torch only for
+    these nets."""
     if not any(isinstance(net, TorchArcNetSpec) for net in agent.nets.values()):
         return []
     with importing():
@@ -222,8 +247,8 @@ def _arc_problems(agent: AgentSpec, shape: tuple[int, ...], discrete: bool) -> l
 
 
 def check_machine(where: str, spec: Spec) -> None:
-    """Raises UsageError if the cluster does not answer, SpecError if a net needs a GPU or bfloat16
-    that is missing. A cluster's devices are not checked."""
+    """Raises UsageError if the cluster does not answer, SpecError if a net needs a GPU
+    or bfloat16 that is missing. A cluster's devices are not checked."""
     if spec.meta.cluster is not None:
         from slm_lab.parallel.ray.connect import check_cluster
 
@@ -234,7 +259,8 @@ def check_machine(where: str, spec: Spec) -> None:
 
 
 def check_devices(spec: Spec) -> list[Problem]:
-    """What the nets need and this machine lacks: a GPU, or bfloat16. A cluster is not asked."""
+    """What the nets need and this machine lacks: a GPU, or bfloat16. A cluster is not
+    asked."""
     nets = spec.agent.nets.values()
     if spec.meta.cluster is not None:
         return []
@@ -247,8 +273,8 @@ def check_devices(spec: Spec) -> list[Problem]:
 
 
 def initial_of(source: RunSource, spec: Spec) -> "Initial | None":
-    """What a new run of `spec` begins with; None: fresh weights. Raises UsageError if it does not
-    fit the spec."""
+    """What a new run of `spec` begins with; None: fresh weights. Raises UsageError if
+    it does not fit the spec."""
     if source.parent is None:
         return None
     with importing():  # imports torch
@@ -257,8 +283,8 @@ def initial_of(source: RunSource, spec: Spec) -> "Initial | None":
 
 
 def seeded(spec: Spec) -> tuple[Spec, int]:
-    """The spec with its root seed, drawn if it has none, and with the precision of "auto" here, so
-    that a resumed run repeats it; and that seed."""
+    """The spec with its root seed, drawn if it has none, and with the precision of
+    "auto" here, so that a resumed run repeats it; and that seed."""
     spec = resume.with_known_precision(spec)
     seed = draw_root_seed() if spec.meta.random_seed is None else spec.meta.random_seed
     return with_seed(spec, seed), seed
@@ -266,4 +292,6 @@ def seeded(spec: Spec) -> tuple[Spec, int]:
 
 def with_seed(spec: Spec, seed: int) -> Spec:
     """The spec with `seed` as its root seed."""
-    return spec.model_copy(update={"meta": spec.meta.model_copy(update={"random_seed": seed})})
+    return spec.model_copy(
+        update={"meta": spec.meta.model_copy(update={"random_seed": seed})}
+    )

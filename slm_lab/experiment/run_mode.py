@@ -11,7 +11,15 @@ from slm_lab.core.registry import nearest_name
 
 Verb: TypeAlias = Literal["dev", "train", "search", "eval", "enjoy"]
 
-RUN_MODES = ("dev", "train", "train@RUN", "search", "search@RUN", "eval@RUN", "enjoy@RUN")
+RUN_MODES = (
+    "dev",
+    "train",
+    "train@RUN",
+    "search",
+    "search@RUN",
+    "eval@RUN",
+    "enjoy@RUN",
+)
 ALWAYS_OF_A_RUN = ("eval", "enjoy")
 
 
@@ -28,26 +36,33 @@ class RunMode:
 
 
 def parse_mode(text: str) -> RunMode:
-    """Parses "train" or "eval@latest". Raises UsageError, which lists the valid modes."""
+    """Parses "train" or "eval@latest". Raises UsageError, which lists the valid
+    modes."""
     name, at, run = text.partition("@")
     for verb in get_args(Verb):
         if name != verb or (at and (not run or verb == "dev")):
             continue
         if verb in ALWAYS_OF_A_RUN and not at:
-            raise UsageError(f"the mode {verb} needs a run: {verb}@latest or {verb}@FOLDER")
+            raise UsageError(
+                f"the mode {verb} needs a run: {verb}@latest or {verb}@FOLDER"
+            )
         return RunMode(verb, run or None)
     if nearest := nearest_mode(text):
         raise UsageError(f'there is no mode "{text}"; did you mean {nearest}?')
     raise UsageError(
-        f'there is no mode "{text}"; the modes are {", ".join(RUN_MODES)}, where RUN is latest, '
+        f'there is no mode "{text}"; the modes are {", ".join(RUN_MODES)}, where RUN '
+        "is latest, "
         "a spec's name, or a folder"
     )
 
 
 def nearest_mode(text: str) -> str | None:
-    """The mode that is nearest to `text`: "train@r" for "trian@r", "eval@latest" for "evaluate"."""
+    """The mode that is nearest to `text`: "train@r" for "trian@r", "eval@latest" for
+    "evaluate"."""
     name, at, run = text.partition("@")
-    verb = nearest_name(name, [word for word in get_args(Verb) if word != "dev" or not at])
+    verb = nearest_name(
+        name, [word for word in get_args(Verb) if word != "dev" or not at]
+    )
     if verb is None:
         return None
     return f"{verb}@{run or 'latest'}" if at or verb in ALWAYS_OF_A_RUN else verb
@@ -65,13 +80,19 @@ def parse_words(words: Sequence[str]) -> RunWords:
     """[spec file, [name of the spec]], [mode], by default train. Raises UsageError."""
     *spec, last = words if words else ("train",)
     is_mode = last.partition("@")[0] in get_args(Verb) or (
-        "@" in last and "." not in last and (len(words) == 1 or nearest_mode(last) is not None)
+        "@" in last
+        and "." not in last
+        and (len(words) == 1 or nearest_mode(last) is not None)
     )
     if len(words) < len(RunWords._fields) and not is_mode:
         spec, last = [*words], "train"
     file, name = [*spec, None, None][:2]
     if file == "latest":
-        raise UsageError("latest is a run; train@latest resumes it, eval@latest evaluates it")
+        raise UsageError(
+            "latest is a run; train@latest resumes it, eval@latest evaluates it"
+        )
     if file in get_args(Verb) and file != "dev":  # it never takes a run
-        raise UsageError(f"{file} is a mode; did you mean {file}@{(name or 'latest').strip('@')}?")
+        raise UsageError(
+            f"{file} is a mode; did you mean {file}@{(name or 'latest').strip('@')}?"
+        )
     return RunWords(file, name, parse_mode(last))

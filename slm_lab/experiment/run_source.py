@@ -46,7 +46,8 @@ class RunSource:
     """What the schedules of a resumed run do with a new budget; None: not said."""
 
     def name(self) -> str:
-        """The name of the spec. Raises UsageError if the file holds several and none is named."""
+        """The name of the spec. Raises UsageError if the file holds several and none is
+        named."""
         return resolve_spec_name(self.spec_file, self.spec_name)
 
     def where(self, spec: Spec) -> str:
@@ -59,9 +60,9 @@ class RunSource:
         for_search: bool = False,
         warn: bool = True,
     ) -> Spec:
-        """The spec of the file with `sets` and `overrides`, by default only `seed`. `warn` logs
-        suspicious keys. Raises SpecError with every problem, UsageError if it names modules not in
-        `imports`."""
+        """The spec of the file with `sets` and `overrides`, by default only `seed`.
+        `warn` logs suspicious keys. Raises SpecError with every problem, UsageError if
+        it names modules not in `imports`."""
         if overrides is None:
             overrides = {} if self.seed is None else {"meta.random_seed": self.seed}
         args = self.spec_file, self.spec_name, self.sets, overrides

@@ -1,4 +1,5 @@
-"""Read-only access to the spec and the agents of a saved run. Needs no lock of the run."""
+"""Read-only access to the spec and the agents of a saved run. Needs no lock of the
+run."""
 
 import json
 import weakref
@@ -11,7 +12,13 @@ from typing import Literal, TypeAlias, final
 import numpy as np
 
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.core.errors import CheckpointError, Problem, SpecError, UsageError, undone_on_failure
+from slm_lab.core.errors import (
+    CheckpointError,
+    Problem,
+    SpecError,
+    UsageError,
+    undone_on_failure,
+)
 from slm_lab.core.plugins import import_plugins
 from slm_lab.core.types import FloatArray, StateDict
 from slm_lab.env.simulators.film import Film
@@ -20,7 +27,12 @@ from slm_lab.experiment.init_from import Parent
 from slm_lab.experiment.resume import differences
 from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.search.outcomes import chosen_trial
-from slm_lab.experiment.trust import check_allowed, imports_for, modules_of, refuse_paths
+from slm_lab.experiment.trust import (
+    check_allowed,
+    imports_for,
+    modules_of,
+    refuse_paths,
+)
 from slm_lab.session.evaluator import Evaluator, load_snapshot, snapshot_of
 from slm_lab.session.initial import normalizers_in, values_of
 from slm_lab.session.play_episodes import even_num_envs
@@ -59,7 +71,8 @@ MAY_CHANGE = (
 
 @dataclass(frozen=True)
 class SavedAgent:
-    """An agent of the run in `folder`, or in the file of a shared run, saved at `frame`."""
+    """An agent of the run in `folder`, or in the file of a shared run, saved at
+    `frame`."""
 
     folder: Path
     session: int
@@ -71,9 +84,12 @@ class SavedAgent:
     sha256: str = ""
     """The checksum of `file`."""
 
-    def load_into(self, networks: Mapping[str, FlatParameters], statistics: FloatArray) -> None:
-        """Loads the snapshot into `networks` by name, and into the normalisers' `statistics` (S,).
-        Raises CheckpointError if it does not fit the networks of the folder's (edited) spec."""
+    def load_into(
+        self, networks: Mapping[str, FlatParameters], statistics: FloatArray
+    ) -> None:
+        """Loads the snapshot into `networks` by name, and into the normalisers'
+        `statistics` (S,). Raises CheckpointError if it does not fit the networks of the
+        folder's (edited) spec."""
         with reading(self.file):
             check_fits(self.snapshot, networks, statistics, self.file)
             load_snapshot(self.snapshot, networks, statistics)
@@ -91,9 +107,12 @@ class SavedAgents:
         """The Sessions that have a checkpoint."""
         prefix = f"{self._run_dir.trial_prefix(self._trial)}_s"
         names = (
-            file.name for file in (self._run_dir.root / "model").glob(f"{prefix}*_latest.json")
+            file.name
+            for file in (self._run_dir.root / "model").glob(f"{prefix}*_latest.json")
         )
-        numbers = (name.removeprefix(prefix).removesuffix("_latest.json") for name in names)
+        numbers = (
+            name.removeprefix(prefix).removesuffix("_latest.json") for name in names
+        )
         return sorted(int(number) for number in numbers if number.isdecimal())
 
     def has_checkpoint(self, session: int) -> bool:
@@ -102,8 +121,9 @@ class SavedAgents:
             return read_manifest(paths.manifest) is not None
 
     def load(self, session: int, which: Which | None) -> SavedAgent:
-        """The agent of a Session; by default the best, or the latest if there is no best. Raises
-        UsageError if there is none, CheckpointError if its file is damaged."""
+        """The agent of a Session; by default the best, or the latest if there is no
+        best. Raises UsageError if there is none, CheckpointError if its file is
+        damaged."""
         with self._previous_reported(session) as paths:
             return self._load(paths, session, which)
 
@@ -117,11 +137,14 @@ class SavedAgents:
             if not previous_path(paths.manifest).is_file():
                 raise
             kept = (
-                f"train@{self._run_dir.root} resumes from the previous checkpoint if it is intact"
+                f"train@{self._run_dir.root} resumes from the previous checkpoint if "
+                "it is intact"
             )
             raise CheckpointError(f"{error}; {kept}") from error
 
-    def _load(self, paths: SessionPaths, session: int, which: Which | None) -> SavedAgent:
+    def _load(
+        self, paths: SessionPaths, session: int, which: Which | None
+    ) -> SavedAgent:
         store = CheckpointStore(paths.models, paths.prefix)
         manifest = store.manifest()
         while manifest is not None:
@@ -134,7 +157,8 @@ class SavedAgents:
                     frame = int(snapshot["frame"])
             except CheckpointError as error:
                 before, manifest = manifest, store.manifest()
-                if manifest == before:  # else a running training has replaced it: try again
+                # else a running training has replaced it: try again
+                if manifest == before:
                     if chosen == "latest":
                         raise
                     store.load(manifest, PARTS["latest"])
@@ -150,13 +174,18 @@ class SavedAgents:
                     file=file,
                     sha256=manifest.files[PARTS[chosen]].sha256,
                 )
-        raise UsageError(f"{self._run_dir.root}: Session {session} has no checkpoint yet")
+        raise UsageError(
+            f"{self._run_dir.root}: Session {session} has no checkpoint yet"
+        )
 
     def _choose(self, session: int, manifest: Manifest, which: Which | None) -> Which:
         if which is None:
             return "best" if "best" in manifest.files else "latest"
         if PARTS[which] not in manifest.files:
-            why = "because no return has been measured; choose the latest (--which latest)"
+            why = (
+                "because no return has been measured; choose the latest (--which "
+                "latest)"
+            )
             if which == "latest":
                 why = "it is a shared run, which has one agent; leave out which"
             where = f"{self._run_dir.root}: Session {session}"
@@ -169,8 +198,9 @@ class SavedRun:
     """A run folder with the spec that the run was started with."""
 
     def __init__(self, source: RunSource) -> None:
-        """The run `source.run`, "latest" if it is None. `source.seed` replaces its root seed.
-        Raises UsageError if the run does not exist, SpecError for an invalid `-s`."""
+        """The run `source.run`, "latest" if it is None. `source.seed` replaces its root
+        seed. Raises UsageError if the run does not exist, SpecError for an invalid
+        `-s`."""
         name = source.name()
         self.imports = source.imports
         """The modules that were imported for it."""
@@ -207,9 +237,14 @@ class SavedRun:
         self.root_seed = required_seed(self.run_dir, seed)
 
     def evaluator(
-        self, agent: SavedAgent, num_envs: int, spec: Spec | None = None, film: Film | None = None
+        self,
+        agent: SavedAgent,
+        num_envs: int,
+        spec: Spec | None = None,
+        film: Film | None = None,
     ) -> Evaluator:
-        """An evaluator with `agent`; `spec` replaces the run's own. Raises as `load_into`."""
+        """An evaluator with `agent`; `spec` replaces the run's own. Raises as
+        `load_into`."""
         seed = session_seeds(self.root_seed, self.trial, agent.session).eval_command
         own = (spec or self.spec).of_saved_agent(self.trial)
         evaluator = Evaluator(own, num_envs, seed, film)
@@ -217,26 +252,35 @@ class SavedRun:
             agent.load_into(evaluator.networks, evaluator.env.statistics)
         return evaluator
 
-    def play(self, agent: SavedAgent, count: int) -> Generator[FinishedEpisodes, None, None]:
-        """Yields `count` greedy episodes of `agent`, in `even_num_envs` environments. Raises as
-        `Evaluator.finished_episodes`."""
+    def play(
+        self, agent: SavedAgent, count: int
+    ) -> Generator[FinishedEpisodes, None, None]:
+        """Yields `count` greedy episodes of `agent`, in `even_num_envs` environments.
+        Raises as `Evaluator.finished_episodes`."""
         num_envs = even_num_envs(count, self.spec.env.num_envs)
         with closing(self.evaluator(agent, num_envs)) as evaluator:
             yield from evaluator.finished_episodes(count // num_envs)
 
     def sessions(self, only: int | None) -> list[int]:
-        """The Sessions with agents: all, or `only`. Ranks share the agent of the first rank; actors
-        have the agent of their learner. Raises UsageError if `only` has no agent."""
+        """The Sessions with agents: all, or `only`. Ranks share the agent of the first
+        rank; actors have the agent of their learner. Raises UsageError if `only` has no
+        agent."""
         meta = self.spec.meta
         count = meta.num_sessions
         if only is not None and not 0 <= only < count:
-            sessions = f"the Sessions 0 to {count - 1}" if count > 1 else "only Session 0"
+            sessions = (
+                f"the Sessions 0 to {count - 1}" if count > 1 else "only Session 0"
+            )
             raise UsageError(f"Session {only}: the run has {sessions}")
         if only is not None and only not in meta.writers:
             first = only - only % meta.sessions_per_training
-            why = f"it is a rank, and the agent of all ranks is saved by Session {first}"
+            why = (
+                f"it is a rank, and the agent of all ranks is saved by Session {first}"
+            )
             if meta.is_actor(only):
-                why = f"it is an actor and saves no agent; its learner is Session {first}"
+                why = (
+                    f"it is an actor and saves no agent; its learner is Session {first}"
+                )
             raise UsageError(f"Session {only}: {why}; choose Session {first}")
         return meta.writers if only is None else [only]
 
@@ -261,9 +305,15 @@ def find_agent(
         file = str(run_dir.spec_file)
         archive = None if folder == run else Path(run)
         saved = SavedRun(
-            RunSource(file, run=target, data_dir=data_dir, imports=allowed, archive=archive)
+            RunSource(
+                file, run=target, data_dir=data_dir, imports=allowed, archive=archive
+            )
         )
-        begun = [each for each in saved.sessions(session) if saved.agents.has_checkpoint(each)]
+        begun = [
+            each
+            for each in saved.sessions(session)
+            if saved.agents.has_checkpoint(each)
+        ]
         if not begun:
             raise UsageError(f"{run_dir.root} has no checkpoint yet")
         agent = saved.agents.load(begun[0], which)
@@ -272,11 +322,15 @@ def find_agent(
 
 
 def find_parent(
-    run: str, parts: Sequence[str], which: Which | None, session: int | None, data_dir: Path
+    run: str,
+    parts: Sequence[str],
+    which: Which | None,
+    session: int | None,
+    data_dir: Path,
 ) -> Parent:
-    """An agent of the run that `find_folder` finds, for a new run to begin with; by default that of
-    the first Session with a checkpoint. Imports nothing that the run names. Raises UsageError,
-    CheckpointError."""
+    """An agent of the run that `find_folder` finds, for a new run to begin with; by
+    default that of the first Session with a checkpoint. Imports nothing that the run
+    names. Raises UsageError, CheckpointError."""
     with unpacked(run) as folder:
         run_dir, number = find_folder(folder, data_dir)
         trial = chosen_trial(run_dir, number)
@@ -287,13 +341,17 @@ def find_parent(
             raise UsageError(f"{source} has no checkpoint yet")
         if session not in (None, *begun):
             known = ", ".join(map(str, begun))
-            raise UsageError(f"{source}: Session {session} has no agent; those with one: {known}")
+            raise UsageError(
+                f"{source}: Session {session} has no agent; those with one: {known}"
+            )
         agent = agents.load(begun[0] if session is None else session, which)
         with reading(agent.file):
             check_snapshot(agent.snapshot, agent.file)
             values = values_of(agent.snapshot["flats"])
             statistics = np.asarray(agent.snapshot["statistics"], np.float64)
-        file = run_dir.trial_spec_file(trial) if run_dir.is_search else run_dir.spec_file
+        file = (
+            run_dir.trial_spec_file(trial) if run_dir.is_search else run_dir.spec_file
+        )
         _, spec = recorded_spec(file)
     rewards = bool(value_at(spec, "env.normalize_reward", False))
     about = {
@@ -315,8 +373,8 @@ def find_parent(
 
 
 def as_trained(spec: Spec, run_format: object) -> Spec:
-    """The spec as the agents of a run of this format were built. Up to format 6 nets had no
-    `norm_place`; CrossQ always normalised before the activation."""
+    """The spec as the agents of a run of this format were built. Up to format 6 nets
+    had no `norm_place`; CrossQ always normalised before the activation."""
     agent = spec.agent
     has_key = isinstance(run_format, int) and run_format >= NORM_PLACE_SINCE
     if has_key or not isinstance(agent.algorithm, CrossQSpec):

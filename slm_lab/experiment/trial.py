@@ -59,11 +59,13 @@ class TrialTask:
     resume: bool = False
     imports: tuple[str, ...] = ()
     at_once: bool = False
-    """Whether all independent Sessions run at the same time; by default one per core."""
+    """Whether all independent Sessions run at the same time; by default one per
+    core."""
     random_returns_file: Path | None = None
     """Caches the Random agent's return; by default in the folder of run folders."""
     one_of_many: bool = False
-    """Whether other trials have files in the same folder; such a Trial draws fewer graphs."""
+    """Whether other trials have files in the same folder; such a Trial draws fewer
+    graphs."""
     checked: bool = False
     """Whether the checks of the dev mode are on."""
 
@@ -85,8 +87,9 @@ class DrawTimer:
 
 
 class Trial:
-    """Runs the Sessions of one spec, each in its own process. `on_tick` is called a few times a
-    second with the Sessions' status board. The caller may pass its own `board`."""
+    """Runs the Sessions of one spec, each in its own process. `on_tick` is called a few
+    times a second with the Sessions' status board. The caller may pass its own
+    `board`."""
 
     def __init__(
         self,
@@ -97,7 +100,9 @@ class Trial:
         self.task = task
         self.spec, self.run_dir = task.spec, task.run_dir
         self._on_tick = on_tick
-        cache = task.random_returns_file or task.run_dir.root.parent / RANDOM_RETURNS_FILE
+        cache = (
+            task.random_returns_file or task.run_dir.root.parent / RANDOM_RETURNS_FILE
+        )
         self._baseline = RandomBaseline(
             cache, task.spec.of_session(task.trial, 0).env, task.imports
         )
@@ -107,19 +112,22 @@ class Trial:
         )
 
     def run(self) -> TrialResult:
-        """Trains, then writes metrics and graphs. Ctrl-C saves all Sessions and ends early, without
-        further graphs."""
+        """Trains, then writes metrics and graphs. Ctrl-C saves all Sessions and ends
+        early, without further graphs."""
         with stop_on_signals(self.board.request_stop):
             sessions = self.train(self._tick)
             random = NOT_MEASURED
             if not never_began(sessions):
                 random = self._random_return()
                 self._enter("drawing the graphs")
-            return self._reporter.finish(sessions, random, lambda: self.board.user_waits)
+            return self._reporter.finish(
+                sessions, random, lambda: self.board.user_waits
+            )
 
     def _random_return(self) -> RandomReturn:
-        """That of the Random agent, measured if it is unknown. It is not measured where no episode
-        of the training has ended, and not for a user who waits for a stop."""
+        """That of the Random agent, measured if it is unknown. It is not measured where
+        no episode of the training has ended, and not for a user who waits for a
+        stop."""
 
         def keep_waiting() -> bool:
             self._on_tick(self.board)
@@ -138,17 +146,24 @@ class Trial:
         if self.board.user_waits:
             return known
         trained = max(float(each["wall_t"][-1]) for each in rows if len(each))
-        return self._baseline.measured(max(SHARE * trained, LEAST_SECONDS), keep_waiting)
+        return self._baseline.measured(
+            max(SHARE * trained, LEAST_SECONDS), keep_waiting
+        )
 
     def train(self, on_tick: Callable[[], None]) -> list[SessionResult]:
-        """Runs the Sessions, without metrics and graphs; calls `on_tick` a few times a second."""
+        """Runs the Sessions, without metrics and graphs; calls `on_tick` a few times a
+        second."""
         meta = self.spec.meta
         results = self._finished_before() if self.task.resume else []
         done = {result.session for result in results}
         one = self.task
         where = one.spec, one.run_dir, one.root_seed, one.trial
         how = meta.num_sessions, one.resume, one.checked, one.imports
-        tasks = [SessionTask(*where, s, *how) for s in range(meta.num_sessions) if s not in done]
+        tasks = [
+            SessionTask(*where, s, *how)
+            for s in range(meta.num_sessions)
+            if s not in done
+        ]
         if meta.distributed is False and meta.cluster is None:
             at_a_time = len(tasks) if one.at_once else usable_cores()
             results += run_sessions(tasks, self.board, on_tick, at_a_time)
@@ -156,14 +171,17 @@ class Trial:
             results += self._launcher()(tasks, self.board, on_tick) if tasks else []
         else:
             for workers in meta.trainings:
-                sessions = [replace(t, workers=workers) for t in tasks if t.session in workers]
+                sessions = [
+                    replace(t, workers=workers) for t in tasks if t.session in workers
+                ]
                 results += self._run_training(sessions, on_tick) if sessions else []
         return sorted(results, key=lambda result: result.session)
 
     def _run_training(
         self, tasks: Sequence[SessionTask], on_tick: Callable[[], None]
     ) -> list[SessionResult]:
-        """Runs one of several trainings; if it cannot begin, earlier ones keep their results."""
+        """Runs one of several trainings; if it cannot begin, earlier ones keep their
+        results."""
         if self.board.stop_requested:
             return run_sessions(tasks, self.board, on_tick)  # starts none
         try:
@@ -176,14 +194,17 @@ class Trial:
                 self.board.write(task.session, phase=Phase.FAILED)
                 self.board.reasons[task.session] = str(error)
                 frame = int(self.board.clock_slots[task.session])
-                results.append(SessionResult(task.session, Ending.FAILED, frame, str(error)))
+                results.append(
+                    SessionResult(task.session, Ending.FAILED, frame, str(error))
+                )
             return results
 
     def _launcher(self) -> Launcher:
         meta = self.spec.meta
         target = meta.mode.launch if meta.cluster is None else meta.mode.cluster_launch
         assert target is not None
-        with importing():  # imports torch, which the parent of independent Sessions does not need
+        # imports torch, which the parent of independent Sessions does not need
+        with importing():
             launcher: Launcher = load_target(target)
         return launcher
 
@@ -199,7 +220,8 @@ class Trial:
         return done
 
     def _enter(self, stage: str) -> None:
-        """Shows what follows the training, unless the user waits for a stop: it is left out."""
+        """Shows what follows the training, unless the user waits for a stop: it is left
+        out."""
         if not self.board.user_waits:
             self.board.stage = stage
         self._on_tick(self.board)
@@ -212,27 +234,35 @@ class Trial:
 
     @cached_property
     def _reporter(self) -> "Reporter":
-        """Made at its first use, because matplotlib doubles the memory of the parent."""
+        """Made at its first use, because matplotlib doubles the memory of the
+        parent."""
         with importing():
             from slm_lab.experiment.report import Reporter
 
         return Reporter(self.spec, self.run_dir, self.task.trial, self.task.one_of_many)
 
 
-def have_ended(spec: Spec, run_dir: RunDir, trial: int) -> tuple[list[bool], list[Manifest | None]]:
-    """For each Session: whether it has ended, and its newest checkpoint. A Session has ended if its
-    checkpoint is final and its training has spent the budget or reached `meta.stop_return`. Actors
-    have no checkpoint and end with their learner."""
+def have_ended(
+    spec: Spec, run_dir: RunDir, trial: int
+) -> tuple[list[bool], list[Manifest | None]]:
+    """For each Session: whether it has ended, and its newest checkpoint. A Session has
+    ended if its checkpoint is final and its training has spent the budget or reached
+    `meta.stop_return`. Actors have no checkpoint and end with their learner."""
     sessions = range(spec.meta.num_sessions)
-    manifests = [read_manifest(run_dir.session(trial, session).manifest) for session in sessions]
+    manifests = [
+        read_manifest(run_dir.session(trial, session).manifest) for session in sessions
+    ]
     ended: list[bool] = []
     for workers in spec.meta.trainings:
         saved = [manifests[session] for session in workers]
-        over = sum(each.frame for each in saved if each is not None) >= spec.env.max_frame
+        over = (
+            sum(each.frame for each in saved if each is not None) >= spec.env.max_frame
+        )
         finished = [each is not None and each.finished for each in saved]
         if spec.meta.mode.has_learner:
             finished = [finished[0]] * len(workers)
-        # A worker that was stopped before it saw the end resumes, and the others report the end.
+        # A worker that was stopped before it saw the end resumes, and the others report
+        # the end.
         over = over or (all(finished) and _is_solved(spec, run_dir, trial, workers))
         ended += [over and each for each in finished]
     return ended, manifests
@@ -251,7 +281,8 @@ def _is_solved(spec: Spec, run_dir: RunDir, trial: int, workers: Sequence[int]) 
 
 
 def _frames_so_far(spec: Spec, manifests: Sequence[Manifest | None]) -> list[int]:
-    """Frames on the clock of each Session; an actor gets its share of those learned from."""
+    """Frames on the clock of each Session; an actor gets its share of those learned
+    from."""
     frames = [0 if manifest is None else manifest.frame for manifest in manifests]
     for learner, *actors in spec.meta.trainings:
         for n, session in enumerate(actors):
@@ -263,9 +294,11 @@ def _frames_so_far(spec: Spec, manifests: Sequence[Manifest | None]) -> list[int
 
 @contextmanager
 def stop_on_signals(request_stop: Callable[[], None]) -> Iterator[None]:
-    """The first signal calls `request_stop`, which makes the trainings save and end. A second one
-    raises KeyboardInterrupt, unless it comes at once: `timeout` sends two."""
-    first = 0.0  # not the board's flag: a Session that got the same signal may have set it
+    """The first signal calls `request_stop`, which makes the trainings save and end. A
+    second one raises KeyboardInterrupt, unless it comes at once: `timeout` sends
+    two."""
+    # not the board's flag: a Session that got the same signal may have set it
+    first = 0.0
 
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal first

@@ -1,8 +1,9 @@
 """Modules and clusters named in a run folder are used only with the user's permission.
 
-A run folder may come from anywhere, and importing a module runs its code. A run folder names the
-modules of the run's `--import` options, and those of its environments ("module:Id-v0") and of their
-wrappers ("module:Class"). The resume command that a run prints has an `--import` for each."""
+A run folder may come from anywhere, and importing a module runs its code. A run folder
+names the modules of the run's `--import` options, and those of its environments
+("module:Id-v0") and of their wrappers ("module:Class"). The resume command that a run
+prints has an `--import` for each."""
 
 import json
 import re
@@ -23,26 +24,31 @@ from slm_lab.storage.event_log import Copied, EventLog, Proposed
 from slm_lab.storage.run_dir import FOLDERS, RUN_BLOCK, RunDir
 
 FLATTEN = "gymnasium.wrappers:FlattenObservation"
-"""A wrapper of recipes. It takes no arguments, so a run folder may name it without permission."""
+"""A wrapper of recipes. It takes no arguments, so a run folder may name it without
+permission."""
 IMPORTS = "imports"
 """The key of a spec file for the modules that the user's own file imports."""
 
 
 def modules_of(spec: Spec) -> tuple[str, ...]:
-    """The modules of a spec's environment and wrappers, and of those that it searches over."""
+    """The modules of a spec's environment and wrappers, and of those that it searches
+    over."""
     return _modules([*spec.env.code_names, *_searched(spec.search)])
 
 
 def modules_at(trials: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     """The modules named by the params of trials."""
     return _modules(
-        name for params in trials for path, value in params.items() for name in _names(path, value)
+        name
+        for params in trials
+        for path, value in params.items()
+        for name in _names(path, value)
     )
 
 
 def named_by(files: Iterable[Path], block: str = RUN_BLOCK) -> tuple[str, ...]:
-    """All modules named by spec files of runs; those of `--import` options come first. Raises
-    SpecError for an unreadable file."""
+    """All modules named by spec files of runs; those of `--import` options come first.
+    Raises SpecError for an unreadable file."""
     imports: list[str] = []
     names: list[str] = []
     for file in files:
@@ -57,16 +63,19 @@ def named_by(files: Iterable[Path], block: str = RUN_BLOCK) -> tuple[str, ...]:
 
 
 def command_text(words: Sequence[str], modules: Sequence[str]) -> str:
-    """The command `slm-lab` with these words, and --import for the modules of a run folder;
-    modules that another one covers are left out."""
+    """The command `slm-lab` with these words, and --import for the modules of a run
+    folder; modules that another one covers are left out."""
     named = dict.fromkeys(modules)
-    needed = [each for each in named if not is_covered(each, [*(named.keys() - {each})])]
+    needed = [
+        each for each in named if not is_covered(each, [*(named.keys() - {each})])
+    ]
     imports = [word for module in needed for word in ("--import", module)]
     return shlex.join(["slm-lab", *words, *imports])
 
 
 def resume_words(folder: Path, is_search: bool, cluster: object) -> list[str]:
-    """The words of the command that resumes the run in `folder`; a cluster is typed again."""
+    """The words of the command that resumes the run in `folder`; a cluster is typed
+    again."""
     words = ["run", f"{'search' if is_search else 'train'}@{folder}"]
     return words if cluster is None else [*words, "--cluster", str(cluster)]
 
@@ -74,23 +83,33 @@ def resume_words(folder: Path, is_search: bool, cluster: object) -> list[str]:
 def recorded_imports(
     file: Path, content: Mapping[str, Any], block: str = RUN_BLOCK
 ) -> tuple[str, ...]:
-    """The modules that a run was started with, from `block` in its spec file's content. Raises
-    SpecError if the entry is no list of names."""
+    """The modules that a run was started with, from `block` in its spec file's content.
+    Raises SpecError if the entry is no list of names."""
     about = content.get(block, {})
     recorded = about.get("imports", []) if isinstance(about, Mapping) else None
-    if not isinstance(recorded, list) or not all(isinstance(name, str) for name in recorded):
-        raise SpecError(str(file), [Problem(f"{block}.imports", "must be a list of module names")])
+    if not isinstance(recorded, list) or not all(
+        isinstance(name, str) for name in recorded
+    ):
+        raise SpecError(
+            str(file), [Problem(f"{block}.imports", "must be a list of module names")]
+        )
     return tuple(recorded)
 
 
 def check_allowed(
-    where: Path, modules: Sequence[str], allowed: Sequence[str], data_dir: Path | None = None
+    where: Path,
+    modules: Sequence[str],
+    allowed: Sequence[str],
+    data_dir: Path | None = None,
 ) -> None:
-    """Raises UsageError unless `allowed` covers all `modules` named by the run folder `where`. Also
-    raises it if a module of either list lies in that folder or beside it, or in `data_dir`."""
+    """Raises UsageError unless `allowed` covers all `modules` named by the run folder
+    `where`. Also raises it if a module of either list lies in that folder or beside it,
+    or in `data_dir`."""
     for module in modules:
         if not all(part.isidentifier() for part in module.split(".")):
-            raise UsageError(f"{where} names the module {module!r}, which is no valid module name")
+            raise UsageError(
+                f"{where} names the module {module!r}, which is no valid module name"
+            )
     # A folder that the user works in may hold the user's own modules, too.
     around = [each for each in (where.parent, data_dir) if each is not None]
     foreign = [each for each in around if not Path.cwd().is_relative_to(each.resolve())]
@@ -98,48 +117,54 @@ def check_allowed(
     if missing := [module for module in modules if not is_covered(module, allowed)]:
         words = " ".join(f"--import {module}" for module in missing)
         raise UsageError(
-            f"{where} names code that would be run: the module{'s' * (len(missing) > 1)} "
-            f"{', '.join(missing)}. If you trust it, repeat the command with {words} (or --trust "
-            "for all modules that it names); in Python: imports=[…], or trust=True"
+            f"{where} names code that would be run: the "
+            f"module{'s' * (len(missing) > 1)} {', '.join(missing)}. If you trust it, "
+            f"repeat the command with {words} (or --trust for all modules that it "
+            "names); in Python: imports=[…], or trust=True"
         )
 
 
 def check_cluster_allowed(where: Path, spec: Spec, sets: Sequence[str]) -> None:
-    """Raises UsageError if the run folder `where`, and not the `sets` of the command line, names
-    the Ray cluster. Who answers there may run any code here."""
+    """Raises UsageError if the run folder `where`, and not the `sets` of the command
+    line, names the Ray cluster. Who answers there may run any code here."""
     address = spec.meta.cluster
     typed = {text.partition("=")[0].strip() for text in sets}
     if address is not None and not typed & {"meta", "meta.cluster"}:
         raise UsageError(
-            f"{where} names the Ray cluster {in_line(address)}, which could run any code here. If "
-            f"you trust it, repeat the command with --cluster {in_line(shlex.quote(address))}; "
-            "-s meta.cluster=null trains on this machine"
+            f"{where} names the Ray cluster {in_line(address)}, which could run any "
+            "code here. If you trust it, repeat the command with --cluster "
+            f"{in_line(shlex.quote(address))}; -s meta.cluster=null trains on this "
+            "machine"
         )
 
 
 def refuse_paths(archive: Path, arguments: Mapping[str, Any]) -> None:
-    """Raises UsageError if arguments of the environment in a shared run name files: the environment
-    would open them on this machine."""
+    """Raises UsageError if arguments of the environment in a shared run name files: the
+    environment would open them on this machine."""
     for path, value in nodes(arguments):
         if isinstance(value, str) and re.search(r"[/\\]|^~", value):
             raise UsageError(
-                f"{archive}: env.{path} = {json.dumps(value)} names a file, which may be any of "
-                "your files. If you trust it, unzip it into the data folder and use the folder"
+                f"{archive}: env.{path} = {json.dumps(value)} names a file, which may "
+                "be any of your files. If you trust it, unzip it into the data folder "
+                "and use the folder"
             )
 
 
 def imports_for(
     run_dir: RunDir, given: Sequence[str], trust: bool, data_dir: Path
 ) -> tuple[str, ...]:
-    """The modules to import before using a run folder: its recorded `--import`s and `given`. With
-    `trust`, also all other modules that the folder names. Raises UsageError for a module that the
-    user has not allowed, SpecError for an unreadable file."""
+    """The modules to import before using a run folder: its recorded `--import`s and
+    `given`. With `trust`, also all other modules that the folder names. Raises
+    UsageError for a module that the user has not allowed, SpecError for an unreadable
+    file."""
     named = named_by([run_dir.spec_file])
     allowed = tuple(given)
     if trust:
         trials = sorted(run_dir.root.glob(f"{run_dir.prefix}_t*_spec.json"))
         events = EventLog(run_dir.event_log_file).read()
-        points = [event.params for event in events if isinstance(event, Proposed | Copied)]
+        points = [
+            event.params for event in events if isinstance(event, Proposed | Copied)
+        ]
         named = tuple(dict.fromkeys([*named, *named_by(trials), *modules_at(points)]))
         allowed += named
     check_allowed(run_dir.root, named, allowed, data_dir)
@@ -147,9 +172,12 @@ def imports_for(
     return tuple(dict.fromkeys([*recorded, *allowed]))
 
 
-def imports_of_file(spec_file: str, given: Sequence[str], trust: bool) -> tuple[str, ...]:
-    """The modules to import before a run begins: `given`, and the `imports` of the user's own spec
-    file; with `trust` also all others in it. See `check_source`. Raises SpecError."""
+def imports_of_file(
+    spec_file: str, given: Sequence[str], trust: bool
+) -> tuple[str, ...]:
+    """The modules to import before a run begins: `given`, and the `imports` of the
+    user's own spec file; with `trust` also all others in it. See `check_source`. Raises
+    SpecError."""
     file = find_file(spec_file)
     imports = dict.fromkeys([*given, *own_imports(file)])
     if trust:
@@ -161,13 +189,18 @@ def imports_of_file(spec_file: str, given: Sequence[str], trust: bool) -> tuple[
 
 
 def own_imports(file: Path) -> tuple[str, ...]:
-    """The modules under the key `imports` of a spec file, beside its specs. A file that a run has
-    written may name none there. Raises SpecError if they are no list of names."""
+    """The modules under the key `imports` of a spec file, beside its specs. A file that
+    a run has written may name none there. Raises SpecError if they are no list of
+    names."""
     modules = read_file(file).get(IMPORTS, [])
     if is_of_a_run(file):
         return ()
-    is_list = isinstance(modules, list) and all(isinstance(name, str) for name in modules)
-    if not is_list or not all(part.isidentifier() for name in modules for part in name.split(".")):
+    is_list = isinstance(modules, list) and all(
+        isinstance(name, str) for name in modules
+    )
+    if not is_list or not all(
+        part.isidentifier() for name in modules for part in name.split(".")
+    ):
         message = "must be a list of module names, without .py"
         raise SpecError(str(file), [Problem(IMPORTS, message, modules)])
     return tuple(modules)
@@ -176,8 +209,9 @@ def own_imports(file: Path) -> tuple[str, ...]:
 def check_source(
     spec_file: str, spec: Spec, allowed: Sequence[str], sets: Sequence[str] = ()
 ) -> None:
-    """Applies `check_allowed` and `check_cluster_allowed` to the spec of a new run if its file was
-    written by a run. Any other spec file is the user's own and may name both. Raises UsageError."""
+    """Applies `check_allowed` and `check_cluster_allowed` to the spec of a new run if
+    its file was written by a run. Any other spec file is the user's own and may name
+    both. Raises UsageError."""
     file = find_file(spec_file)
     if is_of_a_run(file):
         check_allowed(file.resolve().parent, modules_of(spec), allowed)
@@ -185,7 +219,8 @@ def check_source(
 
 
 def is_of_a_run(file: Path) -> bool:
-    """Whether a run has written the spec file, as far as its place and its content tell."""
+    """Whether a run has written the spec file, as far as its place and its content
+    tell."""
     in_run_folder = all((file.resolve().parent / part).is_dir() for part in FOLDERS)
     return in_run_folder or RUN_BLOCK in read_file(file)
 
@@ -203,7 +238,8 @@ def _searched(search: object) -> Iterator[str]:
 
 
 def _names(path: str, value: object) -> Iterator[str]:
-    """The names of an environment and its wrappers, as far as `value` sets them at the path."""
+    """The names of an environment and its wrappers, as far as `value` sets them at the
+    path."""
     if path == "env" and isinstance(value, Mapping):
         yield from _names("env.name", value.get("name"))
         yield from _names("env.wrappers", value.get("wrappers"))

@@ -1,4 +1,5 @@
-"""Reads rows from a CSV, also while it is written, and from files of earlier versions."""
+"""Reads rows from a CSV, also while it is written, and from files of earlier
+versions."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -26,8 +27,8 @@ class DamagedRowsError(LabError, ValueError):
 @final
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """R rows of numbers: `rows[column]` is float64 (R,), NaN where a cell is empty. `values` is (C,
-    R), a row per column, and read-only. Counts are exact up to 2^53."""
+    """R rows of numbers: `rows[column]` is float64 (R,), NaN where a cell is empty.
+    `values` is (C, R), a row per column, and read-only. Counts are exact up to 2^53."""
 
     columns: tuple[str, ...]
     values: FloatArray
@@ -53,17 +54,18 @@ NO_ROWS = Rows(BASE_COLUMNS, np.empty((len(BASE_COLUMNS), 0)))
 
 
 def read_rows(path: str | Path) -> Rows:
-    """The complete rows of a CSV, with the columns that earlier versions lack. Omits a last line
-    without a line end, which is still being written. A file without a header has no rows. Raises
-    OSError if there is no file. Raises DamagedRowsError, with line and column, for a cell without a
-    number, a line with too few or too many cells, and an invalid header."""
+    """The complete rows of a CSV, with the columns that earlier versions lack. Omits a
+    last line without a line end, which is still being written. A file without a header
+    has no rows. Raises OSError if there is no file. Raises DamagedRowsError, with line
+    and column, for a cell without a number, a line with too few or too many cells, and
+    an invalid header."""
     Path(path).stat()
     return RowFollower(Path(path)).read()
 
 
 def last_row(path: Path) -> dict[str, float | None]:
-    """The last complete row of a CSV, by column; empty without one. Reads only its ends. Raises
-    OSError and ValueError."""
+    """The last complete row of a CSV, by column; empty without one. Reads only its
+    ends. Raises OSError and ValueError."""
     with open_file(path) as file:
         columns = column_names(file.readline().rstrip(b"\r\n"))
         file.seek(max(file.tell(), file.seek(0, os.SEEK_END) - TAIL))
@@ -79,8 +81,9 @@ def column_names(header: bytes) -> tuple[str, ...]:
 
 
 def parse_row(columns: Sequence[str], line: bytes) -> list[float | None]:
-    """The numbers of a line, given without its line end; None for an empty cell. Raises ValueError,
-    with the column, if a cell is no number, or if the number of cells is wrong."""
+    """The numbers of a line, given without its line end; None for an empty cell. Raises
+    ValueError, with the column, if a cell is no number, or if the number of cells is
+    wrong."""
     cells = line.split(b",")
     if len(cells) != len(columns):
         raise ValueError(f"cells: {len(cells)}, columns: {len(columns)}")
@@ -94,9 +97,11 @@ def parse_row(columns: Sequence[str], line: bytes) -> list[float | None]:
     return numbers
 
 
-def _completed(columns: tuple[str, ...], values: FloatArray) -> tuple[tuple[str, ...], FloatArray]:
-    """Columns and values (C, R) of a file of an earlier version, with the columns it lacks: empty
-    ones, because such files have no means over episodes."""
+def _completed(
+    columns: tuple[str, ...], values: FloatArray
+) -> tuple[tuple[str, ...], FloatArray]:
+    """Columns and values (C, R) of a file of an earlier version, with the columns it
+    lacks: empty ones, because such files have no means over episodes."""
     if "final_return" in columns or "total_reward" not in columns:
         return columns, values
     empty = np.full((len(_ADDED), values.shape[1]), np.nan)
@@ -105,12 +110,15 @@ def _completed(columns: tuple[str, ...], values: FloatArray) -> tuple[tuple[str,
 
 def read_existing(files: Mapping[int, Path]) -> dict[int, Rows]:
     """The rows of each file; a Session without a file has not started."""
-    return {session: read_rows(file) for session, file in files.items() if file.exists()}
+    return {
+        session: read_rows(file) for session, file in files.items() if file.exists()
+    }
 
 
 @final
 class RowFollower:
-    """The rows of a growing CSV, read once each; a resume may also cut off rows at its end."""
+    """The rows of a growing CSV, read once each; a resume may also cut off rows at its
+    end."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -128,8 +136,8 @@ class RowFollower:
         self._seen: tuple[int, int, int] | None = None
 
     def new_rows(self) -> list[dict[str, float | None]]:
-        """The complete rows since the last call, by column; None is an empty cell. Raises
-        DamagedRowsError, with line and column."""
+        """The complete rows since the last call, by column; None is an empty cell.
+        Raises DamagedRowsError, with line and column."""
         lines = self._new_lines() if self.path.exists() else []
         if lines and not self.columns:
             self.columns = column_names(lines.pop(0))
@@ -138,13 +146,16 @@ class RowFollower:
         self._lines += len(lines)
         for number, line in enumerate(lines, first):
             try:
-                found.append(dict(zip(self.columns, parse_row(self.columns, line), strict=True)))
+                found.append(
+                    dict(zip(self.columns, parse_row(self.columns, line), strict=True))
+                )
             except ValueError as error:
                 raise DamagedRowsError(f"{self.path}, line {number}: {error}") from None
         return found
 
     def read(self) -> Rows:
-        """All complete rows, none without a file; not beside `new_rows`. Raises as `read_rows`."""
+        """All complete rows, none without a file; not beside `new_rows`. Raises as
+        `read_rows`."""
         try:
             about = self.path.stat()
         except FileNotFoundError:
@@ -163,8 +174,12 @@ class RowFollower:
             self._begin()
             raise
         if CLOCK in self.columns:
-            cells = np.array([[row[name] for name in self.columns] for row in new], np.float64)
-            parts = [each.reshape(-1, len(self.columns)) for each in (self._values, cells)]
+            cells = np.array(
+                [[row[name] for name in self.columns] for row in new], np.float64
+            )
+            parts = [
+                each.reshape(-1, len(self.columns)) for each in (self._values, cells)
+            ]
             self._values = np.concatenate(parts)
             self._rows = Rows(*_completed(self.columns, self._values.T.copy()))
         self._seen = seen
@@ -172,8 +187,8 @@ class RowFollower:
 
     def _new_lines(self) -> list[bytes]:
         with open_file(self.path) as file:
-            # A file that was cut back may have grown past the offset since. So the line that was
-            # read last, with its wall_t, must still be at its place.
+            # A file that was cut back may have grown past the offset since. So the line
+            # that was read last, with its wall_t, must still be at its place.
             file.seek(self._offset - len(self._last_line))
             if file.read(len(self._last_line)) != self._last_line:
                 self.cuts += 1

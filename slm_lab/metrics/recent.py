@@ -26,14 +26,18 @@ class MeanReturn(NamedTuple):
 
 @final
 class RecentEpisodes:
-    """The returns of a Session's last episodes, with the budget's frame at which each ended. It
-    keeps the episodes of the last `WINDOW_SHARE` of `max_frame`, and at least the last `MOST`.
-    `FEWEST` and `MOST` count the episodes of all `workers` that train one agent. Each worker keeps
-    its own episodes, so its numbers are equal parts of these, rounded up."""
+    """The returns of a Session's last episodes, with the budget's frame at which each
+    ended. It keeps the episodes of the last `WINDOW_SHARE` of `max_frame`, and at least
+    the last `MOST`. `FEWEST` and `MOST` count the episodes of all `workers` that train
+    one agent. Each worker keeps its own episodes, so its numbers are equal parts of
+    these, rounded up."""
 
     def __init__(self, max_frame: int, workers: int = 1) -> None:
         self._max_frame = max_frame
-        self._fewest, self._most = math.ceil(FEWEST / workers), math.ceil(MOST / workers)
+        self._fewest, self._most = (
+            math.ceil(FEWEST / workers),
+            math.ceil(MOST / workers),
+        )
         self._window = WINDOW_SHARE * max_frame
         self._ended: deque[int] = deque()
         self._returns: deque[float] = deque()
@@ -52,14 +56,15 @@ class RecentEpisodes:
         self._returns.clear()
 
     def final(self, total_frame: int) -> MeanReturn:
-        """The final return of a training that ends at `total_frame`: the mean over the episodes of
-        the last `WINDOW_SHARE` of the budget, or over the last `FEWEST` if these are fewer."""
+        """The final return of a training that ends at `total_frame`: the mean over the
+        episodes of the last `WINDOW_SHARE` of the budget, or over the last `FEWEST` if
+        these are fewer."""
         count = self._count(total_frame)
         return MeanReturn(self._mean(count), count)
 
     def recent(self, total_frame: int) -> float | None:
-        """The same mean over at most the last `MOST` of these episodes, for decisions. None before
-        `FEWEST` have ended, unless the budget is spent."""
+        """The same mean over at most the last `MOST` of these episodes, for decisions.
+        None before `FEWEST` have ended, unless the budget is spent."""
         if len(self._ended) < self._fewest and total_frame < self._max_frame:
             return None
         return self._mean(min(self._count(total_frame), self._most))

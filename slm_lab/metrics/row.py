@@ -13,19 +13,26 @@ from slm_lab.core.registry import suggestion
 from slm_lab.core.types import Column
 
 Cell: TypeAlias = int | float | None
-"""The value of a row in one column; None is an empty cell: not measured in this interval."""
+"""The value of a row in one column; None is an empty cell: not measured in this
+interval."""
 
 
-_TABLE = json.loads(Path(__file__).with_name("columns.json").read_text(encoding="utf-8"))
-"""The unit and meaning of each column by name: the base columns, then the extra ones."""
+_TABLE = json.loads(
+    Path(__file__).with_name("columns.json").read_text(encoding="utf-8")
+)
+"""The unit and meaning of each column by name: the base columns, then the extra
+ones."""
 
 LABELS: dict[str, dict[str, str]] = json.loads(
     Path(__file__).with_name("labels.json").read_text(encoding="utf-8")
 )
-"""For people: of columns whose name does not say enough, and of a Trial's metrics and speeds."""
+"""For people: of columns whose name does not say enough, and of a Trial's metrics and
+speeds."""
 
 COLUMNS: dict[str, Column] = {
-    name: Column(name, *texts) for part in _TABLE.values() for name, texts in part.items()
+    name: Column(name, *texts)
+    for part in _TABLE.values()
+    for name, texts in part.items()
 }
 """Every column this package documents, by name. `docs/metrics.md` shows this table."""
 
@@ -36,10 +43,20 @@ BASE_COLUMNS: tuple[str, ...] = tuple(_TABLE["base"])
 """The columns of every session CSV, in this order; extra columns follow."""
 
 EVAL_COLUMNS: tuple[str, ...] = (
-    "frame", "total_frame", "wall_t", "epi", "opt_step", "total_reward", "total_reward_ma",
-    "final_return", "final_return_episodes", "return_std", "return_min", "return_max",
+    "frame",
+    "total_frame",
+    "wall_t",
+    "epi",
+    "opt_step",
+    "total_reward",
+    "total_reward_ma",
+    "final_return",
+    "final_return_episodes",
+    "return_std",
+    "return_min",
+    "return_max",
     "episode_length",
-)  # fmt: skip
+)
 """The columns of a CSV of evaluations: the training's clocks, and the results."""
 
 INFO_PREFIX = "info_"
@@ -63,13 +80,17 @@ class Row:
 
 def info_columns(keys: Iterable[str]) -> tuple[Column, ...]:
     """The columns for `env.info_keys`."""
-    meaning = "mean over the episodes since the last row that ended with this number in their info"
+    meaning = (
+        "mean over the episodes since the last row that ended with this number in "
+        "their info"
+    )
     return tuple(Column(f"{INFO_PREFIX}{key}", "1", meaning) for key in keys)
 
 
 def resolve_columns(extra: Iterable[str | Column]) -> tuple[str, ...]:
-    """The base columns, then `extra`: names from `COLUMNS`, or other Columns. Raises LabError for
-    an unknown name, for a name with a comma, quote or line end, and for a duplicate."""
+    """The base columns, then `extra`: names from `COLUMNS`, or other Columns. Raises
+    LabError for an unknown name, for a name with a comma, quote or line end, and for a
+    duplicate."""
     names = list(BASE_COLUMNS)
     for column in extra:
         name = column.name if isinstance(column, Column) else column
@@ -79,7 +100,9 @@ def resolve_columns(extra: Iterable[str | Column]) -> tuple[str, ...]:
                 "give a Column with its unit and meaning"
             )
         if not name or any(mark in name for mark in ',"\r\n'):
-            raise LabError(f"{name!r} cannot be the name of a column: it would break the CSV")
+            raise LabError(
+                f"{name!r} cannot be the name of a column: it would break the CSV"
+            )
         if name in names:
             raise LabError(f'column "{name}" is there already')
         names.append(name)

@@ -11,10 +11,11 @@ _NO_SCALARS = ("frame", "wall_t")  # the step and the time of every event
 
 @final
 class TensorBoardExporter:
-    """Copies one session CSV into event files in `log_dir`, incrementally. An event's step is the
-    row's `frame`, its time `started_at` (seconds since the epoch; by default the last row is now)
-    plus `wall_t`. A new event file gets all rows, after a purge of earlier events, in two cases. A
-    resumed run cut the CSV back, or `log_dir` has events of an earlier exporter."""
+    """Copies one session CSV into event files in `log_dir`, incrementally. An event's
+    step is the row's `frame`, its time `started_at` (seconds since the epoch; by
+    default the last row is now) plus `wall_t`. A new event file gets all rows, after a
+    purge of earlier events, in two cases. A resumed run cut the CSV back, or `log_dir`
+    has events of an earlier exporter."""
 
     def __init__(
         self, csv_path: str | Path, log_dir: str | Path, started_at: float | None = None
@@ -28,7 +29,10 @@ class TensorBoardExporter:
     def update(self) -> int:
         """Exports the whole lines since the last call; returns the number of rows."""
         new = self._rows.new_rows()
-        rows = [{name: cell for name, cell in row.items() if cell is not None} for row in new]
+        rows = [
+            {name: cell for name, cell in row.items() if cell is not None}
+            for row in new
+        ]
         if self._rows.cuts > self._cuts:
             self._cuts = self._rows.cuts
             self.close()
@@ -40,7 +44,9 @@ class TensorBoardExporter:
             self._started_at = time.time() - rows[-1]["wall_t"]
         for row in rows:
             scalars = {name: row[name] for name in row if name not in _NO_SCALARS}
-            self._events.add(int(row["frame"]), self._started_at + row["wall_t"], scalars)
+            self._events.add(
+                int(row["frame"]), self._started_at + row["wall_t"], scalars
+            )
         self._events.file.flush()
         return len(rows)
 
@@ -53,8 +59,8 @@ class TensorBoardExporter:
 
 @final
 class _EventFile:
-    """One event file. The EventFileWriter of `tensorboard` writes in a thread, where a full disk
-    raises no error."""
+    """One event file. The EventFileWriter of `tensorboard` writes in a thread, where a
+    full disk raises no error."""
 
     def __init__(self, log_dir: Path) -> None:
         from tensorboard.compat.proto import event_pb2, summary_pb2

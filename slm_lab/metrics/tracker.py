@@ -1,5 +1,5 @@
-"""The rows of a training, one per `log_frequency` frames: finished episodes, learner reports. And
-the rows of evaluations, one per `eval_frequency` frames."""
+"""The rows of a training, one per `log_frequency` frames: finished episodes, learner
+reports. And the rows of evaluations, one per `eval_frequency` frames."""
 
 import logging
 import math
@@ -15,7 +15,14 @@ from slm_lab.core.registry import suggestion
 from slm_lab.core.types import Column, FloatArray, IntArray, StateDict
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.recent import RecentEpisodes
-from slm_lab.metrics.row import BASE_COLUMNS, EVAL_COLUMNS, Cell, Row, info_columns, resolve_columns
+from slm_lab.metrics.row import (
+    BASE_COLUMNS,
+    EVAL_COLUMNS,
+    Cell,
+    Row,
+    info_columns,
+    resolve_columns,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -28,11 +35,12 @@ _EPISODE_LENGTH = "episode_length"
 
 @final
 class Tracker:
-    """Collects the numbers of one Session between two rows, and those over the whole training.
-    `max_frame` is the budget in total frames. This Session is one of the `workers` that spend it,
-    each of which writes rows. `extra_columns` follow the base columns: names from `row.COLUMNS`, or
-    other `Column`s. The Tracker itself fills `episode_length`; learner reports fill other extra
-    columns. Columns for `info_keys`, as in `env.info_keys`, come last."""
+    """Collects the numbers of one Session between two rows, and those over the whole
+    training. `max_frame` is the budget in total frames. This Session is one of the
+    `workers` that spend it, each of which writes rows. `extra_columns` follow the base
+    columns: names from `row.COLUMNS`, or other `Column`s. The Tracker itself fills
+    `episode_length`; learner reports fill other extra columns. Columns for `info_keys`,
+    as in `env.info_keys`, come last."""
 
     def __init__(
         self,
@@ -77,9 +85,10 @@ class Tracker:
         info: FloatArray,
         total_frame: int,
     ) -> None:
-        """Adds K > 0 episodes that ended at `total_frame`; arrays are (K,). `episode_return` is raw
-        reward; `info`, (K, I), has a column for each of `info_keys`, with NaN for no number. Raises
-        LabError if a return is not finite."""
+        """Adds K > 0 episodes that ended at `total_frame`; arrays are (K,).
+        `episode_return` is raw reward; `info`, (K, I), has a column for each of
+        `info_keys`, with NaN for no number. Raises LabError if a return is not
+        finite."""
         _check_finite(episode_return, env_index)
         self.episodes += len(env_index)
         self._recent.add(total_frame, episode_return)
@@ -93,8 +102,8 @@ class Tracker:
             self._counts[name] += len(known)
 
     def track_update(self, report: Mapping[str, float]) -> None:
-        """Adds a learner report to the means of the next row. A NaN makes the mean NaN. Raises
-        LabError for a key without a column."""
+        """Adds a learner report to the means of the next row. A NaN makes the mean NaN.
+        Raises LabError for a key without a column."""
         sums, counts = self._sums, self._counts
         for name, value in report.items():
             if name not in sums:
@@ -106,7 +115,8 @@ class Tracker:
             counts[name] += 1
 
     def due(self, frame: int) -> bool:
-        """Whether `frame` has reached a multiple of log_frequency since the last row."""
+        """Whether `frame` has reached a multiple of log_frequency since the last
+        row."""
         return frame >= self._next_due
 
     def row(
@@ -119,9 +129,13 @@ class Tracker:
         opt_step: int,
         explore_var: float | None = None,
     ) -> Row:
-        """Ends the interval and returns its row; `wall_t`, `cpu_t` are training time in seconds."""
+        """Ends the interval and returns its row; `wall_t`, `cpu_t` are training time in
+        seconds."""
         total_reward = self._mean_over_envs(self._episode_return)
-        recent_return, final = self._recent.recent(total_frame), self._recent.final(total_frame)
+        recent_return, final = (
+            self._recent.recent(total_frame),
+            self._recent.final(total_frame),
+        )
         seconds, rows = wall_t - self.last_wall_t, self._row_returns
         if total_reward is not None:
             rows.append(total_reward)
@@ -152,7 +166,9 @@ class Tracker:
             self._sums[name], self._counts[name] = 0.0, 0
 
         best = self.best_return
-        self.improved = recent_return is not None and (best is None or recent_return > best)
+        self.improved = recent_return is not None and (
+            best is None or recent_return > best
+        )
         if self.improved:
             self.best_return = recent_return
         row = Row(self.columns, tuple(cells.values()))
@@ -160,7 +176,8 @@ class Tracker:
         return row
 
     def state_dict(self) -> StateDict:
-        """The state that later rows depend on: numbers, strings, lists and numpy arrays."""
+        """The state that later rows depend on: numbers, strings, lists and numpy
+        arrays."""
         return {
             "columns": list(self.columns),
             "last_row": None if self.last_row is None else list(self.last_row.cells),
@@ -180,9 +197,10 @@ class Tracker:
         }
 
     def resume_after_rows(self, rows: Rows) -> None:
-        """Continues after `rows` of another process, whose state is lost. The best return stays
-        that of the last checkpoint, which also has the best agent. Single episodes are lost with
-        the process: each episode of a row counts with the row's mean return and frame."""
+        """Continues after `rows` of another process, whose state is lost. The best
+        return stays that of the last checkpoint, which also has the best agent. Single
+        episodes are lost with the process: each episode of a row counts with the row's
+        mean return and frame."""
         if not len(rows):
             return
         last = {name: float(rows[name][-1]) for name in ("frame", "wall_t", "epi")}
@@ -190,7 +208,8 @@ class Tracker:
         self.episodes = int(last["epi"])
         self._next_due = next_multiple(self.last_frame, self._log_frequency)
         self._returns_since_row = []
-        self._sums = dict.fromkeys(self._reported, 0.0)  # of the interval since the last row
+        # of the interval since the last row
+        self._sums = dict.fromkeys(self._reported, 0.0)
         self._counts = dict.fromkeys(self._reported, 0)
         returns = rows["total_reward"]
         recent = returns[~np.isnan(returns)][-MA_WINDOW:]
@@ -202,12 +221,14 @@ class Tracker:
             self._recent.add(int(rows["total_frame"][row]), episodes)
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores `state`; `log_frequency` may differ from the saved run's. Raises CheckpointError
-        if the columns or the number of environments differ."""
+        """Restores `state`; `log_frequency` may differ from the saved run's. Raises
+        CheckpointError if the columns or the number of environments differ."""
         _check_columns("rows", state["columns"], self.columns)
         known, here = len(state["has_episode"]), len(self._has_episode)
         if known != here:
-            raise CheckpointError(f"env.num_envs = {here}: the checkpoint has {known} environments")
+            raise CheckpointError(
+                f"env.num_envs = {here}: the checkpoint has {known} environments"
+            )
         self.best_return = state["best_return"]
         self.improved = state["improved"]
         self.episodes = state["episodes"]
@@ -224,15 +245,18 @@ class Tracker:
         self._close(last_row, state["last_frame"], state["last_wall_t"])
 
     def _report_missing_info(self) -> None:
-        """Reports a column of `info_keys` once, when episodes had no number for it; on the screen
-        too if none had one."""
+        """Reports a column of `info_keys` once, when episodes had no number for it; on
+        the screen too if none had one."""
         ended = len(self._returns_since_row)
         for name in self._info_columns:
             known = self._counts[name]
             if known < ended and name not in self._incomplete:
                 self._incomplete.add(name)
                 which = f"{ended - known} of {ended} episodes had no finite number"
-                message = f"{name}: {which} under this key of env.info_keys in their last info"
+                message = (
+                    f"{name}: {which} under this key of env.info_keys in their last "
+                    "info"
+                )
                 logger.warning("%s", message)
                 if not known:
                     print(message, file=sys.stderr)
@@ -252,7 +276,8 @@ def next_multiple(frame: int, frequency: int) -> int:
 
 
 def info_means(keys: Sequence[str], info: FloatArray) -> dict[str, float | None]:
-    """By column, the mean over the episodes of `info` (K, I) with a number; None without any."""
+    """By column, the mean over the episodes of `info` (K, I) with a number; None
+    without any."""
     known = [numbers[~np.isnan(numbers)] for numbers in info.T]
     means = [float(numbers.mean()) if len(numbers) else None for numbers in known]
     return dict(zip((column.name for column in info_columns(keys)), means, strict=True))
@@ -260,12 +285,17 @@ def info_means(keys: Sequence[str], info: FloatArray) -> dict[str, float | None]
 
 @final
 class EvaluationTracker:
-    """Schedules evaluations, makes their rows and tracks the best return. `max_frame` is the budget
-    in total frames. Columns for `info_keys` come last."""
+    """Schedules evaluations, makes their rows and tracks the best return. `max_frame`
+    is the budget in total frames. Columns for `info_keys` come last."""
 
-    def __init__(self, eval_frequency: int, max_frame: int, info_keys: Sequence[str] = ()) -> None:
+    def __init__(
+        self, eval_frequency: int, max_frame: int, info_keys: Sequence[str] = ()
+    ) -> None:
         self._info_keys = info_keys
-        self.columns = (*EVAL_COLUMNS, *(column.name for column in info_columns(info_keys)))
+        self.columns = (
+            *EVAL_COLUMNS,
+            *(column.name for column in info_columns(info_keys)),
+        )
         self.last_frame = 0
         self.best_return: float | None = None
         self.improved = False
@@ -275,7 +305,8 @@ class EvaluationTracker:
         self._row_returns: deque[float] = deque(maxlen=MA_WINDOW)
 
     def due(self, frame: int) -> bool:
-        """Whether `frame` has reached a multiple of eval_frequency since the last row."""
+        """Whether `frame` has reached a multiple of eval_frequency since the last
+        row."""
         return frame >= self._next_due
 
     def row(
@@ -290,8 +321,9 @@ class EvaluationTracker:
         epi: int,
         opt_step: int,
     ) -> Row:
-        """The row of an evaluation of K >= 1 episodes, (K,) and `info` (K, I), at the training's
-        clocks. Sets `improved`: whether its mean return exceeds that of all earlier ones."""
+        """The row of an evaluation of K >= 1 episodes, (K,) and `info` (K, I), at the
+        training's clocks. Sets `improved`: whether its mean return exceeds that of all
+        earlier ones."""
         _check_finite(episode_return, np.arange(len(episode_return)))
         mean = float(episode_return.mean())
         self._row_returns.append(mean)
@@ -343,8 +375,9 @@ class EvaluationTracker:
 def _check_finite(episode_return: FloatArray, env_index: IntArray) -> None:
     if not np.isfinite(episode_return).all():
         raise LabError(
-            f"environments {np.asarray(env_index).tolist()} finished episodes with returns "
-            f"{np.asarray(episode_return).tolist()}: rewards and returns must be finite"
+            f"environments {np.asarray(env_index).tolist()} finished episodes with "
+            f"returns {np.asarray(episode_return).tolist()}: rewards and returns must "
+            "be finite"
         )
 
 

@@ -1,4 +1,5 @@
-"""Appends rows to session CSVs. After a crash at any moment each file has only whole lines."""
+"""Appends rows to session CSVs. After a crash at any moment each file has only whole
+lines."""
 
 import hashlib
 import os
@@ -15,7 +16,8 @@ from slm_lab.metrics.row import Row
 @final
 @dataclass(frozen=True)
 class Extent:
-    """The first `size` bytes of a file of rows, and their checksum: its state at a checkpoint."""
+    """The first `size` bytes of a file of rows, and their checksum: its state at a
+    checkpoint."""
 
     size: int
     sha256: str
@@ -35,19 +37,24 @@ class Extent:
         except OSError as error:
             return f"{path} cannot be read: {error.strerror}"
         if len(content) < self.size:
-            lengths = f"{len(content)} bytes, fewer than the {self.size} it had at the checkpoint"
+            lengths = (
+                f"{len(content)} bytes, fewer than the {self.size} it had at the "
+                "checkpoint"
+            )
             return f"{path} has {lengths}: rows were lost or edited"
         if Extent.of(content) != self:
-            return f"{path} is damaged: rows do not match the checksum of the checkpoint"
+            return (
+                f"{path} is damaged: rows do not match the checksum of the checkpoint"
+            )
         return None
 
 
 @final
 class RowWriter:
-    """Writes a header, then one line per row, each in one unbuffered write. It appends to an
-    existing file. Raises CheckpointError if the file's header differs from `columns`, or its last
-    line is incomplete (see `truncate_rows`). After an OSError (a full disk) the partial line is
-    removed, and `close` raises nothing."""
+    """Writes a header, then one line per row, each in one unbuffered write. It appends
+    to an existing file. Raises CheckpointError if the file's header differs from
+    `columns`, or its last line is incomplete (see `truncate_rows`). After an OSError (a
+    full disk) the partial line is removed, and `close` raises nothing."""
 
     def __init__(self, path: str | Path, columns: Sequence[str]) -> None:
         self.path = Path(path)
@@ -60,7 +67,8 @@ class RowWriter:
             _check_continuable(self.path, content, header)
             self._sum.update(content)
             header = b""
-        # Unbuffered: a kill loses nothing, and a full disk cannot fail again when the file closes.
+        # Unbuffered: a kill loses nothing, and a full disk cannot fail again when the
+        # file closes.
         descriptor = open_own(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._file = open(descriptor, "ab", buffering=0)  # noqa: SIM115 - open as long as self
         self._size = os.fstat(self._file.fileno()).st_size
@@ -68,9 +76,12 @@ class RowWriter:
             self._write(header)
 
     def append(self, row: Row) -> None:
-        """Adds a line. Raises ValueError if the row's columns differ from the file's."""
+        """Adds a line. Raises ValueError if the row's columns differ from the
+        file's."""
         if row.columns != self.columns:
-            raise ValueError(f"a row of {row.columns} does not fit a file of {self.columns}")
+            raise ValueError(
+                f"a row of {row.columns} does not fit a file of {self.columns}"
+            )
         self._write(row.to_csv().encode() + b"\n")
 
     def sync(self) -> Extent:
@@ -85,7 +96,8 @@ class RowWriter:
     def _write(self, line: bytes) -> None:
         rest = line
         try:
-            while rest:  # a nearly full disk accepts a part, and fails at the next write
+            # a nearly full disk accepts a part, and fails at the next write
+            while rest:
                 rest = rest[self._file.write(rest) or 0 :]
         except OSError:
             os.ftruncate(self._file.fileno(), self._size)
@@ -96,10 +108,11 @@ class RowWriter:
 
 @final
 class RowFiles:
-    """The files of rows of one Session, which a resume cuts back together. `columns` maps the name
-    of each file in `folder` to its columns. `extents` are those of the checkpoint to resume from;
-    without them the files start empty. Raises CheckpointError as `truncate_rows` and RowWriter do,
-    and OSError if the disk fails."""
+    """The files of rows of one Session, which a resume cuts back together. `columns`
+    maps the name of each file in `folder` to its columns. `extents` are those of the
+    checkpoint to resume from; without them the files start empty. Raises
+    CheckpointError as `truncate_rows` and RowWriter do, and OSError if the disk
+    fails."""
 
     def __init__(
         self,
@@ -122,7 +135,9 @@ class RowFiles:
                 self._writers[name] = RowWriter(folder / name, names)
 
     @staticmethod
-    def whole_lines(folder: Path, names: Iterable[str], frame: int) -> dict[str, Extent]:
+    def whole_lines(
+        folder: Path, names: Iterable[str], frame: int
+    ) -> dict[str, Extent]:
         """The extent of each file up to its last whole line at or before `frame`."""
         extents = {}
         for name in names:
@@ -130,7 +145,9 @@ class RowFiles:
             header, *lines = content.splitlines(keepends=True) or [b""]
             whole = [line for line in lines if line.endswith(b"\n")]
             kept = [line for line in whole if int(line.split(b",")[0]) <= frame]
-            extents[name] = Extent.of(b"".join([header, *kept]) if header.endswith(b"\n") else b"")
+            extents[name] = Extent.of(
+                b"".join([header, *kept]) if header.endswith(b"\n") else b""
+            )
         return extents
 
     def append(self, name: str, row: Row) -> None:
@@ -148,8 +165,9 @@ class RowFiles:
 
 
 def truncate_rows(path: str | Path, extent: Extent) -> None:
-    """Cuts a session CSV back to its content at a checkpoint, durably. Raises CheckpointError if
-    the file is missing, or its beginning differs from that content."""
+    """Cuts a session CSV back to its content at a checkpoint, durably. Raises
+    CheckpointError if the file is missing, or its beginning differs from that
+    content."""
     path = Path(path)
     if (misfit := extent.misfit(path)) is not None:
         raise UnusableCheckpointError(misfit)
@@ -161,7 +179,9 @@ def truncate_rows(path: str | Path, extent: Extent) -> None:
 def _check_continuable(path: Path, content: bytes, header: bytes) -> None:
     if not content.startswith(header):
         found = content.split(b"\n")[0].decode(errors="replace").strip()
-        message = f"has the columns {found}, but this run writes {header.decode().strip()}"
+        message = (
+            f"has the columns {found}, but this run writes {header.decode().strip()}"
+        )
         raise UnusableCheckpointError(f"{path} {message}")
     if not content.endswith(b"\n"):
         message = "ends in half a row; cut it back to a checkpoint first"

@@ -1,7 +1,7 @@
 """Starts processes that train: by a fork server on Linux, elsewhere by spawning each.
 
-The fork server imports torch once, for all of them, while the command that started it still reads
-its spec. It has no threads, so that a fork copies no lock that is held."""
+The fork server imports torch once, for all of them, while the command that started it
+still reads its spec. It has no threads, so that a fork copies no lock that is held."""
 
 import atexit
 import multiprocessing
@@ -28,19 +28,24 @@ SOCKET_FOLDER = 70
 """Most bytes in the path of the temporary folder: the server's socket lies there."""
 DISK_SECONDS = 1.0
 """How long a killed process may wait for a disk before it is left."""
-FORKS = sys.platform == "linux" and len(os.fsencode(tempfile.gettempdir())) <= SOCKET_FOLDER
+FORKS = (
+    sys.platform == "linux" and len(os.fsencode(tempfile.gettempdir())) <= SOCKET_FOLDER
+)
 CONTEXT: ForkServerContext | SpawnContext = (
-    multiprocessing.get_context("forkserver") if FORKS else multiprocessing.get_context("spawn")
+    multiprocessing.get_context("forkserver")
+    if FORKS
+    else multiprocessing.get_context("spawn")
 )
 PRELOADED = ["slm_lab.core.dies_with_parent", "slm_lab.parallel.preloaded"]
 """The modules that the fork server imports."""
 
 
 def start_fork_server() -> None:
-    """Starts the fork server, if there is one here and it does not run yet. It imports what this
-    process would: `python -c` looks into the working folder first. Raises OSError at a limit of the
-    system."""
-    # NumPy reads it at its import. `meta.threads` is torch's; small products need one thread.
+    """Starts the fork server, if there is one here and it does not run yet. It imports
+    what this process would: `python -c` looks into the working folder first. Raises
+    OSError at a limit of the system."""
+    # NumPy reads it at its import. `meta.threads` is torch's; small products need one
+    # thread.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     before = dict(os.environ)
     try:
@@ -55,23 +60,31 @@ def start_fork_server() -> None:
         _set_environment(before)
 
 
-def new_process(target: Callable[..., None], args: Sequence[Any], name: str) -> BaseProcess:
-    """A process that will call `target(*args)`, with this process's environment variables."""
+def new_process(
+    target: Callable[..., None], args: Sequence[Any], name: str
+) -> BaseProcess:
+    """A process that will call `target(*args)`, with this process's environment
+    variables."""
     every = dict(os.environ), target, args
-    process: BaseProcess = CONTEXT.Process(target=_in_environment, args=every, name=name)
+    process: BaseProcess = CONTEXT.Process(
+        target=_in_environment, args=every, name=name
+    )
     return process
 
 
 def _in_environment(
     environ: Mapping[str, str], target: Callable[..., None], args: Sequence[Any]
 ) -> None:
-    """What a fresh interpreter would have: these variables, entropy, and functions at its exit."""
+    """What a fresh interpreter would have: these variables, entropy, and functions at
+    its exit."""
     import numpy as np
 
     _set_environment(environ)
     np.random.seed()  # noqa: NPY002 - Sessions replace it, see `seed_global_generators`
     # The loss is checked, and its message names what is beyond float32.
-    warnings.filterwarnings("ignore", "overflow encountered in cast", RuntimeWarning, "slm_lab")
+    warnings.filterwarnings(
+        "ignore", "overflow encountered in cast", RuntimeWarning, "slm_lab"
+    )
     try:
         target(*args)
     finally:
@@ -84,8 +97,9 @@ def _set_environment(environ: Mapping[str, str]) -> None:
 
 
 def start(process: BaseProcess) -> None:
-    """Starts a process that inherits blocked stop signals until it calls `ignore_terminal`;
-    else Ctrl-C would end its imports with a traceback. Raises OSError at a limit of the system."""
+    """Starts a process that inherits blocked stop signals until it calls
+    `ignore_terminal`; else Ctrl-C would end its imports with a traceback. Raises
+    OSError at a limit of the system."""
     start_fork_server()
     with stop_signals_blocked(), safe_path():
         try:
@@ -95,8 +109,9 @@ def start(process: BaseProcess) -> None:
 
 
 def end(process: BaseProcess) -> None:
-    """Kills a process, if it was started and still runs, and waits until it is gone. One that waits
-    for a disk is left: it ends when the disk answers, and the end of this process does not wait."""
+    """Kills a process, if it was started and still runs, and waits until it is gone.
+    One that waits for a disk is left: it ends when the disk answers, and the end of
+    this process does not wait."""
     if process.pid is None:
         return
     kill_with_children(process)

@@ -10,14 +10,16 @@ from slm_lab.session.status_board import Phase, StatusBoard
 from slm_lab.spec.schema.meta import MetaSpec
 
 Due: TypeAlias = Callable[[int], Hashable | None]
-"""Maps a Session's index to None if it need not make progress now. Otherwise to True, or to a
-value that changes with progress that the board does not show."""
+"""Maps a Session's index to None if it need not make progress now. Otherwise to True,
+or to a value that changes with progress that the board does not show."""
 HANG_SECONDS = 300.0
 """How long a Session on a cluster may make no progress although some is due."""
 PATIENCE_SECONDS = 3600.0
-"""How long a training event or a save may take, and how long actors may wait for one."""
+"""How long a training event or a save may take, and how long actors may wait for
+one."""
 CHECKS_TO_HANG = 4
-"""Minimum number of checks without progress, so that a suspended observer sees no hang."""
+"""Minimum number of checks without progress, so that a suspended observer sees no
+hang."""
 
 
 class Limits(NamedTuple):
@@ -44,13 +46,17 @@ class Work(NamedTuple):
     def why_hung(self, session: int) -> str:
         """The message once it has taken longer."""
         see = f"; see {self.key}" if self.key else ""
-        return f"Session {session} hangs: {self.what} has not ended for {self.seconds:g} s{see}"
+        return (
+            f"Session {session} hangs: {self.what} has not ended for {self.seconds:g} "
+            f"s{see}"
+        )
 
 
 @final
 class HangDetector:
-    """Finds which of `sessions` hang: their records on the board stay unchanged although progress
-    was due, see `Due`, for `seconds`, or by default for longer than `limits` allow what they do."""
+    """Finds which of `sessions` hang: their records on the board stay unchanged
+    although progress was due, see `Due`, for `seconds`, or by default for longer than
+    `limits` allow what they do."""
 
     def __init__(
         self,
@@ -94,9 +100,13 @@ class HangDetector:
             return Work("its start" if starts else "its step", self._seconds)
         reset = math.inf if reset is None else reset
         if STEPPING in marks:
-            return Work(f"the step of {_copies(marks, STEPPING)}", step, "meta.step_seconds")
+            return Work(
+                f"the step of {_copies(marks, STEPPING)}", step, "meta.step_seconds"
+            )
         if RESETTING in marks:
-            return Work(f"the reset of {_copies(marks, RESETTING)}", reset, "meta.reset_seconds")
+            return Work(
+                f"the reset of {_copies(marks, RESETTING)}", reset, "meta.reset_seconds"
+            )
         if starts:
             return Work("its start", reset, "meta.reset_seconds")
         if board.learning[session] or board.saving[session]:
@@ -112,4 +122,8 @@ def _copies(marks: bytes, mark: int) -> str:
 
 def session_due(board: StatusBoard, sessions: Sequence[int], index: int) -> bool | None:
     """Progress is due from a Session that starts or runs."""
-    return True if board.phase(sessions[index]) in (Phase.STARTING, Phase.RUNNING) else None
+    return (
+        True
+        if board.phase(sessions[index]) in (Phase.STARTING, Phase.RUNNING)
+        else None
+    )

@@ -4,5 +4,6 @@ from contextlib import suppress
 
 from slm_lab.core.process import importing
 
-with importing(), suppress(Exception):  # a Session that imports it again reports the error
+# a Session that imports it again reports the error
+with importing(), suppress(Exception):
     from slm_lab.session import session  # noqa: F401

@@ -28,9 +28,12 @@ EXIT_SECONDS = 10.0
 
 @final
 class Child:
-    """A process that runs `target(*args, connection, parent)`, sends one result, and exits."""
+    """A process that runs `target(*args, connection, parent)`, sends one result, and
+    exits."""
 
-    def __init__(self, target: Callable[..., None], args: Sequence[Any], name: str) -> None:
+    def __init__(
+        self, target: Callable[..., None], args: Sequence[Any], name: str
+    ) -> None:
         self._receiver, self._sender = CONTEXT.Pipe(duplex=False)
         every = (*args, self._sender, os.getpid())
         self.process = new_process(target, every, name)
@@ -51,8 +54,8 @@ class Child:
         return not self.process.is_alive() or self._receiver.poll()
 
     def end(self, seconds: float = EXIT_SECONDS) -> tuple[Any, str]:
-        """The result that it sent, None if it died first; and how it ended, for a message. It has
-        `seconds` to exit after its result."""
+        """The result that it sent, None if it died first; and how it ended, for a
+        message. It has `seconds` to exit after its result."""
         result = None
         with suppress(EOFError, OSError):
             result = self._receiver.recv() if self._receiver.poll() else None
@@ -72,7 +75,9 @@ def _how_it_ended(code: int | None) -> str:
         return LOST_SERVER
     if code is None or code >= 0:
         return f"process ended early (exit code {code}){why_it_exited(code or 0)}"
-    return f"process was killed by signal {-code} (exit code {code}){why_it_exited(code)}"
+    return (
+        f"process was killed by signal {-code} (exit code {code}){why_it_exited(code)}"
+    )
 
 
 @final
@@ -100,13 +105,18 @@ class Processes(Runner):
 
     @override
     def ended(self, seconds: float) -> list[SessionEnd]:
-        wait([each for child in self._running.values() for each in child.waitables], seconds)
+        wait(
+            [each for child in self._running.values() for each in child.waitables],
+            seconds,
+        )
         ended = []
         for session, child in list(self._running.items()):
             if child.has_ended:
                 result, how = child.end(1.0 if self._board.user_waits else EXIT_SECONDS)
                 del self._running[session]
-                ended.append(SessionEnd(session, result, f"the {how}", child.process.exitcode))
+                ended.append(
+                    SessionEnd(session, result, f"the {how}", child.process.exitcode)
+                )
                 if result is None:  # it could not write this itself
                     note_in_log(self._logs[session], [f"Session {session}: the {how}"])
         return ended

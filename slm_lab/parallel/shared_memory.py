@@ -22,29 +22,36 @@ ALIGNMENT = 64
 """Bytes of a cache line."""
 
 
-def aligned_record(arrays: Mapping[str, tuple[DTypeLike, tuple[int, ...]]]) -> np.dtype[np.void]:
-    """A record of arrays with these types and shapes, each from the start of a cache line."""
+def aligned_record(
+    arrays: Mapping[str, tuple[DTypeLike, tuple[int, ...]]],
+) -> np.dtype[np.void]:
+    """A record of arrays with these types and shapes, each from the start of a cache
+    line."""
     formats = [np.dtype(each) for each in arrays.values()]
-    ends = list(accumulate(ALIGNMENT * -(-each.itemsize // ALIGNMENT) for each in formats))
+    ends = list(
+        accumulate(ALIGNMENT * -(-each.itemsize // ALIGNMENT) for each in formats)
+    )
     names, offsets = list(arrays), [0, *ends[:-1]]
-    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": ends[-1]})
+    return np.dtype(
+        {"names": names, "formats": formats, "offsets": offsets, "itemsize": ends[-1]}
+    )
 
 
 def check_room(num_bytes: int, what: str, fix: str) -> None:
-    """Raises LabError if `num_bytes` do not fit into shared memory or into available memory. `what`
-    names the data and `fix` the remedy in the message."""
+    """Raises LabError if `num_bytes` do not fit into shared memory or into available
+    memory. `what` names the data and `fix` the remedy in the message."""
     if SHARED.exists():
         free = shutil.disk_usage(SHARED).free
         if num_bytes > free:
             raise LabError(
-                f"{what} take {num_bytes:,} bytes of shared memory, but {SHARED} has {free:,}; "
-                f"{fix}"
+                f"{what} take {num_bytes:,} bytes of shared memory, but {SHARED} has "
+                f"{free:,}; {fix}"
             )
     available = _available_memory()
     if available is not None and COPIES * num_bytes > available:
         raise LabError(
-            f"{what} take {num_bytes:,} bytes, briefly {COPIES} times as much, but only "
-            f"{available:,} bytes of memory are available; {fix}"
+            f"{what} take {num_bytes:,} bytes, briefly {COPIES} times as much, but "
+            f"only {available:,} bytes of memory are available; {fix}"
         )
 
 
@@ -64,14 +71,16 @@ def into_shared_memory(tensor: Tensor) -> Tensor:
         clear_left_over()
         size = tensor.numel() * tensor.element_size()
         raise LabError(
-            f"cannot put {size:,} bytes into shared memory (/dev/shm on Linux), which Sessions "
-            f"that train together use: {error}; make room there, or give the container more of it"
+            f"cannot put {size:,} bytes into shared memory (/dev/shm on Linux), which "
+            f"Sessions that train together use: {error}; make room there, or give the "
+            "container more of it"
         ) from error
     return shared
 
 
 def clear_left_over() -> None:
-    """Deletes the file that torch leaves behind if there was no room; torch unlinks all others."""
+    """Deletes the file that torch leaves behind if there was no room; torch unlinks all
+    others."""
     for path in SHARED.glob(f"torch_{os.getpid()}_*"):
         with suppress(OSError):
             path.unlink()

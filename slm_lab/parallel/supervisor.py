@@ -47,7 +47,8 @@ class Runner(ABC):
 
     @abstractmethod
     def ended(self, seconds: float) -> list[SessionEnd]:
-        """Waits up to `seconds` for a Session to end; returns those that have ended since."""
+        """Waits up to `seconds` for a Session to end; returns those that have ended
+        since."""
 
     @abstractmethod
     def kill(self, session: int) -> None:
@@ -58,23 +59,29 @@ class Runner(ABC):
         """Kills all that still run, and frees what they used."""
 
     def waits_for_disk(self, session: int) -> bool:
-        """Whether a Session waits for a disk, so that not even a kill would take effect."""
+        """Whether a Session waits for a disk, so that not even a kill would take
+        effect."""
         return False
 
 
 Restart: TypeAlias = Callable[[SessionTask, SessionResult, bool], SessionTask | None]
-"""The task that replaces a failed Session, from its task, its result and whether it made frames;
-None if it would fail again."""
+"""The task that replaces a failed Session, from its task, its result and whether it
+made frames; None if it would fail again."""
 
 
-def replacement(task: SessionTask, failed: SessionResult, made_frames: bool) -> SessionTask | None:
-    """A new worker takes over. One that failed by itself before its first step would fail again."""
+def replacement(
+    task: SessionTask, failed: SessionResult, made_frames: bool
+) -> SessionTask | None:
+    """A new worker takes over. One that failed by itself before its first step would
+    fail again."""
     if not (failed.was_killed or made_frames):
         return None
     return replace(task, resume=False, replaces=str(failed.error))
 
 
-def resumed(task: SessionTask, failed: SessionResult, made_frames: bool) -> SessionTask | None:
+def resumed(
+    task: SessionTask, failed: SessionResult, made_frames: bool
+) -> SessionTask | None:
     """A killed Session resumes from its last checkpoint."""
     if failed.would_repeat or not failed.was_killed:
         return None
@@ -85,11 +92,12 @@ def resumed(task: SessionTask, failed: SessionResult, made_frames: bool) -> Sess
 class Supervisor:
     """Runs tasks until all have ended.
 
-    A failed Session is restarted by `restart`, if given, up to `max_restart` times each; one that
-    hangs has failed, see `watch`. If a `vital` one fails, all end.
+    A failed Session is restarted by `restart`, if given, up to `max_restart` times
+    each; one that hangs has failed, see `watch`. If a `vital` one fails, all end.
 
-    After a stop for which the user waits, Sessions that have not begun are killed. Those that do
-    not end their step within `stop_seconds` are killed too, unless they write a checkpoint."""
+    After a stop for which the user waits, Sessions that have not begun are killed.
+    Those that do not end their step within `stop_seconds` are killed too, unless they
+    write a checkpoint."""
 
     def __init__(
         self,
@@ -116,7 +124,8 @@ class Supervisor:
         self._vital = frozenset(vital)
         self._stop_seen: float | None = None
         self._saving_at: dict[int, float] = {}
-        """When a Session was last seen to save after the stop: only then its step goes on."""
+        """When a Session was last seen to save after the stop: only then its step goes
+        on."""
         self._given_up: dict[int, bool] = {}
         """Sessions killed after a stop: whether each had begun."""
         self._watched: list[tuple[HangDetector, str | None]] = []
@@ -127,12 +136,13 @@ class Supervisor:
 
     @property
     def failed(self) -> list[SessionResult]:
-        """Results of Sessions that have failed and are not restarted, in the order of failure."""
+        """Results of Sessions that have failed and are not restarted, in the order of
+        failure."""
         return [each for each in self._results if each.ending is Ending.FAILED]
 
     def run(self, on_tick: Callable[[], None]) -> list[SessionResult]:
-        """Results in the order of the Sessions; `on_tick` is called a few times a second. No
-        Session survives this call, whatever `on_tick` raises."""
+        """Results in the order of the Sessions; `on_tick` is called a few times a
+        second. No Session survives this call, whatever `on_tick` raises."""
         try:
             while self.tick(TICK):
                 on_tick()
@@ -141,8 +151,8 @@ class Supervisor:
         return sorted(self._results, key=lambda result: result.session)
 
     def tick(self, seconds: float) -> bool:
-        """Starts, replaces and ends Sessions; waits up to `seconds` for one to end. Returns False
-        if none is left."""
+        """Starts, replaces and ends Sessions; waits up to `seconds` for one to end.
+        Returns False if none is left."""
         self._start_waiting()
         if not self._runner.running:
             return False
@@ -153,11 +163,15 @@ class Supervisor:
         return True
 
     def watch(
-        self, sessions: Sequence[int], due: Due, why: str | None = None, limit: float | None = None
+        self,
+        sessions: Sequence[int],
+        due: Due,
+        why: str | None = None,
+        limit: float | None = None,
     ) -> None:
-        """Kills those of `sessions` that hang, see `HangDetector`; by default the limits are the
-        spec's. `why` replaces the reported reason. `due(i)` is of `sessions[i]`. A Session that
-        waits for a disk does not hang."""
+        """Kills those of `sessions` that hang, see `HangDetector`; by default the
+        limits are the spec's. `why` replaces the reported reason. `due(i)` is of
+        `sessions[i]`. A Session that waits for a disk does not hang."""
         if self._limits is None:
             return
 
@@ -166,7 +180,9 @@ class Supervisor:
             waits = sign is not None and self._runner.waits_for_disk(sessions[index])
             return None if waits else sign
 
-        detector = HangDetector(self._board, sessions, due_off_disk, self._limits, limit)
+        detector = HangDetector(
+            self._board, sessions, due_off_disk, self._limits, limit
+        )
         self._watched.append((detector, why))
 
     def _end_hung(self) -> None:
@@ -182,7 +198,9 @@ class Supervisor:
             self._waiting.clear()
         while self._waiting and len(self._runner.running) < self._max_parallel:
             task = self._waiting.popleft()
-            self._began_at.setdefault(task.session, int(self._board.clock_slots[task.session]))
+            self._began_at.setdefault(
+                task.session, int(self._board.clock_slots[task.session])
+            )
             self._board.saving[task.session] = 0
             if (ended := self._runner.start(task)) is not None:
                 self._collect(ended)
@@ -233,8 +251,12 @@ class Supervisor:
         return True
 
     def _end_others(self, lost: int) -> None:
-        """Ends running and waiting Sessions, which cannot train without the lost one."""
-        for session in [*self._runner.running, *(task.session for task in self._waiting)]:
+        """Ends running and waiting Sessions, which cannot train without the lost
+        one."""
+        for session in [
+            *self._runner.running,
+            *(task.session for task in self._waiting),
+        ]:
             why = f"ended because Session {lost} ended, which it cannot train without"
             self._keep(replace(self._failed(session, why), lost_others=True))
         self._runner.close()
@@ -260,9 +282,17 @@ class Supervisor:
     def _what_is_slow(self) -> str:
         """What a stop waits for beyond its time, as text; "" if it is no disk."""
         runner, saving = self._runner, self._board.saving
-        late = [each for each in runner.running if saving[each] or runner.waits_for_disk(each)]
+        late = [
+            each
+            for each in runner.running
+            if saving[each] or runner.waits_for_disk(each)
+        ]
         names = ", ".join(f"Session {session}" for session in late)
-        return f"waiting for the disk of {names}; Ctrl-C again ends at once" if late else ""
+        return (
+            f"waiting for the disk of {names}; Ctrl-C again ends at once"
+            if late
+            else ""
+        )
 
     def _interrupted(self, session: int) -> SessionResult:
         self._board.write(session, phase=Phase.STOPPED)
@@ -276,13 +306,14 @@ class Supervisor:
     def _why_ended(self, session: int) -> str:
         """The reason of a kill after a stop, and the checkpoint that is kept."""
         return (
-            f"its step did not end within {self._stop_seconds:g} s of the stop; it was killed at "
-            f"frame {int(self._board.clock_slots[session]):,}; "
+            f"its step did not end within {self._stop_seconds:g} s of the stop; it "
+            f"was killed at frame {int(self._board.clock_slots[session]):,}; "
             f"{self._kept(session) or 'it has no checkpoint yet'}"
         )
 
     def _kept(self, session: int) -> str | None:
-        """What a resume of a Session begins with, as text; None without a checkpoint."""
+        """What a resume of a Session begins with, as text; None without a
+        checkpoint."""
         manifest = None
         with suppress(CheckpointError):  # a resume reports it
             manifest = read_manifest(self._tasks[session].paths.manifest)

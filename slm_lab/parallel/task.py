@@ -29,7 +29,8 @@ class SessionTask:
     checked: bool = False
     imports: tuple[str, ...] = ()
     workers: range = range(0)
-    """The Sessions that train one agent together, including this one; empty: it trains alone."""
+    """The Sessions that train one agent together, including this one; empty: it trains
+    alone."""
     make_strategy: "StrategyFactory | None" = None
     program: "Callable[[SessionTask, StatusBoard], SessionResult] | None" = None
     """What runs instead of a Session, with the whole Trial's board; None: a Session."""

@@ -32,9 +32,11 @@ FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 """The format of a line in the text log."""
 
 
-def session_main(task: SessionTask, raw_board: Any, connection: Connection, parent: int) -> None:
-    """The target of a process: runs the Session, sends its SessionResult, exits. The exit
-    code is 1 if the Session failed. The process dies with its parent."""
+def session_main(
+    task: SessionTask, raw_board: Any, connection: Connection, parent: int
+) -> None:
+    """The target of a process: runs the Session, sends its SessionResult, exits. The
+    exit code is 1 if the Session failed. The process dies with its parent."""
     process.die_with_parent(parent)
     process.keep_freed_memory()
     board = StatusBoard(raw_board, task.num_sessions)
@@ -62,7 +64,8 @@ def run_session(task: SessionTask, board: StatusBoard) -> "SessionResult":
     phases = {
         Ending.FINISHED: Phase.DONE,
         Ending.INTERRUPTED: Phase.STOPPED,
-        Ending.FAILED: Phase.WAITING,  # the parent replaces it, or marks it as failed for good
+        # the parent replaces it, or marks it as failed for good
+        Ending.FAILED: Phase.WAITING,
     }
     try:
         result = _run(task, board)
@@ -100,7 +103,9 @@ class SessionLog(logging.FileHandler):
     @override
     def _open(self) -> io.TextIOWrapper:
         """Opens the file for appending; never follows a symbolic link."""
-        descriptor = open_own(Path(self.baseFilename), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        descriptor = open_own(
+            Path(self.baseFilename), os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        )
         return open(descriptor, self.mode, encoding="utf-8")  # type: ignore[return-value]
 
     @override
@@ -123,13 +128,18 @@ def note_in_log(file: Path, lines: Iterable[str]) -> None:
     log = SessionLog(file, delay=True)
     log.setFormatter(logging.Formatter(FORMAT))
     for line in lines:
-        log.emit(logging.makeLogRecord({"msg": line, "levelname": "WARNING", "name": "slm_lab"}))
+        log.emit(
+            logging.makeLogRecord(
+                {"msg": line, "levelname": "WARNING", "name": "slm_lab"}
+            )
+        )
     log.close()
 
 
 def _seeds(task: SessionTask, board: StatusBoard) -> SessionSeeds:
-    """The task's seeds. Those of global generators depend on the frame at which it begins, because
-    their state is not saved: with the same ones a resume would repeat the first draws."""
+    """The task's seeds. Those of global generators depend on the frame at which it
+    begins, because their state is not saved: with the same ones a resume would repeat
+    the first draws."""
     manifest = read_manifest(task.paths.manifest) if task.resume else None
     frame = int(board.clock_slots[task.session]) if manifest is None else manifest.frame
     processes = process_seeds(task.root_seed, task.trial, task.session, frame)
@@ -155,7 +165,9 @@ def _run(task: SessionTask, board: StatusBoard) -> "SessionResult":
         from slm_lab.session.session import Session
     strategy = None
     if task.make_strategy is not None:
-        strategy = task.make_strategy(board.part(task.workers), task.workers.index(task.session))
+        strategy = task.make_strategy(
+            board.part(task.workers), task.workers.index(task.session)
+        )
     given = task.spec, task.session, seeds, task.paths, board, task.resume, task.checked
     with closing(Session(*given, strategy=strategy, replaces=task.replaces)) as session:
         return session.run()

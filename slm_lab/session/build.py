@@ -33,8 +33,9 @@ def env_and_agent(
     make_memory: MakeMemory | None = None,
     marks: CopyMarks | None = None,
 ) -> tuple[VectorEnv, Agent]:
-    """Environments of `env_spec`, by default the spec's, and an agent for `spec.env.num_envs`. For
-    the options see `build_agent`, for `marks` see `make_env`."""
+    """Environments of `env_spec`, by default the spec's, and an agent for
+    `spec.env.num_envs`. For the options see `build_agent`, for `marks` see
+    `make_env`."""
     gamma = spec.agent.algorithm.gamma
     env = make_env(
         env_spec or spec.env,
@@ -63,14 +64,17 @@ def env_and_agent(
 def prototype(
     spec: Spec, seeds: SessionSeeds, make_memory: MakeMemory | None = None
 ) -> Iterator[tuple[Agent, VectorEnv]]:
-    """An agent with these seeds, on the CPU and without the spec's memory, and one environment. A
-    Trial's parent sizes shared memory by them. `make_memory` receives the spec's `num_envs`. Raises
-    LabError if a required GPU is missing."""
+    """An agent with these seeds, on the CPU and without the spec's memory, and one
+    environment. A Trial's parent sizes shared memory by them. `make_memory` receives
+    the spec's `num_envs`. Raises LabError if a required GPU is missing."""
     for net in spec.agent.nets.values():
         resolve_device(net.gpu)
-    set_up_torch(spec.meta.threads)  # as in a worker: the thread count changes the last bits
+    # as in a worker: the thread count changes the last bits
+    set_up_torch(spec.meta.threads)
     one = spec.env.model_copy(update={"num_envs": 1, "vectorization_mode": "sync"})
-    bare = spec.model_copy(update={"agent": spec.agent.model_copy(update={"memory": None})})
+    bare = spec.model_copy(
+        update={"agent": spec.agent.model_copy(update={"memory": None})}
+    )
     env, agent = env_and_agent(on_cpu(bare), seeds, one, make_memory=make_memory)
     with closing(env):
         yield agent, env

@@ -8,10 +8,10 @@ from slm_lab.core.types import IntArray
 
 
 class Clock:
-    """Counts environment steps, summed over environments. `slots` holds one int64 per Session that
-    shares the budget. Only that Session writes it: a shared counter would lose increments, and a
-    lock would stay held if its holder died. The total is the sum of the slots; `max_frame` bounds
-    it."""
+    """Counts environment steps, summed over environments. `slots` holds one int64 per
+    Session that shares the budget. Only that Session writes it: a shared counter would
+    lose increments, and a lock would stay held if its holder died. The total is the sum
+    of the slots; `max_frame` bounds it."""
 
     def __init__(self, slots: IntArray, index: int, max_frame: int) -> None:
         if slots.dtype != np.int64:
@@ -42,8 +42,8 @@ class Clock:
         self.set(self.frame + frames)
 
     def load(self, frame: int, frames: Sequence[int]) -> None:
-        """Restores the saved `frame` and `frames`. The count never decreases: other Sessions read
-        it, and another process may be ahead."""
+        """Restores the saved `frame` and `frames`. The count never decreases: other
+        Sessions read it, and another process may be ahead."""
         self.set(max(self.frame, frame))
 
     def set(self, frame: int) -> None:

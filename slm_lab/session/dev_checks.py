@@ -1,4 +1,5 @@
-"""Checks of the dev mode during training: invariants too expensive to check in every run."""
+"""Checks of the dev mode during training: invariants too expensive to check in every
+run."""
 
 import torch
 
@@ -7,14 +8,16 @@ from slm_lab.core.errors import LabError
 
 
 class AgentChecks:
-    """Checks one agent: views stay views, learning changes weights, weights stay finite."""
+    """Checks one agent: views stay views, learning changes weights, weights stay
+    finite."""
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self._initial = {n: f.vector.clone() for n, f in agent.learner.flats.items()}
 
     def after_learning(self) -> None:
-        """Raises LabError if a training event broke the flat vectors or made them non-finite."""
+        """Raises LabError if a training event broke the flat vectors or made them
+        non-finite."""
         for name, flat in self._agent.learner.flats.items():
             try:
                 flat.check()
@@ -29,8 +32,8 @@ class AgentChecks:
             return
         if self._agent.learner.opt_step == 0:
             raise LabError(
-                "dev check: no training event happened in the whole run; env.max_frame is too "
-                "short for the frames that one event takes"
+                "dev check: no training event happened in the whole run; "
+                "env.max_frame is too short for the frames that one event takes"
             )
         for name, flat in self._agent.learner.flats.items():
             if torch.equal(flat.vector, self._initial[name]):

@@ -23,10 +23,11 @@ from slm_lab.spec.schema.spec import Spec
 
 @final
 class Evaluator:
-    """An agent without memory that only acts, in `num_envs` separate environments. Weights and the
-    normalisers' statistics are loaded from a training and do not change. All random draws (first
-    states, the Random agent's actions) depend only on `seed`. `film` receives the episodes of a
-    single environment; for it, `process_seed` and `marks` see `make_env`."""
+    """An agent without memory that only acts, in `num_envs` separate environments.
+    Weights and the normalisers' statistics are loaded from a training and do not
+    change. All random draws (first states, the Random agent's actions) depend only on
+    `seed`. `film` receives the episodes of a single environment; for it, `process_seed`
+    and `marks` see `make_env`."""
 
     def __init__(
         self,
@@ -50,7 +51,8 @@ class Evaluator:
             marks=marks,
         )
         with undone_on_failure(self.env.close):
-            self.env.reset()  # seeds the generators; before it there is no state to save
+            # seeds the generators; before it there is no state to save
+            self.env.reset()
             self._agent = build_agent(
                 spec.agent.for_acting(),
                 self.env.observation_space,
@@ -61,18 +63,21 @@ class Evaluator:
         self.networks = self._agent.learner.flats
 
     def load_snapshot(self, snapshot: StateDict) -> None:
-        """Loads the weights ("flats") and "statistics" of a snapshot, as saved in "best"."""
+        """Loads the weights ("flats") and "statistics" of a snapshot, as saved in
+        "best"."""
         load_snapshot(snapshot, self.networks, self.env.statistics)
 
     def play(self, per_env: int) -> FinishedEpisodes:
-        """Plays `per_env` fresh episodes per environment. Raises LabError if one never ends."""
+        """Plays `per_env` fresh episodes per environment. Raises LabError if one never
+        ends."""
         return join_episodes(list(self.finished_episodes(per_env)))
 
     def finished_episodes(
         self, per_env: int, stop: Callable[[], bool] = lambda: False
     ) -> Iterator[FinishedEpisodes]:
-        """Like `play`, but yields each episode as it ends; fewer if `stop` becomes true. Raises
-        EnvironmentFailedError if an environment raises an exception of its own."""
+        """Like `play`, but yields each episode as it ends; fewer if `stop` becomes
+        true. Raises EnvironmentFailedError if an environment raises an exception of its
+        own."""
         actor = self._agent.actor
         actor.end_episodes(np.ones(self.env.num_envs, np.bool_))
         limits = self._name, self._max_steps, stop
@@ -84,7 +89,9 @@ class Evaluator:
             raise
         except Exception as error:
             if self.env.has_failed:
-                raise EnvironmentFailedError(f"{self._name}: {error_text(error)}") from error
+                raise EnvironmentFailedError(
+                    f"{self._name}: {error_text(error)}"
+                ) from error
             raise
 
     def state_dict(self) -> StateDict:
@@ -104,14 +111,16 @@ class Evaluator:
 def load_snapshot(
     snapshot: StateDict, networks: Mapping[str, FlatParameters], statistics: FloatArray
 ) -> None:
-    """Copies a snapshot's weights and statistics into the `networks` and `statistics` (S,)."""
+    """Copies a snapshot's weights and statistics into the `networks` and `statistics`
+    (S,)."""
     for name, flat in networks.items():
         flat.load_state_dict(snapshot["flats"][name])
     statistics[:] = snapshot["statistics"]
 
 
 def snapshot_of(state: StateDict) -> StateDict:
-    """The agent's snapshot (the "best" part) from a Session's full state (the "state" part)."""
+    """The agent's snapshot (the "best" part) from a Session's full state (the "state"
+    part)."""
     optimizers = state["agent"]["learner"]["train_state"].items()
     return {
         "frame": state["frame"],
@@ -122,9 +131,9 @@ def snapshot_of(state: StateDict) -> StateDict:
 
 @final
 class RigorousEval:
-    """Plays one greedy episode in each of `num_envs` environments whenever `tracker` is due. It
-    shares only a snapshot with the training: no generator, weights or statistics. So evaluation
-    does not affect training."""
+    """Plays one greedy episode in each of `num_envs` environments whenever `tracker` is
+    due. It shares only a snapshot with the training: no generator, weights or
+    statistics. So evaluation does not affect training."""
 
     def __init__(
         self,
@@ -137,13 +146,17 @@ class RigorousEval:
         self.tracker = EvaluationTracker(
             spec.meta.eval_frequency, spec.env.max_frame, spec.env.info_keys
         )
-        self._evaluator = Evaluator(spec, num_envs, seed, process_seed=process_seed, marks=marks)
+        self._evaluator = Evaluator(
+            spec, num_envs, seed, process_seed=process_seed, marks=marks
+        )
         self._before = self._evaluator.state_dict()
 
-    def play(self, snapshot: StateDict, stop: Callable[[], bool]) -> FinishedEpisodes | None:
-        """The episodes of the agent in `snapshot`. Raises LabError if one does not end. Returns
-        None if `stop` became true before all ended; `take_back` then rolls it back. None also after
-        an earlier failure."""
+    def play(
+        self, snapshot: StateDict, stop: Callable[[], bool]
+    ) -> FinishedEpisodes | None:
+        """The episodes of the agent in `snapshot`. Raises LabError if one does not end.
+        Returns None if `stop` became true before all ended; `take_back` then rolls it
+        back. None also after an earlier failure."""
         if self.has_failed:
             return None
         self._before = self._evaluator.state_dict()
@@ -164,7 +177,8 @@ class RigorousEval:
             self._evaluator.load_state_dict(self._before)
 
     def state_dict(self) -> StateDict:
-        """State that later evaluations depend on; after a failure, that before the evaluation."""
+        """State that later evaluations depend on; after a failure, that before the
+        evaluation."""
         evaluator = self._before if self.has_failed else self._evaluator.state_dict()
         return {"evaluator": evaluator, "tracker": self.tracker.state_dict()}
 

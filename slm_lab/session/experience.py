@@ -25,7 +25,8 @@ class Experience(ABC):
 
     @abstractmethod
     def step(self) -> FinishedEpisodes | None:
-        """Adds the next steps to the memory and the clock; returns the episodes they ended."""
+        """Adds the next steps to the memory and the clock; returns the episodes they
+        ended."""
 
     @property
     @abstractmethod
@@ -49,22 +50,24 @@ class Experience(ABC):
 
     @abstractmethod
     def state_dict(self) -> StateDict:
-        """State that the next step depends on besides the agent; "env" is the environments'."""
+        """State that the next step depends on besides the agent; "env" is the
+        environments'."""
 
     @abstractmethod
     def load_state_dict(self, state: StateDict) -> None:
         """Restores the saved state."""
 
     def resume(self, state: StateDict) -> None:
-        """Truncates episodes that cannot be continued; called when all else is restored. By default
-        nothing happens: others act, in fresh episodes."""
+        """Truncates episodes that cannot be continued; called when all else is
+        restored. By default nothing happens: others act, in fresh episodes."""
 
     def close(self) -> None:
         """Frees what it holds besides the environments."""
 
 
 def observed(obs: Array, act: Act, step: Step) -> VectorStep:
-    """An environment's step as the agent observes it, with the `obs` that it acted on."""
+    """An environment's step as the agent observes it, with the `obs` that it acted
+    on."""
     return VectorStep(
         obs, act, step.reward, step.terminated, step.truncated, step.next_obs, step.raw
     )
@@ -74,7 +77,9 @@ def observed(obs: Array, act: Act, step: Step) -> VectorStep:
 class Acting(Experience):
     """An agent in its own environments: act, step, observe."""
 
-    def __init__(self, agent: Agent, env: VectorEnv, clock: Clock, env_name: str) -> None:
+    def __init__(
+        self, agent: Agent, env: VectorEnv, clock: Clock, env_name: str
+    ) -> None:
         self._agent = agent
         self._env = env
         self._clock = clock
@@ -130,7 +135,8 @@ class Acting(Experience):
         if not self._continues:
             self._agent.break_off(state["env"]["obs"], state["env"]["raw_obs"])
             logger.warning(
-                "the state of %s %s: resuming with fresh episodes and fresh global generators",
+                "the state of %s %s: resuming with fresh episodes and fresh global "
+                "generators",
                 self._env_name,
                 "was not saved" if self._env.exact_state else "cannot be saved",
             )

@@ -1,7 +1,9 @@
-"""The weights that a new run takes from another: whole networks or parts of them, by name.
+"""The weights that a new run takes from another: whole networks or parts of them, by
+name.
 
-A name begins with the network's role, `net`, `critic` or `alpha`. So the body of a policy and of a
-Q-network have the same names, and one algorithm can begin with the body of another."""
+A name begins with the network's role, `net`, `critic` or `alpha`. So the body of a
+policy and of a Q-network have the same names, and one algorithm can begin with the body
+of another."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +24,8 @@ Values: TypeAlias = Mapping[str, Tensor]
 """Parameters and running statistics of all networks, by name."""
 
 WRAPPERS = {"actor": "net.", "actor_critic": "0.net.", "q": ""}
-"""What stands before the names inside `agent.net` in the policy's network, by its key."""
+"""What stands before the names inside `agent.net` in the policy's network, by its
+key."""
 OUTPUTS = ("heads", "tails", "scale", *MOMENTS)
 """Names of what depends on an output: the body of a network is the rest."""
 BODY = ".body"
@@ -40,7 +43,8 @@ def built_values(networks: Mapping[str, FlatParameters]) -> Values:
 
 
 def values_of(flats: Mapping[str, StateDict]) -> Values:
-    """The values in the saved networks of a checkpoint. Raises ValueError if they are damaged."""
+    """The values in the saved networks of a checkpoint. Raises ValueError if they are
+    damaged."""
     return {
         _full_name(network, name): value
         for network, flat in flats.items()
@@ -48,16 +52,22 @@ def values_of(flats: Mapping[str, StateDict]) -> Values:
     }
 
 
-def normalizers_in(statistics: FloatArray, normalizes_reward: bool) -> dict[str, FloatArray]:
-    """The normalisers' statistics (S,) as parts: "observations" and "rewards", views."""
+def normalizers_in(
+    statistics: FloatArray, normalizes_reward: bool
+) -> dict[str, FloatArray]:
+    """The normalisers' statistics (S,) as parts: "observations" and "rewards",
+    views."""
     end = len(statistics) - RunningStatistics.length(1) * normalizes_reward
     parts = {"observations": statistics[:end], "rewards": statistics[end:]}
     return {name: part for name, part in parts.items() if len(part)}
 
 
-def taken_names(built: Values, saved: Values, parts: Sequence[str], source: str) -> list[str]:
-    """The names of the values that a run takes from `source`: those in `parts`, or all. Raises
-    UsageError for a part that is missing, or of another shape, with both shapes."""
+def taken_names(
+    built: Values, saved: Values, parts: Sequence[str], source: str
+) -> list[str]:
+    """The names of the values that a run takes from `source`: those in `parts`, or all.
+    Raises UsageError for a part that is missing, or of another shape, with both
+    shapes."""
     if not built:
         raise UsageError("--init-from: the algorithm of the spec has no network")
     wanted = list(parts) or [role for role in _roles(built) if role != TUNED]
@@ -74,14 +84,19 @@ def taken_names(built: Values, saved: Values, parts: Sequence[str], source: str)
                     f"{', '.join(known)}; choose some with --init-part"
                 )
         names += here
-        differing = [name for name in dict.fromkeys([*here, *there]) if _differ(name, built, saved)]
+        differing = [
+            name
+            for name in dict.fromkeys([*here, *there])
+            if _differ(name, built, saved)
+        ]
         if differing:
             name, more = differing[0], len(differing) - 1
             others = f" ({more} more differ)" if more else ""
             raise UsageError(
                 f"--init-from: {name} is {_shape(saved, name)} in {source} and "
-                f"{_shape(built, name)} in this spec{others}; give both the same layers, or take "
-                "only parts that fit with --init-part, such as net.body"
+                f"{_shape(built, name)} in this spec{others}; give both the same "
+                "layers, or take only parts that fit with --init-part, such as "
+                "net.body"
             )
     if not parts:
         names += [name for name in built if _role(name) == TUNED and name in saved]
@@ -94,9 +109,12 @@ def roles_of(names: Iterable[str]) -> list[str]:
 
 
 @torch.no_grad()
-def begin_with(file: Path, agent: Agent, statistics: FloatArray, normalizes_reward: bool) -> None:
-    """Copies the values and normalisers in `file` into a fresh agent and the `statistics` (S,) of
-    its environments; does nothing without the file. Raises CheckpointError if they do not fit."""
+def begin_with(
+    file: Path, agent: Agent, statistics: FloatArray, normalizes_reward: bool
+) -> None:
+    """Copies the values and normalisers in `file` into a fresh agent and the
+    `statistics` (S,) of its environments; does nothing without the file. Raises
+    CheckpointError if they do not fit."""
     if not file.is_file():
         return
     state = read_initial(file)
@@ -104,7 +122,9 @@ def begin_with(file: Path, agent: Agent, statistics: FloatArray, normalizes_rewa
         own = built_values(agent.learner.flats)
         for name, value in state["values"].items():
             if value.shape != own[name].shape:
-                raise ValueError(f"{name} is {tuple(value.shape)}, not {tuple(own[name].shape)}")
+                raise ValueError(
+                    f"{name} is {tuple(value.shape)}, not {tuple(own[name].shape)}"
+                )
             own[name].copy_(value)
         parts = normalizers_in(statistics, normalizes_reward)
         for name, saved in state["normalizers"].items():
@@ -116,7 +136,8 @@ def _full_name(network: str, name: str) -> str:
         return f"{network}.{name}"
     if name.startswith(wrapper):
         return f"net.{name.removeprefix(wrapper)}"
-    return f"net.{name.removeprefix('0.')}"  # the free scale, or the moments of value targets
+    # the free scale, or the moments of value targets
+    return f"net.{name.removeprefix('0.')}"
 
 
 def _role(name: str) -> str:
@@ -135,7 +156,8 @@ def _is_in(name: str, part: str) -> bool:
 
 
 def _parts_of(values: Values) -> list[str]:
-    """The parts to choose from: each network, its body, and the parts of its layers' names."""
+    """The parts to choose from: each network, its body, and the parts of its layers'
+    names."""
     parts: dict[str, None] = {}
     for name in values:
         role, inside, *_ = name.split(".")
@@ -146,7 +168,11 @@ def _parts_of(values: Values) -> list[str]:
 
 
 def _differ(name: str, first: Values, second: Values) -> bool:
-    return name not in first or name not in second or first[name].shape != second[name].shape
+    return (
+        name not in first
+        or name not in second
+        or first[name].shape != second[name].shape
+    )
 
 
 def _shape(values: Values, name: str) -> str:

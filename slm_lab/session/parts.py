@@ -1,4 +1,5 @@
-"""The parts of a Session: built from a spec, saved to a checkpoint and restored from it."""
+"""The parts of a Session: built from a spec, saved to a checkpoint and restored from
+it."""
 
 from dataclasses import dataclass, field
 
@@ -44,7 +45,8 @@ class SessionParts:
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
 
     def state_dict(self) -> StateDict:
-        """All state that the next step depends on, except the steps in the agent's log."""
+        """All state that the next step depends on, except the steps in the agent's
+        log."""
         return {
             "frame": self.clock.frame,
             "frames": self.clock.frames,
@@ -52,7 +54,9 @@ class SessionParts:
             "agent": self.agent.state_dict(),
             **self.experience.state_dict(),
             "tracker": self.tracker.state_dict(),
-            "evaluation": None if self.evaluation is None else self.evaluation.state_dict(),
+            "evaluation": None
+            if self.evaluation is None
+            else self.evaluation.state_dict(),
             "strategy": self.strategy.state_dict(),
         }
 
@@ -69,7 +73,8 @@ class SessionParts:
 
     @property
     def has_failed_env(self) -> bool:
-        """Whether an environment has raised an exception, in training or in an evaluation."""
+        """Whether an environment has raised an exception, in training or in an
+        evaluation."""
         evaluates_no_more = self.evaluation is not None and self.evaluation.has_failed
         return evaluates_no_more or self.experience.has_failed
 
@@ -77,14 +82,18 @@ class SessionParts:
         """What acting needs: weights and normaliser statistics."""
         return {
             "frame": self.clock.frame,
-            "flats": {name: f.state_dict() for name, f in self.agent.learner.flats.items()},
+            "flats": {
+                name: f.state_dict() for name, f in self.agent.learner.flats.items()
+            },
             "statistics": self.env.statistics.copy(),
         }
 
     def row(self) -> Row:
         """The next row of the training."""
         elapsed, strategy = self.stopwatch.read(), self.strategy
-        self.tracker.track_update(strategy.report(elapsed.wall_t - self.tracker.last_wall_t))
+        self.tracker.track_update(
+            strategy.report(elapsed.wall_t - self.tracker.last_wall_t)
+        )
         return self.tracker.row(
             frame=self.clock.frame,
             total_frame=self.clock.total_frame,
@@ -138,8 +147,8 @@ def build_parts(
     strategy: Strategy,
     marks: CopyMarks | None = None,
 ) -> SessionParts:
-    """The parts of a fresh Session. Its copies, never of training and evaluation at once, have the
-    same `marks`, see `make_env`."""
+    """The parts of a fresh Session. Its copies, never of training and evaluation at
+    once, have the same `marks`, see `make_env`."""
     blueprint = strategy.blueprint
     env, agent = env_and_agent(
         spec,
@@ -175,7 +184,16 @@ def build_parts(
         video = VideoRecorder(spec.of_videos(), seeds.video, paths, marks)
     records = Records(paths)
     return SessionParts(
-        paths, strategy, env, agent, clock, experience, tracker, evaluation, video, records
+        paths,
+        strategy,
+        env,
+        agent,
+        clock,
+        experience,
+        tracker,
+        evaluation,
+        video,
+        records,
     )
 
 
@@ -191,9 +209,11 @@ def restore(parts: SessionParts, manifest: Manifest) -> None:
     parts.experience.resume(state)
 
 
-def open_rows(parts: SessionParts, manifest: Manifest | None, replaces: str | None) -> None:
-    """Creates the files of rows, or continues them. They continue from the checkpoint or, if this
-    Session replaces a process, from the last complete row."""
+def open_rows(
+    parts: SessionParts, manifest: Manifest | None, replaces: str | None
+) -> None:
+    """Creates the files of rows, or continues them. They continue from the checkpoint
+    or, if this Session replaces a process, from the last complete row."""
     paths, columns = parts.paths, {}
     if parts.strategy.blueprint.leads:
         columns[paths.rows.name] = parts.tracker.columns
@@ -206,13 +226,16 @@ def open_rows(parts: SessionParts, manifest: Manifest | None, replaces: str | No
 
 
 def take_over(parts: SessionParts, manifest: Manifest | None) -> None:
-    """Continues in place of a process that died: same frames and rows, fresh episodes."""
+    """Continues in place of a process that died: same frames and rows, fresh
+    episodes."""
     rows_file = parts.paths.rows
     rows = read_rows(rows_file) if rows_file.exists() else NO_ROWS
     parts.tracker.resume_after_rows(rows)
     if len(rows):
         parts.agent.learner.opt_step = int(rows["opt_step"][-1])
-        parts.stopwatch.resume_after(float(rows["wall_t"][-1]), float(rows["cpu_t"][-1]))
+        parts.stopwatch.resume_after(
+            float(rows["wall_t"][-1]), float(rows["cpu_t"][-1])
+        )
     if manifest is not None:
         parts.agent.break_off(parts.env.obs, parts.env.raw_obs)
     parts.env.reset()

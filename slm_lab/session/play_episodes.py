@@ -1,4 +1,5 @@
-"""Whole episodes, sampled without bias. Needs no torch: it measures the Random agent."""
+"""Whole episodes, sampled without bias. Needs no torch: it measures the Random
+agent."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -19,13 +20,15 @@ MAX_ENVS = 10
 
 
 def even_num_envs(episodes: int, num_envs: int) -> int:
-    """The largest number of environments that divides `episodes`, at most MAX_ENVS and `num_envs`:
-    no more than in the training, because an environment may exist only so often."""
+    """The largest number of environments that divides `episodes`, at most MAX_ENVS and
+    `num_envs`: no more than in the training, because an environment may exist only so
+    often."""
     return max(n for n in range(1, min(MAX_ENVS, num_envs) + 1) if episodes % n == 0)
 
 
 def step_bound(spec: "EnvSpec") -> int:
-    """Steps after which an episode counts as endless: its own limit, at least MAX_STEPS."""
+    """Steps after which an episode counts as endless: its own limit, at least
+    MAX_STEPS."""
     from slm_lab.env.versions import episode_limit
 
     return max(MAX_STEPS, episode_limit(spec) or 0)
@@ -45,11 +48,12 @@ def finished_episodes(
     stop: Callable[[], bool] = lambda: False,
     ended: Callable[[BoolArray], None] = lambda which: None,
 ) -> Iterator[FinishedEpisodes]:
-    """Yields fresh episodes as they end, `per_env` of every environment. Every environment
-    contributes the same number: taking the first to finish would favour short ones. If `stop`,
-    called before every step, returns true, no more are played. `ended` is called after every step
-    with a mask (N,) of the episodes that ended. Raises LabError if an episode of `name` does not
-    end in `max_steps` or its return is not finite."""
+    """Yields fresh episodes as they end, `per_env` of every environment. Every
+    environment contributes the same number: taking the first to finish would favour
+    short ones. If `stop`, called before every step, returns true, no more are played.
+    `ended` is called after every step with a mask (N,) of the episodes that ended.
+    Raises LabError if an episode of `name` does not end in `max_steps` or its return is
+    not finite."""
     counts = np.zeros(env.num_envs, np.int64)
     began = np.zeros(env.num_envs, np.int64)
     now, next_check = 0, max_steps
@@ -76,6 +80,6 @@ def finished_episodes(
             next_check = int(began[counts < per_env].min()) + max_steps
             if now >= next_check:
                 raise LabError(
-                    f"{name}: an episode did not end in {max_steps:,} steps; "
-                    "bound it with env.max_t (a training keeps its own: start a new run)"
+                    f"{name}: an episode did not end in {max_steps:,} steps; bound it "
+                    "with env.max_t (a training keeps its own: start a new run)"
                 )

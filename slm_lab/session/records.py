@@ -22,15 +22,20 @@ class Records:
         self._paths = paths
         self.store = CheckpointStore(paths.models, paths.prefix)
         self.best: StateDict | None = None
-        """The best agent, until the next checkpoint writes it; it may be beaten before then."""
+        """The best agent, until the next checkpoint writes it; it may be beaten before
+        then."""
         self.saved_at = time.perf_counter()
-        """When the last checkpoint was made; a kill would lose the training since then."""
+        """When the last checkpoint was made; a kill would lose the training since
+        then."""
 
     def open(
-        self, columns: Mapping[str, Sequence[str]], extents: Mapping[str, Extent] | None, frame: int
+        self,
+        columns: Mapping[str, Sequence[str]],
+        extents: Mapping[str, Extent] | None,
+        frame: int,
     ) -> None:
-        """Creates the files of rows or continues them, see RowFiles; `frame` is the Session's
-        current frame."""
+        """Creates the files of rows or continues them, see RowFiles; `frame` is the
+        Session's current frame."""
         with self._writing_rows(frame):
             self._rows = RowFiles(self._paths.info, columns, extents)
 
@@ -47,8 +52,9 @@ class Records:
         finished: bool,
         commit_barrier: Callable[[], None],
     ) -> list[str]:
-        """Writes a checkpoint; rows first, so that the manifest never names missing rows. Returns
-        the names of its parts. For the arguments and errors see CheckpointStore."""
+        """Writes a checkpoint; rows first, so that the manifest never names missing
+        rows. Returns the names of its parts. For the arguments and errors see
+        CheckpointStore."""
         with self._writing_rows(frame):
             rows = self._rows.sync()
         parts = {"state": state}
@@ -60,7 +66,8 @@ class Records:
         return list(parts)
 
     def save_copy(self, frame: int, state: StateDict) -> str:
-        """Writes a faulty state for a person to inspect; returns the frame and file as text."""
+        """Writes a faulty state for a person to inspect; returns the frame and file as
+        text."""
         path = self._paths.models / f"{self._paths.prefix}_nonfinite_{frame}.pt"
         self.store.save_copy(path, state)
         kept = what_remains(self.store.manifest())
@@ -72,7 +79,8 @@ class Records:
 
     @contextmanager
     def _writing_rows(self, frame: Cell) -> Iterator[None]:
-        """Reports a full disk together with the checkpoint from which a run can resume."""
+        """Reports a full disk together with the checkpoint from which a run can
+        resume."""
         try:
             yield
         except OSError as error:

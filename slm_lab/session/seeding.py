@@ -10,7 +10,8 @@ _NO_TRIAL = 2**32 - 1
 @dataclass(frozen=True)
 class ProcessSeeds:
     """Seeds of global generators, in every process that steps environments: see
-    `core.process.seed_global_generators`. They have 128 bits, so that no two are equal."""
+    `core.process.seed_global_generators`. They have 128 bits, so that no two are
+    equal."""
 
     own: int
     """the Session's process"""
@@ -22,7 +23,8 @@ class ProcessSeeds:
 
 @dataclass(frozen=True)
 class SessionSeeds:
-    """The seeds of one Session, independent of each other and of every other Session's."""
+    """The seeds of one Session, independent of each other and of every other
+    Session's."""
 
     env: int
     init: int
@@ -31,33 +33,44 @@ class SessionSeeds:
     rigorous_eval: int
     """evaluations during training"""
     eval_command: int
-    """episodes played after training; they differ from those that selected the best agent"""
+    """episodes played after training; they differ from those that selected the best
+    agent"""
     video: int
     """episodes recorded during training"""
     processes: ProcessSeeds
 
 
-def session_seeds(root_seed: int, trial: int, session: int, frame: int = 0) -> SessionSeeds:
-    """The seeds of Session `session` of Trial `trial` under the root seed of the run. A replacement
-    process that starts fresh episodes at `frame` > 0 gets other seeds. With the same ones it would
-    repeat the first episodes."""
+def session_seeds(
+    root_seed: int, trial: int, session: int, frame: int = 0
+) -> SessionSeeds:
+    """The seeds of Session `session` of Trial `trial` under the root seed of the run. A
+    replacement process that starts fresh episodes at `frame` > 0 gets other seeds. With
+    the same ones it would repeat the first episodes."""
     key = (trial, session) if frame == 0 else (trial, session, frame)
     sequence = np.random.SeedSequence(root_seed, spawn_key=key)
     names = [field.name for field in fields(SessionSeeds) if field.type is int]
     children = zip(names, sequence.spawn(len(names)), strict=True)
     words = {name: int(child.generate_state(1)[0]) for name, child in children}
-    return SessionSeeds(**words, processes=process_seeds(root_seed, trial, session, frame))
+    return SessionSeeds(
+        **words, processes=process_seeds(root_seed, trial, session, frame)
+    )
 
 
 def process_seeds(root_seed: int, trial: int, session: int, frame: int) -> ProcessSeeds:
-    """The seeds of global generators for Session `session`, whose process starts at `frame`."""
-    sequence = np.random.SeedSequence(root_seed, spawn_key=(_NO_TRIAL, 2, trial, session, frame))
-    words = (child.generate_state(4) for child in sequence.spawn(len(fields(ProcessSeeds))))
+    """The seeds of global generators for Session `session`, whose process starts at
+    `frame`."""
+    sequence = np.random.SeedSequence(
+        root_seed, spawn_key=(_NO_TRIAL, 2, trial, session, frame)
+    )
+    words = (
+        child.generate_state(4) for child in sequence.spawn(len(fields(ProcessSeeds)))
+    )
     return ProcessSeeds(*(int.from_bytes(each.tobytes(), "little") for each in words))
 
 
 def search_seeds(root_seed: int) -> tuple[int, int]:
-    """The seeds of a search's Searcher, which proposes trials, and Scheduler, which ends them."""
+    """The seeds of a search's Searcher, which proposes trials, and Scheduler, which
+    ends them."""
     sequence = np.random.SeedSequence(root_seed, spawn_key=(_NO_TRIAL, 0))
     searcher, scheduler = sequence.generate_state(2)
     return int(searcher), int(scheduler)

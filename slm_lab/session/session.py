@@ -25,11 +25,12 @@ logger = logging.getLogger(__name__)
 
 
 class Session:
-    """The RL loop: act, step, observe, learn, evaluate, track and checkpoint. Writes rows and
-    checkpoints under `paths`, progress to `board`. `resume` continues from the newest checkpoint
-    there, bit-identical if the environment's state can be saved. `checked` turns on the checks of
-    the dev mode. `on_row` is called after each row, inside this process. `replaces` is the reason
-    why an earlier process of this Session died."""
+    """The RL loop: act, step, observe, learn, evaluate, track and checkpoint. Writes
+    rows and checkpoints under `paths`, progress to `board`. `resume` continues from the
+    newest checkpoint there, bit-identical if the environment's state can be saved.
+    `checked` turns on the checks of the dev mode. `on_row` is called after each row,
+    inside this process. `replaces` is the reason why an earlier process of this Session
+    died."""
 
     def __init__(
         self,
@@ -59,7 +60,9 @@ class Session:
         self._granted_end: Vote | None = None
         self._has_tried_to_save = False
         self._update_seconds, self._num_events = 0.0, 0
-        manifest = self.records.store.manifest() if resume or replaces is not None else None
+        manifest = (
+            self.records.store.manifest() if resume or replaces is not None else None
+        )
         if manifest is not None:
             restore(parts, manifest)
         else:
@@ -76,8 +79,9 @@ class Session:
             self.agent.learner.weights_replaced()
 
     def run(self) -> SessionResult:
-        """Trains until the budget is spent, the target return is reached, or a stop is requested.
-        Raises NonFiniteLossError with the state saved beside the last good checkpoint."""
+        """Trains until the budget is spent, the target return is reached, or a stop is
+        requested. Raises NonFiniteLossError with the state saved beside the last good
+        checkpoint."""
         strategy, experience = self.strategy, self.parts.experience
         self._begin()
         try:
@@ -119,8 +123,9 @@ class Session:
             self._after_step()  # repeats what a stop or a vote interrupted
 
     def _after_step(self) -> None:
-        """Learns, evaluates, films and tracks, if due. A repeated call does only what is still due.
-        So a Session that was saved during a vote resumes with what it had voted for."""
+        """Learns, evaluates, films and tracks, if due. A repeated call does only what
+        is still due. So a Session that was saved during a vote resumes with what it had
+        voted for."""
         frame, evaluation, video = self.clock.frame, self._evaluation, self.parts.video
         if self.agent.is_due:
             if not self._is_granted(Vote.LEARN):
@@ -149,7 +154,8 @@ class Session:
             logger.exception("the state after the failure cannot be saved")
 
     def _try_to_save(self) -> None:
-        """Raises CheckpointError if the state cannot be saved: now, not after hours of training."""
+        """Raises CheckpointError if the state cannot be saved: now, not after hours of
+        training."""
         if not self._has_tried_to_save:
             try_state(self.parts.state_dict())
             self._has_tried_to_save = True
@@ -176,8 +182,8 @@ class Session:
             self._checks.after_learning()
 
     def _is_granted(self, vote: Vote) -> bool:
-        """Proposes `vote` until it is granted, executing the votes that are granted before it.
-        False if the end is granted instead, or if FINISH is not due yet."""
+        """Proposes `vote` until it is granted, executing the votes that are granted
+        before it. False if the end is granted instead, or if FINISH is not due yet."""
         while True:
             granted = self.strategy.ballot.agree(vote, self.agent.num_samples)
             if granted is vote:
@@ -216,11 +222,18 @@ class Session:
         if finished and self._checks is not None:
             self._checks.at_end()
         ending, error = Ending.FINISHED if finished else Ending.INTERRUPTED, None
-        if self.parts.experience.has_ended and not finished and not self.board.stop_requested:
+        if (
+            self.parts.experience.has_ended
+            and not finished
+            and not self.board.stop_requested
+        ):
             ending = Ending.FAILED
             error = f"no actor is left; the state is saved at frame {self.clock.frame}"
         logger.info(
-            "%s at frame %d after %.1f s", ending, self.clock.frame, self._stopwatch.read().wall_t
+            "%s at frame %d after %.1f s",
+            ending,
+            self.clock.frame,
+            self._stopwatch.read().wall_t,
         )
         return SessionResult(self.index, ending, self.clock.frame, error)
 
@@ -235,7 +248,11 @@ class Session:
 
     def _write_last_rows(self) -> bool:
         frame, evaluation, video = self.clock.frame, self._evaluation, self.parts.video
-        if evaluation and frame > evaluation.tracker.last_frame and not self._propose_evaluation():
+        if (
+            evaluation
+            and frame > evaluation.tracker.last_frame
+            and not self._propose_evaluation()
+        ):
             return False
         if video is not None and video.is_missing(frame):
             self._record(video)
@@ -247,9 +264,9 @@ class Session:
         return self._is_granted(Vote.EVALUATE) and self._evaluate()
 
     def _evaluate(self) -> bool:
-        """Writes one evaluation row and keeps the best agent. It precedes the training row of the
-        same frame, so that the checkpoint there includes it. False if a stop was requested: the
-        evaluation is dropped, and repeated on resume."""
+        """Writes one evaluation row and keeps the best agent. It precedes the training
+        row of the same frame, so that the checkpoint there includes it. False if a stop
+        was requested: the evaluation is dropped, and repeated on resume."""
         evaluation = self._evaluation
         with self._paused() as snapshot:
             own: FinishedEpisodes | None = NO_EPISODES
@@ -269,7 +286,10 @@ class Session:
         row = self.parts.eval_row(episodes)
         self.records.append(self.paths.eval_rows.name, row)
         if evaluation.tracker.improved:
-            self.records.best = {**snapshot, "eval_return": evaluation.tracker.best_return}
+            self.records.best = {
+                **snapshot,
+                "eval_return": evaluation.tracker.best_return,
+            }
         return True
 
     def _record(self, video: VideoRecorder) -> None:
@@ -283,8 +303,8 @@ class Session:
 
     @contextmanager
     def _paused(self) -> Iterator[StateDict]:
-        """Yields a snapshot of the agent for work outside training: its time is not counted, and
-        no peer waits for this Session."""
+        """Yields a snapshot of the agent for work outside training: its time is not
+        counted, and no peer waits for this Session."""
         with self._stopwatch.paused():
             snapshot = self.parts.snapshot()
             self.strategy.barrier.pause()
@@ -292,7 +312,8 @@ class Session:
             self.strategy.barrier.resume()
 
     def _log_row(self, save: bool = True) -> None:
-        """Writes a row, keeps the best agent, and saves if the last checkpoint is old enough."""
+        """Writes a row, keeps the best agent, and saves if the last checkpoint is old
+        enough."""
         row = self.parts.row()
         self.records.append(self.paths.rows.name, row)
         if self.tracker.improved and self._evaluation is None:
@@ -301,8 +322,15 @@ class Session:
         self._show()
         if self._on_row is not None:
             self._on_row(self)
-        due = time.perf_counter() - self.records.saved_at >= self.spec.meta.save_interval
-        if save and due and self.strategy.checkpoint.saves_at_rows and self._is_granted(Vote.SAVE):
+        due = (
+            time.perf_counter() - self.records.saved_at >= self.spec.meta.save_interval
+        )
+        if (
+            save
+            and due
+            and self.strategy.checkpoint.saves_at_rows
+            and self._is_granted(Vote.SAVE)
+        ):
             self._save(finished=False)
 
     def _show(self) -> None:
@@ -310,12 +338,15 @@ class Session:
 
     def _save_jointly(self) -> None:
         began = time.perf_counter()
-        if (state := self.strategy.checkpoint.joint_state(self.parts.state_dict)) is not None:
+        if (
+            state := self.strategy.checkpoint.joint_state(self.parts.state_dict)
+        ) is not None:
             self._save(False, state)
             self.board.paused_us[self.index] = int(1e6 * (time.perf_counter() - began))
 
     def _save(self, finished: bool, state: StateDict | None = None) -> None:
-        """Writes a checkpoint of the present state, or of `state`, a copy made jointly."""
+        """Writes a checkpoint of the present state, or of `state`, a copy made
+        jointly."""
         self.board.heartbeats[self.index] += 1
         self.board.saving[self.index] = 1
         try:
@@ -325,4 +356,6 @@ class Session:
         finally:
             self.board.saving[self.index] = 0
         result = significant(self.board.read(self.index).recent_return)
-        logger.info("checkpoint at frame %d: %s; return %s", frame, ", ".join(parts), result)
+        logger.info(
+            "checkpoint at frame %d: %s; return %s", frame, ", ".join(parts), result
+        )

@@ -30,7 +30,8 @@ TO_BEGIN = (Phase.WAITING, Phase.STARTING, Phase.READY)
 
 
 class Flow(NamedTuple):
-    """Recent throughput between a learner and its actors; columns of its rows. NaN: unknown."""
+    """Recent throughput between a learner and its actors; columns of its rows. NaN:
+    unknown."""
 
     eps: float
     policy_lag: float
@@ -51,7 +52,8 @@ class SessionProgress(NamedTuple):
     """How often its process died and was replaced."""
     fps: float | None
     recent_return: float | None
-    """Mean over the last episodes, like the column, but also given when only a few have ended."""
+    """Mean over the last episodes, like the column, but also given when only a few have
+    ended."""
     best: float | None
 
 
@@ -86,22 +88,25 @@ RECORD = np.dtype(
 
 
 class StatusBoard:
-    """Shared memory of one Trial: counts and a few numbers per Session, and flags for all. Every
-    cell has one writer (a flag only increases), so no lock is needed that a dying process could
-    keep."""
+    """Shared memory of one Trial: counts and a few numbers per Session, and flags for
+    all. Every cell has one writer (a flag only increases), so no lock is needed that a
+    dying process could keep."""
 
     def __init__(self, raw: Any, num_sessions: int) -> None:
         self.raw = raw
         self._flags: IntArray = np.frombuffer(raw, np.int64, len(FLAGS))
         records: Array = np.frombuffer(raw, RECORD, num_sessions, 8 * len(FLAGS))
         self._marks_at = self._flags.nbytes + records.nbytes
-        marks: Array = np.frombuffer(raw, np.uint8, len(raw) - self._marks_at, self._marks_at)
+        marks: Array = np.frombuffer(
+            raw, np.uint8, len(raw) - self._marks_at, self._marks_at
+        )
         self._show(records, marks.reshape(num_sessions, len(marks) // num_sessions))
         self.reasons: dict[int, str] = {}
-        """Why Sessions last failed or restarted, as known to this process; not shared."""
+        """Why Sessions last failed or restarted, as known to this process; not
+        shared."""
         self.stage = ""
-        """What the Trial's process does or waits for beside its Sessions, as a user reads it; empty
-        while they train. Not shared."""
+        """What the Trial's process does or waits for beside its Sessions, as a user
+        reads it; empty while they train. Not shared."""
 
     def _show(self, records: Array, marks: Array) -> None:
         self.num_sessions = len(records)
@@ -126,13 +131,15 @@ class StatusBoard:
         self.heartbeats = records["heartbeats"]
         """Counts of signs of life while no step ends."""
         self.loop = records["loop"]
-        """(W, 7): training events of this process, frames and the process's clock at the last one,
-        and its seconds in each of LOOP_PARTS until then."""
+        """(W, 7): training events of this process, frames and the process's clock at
+        the last one, and its seconds in each of LOOP_PARTS until then."""
 
     @classmethod
-    def allocate(cls, context: BaseContext, num_sessions: int, copies: int = 0) -> "StatusBoard":
-        """A fresh board in shared memory; `board.raw` is passed to other processes. `copies` of
-        environments per Session have a mark."""
+    def allocate(
+        cls, context: BaseContext, num_sessions: int, copies: int = 0
+    ) -> "StatusBoard":
+        """A fresh board in shared memory; `board.raw` is passed to other processes.
+        `copies` of environments per Session have a mark."""
         size = 8 * len(FLAGS) + num_sessions * (RECORD.itemsize + copies)
         board = cls(context.RawArray("b", size), num_sessions)
         for name in FIELDS[2:]:
@@ -140,7 +147,8 @@ class StatusBoard:
         return board
 
     def part(self, sessions: range) -> "StatusBoard":
-        """A view of the same memory for consecutive `sessions`; the first becomes number 0."""
+        """A view of the same memory for consecutive `sessions`; the first becomes
+        number 0."""
         part = copy(self)
         shown = slice(sessions.start, sessions.stop)
         part._show(self.records[shown], self.marks[shown])
@@ -167,7 +175,8 @@ class StatusBoard:
         )
 
     def flow(self, session: int) -> Flow | None:
-        """The flow that a learner last wrote; None if it wrote none, or is no learner."""
+        """The flow that a learner last wrote; None if it wrote none, or is no
+        learner."""
         numbers = [float(self.records[name][session]) for name in Flow._fields]
         return None if np.isnan(numbers).all() else Flow(*numbers)
 
@@ -176,8 +185,8 @@ class StatusBoard:
         return Phase(int(self.records["phase"][session]))
 
     def request_stop(self, user_waits: bool = True) -> None:
-        """Asks every Session to save and end at its next step. If the user waits, a Session whose
-        step takes too long is killed."""
+        """Asks every Session to save and end at its next step. If the user waits, a
+        Session whose step takes too long is killed."""
         self._flags[0] = max(self._flags[0], 1 + user_waits)
 
     @property

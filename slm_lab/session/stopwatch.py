@@ -20,7 +20,8 @@ class Elapsed(NamedTuple):
 
 @final
 class Stopwatch:
-    """Counts seconds from `start`, added to those from before the Session was resumed."""
+    """Counts seconds from `start`, added to those from before the Session was
+    resumed."""
 
     def __init__(self) -> None:
         self._before = np.zeros(2)

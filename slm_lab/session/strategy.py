@@ -1,7 +1,7 @@
 """Extension points through which a parallel mode changes a Session.
 
-A `Strategy` consists of small parts, one for each job. The defaults fit an independent Session, so
-a mode of parallel training overrides only what it adds."""
+A `Strategy` consists of small parts, one for each job. The defaults fit an independent
+Session, so a mode of parallel training overrides only what it adds."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,8 @@ from slm_lab.spec.schema.spec import Spec
 
 
 class Vote(IntEnum):
-    """What a Session proposes to do next. The largest of several proposals is granted to all."""
+    """What a Session proposes to do next. The largest of several proposals is granted
+    to all."""
 
     LEARN = 0
     FINISH = 1
@@ -31,8 +32,8 @@ class Vote(IntEnum):
     EVALUATE = 3
     SAVE = 4
     ACT = 5
-    """The reply to FINISH while the total budget is not spent. The proposer keeps acting; the
-    others vote again."""
+    """The reply to FINISH while the total budget is not spent. The proposer keeps
+    acting; the others vote again."""
 
     @property
     def is_end(self) -> bool:
@@ -70,16 +71,18 @@ class StartBarrier:
         """Waits until the next step may be taken; ends a pause."""
 
     def pause(self) -> None:
-        """Until `resume` this Session changes nothing shared, and no peer waits for it."""
+        """Until `resume` this Session changes nothing shared, and no peer waits for
+        it."""
 
 
 class Ballot:
     """How Sessions agree on what comes next. By default every proposal is granted."""
 
     def agree(self, vote: Vote, num_samples: int = 1) -> Vote:
-        """Proposes `vote`; returns the vote that is granted to all. A Session whose proposal was
-        not granted executes the granted vote, then proposes again; see also `Vote.ACT`.
-        `num_samples` is the number of samples it is about to learn from."""
+        """Proposes `vote`; returns the vote that is granted to all. A Session whose
+        proposal was not granted executes the granted vote, then proposes again; see
+        also `Vote.ACT`. `num_samples` is the number of samples it is about to learn
+        from."""
         return vote
 
     @property
@@ -92,26 +95,32 @@ class Ballot:
 
 
 class EpisodeExchange:
-    """Sends episodes to the Session that writes the rows. By default each keeps its own."""
+    """Sends episodes to the Session that writes the rows. By default each keeps its
+    own."""
 
     def send(self, finished: FinishedEpisodes) -> None:
         """Sends episodes that have just ended."""
 
     def received(self) -> Sequence[FinishedEpisodes]:
-        """Episodes of the peers. Their environments are numbered after this Session's own."""
+        """Episodes of the peers. Their environments are numbered after this Session's
+        own."""
         return ()
 
     def eval_share(self, num_envs: int) -> int:
-        """The number of an evaluation's `num_envs` environments that this Session plays."""
+        """The number of an evaluation's `num_envs` environments that this Session
+        plays."""
         return num_envs
 
-    def gather_evaluation(self, episodes: FinishedEpisodes | None) -> FinishedEpisodes | None:
+    def gather_evaluation(
+        self, episodes: FinishedEpisodes | None
+    ) -> FinishedEpisodes | None:
         """The episodes of all shares of an evaluation; None if one was stopped."""
         return episodes
 
 
 class JointCheckpoint:
-    """A checkpoint that several Sessions make together. By default a Session saves alone."""
+    """A checkpoint that several Sessions make together. By default a Session saves
+    alone."""
 
     saves_at_rows: bool = True
     """Whether this Session saves after rows, on its own schedule."""
@@ -122,22 +131,24 @@ class JointCheckpoint:
         return False
 
     def joint_state(self, copy: Callable[[], StateDict]) -> StateDict | None:
-        """Pauses with all peers while each makes a `copy` of its state; returns the copy. None if a
-        peer did not pause in time; then nothing is saved. Exactly one of the copies holds the
-        optimizers' shared state."""
+        """Pauses with all peers while each makes a `copy` of its state; returns the
+        copy. None if a peer did not pause in time; then nothing is saved. Exactly one
+        of the copies holds the optimizers' shared state."""
         return copy()
 
     def commit_barrier(self) -> None:
-        """Waits until all Sessions' files are on disk, so that all or none become valid."""
+        """Waits until all Sessions' files are on disk, so that all or none become
+        valid."""
 
     def final_state(self, copy: Callable[[], StateDict], finished: bool) -> StateDict:
-        """The copy made at the end, even if a peer does not pause in time. `finished`: the
-        training is over; otherwise it was stopped and may be resumed."""
+        """The copy made at the end, even if a peer does not pause in time. `finished`:
+        the training is over; otherwise it was stopped and may be resumed."""
         return copy()
 
 
 class Strategy:
-    """How one Session trains with others; the base class is for an independent Session."""
+    """How one Session trains with others; the base class is for an independent
+    Session."""
 
     def __init__(
         self,
@@ -161,7 +172,9 @@ class Strategy:
         """The environments that this Session makes."""
         return env
 
-    def experience(self, spec: Spec, agent: Agent, env: VectorEnv, clock: Clock) -> Experience:
+    def experience(
+        self, spec: Spec, agent: Agent, env: VectorEnv, clock: Clock
+    ) -> Experience:
         """The source of its steps; by default it acts in its own environments."""
         return Acting(agent, env, clock, spec.env.name)
 
@@ -172,8 +185,8 @@ class Strategy:
         """Called before acting and before learning."""
 
     def learned(self, report: dict[str, float], cpu_t: float) -> dict[str, float]:
-        """Called after a training event; returns its report, averaged over Sessions in step.
-        `cpu_t` are the CPU seconds of this Session so far."""
+        """Called after a training event; returns its report, averaged over Sessions in
+        step. `cpu_t` are the CPU seconds of this Session so far."""
         return report
 
     def report(self, seconds: float) -> dict[str, float]:
@@ -181,7 +194,8 @@ class Strategy:
         return {}
 
     def cpu_t(self, own: float) -> float:
-        """CPU seconds of all Sessions that this one's rows cover; `own` are this one's."""
+        """CPU seconds of all Sessions that this one's rows cover; `own` are this
+        one's."""
         return own
 
     def state_dict(self) -> StateDict:
@@ -193,7 +207,8 @@ class Strategy:
 
 
 StrategyFactory: TypeAlias = Callable[[StatusBoard, int], Strategy]
-"""Makes the strategy of Session number i of those that train together; it must pickle."""
+"""Makes the strategy of Session number i of those that train together; it must
+pickle."""
 
 
 def independent(board: StatusBoard, session: int) -> Strategy:

@@ -61,19 +61,23 @@ class VideoFilm(Film):
 
 
 def filmed_spec(spec: Spec) -> Spec:
-    """The spec with rendering on. Raises UsageError if the environment cannot render images."""
+    """The spec with rendering on. Raises UsageError if the environment cannot render
+    images."""
     if (reason := why_not_filmed(spec.env)) is not None:
         raise UsageError(f"{spec.env.name} cannot be drawn: {reason}")
-    env = spec.env.model_copy(update={"vectorization_mode": "sync", "render_mode": IMAGE_MODE})
+    env = spec.env.model_copy(
+        update={"vectorization_mode": "sync", "render_mode": IMAGE_MODE}
+    )
     return spec.model_copy(update={"env": env})
 
 
 @final
 class VideoRecorder:
-    """Plays and films one greedy episode every `meta.record_video` frames. It shares only a
-    snapshot with the training and keeps no state: a video depends on the snapshot, `seed` and the
-    frame. After a failure it warns once and records no more; training continues. It records nothing
-    if the environment cannot render images, which `Run` reports."""
+    """Plays and films one greedy episode every `meta.record_video` frames. It shares
+    only a snapshot with the training and keeps no state: a video depends on the
+    snapshot, `seed` and the frame. After a failure it warns once and records no more;
+    training continues. It records nothing if the environment cannot render images,
+    which `Run` reports."""
 
     def __init__(
         self, spec: Spec, seed: int, paths: SessionPaths, marks: CopyMarks | None = None
@@ -84,20 +88,27 @@ class VideoRecorder:
         self._marks = marks
         films = paths.video(0).parent.glob(f"{paths.video(0).stem[:-1]}*.mp4")
         ends = [film.stem.rpartition("_")[2] for film in films]
-        self._failed, self._last = False, max([0, *map(int, filter(str.isdecimal, ends))])
-        with suppress(LabError):  # a simulator that does not import; `record` reports it
+        self._failed, self._last = (
+            False,
+            max([0, *map(int, filter(str.isdecimal, ends))]),
+        )
+        # a simulator that does not import; `record` reports it
+        with suppress(LabError):
             self._failed = why_not_filmed(spec.env) is not None
 
     def due(self, frame: int) -> bool:
-        """Whether `frame` has passed a multiple of `record_video` since the last video."""
+        """Whether `frame` has passed a multiple of `record_video` since the last
+        video."""
         return not self._failed and frame // self._every > self._last // self._every
 
     def is_missing(self, frame: int) -> bool:
-        """Whether there is no video at `frame` yet, for example because a stop dropped it."""
+        """Whether there is no video at `frame` yet, for example because a stop dropped
+        it."""
         return not self._failed and not self._paths.video(frame).exists()
 
     def record(self, snapshot: StateDict, stop: Callable[[], bool]) -> None:
-        """Films an episode of the agent in `snapshot`; writes none if `stop` becomes true first."""
+        """Films an episode of the agent in `snapshot`; writes none if `stop` becomes
+        true first."""
         frame = int(snapshot["frame"])
         try:
             self._record(snapshot, frame, stop)
@@ -106,18 +117,25 @@ class VideoRecorder:
         except Exception as error:  # any simulator's, or the disk's
             self._failed = True
             what = " ".join(error_summary(str(error)).split()) or type(error).__name__
-            message = f"meta.record_video: no video at frame {frame}, and none from now on: {what}"
+            message = (
+                f"meta.record_video: no video at frame {frame}, and none from now on: "
+                f"{what}"
+            )
             logger.warning("%s", message, exc_info=True)
             print(message, file=sys.stderr)
 
-    def _record(self, snapshot: StateDict, frame: int, stop: Callable[[], bool]) -> None:
+    def _record(
+        self, snapshot: StateDict, frame: int, stop: Callable[[], bool]
+    ) -> None:
         (seed,) = np.random.SeedSequence([self._seed, frame]).generate_state(1)
         path = self._paths.video(frame)
         spec = filmed_spec(self._spec)
         with (
             headless(),
             closing(VideoFilm(lambda _: path)) as film,
-            closing(Evaluator(spec, 1, int(seed), film, marks=self._marks)) as evaluator,
+            closing(
+                Evaluator(spec, 1, int(seed), film, marks=self._marks)
+            ) as evaluator,
         ):
             evaluator.load_snapshot(snapshot)
             too_long = False

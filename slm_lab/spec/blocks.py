@@ -1,4 +1,5 @@
-"""The blocks of a spec, validated separately, so that problems in one do not hide the others."""
+"""The blocks of a spec, validated separately, so that problems in one do not hide the
+others."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,8 +21,8 @@ from slm_lab.spec.schema.spec import Spec
 
 @dataclass(frozen=True)
 class Blocks:
-    """The blocks of a spec; None for a block that is absent or has problems. `malformed` names the
-    blocks that exist but have problems."""
+    """The blocks of a spec; None for a block that is absent or has problems.
+    `malformed` names the blocks that exist but have problems."""
 
     algorithm: AlgorithmSpec | None
     memory: MemorySpec | None
@@ -33,10 +34,13 @@ class Blocks:
 
     @property
     def agent(self) -> AgentSpec | None:
-        """The algorithm with its nets; None without a net, or if one of the three has problems."""
+        """The algorithm with its nets; None without a net, or if one of the three has
+        problems."""
         if self.algorithm is None or self.net is None or "critic_net" in self.malformed:
             return None
-        return AgentSpec(algorithm=self.algorithm, net=self.net, critic_net=self.critic_net)
+        return AgentSpec(
+            algorithm=self.algorithm, net=self.net, critic_net=self.critic_net
+        )
 
     @property
     def nets(self) -> dict[str, NetSpec]:
@@ -52,15 +56,23 @@ VALIDATORS: dict[str, Callable[[Any], Any]] = {
 }
 
 Check: TypeAlias = Callable[..., Iterable[Problem]]
-"""It takes blocks by their names: `algorithm`, `env` and so on, or `blocks`, which are all."""
+"""It takes blocks by their names: `algorithm`, `env` and so on, or `blocks`, which are
+all."""
 
 
 def findings(checks: Iterable[Check], blocks: Blocks) -> Iterator[Problem]:
-    """What the checks find, in their order. A check is skipped unless each block that it takes is
-    of the type that it is annotated with."""
+    """What the checks find, in their order. A check is skipped unless each block that
+    it takes is of the type that it is annotated with."""
     for check in checks:
-        kinds = {name: kind for name, kind in check.__annotations__.items() if name != "return"}
-        taken = {name: blocks if name == "blocks" else getattr(blocks, name) for name in kinds}
+        kinds = {
+            name: kind
+            for name, kind in check.__annotations__.items()
+            if name != "return"
+        }
+        taken = {
+            name: blocks if name == "blocks" else getattr(blocks, name)
+            for name in kinds
+        }
         if all(isinstance(taken[name], kind) for name, kind in kinds.items()):
             yield from check(**taken)
 
@@ -68,7 +80,9 @@ def findings(checks: Iterable[Check], blocks: Blocks) -> Iterator[Problem]:
 def blocks_of(spec: Spec) -> Blocks:
     """The blocks of a spec without problems."""
     agent = spec.agent
-    return Blocks(agent.algorithm, agent.memory, agent.net, agent.critic_net, spec.env, spec.meta)
+    return Blocks(
+        agent.algorithm, agent.memory, agent.net, agent.critic_net, spec.env, spec.meta
+    )
 
 
 def well_formed_blocks(raw: Mapping[str, Any]) -> Blocks:

@@ -1,6 +1,8 @@
-"""Frames that a spec gives as shares of its budget `env.max_frame`, and schedules that end with it.
+"""Frames that a spec gives as shares of its budget `env.max_frame`, and schedules that
+end with it.
 
-`resolved` replaces the shares before a spec is validated, so that its models hold numbers alone."""
+`resolved` replaces the shares before a spec is validated, so that its models hold
+numbers alone."""
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
@@ -12,7 +14,8 @@ from slm_lab.spec.schema.schedule import DECAYS
 from slm_lab.spec.schema.share import share_of
 
 LINEAR_RATES = ("LinearToZero", "LinearToMin")
-"""Learning-rate schedules on the frame clock; those of torch have arguments of their own."""
+"""Learning-rate schedules on the frame clock; those of torch have arguments of their
+own."""
 
 SHARED_KEYS = frozenset(
     {
@@ -26,11 +29,13 @@ SHARED_KEYS = frozenset(
         "burn_in_period",
     }
 )
-"""Keys of `agent` and `meta` that may be a share, of fields with the types of `schema.share`."""
+"""Keys of `agent` and `meta` that may be a share, of fields with the types of
+`schema.share`."""
 
 
 class Decay(NamedTuple):
-    """A schedule whose value changes until the frame `end`. `path` is its dotted path."""
+    """A schedule whose value changes until the frame `end`. `path` is its dotted
+    path."""
 
     path: str
     end_key: str
@@ -45,14 +50,18 @@ class Decay(NamedTuple):
     @property
     def frames(self) -> dict[str, int]:
         """Start and end, by their dotted paths."""
-        start = {f"{self.path}.start_step": self.start} if self.end_key == "end_step" else {}
+        start = (
+            {f"{self.path}.start_step": self.start}
+            if self.end_key == "end_step"
+            else {}
+        )
         return {**start, self.end_path: self.end}
 
 
 def resolved(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """The raw spec with frames in place of shares. A schedule without an end gets that of the
-    budget. Without a valid budget, numbers that pass every check stand in: the budget itself is
-    reported."""
+    """The raw spec with frames in place of shares. A schedule without an end gets that
+    of the budget. Without a valid budget, numbers that pass every check stand in: the
+    budget itself is reported."""
     budget = budget_of(raw)
     blocks = {key: raw[key] for key in ("agent", "meta") if key in raw}
     return {**raw, **{key: _resolved(block, budget) for key, block in blocks.items()}}
@@ -68,7 +77,8 @@ def budget_of(raw: Mapping[str, Any]) -> int | None:
 
 
 def decays(agent: Mapping[str, Any]) -> Iterator[Decay]:
-    """The schedules of a valid block `agent`, as JSON data, whose value changes over the frames."""
+    """The schedules of a valid block `agent`, as JSON data, whose value changes over
+    the frames."""
     for path, block in nodes(agent, "agent"):
         if not isinstance(block, Mapping):
             continue
@@ -79,9 +89,12 @@ def decays(agent: Mapping[str, Any]) -> Iterator[Decay]:
             yield Decay(path, "end_step", block["end_step"], block["start_step"])
 
 
-def stretched(agent: Mapping[str, Any], old_budget: int, new_budget: int) -> dict[str, int]:
-    """Start and end of the schedules that end within the old or the new budget, by their dotted
-    paths, at the same shares of the new one. `agent` is the valid block, as JSON data."""
+def stretched(
+    agent: Mapping[str, Any], old_budget: int, new_budget: int
+) -> dict[str, int]:
+    """Start and end of the schedules that end within the old or the new budget, by
+    their dotted paths, at the same shares of the new one. `agent` is the valid block,
+    as JSON data."""
     ratio = Fraction(new_budget, old_budget)
     return {
         path: _rounded(frame * ratio)

@@ -1,4 +1,5 @@
-"""Registers the lab's own parts by name: the model of their keys, and the path of their class."""
+"""Registers the lab's own parts by name: the model of their keys, and the path of their
+class."""
 
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS
 from slm_lab.spec.schema import algorithm, memory, net
@@ -8,21 +9,59 @@ PARTS = (
     (ALGORITHMS, "Random", algorithm.RandomSpec, "algorithm.random:Random"),
     (ALGORITHMS, "Reinforce", algorithm.ReinforceSpec, "algorithm.reinforce:Reinforce"),
     (ALGORITHMS, "SARSA", algorithm.SARSASpec, "algorithm.sarsa:SARSA"),
-    (ALGORITHMS, "ActorCritic", algorithm.ActorCriticSpec, "algorithm.actor_critic:ActorCritic"),
-    (ALGORITHMS, "VanillaDQN", algorithm.VanillaDQNSpec, "algorithm.q_learning:VanillaDQN"),
+    (
+        ALGORITHMS,
+        "ActorCritic",
+        algorithm.ActorCriticSpec,
+        "algorithm.actor_critic:ActorCritic",
+    ),
+    (
+        ALGORITHMS,
+        "VanillaDQN",
+        algorithm.VanillaDQNSpec,
+        "algorithm.q_learning:VanillaDQN",
+    ),
     (ALGORITHMS, "DQN", algorithm.DQNSpec, "algorithm.q_learning:DQN"),
-    (ALGORITHMS, "DoubleDQN", algorithm.DoubleDQNSpec, "algorithm.q_learning:DoubleDQN"),
-    (ALGORITHMS, "SoftActorCritic", algorithm.SoftActorCriticSpec, "algorithm.sac:SoftActorCritic"),
+    (
+        ALGORITHMS,
+        "DoubleDQN",
+        algorithm.DoubleDQNSpec,
+        "algorithm.q_learning:DoubleDQN",
+    ),
+    (
+        ALGORITHMS,
+        "SoftActorCritic",
+        algorithm.SoftActorCriticSpec,
+        "algorithm.sac:SoftActorCritic",
+    ),
     (ALGORITHMS, "CrossQ", algorithm.CrossQSpec, "algorithm.sac:CrossQ"),
     (ALGORITHMS, "SIL", algorithm.SILSpec, "algorithm.sil:SIL"),
     (ALGORITHMS, "PPOSIL", algorithm.PPOSILSpec, "algorithm.sil:PPOSIL"),
-    (MEMORIES, "OnPolicyBatchReplay", memory.OnPolicyBatchReplaySpec,
-     "memory.on_policy:OnPolicyBatchReplay"),
-    (MEMORIES, "OnPolicyReplay", memory.OnPolicyReplaySpec, "memory.episodes:OnPolicyReplay"),
-    (MEMORIES, "OnPolicyCrossEntropy", memory.OnPolicyCrossEntropySpec,
-     "memory.episodes:OnPolicyReplay"),
+    (
+        MEMORIES,
+        "OnPolicyBatchReplay",
+        memory.OnPolicyBatchReplaySpec,
+        "memory.on_policy:OnPolicyBatchReplay",
+    ),
+    (
+        MEMORIES,
+        "OnPolicyReplay",
+        memory.OnPolicyReplaySpec,
+        "memory.episodes:OnPolicyReplay",
+    ),
+    (
+        MEMORIES,
+        "OnPolicyCrossEntropy",
+        memory.OnPolicyCrossEntropySpec,
+        "memory.episodes:OnPolicyReplay",
+    ),
     (MEMORIES, "Replay", memory.ReplaySpec, "memory.replay:Replay"),
-    (MEMORIES, "PrioritizedReplay", memory.PrioritizedReplaySpec, "memory.replay:Replay"),
+    (
+        MEMORIES,
+        "PrioritizedReplay",
+        memory.PrioritizedReplaySpec,
+        "memory.replay:Replay",
+    ),
     (NETS, "MLPNet", net.MLPNetSpec, "net.mlp:MLPNet"),
     (NETS, "HydraMLPNet", net.HydraMLPNetSpec, "net.hydra:HydraMLPNet"),
     (NETS, "DuelingMLPNet", net.DuelingMLPNetSpec, "net.dueling:DuelingNet"),
@@ -30,7 +69,7 @@ PARTS = (
     (NETS, "DuelingConvNet", net.DuelingConvNetSpec, "net.dueling:DuelingNet"),
     (NETS, "RecurrentNet", net.RecurrentNetSpec, "net.recurrent:RecurrentNet"),
     (NETS, "TorchArcNet", net.TorchArcNetSpec, "net.torch_arc:TorchArcNet"),
-)  # fmt: skip
+)
 
 for _registry, _name, _params, _target in PARTS:
     _registry.register(_name, _params, f"slm_lab.agent.{_target}")

@@ -5,13 +5,19 @@ from typing import Any
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
 from slm_lab.spec.schema.spec import Spec
 
-BOUNDS = {"ge": "minimum", "gt": "exclusiveMinimum", "le": "maximum", "lt": "exclusiveMaximum"}
-"""Bounds that pydantic does not translate to JSON Schema if a validator precedes them."""
+BOUNDS = {
+    "ge": "minimum",
+    "gt": "exclusiveMinimum",
+    "le": "maximum",
+    "lt": "exclusiveMaximum",
+}
+"""Bounds that pydantic does not translate to JSON Schema if a validator precedes
+them."""
 
 
 def file_schema() -> dict[str, Any]:
-    """The schema of a file `{spec_name: spec}`; keys that begin with "_" may hold anything. The
-    alternatives for algorithm, memory and net are the registered ones."""
+    """The schema of a file `{spec_name: spec}`; keys that begin with "_" may hold
+    anything. The alternatives for algorithm, memory and net are the registered ones."""
     spec = in_standard_words(Spec.model_json_schema())
     definitions = spec.pop("$defs", {})
     return {
@@ -38,6 +44,8 @@ def in_standard_words(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     return {
-        BOUNDS.get(key, key) if isinstance(value, int | float) else key: in_standard_words(value)
+        BOUNDS.get(key, key)
+        if isinstance(value, int | float)
+        else key: in_standard_words(value)
         for key, value in schema.items()
     }

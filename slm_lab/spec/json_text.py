@@ -1,5 +1,5 @@
-"""Parses the JSON of spec files: allows comments and trailing commas, rejects duplicate keys and
-NaN."""
+"""Parses the JSON of spec files: allows comments and trailing commas, rejects duplicate
+keys and NaN."""
 
 import json
 import re
@@ -9,15 +9,20 @@ from slm_lab.core.errors import Problem, SpecError
 from slm_lab.spec.limits import JSON_VALUES, YAML_BYTES, check_extent, too_deep
 
 STRING = r'"(?:[^"\\]++|\\.)*+"?'
-"""Also matches an unterminated string, so that it is scanned once, not from each quote in it."""
+"""Also matches an unterminated string, so that it is scanned once, not from each quote
+in it."""
 OPEN_COMMENT = r"/\*(?:[^*]++|\*(?!/))*+"
-COMMENT = re.compile(rf"({STRING}|{OPEN_COMMENT}\Z)|//[^\r\n]*+|{OPEN_COMMENT}\*/", re.DOTALL)
-"""Its group matches what stays: strings, and a comment without an end, which is an error there."""
+COMMENT = re.compile(
+    rf"({STRING}|{OPEN_COMMENT}\Z)|//[^\r\n]*+|{OPEN_COMMENT}\*/", re.DOTALL
+)
+"""Its group matches what stays: strings, and a comment without an end, which is an
+error there."""
 TRAILING_COMMA = re.compile(rf"({STRING})|,(?=\s*+[}}\]])", re.DOTALL)
 
 
 def parse_json(text: str, where: str) -> Any:
-    """The content of a JSON text of the file `where`. Raises SpecError with the line."""
+    """The content of a JSON text of the file `where`. Raises SpecError with the
+    line."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         mapping = dict(pairs)
@@ -56,7 +61,8 @@ def json_value(text: str) -> Any:
 
 
 def _blank(comment: str) -> str:
-    """As many spaces and line breaks, so that later places keep their line and column."""
+    """As many spaces and line breaks, so that later places keep their line and
+    column."""
     return re.sub(r"[^\n]", " ", comment)
 
 
@@ -67,8 +73,11 @@ def _parts(tree: Any) -> Any:
 
 
 def _fault(text: str, where: str) -> Problem:
-    """The first duplicate key, NaN or Infinity. Its line is known as far as YAML may be read."""
+    """The first duplicate key, NaN or Infinity. Its line is known as far as YAML may be
+    read."""
     from slm_lab.spec.yaml_text import first_fault
 
-    found = first_fault(text.replace("\t", " "), where) if len(text) <= YAML_BYTES else None
+    found = (
+        first_fault(text.replace("\t", " "), where) if len(text) <= YAML_BYTES else None
+    )
     return found or Problem("file", "has a key twice, or a number that is not finite")

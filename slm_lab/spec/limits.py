@@ -1,7 +1,7 @@
 """Limits of spec files, so that reading an untrusted file takes at most a second.
 
-The lab's own files have some 3 kB and 150 values per spec. The spec file of a run also holds a
-record of every resume."""
+The lab's own files have some 3 kB and 150 values per spec. The spec file of a run also
+holds a record of every resume."""
 
 import codecs
 import json
@@ -19,13 +19,15 @@ JSON_VALUES, YAML_VALUES = 100_000, 10_000
 """Values of keys and entries of lists; those of a YAML alias count at every use."""
 
 WRITTEN_BYTES, WRITTEN_VALUES = 2_000_000, 50_000
-"""The same of one spec in a run folder, whose file also holds the record of its resumes."""
+"""The same of one spec in a run folder, whose file also holds the record of its
+resumes."""
 
 MOST_LEVELS = 64
 """Nesting depth of blocks and lists; shipped specs have 9."""
 
 MOST_KEYS = 200
-"""Keys of a block, or specs of a file. Each unknown key is compared with all known keys."""
+"""Keys of a block, or specs of a file. Each unknown key is compared with all known
+keys."""
 
 LONGEST_KEY = 200
 LONGEST_STRING = 20_000
@@ -33,17 +35,20 @@ LONGEST_STRING = 20_000
 
 
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_BE, b"{\0", b"\0{")
-"""How a file in another encoding of Unicode begins, with or without a byte order mark."""
+"""How a file in another encoding of Unicode begins, with or without a byte order
+mark."""
 
 
 def read_bounded(path: Path, most: int, where: str) -> str:
-    """The text of a file of at most `most` bytes, UTF-8 with or without a byte order mark. Raises
-    SpecError for a larger or unreadable file."""
+    """The text of a file of at most `most` bytes, UTF-8 with or without a byte order
+    mark. Raises SpecError for a larger or unreadable file."""
     try:
         with open_file(path) as file:
             content = file.read(most + 1)
         if len(content) > most:
-            message = f"has more than {most:,} bytes, the most that a spec file may have"
+            message = (
+                f"has more than {most:,} bytes, the most that a spec file may have"
+            )
             raise SpecError(where, [Problem("file", message)])
         if content.startswith(UTF_16):
             message = "is encoded in UTF-16 or UTF-32; save it as UTF-8"
@@ -51,14 +56,18 @@ def read_bounded(path: Path, most: int, where: str) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         message = f"is not UTF-8: byte {error.start} is 0x{content[error.start]:02x}"
-        raise SpecError(where, [Problem("file", f"{message}; save it as UTF-8")]) from None
+        raise SpecError(
+            where, [Problem("file", f"{message}; save it as UTF-8")]
+        ) from None
     except OSError as error:
         raise SpecError(where, [Problem("file", f"cannot be read: {error}")]) from None
 
 
-def check_extent(tree: Any, parts: Callable[[Any], Iterable[Any]], most: int, where: str) -> None:
-    """Raises SpecError if `tree` is too deep or holds more than `most` values. `parts` returns the
-    children of a node."""
+def check_extent(
+    tree: Any, parts: Callable[[Any], Iterable[Any]], most: int, where: str
+) -> None:
+    """Raises SpecError if `tree` is too deep or holds more than `most` values. `parts`
+    returns the children of a node."""
     seen, left = 0, [(tree, 0)]
     while left:
         part, level = left.pop()
@@ -66,19 +75,24 @@ def check_extent(tree: Any, parts: Callable[[Any], Iterable[Any]], most: int, wh
         if level > MOST_LEVELS:
             raise too_deep(where)
         if seen > most:
-            message = f"holds more than {most:,} values, the most that a spec file may hold"
+            message = (
+                f"holds more than {most:,} values, the most that a spec file may hold"
+            )
             raise SpecError(where, [Problem("file", message)])
         left.extend((each, level + 1) for each in parts(part))
 
 
 def check_writable(spec: Mapping[str, Any], where: str) -> None:
-    """Raises SpecError for a spec that a run folder could not hold: its readers would refuse it."""
+    """Raises SpecError for a spec that a run folder could not hold: its readers would
+    refuse it."""
     check_extent(spec, _children, WRITTEN_VALUES, where)
     check_text(spec, where)
     size = len(json.dumps(spec, indent=2))
     if size > WRITTEN_BYTES:
         message = f"takes {size:,} bytes in a run folder; the most is {WRITTEN_BYTES:,}"
-        raise SpecError(where, [Problem("file", f"{message}; read large data from another file")])
+        raise SpecError(
+            where, [Problem("file", f"{message}; read large data from another file")]
+        )
 
 
 def _children(tree: Any) -> Iterable[Any]:
@@ -89,19 +103,23 @@ def _children(tree: Any) -> Iterable[Any]:
 
 def too_deep(where: str) -> SpecError:
     """The error for a file that nests too many blocks and lists."""
-    message = f"is nested too deeply: more than {MOST_LEVELS} blocks and lists inside each other"
+    message = (
+        f"is nested too deeply: more than {MOST_LEVELS} blocks and lists inside each "
+        "other"
+    )
     return SpecError(where, [Problem("file", message)])
 
 
 def check_text(tree: Any, where: str) -> None:
-    """Raises SpecError for a block with too many keys, and for a too long or invalid string. `tree`
-    must have passed `check_extent`."""
+    """Raises SpecError for a block with too many keys, and for a too long or invalid
+    string. `tree` must have passed `check_extent`."""
     if (problem := next(_faults(tree), None)) is not None:
         raise SpecError(where, [problem])
 
 
 def nodes(tree: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value of a tree with its dotted path; blocks and lists before what they hold."""
+    """Every value of a tree with its dotted path; blocks and lists before what they
+    hold."""
     yield path, tree
     if isinstance(tree, Mapping):
         for key, item in tree.items():
@@ -117,15 +135,21 @@ def _faults(tree: Any) -> Iterator[Problem]:
             yield from _faults_of_text(value, LONGEST_STRING, path or "file", "holds")
         elif isinstance(value, Mapping):
             if len(value) > MOST_KEYS:
-                message = f"holds {len(value):,} keys; a block may hold at most {MOST_KEYS}"
+                message = (
+                    f"holds {len(value):,} keys; a block may hold at most {MOST_KEYS}"
+                )
                 yield Problem(path or "file", message)
             for key in filter(lambda key: isinstance(key, str), value):
-                yield from _faults_of_text(key, LONGEST_KEY, path or "file", "has a key of")
+                yield from _faults_of_text(
+                    key, LONGEST_KEY, path or "file", "has a key of"
+                )
 
 
 def _faults_of_text(text: str, most: int, path: str, has: str) -> Iterator[Problem]:
     if len(text) > most:
-        yield Problem(path, f"{has} {len(text):,} characters ({text[:20]}…); the most is {most:,}")
+        yield Problem(
+            path, f"{has} {len(text):,} characters ({text[:20]}…); the most is {most:,}"
+        )
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,5 @@
-"""Loads and checks the specs of a file: reads it, applies `-s`, reports all problems at once."""
+"""Loads and checks the specs of a file: reads it, applies `-s`, reports all problems at
+once."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +14,13 @@ from slm_lab.spec.blocks import well_formed_blocks
 from slm_lab.spec.budget import budget_of, decays
 from slm_lab.spec.checks.legacy import drop_legacy_keys, with_lab_names
 from slm_lab.spec.checks.suspicious import has_few_rows
-from slm_lab.spec.override import Setting, apply_settings, parse_setting, unfilled, variables
+from slm_lab.spec.override import (
+    Setting,
+    apply_settings,
+    parse_setting,
+    unfilled,
+    variables,
+)
 from slm_lab.spec.read import find_file, read_file, shipped_name
 from slm_lab.spec.schema.agent import PARTS
 from slm_lab.spec.schema.block import Block
@@ -27,8 +34,8 @@ A_SHARE = 'leave it out to end there, or give a share of the budget, such as "20
 
 @contextmanager
 def warnings_held() -> Iterator[None]:
-    """Logs what is suspicious in the specs that are loaded within at the end: a command that is
-    refused says only why."""
+    """Logs what is suspicious in the specs that are loaded within at the end: a command
+    that is refused says only why."""
     held: list[logging.LogRecord] = []
 
     def hold(record: logging.LogRecord) -> bool:
@@ -52,10 +59,11 @@ def load_spec(
     warn: bool = True,
     for_search: bool = False,
 ) -> Spec:
-    """The spec `name` of `file`, with `sets` ("key=value", as `-s`) and then `overrides` (dotted
-    path to value) applied. `file` is a path or the name of a shipped file. `name` may be None if
-    the file holds one spec. `warn` logs ignored and suspicious keys, and problems of the `search`
-    block unless `for_search`. Raises SpecError with every problem of the spec."""
+    """The spec `name` of `file`, with `sets` ("key=value", as `-s`) and then
+    `overrides` (dotted path to value) applied. `file` is a path or the name of a
+    shipped file. `name` may be None if the file holds one spec. `warn` logs ignored and
+    suspicious keys, and problems of the `search` block unless `for_search`. Raises
+    SpecError with every problem of the spec."""
     where, content = _read(file)
     name = chosen_name(where, content, name)
     loaded = _loaded(name, content[name], sets, overrides or {})
@@ -66,19 +74,25 @@ def load_spec(
     return _spec_or_error(f"{where}: {name}", loaded)
 
 
-def load_specs(file: str | Path, sets: Sequence[str] = (), warn: bool = True) -> dict[str, Spec]:
-    """Every spec of `file` by name, with `sets` applied to each; `warn` of suspicious keys. Raises
-    the SpecError of the first spec with problems."""
+def load_specs(
+    file: str | Path, sets: Sequence[str] = (), warn: bool = True
+) -> dict[str, Spec]:
+    """Every spec of `file` by name, with `sets` applied to each; `warn` of suspicious
+    keys. Raises the SpecError of the first spec with problems."""
     where, content = _read(file)
-    loaded = {name: _loaded(name, content[name], sets, {}) for name in spec_names(content)}
+    loaded = {
+        name: _loaded(name, content[name], sets, {}) for name in spec_names(content)
+    }
     if warn:
         _warn(where, list(loaded.values()))
-    return {name: _spec_or_error(f"{where}: {name}", one) for name, one in loaded.items()}
+    return {
+        name: _spec_or_error(f"{where}: {name}", one) for name, one in loaded.items()
+    }
 
 
 def check_file(file: str | Path, sets: Sequence[str] = ()) -> list[parsing.Parsed]:
-    """Checks every spec of a file, with `sets` ("key=value") applied. Raises SpecError for an
-    unreadable file, or a file without specs."""
+    """Checks every spec of a file, with `sets` ("key=value") applied. Raises SpecError
+    for an unreadable file, or a file without specs."""
     in_file, content = _read(file)
     names = spec_names(content)
     if not names:
@@ -90,10 +104,18 @@ def check_file(file: str | Path, sets: Sequence[str] = ()) -> list[parsing.Parse
     for name in names:
         own = content[name]
         raw, setting_problems = _settle(own, settings)
-        left = variables({key: value for key, value in raw.items() if key != "spec_params"})
-        parsed = parsing.parse_template(name, raw) if left else _parse(name, raw, own, settings)
+        left = variables(
+            {key: value for key, value in raw.items() if key != "spec_params"}
+        )
+        parsed = (
+            parsing.parse_template(name, raw)
+            if left
+            else _parse(name, raw, own, settings)
+        )
         all_problems = [*setting_problems, *parsed.problems]
-        parsed = parsed._replace(problems=all_problems, where=f"{in_file}: {name}", variables=left)
+        parsed = parsed._replace(
+            problems=all_problems, where=f"{in_file}: {name}", variables=left
+        )
         found.append(parsed)
     return found
 
@@ -106,7 +128,8 @@ def parse_spec(name: str, raw: Mapping[str, Any]) -> Spec:
 
 
 def spec_names(content: Mapping[str, Any]) -> list[str]:
-    """The keys of a file that hold specs: with agent, env or meta, and without a leading "_"."""
+    """The keys of a file that hold specs: with agent, env or meta, and without a
+    leading "_"."""
     return [
         key
         for key, value in content.items()
@@ -122,7 +145,9 @@ def _read(file: str | Path) -> tuple[str, dict[str, Any]]:
     return shipped_name(path), read_file(path)
 
 
-def _settle(raw: Any, settings: Sequence[Setting]) -> tuple[dict[str, Any], list[Problem]]:
+def _settle(
+    raw: Any, settings: Sequence[Setting]
+) -> tuple[dict[str, Any], list[Problem]]:
     """A raw spec of a file, converted from the old form and with `settings` applied."""
     if not isinstance(raw, Mapping):
         return {}, [Problem("spec", "must be a block {agent, env, meta}", raw)]
@@ -151,26 +176,36 @@ def _loaded(
 
 
 def _parse(
-    name: str, data: Mapping[str, Any], raw: Mapping[str, Any], settings: Sequence[Setting]
+    name: str,
+    data: Mapping[str, Any],
+    raw: Mapping[str, Any],
+    settings: Sequence[Setting],
 ) -> parsing.Parsed:
-    """The spec in `data`, which is `raw` with `settings`. If these shorten the budget, schedules
-    that no longer end within it are suspicious, and the default replaces a log frequency of the
-    file that leaves few rows."""
+    """The spec in `data`, which is `raw` with `settings`. If these shorten the budget,
+    schedules that no longer end within it are suspicious, and the default replaces a
+    log frequency of the file that leaves few rows."""
     parsed, typed = parsing.parse(name, data), {setting.key for setting in settings}
     spec, before = parsed.spec, budget_of(parsing.unwrap_lists_of_one(raw)[0])
     if spec is None or before is None or not spec.env.max_frame < before:
         return parsed
     late = [
-        str(Problem(decay.end_path, f"comes after the end of the run; {A_SHARE}", decay.end))
+        str(
+            Problem(
+                decay.end_path, f"comes after the end of the run; {A_SHARE}", decay.end
+            )
+        )
         for decay in decays(spec.agent.model_dump(mode="json"))
         if spec.env.max_frame < decay.end <= before and decay.end_path not in typed
     ]
     is_coarse = has_few_rows(spec.env, spec.meta) and not spec.logs_by_default
     if is_coarse and "meta.log_frequency" not in typed:
-        parsed = parsing.parse(name, {**data, "meta": {**data["meta"], "log_frequency": None}})
+        parsed = parsing.parse(
+            name, {**data, "meta": {**data["meta"], "log_frequency": None}}
+        )
         note = (
-            f"meta.log_frequency = {spec.default_log_frequency}: the file's {spec.log_frequency} "
-            f"leaves too few rows of {spec.env.max_frame:,} frames"
+            f"meta.log_frequency = {spec.default_log_frequency}: the file's "
+            f"{spec.log_frequency} leaves too few rows of {spec.env.max_frame:,} "
+            "frames"
         )
         parsed = parsed._replace(adapted=[note])
     return parsed._replace(suspicious=[*parsed.suspicious, *late])
@@ -180,14 +215,19 @@ def _with_defaults(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     """The valid blocks of a spec with all their defaults."""
     plain, _ = drop_legacy_keys(with_lab_names(raw)[0])
     found = vars(well_formed_blocks(plain)).items()
-    known = {key: each.model_dump(mode="json") for key, each in found if isinstance(each, Block)}
+    known = {
+        key: each.model_dump(mode="json")
+        for key, each in found
+        if isinstance(each, Block)
+    }
     return {"agent": {key: known.pop(key) for key in PARTS if key in known}, **known}
 
 
 def _settings_of(
     sets: Sequence[str], overrides: Mapping[str, Any]
 ) -> tuple[list[Setting], list[Problem]]:
-    """`-s` and overrides as one list, and a problem for each `-s` that is no key=value."""
+    """`-s` and overrides as one list, and a problem for each `-s` that is no
+    key=value."""
     settings: list[Setting] = []
     problems: list[Problem] = []
     for text in sets:
@@ -204,7 +244,9 @@ def recorded_spec(file: Path) -> tuple[str, Mapping[str, Any]]:
     content = read_file(file)
     names = spec_names(content)
     if len(names) != 1:
-        raise SpecError(str(file), [Problem("file", "must hold one spec, as the run wrote it")])
+        raise SpecError(
+            str(file), [Problem("file", "must hold one spec, as the run wrote it")]
+        )
     return names[0], content[names[0]]
 
 
@@ -217,7 +259,9 @@ def chosen_name(where: str, content: Mapping[str, Any], name: str | None) -> str
         return names[0]
     listed = ", ".join(names) if names else "no spec {agent, env, meta}"
     if name is None:
-        raise SpecError(where, [Problem("spec name", f"is missing; the file holds {listed}")])
+        raise SpecError(
+            where, [Problem("spec name", f"is missing; the file holds {listed}")]
+        )
     nearest = nearest_name(name, names)
     hint = f"did you mean {nearest}?" if nearest else f"the file holds {listed}"
     raise SpecError(where, [Problem(name, f"there is no spec of this name; {hint}")])
@@ -234,7 +278,12 @@ def _warn(where: str, parsed: Sequence[parsing.Parsed]) -> None:
     """Logs one line per file and kind of warning, for all specs and keys."""
     renamed = [note for one in parsed for note in one.renamed]
     ignored = [note for one in parsed for note in one.legacy]
-    unfit = [str(each) for one in parsed for each in one.of_search if each not in one.problems]
+    unfit = [
+        str(each)
+        for one in parsed
+        for each in one.of_search
+        if each not in one.problems
+    ]
     suspicious = [note for one in parsed if not one.problems for note in one.suspicious]
     for message, notes in (
         ("%s: names of other libraries: %s", renamed),

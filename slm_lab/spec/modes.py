@@ -1,7 +1,7 @@
 """The modes of parallel training: one `Mode` for each value of `meta.distributed`.
 
-A mode is a plug-in like an algorithm, see docs/extending.md. Its module must not import torch,
-because `spec check` imports it."""
+A mode is a plug-in like an algorithm, see docs/extending.md. Its module must not import
+torch, because `spec check` imports it."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,32 +20,38 @@ class Mode:
 
     word: str
     launch: str | None
-    """The `Launcher` that trains the Sessions of one training; None: each in its own process."""
+    """The `Launcher` that trains the Sessions of one training; None: each in its own
+    process."""
     cluster_launch: str | None = None
     """The same on a Ray cluster; None: the mode cannot run on one."""
     Params: "type[BaseModel] | None" = None
-    """The model of a plug-in's block `meta.<word>`, all keys with defaults; None: it has none."""
+    """The model of a plug-in's block `meta.<word>`, all keys with defaults; None: it
+    has none."""
     member: str = "worker"
     """The name of one of its Sessions in messages."""
     shares_budget: bool = True
     """Whether the frames of all Sessions count towards one budget."""
     one_agent: bool = False
-    """Whether all Sessions hold the same agent, so that the first one writes the rows of all."""
+    """Whether all Sessions hold the same agent, so that the first one writes the rows
+    of all."""
     has_ranks: bool = False
-    """Whether the Sessions are ranks: `meta.scale` divides the spec's totals among them, and they
-    restart together, from a common checkpoint."""
+    """Whether the Sessions are ranks: `meta.scale` divides the spec's totals among
+    them, and they restart together, from a common checkpoint."""
     in_step: bool = False
-    """Whether a gradient step has the samples of all ranks, so that learning rates grow."""
+    """Whether a gradient step has the samples of all ranks, so that learning rates
+    grow."""
     lock_free: bool = False
-    """Whether the Sessions share weights and optimizer state without a lock. They need a Global
-    optimizer, and a step of one changes the weights of all."""
+    """Whether the Sessions share weights and optimizer state without a lock. They need
+    a Global optimizer, and a step of one changes the weights of all."""
     in_shared_memory: bool = False
-    """Whether the Sessions' networks are in shared CPU memory, not copies of shared weights."""
+    """Whether the Sessions' networks are in shared CPU memory, not copies of shared
+    weights."""
     algorithms: Mapping[str, str] = field(default_factory=dict)
-    """The usual names of algorithms in this mode, and the lab's names: {"A3C": "ActorCritic"}."""
+    """The usual names of algorithms in this mode, and the lab's names: {"A3C":
+    "ActorCritic"}."""
     has_learner: bool = False
-    """Whether `meta.max_session` actors feed one learner, which is the first Session. Such a mode
-    takes the settings of `meta.actor_learner`."""
+    """Whether `meta.max_session` actors feed one learner, which is the first Session.
+    Such a mode takes the settings of `meta.actor_learner`."""
 
 
 def _fault(part: object) -> str | None:
@@ -109,7 +115,8 @@ for _mode in (SHARED, SYNCED, ALL_REDUCE, ACTOR_LEARNER):
 
 
 def mode_of(word: str | bool) -> Mode:
-    """The mode of a word. Raises LabError for an unknown word, or an invalid plug-in."""
+    """The mode of a word. Raises LabError for an unknown word, or an invalid
+    plug-in."""
     if word is False:
         return INDEPENDENT
     return MODES.load(str(word))
@@ -118,5 +125,7 @@ def mode_of(word: str | bool) -> Mode:
 def words_of(holds: Callable[[Mode], object]) -> list[str]:
     """The words of the installed modes of which `holds` is true."""
     entries = ((word, MODES.get(word)) for word in MODES.names())
-    usable = [word for word, entry in entries if entry is not None and entry.fault is None]
+    usable = [
+        word for word, entry in entries if entry is not None and entry.fault is None
+    ]
     return [word for word in usable if holds(mode_of(word))]

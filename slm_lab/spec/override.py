@@ -17,8 +17,8 @@ from slm_lab.spec.schema.spec import Spec
 VARIABLE = re.compile(r"\$\{([^{}]*)\}")
 
 A_SLIP = 0.85
-"""The similarity from which on a key of `env` counts as a misspelt key of the lab. `frame_skip`, an
-argument of environments, has a similarity of 0.78 to `frame_op`."""
+"""The similarity from which on a key of `env` counts as a misspelt key of the lab.
+`frame_skip`, an argument of environments, has a similarity of 0.78 to `frame_op`."""
 
 
 class Setting(NamedTuple):
@@ -56,8 +56,8 @@ def unfilled(tree: Any) -> list[Problem]:
 
 
 def fill(tree: Any, values: Mapping[str, Any]) -> Any:
-    """The tree with every `${name}` replaced. If `${name}` is the whole string, the value keeps its
-    type. Inside a longer string the value is formatted as text."""
+    """The tree with every `${name}` replaced. If `${name}` is the whole string, the
+    value keeps its type. Inside a longer string the value is formatted as text."""
     if isinstance(tree, Mapping):
         return {key: fill(item, values) for key, item in tree.items()}
     if isinstance(tree, list):
@@ -73,9 +73,10 @@ def fill(tree: Any, values: Mapping[str, Any]) -> Any:
 def apply_settings(
     raw: Mapping[str, Any], settings: Sequence[Setting], defaults: Callable[[Any], Any]
 ) -> tuple[dict[str, Any], list[Problem]]:
-    """The spec with `settings` applied in order, and the problems of invalid settings. A key
-    without a dot is a variable. If a setting sets a key of a block that the file omits, the block
-    comes from `defaults`, which makes of a spec its blocks with all defaults."""
+    """The spec with `settings` applied in order, and the problems of invalid settings.
+    A key without a dot is a variable. If a setting sets a key of a block that the file
+    omits, the block comes from `defaults`, which makes of a spec its blocks with all
+    defaults."""
     known = variables(raw)
     values = {s.key: s.value for s in settings if s.key in known}
     spec: dict[str, Any] = fill(raw, values)
@@ -88,7 +89,9 @@ def apply_settings(
             continue
         try:
             if "." not in setting.key and setting.key not in ("search", "name"):
-                raise SpecError("-s", [_no_variable(setting.key, known, defaults(spec) or spec)])
+                raise SpecError(
+                    "-s", [_no_variable(setting.key, known, defaults(spec) or spec)]
+                )
             _refuse_unlikely_env_key(spec, setting)
             path = _path_beside(setting.key.split("."))
             spec = with_value(spec, path, setting.value, partial(defaults, spec))
@@ -100,8 +103,9 @@ def apply_settings(
 def with_value(
     tree: Any, path: Sequence[str], value: Any, defaults: Callable[[], Any] = dict
 ) -> Any:
-    """A copy of `tree` with `value` at `path`. A block that is missing comes from `defaults`.
-    Raises SpecError if the path leads through a value that is no block or list."""
+    """A copy of `tree` with `value` at `path`. A block that is missing comes from
+    `defaults`. Raises SpecError if the path leads through a value that is no block or
+    list."""
     import pydash  # its import takes 25 ms
 
     changed = deepcopy(tree)
@@ -112,33 +116,50 @@ def with_value(
             block = pydash.get(defaults(), above)
             holder = deepcopy(block) if isinstance(block, Mapping) else {}
             pydash.set_(changed, above, holder)
-        if isinstance(holder, list) and not (key.isdecimal() and int(key) < len(holder)):
+        if isinstance(holder, list) and not (
+            key.isdecimal() and int(key) < len(holder)
+        ):
             message = f"there is no such entry in a list of {len(holder)}"
             raise SpecError("-s", [Problem(".".join(path[: depth + 1]), message)])
         if not isinstance(holder, Mapping | list):
             raise SpecError(
-                "-s", [Problem(".".join(above), f"is no block; it has no {key}", holder)]
+                "-s",
+                [Problem(".".join(above), f"is no block; it has no {key}", holder)],
             )
     return pydash.set_(changed, path, value)
 
 
 def _path_beside(path: Sequence[str]) -> Sequence[str]:
-    """The path of a setting. An argument in `kwargs` stands beside it, see `arguments_beside`."""
+    """The path of a setting. An argument in `kwargs` stands beside it, see
+    `arguments_beside`."""
     is_argument = len(path) > 2 and path[:2] == ["env", "kwargs"]
-    return ["env", *path[2:]] if is_argument and path[2] not in EnvSpec.model_fields else path
+    return (
+        ["env", *path[2:]]
+        if is_argument and path[2] not in EnvSpec.model_fields
+        else path
+    )
 
 
 def _no_variable(key: str, known: Sequence[str], spec: Mapping[str, Any]) -> Problem:
     if key in Spec.model_fields:
-        return Problem(f"-s {key}", f"is a whole block; set a key of it, as {key}.name=…")
+        return Problem(
+            f"-s {key}", f"is a whole block; set a key of it, as {key}.name=…"
+        )
     nearest = nearest_name(key, list(known))
-    hint = f"did you mean {nearest}?" if nearest else "a key of the spec is written with dots"
-    hint = next((f"use {path}" for path, _ in nodes(spec) if path.endswith(f".{key}")), hint)
+    hint = (
+        f"did you mean {nearest}?"
+        if nearest
+        else "a key of the spec is written with dots"
+    )
+    hint = next(
+        (f"use {path}" for path, _ in nodes(spec) if path.endswith(f".{key}")), hint
+    )
     return Problem(f"-s {key}", f"the spec has no ${{{key}}}; {FOREIGN.get(key, hint)}")
 
 
 def _refuse_unlikely_env_key(spec: Mapping[str, Any], setting: Setting) -> None:
-    """Rejects a misspelt key of the lab in `env`, where other keys are environment arguments."""
+    """Rejects a misspelt key of the lab in `env`, where other keys are environment
+    arguments."""
     parts = setting.key.split(".")
     env = spec.get("env")
     if len(parts) != 2 or parts[0] != "env" or not isinstance(env, Mapping):

@@ -31,11 +31,13 @@ class Parsed(NamedTuple):
     legacy: Sequence[str]
     """the keys without effect"""
     env: EnvSpec | None
-    """the environment, even if other blocks have problems; None if it has problems or variables"""
+    """the environment, even if other blocks have problems; None if it has problems or
+    variables"""
     suspicious: Sequence[str] = ()
     """warnings about valid values that are probably mistakes"""
     of_search: Sequence[Problem] = ()
-    """the problems that concern only a search; if there are no others, `spec` is not None"""
+    """the problems that concern only a search; if there are no others, `spec` is not
+    None"""
     renamed: Sequence[str] = ()
     """the parts with a name of another library, such as SAC"""
     where: str = ""
@@ -52,8 +54,8 @@ class Parsed(NamedTuple):
 
 
 def parse(name: str, raw: Mapping[str, Any]) -> Parsed:
-    """The spec in `raw`, with all its problems. They concern single keys, keys that do not fit
-    together, the search space, and parts that are not available yet."""
+    """The spec in `raw`, with all its problems. They concern single keys, keys that do
+    not fit together, the search space, and parts that are not available yet."""
     unwrapped, problems = unwrap_lists_of_one(raw)
     problems = [*not_json(unwrapped), *problems]
     of_search = [problem for problem in problems if is_of_search(problem)]
@@ -69,13 +71,18 @@ def parse(name: str, raw: Mapping[str, Any]) -> Parsed:
     data["name"] = name
     spec, problems = validate(data)
     blocks = blocks_of(spec) if spec is not None else well_formed_blocks(data)
-    legacy += [f"{unused.path} ({unused.message})" for unused in findings(UNUSED_KEYS, blocks)]
+    legacy += [
+        f"{unused.path} ({unused.message})" for unused in findings(UNUSED_KEYS, blocks)
+    ]
     suspicious = list(map(str, findings(SUSPICIOUS, blocks)))
     problems += findings(CONTRADICTIONS, blocks)
-    if spec is not None:  # a resumed run with a larger budget keeps the computed log frequency
+    # a resumed run with a larger budget keeps the computed log frequency
+    if spec is not None:
         meta = spec.meta.model_copy(update={"log_frequency": spec.log_frequency})
         spec = None if problems else spec.model_copy(update={"meta": meta})
-    searched = data if spec is None else {**spec.to_json(), "search": data.get("search")}
+    searched = (
+        data if spec is None else {**spec.to_json(), "search": data.get("search")}
+    )
     of_search += search_problems(searched, partial(_validate_as_loaded, notes=legacy))
     if isinstance(data.get("search"), Mapping):
         of_search += search_cross_check(data["search"], blocks.meta, blocks.env)
@@ -91,7 +98,8 @@ def is_of_search(problem: Problem) -> bool:
 def _validate_as_loaded(
     data: Mapping[str, Any], notes: list[str]
 ) -> tuple[Spec | None, list[Problem]]:
-    """`validate` for a spec with values of a search; adds its legacy keys to `notes`."""
+    """`validate` for a spec with values of a search; adds its legacy keys to
+    `notes`."""
     plain, dropped = drop_legacy_keys(with_lab_names(data)[0])
     notes.extend(f"search.{note}" for note in dropped if f"search.{note}" not in notes)
     return validate(plain)
@@ -106,7 +114,8 @@ def validate(data: Mapping[str, Any]) -> tuple[Spec | None, list[Problem]]:
 
 
 def parse_template(name: str, raw: Mapping[str, Any]) -> Parsed:
-    """Like `parse`, with some `${var}` left: values with one count as valid; `spec` is None."""
+    """Like `parse`, with some `${var}` left: values with one count as valid; `spec` is
+    None."""
     parsed = parse(name, raw)
     problems = [
         problem
@@ -131,7 +140,8 @@ def unwrap_lists_of_one(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[Pr
                 block[key] = value[0]
             elif isinstance(value, list):
                 message = (
-                    f"a list of {len(value)} is not supported: one agent acts in one environment"
+                    f"a list of {len(value)} is not supported: one agent acts in one "
+                    "environment"
                 )
                 problems.append(Problem(prefix + key, message))
     return data, problems

@@ -1,6 +1,7 @@
 """Finds and reads spec files, JSON or YAML.
 
-A duplicate key, a syntax error, NaN or a too large file raises SpecError, with the line if known.
+A duplicate key, a syntax error, NaN or a too large file raises SpecError, with the line
+if known.
 """
 
 import datetime
@@ -22,7 +23,8 @@ SHIPPED = Path(__file__).parent
 SUFFIXES = (".json", ".yaml", ".yml")
 IN_A_CLONE = "slm_lab/spec/"
 RECORD_BYTES, RECORD_VALUES = 16_000_000, 20_000
-"""Limits of a run's spec file, and of a record in it, whose readers need less than the file."""
+"""Limits of a run's spec file, and of a record in it, whose readers need less than the
+file."""
 A_SLIP = 0.75
 """The similarity from which on a name counts as a misspelt name of a shipped file."""
 NOT_SPECS = frozenset({"torch_table.json", "foreign_words.json"})
@@ -46,8 +48,8 @@ REPLACED = (
         "Atari games have one file, with -s env=ALE/Qbert-v5",
     ),
 )
-"""Stems of SLM Lab's spec files that are not shipped, the stem of the file that replaces each, and
-why. A row counts only if that file is shipped."""
+"""Stems of SLM Lab's spec files that are not shipped, the stem of the file that
+replaces each, and why. A row counts only if that file is shipped."""
 
 
 def shipped_files() -> list[Path]:
@@ -58,14 +60,20 @@ def shipped_files() -> list[Path]:
 
 
 def shipped_name(path: Path) -> str:
-    """The name of a file in messages; for a shipped file, its path among the shipped files."""
-    return path.relative_to(SHIPPED).as_posix() if path.is_relative_to(SHIPPED) else path.name
+    """The name of a file in messages; for a shipped file, its path among the shipped
+    files."""
+    return (
+        path.relative_to(SHIPPED).as_posix()
+        if path.is_relative_to(SHIPPED)
+        else path.name
+    )
 
 
 def find_file(file: str | Path) -> Path:
-    """The path of a spec file: an existing path, or the name of a shipped file. Such names are
-    "demo.json", "demo", "ppo_cartpole" and "benchmark/ppo/ppo_cartpole.json". They may begin with
-    "slm_lab/spec/", as from the root of a clone. Raises SpecError with the nearest name."""
+    """The path of a spec file: an existing path, or the name of a shipped file. Such
+    names are "demo.json", "demo", "ppo_cartpole" and "benchmark/ppo/ppo_cartpole.json".
+    They may begin with "slm_lab/spec/", as from the root of a clone. Raises SpecError
+    with the nearest name."""
     path = Path(file)
     if os.path.isfile(path):  # unlike the method, false for a name too long
         return path
@@ -77,7 +85,8 @@ def find_file(file: str | Path) -> Path:
     relative_name = path.as_posix().removeprefix(IN_A_CLONE)
     if relative_name in names:
         return names[relative_name]
-    # Compares only stems, because common folders and suffixes would make all names similar.
+    # Compares only stems, because common folders and suffixes would make all names
+    # similar.
     stems = {shipped.stem: shipped.name for shipped in names.values()}
     beside = path.parent.glob("*.[jy]*") if os.path.isdir(path.parent) else ()
     here = {file.stem: str(file) for file in beside if file.suffix in SUFFIXES}
@@ -93,14 +102,16 @@ def find_file(file: str | Path) -> Path:
     else:
         hint = ""
     message = (
-        "is a folder" if os.path.isdir(path) else f"there is no such file, here or shipped{hint}"
+        "is a folder"
+        if os.path.isdir(path)
+        else f"there is no such file, here or shipped{hint}"
     )
     raise SpecError(str(file), [Problem("file", message)])
 
 
 def _successor(stem: str, shipped: Mapping[str, str]) -> str | None:
-    """Which file replaces SLM Lab's file of this stem, and why; None for any other stem. `shipped`
-    has the names of shipped files by their stems."""
+    """Which file replaces SLM Lab's file of this stem, and why; None for any other
+    stem. `shipped` has the names of shipped files by their stems."""
     for pattern, replacement, why in REPLACED:
         match = pattern.fullmatch(stem)
         name = None if match is None else shipped.get(match.expand(replacement))
@@ -110,8 +121,8 @@ def _successor(stem: str, shipped: Mapping[str, str]) -> str | None:
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """The content of a spec file, a mapping. Raises SpecError. What a run has recorded beside its
-    spec is cut if the limits of spec files do not hold for it."""
+    """The content of a spec file, a mapping. Raises SpecError. What a run has recorded
+    beside its spec is cut if the limits of spec files do not hold for it."""
     try:
         return _read_strictly(path)
     except SpecError:
@@ -121,8 +132,8 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def _with_records_cut(path: Path) -> dict[str, Any] | None:
-    """The content of a run's spec file whose records alone, the blocks that begin with "_", exceed
-    the limits; None for any other file."""
+    """The content of a run's spec file whose records alone, the blocks that begin with
+    "_", exceed the limits; None for any other file."""
     where = shipped_name(path)
     if path.suffix != ".json":
         return None
@@ -156,13 +167,16 @@ def _read_strictly(path: Path) -> dict[str, Any]:
     else:
         content = parse_json(read_bounded(path, JSON_BYTES, where), where)
     if not isinstance(content, dict):
-        raise SpecError(where, [Problem("file", "must hold {spec_name: {agent, env, meta}, …}")])
+        raise SpecError(
+            where, [Problem("file", "must hold {spec_name: {agent, env, meta}, …}")]
+        )
     check_text(content, where)
     return content
 
 
 def not_json(tree: Mapping[str, Any]) -> list[Problem]:
-    """Problems of values that JSON cannot hold: NaN, infinity, dates, keys that are no strings."""
+    """Problems of values that JSON cannot hold: NaN, infinity, dates, keys that are no
+    strings."""
     problems = []
     for path, value in nodes(tree):
         if isinstance(value, Mapping):

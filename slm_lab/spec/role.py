@@ -1,4 +1,5 @@
-"""The net of a role, with `actor_*` and `critic_*` keys, critic_net and use_same_optim applied."""
+"""The net of a role, with `actor_*` and `critic_*` keys, critic_net and use_same_optim
+applied."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,9 +15,9 @@ OPTIMIZER_KEYS = ("optim_spec", "lr_scheduler_spec")
 
 def net_for_role(agent: AgentSpec, role: Role) -> NetSpec:
     """The net of `role`, with plain keys only (`variants` is empty). A critic uses
-    `agent.critic_net` if it exists. Otherwise, with `use_same_optim` or a shared body, its
-    optimizer and learning-rate scheduler are the actor's. Raises LabError for an agent without a
-    net."""
+    `agent.critic_net` if it exists. Otherwise, with `use_same_optim` or a shared body,
+    its optimizer and learning-rate scheduler are the actor's. Raises LabError for an
+    agent without a net."""
     if agent.net is None:
         raise LabError(f"{agent.algorithm.name} has no net")
     net, last = agent.nets[agent.net_key(role)], {}
@@ -48,8 +49,8 @@ def optimizer_paths(
 
 
 def built_nets(agent: AgentSpec) -> Iterator[tuple[str, NetSpec, Role]]:
-    """Every net that one of the lab's algorithms builds: its block, the net and its role. Empty for
-    an agent without nets, and for a plug-in, whose nets are unknown."""
+    """Every net that one of the lab's algorithms builds: its block, the net and its
+    role. Empty for an agent without nets, and for a plug-in, whose nets are unknown."""
     algorithm = agent.algorithm
     if not algorithm.NEEDS_NET or algorithm.CRITIC is None or agent.net is None:
         return
@@ -60,4 +61,6 @@ def built_nets(agent: AgentSpec) -> Iterator[tuple[str, NetSpec, Role]]:
 
 def folded(net: NetSpec, role: Role, last: Mapping[str, Any] | None = None) -> NetSpec:
     """`net` with its keys for `role` applied, and finally the keys `last`."""
-    return type(net).model_validate({**net.own_keys(), **net.role_keys(role), **(last or {})})
+    return type(net).model_validate(
+        {**net.own_keys(), **net.role_keys(role), **(last or {})}
+    )

@@ -14,7 +14,8 @@ Validate: TypeAlias = Callable[[Mapping[str, Any]], tuple[Spec | None, list[Prob
 
 
 class TuneSampler(NamedTuple):
-    """A sampler of Ray Tune: the names of its arguments, and the number of required ones."""
+    """A sampler of Ray Tune: the names of its arguments, and the number of required
+    ones."""
 
     arguments: tuple[str, ...]
     required: int
@@ -22,7 +23,8 @@ class TuneSampler(NamedTuple):
     whole: bool = False
 
     def named(self, args: Sequence[Any]) -> dict[str, Any]:
-        """The values of its arguments, of which the last may be missing, by their names."""
+        """The values of its arguments, of which the last may be missing, by their
+        names."""
         return dict(zip(self.arguments, args, strict=False))
 
 
@@ -42,22 +44,29 @@ SAMPLERS = {
 LISTS = ("choice", "grid_search")
 ALL_SAMPLERS = (*SAMPLERS, *LISTS)
 
-OF_SEARCH = ("max_trial", "search_alg", "search_scheduler", "search_resources", "confirm")
+OF_SEARCH = (
+    "max_trial",
+    "search_alg",
+    "search_scheduler",
+    "search_resources",
+    "confirm",
+)
 """Keys of meta that concern only the search, not a single trial."""
 NOT_OF_A_TRIAL = {
     **{f"meta.{key}": "it configures the whole search" for key in OF_SEARCH},
-    "meta.random_seed": "the seeds of all trials derive from that of the search; meta.max_session "
-    "repeats each trial with more seeds",
+    "meta.random_seed": "the seeds of all trials derive from that of the search; "
+    "meta.max_session repeats each trial with more seeds",
     "meta.cluster": "all trials run in the same place",
     "search": "a trial has no search block",
     "name": "it is the label of the search, and changes no trial",
 }
-"""Keys that do not affect a trial, with the reasons; the same holds for keys below them."""
+"""Keys that do not affect a trial, with the reasons; the same holds for keys below
+them."""
 
 
 class Dimension(NamedTuple):
-    """A key that a search varies: its dotted path in the spec, the sampler and its arguments. `key`
-    is its dotted path in the `search` block."""
+    """A key that a search varies: its dotted path in the spec, the sampler and its
+    arguments. `key` is its dotted path in the `search` block."""
 
     key: str
     path: str
@@ -66,8 +75,8 @@ class Dimension(NamedTuple):
 
 
 def dimensions(search: Mapping[str, Any], above: str = "") -> Iterator[Dimension]:
-    """The keys of a search block, nested or dotted, in order. A key without `__` whose value is no
-    block, or an empty block, has no sampler ("")."""
+    """The keys of a search block, nested or dotted, in order. A key without `__` whose
+    value is no block, or an empty block, has no sampler ("")."""
     for key, value in search.items():
         here = f"{above}.{key}" if above else key
         path, separator, sampler = here.rpartition("__")
@@ -80,8 +89,8 @@ def dimensions(search: Mapping[str, Any], above: str = "") -> Iterator[Dimension
 
 
 def num_trials(searched: Collection[Dimension], max_trial: int) -> int:
-    """The trials of a search. Grid points are visited once, if nothing is drawn besides; otherwise
-    whole grids repeat up to at least `max_trial`."""
+    """The trials of a search. Grid points are visited once, if nothing is drawn
+    besides; otherwise whole grids repeat up to at least `max_trial`."""
     lists = [each.args for each in searched if each.sampler == "grid_search"]
     points = prod(len(each) for each in lists if isinstance(each, list)) or 1
     is_grid = all(each.sampler == "grid_search" for each in searched)
@@ -89,9 +98,9 @@ def num_trials(searched: Collection[Dimension], max_trial: int) -> int:
 
 
 def search_problems(spec: Mapping[str, Any], validate: Validate) -> list[Problem]:
-    """The problems of the `search` block of a spec. Checks samplers and their arguments, keys that
-    do not affect a trial, and keys that contradict each other. Checks paths and values by setting
-    each in the spec and validating it."""
+    """The problems of the `search` block of a spec. Checks samplers and their
+    arguments, keys that do not affect a trial, and keys that contradict each other.
+    Checks paths and values by setting each in the spec and validating it."""
     search = spec.get("search")
     if not isinstance(search, Mapping):
         return []
@@ -125,8 +134,9 @@ def _meaningless(path: str) -> str:
 
 
 def _conflict(dimension: Dimension, seen: dict[str, str]) -> str:
-    """The conflict with an earlier key that varies the same path, or a path above or below; or "".
-    `seen` maps the paths so far to their keys; this adds the dimension to it."""
+    """The conflict with an earlier key that varies the same path, or a path above or
+    below; or "". `seen` maps the paths so far to their keys; this adds the dimension to
+    it."""
     path, key = dimension.path, dimension.key
     message = ""
     for other, other_key in seen.items():
@@ -135,9 +145,13 @@ def _conflict(dimension: Dimension, seen: dict[str, str]) -> str:
         elif other == path:
             message = f"varies the same as search.{other_key}; keep one"
         elif path.startswith(f"{other}."):
-            message = f"varies a part of what search.{other_key} sets as a whole; keep one"
+            message = (
+                f"varies a part of what search.{other_key} sets as a whole; keep one"
+            )
         elif other.startswith(f"{path}."):
-            message = f"sets as a whole what search.{other_key} varies a part of; keep one"
+            message = (
+                f"sets as a whole what search.{other_key} varies a part of; keep one"
+            )
         if message:
             break
     seen.setdefault(path, key)
@@ -150,7 +164,9 @@ def _sampler_message(dimension: Dimension) -> str:
     if not name and isinstance(args, Mapping):
         return "holds no key to vary"
     if not name:
-        return "must be a block, or end in __ and the name of a sampler, as lr__loguniform"
+        return (
+            "must be a block, or end in __ and the name of a sampler, as lr__loguniform"
+        )
     if name not in ALL_SAMPLERS:
         return unknown_name("sampler", name, ALL_SAMPLERS)
     if name in LISTS:
@@ -161,7 +177,9 @@ def _sampler_message(dimension: Dimension) -> str:
 
 def _argument_message(name: str, sampler: TuneSampler, args: Any) -> str:
     """The problem of the arguments of a sampler of numbers; "" if none."""
-    if not isinstance(args, list) or not sampler.required <= len(args) <= len(sampler.arguments):
+    if not isinstance(args, list) or not sampler.required <= len(args) <= len(
+        sampler.arguments
+    ):
         return f"must be a list [{', '.join(sampler.arguments)}]"
     if any(isinstance(arg, bool) or not isinstance(arg, int | float) for arg in args):
         return "must be a list of numbers"
@@ -170,7 +188,9 @@ def _argument_message(name: str, sampler: TuneSampler, args: Any) -> str:
     q = named.get("q")
     if q is not None and (q <= 0 or not isfinite((abs(first) + abs(second)) / q)):
         return "q must be > 0" if q <= 0 else f"q ({q}) is too small for such numbers"
-    uneven = q is not None and not all(isclose(end / q, round(end / q)) for end in args[:2])
+    uneven = q is not None and not all(
+        isclose(end / q, round(end / q)) for end in args[:2]
+    )
     in_parts = sampler.whole and any(n != int(n) for n in (first, second, q or 0))
     rules = (
         (in_parts, "must be whole numbers"),
@@ -184,8 +204,9 @@ def _argument_message(name: str, sampler: TuneSampler, args: Any) -> str:
 
 
 def extremes(dimension: Dimension) -> list[Any]:
-    """Test values that the search may set: every choice, or the ends of a range. A range of
-    fractions adds a value in between. The ends of a normal distribution are mean ± sd."""
+    """Test values that the search may set: every choice, or the ends of a range. A
+    range of fractions adds a value in between. The ends of a normal distribution are
+    mean ± sd."""
     if dimension.sampler in LISTS:
         return list(dimension.args)
     sampler = SAMPLERS[dimension.sampler]
@@ -205,8 +226,10 @@ def extremes(dimension: Dimension) -> list[Any]:
 
 
 def _between(lower: float, upper: float, q: float | None) -> float:
-    """A possible draw between the ends. If draws may be fractions, it or `lower` is one."""
-    if q is not None:  # if q is a fraction, one of two successive multiples is a fraction too
+    """A possible draw between the ends. If draws may be fractions, it or `lower` is
+    one."""
+    # if q is a fraction, one of two successive multiples is a fraction too
+    if q is not None:
         return min((round(lower / q) + 1) * q, upper)
     value = lower / 2 + upper / 2
     while lower < value < upper and value.is_integer():
@@ -215,9 +238,14 @@ def _between(lower: float, upper: float, q: float | None) -> float:
 
 
 def _tried(
-    spec: Mapping[str, Any], dimension: Dimension, value: Any, validate: Validate, before: set[str]
+    spec: Mapping[str, Any],
+    dimension: Dimension,
+    value: Any,
+    validate: Validate,
+    before: set[str],
 ) -> list[Problem]:
-    """The new problems of the spec with `value` at the path; `before` has its old problems."""
+    """The new problems of the spec with `value` at the path; `before` has its old
+    problems."""
     try:
         changed = with_value(spec, dimension.path.split("."), value)
     except SpecError as error:
@@ -226,5 +254,7 @@ def _tried(
     for problem in validate(changed)[1]:
         if str(problem) not in before:
             at = "" if problem.path == dimension.path else f"{problem.path}: "
-            found.append(Problem(f"search.{dimension.key}", f"{at}{problem.message}", value))
+            found.append(
+                Problem(f"search.{dimension.key}", f"{at}{problem.message}", value)
+            )
     return found

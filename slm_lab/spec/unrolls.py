@@ -1,4 +1,5 @@
-"""`meta.actor_learner`: the length of actors' unrolls, and the algorithm of the learner."""
+"""`meta.actor_learner`: the length of actors' unrolls, and the algorithm of the
+learner."""
 
 from typing import TypeVar
 
@@ -29,8 +30,8 @@ def steps_of_unroll(algorithm: AlgorithmSpec, meta: MetaSpec) -> int:
 
 
 def rollout_length(algorithm: AlgorithmSpec) -> int:
-    """Steps of each environment that an algorithm collects before it learns from them. 8 for replay
-    algorithms, which learn from single steps or short sequences."""
+    """Steps of each environment that an algorithm collects before it learns from them.
+    8 for replay algorithms, which learn from single steps or short sequences."""
     if isinstance(algorithm, PPOSpec):
         return algorithm.time_horizon
     if isinstance(algorithm, OnPolicyLearningSpec):
@@ -41,16 +42,18 @@ def rollout_length(algorithm: AlgorithmSpec) -> int:
 def frames_of_event(
     algorithm: PPOSpec | OnPolicyLearningSpec, num_envs: int, meta: MetaSpec | None
 ) -> int:
-    """Frames that one training event of an on-policy algorithm learns from: those of a rollout, or
-    of all unrolls of the event. They are unknown if training_frequency counts episodes."""
+    """Frames that one training event of an on-policy algorithm learns from: those of a
+    rollout, or of all unrolls of the event. They are unknown if training_frequency
+    counts episodes."""
     if meta is None or not meta.mode.has_learner:
         return rollout_length(algorithm) * num_envs
     return meta.actor_learner.learn_queue * steps_of_unroll(algorithm, meta) * num_envs
 
 
 def as_learned(spec: Spec) -> Spec:
-    """The spec that the learner is built from: a number as `train_ratio` sets the gradient steps
-    per frame, null one batch per event, in place of the algorithm's own keys; else unchanged."""
+    """The spec that the learner is built from: a number as `train_ratio` sets the
+    gradient steps per frame, null one batch per event, in place of the algorithm's own
+    keys; else unchanged."""
     algorithm = learning_algorithm(spec.agent.algorithm, spec.meta)
     if algorithm is spec.agent.algorithm:
         return spec
@@ -66,7 +69,11 @@ def learning_algorithm(algorithm: AlgorithmT, meta: MetaSpec | None) -> Algorith
     if ratio == "spec" or not isinstance(algorithm, ReplayLearningSpec):
         return algorithm
     if ratio is None:
-        freely = {"update_to_data": None, "training_frequency": 1, "training_batch_iter": 1}
+        freely = {
+            "update_to_data": None,
+            "training_frequency": 1,
+            "training_batch_iter": 1,
+        }
         return algorithm.model_copy(update=freely)
     # Each batch that the ratio counts is one gradient step.
     exact = {"update_to_data": ratio, "training_iter": 1, "training_batch_iter": 1}
@@ -74,12 +81,17 @@ def learning_algorithm(algorithm: AlgorithmT, meta: MetaSpec | None) -> Algorith
 
 
 def trains_freely(meta: MetaSpec | None) -> bool:
-    """Whether the learner trains as fast as it can, and ignores the replay algorithm's own keys."""
+    """Whether the learner trains as fast as it can, and ignores the replay algorithm's
+    own keys."""
     if meta is None or not meta.mode.has_learner:
         return False
     return meta.actor_learner.train_ratio is None
 
 
 def trains_by_frequency(algorithm: ReplayLearningSpec, meta: MetaSpec | None) -> bool:
-    """Whether `training_frequency` schedules the training, not a ratio or a free learner."""
-    return not trains_freely(meta) and learning_algorithm(algorithm, meta).update_to_data is None
+    """Whether `training_frequency` schedules the training, not a ratio or a free
+    learner."""
+    return (
+        not trains_freely(meta)
+        and learning_algorithm(algorithm, meta).update_to_data is None
+    )

@@ -1,7 +1,7 @@
 """Parses the YAML of spec files: YAML 1.1 with the numbers of JSON.
 
-3e-4 is a number; 1:30 and dates are strings; yes, no, on and off are booleans. Duplicate keys are
-errors. Values of an alias count at every use."""
+3e-4 is a number; 1:30 and dates are strings; yes, no, on and off are booleans.
+Duplicate keys are errors. Values of an alias count at every use."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -28,7 +28,8 @@ NO_NUMBERS = ("nan", "inf", "infinity")
 
 
 def parse_yaml(text: str, where: str) -> Any:
-    """The content of a YAML text of the file `where`. Raises SpecError with the line."""
+    """The content of a YAML text of the file `where`. Raises SpecError with the
+    line."""
     loader: yaml.SafeLoader | None = None
     try:
         loader = _loader(text, where)
@@ -42,12 +43,15 @@ def parse_yaml(text: str, where: str) -> Any:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f"line {mark.line + 1}" if mark else "file"
-        raise SpecError(where, [Problem(line, f"is not YAML: {error.problem}")]) from None
+        raise SpecError(
+            where, [Problem(line, f"is not YAML: {error.problem}")]
+        ) from None
     except RecursionError:
         raise too_deep(where) from None
     except (yaml.YAMLError, ValueError, TypeError) as error:
         raise SpecError(where, [Problem("file", f"is not YAML: {error}")]) from None
-    except (LookupError, AttributeError):  # as the package reads "!!bool x" and "!!int ''"
+    # as the package reads "!!bool x" and "!!int ''"
+    except (LookupError, AttributeError):
         text = "is not YAML: a value is not what its tag, such as !!int, says"
         raise SpecError(where, [Problem("file", text)]) from None
     finally:
@@ -56,7 +60,8 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 def first_fault(text: str, where: str) -> Problem | None:
-    """The first duplicate key, NaN or infinity of a text of YAML, or of JSON without tabs."""
+    """The first duplicate key, NaN or infinity of a text of YAML, or of JSON without
+    tabs."""
     try:
         root = _loader(text, where).get_single_node()
     except yaml.YAMLError:  # JSON with another fault behind the first
@@ -107,7 +112,9 @@ def _faults(node: Node, path: str) -> Iterator[Problem]:
                 seen.add(name)
             yield from _faults(value, f"{path}.{name}" if path else name)
     elif node.tag == FLOAT and node.value.lower().lstrip("+-.") in NO_NUMBERS:
-        yield Problem(_line(node), f"{path} is {node.value}, and must be a finite number")
+        yield Problem(
+            _line(node), f"{path} is {node.value}, and must be a finite number"
+        )
 
 
 def _line(node: Node) -> str:

@@ -22,8 +22,9 @@ _NAME = re.compile(r"(?:(?:info|model|graph)/)?[\w.-]{1,200}\.(?:json|csv|pt|png
 
 @contextmanager
 def unpacked(run: str) -> Iterator[str]:
-    """The run folder in the archive `run`, removed at the end; any other `run` as it is. Raises
-    UsageError for an archive that is damaged, or that the lab would not have written."""
+    """The run folder in the archive `run`, removed at the end; any other `run` as it
+    is. Raises UsageError for an archive that is damaged, or that the lab would not have
+    written."""
     archive = Path(run)
     if archive.suffix.lower() != ".zip" or not os.path.isfile(archive):
         yield run
@@ -34,7 +35,9 @@ def unpacked(run: str) -> Iterator[str]:
             _unpack(archive, folder)
         except (ValueError, OSError, EOFError, BadZipFile, RuntimeError) as error:
             why = str(error) or "it ends too early"
-            raise UsageError(f"{archive} is not a shared run, or is damaged: {why}") from error
+            raise UsageError(
+                f"{archive} is not a shared run, or is damaged: {why}"
+            ) from error
         with naming(archive, folder):
             yield str(folder)
 
@@ -71,16 +74,25 @@ def _unpack(archive: Path, folder: Path) -> None:
 
 
 def _check(path: Path) -> None:
-    """Raises ValueError unless `path` is a zip file of bounded size without compression."""
+    """Raises ValueError unless `path` is a zip file of bounded size without
+    compression."""
     with path.open("rb") as stream:
         stream.seek(-min(98, path.stat().st_size), 2)
         tail = stream.read()
-    index = tail[40:48] if tail[56:60] == b"PK\6\7" else tail[-10:-6]  # of zip64; of others
+    # of zip64; of others
+    index = tail[40:48] if tail[56:60] == b"PK\6\7" else tail[-10:-6]
     if tail[-22:-18] != b"PK\5\6" or int.from_bytes(index, "little") > MAX_INDEX:
-        raise ValueError(f"{path.name} is no zip file, or its list of files is too long")
+        raise ValueError(
+            f"{path.name} is no zip file, or its list of files is too long"
+        )
     with ZipFile(path) as file:
         entries = file.infolist()
     if any(entry.compress_type != ZIP_STORED for entry in entries):
         raise ValueError(f"{path.name} has compressed files; the lab writes none")
-    if len(entries) > MAX_FILES or sum(entry.file_size for entry in entries) > MAX_BYTES:
-        raise ValueError(f"{path.name} has over {MAX_FILES} files, or over {MAX_BYTES >> 20} MiB")
+    if (
+        len(entries) > MAX_FILES
+        or sum(entry.file_size for entry in entries) > MAX_BYTES
+    ):
+        raise ValueError(
+            f"{path.name} has over {MAX_FILES} files, or over {MAX_BYTES >> 20} MiB"
+        )

@@ -1,9 +1,10 @@
 """Checkpoints: immutable files, and a manifest that is renamed into place last.
 
-Each part of the state is a file. The steps of a replay memory are in several files, and a
-checkpoint writes only the new ones, see `segments`. Whatever interrupts a save (kill, full disk),
-the previous manifest and all files it names stay intact. The newest two checkpoints are kept, see
-`intact`. Files that neither manifest names are deleted only once the newest is durable."""
+Each part of the state is a file. The steps of a replay memory are in several files, and
+a checkpoint writes only the new ones, see `segments`. Whatever interrupts a save (kill,
+full disk), the previous manifest and all files it names stay intact. The newest two
+checkpoints are kept, see `intact`. Files that neither manifest names are deleted only
+once the newest is durable."""
 
 import hashlib
 import os
@@ -44,11 +45,12 @@ class CheckpointStore:
         log: AppendLog | None = None,
         commit_barrier: Callable[[], None] = lambda: None,
     ) -> None:
-        """Writes the parts and makes them the newest checkpoint. `commit_barrier` is called when
-        everything is on disk, before it becomes valid. `rows` holds the extent of each file of
-        rows. A part missing from `parts` keeps its previous file. Of `log` only new steps and
-        merged short files are written. Raises CheckpointError if the disk fails; then the previous
-        checkpoint stays the newest."""
+        """Writes the parts and makes them the newest checkpoint. `commit_barrier` is
+        called when everything is on disk, before it becomes valid. `rows` holds the
+        extent of each file of rows. A part missing from `parts` keeps its previous
+        file. Of `log` only new steps and merged short files are written. Raises
+        CheckpointError if the disk fails; then the previous checkpoint stays the
+        newest."""
         previous = self.manifest()
         serial = 1 if previous is None else previous.serial + 1
         files = {} if previous is None else dict(previous.files)
@@ -57,8 +59,12 @@ class CheckpointStore:
             for part, state in parts.items():
                 name = f"{self._prefix}_{part}_{serial:06d}_{frame}.pt"
                 files[part] = self._write(name, state, written)
-            segments = () if log is None else self._save_log(log, previous, serial, written)
-            manifest = manifests.Manifest(frame, serial, dict(rows), finished, files, segments)
+            segments = (
+                () if log is None else self._save_log(log, previous, serial, written)
+            )
+            manifest = manifests.Manifest(
+                frame, serial, dict(rows), finished, files, segments
+            )
             temporary = manifests.pending_path(self._manifest_path)
             written.append(temporary)
             _write_durably(temporary, manifest.to_json().encode())
@@ -81,26 +87,36 @@ class CheckpointStore:
             ) from error
         try:
             _sync_folder(self._folder)
-        except OSError as error:  # both checkpoints are intact; a power cut may leave either
+        # both checkpoints are intact; a power cut may leave either
+        except OSError as error:
             raise CheckpointError(
-                f"the checkpoint at frame {frame} in {self._folder} may be lost in a power cut: "
-                f"{error.strerror or error}; the one before it is kept"
+                f"the checkpoint at frame {frame} in {self._folder} may be lost in a "
+                f"power cut: {error.strerror or error}; the one before it is kept"
             ) from error
         kept = [manifest] if previous is None else [manifest, previous]
         delete_unnamed(self._folder, self._prefix, kept)
 
     def _save_log(
-        self, log: AppendLog, previous: manifests.Manifest | None, serial: int, written: list[Path]
+        self,
+        log: AppendLog,
+        previous: manifests.Manifest | None,
+        serial: int,
+        written: list[Path],
     ) -> tuple[manifests.Segment, ...]:
         segments, new = plan(() if previous is None else previous.segments, log)
         for steps in new:
             name = f"{self._prefix}_steps_{serial:06d}_{steps.start}.pt"
             file = self._write(name, log.content(steps.start, steps.stop), written)
-            segments.append(manifests.Segment(**vars(file), first=steps.start, end=steps.stop))
+            segments.append(
+                manifests.Segment(**vars(file), first=steps.start, end=steps.stop)
+            )
         return tuple(segments)
 
-    def _write(self, name: str, state: StateDict, written: list[Path]) -> manifests.SavedFile:
-        """Writes a state; its path joins `written` first, so that a partial file is removed."""
+    def _write(
+        self, name: str, state: StateDict, written: list[Path]
+    ) -> manifests.SavedFile:
+        """Writes a state; its path joins `written` first, so that a partial file is
+        removed."""
         written.append(self._folder / name)
         return write_state(written[-1], state)
 
@@ -110,15 +126,19 @@ class CheckpointStore:
             write_state(path, state)
         except OSError as error:
             path.unlink(missing_ok=True)
-            raise CheckpointError(f"cannot write {path}: {error.strerror or error}") from error
+            raise CheckpointError(
+                f"cannot write {path}: {error.strerror or error}"
+            ) from error
 
     def load(self, manifest: manifests.Manifest, part: str = "state") -> StateDict:
-        """The state of one part. Raises CheckpointError if the file is missing or damaged."""
+        """The state of one part. Raises CheckpointError if the file is missing or
+        damaged."""
         self.file(manifest, part)
         return read_state(self._folder, manifest.files[part])
 
     def file(self, manifest: manifests.Manifest, part: str = "state") -> Path:
-        """The file of a part. Raises CheckpointError if the checkpoint has no such part."""
+        """The file of a part. Raises CheckpointError if the checkpoint has no such
+        part."""
         if part not in manifest.files:
             raise UnusableCheckpointError(
                 f"the checkpoint {self._manifest_path} has no part {part}"
@@ -126,8 +146,8 @@ class CheckpointStore:
         return self._folder / manifest.files[part].name
 
     def load_log(self, manifest: manifests.Manifest, log: AppendLog) -> None:
-        """Restores the steps of a memory whose other state has been loaded. Raises CheckpointError
-        if a file is damaged or a step is missing."""
+        """Restores the steps of a memory whose other state has been loaded. Raises
+        CheckpointError if a file is damaged or a step is missing."""
         check_whole(manifest.segments, log, str(self._manifest_path))
         for segment in manifest.segments:
             content = read_state(self._folder, segment)
@@ -135,13 +155,17 @@ class CheckpointStore:
                 log.load_content(content)
 
 
-def delete_unnamed(folder: Path, prefix: str, kept: Iterable[manifests.Manifest]) -> None:
-    """Deletes files that no manifest in `kept` names: of older checkpoints, or left by a kill."""
+def delete_unnamed(
+    folder: Path, prefix: str, kept: Iterable[manifests.Manifest]
+) -> None:
+    """Deletes files that no manifest in `kept` names: of older checkpoints, or left by
+    a kill."""
     named = {name for manifest in kept for name in manifest.names}
     own = re.compile(rf"{re.escape(prefix)}_[a-z]+_\d{{6,}}_\d+\.pt")
     for path in folder.iterdir():
         if own.fullmatch(path.name) and path.name not in named:
-            with suppress(OSError):  # the new checkpoint is safe; the next save tries again
+            # the new checkpoint is safe; the next save tries again
+            with suppress(OSError):
                 path.unlink()
 
 
@@ -153,7 +177,8 @@ def what_remains(manifest: manifests.Manifest | None) -> str:
 
 
 def read_state(folder: Path, file: manifests.SavedFile) -> StateDict:
-    """Loads one file of a checkpoint, verified by its checksum; nothing is unpickled."""
+    """Loads one file of a checkpoint, verified by its checksum; nothing is
+    unpickled."""
     path = folder / file.name
     try:
         content = read_file(path)
@@ -163,18 +188,21 @@ def read_state(folder: Path, file: manifests.SavedFile) -> StateDict:
         ) from error
     if hashlib.sha256(content).hexdigest() != file.sha256:
         raise UnusableCheckpointError(
-            f"the checkpoint {path} is damaged: its checksum does not match; put back a copy, "
-            "or start a new run"
+            f"the checkpoint {path} is damaged: its checksum does not match; put back "
+            "a copy, or start a new run"
         )
     return _state_in(content, path)
 
 
 def read_initial(path: Path) -> StateDict:
-    """The weights that a run began with. Raises CheckpointError; nothing is unpickled."""
+    """The weights that a run began with. Raises CheckpointError; nothing is
+    unpickled."""
     try:
         content = read_file(path)
     except OSError as error:
-        raise UnusableCheckpointError(f"cannot read {path}: {error.strerror}") from error
+        raise UnusableCheckpointError(
+            f"cannot read {path}: {error.strerror}"
+        ) from error
     return _state_in(content, path)
 
 
@@ -188,31 +216,41 @@ def _state_in(content: bytes, path: Path) -> StateDict:
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Converts errors in the content of the file at `path` to a CheckpointError that names it. A
-    file with the right checksum may still hold anything."""
+    """Converts errors in the content of the file at `path` to a CheckpointError that
+    names it. A file with the right checksum may still hold anything."""
     try:
         yield
     except CheckpointError as error:
         if path.name in str(error):
             raise
-        raise UnusableCheckpointError(f"the checkpoint {path} cannot be loaded: {error}") from error
+        raise UnusableCheckpointError(
+            f"the checkpoint {path} cannot be loaded: {error}"
+        ) from error
     except LabError:
         raise
     except Exception as error:
-        name = "" if isinstance(error, ValueError | TypeError) else f"{type(error).__name__}: "
+        name = (
+            ""
+            if isinstance(error, ValueError | TypeError)
+            else f"{type(error).__name__}: "
+        )
         why = f"{name}{error}".strip().splitlines()[0].rstrip(": ")
         raise UnusableCheckpointError(
-            f"the checkpoint {path} cannot be loaded ({why}); put back a copy, or start a new run"
+            f"the checkpoint {path} cannot be loaded ({why}); put back a copy, or "
+            "start a new run"
         ) from error
 
 
 def try_state(state: StateDict) -> None:
-    """Writes a state to memory and reads it back. Raises CheckpointError if that is impossible."""
+    """Writes a state to memory and reads it back. Raises CheckpointError if that is
+    impossible."""
     content = _serialized(state)
     try:
         from_bytes(content)
     except ValueError as error:
-        raise CheckpointError("the training's state cannot be read back from a file") from error
+        raise CheckpointError(
+            "the training's state cannot be read back from a file"
+        ) from error
 
 
 def _serialized(state: StateDict) -> memoryview:
@@ -220,16 +258,19 @@ def _serialized(state: StateDict) -> memoryview:
         return to_bytes(state)
     except (TypeError, AttributeError, pickle.PicklingError) as error:
         raise CheckpointError(
-            f"the training's state cannot be saved: {error}; a state_dict may hold tensors, "
-            "arrays, numbers, strings, None, and lists and dicts of them"
+            f"the training's state cannot be saved: {error}; a state_dict may hold "
+            "tensors, arrays, numbers, strings, None, and lists and dicts of them"
         ) from error
 
 
 def write_state(path: Path, state: StateDict) -> manifests.SavedFile:
-    """Writes a state to the disk; returns the file's size and checksum. Raises OSError."""
+    """Writes a state to the disk; returns the file's size and checksum. Raises
+    OSError."""
     content = _serialized(state)
     _write_durably(path, content)
-    return manifests.SavedFile(path.name, len(content), hashlib.sha256(content).hexdigest())
+    return manifests.SavedFile(
+        path.name, len(content), hashlib.sha256(content).hexdigest()
+    )
 
 
 def _write_durably(path: Path, content: bytes | memoryview) -> None:

@@ -1,6 +1,7 @@
 """Checks that a checkpoint matches the agent that the run folder's spec builds.
 
-They differ only if that spec was edited. Non-finite weights and statistics are rejected as well."""
+They differ only if that spec was edited. Non-finite weights and statistics are rejected
+as well."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,40 +15,48 @@ from slm_lab.core.types import FloatArray, StateDict
 
 
 def check_fits(
-    snapshot: StateDict, networks: Mapping[str, FlatParameters], statistics: FloatArray, file: Path
+    snapshot: StateDict,
+    networks: Mapping[str, FlatParameters],
+    statistics: FloatArray,
+    file: Path,
 ) -> None:
-    """Raises CheckpointError if the snapshot in `file`, of a run folder, is of another agent, or
-    has non-finite weights or statistics. The spec builds `networks` (flat vectors by name) and the
-    normalisers' `statistics` (S,). The message names the folder, the file and the first
-    difference."""
+    """Raises CheckpointError if the snapshot in `file`, of a run folder, is of another
+    agent, or has non-finite weights or statistics. The spec builds `networks` (flat
+    vectors by name) and the normalisers' `statistics` (S,). The message names the
+    folder, the file and the first difference."""
     for difference in _differences(snapshot, networks, statistics):
         raise UnusableCheckpointError(
-            f"{file.parent.parent}: the spec in it was changed and no longer builds the agent in "
-            f"{file.name}: {difference}; undo the change in its *_spec.json"
+            f"{file.parent.parent}: the spec in it was changed and no longer builds "
+            f"the agent in {file.name}: {difference}; undo the change in its "
+            "*_spec.json"
         )
     check_snapshot(snapshot, file)
 
 
 def check_snapshot(snapshot: StateDict, file: Path) -> None:
-    """Raises CheckpointError if weights or statistics of the agent in `file` are not finite."""
+    """Raises CheckpointError if weights or statistics of the agent in `file` are not
+    finite."""
     check_finite(snapshot["flats"], file)
     _check_finite("the statistics of the normalisers are", snapshot["statistics"], file)
 
 
 def check_finite(flats: Mapping[str, StateDict], file: Path) -> None:
-    """Raises CheckpointError if weights or running statistics of a network in `file` are NaN or
-    infinite. `flats` are the states of the networks' flat vectors, by network."""
+    """Raises CheckpointError if weights or running statistics of a network in `file`
+    are NaN or infinite. `flats` are the states of the networks' flat vectors, by
+    network."""
     for network, flat in flats.items():
         _check_finite(f"weights of the network {network} are", flat["vector"], file)
-        _check_finite(f"running statistics of the network {network} are", flat["statistics"], file)
+        _check_finite(
+            f"running statistics of the network {network} are", flat["statistics"], file
+        )
 
 
 def _check_finite(what: str, values: ArrayLike, file: Path) -> None:
     array = np.asarray(values)
     if count := array.size - int(np.isfinite(array).sum()):
         raise UnusableCheckpointError(
-            f"{file}: {what} not finite ({count} of {array.size}), so the agent cannot act; "
-            "put back a copy, or start a new run"
+            f"{file}: {what} not finite ({count} of {array.size}), so the agent "
+            "cannot act; put back a copy, or start a new run"
         )
 
 
@@ -60,17 +69,21 @@ def _differences(
         yield f"the saved networks are {saved}, the spec builds {built}"
     for network, flat in networks.items():
         layouts = flats[network]["layout"], flat.state_dict()["layout"]
-        before, now = ({layer: list(shape) for layer, shape in layout} for layout in layouts)
+        before, now = (
+            {layer: list(shape) for layer, shape in layout} for layout in layouts
+        )
         for layer in dict.fromkeys([*before, *now]):
             if before.get(layer) != now.get(layer):
                 yield (
-                    f"{layer} of the network {network} was saved as {_shown(before.get(layer))} "
-                    f"and is built as {_shown(now.get(layer))}"
+                    f"{layer} of the network {network} was saved as "
+                    f"{_shown(before.get(layer))} and is built as "
+                    f"{_shown(now.get(layer))}"
                 )
     if len(snapshot["statistics"]) != len(statistics):
         yield (
-            "the normalisers (env.normalize_obs, env.normalize_reward) were saved with "
-            f"{len(snapshot['statistics'])} statistics and are built with {len(statistics)}"
+            "the normalisers (env.normalize_obs, env.normalize_reward) were saved "
+            f"with {len(snapshot['statistics'])} statistics and are built with "
+            f"{len(statistics)}"
         )
 
 

@@ -1,8 +1,9 @@
-"""The event log, the only state of a search: one line per event, written as it happens. A resumed
-search replays every event to the searcher and the scheduler.
+"""The event log, the only state of a search: one line per event, written as it happens.
+A resumed search replays every event to the searcher and the scheduler.
 
-Each line ends with a checksum of itself and the previous line. So a changed, lost, doubled or moved
-line is detected. A log with lines cut off at the end is a valid earlier log."""
+Each line ends with a checksum of itself and the previous line. So a changed, lost,
+doubled or moved line is detected. A log with lines cut off at the end is a valid
+earlier log."""
 
 import errno
 import hashlib
@@ -49,7 +50,8 @@ class Paused(NamedTuple):
 
 
 class Copied(NamedTuple):
-    """The trial continues from the checkpoint of `donor` at `frame`, with new values."""
+    """The trial continues from the checkpoint of `donor` at `frame`, with new
+    values."""
 
     trial: int
     donor: int
@@ -102,9 +104,19 @@ class Confirmed(NamedTuple):
 
 
 Event: TypeAlias = (
-    Proposed | Began | Reported | Paused | Copied | Retried | Interrupted | Ended | Confirmed
+    Proposed
+    | Began
+    | Reported
+    | Paused
+    | Copied
+    | Retried
+    | Interrupted
+    | Ended
+    | Confirmed
 )
-_KINDS: dict[str, type[Event]] = {kind.__name__.lower(): kind for kind in get_args(Event)}
+_KINDS: dict[str, type[Event]] = {
+    kind.__name__.lower(): kind for kind in get_args(Event)
+}
 
 
 @final
@@ -117,21 +129,23 @@ class SearchState:
 
     @classmethod
     def from_log(cls, file: Path) -> "SearchState":
-        """Reads the state from an event log. Raises UsageError if the log is damaged."""
+        """Reads the state from an event log. Raises UsageError if the log is
+        damaged."""
         search_state = cls()
         for event in EventLog(file).read():
             search_state.apply(event)
         return search_state
 
     def apply(self, event: Event) -> None:
-        """Applies the next event. Raises UsageError if its trial was never proposed: a line of the
-        log is missing."""
+        """Applies the next event. Raises UsageError if its trial was never proposed: a
+        line of the log is missing."""
         if isinstance(event, Proposed):
             self.trials[event.trial] = TrialState(event.trial, event.params)
             return
         if event.trial not in self.trials:
             raise UsageError(
-                f"the event log of the search is damaged: it never proposes t{event.trial}"
+                "the event log of the search is damaged: it never proposes "
+                f"t{event.trial}"
             )
         if isinstance(event, Confirmed):
             self.confirmed[event.trial] = event
@@ -147,7 +161,11 @@ class SearchState:
             case Paused():
                 state.status, state.metrics = Status.PAUSED, event.metrics
             case Copied():
-                state.status, state.frame, state.params = Status.PAUSED, event.frame, event.params
+                state.status, state.frame, state.params = (
+                    Status.PAUSED,
+                    event.frame,
+                    event.params,
+                )
                 state.copies += 1
                 state.donor = event.donor
             case Retried():
@@ -157,7 +175,11 @@ class SearchState:
             case Interrupted():
                 state.status = Status.WAITING
             case Ended():
-                state.status, state.frame, state.score = event.status, event.frame, event.score
+                state.status, state.frame, state.score = (
+                    event.status,
+                    event.frame,
+                    event.score,
+                )
                 state.metrics, state.error = event.metrics, event.error
                 state.would_repeat = event.would_repeat
 
@@ -174,7 +196,9 @@ class SearchState:
     def results(self) -> list[Confirmed]:
         """The confirmed trials, best mean first; those without a score last."""
         found = self.confirmed.values()
-        return sorted(found, key=lambda each: (each.mean is None, -(each.mean or 0.0), each.trial))
+        return sorted(
+            found, key=lambda each: (each.mean is None, -(each.mean or 0.0), each.trial)
+        )
 
     @property
     def is_over(self) -> bool:
@@ -196,8 +220,8 @@ class EventLog:
         self._last_checksum = b""
 
     def read(self) -> Iterator[Event]:
-        """The events, in order. Raises UsageError if a line is no event, or if its checksum does
-        not match. Logs of earlier versions have no checksums."""
+        """The events, in order. Raises UsageError if a line is no event, or if its
+        checksum does not match. Logs of earlier versions have no checksums."""
         lines = self._whole_lines()
         chain = b"" if not lines or _CHAIN.fullmatch(lines[0]) else None
         for number, line in enumerate(lines, 1):
@@ -207,23 +231,26 @@ class EventLog:
                     content, chain = _unlinked(line, chain)
                 yield _event(json.loads(content))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise UsageError(f"{self._file}, line {number}, is no event: {error}") from error
+                raise UsageError(
+                    f"{self._file}, line {number}, is no event: {error}"
+                ) from error
 
     def _whole_lines(self) -> list[bytes]:
         content = self._file.read_bytes() if self._file.is_file() else b""
         return content.split(b"\n")[:-1]
 
     def write(self, event: Event) -> None:
-        """Appends an event. It survives a kill and, unless it is a Reported, which can be
-        recomputed, a power cut. Raises LabError if the disk is full; earlier events are safe."""
+        """Appends an event. It survives a kill and, unless it is a Reported, which can
+        be recomputed, a power cut. Raises LabError if the disk is full; earlier events
+        are safe."""
         kind = type(event).__name__.lower()
         content = json.dumps({"event": kind, **event._asdict()}).encode()
         try:
             self._append(content, durably=not isinstance(event, Reported))
         except OSError as error:
             raise LabError(
-                f"cannot write the event log {self._file}: {error.strerror or error}; the search "
-                "stops, and can be resumed from the last written event"
+                f"cannot write the event log {self._file}: {error.strerror or error}; "
+                "the search stops, and can be resumed from the last written event"
             ) from error
 
     def _append(self, content: bytes, durably: bool) -> None:
@@ -260,11 +287,14 @@ def _link(content: bytes, before: bytes) -> bytes:
 
 
 def _unlinked(line: bytes, before: bytes) -> tuple[bytes, bytes]:
-    """The event of a line, and the line's checksum. Raises ValueError on a wrong checksum."""
+    """The event of a line, and the line's checksum. Raises ValueError on a wrong
+    checksum."""
     found = _CHAIN.fullmatch(line)
     content = found[1] + b"}" if found else b""
     if found is None or _link(content, before) != found[2]:
-        raise ValueError("it does not follow from the lines before, which were changed or lost")
+        raise ValueError(
+            "it does not follow from the lines before, which were changed or lost"
+        )
     return content, found[2]
 
 

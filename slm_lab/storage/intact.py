@@ -1,7 +1,7 @@
 """Selects the checkpoint to resume from: the newest one with intact files.
 
-The newest checkpoint and the previous one are kept. If the newest is damaged, the run falls back to
-the previous one. Sessions that train one agent fall back together."""
+The newest checkpoint and the previous one are kept. If the newest is damaged, the run
+falls back to the previous one. Sessions that train one agent fall back together."""
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,13 @@ from slm_lab.core.errors import CheckpointError, UsageError
 from slm_lab.core.files import write_atomically
 from slm_lab.metrics.reader import RowFollower, Rows
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.storage.manifest import Manifest, SavedFile, pending_path, previous_path, read_manifest
+from slm_lab.storage.manifest import (
+    Manifest,
+    SavedFile,
+    pending_path,
+    previous_path,
+    read_manifest,
+)
 from slm_lab.storage.run_dir import RunDir, SessionPaths
 
 BEST = "best"
@@ -23,14 +29,16 @@ MOST_FOLLOWED = 400
 
 
 def fall_back(spec: Spec, run_dir: RunDir, trial: int) -> list[str]:
-    """Makes the newest intact checkpoint of each Session its newest one. Returns a line to report
-    for each Session, or group of Sessions, that falls back. It reads every file, which takes about
-    a second per gigabyte. Raises CheckpointError if a Session has checkpoints but none is
-    intact."""
+    """Makes the newest intact checkpoint of each Session its newest one. Returns a line
+    to report for each Session, or group of Sessions, that falls back. It reads every
+    file, which takes about a second per gigabyte. Raises CheckpointError if a Session
+    has checkpoints but none is intact."""
     meta = spec.meta
     lines: list[str] = []
     for sessions in meta.trainings:
-        members = [run_dir.session(trial, each) for each in sessions if not meta.is_actor(each)]
+        members = [
+            run_dir.session(trial, each) for each in sessions if not meta.is_actor(each)
+        ]
         if meta.mode.has_ranks:
             lines += settle(members)
             continue
@@ -39,30 +47,40 @@ def fall_back(spec: Spec, run_dir: RunDir, trial: int) -> list[str]:
         if meta.mode.lock_free:
             lines += settle([run_dir.shared_by_training(trial, sessions.start)])
             if any(reports.values()):
-                lines += _step_back([each for each in members if not reports[each.prefix]])
+                lines += _step_back(
+                    [each for each in members if not reports[each.prefix]]
+                )
     return lines
 
 
 def settle(members: Sequence[SessionPaths]) -> list[str]:
-    """Makes the newest checkpoint that is intact for all members the newest of each. A joint
-    checkpoint is complete on all disks before it becomes any member's newest. So if it is one
-    member's newest, the others have it too, possibly with a pending manifest. Returns and raises as
-    `fall_back`."""
+    """Makes the newest checkpoint that is intact for all members the newest of each. A
+    joint checkpoint is complete on all disks before it becomes any member's newest. So
+    if it is one member's newest, the others have it too, possibly with a pending
+    manifest. Returns and raises as `fall_back`."""
     saved = [_saved(paths) for paths in members]
     newest = max(each.newest for each in saved)
     common = set.intersection(*(set(each.manifests) for each in saved))
     if not common and not any(each.was_saved for each in saved):
         return []  # nothing, or a first joint checkpoint that was never complete
-    problems = [problem for each in saved if (problem := each.problem(newest)) is not None]
-    for serial in sorted((s for s in common if s <= newest or not newest), reverse=True):
-        damage = [what for each in saved for what in _damage(each.paths, each.manifests[serial])]
+    problems = [
+        problem for each in saved if (problem := each.problem(newest)) is not None
+    ]
+    for serial in sorted(
+        (s for s in common if s <= newest or not newest), reverse=True
+    ):
+        damage = [
+            what
+            for each in saved
+            for what in _damage(each.paths, each.manifests[serial])
+        ]
         if not damage:
             break
         problems += damage
     else:
         raise CheckpointError(
-            f"{_names(members)}: no checkpoint is intact: {'; '.join(problems[:3])}; put back a "
-            "copy, or start a new run"
+            f"{_names(members)}: no checkpoint is intact: {'; '.join(problems[:3])}; "
+            "put back a copy, or start a new run"
         )
     lines = [line for each in saved for line in each.make_newest(serial)]
     if problems:
@@ -90,23 +108,30 @@ class _Saved:
         if newest == 0:
             return f"{self.paths.manifest} is missing"
         return (
-            f"{self.paths.manifest} is not of the same checkpoint as those of the other ranks: "
-            "files of the run were removed or replaced"
+            f"{self.paths.manifest} is not of the same checkpoint as those of the "
+            "other ranks: files of the run were removed or replaced"
         )
 
     def make_newest(self, serial: int) -> list[str]:
-        """Makes its checkpoint `serial` the newest; returns lines to report on the best agent. If
-        the best's file is damaged, another checkpoint's replaces it, or none."""
+        """Makes its checkpoint `serial` the newest; returns lines to report on the best
+        agent. If the best's file is damaged, another checkpoint's replaces it, or
+        none."""
         manifest, lines = self.manifests[serial], []
         if (problem := self._damaged_best(manifest)) is not None:
             others = [m for m in self.manifests.values() if BEST in m.files]
             intact = [m.files[BEST] for m in others if self._damaged_best(m) is None]
-            files = {part: file for part, file in manifest.files.items() if part != BEST}
+            files = {
+                part: file for part, file in manifest.files.items() if part != BEST
+            }
             if intact:
                 files[BEST] = intact[0]
             manifest = replace(manifest, files=files)
-            instead = "the one before it stays" if intact else "the next better one is saved"
-            lines.append(f"{self.paths.prefix}: the best agent is lost, {instead}: {problem}")
+            instead = (
+                "the one before it stays" if intact else "the next better one is saved"
+            )
+            lines.append(
+                f"{self.paths.prefix}: the best agent is lost, {instead}: {problem}"
+            )
         _make_newest(self.paths, manifest)
         return lines
 
@@ -118,11 +143,16 @@ class _Saved:
 def _saved(paths: SessionPaths) -> _Saved:
     manifests: dict[int, Manifest] = {}
     newest, unreadable = 0, None
-    for place in (previous_path(paths.manifest), pending_path(paths.manifest), paths.manifest):
+    for place in (
+        previous_path(paths.manifest),
+        pending_path(paths.manifest),
+        paths.manifest,
+    ):
         is_newest = place == paths.manifest
         try:
             manifest = read_manifest(place)
-        except CheckpointError as error:  # the newest checkpoint does not need the others
+        # the newest checkpoint does not need the others
+        except CheckpointError as error:
             unreadable = str(error) if is_newest else None
             continue
         if manifest is not None:
@@ -146,12 +176,18 @@ def _damage(paths: SessionPaths, manifest: Manifest) -> Iterator[str]:
 def _misfit(path: Path, file: SavedFile) -> str | None:
     try:
         if path.stat().st_size != file.bytes:
-            return f"{path} is damaged: it has {path.stat().st_size} bytes of {file.bytes}"
+            return (
+                f"{path} is damaged: it has {path.stat().st_size} bytes of {file.bytes}"
+            )
         with open(path, "rb") as stream:
             found = hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         return f"{path} cannot be read: {error.strerror}"
-    return None if found == file.sha256 else f"{path} is damaged: its checksum does not match"
+    return (
+        None
+        if found == file.sha256
+        else f"{path} is damaged: its checksum does not match"
+    )
 
 
 def _make_newest(paths: SessionPaths, manifest: Manifest) -> None:
@@ -162,8 +198,8 @@ def _make_newest(paths: SessionPaths, manifest: Manifest) -> None:
 
 
 def _step_back(workers: Sequence[SessionPaths]) -> list[str]:
-    """Has workers with intact checkpoints fall back together with the others of their training:
-    only one worker's checkpoint holds the shared state."""
+    """Has workers with intact checkpoints fall back together with the others of their
+    training: only one worker's checkpoint holds the shared state."""
     lines = []
     for paths in workers:
         newest = read_manifest(paths.manifest)
@@ -172,7 +208,9 @@ def _step_back(workers: Sequence[SessionPaths]) -> list[str]:
             continue
         if not any(_damage(paths, previous)):
             _make_newest(paths, previous)
-            lines.append(f"{paths.prefix} {_falls_back([previous.frame])}, with the others")
+            lines.append(
+                f"{paths.prefix} {_falls_back([previous.frame])}, with the others"
+            )
     return lines
 
 
@@ -188,9 +226,12 @@ def _falls_back(frames: Sequence[int]) -> str:
     return f"fall back to the checkpoint at frame {sum(frames):,} of all"
 
 
-def read_saved_rows(paths: SessionPaths, file: Path, reader: RowFollower | None = None) -> Rows:
-    """The rows in `file`, one of a Session's; empty before its start. Raises UsageError for damage;
-    what a checkpoint covers is verified by checksum. `reader` is a new one of this file."""
+def read_saved_rows(
+    paths: SessionPaths, file: Path, reader: RowFollower | None = None
+) -> Rows:
+    """The rows in `file`, one of a Session's; empty before its start. Raises UsageError
+    for damage; what a checkpoint covers is verified by checksum. `reader` is a new one
+    of this file."""
     try:
         manifest = read_manifest(paths.manifest)
     except CheckpointError:  # training reports it; the rows can still be shown
@@ -209,7 +250,8 @@ def read_saved_rows(paths: SessionPaths, file: Path, reader: RowFollower | None 
 
 @final
 class FollowedRows:
-    """The rows of Sessions: files are verified when they are first read, and then followed."""
+    """The rows of Sessions: files are verified when they are first read, and then
+    followed."""
 
     def __init__(self) -> None:
         self._files: dict[Path, RowFollower] = {}

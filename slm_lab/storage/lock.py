@@ -12,24 +12,26 @@ from slm_lab.core.text import in_line
 
 
 class RunLock:
-    """Held until `release`; the kernel frees it when the process dies, however it dies. Raises
-    UsageError if another process holds it, or the file system has no locks; LabError if the folder
-    contains links."""
+    """Held until `release`; the kernel frees it when the process dies, however it dies.
+    Raises UsageError if another process holds it, or the file system has no locks;
+    LabError if the folder contains links."""
 
     def __init__(self, folder: Path) -> None:
         self._descriptor = open_own(folder / ".lock", os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = in_line(os.read(self._descriptor, 20).decode(errors="replace")) or "?"
+            holder = (
+                in_line(os.read(self._descriptor, 20).decode(errors="replace")) or "?"
+            )
             self.release()
             raise UsageError(f"{folder} is being trained by process {holder}") from None
         except OSError as error:
             self.release()
             raise UsageError(
                 f"{folder} cannot be locked, so that two processes could write to it "
-                f"({error.strerror}): its file system has no locks (flock); choose a folder on "
-                "another one, such as a local disk, with --data"
+                f"({error.strerror}): its file system has no locks (flock); choose a "
+                "folder on another one, such as a local disk, with --data"
             ) from error
         with undone_on_failure(self.release):
             refuse_links(folder)
@@ -45,13 +47,15 @@ class RunLock:
 
 @contextmanager
 def names_locked(data_dir: Path) -> Iterator[None]:
-    """Within, no other process may give a run in `data_dir` a name. Waits for one that does. Raises
-    UsageError if the folder cannot be made or locked."""
+    """Within, no other process may give a run in `data_dir` a name. Waits for one that
+    does. Raises UsageError if the folder cannot be made or locked."""
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
         descriptor = open_own(data_dir / ".names.lock", os.O_RDWR | os.O_CREAT)
     except OSError as error:
-        raise UsageError(f"cannot make the folder {data_dir}: {error.strerror}") from error
+        raise UsageError(
+            f"cannot make the folder {data_dir}: {error.strerror}"
+        ) from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -63,7 +67,8 @@ def names_locked(data_dir: Path) -> Iterator[None]:
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a process of this machine holds the lock of a run folder. Takes no lock itself."""
+    """Whether a process of this machine holds the lock of a run folder. Takes no lock
+    itself."""
     file = folder / ".lock"
     try:
         pid, inode = int(read_file(file)), file.stat().st_ino
@@ -75,6 +80,9 @@ def is_locked(folder: Path) -> bool:
         return False
     try:
         locks = Path("/proc/locks").read_text()
-    except OSError:  # another system: the process in the file lives, and may have the lock
+    # another system: the process in the file lives, and may have the lock
+    except OSError:
         return True
-    return any(line.split()[5].endswith(f":{inode}") for line in locks.splitlines() if line)
+    return any(
+        line.split()[5].endswith(f":{inode}") for line in locks.splitlines() if line
+    )

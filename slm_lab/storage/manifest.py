@@ -11,8 +11,9 @@ from slm_lab.core.files import read_file
 from slm_lab.metrics.writer import Extent
 
 FORMAT = 9
-"""The format version of a run folder: its checkpoints, rows and records. It increases with every
-change that a resumed run could not read. Each new run records it; only the same format resumes."""
+"""The format version of a run folder: its checkpoints, rows and records. It increases
+with every change that a resumed run could not read. Each new run records it; only the
+same format resumes."""
 ABOUT_AGENTS = ("frame", "serial", "finished", "files")
 """The keys of an older manifest that are about the saved agents."""
 
@@ -75,22 +76,37 @@ def pending_path(manifest: Path) -> Path:
 
 
 def read_manifest(path: Path) -> Manifest | None:
-    """The manifest at `path`, or None if nothing has been saved yet. From an older format it reads
-    only what an evaluation needs; training rejects it earlier. Raises CheckpointError if it cannot
-    be read or is of a newer format."""
+    """The manifest at `path`, or None if nothing has been saved yet. From an older
+    format it reads only what an evaluation needs; training rejects it earlier. Raises
+    CheckpointError if it cannot be read or is of a newer format."""
     try:
         content = json.loads(read_file(path))
         if not isinstance(content, dict):
-            raise ValueError(f"it must hold an object {{...}}, not {json.dumps(content)[:40]}")
+            raise ValueError(
+                f"it must hold an object {{...}}, not {json.dumps(content)[:40]}"
+            )
         version = content.pop("format", None)
         if not isinstance(version, int) or version > FORMAT:
-            raise ValueError(f"it has format {json.dumps(version)}, this version reads {FORMAT}")
+            raise ValueError(
+                f"it has format {json.dumps(version)}, this version reads {FORMAT}"
+            )
         if version != FORMAT:
-            content = {"rows": {}, "segments": [], **{key: content[key] for key in ABOUT_AGENTS}}
+            content = {
+                "rows": {},
+                "segments": [],
+                **{key: content[key] for key in ABOUT_AGENTS},
+            }
         return _manifest(content)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        KeyError,
+        RecursionError,
+    ) as error:
         raise CheckpointError(f"cannot read the checkpoint {path}: {error}") from error
 
 
@@ -99,7 +115,11 @@ def _manifest(content: dict[str, Any]) -> Manifest:
     rows = {name: Extent(**extent) for name, extent in content.pop("rows").items()}
     files = {part: SavedFile(**file) for part, file in content.pop("files").items()}
     manifest = Manifest(**content, rows=rows, files=files, segments=segments)
-    counts = [manifest.frame, manifest.serial, *(extent.size for extent in rows.values())]
+    counts = [
+        manifest.frame,
+        manifest.serial,
+        *(extent.size for extent in rows.values()),
+    ]
     counts += [each for segment in segments for each in (segment.first, segment.end)]
     counts += [file.bytes for file in (*files.values(), *segments)]
     for number in counts:

@@ -1,4 +1,5 @@
-"""Reads JSON data of run folders that may be damaged: what cannot be read is left out."""
+"""Reads JSON data of run folders that may be damaged: what cannot be read is left
+out."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,13 +22,16 @@ NUMBERS = (
 
 
 def value_at(tree: Any, path: str, default: Any = None) -> Any:
-    """The value at a dotted path of JSON data, maybe damaged; `default` if there is none of its
-    type. A default that is a float stands for any finite number, None for any value."""
+    """The value at a dotted path of JSON data, maybe damaged; `default` if there is
+    none of its type. A default that is a float stands for any finite number, None for
+    any value."""
     for name in path.split("."):
         tree = tree.get(name) if isinstance(tree, Mapping) else None
     if isinstance(default, float):
         return tree if isinstance(tree, int | float) and abs(tree) < MOST else default
-    return default if default is not None and not isinstance(tree, type(default)) else tree
+    return (
+        default if default is not None and not isinstance(tree, type(default)) else tree
+    )
 
 
 def trial_metrics(run: RunDir, trial: int) -> dict[str, Any]:

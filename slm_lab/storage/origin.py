@@ -1,7 +1,7 @@
 """The origin of a run: the block `_run` beside the spec in the run's spec file.
 
-It records how the run was started and, under "resumed", how it was resumed. Each entry has
-the versions, the commit and the machine."""
+It records how the run was started and, under "resumed", how it was resumed. Each entry
+has the versions, the commit and the machine."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,11 +15,15 @@ from slm_lab.storage.manifest import FORMAT
 from slm_lab.storage.run_dir import RUN_BLOCK, RunDir
 
 MOST_RESUMES = 200
-"""Resumes in the record of a run, the last; more would exceed what its readers accept."""
+"""Resumes in the record of a run, the last; more would exceed what its readers
+accept."""
 
 
 def resumed(
-    origin: Mapping[str, Any], about: Mapping[str, Any], sets: Sequence[str], **more: Any
+    origin: Mapping[str, Any],
+    about: Mapping[str, Any],
+    sets: Sequence[str],
+    **more: Any,
 ) -> dict[str, Any]:
     """The block of a resumed run: `origin` with this resume appended."""
     _, *resumes = starts_of(origin)
@@ -28,19 +32,25 @@ def resumed(
 
 
 def read_origin(run_dir: RunDir) -> dict[str, Any]:
-    """The block of a run to be resumed. Raises UsageError if this version cannot resume the run's
-    format, SpecError if its spec file cannot be read."""
+    """The block of a run to be resumed. Raises UsageError if this version cannot resume
+    the run's format, SpecError if its spec file cannot be read."""
     origin = read_file(run_dir.spec_file).get(RUN_BLOCK, {})
     if not isinstance(origin, dict):
-        raise SpecError(str(run_dir.spec_file), [Problem(RUN_BLOCK, "must be a block {…}")])
+        raise SpecError(
+            str(run_dir.spec_file), [Problem(RUN_BLOCK, "must be a block {…}")]
+        )
     check_format(run_dir.root, origin.get("format"))
     for start in starts_of(origin):
         sets = start.get("set") if isinstance(start, dict) else None
-        if not isinstance(sets, list) or not all(isinstance(text, str) for text in sets):
+        if not isinstance(sets, list) or not all(
+            isinstance(text, str) for text in sets
+        ):
             problem = Problem(f"{RUN_BLOCK}.set", "must be a list of key=value")
             raise SpecError(str(run_dir.spec_file), [problem])
         if not isinstance(start.get("packages"), dict):
-            problem = Problem(f"{RUN_BLOCK}.packages", "must be a block {name: version}")
+            problem = Problem(
+                f"{RUN_BLOCK}.packages", "must be a block {name: version}"
+            )
             raise SpecError(str(run_dir.spec_file), [problem])
     return origin
 
@@ -56,18 +66,23 @@ def check_format(folder: Path, found: object) -> None:
         else "start a new run; eval@, enjoy@ and plot still read this one"
     )
     kind = "an older format" if found is None else f"format {found}"
-    raise UsageError(f"{folder} has {kind}, but this version resumes format {FORMAT}: {fix}")
+    raise UsageError(
+        f"{folder} has {kind}, but this version resumes format {FORMAT}: {fix}"
+    )
 
 
 def typed_settings(
     origin: Mapping[str, Any], sets: Sequence[str]
 ) -> tuple[list[str], list[Problem]]:
-    """Splits the `-s` settings for an existing run: settings of spec keys, and problems. A problem
-    is a variable whose value differs from that at the start. An equal value is ignored."""
+    """Splits the `-s` settings for an existing run: settings of spec keys, and
+    problems. A problem is a variable whose value differs from that at the start. An
+    equal value is ignored."""
     recorded = origin.get("set")
     texts = recorded if isinstance(recorded, list) else []
     settings = [parse_setting(text) for text in texts if _is_setting(text)]
-    variables = {setting.key: setting.value for setting in settings if "." not in setting.key}
+    variables = {
+        setting.key: setting.value for setting in settings if "." not in setting.key
+    }
     keys, problems = [], []
     for text in sets:
         name = text.partition("=")[0].strip()
@@ -82,7 +97,9 @@ def typed_settings(
 
 def _is_setting(text: object) -> bool:
     """Whether it is "key=value"; the check of the spec reports malformed settings."""
-    return isinstance(text, str) and bool(text.partition("=")[0].strip()) and "=" in text
+    return (
+        isinstance(text, str) and bool(text.partition("=")[0].strip()) and "=" in text
+    )
 
 
 def starts_of(origin: Mapping[str, Any]) -> list[Any]:

@@ -30,7 +30,8 @@ DESCRIBE = "describe --always --abbrev=40 --dirty --exclude=*"
 
 
 def provenance(root_seed: int) -> dict[str, Any]:
-    """The root seed, the time, the commit, package versions and the machine, as bounded JSON."""
+    """The root seed, the time, the commit, package versions and the machine, as bounded
+    JSON."""
     about = {
         "started": datetime.now(UTC).isoformat(),
         "random_seed": root_seed,
@@ -49,12 +50,15 @@ def provenance(root_seed: int) -> dict[str, Any]:
 
 
 def git_sha() -> str | None:
-    """The commit of the lab's source, with "-dirty" if files differ; None outside a clone."""
+    """The commit of the lab's source, with "-dirty" if files differ; None outside a
+    clone."""
     here, found = Path(__file__), ""
     for command in (f"ls-files --error-unmatch {here.name}", DESCRIBE):
         git = ["git", "-C", str(here.parent), *command.split()]
         try:
-            done = subprocess.run(git, capture_output=True, text=True, timeout=5, check=True)
+            done = subprocess.run(
+                git, capture_output=True, text=True, timeout=5, check=True
+            )
         except (OSError, subprocess.SubprocessError):
             return None
         found = done.stdout.strip()

@@ -20,11 +20,12 @@ RUN_BLOCK = "_run"
 """The key of the origin block, beside the spec in the run folder's spec file."""
 
 ORDER = "ordered"
-"""The key in the origin of a run that was begun after the clock had been set back: the time by
-which it is newer than the runs before it."""
+"""The key in the origin of a run that was begun after the clock had been set back: the
+time by which it is newer than the runs before it."""
 
 PLAN_BLOCK = "_compare"
-"""The key in the plan file of a comparison, beside the specs, that holds the rest of the plan."""
+"""The key in the plan file of a comparison, beside the specs, that holds the rest of
+the plan."""
 PLAN_FILE = "{}_compare_specs.json"
 """The name of the plan file, a spec file with every variant."""
 
@@ -66,9 +67,11 @@ class SessionPaths:
         return self.root / "video" / f"{self.prefix}_session_video_{frame}.mp4"
 
 
-def fresh_folder(data_dir: Path, stem: str, now: datetime, parts: Sequence[str] = ()) -> Path:
-    """Makes a folder `{stem}_{time}` with sub-folders `parts`; a second one in the same second gets
-    a number. Raises UsageError if it cannot be made."""
+def fresh_folder(
+    data_dir: Path, stem: str, now: datetime, parts: Sequence[str] = ()
+) -> Path:
+    """Makes a folder `{stem}_{time}` with sub-folders `parts`; a second one in the same
+    second gets a number. Raises UsageError if it cannot be made."""
     stem = f"{stem}_{now.strftime(STAMP)}"
     for attempt in range(100):
         folder = data_dir / (stem if attempt == 0 else f"{stem}_{attempt}")
@@ -79,7 +82,9 @@ def fresh_folder(data_dir: Path, stem: str, now: datetime, parts: Sequence[str] 
         except FileExistsError:
             continue
         except OSError as error:
-            raise UsageError(f"cannot make the folder {folder}: {error.strerror}") from error
+            raise UsageError(
+                f"cannot make the folder {folder}: {error.strerror}"
+            ) from error
         return folder
     raise UsageError(f"cannot find a free name for the folder beside {data_dir / stem}")
 
@@ -95,15 +100,18 @@ class RunDir:
     def create(
         cls, data_dir: Path, spec_name: str, now: datetime, env: str | None = None
     ) -> "RunDir":
-        """Makes a fresh folder, with `env` in its name. Raises UsageError as `fresh_folder`."""
+        """Makes a fresh folder, with `env` in its name. Raises UsageError as
+        `fresh_folder`."""
         stem = safe_name(spec_name if env is None else f"{spec_name}_{env}")
         return cls(fresh_folder(data_dir, stem, now, FOLDERS), spec_name)
 
     @classmethod
     def at(cls, root: Path) -> "RunDir | None":
-        """The run in the folder `root`, found by its spec file; None if there is none. Its
-        `spec_name` is the one in file names."""
-        stems = {file.name.removesuffix(_SPEC_END) for file in root.glob(f"*{_SPEC_END}")}
+        """The run in the folder `root`, found by its spec file; None if there is none.
+        Its `spec_name` is the one in file names."""
+        stems = {
+            file.name.removesuffix(_SPEC_END) for file in root.glob(f"*{_SPEC_END}")
+        }
         own = [stem for stem in stems if _OF_TRIAL.sub("", stem) not in stems - {stem}]
         return cls(root, own[0]) if len(own) == 1 else None
 
@@ -132,21 +140,25 @@ class RunDir:
         return origin_of(self.spec_file).get("mode") == "dev"
 
     def age(self) -> tuple[bool, datetime, int]:
-        """A sort key: not a dev run, start time (UTC), number within that second. If the spec file
-        holds no time, that in the folder's name, in local time, is used."""
+        """A sort key: not a dev run, start time (UTC), number within that second. If
+        the spec file holds no time, that in the folder's name, in local time, is
+        used."""
         stamp, number = "", 0
         if match := _STAMP_PATTERN.search(self.root.resolve().name):
             stamp, number = match[1], int(match[2] or 0)
         about = origin_of(self.spec_file)
         try:
-            started = datetime.fromisoformat(about.get(ORDER) or about["started"]).astimezone(UTC)
+            started = datetime.fromisoformat(
+                about.get(ORDER) or about["started"]
+            ).astimezone(UTC)
         except (KeyError, TypeError, ValueError, OverflowError):
             started = _local(stamp)
         return about.get("mode") != "dev", started, number
 
     @property
     def stem(self) -> str:
-        """The folder's name without the time: that of the spec, and perhaps of an environment."""
+        """The folder's name without the time: that of the spec, and perhaps of an
+        environment."""
         return _STAMP_PATTERN.sub("", self.root.name)
 
     @property
@@ -186,7 +198,8 @@ class RunDir:
         return SessionPaths(self.root, f"{self.trial_prefix(trial)}_s{session}")
 
     def shared_by_training(self, trial: int, first: int) -> SessionPaths:
-        """The shared files of Sessions that train together; `first` is the first of them."""
+        """The shared files of Sessions that train together; `first` is the first of
+        them."""
         return SessionPaths(self.root, f"{self.session(trial, first).prefix}_shared")
 
 
@@ -203,11 +216,14 @@ def newest_first(runs: Sequence[RunDir]) -> list[RunDir]:
 
 
 def order_after(runs: Sequence[RunDir], now: datetime) -> str | None:
-    """The time by which a run that begins `now` is the newest. None if it is by its start: no other
-    of `runs` was started later, as it seems after the clock was set back."""
+    """The time by which a run that begins `now` is the newest. None if it is by its
+    start: no other of `runs` was started later, as it seems after the clock was set
+    back."""
     newest = max((run.age()[1] for run in runs), default=now)
     with suppress(OverflowError):  # no time is later
-        return (newest + timedelta(microseconds=1)).isoformat() if newest > now else None
+        return (
+            (newest + timedelta(microseconds=1)).isoformat() if newest > now else None
+        )
     return None
 
 
@@ -217,7 +233,8 @@ def sets_env(text: str) -> bool:
 
 
 def safe_name(spec_name: str) -> str:
-    """A spec name as a file name: all but letters, digits, dots and hyphens become _."""
+    """A spec name as a file name: all but letters, digits, dots and hyphens become
+    _."""
     return re.sub(r"[^\w.-]", "_", spec_name)
 
 
@@ -229,11 +246,14 @@ def origin_of(spec_file: Path) -> dict[str, Any]:
 
 def videos(folder: Path) -> list[Path]:
     """The videos of a run, the newest last."""
-    return sorted((folder / "video").glob("*.mp4"), key=lambda file: (len(file.name), file.name))
+    return sorted(
+        (folder / "video").glob("*.mp4"), key=lambda file: (len(file.name), file.name)
+    )
 
 
 def _local(stamp: str) -> datetime:
-    """The time in a folder's name; the minimum if it is invalid, such as 2026_99_99_000000."""
+    """The time in a folder's name; the minimum if it is invalid, such as
+    2026_99_99_000000."""
     try:
         return datetime.strptime(stamp, STAMP).astimezone(UTC)
     except (ValueError, OverflowError):

@@ -26,16 +26,19 @@ def find_folder(
     of_search: bool | None = None,
     env: str | None = None,
 ) -> tuple[RunDir, int | None]:
-    """The run that a user names, and the trial if it is one of a search. A target is one of:
+    """The run that a user names, and the trial if it is one of a search. A target is
+    one of:
 
-    - a folder, or its name in `data_dir`, or a unique prefix of its name; "elsewhere/prefix"
-      searches the folder "elsewhere" in place of `data_dir`;
-    - the name of a spec, a folder's name without the time, or what `--name` gave: the latest such;
-    - "latest", the newest run that is not a dev run, or "latest~2", the second before it;
+    - a folder, or its name in `data_dir`, or a unique prefix of its name;
+      "elsewhere/prefix" searches the folder "elsewhere" in place of `data_dir`;
+    - the name of a spec, a folder's name without the time, or what `--name` gave: the
+      latest such;
+    - "latest", the newest run that is not a dev run, or "latest~2", the second before
+      it;
     - one of these and ":t3", a trial of a search.
 
-    `spec_name`, `env` (given on the command line) and `of_search` narrow the runs. Raises
-    UsageError if there is no such run, or several."""
+    `spec_name`, `env` (given on the command line) and `of_search` narrow the runs.
+    Raises UsageError if there is no such run, or several."""
     named = _TRIAL_TARGET.fullmatch(target)
     name, trial = (named[1], int(named[2])) if named is not None else (target, None)
     path = Path(name)
@@ -43,7 +46,9 @@ def find_folder(
         data_dir, name = path.parent, path.name
     places = (Path(name), data_dir / name)
     folder = next(filter(os.path.isdir, places), places[0])  # false for a name too long
-    is_word = _LATEST.fullmatch(name) or any(_is_called(run, name) for run in runs_in(data_dir))
+    is_word = _LATEST.fullmatch(name) or any(
+        _is_called(run, name) for run in runs_in(data_dir)
+    )
     if os.path.isdir(folder) and not may_be_read(folder):
         raise UsageError(f"{folder} may not be read by this user: permission denied")
     if os.path.isdir(folder) and not (is_word and RunDir.at(folder) is None):
@@ -63,19 +68,23 @@ def find_folder(
         run
         for run in runs_in(data_dir)
         if spec_name is None or run.prefix == safe_name(spec_name)
-        if env is None or run.root.name.startswith(f"{safe_name(f'{spec_name}_{env}')}_")
+        if env is None
+        or run.root.name.startswith(f"{safe_name(f'{spec_name}_{env}')}_")
         if of_search in (None, run.is_search)
     ]
     subject = spec_name if env is None else f"{spec_name} on {env}"
     try:
         chosen = _chosen(name, runs, data_dir, subject, of_search)
     except MissingRunError as error:
-        raise MissingRunError(f"{error}{_of_other_kind(name, data_dir, of_search)}") from None
+        raise MissingRunError(
+            f"{error}{_of_other_kind(name, data_dir, of_search)}"
+        ) from None
     return _with_name(chosen, spec_name), trial
 
 
 def _of_other_kind(name: str, data_dir: Path, of_search: bool | None) -> str:
-    """What to type where only runs of the other kind, searches or not, are in the folder."""
+    """What to type where only runs of the other kind, searches or not, are in the
+    folder."""
     others = [run for run in runs_in(data_dir) if run.is_search is not of_search]
     if of_search is None or not _LATEST.fullmatch(name) or not others:
         return ""
@@ -83,13 +92,17 @@ def _of_other_kind(name: str, data_dir: Path, of_search: bool | None) -> str:
     if of_search:
         return f". {newest} is a run, no search: resume it by train@{newest}"
     return (
-        f". {newest} is a search: eval@{newest} and enjoy@{newest} play its best trial, "
-        f"search@{newest} resumes it"
+        f". {newest} is a search: eval@{newest} and enjoy@{newest} play its best "
+        f"trial, search@{newest} resumes it"
     )
 
 
 def _chosen(
-    name: str, runs: list[RunDir], data_dir: Path, subject: str | None, of_search: bool | None
+    name: str,
+    runs: list[RunDir],
+    data_dir: Path,
+    subject: str | None,
+    of_search: bool | None,
 ) -> RunDir:
     """The run called `name` among `runs`, which are all of `subject`."""
     if latest := _LATEST.fullmatch(name):
@@ -99,7 +112,9 @@ def _chosen(
         what, mode = ("search", "search") if of_search else ("run", "train")
         of_spec = "" if subject is None else f" of {subject}"
         if runs:
-            oldest = f"the oldest {what}{of_spec} in {data_dir} is latest~{len(runs) - 1}"
+            oldest = (
+                f"the oldest {what}{of_spec} in {data_dir} is latest~{len(runs) - 1}"
+            )
             raise MissingRunError(f"{name}: {oldest}")
         raise MissingRunError(
             f"there is no {what}{of_spec} in {data_dir}; start one with the mode {mode}"
@@ -107,23 +122,25 @@ def _chosen(
     if called := [run for run in runs if _is_called(run, name)]:
         return newest_first(called)[0]
     if name.endswith(".zip") and os.path.isfile(name):
-        raise UsageError(f"{name} is a shared run: it has only an agent, and cannot be resumed")
+        raise UsageError(
+            f"{name} is a shared run: it has only an agent, and cannot be resumed"
+        )
     fitting = [run for run in runs if run.root.name.startswith(name)]
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
         listed = ", ".join(run.root.name for run in fitting[-SHOWN:])
         raise UsageError(
-            f"{len(fitting)} runs in {data_dir} begin with {name}, the last are {listed}; add more "
-            "of a name"
+            f"{len(fitting)} runs in {data_dir} begin with {name}, the last are "
+            f"{listed}; add more of a name"
         )
     hint = suggestion(name, ["latest", *(run.root.name for run in runs)])
     raise MissingRunError(f"there is no run folder {name}, here or in {data_dir}{hint}")
 
 
 def _with_name(run_dir: RunDir, spec_name: str | None) -> RunDir:
-    """The run with the name of its spec, by default the recorded one; file names replace most
-    characters by `_`."""
+    """The run with the name of its spec, by default the recorded one; file names
+    replace most characters by `_`."""
     if spec_name is None:
         with suppress(SpecError):  # the command reports an unreadable file
             names = spec_names(read_file(run_dir.spec_file))
@@ -138,38 +155,52 @@ def find_run(
     of_search: bool = False,
     env: str | None = None,
 ) -> RunDir:
-    """The run, or search, to resume. Raises UsageError as `find_folder`, and for a trial."""
+    """The run, or search, to resume. Raises UsageError as `find_folder`, and for a
+    trial."""
     run_dir, trial = find_folder(target, data_dir, spec_name, of_search, env)
     if trial is not None:
-        raise UsageError(f"{target}: a trial is resumed with its search, {run_dir.root}")
+        raise UsageError(
+            f"{target}: a trial is resumed with its search, {run_dir.root}"
+        )
     return run_dir
 
 
 def find_saved(
     target: str, data_dir: Path, spec_name: str | None, env: str | None = None
 ) -> tuple[RunDir, int | None]:
-    """The run or search with the saved agents. "latest" without a trial is a run, with one a
-    search. Raises UsageError as `find_folder`."""
+    """The run or search with the saved agents. "latest" without a trial is a run, with
+    one a search. Raises UsageError as `find_folder`."""
     named = _TRIAL_TARGET.fullmatch(target)
     is_latest = _LATEST.fullmatch(named[1] if named else target) is not None
-    return find_folder(target, data_dir, spec_name, named is not None if is_latest else None, env)
+    return find_folder(
+        target, data_dir, spec_name, named is not None if is_latest else None, env
+    )
 
 
 def find_labelled(label: str, data_dir: Path) -> RunDir | None:
-    """The latest run or search that `--name` gave exactly this name; dev runs do not count."""
+    """The latest run or search that `--name` gave exactly this name; dev runs do not
+    count."""
     named = [run for run in runs_in(data_dir) if run.label == label and not run.is_dev]
     return _with_name(newest_first(named)[0], None) if named else None
 
 
 def _is_called(run: RunDir, name: str) -> bool:
-    return safe_name(name) in (run.prefix, run.stem) or run.label in (name, recordable_text(name))
+    return safe_name(name) in (run.prefix, run.stem) or run.label in (
+        name,
+        recordable_text(name),
+    )
 
 
 def resolve_spec_name(spec_file: str, spec_name: str | None) -> str:
-    """`spec_name`, or the name of the file's only spec. Raises SpecError if it has several."""
+    """`spec_name`, or the name of the file's only spec. Raises SpecError if it has
+    several."""
     path = find_file(spec_file)
     content = read_file(path)
-    return chosen_name(shipped_name(path), content, None) if spec_name is None else spec_name
+    return (
+        chosen_name(shipped_name(path), content, None)
+        if spec_name is None
+        else spec_name
+    )
 
 
 def required_seed(run_dir: RunDir, seed: int | None) -> int:

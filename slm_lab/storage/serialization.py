@@ -1,4 +1,5 @@
-"""State in a form that torch loads with `weights_only`: arrays become tensors, and back."""
+"""State in a form that torch loads with `weights_only`: arrays become tensors, and
+back."""
 
 import io
 import warnings
@@ -12,13 +13,15 @@ PLAIN = (type(None), bool, int, float, str)
 
 
 def to_plain(state: Any, path: tuple[str | int, ...] = ()) -> Any:
-    """Nested state with every numpy array as a marked tensor and every numpy number as Python's.
-    Raises TypeError for anything that `torch.load(weights_only=True)` would refuse; it names the
-    place, whose keys begin with `path`."""
+    """Nested state with every numpy array as a marked tensor and every numpy number as
+    Python's. Raises TypeError for anything that `torch.load(weights_only=True)` would
+    refuse; it names the place, whose keys begin with `path`."""
     if isinstance(state, dict):
         for key in state:
             if type(key) not in (str, int) or key == ARRAY:
-                raise TypeError(f"{_place(path)}{key!r} cannot be a key in a checkpoint")
+                raise TypeError(
+                    f"{_place(path)}{key!r} cannot be a key in a checkpoint"
+                )
         return {key: to_plain(value, (*path, key)) for key, value in state.items()}
     if isinstance(state, list | tuple):
         return [to_plain(value, (*path, index)) for index, value in enumerate(state)]
@@ -32,7 +35,8 @@ def to_plain(state: Any, path: tuple[str | int, ...] = ()) -> Any:
         return {ARRAY: torch.from_numpy(array).reshape(state.shape)}
     if isinstance(state, np.generic):
         return to_plain(state.item(), path)
-    # Exact types only: an IntEnum or a StrEnum would be pickled by class and rejected on load.
+    # Exact types only: an IntEnum or a StrEnum would be pickled by class and rejected
+    # on load.
     if type(state) in PLAIN or isinstance(state, torch.Tensor):
         return state
     what = f"a {type(state).__name__} cannot be saved in a checkpoint"
@@ -62,12 +66,15 @@ def to_bytes(state: Any) -> memoryview:
 
 
 def from_bytes(content: bytes | memoryview) -> Any:
-    """The inverse of `to_bytes`; nothing is unpickled. Raises ValueError if it holds other types
-    than tensors and plain values: torch's own message would advise to execute the file's code."""
+    """The inverse of `to_bytes`; nothing is unpickled. Raises ValueError if it holds
+    other types than tensors and plain values: torch's own message would advise to
+    execute the file's code."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            plain = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+            plain = torch.load(
+                io.BytesIO(content), map_location="cpu", weights_only=True
+            )
     except Exception:
         raise ValueError("the lab did not write this file") from None
     return from_plain(plain)

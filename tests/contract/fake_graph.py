@@ -8,9 +8,10 @@ from torch.utils._pytree import tree_leaves
 class Recorder(TorchDispatchMode):
     """Notes each operation of torch with its tensors and all other arguments.
 
-    A replay runs the same operations on the same memory, as a CUDA graph does: values that Python
-    computed while it was recorded stay as they were. As with CUDA, a number cannot be read from a
-    tensor within, and a generator of the host cannot be drawn from.
+    A replay runs the same operations on the same memory, as a CUDA graph does: values
+    that Python computed while it was recorded stay as they were. As with CUDA, a number
+    cannot be read from a tensor within, and a generator of the host cannot be drawn
+    from.
     """
 
     def __init__(self):

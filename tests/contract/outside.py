@@ -1,4 +1,5 @@
-"""Agents outside a training, as `slm_lab.load` makes them, for the rows of the contract table."""
+"""Agents outside a training, as `slm_lab.load` makes them, for the rows of the contract
+table."""
 
 from pathlib import Path
 from types import SimpleNamespace

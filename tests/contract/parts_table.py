@@ -16,14 +16,22 @@ Data = dict[str, Any]
 
 def decay(start: float, end: float) -> Data:
     """A schedule that ends with the run."""
-    return {"name": "linear_decay", "start_val": start, "end_val": end, "start_step": 0,
-            "end_step": 600}  # fmt: skip
+    return {
+        "name": "linear_decay",
+        "start_val": start,
+        "end_val": end,
+        "start_step": 0,
+        "end_step": 600,
+    }
 
 
 # For images of (2, 12, 12): (4, 5, 5), (6, 3, 3), 54 features.
 RECURRENT: Data = {
-    "fc_hid_layers": [12], "hid_layers_activation": "tanh", "rnn_hidden_size": 6, "seq_len": 8
-}  # fmt: skip
+    "fc_hid_layers": [12],
+    "hid_layers_activation": "tanh",
+    "rnn_hidden_size": 6,
+    "seq_len": 8,
+}
 CONV: Data = {
     "conv_hid_layers": [[4, 4, 2], [6, 3, 1, 0, 1]],
     "fc_hid_layers": [8],
@@ -47,18 +55,26 @@ def arc(*layers: Data) -> Data:
 
 
 PERCEPTRON = arc(
-    layer("LazyLinear", out_features=8), layer("Tanh"),
-    layer("LazyLinear", out_features=6), layer("Tanh"),
-)  # fmt: skip
+    layer("LazyLinear", out_features=8),
+    layer("Tanh"),
+    layer("LazyLinear", out_features=6),
+    layer("Tanh"),
+)
 CONVOLUTIONS = arc(
-    layer("LazyConv2d", out_channels=4, kernel_size=4, stride=2), layer("ReLU"),
-    layer("Flatten"), layer("LazyLinear", out_features=8), layer("ReLU"),
-)  # fmt: skip
+    layer("LazyConv2d", out_channels=4, kernel_size=4, stride=2),
+    layer("ReLU"),
+    layer("Flatten"),
+    layer("LazyLinear", out_features=8),
+    layer("ReLU"),
+)
 RENORMALISED = arc(
-    layer("LazyLinear", out_features=8), layer("SiLU"),
+    layer("LazyLinear", out_features=8),
+    layer("SiLU"),
     layer("LazyBatchRenorm1d", warmup_steps=4, momentum=0.1),
-    layer("LazyLinear", out_features=6), layer("LayerNorm", normalized_shape=[6]), layer("SELU"),
-)  # fmt: skip
+    layer("LazyLinear", out_features=6),
+    layer("LayerNorm", normalized_shape=[6]),
+    layer("SELU"),
+)
 
 
 @dataclass(frozen=True)
@@ -81,7 +97,10 @@ class MemoryRow:
 RING = {"batch_size": 8, "max_size": 60}
 
 MEMORY_ROWS: dict[str, dict[str, MemoryRow]] = {
-    "OnPolicyBatchReplay": {"steps": MemoryRow({}, horizon=5), "one": MemoryRow({}, horizon=1)},
+    "OnPolicyBatchReplay": {
+        "steps": MemoryRow({}, horizon=5),
+        "one": MemoryRow({}, horizon=1),
+    },
     "OnPolicyReplay": {"episodes": MemoryRow({}, horizon=4)},
     "OnPolicyCrossEntropy": {"best_half": MemoryRow({"cross_entropy": 0.5}, horizon=4)},
     "Replay": {
@@ -99,7 +118,8 @@ MEMORY_ROWS: dict[str, dict[str, MemoryRow]] = {
 
 @dataclass(frozen=True)
 class NetRow:
-    """A net block, the shape of the observations it is for, and the widths of its heads."""
+    """A net block, the shape of the observations it is for, and the widths of its
+    heads."""
 
     block: Data
     obs_shape: tuple[int, ...]
@@ -109,16 +129,21 @@ class NetRow:
 
 
 IMAGE = (2, 12, 12)
-SMOOTH = {**CONV, "hid_layers_activation": "tanh"}  # no corners, which small differences jump over
+# no corners, which small differences jump over
+SMOOTH = {**CONV, "hid_layers_activation": "tanh"}
 MLP = {**TANH, "hid_layers": [8, 6]}
 
 NET_ROWS: dict[str, dict[str, NetRow]] = {
     "RecurrentNet": {
         "gru": NetRow(RECURRENT, (4,), state_around=7),
         "lstm_of_two_layers": NetRow(
-            {**RECURRENT, "cell_type": "LSTM", "rnn_num_layers": 2}, (4,), state_around=25
+            {**RECURRENT, "cell_type": "LSTM", "rnn_num_layers": 2},
+            (4,),
+            state_around=25,
         ),
-        "rnn_alone": NetRow({**RECURRENT, "cell_type": "RNN", "fc_hid_layers": []}, (4,), (3,), 7),
+        "rnn_alone": NetRow(
+            {**RECURRENT, "cell_type": "RNN", "fc_hid_layers": []}, (4,), (3,), 7
+        ),
     },
     "MLPNet": {
         "tanh": NetRow(MLP, (4,)),
@@ -137,11 +162,15 @@ NET_ROWS: dict[str, dict[str, NetRow]] = {
         "alike": NetRow({**MLP, "hid_layers": [[8], [6], [5]]}, (4,)),
         "each_its_own": NetRow({**MLP, "hid_layers": [[], [6], [[], [5, 5]]]}, (4,)),
         "nothing_shared": NetRow({**MLP, "hid_layers": [[], [], [[5], [5]]]}, (4,)),
-        "batch_norm": NetRow({**MLP, "hid_layers": [[8], [6], [5]], "batch_norm": True}, (4,)),
+        "batch_norm": NetRow(
+            {**MLP, "hid_layers": [[8], [6], [5]], "batch_norm": True}, (4,)
+        ),
     },
     "ConvNet": {
         "relu": NetRow(CONV, IMAGE),
-        "dilated": NetRow({**CONV, "conv_hid_layers": [[4, [3, 5], 1, 2, [2, 1]]]}, IMAGE),
+        "dilated": NetRow(
+            {**CONV, "conv_hid_layers": [[4, [3, 5], 1, 2, [2, 1]]]}, IMAGE
+        ),
         "no_convolution": NetRow({**CONV, "conv_hid_layers": []}, IMAGE),
         "one_channel": NetRow(SMOOTH, (1, 12, 12)),
         "layer_norm": NetRow({**SMOOTH, "layer_norm": True}, IMAGE),

@@ -21,7 +21,8 @@ from slm_lab.storage.serialization import from_plain, to_plain
 
 
 class Play:
-    """Steps of one agent in its environments; other agents may learn from the same steps."""
+    """Steps of one agent in its environments; other agents may learn from the same
+    steps."""
 
     def __init__(self, spec: Spec, seed: int = 0) -> None:
         self.spec = spec
@@ -41,7 +42,8 @@ class Play:
         )
 
     def step(self, *onlookers: Agent) -> tuple[Array, Step]:
-        """One vector step by the agent's action; every other agent observes it as its own."""
+        """One vector step by the agent's action; every other agent observes it as its
+        own."""
         obs = self.obs
         act = self.agent.act(obs, self.frame)
         step = self.env.step(act.action)
@@ -88,7 +90,9 @@ def same(one: Any, other: Any) -> bool:
 
 def _same(one: Any, other: Any) -> bool:
     if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+        return one.keys() == other.keys() and all(
+            _same(one[key], other[key]) for key in one
+        )
     if isinstance(one, list):
         return len(one) == len(other) and all(map(_same, one, other))
     if isinstance(one, Tensor):

@@ -1,4 +1,5 @@
-"""Whole runs of rows of the table, kept for the suites that compare others with them."""
+"""Whole runs of rows of the table, kept for the suites that compare others with
+them."""
 
 import pickle
 import random
@@ -29,13 +30,15 @@ class WholeRun(NamedTuple):
 
 
 class WholeRuns:
-    """Runs by (algorithm, variant), each made when a worker of pytest first asks for it."""
+    """Runs by (algorithm, variant), each made when a worker of pytest first asks for
+    it."""
 
     def __init__(self, factory: pytest.TempPathFactory) -> None:
         self._factory = factory
 
     def get(self, name: str, variant: str) -> WholeRun:
-        """The run of the row under seed 0, with the global generators in an unusual state."""
+        """The run of the row under seed 0, with the global generators in an unusual
+        state."""
 
         def make(folder: Path) -> None:
             poison_global_generators(0)
@@ -53,7 +56,9 @@ class WholeRuns:
 
 def vectors(session: Session) -> dict[str, Tensor]:
     """Copies of the flat vectors of a Session's networks."""
-    return {name: flat.vector.clone() for name, flat in session.agent.learner.flats.items()}
+    return {
+        name: flat.vector.clone() for name, flat in session.agent.learner.flats.items()
+    }
 
 
 def global_generators() -> tuple[object, ...]:
@@ -89,9 +94,13 @@ def assert_same_vectors(one: dict[str, Tensor], other: dict[str, Tensor]) -> Non
 def assert_same_run(
     session: Session, expected: WholeRun | Session, without: Iterable[str] = ()
 ) -> None:
-    """Asserts that rows and networks are equal bit for bit, but for the columns `without`."""
+    """Asserts that rows and networks are equal bit for bit, but for the columns
+    `without`."""
     if isinstance(expected, Session):
-        wanted = rows(expected).drop(columns=list(without), errors="ignore"), vectors(expected)
+        wanted = (
+            rows(expected).drop(columns=list(without), errors="ignore"),
+            vectors(expected),
+        )
     else:
         wanted = expected.rows, expected.vectors
     found = rows(session).drop(columns=list(without), errors="ignore")

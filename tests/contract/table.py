@@ -39,14 +39,16 @@ IMAGES = {"env__name": "ProbeMatchImage-v0"}
 
 @dataclass(frozen=True)
 class Row:
-    """One way of using an algorithm: a spec with four training events or more in 400 frames."""
+    """One way of using an algorithm: a spec with four training events or more in 400
+    frames."""
 
     data: Data
     bounded: bool = True
-    """Whether every action that it draws lies in the action space; others are clipped."""
+    """Whether every action that it draws lies in the action space; others are
+    clipped."""
     trains_alike: bool = False
-    """Whether another row trains in the same way, on other spaces or with other draws of actions.
-    Then its whole trainings are slow tests."""
+    """Whether another row trains in the same way, on other spaces or with other draws
+    of actions. Then its whole trainings are slow tests."""
 
     @property
     def spec(self) -> Spec:
@@ -66,7 +68,9 @@ def rows_of(make: Callable[..., Data]) -> Callable[..., Row]:
     """Makes rows of the specs that `make` makes."""
 
     def row(*blocks: Data, bounded: bool = True, **algorithm: Any) -> Row:
-        changes = {f"agent__algorithm__{key}": value for key, value in algorithm.items()}
+        changes = {
+            f"agent__algorithm__{key}": value for key, value in algorithm.items()
+        }
         for block in blocks:
             changes |= block
         return Row(make(**changes), bounded)
@@ -109,14 +113,17 @@ def keys_of_net(**keys: Any) -> Data:
     return {f"agent__net__{key}": value for key, value in keys.items()}
 
 
-# A bias before batch normalisation has a gradient of rounding errors. Adam would make steps of full
-# size of them, and no two ways of computing could be compared.
+# A bias before batch normalisation has a gradient of rounding errors. Adam would make
+# steps of full size of them, and no two ways of computing could be compared.
 GENTLE = keys_of_net(optim_spec={"name": "SGD", "lr": 1e-2, "momentum": 0.9})
 NORM_LAYERS = {**keys_of_net(layer_norm=True, batch_norm=True), **GENTLE}
 RNN = net("RecurrentNet", RECURRENT)
 FREE_LOG_STD = keys_of_net(log_std_init=-0.5)
 SHARED = keys_of_net(shared=True)
-BY_NUMPY = {**keys_of_net(matmul="numpy", hid_layers=[64, 64]), "agent__memory__batch_size": 64}
+BY_NUMPY = {
+    **keys_of_net(matmul="numpy", hid_layers=[64, 64]),
+    "agent__memory__batch_size": 64,
+}
 HALF = keys_of_net(precision="bf16", hid_layers=[16, 16])
 NORMALIZED = {"env__normalize_obs": True, "env__normalize_reward": True}
 STACKED = {**NORMALIZED, "env__frame_op": "concat", "env__frame_op_len": 2}
@@ -128,8 +135,13 @@ EPISODES: Data = {
     "agent__memory": {"name": "OnPolicyReplay"},
 }
 SAMPLES: Data = {"batch_size": 16, "max_size": 200}
-PRIORITIZED = {"name": "PrioritizedReplay", **SAMPLES, "alpha": 0.6, "epsilon": 1e-4,
-               "beta": decay(0.4, 1.0)}  # fmt: skip
+PRIORITIZED = {
+    "name": "PrioritizedReplay",
+    **SAMPLES,
+    "alpha": 0.6,
+    "epsilon": 1e-4,
+    "beta": decay(0.4, 1.0),
+}
 BY_PRIORITY = {"agent__memory": PRIORITIZED}
 DELAYED = {"update_frequency": 64}
 
@@ -147,9 +159,12 @@ SARSA = rows_of(sarsa)
 SPARSE = {"agent__algorithm__training_frequency": 32}
 """Twelve training events in a run show as much as more would."""
 VANILLA, DQN, DOUBLE = (
-    rows_of(partial(q_learning, name, **SPARSE)) for name in ("VanillaDQN", "DQN", "DoubleDQN")
+    rows_of(partial(q_learning, name, **SPARSE))
+    for name in ("VanillaDQN", "DQN", "DoubleDQN")
 )
-SAC, CROSS_Q = (rows_of(partial(soft, name, **SPARSE)) for name in ("SoftActorCritic", "CrossQ"))
+SAC, CROSS_Q = (
+    rows_of(partial(soft, name, **SPARSE)) for name in ("SoftActorCritic", "CrossQ")
+)
 SIL, PPOSIL = partial(A2C, name="SIL"), partial(PPO, name="PPOSIL")
 
 ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
@@ -192,14 +207,22 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "norm_layers": PPO(NORM_LAYERS),
         "images": PPO(IMAGES, net("ConvNet", CONV)),
         "recurrent": PPO(RNN),
-        "recurrent_shared_lstm": PPO(net("RecurrentNet", RECURRENT, shared=True, cell_type="LSTM")),
+        "recurrent_shared_lstm": PPO(
+            net("RecurrentNet", RECURRENT, shared=True, cell_type="LSTM")
+        ),
         "hydra": PPO(
-            net("HydraMLPNet", {**TANH, "hid_layers": [[8], [6], [[5], []]]}, shared=True)
+            net(
+                "HydraMLPNet",
+                {**TANH, "hid_layers": [[8], [6], [[5], []]]},
+                shared=True,
+            )
         ),
         "half_precision": PPO(HALF),
         "half_precision_autograd": alike(PPO(TWO_ACTIONS, HALF, pdtype("Beta"))),
         "arc": PPO(net("TorchArcNet", {"arc": PERCEPTRON, "critic_arc": RENORMALISED})),
-        "arc_images": alike(PPO(IMAGES, net("TorchArcNet", {"arc": CONVOLUTIONS}, shared=True))),
+        "arc_images": alike(
+            PPO(IMAGES, net("TorchArcNet", {"arc": CONVOLUTIONS}, shared=True))
+        ),
     },
     "Reinforce": {
         "recurrent": REINFORCE(RNN),
@@ -254,7 +277,9 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         ),
         "norm_layers": DOUBLE(NORM_LAYERS),
         "recurrent": DOUBLE(net("RecurrentNet", RECURRENT, burn_in=2, **DELAYED)),
-        "recurrent_normalized": DOUBLE(STACKED, net("RecurrentNet", RECURRENT, **DELAYED)),
+        "recurrent_normalized": DOUBLE(
+            STACKED, net("RecurrentNet", RECURRENT, **DELAYED)
+        ),
         "images": DOUBLE(IMAGES, net("DuelingConvNet", CONV, **DELAYED)),
         "images_half_precision": alike(
             DOUBLE(IMAGES, net("DuelingConvNet", CONV, precision="bf16", **DELAYED))
@@ -265,7 +290,9 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "normalized": SAC(CONTINUOUS, NORMALIZED),
         "discrete": SAC(),
         "gumbel_softmax": SAC(pdtype("GumbelSoftmax")),
-        "prioritized_symlog_delayed": SAC(CONTINUOUS, BY_PRIORITY, symlog=True, policy_delay=2),
+        "prioritized_symlog_delayed": SAC(
+            CONTINUOUS, BY_PRIORITY, symlog=True, policy_delay=2
+        ),
         "fixed_alpha": SAC(fixed_alpha=0.2),
         "entropy_penalty": SAC(entropy_penalty_coef=0.5),
         "annealed_alpha": SAC(fixed_alpha=decay(0.5, 0.1)),
@@ -289,7 +316,8 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
         "episodes": SIL(EPISODES, past("OnPolicyReplay")),
         "episodes_normalized": SIL(EPISODES, past("OnPolicyReplay"), NORMALIZED),
         "steps_combined": SIL(
-            {"env__name": "ProbeNearPoint-v0"},  # costs alone, as Pendulum's, are not imitated
+            # costs alone, as Pendulum's, are not imitated
+            {"env__name": "ProbeNearPoint-v0"},
             past("OnPolicyBatchReplay", sil_replay_name="Replay", use_cer=True),
             training_batch_iter=2,
             bounded=False,
@@ -297,7 +325,9 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
     },
     "PPOSIL": {
         "normalized": PPOSIL(STACKED, past("OnPolicyBatchReplay")),
-        "prioritized": PPOSIL(past("OnPolicyBatchReplay"), training_batch_iter=2, training_iter=2),
+        "prioritized": PPOSIL(
+            past("OnPolicyBatchReplay"), training_batch_iter=2, training_iter=2
+        ),
     },
     "Random": {
         "discrete": Row(random()),
@@ -312,11 +342,16 @@ ALGORITHM_ROWS: dict[str, dict[str, Row]] = {
 def built(registry: Registry) -> set[str]:
     """The names of the lab's own parts that can be loaded."""
     entries = filter(None, map(registry.get, registry.names()))
-    return {e.name for e in entries if e.target is not None and e.target.startswith("slm_lab.")}
+    return {
+        e.name
+        for e in entries
+        if e.target is not None and e.target.startswith("slm_lab.")
+    }
 
 
 def cases(table: dict[str, dict[str, Any]], *, learning: bool = False) -> list[Any]:
-    """Every row as a pytest parameter (name, variant); `learning`: only those that learn."""
+    """Every row as a pytest parameter (name, variant); `learning`: only those that
+    learn."""
     return [
         pytest.param((name, variant), id=f"{name}-{variant}")
         for name, rows in table.items()
@@ -328,7 +363,9 @@ def cases(table: dict[str, dict[str, Any]], *, learning: bool = False) -> list[A
 def training_cases(*, learning: bool = False) -> list[Any]:
     """As `cases` of the algorithms; rows that train alike are slow."""
     return [
-        pytest.param(*case.values, id=case.id, marks=[pytest.mark.slow] * _row(case).trains_alike)
+        pytest.param(
+            *case.values, id=case.id, marks=[pytest.mark.slow] * _row(case).trains_alike
+        )
         for case in cases(ALGORITHM_ROWS, learning=learning)
     ]
 

@@ -12,9 +12,12 @@ from tests.support import parse, run_session
 WITHOUT_ACTORS = {
     ("ActorCritic", "episodes"),
     ("SARSA", "boltzmann_episodes"),
-    *((name, variant) for name in ("Reinforce", "SIL", "PPOSIL", "Random")
-      for variant in ALGORITHM_ROWS[name]),
-}  # fmt: skip
+    *(
+        (name, variant)
+        for name in ("Reinforce", "SIL", "PPOSIL", "Random")
+        for variant in ALGORITHM_ROWS[name]
+    ),
+}
 """They learn from whole episodes, from the past, or not at all."""
 
 EVERY = pytest.mark.parametrize(
@@ -32,20 +35,28 @@ ONE_EACH = pytest.mark.parametrize(
 
 
 WHOLE_ROLLOUTS = {"log_frequency": 128, "max_frame": 384}
-"""Of every row: a Session writes and ends between two steps, a learner between two unrolls."""
+"""Of every row: a Session writes and ends between two steps, a learner between two
+unrolls."""
 
 
 def on_whole_rollouts(case, **meta):
     """The spec of a row, with rows in the CSV and an end between two rollouts."""
     data, changed = ALGORITHM_ROWS[case[0]][case[1]].data, WHOLE_ROLLOUTS
     meta = {**data["meta"], **meta, "log_frequency": changed["log_frequency"]}
-    return parse({**data, "env": {**data["env"], "max_frame": changed["max_frame"]}, "meta": meta})
+    return parse(
+        {
+            **data,
+            "env": {**data["env"], "max_frame": changed["max_frame"]},
+            "meta": meta,
+        }
+    )
 
 
 def played_in_turn(case, num_actors=1, **flow):
     """The same, with its actors and the learner in one process.
 
-    A replay learner receives step by step, so it learns after the same steps as without actors.
+    A replay learner receives step by step, so it learns after the same steps as without
+    actors.
     """
     spec = on_whole_rollouts(case)
     if isinstance(spec.agent.algorithm, ReplayLearningSpec):
@@ -66,7 +77,9 @@ def test_an_algorithm_that_cannot_learn_from_unrolls_is_refused_by_name(case):
 def test_one_actor_alternating_with_its_learner_equals_a_single_process(case, tmp_path):
     alone = run_session(on_whole_rollouts(case), tmp_path / "alone")
     assert alone.agent.learner.opt_step > 0
-    with_actor = run_session(played_in_turn(case), tmp_path / "with_actor", serially=True)
+    with_actor = run_session(
+        played_in_turn(case), tmp_path / "with_actor", serially=True
+    )
     assert_same_run(with_actor, alone, without=PipelineStats.columns)
 
 

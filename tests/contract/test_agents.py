@@ -58,7 +58,10 @@ def test_acting_greedily_is_repeatable_and_draws_nothing(row, play):
     drawn = actor.act(obs, 0).action
     own, global_before = saved(actor.state_dict()), global_generators()
     greedy = actor.act_greedily(obs)
-    without_recurrent_state = {**actor.state_dict(), "recurrent_state": own["recurrent_state"]}
+    without_recurrent_state = {
+        **actor.state_dict(),
+        "recurrent_state": own["recurrent_state"],
+    }
     assert same(without_recurrent_state, own)
     actor.load_state_dict(own)
     np.testing.assert_array_equal(actor.act_greedily(obs), greedy)
@@ -87,9 +90,14 @@ def _(batch: Rollout, play):
         assert of_step.shape == lead
     assert batch.terminated.dtype == batch.truncated.dtype == torch.bool
     assert batch.version.shape == lead
-    assert batch.bootstrap_t.shape == batch.bootstrap_n.shape == batch.bootstrap_obs.shape[:1]
+    assert (
+        batch.bootstrap_t.shape
+        == batch.bootstrap_n.shape
+        == batch.bootstrap_obs.shape[:1]
+    )
     assert batch.bootstrap_obs.shape[1:] == batch.obs.shape[2:]
-    assert (batch.version == play.agent.learner.version).any()  # partly of the present policy
+    # partly of the present policy
+    assert (batch.version == play.agent.learner.version).any()
 
 
 @check_batch.register
@@ -130,7 +138,9 @@ def test_an_algorithm_learns_without_looking_ahead(name):
 
 
 @THAT_LEARNS
-def test_learning_changes_every_parameter_and_reports_what_it_promises(row, play, monkeypatch):
+def test_learning_changes_every_parameter_and_reports_what_it_promises(
+    row, play, monkeypatch
+):
     learner, num_batches = play.agent.learner, 0
     learn = learner.learn
 
@@ -142,7 +152,8 @@ def test_learning_changes_every_parameter_and_reports_what_it_promises(row, play
 
     monkeypatch.setattr(learner, "learn", checked)
     before = {
-        name: [p.detach().clone() for p in flat.views] for name, flat in learner.flats.items()
+        name: [p.detach().clone() for p in flat.views]
+        for name, flat in learner.flats.items()
     }
     promised = {m.name if isinstance(m, Column) else m for m in learner.metric_names}
     versions, steps = [learner.version], [learner.opt_step]
@@ -158,12 +169,15 @@ def test_learning_changes_every_parameter_and_reports_what_it_promises(row, play
     for name, flat in learner.flats.items():
         flat.check()
         for parameter, old in zip(flat.views, before[name], strict=True):
-            assert not torch.equal(parameter, old), f"{name}: one of {tuple(old.shape)} never moved"
+            assert not torch.equal(parameter, old), (
+                f"{name}: one of {tuple(old.shape)} never moved"
+            )
 
 
 @EVERY
 def test_an_agent_that_was_saved_and_loaded_acts_and_learns_as_before(row, play):
-    """Saved in the middle of a run, loaded into an agent with other weights and generators."""
+    """Saved in the middle of a run, loaded into an agent with other weights and
+    generators."""
     list(play.reports(STEPS // 2 + 3))
     twin = play.fresh_agent(seed=7)
     if row.learns:
@@ -203,6 +217,7 @@ def test_agents_are_alike_under_one_seed_and_differ_under_another(row, play):
     other = play.fresh_agent(1)
     assert not same(other.state_dict(), state)
     for name, flat in other.learner.flats.items():
-        if flat.vector.numel() == 1:  # a temperature, which begins at a value, not by chance
+        # a temperature, which begins at a value, not by chance
+        if flat.vector.numel() == 1:
             continue
         assert not torch.equal(flat.vector, play.agent.learner.flats[name].vector)

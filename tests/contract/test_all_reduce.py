@@ -14,7 +14,8 @@ from tests.support import Rank, parse, reinforce, rows, run_ranks, run_session
 
 FIRST = [(name, next(iter(rows))) for name, rows in ALGORITHM_ROWS.items()]
 QUICK = ("PPO", "Reinforce", "SoftActorCritic")
-"""One of each kind: rollouts, episodes, replay with three optimizers. The others are slow."""
+"""One of each kind: rollouts, episodes, replay with three optimizers. The others are
+slow."""
 
 
 ALL = [(name, variant) for name, rows in ALGORITHM_ROWS.items() for variant in rows]
@@ -23,11 +24,16 @@ ALL = [(name, variant) for name, rows in ALGORITHM_ROWS.items() for variant in r
 def with_slow(cases, quick):
     """As parameters; those that are not among the `quick` ones are slow."""
     marks = {case: () if case in quick else pytest.mark.slow for case in cases}
-    return [pytest.param(case, marks=mark, id="-".join(case)) for case, mark in marks.items()]
+    return [
+        pytest.param(case, marks=mark, id="-".join(case))
+        for case, mark in marks.items()
+    ]
 
 
 EVERY = pytest.mark.parametrize("case", with_slow(ALL, FIRST))
-ONE_EACH = pytest.mark.parametrize("case", with_slow(FIRST, [c for c in FIRST if c[0] in QUICK]))
+ONE_EACH = pytest.mark.parametrize(
+    "case", with_slow(FIRST, [c for c in FIRST if c[0] in QUICK])
+)
 
 
 @pytest.fixture
@@ -108,8 +114,13 @@ def test_a_rank_without_rows_keeps_no_returns_for_them(spec, tmp_path):
 
 
 def episodes_of_their_own(count, **changes):
-    """Ranks that each learn from one episode, however long it is: they step unevenly."""
-    sizes = {"env__num_envs": 1, "env__max_frame": 1500, "agent__algorithm__training_frequency": 1}
+    """Ranks that each learn from one episode, however long it is: they step
+    unevenly."""
+    sizes = {
+        "env__num_envs": 1,
+        "env__max_frame": 1500,
+        "agent__algorithm__training_frequency": 1,
+    }
     together = {"meta__distributed": "all_reduce", "meta__max_session": count}
     return parse(reinforce(**sizes, **together, meta__log_frequency=50, **changes))
 

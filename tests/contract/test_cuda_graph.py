@@ -1,4 +1,5 @@
-"""A gradient step that is replayed as a CUDA graph is the step itself, for every algorithm."""
+"""A gradient step that is replayed as a CUDA graph is the step itself, for every
+algorithm."""
 
 from contextlib import closing
 from itertools import islice
@@ -32,7 +33,9 @@ SCHEDULED = {
         agent__algorithm__minibatch_size=24,  # the last one is smaller
         **LINEAR,
     ),
-    "PPO_target_kl": ppo(agent__algorithm__target_kl=1e-4, agent__algorithm__minibatch_size=8),
+    "PPO_target_kl": ppo(
+        agent__algorithm__target_kl=1e-4, agent__algorithm__minibatch_size=8
+    ),
     "SAC": soft(
         "SoftActorCritic",
         agent__algorithm__fixed_alpha=decay(0.5, 0.0),
@@ -50,7 +53,9 @@ def as_on_a_gpu(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "is_cpu", False)
     monkeypatch.setattr(graphed_step.Recorder, "record", fake_graph.record)
     # On the CPU, unlike on a GPU, torch's own reads the greatest index.
-    monkeypatch.setattr(soft_policy, "one_hot", lambda index, size: torch.eye(size)[index])
+    monkeypatch.setattr(
+        soft_policy, "one_hot", lambda index, size: torch.eye(size)[index]
+    )
 
 
 def with_nets(spec, **change):
@@ -72,13 +77,15 @@ def trained(spec, events):
 
 
 def check_graphs(monkeypatch, spec, events, plain):
-    """Replayed steps are the steps themselves to the last bit. Those without scalars for numbers
-    (`plain`) differ in last bits, because a scalar is float32."""
+    """Replayed steps are the steps themselves to the last bit. Those without scalars
+    for numbers (`plain`) differ in last bits, because a scalar is float32."""
     weights, reports, step = trained(with_nets(spec, cuda_graph=True), events)
     assert step._recordings
     assert max(step._calls.values()) > 2 * graphed_step.WARM_UP
     monkeypatch.setattr(graphed_step, "WARM_UP", 10**9)
-    expected, expected_reports, unrecorded = trained(with_nets(spec, cuda_graph=True), events)
+    expected, expected_reports, unrecorded = trained(
+        with_nets(spec, cuda_graph=True), events
+    )
     assert not unrecorded._recordings
     for report, wanted in zip(reports, expected_reports, strict=True):
         assert report == pytest.approx(wanted, rel=1e-6, nan_ok=True)

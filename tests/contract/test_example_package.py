@@ -1,4 +1,5 @@
-"""The package of docs/examples, installed as a user would: found, checked, trained, resumed."""
+"""The package of docs/examples, installed as a user would: found, checked, trained,
+resumed."""
 
 import importlib
 import json
@@ -24,7 +25,8 @@ SPEC = "awr_target"
 
 
 def call(args, cwd, path):
-    """Runs a command to its end, with `path` among the places where python looks for packages."""
+    """Runs a command to its end, with `path` among the places where python looks for
+    packages."""
     places = [str(path), os.environ.get("PYTHONPATH", "")]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
     done = subprocess.run(
@@ -41,7 +43,14 @@ def installed(tmp_path_factory):
         source = folder / "source"  # a copy: building writes beside the source
         shutil.copytree(PACKAGE, source, ignore=shutil.ignore_patterns("__pycache__"))
         options = ["--no-deps", "--no-build-isolation", "--no-index", "--quiet"]
-        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", *options]
+        pip = [
+            sys.executable,
+            "-m",
+            "pip",
+            "--disable-pip-version-check",
+            "install",
+            *options,
+        ]
         done = call([*pip, "--target", str(folder / "site"), str(source)], folder, "")
         assert done.code == 0, done.err
 
@@ -68,7 +77,9 @@ def test_the_spec_of_an_installed_package_is_accepted_and_its_keys_are_checked(
     agent["net"]["layer_norm"] = True
     wrong[SPEC]["env"]["lenght"] = wrong[SPEC]["env"].pop("length")
     (tmp_path / "wrong.json").write_text(json.dumps(wrong))
-    done = call([str(LAB), "spec", "check", spec_file, "wrong.json"], tmp_path, installed)
+    done = call(
+        [str(LAB), "spec", "check", spec_file, "wrong.json"], tmp_path, installed
+    )
     assert (done.code, done.err) == (2, "")
     assert done.out.splitlines() == [
         f"{SPEC}.json: {SPEC}: ok",
@@ -113,7 +124,9 @@ def test_the_package_trains_when_installed_and_resumes_when_only_on_the_path(
 
 def test_the_docs_quote_the_package_exactly():
     text = (DOCS / "extending.md").read_text()
-    shown = re.findall(r"^```(?:python|toml|json)\n(.*?)\n```$", text, re.MULTILINE | re.DOTALL)
+    shown = re.findall(
+        r"^```(?:python|toml|json)\n(.*?)\n```$", text, re.MULTILINE | re.DOTALL
+    )
     sources = [
         path.read_text()
         for path in PACKAGE.rglob("*")
@@ -134,7 +147,9 @@ from slm_lab.core.registry import ALGORITHMS, NETS
 print(len(blocks), ALGORITHMS.load("AWR").__name__, NETS.load("ResidualMLP").__name__)
 """
 STABLE_ROW = re.compile(r"^\| .*\| `(slm_lab\.[\w.]+)` \| (.*) \|$", re.MULTILINE)
-IMPORTED = re.compile(r"^ *from (slm_lab[\w.]*) import (?:\(([^)]*)\)|(.*))$", re.MULTILINE)
+IMPORTED = re.compile(
+    r"^ *from (slm_lab[\w.]*) import (?:\(([^)]*)\)|(.*))$", re.MULTILINE
+)
 
 
 def stable_names():

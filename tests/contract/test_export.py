@@ -12,7 +12,15 @@ from gymnasium.envs.registration import EnvSpec
 from slm_lab.api.agent import Agent
 from slm_lab.core.errors import LabError
 from slm_lab.experiment.export import export
-from tests.contract.outside import CASES, N, batched, evaluation_env, outside, small_spec, untrained
+from tests.contract.outside import (
+    CASES,
+    N,
+    batched,
+    evaluation_env,
+    outside,
+    small_spec,
+    untrained,
+)
 from tests.contract.parts_table import CONV, RECURRENT
 from tests.contract.table import net
 from tests.support import parse, ppo
@@ -22,12 +30,20 @@ pytest.importorskip("onnxscript", reason="needs the extra export")
 
 STEPS = 40
 QUICK = {
-    "PPO-continuous", "PPO-multi_discrete", "PPO-dict_obs", "PPO-recurrent_shared_lstm",
-    "DQN-normalized_stacked", "DoubleDQN-images", "CrossQ-continuous", "SoftActorCritic-continuous",
-}  # fmt: skip
+    "PPO-continuous",
+    "PPO-multi_discrete",
+    "PPO-dict_obs",
+    "PPO-recurrent_shared_lstm",
+    "DQN-normalized_stacked",
+    "DoubleDQN-images",
+    "CrossQ-continuous",
+    "SoftActorCritic-continuous",
+}
 """One of each kind of observation, action and net. The others are slow."""
 ONNX_CASES = [
-    case if case.id in QUICK else pytest.param(*case.values, id=case.id, marks=pytest.mark.slow)
+    case
+    if case.id in QUICK
+    else pytest.param(*case.values, id=case.id, marks=pytest.mark.slow)
     for case in CASES
 ]
 PT2_CASES = [case for case in CASES if case.id in ("PPO-continuous", "PPO-recurrent")]
@@ -47,7 +63,9 @@ def by_onnxruntime(path):
     session = onnxruntime.InferenceSession(path)
     names = [each.name for each in session.get_outputs()]
     shapes = {each.name: each.shape[1:] for each in session.get_inputs()}
-    return shapes, lambda inputs: dict(zip(names, session.run(None, inputs), strict=True))
+    return shapes, lambda inputs: dict(
+        zip(names, session.run(None, inputs), strict=True)
+    )
 
 
 def by_torch(path):
@@ -69,7 +87,10 @@ def check_file(agent, path, open_file):
     adapter = agent._adapter
     envs = [agent.make_env() for _ in range(N)]
     raw = [env.reset(seed=seed)[0] for seed, env in enumerate(envs)]
-    frames, state = [[] for _ in range(N)], np.zeros((N, *shapes.get("state", (0,))), np.float32)
+    frames, state = (
+        [[] for _ in range(N)],
+        np.zeros((N, *shapes.get("state", (0,))), np.float32),
+    )
     for _ in range(STEPS):
         obs = adapter.batch(batched(raw)).obs.astype(adapter.flat_space.dtype)
         inputs = {"obs": obs}
@@ -143,9 +164,12 @@ def test_a_file_that_differs_from_the_agent_is_not_written(tmp_path, monkeypatch
 
 
 def test_the_largest_output_sets_the_tolerance():
-    """Found with a convolutional policy on pixels that were not scaled: its values reach 234."""
+    """Found with a convolutional policy on pixels that were not scaled: its values
+    reach 234."""
     values = np.float32([[-38.407604, -234.76974, -82.5234, 0.6188102]])
-    rounded = np.float32([[-38.407615, -234.7697, -82.523, 0.6187834]]).repeat(export.COPIES, 0)
+    rounded = np.float32([[-38.407615, -234.7697, -82.523, 0.6187834]]).repeat(
+        export.COPIES, 0
+    )
     assert export._gap("values", values, rounded) < 1e-3
     with pytest.raises(LabError, match="the exported values differ from the agent's"):
         export._gap("values", values, rounded + 3e-3)
@@ -174,7 +198,9 @@ def test_an_image_that_the_lab_resizes_is_refused(tmp_path):
 
 def test_another_suffix_is_refused(tmp_path):
     agent = agent_of(("PPO", "separate"))
-    with pytest.raises(LabError, match=r"policy\.pth: must end in \.onnx, \.pt2 or \.zip"):
+    with pytest.raises(
+        LabError, match=r"policy\.pth: must end in \.onnx, \.pt2 or \.zip"
+    ):
         agent.export(tmp_path / "policy.pth")
 
 
@@ -199,9 +225,17 @@ class Sampled(gymnasium.Env):
 
 Box, TWO, VECTOR = spaces.Box, spaces.Discrete(2), spaces.Box(-2, 2, (3,), np.float32)
 STACKED = {"env__frame_op": "concat", "env__frame_op_len": 3}
-MIXED = Box(np.array([-np.inf, -2, 0, -1e3]), np.array([np.inf, 5, np.inf, 1e3]), dtype=np.float64)
+MIXED = Box(
+    np.array([-np.inf, -2, 0, -1e3]),
+    np.array([np.inf, 5, np.inf, 1e3]),
+    dtype=np.float64,
+)
 KINDS = {
-    "float64, actions from 5": (Box(-2, 2, (3,), np.float64), spaces.Discrete(4, start=5), {}),
+    "float64, actions from 5": (
+        Box(-2, 2, (3,), np.float64),
+        spaces.Discrete(4, start=5),
+        {},
+    ),
     "a number": (Box(-2, 2, (), np.float32), TWO, {}),
     "a matrix": (Box(-2, 2, (3, 2), np.float32), TWO, {}),
     "int16": (Box(-20, 20, (3,), np.int16), TWO, {}),
@@ -213,29 +247,45 @@ KINDS = {
     ),
     "indices": (spaces.MultiDiscrete([3, 2], start=[1, 4]), TWO, {}),
     "every kind of bound": (VECTOR, MIXED, {}),
-    "actions of a shape": (VECTOR, Box(-2, 3, (2, 2), np.float32), {"env__normalize_obs": True}),
+    "actions of a shape": (
+        VECTOR,
+        Box(-2, 3, (2, 2), np.float32),
+        {"env__normalize_obs": True},
+    ),
     "channels last": (Box(0, 255, (12, 14, 3), np.uint8), TWO, net("ConvNet", CONV)),
     "stacked grey images": (
-        Box(0, 255, (12, 14), np.uint8), TWO, {**net("ConvNet", CONV), **STACKED}
+        Box(0, 255, (12, 14), np.uint8),
+        TWO,
+        {**net("ConvNet", CONV), **STACKED},
     ),
-    "stacked colour images": (Box(0, 255, (2, 12, 14, 3), np.uint8), TWO, net("ConvNet", CONV)),
+    "stacked colour images": (
+        Box(0, 255, (2, 12, 14, 3), np.uint8),
+        TWO,
+        net("ConvNet", CONV),
+    ),
     "images of floats": (Box(0, 1, (12, 14, 3), np.float32), TWO, net("ConvNet", CONV)),
     "stacked vectors": (VECTOR, TWO, {**STACKED, "env__normalize_obs": True}),
     "parts": (
-        spaces.Tuple((spaces.Discrete(3, start=1), Box(-1, 1, (2, 2), np.float64))), TWO, STACKED
+        spaces.Tuple((spaces.Discrete(3, start=1), Box(-1, 1, (2, 2), np.float64))),
+        TWO,
+        STACKED,
     ),
     "two layers of LSTM": (
-        VECTOR, TWO, net("RecurrentNet", {**RECURRENT, "rnn_num_layers": 2}, cell_type="LSTM")
+        VECTOR,
+        TWO,
+        net("RecurrentNet", {**RECURRENT, "rnn_num_layers": 2}, cell_type="LSTM"),
     ),
     "RNN of stacked indices": (
-        spaces.Discrete(4), TWO, {**net("RecurrentNet", RECURRENT, cell_type="RNN"), **STACKED}
+        spaces.Discrete(4),
+        TWO,
+        {**net("RecurrentNet", RECURRENT, cell_type="RNN"), **STACKED},
     ),
     "GELU and norms": (
         VECTOR,
         TWO,
         {"agent__net__layer_norm": True, "agent__net__hid_layers_activation": "gelu"},
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.slow

@@ -1,4 +1,5 @@
-"""N updates through the flat vector equal N by torch.optim and autograd, parameter by parameter."""
+"""N updates through the flat vector equal N by torch.optim and autograd, parameter by
+parameter."""
 
 import sys
 
@@ -20,18 +21,23 @@ from tests.support import rows, run_session
 
 
 class PerParameterOptimizer(Optimizer):
-    """The usual loop: zero_grad, backward, clip_grad_norm_, step, parameter by parameter.
+    """The usual loop: zero_grad, backward, clip_grad_norm_, step, parameter by
+    parameter.
 
-    The flat vector gets the values after every step, for code that copies or averages it.
+    The flat vector gets the values after every step, for code that copies or averages
+    it.
     """
 
     def __init__(self, spec, flat, bounds):
         args = dict(spec.optim_spec.args)
         schedule = spec.lr_scheduler_spec
         named = (None, {}) if schedule is None else (schedule.name, schedule.args)
-        super().__init__(flat, None, build_learning_rate(args["lr"], *named), None, bounds)
+        super().__init__(
+            flat, None, build_learning_rate(args["lr"], *named), None, bounds
+        )
         self.parameters = flat.views
-        for parameter in self.parameters:  # off the flat vector, each with separate storage
+        # off the flat vector, each with separate storage
+        for parameter in self.parameters:
             parameter.data = parameter.data.clone()
             parameter.grad = None
         kind = getattr(torch.optim, spec.optim_spec.name.removeprefix("Global"))
@@ -63,16 +69,22 @@ class PerParameterOptimizer(Optimizer):
 
 
 def build_per_parameter(monkeypatch):
-    """Has every part of the agent build these optimizers; returns the list of those built."""
+    """Has every part of the agent build these optimizers; returns the list of those
+    built."""
     for name in built(ALGORITHMS):
-        ALGORITHMS.load(name)  # now, because a module imported below would keep the old function
+        # now, because a module imported below would keep the old function
+        ALGORITHMS.load(name)
     optimizers = []
 
     def build(net_spec, flat: FlatParameters, bounds=None):
         optimizers.append(PerParameterOptimizer(net_spec, flat, bounds))
         return optimizers[-1]
 
-    rooms = [module for name, module in sys.modules.items() if name.startswith("slm_lab.agent.")]
+    rooms = [
+        module
+        for name, module in sys.modules.items()
+        if name.startswith("slm_lab.agent.")
+    ]
     for module in rooms:
         if vars(module).get("build_optimizer") is build_optimizer:
             monkeypatch.setattr(module, "build_optimizer", build)
@@ -80,7 +92,9 @@ def build_per_parameter(monkeypatch):
 
 
 @pytest.mark.parametrize("case", training_cases(learning=True))
-def test_a_whole_run_equals_the_per_parameter_run(case, whole_runs, monkeypatch, tmp_path):
+def test_a_whole_run_equals_the_per_parameter_run(
+    case, whole_runs, monkeypatch, tmp_path
+):
     name, variant = case
     # Autograd rounds the gradients of biases to bfloat16.
     rtol, atol = (0.02, 1e-3) if variant == "half_precision" else (1.3e-6, 1e-5)
@@ -93,6 +107,10 @@ def test_a_whole_run_equals_the_per_parameter_run(case, whole_runs, monkeypatch,
     assert all(optimizer.num_steps > 3 for optimizer in optimizers)
     assert reference.agent.learner.opt_step == flat_run.opt_step
     for network, expected in vectors(reference).items():
-        torch.testing.assert_close(flat_run.vectors[network], expected, rtol=rtol, atol=atol)
+        torch.testing.assert_close(
+            flat_run.vectors[network], expected, rtol=rtol, atol=atol
+        )
     # The two global norms are summed in different orders, so the last bits may differ.
-    assert_frame_equal(flat_run.rows, rows(reference), rtol=max(rtol, 1e-4), atol=max(atol, 1e-6))
+    assert_frame_equal(
+        flat_run.rows, rows(reference), rtol=max(rtol, 1e-4), atol=max(atol, 1e-6)
+    )

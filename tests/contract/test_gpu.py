@@ -1,7 +1,8 @@
-"""Every algorithm with its networks on a GPU: where the host waits for it, and how often.
+"""Every algorithm with its networks on a GPU: where the host waits for it, and how
+often.
 
-Reading a number from a GPU takes longer than a gradient step of a small network, because the host
-waits until the GPU has done all that it was given.
+Reading a number from a GPU takes longer than a gradient step of a small network,
+because the host waits until the GPU has done all that it was given.
 """
 
 from contextlib import closing
@@ -22,9 +23,12 @@ pytestmark = pytest.mark.medium
 AGAIN = "normalized_targets_shared"
 """Its values are unscaled on the GPU after the actions have left it."""
 WITHOUT = "half_precision", "recurrent"
-"""What the fake GPU cannot do. A recurrent net waits for the lengths of the sequences."""
+"""What the fake GPU cannot do. A recurrent net waits for the lengths of the
+sequences."""
 ROWS = [
-    case for case in cases(ALGORITHM_ROWS, learning=True) if not any(w in case.id for w in WITHOUT)
+    case
+    for case in cases(ALGORITHM_ROWS, learning=True)
+    if not any(w in case.id for w in WITHOUT)
 ]
 
 
@@ -54,7 +58,9 @@ def test_a_vector_step_waits_once_for_its_actions_and_every_algorithm_learns(gpu
                 play.step()
             if (report := play.agent.learn(play.frame)) is not None:
                 reports.append(report)
-    assert all(isinstance(value, float) for report in reports for value in report.values())
+    assert all(
+        isinstance(value, float) for report in reports for value in report.values()
+    )
 
 
 def test_a_replay_on_the_gpu_copies_no_observations_for_a_batch(gpu):
@@ -76,7 +82,8 @@ def test_a_replay_on_the_gpu_copies_no_observations_for_a_batch(gpu):
 
 
 def allow_no_copies(gpu, learner):
-    """Steps that a CUDA graph can hold copy nothing from the host, but for the first."""
+    """Steps that a CUDA graph can hold copy nothing from the host, but for the
+    first."""
     learner = getattr(learner, "inner", learner)
     step, seen = getattr(learner, "_graphed_step", None), []
 
@@ -114,8 +121,10 @@ def waits_of_an_event(gpu, data):
 @pytest.mark.parametrize(
     ("make", "key", "expected"),
     [
-        (ppo, "training_epoch", 4),  # values, the last states' values, the report, the check
-        (dqn, "training_batch_iter", 3),  # the check per batch, the report, the check of the event
+        # values, the last states' values, the report, the check
+        (ppo, "training_epoch", 4),
+        # the check per batch, the report, the check of the event
+        (dqn, "training_batch_iter", 3),
         (sac, "training_batch_iter", 3),
         (sac, "training_iter", 3),
     ],
@@ -124,7 +133,8 @@ def test_a_training_event_waits_as_often_for_one_gradient_step_as_for_many(
     gpu, make, key, expected
 ):
     few, many = (
-        waits_of_an_event(gpu, make(**{f"agent__algorithm__{key}": times})) for times in (1, 5)
+        waits_of_an_event(gpu, make(**{f"agent__algorithm__{key}": times}))
+        for times in (1, 5)
     )
     assert few == many == expected
 

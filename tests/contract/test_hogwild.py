@@ -29,7 +29,9 @@ def spec(case):
     if net is None or net["optim_spec"]["name"].startswith("Global"):
         return Row(data).spec
     optim_spec = {"name": "GlobalAdam", "lr": 1e-3}
-    return Row({**data, "agent": {**data["agent"], "net": {**net, "optim_spec": optim_spec}}}).spec
+    return Row(
+        {**data, "agent": {**data["agent"], "net": {**net, "optim_spec": optim_spec}}}
+    ).spec
 
 
 @pytest.fixture
@@ -41,7 +43,8 @@ def whole(case, spec, whole_runs, tmp_path):
 
 
 def check_is(whole, session):
-    """The same rows, less the columns of the mode, and the same weights, to the last bit."""
+    """The same rows, less the columns of the mode, and the same weights, to the last
+    bit."""
     assert_same_run(session, whole, without=HogwildStrategy.columns)
 
 
@@ -56,7 +59,9 @@ ONE_EACH = pytest.mark.parametrize(
 
 
 @ONE_EACH
-def test_a_refreshed_replica_equals_the_global_network(spec, whole, tmp_path, monkeypatch):
+def test_a_refreshed_replica_equals_the_global_network(
+    spec, whole, tmp_path, monkeypatch
+):
     """A second vector on the CPU stands for one on a GPU."""
     monkeypatch.setattr(hogwild, "is_on_cpu", lambda optimizer: False)
     session = run_session(spec, tmp_path, hogwild="shared")

@@ -42,7 +42,9 @@ def test_a_run_begins_with_all_networks_and_normalisers_of_its_parent(row, tmp_p
     child = make_session(spec, tmp_path / "child", seed=1)
     assert_same_vectors(vectors(child), vectors(parent))
     for key, flat in child.agent.learner.flats.items():
-        assert torch.equal(flat.statistics, parent.agent.learner.flats[key].statistics), key
+        assert torch.equal(
+            flat.statistics, parent.agent.learner.flats[key].statistics
+        ), key
     assert np.array_equal(child.env.statistics, parent.env.statistics)
     if (target := child.agent.learner.target_network) is not None:
         online = [flat.vector for flat in child.agent.learner.flats.values()]
@@ -71,7 +73,9 @@ def test_a_part_leaves_the_rest_to_the_seed_of_the_run(tmp_path):
     [{}, {"env__normalize_obs": True, "env__normalize_reward": True}],
     ids=["plain", "normalised"],
 )
-def test_a_resume_needs_neither_the_parent_nor_the_file_it_began_with(changes, tmp_path):
+def test_a_resume_needs_neither_the_parent_nor_the_file_it_began_with(
+    changes, tmp_path
+):
     spec = parse(ppo(**changes))
     parent = run_session(spec, tmp_path / "parent", seed=3)
     for name in ("whole", "stopped"):

@@ -32,7 +32,10 @@ from tests.faults.lab import (
 from tests.support import Rank, ppo, rows, run_ranks, run_session
 
 PACKAGE = Path(__file__).parents[2] / "docs" / "examples" / "lab_extras"
-CASES = [(name, next(iter(ALGORITHM_ROWS[name]))) for name in ("PPO", "DQN", "SoftActorCritic")]
+CASES = [
+    (name, next(iter(ALGORITHM_ROWS[name])))
+    for name in ("PPO", "DQN", "SoftActorCritic")
+]
 EVERY = 2
 
 ONE_EACH = pytest.mark.parametrize("case", CASES, ids="-".join)
@@ -46,8 +49,8 @@ def package(monkeypatch):
 
 @pytest.fixture
 def kind():
-    """Makes the strategy of a rank. Its module is loaded alone: the package would register its
-    parts in this process, and other tests would see them."""
+    """Makes the strategy of a rank. Its module is loaded alone: the package would
+    register its parts in this process, and other tests would see them."""
     file = PACKAGE / "lab_extras" / "local_sgd_ranks.py"
     found = importlib.util.spec_from_file_location("local_sgd_ranks", file)
     module = importlib.util.module_from_spec(found)
@@ -110,7 +113,11 @@ def test_resumed_ranks_equal_uninterrupted_ones(spec, kind, tmp_path):
 def quick(**changes):
     """Two ranks for some seconds, with a checkpoint at every row."""
     together = {"meta__distributed": "local_sgd", "meta__max_session": 2}
-    sizes = {"env__max_frame": 8000, "meta__log_frequency": 200, "meta__save_interval": 0}
+    sizes = {
+        "env__max_frame": 8000,
+        "meta__log_frequency": 200,
+        "meta__save_interval": 0,
+    }
     return ppo(**{**together, **sizes, "agent__algorithm__time_horizon": 32, **changes})
 
 
@@ -118,7 +125,17 @@ def quick(**changes):
 def test_after_a_rank_was_killed_all_resume_and_spend_the_budget(package, tmp_path):
     write_spec(tmp_path, quick())
     (tmp_path / "data").mkdir()
-    args = [str(LAB), "run", "spec.json", NAME, "train", "--seed", "5", "--import", "lab_extras"]
+    args = [
+        str(LAB),
+        "run",
+        "spec.json",
+        NAME,
+        "train",
+        "--seed",
+        "5",
+        "--import",
+        "lab_extras",
+    ]
     whole = tmp_path / "whole"
     whole.mkdir()
     write_spec(whole, quick())
@@ -130,7 +147,8 @@ def test_after_a_rank_was_killed_all_resume_and_spend_the_budget(package, tmp_pa
         assert running.process.wait(120) == 0
     assert all_gone([victim])
     ours, theirs = (
-        np.genfromtxt(rows_file(f), delimiter=",", names=True) for f in (tmp_path, whole)
+        np.genfromtxt(rows_file(f), delimiter=",", names=True)
+        for f in (tmp_path, whole)
     )
     for column in ("total_frame", "total_reward", "loss"):
         np.testing.assert_array_equal(ours[column], theirs[column])
@@ -140,7 +158,16 @@ def test_after_a_rank_was_killed_all_resume_and_spend_the_budget(package, tmp_pa
 @pytest.mark.medium
 def test_a_comparison_offers_it_and_its_keys_are_checked(package, tmp_path):
     write_spec(tmp_path, quick(env__max_frame=1200, meta__local_sgd={"sync_every": 4}))
-    modes = ["--modes", "local_sgd", "--workers", "2", "--seeds", "1", "--import", "lab_extras"]
+    modes = [
+        "--modes",
+        "local_sgd",
+        "--workers",
+        "2",
+        "--seeds",
+        "1",
+        "--import",
+        "lab_extras",
+    ]
     done = call([str(LAB), "compare", "spec.json", NAME, *modes], tmp_path)
     assert done.code == 0, done.err
     assert "local_sgd × 2" in done.out
@@ -153,8 +180,13 @@ def test_a_comparison_offers_it_and_its_keys_are_checked(package, tmp_path):
     spec = json.loads((tmp_path / "spec.json").read_text())
     spec[NAME]["meta"]["local_sgd"] = {"sync_evry": 4}
     (tmp_path / "spec.json").write_text(json.dumps(spec))
-    done = call([str(LAB), "spec", "check", "spec.json", "--import", "lab_extras"], tmp_path)
-    assert "meta.local_sgd.sync_evry = 4: unknown key; did you mean sync_every?" in done.out
+    done = call(
+        [str(LAB), "spec", "check", "spec.json", "--import", "lab_extras"], tmp_path
+    )
+    assert (
+        "meta.local_sgd.sync_evry = 4: unknown key; did you mean sync_every?"
+        in done.out
+    )
     done = call([str(LAB), "spec", "check", "spec.json"], tmp_path)
     assert "meta.distributed = 'local_sgd': must be one of" in done.out
     assert "install the package that has it, or name it with --import" in done.out

@@ -1,4 +1,5 @@
-"""Parts registered from outside: under a model that inherits one of ours, or under none."""
+"""Parts registered from outside: under a model that inherits one of ours, or under
+none."""
 
 import pickle
 
@@ -69,7 +70,9 @@ def test_a_registered_net_and_algorithm_train_like_built_in_ones(net, tmp_path):
 
 
 def test_one_model_may_have_several_names_and_a_memory_may_be_a_plug_in(tmp_path):
-    raw = actor_critic(agent__algorithm__name="OwnActorCritic", agent__memory={"name": "OwnMemory"})
+    raw = actor_critic(
+        agent__algorithm__name="OwnActorCritic", agent__memory={"name": "OwnMemory"}
+    )
     session = run_session(parse(raw), tmp_path)
     assert type(session.agent.learner) is OwnActorCritic
     assert type(session.agent.memory) is OwnMemory
@@ -89,7 +92,8 @@ def test_a_plug_in_model_inherits_the_checks_of_its_base_model():
         own(agent__algorithm__own=-1)
     with pytest.raises(SpecError, match="frames of one rollout"):  # a check of PPO
         own(agent__algorithm__minibatch_size=10**6)
-    with pytest.raises(SpecError, match=r"agent.net.own = 5: unknown key"):  # MLPNet's keys only
+    # MLPNet's keys only
+    with pytest.raises(SpecError, match=r"agent.net.own = 5: unknown key"):
         own(agent__net__type="BareNet", agent__net__own=5)
 
 

@@ -14,8 +14,12 @@ from tests.support import make_session, parse, ppo, reinforce, rows, run_session
 
 SPECS = {
     "cartpole": ppo(),
-    "normalized": ppo(env__name="Pendulum-v1", env__max_t=40, env__normalize_obs=True,
-                      env__normalize_reward=True),
+    "normalized": ppo(
+        env__name="Pendulum-v1",
+        env__max_t=40,
+        env__normalize_obs=True,
+        env__normalize_reward=True,
+    ),
     "norm_layers": ppo(agent__net__layer_norm=True, agent__net__batch_norm=True),
     "shared": ppo(agent__net__shared=True),
     "reinforce": reinforce(),
@@ -24,7 +28,7 @@ SPECS = {
         "env": {**ppo()["env"], "num_envs": 2},
         "meta": ppo()["meta"],
     },
-}  # fmt: skip
+}
 
 
 def spec_of(name, **meta):
@@ -57,7 +61,9 @@ def test_a_resumed_run_has_the_evaluations_of_the_uninterrupted_one(name, tmp_pa
     spec = evaluated(name)
     whole = run_session(spec, tmp_path / "whole")
     stopped = run_session(spec, tmp_path / "parts", on_row=stop_at(400))
-    assert eval_rows(stopped)["frame"].tolist() == eval_rows(whole)["frame"].tolist()[:2]
+    assert (
+        eval_rows(stopped)["frame"].tolist() == eval_rows(whole)["frame"].tolist()[:2]
+    )
     resumed = run_session(spec, tmp_path / "parts", resume=True)
     assert_frame_equal(eval_rows(resumed), eval_rows(whole), check_exact=True)
     assert_frame_equal(rows(resumed), rows(whole), check_exact=True)
@@ -101,7 +107,8 @@ def test_evaluations_are_eval_frequency_frames_apart_and_at_the_end(tmp_path):
     assert found["frame"].tolist() == [152, 300, 452, 600, 752, 900, 1000]
     assert (found["return_min"] <= found["total_reward"]).all()
     assert (found["total_reward"] <= found["return_max"]).all()
-    assert (found["episode_length"] == found["total_reward"]).all()  # CartPole: 1 per step
+    # CartPole: 1 per step
+    assert (found["episode_length"] == found["total_reward"]).all()
 
 
 def test_the_best_agent_has_the_best_evaluation(tmp_path):
@@ -154,7 +161,9 @@ def test_the_time_of_evaluations_is_no_training_time(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_both_parts_of_a_checkpoint_play_the_same_episodes_and_change_nothing(name, tmp_path):
+def test_both_parts_of_a_checkpoint_play_the_same_episodes_and_change_nothing(
+    name, tmp_path
+):
     spec = spec_of(name)
     session = run_session(spec, tmp_path)
     played = []
@@ -214,7 +223,8 @@ def test_a_dev_run_evaluates_with_few_environments():
 def test_an_evaluation_that_a_stop_interrupts_is_repeated_after_the_resume(
     name, at, tmp_path, monkeypatch
 ):
-    """The stop comes at the second step of the evaluation at the first due frame from `at` on."""
+    """The stop comes at the second step of the evaluation at the first due frame from
+    `at` on."""
     spec = evaluated(name)
     whole = run_session(spec, tmp_path / "whole")
     play = RigorousEval.play

@@ -23,19 +23,26 @@ KEYS = ["episode.extras.length", "is_success", "at_three"]
 
 @pytest.fixture(autouse=True)
 def _ends(registered, monkeypatch):
-    """An environment whose return is its length, also a number of its info; saved exactly."""
+    """An environment whose return is its length, also a number of its info; saved
+    exactly."""
     monkeypatch.setitem(ENV_ADAPTERS, f"{HERE}:Ends", attributes("length", "t"))
     registered("Ends-v0", f"{HERE}:Ends")
 
 
 def spec_of(make=ppo, keys=KEYS, mode=None, **meta):
-    env = {"name": "Ends-v0", "num_envs": 4, "max_frame": 800, "info_keys": keys,
-           "vectorization_mode": mode}  # fmt: skip
+    env = {
+        "name": "Ends-v0",
+        "num_envs": 4,
+        "max_frame": 800,
+        "info_keys": keys,
+        "vectorization_mode": mode,
+    }
     return parse(make(env=env, meta={**ppo()["meta"], "log_frequency": 64, **meta}))
 
 
 def assert_numbers_go_with_their_episodes(found):
-    """Their mean is that of the returns, to the bit: both are sums of small whole numbers."""
+    """Their mean is that of the returns, to the bit: both are sums of small whole
+    numbers."""
     assert found["mean_return"].notna().sum() > 3
     np.testing.assert_array_equal(found[LENGTH], found["mean_return"])
     with_any = found[SUCCESS].dropna()
@@ -62,7 +69,9 @@ def test_the_rows_are_those_of_a_training_without_keys(tmp_path):
 
 @pytest.mark.medium
 def test_sync_and_async_give_the_same_rows(tmp_path):
-    sync, workers = (rows(run_session(spec_of(mode=m), tmp_path / m)) for m in ("sync", "async"))
+    sync, workers = (
+        rows(run_session(spec_of(mode=m), tmp_path / m)) for m in ("sync", "async")
+    )
     assert_frame_equal(sync, workers, check_exact=True)
 
 
@@ -73,7 +82,9 @@ def test_a_resumed_run_has_the_rows_of_the_uninterrupted_one(tmp_path, at):
     run_session(spec, tmp_path / "parts", on_row=stop_at(at))
     resumed = run_session(spec, tmp_path / "parts", resume=True)
     assert_frame_equal(rows(resumed), rows(whole), check_exact=True)
-    evaluations = [pd.read_csv(s.paths.eval_rows).drop(columns="wall_t") for s in (resumed, whole)]
+    evaluations = [
+        pd.read_csv(s.paths.eval_rows).drop(columns="wall_t") for s in (resumed, whole)
+    ]
     assert_frame_equal(*evaluations, check_exact=True)
 
 
@@ -123,7 +134,9 @@ def test_the_rows_of_ranks_cover_the_episodes_of_all(tmp_path, num_evaluated):
 @pytest.mark.parametrize("mode", ["shared", "synced"])
 def test_a_hogwild_worker_has_the_numbers_of_its_own_episodes(tmp_path, mode):
     spec = spec_of(distributed=mode)
-    assert_numbers_go_with_their_episodes(rows(run_session(spec, tmp_path, hogwild=mode)))
+    assert_numbers_go_with_their_episodes(
+        rows(run_session(spec, tmp_path, hogwild=mode))
+    )
 
 
 @pytest.mark.parametrize(("make", "name"), [(ppo, None), (q_learning, "DQN")])
@@ -148,7 +161,11 @@ def test_a_key_that_is_missing_is_reported_once(tmp_path, caplog, capfd):
     with caplog.at_level(logging.WARNING, "slm_lab.metrics"):
         run_session(spec, tmp_path)
     lines = [each.getMessage() for each in caplog.records if "metrics" in each.name]
-    assert [line.split(":")[0] for line in lines] == ["info_absent", "info_word", "info_at_three"]
+    assert [line.split(":")[0] for line in lines] == [
+        "info_absent",
+        "info_word",
+        "info_at_three",
+    ]
     assert "had no finite number under this key of env.info_keys" in lines[0]
     shown = capfd.readouterr().err
     assert "info_absent: " in shown
@@ -161,12 +178,17 @@ def test_graphs_and_tensorboard_have_the_columns(tmp_path):
     figure = session_overview(found, NO_ROWS, "title")
     labels = [panel.title for panel in figure.panels]
     assert [label for label in labels if label.startswith("info")] == [
-        "info episode.extras.length", "info is success",
-    ]  # fmt: skip
+        "info episode.extras.length",
+        "info is success",
+    ]
     assert "info at three" in figure.subtitle  # it is constant
-    with closing(TensorBoardExporter(session.paths.rows, tmp_path / "events")) as exporter:
+    with closing(
+        TensorBoardExporter(session.paths.rows, tmp_path / "events")
+    ) as exporter:
         exporter.update()
     events = EventAccumulator(str(tmp_path / "events"), size_guidance={"scalars": 0})
     events.Reload()
     known = found[SUCCESS][~np.isnan(found[SUCCESS])]
-    np.testing.assert_allclose([each.value for each in events.Scalars(SUCCESS)], known, rtol=1e-6)
+    np.testing.assert_allclose(
+        [each.value for each in events.Scalars(SUCCESS)], known, rtol=1e-6
+    )

@@ -27,15 +27,22 @@ WINDOWS = ("recent_return", "final_return")
 
 
 def with_budget(spec, frames):
-    """The spec with another budget and the same schedules, as a resume that holds them has."""
-    return spec.model_copy(update={"env": spec.env.model_copy(update={"max_frame": frames})})
+    """The spec with another budget and the same schedules, as a resume that holds them
+    has."""
+    return spec.model_copy(
+        update={"env": spec.env.model_copy(update={"max_frame": frames})}
+    )
 
 
 @pytest.mark.medium
 @pytest.mark.parametrize("name", SPECS)
-def test_held_schedules_train_as_the_uninterrupted_run_of_these_schedules(name, tmp_path):
+def test_held_schedules_train_as_the_uninterrupted_run_of_these_schedules(
+    name, tmp_path
+):
     short = parse(SPECS[name])
-    assert max(decay.end for decay in decays(short.agent.model_dump(mode="json"))) == 640
+    assert (
+        max(decay.end for decay in decays(short.agent.model_dump(mode="json"))) == 640
+    )
     longer = with_budget(short, 1280)
     whole = run_session(longer, tmp_path / "whole")
     run_session(short, tmp_path / "parts")

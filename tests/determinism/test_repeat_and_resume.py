@@ -40,7 +40,9 @@ def test_rows_after_the_checkpoint_are_written_again(tmp_path):
 
 def test_where_episodes_cannot_be_continued_the_rollout_is_cut(tmp_path, monkeypatch):
     """Without exact state, new episodes must not look like the end of the old ones."""
-    monkeypatch.setattr("slm_lab.env.vector.in_process.has_exact_state", lambda env: False)
+    monkeypatch.setattr(
+        "slm_lab.env.vector.in_process.has_exact_state", lambda env: False
+    )
     spec = parse(ppo(env__name="Pendulum-v1", meta__save_interval=1000))
     stopped = run_session(spec, tmp_path, on_row=stop_at(100))
     last_obs, t = stopped.env.obs, stopped.agent.memory.state_dict()["t"]

@@ -1,4 +1,5 @@
-"""Runs that learn from replay: stopped, killed and resumed, they equal uninterrupted ones."""
+"""Runs that learn from replay: stopped, killed and resumed, they equal uninterrupted
+ones."""
 
 import numpy as np
 import pytest
@@ -22,10 +23,15 @@ MEMORIES = {
     "on_device": {"name": "Replay", "storage": "device"},
     "prioritized": {
         "name": "PrioritizedReplay",
-        "beta": {"name": "linear_decay", "start_val": 0.4, "end_val": 1.0, "start_step": 0,
-                 "end_step": END},
+        "beta": {
+            "name": "linear_decay",
+            "start_val": 0.4,
+            "end_val": 1.0,
+            "start_step": 0,
+            "end_step": END,
+        },
     },
-}  # fmt: skip
+}
 
 
 def spec_of(memory, num_envs=1, save_interval=0, **changes):
@@ -74,9 +80,18 @@ def test_a_run_stopped_after_several_checkpoints_and_resumed(memory, whole, tmp_
 
 @pytest.mark.parametrize(
     ("call", "at"),
-    [("write", 1), ("write", 2), ("write", 3), ("fsync", 2), ("replace", 1), ("replace", 2)],
+    [
+        ("write", 1),
+        ("write", 2),
+        ("write", 3),
+        ("fsync", 2),
+        ("replace", 1),
+        ("replace", 2),
+    ],
 )
-def test_a_run_killed_while_a_checkpoint_is_written_and_resumed(call, at, whole, tmp_path):
+def test_a_run_killed_while_a_checkpoint_is_written_and_resumed(
+    call, at, whole, tmp_path
+):
     """At the state, at the steps, and at the manifest that would name both."""
 
     def kill(session):
@@ -116,9 +131,14 @@ def test_a_run_resumed_repeatedly(whole, tmp_path):
     assert_same_agent(run_session(spec, tmp_path, resume=True), whole("prioritized"))
 
 
-def test_episodes_that_were_broken_off_stay_so_in_the_checkpoints_after_it(tmp_path, monkeypatch):
-    """Without exact state the newest step of a checkpoint is another in the next one."""
-    monkeypatch.setattr("slm_lab.env.vector.in_process.has_exact_state", lambda env: False)
+def test_episodes_that_were_broken_off_stay_so_in_the_checkpoints_after_it(
+    tmp_path, monkeypatch
+):
+    """Without exact state the newest step of a checkpoint is another in the next
+    one."""
+    monkeypatch.setattr(
+        "slm_lab.env.vector.in_process.has_exact_state", lambda env: False
+    )
     spec = spec_of("uniform", num_envs=2, env__name="Acrobot-v1")
     first = run_session(spec, tmp_path, on_row=stop_at(500))
     broken = first.agent.log.count - 1
@@ -142,7 +162,9 @@ def test_looking_at_the_latest_agent_reads_no_steps(tmp_path):
     assert same(state["agent"]["learner"], session.agent.learner.state_dict())
 
 
-def test_a_mapped_memory_draws_what_one_in_memory_draws_and_leaves_no_file(whole, tmp_path):
+def test_a_mapped_memory_draws_what_one_in_memory_draws_and_leaves_no_file(
+    whole, tmp_path
+):
     session = run_session(spec_of("mapped"), tmp_path)
     assert_same_agent(session, whole("uniform"))
     manifests = (session.paths.manifest, previous_path(session.paths.manifest))

@@ -6,7 +6,12 @@ from tests.contract.runs import assert_same_run, stop_at
 from tests.support import parse, ppo, q_learning, rows, run_session, soft
 
 HALF = 240
-MUJOCO = {"env__num_envs": 2, "env__max_t": 60, "env__max_frame": 480, "env__normalize_obs": True}
+MUJOCO = {
+    "env__num_envs": 2,
+    "env__max_t": 60,
+    "env__max_frame": 480,
+    "env__normalize_obs": True,
+}
 HOPPER = {"env__name": "Hopper-v5", **MUJOCO}
 NET = {
     "type": "ConvNet",
@@ -17,8 +22,13 @@ NET = {
     "optim_spec": {"name": "GlobalAdam", "lr": 1e-3},
 }
 TARGETS = {**NET, "update_type": "replace"}
-PONG = {"name": "ALE/Pong-v5", "num_envs": 2, "max_frame": 480, "image_downsize": [24, 20],
-        "max_t": 70}  # fmt: skip
+PONG = {
+    "name": "ALE/Pong-v5",
+    "num_envs": 2,
+    "max_frame": 480,
+    "image_downsize": [24, 20],
+    "max_t": 70,
+}
 SINGLE = {**PONG, "vectorization_mode": "sync"}
 ROWS = {"meta__log_frequency": 80}
 SPECS = {
@@ -52,12 +62,17 @@ def test_a_resumed_run_equals_the_uninterrupted_one(name, tmp_path, caplog):
 
 
 @pytest.mark.medium
-def test_native_games_continue_with_new_ones_and_a_memory_of_single_frames(tmp_path, caplog):
+def test_native_games_continue_with_new_ones_and_a_memory_of_single_frames(
+    tmp_path, caplog
+):
     needs("ale_py", "cv2")
     spec = parse(q_learning("DoubleDQN", env=PONG, agent__net=TARGETS, **ROWS))
     run_session(spec, tmp_path, on_row=stop_at(HALF))
     resumed = run_session(spec, tmp_path, resume=True)
-    assert "the state of ALE/Pong-v5 cannot be saved: resuming with fresh episodes" in caplog.text
+    assert (
+        "the state of ALE/Pong-v5 cannot be saved: resuming with fresh episodes"
+        in caplog.text
+    )
     assert resumed.clock.frame == 480
     log = resumed.agent.log
     assert log.content(log.first, log.count)["obs"]["frames"].shape[1:] == (1, 20, 24)

@@ -34,19 +34,24 @@ from tests.video import read_video
 
 CARTPOLE = {"env__max_t": 20, "env__max_frame": 600}
 FRAMES = [252, 500, 600]
-"""where the videos of every 250 frames are, of four environments, and the one at the end"""
+"""where the videos of every 250 frames are, of four environments, and the one at the
+end"""
 
 SPECS = {
     "cartpole": ppo(**CARTPOLE),
-    "normalized": ppo(env__name="Pendulum-v1", **CARTPOLE, env__normalize_obs=True,
-                      env__normalize_reward=True),
+    "normalized": ppo(
+        env__name="Pendulum-v1",
+        **CARTPOLE,
+        env__normalize_obs=True,
+        env__normalize_reward=True,
+    ),
     "replay": q_learning("DQN", **CARTPOLE),
     "random": {
         "agent": {"name": "Random", "algorithm": {"name": "Random"}},
         "env": {**ppo()["env"], "max_t": 20, "max_frame": 600},
         "meta": ppo()["meta"],
     },
-}  # fmt: skip
+}
 
 
 def spec_of(name, **meta):
@@ -64,7 +69,9 @@ def videos(session):
     files = sorted(folder.iterdir()) if folder.exists() else []
     found = {}
     for path in files:
-        frame = re.fullmatch(rf"{session.paths.prefix}_session_video_(\d+)\.mp4", path.name)
+        frame = re.fullmatch(
+            rf"{session.paths.prefix}_session_video_(\d+)\.mp4", path.name
+        )
         assert frame is not None, path
         found[int(frame.group(1))] = path
     return dict(sorted(found.items()))
@@ -94,7 +101,9 @@ def test_a_video_shows_the_greedy_episode_of_the_agent_as_it_was(tmp_path, caplo
 
     spec = recorded("cartpole", record_video=300)
     session = run_session(spec, tmp_path, on_row=keep)
-    seed = np.random.SeedSequence([session_seeds(0, 0, 0).video, 300]).generate_state(1)[0]
+    seed = np.random.SeedSequence([session_seeds(0, 0, 0).video, 300]).generate_state(
+        1
+    )[0]
     evaluator = Evaluator(spec, 1, int(seed))
     evaluator.load_snapshot(kept[300])
     (episode_return,), (length,) = evaluator.play(1)[1:3]
@@ -108,7 +117,9 @@ def test_a_video_shows_the_greedy_episode_of_the_agent_as_it_was(tmp_path, caplo
 
 @pytest.mark.parametrize("at", [252, 300])
 def test_a_resumed_run_has_the_videos_of_the_uninterrupted_one(at, tmp_path):
-    spec = recorded("cartpole", log_frequency=4 if at == 252 else 100, save_interval=1000)
+    spec = recorded(
+        "cartpole", log_frequency=4 if at == 252 else 100, save_interval=1000
+    )
     whole = run_session(spec, tmp_path / "whole")
     stopped = run_session(spec, tmp_path / "parts", on_row=stop_at(at))
     assert list(videos(stopped)) == FRAMES[:1]
@@ -123,7 +134,8 @@ def test_a_resumed_run_has_the_videos_of_the_uninterrupted_one(at, tmp_path):
 
 @pytest.fixture
 def make_recorder(tmp_path, monkeypatch):
-    """Makes a recorder of every 250 frames in the same folder, whose videos are empty files."""
+    """Makes a recorder of every 250 frames in the same folder, whose videos are empty
+    files."""
 
     def write(self, snapshot, frame, stop):
         path = self._paths.video(frame)
@@ -165,7 +177,9 @@ def test_a_learner_with_actors_is_filmed_at_every_multiple_that_it_passes(tmp_pa
 
 
 @pytest.mark.medium
-def test_a_video_that_a_stop_interrupts_is_repeated_after_the_resume(tmp_path, monkeypatch):
+def test_a_video_that_a_stop_interrupts_is_repeated_after_the_resume(
+    tmp_path, monkeypatch
+):
     spec = recorded("cartpole")
     whole = run_session(spec, tmp_path / "whole")
     record = VideoRecorder.record
@@ -211,7 +225,9 @@ def test_the_time_of_recording_is_no_training_time(tmp_path, monkeypatch):
 
 def test_an_episode_without_an_end_is_cut(tmp_path, monkeypatch):
     monkeypatch.setattr("slm_lab.session.video.MAX_STEPS", 10)
-    spec = parse(ppo(env__name="Pendulum-v1", env__max_frame=300, meta__record_video=300))
+    spec = parse(
+        ppo(env__name="Pendulum-v1", env__max_frame=300, meta__record_video=300)
+    )
     session = run_session(spec, tmp_path)
     assert len(read_video(videos(session)[300])[1]) == 11
 
@@ -241,7 +257,9 @@ def odd(registered):
     return make
 
 
-def test_an_environment_that_cannot_be_drawn_is_reported_once(odd, tmp_path, capfd, caplog):
+def test_an_environment_that_cannot_be_drawn_is_reported_once(
+    odd, tmp_path, capfd, caplog
+):
     plain = run_session(spec_of("cartpole"), tmp_path / "plain")
     session = run_session(parse(odd(Broken)), tmp_path / "odd")
     assert session.clock.frame == plain.clock.frame
@@ -255,11 +273,15 @@ def test_an_environment_that_cannot_be_drawn_is_reported_once(odd, tmp_path, cap
     assert videos(session) == {}
 
 
-def test_an_environment_without_images_is_reported_before_the_training(odd, tmp_path, capfd):
+def test_an_environment_without_images_is_reported_before_the_training(
+    odd, tmp_path, capfd
+):
     data = odd(Blind)
     write_spec(tmp_path, data)
     run = Run(RunSource(str(tmp_path / "spec.json"), data_dir=tmp_path))
-    reason = "meta.record_video: no videos, Odd-v0 cannot be drawn: it takes no render_mode"
+    reason = (
+        "meta.record_video: no videos, Odd-v0 cannot be drawn: it takes no render_mode"
+    )
     assert run.notes == (reason,)
     session = run_session(run.spec, tmp_path / "odd")
     assert videos(session) == {}
@@ -285,7 +307,9 @@ def test_where_no_file_can_be_written_the_training_continues(tmp_path, capfd):
     session = run_session(spec, tmp_path / "run")
     assert session.clock.frame == 600
     (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith("meta.record_video: no video at frame 252, and none from now on: ")
+    assert line.startswith(
+        "meta.record_video: no video at frame 252, and none from now on: "
+    )
 
 
 @pytest.mark.parametrize(
@@ -303,7 +327,9 @@ def test_every_independent_session_records_and_of_workers_the_first(
         session = Session(spec, index, seeds, paths, StatusBoard.allocate(CONTEXT, 4))
         session.close()
         records.append(session.parts.video is not None)
-    assert [index for index, records_one in enumerate(records) if records_one] == recording
+    assert [
+        index for index, records_one in enumerate(records) if records_one
+    ] == recording
 
 
 SCRIPT = """
@@ -318,7 +344,8 @@ run_session(parse(spec), Path(sys.argv[1]))
 
 @pytest.mark.medium
 @pytest.mark.skipif(
-    importlib.util.find_spec("mujoco") is None or ctypes.util.find_library("EGL") is None,
+    importlib.util.find_spec("mujoco") is None
+    or ctypes.util.find_library("EGL") is None,
     reason="needs the mujoco extra and a library of EGL",
 )
 def test_mujoco_is_drawn_without_a_display_or_settings(tmp_path, monkeypatch):
@@ -334,15 +361,25 @@ def test_mujoco_is_drawn_without_a_display_or_settings(tmp_path, monkeypatch):
 
 
 @pytest.mark.medium
-@pytest.mark.skipif(importlib.util.find_spec("mujoco") is None, reason="needs the mujoco extra")
-def test_an_unusable_mujoco_gl_is_one_line_and_the_training_continues(tmp_path, monkeypatch):
+@pytest.mark.skipif(
+    importlib.util.find_spec("mujoco") is None, reason="needs the mujoco extra"
+)
+def test_an_unusable_mujoco_gl_is_one_line_and_the_training_continues(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("MUJOCO_GL", "disable")
     without_a_log = f"import logging; logging.disable()\n{SCRIPT}"
-    done = call([sys.executable, "-c", without_a_log, str(tmp_path)], Path(__file__).parents[2])
+    done = call(
+        [sys.executable, "-c", without_a_log, str(tmp_path)], Path(__file__).parents[2]
+    )
     assert done.code == 0
     (line,) = done.err.splitlines()
-    assert line.startswith("meta.record_video: no video at frame 100, and none from now on: Half")
-    assert line.endswith("; MUJOCO_GL=disable does not work here: set MUJOCO_GL=egl, or unset it")
+    assert line.startswith(
+        "meta.record_video: no video at frame 100, and none from now on: Half"
+    )
+    assert line.endswith(
+        "; MUJOCO_GL=disable does not work here: set MUJOCO_GL=egl, or unset it"
+    )
 
 
 def test_a_simulator_that_does_not_import_is_reported_when_a_video_is_due(

@@ -19,15 +19,22 @@ import psutil
 from slm_lab.storage.run_dir import FOLDERS, RunDir
 
 TIMING_COLUMNS: tuple[str, ...] = (
-    "wall_t", "cpu_t", "fps", "sync_share", "eps", "actor_wait_share", "learner_wait_share",
-)  # fmt: skip
-"""The only columns that differ between two runs of one spec and seed. Other columns differ only
-with Hogwild! workers and actors, which run in no fixed order."""
+    "wall_t",
+    "cpu_t",
+    "fps",
+    "sync_share",
+    "eps",
+    "actor_wait_share",
+    "learner_wait_share",
+)
+"""The only columns that differ between two runs of one spec and seed. Other columns
+differ only with Hogwild! workers and actors, which run in no fixed order."""
 
 LAB = Path(sys.executable).with_name("slm-lab")
 NAME = "small"
 FEW_ROWS = re.compile(
-    r"^.*suspicious setting: meta\.log_frequency = .*\n|; meta\.log_frequency = .*", re.M
+    r"^.*suspicious setting: meta\.log_frequency = .*\n|; meta\.log_frequency = .*",
+    re.M,
 )
 PATIENCE = 60.0
 """Seconds to wait for an expected event before the test fails."""
@@ -43,7 +50,8 @@ class Done:
 
     @classmethod
     def of(cls, code: int, out: str, err: str) -> "Done":
-        """Without the warning that small specs write few rows, which is intended here."""
+        """Without the warning that small specs write few rows, which is intended
+        here."""
         return cls(code, out, FEW_ROWS.sub("", err))
 
 
@@ -59,14 +67,16 @@ class Running:
         return self.process.pid
 
     def signal_group(self, number: int) -> None:
-        """What a terminal does on Ctrl-C: the parent and all its children get the signal."""
+        """What a terminal does on Ctrl-C: the parent and all its children get the
+        signal."""
         os.killpg(self.pid, number)
 
     def children(self) -> list[psutil.Process]:
         return children_of(self.pid)
 
     def forked(self) -> list[psutil.Process]:
-        """What the fork server has started: Sessions, and the one that measures a random agent."""
+        """What the fork server has started: Sessions, and the one that measures a
+        random agent."""
         own = children_of(self.pid, recursive=False)
         return [process for child in own for process in children_of(child.pid)]
 
@@ -77,7 +87,9 @@ class Running:
     def end(self, timeout: float = PATIENCE) -> Done:
         """Waits for the end."""
         self.process.wait(timeout)
-        return Done.of(self.process.returncode, *(_output(self.data, n) for n in ("out", "err")))
+        return Done.of(
+            self.process.returncode, *(_output(self.data, n) for n in ("out", "err"))
+        )
 
 
 def children_of(pid: int, recursive: bool = True) -> list[psutil.Process]:
@@ -89,7 +101,8 @@ def children_of(pid: int, recursive: bool = True) -> list[psutil.Process]:
 
 
 def session_of(pid: int, index: int) -> psutil.Process | None:
-    """The process of a Session under a Trial's: the one that holds its text log open."""
+    """The process of a Session under a Trial's: the one that holds its text log
+    open."""
     return next((c for c in children_of(pid) if f"_s{index}.log" in _open(c)), None)
 
 
@@ -110,7 +123,8 @@ def write_spec(folder: Path, spec: Mapping[str, Any]) -> Path:
 
 
 def command(folder: Path, mode: str, *options: str) -> list[str]:
-    """The command that trains, or resumes, the spec in `folder`; the data are beside it."""
+    """The command that trains, or resumes, the spec in `folder`; the data are beside
+    it."""
     spec, data = str(folder / "spec.json"), str(folder / "data")
     return [str(LAB), "run", spec, NAME, mode, "--data", data, *options]
 
@@ -127,12 +141,15 @@ def call_here(args: list[str], cwd: Path) -> Done:
     """The same in this process, which saves the imports.
 
     For a command that is not stopped and imports no plug-in."""
-    from typer.testing import CliRunner  # here: processes that tests start import this module
+    # here: processes that tests start import this module
+    from typer.testing import CliRunner
 
     from slm_lab.cli.main import app
 
     with contextlib.chdir(cwd):
-        done = CliRunner().invoke(app, args[1:], env={"COLUMNS": "80"}, catch_exceptions=False)
+        done = CliRunner().invoke(
+            app, args[1:], env={"COLUMNS": "80"}, catch_exceptions=False
+        )
     return Done.of(done.exit_code, done.stdout, done.stderr)
 
 
@@ -147,7 +164,9 @@ def started(folder: Path, mode: str = "train", *options: str) -> Iterator[Runnin
 def started_as(folder: Path, args: list[str]) -> Iterator[Running]:
     """The same of any command line."""
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
-        process = subprocess.Popen(args, cwd=folder, stdout=out, stderr=err, start_new_session=True)
+        process = subprocess.Popen(
+            args, cwd=folder, stdout=out, stderr=err, start_new_session=True
+        )
     running = Running(process, folder)
     try:
         yield running
@@ -204,11 +223,14 @@ def rows_file(folder: Path, session: int = 0) -> Path:
 def row_count(folder: Path, session: int = 0) -> int:
     """Complete rows written so far, without the header; 0 where there is no run yet."""
     pattern = f"data/*/info/{NAME}_t0_s{session}_session_df_train.csv"
-    return max((path.read_bytes().count(b"\n") - 1 for path in folder.glob(pattern)), default=0)
+    return max(
+        (path.read_bytes().count(b"\n") - 1 for path in folder.glob(pattern)), default=0
+    )
 
 
 def repeatable(path: Path) -> list[list[str]]:
-    """The cells of a file of rows as they were written, less those that depend on time."""
+    """The cells of a file of rows as they were written, less those that depend on
+    time."""
     lines = [line.split(",") for line in path.read_text().splitlines()]
     keep = [i for i, column in enumerate(lines[0]) if column not in TIMING_COLUMNS]
     return [[line[i] for i in keep] for line in lines]

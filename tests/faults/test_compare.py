@@ -19,7 +19,9 @@ from tests.faults.lab import (
 from tests.support import actor_critic
 
 SPEC = actor_critic(
-    agent__net__optim_spec={"name": "Adam", "lr": 1e-3}, env__max_frame=2000, meta__random_seed=5
+    agent__net__optim_spec={"name": "Adam", "lr": 1e-3},
+    env__max_frame=2000,
+    meta__random_seed=5,
 )
 
 
@@ -53,29 +55,47 @@ def rows(folder, key):
 @pytest.mark.slow
 def test_a_comparison_trains_and_draws_every_variant(folder):
     write_spec(folder, SPEC)
-    options = ["--modes", "synced", "--workers", "1,2", "--seeds", "1", "--threshold", "15"]
+    options = [
+        "--modes",
+        "synced",
+        "--workers",
+        "1,2",
+        "--seeds",
+        "1",
+        "--threshold",
+        "15",
+    ]
     done = call(compare(folder, *options), folder)
     assert (done.code, done.err) == (0, "")
     assert "[2/3] synced × 1, seed 5" in done.out
     assert "Adam replaced by GlobalAdam" in done.out
     lines = table(folder, "")
     assert [(line["mode"], line["workers"]) for line in lines] == [
-        ("false", "1"), ("synced", "1"), ("synced", "2"),
-    ]  # fmt: skip
+        ("false", "1"),
+        ("synced", "1"),
+        ("synced", "2"),
+    ]
     for line in lines:
         assert float(line["frames_per_s"]) > 0
         assert float(line["speed_up"]) > 0
         assert 0 < float(line["frames_to_threshold"]) <= 2000
         assert float(line["cpu_seconds_to_threshold"]) > 0
-    assert all(2000 <= float(line["total_frame"]) <= 2008 for line in table(folder, "_trainings"))
+    assert all(
+        2000 <= float(line["total_frame"]) <= 2008
+        for line in table(folder, "_trainings")
+    )
     assert rows(folder, f"{NAME}_false seed 5")
-    again = call([str(LAB), "compare", "--resume", str(comparison_folder(folder))], folder)
+    again = call(
+        [str(LAB), "compare", "--resume", str(comparison_folder(folder))], folder
+    )
     assert (again.code, again.err) == (0, "")
     assert "0 of them to run" in again.out
 
 
 @pytest.mark.slow
-def test_a_stopped_comparison_shows_finished_runs_and_resuming_completes_the_rest(folder):
+def test_a_stopped_comparison_shows_finished_runs_and_resuming_completes_the_rest(
+    folder,
+):
     write_spec(folder, {**SPEC, "env": {**SPEC["env"], "max_frame": 20_000}})
     options = ["--modes", "shared", "--workers", "1", "--seeds", "1"]
     with started_as(folder, compare(folder, *options)) as running:
@@ -87,7 +107,9 @@ def test_a_stopped_comparison_shows_finished_runs_and_resuming_completes_the_res
     assert [line["finished"] for line in table(folder, "")] == ["1", "0"]
     endings = [entry["ending"] for entry in record(folder).values()]
     assert endings == ["finished", "interrupted"]
-    done = call([str(LAB), "compare", "--resume", str(comparison_folder(folder))], folder)
+    done = call(
+        [str(LAB), "compare", "--resume", str(comparison_folder(folder))], folder
+    )
     assert (done.code, done.err) == (0, "")
     assert "1 of them to run" in done.out
     assert [line["finished"] for line in table(folder, "")] == ["1", "1"]

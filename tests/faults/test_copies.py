@@ -1,4 +1,5 @@
-"""Environments of which only so many copies can exist at once, such as one for each port."""
+"""Environments of which only so many copies can exist at once, such as one for each
+port."""
 
 import json
 
@@ -45,14 +46,23 @@ def folder(tmp_path):
 
 
 @pytest.mark.medium
-def test_an_environment_that_exists_once_is_trained_compared_with_the_random_agent_and_evaluated(
+def test_an_environment_that_exists_once_is_trained_and_evaluated(
     folder,
 ):
     write_spec(folder, ppo(**SMALL, env__num_envs=1))
     done = call([*command(folder, "train"), "--import", "ports"], folder)
     assert (done.code, done.err) == (0, "")
     assert trial_metrics(folder)["random_return"] == 9.0
-    evaluation = [str(LAB), "run", "eval@latest", "--import", "ports", "--episodes", "10", "--json"]
+    evaluation = [
+        str(LAB),
+        "run",
+        "eval@latest",
+        "--import",
+        "ports",
+        "--episodes",
+        "10",
+        "--json",
+    ]
     done = call(evaluation, folder)
     assert (done.code, done.err) == (0, "")
     assert len(list(folder.glob("port_*"))) == 1
@@ -64,19 +74,31 @@ MODES = {
     "shared": {"max_session": 2, "distributed": "shared"},
     "all_reduce": {"max_session": 2, "distributed": "all_reduce"},
     "actor_learner": {"max_session": 2, "distributed": "actor_learner"},
-    "serial": {"max_session": 2, "distributed": "actor_learner", "actor_learner": {"serial": True}},
+    "serial": {
+        "max_session": 2,
+        "distributed": "actor_learner",
+        "actor_learner": {"serial": True},
+    },
 }
 
 
 @pytest.mark.medium
 @pytest.mark.parametrize("mode", MODES)
 def test_all_copies_of_a_run_that_exist_at_once_have_different_numbers(folder, mode):
-    """A copy fails if another has its number: those that train, evaluate and are filmed."""
-    meta = {"rigorous_eval": 2, "eval_frequency": 200, "record_video": 200, **MODES[mode]}
+    """A copy fails if another has its number: those that train, evaluate and are
+    filmed."""
+    meta = {
+        "rigorous_eval": 2,
+        "eval_frequency": 200,
+        "record_video": 200,
+        **MODES[mode],
+    }
     numbered = {"env__index_key": "port", "env__num_envs": 2}
     if mode == "async":
         numbered["env__vectorization_mode"] = "async"
-    spec = ppo(**SMALL, **numbered, **{f"meta__{key}": value for key, value in meta.items()})
+    spec = ppo(
+        **SMALL, **numbered, **{f"meta__{key}": value for key, value in meta.items()}
+    )
     write_spec(folder, spec)
     done = call([*command(folder, "train"), "--import", "ports"], folder)
     assert (done.code, done.err) == (0, "")

@@ -1,4 +1,5 @@
-"""Whole runs of environments that start programs, draw from global generators, or end processes."""
+"""Whole runs of environments that start programs, draw from global generators, or end
+processes."""
 
 import os
 import shutil
@@ -25,7 +26,9 @@ from tests.faults.lab import (
 from tests.support import ppo
 
 pytestmark = pytest.mark.medium
-linux = pytest.mark.skipif(sys.platform != "linux", reason="what Linux knows of processes")
+linux = pytest.mark.skipif(
+    sys.platform != "linux", reason="what Linux knows of processes"
+)
 
 MODULE = """
 import os
@@ -56,7 +59,8 @@ class Plain(gymnasium.Env):
 
 class Starting(Plain):
     def __init__(self):
-        program = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+        code = "import signal; signal.pause()"
+        program = subprocess.Popen([sys.executable, "-c", code])
         Path("programs", str(program.pid)).touch()
 
 
@@ -103,7 +107,12 @@ def folder_of(tmp_path):
         folder = tmp_path / part
         (folder / "programs").mkdir(parents=True)
         (folder / "odd_envs.py").write_text(MODULE)
-        options = {"env__max_frame": 320, "env__num_envs": 2, "meta__log_frequency": 32, **keys}
+        options = {
+            "env__max_frame": 320,
+            "env__num_envs": 2,
+            "meta__log_frequency": 32,
+            **keys,
+        }
         write_spec(folder, ppo(env__name=f"{kind}-v0", **options))
         return folder
 
@@ -115,7 +124,10 @@ def folder_of(tmp_path):
 def test_what_environments_start_ends_with_the_run(folder_of, mode):
     folder = folder_of("Starting", env__vectorization_mode=mode)
     assert call(command(folder, "train", *IMPORTED), folder).code == 0
-    assert call(command(folder, "eval@latest", "--episodes", "2", *IMPORTED), folder).code == 0
+    assert (
+        call(command(folder, "eval@latest", "--episodes", "2", *IMPORTED), folder).code
+        == 0
+    )
     programs = [int(path.name) for path in (folder / "programs").iterdir()]
     left = [pid for pid in programs if psutil.pid_exists(pid) and is_running(pid)]
     for pid in left:
@@ -132,7 +144,9 @@ def is_running(pid):
 def test_a_seed_repeats_environments_that_draw_from_global_generators(folder_of, mode):
     repeated = []
     for part in ("one", "two"):
-        folder = folder_of("Drawing", part, env__vectorization_mode=mode, meta__max_session=2)
+        folder = folder_of(
+            "Drawing", part, env__vectorization_mode=mode, meta__max_session=2
+        )
         assert call(command(folder, "train", *IMPORTED), folder).code == 0
         repeated.append([repeatable(rows_file(folder, n)) for n in (0, 1)])
     assert repeated[0] == repeated[1]
@@ -142,8 +156,15 @@ def test_a_seed_repeats_environments_that_draw_from_global_generators(folder_of,
 @pytest.mark.parametrize(
     ("kind", "line"),
     [
-        ("Ending", "the process ended early (exit code 0): its environment or a library called"),
-        ("Crashing", "killed by signal 11 (exit code -11): compiled code, such as a simulator's"),
+        (
+            "Ending",
+            "the process ended early (exit code 0): its environment or a library "
+            "called",
+        ),
+        (
+            "Crashing",
+            "killed by signal 11 (exit code -11): compiled code, such as a simulator's",
+        ),
     ],
 )
 def test_the_end_of_the_process_is_one_line_with_the_checkpoint(folder_of, kind, line):
@@ -162,9 +183,13 @@ def test_sys_exit_is_told_as_an_error_and_the_state_is_saved(folder_of):
     done = call(command(folder, "train", *IMPORTED), folder)
     assert done.code == 1
     assert (
-        "EnvironmentExitError: the environment called sys.exit: the window was closed" in done.err
+        "EnvironmentExitError: the environment called sys.exit: the window was closed"
+        in done.err
     )
-    assert "in step() of environment 1 of 2 (<Leaving<Leaving-v0>>), with action" in done.err
+    assert (
+        "in step() of environment 1 of 2 (<Leaving<Leaving-v0>>), with action"
+        in done.err
+    )
     assert "the state is saved at frame 248" in done.err
     assert '"frame": 248' in manifest(folder).read_text()
 

@@ -67,10 +67,15 @@ def assert_only_session_1_failed(folder, done, exit_code):
     metrics = trial_metrics(folder)
     assert (metrics["num_sessions"], metrics["max_session"]) == (1, 2)
     assert metrics["rests_on"]["total_reward_ma"] == 1
-    assert [session["ending"] for session in metrics["sessions"]] == ["finished", "failed"]
+    assert [session["ending"] for session in metrics["sessions"]] == [
+        "finished",
+        "failed",
+    ]
     assert metrics["sessions"][1]["exit_code"] == exit_code
     assert len(repeatable(rows_file(folder, 0))) == 1 + 10
-    assert (run_folder(folder) / f"{NAME}_t0_trial_graph_mean_returns_vs_frames.png").exists()
+    assert (
+        run_folder(folder) / f"{NAME}_t0_trial_graph_mean_returns_vs_frames.png"
+    ).exists()
 
 
 @pytest.mark.slow
@@ -84,7 +89,9 @@ def test_an_exception_in_one_session_is_reported_and_the_other_continues(folder)
 
 
 @pytest.mark.slow
-def test_a_session_killed_by_a_signal_is_reported_with_its_number_and_the_other_trains_on(folder):
+def test_a_session_killed_by_a_signal_is_reported_and_the_other_trains_on(
+    folder,
+):
     options = fragile(folder, HANG)
     with started(folder, "train", *options) as running:
         wait_until((folder / "reached").exists)
@@ -116,8 +123,12 @@ def test_a_trial_of_which_every_session_fails_says_so(folder):
 
 @pytest.mark.slow
 def test_a_random_agent_that_fails_costs_no_training(folder):
-    """Its return is the zero of every strength: without it, these have a reason, not a value."""
-    done = call(command(folder, "train", *fragile(folder, RAISE, victim="random-baseline")), folder)
+    """Its return is the zero of every strength: without it, these have a reason, not a
+    value."""
+    done = call(
+        command(folder, "train", *fragile(folder, RAISE, victim="random-baseline")),
+        folder,
+    )
     assert done.code == 0
     metrics = trial_metrics(folder)
     assert metrics["total_reward_ma"] is not None
@@ -127,7 +138,8 @@ def test_a_random_agent_that_fails_costs_no_training(folder):
 
 @pytest.mark.slow
 def test_a_failed_session_continues_when_the_run_is_resumed(folder):
-    """It continues from the checkpoint before the failure; the finished Session is left alone.
+    """It continues from the checkpoint before the failure; the finished Session is left
+    alone.
 
     The fault is fixed by then, so its rows equal those of a run without a failure.
     """
@@ -149,7 +161,8 @@ def test_a_second_ctrl_c_ends_a_run_whose_session_hangs(number, folder):
         wait_until((folder / "reached").exists)
         children = running.children()
         running.process.send_signal(number)
-        with pytest.raises(subprocess.TimeoutExpired):  # it waits for the Session that hangs
+        # it waits for the Session that hangs
+        with pytest.raises(subprocess.TimeoutExpired):
             running.process.wait(1.0)
         running.process.send_signal(number)
         done = running.end()
@@ -159,9 +172,15 @@ def test_a_second_ctrl_c_ends_a_run_whose_session_hangs(number, folder):
 
 
 @pytest.mark.medium
-def test_a_loss_that_is_not_finite_is_explained_and_the_last_checkpoint_is_intact(folder):
-    """The rows come before the first update, whose huge step makes the second one's loss."""
-    spec = ppo(agent__net__optim_spec={"name": "GlobalAdam", "lr": 1e30}, meta__log_frequency=20)
+def test_a_loss_that_is_not_finite_is_explained_and_the_last_checkpoint_is_intact(
+    folder,
+):
+    """The rows come before the first update, whose huge step makes the second one's
+    loss."""
+    spec = ppo(
+        agent__net__optim_spec={"name": "GlobalAdam", "lr": 1e30},
+        meta__log_frequency=20,
+    )
     write_spec(folder, spec)
     done = call_here(command(folder, "train"), folder)
     assert done.code == 1

@@ -17,7 +17,9 @@ from tests.contract.table import ALGORITHM_ROWS, cases
 from tests.faults.lab import call, command, rows_file, write_spec
 from tests.support import parse, ppo, soft
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU here")
+pytestmark = pytest.mark.skipif(
+    not torch.cuda.is_available(), reason="torch sees no GPU here"
+)
 
 FRAMES = 4_000
 
@@ -39,7 +41,9 @@ def sac(**changes):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("distributed", [False, "shared", "synced", "all_reduce", "actor_learner"])
+@pytest.mark.parametrize(
+    "distributed", [False, "shared", "synced", "all_reduce", "actor_learner"]
+)
 @pytest.mark.parametrize("make", [ppo, sac])
 def test_a_gpu_training_resumes_on_the_gpu(tmp_path, make, distributed):
     write_spec(tmp_path, on_gpu(make, distributed))
@@ -62,7 +66,8 @@ def with_parts(case, **change):
     name, variant = case
     spec = ALGORITHM_ROWS[name][variant].spec
     nets = {
-        key: net.model_copy(update={"gpu": True, **change}) for key, net in spec.agent.nets.items()
+        key: net.model_copy(update={"gpu": True, **change})
+        for key, net in spec.agent.nets.items()
     }
     return spec.model_copy(update={"agent": spec.agent.model_copy(update=nets)})
 
@@ -70,7 +75,9 @@ def with_parts(case, **change):
 def with_frames_on_the_gpu(spec):
     """The spec with its replay memory on the GPU."""
     memory = spec.agent.memory.model_copy(update={"storage": "device"})
-    return spec.model_copy(update={"agent": spec.agent.model_copy(update={"memory": memory})})
+    return spec.model_copy(
+        update={"agent": spec.agent.model_copy(update={"memory": memory})}
+    )
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
@@ -114,8 +121,14 @@ def test_a_step_that_waits_is_refused_by_name():
     data = ppo(agent__net__gpu=True, agent__net__cuda_graph=True)
     play = Play(parse(data))
     learner, step = play.agent.learner, play.agent.learner._step
-    learner._graphed_step._step = lambda *args: (step(*args), torch.ones(1).cuda().item())[0]
-    with closing(play.env), pytest.raises(LabError, match=r"cuda_graph = true: .* recorded"):
+    learner._graphed_step._step = lambda *args: (
+        step(*args),
+        torch.ones(1).cuda().item(),
+    )[0]
+    with (
+        closing(play.env),
+        pytest.raises(LabError, match=r"cuda_graph = true: .* recorded"),
+    ):
         list(play.reports(4_000))
 
 
@@ -133,15 +146,20 @@ def waits_of_an_event(data):
             play.agent.learn(play.frame)
         finally:
             torch.cuda.set_sync_debug_mode("default")
-        return sum("synchronizing CUDA operation" in str(each.message) for each in caught)
+        return sum(
+            "synchronizing CUDA operation" in str(each.message) for each in caught
+        )
 
 
 @pytest.mark.parametrize(
-    ("make", "key"), [(ppo, "training_epoch"), (sac, "training_batch_iter"), (sac, "training_iter")]
+    ("make", "key"),
+    [(ppo, "training_epoch"), (sac, "training_batch_iter"), (sac, "training_iter")],
 )
 def test_a_training_event_waits_as_often_for_one_gradient_step_as_for_many(make, key):
     few, many = (
-        waits_of_an_event(make(agent__net__gpu=True, **{f"agent__algorithm__{key}": times}))
+        waits_of_an_event(
+            make(agent__net__gpu=True, **{f"agent__algorithm__{key}": times})
+        )
         for times in (1, 5)
     )
     assert 0 < few == many

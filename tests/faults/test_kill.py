@@ -1,4 +1,5 @@
-"""kill -9 at any moment: checkpoints are whole, and the run resumes without a difference."""
+"""kill -9 at any moment: checkpoints are whole, and the run resumes without a
+difference."""
 
 import random
 import signal
@@ -51,7 +52,11 @@ def test_a_run_killed_ten_times_has_the_rows_of_an_uninterrupted_run(
         with started(folder, mode(folder)) as running:
             if rng.random() < 0.7:
                 before = written(folder)
-                wait_until(lambda: written(folder) != before or running.process.poll() is not None)  # noqa: B023
+                wait_until(
+                    lambda before=before: (
+                        written(folder) != before or running.process.poll() is not None
+                    )
+                )
                 live_at_most(running.process, rng.uniform(0, TRAINING))
             else:
                 live_at_most(running.process, rng.uniform(0, STARTUP))
@@ -72,11 +77,15 @@ def mode(folder):
 
 def written(folder):
     """Bytes of rows."""
-    return [path.stat().st_size for path in folder.glob("data/*/info/*_session_df_train.csv")]
+    return [
+        path.stat().st_size
+        for path in folder.glob("data/*/info/*_session_df_train.csv")
+    ]
 
 
 def live_at_most(process, seconds):
-    """The random moment of a kill; nothing is waited for but the end of the process itself."""
+    """The random moment of a kill; nothing is waited for but the end of the process
+    itself."""
     try:
         process.wait(seconds)
     except subprocess.TimeoutExpired:

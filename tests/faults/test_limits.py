@@ -1,4 +1,5 @@
-"""Environments with slow resets, and with steps or resets that do not end, in every mode."""
+"""Environments with slow resets, and with steps or resets that do not end, in every
+mode."""
 
 import pytest
 
@@ -37,7 +38,11 @@ MODES = {
     "shared": {"max_session": 2, "distributed": "shared"},
     "all_reduce": {"max_session": 2, "distributed": "all_reduce"},
     "actor_learner": {"max_session": 1, "distributed": "actor_learner"},
-    "serial": {"max_session": 1, "distributed": "actor_learner", "actor_learner": {"serial": True}},
+    "serial": {
+        "max_session": 1,
+        "distributed": "actor_learner",
+        "actor_learner": {"serial": True},
+    },
 }
 
 
@@ -64,8 +69,11 @@ def test_a_reset_that_takes_longer_than_a_step_may_is_no_hang(tmp_path, mode):
 
 @pytest.mark.parametrize("hang", ["step", "reset"])
 @pytest.mark.parametrize("mode", MODES)
-def test_a_call_that_does_not_end_is_reported_with_its_session_copy_and_key(tmp_path, mode, hang):
-    """In one process copies are stepped one after another, unseen; their resets are seen."""
+def test_a_call_that_does_not_end_is_reported_with_its_session_copy_and_key(
+    tmp_path, mode, hang
+):
+    """In one process copies are stepped one after another, unseen; their resets are
+    seen."""
     done = train(tmp_path, mode, env={"hang": hang}, reset_seconds=STEP_SECONDS)
     assert done.code == 1
     why = next(line for line in done.err.splitlines() if " hangs: " in line)
@@ -78,7 +86,12 @@ def test_a_call_that_does_not_end_is_reported_with_its_session_copy_and_key(tmp_
 @pytest.mark.parametrize("mode", ["independent", "actor_learner"])
 def test_an_evaluation_has_the_same_limits(tmp_path, mode):
     done = train(
-        tmp_path, mode, env={"hang": "step"}, rigorous_eval=2, eval_frequency=10, max_session=1
+        tmp_path,
+        mode,
+        env={"hang": "step"},
+        rigorous_eval=2,
+        eval_frequency=10,
+        max_session=1,
     )
     assert done.code == 1
     assert "a step has not ended for 5 s; see meta.step_seconds" in done.err

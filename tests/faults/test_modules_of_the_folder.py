@@ -1,5 +1,5 @@
-"""Files of the working directory: none replaces a module, and a script that names itself starts no
-second training."""
+"""Files of the working directory: none replaces a module, and a script that names
+itself starts no second training."""
 
 import json
 import os
@@ -34,7 +34,8 @@ gymnasium.register("OfThisFolder-v0", Bandit)
 OTHER = {
     "train": "slm_lab.train({spec!r}, {how})",
     "search": "slm_lab.search({spec!r}, {how})",
-    "compare": "slm_lab.compare({spec!r}, modes=['all_reduce'], workers=1, seeds=1, {how})",
+    "compare": "slm_lab.compare({spec!r}, modes=['all_reduce'], workers=1, seeds=1, "
+    "{how})",
 }
 
 
@@ -46,10 +47,16 @@ def small(**changes):
 
 
 def run_in_group(args, cwd, seconds=4 * PATIENCE):
-    """The exit code and the output of a command; kills its group if it does not end in time."""
+    """The exit code and the output of a command; kills its group if it does not end in
+    time."""
     out = subprocess.PIPE
     process = subprocess.Popen(
-        args, cwd=cwd, stdout=out, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        args,
+        cwd=cwd,
+        stdout=out,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
     )
     try:
         text, _ = process.communicate(timeout=seconds)
@@ -68,7 +75,10 @@ def planted(tmp_path):
     folder = tmp_path / "here"
     folder.mkdir()
     for module in MODULES:
-        code = f"open({str(tmp_path)!r} + '/executed', 'a').write('{module} ')\nraise ImportError"
+        code = (
+            f"open({str(tmp_path)!r} + '/executed', 'a').write('{module} ')\nraise "
+            "ImportError"
+        )
         (folder / f"{module}.py").write_text(code)
     (folder / "of_this_folder.py").write_text(ENV)
     spec = small(env__name="OfThisFolder-v0", env__vectorization_mode="async")
@@ -80,9 +90,13 @@ WORDS = ["run", "spec.json", "small", "train", "--import", "of_this_folder", "--
 
 
 @pytest.mark.parametrize(
-    "command", [[str(LAB)], [sys.executable, "-m", "slm_lab"]], ids=["slm-lab", "python -m slm_lab"]
+    "command",
+    [[str(LAB)], [sys.executable, "-m", "slm_lab"]],
+    ids=["slm-lab", "python -m slm_lab"],
 )
-def test_a_command_executes_no_file_of_the_folder_in_place_of_a_module(planted, command):
+def test_a_command_executes_no_file_of_the_folder_in_place_of_a_module(
+    planted, command
+):
     done = run_in_group([*command, *WORDS], planted)
     assert done[0] == 0, done[1]
     words = ["run", "eval@latest", "--episodes", "2", "--import", "of_this_folder"]
@@ -92,11 +106,15 @@ def test_a_command_executes_no_file_of_the_folder_in_place_of_a_module(planted, 
 
 
 @pytest.mark.parametrize("verb", OTHER)
-def test_a_script_elsewhere_executes_no_file_of_the_folder_in_place_of_a_module(planted, verb):
+def test_a_script_elsewhere_executes_no_file_of_the_folder_in_place_of_a_module(
+    planted, verb
+):
     script = planted.parent / "scripts" / "script.py"
     script.parent.mkdir()
     how = "imports=['of_this_folder'], quiet=True"
-    script.write_text(f"import slm_lab\n{OTHER[verb].format(spec='spec.json', how=how)}\n")
+    script.write_text(
+        f"import slm_lab\n{OTHER[verb].format(spec='spec.json', how=how)}\n"
+    )
     done = run_in_group([sys.executable, str(script)], planted)
     assert done[0] == 0, done[1]
     assert not (planted.parent / "executed").exists()
@@ -107,20 +125,29 @@ MESSAGE = "was called while itself was being imported; put the call under `if __
 
 @pytest.mark.parametrize("verb", OTHER)
 def test_a_script_that_names_itself_is_told_to_guard_its_call(tmp_path, verb):
-    call = OTHER[verb].format(spec=small(env__name="OfThisFolder-v0"), how="imports=['itself']")
+    call = OTHER[verb].format(
+        spec=small(env__name="OfThisFolder-v0"), how="imports=['itself']"
+    )
     note = "import os\nopen(f'import_{os.getpid()}', 'w')\n"
     (tmp_path / "itself.py").write_text(f"{ENV}\n{note}import slm_lab\n{call}\n")
     code, text = run_in_group([sys.executable, "itself.py"], tmp_path)
     assert code == 1
     assert f"slm_lab.{verb} {MESSAGE}" in text.splitlines()[-1]
-    assert len(list(tmp_path.glob("import_*"))) == 2, "the script, and the process that refuses it"
+    assert len(list(tmp_path.glob("import_*"))) == 2, (
+        "the script, and the process that refuses it"
+    )
     assert not (tmp_path / "data").exists()
 
 
 def test_a_thread_of_a_script_that_names_itself_starts_no_chain_of_trainings(tmp_path):
     """Nothing stops its import, so that the only training is that of the script."""
-    call = OTHER["train"].format(spec=small(env__name="OfThisFolder-v0"), how="imports=['itself']")
-    thread = f"thread = threading.Thread(target=lambda: {call})\nthread.start()\nthread.join()"
+    call = OTHER["train"].format(
+        spec=small(env__name="OfThisFolder-v0"), how="imports=['itself']"
+    )
+    thread = (
+        "thread = threading.Thread(target=lambda: "
+        f"{call})\nthread.start()\nthread.join()"
+    )
     (tmp_path / "itself.py").write_text(f"{ENV}\nimport slm_lab, threading\n{thread}\n")
     code, text = run_in_group([sys.executable, "itself.py"], tmp_path)
     assert code == 0
@@ -133,11 +160,17 @@ def test_a_thread_of_a_script_that_names_itself_starts_no_chain_of_trainings(tmp
     [("OfThisFolder-v0", ["--import", "itself"]), ("itself:OfThisFolder-v0", [])],
     ids=["--import", "env.name"],
 )
-def test_a_command_that_imports_a_script_without_a_guard_is_refused(tmp_path, name, options):
+def test_a_command_that_imports_a_script_without_a_guard_is_refused(
+    tmp_path, name, options
+):
     (tmp_path / "spec.json").write_text(json.dumps(small(env__name=name)))
-    again = f"subprocess.run([{str(LAB)!r}, 'run', 'spec.json', *{options!r}], check=True)"
+    again = (
+        f"subprocess.run([{str(LAB)!r}, 'run', 'spec.json', *{options!r}], check=True)"
+    )
     for call in ("slm_lab.train('spec.json')", again):
-        (tmp_path / "itself.py").write_text(f"{ENV}\nimport slm_lab, subprocess\n{call}\n")
+        (tmp_path / "itself.py").write_text(
+            f"{ENV}\nimport slm_lab, subprocess\n{call}\n"
+        )
         path = {**os.environ, "PYTHONPATH": str(tmp_path)}
         done = subprocess.run(
             [str(LAB), "run", "spec.json", "small", *options],

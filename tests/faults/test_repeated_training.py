@@ -31,18 +31,27 @@ def frames_of(folder, run):
 
 @pytest.mark.slow
 def test_each_run_has_the_whole_budget_its_own_seeds_and_its_own_weights(folder):
-    write_spec(folder, actor_critic(**TOGETHER, env__max_frame=BUDGET, meta__log_frequency=500))
+    write_spec(
+        folder, actor_critic(**TOGETHER, env__max_frame=BUDGET, meta__log_frequency=500)
+    )
     done = call_here(command(folder, "train"), folder)
     assert (done.code, done.err) == (0, "")
     for run in range(2):
         assert BUDGET <= frames_of(folder, run) <= BUDGET + 4 * 2
     rows = [read_rows(rows_file(folder, s)) for s in range(4)]
-    whole = [np.concatenate([each["total_reward"] for each in rows[i : i + 2]]) for i in (0, 2)]
+    whole = [
+        np.concatenate([each["total_reward"] for each in rows[i : i + 2]])
+        for i in (0, 2)
+    ]
     assert not np.array_equal(*whole)
     totals = np.concatenate([each["total_frame"] for each in rows])
     assert totals.max() <= BUDGET + 4 * 2, "the clock of a run counts its own workers"
     metrics = trial_metrics(folder)
-    assert (metrics["max_session"], metrics["max_run"], metrics["num_sessions"]) == (2, 2, 4)
+    assert (metrics["max_session"], metrics["max_run"], metrics["num_sessions"]) == (
+        2,
+        2,
+        4,
+    )
     assert metrics["throughput"]["staleness_p50"] >= 0
     graph = f"{NAME}_t0_trial_graph_mean_returns_vs_frames.html"
     assert "4 Sessions, workers of 2 runs" in (run_folder(folder) / graph).read_text()
@@ -50,7 +59,9 @@ def test_each_run_has_the_whole_budget_its_own_seeds_and_its_own_weights(folder)
 
 @pytest.mark.slow
 def test_a_stop_in_the_second_run_keeps_the_first_and_resuming_ends_the_second(folder):
-    write_spec(folder, actor_critic(**TOGETHER, env__max_frame=16_000, meta__log_frequency=500))
+    write_spec(
+        folder, actor_critic(**TOGETHER, env__max_frame=16_000, meta__log_frequency=500)
+    )
     with started(folder) as running:
         wait_until(lambda: row_count(folder, 2) or row_count(folder, 3))
         interrupt(running)
@@ -70,7 +81,10 @@ def test_a_stop_in_the_second_run_keeps_the_first_and_resuming_ends_the_second(f
 
 @pytest.mark.slow
 def test_a_stop_in_the_first_run_starts_no_other(folder):
-    write_spec(folder, actor_critic(**TOGETHER, env__max_frame=10_000_000, meta__log_frequency=500))
+    write_spec(
+        folder,
+        actor_critic(**TOGETHER, env__max_frame=10_000_000, meta__log_frequency=500),
+    )
     with started(folder) as running:
         wait_until(lambda: row_count(folder, 0) and row_count(folder, 1))
         interrupt(running)

@@ -33,12 +33,16 @@ TRAINING = 0.3
 def spec(save_interval=0, max_size=3000, **memory):
     return q_learning(
         "DoubleDQN",
-        agent__memory={"name": "PrioritizedReplay", "batch_size": 16, "max_size": max_size,
-                       **memory},
+        agent__memory={
+            "name": "PrioritizedReplay",
+            "batch_size": 16,
+            "max_size": max_size,
+            **memory,
+        },
         env__num_envs=2,
         env__max_frame=20_000,
         meta__save_interval=save_interval,
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +73,11 @@ def test_a_run_killed_repeatedly_has_the_rows_of_an_uninterrupted_run(
     for _ in range(KILLS):
         before = row_count(folder)
         with started(folder, mode) as running:
-            wait_until(lambda: row_count(folder) > before + 3 or running.process.poll() is not None)  # noqa: B023
+            wait_until(
+                lambda before=before: (
+                    row_count(folder) > before + 3 or running.process.poll() is not None
+                )
+            )
             try:
                 running.process.wait(rng.uniform(0, TRAINING))
             except subprocess.TimeoutExpired:
@@ -108,7 +116,10 @@ def test_steps_that_find_no_room_cost_no_checkpoint(small_disk, folder, uninterr
     write_spec(folder, spec())
     with started(folder) as running:
         wait_until(lambda: row_count(folder) > 10)
-        with (small_disk / "ballast").open("wb", buffering=0) as stream, suppress(OSError):
+        with (
+            (small_disk / "ballast").open("wb", buffering=0) as stream,
+            suppress(OSError),
+        ):
             while True:
                 stream.write(bytes(4096))
         done = running.end()

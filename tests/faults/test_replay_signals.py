@@ -22,20 +22,32 @@ BETA = {"name": "linear_decay", "start_val": 0.4, "end_val": 1.0, "end_step": 6_
 SPECS = {
     "double_dqn_prioritized": q_learning(
         "DoubleDQN",
-        agent__memory={"name": "PrioritizedReplay", "batch_size": 16, "max_size": 3000,
-                       "beta": BETA, "use_cer": True},
+        agent__memory={
+            "name": "PrioritizedReplay",
+            "batch_size": 16,
+            "max_size": 3000,
+            "beta": BETA,
+            "use_cer": True,
+        },
         env__max_frame=12_000,
         meta__log_frequency=300,
     ),
     "sac_pendulum": soft(
         "SoftActorCritic",
-        agent__memory={"name": "Replay", "batch_size": 16, "max_size": 3000, "use_cer": True},
+        agent__memory={
+            "name": "Replay",
+            "batch_size": 16,
+            "max_size": 3000,
+            "use_cer": True,
+        },
         env__name="Pendulum-v1",
         env__max_frame=6_000,
         meta__log_frequency=150,
     ),
-    "sac_cartpole": soft("SoftActorCritic", env__max_frame=6_000, meta__log_frequency=150),
-}  # fmt: skip
+    "sac_cartpole": soft(
+        "SoftActorCritic", env__max_frame=6_000, meta__log_frequency=150
+    ),
+}
 """Some seconds of training each, and memories that are written over several times."""
 
 

@@ -1,4 +1,5 @@
-"""`slm-lab run SPEC NAME search` from beginning to end: stopped, killed, and resumed."""
+"""`slm-lab run SPEC NAME search` from beginning to end: stopped, killed, and
+resumed."""
 
 import csv
 import json
@@ -42,7 +43,8 @@ def searching(search, make=ppo, **changes):
 
 
 def long(**changes):
-    """A search of four trials of some seconds, one at a time, with a checkpoint at every row."""
+    """A search of four trials of some seconds, one at a time, with a checkpoint at
+    every row."""
     all_cores = {"cpu": len(os.sched_getaffinity(0))}
     sizes = {
         "env__max_frame": 40_000,
@@ -61,7 +63,11 @@ def events(folder, kind=None):
     """The events in the log of the only search; empty before there is one."""
     found = list((folder / "data").glob(f"*/{NAME}_search.jsonl"))
     recorded = list(EventLog(found[0]).read()) if found else []
-    return recorded if kind is None else [event for event in recorded if isinstance(event, kind)]
+    return (
+        recorded
+        if kind is None
+        else [event for event in recorded if isinstance(event, kind)]
+    )
 
 
 def table(folder):
@@ -77,7 +83,10 @@ def trial_rows(folder, trial):
 
 @pytest.mark.medium
 def test_a_grid_search_runs_every_point_once_and_writes_all_results(folder):
-    write_spec(folder, searching({f"{LR}__grid_search": [1e-3, 1e-2], f"{GAMMA}__choice": [0.9]}))
+    write_spec(
+        folder,
+        searching({f"{LR}__grid_search": [1e-3, 1e-2], f"{GAMMA}__choice": [0.9]}),
+    )
     done = call_here(command(folder, "search"), folder)
     assert (done.code, done.err) == (0, "")
     *_, heading, play, again = done.out.splitlines()
@@ -92,7 +101,11 @@ def test_a_grid_search_runs_every_point_once_and_writes_all_results(folder):
     assert {line["status"] for line in found.values()} == {"finished"}
     assert [float(line["frame"]) for line in found.values()] == [2400, 2400]
     names = {path.name for path in run_folder(folder).iterdir()}
-    assert {f"{NAME}_spec.json", f"{NAME}_t0_spec.json", f"{NAME}_t1_spec.json"} <= names
+    assert {
+        f"{NAME}_spec.json",
+        f"{NAME}_t0_spec.json",
+        f"{NAME}_t1_spec.json",
+    } <= names
     assert {f"{NAME}_experiment_graph.png", f"{NAME}_experiment_graph.html"} <= names
     assert f"{NAME}_multi_trial_graph_mean_returns_vs_frames.png" in names
     assert not any("t0_trial_graph" in name for name in names), "they are in graph/"
@@ -101,7 +114,8 @@ def test_a_grid_search_runs_every_point_once_and_writes_all_results(folder):
 
 @pytest.mark.slow
 def test_a_trial_equals_a_separate_run_of_its_spec(folder):
-    """Seeds differ between a trial and a run, so the first trial gets those of the run here."""
+    """Seeds differ between a trial and a run, so the first trial gets those of the run
+    here."""
     write_spec(folder, searching({f"{LR}__grid_search": [1e-3]}))
     assert call(command(folder, "search"), folder).code == 0
     spec = run_folder(folder) / f"{NAME}_t0_spec.json"
@@ -114,24 +128,32 @@ def test_a_trial_equals_a_separate_run_of_its_spec(folder):
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
-    """The rows of every trial of the long search, and its log, without an interruption."""
+    """The rows of every trial of the long search, and its log, without an
+    interruption."""
     folder = tmp_path_factory.mktemp("uninterrupted")
     write_spec(folder, long())
     assert call(command(folder, "search"), folder).code == 0
-    return {trial: trial_rows(folder, trial) for trial in range(4)}, events(folder, Ended)
+    return {trial: trial_rows(folder, trial) for trial in range(4)}, events(
+        folder, Ended
+    )
 
 
 def under_way(folder):
     """The running trials with at least ten reports, once a trial has ended."""
     over, recorded = noted(folder, "ended"), noted(folder, "reported")
-    return over and [trial for trial, count in recorded.items() if trial not in over and count > 9]
+    return over and [
+        trial for trial, count in recorded.items() if trial not in over and count > 9
+    ]
 
 
 def noted(folder, kind):
-    """By trial how many events of a kind there are; quicker than `events`, for a poll."""
+    """By trial how many events of a kind there are; quicker than `events`, for a
+    poll."""
     pattern = rf'^{{"event": "{kind}", "trial": (\d+),'
     files = (folder / "data").glob(f"*/{NAME}_search.jsonl")
-    return Counter(found for file in files for found in re.findall(pattern, file.read_text(), re.M))
+    return Counter(
+        found for file in files for found in re.findall(pattern, file.read_text(), re.M)
+    )
 
 
 def ends(found):
@@ -177,7 +199,8 @@ def test_a_second_ctrl_c_ends_all_processes_at_once(folder):
     with started(folder, "search") as running:
         wait_until(lambda: noted(folder, "reported"))
         left = running.children()
-        os.kill(running.pid, signal.SIGSTOP)  # so that it takes both in before it acts on either
+        # so that it takes both in before it acts on either
+        os.kill(running.pid, signal.SIGSTOP)
         interrupt(running)
         os.kill(running.pid, signal.SIGTERM)
         os.kill(running.pid, signal.SIGCONT)
@@ -186,7 +209,9 @@ def test_a_second_ctrl_c_ends_all_processes_at_once(folder):
 
 
 @pytest.mark.slow
-def test_a_trial_whose_process_is_killed_restarts_from_its_checkpoint(folder, uninterrupted):
+def test_a_trial_whose_process_is_killed_restarts_from_its_checkpoint(
+    folder, uninterrupted
+):
     write_spec(folder, long())
     with started(folder, "search") as running:
         wait_until(lambda: noted(folder, "reported")["0"] > 40)
@@ -194,7 +219,12 @@ def test_a_trial_whose_process_is_killed_restarts_from_its_checkpoint(folder, un
         trial.kill()
         done = running.end()
     assert (done.code, done.err) == (0, "")
-    assert sorted(line["restarts"] for line in table(folder).values()) == ["0", "0", "0", "1"]
+    assert sorted(line["restarts"] for line in table(folder).values()) == [
+        "0",
+        "0",
+        "0",
+        "1",
+    ]
     assert {trial: trial_rows(folder, trial) for trial in range(4)} == uninterrupted[0]
 
 
@@ -219,13 +249,19 @@ def test_a_search_whose_fork_server_is_killed_stops_and_can_be_resumed(folder):
 
 @pytest.mark.slow
 def test_a_trial_that_fails_is_reported_and_the_others_end(folder):
-    write_spec(folder, searching({f"{LR}__grid_search": [1e-3, 1e38]}, make=actor_critic))
+    write_spec(
+        folder, searching({f"{LR}__grid_search": [1e-3, 1e38]}, make=actor_critic)
+    )
     done = call(command(folder, "search"), folder)
     assert done.code == 0
     assert "t1 failed" in done.err
     assert "1 of 2 trials failed" in done.err
     failed = table(folder)[1]
-    assert (failed["status"], failed["score"], failed["total_reward_ma"]) == ("failed", "", "")
+    assert (failed["status"], failed["score"], failed["total_reward_ma"]) == (
+        "failed",
+        "",
+        "",
+    )
     assert "the loss is nan" in failed["error"]
     assert failed["restarts"] == "0", "it would fail again"
     assert table(folder)[0]["status"] == "finished"
@@ -250,7 +286,10 @@ def test_incompatible_values_fail_before_they_run(folder):
 @pytest.mark.slow
 def test_the_best_trials_are_repeated_with_fresh_seeds(folder):
     confirm = {"top": 2, "max_session": 2}
-    write_spec(folder, searching({f"{LR}__grid_search": [1e-5, 1e-3, 1e-2]}, meta__confirm=confirm))
+    write_spec(
+        folder,
+        searching({f"{LR}__grid_search": [1e-5, 1e-3, 1e-2]}, meta__confirm=confirm),
+    )
     done = call(command(folder, "search"), folder)
     assert (done.code, done.err) == (0, "")
     confirmed = {event.trial: event.scores for event in events(folder, Confirmed)}
@@ -278,7 +317,10 @@ def test_the_best_trials_are_repeated_with_fresh_seeds(folder):
 def test_confirmation_runs_decide_and_a_killed_seed_is_retried(folder):
     """More trials are to be confirmed than have finished."""
     confirm = {"top": 9, "max_session": 2}
-    write_spec(folder, long(meta__confirm=confirm, meta__search_scheduler={"grace_period": 10_000}))
+    write_spec(
+        folder,
+        long(meta__confirm=confirm, meta__search_scheduler={"grace_period": 10_000}),
+    )
     with started(folder, "search") as running:
         again = wait_until(lambda: confirming(running))
         again.kill()
@@ -293,7 +335,8 @@ def test_confirmation_runs_decide_and_a_killed_seed_is_retried(folder):
     assert len(list(found.glob("best_*.json"))) == len(lines)
     best = json.loads((found / "best_0.json").read_text())[NAME]
     assert (
-        str(best["agent"]["net"]["optim_spec"]["lr"]) == table(folder)[int(lines[0]["trial"])][LR]
+        str(best["agent"]["net"]["optim_spec"]["lr"])
+        == table(folder)[int(lines[0]["trial"])][LR]
     )
     assert f"result: t{lines[0]['trial']} with" in done.out
     more = call(command(folder, "search@latest"), folder)
@@ -351,7 +394,9 @@ def test_only_the_best_keep_their_models(folder):
     write_spec(folder, searching({f"{LR}__grid_search": [1e-5, 1e-3, 1e-2]}))
     assert call(command(folder, "search", "--keep", "1"), folder).code == 0
     best = max(table(folder).values(), key=lambda line: float(line["score"]))
-    kept = {path.name.split("_")[1] for path in (run_folder(folder) / "model").iterdir()}
+    kept = {
+        path.name.split("_")[1] for path in (run_folder(folder) / "model").iterdir()
+    }
     assert kept == {f"t{best['trial']}"}
 
 
@@ -376,7 +421,10 @@ def test_every_way_of_parallel_training_is_searched_over(folder, mode):
     )
     done = call(command(folder, "search"), folder)
     assert (done.code, done.err) == (0, "")
-    assert {line["status"] for line in table(folder).values()} <= {"finished", "stopped"}
+    assert {line["status"] for line in table(folder).values()} <= {
+        "finished",
+        "stopped",
+    }
     assert events(folder, Reported)
 
 
@@ -392,7 +440,9 @@ def test_trials_run_on_both_nodes_of_a_cluster(folder, cluster):
 
 
 @pytest.mark.slow
-def test_a_search_that_is_stopped_while_its_trials_connect_to_a_cluster_is_silent(folder, cluster):
+def test_a_search_that_is_stopped_while_its_trials_connect_to_a_cluster_is_silent(
+    folder, cluster
+):
     write_spec(folder, long(meta__search_resources={}))
     with started(folder, "search", "--cluster", cluster.address) as running:
         wait_until(lambda: events(folder, Began))

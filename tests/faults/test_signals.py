@@ -1,4 +1,5 @@
-"""Ctrl-C, SIGTERM, SIGHUP and a dead parent: everything is saved, and no process is left."""
+"""Ctrl-C, SIGTERM, SIGHUP and a dead parent: everything is saved, and no process is
+left."""
 
 import fcntl
 import os
@@ -92,7 +93,8 @@ def test_a_signal_to_the_parent_alone_stops_all_its_sessions(number, folder):
 
 @pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_a_run_stopped_while_its_sessions_start_has_not_failed(number, folder):
-    """The signal arrives as soon as the fork server has forked a process, which has no handler."""
+    """The signal arrives as soon as the fork server has forked a process, which has no
+    handler."""
     write_spec(folder, ppo())
     with started(folder) as running:
         wait_until(running.forked)
@@ -105,7 +107,8 @@ def test_a_run_stopped_while_its_sessions_start_has_not_failed(number, folder):
 
 
 def test_a_training_whose_terminal_is_closed_saves(folder):
-    """The kernel sends SIGHUP to all its processes, and no output can be written any more."""
+    """The kernel sends SIGHUP to all its processes, and no output can be written any
+    more."""
     write_spec(folder, LONG)
     master, terminal = pty.openpty()
     process = subprocess.Popen(
@@ -140,7 +143,9 @@ def test_a_training_under_nohup_survives_its_terminal(folder, uninterrupted):
     assert repeatable(rows_file(folder)) == uninterrupted
 
 
-def test_the_resume_command_that_a_stopped_run_prints_works_unchanged(folder, uninterrupted):
+def test_the_resume_command_that_a_stopped_run_prints_works_unchanged(
+    folder, uninterrupted
+):
     write_spec(folder, LONG)
     with started(folder) as running:
         wait_until(lambda: row_count(folder) > 5)
@@ -153,7 +158,9 @@ def test_the_resume_command_that_a_stopped_run_prints_works_unchanged(folder, un
 
 def test_the_printed_command_works_for_plug_ins_and_folders_with_odd_characters(folder):
     odd = folder / "my runs [bold] 'x'"
-    write_spec(odd, ppo(env__name="Mine-v0", env__max_frame=15_000, meta__log_frequency=500))
+    write_spec(
+        odd, ppo(env__name="Mine-v0", env__max_frame=15_000, meta__log_frequency=500)
+    )
     (odd / "mine.py").write_text(
         "import gymnasium\n"
         "from gymnasium.envs.classic_control import CartPoleEnv\n"
@@ -171,7 +178,8 @@ def test_the_printed_command_works_for_plug_ins_and_folders_with_odd_characters(
 
 
 def test_no_process_outlives_a_parent_that_is_killed(folder):
-    env = {**LONG["env"], "max_t": 400}  # so that the Random agent is measured beside the training
+    # so that the Random agent is measured beside the training
+    env = {**LONG["env"], "max_t": 400}
     write_spec(folder, {**LONG, "env": env, "meta": {**LONG["meta"], "max_session": 2}})
     with started(folder) as running:
         wait_until(lambda: row_count(folder, 0) and row_count(folder, 1))

@@ -1,4 +1,5 @@
-"""A hanging Session does not block Ctrl-C: it is ended, and its last checkpoint is kept."""
+"""A hanging Session does not block Ctrl-C: it is ended, and its last checkpoint is
+kept."""
 
 import signal
 import time
@@ -30,7 +31,11 @@ TOO_LATE = "its step did not end within"
 
 def endless(**changes):
     """The time between two checkpoints is long enough to stop a process in."""
-    sizes = {"env__max_frame": ENDLESS, "meta__log_frequency": 500, "meta__save_interval": 2}
+    sizes = {
+        "env__max_frame": ENDLESS,
+        "meta__log_frequency": 500,
+        "meta__save_interval": 2,
+    }
     return ppo(**{**sizes, **changes})
 
 
@@ -39,7 +44,8 @@ def together(mode, **changes):
 
 
 def end(running):
-    """Ctrl-C, as soon as a process is really stopped; how it ended, and the seconds until then."""
+    """Ctrl-C, as soon as a process is really stopped; how it ended, and the seconds
+    until then."""
     began = time.monotonic()
     interrupt(running)
     return running.end(IN_TIME), time.monotonic() - began
@@ -76,7 +82,10 @@ MODES = {
     "all_reduce": (together("all_reduce"), 1),
     "a learner": (together("actor_learner"), 0),
     "an actor": (together("actor_learner"), 1),
-    "actors in turn": (together("actor_learner", meta__actor_learner={"serial": True}), 0),
+    "actors in turn": (
+        together("actor_learner", meta__actor_learner={"serial": True}),
+        0,
+    ),
 }
 
 
@@ -95,7 +104,9 @@ def test_a_hanging_session_is_ended_and_reported_and_its_checkpoint_kept(mode, f
         stop_one(running, hangs)
         done, _ = end(running)
     assert done.code == 130
-    (line,) = (each for each in done.err.splitlines() if each.startswith(f"Session {hangs}"))
+    (line,) = (
+        each for each in done.err.splitlines() if each.startswith(f"Session {hangs}")
+    )
     assert TOO_LATE in line
     assert "resume with: slm-lab run" in done.out
     assert "Traceback" not in done.err
@@ -114,7 +125,8 @@ def test_a_training_event_of_minutes_does_not_hold_ctrl_c(folder):
         wait_until(lambda: began in (folder / "out").read_text())
         process = running.session(0)
         before = process.cpu_times().user
-        wait_until(lambda: process.cpu_times().user > before + 0.5)  # it is learning now
+        # it is learning now
+        wait_until(lambda: process.cpu_times().user > before + 0.5)
         done, seconds = end(running)
     assert done.code == 130
     assert TOO_LATE in done.err
@@ -154,7 +166,15 @@ def test_a_trial_of_a_search_that_hangs_does_not_hold_ctrl_c(folder):
 def test_a_training_of_a_comparison_that_hangs_does_not_hold_ctrl_c(folder):
     write_spec(folder, endless(agent__net__optim_spec={"name": "Adam", "lr": 1e-3}))
     options = ["--data", str(folder / "data"), "--modes", "synced", "--workers", "2"]
-    args = [str(LAB), "compare", str(folder / "spec.json"), NAME, *options, "--seeds", "1"]
+    args = [
+        str(LAB),
+        "compare",
+        str(folder / "spec.json"),
+        NAME,
+        *options,
+        "--seeds",
+        "1",
+    ]
     with started_as(folder, args) as running:
         wait_until(lambda: any(folder.glob("data/*/*/model/*_s0_latest.json")))
         stop_one(running, 0)
@@ -179,7 +199,8 @@ class Stuck(CartPoleEnv):
 
 gymnasium.register("Stuck-v0", entry_point=Stuck)
 """
-"""Its steps hang in C, where Python handles no signal, once a file named hang exists."""
+"""Its steps hang in C, where Python handles no signal, once a file named hang
+exists."""
 
 
 @pytest.mark.slow

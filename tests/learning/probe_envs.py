@@ -1,4 +1,5 @@
-"""Tiny environments that a correct algorithm solves in seconds, each probing one part of it.
+"""Tiny environments that a correct algorithm solves in seconds, each probing one part
+of it.
 
 Episodes are as short as they can be, so that an optimal return is known exactly.
 """
@@ -29,7 +30,8 @@ class ConstantReward(gymnasium.Env[Obs, Any]):
 
 
 class RewardIsObs(gymnasium.Env[Obs, Any]):
-    """One step, obs ±1 at random, reward = obs: V(s) = obs. Probes values that depend on obs."""
+    """One step, obs ±1 at random, reward = obs: V(s) = obs. Probes values that depend
+    on obs."""
 
     observation_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
     action_space = spaces.Discrete(2)
@@ -44,7 +46,8 @@ class RewardIsObs(gymnasium.Env[Obs, Any]):
 
 
 class RewardIsAction(gymnasium.Env[Obs, Any]):
-    """One step, reward +1 for action 1 and −1 for action 0. Probes the policy gradient."""
+    """One step, reward +1 for action 1 and −1 for action 0. Probes the policy
+    gradient."""
 
     observation_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
     action_space = spaces.Discrete(2)
@@ -74,8 +77,8 @@ class RewardIsContinuousAction(gymnasium.Env[Obs, Any]):
 class TwoStepCredit(gymnasium.Env[Obs, Any]):
     """The first action decides the reward of the second step: +1 for 1, −1 for 0.
 
-    The second observation does not show the first action; obs[0] is the time.
-    Probes credit assignment: best return 1, V(second state) = the mean over first actions.
+    The second observation does not show the first action; obs[0] is the time. Probes
+    credit assignment: best return 1, V(second state) = the mean over first actions.
     """
 
     observation_space = spaces.Box(0.0, 1.0, (1,), np.float32)
@@ -95,8 +98,9 @@ class TwoStepCredit(gymnasium.Env[Obs, Any]):
 
 
 class CutShort(gymnasium.Env[Obs, Any]):
-    """Two states. From 0 the episode is truncated in 1, without a reward; others begin in 1, and
-    terminate with reward 4. At γ 0.8 V is 3.2 and 4. Probes values of states before a truncation.
+    """Two states. From 0 the episode is truncated in 1, without a reward; others begin
+    in 1, and terminate with reward 4. At γ 0.8 V is 3.2 and 4. Probes values of states
+    before a truncation.
     """
 
     observation_space = spaces.Box(0.0, 1.0, (1,), np.float32)
@@ -113,7 +117,8 @@ class CutShort(gymnasium.Env[Obs, Any]):
 
 
 class MatchObs(gymnasium.Env[Obs, Any]):
-    """Eight steps, obs ±1, reward +1 where the action (0, 1) matches its sign, else −1."""
+    """Eight steps, obs ±1, reward +1 where the action (0, 1) matches its sign, else
+    −1."""
 
     observation_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
     action_space = spaces.Discrete(2)
@@ -134,7 +139,8 @@ class MatchObs(gymnasium.Env[Obs, Any]):
 
 
 class MatchChoices(gymnasium.Env[Any, Any]):
-    """Four steps, reward: the share of the choices in which the action equals the observation."""
+    """Four steps, reward: the share of the choices in which the action equals the
+    observation."""
 
     observation_space = spaces.MultiDiscrete([3, 2])
     action_space = spaces.MultiDiscrete([3, 2])
@@ -155,7 +161,8 @@ class MatchChoices(gymnasium.Env[Any, Any]):
 
 
 class MatchBits(gymnasium.Env[Any, Any]):
-    """Four steps, reward: the share of the bits in which the action equals the observation."""
+    """Four steps, reward: the share of the bits in which the action equals the
+    observation."""
 
     observation_space = spaces.MultiBinary(3)
     action_space = spaces.MultiBinary(3)
@@ -176,7 +183,8 @@ class MatchBits(gymnasium.Env[Any, Any]):
 
 
 class MatchParts(gymnasium.Env[Any, Any]):
-    """MatchChoices with an observation in parts: the first choice by number, the second by sign."""
+    """MatchChoices with an observation in parts: the first choice by number, the second
+    by sign."""
 
     observation_space = spaces.Dict(
         {"number": spaces.Discrete(3), "sign": spaces.Box(-1.0, 1.0, (1,), np.float32)}
@@ -207,7 +215,9 @@ class ReachPoint(gymnasium.Env[Obs, Any]):
     """
 
     observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
-    action_space = spaces.Box(np.array([-2.0, 1.0]), np.array([2.0, 2.0]), dtype=np.float64)
+    action_space = spaces.Box(
+        np.array([-2.0, 1.0]), np.array([2.0, 2.0]), dtype=np.float64
+    )
 
     def _draw(self) -> Obs:
         self._obs = self.np_random.choice([-1.0, 1.0], 2).astype(np.float32)
@@ -227,7 +237,8 @@ class ReachPoint(gymnasium.Env[Obs, Any]):
 
 
 class NearPoint(ReachPoint):
-    """ReachPoint with one more in every step: near the best action the reward is positive."""
+    """ReachPoint with one more in every step: near the best action the reward is
+    positive."""
 
     def step(self, action: Any) -> StepResult:
         obs, reward, *ends = super().step(action)
@@ -235,8 +246,8 @@ class NearPoint(ReachPoint):
 
 
 class MatchImage(gymnasium.Env[Any, Any]):
-    """Four steps, two frames of noise in which one half is bright: 0 the left, 1 the right.
-    Reward +1 for the action of that name, else −1."""
+    """Four steps, two frames of noise in which one half is bright: 0 the left, 1 the
+    right. Reward +1 for the action of that name, else −1."""
 
     observation_space = spaces.Box(0, 255, (2, 12, 12), np.uint8)
     action_space = spaces.Discrete(2)
@@ -259,7 +270,8 @@ class MatchImage(gymnasium.Env[Any, Any]):
 
 
 class RecallCue(gymnasium.Env[Obs, Any]):
-    """Six steps; the first observation shows ±1, the last asks for it: reward ±1. Probes memory.
+    """Six steps; the first observation shows ±1, the last asks for it: reward ±1.
+    Probes memory.
 
     In between there is noise. An agent without memory gets 0 on average.
     """

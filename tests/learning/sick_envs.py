@@ -19,5 +19,7 @@ def _pendulum():
     return gymnasium.make("Pendulum-v1").unwrapped
 
 
-gymnasium.register("Weak-v0", entry_point=lambda: FewActions(_pendulum()), max_episode_steps=200)
+gymnasium.register(
+    "Weak-v0", entry_point=lambda: FewActions(_pendulum()), max_episode_steps=200
+)
 gymnasium.register("Endless-v0", entry_point=_pendulum)

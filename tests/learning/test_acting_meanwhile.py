@@ -19,7 +19,8 @@ TWINS = {
 
 
 def frames_to(name, threshold, folder):
-    """Total frames until the mean return of each of four trainings reaches the threshold."""
+    """Total frames until the mean return of each of four trainings reaches the
+    threshold."""
     spec = load_spec(f"{name}.json", name)
     run_dir = RunDir.create(folder, name, datetime(2026, 1, 1))
     result = Trial(TrialTask(spec, run_dir, 0)).run()

@@ -20,14 +20,20 @@ BENCHMARKS = {
     "benchmark/ppo/ppo_acrobot.json": ("ppo_acrobot", -92.0),
     "benchmark/ppo/ppo_pendulum.json": ("ppo_pendulum", -180.0),
     "benchmark/ppo/ppo_mountaincar.json": ("ppo_mountaincar", -125.0),
-    "benchmark/ppo/ppo_mountaincar_continuous.json": ("ppo_mountaincar_continuous", 90.0),
+    "benchmark/ppo/ppo_mountaincar_continuous.json": (
+        "ppo_mountaincar_continuous",
+        90.0,
+    ),
     "benchmark/ppo/ppo_lunar.json": ("ppo_lunar", 220.0),
     "benchmark/ppo/ppo_lunar_continuous.json": ("ppo_lunar_continuous", 235.0),
     "benchmark/ppo/ppo_minigrid.json": ("ppo_minigrid", 0.9),
     "benchmark/sarsa/sarsa_cartpole.json": ("sarsa_cartpole", 440.0),
     "benchmark/sarsa/sarsa_acrobot.json": ("sarsa_acrobot", -140.0),
     "benchmark/sil/sil_cartpole.json": ("sil_cartpole", 450.0),
-    "benchmark/sil/sil_mountaincar_continuous.json": ("sil_mountaincar_continuous", 75.0),
+    "benchmark/sil/sil_mountaincar_continuous.json": (
+        "sil_mountaincar_continuous",
+        75.0,
+    ),
     "benchmark/sil/ppo_sil_cartpole.json": ("ppo_sil_cartpole", 350.0),
     "benchmark/dqn/vanilla_dqn_cartpole.json": ("vanilla_dqn_cartpole", 120.0),
     "benchmark/dqn/ddqn_per_mountaincar.json": ("ddqn_per_mountaincar", -175.0),
@@ -49,16 +55,25 @@ BENCHMARKS = {
     "benchmark/crossq/crossq_lunar.json": ("crossq_lunar", 200.0),
     "benchmark/crossq/crossq_lunar_continuous.json": ("crossq_lunar_continuous", 200.0),
     "benchmark/crossq/crossq_bipedalwalker.json": ("crossq_bipedalwalker", 230.0),
-    "benchmark/a2c/a2c_gae_mountaincar_continuous.json": ("a2c_gae_mountaincar_continuous", 80.0),
+    "benchmark/a2c/a2c_gae_mountaincar_continuous.json": (
+        "a2c_gae_mountaincar_continuous",
+        80.0,
+    ),
     "benchmark/a2c/a2c_gae_mountaincar.json": ("a2c_gae_mountaincar", -145.0),
     "benchmark/a2c/a2c_gae_pendulum.json": ("a2c_gae_pendulum", -185.0),
     "benchmark/a2c/a2c_gae_lunar.json": ("a2c_gae_lunar", 20.0),
     "benchmark/a2c/a2c_gae_lunar_continuous.json": ("a2c_gae_lunar_continuous", -60.0),
     "benchmark/reinforce/reinforce_lunar.json": ("reinforce_lunar", 80.0),
-    "benchmark/reinforce/reinforce_lunar_continuous.json": ("reinforce_lunar_continuous", 70.0),
+    "benchmark/reinforce/reinforce_lunar_continuous.json": (
+        "reinforce_lunar_continuous",
+        70.0,
+    ),
     "benchmark/reinforce/reinforce_mountaincar.json": ("reinforce_mountaincar", -240.0),
     "benchmark/reinforce/reinforce_pendulum.json": ("reinforce_pendulum", -1060.0),
-    "benchmark/reinforce/reinforce_bipedalwalker.json": ("reinforce_bipedalwalker", -80.0),
+    "benchmark/reinforce/reinforce_bipedalwalker.json": (
+        "reinforce_bipedalwalker",
+        -80.0,
+    ),
 }
 
 MEANS = {
@@ -85,7 +100,8 @@ MEANS = {
     "benchmark/reinforce/reinforce_mountaincar.json": -190.0,
     "benchmark/reinforce/reinforce_pendulum.json": -750.0,
 }
-"""What the seeds reach on average, for specs of which one seed may fall short of the others."""
+"""What the seeds reach on average, for specs of which one seed may fall short of the
+others."""
 
 
 @pytest.mark.slow

@@ -19,23 +19,45 @@ RECURRENT = {
 OPTIMIZER = {"optim_spec": {"name": "GlobalAdam", "lr": 5e-3}}
 LSTM = {**RECURRENT, "cell_type": "LSTM"}
 EPSILON = {
-    "name": "linear_decay", "start_val": 1.0, "end_val": 0.05, "start_step": 0, "end_step": 8_000
-}  # fmt: skip
+    "name": "linear_decay",
+    "start_val": 1.0,
+    "end_val": 0.05,
+    "start_step": 0,
+    "end_step": 8_000,
+}
 
 LEARNERS = {
-    "PPO": (ppo, 8_000, {"agent__algorithm__time_horizon": 24, "env__num_envs": 16,
-                          "agent__algorithm__minibatch_size": 96}),
-    "ActorCritic": (actor_critic, 40_000, {"agent__algorithm__training_frequency": 12,
-                                           "env__num_envs": 16}),
-    "Reinforce": (reinforce, 40_000, {"agent__algorithm__training_frequency": 16,
-                                      "env__num_envs": 8}),
-    "DQN": (lambda **changes: q_learning("DQN", **changes), 16_000, {
-        "agent__algorithm__training_frequency": 16,
-        "agent__algorithm__action_policy": "epsilon_greedy",
-        "agent__algorithm__explore_var_spec": EPSILON,
-        "agent__algorithm__training_start_step": 500,
-        "agent__memory": {"name": "Replay", "batch_size": 96, "max_size": 20_000}}),
-}  # fmt: skip
+    "PPO": (
+        ppo,
+        8_000,
+        {
+            "agent__algorithm__time_horizon": 24,
+            "env__num_envs": 16,
+            "agent__algorithm__minibatch_size": 96,
+        },
+    ),
+    "ActorCritic": (
+        actor_critic,
+        40_000,
+        {"agent__algorithm__training_frequency": 12, "env__num_envs": 16},
+    ),
+    "Reinforce": (
+        reinforce,
+        40_000,
+        {"agent__algorithm__training_frequency": 16, "env__num_envs": 8},
+    ),
+    "DQN": (
+        lambda **changes: q_learning("DQN", **changes),
+        16_000,
+        {
+            "agent__algorithm__training_frequency": 16,
+            "agent__algorithm__action_policy": "epsilon_greedy",
+            "agent__algorithm__explore_var_spec": EPSILON,
+            "agent__algorithm__training_start_step": 500,
+            "agent__memory": {"name": "Replay", "batch_size": 96, "max_size": 20_000},
+        },
+    ),
+}
 
 
 def final_return(folder, learner, net, seed):
@@ -48,7 +70,9 @@ def final_return(folder, learner, net, seed):
         meta__save_interval=1000,
         **settings,
     )
-    own = {k: v for k, v in data["agent"]["net"].items() if k not in ("type", "hid_layers")}
+    own = {
+        k: v for k, v in data["agent"]["net"].items() if k not in ("type", "hid_layers")
+    }
     data = {**data, "agent": {**data["agent"], "net": {**own, **OPTIMIZER, **net}}}
     session, returns = make_session(parse(data), folder, seed=seed), []
     session._on_row = lambda made: returns.append(made.tracker.last_row["total_reward"])

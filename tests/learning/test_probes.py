@@ -29,17 +29,28 @@ OF_POLICIES = {
 """Variants of what moves the policy."""
 OF_IMITATION = {
     "SIL": {"agent__algorithm__training_frequency": 16},
-    "PPOSIL": {"agent__algorithm__training_epoch": 1, "agent__algorithm__time_horizon": 16},
+    "PPOSIL": {
+        "agent__algorithm__training_epoch": 1,
+        "agent__algorithm__time_horizon": 16,
+    },
 }
 """Few steps of the inner algorithm beside those of imitation."""
 LEARNERS = {
     "PPO": (ppo, {"agent__algorithm__training_epoch": 4, "env__num_envs": 8}),
-    "ActorCritic": (actor_critic, {"agent__algorithm__training_frequency": 4, "env__num_envs": 16}),
+    "ActorCritic": (
+        actor_critic,
+        {"agent__algorithm__training_frequency": 4, "env__num_envs": 16},
+    ),
 }
 
 
 def train(
-    env: str, folder: Path, seed: int, frames: int = 6000, learner: str = "PPO", **changes: Any
+    env: str,
+    folder: Path,
+    seed: int,
+    frames: int = 6000,
+    learner: str = "PPO",
+    **changes: Any,
 ) -> Session:
     """A Session that has run so many frames."""
     make, own = LEARNERS[learner]
@@ -68,11 +79,15 @@ def final_return(session) -> float:
 @pytest.mark.medium
 def test_the_critic_learns_a_constant(tmp_path):
     session = train("ProbeConstantReward-v0", tmp_path, seed=0, frames=4000)
-    assert value_of(session.agent.learner.network, [0.0]) == pytest.approx([1.0], abs=0.1)
+    assert value_of(session.agent.learner.network, [0.0]) == pytest.approx(
+        [1.0], abs=0.1
+    )
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("changes", [{}, *OF_VALUES.values()], ids=["plain", *OF_VALUES])
+@pytest.mark.parametrize(
+    "changes", [{}, *OF_VALUES.values()], ids=["plain", *OF_VALUES]
+)
 def test_the_critic_learns_from_the_observation(changes, tmp_path):
     session = train("ProbeRewardIsObs-v0", tmp_path, seed=0, **changes)
     assert value_of(session.agent.learner.network, [1.0], [-1.0]) == pytest.approx(
@@ -81,7 +96,9 @@ def test_the_critic_learns_from_the_observation(changes, tmp_path):
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize(("name", "learner"), [("SIL", "ActorCritic"), ("PPOSIL", "PPO")])
+@pytest.mark.parametrize(
+    ("name", "learner"), [("SIL", "ActorCritic"), ("PPOSIL", "PPO")]
+)
 def test_imitation_keeps_no_guess_of_a_value_as_a_return(name, learner, tmp_path):
     """V overshoots on its way. A return that contained it would never be unlearned."""
     session = train(
@@ -117,7 +134,10 @@ def test_the_policy_learns_the_better_action(env, tmp_path):
     "changes",
     [
         *(pytest.param(OF_POLICIES[variant], id=variant) for variant in OF_POLICIES),
-        *(pytest.param(OF_VALUES[variant], id=variant, marks=SLOW) for variant in OF_VALUES),
+        *(
+            pytest.param(OF_VALUES[variant], id=variant, marks=SLOW)
+            for variant in OF_VALUES
+        ),
     ],
 )
 def test_the_policy_learns_to_look_before_it_acts(changes, tmp_path):
@@ -128,12 +148,27 @@ def test_the_policy_learns_to_look_before_it_acts(changes, tmp_path):
 IMAGE_NETS: dict[str, dict[str, Any]] = {
     "ConvNet": {"conv_hid_layers": [[8, 4, 2]], "fc_hid_layers": [16]},
     "TorchArcNet": {
-        "arc": {"modules": {"body": {"Sequential": [
-            {"LazyConv2d": {"out_channels": 8, "kernel_size": 4, "stride": 2}}, {"SiLU": None},
-            {"Flatten": None}, {"LazyLinear": {"out_features": 16}}, {"Tanh": None},
-        ]}}},
+        "arc": {
+            "modules": {
+                "body": {
+                    "Sequential": [
+                        {
+                            "LazyConv2d": {
+                                "out_channels": 8,
+                                "kernel_size": 4,
+                                "stride": 2,
+                            }
+                        },
+                        {"SiLU": None},
+                        {"Flatten": None},
+                        {"LazyLinear": {"out_features": 16}},
+                        {"Tanh": None},
+                    ]
+                }
+            }
+        },
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.medium
@@ -141,14 +176,17 @@ IMAGE_NETS: dict[str, dict[str, Any]] = {
 def test_the_policy_learns_to_look_at_images(net, tmp_path):
     optim = {"name": "GlobalAdam", "lr": 3e-3}
     block = {"type": net, **IMAGE_NETS[net], "normalize": True, "optim_spec": optim}
-    session = train("ProbeMatchImage-v0", tmp_path, seed=0, frames=4000, agent__net=block)
+    session = train(
+        "ProbeMatchImage-v0", tmp_path, seed=0, frames=4000, agent__net=block
+    )
     assert final_return(session) > 3.5  # of 4
 
 
 @pytest.mark.medium
 @pytest.mark.parametrize("log_std_init", [pytest.param(None, marks=SLOW), -0.5])
 def test_a_continuous_policy_climbs(log_std_init, tmp_path):
-    """The middle one of three seeds: on some processors one of them narrows too early."""
+    """The middle one of three seeds: on some processors one of them narrows too
+    early."""
     sessions = [
         train(
             "ProbeRewardIsContinuousAction-v0",
@@ -162,7 +200,8 @@ def test_a_continuous_policy_climbs(log_std_init, tmp_path):
     session = sorted(sessions, key=final_return)[1]
     assert final_return(session) > -0.1
     action = session.agent.actor.act_greedily(np.zeros((1, 1), np.float32))
-    assert 2 * action.item() == pytest.approx(0.5, abs=0.2)  # the bounds are ±2, the agent's ±1
+    # the bounds are ±2, the agent's ±1
+    assert 2 * action.item() == pytest.approx(0.5, abs=0.2)
 
 
 CHOICES = {
@@ -171,10 +210,19 @@ CHOICES = {
         (0, 1, 0, 0, 1): (1, 1),
         (0, 0, 1, 1, 0): (2, 0),
     },
-    "ProbeMatchBits-v0": {(0, 0, 1): (0, 0, 1), (1, 1, 0): (1, 1, 0), (1, 0, 1): (1, 0, 1)},
-    "ProbeMatchParts-v0": {(1, 0, 0, -1): (0, 0), (0, 1, 0, 1): (1, 1), (0, 0, 1, -1): (2, 0)},
+    "ProbeMatchBits-v0": {
+        (0, 0, 1): (0, 0, 1),
+        (1, 1, 0): (1, 1, 0),
+        (1, 0, 1): (1, 0, 1),
+    },
+    "ProbeMatchParts-v0": {
+        (1, 0, 0, -1): (0, 0),
+        (0, 1, 0, 1): (1, 1),
+        (0, 0, 1, -1): (2, 0),
+    },
 }
-"""By environment, observations as the agent sees them, and the choices that they ask for."""
+"""By environment, observations as the agent sees them, and the choices that they ask
+for."""
 
 
 @pytest.mark.medium

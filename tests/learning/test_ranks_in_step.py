@@ -13,7 +13,8 @@ from slm_lab.spec.load import load_spec
 from slm_lab.storage.run_dir import RunDir
 
 SPECS = {
-    # the return that both are to reach, frames in which they do, and those that it is the mean of
+    # the return that both are to reach, frames in which they do, and those that it is
+    # the mean of
     "dppo_cartpole": (475.0, 140_000, 4_000),
     "dsac_pendulum": (-180.0, 10_000, 2_500),
 }
@@ -28,7 +29,8 @@ def alone(tmp_path_factory):
 
 
 def frames_to(name, folder, settings):
-    """Total frames until the mean return of each of four trainings reaches the threshold."""
+    """Total frames until the mean return of each of four trainings reaches the
+    threshold."""
     threshold, frames, window = SPECS[name]
     spec = load_spec(f"{name}.json", name, [f"env.max_frame={frames}", *settings])
     run_dir = RunDir.create(folder, name, datetime(2026, 1, 1))
@@ -44,7 +46,8 @@ def frames_to(name, folder, settings):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "ranks"), [("dppo_cartpole", 2), ("dppo_cartpole", 4), ("dsac_pendulum", 2)]
+    ("name", "ranks"),
+    [("dppo_cartpole", 2), ("dppo_cartpole", 4), ("dsac_pendulum", 2)],
 )
 def test_the_frames_needed_grow_by_at_most_half(name, ranks, alone, tmp_path):
     settings = (f"meta.max_session={ranks}", "meta.max_run=4")

@@ -16,7 +16,9 @@ SOLVED = 475.0
 
 
 @pytest.mark.slow
-def test_from_a_bad_start_a_search_with_asha_finds_a_spec_that_solves_cartpole(tmp_path: Path):
+def test_from_a_bad_start_a_search_with_asha_finds_a_spec_that_solves_cartpole(
+    tmp_path: Path,
+):
     """Learning rate and entropy coefficient of the spec itself are far too large."""
     prepared = Prepared(RunSource(SHIPPED, NAME, seed=0, data_dir=tmp_path))
     search, asked = prepared.search, prepared.spec.meta.confirm

@@ -1,1 +1,2 @@
-"""The algorithm room: short final classes over pure functions for losses and returns."""
+"""The algorithm room: short final classes over pure functions for losses and
+returns."""

@@ -1,4 +1,5 @@
-"""Advantage actor-critic: A2C, and A3C where Sessions share their weights (arXiv:1602.01783)."""
+"""Advantage actor-critic: A2C, and A3C where Sessions share their weights
+(arXiv:1602.01783)."""
 
 import torch
 from torch import Tensor
@@ -6,8 +7,16 @@ from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
 from slm_lab.agent.algorithm.correction import Estimates, VTrace, evaluate_rollout
-from slm_lab.agent.algorithm.loss import explained_variance, policy_gradient_loss, with_entropy
-from slm_lab.agent.algorithm.policy_parts import CriticParts, assemble, build_with_critic
+from slm_lab.agent.algorithm.loss import (
+    explained_variance,
+    policy_gradient_loss,
+    with_entropy,
+)
+from slm_lab.agent.algorithm.policy_parts import (
+    CriticParts,
+    assemble,
+    build_with_critic,
+)
 from slm_lab.agent.algorithm.report import Report, number
 from slm_lab.agent.algorithm.returns import gae, n_step_returns
 from slm_lab.agent.batch import Rollout
@@ -21,16 +30,21 @@ from slm_lab.spec.schema.algorithm import ActorCriticSpec
 class ActorCritic(Learner[Rollout]):
     """One gradient step per rollout, on advantages by GAE, n-step or plain returns.
 
-    Advantages are not standardised, as in the paper. Standardising scales vanishing advantages up
-    to unit size, which destroys solved policies: on CartPole those of half the seeds.
+    Advantages are not standardised, as in the paper. Standardising scales vanishing
+    advantages up to unit size, which destroys solved policies: on CartPole those of
+    half the seeds.
 
-    With a correction, returns and advantages are those of V-trace, as in IMPALA (arXiv:1802.01561).
-    Its λ is `lam`, else 1. `num_step_returns` bounds its sum, else the rollout does."""
+    With a correction, returns and advantages are those of V-trace, as in IMPALA
+    (arXiv:1802.01561). Its λ is `lam`, else 1. `num_step_returns` bounds its sum, else
+    the rollout does."""
 
     metric_names = ("policy_loss", "value_loss", "explained_variance", "entropy_coef")
 
     def __init__(
-        self, spec: ActorCriticSpec, parts: CriticParts, correction: VTrace | None = None
+        self,
+        spec: ActorCriticSpec,
+        parts: CriticParts,
+        correction: VTrace | None = None,
     ) -> None:
         super().__init__(parts.network.train_state)
         self.spec = spec
@@ -46,14 +60,22 @@ class ActorCritic(Learner[Rollout]):
         """Networks, actor and learner from the spec."""
         spec = context.spec.algorithm
         assert isinstance(spec, ActorCriticSpec)
-        parts = build_with_critic(context, ValueTransform(False, spec.normalize_v_targets))
+        parts = build_with_critic(
+            context, ValueTransform(False, spec.normalize_v_targets)
+        )
         learner = cls(spec, parts, context.correction)
-        return assemble(context, parts.network, parts.family, learner, spec.training_frequency)
+        return assemble(
+            context, parts.network, parts.family, learner, spec.training_frequency
+        )
 
     @override
     def learn(self, batch: Rollout, frame: int) -> Report:
         """One step on −log π(a|s) Â + c₁ L^VF − c₂ S over the whole rollout."""
-        network, device, recurrent = self.network, self.network.device, self.network.recurrent
+        network, device, recurrent = (
+            self.network,
+            self.network.device,
+            self.network.recurrent,
+        )
         self.train_state.set_frame(frame)
         entropy_coef = self._entropy_coef.at(frame)
         obs = moved(flatten_obs(batch.obs, recurrent), device)
@@ -66,7 +88,9 @@ class ActorCritic(Learner[Rollout]):
                 advantage = estimates.weight * advantage
             advantage = moved(flatten_steps(advantage, recurrent), device)
             network.transform.update(moved(returns, device), self.train_state.group)
-            raw_target = network.transform.encode(moved(flatten_steps(returns, recurrent), device))
+            raw_target = network.transform.encode(
+                moved(flatten_steps(returns, recurrent), device)
+            )
 
         network.train(True)
         params, raw_value = network.differentiable(obs)
@@ -76,7 +100,9 @@ class ActorCritic(Learner[Rollout]):
         policy_loss = policy_gradient_loss(log_prob, advantage)
         value_loss = self._value_loss_fn(raw_value, raw_target)
         step = network.step(
-            with_entropy(self.spec.policy_loss_coef * policy_loss, entropy, entropy_coef),
+            with_entropy(
+                self.spec.policy_loss_coef * policy_loss, entropy, entropy_coef
+            ),
             self.spec.val_loss_coef * value_loss,
         )
         network.train(False)
@@ -90,25 +116,31 @@ class ActorCritic(Learner[Rollout]):
         }
 
     def _estimates(self, rollout: Rollout, obs: Tensor, action: Tensor) -> Estimates:
-        """Returns and advantages of a rollout, given its flattened observations and actions."""
+        """Returns and advantages of a rollout, given its flattened observations and
+        actions."""
         spec = self.spec
         if self._correction is None:
             rollout = self.network.valued(rollout)
             returns = self._returns(rollout)
             return Estimates.uncorrected(rollout, returns, returns - rollout.value)
-        now = evaluate_rollout(self.network, self.family, rollout, obs, action, len(obs))
+        now = evaluate_rollout(
+            self.network, self.family, rollout, obs, action, len(obs)
+        )
         trace_lambda = 1.0 if spec.lam is None else spec.lam
         return self._correction.estimates(
             rollout, now, spec.gamma, trace_lambda, spec.num_step_returns
         )
 
     def _returns(self, rollout: Rollout) -> Tensor:
-        """(T, N) targets of the critic, by λ, by n steps, or to the end of the rollout."""
+        """(T, N) targets of the critic, by λ, by n steps, or to the end of the
+        rollout."""
         spec = self.spec
         next_value = rollout.next_value(self.network.value(rollout.bootstrap_obs))
         ends = rollout.terminated, rollout.done
         if spec.lam is not None:
             value = rollout.value
-            return value + gae(rollout.reward, value, next_value, *ends, spec.gamma, spec.lam)
+            return value + gae(
+                rollout.reward, value, next_value, *ends, spec.gamma, spec.lam
+            )
         steps = spec.num_step_returns or len(rollout.reward)
         return n_step_returns(rollout.reward, next_value, *ends, spec.gamma, steps)

@@ -1,4 +1,5 @@
-"""Actor and learner, which every algorithm consists of, and what they are built from."""
+"""Actor and learner, which every algorithm consists of, and what they are built
+from."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -34,10 +35,11 @@ class Actor(ABC):
     explore_var: float | None
     """The exploration variable of the last act (ε or τ); None if there is none."""
     module: nn.Module | None = None
-    """The policy's network, whose first output has the parameters of the distribution of actions;
-    None if there is no network."""
+    """The policy's network, whose first output has the parameters of the distribution
+    of actions; None if there is no network."""
     family: DistributionFamily | None = None
-    """The distribution of actions, from the first output of `module`; None without one."""
+    """The distribution of actions, from the first output of `module`; None without
+    one."""
     is_recurrent: bool = False
     """Whether an action depends on earlier observations of the episode."""
 
@@ -56,7 +58,8 @@ class Actor(ABC):
         """Resets the recurrent state of the episodes (N,) that have ended."""
 
     def memory_obs(self, obs: Array) -> Array:
-        """Observations as a memory stores them, with the recurrent state if there is one."""
+        """Observations as a memory stores them, with the recurrent state if there is
+        one."""
         return obs
 
     @abstractmethod
@@ -69,9 +72,10 @@ class Actor(ABC):
 
 
 class Learner(ABC, Generic[BatchT]):
-    """Updates the weights from batches. Holds networks, optimizers and its own generator. It saves
-    `train_state`, the networks with their optimizers, the two counters, and its target network if
-    it has one. `own_state` adds what else the next update depends on."""
+    """Updates the weights from batches. Holds networks, optimizers and its own
+    generator. It saves `train_state`, the networks with their optimizers, the two
+    counters, and its target network if it has one. `own_state` adds what else the next
+    update depends on."""
 
     def __init__(
         self, train_state: TrainState, target_network: TargetNetwork | None = None
@@ -89,20 +93,25 @@ class Learner(ABC, Generic[BatchT]):
     @property
     @abstractmethod
     def metric_names(self) -> tuple[str | Column, ...]:
-        """The columns this algorithm reports beyond those that every row has. A name is that of a
-        column which `metrics/row.py` documents."""
+        """The columns this algorithm reports beyond those that every row has. A name is
+        that of a column which `metrics/row.py` documents."""
 
     @abstractmethod
     def learn(self, batch: BatchT, frame: int) -> Report:
-        """One training event at the trial's clock `frame`; returns the report for the row. Raises
-        NonFiniteLossError before a loss that is not finite touches any weight; on a GPU the caller
-        finds it by `train_state.check`."""
+        """One training event at the trial's clock `frame`; returns the report for the
+        row. Raises NonFiniteLossError before a loss that is not finite touches any
+        weight; on a GPU the caller finds it by `train_state.check`."""
 
     def stepped(self, step: StepReport) -> dict[str, Number]:
-        """Counts a training event of one gradient step; returns the columns about the step."""
+        """Counts a training event of one gradient step; returns the columns about the
+        step."""
         self.opt_step += 1
         self.version += 1
-        return {"loss": step.loss, "grad_norm": step.grad_norm, "lr": self.train_state.lr}
+        return {
+            "loss": step.loss,
+            "grad_norm": step.grad_norm,
+            "lr": self.train_state.lr,
+        }
 
     def own_state(self) -> StateDict:
         """Other state that the next update depends on."""
@@ -112,7 +121,8 @@ class Learner(ABC, Generic[BatchT]):
         """Restores `own_state`."""
 
     def weights_replaced(self) -> None:
-        """Updates copies of the weights, after the weights were replaced from outside."""
+        """Updates copies of the weights, after the weights were replaced from
+        outside."""
         if self.target_network is not None:
             self.target_network.copy_online()
 

@@ -24,10 +24,13 @@ class Estimates(NamedTuple):
     weight: Tensor | None
     """The factor of each step in a policy gradient: ρ; None without a correction"""
     log_prob: Tensor
-    """log π(a|s) when the event starts; without a correction, of the policy that acted"""
+    """log π(a|s) when the event starts; without a correction, of the policy that
+    acted"""
 
     @classmethod
-    def uncorrected(cls, rollout: Rollout, returns: Tensor, advantage: Tensor) -> "Estimates":
+    def uncorrected(
+        cls, rollout: Rollout, returns: Tensor, advantage: Tensor
+    ) -> "Estimates":
         """Estimates of a rollout that counts as the current policy's."""
         return cls(rollout.value, returns, advantage, None, rollout.log_prob)
 
@@ -52,12 +55,14 @@ def evaluate_rollout(
     action: Tensor,
     chunk_size: int,
 ) -> Reevaluation:
-    """One more pass over a rollout, `chunk_size` rows at a time; the result is on its device. `obs`
-    and `action` are the rollout's, (T·N, ...), from `flatten_steps`. The pass that computes the
-    loss would not do: there batch normalisation uses the moments of the batch, while an actor with
-    these very weights acts by the running ones."""
+    """One more pass over a rollout, `chunk_size` rows at a time; the result is on its
+    device. `obs` and `action` are the rollout's, (T·N, ...), from `flatten_steps`. The
+    pass that computes the loss would not do: there batch normalisation uses the moments
+    of the batch, while an actor with these very weights acts by the running ones."""
     log_prob, value = [], []
-    chunks = zip(torch.split(obs, chunk_size), torch.split(action, chunk_size), strict=True)
+    chunks = zip(
+        torch.split(obs, chunk_size), torch.split(action, chunk_size), strict=True
+    )
     for some_obs, some_action in chunks:
         params, raw_value = network.forward(some_obs)
         log_prob.append(family(params).log_prob(some_action))
@@ -69,11 +74,17 @@ def evaluate_rollout(
     )
 
 
-def _unflatten(rows: Tensor, rollout: Rollout, recurrent: RecurrentLayout | None) -> Tensor:
+def _unflatten(
+    rows: Tensor, rollout: Rollout, recurrent: RecurrentLayout | None
+) -> Tensor:
     """(T·N,) to (T, N), the inverse of `flatten_steps`."""
     steps, num_envs = rollout.reward.shape
     rows = rows.to(rollout.reward.device)
-    return rows.view(steps, num_envs) if recurrent is None else rows.view(num_envs, steps).T
+    return (
+        rows.view(steps, num_envs)
+        if recurrent is None
+        else rows.view(num_envs, steps).T
+    )
 
 
 @dataclass(frozen=True)
@@ -93,7 +104,8 @@ class VTrace:
         trace_lambda: float,
         num_steps: int | None = None,
     ) -> Estimates:
-        """`vtrace` with `rollout.log_prob` as ln μ; the rollout's values are not used."""
+        """`vtrace` with `rollout.log_prob` as ln μ; the rollout's values are not
+        used."""
         revalued = replace(rollout, value=now.value)
         traced = vtrace(
             now.log_prob - rollout.log_prob,
@@ -108,4 +120,6 @@ class VTrace:
             self.c_bar,
             num_steps,
         )
-        return Estimates(now.value, traced.returns, traced.advantage, traced.rho, now.log_prob)
+        return Estimates(
+            now.value, traced.returns, traced.advantage, traced.rho, now.log_prob
+        )

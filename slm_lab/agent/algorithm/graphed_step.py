@@ -1,7 +1,7 @@
 """Gradient steps that a GPU replays as CUDA graphs.
 
-The host takes some microseconds for every kernel that it starts, and a gradient step of small
-networks has hundreds. A graph starts all of them at once."""
+The host takes some microseconds for every kernel that it starts, and a gradient step of
+small networks has hundreds. A graph starts all of them at once."""
 
 import gc
 from collections import Counter
@@ -17,7 +17,8 @@ from slm_lab.agent.optim.optimizer import TrainState
 from slm_lab.core.errors import LabError
 
 WARM_UP = 3
-"""Steps on inputs of the same shapes before one is recorded. Libraries choose kernels in them."""
+"""Steps on inputs of the same shapes before one is recorded. Libraries choose kernels
+in them."""
 
 
 class Update(NamedTuple):
@@ -25,27 +26,32 @@ class Update(NamedTuple):
 
     report: Report
     error: Tensor | None = None
-    """(B,) the error of the prediction for each sample, valid until the next step; None without
-    predictions that a memory asks for."""
+    """(B,) the error of the prediction for each sample, valid until the next step; None
+    without predictions that a memory asks for."""
     was_left_out: bool | Tensor = False
-    """Whether no step was taken. Of a step on a GPU a scalar there, valid until the next step."""
+    """Whether no step was taken. Of a step on a GPU a scalar there, valid until the
+    next step."""
 
 
 Input: TypeAlias = Any
-"""A number, or a record of tensors: a tuple or dataclass in which None stands for no tensor."""
+"""A number, or a record of tensors: a tuple or dataclass in which None stands for no
+tensor."""
 
 Step: TypeAlias = Callable[..., Update]
-"""A gradient step on inputs. All else that it reads is constant, or tensors changed in place."""
+"""A gradient step on inputs. All else that it reads is constant, or tensors changed in
+place."""
 
 
 def graphed(step: Step, train_state: TrainState) -> Step:
-    """The step, or on a GPU one that is replayed as a CUDA graph if `cuda_graph` asks for it."""
+    """The step, or on a GPU one that is replayed as a CUDA graph if `cuda_graph` asks
+    for it."""
     return step if train_state.failed is None else GraphedStep(step, train_state)
 
 
 class GraphedStep:
-    """A gradient step with one CUDA graph per shape of its inputs. A graph holds addresses, and the
-    values of everything else. So it gets numbers as scalars that keep their place."""
+    """A gradient step with one CUDA graph per shape of its inputs. A graph holds
+    addresses, and the values of everything else. So it gets numbers as scalars that
+    keep their place."""
 
     def __init__(self, step: Step, train_state: TrainState) -> None:
         self._step = step
@@ -61,7 +67,9 @@ class GraphedStep:
         """The step on these inputs. Raises LabError if it cannot be recorded."""
         if (device := self._train_state.recording_device()) is None:
             return self._step(*inputs)
-        given = [self._with_place(place, each, device) for place, each in enumerate(inputs)]
+        given = [
+            self._with_place(place, each, device) for place, each in enumerate(inputs)
+        ]
         key = tuple(_key(each) for each in given)
         self._calls[key] += 1
         recorder = self._recorder = self._recorder or Recorder(device)
@@ -73,7 +81,8 @@ class GraphedStep:
         return self._recordings[key].replay(given)
 
     def _with_place(self, place: int, given: Input, device: torch.device) -> Input:
-        """A number as a scalar, always the same one; zero, which may leave out a part, as it is."""
+        """A number as a scalar, always the same one; zero, which may leave out a part,
+        as it is."""
         if not isinstance(given, float) or given == 0.0:
             return given
         if place not in self._scalars:
@@ -87,15 +96,21 @@ class GraphedStep:
 class Recording:
     """The kernels of one step, with its inputs and results, which keep their places."""
 
-    def __init__(self, step: Step, inputs: Sequence[Input], recorder: "Recorder") -> None:
+    def __init__(
+        self, step: Step, inputs: Sequence[Input], recorder: "Recorder"
+    ) -> None:
         self._inputs = [_copied(each) for each in inputs]
         self._replay = recorder.record(lambda: self._run(step))
 
     def _run(self, step: Step) -> None:
         self._update = step(*self._inputs)
         report = self._update.report
-        self._names = [name for name, each in report.items() if isinstance(each, Tensor)]
-        self._values = torch.stack([torch.as_tensor(report[name]) for name in self._names])
+        self._names = [
+            name for name, each in report.items() if isinstance(each, Tensor)
+        ]
+        self._values = torch.stack(
+            [torch.as_tensor(report[name]) for name in self._names]
+        )
 
     def replay(self, inputs: Sequence[Input]) -> Update:
         """The step on inputs of the same shapes."""
@@ -109,16 +124,19 @@ class Recording:
 
 
 class Recorder:
-    """Records the graphs of one step. They share their memory, because one runs after another."""
+    """Records the graphs of one step. They share their memory, because one runs after
+    another."""
 
     def __init__(self, device: torch.device) -> None:
         self.stream = new_stream(device)
-        """Autograd and libraries keep what belongs to a stream, so that warm-up is on it, too."""
+        """Autograd and libraries keep what belongs to a stream, so that warm-up is on
+        it, too."""
         self._pool: Any = None
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
-        """Records what `work` starts on the GPU, without running it; returns what runs it. Raises
-        LabError for work that cannot be recorded, because the host waits in it, for example."""
+        """Records what `work` starts on the GPU, without running it; returns what runs
+        it. Raises LabError for work that cannot be recorded, because the host waits in
+        it, for example."""
         graph, cause = torch.cuda.CUDAGraph(), None
         outside = torch.cuda.current_stream()
         self._pool = self._pool or torch.cuda.graph_pool_handle()
@@ -129,12 +147,16 @@ class Recorder:
             with recording:
                 try:
                     work()
-                except RuntimeError as error:  # that at the end of the recording hides it
+                # that at the end of the recording hides it
+                except RuntimeError as error:
                     cause = error
                     raise
         except RuntimeError as error:
             torch.cuda.set_stream(outside)
-            message = f"the gradient step cannot be recorded: {cause or error}; set it to false"
+            message = (
+                f"the gradient step cannot be recorded: {cause or error}; set it to "
+                "false"
+            )
             raise LabError(f"agent.net.cuda_graph = true: {message}") from error
         finally:
             gc.enable()

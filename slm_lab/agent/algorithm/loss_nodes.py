@@ -16,10 +16,11 @@ MAX_LOG_RATIO = 20.0
 def clipped_surrogate_node(
     log_prob: Node, old_log_prob: FloatArray, advantage: FloatArray, clip_eps: float
 ) -> tuple[Node, FloatArray]:
-    """The loss of `clipped_surrogate`, and bounded ln r. A sample has a gradient where the
-    unclipped term is the smaller one: −r Â / B."""
+    """The loss of `clipped_surrogate`, and bounded ln r. A sample has a gradient where
+    the unclipped term is the smaller one: −r Â / B."""
     log_ratio = log_prob.array - old_log_prob
-    bounded = log_ratio.clip(-MAX_LOG_RATIO, MAX_LOG_RATIO)  # np.clip takes twice as long
+    # np.clip takes twice as long
+    bounded = log_ratio.clip(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     ratio = np.exp(bounded)
     gain = ratio * advantage
     clipped_gain = ratio.clip(1 - clip_eps, 1 + clip_eps) * advantage
@@ -34,11 +35,13 @@ def clipped_surrogate_node(
 
 
 Elementwise: TypeAlias = Callable[..., tuple[FloatArray, FloatArray]]
-"""(prediction (B,), target (B,), arguments of the loss) to losses (B,) and their derivatives by the
-prediction (B,)."""
+"""(prediction (B,), target (B,), arguments of the loss) to losses (B,) and their
+derivatives by the prediction (B,)."""
 
 
-def _squared_error(prediction: FloatArray, target: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _squared_error(
+    prediction: FloatArray, target: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     error = prediction - target
     return error * error, 2 * error
 
@@ -52,7 +55,10 @@ def _smooth_l1(
     return slope * (error - 0.5 * beta * slope), slope
 
 
-ELEMENTWISE: Mapping[str, Elementwise] = {"MSELoss": _squared_error, "SmoothL1Loss": _smooth_l1}
+ELEMENTWISE: Mapping[str, Elementwise] = {
+    "MSELoss": _squared_error,
+    "SmoothL1Loss": _smooth_l1,
+}
 """Losses of torch.nn that are written out, by name."""
 
 
@@ -71,7 +77,8 @@ def value_loss_node(
 def clipped_value_node(
     each: Elementwise, value: Node, old_value: Tensor, target: Tensor, clip_eps: float
 ) -> Node:
-    """`clipped_value_loss`. Where the clipped value counts and is at the clip, no gradient."""
+    """`clipped_value_loss`. Where the clipped value counts and is at the clip, no
+    gradient."""
     old = old_value.numpy()
     change = value.array - old
     losses, slope = each(value.array, target.numpy())

@@ -9,7 +9,11 @@ from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import Actor
 from slm_lab.agent.batch import Act
-from slm_lab.agent.distribution.exploration import ExplorationPolicy, Generators, exploration_policy
+from slm_lab.agent.distribution.exploration import (
+    ExplorationPolicy,
+    Generators,
+    exploration_policy,
+)
 from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.net.policy_value import ActingNetwork
 from slm_lab.agent.recurrent_state import RecurrentState
@@ -28,10 +32,13 @@ class ActionPolicy:
 
     @classmethod
     def build(
-        cls, spec: AlgorithmSpec, family: DistributionFamily, action_space: gymnasium.Space[Any]
+        cls,
+        spec: AlgorithmSpec,
+        family: DistributionFamily,
+        action_space: gymnasium.Space[Any],
     ) -> "ActionPolicy":
-        """What `action_policy` and `explore_var_spec` describe. Raises LabError where it does not
-        fit the action space."""
+        """What `action_policy` and `explore_var_spec` describe. Raises LabError where
+        it does not fit the action space."""
         policy = exploration_policy(spec.action_policy, family, action_space)
         if spec.action_policy not in EXPLORING or spec.explore_var_spec is None:
             return cls(policy, None)
@@ -44,13 +51,14 @@ class ActionPolicy:
     def draw(
         self, params: FloatArray, explore_var: float | None, generators: Generators
     ) -> tuple[Array, FloatArray]:
-        """Actions for the network's outputs (B, param_dim), and their log-probabilities (B,)."""
+        """Actions for the network's outputs (B, param_dim), and their log-probabilities
+        (B,)."""
         return self.policy(params, explore_var or 0.0, generators)
 
 
 class PolicyActor(Actor):
-    """Samples from the action policy; log π and V are from the same forward pass. With a `warmup`
-    it acts by that until its weights have seen a first training event."""
+    """Samples from the action policy; log π and V are from the same forward pass. With
+    a `warmup` it acts by that until its weights have seen a first training event."""
 
     def __init__(
         self,
@@ -78,7 +86,9 @@ class PolicyActor(Actor):
         if self._warmup is not None and self.version == 0:
             action, log_prob = self._warmup(params, 0.0, self._generators)
         else:
-            action, log_prob = self._action_policy.draw(params, self.explore_var, self._generators)
+            action, log_prob = self._action_policy.draw(
+                params, self.explore_var, self._generators
+            )
         state_around = None
         if self._recurrent is not None and state is not None:
             state_around = self._recurrent.advance(state)
@@ -111,7 +121,9 @@ class PolicyActor(Actor):
         return {
             "generators": self._generators.state_dict(),
             "version": self.version,
-            "recurrent_state": None if self._recurrent is None else self._recurrent.state_dict(),
+            "recurrent_state": None
+            if self._recurrent is None
+            else self._recurrent.state_dict(),
         }
 
     @override

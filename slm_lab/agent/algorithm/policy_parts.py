@@ -6,7 +6,12 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner, seeded_generator
+from slm_lab.agent.algorithm.algorithm import (
+    AgentParts,
+    BuildContext,
+    Learner,
+    seeded_generator,
+)
 from slm_lab.agent.algorithm.loss import ValueLoss
 from slm_lab.agent.algorithm.policy_actor import ActionPolicy, PolicyActor
 from slm_lab.agent.distribution.exploration import ExplorationPolicy, Generators
@@ -35,9 +40,15 @@ class CriticParts:
 
 def build_with_critic(context: BuildContext, transform: ValueTransform) -> CriticParts:
     """Actor and critic in one network or two, as the net spec asks."""
-    family = distribution_family(context.action_space, context.spec.algorithm.action_pdtype)
+    family = distribution_family(
+        context.action_space, context.spec.algorithm.action_pdtype
+    )
     network = build_policy_value(
-        context.spec, family, context.obs_shape, transform, seeded_generator(context.seeds.init)
+        context.spec,
+        family,
+        context.obs_shape,
+        transform,
+        seeded_generator(context.seeds.init),
     )
     loss = build_loss(context.spec, "critic")
     if family.from_node is not None and loss.node is not None:
@@ -46,12 +57,16 @@ def build_with_critic(context: BuildContext, transform: ValueTransform) -> Criti
 
 
 def build_q(context: BuildContext) -> tuple[QNetwork, DistributionFamily, ValueLoss]:
-    """Q(s, ·) with its target, and its loss. By default the best action is taken, unless the spec
-    differs."""
+    """Q(s, ·) with its target, and its loss. By default the best action is taken,
+    unless the spec differs."""
     pdtype = context.spec.algorithm.action_pdtype
-    family = distribution_family(context.action_space, "Argmax" if pdtype == "default" else pdtype)
+    family = distribution_family(
+        context.action_space, "Argmax" if pdtype == "default" else pdtype
+    )
     generator = seeded_generator(context.seeds.init)
-    network = build_q_network(context.spec, family.param_dim, context.obs_shape, generator)
+    network = build_q_network(
+        context.spec, family.param_dim, context.obs_shape, generator
+    )
     loss = build_loss(context.spec, "actor")
     if loss.node is not None:
         network.use_nodes(context.obs_shape)
@@ -74,15 +89,23 @@ def assemble(
     replay: ReplayConfig | None = None,
     warmup: ExplorationPolicy | None = None,
 ) -> AgentParts:
-    """The learner, with an actor that samples from its policy or explores as the spec says. With a
-    `warmup` the actor acts by that until training starts."""
-    action_policy = ActionPolicy.build(context.spec.algorithm, family, context.action_space)
+    """The learner, with an actor that samples from its policy or explores as the spec
+    says. With a `warmup` the actor acts by that until training starts."""
+    action_policy = ActionPolicy.build(
+        context.spec.algorithm, family, context.action_space
+    )
     recurrent = network.recurrent
-    state = None if recurrent is None else RecurrentState(context.num_envs, recurrent.state_size)
+    state = (
+        None
+        if recurrent is None
+        else RecurrentState(context.num_envs, recurrent.state_size)
+    )
     generators = Generators(context.seeds.action)
     actor = PolicyActor(network, family, action_policy, generators, state, warmup)
     action_dtype = np.dtype(family.action_dtype)
-    return AgentParts(actor, learner, horizon, family.action_shape, action_dtype, replay, recurrent)
+    return AgentParts(
+        actor, learner, horizon, family.action_shape, action_dtype, replay, recurrent
+    )
 
 
 def build_replay_config(
@@ -98,4 +121,6 @@ def build_replay_config(
         spec.training_batch_iter,
         spec.update_to_data,
     )
-    return ReplayConfig(schedule, spec.gamma, num_steps, context.seeds.sampling, recurrent)
+    return ReplayConfig(
+        schedule, spec.gamma, num_steps, context.seeds.sampling, recurrent
+    )

@@ -10,10 +10,19 @@ from torch import Tensor
 from typing_extensions import override
 
 from slm_lab.agent.algorithm import loss
-from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner, seeded_generator
+from slm_lab.agent.algorithm.algorithm import (
+    AgentParts,
+    BuildContext,
+    Learner,
+    seeded_generator,
+)
 from slm_lab.agent.algorithm.correction import Estimates, VTrace, evaluate_rollout
 from slm_lab.agent.algorithm.graphed_step import Update, graphed
-from slm_lab.agent.algorithm.policy_parts import CriticParts, assemble, build_with_critic
+from slm_lab.agent.algorithm.policy_parts import (
+    CriticParts,
+    assemble,
+    build_with_critic,
+)
 from slm_lab.agent.algorithm.report import Report, mean_report, number
 from slm_lab.agent.algorithm.returns import gae
 from slm_lab.agent.autodiff import Differentiable
@@ -29,9 +38,9 @@ from slm_lab.spec.schema.algorithm import PPOSpec
 
 
 class ReturnRange:
-    """S: a moving average of the span between the 5th and 95th percentile of returns. Advantages
-    are divided by max(1, S), eqs. 11 and 12 of arXiv:2301.04104: large returns are scaled down,
-    small ones are not scaled up."""
+    """S: a moving average of the span between the 5th and 95th percentile of returns.
+    Advantages are divided by max(1, S), eqs. 11 and 12 of arXiv:2301.04104: large
+    returns are scaled down, small ones are not scaled up."""
 
     DECAY = 0.99  # per training event
 
@@ -58,8 +67,8 @@ class ReturnRange:
 
 
 KL_TOLERANCE = 1.5
-"""A training event ends before the first step on a minibatch whose KL exceeds this times
-`target_kl`, as in Stable-Baselines3."""
+"""A training event ends before the first step on a minibatch whose KL exceeds this
+times `target_kl`, as in Stable-Baselines3."""
 
 
 class Samples(NamedTuple):
@@ -89,8 +98,9 @@ class Samples(NamedTuple):
 
 
 def minibatch_sizes(size: int, minibatch_size: int) -> list[int]:
-    """The sizes of the minibatches of `size` samples, in order. The last has the rest. A rest of
-    one sample has no deviation to standardise by; it joins the minibatch before it."""
+    """The sizes of the minibatches of `size` samples, in order. The last has the rest.
+    A rest of one sample has no deviation to standardise by; it joins the minibatch
+    before it."""
     starts = list(range(0, size, minibatch_size))
     if size % minibatch_size == 1 and len(starts) > 1 and minibatch_size > 1:
         starts.pop()
@@ -98,11 +108,12 @@ def minibatch_sizes(size: int, minibatch_size: int) -> list[int]:
 
 
 class PPO(Learner[Rollout]):
-    """Clipped surrogate, value and entropy loss over several epochs of minibatches. With a
-    correction, returns and advantages are those of V-trace (arXiv:1802.01561), from log π and V of
-    one pass over the rollout before the first epoch. That policy is then π_old, and ρ weighs the
-    samples of the older one (the decoupled objective of arXiv:2110.00641). A ratio to the older
-    policy would reach the clip before the first step."""
+    """Clipped surrogate, value and entropy loss over several epochs of minibatches.
+    With a correction, returns and advantages are those of V-trace (arXiv:1802.01561),
+    from log π and V of one pass over the rollout before the first epoch. That policy is
+    then π_old, and ρ weighs the samples of the older one (the decoupled objective of
+    arXiv:2110.00641). A ratio to the older policy would reach the clip before the first
+    step."""
 
     metric_names = (
         "policy_loss",
@@ -141,11 +152,17 @@ class PPO(Learner[Rollout]):
         """Networks, actor and learner from the spec."""
         spec = context.spec.algorithm
         assert isinstance(spec, PPOSpec)
-        parts = build_with_critic(context, ValueTransform(spec.symlog, spec.normalize_v_targets))
-        return_range = ReturnRange() if spec.normalize_advantages == "percentile" else None
+        parts = build_with_critic(
+            context, ValueTransform(spec.symlog, spec.normalize_v_targets)
+        )
+        return_range = (
+            ReturnRange() if spec.normalize_advantages == "percentile" else None
+        )
         generator = seeded_generator(context.seeds.sampling)
         learner = cls(spec, parts, return_range, generator, context.correction)
-        return assemble(context, parts.network, parts.family, learner, spec.time_horizon)
+        return assemble(
+            context, parts.network, parts.family, learner, spec.time_horizon
+        )
 
     @override
     def learn(self, batch: Rollout, frame: int) -> Report:
@@ -182,20 +199,27 @@ class PPO(Learner[Rollout]):
 
     @torch.no_grad()
     def _prepare(self, rollout: Rollout) -> tuple[Samples, float]:
-        """Advantages and value targets, flattened; and the explained variance of the critic."""
+        """Advantages and value targets, flattened; and the explained variance of the
+        critic."""
         device, recurrent = self.network.device, self.network.recurrent
         group = self.train_state.group
 
         def flat(steps: Tensor) -> Tensor:
             return moved(flatten_steps(steps, recurrent), device)
 
-        obs, action = moved(flatten_obs(rollout.obs, recurrent), device), flat(rollout.action)
-        value, returns, advantage, weight, log_prob = self._estimates(rollout, obs, action)
+        obs, action = (
+            moved(flatten_obs(rollout.obs, recurrent), device),
+            flat(rollout.action),
+        )
+        value, returns, advantage, weight, log_prob = self._estimates(
+            rollout, obs, action
+        )
         if self._return_range is not None:
             of_all = group.all_gather_samples(returns.flatten())
             advantage = advantage / self._return_range.update(of_all)
         transform = self.network.transform
-        # Before the update of the units: values are clipped against the critic's own output.
+        # Before the update of the units: values are clipped against the critic's own
+        # output.
         old_raw_value = transform.encode(flat(value)) if self.spec.clip_vloss else None
         target = flat(returns)
         transform.update(target, group)
@@ -211,13 +235,16 @@ class PPO(Learner[Rollout]):
         return samples, loss.explained_variance(value, returns)
 
     def _estimates(self, rollout: Rollout, obs: Tensor, action: Tensor) -> Estimates:
-        """Returns and advantages of a rollout, given its flattened observations and actions."""
+        """Returns and advantages of a rollout, given its flattened observations and
+        actions."""
         spec, network = self.spec, self.network
         if self._correction is None:
             rollout = network.valued(rollout)
             advantage = self._advantage(rollout)
             return Estimates.uncorrected(rollout, advantage + rollout.value, advantage)
-        now = evaluate_rollout(network, self.family, rollout, obs, action, spec.minibatch_size)
+        now = evaluate_rollout(
+            network, self.family, rollout, obs, action, spec.minibatch_size
+        )
         return self._correction.estimates(rollout, now, spec.gamma, spec.lam)
 
     def _advantage(self, rollout: Rollout) -> Tensor:
@@ -233,8 +260,8 @@ class PPO(Learner[Rollout]):
         )
 
     def _step(self, batch: Samples, clip_eps: Number, entropy_coef: Number) -> Update:
-        """One gradient step on L^CLIP + c₁ L^VF − c₂ S, eq. 9 of the paper; none where the policy
-        is too far from π_old already."""
+        """One gradient step on L^CLIP + c₁ L^VF − c₂ S, eq. 9 of the paper; none where
+        the policy is too far from π_old already."""
         params, raw_value = self.network.differentiable(batch.obs)
         policy = self.family(params)
         log_prob = policy.log_prob(batch.action)
@@ -246,7 +273,9 @@ class PPO(Learner[Rollout]):
 
         if batch.weight is not None:
             advantage = batch.weight * advantage
-        surrogate = loss.clipped_surrogate(log_prob, batch.log_prob, advantage, clip_eps)
+        surrogate = loss.clipped_surrogate(
+            log_prob, batch.log_prob, advantage, clip_eps
+        )
         value_loss = self._value_loss(raw_value, batch, clip_eps)
         actor_loss = loss.with_entropy(surrogate.loss, entropy, entropy_coef)
         report: dict[str, Number] = {
@@ -269,12 +298,17 @@ class PPO(Learner[Rollout]):
     ) -> Differentiable:
         if batch.old_raw_value is not None:
             return loss.clipped_value_loss(
-                raw_value, batch.old_raw_value, batch.raw_target, clip_eps, self._value_loss_fn
+                raw_value,
+                batch.old_raw_value,
+                batch.raw_target,
+                clip_eps,
+                self._value_loss_fn,
             )
         return self._value_loss_fn(raw_value, batch.raw_target)
 
     def _exceeds_target_kl(self, approx_kl: Number) -> bool | Tensor:
-        """The same on all ranks. On a GPU without ranks a scalar there, which is not waited for."""
+        """The same on all ranks. On a GPU without ranks a scalar there, which is not
+        waited for."""
         if (target := self.spec.target_kl) is None:
             return False
         group, limit = self.train_state.group, KL_TOLERANCE * target
@@ -286,7 +320,9 @@ class PPO(Learner[Rollout]):
     def own_state(self) -> StateDict:
         return {
             "generator": self._generator.get_state(),
-            "return_range": None if self._return_range is None else self._return_range.state_dict(),
+            "return_range": None
+            if self._return_range is None
+            else self._return_range.state_dict(),
         }
 
     @override

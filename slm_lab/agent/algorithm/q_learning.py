@@ -1,4 +1,5 @@
-"""Q-learning with replay: three algorithms that differ in the value of the next state."""
+"""Q-learning with replay: three algorithms that differ in the value of the next
+state."""
 
 from abc import abstractmethod
 from typing import final
@@ -19,11 +20,14 @@ from slm_lab.spec.schema.algorithm import DQNBaseSpec
 
 
 class QLearner(Learner[TransitionSource]):
-    """Steps on the error between Q(s, a) and r + γ^m V(s'). The algorithms differ in V."""
+    """Steps on the error between Q(s, a) and r + γ^m V(s'). The algorithms differ in
+    V."""
 
     metric_names = ("q_value", "update_to_data")
 
-    def __init__(self, spec: DQNBaseSpec, network: QNetwork, value_loss_fn: ValueLoss) -> None:
+    def __init__(
+        self, spec: DQNBaseSpec, network: QNetwork, value_loss_fn: ValueLoss
+    ) -> None:
         super().__init__(network.train_state, network.target_network)
         self.spec = spec
         self.network = network
@@ -37,7 +41,9 @@ class QLearner(Learner[TransitionSource]):
         assert isinstance(spec, DQNBaseSpec)
         network, family, loss = build_q(context)
         learner = cls(spec, network, loss)
-        config = build_replay_config(context, spec, spec.num_step_returns, network.recurrent)
+        config = build_replay_config(
+            context, spec, spec.num_step_returns, network.recurrent
+        )
         return assemble(context, network, family, learner, replay=config)
 
     @abstractmethod
@@ -46,7 +52,9 @@ class QLearner(Learner[TransitionSource]):
 
     @override
     def learn(self, batch: TransitionSource, frame: int) -> Report:
-        return train_on_replay(self, batch, frame, self.spec.training_iter, self._update)
+        return train_on_replay(
+            self, batch, frame, self.spec.training_iter, self._update
+        )
 
     def _update(self, batch: Transitions) -> Update:
         update = self._graphed_step(batch.to(self.network.device))
@@ -54,7 +62,8 @@ class QLearner(Learner[TransitionSource]):
         return update
 
     def _step(self, batch: Transitions) -> Update:
-        """One step on w l(Q(s, a), r + γ^m V(s')), eq. 2 of arXiv:1312.5602 for n steps."""
+        """One step on w l(Q(s, a), r + γ^m V(s')), eq. 2 of arXiv:1312.5602 for n
+        steps."""
         network = self.network
         with torch.no_grad():
             target = batch.reward + batch.discount * self.next_value(batch.next_obs)
@@ -64,7 +73,11 @@ class QLearner(Learner[TransitionSource]):
         step = network.step(loss)
         network.train(False)
         with torch.no_grad():
-            report = {"loss": step.loss, "grad_norm": step.grad_norm, "q_value": number(q.mean())}
+            report = {
+                "loss": step.loss,
+                "grad_norm": step.grad_norm,
+                "q_value": number(q.mean()),
+            }
             return Update(report, target - q.detach())
 
 

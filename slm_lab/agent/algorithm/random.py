@@ -15,7 +15,9 @@ from slm_lab.core.types import Array, StateDict
 class RandomActor(Actor):
     """Draws uniformly from the action space."""
 
-    def __init__(self, action_space: gymnasium.Space[Any], num_envs: int, seed: int) -> None:
+    def __init__(
+        self, action_space: gymnasium.Space[Any], num_envs: int, seed: int
+    ) -> None:
         self._one = action_space
         self._space = gymnasium.vector.utils.batch_space(action_space, num_envs)
         self._space.seed(seed)
@@ -58,9 +60,13 @@ class Random(Learner[object]):
     @classmethod
     def build(cls, context: BuildContext) -> AgentParts:
         """An actor for any action space."""
-        actor = RandomActor(context.action_space, context.num_envs, context.seeds.action)
+        actor = RandomActor(
+            context.action_space, context.num_envs, context.seeds.action
+        )
         space = context.action_space
-        return AgentParts(actor, cls(), 1, space.shape or (), np.dtype(space.dtype or np.int64))
+        return AgentParts(
+            actor, cls(), 1, space.shape or (), np.dtype(space.dtype or np.int64)
+        )
 
     @override
     def learn(self, batch: object, frame: int) -> dict[str, float]:

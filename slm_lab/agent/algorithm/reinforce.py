@@ -3,7 +3,12 @@
 import torch
 from typing_extensions import override
 
-from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner, seeded_generator
+from slm_lab.agent.algorithm.algorithm import (
+    AgentParts,
+    BuildContext,
+    Learner,
+    seeded_generator,
+)
 from slm_lab.agent.algorithm.loss import policy_gradient_loss, with_entropy
 from slm_lab.agent.algorithm.policy_parts import assemble
 from slm_lab.agent.algorithm.report import Report, number
@@ -19,7 +24,8 @@ from slm_lab.spec.schema.algorithm import ReinforceSpec
 
 
 class Reinforce(Learner[Rollout]):
-    """One gradient step per batch of episodes, on the returns that followed each action."""
+    """One gradient step per batch of episodes, on the returns that followed each
+    action."""
 
     metric_names = ("policy_loss", "entropy_coef")
 
@@ -48,19 +54,27 @@ class Reinforce(Learner[Rollout]):
     @override
     def learn(self, batch: Rollout, frame: int) -> Report:
         """One step on −log π(a|s) G − c S over the whole batch."""
-        network, device, recurrent = self.network, self.network.device, self.network.recurrent
+        network, device, recurrent = (
+            self.network,
+            self.network.device,
+            self.network.recurrent,
+        )
         self.train_state.set_frame(frame)
         entropy_coef = self._entropy_coef.at(frame)
         with torch.no_grad():
             returns = discounted_returns(batch.reward, batch.done, self.spec.gamma)
             returns = flatten_steps(returns, recurrent)
             if self.spec.center_return:
-                returns = returns - self.train_state.group.all_gather_samples(returns).mean()
+                returns = (
+                    returns - self.train_state.group.all_gather_samples(returns).mean()
+                )
 
         network.train(True)
         obs = moved(flatten_obs(batch.obs, recurrent), device)
         policy = self.family(network.differentiable(obs))
-        log_prob = policy.log_prob(moved(flatten_steps(batch.action, recurrent), device))
+        log_prob = policy.log_prob(
+            moved(flatten_steps(batch.action, recurrent), device)
+        )
         entropy = policy.entropy().mean()
         policy_loss = policy_gradient_loss(log_prob, moved(returns, device))
         weighted = self.spec.policy_loss_coef * policy_loss

@@ -12,7 +12,8 @@ from slm_lab.agent.batch import Transitions, TransitionSource
 from slm_lab.agent.describe import describe_on_error
 
 MOST_UNREAD = 64
-"""Batches after which the host asks a GPU whether a step has failed. Until then it keeps them."""
+"""Batches after which the host asks a GPU whether a step has failed. Until then it
+keeps them."""
 
 
 def train_on_replay(
@@ -22,8 +23,9 @@ def train_on_replay(
     steps_per_batch: int,
     update: Callable[[Transitions], Update],
 ) -> Report:
-    """Takes gradient steps on the batches that are due; then the target network may follow. Returns
-    the mean report. Raises NonFiniteLossError with the statistics of the batch that caused it."""
+    """Takes gradient steps on the batches that are due; then the target network may
+    follow. Returns the mean report. Raises NonFiniteLossError with the statistics of
+    the batch that caused it."""
     learner.train_state.set_frame(frame)
     reports: list[Report] = []
     seen: deque[tuple[Tensor, Transitions]] = deque(maxlen=MOST_UNREAD)
@@ -38,7 +40,9 @@ def train_on_replay(
         if failed is not None:
             seen.append((failed.clone(), batch))
             if left % MOST_UNREAD == 0 and failed.item():
-                with describe_on_error(next(each for flag, each in seen if flag.item())):
+                with describe_on_error(
+                    next(each for flag, each in seen if flag.item())
+                ):
                     learner.train_state.check()
         if done.error is not None:
             source.update_priorities(batch.index, done.error)

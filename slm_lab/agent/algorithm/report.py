@@ -15,13 +15,15 @@ Report: TypeAlias = Mapping[str, Number]
 
 
 def number(scalar: Differentiable) -> Number:
-    """The value of a scalar: a float, or for one on a GPU a tensor there, without gradient."""
+    """The value of a scalar: a float, or for one on a GPU a tensor there, without
+    gradient."""
     is_away = isinstance(scalar, Tensor) and not scalar.is_cpu
     return scalar.detach() if is_away else scalar.item()
 
 
 def mean(x: Tensor) -> Number:
-    """The mean of values without gradient as a `number`. On the CPU torch takes longer for few."""
+    """The mean of values without gradient as a `number`. On the CPU torch takes longer
+    for few."""
     return float(np.add.reduce(x.numpy(), None)) / x.numel() if x.is_cpu else x.mean()
 
 

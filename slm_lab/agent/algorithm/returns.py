@@ -21,9 +21,9 @@ def gae(
         δ_t = r_t + γ (1 − terminated_t) V(s'_t) − V(s_t)
         Â_t = δ_t + γλ (1 − done_t) Â_{t+1},   Â_T = 0
 
-    Every tensor is (T, N) on the CPU. `next_value` is V of the state that a step ended in, not of
-    the state after a reset; where `terminated` it may be anything, NaN included. `terminated` and
-    `done` are bool; done = terminated | truncated."""
+    Every tensor is (T, N) on the CPU. `next_value` is V of the state that a step ended
+    in, not of the state after a reset; where `terminated` it may be anything, NaN
+    included. `terminated` and `done` are bool; done = terminated | truncated."""
     delta = reward + gamma * next_value.masked_fill(terminated, 0.0) - value
     decay = (gamma * gae_lambda) * (~done).to(delta.dtype)
     return _discounted_sum(delta, decay)
@@ -32,7 +32,8 @@ def gae(
 def _discounted_sum(delta: Tensor, decay: Tensor) -> Tensor:
     """Σ_t = δ_t + decay_t Σ_{t+1}, Σ_T = 0; all (T, N)."""
     total = delta.clone()
-    rows, factors = list(total.numpy()), list(decay.numpy())  # five times as fast as tensors
+    # five times as fast as tensors
+    rows, factors = list(total.numpy()), list(decay.numpy())
     for t in reversed(range(len(rows) - 1)):
         rows[t] += factors[t] * rows[t + 1]
     return total
@@ -62,22 +63,25 @@ def vtrace(
     c_bar: float,
     num_steps: int | None = None,
 ) -> VTraceEstimates:
-    """V-trace, eq. 1 of arXiv:1802.01561, by the recursion of its remark 1 with λ of its remark 2.
+    """V-trace, eq. 1 of arXiv:1802.01561, by the recursion of its remark 1 with λ of
+    its remark 2.
 
         ρ_t = min(ρ̄, π/μ),  c_t = λ min(c̄, π/μ)
         δ_t = ρ_t (r_t + γ (1 − terminated_t) V(s'_t) − V(s_t))
         v_t = V(s_t) + e_t,  e_t = δ_t + γ c_t (1 − done_t) e_{t+1},  e_T = 0
-        Â_t = r_t + γ (1 − terminated_t) v'_t − V(s_t),  v'_t = V(s'_t) + λ (1 − done_t) e_{t+1}
+        Â_t = r_t + γ (1 − terminated_t) v'_t − V(s_t)
+        v'_t = V(s'_t) + λ (1 − done_t) e_{t+1}
 
-    With λ = 1, as published, v'_t is v_{t+1}. Where an episode was truncated and at the end of the
-    rollout it is V of the state that the step ended in. A smaller λ draws it towards V as it does
-    v_t, so that Â_t is that of `gae` where π = μ. The gradient of section 4.2 is that of ρ_t log
-    π(a_t|s_t) Â_t.
+    With λ = 1, as published, v'_t is v_{t+1}. Where an episode was truncated and at the
+    end of the rollout it is V of the state that the step ended in. A smaller λ draws it
+    towards V as it does v_t, so that Â_t is that of `gae` where π = μ. The gradient of
+    section 4.2 is that of ρ_t log π(a_t|s_t) Â_t.
 
-    `log_ratio` is ln π/μ: π is learned, μ acted. Other tensors and masks are as in `gae`. The sum
-    of v_t has at most `num_steps` terms, that of v'_t one less. None sums to the end of the
-    rollout, as published. Where π = μ and the bounds are >= 1, v_t is the λ-return, or with λ = 1
-    the return of `n_step_returns`; and Â_t is that less V(s_t)."""
+    `log_ratio` is ln π/μ: π is learned, μ acted. Other tensors and masks are as in
+    `gae`. The sum of v_t has at most `num_steps` terms, that of v'_t one less. None
+    sums to the end of the rollout, as published. Where π = μ and the bounds are >= 1,
+    v_t is the λ-return, or with λ = 1 the return of `n_step_returns`; and Â_t is that
+    less V(s_t)."""
     ratio = log_ratio.exp()
     rho = ratio.clamp(max=rho_bar)
     error = reward + gamma * next_value.masked_fill(terminated, 0.0) - value
@@ -106,14 +110,20 @@ def n_step_returns(
     gamma: float,
     num_steps: int,
 ) -> Tensor:
-    """Returns over `num_steps` rewards and a bootstrap, as in algorithm S3 of arXiv:1602.01783.
+    """Returns over `num_steps` rewards and a bootstrap, as in algorithm S3 of
+    arXiv:1602.01783.
 
         R_t^(1) = r_t + γ (1 − terminated_t) V(s'_t)
         R_t^(n) = r_t + γ R_{t+1}^(n−1),  or R_t^(1) where done_t or t is the last
 
-    Fewer rewards are summed where an episode or the rollout ends. Tensors and masks as in `gae`."""
+    Fewer rewards are summed where an episode or the rollout ends. Tensors and masks as
+    in `gae`."""
     returns = reward + gamma * next_value.masked_fill(terminated, 0.0)
-    rewards, cut, one_step = reward.numpy()[:-1], done.numpy()[:-1], returns.numpy()[:-1].copy()
+    rewards, cut, one_step = (
+        reward.numpy()[:-1],
+        done.numpy()[:-1],
+        returns.numpy()[:-1].copy(),
+    )
     longer, following = returns.numpy()[:-1], returns.numpy()[1:]
     for _ in range(min(num_steps, len(reward)) - 1):
         longer[...] = np.where(cut, one_step, rewards + gamma * following)
@@ -121,7 +131,7 @@ def n_step_returns(
 
 
 def discounted_returns(reward: Tensor, done: Tensor, gamma: float) -> Tensor:
-    """G_t = r_t + γ (1 − done_t) G_{t+1}: the return within the episode, (T, N). Nothing is
-    bootstrapped: a truncated episode counts up to its end."""
+    """G_t = r_t + γ (1 − done_t) G_{t+1}: the return within the episode, (T, N).
+    Nothing is bootstrapped: a truncated episode counts up to its end."""
     zero = torch.zeros_like(reward)
     return gae(reward, zero, zero, done, done, gamma, 1.0)

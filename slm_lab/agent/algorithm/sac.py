@@ -1,4 +1,5 @@
-"""Soft actor-critic (arXiv:1812.05905) and CrossQ (arXiv:1902.05605), for any kind of action."""
+"""Soft actor-critic (arXiv:1812.05905) and CrossQ (arXiv:1902.05605), for any kind of
+action."""
 
 from abc import abstractmethod
 from functools import partial
@@ -32,14 +33,15 @@ class Prediction(NamedTuple):
     """The critics' predictions for a batch."""
 
     q: tuple[Differentiable, Differentiable]
-    """(B,) each: Q_1, Q_2 of the actions taken, in the critics' own units, with gradients."""
+    """(B,) each: Q_1, Q_2 of the actions taken, in the critics' own units, with
+    gradients."""
     following: Expectation
     """Over the actions in the next states, without gradients."""
 
 
 class SoftLearner(Learner[TransitionSource]):
-    """Critics learn r + γ (E[Q(s', a')] + α H(s')); the actor maximises E[Q(s, a)] + α H(s). The
-    algorithms differ in how a batch is predicted."""
+    """Critics learn r + γ (E[Q(s', a')] + α H(s')); the actor maximises E[Q(s, a)] + α
+    H(s). The algorithms differ in how a batch is predicted."""
 
     metric_names = ("policy_loss", "value_loss", "q_value", "alpha", "update_to_data")
 
@@ -66,7 +68,9 @@ class SoftLearner(Learner[TransitionSource]):
         if spec.random_warmup and spec.training_start_step > 0:
             warmup = exploration_policy("random", parts.family, context.action_space)
         learner = cls(spec, parts)
-        return assemble(context, parts.actor, parts.family, learner, replay=config, warmup=warmup)
+        return assemble(
+            context, parts.actor, parts.family, learner, replay=config, warmup=warmup
+        )
 
     @classmethod
     def with_nets(cls, agent: AgentSpec) -> AgentSpec:
@@ -74,7 +78,9 @@ class SoftLearner(Learner[TransitionSource]):
         return agent
 
     @abstractmethod
-    def predict(self, obs: Tensor, action: Tensor, next_obs: Tensor, noise: Tensor) -> Prediction:
+    def predict(
+        self, obs: Tensor, action: Tensor, next_obs: Tensor, noise: Tensor
+    ) -> Prediction:
         """The critics' predictions for B transitions, by noise for the next states."""
 
     @override
@@ -83,10 +89,13 @@ class SoftLearner(Learner[TransitionSource]):
         return train_on_replay(self, batch, frame, self.spec.training_iter, update)
 
     def _update(self, batch: Transitions, frame: int) -> Update:
-        """A step of the critics, and every `policy_delay` times one of actor and temperature."""
+        """A step of the critics, and every `policy_delay` times one of actor and
+        temperature."""
         device, shape = self.critic.device, (len(batch.obs), self.num_actions)
         trains_actor = (self.opt_step + 1) % self.spec.policy_delay == 0
-        noise = (self.policy.draw(shape, self.generator) for _ in range(1 + trains_actor))
+        noise = (
+            self.policy.draw(shape, self.generator) for _ in range(1 + trains_actor)
+        )
         update = self._graphed_step(
             batch.to(device),
             tuple(moved(each, device) for each in noise),
@@ -98,13 +107,18 @@ class SoftLearner(Learner[TransitionSource]):
     def _step(
         self, batch: Transitions, noise: tuple[Tensor, ...], scheduled_alpha: Number
     ) -> Update:
-        """A step of the critics, and with a second noise one of actor and temperature."""
+        """A step of the critics, and with a second noise one of actor and
+        temperature."""
         alpha = self.temperature.alpha(scheduled_alpha)
         self.critic.train(True)
         q, following = self.predict(batch.obs, batch.action, batch.next_obs, noise[0])
         soft_value = following.value.detach() + alpha * following.entropy.detach()
-        raw_target = self.critic.transform.encode(batch.reward + batch.discount * soft_value)
-        first, second = (self._value_loss_fn(each, raw_target, batch.weight) for each in q)
+        raw_target = self.critic.transform.encode(
+            batch.reward + batch.discount * soft_value
+        )
+        first, second = (
+            self._value_loss_fn(each, raw_target, batch.weight) for each in q
+        )
         step = self.critic.step(first + second)
         self.critic.train(False)
         with torch.no_grad():
@@ -123,7 +137,8 @@ class SoftLearner(Learner[TransitionSource]):
     def _update_actor(
         self, obs: Tensor, old_log_prob: Tensor, noise: Tensor, alpha: Number
     ) -> dict[str, Number]:
-        """One step on −(E[Q(s, a)] + α H(s)), whose gradient needs none of the critics' weights."""
+        """One step on −(E[Q(s, a)] + α H(s)), whose gradient needs none of the critics'
+        weights."""
         self.actor.train(True)
         with self.critic.frozen():
             value, entropy = self.policy.expectation(
@@ -133,7 +148,9 @@ class SoftLearner(Learner[TransitionSource]):
             )
             loss = -(value + alpha * entropy).mean()
             if self.spec.entropy_penalty_coef > 0:
-                loss = loss + self.spec.entropy_penalty_coef * entropy_change(entropy, old_log_prob)
+                loss = loss + self.spec.entropy_penalty_coef * entropy_change(
+                    entropy, old_log_prob
+                )
             step = self.actor.step(loss)
         self.actor.train(False)
         self.temperature.update(entropy.detach())
@@ -153,7 +170,9 @@ class SoftActorCritic(SoftLearner):
     """Target networks value the next states."""
 
     @override
-    def predict(self, obs: Tensor, action: Tensor, next_obs: Tensor, noise: Tensor) -> Prediction:
+    def predict(
+        self, obs: Tensor, action: Tensor, next_obs: Tensor, noise: Tensor
+    ) -> Prediction:
         with torch.no_grad():
             following = self.policy.expectation(
                 self.actor.policy(next_obs),
@@ -165,8 +184,8 @@ class SoftActorCritic(SoftLearner):
 
 @final
 class CrossQ(SoftLearner):
-    """No target networks: batch-renormalised critics see this state and the next in one batch.
-    Where the norm stands: see `_with_norm`."""
+    """No target networks: batch-renormalised critics see this state and the next in one
+    batch. Where the norm stands: see `_with_norm`."""
 
     @classmethod
     @override
@@ -175,25 +194,31 @@ class CrossQ(SoftLearner):
         return agent.model_copy(update={"net": actor, "critic_net": critic})
 
     @override
-    def predict(self, obs: Tensor, action: Tensor, next_obs: Tensor, noise: Tensor) -> Prediction:
+    def predict(
+        self, obs: Tensor, action: Tensor, next_obs: Tensor, noise: Tensor
+    ) -> Prediction:
         predicted: list[tuple[Tensor, Tensor]] = []
 
         def next_value(next_action: Tensor | None) -> Tensor:
             with torch.enable_grad():
-                q, value = self.critic.q_and_next_value(obs, action, next_obs, next_action)
+                q, value = self.critic.q_and_next_value(
+                    obs, action, next_obs, next_action
+                )
             predicted.append(q)
             return value
 
         with torch.no_grad():
-            following = self.policy.expectation(self.actor.policy(next_obs), next_value, noise)
+            following = self.policy.expectation(
+                self.actor.policy(next_obs), next_value, noise
+            )
         return Prediction(predicted[0], following)
 
 
 def _with_norm(net: NetSpec, role: Role) -> NetSpec:
-    """A net with batch renormalisation if its spec sets no normalisation. By default as in the
-    authors' code (github adityab/CrossQ, sbx/sac/policies.py): in critics and actor, of the input
-    and after every activation. With `norm_place` "before" in the critics alone, before every
-    activation."""
+    """A net with batch renormalisation if its spec sets no normalisation. By default as
+    in the authors' code (github adityab/CrossQ, sbx/sac/policies.py): in critics and
+    actor, of the input and after every activation. With `norm_place` "before" in the
+    critics alone, before every activation."""
     if isinstance(net, TorchArcNetSpec):
         return net
     place = net.norm_place or "after"

@@ -1,4 +1,5 @@
-"""SARSA: Rummery & Niranjan, "On-line Q-learning using connectionist systems" (1994)."""
+"""SARSA: Rummery & Niranjan, "On-line Q-learning using connectionist systems"
+(1994)."""
 
 from dataclasses import replace
 from typing import final
@@ -23,11 +24,11 @@ from slm_lab.spec.schema.algorithm import SARSASpec
 
 @final
 class SARSA(Learner[Rollout]):
-    """One gradient step per rollout on the error between Q(s, a) and r + γ Q(s', a'). a' is the
-    action that was taken next. After the rollout or a truncated episode none was taken: a' is
-    sampled as the actor would. With `num_step_returns` n the target is that of n-step SARSA (Sutton
-    & Barto, equation 7.4): n rewards, or as many as the episode and the rollout have left, and γⁿ
-    Q."""
+    """One gradient step per rollout on the error between Q(s, a) and r + γ Q(s', a').
+    a' is the action that was taken next. After the rollout or a truncated episode none
+    was taken: a' is sampled as the actor would. With `num_step_returns` n the target is
+    that of n-step SARSA (Sutton & Barto, equation 7.4): n rewards, or as many as the
+    episode and the rollout have left, and γⁿ Q."""
 
     metric_names = ("q_value",)
 
@@ -67,9 +68,13 @@ class SARSA(Learner[Rollout]):
         network, device = self.network, self.network.device
         self.train_state.set_frame(frame)
         with torch.no_grad():
-            bootstrap_value = self._bootstrap_value(moved(batch.bootstrap_obs, device), frame)
+            bootstrap_value = self._bootstrap_value(
+                moved(batch.bootstrap_obs, device), frame
+            )
         network.train(True)
-        obs, action = (moved(each.flatten(0, 1), device) for each in (batch.obs, batch.action))
+        obs, action = (
+            moved(each.flatten(0, 1), device) for each in (batch.obs, batch.action)
+        )
         q = network.q_of(obs, action)
         target = self._target(batch, q.detach().cpu(), bootstrap_value)
         step = network.step(self._value_loss_fn(q, moved(target, device)))
@@ -89,7 +94,9 @@ class SARSA(Learner[Rollout]):
         next_value = taken.next_value(bootstrap_value)
         ends = rollout.terminated, rollout.done
         gamma, num_steps = self.spec.gamma, self.spec.num_step_returns
-        return n_step_returns(rollout.reward, next_value, *ends, gamma, num_steps).flatten()
+        return n_step_returns(
+            rollout.reward, next_value, *ends, gamma, num_steps
+        ).flatten()
 
     @override
     def own_state(self) -> StateDict:

@@ -19,8 +19,9 @@ from slm_lab.spec.schema.algorithm import PPOSILSpec, SILSpec
 
 
 class SelfImitation(Learner[ImitationBatch]):
-    """After each training event of another algorithm, steps towards what went better than expected.
-    The past is sampled `training_batch_iter` times, with `training_iter` gradient steps each."""
+    """After each training event of another algorithm, steps towards what went better
+    than expected. The past is sampled `training_batch_iter` times, with `training_iter`
+    gradient steps each."""
 
     inner_kind: type[ActorCritic | PPO]
     """The algorithm that learns from the newest steps."""
@@ -37,17 +38,25 @@ class SelfImitation(Learner[ImitationBatch]):
         assert isinstance(spec, SILSpec | PPOSILSpec)
         parts = cls.inner_kind.build(context)
         assert isinstance(parts.learner, ActorCritic | PPO)
-        config = ReplayConfig(TrainingSchedule(1, 0), spec.gamma, 1, context.seeds.sampling)
+        config = ReplayConfig(
+            TrainingSchedule(1, 0), spec.gamma, 1, context.seeds.sampling
+        )
         return parts._replace(learner=cls(spec, parts.learner), replay=config)
 
     @property
     @override
     def metric_names(self) -> tuple[str, ...]:
-        return (*self.inner.metric_names, "sil_policy_loss", "sil_value_loss", "sil_share")
+        return (
+            *self.inner.metric_names,
+            "sil_policy_loss",
+            "sil_value_loss",
+            "sil_share",
+        )
 
     @override
     def learn(self, batch: ImitationBatch, frame: int) -> Report:
-        """The inner training event; then its rollout joins the past, which is learned from."""
+        """The inner training event; then its rollout joins the past, which is learned
+        from."""
         self.inner.opt_step, self.inner.version = self.opt_step, self.version
         with describe_on_error(batch.rollout):
             report = dict(self.inner.learn(batch.rollout, frame))
@@ -83,7 +92,9 @@ class SelfImitation(Learner[ImitationBatch]):
         log_prob = self.inner.family(params).log_prob(batch.action)
         policy_loss = imitation_policy_loss(log_prob, advantage, weight)
         value_loss = imitation_value_loss(raw_value, transform.encode(returns), weight)
-        network.step(spec.sil_policy_loss_coef * policy_loss, spec.sil_val_loss_coef * value_loss)
+        network.step(
+            spec.sil_policy_loss_coef * policy_loss, spec.sil_val_loss_coef * value_loss
+        )
         self.inner.opt_step += 1
         report = {
             "sil_policy_loss": number(policy_loss),

@@ -10,7 +10,12 @@ from gymnasium import spaces
 from slm_lab.agent.algorithm.algorithm import BuildContext, seeded_generator
 from slm_lab.agent.algorithm.loss import ValueLoss
 from slm_lab.agent.algorithm.policy_parts import build_loss
-from slm_lab.agent.algorithm.soft_policy import EXACT, GUMBEL_SOFTMAX, SQUASHED, SoftPolicy
+from slm_lab.agent.algorithm.soft_policy import (
+    EXACT,
+    GUMBEL_SOFTMAX,
+    SQUASHED,
+    SoftPolicy,
+)
 from slm_lab.agent.algorithm.temperature import LogAlpha, Temperature, TunedTemperature
 from slm_lab.agent.device import resolve_device
 from slm_lab.agent.distribution.family import (
@@ -34,7 +39,8 @@ from slm_lab.spec.schema.optim import OptimSpec
 from slm_lab.spec.schema.torch_table import entries
 
 DISCRETE_ENTROPY_SHARE = 0.98
-"""H̄ for discrete actions as a share of the largest entropy, ln n (arXiv:1910.07207)."""
+"""H̄ for discrete actions as a share of the largest entropy, ln n
+(arXiv:1910.07207)."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +60,18 @@ class SoftParts:
     @cached_property
     def train_state(self) -> TrainState:
         """Actor, critics and, if tuned, temperature."""
-        optimizers = {**self.actor.train_state.optimizers, "critic": self.critic.optimizer}
+        optimizers = {
+            **self.actor.train_state.optimizers,
+            "critic": self.critic.optimizer,
+        }
         if self.temperature.optimizer is not None:
             optimizers["alpha"] = self.temperature.optimizer
         return TrainState(optimizers)
 
 
 def build_soft(context: BuildContext, agent: AgentSpec) -> SoftParts:
-    """All parts. `agent` holds the nets to build. Raises LabError for actions that are neither
-    discrete nor bounded."""
+    """All parts. `agent` holds the nets to build. Raises LabError for actions that are
+    neither discrete nor bounded."""
     spec = agent.algorithm
     assert isinstance(spec, EntropyRegularisedSpec)
     discrete = isinstance(context.action_space, spaces.Discrete)
@@ -74,14 +83,18 @@ def build_soft(context: BuildContext, agent: AgentSpec) -> SoftParts:
     num_actions = family.param_dim if discrete else family.action_shape[0]
     generator = seeded_generator(context.seeds.init)
     actor = build_policy_only(agent, family, context.obs_shape, generator)
-    critic = build_twin_q(agent, spec, context.obs_shape, num_actions, discrete, generator)
+    critic = build_twin_q(
+        agent, spec, context.obs_shape, num_actions, discrete, generator
+    )
     temperature, loss = _temperature(context, spec, family), build_loss(agent, "critic")
     if policy is SQUASHED and loss.node is not None and not spec.symlog:
         in_shape = (context.obs_shape[0] + num_actions,)
         can = all(has_nodes(net, in_shape) for net in critic.nets)
         critic.uses_nodes = can and actor.use_nodes(context.obs_shape)
     sampling = seeded_generator(context.seeds.sampling)
-    return SoftParts(actor, critic, family, num_actions, policy, temperature, loss, sampling)
+    return SoftParts(
+        actor, critic, family, num_actions, policy, temperature, loss, sampling
+    )
 
 
 def _temperature(
@@ -91,8 +104,9 @@ def _temperature(
         return Temperature(Schedule(spec.fixed_alpha))
     net_spec = net_for_role(context.spec, "actor")
     actors = net_spec.optim_spec
-    # Class, learning rate and schedule are the actor's; all other arguments have torch's defaults,
-    # as in the authors' code. So a β₁ that is meant for a network is not that of one number.
+    # Class, learning rate and schedule are the actor's; all other arguments have
+    # torch's defaults, as in the authors' code. So a β₁ that is meant for a network is
+    # not that of one number.
     args = {"lr": actors.args["lr"] if spec.alpha_lr is None else spec.alpha_lr}
     if "weight_decay" in entries("optimizers")[actors.name].arguments:
         args["weight_decay"] = 0.0  # decay would pull α towards 1, away from its target
@@ -105,8 +119,9 @@ def _temperature(
 
 
 def _target_entropy(spec: EntropyRegularisedSpec, family: DistributionFamily) -> float:
-    """−A for A continuous components (arXiv:1812.05905, appendix D), a share of ln n otherwise.
-    Raises LabError for one that not even uniform actions reach, A ln 2 in [−1, 1]^A or ln n."""
+    """−A for A continuous components (arXiv:1812.05905, appendix D), a share of ln n
+    otherwise. Raises LabError for one that not even uniform actions reach, A ln 2 in
+    [−1, 1]^A or ln n."""
     if family.action_shape:
         default = -float(family.action_shape[0])
         greatest = family.action_shape[0] * math.log(2)
@@ -117,7 +132,8 @@ def _target_entropy(spec: EntropyRegularisedSpec, family: DistributionFamily) ->
         return default
     if spec.target_entropy >= greatest:
         raise LabError(
-            f"agent.algorithm.target_entropy = {spec.target_entropy}: must be < {greatest:.3f}, "
-            "the entropy of actions that are all alike likely, or α rises without end"
+            f"agent.algorithm.target_entropy = {spec.target_entropy}: must be < "
+            f"{greatest:.3f}, the entropy of actions that are all alike likely, or α "
+            "rises without end"
         )
     return spec.target_entropy

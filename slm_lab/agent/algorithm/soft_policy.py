@@ -1,7 +1,8 @@
-"""Expectations of an action-value function under a policy: E[Q] and the entropy, in three ways.
+"""Expectations of an action-value function under a policy: E[Q] and the entropy, in
+three ways.
 
-With a temperature α, E[Q(s, a) − α log π(a|s)] is the soft value. Critics bootstrap from the next
-state's; the actor maximises this state's."""
+With a temperature α, E[Q(s, a) − α log π(a|s)] is the soft value. Critics bootstrap
+from the next state's; the actor maximises this state's."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -15,8 +16,8 @@ from slm_lab.agent.distribution.distributions import TanhNormal
 from slm_lab.agent.distribution.nodes import squashed_nodes
 
 ActionValue = Callable[[Any], Any]
-"""From actions (B, A) to their values (B,), both tensors or both nodes; for discrete actions from
-None to all values (B, n)."""
+"""From actions (B, A) to their values (B,), both tensors or both nodes; for discrete
+actions from None to all values (B, n)."""
 
 
 class Expectation(NamedTuple):
@@ -29,8 +30,8 @@ class Expectation(NamedTuple):
 
 
 def squashed(params: Differentiable, q: ActionValue, noise: Tensor) -> Expectation:
-    """By one reparametrised action, tanh(μ + σε): eqs. 11 and 20 of arXiv:1812.05905. The noise is
-    standard normal."""
+    """By one reparametrised action, tanh(μ + σε): eqs. 11 and 20 of arXiv:1812.05905.
+    The noise is standard normal."""
     action: Differentiable
     log_prob: Differentiable
     if isinstance(params, Node):
@@ -48,8 +49,8 @@ def exact(params: Tensor, q: ActionValue, noise: Tensor) -> Expectation:
 
 
 def gumbel_softmax(params: Tensor, q: ActionValue, noise: Tensor) -> Expectation:
-    """By one action with the gradient of a softmax: straight-through, arXiv:1611.01144. The
-    noise is exponential; −log of it is Gumbel."""
+    """By one action with the gradient of a softmax: straight-through, arXiv:1611.01144.
+    The noise is exponential; −log of it is Gumbel."""
     log_p = params.log_softmax(-1)
     relaxed = (log_p - noise.log()).softmax(-1)
     hard = one_hot(relaxed.argmax(-1), log_p.shape[-1]).to(relaxed.dtype)
@@ -61,14 +62,17 @@ class SoftPolicy(NamedTuple):
     """A way to take the expectation, and the noise that it needs."""
 
     expectation: Callable[[Any, ActionValue, Tensor], Expectation]
-    """From parameters (B, param_dim), an action-value function and what `draw` gave to its
-    expectation, with gradients to the parameters."""
+    """From parameters (B, param_dim), an action-value function and what `draw` gave to
+    its expectation, with gradients to the parameters."""
     draw: Callable[[tuple[int, int], torch.Generator], Tensor]
     """Noise of this shape, on the CPU; empty where the expectation is exact."""
 
 
-SQUASHED = SoftPolicy(squashed, lambda shape, generator: torch.randn(shape, generator=generator))
+SQUASHED = SoftPolicy(
+    squashed, lambda shape, generator: torch.randn(shape, generator=generator)
+)
 EXACT = SoftPolicy(exact, lambda shape, generator: torch.empty(0))
 GUMBEL_SOFTMAX = SoftPolicy(
-    gumbel_softmax, lambda shape, generator: torch.empty(shape).exponential_(generator=generator)
+    gumbel_softmax,
+    lambda shape, generator: torch.empty(shape).exponential_(generator=generator),
 )

@@ -46,14 +46,17 @@ class LogAlpha(nn.Module):
 
 @final
 class TunedTemperature(Temperature):
-    """α rises while the entropy is below its target and falls while it is above. One gradient step
-    on ln α (H − H̄): eq. 18 of arXiv:1812.05905 with ln α for α, as in its authors' code. Its
-    optimizer keeps ln α between two bounds."""
+    """α rises while the entropy is below its target and falls while it is above. One
+    gradient step on ln α (H − H̄): eq. 18 of arXiv:1812.05905 with ln α for α, as in
+    its authors' code. Its optimizer keeps ln α between two bounds."""
 
-    def __init__(self, log_alpha: LogAlpha, optimizer: Optimizer, target_entropy: float) -> None:
+    def __init__(
+        self, log_alpha: LogAlpha, optimizer: Optimizer, target_entropy: float
+    ) -> None:
         self._log_alpha = log_alpha
         self.optimizer: Optimizer = optimizer
-        self._target_entropy = float(np.float32(target_entropy))  # α stays where entropies equal it
+        # α stays where entropies equal it
+        self._target_entropy = float(np.float32(target_entropy))
 
     @override
     def scheduled(self, frame: int) -> float:
@@ -67,4 +70,6 @@ class TunedTemperature(Temperature):
     @override
     def update(self, entropy: Tensor) -> None:
         log_alpha, surplus = self._log_alpha.value, mean(entropy) - self._target_entropy
-        self.optimizer.step((parameter(log_alpha) if log_alpha.is_cpu else log_alpha) * surplus)
+        self.optimizer.step(
+            (parameter(log_alpha) if log_alpha.is_cpu else log_alpha) * surplus
+        )

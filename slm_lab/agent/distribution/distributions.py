@@ -1,7 +1,8 @@
 """Action distributions that draw from a given generator.
 
-torch.distributions samples from the global generator and validates its arguments at every call;
-these do neither. Shapes: B batch (any leading shape), A action dimensions."""
+torch.distributions samples from the global generator and validates its arguments at
+every call; these do neither. Shapes: B batch (any leading shape), A action
+dimensions."""
 
 import math
 from abc import ABC, abstractmethod
@@ -43,12 +44,13 @@ class Distribution(ABC):
 
 
 MASKED_LOGIT = -1e9
-"""The logit of a choice that a component does not have. Its mass is exactly zero, and so is its
-share of an entropy, which −∞ would turn into NaN."""
+"""The logit of a choice that a component does not have. Its mass is exactly zero, and
+so is its share of an entropy, which −∞ would turn into NaN."""
 
 
 def gumbel_max(log_p: Tensor, generator: torch.Generator) -> Tensor:
-    """Draws from logits (..., n) along the last axis: −log of an exponential variable is Gumbel."""
+    """Draws from logits (..., n) along the last axis: −log of an exponential variable
+    is Gumbel."""
     exponential = torch.empty_like(log_p).exponential_(generator=generator)
     return (log_p - exponential.log_()).argmax(-1)
 
@@ -80,13 +82,16 @@ class Categorical(Distribution):
 
 @final
 class MultiCategorical(Distribution):
-    """K choices (B, K) int64 among n_1, …, n_K, from their logits side by side, (B, Σ n_k)."""
+    """K choices (B, K) int64 among n_1, …, n_K, from their logits side by side, (B, Σ
+    n_k)."""
 
     def __init__(self, logits: Tensor, sizes: Sequence[int]) -> None:
         widest = max(sizes)
         if sum(sizes) < len(sizes) * widest:
             parts = torch.split(logits, list(sizes), -1)
-            rows = [pad(x, (0, widest - x.shape[-1]), value=MASKED_LOGIT) for x in parts]
+            rows = [
+                pad(x, (0, widest - x.shape[-1]), value=MASKED_LOGIT) for x in parts
+            ]
             logits = torch.cat(rows, -1)
         self.log_p = logits.view(*logits.shape[:-1], len(sizes), widest).log_softmax(-1)
 
@@ -138,8 +143,8 @@ class Bernoulli(Distribution):
 
 LOG_STD_RANGE = (-20.0, 2.0)
 EDGE = 1e-6
-"""Distance to the edge of the support at which a density is evaluated: on the edge it would be
-zero."""
+"""Distance to the edge of the support at which a density is evaluated: on the edge it
+would be zero."""
 MAX_EXPONENT = 80.0
 """The largest exponent of e: beyond 88 a float32 is infinite."""
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
@@ -157,7 +162,8 @@ def standard_normal(like: Tensor, generator: torch.Generator) -> Tensor:
 
 @final
 class DiagonalNormal(Distribution):
-    """Independent normal distributions, from mean and log standard deviation, both (B, A)."""
+    """Independent normal distributions, from mean and log standard deviation, both (B,
+    A)."""
 
     def __init__(self, mean: Tensor, log_std: Tensor) -> None:
         self.mean = mean
@@ -189,9 +195,9 @@ class DiagonalNormal(Distribution):
 
 @final
 class MultivariateNormal(Distribution):
-    """A normal distribution with correlations: covariance L Lᵀ. `mean` is (B, A). `cholesky` holds
-    L: its A(A − 1)/2 entries below the diagonal, row by row, then the logarithms of its A diagonal
-    entries, (B, A(A + 1)/2)."""
+    """A normal distribution with correlations: covariance L Lᵀ. `mean` is (B, A).
+    `cholesky` holds L: its A(A − 1)/2 entries below the diagonal, row by row, then the
+    logarithms of its A diagonal entries, (B, A(A + 1)/2)."""
 
     def __init__(self, mean: Tensor, cholesky: Tensor) -> None:
         size = mean.shape[-1]
@@ -213,7 +219,9 @@ class MultivariateNormal(Distribution):
     def log_prob(self, action: Tensor) -> Tensor:
         """−½ |L⁻¹ (a − μ)|² − log det L − ½ A log 2π: (B,)."""
         deviation = (action - self.mean).unsqueeze(-1)
-        scaled: Tensor = torch.linalg.solve_triangular(self.factor, deviation, upper=False)
+        scaled: Tensor = torch.linalg.solve_triangular(
+            self.factor, deviation, upper=False
+        )
         square = scaled.squeeze(-1).square()
         return (-0.5 * square - self.log_diagonal - HALF_LOG_2PI).sum(-1)
 
@@ -229,7 +237,8 @@ class MultivariateNormal(Distribution):
 
 @final
 class LogNormal(Distribution):
-    """Independent a = low + e^x with x normal: above `low` (A,), without an upper bound."""
+    """Independent a = low + e^x with x normal: above `low` (A,), without an upper
+    bound."""
 
     def __init__(self, mean: Tensor, log_std: Tensor, low: Tensor) -> None:
         self._normal = DiagonalNormal(mean, log_std)
@@ -259,12 +268,15 @@ class LogNormal(Distribution):
 
 @final
 class Beta(Distribution):
-    """Independent Beta distributions on [low, high] (both (A,)): no action is ever clipped. α = 1 +
-    softplus(first output), β = 1 + softplus(second), so that each has one mode: Chou, Maturana &
-    Scherer, "Improving stochastic policy gradients in continuous control with deep reinforcement
-    learning using the Beta distribution" (2017)."""
+    """Independent Beta distributions on [low, high] (both (A,)): no action is ever
+    clipped. α = 1 + softplus(first output), β = 1 + softplus(second), so that each has
+    one mode: Chou, Maturana & Scherer, "Improving stochastic policy gradients in
+    continuous control with deep reinforcement learning using the Beta distribution"
+    (2017)."""
 
-    def __init__(self, raw_alpha: Tensor, raw_beta: Tensor, low: Tensor, high: Tensor) -> None:
+    def __init__(
+        self, raw_alpha: Tensor, raw_beta: Tensor, low: Tensor, high: Tensor
+    ) -> None:
         self.alpha = 1 + softplus(raw_alpha)
         self.beta = 1 + softplus(raw_beta)
         self._low = low
@@ -272,21 +284,24 @@ class Beta(Distribution):
 
     @override
     def sample(self, generator: torch.Generator) -> Tensor:
-        """G_α / (G_α + G_β) of two Gamma variables, stretched to [low, high]: (B, A)."""
+        """G_α / (G_α + G_β) of two Gamma variables, stretched to [low, high]: (B,
+        A)."""
         first = torch._standard_gamma(self.alpha, generator=generator)
         second = torch._standard_gamma(self.beta, generator=generator)
         return self._low + self._width * (first / (first + second))
 
     @override
     def log_prob(self, action: Tensor) -> Tensor:
-        """(α−1) log x + (β−1) log(1−x) − log B(α, β) − log(high − low), summed over A: (B,)."""
+        """(α−1) log x + (β−1) log(1−x) − log B(α, β) − log(high − low), summed over A:
+        (B,)."""
         x = ((action - self._low) / self._width).clamp(EDGE, 1 - EDGE)
         density = (self.alpha - 1) * x.log() + (self.beta - 1) * torch.log1p(-x)
         return (density - self._log_beta() - self._width.log()).sum(-1)
 
     @override
     def entropy(self) -> Tensor:
-        """log B − (α−1)ψ(α) − (β−1)ψ(β) + (α+β−2)ψ(α+β) + log(high − low), summed: (B,)."""
+        """log B − (α−1)ψ(α) − (β−1)ψ(β) + (α+β−2)ψ(α+β) + log(high − low), summed:
+        (B,)."""
         alpha, beta = self.alpha, self.beta
         of_unit_interval = (
             self._log_beta()
@@ -298,19 +313,22 @@ class Beta(Distribution):
 
     @override
     def mode(self) -> Tensor:
-        """(α − 1)/(α + β − 2), stretched; the middle where the distribution is flat: (B, A)."""
+        """(α − 1)/(α + β − 2), stretched; the middle where the distribution is flat:
+        (B, A)."""
         peak = (self.alpha - 1) / (self.alpha + self.beta - 2).clamp(min=EDGE)
         flat = self.alpha + self.beta - 2 < EDGE
         return self._low + self._width * torch.where(flat, 0.5, peak)
 
     def _log_beta(self) -> Tensor:
-        return self.alpha.lgamma() + self.beta.lgamma() - (self.alpha + self.beta).lgamma()
+        return (
+            self.alpha.lgamma() + self.beta.lgamma() - (self.alpha + self.beta).lgamma()
+        )
 
 
 @final
 class TanhNormal(Distribution):
-    """a = tanh(u) with u normal: between −1 and 1, appendix C of arXiv:1812.05905. Samples carry
-    gradients to mean and log σ, both (B, A)."""
+    """a = tanh(u) with u normal: between −1 and 1, appendix C of arXiv:1812.05905.
+    Samples carry gradients to mean and log σ, both (B, A)."""
 
     def __init__(self, mean: Tensor, log_std: Tensor) -> None:
         self._normal = DiagonalNormal(mean, log_std)
@@ -324,8 +342,9 @@ class TanhNormal(Distribution):
         return self.with_log_prob(standard_normal(self._normal.mean, generator))
 
     def with_log_prob(self, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """The action of standard normal noise (B, A), and its log-probability. That is computed
-        from noise and u: neither a small σε beside μ, nor tanh(u) near ±1, determines them."""
+        """The action of standard normal noise (B, A), and its log-probability. That is
+        computed from noise and u: neither a small σε beside μ, nor tanh(u) near ±1,
+        determines them."""
         normal, u = self._normal, self._normal.scaled(noise)
         log_prob = -0.5 * noise * noise - normal.log_std - HALF_LOG_2PI - _log_slope(u)
         return u.tanh(), log_prob.sum(-1)
@@ -341,7 +360,9 @@ class TanhNormal(Distribution):
         """That of u plus Σ E[log(1 − tanh²u)], by Gauss–Hermite quadrature: (B,)."""
         nodes, weights = (torch.as_tensor(x, dtype=torch.float32) for x in _HERMITE)
         mean, std = self._normal.mean, self._normal.log_std.exp()
-        at_nodes = _log_slope(mean.unsqueeze(-1) + std.unsqueeze(-1) * moved(nodes, mean.device))
+        at_nodes = _log_slope(
+            mean.unsqueeze(-1) + std.unsqueeze(-1) * moved(nodes, mean.device)
+        )
         expected: Tensor = at_nodes @ moved(weights, mean.device)
         return self._normal.entropy() + expected.sum(-1)
 

@@ -1,8 +1,9 @@
 """Exploration: the distributions that actors really draw from, by `action_policy`.
 
-An actor draws in every vector step from a few numbers, where torch takes three times as long as
-NumPy. So choices among n actions and normal variables are drawn by NumPy. Learning, which needs
-gradients, has `distributions`. The recorded log-probability is that of the exploring policy."""
+An actor draws in every vector step from a few numbers, where torch takes three times as
+long as NumPy. So choices among n actions and normal variables are drawn by NumPy.
+Learning, which needs gradients, has `distributions`. The recorded log-probability is
+that of the exploring policy."""
 
 import math
 from collections.abc import Callable
@@ -28,7 +29,10 @@ class Generators:
 
     def state_dict(self) -> StateDict:
         """The state of both."""
-        return {"array": self.array.bit_generator.state, "tensor": self.tensor.get_state()}
+        return {
+            "array": self.array.bit_generator.state,
+            "tensor": self.tensor.get_state(),
+        }
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores both."""
@@ -36,9 +40,11 @@ class Generators:
         self.tensor.set_state(state["tensor"])
 
 
-ExplorationPolicy: TypeAlias = Callable[[FloatArray, float, Generators], tuple[Array, FloatArray]]
-"""From distribution parameters (B, param_dim) and the exploration variable to actions (B,
-*action_shape), drawn by the generators, and their log-probabilities (B,)."""
+ExplorationPolicy: TypeAlias = Callable[
+    [FloatArray, float, Generators], tuple[Array, FloatArray]
+]
+"""From distribution parameters (B, param_dim) and the exploration variable to actions
+(B, *action_shape), drawn by the generators, and their log-probabilities (B,)."""
 
 MIN_TEMPERATURE = 1e-6
 """The lowest temperature: at zero, where a schedule may end, Boltzmann is greedy."""
@@ -47,8 +53,8 @@ MIN_TEMPERATURE = 1e-6
 def boltzmann(
     logits: FloatArray, temperature: float, generators: Generators
 ) -> tuple[IntArray, FloatArray]:
-    """p ∝ e^(l/τ) of logits (B, n): each action with a probability proportional to p^(1/τ); for
-    Q-values q, to e^(q/τ)."""
+    """p ∝ e^(l/τ) of logits (B, n): each action with a probability proportional to
+    p^(1/τ); for Q-values q, to e^(q/τ)."""
     log_p = logits.T.copy()  # (n, B): NumPy reduces rows far faster
     log_p -= np.maximum.reduce(log_p, 0)
     if temperature != 1.0:
@@ -63,8 +69,8 @@ def boltzmann(
 def epsilon_greedy(
     logits: FloatArray, epsilon: float, generators: Generators
 ) -> tuple[IntArray, FloatArray]:
-    """The action with the largest of n logits (B, n); with probability ε any of the n. One number u
-    per row: explores if u < ε, and u / ε chooses the action then."""
+    """The action with the largest of n logits (B, n); with probability ε any of the n.
+    One number u per row: explores if u < ε, and u / ε chooses the action then."""
     greedy, n = logits.argmax(-1), logits.shape[-1]
     u = generators.array.random(len(greedy))
     p_greedy = 1 - epsilon + epsilon / n
@@ -98,7 +104,8 @@ def exploration_policy(
     if action_policy != "default":
         if not is_choice:
             raise LabError(
-                f"agent.algorithm.action_policy = {action_policy!r}: chooses one of n actions, the "
+                f"agent.algorithm.action_policy = {action_policy!r}: chooses one of n "
+                "actions, the "
                 f'environment\'s are {action_space}; use "default" or "random"'
             )
         return {"epsilon_greedy": epsilon_greedy, "boltzmann": boltzmann}[action_policy]
@@ -111,20 +118,27 @@ def exploration_policy(
     return lambda params, _, generators: from_family(family, params, generators)
 
 
-def _uniform(family: DistributionFamily, action_space: gymnasium.Space[Any]) -> ExplorationPolicy:
+def _uniform(
+    family: DistributionFamily, action_space: gymnasium.Space[Any]
+) -> ExplorationPolicy:
     """Every action equally likely, whatever the network puts out."""
     if not isinstance(action_space, spaces.Box):
         equal = np.zeros_like
-        return lambda logits, _, generators: from_family(family, equal(logits), generators)
+        return lambda logits, _, generators: from_family(
+            family, equal(logits), generators
+        )
     bounds = np.stack([action_space.low, action_space.high])
     if not np.isfinite(bounds).all():
         raise LabError(
-            'agent.algorithm.action_policy = "random": needs actions with two bounds each, the '
+            'agent.algorithm.action_policy = "random": needs actions with two bounds '
+            "each, the "
             f"environment's are {action_space}"
         )
     low, high = torch.as_tensor(bounds, dtype=torch.float32)
 
-    def between(params: FloatArray, _: float, generators: Generators) -> tuple[Array, FloatArray]:
+    def between(
+        params: FloatArray, _: float, generators: Generators
+    ) -> tuple[Array, FloatArray]:
         """Actions (B, A), and −Σ log(high − low), (B,)."""
         width = (high - low).expand(len(params), -1)
         action = low + width * torch.rand(width.shape, generator=generators.tensor)

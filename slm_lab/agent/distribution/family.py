@@ -30,13 +30,17 @@ from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array, FloatArray
 
 Space: TypeAlias = gymnasium.Space[Any]
-Draw: TypeAlias = Callable[[FloatArray, np.random.Generator], tuple[FloatArray, FloatArray]]
-"""From parameters (B, param_dim) to actions and their log-probabilities (B,), without torch."""
+Draw: TypeAlias = Callable[
+    [FloatArray, np.random.Generator], tuple[FloatArray, FloatArray]
+]
+"""From parameters (B, param_dim) to actions and their log-probabilities (B,), without
+torch."""
 
 
 @dataclass(frozen=True)
 class DistributionFamily:
-    """Makes distributions of one kind from a policy network's outputs, (B, param_dim)."""
+    """Makes distributions of one kind from a policy network's outputs, (B,
+    param_dim)."""
 
     make: Callable[[Tensor], Distribution]
     param_dim: int
@@ -44,8 +48,8 @@ class DistributionFamily:
     action_shape: tuple[int, ...]
     action_dtype: type[np.generic]
     initial_scale: Callable[[float], Tensor] | None = None
-    """From a ln σ to those last outputs that may be one learned vector, independent of the
-    observation."""
+    """From a ln σ to those last outputs that may be one learned vector, independent of
+    the observation."""
     greedy: bool = False
     """Whether actions are the mode, unless an action policy says otherwise."""
     from_node: Callable[[Node], nodes.NodeDistribution] | None = None
@@ -68,15 +72,16 @@ class DistributionFamily:
 
 
 def distribution_family(action_space: Space, pdtype: str) -> DistributionFamily:
-    """The family that `action_pdtype` names for this action space of one environment. Raises
-    LabError when the two do not fit."""
+    """The family that `action_pdtype` names for this action space of one environment.
+    Raises LabError when the two do not fit."""
     known = FAMILIES[type(action_space)]
     default = next(iter(known))
     name = default if pdtype == "default" else pdtype
     if name not in known:
         allowed = ", ".join(f'"{other}"' for other in known)
         raise LabError(
-            f"agent.algorithm.action_pdtype = {pdtype!r}: the environment's actions are "
+            f"agent.algorithm.action_pdtype = {pdtype!r}: the environment's actions "
+            "are "
             f'{action_space}; use "default" or one of {allowed}'
         )
     return known[name](action_space)
@@ -84,14 +89,22 @@ def distribution_family(action_space: Space, pdtype: str) -> DistributionFamily:
 
 def _categorical(space: spaces.Discrete, greedy: bool = False) -> DistributionFamily:
     return DistributionFamily(
-        Categorical, int(space.n), (), np.int64, greedy=greedy, from_node=nodes.CategoricalNode
+        Categorical,
+        int(space.n),
+        (),
+        np.int64,
+        greedy=greedy,
+        from_node=nodes.CategoricalNode,
     )
 
 
 def _multi_categorical(space: spaces.MultiDiscrete) -> DistributionFamily:
     sizes = [int(size) for size in space.nvec.flat]
     return DistributionFamily(
-        lambda params: MultiCategorical(params, sizes), sum(sizes), (len(sizes),), np.int64
+        lambda params: MultiCategorical(params, sizes),
+        sum(sizes),
+        (len(sizes),),
+        np.int64,
     )
 
 
@@ -101,7 +114,9 @@ def _bernoulli(space: spaces.MultiBinary) -> DistributionFamily:
 
 
 def _pairs(
-    space: spaces.Box, make: Callable[[Tensor, Tensor], Distribution], has_scale: bool = False
+    space: spaces.Box,
+    make: Callable[[Tensor, Tensor], Distribution],
+    has_scale: bool = False,
 ) -> DistributionFamily:
     """Two parameters for each component; with `has_scale` the second is a ln σ."""
     (size,) = space.shape
@@ -123,11 +138,15 @@ def _multivariate_normal(space: spaces.Box) -> DistributionFamily:
     (size,) = space.shape
     num_below = size * (size - 1) // 2
     return DistributionFamily(
-        lambda params: MultivariateNormal(*torch.split(params, [size, num_below + size], -1)),
+        lambda params: MultivariateNormal(
+            *torch.split(params, [size, num_below + size], -1)
+        ),
         2 * size + num_below,
         (size,),
         np.float32,
-        lambda log_std: torch.cat([torch.zeros(num_below), torch.full((size,), log_std)]),
+        lambda log_std: torch.cat(
+            [torch.zeros(num_below), torch.full((size,), log_std)]
+        ),
     )
 
 
@@ -142,25 +161,27 @@ def _beta(space: spaces.Box) -> DistributionFamily:
 
 
 def _bound(values: Array, pdtype: str, which: str) -> Callable[[torch.device], Tensor]:
-    """The bounds on a device, copied there once: a CUDA graph cannot hold copies from the host."""
+    """The bounds on a device, copied there once: a CUDA graph cannot hold copies from
+    the host."""
     if not np.isfinite(values).all():
         raise LabError(
-            f"agent.algorithm.action_pdtype = {pdtype!r}: needs actions with a {which} bound, the "
+            f"agent.algorithm.action_pdtype = {pdtype!r}: needs actions with a "
+            f"{which} bound, the "
             f'environment\'s have {values.tolist()}; use "Normal"'
         )
     return cache(partial(moved, torch.as_tensor(values, dtype=torch.float32)))
 
 
 def squashed_family(action_space: Space, pdtype: str = "default") -> DistributionFamily:
-    """TanhNormal, for actions with two bounds; in soft actor-critic also the `pdtype` "Normal".
-    Raises LabError for other actions, and for any other `pdtype`."""
+    """TanhNormal, for actions with two bounds; in soft actor-critic also the `pdtype`
+    "Normal". Raises LabError for other actions, and for any other `pdtype`."""
     given = f"agent.algorithm.action_pdtype = {pdtype!r}"
     if pdtype not in ("default", "Normal"):
         raise LabError(f'{given}: no squashed distribution; use "default" or "Normal"')
     if not isinstance(action_space, spaces.Box):
         raise LabError(
-            f"{given}: a squashed distribution is for continuous actions, the environment's are "
-            f"{action_space}; use another algorithm"
+            f"{given}: a squashed distribution is for continuous actions, the "
+            f"environment's are {action_space}; use another algorithm"
         )
     if not np.isfinite([action_space.low, action_space.high]).all():
         raise LabError(
@@ -173,8 +194,8 @@ def squashed_family(action_space: Space, pdtype: str = "default") -> Distributio
 Builder: TypeAlias = Callable[[Any], DistributionFamily]
 
 FAMILIES: Mapping[type[Space], Mapping[str, Builder]] = {
-    # A hard Gumbel-softmax sample is a categorical one; the two differ where gradients pass
-    # through samples, which a policy gradient does not need.
+    # A hard Gumbel-softmax sample is a categorical one; the two differ where gradients
+    # pass through samples, which a policy gradient does not need.
     spaces.Discrete: {
         "Categorical": _categorical,
         "GumbelSoftmax": _categorical,

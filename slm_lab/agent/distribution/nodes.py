@@ -1,5 +1,5 @@
-"""Distributions by NumPy: of nodes, with the gradients of log-probabilities and entropies written
-out; and of arrays, to draw from."""
+"""Distributions by NumPy: of nodes, with the gradients of log-probabilities and
+entropies written out; and of arrays, to draw from."""
 
 import math
 from typing import Protocol, final
@@ -57,9 +57,11 @@ class CategoricalNode:
         return Node(entropy, (self._logits,), vjp)
 
 
-def draw_normal(params: FloatArray, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-    """Actions (B, A) of `DiagonalNormal` and their log-probabilities (B,), from mean and log σ side
-    by side, (B, 2 A)."""
+def draw_normal(
+    params: FloatArray, rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray]:
+    """Actions (B, A) of `DiagonalNormal` and their log-probabilities (B,), from mean
+    and log σ side by side, (B, 2 A)."""
     size = params.shape[-1] // 2
     mean, log_std = params[:, :size], params[:, size:].clip(*LOG_STD_RANGE)
     action = mean + np.exp(log_std) * rng.standard_normal(mean.shape, np.float32)
@@ -68,14 +70,16 @@ def draw_normal(params: FloatArray, rng: np.random.Generator) -> tuple[FloatArra
 
 def _normal_log_prob(z: FloatArray, log_std: FloatArray) -> FloatArray:
     """−½ z² − log σ − ½ log 2π, summed over A: (B,)."""
-    log_prob: FloatArray = np.add.reduce(-0.5 * z * z - log_std - np.float32(HALF_LOG_2PI), -1)
+    log_prob: FloatArray = np.add.reduce(
+        -0.5 * z * z - log_std - np.float32(HALF_LOG_2PI), -1
+    )
     return log_prob
 
 
 def squashed_nodes(params: Node, noise: Tensor) -> tuple[Node, Node]:
-    """The action of `TanhNormal` for standard normal noise (B, A), and its log-probability (B,),
-    from mean and log σ side by side, (B, 2 A). With u = μ + σε and a = tanh u: ∂a/∂u = 1 − a²,
-    ∂ log π/∂u = 2a, and ∂ log π/∂ log σ = 2aσε − 1."""
+    """The action of `TanhNormal` for standard normal noise (B, A), and its
+    log-probability (B,), from mean and log σ side by side, (B, 2 A). With u = μ + σε
+    and a = tanh u: ∂a/∂u = 1 − a², ∂ log π/∂u = 2a, and ∂ log π/∂ log σ = 2aσε − 1."""
     epsilon = noise.numpy()
     mean, log_std = np.split(params.array, 2, -1)
     bounded = log_std.clip(*LOG_STD_RANGE)
@@ -83,7 +87,8 @@ def squashed_nodes(params: Node, noise: Tensor) -> tuple[Node, Node]:
     scaled = np.exp(bounded) * epsilon
     u = mean + scaled
     action, size = np.tanh(u), np.abs(u)
-    log_slope = 2 * (np.float32(math.log(2)) - size - np.log1p(np.exp(-2 * size)))  # even in u
+    # even in u
+    log_slope = 2 * (np.float32(math.log(2)) - size - np.log1p(np.exp(-2 * size)))
     log_prob = _normal_log_prob(epsilon, bounded) - np.add.reduce(log_slope, -1)
 
     def of_action(grad: FloatArray) -> tuple[FloatArray]:

@@ -1,4 +1,5 @@
-"""Frames of a replay memory on the device of the networks, which then copies no batches."""
+"""Frames of a replay memory on the device of the networks, which then copies no
+batches."""
 
 from typing import final
 
@@ -13,11 +14,15 @@ from slm_lab.core.types import Array, IntArray
 
 @final
 class DeviceRows:
-    """Rows on a device, in place of an array of rows. They are written and saved as arrays, and
-    sampled as tensors there. Raises LabError if the device has no memory for them."""
+    """Rows on a device, in place of an array of rows. They are written and saved as
+    arrays, and sampled as tensors there. Raises LabError if the device has no memory
+    for them."""
 
     def __init__(
-        self, shape: tuple[int, ...], dtype: np.dtype[np.generic], device: torch.device | None
+        self,
+        shape: tuple[int, ...],
+        dtype: np.dtype[np.generic],
+        device: torch.device | None,
     ) -> None:
         numbers = torch.from_numpy(np.zeros(0, dtype))
         try:
@@ -34,12 +39,15 @@ class DeviceRows:
         self._rows[place] = moved(torch.from_numpy(rows), self._rows.device)
 
     def __getitem__(self, where: slice | IntArray) -> Array:
-        rows = self._rows[where if isinstance(where, slice) else torch.from_numpy(where)]
+        rows = self._rows[
+            where if isinstance(where, slice) else torch.from_numpy(where)
+        ]
         array: Array = rows.cpu().numpy()
         return array
 
     def take(self, indices: IntArray) -> Tensor:
-        """The rows at `indices`, of any shape and counted from either end, modulo their number."""
+        """The rows at `indices`, of any shape and counted from either end, modulo their
+        number."""
         place = torch.from_numpy(indices % len(self._rows))
         return self._rows[moved(place, self._rows.device)]
 

@@ -12,18 +12,21 @@ from slm_lab.core.types import Array, IntArray, StateDict
 from slm_lab.spec.schema.memory import MemorySpec, OnPolicyCrossEntropySpec
 
 Episode = dict[str, Array]
-"""The steps of one episode by field, (T, ...) each; `next_obs` is the last one only, (1, ...)."""
+"""The steps of one episode by field, (T, ...) each; `next_obs` is the last one only,
+(1, ...)."""
 
 
 class OnPolicyReplay(Memory[Rollout]):
-    """Whole episodes, until `horizon` of them are finished, from any number of environments.
+    """Whole episodes, until `horizon` of them are finished, from any number of
+    environments.
 
-    The batch is one column (T, 1): the finished episodes in sequence. Each ends in a step that is
-    terminated or truncated, so no return crosses into the next. Running episodes are kept for a
-    later batch; to drop them would favour short ones.
+    The batch is one column (T, 1): the finished episodes in sequence. Each ends in a
+    step that is terminated or truncated, so no return crosses into the next. Running
+    episodes are kept for a later batch; to drop them would favour short ones.
 
-    With `best_fraction` below one it is the memory of the cross-entropy method: the batch has only
-    that share of the episodes, those of the highest return (as the learner sees rewards)."""
+    With `best_fraction` below one it is the memory of the cross-entropy method: the
+    batch has only that share of the episodes, those of the highest return (as the
+    learner sees rewards)."""
 
     def __init__(self, layout: MemoryLayout, best_fraction: float = 1.0) -> None:
         self._wanted = layout.horizon
@@ -38,7 +41,8 @@ class OnPolicyReplay(Memory[Rollout]):
     @classmethod
     @override
     def build(cls, spec: MemorySpec, layout: MemoryLayout) -> "OnPolicyReplay":
-        """OnPolicyCrossEntropy learns from the share of episodes in its spec, others from all."""
+        """OnPolicyCrossEntropy learns from the share of episodes in its spec, others
+        from all."""
         if isinstance(spec, OnPolicyCrossEntropySpec):
             return cls(layout, spec.cross_entropy)
         return cls(layout)
@@ -54,16 +58,21 @@ class OnPolicyReplay(Memory[Rollout]):
 
     @override
     def break_off(self, next_obs: Array, raw_next_obs: Array | None = None) -> None:
-        running = [n for n, start in enumerate(self._starts) if start < len(self._steps)]
+        running = [
+            n for n, start in enumerate(self._starts) if start < len(self._steps)
+        ]
         if running:
             self._steps[-1]["truncated"][running] = True
             self._finish(np.array(running), next_obs)
 
     def _finish(self, environments: IntArray, next_obs: Array) -> None:
-        """Closes the running episodes of these environments, which end with the last step."""
+        """Closes the running episodes of these environments, which end with the last
+        step."""
         for n in environments:
             steps = self._steps[self._starts[n] :]
-            episode = {name: np.stack([step[name][n] for step in steps]) for name in steps[0]}
+            episode = {
+                name: np.stack([step[name][n] for step in steps]) for name in steps[0]
+            }
             episode["next_obs"] = next_obs[n : n + 1].copy()
             self._finished.append(episode)
             self._starts[n] = len(self._steps)
@@ -83,7 +92,9 @@ class OnPolicyReplay(Memory[Rollout]):
         """The finished episodes, or the best of them, as one column."""
         episodes, self._finished = self._best(self._finished), []
         columns = {
-            name: torch.from_numpy(np.concatenate([e[name] for e in episodes])).unsqueeze(1)
+            name: torch.from_numpy(
+                np.concatenate([e[name] for e in episodes])
+            ).unsqueeze(1)
             for name in episodes[0]
             if name != "next_obs"
         }
@@ -92,7 +103,9 @@ class OnPolicyReplay(Memory[Rollout]):
         kind = RawRollout if self._keeps_raw else Rollout
         return kind(
             **columns,
-            bootstrap_obs=torch.from_numpy(np.concatenate([e["next_obs"] for e in episodes])),
+            bootstrap_obs=torch.from_numpy(
+                np.concatenate([e["next_obs"] for e in episodes])
+            ),
             bootstrap_t=torch.from_numpy(ends),
             bootstrap_n=torch.zeros(len(ends), dtype=torch.int64),
         )

@@ -10,7 +10,12 @@ from typing_extensions import override
 
 from slm_lab.agent import batch
 from slm_lab.agent.memory.memory import AppendLog, Memory, MemoryLayout
-from slm_lab.agent.memory.sampler import NOTHING, PrioritizedSampler, Sampler, UniformSampler
+from slm_lab.agent.memory.sampler import (
+    NOTHING,
+    PrioritizedSampler,
+    Sampler,
+    UniformSampler,
+)
 from slm_lab.agent.schedule import Schedule
 from slm_lab.core.registry import MEMORIES
 from slm_lab.core.types import Array, FloatArray, IntArray, StateDict
@@ -25,10 +30,11 @@ BETA = Schedule(ScheduleSpec(start_val=0.1))
 
 @final
 class ReturnRing(AppendLog):
-    """The newest `size` steps of finished episodes, with the parts of their returns. The steps of
-    an episode are consecutive. Without normalisation a step has its return, which never changes.
-    With it a step has its raw reward, and `left`, the steps of its episode after it. The return is
-    then the sum of rewards, normalised and clipped by current statistics."""
+    """The newest `size` steps of finished episodes, with the parts of their returns.
+    The steps of an episode are consecutive. Without normalisation a step has its
+    return, which never changes. With it a step has its raw reward, and `left`, the
+    steps of its episode after it. The return is then the sum of rewards, normalised and
+    clipped by current statistics."""
 
     overwritten = np.arange(0)
     """None: new steps have the indices of those they overwrite."""
@@ -64,8 +70,8 @@ class ReturnRing(AppendLog):
         return (self.first + age) % self.size
 
     def add(self, obs: Array, action: Array, reward: FloatArray) -> None:
-        """Writes the K steps of an episode over the oldest; of more than fit, the last. `reward`
-        (K,) is raw."""
+        """Writes the K steps of an episode over the oldest; of more than fit, the last.
+        `reward` (K,) is raw."""
         count = len(reward)
         values: dict[str, Array] = {"obs": obs, "action": action}
         if self._normalization is None:
@@ -74,7 +80,10 @@ class ReturnRing(AppendLog):
             values["reward"] = reward
             values["left"] = np.arange(count - 1, -1, -1)
         self._last_block = min(count, self.size)
-        indices = np.arange(self.count + count - self._last_block, self.count + count) % self.size
+        indices = (
+            np.arange(self.count + count - self._last_block, self.count + count)
+            % self.size
+        )
         for name, array in self.arrays.items():
             array[indices] = values[name][count - self._last_block :]
         self.count += count
@@ -99,7 +108,10 @@ class ReturnRing(AppendLog):
     @override
     def content(self, first: int, end: int) -> StateDict:
         indices = np.arange(first, end) % self.size
-        return {"first": first, **{name: array[indices] for name, array in self.arrays.items()}}
+        return {
+            "first": first,
+            **{name: array[indices] for name, array in self.arrays.items()},
+        }
 
     @override
     def load_content(self, content: StateDict) -> None:
@@ -130,14 +142,17 @@ def discounted_sums(reward: FloatArray, gamma: float) -> FloatArray:
 
 @final
 class PastEpisodes(batch.PastReturns):
-    """Joins rollouts into episodes, and stores their steps once they have ended. A return is the
-    sum of rewards that followed, eq. 4 of arXiv:1806.05635. It must be a lower bound of what is
-    possible. So it ends where the episode was truncated: a value of the final state would be a
-    guess, kept as a fact. And an episode without a positive reward is not stored, because costs
-    that end early look too good. Both are as in the authors' code. With `use_cer` the last step of
-    the newest episode is part of every batch."""
+    """Joins rollouts into episodes, and stores their steps once they have ended. A
+    return is the sum of rewards that followed, eq. 4 of arXiv:1806.05635. It must be a
+    lower bound of what is possible. So it ends where the episode was truncated: a value
+    of the final state would be a guess, kept as a fact. And an episode without a
+    positive reward is not stored, because costs that end early look too good. Both are
+    as in the authors' code. With `use_cer` the last step of the newest episode is part
+    of every batch."""
 
-    def __init__(self, ring: ReturnRing, sampler: Sampler, batch_size: int, use_cer: bool) -> None:
+    def __init__(
+        self, ring: ReturnRing, sampler: Sampler, batch_size: int, use_cer: bool
+    ) -> None:
         self.log = self._ring = ring
         """The finished steps."""
         self._sampler = sampler
@@ -157,18 +172,26 @@ class PastEpisodes(batch.PastReturns):
         obs, reward = rollout.obs, rollout.reward
         if isinstance(rollout, batch.RawRollout):
             obs, reward = rollout.raw_obs, rollout.raw_reward
-        fields = {"obs": obs.numpy(), "action": rollout.action.numpy(), "reward": reward.numpy()}
+        fields = {
+            "obs": obs.numpy(),
+            "action": rollout.action.numpy(),
+            "reward": reward.numpy(),
+        }
         for n in range(done.shape[1]):
             ends = np.union1d(np.flatnonzero(done[:, n]) + 1, len(done)).tolist()
             for start, end in pairwise([0, *ends]):
-                piece = {name: values[start:end, n].copy() for name, values in fields.items()}
+                piece = {
+                    name: values[start:end, n].copy() for name, values in fields.items()
+                }
                 self._running.setdefault(n, []).append(piece)
                 if done[end - 1, n]:
                     self._finish(n)
 
     def _finish(self, n: int) -> None:
         pieces = self._running.pop(n)
-        episode = {name: np.concatenate([p[name] for p in pieces]) for name in pieces[0]}
+        episode = {
+            name: np.concatenate([p[name] for p in pieces]) for name in pieces[0]
+        }
         if (episode["reward"] > 0).any():
             self._ring.add(**episode)
             self._sampler.added()
@@ -257,14 +280,17 @@ class SelfImitationMemory(Memory[batch.ImitationBatch]):
 
     @override
     def break_off(self, next_obs: Array, raw_next_obs: Array | None = None) -> None:
-        """The past drops the running episodes. Their last steps, still to be learned from, get
-        returns all the same: those depend only on what follows."""
+        """The past drops the running episodes. Their last steps, still to be learned
+        from, get returns all the same: those depend only on what follows."""
         self._on_policy.break_off(next_obs, raw_next_obs)
         self._past.drop_running()
 
     @override
     def state_dict(self) -> StateDict:
-        return {"present": self._on_policy.state_dict(), "past": self._past.state_dict()}
+        return {
+            "present": self._on_policy.state_dict(),
+            "past": self._past.state_dict(),
+        }
 
     @override
     def load_state_dict(self, state: StateDict) -> None:

@@ -15,9 +15,9 @@ from slm_lab.spec.schema.memory import MemorySpec
 
 
 class AppendLog(ABC):
-    """Steps numbered from 0 in order; the newest are kept, the oldest overwritten. An added step
-    does not change, except that `Memory.break_off` may end the episodes of the newest. So all but
-    the newest need to be saved only once."""
+    """Steps numbered from 0 in order; the newest are kept, the oldest overwritten. An
+    added step does not change, except that `Memory.break_off` may end the episodes of
+    the newest. So all but the newest need to be saved only once."""
 
     count: int
     """Steps added so far; the newest is number `count` − 1."""
@@ -35,8 +35,8 @@ class AppendLog(ABC):
 
     @abstractmethod
     def load_content(self, content: StateDict) -> None:
-        """Puts steps back where they were, except those overwritten since. If two contents have the
-        same step, the later one holds."""
+        """Puts steps back where they were, except those overwritten since. If two
+        contents have the same step, the later one holds."""
 
 
 BatchT = TypeVar("BatchT", covariant=True)
@@ -44,7 +44,8 @@ BatchT = TypeVar("BatchT", covariant=True)
 
 @dataclass(frozen=True)
 class MemoryLayout:
-    """The shapes of a stored step, and how many steps an algorithm learns from at once."""
+    """The shapes of a stored step, and how many steps an algorithm learns from at
+    once."""
 
     horizon: int
     """Steps of each environment between two training events."""
@@ -56,17 +57,20 @@ class MemoryLayout:
     replay: ReplayConfig | None = None
     """For memories that are sampled from; None for those used once."""
     frame_stack: int = 1
-    """Frames in an observation, in equal parts of its first axis, the newest last; 1: no stack.
-    Within an episode each observation is the one before, shifted by one frame."""
+    """Frames in an observation, in equal parts of its first axis, the newest last; 1:
+    no stack. Within an episode each observation is the one before, shifted by one
+    frame."""
     scratch: Path | None = None
     normalization: Normalization | None = None
-    """Normalises stored raw values when they are sampled; None: nothing is normalised."""
+    """Normalises stored raw values when they are sampled; None: nothing is
+    normalised."""
     device: torch.device | None = None
     """That of the networks; None: the CPU."""
 
     @property
     def rollouts_keep_raw(self) -> bool:
-        """Whether rollouts are kept after training on them, and something is normalised."""
+        """Whether rollouts are kept after training on them, and something is
+        normalised."""
         return self.replay is not None and self.normalization is not None
 
 
@@ -74,18 +78,20 @@ class Memory(ABC, Generic[BatchT]):
     """Takes one vector step at a time and hands out batches when training is due."""
 
     log: AppendLog | None = None
-    """Its steps, if they are so many that a checkpoint writes only the new ones; else None."""
+    """Its steps, if they are so many that a checkpoint writes only the new ones; else
+    None."""
 
     @classmethod
     def build(cls, spec: MemorySpec, layout: MemoryLayout) -> Self:
-        """The memory that the spec defines, with room for such steps; by default no spec does."""
+        """The memory that the spec defines, with room for such steps; by default no
+        spec does."""
         raise TypeError(f"no spec defines a {cls.__name__}")
 
     @abstractmethod
     def add(self, step: VectorStep) -> None:
-        """Copies one step of all N environments; the caller may reuse the arrays. A memory that is
-        used once stores normalised values. One that keeps steps stores raw values, and normalises
-        them when they are sampled."""
+        """Copies one step of all N environments; the caller may reuse the arrays. A
+        memory that is used once stores normalised values. One that keeps steps stores
+        raw values, and normalises them when they are sampled."""
 
     @abstractmethod
     def ready(self) -> bool:
@@ -102,9 +108,10 @@ class Memory(ABC, Generic[BatchT]):
 
     @abstractmethod
     def break_off(self, next_obs: Array, raw_next_obs: Array | None = None) -> None:
-        """Truncates the running episodes after their last step, which ended in `next_obs` (N, …).
-        `raw_next_obs` is the same before normalisation; None: nothing is normalised. A resumed run
-        calls it if the state of its environments could not be restored."""
+        """Truncates the running episodes after their last step, which ended in
+        `next_obs` (N, …). `raw_next_obs` is the same before normalisation; None:
+        nothing is normalised. A resumed run calls it if the state of its environments
+        could not be restored."""
 
     @abstractmethod
     def state_dict(self) -> StateDict:

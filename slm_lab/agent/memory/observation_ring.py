@@ -1,8 +1,9 @@
-"""The observations of a ring of steps: each stored once, stacks of frames as single frames.
+"""The observations of a ring of steps: each stored once, stacks of frames as single
+frames.
 
-The index of (row, environment) in the ring is row · N + environment; that of the environment's next
-step is N larger, modulo the size. The final observation of an episode would overwrite the first of
-the next, so it is kept apart."""
+The index of (row, environment) in the ring is row · N + environment; that of the
+environment's next step is N larger, modulo the size. The final observation of an
+episode would overwrite the first of the next, so it is kept apart."""
 
 from typing import final
 
@@ -44,14 +45,19 @@ class SparseRows(dict[int, Array]):
 class Observations:
     """The observations at each index of a ring, and after it.
 
-    An observation is a stack of the last L frames, of which only the newest is stored. The frames
-    are equal parts of the first axis, the newest last: (L, …) or, where frames have channels,
-    (L·C, …). The other frames of the first stack of an episode are kept apart, whatever they are.
-    With L = 1 an observation is a frame. With `on_device` the frames are on the device of the
-    layout, and observations are tensors there."""
+    An observation is a stack of the last L frames, of which only the newest is stored.
+    The frames are equal parts of the first axis, the newest last: (L, …) or, where
+    frames have channels, (L·C, …). The other frames of the first stack of an episode
+    are kept apart, whatever they are. With L = 1 an observation is a frame. With
+    `on_device` the frames are on the device of the layout, and observations are tensors
+    there."""
 
     def __init__(
-        self, layout: MemoryLayout, num_slots: int, allocate: Allocate, on_device: bool = False
+        self,
+        layout: MemoryLayout,
+        num_slots: int,
+        allocate: Allocate,
+        on_device: bool = False,
     ) -> None:
         length, frame, dtype = layout.frame_stack, layout.obs_shape, layout.obs_dtype
         if length > 1:
@@ -64,7 +70,9 @@ class Observations:
         self._num_slots = num_slots
         shape = (num_slots, *frame)
         self._frames: Array | DeviceRows = (
-            DeviceRows(shape, dtype, layout.device) if on_device else allocate(shape, dtype)
+            DeviceRows(shape, dtype, layout.device)
+            if on_device
+            else allocate(shape, dtype)
         )
         self._last = SparseRows(frame, dtype)
         """The newest frames of the final observations of episodes."""
@@ -79,11 +87,16 @@ class Observations:
             """The age of each frame of a stack in steps."""
 
     def write(
-        self, here: slice, following: slice, started: BoolArray, obs: Array, next_obs: Array
+        self,
+        here: slice,
+        following: slice,
+        started: BoolArray,
+        obs: Array,
+        next_obs: Array,
     ) -> None:
-        """Stores a step (N, …) at the indices `here`, and the state after it at `following`.
-        `started` (N,): environments whose episode starts here. What was at `following` is
-        dropped."""
+        """Stores a step (N, …) at the indices `here`, and the state after it at
+        `following`. `started` (N,): environments whose episode starts here. What was at
+        `following` is dropped."""
         self._last.forget(following)
         if self._history:
             self._note_starts(here, following, started, self._split(obs))
@@ -91,7 +104,9 @@ class Observations:
         self._frames[here] = obs
         self._frames[following] = next_obs
 
-    def _note_starts(self, here: slice, after: slice, started: BoolArray, stacks: Array) -> None:
+    def _note_starts(
+        self, here: slice, after: slice, started: BoolArray, stacks: Array
+    ) -> None:
         self._before.forget(after)
         if np.count_nonzero(started):
             first = np.flatnonzero(started)
@@ -101,9 +116,9 @@ class Observations:
         self._depth[after] = np.minimum(self._depth[here] + 1, self._history)
 
     def _continues(self, indices: IntArray, stacks: Array) -> BoolArray:
-        """(K,) whether the `stacks` (K, L, …) that start an episode at `indices` are stored
-        already. That is so where an episode ended for the learner only, as with a lost life in a
-        game."""
+        """(K,) whether the `stacks` (K, L, …) that start an episode at `indices` are
+        stored already. That is so where an episode ended for the learner only, as with
+        a lost life in a game."""
         continues = self._depth[indices] > 0
         stored = self._stacks(indices[continues])
         stored = stored.cpu().numpy() if isinstance(stored, Tensor) else stored
@@ -112,7 +127,8 @@ class Observations:
         return continues
 
     def keep_final(self, indices: IntArray, last_obs: Array) -> None:
-        """Keeps the final observations (K, *obs_shape) of episodes that end at `indices` (K,)."""
+        """Keeps the final observations (K, *obs_shape) of episodes that end at
+        `indices` (K,)."""
         self._last.put(indices, self._split(last_obs)[:, -1])
 
     def at(self, indices: IntArray) -> Array | Tensor:
@@ -120,7 +136,8 @@ class Observations:
         return self._joined(self._stacks(indices))
 
     def after(self, indices: IntArray, ended: BoolArray) -> Array | Tensor:
-        """The states after the steps at `indices` (B,); `ended` (B,): the episode ended there."""
+        """The states after the steps at `indices` (B,); `ended` (B,): the episode ended
+        there."""
         stacks = self._stacks(indices, later=True)
         which = np.flatnonzero(ended)
         for index, step in zip(which.tolist(), indices[which].tolist(), strict=True):
@@ -149,13 +166,19 @@ class Observations:
         for index in np.flatnonzero(depth < self._history).tolist():
             known = int(depth[index])
             start = (int(newest[index]) - known * self._num_envs) % self._num_slots
-            put(stacks, (index, slice(self._history - known)), self._before[start][known:])
+            put(
+                stacks,
+                (index, slice(self._history - known)),
+                self._before[start][known:],
+            )
         return stacks
 
     def newest(self, following: slice) -> StateDict:
         """A copy of the state after the newest step, at the indices `following`."""
         state = {self._keys[0]: self._frames[following].copy()}
-        return state | ({"depth": self._depth[following].copy()} if self._history else {})
+        return state | (
+            {"depth": self._depth[following].copy()} if self._history else {}
+        )
 
     def load_newest(self, following: slice, newest: StateDict) -> None:
         """Drops what is kept apart, and restores the state after the newest step."""
@@ -168,16 +191,23 @@ class Observations:
     def content(self, indices: IntArray, done: BoolArray) -> StateDict:
         """A copy of all that `indices` (K,) hold; `done` (K,): where episodes ended."""
         frames, last = self._keys
-        content = {frames: self._frames[indices], last: self._last.stacked(indices[done])}
+        content = {
+            frames: self._frames[indices],
+            last: self._last.stacked(indices[done]),
+        }
         if self._history:
             depth = self._depth[indices]
-            content |= {"depth": depth, "before": self._before.stacked(indices[depth == 0])}
+            content |= {
+                "depth": depth,
+                "before": self._before.stacked(indices[depth == 0]),
+            }
         return content
 
     def load_content(
         self, indices: IntArray, done: BoolArray, content: StateDict, first: int
     ) -> None:
-        """Restores `content` without its `first` entries; `indices` and `done` are of the rest."""
+        """Restores `content` without its `first` entries; `indices` and `done` are of
+        the rest."""
         frames, last = self._keys
         self._frames[indices] = content[frames][first:]
         self._last.put(indices[done], content[last])

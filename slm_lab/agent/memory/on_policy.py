@@ -11,9 +11,9 @@ from slm_lab.spec.schema.memory import MemorySpec
 
 
 class OnPolicyBatchReplay(Memory[Rollout]):
-    """A rollout of `horizon` steps of every environment, in arrays that are allocated once. A next
-    observation is kept only if it is not the following row: where an episode was truncated, and
-    after the last step."""
+    """A rollout of `horizon` steps of every environment, in arrays that are allocated
+    once. A next observation is kept only if it is not the following row: where an
+    episode was truncated, and after the last step."""
 
     def __init__(self, layout: MemoryLayout) -> None:
         self._horizon = layout.horizon
@@ -62,7 +62,8 @@ class OnPolicyBatchReplay(Memory[Rollout]):
         arrays = self._arrays
         running = ~(arrays["terminated"][t] | arrays["truncated"][t])
         arrays["truncated"][t] |= running
-        if t + 1 < self._horizon:  # else the last state of every environment is kept already
+        # else the last state of every environment is kept already
+        if t + 1 < self._horizon:
             self._cut(t, np.flatnonzero(running), next_obs)
 
     def _cut(self, t: int, environments: IntArray, next_obs: Array) -> None:
@@ -92,7 +93,9 @@ class OnPolicyBatchReplay(Memory[Rollout]):
     def state_dict(self) -> StateDict:
         return {
             "t": self._t,
-            "arrays": {name: array[: self._t].copy() for name, array in self._arrays.items()},
+            "arrays": {
+                name: array[: self._t].copy() for name, array in self._arrays.items()
+            },
             "cut_obs": list(self._cut_obs),
             "cut_places": [list(place) for place in self._cut_indices],
         }

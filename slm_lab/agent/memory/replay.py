@@ -21,25 +21,34 @@ from slm_lab.spec.schema.memory import MemorySpec, PrioritizedReplaySpec, Replay
 
 @final
 class Replay(Memory[TransitionSource], TransitionSource):
-    """Experience replay (Lin, 1992): a ring of transitions, sampled uniformly or by priority.
+    """Experience replay (Lin, 1992): a ring of transitions, sampled uniformly or by
+    priority.
 
-    Observations and rewards are stored raw, and normalised by current statistics when they are
-    sampled. So a state is one input, whenever it was stored.
+    Observations and rewards are stored raw, and normalised by current statistics when
+    they are sampled. So a state is one input, whenever it was stored.
 
-    With `use_cer` the newest transition of every environment is part of every batch: combined
-    experience replay, arXiv:1712.01275."""
+    With `use_cer` the newest transition of every environment is part of every batch:
+    combined experience replay, arXiv:1712.01275."""
 
-    def __init__(self, spec: ReplaySpec, config: ReplayConfig, layout: MemoryLayout) -> None:
+    def __init__(
+        self, spec: ReplaySpec, config: ReplayConfig, layout: MemoryLayout
+    ) -> None:
         num_rows = spec.max_size // layout.num_envs
         allocate = _allocate(spec, layout)
         steps, on_device = config.num_steps, spec.storage == "device"
-        self._ring = TransitionRing(layout, num_rows, config.gamma, steps, allocate, on_device)
+        self._ring = TransitionRing(
+            layout, num_rows, config.gamma, steps, allocate, on_device
+        )
         self.log = self._ring
         self._sampler = _sampler(spec, self._ring, config)
         self._recurrent = config.recurrent
         self._schedule = config.schedule
         self._before_training = config.schedule.before_training(layout.num_envs)
-        sequence = 1 if config.recurrent is None else config.recurrent.seq_len * layout.num_envs
+        sequence = (
+            1
+            if config.recurrent is None
+            else config.recurrent.seq_len * layout.num_envs
+        )
         self._least = max(config.schedule.start, sequence)
         """Transitions stored before the first batch can be sampled."""
         self._batch_size = spec.batch_size
@@ -69,15 +78,15 @@ class Replay(Memory[TransitionSource], TransitionSource):
         self.num_trained_on = max(self.num_stored - self._before_training, 0)
 
     def train_freely(self) -> None:
-        """Makes a training event due at any time, once `training_start_step` transitions are
-        stored. At least one transition must be stored, or one sequence where sequences are
-        sampled."""
+        """Makes a training event due at any time, once `training_start_step`
+        transitions are stored. At least one transition must be stored, or one sequence
+        where sequences are sampled."""
         self._is_free = True
 
     def join_unrolls(self) -> None:
-        """Unrolls of several actors alternate from now on, with `begin_unroll` and `end_unroll`
-        around each. n-step sums continue in the actor's next unroll; sequences of recurrent nets
-        end with theirs."""
+        """Unrolls of several actors alternate from now on, with `begin_unroll` and
+        `end_unroll` around each. n-step sums continue in the actor's next unroll;
+        sequences of recurrent nets end with theirs."""
         self._ring.join_pieces()
 
     def begin_unroll(self, actor: int) -> None:
@@ -85,7 +94,8 @@ class Replay(Memory[TransitionSource], TransitionSource):
         self._ring.begin_piece(actor)
 
     def end_unroll(self, actor: int, next_obs: Array) -> None:
-        """The newest step, which ended in `next_obs` (N, …), is the last of an unroll."""
+        """The newest step, which ended in `next_obs` (N, …), is the last of an
+        unroll."""
         self._ring.end_piece(actor, next_obs)
 
     @override
@@ -110,7 +120,10 @@ class Replay(Memory[TransitionSource], TransitionSource):
             assert not isinstance(next_obs, Tensor)
             mark_sequence_starts(obs, next_obs, self._recurrent.seq_len)
         return Transitions(
-            **{name: torch.as_tensor(array) for name, array in gathered._asdict().items()},
+            **{
+                name: torch.as_tensor(array)
+                for name, array in gathered._asdict().items()
+            },
             weight=weight,
             index=torch.from_numpy(indices),
         )
@@ -152,10 +165,14 @@ def _allocate(spec: ReplaySpec, layout: MemoryLayout) -> Allocate:
     return mapped_in(layout.scratch)
 
 
-def _sampler(spec: ReplaySpec, ring: TransitionRing, config: ReplayConfig) -> sampler.Sampler:
+def _sampler(
+    spec: ReplaySpec, ring: TransitionRing, config: ReplayConfig
+) -> sampler.Sampler:
     if config.recurrent is not None:
         return sampler.SequenceSampler(ring, config.seed, config.recurrent)
     if isinstance(spec, PrioritizedReplaySpec):
         beta = None if spec.beta is None else Schedule(spec.beta)
-        return sampler.PrioritizedSampler(ring, config.seed, spec.alpha, spec.epsilon, beta)
+        return sampler.PrioritizedSampler(
+            ring, config.seed, spec.alpha, spec.epsilon, beta
+        )
     return sampler.UniformSampler(ring, config.seed)

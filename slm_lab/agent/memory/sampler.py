@@ -15,7 +15,8 @@ from slm_lab.agent.schedule import Schedule
 from slm_lab.core.types import IntArray, StateDict
 
 MIN_PRIORITY = 1e-12
-"""The least priority, whatever error and ε are, so that every transition can be sampled again."""
+"""The least priority, whatever error and ε are, so that every transition can be sampled
+again."""
 
 
 class Ring(Protocol):
@@ -36,7 +37,8 @@ class Ring(Protocol):
         """The indices (K,) that can no longer be sampled since then."""
 
     def indices(self, age: IntArray) -> IntArray:
-        """The indices (B,) of those numbered from the oldest, 0, to `num_stored` − 1."""
+        """The indices (B,) of those numbered from the oldest, 0, to `num_stored` −
+        1."""
 
 
 NOTHING = np.arange(0)
@@ -52,8 +54,8 @@ class SampledIndices(NamedTuple):
 
 
 class Sampler(ABC):
-    """Samples indices from a ring, with its own generator. A sampler that depends neither on
-    additions nor on errors implements only `sample`."""
+    """Samples indices from a ring, with its own generator. A sampler that depends
+    neither on additions nor on errors implements only `sample`."""
 
     def __init__(self, seed: int) -> None:
         self._generator = np.random.default_rng(seed)
@@ -62,9 +64,11 @@ class Sampler(ABC):
         """Updates the sampler after an addition to the ring."""
 
     @abstractmethod
-    def sample(self, size: int, frame: int, given: IntArray = NOTHING) -> SampledIndices:
-        """`size` indices at the trial's clock `frame`, sampled with replacement; those `given` (K,)
-        are last."""
+    def sample(
+        self, size: int, frame: int, given: IntArray = NOTHING
+    ) -> SampledIndices:
+        """`size` indices at the trial's clock `frame`, sampled with replacement; those
+        `given` (K,) are last."""
 
     def update_priorities(self, indices: Tensor, error: Tensor) -> None:
         """Records how wrong the learner was about the samples at `indices` (B,)."""
@@ -87,19 +91,23 @@ class UniformSampler(Sampler):
         self._ring = ring
 
     @override
-    def sample(self, size: int, frame: int, given: IntArray = NOTHING) -> SampledIndices:
+    def sample(
+        self, size: int, frame: int, given: IntArray = NOTHING
+    ) -> SampledIndices:
         ages = self._generator.integers(0, self._ring.num_stored, size - len(given))
         return SampledIndices(_joined(self._ring.indices(ages), given), None)
 
 
 @final
 class SequenceSampler(Sampler):
-    """Sequences of consecutive steps of one environment, each equally likely. They may continue
-    over the end of an episode. The first steps of each only update the recurrent state: their
-    weight is zero, and the net takes no gradient through them (burn-in, Kapturowski et al., "R2D2",
-    2019)."""
+    """Sequences of consecutive steps of one environment, each equally likely. They may
+    continue over the end of an episode. The first steps of each only update the
+    recurrent state: their weight is zero, and the net takes no gradient through them
+    (burn-in, Kapturowski et al., "R2D2", 2019)."""
 
-    def __init__(self, ring: TransitionRing, seed: int, recurrent: RecurrentLayout) -> None:
+    def __init__(
+        self, ring: TransitionRing, seed: int, recurrent: RecurrentLayout
+    ) -> None:
         super().__init__(seed)
         self._ring = ring
         self._length = recurrent.seq_len
@@ -109,7 +117,9 @@ class SequenceSampler(Sampler):
         self._weight[: recurrent.burn_in] = 0.0
 
     @override
-    def sample(self, size: int, frame: int, given: IntArray = NOTHING) -> SampledIndices:
+    def sample(
+        self, size: int, frame: int, given: IntArray = NOTHING
+    ) -> SampledIndices:
         """`size` / L sequences, one after the other. None can be given."""
         assert not len(given), "single steps are no sequences"
         ring, count = self._ring, size // self._length
@@ -121,9 +131,10 @@ class SequenceSampler(Sampler):
 
 @final
 class PrioritizedSampler(Sampler):
-    """In proportion to (|error| + ε)^α: prioritised replay, arXiv:1511.05952, section 3.3. New
-    transitions get the greatest priority so far. The mass is cut into equal strata with one sample
-    from each. With `beta` importance weights correct the bias."""
+    """In proportion to (|error| + ε)^α: prioritised replay, arXiv:1511.05952, section
+    3.3. New transitions get the greatest priority so far. The mass is cut into equal
+    strata with one sample from each. With `beta` importance weights correct the
+    bias."""
 
     def __init__(
         self, ring: Ring, seed: int, alpha: float, epsilon: float, beta: Schedule | None
@@ -142,14 +153,18 @@ class PrioritizedSampler(Sampler):
         self._tree.set(self._ring.newest, self._max_priority)
 
     @override
-    def sample(self, size: int, frame: int, given: IntArray = NOTHING) -> SampledIndices:
-        """Stratum k of n is [k/n, (k + 1)/n) of the mass. A weight is (1 / (N P(i)))^β, divided by
-        the largest of the batch. Given indices were not sampled by priority, so they have no bias
-        to undo. They count as uniform samples, P(i) = 1/N, which is their weight in a uniform
-        memory."""
+    def sample(
+        self, size: int, frame: int, given: IntArray = NOTHING
+    ) -> SampledIndices:
+        """Stratum k of n is [k/n, (k + 1)/n) of the mass. A weight is (1 / (N P(i)))^β,
+        divided by the largest of the batch. Given indices were not sampled by priority,
+        so they have no bias to undo. They count as uniform samples, P(i) = 1/N, which
+        is their weight in a uniform memory."""
         count = size - len(given)
         total = self._tree.total
-        mass = (np.arange(count) + self._generator.random(count)) * (total / max(count, 1))
+        mass = (np.arange(count) + self._generator.random(count)) * (
+            total / max(count, 1)
+        )
         indices = _joined(self._tree.find(mass), given)
         if self._beta is None:
             return SampledIndices(indices, None)
@@ -161,7 +176,9 @@ class PrioritizedSampler(Sampler):
     @override
     def update_priorities(self, indices: Tensor, error: Tensor) -> None:
         """p ← (|error| + ε)^α."""
-        priority = (np.abs(error.cpu().numpy()).astype(np.float64) + self._epsilon) ** self._alpha
+        priority = (
+            np.abs(error.cpu().numpy()).astype(np.float64) + self._epsilon
+        ) ** self._alpha
         priority = np.maximum(priority, MIN_PRIORITY)
         self._max_priority = max(self._max_priority, float(priority.max()))
         self._tree.set(indices.numpy(), priority)

@@ -25,15 +25,16 @@ def in_memory(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
     except (MemoryError, ValueError) as error:  # ValueError: more than can be indexed
         size = math.prod(shape) * dtype.itemsize
         raise LabError(
-            f"agent.memory.max_size: there is no memory for an array of {size / 1e6:,.1f} MB; "
+            "agent.memory.max_size: there is no memory for an array of "
+            f"{size / 1e6:,.1f} MB; "
             'lower it, or use "storage": "memmap"'
         ) from error
 
 
 def mapped_in(folder: Path) -> Allocate:
-    """Makes arrays in files in `folder`, which the system keeps in memory as far as there is room.
-    The files have no name, so that the system frees them however the process ends. Raises LabError
-    if there is not enough space."""
+    """Makes arrays in files in `folder`, which the system keeps in memory as far as
+    there is room. The files have no name, so that the system frees them however the
+    process ends. Raises LabError if there is not enough space."""
 
     def allocate(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
         size = math.prod(shape) * dtype.itemsize
@@ -43,8 +44,10 @@ def mapped_in(folder: Path) -> Allocate:
                 mapped = mmap.mmap(file.fileno(), max(size, 1))
         except OSError as error:
             raise LabError(
-                f'agent.memory.storage = "memmap": cannot keep {size / 1e6:,.1f} MB in {folder}: '
-                f"{error.strerror or error}; make room there, lower agent.memory.max_size, "
+                f'agent.memory.storage = "memmap": cannot keep {size / 1e6:,.1f} MB '
+                f"in {folder}: "
+                f"{error.strerror or error}; make room there, lower "
+                "agent.memory.max_size, "
                 'or use "memory"'
             ) from error
         return np.frombuffer(mapped, dtype, count=math.prod(shape)).reshape(shape)
@@ -53,9 +56,9 @@ def mapped_in(folder: Path) -> Allocate:
 
 
 def _reserve(descriptor: int, size: int) -> None:
-    """Makes an empty file `size` bytes long and reserves its space on the disk. A page without
-    space kills the process when it is first written. Where the system cannot reserve space (macOS),
-    only the free space is checked. Raises OSError."""
+    """Makes an empty file `size` bytes long and reserves its space on the disk. A page
+    without space kills the process when it is first written. Where the system cannot
+    reserve space (macOS), only the free space is checked. Raises OSError."""
     if (take_room := getattr(os, "posix_fallocate", None)) is not None:
         take_room(descriptor, 0, size)
         return

@@ -9,16 +9,18 @@ MAX_PENDING = 1000
 
 
 class SumTree:
-    """A complete binary tree over `size` priorities, each node the sum of its two children.
-    Sampling K of them takes log₂(size) vectorised steps. So does updating the sums, which waits
-    until they are read. Sums are float64, and every parent is recomputed from its children, so that
-    no rounding error accumulates."""
+    """A complete binary tree over `size` priorities, each node the sum of its two
+    children. Sampling K of them takes log₂(size) vectorised steps. So does updating the
+    sums, which waits until they are read. Sums are float64, and every parent is
+    recomputed from its children, so that no rounding error accumulates."""
 
     def __init__(self, size: int) -> None:
         self._levels = max(int(size - 1).bit_length(), 1)
         self._first_leaf = 1 << self._levels
         self._nodes = np.zeros(2 * self._first_leaf)
-        self.priorities: FloatArray = self._nodes[self._first_leaf : self._first_leaf + size]
+        self.priorities: FloatArray = self._nodes[
+            self._first_leaf : self._first_leaf + size
+        ]
         """(size,), to read."""
         self._pending: list[IntArray] = []
         """Leaves whose parents are out of date."""
@@ -44,7 +46,8 @@ class SumTree:
             self._sum_level(level)
 
     def find(self, mass: FloatArray) -> IntArray:
-        """For each of `mass` (K,) in [0, total): the leaf at which the running sum exceeds it."""
+        """For each of `mass` (K,) in [0, total): the leaf at which the running sum
+        exceeds it."""
         self._update_sums()
         node = self._descend(mass, skip_empty=False)
         if np.count_nonzero(self._nodes.take(node)) < len(node):
@@ -52,8 +55,9 @@ class SumTree:
         return node - self._first_leaf
 
     def _descend(self, mass: FloatArray, skip_empty: bool) -> IntArray:
-        """The nodes of the leaves. By rounding, a remainder may equal the whole sum to the left of
-        an empty node. `skip_empty` never descends into an empty node, and takes longer."""
+        """The nodes of the leaves. By rounding, a remainder may equal the whole sum to
+        the left of an empty node. `skip_empty` never descends into an empty node, and
+        takes longer."""
         nodes = self._nodes
         node = np.ones(len(mass), np.int64)
         rest = mass.copy()
@@ -76,7 +80,8 @@ class SumTree:
         for level in range(self._levels - 1, -1, -1):
             if 1 << level <= len(node):
                 self._sum_level(level)
-            else:  # a parent of two changed nodes is computed twice: cheaper than a search
+            # a parent of two changed nodes is computed twice: cheaper than a search
+            else:
                 node = node >> 1
                 left = node << 1
                 nodes[node] = nodes.take(left) + nodes.take(left + 1)

@@ -26,8 +26,9 @@ class Gathered(NamedTuple):
 
 @final
 class Pieces:
-    """Where the unrolls of several actors continue in one ring, which holds them one after another.
-    Rows are those of the ring; a step number counts all steps that were added."""
+    """Where the unrolls of several actors continue in one ring, which holds them one
+    after another. Rows are those of the ring; a step number counts all steps that were
+    added."""
 
     def __init__(self, num_rows: int, num_envs: int) -> None:
         self.cut = np.zeros(num_rows * num_envs, np.bool_)
@@ -38,7 +39,8 @@ class Pieces:
         self._following = self._adjacent.copy()
         """By row, the row of the next step; −1 if that is not known."""
         self._source = np.full(num_rows, -1)
-        """By row, the number of the step that it continues; −1: the step before it, or none."""
+        """By row, the number of the step that it continues; −1: the step before it, or
+        none."""
         self._ends: dict[int, int] = {}
         """By actor, the number of its newest step."""
         self._continued = -1
@@ -64,7 +66,8 @@ class Pieces:
         self._ends[actor] = step
 
     def next_rows(self, rows: IntArray) -> IntArray:
-        """(B,) the rows of the steps after those in `rows`; −1 where they are not known."""
+        """(B,) the rows of the steps after those in `rows`; −1 where they are not
+        known."""
         return self._following.take(rows)
 
     def content(self, first: int, end: int, indices: IntArray) -> StateDict:
@@ -72,7 +75,9 @@ class Pieces:
         source = self._source[np.arange(first, end) % self._num_rows]
         return {"cut": self.cut[indices], "source": source}
 
-    def load_content(self, content: StateDict, first: int, end: int, indices: IntArray) -> None:
+    def load_content(
+        self, content: StateDict, first: int, end: int, indices: IntArray
+    ) -> None:
         """Restores it; of more steps, the last."""
         self.cut[indices] = content["cut"][-len(indices) :]
         sources = content["source"][first - end :].tolist()
@@ -102,10 +107,10 @@ class Pieces:
 
 @final
 class TransitionRing(AppendLog):
-    """The newest vector steps of N environments, in arrays that are allocated once. Transitions are
-    read from the newest `num_rows` steps. Older steps are kept as far as stacked frames reach back.
-    One more row holds the state after the newest step. The index of (row, environment) is row · N +
-    environment."""
+    """The newest vector steps of N environments, in arrays that are allocated once.
+    Transitions are read from the newest `num_rows` steps. Older steps are kept as far
+    as stacked frames reach back. One more row holds the state after the newest step.
+    The index of (row, environment) is row · N + environment."""
 
     def __init__(
         self,
@@ -138,7 +143,9 @@ class TransitionRing(AppendLog):
         }
         self._normalization = layout.normalization
         recurrent = None if layout.replay is None else layout.replay.recurrent
-        self._obs_size = None if recurrent is None else layout.obs_shape[0] - recurrent.extra_size
+        self._obs_size = (
+            None if recurrent is None else layout.obs_shape[0] - recurrent.extra_size
+        )
         """The width of the observation in a packed row; None if rows are not packed."""
         self._num_steps = num_steps
         self._powers = (gamma ** np.arange(num_steps + 1)).astype(np.float32)
@@ -168,8 +175,8 @@ class TransitionRing(AppendLog):
         return self._done[self._row(self.count - 1)] if self.count else self._all_begin
 
     def indices(self, age: IntArray) -> IntArray:
-        """The indices of the transitions of `age` (B,): 0 is the oldest, `num_stored` − 1 the
-        newest."""
+        """The indices of the transitions of `age` (B,): 0 is the oldest, `num_stored` −
+        1 the newest."""
         oldest = self._first_index(max(self.count - self.num_rows, 0))
         return (oldest + age) % self.size
 
@@ -221,15 +228,17 @@ class TransitionRing(AppendLog):
         self._obs.keep_final(self.newest[ended], next_obs[ended])
 
     def gather(self, indices: IntArray) -> Gathered:
-        """The transitions at `indices` (B,), each over up to n steps, normalised. They have fewer
-        steps where the episode ends, or at the newest step of an actor."""
+        """The transitions at `indices` (B,), each over up to n steps, normalised. They
+        have fewer steps where the episode ends, or at the newest step of an actor."""
         reward = self._reward_at(indices)
         last: IntArray = indices
         steps: IntArray = np.ones(1, np.int64)
         if self._num_steps > 1:
             reward, steps, last = self._accumulate(indices, reward)
         ended = self._done.take(last)
-        obs, next_obs = self._normalized(self._obs.at(indices), self._obs.after(last, ended))
+        obs, next_obs = self._normalized(
+            self._obs.at(indices), self._obs.after(last, ended)
+        )
         return Gathered(
             obs,
             self._action.take(indices, axis=0),
@@ -240,9 +249,14 @@ class TransitionRing(AppendLog):
         )
 
     def _normalized(self, *pair: Array | Tensor) -> tuple[Array | Tensor, ...]:
-        """Observations (B, *obs_shape), or packed rows, as networks take them; in one go."""
+        """Observations (B, *obs_shape), or packed rows, as networks take them; in one
+        go."""
         obs, next_obs = pair
-        if self._normalization is None or isinstance(obs, Tensor) or isinstance(next_obs, Tensor):
+        if (
+            self._normalization is None
+            or isinstance(obs, Tensor)
+            or isinstance(next_obs, Tensor)
+        ):
             return pair
         both, size = np.concatenate([obs, next_obs]), self._obs_size
         if size is None:
@@ -253,7 +267,11 @@ class TransitionRing(AppendLog):
 
     def _reward_at(self, indices: IntArray) -> FloatArray:
         reward: FloatArray = self._reward.take(indices)
-        return reward if self._normalization is None else self._normalization.reward(reward)
+        return (
+            reward
+            if self._normalization is None
+            else self._normalization.reward(reward)
+        )
 
     def _accumulate(
         self, indices: IntArray, reward: FloatArray
@@ -272,7 +290,8 @@ class TransitionRing(AppendLog):
                 continues |= pieces.cut.take(last) & (next_row >= 0)
                 following = next_row * self.num_envs + last % self.num_envs
             last = np.where(continues, following, last)
-            # A sequence that continues here has continued at every step, so the power is right.
+            # A sequence that continues here has continued at every step, so the power
+            # is right.
             reward += continues * self._powers[step] * self._reward_at(last)
             steps += continues
         return reward, steps, last

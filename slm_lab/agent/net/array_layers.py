@@ -1,6 +1,7 @@
 """Activations and linear layers of arrays, by NumPy or by torch.
 
-NumPy computes few numbers before torch has called its kernel; many are faster by torch."""
+NumPy computes few numbers before torch has called its kernel; many are faster by
+torch."""
 
 import sys
 from collections.abc import Callable
@@ -16,7 +17,8 @@ from slm_lab.core.types import FloatArray
 
 _CPU = torch.cpu.get_capabilities()
 SLOW_TANH = bool(_CPU.get("avx2")) and not _CPU.get("avx512_f")
-"""Whether NumPy's tanh is no vector kernel here. With AVX-512 it takes a tenth of torch's time."""
+"""Whether NumPy's tanh is no vector kernel here. With AVX-512 it takes a tenth of
+torch's time."""
 FEW_NUMBERS = 4096
 """For fewer numbers NumPy takes less time than torch, whatever the activation."""
 FEW_MULTIPLICATIONS = 2**20
@@ -28,7 +30,8 @@ class Kernel(NamedTuple):
 
     apply: Callable[[FloatArray], object]
     backward: Callable[[FloatArray, FloatArray], object]
-    """(gradient of the output, output) to the gradient of the input, written into the first."""
+    """(gradient of the output, output) to the gradient of the input, written into the
+    first."""
 
 
 def _tanh(x: FloatArray) -> None:
@@ -48,12 +51,16 @@ def _tanh_backward(grad: FloatArray, output: FloatArray) -> None:
 
 
 def _relu(x: FloatArray) -> object:
-    return np.maximum(x, 0, out=x) if x.size < FEW_NUMBERS else torch.from_numpy(x).relu_()
+    return (
+        np.maximum(x, 0, out=x) if x.size < FEW_NUMBERS else torch.from_numpy(x).relu_()
+    )
 
 
 def _relu_backward(grad: FloatArray, output: FloatArray) -> None:
     into = torch.from_numpy(grad)
-    torch.ops.aten.threshold_backward.grad_input(into, torch.from_numpy(output), 0, grad_input=into)
+    torch.ops.aten.threshold_backward.grad_input(
+        into, torch.from_numpy(output), 0, grad_input=into
+    )
 
 
 KERNELS = {"Tanh": Kernel(_tanh, _tanh_backward), "ReLU": Kernel(_relu, _relu_backward)}
@@ -70,7 +77,8 @@ def _by_torch(a: FloatArray, b: FloatArray) -> FloatArray:
 
 
 class ArrayLayer:
-    """A linear layer in float32, in the memory of its parameters and of their gradients."""
+    """A linear layer in float32, in the memory of its parameters and of their
+    gradients."""
 
     max_multiplications = FEW_MULTIPLICATIONS
     """Beyond so many in one product, torch multiplies."""
@@ -90,9 +98,11 @@ class ArrayLayer:
         output += self.bias
         return output, x
 
-    def backward(self, saved: Any, grad: FloatArray, learns: bool, passes_on: bool) -> FloatArray:
-        """From the gradient of the output, (B, out), to that of the input, (B, in), if that is
-        passed on. Adds to the gradients of the parameters if they learn."""
+    def backward(
+        self, saved: Any, grad: FloatArray, learns: bool, passes_on: bool
+    ) -> FloatArray:
+        """From the gradient of the output, (B, out), to that of the input, (B, in), if
+        that is passed on. Adds to the gradients of the parameters if they learn."""
         product = np.dot if len(grad) <= self._max_rows else _by_torch
         if learns:
             self._add(product(grad.T, saved), grad)
@@ -117,10 +127,14 @@ class HalfLayer(ArrayLayer):
     @override
     def forward(self, x: FloatArray) -> tuple[FloatArray, Any]:
         saved = _half(x), _half(self.weight)
-        return torch.addmm(_half(self.bias), saved[0], saved[1].t()).float().numpy(), saved
+        return torch.addmm(
+            _half(self.bias), saved[0], saved[1].t()
+        ).float().numpy(), saved
 
     @override
-    def backward(self, saved: Any, grad: FloatArray, learns: bool, passes_on: bool) -> FloatArray:
+    def backward(
+        self, saved: Any, grad: FloatArray, learns: bool, passes_on: bool
+    ) -> FloatArray:
         (x, weight), half = saved, _half(grad)
         if learns:
             self._add(half.t().mm(x).float().numpy(), grad)

@@ -17,16 +17,20 @@ class ArrayNet:
     """A network that may be able to run on arrays."""
 
     def forward_array(self, obs: Array) -> tuple[FloatArray, ...] | None:
-        """`forward` of observations (N, *obs_shape); None where only torch can compute it."""
+        """`forward` of observations (N, *obs_shape); None where only torch can compute
+        it."""
         return None
 
     def forward_nodes(self, obs: Array | Node) -> tuple[Node, ...] | None:
-        """`forward` of observations (B, *obs_shape) for a loss of nodes; None where only autograd
-        can differentiate it. Parameters without `requires_grad` get no gradient."""
+        """`forward` of observations (B, *obs_shape) for a loss of nodes; None where
+        only autograd can differentiate it. Parameters without `requires_grad` get no
+        gradient."""
         return None
 
 
-def act_forward(net: nn.Module, obs: Array, device: torch.device) -> tuple[FloatArray, ...]:
+def act_forward(
+    net: nn.Module, obs: Array, device: torch.device
+) -> tuple[FloatArray, ...]:
     """The outputs of `net`, which is on `device`, for observations (N, *obs_shape)."""
     outputs = net.forward_array(obs) if isinstance(net, ArrayNet) else None
     if outputs is None:
@@ -51,8 +55,9 @@ def forward_nodes(net: nn.Module, obs: Differentiable) -> tuple[Node, ...]:
 
 @final
 class ArrayMLP:
-    """A multilayer perceptron in the memory of the given layers, wherever that is at the moment.
-    The first `num_hidden` are hidden layers, the others heads; `kinds` are those of all."""
+    """A multilayer perceptron in the memory of the given layers, wherever that is at
+    the moment. The first `num_hidden` are hidden layers, the others heads; `kinds` are
+    those of all."""
 
     def __init__(
         self,
@@ -106,17 +111,22 @@ class ArrayMLP:
         return np.ascontiguousarray(obs, self._heads[0].weight.dtype)
 
     def _look_up(self) -> bool:
-        """Whether the parameters are on the CPU. Gets the arrays again after a flat vector has
-        moved to other memory, with all parameters and gradients."""
+        """Whether the parameters are on the CPU. Gets the arrays again after a flat
+        vector has moved to other memory, with all parameters and gradients."""
         if not self._first.is_cpu:
             return False
         if self._first.data_ptr() != self._where:
             layers = [kind(layer.weight, layer.bias) for kind, layer in self._linear]
-            self._hidden, self._heads = layers[: self._num_hidden], layers[self._num_hidden :]
+            self._hidden, self._heads = (
+                layers[: self._num_hidden],
+                layers[self._num_hidden :],
+            )
             self._where = self._first.data_ptr()
         return True
 
 
 def _head(body: Node, head: ArrayLayer, learns: bool) -> Node:
     output, saved = head.forward(body.array)
-    return Node(output, (body,), lambda grad: (head.backward(saved, grad, learns, True),))
+    return Node(
+        output, (body,), lambda grad: (head.backward(saved, grad, learns, True),)
+    )

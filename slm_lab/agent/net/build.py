@@ -11,7 +11,12 @@ from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.net.layers import Head, Heads, reject_single_samples
 from slm_lab.agent.net.policy_value import PolicyHead, PolicyOnly, PolicyValue
 from slm_lab.agent.net.precision import with_precision
-from slm_lab.agent.net.q_network import QNetwork, TargetNetwork, TwinQ, normalise_spectrum
+from slm_lab.agent.net.q_network import (
+    QNetwork,
+    TargetNetwork,
+    TwinQ,
+    normalise_spectrum,
+)
 from slm_lab.agent.net.recurrent import RecurrentNet
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.build import build_optimizer
@@ -36,8 +41,8 @@ def build_policy_value(
     transform: ValueTransform,
     generator: torch.Generator,
 ) -> PolicyValue:
-    """Actor and critic as the net spec asks: one body or two, initialised from `generator`. They
-    are in evaluation mode; a learner switches it while it learns."""
+    """Actor and critic as the net spec asks: one body or two, initialised from
+    `generator`. They are in evaluation mode; a learner switches it while it learns."""
     actor_spec, critic_spec = net_for_role(spec, "actor"), net_for_role(spec, "critic")
     device, value = resolve_device(actor_spec.gpu), Head(1, critic_spec.init_std)
     if actor_spec.shared:
@@ -58,13 +63,18 @@ def build_policy_value(
 
 
 def build_policy_only(
-    spec: AgentSpec, family: DistributionFamily, obs_shape: Shape, generator: torch.Generator
+    spec: AgentSpec,
+    family: DistributionFamily,
+    obs_shape: Shape,
+    generator: torch.Generator,
 ) -> PolicyOnly:
     """A policy without a critic, initialised from `generator`."""
     net_spec = net_for_role(spec, "actor")
     net = _build_policy(net_spec, family, obs_shape, (), generator)
     flat = FlatParameters(net.to(resolve_device(net_spec.gpu)))
-    return PolicyOnly([net], {"actor": build_optimizer(net_spec, flat)}, recurrent_layout(net.net))
+    return PolicyOnly(
+        [net], {"actor": build_optimizer(net_spec, flat)}, recurrent_layout(net.net)
+    )
 
 
 def _build_policy(
@@ -104,9 +114,9 @@ def build_twin_q(
     discrete: bool,
     generator: torch.Generator,
 ) -> TwinQ:
-    """Two critics, and equal target networks if the algorithm has any. `num_actions` is the number
-    of discrete actions, or of components of a continuous one. Raises LabError where an action
-    cannot stand beside the observation."""
+    """Two critics, and equal target networks if the algorithm has any. `num_actions` is
+    the number of discrete actions, or of components of a continuous one. Raises
+    LabError where an action cannot stand beside the observation."""
     net_spec = net_for_role(spec, "critic")
     device = resolve_device(net_spec.gpu)
     if (error_line := no_place_for_action(obs_shape, discrete)) is not None:
@@ -144,13 +154,15 @@ def build_net(
 
 
 def recurrent_layout(*nets: nn.Module) -> RecurrentLayout | None:
-    """The recurrent state of networks that see the same rows: each has its part of it. Raises
-    LabError where only one of them is recurrent."""
+    """The recurrent state of networks that see the same rows: each has its part of it.
+    Raises LabError where only one of them is recurrent."""
     recurrent = [net for net in nets if isinstance(net, RecurrentNet)]
     if not recurrent:
         return None
     if len(recurrent) < len(nets):
-        raise LabError("agent.critic_net.type: RecurrentNet for both, actor and critic, or neither")
+        raise LabError(
+            "agent.critic_net.type: RecurrentNet for both, actor and critic, or neither"
+        )
     total = 0
     for net in recurrent:
         net.offset_state(total)
@@ -159,11 +171,15 @@ def recurrent_layout(*nets: nn.Module) -> RecurrentLayout | None:
 
 
 def _free_scale(spec: NetSpec, family: DistributionFamily) -> Tensor | None:
-    """The outputs that do not depend on the observation, where spec and family have them."""
+    """The outputs that do not depend on the observation, where spec and family have
+    them."""
     if spec.log_std_init is None:
         return None
     if family.initial_scale is None:
-        message = "agent.net.log_std_init = %g changes nothing: the action distribution has no σ"
+        message = (
+            "agent.net.log_std_init = %g changes nothing: the action distribution has "
+            "no σ"
+        )
         logger.warning(message, spec.log_std_init)
         return None
     return family.initial_scale(float(spec.log_std_init))

@@ -19,11 +19,14 @@ from slm_lab.spec.schema.net import ConvNetSpec
 
 @final
 class ConvBody(nn.Module):
-    """Convolutions, each with its normalisation and activation: from images to features. Its
-    tensors are in channels_last, in which the CPU's library is 1.5 times as fast. The weights stay
-    as the flat vector has them; the library reorders them, and they are small."""
+    """Convolutions, each with its normalisation and activation: from images to
+    features. Its tensors are in channels_last, in which the CPU's library is 1.5 times
+    as fast. The weights stay as the flat vector has them; the library reorders them,
+    and they are small."""
 
-    def __init__(self, spec: ConvNetSpec, obs_shape: Shape, generator: torch.Generator) -> None:
+    def __init__(
+        self, spec: ConvNetSpec, obs_shape: Shape, generator: torch.Generator
+    ) -> None:
         super().__init__()
         if (error_line := no_image(obs_shape)) is not None:
             raise LabError(f"agent.net.type = {spec.type}: {error_line}")
@@ -37,7 +40,9 @@ class ConvBody(nn.Module):
             layers.init_linear(conv, spec.init_fn, gain, generator)
             # One group: all numbers of an image together.
             group_norm = partial(nn.GroupNorm, 1)
-            norms = layers.norm_layers(spec, layer.out_channels, nn.BatchNorm2d, group_norm)
+            norms = layers.norm_layers(
+                spec, layer.out_channels, nn.BatchNorm2d, group_norm
+            )
             built.append((conv, norms))
             size = _size_after(index, layer, channels, size)
             channels = layer.out_channels
@@ -46,7 +51,10 @@ class ConvBody(nn.Module):
         self._layers = built
         self.num_features = channels * size[0] * size[1]
         self._activation = layers.activation_function(spec.hid_layers_activation, dim=1)
-        self._normalize, self._half = spec.normalize and not built, spec.precision == "bf16"
+        self._normalize, self._half = (
+            spec.normalize and not built,
+            spec.precision == "bf16",
+        )
         self._norm_after = spec.norm_place == "after"
         self._products = products(spec)
 
@@ -76,7 +84,11 @@ class ConvNet(nn.Module):
     """Convolutions, then a multilayer perceptron with one linear head per output."""
 
     def __init__(
-        self, spec: ConvNetSpec, obs_shape: Shape, heads: layers.Heads, generator: torch.Generator
+        self,
+        spec: ConvNetSpec,
+        obs_shape: Shape,
+        heads: layers.Heads,
+        generator: torch.Generator,
     ) -> None:
         super().__init__()
         self.body = ConvBody(spec, obs_shape, generator)

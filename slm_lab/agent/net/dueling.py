@@ -33,7 +33,9 @@ class DuelingNet(nn.Module, ArrayNet):
     ) -> None:
         super().__init__()
         if len(heads) != 1:
-            raise LabError(f"agent.net.type = {spec.type}: has one output, the Q of each action")
+            raise LabError(
+                f"agent.net.type = {spec.type}: has one output, the Q of each action"
+            )
         both = [Head(1, heads[0].gain), *heads]  # V, and A
         self.streams: MLPNet | ConvNet
         if isinstance(spec, DuelingConvNetSpec):
@@ -48,7 +50,11 @@ class DuelingNet(nn.Module, ArrayNet):
 
     @override
     def forward_array(self, obs: Array) -> tuple[FloatArray, ...] | None:
-        outputs = self.streams.forward_array(obs) if isinstance(self.streams, ArrayNet) else None
+        outputs = (
+            self.streams.forward_array(obs)
+            if isinstance(self.streams, ArrayNet)
+            else None
+        )
         if outputs is None:
             return None
         value, advantage = outputs

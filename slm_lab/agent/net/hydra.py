@@ -16,10 +16,15 @@ from slm_lab.spec.schema.net import HydraMLPNetSpec
 
 @final
 class HydraMLPNet(nn.Module):
-    """Hidden layers that all outputs share, then a multilayer perceptron for each output."""
+    """Hidden layers that all outputs share, then a multilayer perceptron for each
+    output."""
 
     def __init__(
-        self, spec: HydraMLPNetSpec, obs_shape: Shape, heads: Heads, generator: torch.Generator
+        self,
+        spec: HydraMLPNetSpec,
+        obs_shape: Shape,
+        heads: Heads,
+        generator: torch.Generator,
     ) -> None:
         super().__init__()
         trunk, stacks, num_outputs = spec.trunk(), spec.tails(), len(heads)

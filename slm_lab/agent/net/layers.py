@@ -24,9 +24,10 @@ def as_floats(obs: Tensor) -> Tensor:
 
 
 def image_input(obs: Tensor, normalize: bool, half: bool = False) -> Tensor:
-    """(B, C, H, W) of uint8 or floats to new floats in channels_last; divided by 255 or rounded to
-    bfloat16 if asked. Stacked frames, (B, L, C, H, W), keep their order. The channels go last while
-    the numbers are bytes, plane by plane: a quarter less time than torch's own conversion."""
+    """(B, C, H, W) of uint8 or floats to new floats in channels_last; divided by 255 or
+    rounded to bfloat16 if asked. Stacked frames, (B, L, C, H, W), keep their order. The
+    channels go last while the numbers are bytes, plane by plane: a quarter less time
+    than torch's own conversion."""
     if obs.dim() != 4:
         return as_floats(obs) * (1 / 255) if normalize else as_floats(obs)
     x = torch.stack(obs.unbind(1), -1)
@@ -36,14 +37,18 @@ def image_input(obs: Tensor, normalize: bool, half: bool = False) -> Tensor:
 
 Activation = Callable[[Tensor], Tensor]
 
-DIRECT: dict[str, Activation] = {"Tanh": torch.tanh, "ReLU": torch.relu, "Sigmoid": torch.sigmoid}
+DIRECT: dict[str, Activation] = {
+    "Tanh": torch.tanh,
+    "ReLU": torch.relu,
+    "Sigmoid": torch.sigmoid,
+}
 """Functions for the commonest: calling a module costs more than they do."""
 
 
 def activation_function(name: str | None, dim: int = -1) -> Activation | None:
-    """The function behind an activation of torch.nn; None for None. One that combines several
-    features finds them in the dimension `dim`. Raises ValueError for a name that torch does not
-    have."""
+    """The function behind an activation of torch.nn; None for None. One that combines
+    several features finds them in the dimension `dim`. Raises ValueError for a name
+    that torch does not have."""
     if name is None:
         return None
     if (known := activation_class(name)) is None:
@@ -57,17 +62,19 @@ def activation_function(name: str | None, dim: int = -1) -> Activation | None:
 
 
 MAX_SCALE = 3.0
-"""r_max of the paper: bounds the correction of a batch's deviation towards the running one."""
+"""r_max of the paper: bounds the correction of a batch's deviation towards the running
+one."""
 MAX_SHIFT = 5.0
 """d_max: bounds that of its mean, in running deviations."""
 
 
 @final
 class BatchRenorm(nn.Module):
-    """Normalises with the batch's moments, corrected towards the running ones. x̂ = (x − μ_B)/σ_B ·
-    r + d with r = σ_B/σ and d = (μ_B − μ)/σ, both clipped and constant for the gradient. During the
-    first `warmup_steps` batches r = 1 and d = 0: plain batch normalisation. `momentum` is the
-    weight of a new batch in the running moments. Evaluation mode uses the running moments alone."""
+    """Normalises with the batch's moments, corrected towards the running ones. x̂ = (x
+    − μ_B)/σ_B · r + d with r = σ_B/σ and d = (μ_B − μ)/σ, both clipped and constant for
+    the gradient. During the first `warmup_steps` batches r = 1 and d = 0: plain batch
+    normalisation. `momentum` is the weight of a new batch in the running moments.
+    Evaluation mode uses the running moments alone."""
 
     def __init__(
         self,
@@ -84,12 +91,15 @@ class BatchRenorm(nn.Module):
         self.bias = nn.Parameter(torch.zeros(num_features))
         self.register_buffer("running_mean", torch.zeros(num_features))
         self.register_buffer("running_var", torch.ones(num_features))
-        self.register_buffer("num_batches", torch.zeros(()))  # a float, as every shared buffer
+        # a float, as every shared buffer
+        self.register_buffer("num_batches", torch.zeros(()))
 
     @override
     def forward(self, x: Tensor) -> Tensor:
-        """(B, num_features, …) to the same; the moments of a feature are over all other axes."""
-        x = x.float() if x.dtype == torch.bfloat16 else x  # of a layer with half precision
+        """(B, num_features, …) to the same; the moments of a feature are over all other
+        axes."""
+        # of a layer with half precision
+        x = x.float() if x.dtype == torch.bfloat16 else x
         if x.dim() == 2:
             return self._normalised(x)
         last = x.movedim(1, -1)  # no copy for images in channels_last
@@ -98,7 +108,8 @@ class BatchRenorm(nn.Module):
 
     def _normalised(self, x: Tensor) -> Tensor:
         mean, var, num_batches = (
-            self.get_buffer(name) for name in ("running_mean", "running_var", "num_batches")
+            self.get_buffer(name)
+            for name in ("running_mean", "running_var", "num_batches")
         )
         weight: Tensor = self.weight
         bias: Tensor = self.bias
@@ -115,7 +126,10 @@ class BatchRenorm(nn.Module):
             scale = (deviation / running).clamp_(1 / MAX_SCALE, MAX_SCALE)
             shift = ((batch_mean - mean) / running).clamp_(-MAX_SHIFT, MAX_SHIFT)
             if not x.is_cpu:  # where the host would wait for `is_warm`
-                scale, shift = torch.where(is_warm, scale, 1.0), torch.where(is_warm, shift, 0.0)
+                scale, shift = (
+                    torch.where(is_warm, scale, 1.0),
+                    torch.where(is_warm, shift, 0.0),
+                )
             weight, bias = weight * scale, weight * shift + bias
         mean.lerp_(batch_mean, self.momentum)
         var.lerp_(deviation.square() - self.eps, self.momentum)
@@ -131,8 +145,9 @@ Linear: TypeAlias = nn.Linear | AnyConv
 
 
 class Empty:
-    """A layer that is built without drawing from the global generator, to be filled later. torch's
-    own way to that, by the meta device, imports sympy: half a second and 50 MiB."""
+    """A layer that is built without drawing from the global generator, to be filled
+    later. torch's own way to that, by the meta device, imports sympy: half a second and
+    50 MiB."""
 
     def reset_parameters(self) -> None:
         """Leaves the memory as it is."""
@@ -146,7 +161,8 @@ class EmptyLinear(Empty, nn.Linear):
 
     @override
     def forward(self, x: Tensor) -> Tensor:
-        if not self.by_numpy or torch.compiler.is_exporting():  # a file holds torch's product
+        # a file holds torch's product
+        if not self.by_numpy or torch.compiler.is_exporting():
             return super().forward(x)
         weight = self.weight  # read once: reading a normalised one takes a step
         if min(*x.shape, *weight.shape) < WIDE or x.dim() != 2 or not x.is_cpu:
@@ -156,7 +172,8 @@ class EmptyLinear(Empty, nn.Linear):
 
 
 WIDE = 64
-"""Torch multiplies narrower matrices faster, because NumPy's gradient is a Python function."""
+"""Torch multiplies narrower matrices faster, because NumPy's gradient is a Python
+function."""
 
 
 class _NumPyProduct(torch.autograd.Function):
@@ -173,7 +190,9 @@ class _NumPyProduct(torch.autograd.Function):
     @override
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         (x, weight), (of_x, of_weight) = ctx.saved_tensors, ctx.needs_input_grad
-        return _dot(grad, weight) if of_x else None, _dot(grad.t(), x) if of_weight else None
+        return _dot(grad, weight) if of_x else None, _dot(
+            grad.t(), x
+        ) if of_weight else None
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
@@ -181,8 +200,8 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
 
 
 class EmptyConv2d(Empty, nn.Conv2d):
-    """To be filled by `init_linear`. Convolves `scale` times its input: it multiplies the weights,
-    which are fewer than the pixels."""
+    """To be filled by `init_linear`. Convolves `scale` times its input: it multiplies
+    the weights, which are fewer than the pixels."""
 
     scale = 1.0
 
@@ -195,9 +214,10 @@ class EmptyConv2d(Empty, nn.Conv2d):
 def init_linear(
     layer: Linear, init_fn: str | None, gain: float, generator: torch.Generator
 ) -> None:
-    """Fills one linear layer or convolution. `init_fn` is a name in torch.nn.init, applied to the
-    weight; the bias is then zero. Without a name, weight and bias are uniform in ±1/√fan_in, as
-    torch does by default. `gain` scales the weight if the initialiser has a gain."""
+    """Fills one linear layer or convolution. `init_fn` is a name in torch.nn.init,
+    applied to the weight; the bias is then zero. Without a name, weight and bias are
+    uniform in ±1/√fan_in, as torch does by default. `gain` scales the weight if the
+    initialiser has a gain."""
     with torch.no_grad():
         if init_fn is None:
             bound = 1 / math.sqrt(layer.weight[0].numel())
@@ -215,14 +235,18 @@ class Head(NamedTuple):
 
     dim: int
     gain: float | None = None
-    """It starts as this multiple of an orthogonal matrix; None: as `init_fn` fills it."""
+    """It starts as this multiple of an orthogonal matrix; None: as `init_fn` fills
+    it."""
 
 
 Heads: TypeAlias = Sequence[Head]
 
 
 def init_heads(
-    layers: Iterable[Linear], heads: Heads, init_fn: str | None, generator: torch.Generator
+    layers: Iterable[Linear],
+    heads: Heads,
+    init_fn: str | None,
+    generator: torch.Generator,
 ) -> None:
     """Fills the linear layers of the heads."""
     for layer, (_, gain) in zip(layers, heads, strict=True):
@@ -242,9 +266,12 @@ def apply_initialiser(
     initialiser(weight, **{k: v for k, v in offered.items() if k in accepted})
 
 
-def init_recurrent(cell: nn.RNNBase, init_fn: str | None, generator: torch.Generator) -> None:
-    """Fills recurrent layers, the matrix of every gate separately. With a name in torch.nn.init the
-    biases are zero. Without, all is uniform in ±1/√width, as torch does by default."""
+def init_recurrent(
+    cell: nn.RNNBase, init_fn: str | None, generator: torch.Generator
+) -> None:
+    """Fills recurrent layers, the matrix of every gate separately. With a name in
+    torch.nn.init the biases are zero. Without, all is uniform in ±1/√width, as torch
+    does by default."""
     bound = 1 / math.sqrt(cell.hidden_size)
     with torch.no_grad():
         for parameter in cell.parameters():
@@ -275,15 +302,26 @@ def norm_layers(
 
 
 def hidden_gain(activation: str | None) -> float:
-    """The gain that keeps the variance through `activation` (He et al., arXiv:1502.01852). For tanh
-    √2, as is customary in this field; 5/3 drives deep stacks into saturation."""
-    known = {"ReLU": math.sqrt(2), "LeakyReLU": math.sqrt(2), "Tanh": math.sqrt(2), "SELU": 3 / 4}
-    return 1.0 if activation is None else known.get(activation_class(activation) or "", 1.0)
+    """The gain that keeps the variance through `activation` (He et al.,
+    arXiv:1502.01852). For tanh √2, as is customary in this field; 5/3 drives deep
+    stacks into saturation."""
+    known = {
+        "ReLU": math.sqrt(2),
+        "LeakyReLU": math.sqrt(2),
+        "Tanh": math.sqrt(2),
+        "SELU": 3 / 4,
+    }
+    return (
+        1.0
+        if activation is None
+        else known.get(activation_class(activation) or "", 1.0)
+    )
 
 
 def reject_single_samples(net: nn.Module) -> None:
-    """Every batch normalisation in `net` raises LabError when it learns from one sample. The
-    moments of one number are meaningless, and torch's own error does not name the spec's keys."""
+    """Every batch normalisation in `net` raises LabError when it learns from one
+    sample. The moments of one number are meaningless, and torch's own error does not
+    name the spec's keys."""
     for module in net.modules():
         if isinstance(module, AnyBatchNorm | BatchRenorm):
             module.register_forward_pre_hook(_needs_several)
@@ -293,7 +331,8 @@ def _needs_several(module: nn.Module, inputs: tuple[Any, ...]) -> None:
     (x,) = inputs
     if module.training and x.numel() == x.shape[1]:
         raise LabError(
-            "agent.net: batch normalisation cannot learn from one sample alone; make the batch "
-            "larger (agent.memory.batch_size, training_frequency × num_envs, minibatch_size, or "
-            "episodes of more than one step), or use layer_norm"
+            "agent.net: batch normalisation cannot learn from one sample alone; make "
+            "the batch larger (agent.memory.batch_size, training_frequency × "
+            "num_envs, minibatch_size, or episodes of more than one step), or use "
+            "layer_norm"
         )

@@ -26,12 +26,13 @@ HiddenLayer: TypeAlias = tuple[layers.EmptyLinear, list[layers.Norm]]
 class MLPNet(nn.Module, ArrayNet):
     """Hidden layers (linear, norm, activation) and one linear head per output.
 
-    With `norm_place` "after" a layer is linear, activation, norm, and batch normalisation of the
-    input precedes them: the placement of CrossQ's authors. A part of a net whose input are another
-    part's features (`sees_obs` False) does not normalise it again.
+    With `norm_place` "after" a layer is linear, activation, norm, and batch
+    normalisation of the input precedes them: the placement of CrossQ's authors. A part
+    of a net whose input are another part's features (`sees_obs` False) does not
+    normalise it again.
 
-    On the CPU a plain stack of linear layers with tanh or ReLU acts, and can learn, without
-    autograd: see `array_mlp`."""
+    On the CPU a plain stack of linear layers with tanh or ReLU acts, and can learn,
+    without autograd: see `array_mlp`."""
 
     def __init__(
         self,
@@ -64,7 +65,9 @@ class MLPNet(nn.Module, ArrayNet):
         self._activation = layers.activation_function(spec.hid_layers_activation)
         names = per_head(spec.out_layer_activation, len(heads))
         self._out_activations = [layers.activation_function(name) for name in names]
-        self.out_acts = nn.ModuleList(f for f in self._out_activations if isinstance(f, nn.Module))
+        self.out_acts = nn.ModuleList(
+            f for f in self._out_activations if isinstance(f, nn.Module)
+        )
         self._products = products(spec)
         self._num_exact = 1 if sees_obs else 0
         is_half = spec.precision == "bf16"
@@ -78,13 +81,16 @@ class MLPNet(nn.Module, ArrayNet):
         if kernel is not None and is_plain and outputs:
             exact: type[ArrayLayer] = NumPyLayer if by_numpy else ArrayLayer
             inner: type[ArrayLayer] = HalfLayer if is_half else exact
-            kinds = [exact if i < self._num_exact else inner for i in range(len(hidden))]
+            kinds = [
+                exact if i < self._num_exact else inner for i in range(len(hidden))
+            ]
             kinds += [exact] * len(outputs)
             self._by_array = ArrayMLP(kernel, len(hidden), [*hidden, *outputs], kinds)
 
     @override
     def train(self, mode: bool = True) -> Self:
-        """A net of plain layers has no modes, and walking through the layers takes 30 µs."""
+        """A net of plain layers has no modes, and walking through the layers takes 30
+        µs."""
         return super().train(mode) if self._has_modes else self
 
     @override
@@ -128,7 +134,8 @@ class MLPNet(nn.Module, ArrayNet):
         for layer, norms in hidden:
             x = layer(x)
             if layer is self._layers[-1][0]:
-                x = restored(x)  # before the activation, as in `ArrayMLP`, by which the net acts
+                # before the activation, as in `ArrayMLP`, by which the net acts
+                x = restored(x)
             if self._norm_after and self._activation is not None:
                 x = self._activation(x)
             for norm in norms:
@@ -139,7 +146,8 @@ class MLPNet(nn.Module, ArrayNet):
 
 
 def as_mlp(spec: NetSpec, hid_layers: Sequence[int]) -> MLPNetSpec:
-    """The keys of every net in `spec`, for a multilayer perceptron as a part of that net."""
+    """The keys of every net in `spec`, for a multilayer perceptron as a part of that
+    net."""
     return MLPNetSpec(
         type=spec.type,
         hid_layers=tuple(hid_layers),
@@ -158,12 +166,16 @@ def _norms(spec: MLPNetSpec, width: int) -> list[layers.Norm]:
     return layers.norm_layers(spec, width, nn.BatchNorm1d, nn.LayerNorm)
 
 
-def per_head(names: str | Sequence[str | None] | None, num_heads: int) -> list[str | None]:
+def per_head(
+    names: str | Sequence[str | None] | None, num_heads: int
+) -> list[str | None]:
     """The activation of each head. Raises LabError if there are more or fewer."""
-    listed = [names] * num_heads if names is None or isinstance(names, str) else list(names)
+    listed = (
+        [names] * num_heads if names is None or isinstance(names, str) else list(names)
+    )
     if len(listed) != num_heads:
         raise LabError(
-            f"agent.net.out_layer_activation: names {len(listed)} activations, the network has "
-            f"{num_heads} heads"
+            f"agent.net.out_layer_activation: names {len(listed)} activations, the "
+            f"network has {num_heads} heads"
         )
     return listed

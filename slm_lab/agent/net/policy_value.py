@@ -42,8 +42,8 @@ def _no_value(num_envs: int) -> FloatArray:
 
 
 class ActingNetwork:
-    """Networks with their optimizers, as actors and learners see them. The first output of the
-    first network has the parameters of the distribution of actions."""
+    """Networks with their optimizers, as actors and learners see them. The first output
+    of the first network has the parameters of the distribution of actions."""
 
     def __init__(
         self,
@@ -69,7 +69,8 @@ class ActingNetwork:
         return self.module.forward(obs)[0]
 
     def use_nodes(self, obs_shape: Shape) -> bool:
-        """Computes gradients without autograd from now on, if all nets can, and returns whether."""
+        """Computes gradients without autograd from now on, if all nets can, and returns
+        whether."""
         self._uses_nodes = all(has_nodes(net, obs_shape) for net in self._nets)
         return self._uses_nodes
 
@@ -81,8 +82,8 @@ class ActingNetwork:
 
 @final
 class PolicyHead(nn.Module, ArrayNet):
-    """A network's policy output, with an optional learned scale: ln σ of a normal distribution. The
-    scale does not depend on the observation."""
+    """A network's policy output, with an optional learned scale: ln σ of a normal
+    distribution. The scale does not depend on the observation."""
 
     def __init__(self, net: nn.Module, scale: Tensor | None) -> None:
         super().__init__()
@@ -100,7 +101,8 @@ class PolicyHead(nn.Module, ArrayNet):
 
     @override
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
-        """(B, ...) to distribution parameters (B, param_dim), then the network's other heads."""
+        """(B, ...) to distribution parameters (B, param_dim), then the network's other
+        heads."""
         params, *rest = self.net(obs)
         if self.scale is not None:
             params = torch.cat([params, self.scale.expand(*params.shape[:-1], -1)], -1)
@@ -116,7 +118,9 @@ class PolicyHead(nn.Module, ArrayNet):
 
     @override
     def forward_nodes(self, obs: Array | Node) -> tuple[Node, ...] | None:
-        outputs = self.net.forward_nodes(obs) if isinstance(self.net, ArrayNet) else None
+        outputs = (
+            self.net.forward_nodes(obs) if isinstance(self.net, ArrayNet) else None
+        )
         scale = self.scale
         if outputs is None or scale is None:
             return outputs
@@ -140,9 +144,10 @@ class PolicyHead(nn.Module, ArrayNet):
 
 @final
 class PolicyValue(ActingNetwork):
-    """π(a|s) and V(s) as an algorithm sees them. One net has a head for each, and one optimizer. Of
-    two nets each has its own optimizer and its own gradient clipping. `raw` values are the critic's
-    outputs; `transform.decode` converts them to returns."""
+    """π(a|s) and V(s) as an algorithm sees them. One net has a head for each, and one
+    optimizer. Of two nets each has its own optimizer and its own gradient clipping.
+    `raw` values are the critic's outputs; `transform.decode` converts them to
+    returns."""
 
     def __init__(
         self,
@@ -157,7 +162,8 @@ class PolicyValue(ActingNetwork):
         self.transform = transform
 
     def differentiable(self, obs: Tensor) -> tuple[Differentiable, Differentiable]:
-        """`forward` for a loss that `step` minimises: nodes if the step is written out."""
+        """`forward` for a loss that `step` minimises: nodes if the step is written
+        out."""
         if not self._uses_nodes:
             return self.forward(obs)
         outputs = [forward_nodes(net, obs) for net in self._nets]
@@ -177,8 +183,8 @@ class PolicyValue(ActingNetwork):
 
     @torch.no_grad()
     def value(self, obs: Tensor) -> Tensor:
-        """V(s) in units of return without a gradient, (B,). Observations and values are on the
-        CPU."""
+        """V(s) in units of return without a gradient, (B,). Observations and values are
+        on the CPU."""
         return self._value(obs).cpu()
 
     def _value(self, obs: Tensor) -> Tensor:
@@ -189,16 +195,19 @@ class PolicyValue(ActingNetwork):
         return self.transform.decode(torch.from_numpy(raw_value[:, 0]))
 
     def value_later(self) -> None:
-        """Leaves values to `valued`, if the critic is a separate net without recurrent state."""
+        """Leaves values to `valued`, if the critic is a separate net without recurrent
+        state."""
         self._values_later = not self._is_shared and self.recurrent is None
 
     @torch.no_grad()
     def valued(self, rollout: Rollout) -> Rollout:
-        """The rollout with V of all states at once: much faster than of a few in every step."""
+        """The rollout with V of all states at once: much faster than of a few in every
+        step."""
         if not self._values_later or not rollout.value.isnan().any():
             return rollout
         parts = torch.split(rollout.obs.flatten(0, 1), STATES_AT_ONCE)
-        value = torch.cat([self._value(part) for part in parts]).cpu()  # a GPU is waited for once
+        # a GPU is waited for once
+        value = torch.cat([self._value(part) for part in parts]).cpu()
         return replace(rollout, value=value.view_as(rollout.reward))
 
     @override
@@ -211,14 +220,20 @@ class PolicyValue(ActingNetwork):
         else:
             raw_value, *of_critic = act_forward(self._nets[1], obs, self.device)
             states = [np.hstack([*rest, *of_critic])] if rest else []
-        value: FloatArray = self.transform.decode(torch.from_numpy(raw_value[:, 0])).cpu().numpy()
+        value: FloatArray = (
+            self.transform.decode(torch.from_numpy(raw_value[:, 0])).cpu().numpy()
+        )
         return Output(params, value, *states)
 
     def step(
-        self, policy_loss: Differentiable, value_loss: Differentiable, skip: Tensor | None = None
+        self,
+        policy_loss: Differentiable,
+        value_loss: Differentiable,
+        skip: Tensor | None = None,
     ) -> StepReport:
-        """One gradient step on the sum of the two losses. Two nets take one each, or none if one of
-        the losses is not finite. On a GPU, none if the scalar `skip` is true."""
+        """One gradient step on the sum of the two losses. Two nets take one each, or
+        none if one of the losses is not finite. On a GPU, none if the scalar `skip` is
+        true."""
         if self._is_shared:
             return self._optimizers[0].step(policy_loss + value_loss, skip)
         actor, critic = self._optimizers
@@ -226,7 +241,9 @@ class PolicyValue(ActingNetwork):
         critic_loss, critic_norm = critic.backward(value_loss)
         actor.apply(skip)
         critic.apply(skip)
-        return StepReport(actor_loss + critic_loss, (actor_norm**2 + critic_norm**2) ** 0.5)
+        return StepReport(
+            actor_loss + critic_loss, (actor_norm**2 + critic_norm**2) ** 0.5
+        )
 
 
 @final
@@ -234,9 +251,11 @@ class PolicyOnly(ActingNetwork):
     """π(a|s) without a value function."""
 
     def differentiable(self, obs: Tensor) -> Differentiable:
-        """Distribution parameters (B, param_dim) for a loss that `step` minimises: a node if the
-        step is written out."""
-        return forward_nodes(self.module, obs)[0] if self._uses_nodes else self.policy(obs)
+        """Distribution parameters (B, param_dim) for a loss that `step` minimises: a
+        node if the step is written out."""
+        return (
+            forward_nodes(self.module, obs)[0] if self._uses_nodes else self.policy(obs)
+        )
 
     def step(self, policy_loss: Differentiable) -> StepReport:
         """One gradient step."""

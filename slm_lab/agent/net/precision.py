@@ -1,8 +1,10 @@
-"""Half precision: products in bfloat16, which has the exponents of float32 and 8 of its 24 digits.
+"""Half precision: products in bfloat16, which has the exponents of float32 and 8 of its
+24 digits.
 
-Weights, their gradients and optimizers, normalisation, losses and targets stay in float32. So do
-the layer that sees an observation vector and the heads: both their numbers may be large, and 8
-digits tell only 36.00 from 36.25. The bytes of an image are exact."""
+Weights, their gradients and optimizers, normalisation, losses and targets stay in
+float32. So do the layer that sees an observation vector and the heads: both their
+numbers may be large, and 8 digits tell only 36.00 from 36.25. The bytes of an image are
+exact."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -17,9 +19,13 @@ from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.net import NetSpec
 
 INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16")
-"""Processors that have one of these multiply in bfloat16; on others it is slower than float32."""
+"""Processors that have one of these multiply in bfloat16; on others it is slower than
+float32."""
 
-NO_BF16 = 'this machine has no instructions for bfloat16, which is slow; use "float32" or "auto"'
+NO_BF16 = (
+    'this machine has no instructions for bfloat16, which is slow; use "float32" or '
+    '"auto"'
+)
 
 
 def has_bf16(device: torch.device) -> bool:
@@ -52,8 +58,8 @@ Products = Callable[[Tensor], AbstractContextManager[object]]
 
 
 def products(spec: NetSpec) -> Products:
-    """The context of the layers of a net whose precision is decided. A cast of a weight ends with
-    the product: in shared memory others change the weight."""
+    """The context of the layers of a net whose precision is decided. A cast of a weight
+    ends with the product: in shared memory others change the weight."""
     if spec.precision != "bf16":
         return lambda _: nullcontext()
     context = cache(partial(torch.autocast, dtype=torch.bfloat16, cache_enabled=False))

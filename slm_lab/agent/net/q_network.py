@@ -25,13 +25,16 @@ from slm_lab.spec.schema.net import NetSpec
 
 @final
 class TargetNetwork:
-    """A second network that follows the online one, so that targets do not move with every step. At
-    the start they are equal. "replace" copies the online network, "polyak" moves the target by τ:
-    target ← τ online + (1 − τ) target. Either happens after the training event in which the
-    Session's frames cross a multiple of `update_frequency`; polyak with an `update_frequency` of 1
-    after every gradient step."""
+    """A second network that follows the online one, so that targets do not move with
+    every step. At the start they are equal. "replace" copies the online network,
+    "polyak" moves the target by τ: target ← τ online + (1 − τ) target. Either happens
+    after the training event in which the Session's frames cross a multiple of
+    `update_frequency`; polyak with an `update_frequency` of 1 after every gradient
+    step."""
 
-    def __init__(self, online: FlatParameters, target: FlatParameters, spec: NetSpec) -> None:
+    def __init__(
+        self, online: FlatParameters, target: FlatParameters, spec: NetSpec
+    ) -> None:
         self._online = online
         self.target = target
         self._frequency = spec.update_frequency
@@ -50,7 +53,8 @@ class TargetNetwork:
             self._update_target()
 
     def update_after_event(self, frame: int) -> None:
-        """Updates the target if it is due after a training event at the Session's frame."""
+        """Updates the target if it is due after a training event at the Session's
+        frame."""
         crosses = frame // self._frequency > self._last_frame // self._frequency
         self._last_frame = frame
         if crosses and not self._every_step:
@@ -90,8 +94,8 @@ class QNetwork(ActingNetwork):
         self.target, self.target_network = target, target_network
 
     def q_of(self, obs: Tensor, action: Tensor) -> Differentiable:
-        """Q(s, a) of one action each, (B,), for a loss that `step` minimises: a node if the step is
-        written out."""
+        """Q(s, a) of one action each, (B,), for a loss that `step` minimises: a node if
+        the step is written out."""
         if not self._uses_nodes:
             return _gathered(self.q(obs), action)
         (q,) = forward_nodes(self.module, obs)
@@ -123,10 +127,11 @@ class QNetwork(ActingNetwork):
 @final
 @dataclass(eq=False)
 class TwinQ:
-    """Q_1 and Q_2 in one flat vector with one optimizer, with target networks or without. The
-    smaller of the two is bootstrapped from (arXiv:1802.09477). For continuous actions each takes
-    observation and action side by side and puts out one value. For n discrete actions it takes the
-    observation and puts out the value of each."""
+    """Q_1 and Q_2 in one flat vector with one optimizer, with target networks or
+    without. The smaller of the two is bootstrapped from (arXiv:1802.09477). For
+    continuous actions each takes observation and action side by side and puts out one
+    value. For n discrete actions it takes the observation and puts out the value of
+    each."""
 
     nets: nn.ModuleList
     targets: nn.ModuleList | None
@@ -140,9 +145,11 @@ class TwinQ:
     def __post_init__(self) -> None:
         self.device = self.optimizer.flat.vector.device
 
-    def q_values(self, obs: Tensor, action: Tensor) -> tuple[Differentiable, Differentiable]:
-        """Both nets' outputs for the actions that were taken, (B,) each, for a loss that `step`
-        minimises: nodes if the step is written out."""
+    def q_values(
+        self, obs: Tensor, action: Tensor
+    ) -> tuple[Differentiable, Differentiable]:
+        """Both nets' outputs for the actions that were taken, (B,) each, for a loss
+        that `step` minimises: nodes if the step is written out."""
         if self.uses_nodes:
             return self._value_nodes(torch.cat([obs, action], -1))
         given = None if self.discrete else action
@@ -153,8 +160,9 @@ class TwinQ:
     def q_and_next_value(
         self, obs: Tensor, action: Tensor, next_obs: Tensor, next_action: Tensor | None
     ) -> tuple[tuple[Tensor, Tensor], Tensor]:
-        """`q_values`, and min(Q_1, Q_2) of the next states without a gradient, in one batch. So
-        that batch normalisation sees both at once: section 3.2 of arXiv:1902.05605."""
+        """`q_values`, and min(Q_1, Q_2) of the next states without a gradient, in one
+        batch. So that batch normalisation sees both at once: section 3.2 of
+        arXiv:1902.05605."""
         both = torch.cat([obs, next_obs])
         actions = None if next_action is None else torch.cat([action, next_action])
         now: list[Tensor] = []
@@ -166,10 +174,11 @@ class TwinQ:
         return (now[0], now[1]), self.transform.decode(torch.min(*following))
 
     def actor_value(self, obs: Tensor, action: Differentiable | None) -> Differentiable:
-        """The value that the actor maximises. It is min(Q_1, Q_2) (B,) of continuous actions (B,
-        A), or for `action` None the mean (Q_1 + Q_2) / 2 (B, n) of all discrete ones. The critics
-        know little of an action that is seldom taken, and the smaller value is low. A policy over
-        discrete actions that maximises it gives such actions up before they have been tried."""
+        """The value that the actor maximises. It is min(Q_1, Q_2) (B,) of continuous
+        actions (B, A), or for `action` None the mean (Q_1 + Q_2) / 2 (B, n) of all
+        discrete ones. The critics know little of an action that is seldom taken, and
+        the smaller value is low. A policy over discrete actions that maximises it gives
+        such actions up before they have been tried."""
         if isinstance(action, Node):
             return minimum(*self._value_nodes(beside(obs.numpy(), action)))
         first, second = (_value(net, obs, action) for net in self.nets)
@@ -230,15 +239,16 @@ POWER_ITERATIONS = 15
 
 
 def normalise_spectrum(net: nn.Module, generator: torch.Generator) -> None:
-    """Divides the weight of every linear layer by an estimate of its largest singular value. The
-    weight of a convolution counts as a matrix (out, in × kernel): section 3 of Miyato et al.,
-    arXiv:1802.05957. The singular vectors are buffers of the network; `generator` draws their
-    start."""
+    """Divides the weight of every linear layer by an estimate of its largest singular
+    value. The weight of a convolution counts as a matrix (out, in × kernel): section 3
+    of Miyato et al., arXiv:1802.05957. The singular vectors are buffers of the network;
+    `generator` draws their start."""
     for module in net.modules():
         if isinstance(module, MLPNet):
             module.use_layers()
     linear = [module for module in net.modules() if isinstance(module, Linear)]
-    with torch.random.fork_rng(devices=[]):  # torch draws them first, from the global generator
+    # torch draws them first, from the global generator
+    with torch.random.fork_rng(devices=[]):
         for layer in linear:
             parametrizations.spectral_norm(layer)
     for layer in linear:

@@ -1,8 +1,9 @@
 """A recurrent net.
 
-It sees packed rows: an observation, the recurrent state of the actor before it, and a mark. A row
-whose mark is not zero starts a sequence from that state; any other continues the row before it. So
-a batch defines its sequences by the order of its rows. Each row of an actor starts one."""
+It sees packed rows: an observation, the recurrent state of the actor before it, and a
+mark. A row whose mark is not zero starts a sequence from that state; any other
+continues the row before it. So a batch defines its sequences by the order of its rows.
+Each row of an actor starts one."""
 
 from collections.abc import Callable
 from typing import Any, final
@@ -32,7 +33,11 @@ class EmptyRNN(Empty, nn.RNN):
     """To be filled by `init_recurrent`."""
 
 
-CELLS: dict[str, Callable[..., nn.RNNBase]] = {"GRU": EmptyGRU, "LSTM": EmptyLSTM, "RNN": EmptyRNN}
+CELLS: dict[str, Callable[..., nn.RNNBase]] = {
+    "GRU": EmptyGRU,
+    "LSTM": EmptyLSTM,
+    "RNN": EmptyRNN,
+}
 
 
 @final
@@ -40,10 +45,16 @@ class RecurrentNet(nn.Module, ArrayNet):
     """Hidden layers, recurrent ones, and one linear head per output."""
 
     def __init__(
-        self, spec: RecurrentNetSpec, obs_shape: Shape, heads: Heads, generator: torch.Generator
+        self,
+        spec: RecurrentNetSpec,
+        obs_shape: Shape,
+        heads: Heads,
+        generator: torch.Generator,
     ) -> None:
         super().__init__()
-        plain = as_mlp(spec, spec.fc_hid_layers).model_copy(update={"out_layer_activation": None})
+        plain = as_mlp(spec, spec.fc_hid_layers).model_copy(
+            update={"out_layer_activation": None}
+        )
         self.body = MLPNet(plain, obs_shape, (), generator)
         width = spec.fc_hid_layers[-1] if spec.fc_hid_layers else obs_shape[0]
         self._sizes = (spec.rnn_num_layers, spec.rnn_hidden_size)
@@ -60,14 +71,16 @@ class RecurrentNet(nn.Module, ArrayNet):
         self.offset_state(0)
 
     def offset_state(self, first: int) -> None:
-        """Sets where its part of a row's state starts: other nets may have parts there, too."""
+        """Sets where its part of a row's state starts: other nets may have parts there,
+        too."""
         start = self._obs_size + first
         self._state_at = slice(start, start + self.state_size)
 
     @override
     def forward(self, rows: Tensor) -> tuple[Tensor, ...]:
-        """(B, D + H + 1) to one (B, head_dim) per head. While it learns with burn-in, B is a
-        multiple of L: each L rows are a replayed sequence. While it is exported it is `step`."""
+        """(B, D + H + 1) to one (B, head_dim) per head. While it learns with burn-in, B
+        is a multiple of L: each L rows are a replayed sequence. While it is exported it
+        is `step`."""
         if torch.compiler.is_exporting():
             return self.step(rows)
         x = self.body.features(rows[:, : self._obs_size])
@@ -84,35 +97,49 @@ class RecurrentNet(nn.Module, ArrayNet):
             return host_arrays(self.step(moved(torch.from_numpy(obs), device)))
 
     def step(self, rows: Tensor) -> tuple[Tensor, ...]:
-        """Outputs for rows that each start a sequence, and the state (B, H) after each."""
+        """Outputs for rows that each start a sequence, and the state (B, H) after
+        each."""
         hidden = self._as_hidden(rows[:, self._state_at])
         x = self.body.features(rows[:, : self._obs_size])
         features, hidden = self.cell(x.unsqueeze(1), hidden)
         return (*self.tail.forward(features.squeeze(1)), self._as_state(hidden))
 
     def _burnt_in(self, x: Tensor, state: Tensor, starts: Tensor) -> Tensor:
-        """The output of the last recurrent layer, (B, W), over sequences of L rows. The first rows
-        of each only update the state, without a gradient: burn-in, section 3 of Kapturowski et al.,
-        "R2D2" (2019)."""
+        """The output of the last recurrent layer, (B, W), over sequences of L rows. The
+        first rows of each only update the state, without a gradient: burn-in, section 3
+        of Kapturowski et al., "R2D2" (2019)."""
         rows = x, state, starts
-        x, state, starts = (part.view(-1, self.seq_len, *part.shape[1:]) for part in rows)
+        x, state, starts = (
+            part.view(-1, self.seq_len, *part.shape[1:]) for part in rows
+        )
         before, after = slice(0, self.burn_in), slice(self.burn_in, None)
         starts = starts.clone()
         starts[:, 0] = True
         with torch.no_grad():
-            burnt, ends = self._over_rows(*(p[:, before].flatten(0, 1) for p in (x, state, starts)))
-        last = starts[:, before].sum(1).cumsum(0) - 1  # an episode may start within a sequence
+            burnt, ends = self._over_rows(
+                *(p[:, before].flatten(0, 1) for p in (x, state, starts))
+            )
+        # an episode may start within a sequence
+        last = starts[:, before].sum(1).cumsum(0) - 1
         state, starts = state[:, after].clone(), starts[:, after]
         state[:, 0] = torch.where(starts[:, :1], state[:, 0], ends[last])
         starts = starts.clone()
         starts[:, 0] = True
-        learned, _ = self._over_rows(*(p.flatten(0, 1) for p in (x[:, after], state, starts)))
-        parts = (burnt.view(len(x), -1, burnt.shape[-1]), learned.view(len(x), -1, burnt.shape[-1]))
+        learned, _ = self._over_rows(
+            *(p.flatten(0, 1) for p in (x[:, after], state, starts))
+        )
+        parts = (
+            burnt.view(len(x), -1, burnt.shape[-1]),
+            learned.view(len(x), -1, burnt.shape[-1]),
+        )
         return torch.cat(parts, 1).flatten(0, 1)
 
-    def _over_rows(self, x: Tensor, state: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
-        """The output of the last recurrent layer, (B, W), and the state (S, H) after each sequence.
-        A sequence starts where `starts` (B,) is true, from `state` (B, H) there."""
+    def _over_rows(
+        self, x: Tensor, state: Tensor, starts: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The output of the last recurrent layer, (B, W), and the state (S, H) after
+        each sequence. A sequence starts where `starts` (B,) is true, from `state` (B,
+        H) there."""
         starts = starts.clone()
         starts[0] = True
         (start,) = starts.nonzero(as_tuple=True)
@@ -121,7 +148,8 @@ class RecurrentNet(nn.Module, ArrayNet):
         return features, self._as_state(hidden)
 
     def _unroll(self, x: Tensor, lengths: list[int], hidden: Any) -> tuple[Tensor, Any]:
-        """The output of the last recurrent layer, (B, W), and the final hidden states."""
+        """The output of the last recurrent layer, (B, W), and the final hidden
+        states."""
         longest = max(lengths)
         if longest == min(lengths):  # a view: nothing has to be packed
             features, hidden = self.cell(x.view(-1, longest, x.shape[-1]), hidden)
@@ -140,5 +168,7 @@ class RecurrentNet(nn.Module, ArrayNet):
         return (parts[0], parts[1]) if len(parts) == 2 else parts[0]
 
     def _as_state(self, hidden: Any) -> Tensor:
-        parts = torch.stack(hidden) if isinstance(hidden, tuple) else hidden.unsqueeze(0)
+        parts = (
+            torch.stack(hidden) if isinstance(hidden, tuple) else hidden.unsqueeze(0)
+        )
         return parts.permute(2, 0, 1, 3).flatten(1)

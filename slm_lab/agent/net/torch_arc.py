@@ -58,12 +58,16 @@ class Body(NamedTuple):
 
 @final
 class TorchArcNet(nn.Module, ArrayNet):
-    """The layers of the arc, then one linear head per output. Hidden layers at its end that form a
-    multilayer perceptron run as an `MLPNet`. So an arc of nothing else is as fast as that net, and
-    equal to it."""
+    """The layers of the arc, then one linear head per output. Hidden layers at its end
+    that form a multilayer perceptron run as an `MLPNet`. So an arc of nothing else is
+    as fast as that net, and equal to it."""
 
     def __init__(
-        self, spec: TorchArcNetSpec, obs_shape: Shape, heads: Heads, generator: torch.Generator
+        self,
+        spec: TorchArcNetSpec,
+        obs_shape: Shape,
+        heads: Heads,
+        generator: torch.Generator,
     ) -> None:
         super().__init__()
         if spec.arc is None:
@@ -77,8 +81,13 @@ class TorchArcNet(nn.Module, ArrayNet):
         mlp = as_mlp(spec, built.hid_layers).model_copy(update=activation)
         self._products = products(spec)
         num_exact = 0 if self._is_image else 1
-        self._exact, self._rest = tuple(self.body)[:num_exact], tuple(self.body)[num_exact:]
-        self.tail = MLPNet(mlp, built.shape, heads, generator, sees_obs=not len(self.body))
+        self._exact, self._rest = (
+            tuple(self.body)[:num_exact],
+            tuple(self.body)[num_exact:],
+        )
+        self.tail = MLPNet(
+            mlp, built.shape, heads, generator, sees_obs=not len(self.body)
+        )
 
     @override
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
@@ -101,21 +110,22 @@ class TorchArcNet(nn.Module, ArrayNet):
 
 
 def build_body(arc: ArcSpec, obs_shape: Shape) -> Body:
-    """The layers of `arc` for observations of `obs_shape`, not initialised. Raises ArcError where
-    torch refuses a layer, or if they do not end in vectors."""
+    """The layers of `arc` for observations of `obs_shape`, not initialised. Raises
+    ArcError where torch refuses a layer, or if they do not end in vectors."""
     layers, hid_layers, activation = _split(arc.layers())
     modules, shape = _build(layers, obs_shape)
     if len(shape) != 1:
         raise ArcError(
             str(len(layers)),
-            "the layer after these must take vectors, and the shape that arrives there is "
-            f"{shape}; put {{Flatten: null}} before it",
+            "the layer after these must take vectors, and the shape that arrives "
+            f"there is {shape}; put {{Flatten: null}} before it",
         )
     return Body(layers, modules, shape, hid_layers, activation)
 
 
 def _split(layers: Sequence[Layer]) -> tuple[Sequence[Layer], list[int], str]:
-    """The layers before the multilayer perceptron at the end; its widths and its activation."""
+    """The layers before the multilayer perceptron at the end; its widths and its
+    activation."""
     rest = list(layers)
     widths: list[int] = []
     activation = layers[-1].name if layers[-1].name in KERNELS else "ReLU"
@@ -131,26 +141,40 @@ def _split(layers: Sequence[Layer]) -> tuple[Sequence[Layer], list[int], str]:
 
 
 def _build(layers: Sequence[Layer], obs_shape: Shape) -> tuple[nn.Sequential, Shape]:
-    """The modules of the layers, and the shape of one observation after them. An observation of
-    zeros passes through them, so that lazy ones learn the width of their input."""
+    """The modules of the layers, and the shape of one observation after them. An
+    observation of zeros passes through them, so that lazy ones learn the width of their
+    input."""
     x = torch.zeros(2, *obs_shape)
     modules: list[nn.Module] = []
-    with torch.random.fork_rng(devices=[]), torch.no_grad():  # torch initialises some at random
+    # torch initialises some at random
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
         for index, layer in enumerate(layers):
             try:
                 module = _module(layer, x).train(False)
                 y = module(x)
-            except (RuntimeError, ValueError, TypeError, LookupError, AssertionError) as error:
+            except (
+                RuntimeError,
+                ValueError,
+                TypeError,
+                LookupError,
+                AssertionError,
+            ) as error:
                 raise ArcError(
                     f"{index}.{layer.name}",
-                    f"torch refuses these arguments, or the shape {tuple(x.shape[1:])} that "
-                    f"arrives there: {' '.join(str(error).split())}",
+                    "torch refuses these arguments, or the shape "
+                    f"{tuple(x.shape[1:])} that arrives there: "
+                    f"{' '.join(str(error).split())}",
                 ) from error
-            if not isinstance(y, Tensor) or y.dim() < 2 or len(y) != len(x) or _mixes(module, x, y):
+            if (
+                not isinstance(y, Tensor)
+                or y.dim() < 2
+                or len(y) != len(x)
+                or _mixes(module, x, y)
+            ):
                 raise ArcError(
                     f"{index}.{layer.name}",
-                    f"must give one output for each observation of a batch, {tuple(x.shape)} "
-                    "arrives there",
+                    "must give one output for each observation of a batch, "
+                    f"{tuple(x.shape)} arrives there",
                 )
             modules.append(module)
             x = y
@@ -158,7 +182,8 @@ def _build(layers: Sequence[Layer], obs_shape: Shape) -> tuple[nn.Sequential, Sh
 
 
 def _mixes(module: nn.Module, x: Tensor, y: Tensor) -> bool:
-    """Whether the output for the first observation of `x`, y[0], changes with the second one."""
+    """Whether the output for the first observation of `x`, y[0], changes with the
+    second one."""
     other = x.clone()
     other[1] += 1
     return not torch.allclose(module(other)[0], y[0], equal_nan=True)
@@ -167,14 +192,19 @@ def _mixes(module: nn.Module, x: Tensor, y: Tensor) -> bool:
 def _module(layer: Layer, x: Tensor) -> nn.Module:
     if layer.name == "LazyBatchRenorm1d":
         return BatchRenorm(x.shape[1], **layer.args)
-    args = {k: v for k, v in layer.args.items() if k != "inplace"}  # it would change observations
+    # it would change observations
+    args = {k: v for k, v in layer.args.items() if k != "inplace"}
     return getattr(nn, layer.name)(**args)
 
 
 def _initialise(
-    body: nn.Sequential, layers: Sequence[Layer], init_fn: str | None, generator: torch.Generator
+    body: nn.Sequential,
+    layers: Sequence[Layer],
+    init_fn: str | None,
+    generator: torch.Generator,
 ) -> None:
-    """Fills linear layers and convolutions; all others start at values that are not random."""
+    """Fills linear layers and convolutions; all others start at values that are not
+    random."""
     pairs = list(zip(body, layers, strict=True))
     for index, (module, _) in enumerate(pairs):
         if isinstance(module, Linear):
@@ -183,7 +213,8 @@ def _initialise(
 
 
 def _first_activation(following: Iterable[tuple[nn.Module, Layer]]) -> str | None:
-    """The activation that the output of a layer goes through before the next linear layer."""
+    """The activation that the output of a layer goes through before the next linear
+    layer."""
     for module, layer in following:
         if isinstance(module, Linear):
             break
@@ -193,13 +224,16 @@ def _first_activation(following: Iterable[tuple[nn.Module, Layer]]) -> str | Non
 
 
 def arc_problems(agent: AgentSpec, shape: Shape, discrete: bool) -> list[Problem]:
-    """torch's objections to the arcs of `agent`, for observations of `shape` as the agent sees
-    them. `discrete` means that an action is a choice. Other actions stand beside the observation in
-    critics apart from the policy; the arcs of such critics are only tried when they are built."""
+    """torch's objections to the arcs of `agent`, for observations of `shape` as the
+    agent sees them. `discrete` means that an action is a choice. Other actions stand
+    beside the observation in critics apart from the policy; the arcs of such critics
+    are only tried when they are built."""
     found = {}
     for block, net, role in built_nets(agent):
         own = folded(net, role)
-        sees_actions = role == "critic" and agent.algorithm.CRITIC == "apart" and not discrete
+        sees_actions = (
+            role == "critic" and agent.algorithm.CRITIC == "apart" and not discrete
+        )
         if not isinstance(own, TorchArcNetSpec) or own.arc is None or sees_actions:
             continue
         key = f"{role}_{BODY}" if f"{role}_arc" in net.variants else BODY

@@ -1,4 +1,5 @@
-"""The units in which a critic predicts: returns as they are, compressed, or standardised."""
+"""The units in which a critic predicts: returns as they are, compressed, or
+standardised."""
 
 import torch
 from torch import Tensor, nn
@@ -18,10 +19,10 @@ def symexp(x: Tensor) -> Tensor:
 
 
 class ValueTransform(nn.Module):
-    """Between returns and the critic's output: symlog first, then standardisation. The running mean
-    and variance of the targets are buffers of the network, which are saved, shared and merged. They
-    are those of all targets up to a million; then older targets fade, by a factor of e per further
-    million."""
+    """Between returns and the critic's output: symlog first, then standardisation. The
+    running mean and variance of the targets are buffers of the network, which are
+    saved, shared and merged. They are those of all targets up to a million; then older
+    targets fade, by a factor of e per further million."""
 
     def __init__(self, use_symlog: bool, normalize: bool) -> None:
         super().__init__()
@@ -34,20 +35,24 @@ class ValueTransform(nn.Module):
 
     @torch.no_grad()
     def update(self, returns: Tensor, group: ProcessGroup) -> None:
-        """Adds the returns of all peers to the running moments (Chan, Golub & LeVeque, 1983). It
-        computes in float64, as small batches move moments over many samples by little."""
+        """Adds the returns of all peers to the running moments (Chan, Golub & LeVeque,
+        1983). It computes in float64, as small batches move moments over many samples
+        by little."""
         if not self._normalize:
             return
         returns = group.all_gather_samples(returns.flatten())
         x = (symlog(returns) if self._symlog else returns).double()
         count, mean, m2 = (moment.double() for moment in self._moments())
-        kept = (MOMENTS_WINDOW / count).clamp(max=1.0)  # as `faded`, and a GPU is not waited for
+        # as `faded`, and a GPU is not waited for
+        kept = (MOMENTS_WINDOW / count).clamp(max=1.0)
         count, m2 = kept * count, kept * m2
         batch_count = x.numel()
         batch_mean = x.mean()
         total = count + batch_count
         delta = batch_mean - mean
-        m2 += (x - batch_mean).square().sum() + delta * delta * count * batch_count / total
+        m2 += (
+            x - batch_mean
+        ).square().sum() + delta * delta * count * batch_count / total
         mean += delta * batch_count / total
         for moment, value in zip(self._moments(), (total, mean, m2), strict=True):
             moment.copy_(value)
@@ -61,7 +66,8 @@ class ValueTransform(nn.Module):
         return x
 
     def decode(self, output: Tensor) -> Tensor:
-        """The critic's output to returns; any shape. Normalised ones are on the net's device."""
+        """The critic's output to returns; any shape. Normalised ones are on the net's
+        device."""
         x = output
         if self._normalize:
             _, mean, _ = self._moments()

@@ -1,1 +1,2 @@
-"""The optimizer room: the flat vector, the update rules, and where parallel modes hook in."""
+"""The optimizer room: the flat vector, the update rules, and where parallel modes hook
+in."""

@@ -20,7 +20,8 @@ IMPLEMENTATION_ARGS = ("foreach", "fused")
 def build_optimizer(
     spec: NetSpec, flat: FlatParameters, bounds: tuple[float, float] | None = None
 ) -> Optimizer:
-    """The optimizer of a net spec that is resolved for one role. `bounds` limit every parameter."""
+    """The optimizer of a net spec that is resolved for one role. `bounds` limit every
+    parameter."""
     args = dict(spec.optim_spec.args)
     lr = float(args.pop("lr"))
     if (schedule := spec.lr_scheduler_spec) is None:
@@ -30,17 +31,21 @@ def build_optimizer(
             learning_rate = build_learning_rate(lr, schedule.name, schedule.args)
     with torch_errors_at("agent.net.optim_spec", spec.optim_spec.name):
         rule = build_rule(spec.optim_spec.name, args, flat)
-    graph = spec.cuda_graph and spec.type != "RecurrentNet"  # which waits for lengths of sequences
+    # which waits for lengths of sequences
+    graph = spec.cuda_graph and spec.type != "RecurrentNet"
     return Optimizer(flat, rule, learning_rate, spec.clip_grad_val, bounds, graph)
 
 
 @contextmanager
 def torch_errors_at(path: str, name: str) -> Iterator[None]:
-    """Raises LabError with the place in the spec of arguments that a class of torch refuses."""
+    """Raises LabError with the place in the spec of arguments that a class of torch
+    refuses."""
     try:
         yield
     except (ValueError, TypeError, ArithmeticError, RuntimeError) as error:
-        raise LabError(f"{path}: torch refuses these arguments of {name}: {error}") from error
+        raise LabError(
+            f"{path}: torch refuses these arguments of {name}: {error}"
+        ) from error
 
 
 def build_rule(name: str, args: Mapping[str, Any], flat: FlatParameters) -> UpdateRule:

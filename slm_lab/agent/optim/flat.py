@@ -1,11 +1,13 @@
 """One flat vector per network.
 
-After a network is built its parameters become views into one contiguous float32 vector and its
-gradients views into a second. Its float buffers (running statistics) form a third. Every global
-operation (optimizer step, norm, average, copy, share, save) is then one tensor operation.
+After a network is built its parameters become views into one contiguous float32 vector
+and its gradients views into a second. Its float buffers (running statistics) form a
+third. Every global operation (optimizer step, norm, average, copy, share, save) is then
+one tensor operation.
 
-Some operations break the views silently and are not used: `.to()` after flattening, `deepcopy`,
-`zero_grad(set_to_none=True)` and `load_state_dict(assign=True)`. `check` finds such a break."""
+Some operations break the views silently and are not used: `.to()` after flattening,
+`deepcopy`, `zero_grad(set_to_none=True)` and `load_state_dict(assign=True)`. `check`
+finds such a break."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -20,19 +22,20 @@ from slm_lab.core.errors import CheckpointError
 from slm_lab.core.types import IntArray, StateDict
 
 MOMENTS = ("count", "mean", "m2")
-"""Buffers of one module with these names, in this order, merge as running moments do."""
+"""Buffers of one module with these names, in this order, merge as running moments
+do."""
 
 
 MOMENTS_WINDOW = 1_000_000
-"""Samples that such moments look back over. Older ones fade, so that old targets do not scale new
-ones, and float32 counts each sample (beyond 2²⁴ it would lose them)."""
+"""Samples that such moments look back over. Older ones fade, so that old targets do not
+scale new ones, and float32 counts each sample (beyond 2²⁴ it would lose them)."""
 
 
 COUNTER = "num_batches"
 """A buffer of this name counts samples. Workers that merge add up their counts."""
 DIRECTIONS = ("_u", "_v")
-"""Buffers of these names are unit vectors (the singular vectors of `spectral_norm`). Their mean is
-not one, so that workers that merge each keep their own."""
+"""Buffers of these names are unit vectors (the singular vectors of `spectral_norm`).
+Their mean is not one, so that workers that merge each keep their own."""
 
 
 SavedLayout: TypeAlias = Sequence[Sequence[Any]]
@@ -57,12 +60,12 @@ class Layout:
     saved: SavedLayout
     """What a checkpoint records."""
     older: SavedLayout
-    """The parameters as the module lists them. Older versions had this order, and did not record
-    it everywhere."""
+    """The parameters as the module lists them. Older versions had this order, and did
+    not record it everywhere."""
 
     def order_of(self, saved: SavedLayout | None) -> Order | None:
-        """The order of a vector that was saved with this layout; None if it is the same. Without a
-        record it is that of older versions."""
+        """The order of a vector that was saved with this layout; None if it is the
+        same. Without a record it is that of older versions."""
         layout = self.older if saved is None else saved
         before = [name for name, _ in layout[: len(self.names)]]
         if before == list(self.names):
@@ -77,10 +80,10 @@ class Layout:
 
 
 class FlatParameters:
-    """Owns the storage behind the parameters, gradients and float buffers of one network. `vector`
-    and `grad` are (P,) float32, `statistics` is (S,) float32, in the order in which the module
-    lists its parameters and buffers. The parameters of recurrent layers come first, see
-    `_listed`."""
+    """Owns the storage behind the parameters, gradients and float buffers of one
+    network. `vector` and `grad` are (P,) float32, `statistics` is (S,) float32, in the
+    order in which the module lists its parameters and buffers. The parameters of
+    recurrent layers come first, see `_listed`."""
 
     def __init__(self, module: nn.Module) -> None:
         self._parameters = _listed(module)
@@ -92,19 +95,24 @@ class FlatParameters:
             for name in [f"{prefix}.{key}" if prefix else key]
         ]
         self.views = [p for _, p in self._parameters]
-        """The network's parameters, in vector order; their data and gradients are views."""
+        """The network's parameters, in vector order; their data and gradients are
+        views."""
         values = [p.detach() for p in self.views]
         stats = [owner.get_buffer(key) for _, owner, key in self._buffers]
         wrong = [str(v.dtype) for v in [*values, *stats] if v.dtype != torch.float32]
         if wrong:
-            raise TypeError(f"a flat vector holds float32 only, the network has {wrong[0]}")
+            raise TypeError(
+                f"a flat vector holds float32 only, the network has {wrong[0]}"
+            )
         device = values[0].device if values else torch.device("cpu")
         self._shapes = [v.shape for v in values]
         self._statistic_shapes = [s.shape for s in stats]
         names = tuple(name for name, _ in self._parameters)
         older = [[name, list(p.shape)] for name, p in module.named_parameters()]
         self.layout = Layout(names, self._saved_layout(), older)
-        self.moments = _moments([key for *_, key in self._buffers], self._statistic_shapes)
+        self.moments = _moments(
+            [key for *_, key in self._buffers], self._statistic_shapes
+        )
         """Slices of `statistics` with running moments, see `core.moments`."""
         self.counters = self._indices(COUNTER)
         """Indices in `statistics` (K,) of counts."""
@@ -116,14 +124,18 @@ class FlatParameters:
         self._bind()
 
     def rebind(self, vector: Tensor, statistics: Tensor) -> None:
-        """Moves the network to other storage (shared memory, say), and to the values there. The
-        values in `vector` (P,) and `statistics` (S,) become the network's. Gradients get fresh
-        storage, because no gradient survives a move between processes."""
-        if vector.shape != self.vector.shape or statistics.shape != self.statistics.shape:
+        """Moves the network to other storage (shared memory, say), and to the values
+        there. The values in `vector` (P,) and `statistics` (S,) become the network's.
+        Gradients get fresh storage, because no gradient survives a move between
+        processes."""
+        if (
+            vector.shape != self.vector.shape
+            or statistics.shape != self.statistics.shape
+        ):
             raise ValueError(
                 f"cannot bind {tuple(self.vector.shape)} parameters and "
-                f"{tuple(self.statistics.shape)} statistics to {tuple(vector.shape)} and "
-                f"{tuple(statistics.shape)}"
+                f"{tuple(self.statistics.shape)} statistics to {tuple(vector.shape)} "
+                f"and {tuple(statistics.shape)}"
             )
         self.vector = vector
         self.grad = torch.zeros_like(vector)
@@ -137,9 +149,15 @@ class FlatParameters:
         self.statistics.copy_(other.statistics)
 
     def check(self) -> None:
-        """Raises RuntimeError if a parameter, gradient or buffer is no longer a view."""
-        parts, grads = _split(self.vector, self._shapes), _split(self.grad, self._shapes)
-        for (name, parameter), part, grad in zip(self._parameters, parts, grads, strict=True):
+        """Raises RuntimeError if a parameter, gradient or buffer is no longer a
+        view."""
+        parts, grads = (
+            _split(self.vector, self._shapes),
+            _split(self.grad, self._shapes),
+        )
+        for (name, parameter), part, grad in zip(
+            self._parameters, parts, grads, strict=True
+        ):
             if parameter.data_ptr() != part.data_ptr():
                 raise RuntimeError(f"parameter {name} has left the flat vector")
             if parameter.grad is None or parameter.grad.data_ptr() != grad.data_ptr():
@@ -152,7 +170,9 @@ class FlatParameters:
     def named_values(self) -> dict[str, Tensor]:
         """Parameters and running statistics by name: views of both vectors."""
         parameters = {name: parameter.detach() for name, parameter in self._parameters}
-        return parameters | {name: owner.get_buffer(key) for name, owner, key in self._buffers}
+        return parameters | {
+            name: owner.get_buffer(key) for name, owner, key in self._buffers
+        }
 
     def state_dict(self) -> StateDict:
         """Copies of both vectors, and their layout."""
@@ -164,17 +184,31 @@ class FlatParameters:
 
     @torch.no_grad()
     def load_state_dict(self, state: StateDict) -> None:
-        """Copies saved values in place, so that sharing and views stay as they are. Raises
-        CheckpointError when the saved network had another architecture or type of numbers."""
+        """Copies saved values in place, so that sharing and views stay as they are.
+        Raises CheckpointError when the saved network had another architecture or type
+        of numbers."""
         saved = [[name, list(shape)] for name, shape in state["layout"]]
         built, count = self._saved_layout(), len(self.views)
-        if [*sorted(saved[:count]), *saved[count:]] != [*sorted(built[:count]), *built[count:]]:
-            raise CheckpointError(f"the saved network is {saved}, the spec now builds {built}")
+        if [*sorted(saved[:count]), *saved[count:]] != [
+            *sorted(built[:count]),
+            *built[count:],
+        ]:
+            raise CheckpointError(
+                f"the saved network is {saved}, the spec now builds {built}"
+            )
         vector = rearranged(state["vector"], self.layout.order_of(saved))
-        for own, given in ((self.vector, vector), (self.statistics, state["statistics"])):
-            if (given.shape, given.dtype) != (own.shape, own.dtype):  # copy_ would broadcast, cast
-                was, now = (f"{tuple(each.shape)} of {each.dtype}" for each in (given, own))
-                raise CheckpointError(f"the saved network is {was}, the spec now builds {now}")
+        for own, given in (
+            (self.vector, vector),
+            (self.statistics, state["statistics"]),
+        ):
+            # copy_ would broadcast, cast
+            if (given.shape, given.dtype) != (own.shape, own.dtype):
+                was, now = (
+                    f"{tuple(each.shape)} of {each.dtype}" for each in (given, own)
+                )
+                raise CheckpointError(
+                    f"the saved network is {was}, the spec now builds {now}"
+                )
             own.copy_(given)
 
     def _indices(self, *names: str) -> IntArray:
@@ -191,17 +225,20 @@ class FlatParameters:
     def _bind(self) -> None:
         parts = _split(self.vector, self._shapes)
         grads = _split(self.grad, self._shapes)
-        for (_, parameter), part, grad in zip(self._parameters, parts, grads, strict=True):
+        for (_, parameter), part, grad in zip(
+            self._parameters, parts, grads, strict=True
+        ):
             parameter.data = part
             parameter.grad = grad
         statistics = _split(self.statistics, self._statistic_shapes)
         for (_, owner, key), part in zip(self._buffers, statistics, strict=True):
-            setattr(owner, key, part.data)  # autograd counts the changes of each buffer alone
+            # autograd counts the changes of each buffer alone
+            setattr(owner, key, part.data)
 
 
 def saved_values(state: StateDict) -> dict[str, Tensor]:
-    """The values in a `FlatParameters.state_dict`, by name. Raises ValueError if the vectors do not
-    have the length that the layout needs."""
+    """The values in a `FlatParameters.state_dict`, by name. Raises ValueError if the
+    vectors do not have the length that the layout needs."""
     shapes = {str(name): torch.Size(shape) for name, shape in state["layout"]}
     joined = torch.cat([state["vector"], state["statistics"]])
     if sum(shape.numel() for shape in shapes.values()) != len(joined):
@@ -210,9 +247,10 @@ def saved_values(state: StateDict) -> dict[str, Tensor]:
 
 
 def _listed(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
-    """The parameters by name. Those of recurrent layers come first, all weights before all biases.
-    cuDNN takes them as they lie only in this order, from the start of their storage; else torch
-    copies them in every call. So a second cell of a network would be copied."""
+    """The parameters by name. Those of recurrent layers come first, all weights before
+    all biases. cuDNN takes them as they lie only in this order, from the start of their
+    storage; else torch copies them in every call. So a second cell of a network would
+    be copied."""
     cells = [part for part in module.modules() if isinstance(part, nn.RNNBase)]
     kinds = ("weight", "bias")
     first = [
@@ -223,7 +261,9 @@ def _listed(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
         if name.startswith(kind)
     ]
     place = {id(parameter): index for index, parameter in enumerate(first)}
-    return sorted(module.named_parameters(), key=lambda named: place.get(id(named[1]), len(place)))
+    return sorted(
+        module.named_parameters(), key=lambda named: place.get(id(named[1]), len(place))
+    )
 
 
 def rearranged(saved: Any, order: Order | None) -> Any:

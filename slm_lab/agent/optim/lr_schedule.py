@@ -9,8 +9,8 @@ from typing_extensions import override
 
 
 class LearningRate:
-    """A constant learning rate; in subclasses a function of the trial's frame clock. Stateless but
-    for its value."""
+    """A constant learning rate; in subclasses a function of the trial's frame clock.
+    Stateless but for its value."""
 
     def __init__(self, lr: float) -> None:
         self.value = lr
@@ -34,14 +34,17 @@ class LinearRate(LearningRate):
 
 
 class TorchRate(LearningRate):
-    """Any scheduler of torch.optim.lr_scheduler, with frames for its epochs. It drives the learning
-    rate of a dummy optimizer, so that one implementation serves every update rule. Torch computes
-    the rate at any epoch, so nothing has to be counted."""
+    """Any scheduler of torch.optim.lr_scheduler, with frames for its epochs. It drives
+    the learning rate of a dummy optimizer, so that one implementation serves every
+    update rule. Torch computes the rate at any epoch, so nothing has to be counted."""
 
     def __init__(self, lr: float, name: str, args: Mapping[str, Any]) -> None:
         self._stand_in = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=lr)
-        self._scheduler = getattr(torch.optim.lr_scheduler, name)(self._stand_in, **args)
-        self._last = int(getattr(self._scheduler, "total_steps", 0)) - 1  # of OneCycleLR
+        self._scheduler = getattr(torch.optim.lr_scheduler, name)(
+            self._stand_in, **args
+        )
+        # of OneCycleLR
+        self._last = int(getattr(self._scheduler, "total_steps", 0)) - 1
         super().__init__(self._current())
 
     @override
@@ -57,7 +60,9 @@ class TorchRate(LearningRate):
         return float(self._stand_in.param_groups[0]["lr"])
 
 
-def build_learning_rate(lr: float, name: str | None, args: Mapping[str, Any]) -> LearningRate:
+def build_learning_rate(
+    lr: float, name: str | None, args: Mapping[str, Any]
+) -> LearningRate:
     """The schedule a spec names; None is a constant rate."""
     if name is None:
         return LearningRate(lr)

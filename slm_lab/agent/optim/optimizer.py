@@ -1,4 +1,5 @@
-"""The optimizer an algorithm sees, `optimizer.step(loss)`, and where parallel training joins it."""
+"""The optimizer an algorithm sees, `optimizer.step(loss)`, and where parallel training
+joins it."""
 
 import math
 from collections.abc import Mapping
@@ -18,8 +19,8 @@ from slm_lab.core.types import StateDict
 
 
 class GradientSync:
-    """What a parallel mode does around each step of one optimizer. By default nothing, as in
-    independent training."""
+    """What a parallel mode does around each step of one optimizer. By default nothing,
+    as in independent training."""
 
     def begin(self) -> None:
         """Before a training event."""
@@ -28,7 +29,8 @@ class GradientSync:
         """After backward, before clipping: `flat.grad` may be replaced in place."""
 
     def operands(self, flat: FlatParameters) -> tuple[Tensor, Tensor]:
-        """The vector (P,) that the step changes, and the clipped gradient that it takes."""
+        """The vector (P,) that the step changes, and the clipped gradient that it
+        takes."""
         return flat.vector, flat.grad
 
     def after_step(self, flat: FlatParameters) -> None:
@@ -63,32 +65,41 @@ class Optimizer:
         self._sync = GradientSync()
         self._norm: Number = 0.0
         self._rate = torch.tensor(learning_rate.value, device=flat.grad.device)
-        self._has_graph = cuda_graph and isinstance(rule, Adam) and not flat.vector.is_cpu
+        self._has_graph = (
+            cuda_graph and isinstance(rule, Adam) and not flat.vector.is_cpu
+        )
         self.failed: Tensor | None = None
         """The flag of failed steps, which `TrainState` gives to all its optimizers."""
 
-    def join(self, sync: GradientSync, state: Mapping[str, Tensor] | None = None) -> None:
-        """Steps go through `sync` from now on; `state` is shared state to continue with. Raises
-        TypeError for a rule whose state cannot be shared."""
+    def join(
+        self, sync: GradientSync, state: Mapping[str, Tensor] | None = None
+    ) -> None:
+        """Steps go through `sync` from now on; `state` is shared state to continue
+        with. Raises TypeError for a rule whose state cannot be shared."""
         if state is not None:
             self._shareable_rule().bind(state)
         self._sync = sync
 
     def state_tensors(self) -> list[Tensor]:
-        """All that a step changes: parameters, running statistics, and the rule's moments."""
+        """All that a step changes: parameters, running statistics, and the rule's
+        moments."""
         return [self.flat.vector, self.flat.statistics, *self._rule.tensors()]
 
     def shareable_state(self) -> Mapping[str, Tensor]:
-        """The rule's state, tensor by tensor. Raises TypeError where it cannot be shared."""
+        """The rule's state, tensor by tensor. Raises TypeError where it cannot be
+        shared."""
         return self._shareable_rule().state
 
     def _shareable_rule(self) -> TensorStateRule:
         if not isinstance(self._rule, TensorStateRule):
-            raise TypeError(f"the state of {type(self._rule).__name__} cannot be shared")
+            raise TypeError(
+                f"the state of {type(self._rule).__name__} cannot be shared"
+            )
         return self._rule
 
     def begin_event(self, frame: int) -> None:
-        """Before a training event at the trial's clock: moves learning rate and sync."""
+        """Before a training event at the trial's clock: moves learning rate and
+        sync."""
         self.learning_rate.set_frame(frame)
         self._sync.begin()
         if self._has_graph:
@@ -96,21 +107,23 @@ class Optimizer:
 
     @property
     def is_recordable(self) -> bool:
-        """Whether a CUDA graph is asked for and can hold a step: only the GPU takes part in it."""
+        """Whether a CUDA graph is asked for and can hold a step: only the GPU takes
+        part in it."""
         return self._has_graph and type(self._sync) is GradientSync
 
     def step(self, loss: Differentiable, skip: Tensor | None = None) -> StepReport:
-        """Minimises a scalar loss by one step; returns what `backward` returns and raises."""
+        """Minimises a scalar loss by one step; returns what `backward` returns and
+        raises."""
         report = self.backward(loss)
         self.apply(skip)
         return report
 
     def backward(self, loss: Differentiable) -> StepReport:
-        """The gradient of a scalar loss, ready to be applied; returns the loss and its norm. The
-        norm is the global 2-norm before clipping, as the step would see it in every parallel mode:
-        gradients are exchanged first and clipped after, because clipping is not linear. Raises
-        NonFiniteLossError when either is not finite; no parameter has changed then. On a GPU it
-        sets `failed` instead."""
+        """The gradient of a scalar loss, ready to be applied; returns the loss and its
+        norm. The norm is the global 2-norm before clipping, as the step would see it in
+        every parallel mode: gradients are exchanged first and clipped after, because
+        clipping is not linear. Raises NonFiniteLossError when either is not finite; no
+        parameter has changed then. On a GPU it sets `failed` instead."""
         if self.failed is not None:
             return self._backward_unread(loss, self.failed)
         loss_value = loss.item()
@@ -128,7 +141,9 @@ class Optimizer:
         if not is_finite:
             raise NonFiniteLossError(f"the loss is {loss_value}")
         if not math.isfinite(norm):
-            raise NonFiniteLossError(f"the gradient's norm is {norm} at a loss of {loss_value}")
+            raise NonFiniteLossError(
+                f"the gradient's norm is {norm} at a loss of {loss_value}"
+            )
         self._norm = norm
         return StepReport(loss_value, norm)
 
@@ -138,15 +153,16 @@ class Optimizer:
         flat.grad.zero_()
         loss.backward()
         loss = loss.detach()
-        flat.grad.add_(loss * 0.0)  # NaN, also for ranks that average it, if the loss is not finite
+        # NaN, also for ranks that average it, if the loss is not finite
+        flat.grad.add_(loss * 0.0)
         self._sync.before_step(flat)
         self._norm = norm = torch.linalg.vector_norm(flat.grad)
         failed.logical_or_(norm.isfinite().logical_not_())
         return StepReport(loss, norm)
 
     def apply(self, skip: Tensor | None = None) -> None:
-        """Clips the gradient that `backward` left and takes the step, within the bounds. On a GPU
-        it changes nothing if the scalar `skip` is true."""
+        """Clips the gradient that `backward` left and takes the step, within the
+        bounds. On a GPU it changes nothing if the scalar `skip` is true."""
         flat, limit, norm = self.flat, self._clip_grad_val, self._norm
         if limit is not None and isinstance(norm, Tensor):
             flat.grad.mul_((limit / norm).clamp(max=1.0))
@@ -154,7 +170,9 @@ class Optimizer:
             flat.grad.mul_(limit / norm)
         vector, grad = self._sync.operands(flat)
         if (failed := self.failed) is not None:
-            skip = failed if skip is None else torch.maximum(failed, skip.to(failed.dtype))
+            skip = (
+                failed if skip is None else torch.maximum(failed, skip.to(failed.dtype))
+            )
             skip = skip.to(vector.device)
         rate = self._rate if self.is_recordable else self.learning_rate.value
         self._rule.apply(vector, grad, rate, skip)
@@ -163,13 +181,14 @@ class Optimizer:
         self._sync.after_step(flat)
 
     def state_dict(self) -> StateDict:
-        """The flat vector and the rule's moments; the learning rate follows from the clock."""
+        """The flat vector and the rule's moments; the learning rate follows from the
+        clock."""
         return {"flat": self.flat.state_dict(), "rule": self._rule.state_dict()}
 
     @torch.no_grad()
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores all of it in place, but for moments that are None: those are saved elsewhere.
-        Raises CheckpointError for the moments of another update rule."""
+        """Restores all of it in place, but for moments that are None: those are saved
+        elsewhere. Raises CheckpointError for the moments of another update rule."""
         self.flat.load_state_dict(state["flat"])
         if state["rule"] is not None:
             order = self.flat.layout.order_of(state["flat"]["layout"])
@@ -177,15 +196,18 @@ class Optimizer:
 
 
 class TrainState:
-    """Networks with their optimizers by name, the actor's first; and the target networks."""
+    """Networks with their optimizers by name, the actor's first; and the target
+    networks."""
 
     def __init__(self, optimizers: Mapping[str, Optimizer]) -> None:
         self.optimizers = dict(optimizers)
-        self.flats = {name: optimizer.flat for name, optimizer in self.optimizers.items()}
+        self.flats = {
+            name: optimizer.flat for name, optimizer in self.optimizers.items()
+        }
         away = [f.vector.device for f in self.flats.values() if not f.vector.is_cpu]
         self.failed = torch.zeros((), device=away[0]) if away else None
-        """On a GPU 1.0 after a loss or gradient that is not finite: no step changes anything then.
-        Elsewhere None, because such a step raises at once."""
+        """On a GPU 1.0 after a loss or gradient that is not finite: no step changes
+        anything then. Elsewhere None, because such a step raises at once."""
         for optimizer in self.optimizers.values():
             optimizer.failed = self.failed
         self.targets: tuple[FlatParameters, ...] = ()
@@ -198,25 +220,30 @@ class TrainState:
         return next(iter(self.optimizers.values())).learning_rate.value
 
     def set_frame(self, frame: int) -> None:
-        """Before a training event at the trial's clock: for the learning-rate schedules."""
+        """Before a training event at the trial's clock: for the learning-rate
+        schedules."""
         for optimizer in self.optimizers.values():
             optimizer.begin_event(frame)
 
     def recording_device(self) -> torch.device | None:
-        """The GPU whose CUDA graphs can hold gradient steps; None if they cannot, or need not."""
+        """The GPU whose CUDA graphs can hold gradient steps; None if they cannot, or
+        need not."""
         alone = all(optimizer.is_recordable for optimizer in self.optimizers.values())
         if self.failed is None or not alone or not isinstance(self.group, SoloGroup):
             return None
         return self.failed.device
 
     def check(self) -> None:
-        """Raises NonFiniteLossError if a step on a GPU has failed; waits for the GPU."""
+        """Raises NonFiniteLossError if a step on a GPU has failed; waits for the
+        GPU."""
         if self.failed is not None and self.failed.item():
             raise NonFiniteLossError("the loss or the gradient of a step is not finite")
 
     def state_dict(self) -> StateDict:
         """Parameters, statistics and optimizer state of every network."""
-        return {name: optimizer.state_dict() for name, optimizer in self.optimizers.items()}
+        return {
+            name: optimizer.state_dict() for name, optimizer in self.optimizers.items()
+        }
 
     def load_state_dict(self, state: StateDict) -> None:
         """Restores every network in place."""

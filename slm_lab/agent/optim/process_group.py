@@ -15,9 +15,9 @@ from slm_lab.core.types import Array, FloatArray
 
 
 class ProcessGroup(ABC):
-    """W ranks with different data. All of them make the same calls in the same order. A call
-    returns the same on all of them, to the last bit. It waits for the other ranks for a bounded
-    time, and raises PeerLostError if one does not arrive."""
+    """W ranks with different data. All of them make the same calls in the same order. A
+    call returns the same on all of them, to the last bit. It waits for the other ranks
+    for a bounded time, and raises PeerLostError if one does not arrive."""
 
     rank: int
     """The rank of this process, from 0 to W − 1."""
@@ -35,20 +35,27 @@ class ProcessGroup(ABC):
         """Replaces a float32 vector (P,) on the CPU by the sum over all."""
 
     def all_gather_arrays(self, arrays: Sequence[Array]) -> list[list[Array]]:
-        """The arrays of every rank, by rank; their number, types and shapes may differ. Nothing is
-        unpickled: whoever reaches the port of a group could send code. Raises ValueError at an
-        array of Python objects."""
-        return [_unpacked(content) for content in self.all_gather_bytes(_packed(arrays))]
+        """The arrays of every rank, by rank; their number, types and shapes may differ.
+        Nothing is unpickled: whoever reaches the port of a group could send code.
+        Raises ValueError at an array of Python objects."""
+        return [
+            _unpacked(content) for content in self.all_gather_bytes(_packed(arrays))
+        ]
 
     def all_gather(self, numbers: FloatArray) -> FloatArray:
         """float64 numbers (K,) of every rank, (W, K); K is the same for all."""
-        contents = self.all_gather_bytes(np.ascontiguousarray(numbers, np.float64).tobytes())
+        contents = self.all_gather_bytes(
+            np.ascontiguousarray(numbers, np.float64).tobytes()
+        )
         return np.stack([np.frombuffer(content, np.float64) for content in contents])
 
     def all_gather_samples(self, samples: Tensor) -> Tensor:
-        """The samples of all ranks, float32 (B, ...), one after the other by rank. B may differ."""
+        """The samples of all ranks, float32 (B, ...), one after the other by rank. B
+        may differ."""
         parts = self.all_gather_arrays([samples.detach().cpu().numpy()])
-        return torch.cat([torch.from_numpy(part) for (part,) in parts]).to(samples.device)
+        return torch.cat([torch.from_numpy(part) for (part,) in parts]).to(
+            samples.device
+        )
 
     def all_true(self, condition: bool) -> bool:
         """Whether the condition holds on every rank."""
@@ -70,7 +77,9 @@ def _unpacked(content: bytes) -> list[Array]:
         dtype = np.dtype(name)
         stop = start + dtype.itemsize * math.prod(shape)
         # bytearray makes a copy that is aligned and, unlike bytes, may be written to.
-        arrays.append(np.frombuffer(bytearray(values[start:stop]), dtype).reshape(shape))
+        arrays.append(
+            np.frombuffer(bytearray(values[start:stop]), dtype).reshape(shape)
+        )
         start = stop
     return arrays
 

@@ -1,8 +1,9 @@
 """Update rules: how a gradient changes the flat vector.
 
-Adam and RMSprop are a few in-place operations on whole vectors. Their state is allocated at
-construction, so that it can be in shared memory from the start. `GlobalAdam` and `GlobalRMSprop`
-name the same rules. Every other torch optimizer runs over the flat vector or over its views."""
+Adam and RMSprop are a few in-place operations on whole vectors. Their state is
+allocated at construction, so that it can be in shared memory from the start.
+`GlobalAdam` and `GlobalRMSprop` name the same rules. Every other torch optimizer runs
+over the flat vector or over its views."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -17,16 +18,19 @@ from slm_lab.core.errors import CheckpointError
 from slm_lab.core.types import StateDict
 
 Number: TypeAlias = float | Tensor
-"""A float; of a network on a GPU a scalar tensor there, because reading one waits for the GPU."""
+"""A float; of a network on a GPU a scalar tensor there, because reading one waits for
+the GPU."""
 
 
 class UpdateRule(ABC):
     """Changes a vector of parameters in place by its gradient."""
 
     @abstractmethod
-    def apply(self, vector: Tensor, grad: Tensor, lr: Number, skip: Tensor | None = None) -> None:
-        """One step on `vector` (P,) with `grad` (P,) and learning rate `lr`, without autograd. It
-        changes nothing if the scalar `skip` is 1.0."""
+    def apply(
+        self, vector: Tensor, grad: Tensor, lr: Number, skip: Tensor | None = None
+    ) -> None:
+        """One step on `vector` (P,) with `grad` (P,) and learning rate `lr`, without
+        autograd. It changes nothing if the scalar `skip` is 1.0."""
 
     @abstractmethod
     def tensors(self) -> list[Tensor]:
@@ -52,7 +56,8 @@ class UpdateRule(ABC):
 
 
 class TensorStateRule(UpdateRule):
-    """A rule whose whole state is a dict of tensors, loaded in place so that sharing survives."""
+    """A rule whose whole state is a dict of tensors, loaded in place so that sharing
+    survives."""
 
     state: dict[str, Tensor]
 
@@ -77,9 +82,9 @@ class TensorStateRule(UpdateRule):
 
 
 class Adam(TensorStateRule):
-    """Adam (arXiv:1412.6980, algorithm 1), or AdamW (arXiv:1711.05101) with `decoupled`. Calls the
-    kernel behind `torch.optim.Adam(fused=True)` on the flat vector: bit for bit the same numbers,
-    without the per-call bookkeeping."""
+    """Adam (arXiv:1412.6980, algorithm 1), or AdamW (arXiv:1711.05101) with
+    `decoupled`. Calls the kernel behind `torch.optim.Adam(fused=True)` on the flat
+    vector: bit for bit the same numbers, without the per-call bookkeeping."""
 
     def __init__(
         self,
@@ -105,19 +110,28 @@ class Adam(TensorStateRule):
         self.state["step"] = torch.zeros((), device=flat.vector.device)
 
     @override
-    def apply(self, vector: Tensor, grad: Tensor, lr: Number, skip: Tensor | None = None) -> None:
+    def apply(
+        self, vector: Tensor, grad: Tensor, lr: Number, skip: Tensor | None = None
+    ) -> None:
         """θ ← θ − lr · m̂ / (√v̂ + ε)."""
         state = self.state
         state["step"].add_(1 if skip is None else 1 - skip)
         greatest = [state["max_exp_avg_sq"]] if "max_exp_avg_sq" in state else []
         moments = [state["exp_avg"]], [state["exp_avg_sq"]], greatest
         self._kernel(
-            [vector], [grad], *moments, [state["step"]], lr=lr, found_inf=skip, **self._options
+            [vector],
+            [grad],
+            *moments,
+            [state["step"]],
+            lr=lr,
+            found_inf=skip,
+            **self._options,
         )
 
 
 class RMSprop(TensorStateRule):
-    """RMSprop (Tieleman & Hinton, 2012), with torch's options and torch's order of operations."""
+    """RMSprop (Tieleman & Hinton, 2012), with torch's options and torch's order of
+    operations."""
 
     def __init__(
         self,
@@ -143,7 +157,9 @@ class RMSprop(TensorStateRule):
         self.state = {name: torch.zeros_like(flat.vector) for name in names}
 
     @override
-    def apply(self, vector: Tensor, grad: Tensor, lr: Number, skip: Tensor | None = None) -> None:
+    def apply(
+        self, vector: Tensor, grad: Tensor, lr: Number, skip: Tensor | None = None
+    ) -> None:
         """θ ← θ − lr · g / (√E[g²] + ε)."""
         if skip is not None and skip.item():  # waits for the GPU, which Adam need not
             return
@@ -156,7 +172,8 @@ class RMSprop(TensorStateRule):
             grad_avg = self.state["grad_avg"]
             grad_avg.lerp_(grad, 1 - self._alpha)
             variance = square_avg.addcmul(grad_avg, grad_avg, value=-1)
-            # Below zero by rounding, or where two workers have written the averages at once.
+            # Below zero by rounding, or where two workers have written the averages at
+            # once.
             scale = variance.clamp_(min=0.0).sqrt_().add_(self._eps)
         else:
             scale = square_avg.sqrt().add_(self._eps)
@@ -169,8 +186,8 @@ class RMSprop(TensorStateRule):
 
 
 class TorchRule(UpdateRule):
-    """Any other torch.optim optimizer, given the flat vector or the views that need shapes. It only
-    steps the network that it was made for."""
+    """Any other torch.optim optimizer, given the flat vector or the views that need
+    shapes. It only steps the network that it was made for."""
 
     def __init__(
         self, flat: FlatParameters, optimizer: type[torch.optim.Optimizer], **args: Any
@@ -185,7 +202,9 @@ class TorchRule(UpdateRule):
         self._optimizer = optimizer(parameters, **args)
 
     @override
-    def apply(self, vector: Tensor, grad: Tensor, lr: Number, skip: Tensor | None = None) -> None:
+    def apply(
+        self, vector: Tensor, grad: Tensor, lr: Number, skip: Tensor | None = None
+    ) -> None:
         if skip is not None and skip.item():
             return
         for group in self._optimizer.param_groups:
@@ -196,7 +215,12 @@ class TorchRule(UpdateRule):
     def tensors(self) -> list[Tensor]:
         """Empty before the first step, when torch makes them."""
         entries = self._optimizer.state.values()
-        return [each for entry in entries for each in entry.values() if isinstance(each, Tensor)]
+        return [
+            each
+            for entry in entries
+            for each in entry.values()
+            if isinstance(each, Tensor)
+        ]
 
     @override
     def state_dict(self) -> StateDict:
@@ -204,7 +228,10 @@ class TorchRule(UpdateRule):
         return {
             "optimizer": type(self._optimizer).__name__,
             "state": {
-                index: {k: v.clone() if isinstance(v, Tensor) else v for k, v in entry.items()}
+                index: {
+                    k: v.clone() if isinstance(v, Tensor) else v
+                    for k, v in entry.items()
+                }
                 for index, entry in saved.items()
             },
         }
@@ -215,14 +242,18 @@ class TorchRule(UpdateRule):
         if not self._is_shaped:
             return super()._rearranged(state, order)
         saved = state["state"]
-        entries = {now: saved[before] for now, before in enumerate(order.parameters) if saved}
+        entries = {
+            now: saved[before] for now, before in enumerate(order.parameters) if saved
+        }
         return {**state, "state": entries}
 
     @override
     def _load(self, state: StateDict) -> None:
         """Restores the optimizer's state; its arguments stay those of the spec."""
         groups = self._optimizer.state_dict()["param_groups"]
-        self._optimizer.load_state_dict({"state": state["state"], "param_groups": groups})
+        self._optimizer.load_state_dict(
+            {"state": state["state"], "param_groups": groups}
+        )
 
 
 SHAPED_OPTIMIZERS: tuple[type[torch.optim.Optimizer], ...] = (torch.optim.Adafactor,)
@@ -234,8 +265,8 @@ def check_same_rule(saved: Mapping[str, Any], built: Mapping[str, Any]) -> None:
     before, now = _message(saved), _message(built)
     if before != now:
         raise CheckpointError(
-            f"the state of an optimizer was saved as {before} and is built as {now}: the spec of "
-            "the run was changed; undo the change of its optim_spec"
+            f"the state of an optimizer was saved as {before} and is built as {now}: "
+            "the spec of the run was changed; undo the change of its optim_spec"
         )
 
 

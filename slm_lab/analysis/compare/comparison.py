@@ -1,4 +1,5 @@
-"""What a comparison measures, over the frames of all workers, and its tables, also as text."""
+"""What a comparison measures, over the frames of all workers, and its tables, also as
+text."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -42,10 +43,10 @@ class Variant(NamedTuple):
 
 
 class Training(NamedTuple):
-    """One training, over the total frames of all its workers; every array is (P,). `total_frame`
-    rises; `episode_return` is the mean over the episodes of the last `window` total frames, in
-    rows. `frame` (per process), `wall_t` and `cpu_t` (s; of all processes, NaN where it was not
-    counted) never fall."""
+    """One training, over the total frames of all its workers; every array is (P,).
+    `total_frame` rises; `episode_return` is the mean over the episodes of the last
+    `window` total frames, in rows. `frame` (per process), `wall_t` and `cpu_t` (s; of
+    all processes, NaN where it was not counted) never fall."""
 
     total_frame: FloatArray
     episode_return: FloatArray
@@ -66,8 +67,11 @@ class Training(NamedTuple):
 
     @property
     def cores_used(self) -> float | None:
-        """CPU time over training time: below the workers' number if they wait or lack cores."""
-        known = self.wall_t.size > 0 and np.isfinite(self.cpu_t[-1]) and self.wall_t[-1] > 0
+        """CPU time over training time: below the workers' number if they wait or lack
+        cores."""
+        known = (
+            self.wall_t.size > 0 and np.isfinite(self.cpu_t[-1]) and self.wall_t[-1] > 0
+        )
         return float(self.cpu_t[-1] / self.wall_t[-1]) if known else None
 
     def clock(self, column: str) -> FloatArray:
@@ -75,25 +79,29 @@ class Training(NamedTuple):
         return self._asdict()[column]
 
     def reached(self, threshold: float) -> int | None:
-        """Where `episode_return` first reaches `threshold`, from the first whole window on."""
+        """Where `episode_return` first reaches `threshold`, from the first whole window
+        on."""
         there = (self.total_frame >= self.window) & (self.episode_return >= threshold)
         return int(there.argmax()) if there.any() else None
 
 
 def window_of(max_frame: int, log_frequency: int, most_workers: int) -> float:
-    """Total frames over which the returns of all variants are averaged. Workers that each write a
-    row every `log_frequency` frames write them in bunches, so it holds one bunch at least."""
+    """Total frames over which the returns of all variants are averaged. Workers that
+    each write a row every `log_frequency` frames write them in bunches, so it holds one
+    bunch at least."""
     bunch = float(log_frequency * most_workers)
     return min(max(WINDOW_SHARE * max_frame, bunch), float(max_frame))
 
 
 def training_of(rows: Sequence[Rows], window: float, actors: int = 1) -> Training:
-    """The training whose workers wrote `rows`; those without rows are left out. `actors` processes
-    played the frames that one worker's rows count."""
+    """The training whose workers wrote `rows`; those without rows are left out.
+    `actors` processes played the frames that one worker's rows count."""
     rows = [each for each in rows if len(each)]
     if not rows:
         return Training(_NONE, _NONE, _NONE, _NONE, _NONE, window, 0.0, 0.0, None)
-    x, y, episodes = (np.concatenate(parts) for parts in zip(*map(_returns, rows), strict=True))
+    x, y, episodes = (
+        np.concatenate(parts) for parts in zip(*map(_returns, rows), strict=True)
+    )
     order = np.argsort(x, kind="stable")
     grid = np.unique(x)
     finals = np.array([each["final_return"][-1] for each in rows])
@@ -112,13 +120,19 @@ def training_of(rows: Sequence[Rows], window: float, actors: int = 1) -> Trainin
 
 
 def _returns(rows: Rows) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """(P,) each: total frames, mean return and number of the episodes of every row with any."""
+    """(P,) each: total frames, mean return and number of the episodes of every row with
+    any."""
     known = np.isfinite(rows["mean_return"])
-    return rows["total_frame"][known], rows["mean_return"][known], episode_counts(rows)[known]
+    return (
+        rows["total_frame"][known],
+        rows["mean_return"][known],
+        episode_counts(rows)[known],
+    )
 
 
 def _clock(rows: Sequence[Rows], column: str, grid: FloatArray) -> FloatArray:
-    """(W, G): each worker's clock at so many frames of all, from 0 until the worker has ended."""
+    """(W, G): each worker's clock at so many frames of all, from 0 until the worker has
+    ended."""
     clocks = np.full((len(rows), len(grid)), np.nan)
     for clock, each in zip(clocks, rows, strict=True):
         if column in each.columns and each.has_values(column):
@@ -167,14 +181,21 @@ _VARIANT = ["mode", "workers"]
 
 
 def trainings_table(comparison: Comparison) -> "pd.DataFrame":
-    """A row for each variant and seed, from which everything else is made. A threshold that was
-    never reached is infinitely late; unknown values are missing."""
+    """A row for each variant and seed, from which everything else is made. A threshold
+    that was never reached is infinitely late; unknown values are missing."""
     import pandas as pd
 
     columns = (
-        *_VARIANT, "random_seed", "total_frame", "wall_t", "frames_per_s", "cores_used",
-        "final_return", *(f"{name}_to_threshold" for name in _CLOCKS), "failure",
-    )  # fmt: skip
+        *_VARIANT,
+        "random_seed",
+        "total_frame",
+        "wall_t",
+        "frames_per_s",
+        "cores_used",
+        "final_return",
+        *(f"{name}_to_threshold" for name in _CLOCKS),
+        "failure",
+    )
     rows = []
     for variant, trainings, failures in comparison.outcomes:
         for seed in sorted({*trainings, *failures}):
@@ -198,14 +219,16 @@ def _numbers(training: Training, threshold: float | None) -> dict[str, float | N
     if threshold is not None:
         at = training.reached(threshold)
         for name, clock in _CLOCKS.items():
-            numbers[f"{name}_to_threshold"] = np.inf if at is None else training.clock(clock)[at]
+            numbers[f"{name}_to_threshold"] = (
+                np.inf if at is None else training.clock(clock)[at]
+            )
     return numbers
 
 
 def summary_table(comparison: Comparison) -> "pd.DataFrame":
-    """A row for each variant, in order: medians over its seeds; of final returns the mean. A
-    speed-up is over the baseline's training with the same seed, because a disturbance of the
-    machine affects both."""
+    """A row for each variant, in order: medians over its seeds; of final returns the
+    mean. A speed-up is over the baseline's training with the same seed, because a
+    disturbance of the machine affects both."""
     import pandas as pd
 
     seeds = trainings_table(comparison)
@@ -238,10 +261,24 @@ def summary_table(comparison: Comparison) -> "pd.DataFrame":
     about = {"seeds": comparison.seeds, "max_frame": comparison.max_frame}
     table = table.assign(**about, threshold=comparison.threshold)
     columns = [
-        *_VARIANT, "more_workers_than_cores", "seeds", "finished", "failed", "max_frame",
-        "frames_per_s", "speed_up", "speed_up_low", "speed_up_high", "ideal_speed_up",
-        "cores_used", "final_return", "final_return_std", "threshold", "reached", *late,
-    ]  # fmt: skip
+        *_VARIANT,
+        "more_workers_than_cores",
+        "seeds",
+        "finished",
+        "failed",
+        "max_frame",
+        "frames_per_s",
+        "speed_up",
+        "speed_up_low",
+        "speed_up_high",
+        "ideal_speed_up",
+        "cores_used",
+        "final_return",
+        "final_return_std",
+        "threshold",
+        "reached",
+        *late,
+    ]
     return table[columns]
 
 
@@ -259,7 +296,9 @@ def text_table(comparison: Comparison) -> TextTable:
         columns |= {
             f"frames to {goal}": lambda row: _late(row.frames_to_threshold, row, ""),
             f"time to {goal}": lambda row: _late(row.seconds_to_threshold, row, " s"),
-            f"CPU time to {goal}": lambda row: _late(row.cpu_seconds_to_threshold, row, " s"),
+            f"CPU time to {goal}": lambda row: _late(
+                row.cpu_seconds_to_threshold, row, " s"
+            ),
         }
     table = summary_table(comparison).itertuples()
     rows = [
@@ -267,7 +306,9 @@ def text_table(comparison: Comparison) -> TextTable:
         for each, row in zip(comparison.outcomes, table, strict=True)
     ]
     late = [name for name in reversed(columns) if " to " in name]
-    return TextTable(("variant", *columns), tuple(rows), 0, ("cores used", "of ideal", *late))
+    return TextTable(
+        ("variant", *columns), tuple(rows), 0, ("cores used", "of ideal", *late)
+    )
 
 
 def _label(variant: Variant, row: Any) -> str:
@@ -286,7 +327,9 @@ def _speed(row: Any) -> str:
 def _final_return(row: Any) -> str:
     if np.isnan(row.final_return):
         return "–"
-    return with_spread(row.final_return, row.final_return_std if row.finished > 1 else None)
+    return with_spread(
+        row.final_return, row.final_return_std if row.finished > 1 else None
+    )
 
 
 def _late(value: float, row: Any, unit: str) -> str:

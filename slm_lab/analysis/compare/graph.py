@@ -8,7 +8,14 @@ import numpy as np
 
 from slm_lab.analysis.compare import comparison as compared
 from slm_lab.analysis.figure import figure as fig
-from slm_lab.analysis.figure.axis import TOTAL_FRAMES, Axis, common_grid, frames, spread, wall_clock
+from slm_lab.analysis.figure.axis import (
+    TOTAL_FRAMES,
+    Axis,
+    common_grid,
+    frames,
+    spread,
+    wall_clock,
+)
 from slm_lab.analysis.figure.layout import SIDE, overview, single_bars
 from slm_lab.analysis.figure.look import INK, MUTED, tick_text, tinted
 from slm_lab.analysis.figure.write import write_figure
@@ -27,35 +34,45 @@ _GAP = 0.7
 _FEWEST = 4.0
 """Bars for which there is always room."""
 _POINTS = 400
-"""The points of a curve: a plot of the dashboard has few more pixels, and all lines in it are to be
-as thick."""
+"""The points of a curve: a plot of the dashboard has few more pixels, and all lines in
+it are to be as thick."""
 _STARVED = 0.9
 """Cores used by one process below which a note says so."""
 
-_WIDTH, _TOP, _CELL = 1720, 118, 372  # pixels: the dashboard, its head, and the height of a plot
-_NUMBERS, _BETWEEN, _HEADING, _FOOT = 66, 30, 44, 66  # left, right, above and below a plot
+# pixels: the dashboard, its head, and the height of a plot
+_WIDTH, _TOP, _CELL = 1720, 118, 372
+# left, right, above and below a plot
+_NUMBERS, _BETWEEN, _HEADING, _FOOT = 66, 30, 44, 66
 _PLOTS_WIDTH = 1080
 _ROW, _NOTE_ROW = 34, 24  # of the table, and of the notes below it
 _LEGEND = 26  # above the bars
 
 
-def draw_comparison(comparison: compared.Comparison, folder: Path, prefix: str) -> list[Path]:
-    """Draws all graphs into `folder`; returns the paths, the dashboard's PNG first. Files are
-    `{prefix}_compare.png` and `.html` (the dashboard),
+def draw_comparison(
+    comparison: compared.Comparison, folder: Path, prefix: str
+) -> list[Path]:
+    """Draws all graphs into `folder`; returns the paths, the dashboard's PNG first.
+    Files are `{prefix}_compare.png` and `.html` (the dashboard),
     `{prefix}_compare_mean_returns_vs_{total_frames,wall_t,frames,cpu_t}` and
     `{prefix}_compare_speed_up` as both. Raises OSError."""
     stem = f"{prefix}_compare"
     paths = write_figure(dashboard(comparison), folder, stem, folder.parent)
     for x in clocks(comparison):
         figure = return_overview(comparison, x)
-        paths += write_figure(figure, folder, f"{stem}_mean_returns_vs_{x.file}", folder.parent)
-    paths += write_figure(speed_up_figure(comparison), folder, f"{stem}_speed_up", folder.parent)
+        paths += write_figure(
+            figure, folder, f"{stem}_mean_returns_vs_{x.file}", folder.parent
+        )
+    paths += write_figure(
+        speed_up_figure(comparison), folder, f"{stem}_speed_up", folder.parent
+    )
     return paths
 
 
-def write_tables(comparison: compared.Comparison, folder: Path, prefix: str) -> list[Path]:
-    """Writes `{prefix}_compare_df.csv` and `{prefix}_compare_trainings_df.csv` into `folder`;
-    returns both paths. Raises OSError."""
+def write_tables(
+    comparison: compared.Comparison, folder: Path, prefix: str
+) -> list[Path]:
+    """Writes `{prefix}_compare_df.csv` and `{prefix}_compare_trainings_df.csv` into
+    `folder`; returns both paths. Raises OSError."""
     stem = f"{prefix}_compare"
     tables = {
         folder / f"{stem}_df.csv": compared.summary_table(comparison),
@@ -67,8 +84,8 @@ def write_tables(comparison: compared.Comparison, folder: Path, prefix: str) -> 
 
 
 def dashboard(comparison: compared.Comparison) -> fig.Figure:
-    """Everything at one glance: returns over four clocks, speed-ups, and the table, which is the
-    legend of the curves."""
+    """Everything at one glance: returns over four clocks, speed-ups, and the table,
+    which is the legend of the curves."""
     with_bands = len(comparison.outcomes) <= MOST_BANDS
     table, notes = compared.text_table(comparison), _notes(comparison, with_bands)
     plots = fig.Box(SIDE, _TOP, _PLOTS_WIDTH, 2 * _CELL)
@@ -77,14 +94,21 @@ def dashboard(comparison: compared.Comparison) -> fig.Figure:
     parts: list[fig.Part] = [_speed_ups(comparison, bars)]
     for x, cell in zip(clocks(comparison), plots.cells(2, 2), strict=True):
         found = _curves(comparison, comparison.outcomes, x, with_bands)
-        curves = tuple(curve._replace(label="") for curve in _with_threshold(comparison, found))
+        curves = tuple(
+            curve._replace(label="") for curve in _with_threshold(comparison, found)
+        )
         scales = (
             fig.Scale(x.label, fig.x_limits(curves), 5),
             fig.Scale(ends=fig.y_limits(curves), most=5),
         )
-        box, title = cell.inset(_NUMBERS, _HEADING, _BETWEEN, _FOOT), f"return against {x.label}"
+        box, title = (
+            cell.inset(_NUMBERS, _HEADING, _BETWEEN, _FOOT),
+            f"return against {x.label}",
+        )
         parts.append(fig.Panel(box, *scales, title, curves=curves, note="no values"))
-    swatches = tuple(tinted(*_look(comparison, each.variant)) for each in comparison.outcomes)
+    swatches = tuple(
+        tinted(*_look(comparison, each.variant)) for each in comparison.outcomes
+    )
     high = _ROW * (len(table.rows) + 1)
     box = fig.Box(SIDE, plots.bottom + 14, _WIDTH - 2 * SIDE, high)
     parts.append(fig.Table(box, table, swatches))
@@ -95,7 +119,8 @@ def dashboard(comparison: compared.Comparison) -> fig.Figure:
 
 
 def speed_up_figure(comparison: compared.Comparison) -> fig.Figure:
-    """How many times as fast as one process, beside the ideal: the number of workers."""
+    """How many times as fast as one process, beside the ideal: the number of
+    workers."""
     title = f"{comparison.title}: speed-up over one process"
     panel = _speed_ups(comparison, fig.Box(0, 0, 0, 0))
     panel = panel._replace(y=panel.y._replace(label="total frames/s, one process = 1"))
@@ -118,7 +143,9 @@ def _speed_ups(comparison: compared.Comparison, box: fig.Box) -> fig.Panel:
         label = f"{variant.workers}{f' {compared.CROWDED}' if variant.crowded else ''}"
         ideal, hover = float(variant.workers), f"{text}, ideal: {variant.workers}"
         look, kind = _look(comparison, variant), (variant.crowded, variant.mode)
-        bars.append(fig.Bar(place, label, gain, *spread, ideal, text, *look, *kind, hover))
+        bars.append(
+            fig.Bar(place, label, gain, *spread, ideal, text, *look, *kind, hover)
+        )
     keys = [(INK, "━ ideal"), (MUTED, "╌ one process")]
     if comparison.seeds > 1:
         keys.append((INK, "│ all seeds"))
@@ -129,7 +156,12 @@ def _speed_ups(comparison: compared.Comparison, box: fig.Box) -> fig.Panel:
 
 
 def bar_panel(
-    box: fig.Box, title: str, x: str, bars: Sequence[fig.Bar], base: float, keys: fig.Keys = ()
+    box: fig.Box,
+    title: str,
+    x: str,
+    bars: Sequence[fig.Bar],
+    base: float,
+    keys: fig.Keys = (),
 ) -> fig.Panel:
     """Bars from 0; wide axes, so that a few bars do not become walls."""
     last = bars[-1].place if bars else 0.0
@@ -142,20 +174,28 @@ def bar_panel(
 
 
 def return_overview(comparison: compared.Comparison, x: Axis) -> fig.Figure:
-    """A panel for each number of workers, all with the baseline; each colour is named once."""
+    """A panel for each number of workers, all with the baseline; each colour is named
+    once."""
     baseline, *others = comparison.outcomes
     panels = []
     named: set[str] = set()
     for workers in comparison.worker_counts or [1]:
-        chosen = [baseline, *(each for each in others if each.variant.workers == workers)]
+        chosen = [
+            baseline,
+            *(each for each in others if each.variant.workers == workers),
+        ]
         found = []
         for outcome, curve in _curves(comparison, chosen, x, with_bands=True):
             mode = outcome.variant.mode
             name = curve.label if mode == compared.BASELINE else mode
-            found.append((outcome, curve._replace(label="" if mode in named else name, tint=0.0)))
+            found.append(
+                (outcome, curve._replace(label="" if mode in named else name, tint=0.0))
+            )
             named.add(mode)
         crowd = f", on {count_text(comparison.cores, 'core')} {compared.CROWDED}"
-        title = count_text(workers, "worker") + (crowd if workers > comparison.cores else "")
+        title = count_text(workers, "worker") + (
+            crowd if workers > comparison.cores else ""
+        )
         panels.append((title, _with_threshold(comparison, found)))
     title = f"{comparison.title}: return against {x.label}"
     subtitle = _budget_text(comparison)
@@ -165,12 +205,18 @@ def return_overview(comparison: compared.Comparison, x: Axis) -> fig.Figure:
 
 
 def _curves(
-    comparison: compared.Comparison, outcomes: Sequence[compared.Outcome], x: Axis, with_bands: bool
+    comparison: compared.Comparison,
+    outcomes: Sequence[compared.Outcome],
+    x: Axis,
+    with_bands: bool,
 ) -> list[tuple[compared.Outcome, fig.Curve]]:
-    """The mean over the seeds, as far as all of them go, of each outcome that has any."""
+    """The mean over the seeds, as far as all of them go, of each outcome that has
+    any."""
     found = []
     for outcome in outcomes:
-        lines = [compared.line_over(training, x) for training in outcome.trainings.values()]
+        lines = [
+            compared.line_over(training, x) for training in outcome.trainings.values()
+        ]
         lines = [one for one in lines if one.x.size]
         if not lines:
             continue
@@ -197,8 +243,13 @@ def _with_threshold(
 
 def clocks(comparison: compared.Comparison) -> list[Axis]:
     """The clocks, each in units that suit the longest training."""
-    trainings = [t for outcome in comparison.outcomes for t in outcome.trainings.values()]
-    cpu = max((float(t.cpu_t[-1]) for t in trainings if np.isfinite(t.cpu_t).any()), default=0.0)
+    trainings = [
+        t for outcome in comparison.outcomes for t in outcome.trainings.values()
+    ]
+    cpu = max(
+        (float(t.cpu_t[-1]) for t in trainings if np.isfinite(t.cpu_t).any()),
+        default=0.0,
+    )
     longest = max((t.seconds for t in trainings), default=0.0)
     cpu_clock = wall_clock(cpu)
     label = cpu_clock.label.replace("training time", "CPU time of all processes")
@@ -206,7 +257,9 @@ def clocks(comparison: compared.Comparison) -> list[Axis]:
     return [TOTAL_FRAMES, wall_clock(longest), frames("per process"), cpu_clock]
 
 
-def _look(comparison: compared.Comparison, variant: compared.Variant) -> tuple[int, float]:
+def _look(
+    comparison: compared.Comparison, variant: compared.Variant
+) -> tuple[int, float]:
     """Colour and tint: the mode is the colour, few workers are pale."""
     counts = comparison.worker_counts
     colour = _BASELINE_COLOUR
@@ -221,8 +274,8 @@ def _look(comparison: compared.Comparison, variant: compared.Variant) -> tuple[i
 def _budget_text(comparison: compared.Comparison) -> str:
     budget = tick_text(comparison.max_frame, comparison.max_frame)
     return (
-        f"{budget} total frames each · {count_text(comparison.seeds, 'seed')} · measured on "
-        f"{count_text(comparison.cores, 'core')} ({comparison.processor})"
+        f"{budget} total frames each · {count_text(comparison.seeds, 'seed')} · "
+        f"measured on {count_text(comparison.cores, 'core')} ({comparison.processor})"
     )
 
 
@@ -232,17 +285,23 @@ def _notes(comparison: compared.Comparison, with_bands: bool) -> tuple[str, ...]
     band = ", the band one standard deviation" if with_bands else ""
     curves = f"; a curve is the mean over the seeds{band}" if several else ""
     numbers = "; numbers are medians over the seeds" if several else ""
-    notes = [f"return: mean of all workers over the last {window} total frames{curves}{numbers}"]
+    notes = [
+        f"return: mean of all workers over the last {window} total "
+        f"frames{curves}{numbers}"
+    ]
     if any(each.variant.crowded for each in comparison.outcomes):
         notes.append(f"{compared.CROWDED} more workers than cores: they take turns")
-    with_learner = [o.variant.mode for o in comparison.outcomes if o.variant.has_learner]
+    with_learner = [
+        o.variant.mode for o in comparison.outcomes if o.variant.has_learner
+    ]
     for mode in dict.fromkeys(with_learner):
         notes.append(f"{mode}: workers are its actors; the learner is one process more")
     trainings = comparison.outcomes[0].trainings.values()
     used = [each.cores_used for each in trainings if each.cores_used is not None]
     if used and np.median(used) < _STARVED:
         notes.append(
-            f"one process computed in {np.median(used):.0%} of its time only: it waited for its "
-            "environments, or other programs had the cores, and then the speeds are too low"
+            f"one process computed in {np.median(used):.0%} of its time only: it "
+            "waited for its environments, or other programs had the cores, and then "
+            "the speeds are too low"
         )
     return (*notes, *comparison.notes)

@@ -1,4 +1,5 @@
-"""The columns that a graph can show: axes, lines of values over them, and means of lines."""
+"""The columns that a graph can show: axes, lines of values over them, and means of
+lines."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -20,7 +21,8 @@ class Line(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """Mean and population standard deviation over a grid `x` (G,), of `sessions` Sessions each."""
+    """Mean and population standard deviation over a grid `x` (G,), of `sessions`
+    Sessions each."""
 
     x: FloatArray
     mean: FloatArray
@@ -29,7 +31,8 @@ class Spread(NamedTuple):
 
 
 def decimate(values: Line, max_points: int = MAX_POINTS) -> Line:
-    """At most `max_points` of the points, evenly chosen, the first and last among them."""
+    """At most `max_points` of the points, evenly chosen, the first and last among
+    them."""
     count = values.x.size
     if count <= max_points:
         return values
@@ -38,7 +41,8 @@ def decimate(values: Line, max_points: int = MAX_POINTS) -> Line:
 
 
 def common_grid(lines: Sequence[Line], max_points: int | None = None) -> FloatArray:
-    """Every x at which some Session has a row; `max_points` even steps if those are more."""
+    """Every x at which some Session has a row; `max_points` even steps if those are
+    more."""
     grid = np.unique(np.concatenate([line.x for line in lines]))
     if max_points is None or len(grid) <= max_points:
         return grid
@@ -47,11 +51,14 @@ def common_grid(lines: Sequence[Line], max_points: int | None = None) -> FloatAr
 
 def on_grid(lines: Sequence[Line], grid: FloatArray) -> FloatArray:
     """(J, G): each of J lines interpolated linearly; NaN outside the Session's rows."""
-    return np.stack([np.interp(grid, x, y, left=np.nan, right=np.nan) for x, y in lines])
+    return np.stack(
+        [np.interp(grid, x, y, left=np.nan, right=np.nan) for x, y in lines]
+    )
 
 
 def mean_lines(lines: Sequence[Line], group_of: Sequence[int]) -> list[Line]:
-    """For each group of lines their mean, where more than half of those with points have data."""
+    """For each group of lines their mean, where more than half of those with points
+    have data."""
     means = []
     for group in dict.fromkeys(group_of):
         grouped = zip(lines, group_of, strict=True)
@@ -63,11 +70,16 @@ def mean_lines(lines: Sequence[Line], group_of: Sequence[int]) -> list[Line]:
 
 
 def trailing_mean(
-    values: Line, weights: FloatArray, grid: FloatArray, width: float, fewest: float = FEWEST
+    values: Line,
+    weights: FloatArray,
+    grid: FloatArray,
+    width: float,
+    fewest: float = FEWEST,
 ) -> FloatArray:
-    """(G,): at each x of `grid` the weighted mean of the values in (x − width, x], NaN if there are
-    none. A window with fewer than `fewest` episodes is extended back to that many. Values of
-    several Sessions may share an x. `weights` (R,): the number of episodes behind each value."""
+    """(G,): at each x of `grid` the weighted mean of the values in (x − width, x], NaN
+    if there are none. A window with fewer than `fewest` episodes is extended back to
+    that many. Values of several Sessions may share an x. `weights` (R,): the number of
+    episodes behind each value."""
     total = np.concatenate([[0.0], np.cumsum(values.y * weights)])
     episodes = np.concatenate([[0.0], np.cumsum(weights)])
     first = np.searchsorted(values.x, grid - width, side="right")
@@ -75,7 +87,9 @@ def trailing_mean(
     enough = np.searchsorted(episodes, episodes[after] - fewest, side="right") - 1
     first = np.minimum(first, np.maximum(enough, 0))
     count = episodes[after] - episodes[first]
-    return np.where(count > 0, (total[after] - total[first]) / np.maximum(count, 1), np.nan)
+    return np.where(
+        count > 0, (total[after] - total[first]) / np.maximum(count, 1), np.nan
+    )
 
 
 def spread(lines: Sequence[Line], grid: FloatArray) -> Spread:
@@ -87,8 +101,9 @@ def spread(lines: Sequence[Line], grid: FloatArray) -> Spread:
 
 
 class Axis(NamedTuple):
-    """A column as an axis: `file` names it in file names, values are divided by `unit_size`. With
-    `window_share` a value is the mean over the rows, or episodes, of that share of the frames."""
+    """A column as an axis: `file` names it in file names, values are divided by
+    `unit_size`. With `window_share` a value is the mean over the rows, or episodes, of
+    that share of the frames."""
 
     column: str
     file: str
@@ -97,7 +112,8 @@ class Axis(NamedTuple):
     window_share: float = 0.0
 
     def smoothed(self, share: float) -> "Axis":
-        """The mean over a window that ends at each row, see `line`; the label names it."""
+        """The mean over a window that ends at each row, see `line`; the label names
+        it."""
         window = f"{100 * share:g} % of frames"
         if self.column == MEAN_RETURN:
             window += f", ≥ {FEWEST} episodes"
@@ -110,8 +126,12 @@ _RETURN = Axis(MEAN_RETURN, "mean_returns", "mean return")
 RETURNS = (_RETURN, _RETURN._replace(file="mean_returns_ma").smoothed(WINDOW_SHARE))
 """Mean raw return of the episodes of a row; and the same over a window of frames."""
 
-EVAL_RETURNS = Axis("total_reward", "eval_mean_returns", "mean return of the evaluation")
-EVAL_SPREAD = Axis("return_std", "eval_return_std", "standard deviation over its episodes")
+EVAL_RETURNS = Axis(
+    "total_reward", "eval_mean_returns", "mean return of the evaluation"
+)
+EVAL_SPREAD = Axis(
+    "return_std", "eval_return_std", "standard deviation over its episodes"
+)
 """Of the greedy episodes of one evaluation."""
 
 
@@ -129,7 +149,9 @@ def learner_axis(column: str) -> Axis:
     """The y axis of a learner's column, with its unit if it has one."""
     label = LABELS["columns"].get(column, column.replace("_", " "))
     unit = COLUMNS[column].unit if column in COLUMNS else "1"
-    return Axis(column, column.replace("/", "."), label if unit == "1" else f"{label} ({unit})")
+    return Axis(
+        column, column.replace("/", "."), label if unit == "1" else f"{label} ({unit})"
+    )
 
 
 def column_axis(column: str) -> Axis:
@@ -151,8 +173,8 @@ def wall_clock(longest: float) -> Axis:
 
 
 def x_axis(word: str, longest: float, of: str = "per Session") -> Axis:
-    """The x axis of a word; `longest` is the training time, in s, that has to fit on it. `of` as
-    for `frames`."""
+    """The x axis of a word; `longest` is the training time, in s, that has to fit on
+    it. `of` as for `frames`."""
     axes = {"frames": frames(of), "total_frames": TOTAL_FRAMES}
     return axes[word] if word in axes else wall_clock(longest)
 
@@ -167,7 +189,8 @@ def line(rows: Rows, x: Axis, y: Axis) -> Line:
         clock, weights, fewest = rows["total_frame"], np.ones(int(known.sum())), 1.0
         if y.column == MEAN_RETURN:
             weights = episode_counts(rows)[known]
-            # The final return of one of several workers is the mean of fewer than FEWEST episodes.
+            # The final return of one of several workers is the mean of fewer than
+            # FEWEST episodes.
             fewest = min(FEWEST, float(rows["final_return_episodes"][-1]))
         over_clock = Line(clock[known], values[known])
         width = y.window_share * float(clock[-1])

@@ -1,6 +1,7 @@
 """The description of a figure, which one function draws as PNG and another as a page.
 
-Places are pixels of the PNG, counted from its upper left corner. A page stretches them."""
+Places are pixels of the PNG, counted from its upper left corner. A page stretches
+them."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -8,7 +9,13 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from slm_lab.analysis.figure.look import FAINT_OPACITY, PALETTE, Shading, tick_text, tinted
+from slm_lab.analysis.figure.look import (
+    FAINT_OPACITY,
+    PALETTE,
+    Shading,
+    tick_text,
+    tinted,
+)
 from slm_lab.core.text import TextTable
 from slm_lab.core.types import BoolArray, FloatArray
 
@@ -42,9 +49,9 @@ def around(mean: FloatArray, std: FloatArray) -> Band:
 
 
 class Curve(NamedTuple):
-    """A line over `x` (P,), broken where `mean` (P,) is NaN, with an optional band. `colour` is an
-    index into PALETTE, `tint` the share of white in it. A curve without a `label` has no entry in
-    the legend: it belongs to the labelled curve before it."""
+    """A line over `x` (P,), broken where `mean` (P,) is NaN, with an optional band.
+    `colour` is an index into PALETTE, `tint` the share of white in it. A curve without
+    a `label` has no entry in the legend: it belongs to the labelled curve before it."""
 
     label: str
     x: FloatArray
@@ -110,8 +117,9 @@ class Bar(NamedTuple):
 
 
 class Dots(NamedTuple):
-    """Dots at x, y (n,), hollow unless `filled`, in the colours of the figure's shading. `hover`
-    (n,) are their texts as markup, to which a page adds y under its `name`."""
+    """Dots at x, y (n,), hollow unless `filled`, in the colours of the figure's
+    shading. `hover` (n,) are their texts as markup, to which a page adds y under its
+    `name`."""
 
     name: str
     x: FloatArray
@@ -121,10 +129,10 @@ class Dots(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """An axis between `ends`, with `ticks` as pairs of place and text, or round numbers. There are
-    at most `most` round numbers, whole ones if `whole`. A `log` axis counts in powers of ten. Texts
-    of ticks are shown if `numbers`. Axes with the same `link` show the same stretch when a page is
-    zoomed."""
+    """An axis between `ends`, with `ticks` as pairs of place and text, or round
+    numbers. There are at most `most` round numbers, whole ones if `whole`. A `log` axis
+    counts in powers of ten. Texts of ticks are shown if `numbers`. Axes with the same
+    `link` show the same stretch when a page is zoomed."""
 
     label: str = ""
     ends: tuple[float, float] = (0.0, 1.0)
@@ -159,7 +167,9 @@ class Box(NamedTuple):
         """Its lower edge."""
         return self.top + self.height
 
-    def inset(self, left: float = 0, top: float = 0, right: float = 0, bottom: float = 0) -> "Box":
+    def inset(
+        self, left: float = 0, top: float = 0, right: float = 0, bottom: float = 0
+    ) -> "Box":
         """The box without these margins."""
         size = self.width - left - right, self.height - top - bottom
         return Box(self.left + left, self.top + top, *size)
@@ -179,9 +189,10 @@ Keys: TypeAlias = tuple[tuple[str, str], ...]
 
 
 class Panel(NamedTuple):
-    """Axes with curves, bars or dots; `note` is shown in the middle if there are none of these.
-    Above it are `title` and `keys`, side by side, and `hint` below them. `base` is the height of a
-    line across all bars; bars with different groups have the group's name below them."""
+    """Axes with curves, bars or dots; `note` is shown in the middle if there are none
+    of these. Above it are `title` and `keys`, side by side, and `hint` below them.
+    `base` is the height of a line across all bars; bars with different groups have the
+    group's name below them."""
 
     box: Box
     x: Scale
@@ -211,7 +222,8 @@ class Panel(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table that fills `box`; `swatches` are the colours of its rows, #RRGGBB, or empty."""
+    """A table that fills `box`; `swatches` are the colours of its rows, #RRGGBB, or
+    empty."""
 
     box: Box
     table: TextTable
@@ -221,7 +233,10 @@ class Table(NamedTuple):
     def cells(self) -> list[tuple[str, ...]]:
         """The header and the rows, with the swatches as their first column."""
         marks = ("", *("━━" for _ in self.swatches))
-        rows = [tuple(short(name, _LONGEST) for name in self.table.header), *self.table.rows]
+        rows = [
+            tuple(short(name, _LONGEST) for name in self.table.header),
+            *self.table.rows,
+        ]
         if not self.swatches:
             return rows
         return [(mark, *row) for mark, row in zip(marks, rows, strict=True)]
@@ -238,7 +253,8 @@ class Table(NamedTuple):
 
 
 class Parallel(NamedTuple):
-    """Parallel axes with a line for each of n values (n,), coloured by `shading`; pages only."""
+    """Parallel axes with a line for each of n values (n,), coloured by `shading`; pages
+    only."""
 
     box: Box
     axes: tuple[tuple[Scale, FloatArray], ...]
@@ -246,7 +262,8 @@ class Parallel(NamedTuple):
 
 
 class TextLine(NamedTuple):
-    """A line of text on the line `base`, with an optional hint beside it in smaller letters."""
+    """A line of text on the line `base`, with an optional hint beside it in smaller
+    letters."""
 
     left: float
     base: float
@@ -260,10 +277,10 @@ Part: TypeAlias = Panel | Table | Parallel | TextLine
 
 
 class Figure(NamedTuple):
-    """Parts under a title, `width` pixels wide. `letters` is the size of the letters at axes. With
-    a `legend` all curves are named below the parts. Pointing into a panel of a `linked` figure acts
-    on all. `shading` is a scale of colours at the top, for all dots. `about` is kept in the
-    file."""
+    """Parts under a title, `width` pixels wide. `letters` is the size of the letters at
+    axes. With a `legend` all curves are named below the parts. Pointing into a panel of
+    a `linked` figure acts on all. `shading` is a scale of colours at the top, for all
+    dots. `about` is kept in the file."""
 
     title: str
     subtitle: str
@@ -277,10 +294,14 @@ class Figure(NamedTuple):
 
     @property
     def inner(self) -> Box:
-        """The box around all boxes, which a page stretches to the size of its window."""
+        """The box around all boxes, which a page stretches to the size of its
+        window."""
         boxes = [part.box for part in self.parts if not isinstance(part, TextLine)]
         left, top = min(box.left for box in boxes), min(box.top for box in boxes)
-        right, bottom = max(box.right for box in boxes), max(box.bottom for box in boxes)
+        right, bottom = (
+            max(box.right for box in boxes),
+            max(box.bottom for box in boxes),
+        )
         return Box(left, top, right - left, bottom - top)
 
     @property
@@ -297,12 +318,14 @@ def level(y: float, curves: Iterable[Curve], label: str = "") -> Curve:
 
 def in_legend_order(curves: Iterable[Curve]) -> list[Curve]:
     """The curves that have a label, results first."""
-    return sorted((curve for curve in curves if curve.label), key=lambda curve: curve.rank)
+    return sorted(
+        (curve for curve in curves if curve.label), key=lambda curve: curve.rank
+    )
 
 
 def limits(values: Iterable[FloatArray], margin: float) -> tuple[float, float]:
-    """The ends of an axis that shows all finite `values`, wider by the share `margin` on each side.
-    Values that are all alike to four digits are shown as a flat line."""
+    """The ends of an axis that shows all finite `values`, wider by the share `margin`
+    on each side. Values that are all alike to four digits are shown as a flat line."""
     every = np.concatenate([np.empty(0), *values])
     every = every[np.isfinite(every)]
     if not every.size:
@@ -323,7 +346,9 @@ def x_limits(curves: Iterable[Curve]) -> tuple[float, float]:
 
 def y_limits(curves: Iterable[Curve]) -> tuple[float, float]:
     """The ends of the y axis of `curves` and their bands."""
-    return limits([end for c in curves for end in (c.mean, *(c.band or ()))], margin=0.06)
+    return limits(
+        [end for c in curves for end in (c.mean, *(c.band or ()))], margin=0.06
+    )
 
 
 def y_scale(curves: Sequence[Curve], most: int) -> Scale:
@@ -337,27 +362,40 @@ def y_scale(curves: Sequence[Curve], most: int) -> Scale:
 
 
 def log_ticks(low: float, high: float) -> tuple[tuple[float, str], ...]:
-    """Ticks between powers of ten: at whole powers, if these are few also at 2 and 5 times."""
+    """Ticks between powers of ten: at whole powers, if these are few also at 2 and 5
+    times."""
     powers = range(math.ceil(low), math.floor(high) + 1)
     if len(powers) >= 3:
         powers = powers[:: -(-len(powers) // _MOST_DECADES)]
         if max(map(abs, powers)) >= _LARGE_EXPONENT:
             return tuple((float(k), f"1e{k}".replace("-", "−")) for k in powers)
         return tuple((float(k), tick_text(10.0**k, 10.0**k)) for k in powers)
-    steps = [m * 10.0**k for k in range(math.floor(low), math.ceil(high) + 1) for m in (1, 2, 5)]
+    steps = [
+        m * 10.0**k
+        for k in range(math.floor(low), math.ceil(high) + 1)
+        for m in (1, 2, 5)
+    ]
     inside = [step for step in steps if low <= math.log10(step) <= high]
     if len(inside) < 2:
-        inside = [float(f"{10.0 ** (low + share * (high - low)):.2g}") for share in (0.1, 0.9)]
+        inside = [
+            float(f"{10.0 ** (low + share * (high - low)):.2g}") for share in (0.1, 0.9)
+        ]
     return tuple((math.log10(step), tick_text(step, step)) for step in inside)
 
 
 def runs(mask: BoolArray) -> list[slice]:
     """The stretches of consecutive True in `mask` (P,)."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8)))
+    edges = np.flatnonzero(
+        np.diff(np.concatenate([[False], mask, [False]]).astype(np.int8))
+    )
     return [slice(int(a), int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True)]
 
 
 def short(name: str, letters: int) -> str:
     """Its beginning and its end, if it has more `letters`."""
     before = 3 * letters // 5
-    return name if len(name) <= letters else f"{name[:before]}…{name[before + 1 - letters :]}"
+    return (
+        name
+        if len(name) <= letters
+        else f"{name[:before]}…{name[before + 1 - letters :]}"
+    )

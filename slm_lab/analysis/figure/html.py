@@ -1,6 +1,8 @@
-"""Draws figures as interactive pages by plotly's Python API; pages of a run share one plotly.js.
+"""Draws figures as interactive pages by plotly's Python API; pages of a run share one
+plotly.js.
 
-A page has the layout of the PNG, stretched to the size of the window, with smaller letters."""
+A page has the layout of the PNG, stretched to the size of the window, with smaller
+letters."""
 
 import base64
 import html
@@ -27,10 +29,16 @@ _HEAD, _FOOT = 30, 58  # pixels above and below the plot, beside those of the PN
 _CONFIG = {"displaylogo": False, "responsive": True, "showSendToCloud": False}
 _LEGEND = {"orientation": "h", "x": 0, "y": -0.16, "yanchor": "top"}
 _NOTE = {"xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
-_COLOUR_BAR = {"orientation": "h", "thickness": 14, "len": 0.24, "x": 1.0, "xanchor": "right"}
+_COLOUR_BAR = {
+    "orientation": "h",
+    "thickness": 14,
+    "len": 0.24,
+    "x": 1.0,
+    "xanchor": "right",
+}
 
-# A panel reports the pointer once for the pointer itself, and once more for each call below,
-# which has no event of the mouse.
+# A panel reports the pointer once for the pointer itself, and once more for each call
+# below, which has no event of the mouse.
 _HOVER_ALL = """
 const graph = document.getElementById("graph");
 const panels = graph._fullLayout._subplots.cartesian;
@@ -49,8 +57,9 @@ _MISSING = (
 
 
 def render_html(figure: fig.Figure, plotly_js: str | None) -> bytes:
-    """The figure as a page. It is as high as the window, and scrolls where it could not be read. It
-    loads plotly.js from `plotly_js`, a URL relative to the page, or contains it."""
+    """The figure as a page. It is as high as the window, and scrolls where it could not
+    be read. It loads plotly.js from `plotly_js`, a URL relative to the page, or
+    contains it."""
     page = Page(figure)
     text: str = page.graph().to_html(
         config=_CONFIG,
@@ -62,8 +71,12 @@ def render_html(figure: fig.Figure, plotly_js: str | None) -> bytes:
     least = round(PIXEL * figure.inner.bottom) + _HEAD + page.foot
     wide = f"min-width:{_PANELS}px" if len(figure.parts) > 1 else ""
     style = f"body{{margin:0}}#graph{{min-height:{least}px;{wide}}}"
-    about = f'<meta name="description" content="{html.escape(figure.about)}">' * bool(figure.about)
-    head = f"<title>{html.escape(page.title)}</title>{about}<style>{style}</style></head>"
+    about = f'<meta name="description" content="{html.escape(figure.about)}">' * bool(
+        figure.about
+    )
+    head = (
+        f"<title>{html.escape(page.title)}</title>{about}<style>{style}</style></head>"
+    )
     text = text.replace("</head>", head, 1)
     if plotly_js is not None:
         missing = _MISSING.format(url=plotly_js)
@@ -98,8 +111,13 @@ class Page:
     @property
     def foot(self) -> int:
         """Pixels below the plot; labels and legends make room for more."""
-        lines = [part.base for part in self._figure.parts if isinstance(part, fig.TextLine)]
-        return round(PIXEL * (max([*lines, self._inner.bottom]) - self._inner.bottom)) + _FOOT
+        lines = [
+            part.base for part in self._figure.parts if isinstance(part, fig.TextLine)
+        ]
+        return (
+            round(PIXEL * (max([*lines, self._inner.bottom]) - self._inner.bottom))
+            + _FOOT
+        )
 
     @property
     def title(self) -> str:
@@ -121,7 +139,8 @@ class Page:
         narrow = len(figure.parts) == 1  # on a phone, too; others scroll
         letters = min(23, max(13, 640 // max(len(figure.title), 1))) if narrow else 23
         left, top, right = (
-            round(PIXEL * each) for each in (inner.left, inner.top, figure.width - inner.right)
+            round(PIXEL * each)
+            for each in (inner.left, inner.top, figure.width - inner.right)
         )
         layout: dict[str, Any] = {
             **self._axes,
@@ -139,7 +158,11 @@ class Page:
             },
             "font": {"family": _FONT, "size": 17, "color": look.INK},
             "margin": {"l": left, "r": right, "t": top + _HEAD, "b": self.foot},
-            "hovermode": "x unified" if figure.legend else "x" if figure.linked else "closest",
+            "hovermode": "x unified"
+            if figure.legend
+            else "x"
+            if figure.linked
+            else "closest",
             "showlegend": figure.legend,
             "legend": {**_LEGEND, "font": {"size": 16}, "traceorder": "normal"},
         }
@@ -160,8 +183,12 @@ class Page:
         }
 
     def _note(self, markup: str, x: float, y: float, **options: Any) -> None:
-        """Markup at a place, by default its lower left corner. With `xref` x is on that axis."""
-        size, colour = options.pop("size", self._letters), options.pop("colour", look.INK)
+        """Markup at a place, by default its lower left corner. With `xref` x is on that
+        axis."""
+        size, colour = (
+            options.pop("size", self._letters),
+            options.pop("colour", look.INK),
+        )
         note = {**_NOTE, "text": markup, "showarrow": False, "align": "left", **options}
         note["x"] = x if "xref" in options else self._across(x)
         note["y"] = self._up(y)
@@ -171,17 +198,26 @@ class Page:
         text = html.escape(line.text)
         if line.hint:
             text += f"   {_small(html.escape(line.hint), look.MUTED, 14)}"
-        markup, colour = (f"<b>{text}</b>", look.INK) if line.heading else (text, look.MUTED)
-        self._note(markup, line.left, line.base, size=round(0.8 * line.size), colour=colour)
+        markup, colour = (
+            (f"<b>{text}</b>", look.INK) if line.heading else (text, look.MUTED)
+        )
+        self._note(
+            markup, line.left, line.base, size=round(0.8 * line.size), colour=colour
+        )
 
     def _add_panel(self, panel: fig.Panel) -> None:
         box, domain = panel.box, self._domain(panel.box)
         number = str(len(self._axes) // 2 + 1) if self._axes else ""
         x, y = f"x{number}", f"y{number}"
-        x_axis, y_axis = (self._axis(scale, panel.is_empty) for scale in (panel.x, panel.y))
+        x_axis, y_axis = (
+            self._axis(scale, panel.is_empty) for scale in (panel.x, panel.y)
+        )
         x_axis |= {"anchor": y, "showline": True, "linecolor": look.MUTED}
         for axis, scale, name in ((x_axis, panel.x, x), (y_axis, panel.y, y)):
-            if scale.link and (first := self._links.setdefault(scale.link, name)) != name:
+            if (
+                scale.link
+                and (first := self._links.setdefault(scale.link, name)) != name
+            ):
                 axis["matches"] = first
         if panel.bars and not panel.horizontal:
             x_axis |= {"showgrid": False, "title": None}
@@ -193,26 +229,36 @@ class Page:
             self._add_group_notes(panel, x)
         if panel.is_empty:
             self._note(
-                panel.note, box.left + box.width / 2, box.bottom - box.height / 2,
-                size=20, colour=look.MUTED, xanchor="center", yanchor="middle",
-            )  # fmt: skip
+                panel.note,
+                box.left + box.width / 2,
+                box.bottom - box.height / 2,
+                size=20,
+                colour=look.MUTED,
+                xanchor="center",
+                yanchor="middle",
+            )
         self._traces += [{**trace, "xaxis": x, "yaxis": y} for trace in traces]
 
     def _add_head(self, panel: fig.Panel) -> None:
         words = ""
         if panel.title:
             size = _fitting(1.1 * len(panel.title), panel.box.width, self._letters + 1)
-            words = f'<b style="font-size:{size}px">{html.escape(fig.short(panel.title, 60))}</b>'
+            title = html.escape(fig.short(panel.title, 60))
+            words = f'<b style="font-size:{size}px">{title}</b>'
         if panel.keys:
             count = 1.2 * len(panel.title) * (not panel.bars)
             count += sum(len(text) + 2 for _, text in panel.keys)
             size = _fitting(count, panel.box.width, 13)
-            keys = [_small(html.escape(text), colour, size) for colour, text in panel.keys]
+            keys = [
+                _small(html.escape(text), colour, size) for colour, text in panel.keys
+            ]
             words += ("<br>" if panel.bars and words else "  ") + "  ".join(keys)
         if panel.hint:
             words += "<br>" + _small(html.escape(panel.hint), look.MUTED, 12)
         if words:
-            self._note(words, panel.box.left, panel.box.top, size=self._letters + 1, yshift=3)
+            self._note(
+                words, panel.box.left, panel.box.top, size=self._letters + 1, yshift=3
+            )
 
     def _axis(self, scale: fig.Scale, empty: bool) -> dict[str, Any]:
         axis: dict[str, Any] = {
@@ -236,7 +282,9 @@ class Page:
         }
         if scale.ticks:
             places, texts = zip(*scale.ticks, strict=True)
-            axis["tickvals"] = [10.0**place for place in places] if scale.log else list(places)
+            axis["tickvals"] = (
+                [10.0**place for place in places] if scale.log else list(places)
+            )
             axis["ticktext"] = [html.escape(text) for text in texts]
         if scale.log:
             axis["type"] = "log"
@@ -248,10 +296,27 @@ class Page:
         for group, places in panel.groups.items():
             room = box.width * (len(places) + 0.4) / (high - low)
             size = _fitting(len(group), room, self._letters + 1)
-            self._note(f"<b>{html.escape(group)}</b>", (places[0] + places[-1]) / 2, box.bottom,
-                       xref=x, size=size, yshift=-26, xanchor="center", yanchor="top")  # fmt: skip
-        self._note(html.escape(panel.x.label), box.left, box.bottom, size=13, colour=look.MUTED,
-                   xshift=-6, yshift=-8, xanchor="right", yanchor="top")  # fmt: skip
+            self._note(
+                f"<b>{html.escape(group)}</b>",
+                (places[0] + places[-1]) / 2,
+                box.bottom,
+                xref=x,
+                size=size,
+                yshift=-26,
+                xanchor="center",
+                yanchor="top",
+            )
+        self._note(
+            html.escape(panel.x.label),
+            box.left,
+            box.bottom,
+            size=13,
+            colour=look.MUTED,
+            xshift=-6,
+            yshift=-8,
+            xanchor="right",
+            yanchor="top",
+        )
 
 
 def _fitting(count: float, room: float, most: int) -> int:
@@ -260,12 +325,17 @@ def _fitting(count: float, room: float, most: int) -> int:
 
 
 def _small(markup: str, colour: str, size: int) -> str:
-    return f'<span style="color:{colour};font-size:{size}px;font-weight:normal">{markup}</span>'
+    return (
+        "<span "
+        f'style="color:{colour};font-size:{size}px;font-weight:normal">{markup}</span>'
+    )
 
 
 def _colours(shading: look.Shading) -> dict[str, Any]:
     return {
-        "colorscale": [[i / (len(look.SHADES) - 1), s] for i, s in enumerate(look.SHADES)],
+        "colorscale": [
+            [i / (len(look.SHADES) - 1), s] for i, s in enumerate(look.SHADES)
+        ],
         "cmin": shading.ends[0],
         "cmax": shading.ends[1],
         "colorbar": {
@@ -274,13 +344,18 @@ def _colours(shading: look.Shading) -> dict[str, Any]:
             "yanchor": "bottom",
             "nticks": 5,
             "tickfont": {"size": 12},
-            "title": {"text": html.escape(shading.name), "side": "top", "font": {"size": 14}},
+            "title": {
+                "text": html.escape(shading.name),
+                "side": "top",
+                "font": {"size": 14},
+            },
         },
     }
 
 
 def packed(value: Any) -> Any:
-    """Arrays of numbers as plotly.js reads them from a few bytes, in place of long texts."""
+    """Arrays of numbers as plotly.js reads them from a few bytes, in place of long
+    texts."""
     if isinstance(value, np.ndarray) and value.dtype.kind in "fiu":
         array: dict[str, Any] = {"dtype": "f8"}
         array["bdata"] = base64.b64encode(value.astype("<f8").tobytes()).decode()

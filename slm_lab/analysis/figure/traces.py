@@ -11,7 +11,8 @@ from slm_lab.analysis.figure import look
 from slm_lab.core.types import FloatArray
 
 Trace: TypeAlias = dict[str, Any]
-"""A trace of plotly, which validates it once, in a figure: its own classes do so three times."""
+"""A trace of plotly, which validates it once, in a figure: its own classes do so three
+times."""
 
 PIXEL = 0.77
 """Pixels of a page for a pixel of the PNG."""
@@ -28,24 +29,31 @@ def _trace(kind: str, **options: Any) -> Trace:
 
 
 def panel_traces(panel: fig.Panel, panels: int, colours: Sequence[str]) -> list[Trace]:
-    """Bands, lines, bars and dots of one of so many panels, in the order of drawing; `colours` are
-    those of the dots."""
+    """Bands, lines, bars and dots of one of so many panels, in the order of drawing;
+    `colours` are those of the dots."""
     if panel.is_empty:
         empty = _trace("scatter", x=[None], y=[None], showlegend=False)
         return [empty]  # axes without a trace are not drawn
     name, traces = "", list[Trace]()
     for curve in panel.curves:
-        name = curve.label or name  # a curve without a label belongs to the one before it
-        traces += _curve(curve.mapped(lambda y: 10.0**y) if panel.y.log else curve, name)
+        # a curve without a label belongs to the one before it
+        name = curve.label or name
+        traces += _curve(
+            curve.mapped(lambda y: 10.0**y) if panel.y.log else curve, name
+        )
     traces.sort(key=lambda trace: "fill" not in trace)  # bands first
     if panel.bars:
         traces += _bars(panel.bars, panel.horizontal)
     if panel.base is not None:
         line = {"color": look.MUTED, "width": 1.5, "dash": DASH}
-        base = _trace("scatter", x=panel.x.ends, y=[panel.base] * 2, mode="lines", line=line)
+        base = _trace(
+            "scatter", x=panel.x.ends, y=[panel.base] * 2, mode="lines", line=line
+        )
         traces.append({**base, "hoverinfo": "skip"})
     if panel.dots is not None:
-        traces.append(_dots(panel.dots, panel.x, colours, len(colours) * panels > _MANY))
+        traces.append(
+            _dots(panel.dots, panel.x, colours, len(colours) * panels > _MANY)
+        )
     return traces
 
 
@@ -91,7 +99,9 @@ def _curve(curve: fig.Curve, name: str) -> list[Trace]:
     return [band, line]
 
 
-def _outline(x: FloatArray, low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _outline(
+    x: FloatArray, low: FloatArray, high: FloatArray
+) -> tuple[FloatArray, FloatArray]:
     """The closed line around each unbroken stretch of a band; NaN lifts the pen."""
     gap, parts = np.full(1, np.nan), fig.runs(np.isfinite(low))
     xs = [each for part in parts for each in (x[part], x[part][::-1], gap)]
@@ -108,7 +118,9 @@ def _bars(bars: Sequence[fig.Bar], flat: bool) -> list[Trace]:
     texts = [html.escape(bar.text) for bar in bars]
     spread = {
         "array": [bar.high - height for bar, height in zip(bars, heights, strict=True)],
-        "arrayminus": [height - bar.low for bar, height in zip(bars, heights, strict=True)],
+        "arrayminus": [
+            height - bar.low for bar, height in zip(bars, heights, strict=True)
+        ],
         "symmetric": False,
         "color": look.INK,
         "thickness": 1.5,
@@ -146,11 +158,15 @@ def _bars(bars: Sequence[fig.Bar], flat: bool) -> list[Trace]:
         farthest = np.nanmax([heights, [bar.mark for bar in bars]], axis=0)
         text = {"text": [f"  {each}" for each in texts], "textposition": "middle right"}
         font = {"textfont_size": 13, "hoverinfo": "skip"}
-        traces.append(_trace("scatter", x=farthest, y=places, mode="text", **text, **font))
+        traces.append(
+            _trace("scatter", x=farthest, y=places, mode="text", **text, **font)
+        )
     return traces
 
 
-def _swapped(flat: bool, places: Sequence[Any], heights: Sequence[Any]) -> dict[str, Any]:
+def _swapped(
+    flat: bool, places: Sequence[Any], heights: Sequence[Any]
+) -> dict[str, Any]:
     return dict(zip("yx" if flat else "xy", (places, heights), strict=True))
 
 
@@ -188,7 +204,9 @@ def table_trace(part: fig.Table, domain: Any) -> Trace:
     """The cells; the colours of the rows before them."""
     letters = part.letters
     size = min(14.0, 14 * _PAGE_WIDTH / (_LETTER * sum(letters)))
-    columns = [list(map(html.escape, column)) for column in zip(*part.cells, strict=True)]
+    columns = [
+        list(map(html.escape, column)) for column in zip(*part.cells, strict=True)
+    ]
     aligned = ["left" if i in part.left else "right" for i in range(len(columns))]
     colours: list[Any] = [look.INK] * len(columns)
     if part.swatches:
@@ -226,8 +244,12 @@ def parallel_trace(part: fig.Parallel, domain: Any) -> Trace:
         label = html.escape(fig.short(scale.label, min(letters, _LONGEST)))
         axis = {"label": label, "values": values, "range": list(scale.ends)}
         if scale.ticks:
-            named = dict.fromkeys(scale.ends, "") | dict(scale.ticks)  # plotly ends axes at ticks
-            axis |= {"tickvals": sorted(named), "ticktext": [named[k] for k in sorted(named)]}
+            # plotly ends axes at ticks
+            named = dict.fromkeys(scale.ends, "") | dict(scale.ticks)
+            axis |= {
+                "tickvals": sorted(named),
+                "ticktext": [named[k] for k in sorted(named)],
+            }
         dimensions.append({**axis, "tickformat": number_format(scale)})
     colours = np.where(np.isnan(shading.values), shading.ends[0], shading.values)
     return _trace(

@@ -1,4 +1,5 @@
-"""Writes figures as PNG and as pages; all pages in a data folder share one plotly.js."""
+"""Writes figures as PNG and as pages; all pages in a data folder share one
+plotly.js."""
 
 import errno
 import os
@@ -17,10 +18,15 @@ RESERVE = 4
 
 
 def write_figure(
-    figure: Figure, folder: Path, stem: str, scripts: Path | None = None, page: Figure | None = None
+    figure: Figure,
+    folder: Path,
+    stem: str,
+    scripts: Path | None = None,
+    page: Figure | None = None,
 ) -> list[Path]:
-    """Writes `folder/stem.png` and `folder/stem.html`; returns both paths. Raises OSError. The page
-    shows `page`, if given. It loads plotly.js from the folder `scripts`, or contains it."""
+    """Writes `folder/stem.png` and `folder/stem.html`; returns both paths. Raises
+    OSError. The page shows `page`, if given. It loads plotly.js from the folder
+    `scripts`, or contains it."""
     png = write_png(figure, folder, stem)
     return [png, write_page(page or figure, folder, stem, scripts)]
 
@@ -32,7 +38,9 @@ def write_png(figure: Figure, folder: Path, stem: str) -> Path:
     return png
 
 
-def write_page(figure: Figure, folder: Path, stem: str, scripts: Path | None = None) -> Path:
+def write_page(
+    figure: Figure, folder: Path, stem: str, scripts: Path | None = None
+) -> Path:
     """Writes `folder/stem.html` as `write_figure`; returns its path. Raises OSError."""
     html = folder / f"{stem}.html"
     url = None
@@ -43,14 +51,16 @@ def write_page(figure: Figure, folder: Path, stem: str, scripts: Path | None = N
 
 
 def write_print(figure: Figure, file: Path) -> Path:
-    """Writes the figure for paper, as PDF, SVG or PNG by the name of the file. Raises OSError."""
+    """Writes the figure for paper, as PDF, SVG or PNG by the name of the file. Raises
+    OSError."""
     form = cast(Literal["pdf", "svg", "png"], file.suffix.lower().removeprefix("."))
     write_atomically(file, render_print(_printable(figure), form))
     return file
 
 
 def _printable(part: Any) -> Any:
-    """A part with its texts as a terminal shows them: fonts have no control characters."""
+    """A part with its texts as a terminal shows them: fonts have no control
+    characters."""
     if isinstance(part, str):
         return printable(part)
     if not isinstance(part, tuple):
@@ -61,9 +71,10 @@ def _printable(part: Any) -> Any:
 
 
 def ensure_plotly_js(folder: Path) -> Path:
-    """Puts plotly.js (5 MB) into a folder unless it is there; returns its path. The version is in
-    its name, so that pages of an earlier one still find theirs. Raises OSError, also if the disk is
-    nearly full: the space is left to checkpoints and metrics."""
+    """Puts plotly.js (5 MB) into a folder unless it is there; returns its path. The
+    version is in its name, so that pages of an earlier one still find theirs. Raises
+    OSError, also if the disk is nearly full: the space is left to checkpoints and
+    metrics."""
     import plotly
 
     source = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"

@@ -41,7 +41,8 @@ class TableRow(NamedTuple):
 
 
 class Improvement(NamedTuple):
-    """The probability that a seed of the better of two groups ends above a seed of the other."""
+    """The probability that a seed of the better of two groups ends above a seed of the
+    other."""
 
     better: str
     worse: str
@@ -55,15 +56,27 @@ def ending(group: Seeds, generator: np.random.Generator) -> TableRow:
     frames = float(group.frames.min()), float(group.frames.max())
     middle, interval = (np.nan, np.nan, np.nan), None
     if finals.size:
-        middle = float(finals.mean()), float(finals.std()), float(interquartile_mean(finals))
+        middle = (
+            float(finals.mean()),
+            float(finals.std()),
+            float(interquartile_mean(finals)),
+        )
     if len(finals) > 1:
         strata = [len(each) for each in group.of_tasks if len(each)]
-        interval = _ends(bootstrap_interval(finals, interquartile_mean, generator, strata=strata))
-    highest = max(*finals.tolist(), *(float(line.y.max()) for line in group.lines), -np.inf)
-    return TableRow(group.label, seeds, group.planned, frames, *middle, interval, highest)
+        interval = _ends(
+            bootstrap_interval(finals, interquartile_mean, generator, strata=strata)
+        )
+    highest = max(
+        *finals.tolist(), *(float(line.y.max()) for line in group.lines), -np.inf
+    )
+    return TableRow(
+        group.label, seeds, group.planned, frames, *middle, interval, highest
+    )
 
 
-def improvement(groups: Sequence[Seeds], generator: np.random.Generator) -> Improvement | None:
+def improvement(
+    groups: Sequence[Seeds], generator: np.random.Generator
+) -> Improvement | None:
     """None unless there are two groups with three seeds each, of each task."""
     sizes = [len(each) for group in groups for each in group.of_tasks]
     if len(groups) != 2 or min(sizes) < ENOUGH_TO_RANK:
@@ -75,13 +88,17 @@ def improvement(groups: Sequence[Seeds], generator: np.random.Generator) -> Impr
         better, worse = worse, better
     values = better.of_tasks, worse.of_tasks
     interval = _ends(improvement_interval(*values, generator))
-    return Improvement(better.label, worse.label, probability_of_improvement(*values), interval)
+    return Improvement(
+        better.label, worse.label, probability_of_improvement(*values), interval
+    )
 
 
 def results(groups: Sequence[Seeds]) -> tuple[tuple[TableRow, ...], Improvement | None]:
     """The numbers of each group, and which of two is better."""
     *each, ranking = np.random.default_rng(0).spawn(len(groups) + 1)
-    rows = (ending(group, generator) for group, generator in zip(groups, each, strict=True))
+    rows = (
+        ending(group, generator) for group, generator in zip(groups, each, strict=True)
+    )
     return tuple(rows), improvement(groups, ranking)
 
 
@@ -91,7 +108,14 @@ def _ends(interval: Interval) -> tuple[float, float]:
 
 def text_table(endings: Sequence[TableRow]) -> TextTable:
     """A row for each group."""
-    header = ("run", "seeds", "total frames", "final return ± std", "IQM, 95 % interval", "highest")
+    header = (
+        "run",
+        "seeds",
+        "total frames",
+        "final return ± std",
+        "IQM, 95 % interval",
+        "highest",
+    )
     spare = ("highest", "total frames", "IQM, 95 % interval", "seeds")
     return TextTable(header, tuple(_cells(each) for each in endings), spare=spare)
 

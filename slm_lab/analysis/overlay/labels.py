@@ -1,4 +1,5 @@
-"""The labels of trainings in a legend: the name of their spec, and what differs between them."""
+"""The labels of trainings in a legend: the name of their spec, and what differs between
+them."""
 
 import json
 from collections import Counter
@@ -13,9 +14,11 @@ APART = "  "
 
 
 class Named(NamedTuple):
-    """A training with a spec called `name`, and the leaves of that spec by their dotted paths.
+    """A training with a spec called `name`, and the leaves of that spec by their dotted
+    paths.
 
-    `tag` ("t3") follows the name. `stamp` distinguishes trainings with the same name, tag and spec.
+    `tag` ("t3") follows the name. `stamp` distinguishes trainings with the same name,
+    tag and spec.
     """
 
     name: str
@@ -25,14 +28,17 @@ class Named(NamedTuple):
 
 
 def labels(trainings: Sequence[Named]) -> list[str]:
-    """A label each: the name alone if no other has it; else with the keys in which the specs of
-    that name differ; else with the stamp."""
+    """A label each: the name alone if no other has it; else with the keys in which the
+    specs of that name differ; else with the stamp."""
     namesakes: dict[str, list[Named]] = {}
     for each in trainings:
         namesakes.setdefault(each.name, []).append(each)
     texts = []
     for each in trainings:
-        parts = [f"{each.name} {each.tag}".strip(), _difference(each, namesakes[each.name])]
+        parts = [
+            f"{each.name} {each.tag}".strip(),
+            _difference(each, namesakes[each.name]),
+        ]
         texts.append(APART.join(filter(None, parts)))
     twice = {label for label, count in Counter(texts).items() if count > 1}
     return [
@@ -54,11 +60,15 @@ def leaves(nested: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 
 
 def _difference(one: Named, namesakes: Sequence[Named]) -> str:
-    """ "lr 0.001, gamma 0.9" of one of several trainings with specs of one name. Keys with more
-    different values come first, the interval of rows last; keys missing here are left out."""
+    """ "lr 0.001, gamma 0.9" of one of several trainings with specs of one name. Keys
+    with more different values come first, the interval of rows last; keys missing here
+    are left out."""
     paths = list(dict.fromkeys(path for each in namesakes for path in each.leaves))
-    leaves = [each.leaves for each in namesakes]  # a missing value differs from all others
-    values = {p: len({json.dumps(e[p]) if p in e else "" for e in leaves}) for p in paths}
+    # a missing value differs from all others
+    leaves = [each.leaves for each in namesakes]
+    values = {
+        p: len({json.dumps(e[p]) if p in e else "" for e in leaves}) for p in paths
+    }
     differing = [path for path in paths if values[path] > 1]
     differing.sort(key=lambda path: (path == "meta.log_frequency", -values[path]))
     present = [path for path in differing if path in one.leaves]
@@ -67,7 +77,8 @@ def _difference(one: Named, namesakes: Sequence[Named]) -> str:
 
 
 def _joined(parts: Iterable[str]) -> str:
-    """As many whole parts as there is room for, one at least, and "…" for those left out."""
+    """As many whole parts as there is room for, one at least, and "…" for those left
+    out."""
     text = ""
     for part in parts:
         longer = f"{text}, {part}" if text else part

@@ -1,4 +1,5 @@
-"""The graph of a search: dots as a picture; a page adds importances, parallel axes and a table."""
+"""The graph of a search: dots as a picture; a page adds importances, parallel axes and
+a table."""
 
 import html
 import math
@@ -31,8 +32,8 @@ _GOLDEN = 0.5 * (math.sqrt(5) - 1)  # whose multiples, modulo 1, stay far apart
 
 
 class Places(NamedTuple):
-    """The places `at` (n,) of n Trials on an axis, NaN without one, and a note about the axis.
-    Categories count from 0. A `log` scale counts in powers of ten."""
+    """The places `at` (n,) of n Trials on an axis, NaN without one, and a note about
+    the axis. Categories count from 0. A `log` scale counts in powers of ten."""
 
     scale: Scale
     at: FloatArray
@@ -45,19 +46,28 @@ class Places(NamedTuple):
         for place, _ in self.scale.ticks if self.scale.has_names else ():
             there = np.flatnonzero(self.at == place)
             room = min(_SPREAD, _STEP * there.size)
-            moved[there] += room * (2 * (_GOLDEN * np.arange(1, there.size + 1) % 1) - 1)
+            moved[there] += room * (
+                2 * (_GOLDEN * np.arange(1, there.size + 1) % 1) - 1
+            )
         return moved
 
 
-def number_places(values: Sequence[float | None], label: str = "", whole: bool = False) -> Places:
+def number_places(
+    values: Sequence[float | None], label: str = "", whole: bool = False
+) -> Places:
     """Plain numbers; None stands nowhere."""
-    at = np.array([math.nan if value is None else value for value in values], np.float64)
+    at = np.array(
+        [math.nan if value is None else value for value in values], np.float64
+    )
     return Places(Scale(label, limits([at], _MARGIN), whole=whole), at)
 
 
-def variable_places(variable: Dimension, values: Sequence[Any], label: str = "") -> Places:
-    """The axis of a variable over its `values` in n Trials, MISSING where one has none. Categories
-    if a value is no number, numbers were picked from a short list, or are whole and close."""
+def variable_places(
+    variable: Dimension, values: Sequence[Any], label: str = ""
+) -> Places:
+    """The axis of a variable over its `values` in n Trials, MISSING where one has none.
+    Categories if a value is no number, numbers were picked from a short list, or are
+    whole and close."""
     known = [value for value in values if value is not MISSING]
     listed = variable.sampler in LISTS
     choices = [*variable.args, *known] if listed else known
@@ -79,7 +89,10 @@ def _categories(values: Sequence[Any], kinds: Sequence[Any], label: str) -> Plac
     if summary.numeric(kinds):
         kinds = sorted(kinds)
     place = {summary.identity(kind): float(i) for i, kind in enumerate(kinds)}
-    at = [math.nan if value is MISSING else place[summary.identity(value)] for value in values]
+    at = [
+        math.nan if value is MISSING else place[summary.identity(value)]
+        for value in values
+    ]
     ticks = tuple((float(i), summary.value_text(kind)) for i, kind in enumerate(kinds))
     ends = -0.5, max(len(kinds), 1) - 0.5
     return Places(Scale(label, ends, ticks=ticks), np.array(at, np.float64))
@@ -92,11 +105,13 @@ _NOT_DRAWN = "total_reward_ma"
 _STRENGTH = "strength"
 _FILLED, _HOLLOW = "● whole budget spent", "○ stopped early, or not ended"
 _PARALLEL_HINT = (
-    "drag along an axis to choose trials, click it to let go; drag a name to move its axis"
+    "drag along an axis to choose trials, click it to let go; drag a name to move its "
+    "axis"
 )
 _ORDER = "whole budgets first, then those stopped early, by frames"
 _TOP, _HEADING = 152, 64  # pixels: the picture's head, and the names above the panels
-_LEFT, _RIGHT, _GAP = 102, 18, 30  # of the panels: numbers and names, the margin, between two
+# of the panels: numbers and names, the margin, between two
+_LEFT, _RIGHT, _GAP = 102, 18, 30
 _PANELS_WIDTH, _NARROWEST, _WIDEST = 1410, 216, 746  # of all together, and of one
 _HEIGHTS = {1: 420, 2: 320, 3: 250}  # of as many rows
 _LOW, _PAGE_LOW = 186, 230  # of more
@@ -110,10 +125,11 @@ _MANY = 4000  # dots, whose texts have to be short
 
 
 class ExperimentFigure(NamedTuple):
-    """Dots of n Trials over every variable for every metric; and what the page adds. `trials` are
-    those with any value, in the order of drawing: the best last. `parallel` are axes over the
-    Trials that have a place on each, empty without any, and `parallel_shading` their colours.
-    `names` are those of the variables, by path."""
+    """Dots of n Trials over every variable for every metric; and what the page adds.
+    `trials` are those with any value, in the order of drawing: the best last.
+    `parallel` are axes over the Trials that have a place on each, empty without any,
+    and `parallel_shading` their colours. `names` are those of the variables, by
+    path."""
 
     title: str
     subtitle: str
@@ -132,8 +148,8 @@ class ExperimentFigure(NamedTuple):
 def draw_experiment_graph(
     experiment: summary.SearchSummary, folder: Path, prefix: str
 ) -> list[Path]:
-    """Writes `{prefix}_experiment_graph.png` and, with more parts, `.html` into `folder`; returns
-    both paths. Raises OSError."""
+    """Writes `{prefix}_experiment_graph.png` and, with more parts, `.html` into
+    `folder`; returns both paths. Raises OSError."""
     found = experiment_figure(experiment)
     stem = f"{prefix}_experiment_graph"
     return write_figure(picture(found), folder, stem, folder.parent, page(found))
@@ -145,7 +161,10 @@ def experiment_figure(experiment: summary.SearchSummary) -> ExperimentFigure:
     trials = [
         each
         for each in reversed(best_first)
-        if any(number is not None for number in (each.known_score, *map(each.metric, each.metrics)))
+        if any(
+            number is not None
+            for number in (each.known_score, *map(each.metric, each.metrics))
+        )
     ]
     names = summary.short_names([variable.path for variable in experiment.variables])
     found = importances(experiment)
@@ -155,11 +174,17 @@ def experiment_figure(experiment: summary.SearchSummary) -> ExperimentFigure:
         for each in trials
         if each.known_score is not None and names.keys() <= each.params.keys()
     ]
-    parallel = (*_variables(experiment, placed, names, {}), *_results(placed)) if placed else ()
+    parallel = (
+        (*_variables(experiment, placed, names, {}), *_results(placed))
+        if placed
+        else ()
+    )
     budget = tick_text(float(experiment.max_frame), float(experiment.max_frame))
     return ExperimentFigure(
-        f"{experiment.title}: search over {count_text(len(experiment.variables), 'variable')}",
-        f"{experiment.name} · {summary.status_text(experiment.trials)} · {budget} frames each",
+        f"{experiment.title}: search over "
+        f"{count_text(len(experiment.variables), 'variable')}",
+        f"{experiment.name} · {summary.status_text(experiment.trials)} · {budget} "
+        "frames each",
         tuple(trials),
         _variables(experiment, trials, names, notes_of),
         _metrics(trials),
@@ -184,30 +209,47 @@ def picture(found: ExperimentFigure) -> fig.Figure:
     parts = (fig.TextLine(SIDE, 130, "   ".join(seen), 17), *_dots(found, area))
     shading = found.shading if found.trials else None
     width = area.right + _RIGHT
-    return fig.Figure(found.title, found.subtitle, parts, width, _LETTERS, shading=shading)
+    return fig.Figure(
+        found.title, found.subtitle, parts, width, _LETTERS, shading=shading
+    )
 
 
 def page(found: ExperimentFigure) -> fig.Figure:
-    """From the top: the importance of each variable, parallel axes of all, the best Trials, and the
-    dots of every metric over every variable."""
+    """From the top: the importance of each variable, parallel axes of all, the best
+    Trials, and the dots of every metric over every variable."""
     rows = max(len(found.metrics), 1)
     bars = max(_BAR * len(found.importances) + _BAR_FOOT, _NOTE_ROW * len(found.notes))
-    table, dots = _TABLE_ROW * (len(found.best.rows) + 1), rows * _HEIGHTS.get(rows, _PAGE_LOW)
+    table, dots = (
+        _TABLE_ROW * (len(found.best.rows) + 1),
+        rows * _HEIGHTS.get(rows, _PAGE_LOW),
+    )
     sections: list[tuple[float, Callable[..., Iterator[fig.Part]], str, str]] = [
         (bars, _importances, "Importance of each hyperparameter", ""),
         (_PARALLEL, _parallel, "Parallel coordinates", _PARALLEL_HINT),
         (table, _best, "The best trials", _ORDER),
-        (_HEADING + dots, _dots, "Every metric over every variable", f"{_FILLED}   {_HOLLOW}"),
+        (
+            _HEADING + dots,
+            _dots,
+            "Every metric over every variable",
+            f"{_FILLED}   {_HOLLOW}",
+        ),
     ]
     parts: list[fig.Part] = []
     top = float(_PAGE_TOP)
     for height, draw, heading, hint in sections:
         box = fig.Box(SIDE, top + _PART_HEADING, _PAGE_WIDTH - 2 * SIDE, height)
-        parts.append(fig.TextLine(SIDE, box.top - 16, heading, 23, heading=True, hint=hint))
+        parts.append(
+            fig.TextLine(SIDE, box.top - 16, heading, 23, heading=True, hint=hint)
+        )
         parts += draw(found, box)
         top = box.bottom + _BETWEEN
     return fig.Figure(
-        found.title, found.subtitle, tuple(parts), _PAGE_WIDTH, _PAGE_LETTERS, shading=found.shading
+        found.title,
+        found.subtitle,
+        tuple(parts),
+        _PAGE_WIDTH,
+        _PAGE_LETTERS,
+        shading=found.shading,
     )
 
 
@@ -216,13 +258,19 @@ def _nothing(box: fig.Box, text: str = "no results yet") -> fig.Panel:
 
 
 def _importances(found: ExperimentFigure, box: fig.Box) -> Iterator[fig.Part]:
-    """A bar for each variable, with a mark at chance; beside them how they are computed."""
+    """A bar for each variable, with a mark at chance; beside them how they are
+    computed."""
     for i, note in enumerate(found.notes):
-        yield fig.TextLine(box.left + _NOTES_LEFT, box.top + (i + 1) * _NOTE_ROW, note, 18)
+        yield fig.TextLine(
+            box.left + _NOTES_LEFT, box.top + (i + 1) * _NOTE_ROW, note, 18
+        )
     count = len(found.importances)
     if not count:
         return
-    bars = tuple(_bar(i, each, found.names[each.path]) for i, each in enumerate(found.importances))
+    bars = tuple(
+        _bar(i, each, found.names[each.path])
+        for i, each in enumerate(found.importances)
+    )
     names = tuple((bar.place, bar.label) for bar in bars)
     shares = tuple((i / 5, f"{20 * i}%") for i in range(6))
     panel = fig.Box(box.left + _BARS_LEFT, box.top, _BARS_WIDTH, _BAR * count)
@@ -237,12 +285,21 @@ def _bar(place: int, importance: Importance, name: str) -> fig.Bar:
     if share is None or chance is None:
         return fig.Bar(place, label, None, 0.0, 0.0, math.nan, importance.reason)
     hover = (
-        f"{html.escape(name)}: {share:.1%}<br>p = {summary.number_text(importance.p_value, 4)}, of "
-        f"{importance.trials} trials<br>chance: 95 % below {chance:.1%}"
+        f"{html.escape(name)}: {share:.1%}<br>p = "
+        f"{summary.number_text(importance.p_value, 4)}, of {importance.trials} "
+        f"trials<br>chance: 95 % below {chance:.1%}"
     )
     text = f"{100 * share:.0f} %"
     return fig.Bar(
-        place, label, share, 0.0, 0.0, chance, text, hollow=not importance.sure, hover=hover
+        place,
+        label,
+        share,
+        0.0,
+        0.0,
+        chance,
+        text,
+        hollow=not importance.sure,
+        hover=hover,
     )
 
 
@@ -258,7 +315,8 @@ def _best(found: ExperimentFigure, box: fig.Box) -> Iterator[fig.Part]:
 
 
 def _dots(found: ExperimentFigure, area: fig.Box) -> Iterator[fig.Part]:
-    """A panel for each metric over each variable; zooming into one acts on its row and column."""
+    """A panel for each metric over each variable; zooming into one acts on its row and
+    column."""
     rows, columns = len(found.metrics), len(found.variables)
     if not rows or not columns:
         yield _nothing(area, "no results yet" if columns else "nothing is varied")
@@ -276,10 +334,14 @@ def _dots(found: ExperimentFigure, area: fig.Box) -> Iterator[fig.Part]:
             link=f"x{j}",
         )
         name = metric.scale.label
-        up = metric.scale._replace(label="" if j else name, most=5, numbers=not j, link=f"y{i}")
+        up = metric.scale._replace(
+            label="" if j else name, most=5, numbers=not j, link=f"y{i}"
+        )
         dots = fig.Dots(name, variable.beside, metric.at, filled, texts)
         head = ("", "") if i else (variable.scale.label, variable.note)
-        yield fig.Panel(cell.inset(right=_GAP, bottom=_GAP), across, up, *head, dots=dots)
+        yield fig.Panel(
+            cell.inset(right=_GAP, bottom=_GAP), across, up, *head, dots=dots
+        )
 
 
 def _hover(found: ExperimentFigure, *, brief: bool) -> list[str]:
@@ -337,7 +399,9 @@ def _results(trials: Sequence[TrialState]) -> list[Places]:
         columns["frames"] = [float(each.frame) for each in trials]
     columns[SCORE] = [each.known_score for each in trials]
     columns[_STRENGTH] = [each.metric(_STRENGTH) for each in trials]
-    return [number_places(each, name) for name, each in columns.items() if None not in each]
+    return [
+        number_places(each, name) for name, each in columns.items() if None not in each
+    ]
 
 
 def _shading(trials: Sequence[TrialState]) -> Shading:
@@ -346,7 +410,9 @@ def _shading(trials: Sequence[TrialState]) -> Shading:
     return Shading(SCORE, at, fig.limits([at], 0.0))
 
 
-def _best_table(best_first: Sequence[TrialState], names: Mapping[str, str]) -> TextTable:
+def _best_table(
+    best_first: Sequence[TrialState], names: Mapping[str, str]
+) -> TextTable:
     columns: dict[str, Callable[[TrialState], str]] = {
         "trial": lambda each: str(each.trial),
         "status": lambda each: summary.STATUS_WORDS.get(each.status, each.status),
@@ -355,32 +421,41 @@ def _best_table(best_first: Sequence[TrialState], names: Mapping[str, str]) -> T
         "frames": lambda each: tick_text(float(each.frame), float(each.frame)),
     }
     rows = []
-    for each in [each for each in best_first if each.known_score is not None][:TABLE_TRIALS]:
+    for each in [each for each in best_first if each.known_score is not None][
+        :TABLE_TRIALS
+    ]:
         point = (
-            summary.value_text(each.params[path]) if path in each.params else "–" for path in names
+            summary.value_text(each.params[path]) if path in each.params else "–"
+            for path in names
         )
         rows.append((*(cell(each) for cell in columns.values()), *point))
     return TextTable((*columns, *names.values()), tuple(rows), words=1)
 
 
-def _notes(experiment: summary.SearchSummary, found: Sequence[Importance]) -> tuple[str, ...]:
+def _notes(
+    experiment: summary.SearchSummary, found: Sequence[Importance]
+) -> tuple[str, ...]:
     if all(each.share is None for each in found):
         return ()
     rests_on = max(each.trials for each in found)
     left_out = len(experiment.trials) - sum(map(comparable, experiment.trials))
     notes = [
-        f"How well a variable alone predicts the rank of a trial, from the {rests_on - 1} others:",
-        "0 % is as well as by chance, 100 % exactly. Effects of two variables only together",
+        "How well a variable alone predicts the rank of a trial, from the "
+        f"{rests_on - 1} others:",
+        "0 % is as well as by chance, 100 % exactly. Effects of two variables only "
+        "together",
         "are not seen. A filled bar is more than chance, a hollow one may be chance:",
         "without any effect, 19 of 20 variables stay left of the mark.",
     ]
     if any(each.status == "stopped" and comparable(each) for each in experiment.trials):
         notes += [
-            "Trials that were stopped early rank behind those that finished, by frames,",
+            "Trials that were stopped early rank behind those that finished, by "
+            "frames,",
             "then by their score there.",
         ]
     if left_out:
         notes.append(
-            f"{count_text(left_out, 'trial')} left out: no comparable result (failed, not ended)."
+            f"{count_text(left_out, 'trial')} left out: no comparable result (failed, "
+            "not ended)."
         )
     return tuple(notes)

@@ -1,4 +1,5 @@
-"""The share of the differences between Trials of a search that each variable explains."""
+"""The share of the differences between Trials of a search that each variable
+explains."""
 
 import math
 from collections.abc import Sequence
@@ -26,10 +27,11 @@ _SEED = 0
 
 
 class Importance(NamedTuple):
-    """Of one variable: the `share` of the variation of the Trials' ranks that it explains alone.
-    A variable without any effect stays below `chance` in 95 % of all searches like this. `p_value`
-    is how often it gets as high as this one; `sure` whether chance is ruled out. All are None where
-    `reason` says why. `trials` is their number."""
+    """Of one variable: the `share` of the variation of the Trials' ranks that it
+    explains alone. A variable without any effect stays below `chance` in 95 % of all
+    searches like this. `p_value` is how often it gets as high as this one; `sure`
+    whether chance is ruled out. All are None where `reason` says why. `trials` is their
+    number."""
 
     path: str
     trials: int
@@ -43,17 +45,21 @@ class Importance(NamedTuple):
 def importances(experiment: SearchSummary) -> list[Importance]:
     """One for each variable, the most important first, those without a number last.
 
-    The share is the skill with which the rank of a Trial follows from this variable alone:
+    The share is the skill with which the rank of a Trial follows from this variable
+    alone:
 
         skill = 1 − Σ_i (r_i − r̂_{−i}(x_i))² / Σ_i (r_i − r̄_{−i})²
 
-    r̂ is a line fitted locally over the ranks of numbers (Cleveland 1979, J. Am. Stat. Assoc. 74:
-    829), else the mean of equal values. Shuffled ranks give chance and the p-value (Altmann et al.
-    2010, doi:10.1093/bioinformatics/btq134), Holm's rule `sure`. Trials that were stopped early
-    rank behind those that finished, by frames. docs/metrics.md gives the reasons."""
+    r̂ is a line fitted locally over the ranks of numbers (Cleveland 1979, J. Am. Stat.
+    Assoc. 74: 829), else the mean of equal values. Shuffled ranks give chance and the
+    p-value (Altmann et al. 2010, doi:10.1093/bioinformatics/btq134), Holm's rule
+    `sure`. Trials that were stopped early rank behind those that finished, by frames.
+    docs/metrics.md gives the reasons."""
     trials = [each for each in experiment.trials if comparable(each)]
     found = [_importance(variable, trials) for variable in experiment.variables]
-    return sorted(_by_holm(found), key=lambda each: 1.0 if each.share is None else -each.share)
+    return sorted(
+        _by_holm(found), key=lambda each: 1.0 if each.share is None else -each.share
+    )
 
 
 def comparable(trial: TrialState) -> bool:
@@ -62,7 +68,8 @@ def comparable(trial: TrialState) -> bool:
 
 
 def trial_ranks(trials: Sequence[TrialState]) -> FloatArray:
-    """(n,): the rank of each among comparable Trials, the best highest; equals share theirs."""
+    """(n,): the rank of each among comparable Trials, the best highest; equals share
+    theirs."""
     keys = []
     for each in trials:
         finished = each.status == "finished"
@@ -84,7 +91,9 @@ def _importance(variable: Dimension, trials: Sequence[TrialState]) -> Importance
     known = Importance(path, len(trials))
     if len(trials) < FEWEST_TRIALS:
         have = "1 trial has" if len(trials) == 1 else f"{len(trials)} trials have"
-        return known._replace(reason=f"{have} a result to compare, it takes {FEWEST_TRIALS}")
+        return known._replace(
+            reason=f"{have} a result to compare, it takes {FEWEST_TRIALS}"
+        )
     values = [each.params[path] for each in trials]
     if len({identity(value) for value in values}) == 1:
         return known._replace(reason="all trials have the same value")
@@ -93,7 +102,9 @@ def _importance(variable: Dimension, trials: Sequence[TrialState]) -> Importance
         return known._replace(reason="all trials have the same score")
     shuffle = np.random.default_rng(_SEED).permutation
     targets = np.column_stack([ranks, *(shuffle(ranks) for _ in range(SHUFFLES))])
-    actual, *by_chance = np.max([skill(each, targets) for each in _forecasters(values)], axis=0)
+    actual, *by_chance = np.max(
+        [skill(each, targets) for each in _forecasters(values)], axis=0
+    )
     mean = float(np.mean(by_chance))
     limit = float(np.quantile(by_chance, 0.95))
     return known._replace(
@@ -110,12 +121,15 @@ def _by_holm(found: Sequence[Importance]) -> list[Importance]:
     while passed < len(tested) and tested[passed] * (len(tested) - passed) <= RISK:
         passed += 1
     limit = tested[passed - 1] if passed else -1.0
-    return [one._replace(sure=one.p_value is not None and one.p_value <= limit) for one in found]
+    return [
+        one._replace(sure=one.p_value is not None and one.p_value <= limit)
+        for one in found
+    ]
 
 
 def skill(forecaster: FloatArray, targets: FloatArray) -> FloatArray:
-    """How much better the forecaster (n, n) predicts a target than the mean of the other targets
-    does, for each column of `targets` (n, P): (P,)."""
+    """How much better the forecaster (n, n) predicts a target than the mean of the
+    other targets does, for each column of `targets` (n, P): (P,)."""
     n = len(targets)
     missed = ((targets - forecaster @ targets) ** 2).sum(axis=0)
     by_mean = ((targets - targets.mean(axis=0)) ** 2).sum(axis=0) * (n / (n - 1)) ** 2
@@ -123,7 +137,8 @@ def skill(forecaster: FloatArray, targets: FloatArray) -> FloatArray:
 
 
 def _forecasters(values: Sequence[Any]) -> list[FloatArray]:
-    """Matrices (n, n) with a zero diagonal that predict each Trial by a mean of the others."""
+    """Matrices (n, n) with a zero diagonal that predict each Trial by a mean of the
+    others."""
     if numeric(values):
         ranks = midranks(np.array(values, np.float64))
         return [local_line(ranks, width) for width in _WIDTHS]
@@ -133,7 +148,8 @@ def _forecasters(values: Sequence[Any]) -> list[FloatArray]:
 
 
 def local_line(x: FloatArray, width: float) -> FloatArray:
-    """Weighted least squares of a line around each x_i, evaluated there, without Trial i."""
+    """Weighted least squares of a line around each x_i, evaluated there, without Trial
+    i."""
     distance = x[None, :] - x[:, None]
     weight = np.exp(-0.5 * (distance / width) ** 2)
     np.fill_diagonal(weight, 0.0)
@@ -144,7 +160,8 @@ def local_line(x: FloatArray, width: float) -> FloatArray:
 
 
 def same_value(kind: IntArray) -> FloatArray:
-    """The mean of the others of a Trial's kind, to which that of all others is added as one."""
+    """The mean of the others of a Trial's kind, to which that of all others is added as
+    one."""
     same = (kind[:, None] == kind[None, :]).astype(np.float64)
     np.fill_diagonal(same, 0.0)
     others = (1 - np.eye(len(kind))) / (len(kind) - 1)

@@ -25,8 +25,8 @@ _LONGEST = 24  # letters of a value
 
 
 class SearchSummary(NamedTuple):
-    """A search over the spec `name`; `title` is like "PPO on CartPole-v1". `trials` are in the
-    order of their numbers; `max_frame` is the budget of each."""
+    """A search over the spec `name`; `title` is like "PPO on CartPole-v1". `trials` are
+    in the order of their numbers; `max_frame` is the budget of each."""
 
     name: str
     title: str
@@ -36,8 +36,8 @@ class SearchSummary(NamedTuple):
 
 
 def short_names(paths: Sequence[str]) -> dict[str, str]:
-    """By path its shortest end that no other path has: agent.net.optim_spec.lr is "lr". An end like
-    name, start_val or an index of a list includes the part before it."""
+    """By path its shortest end that no other path has: agent.net.optim_spec.lr is "lr".
+    An end like name, start_val or an index of a list includes the part before it."""
     parts = {path: path.split(".") for path in paths}
     return {path: _short_name(path, parts) for path in paths}
 
@@ -46,7 +46,9 @@ def _short_name(path: str, parts: Mapping[str, Sequence[str]]) -> str:
     mine = parts[path]
     others = [each for other, each in parts.items() if other != path]
     fewest = 1
-    while fewest < len(mine) and (mine[-fewest] in _NEEDS_MORE or mine[-fewest].isdecimal()):
+    while fewest < len(mine) and (
+        mine[-fewest] in _NEEDS_MORE or mine[-fewest].isdecimal()
+    ):
         fewest += 1
     for count in range(fewest, len(mine)):
         if all(each[-count:] != mine[-count:] for each in others):
@@ -67,8 +69,8 @@ def identity(value: Any) -> str:
 
 
 def value_text(value: Any) -> str:
-    """A value of a variable in a few letters: 0.0003, true, null, "64, 64" of a list. Numbers have
-    three digits. A block is shown by its `name` and what else it holds."""
+    """A value of a variable in a few letters: 0.0003, true, null, "64, 64" of a list.
+    Numbers have three digits. A block is shown by its `name` and what else it holds."""
     text = _text(value)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1].rstrip(' ,')}…"
 
@@ -82,7 +84,9 @@ def _text(value: Any) -> str:
         case float():
             return number_text(value)
         case Mapping():
-            rest = [f"{key} {_text(each)}" for key, each in value.items() if key != "name"]
+            rest = [
+                f"{key} {_text(each)}" for key, each in value.items() if key != "name"
+            ]
             return ", ".join(([str(value["name"])] if "name" in value else []) + rest)
         case list() | tuple():
             return ", ".join(
@@ -94,7 +98,8 @@ def _text(value: Any) -> str:
 
 
 def number_text(value: float | None, count: int = 3) -> str:
-    """A number with `count` digits: 0.0003, 3e−5, 12.5, 1.2e6; "–" if the value is missing."""
+    """A number with `count` digits: 0.0003, 3e−5, 12.5, 1.2e6; "–" if the value is
+    missing."""
     if value is None:
         return "–"
     if not math.isfinite(value):
@@ -122,15 +127,22 @@ def status_text(trials: Sequence[TrialState]) -> str:
     """ "50 trials: 30 finished, 17 stopped early, 3 failed"."""
     count = Counter(STATUS_WORDS.get(each.status, each.status) for each in trials)
     first = ("finished", "stopped early", "failed")
-    order = [*(word for word in first if word in count), *sorted(set(count) - set(first))]
-    whole, statuses = count_text(len(trials), "trial"), [f"{count[w]} {w}" for w in order]
+    order = [
+        *(word for word in first if word in count),
+        *sorted(set(count) - set(first)),
+    ]
+    whole, statuses = (
+        count_text(len(trials), "trial"),
+        [f"{count[w]} {w}" for w in order],
+    )
     return f"{whole}: {', '.join(statuses)}" if statuses else whole
 
 
 def experiment_table(experiment: SearchSummary) -> "pd.DataFrame":
-    """A row for each Trial, the best first: trial, status, score, frame, wall_t (s), restarts, one
-    column per variable by its dotted path, one per metric, the `error_summary`. Missing values, and
-    results of a failed Trial, are None; lists, blocks, booleans and null are JSON."""
+    """A row for each Trial, the best first: trial, status, score, frame, wall_t (s),
+    restarts, one column per variable by its dotted path, one per metric, the
+    `error_summary`. Missing values, and results of a failed Trial, are None; lists,
+    blocks, booleans and null are JSON."""
     import pandas as pd
 
     trials = ranked(experiment.trials)
@@ -143,7 +155,9 @@ def experiment_table(experiment: SearchSummary) -> "pd.DataFrame":
         "restarts": [each.restarts for each in trials],
     }
     for path in (variable.path for variable in experiment.variables):
-        columns[path] = [_cell(one.params[path]) if path in one.params else None for one in trials]
+        columns[path] = [
+            _cell(one.params[path]) if path in one.params else None for one in trials
+        ]
     for name in metric_names(trials):
         columns[name] = [each.metric(name) for each in trials]
     columns["error"] = [error_summary(each.error or "") for each in trials]
@@ -157,4 +171,8 @@ def metric_names(trials: Iterable[TrialState]) -> list[str]:
 
 
 def _cell(value: Any) -> Any:
-    return value if isinstance(value, str) or numeric([value]) else json.dumps(value, default=str)
+    return (
+        value
+        if isinstance(value, str) or numeric([value])
+        else json.dumps(value, default=str)
+    )

@@ -30,9 +30,9 @@ class Status(StrEnum):
 @final
 @dataclass
 class TrialState:
-    """The state of a trial after all events so far. `score` is what the search maximises: the mean
-    over the Sessions of `final_return`, or of `recent_return` where the scheduler has stopped the
-    trial. `seconds` is its training time."""
+    """The state of a trial after all events so far. `score` is what the search
+    maximises: the mean over the Sessions of `final_return`, or of `recent_return` where
+    the scheduler has stopped the trial. `seconds` is its training time."""
 
     trial: int
     params: Params
@@ -73,8 +73,9 @@ TABLE_TRIALS = 10
 
 
 def ranked(trials: Iterable[TrialState]) -> list[TrialState]:
-    """The best first: those that spent the whole budget, by score; those stopped early, by frames,
-    then score; those that have not ended, likewise; those without a score. Equals by number."""
+    """The best first: those that spent the whole budget, by score; those stopped early,
+    by frames, then score; those that have not ended, likewise; those without a score.
+    Equals by number."""
     return sorted(trials, key=_place)
 
 
@@ -83,4 +84,9 @@ def _place(state: TrialState) -> tuple[float, ...]:
         return (3, 0, 0, state.trial)
     if state.status is Status.FINISHED:
         return (0, 0, -score, state.trial)
-    return (1 if state.status is Status.STOPPED else 2, -state.frame, -score, state.trial)
+    return (
+        1 if state.status is Status.STOPPED else 2,
+        -state.frame,
+        -score,
+        state.trial,
+    )

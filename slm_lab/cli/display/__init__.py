@@ -1,1 +1,2 @@
-"""What commands show: live tables, lines and windows, and standard streams that never fail."""
+"""What commands show: live tables, lines and windows, and standard streams that never
+fail."""

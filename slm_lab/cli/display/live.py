@@ -1,4 +1,5 @@
-"""The display of a training run: a live line per Session, or log lines; and names of Sessions."""
+"""The display of a training run: a live line per Session, or log lines; and names of
+Sessions."""
 
 import math
 import time
@@ -13,7 +14,13 @@ from rich.text import Text
 from slm_lab.cli.display.screen import Screen, print_line
 from slm_lab.core.text import count_text, duration_text, error_summary, significant
 from slm_lab.experiment.trust import command_text, modules_of, resume_words
-from slm_lab.session.status_board import TO_BEGIN, Flow, Phase, SessionProgress, StatusBoard
+from slm_lab.session.status_board import (
+    TO_BEGIN,
+    Flow,
+    Phase,
+    SessionProgress,
+    StatusBoard,
+)
 from slm_lab.spec.schema.meta import MetaSpec
 
 if TYPE_CHECKING:
@@ -22,19 +29,22 @@ if TYPE_CHECKING:
     from slm_lab.experiment.search.prepare import Prepared
 
 LOG_INTERVAL, MOST_LOG_INTERVAL = 5.0, 600.0
-"""Seconds between two plain log lines of one Session; they double with each line, up to the second
-number."""
+"""Seconds between two plain log lines of one Session; they double with each line, up to
+the second number."""
 SPEED_WINDOW = 5.0
 """The minimum number of seconds over which the speed is averaged."""
 SPEED_SHARE = 0.1
-"""The minimum share of the run over which the speed is averaged, for a steady time left."""
+"""The minimum share of the run over which the speed is averaged, for a steady time
+left."""
 SPEED_PAUSES = 4
-"""The minimum averaging window, in multiples of the longest pause between two frames: an agent
-makes no steps while it learns for seconds, and unrolls of seconds arrive at once."""
+"""The minimum averaging window, in multiples of the longest pause between two frames:
+an agent makes no steps while it learns for seconds, and unrolls of seconds arrive at
+once."""
 BAR_WIDTH = 24
 """Characters of a progress bar."""
 ROOM_FOR_BAR = 72
-"""The minimum width of a terminal for bars, in columns; a narrower one shows only numbers."""
+"""The minimum width of a terminal for bars, in columns; a narrower one shows only
+numbers."""
 
 PHASES = {
     Phase.WAITING: ("waits", "dim"),
@@ -59,15 +69,18 @@ class Speed:
         self._longest_pause = 0.0
 
     def update(self, frame: int, now: float) -> float | None:
-        """Records the frame at the time `now`; returns the speed, or None before any progress.
-        Pauses count, but the one since the last frames only once it exceeds the mean pause."""
+        """Records the frame at the time `now`; returns the speed, or None before any
+        progress. Pauses count, but the one since the last frames only once it exceeds
+        the mean pause."""
         self._began = now if self._began is None else self._began
         if self._seen:
             self._longest_pause = max(self._longest_pause, now - self._seen[-1][0])
         if not self._seen or frame != self._seen[-1][1]:
             self._seen.append((now, frame))
         window = max(
-            SPEED_WINDOW, SPEED_SHARE * (now - self._began), SPEED_PAUSES * self._longest_pause
+            SPEED_WINDOW,
+            SPEED_SHARE * (now - self._began),
+            SPEED_PAUSES * self._longest_pause,
         )
         while len(self._seen) > 2 and self._seen[1][0] < now - window:
             self._seen.popleft()
@@ -85,9 +98,9 @@ class _LastLine(NamedTuple):
 
 
 class LiveDisplay:
-    """Shows a Trial inside its `with` block; `update` must be called a few times a second.
-    The Sessions of one training share its budget of `max_frame` frames, of which actors take none.
-    Several trainings run one after the other."""
+    """Shows a Trial inside its `with` block; `update` must be called a few times a
+    second. The Sessions of one training share its budget of `max_frame` frames, of
+    which actors take none. Several trainings run one after the other."""
 
     def __init__(self, console: Console, meta: MetaSpec, max_frame: int) -> None:
         num_sessions = meta.num_sessions
@@ -122,33 +135,47 @@ class LiveDisplay:
                 self._print(f"{self._log_name(session)}: {error_summary(why)}", "red")
         sessions = [board.read(i) for i in range(len(self._speeds))]
         speeds = [
-            speed.update(progress.frame, now) if progress.phase is Phase.RUNNING else None
+            speed.update(progress.frame, now)
+            if progress.phase is Phase.RUNNING
+            else None
             for speed, progress in zip(self._speeds, sessions, strict=True)
         ]
         note = board.stage or (STOPPING if board.stop_requested else "")
         if self._screen.is_live:
             self._table = self._draw(sessions, speeds)
             flow = flow_text(board.flow(self._current(sessions)[1].start))
-            self._screen.show(Group(self._table, Text(flow, "dim"), Text(note, style="yellow")))
+            self._screen.show(
+                Group(self._table, Text(flow, "dim"), Text(note, style="yellow"))
+            )
         else:
             peers = self._current(sessions)[1]
-            together = sum(sessions[s].frame for s in peers), sum(speeds[s] or 0.0 for s in peers)
-            for index, (progress, speed) in enumerate(zip(sessions, speeds, strict=True)):
+            together = (
+                sum(sessions[s].frame for s in peers),
+                sum(speeds[s] or 0.0 for s in peers),
+            )
+            for index, (progress, speed) in enumerate(
+                zip(sessions, speeds, strict=True)
+            ):
                 frame, of_all = together if self._together else (progress.frame, speed)
                 left = time_left(self._max_frame - frame, of_all)
-                self._log(index, progress, speed, now, left, flow_text(board.flow(index)))
+                self._log(
+                    index, progress, speed, now, left, flow_text(board.flow(index))
+                )
             if note and note != self._note:
                 self._print(note)
         self._note = note
 
-    def _draw(self, sessions: list[SessionProgress], speeds: list[float | None]) -> Table:
+    def _draw(
+        self, sessions: list[SessionProgress], speeds: list[float | None]
+    ) -> Table:
         with_bar = self._console.width >= ROOM_FOR_BAR
         table = Table.grid(padding=(0, 2))
         table.add_column(no_wrap=True)
         if with_bar:
             table.add_column(max_width=BAR_WIDTH)
         frames = len(self._frames(self._max_frame))
-        for width in (frames, 8, 7, 7, 7):  # fixed, so that columns do not move as numbers grow
+        # fixed, so that columns do not move as numbers grow
+        for width in (frames, 8, 7, 7, 7):
             table.add_column(justify="right", no_wrap=True, min_width=width)
         number_of_run, shown = self._current(sessions)
         names = ("frames", "frames/s", "return", "best", "left")
@@ -156,7 +183,9 @@ class LiveDisplay:
         table.add_row(*(Text(name, style="dim") for name in header))
         for index in shown:
             table.add_row(*self._row(index, sessions[index], speeds[index], with_bar))
-        known = [s for s, acts in zip(speeds, self._acts, strict=True) if s and not acts]
+        known = [
+            s for s, acts in zip(speeds, self._acts, strict=True) if s and not acts
+        ]
         speed = sum(known) if known else None
 
         def add_total(name: str, frames: int, whole: int) -> None:
@@ -165,12 +194,20 @@ class LiveDisplay:
             table.add_row(name, *bar, *cells, time_left(whole - frames, speed))
 
         if self._together:
-            add_total("together", sum(sessions[s].frame for s in shown), self._max_frame)
+            add_total(
+                "together", sum(sessions[s].frame for s in shown), self._max_frame
+            )
         budgets = len(self._trainings)
         if budgets > 1:
-            counted = sum(s.frame for s, acts in zip(sessions, self._acts, strict=True) if not acts)
+            counted = sum(
+                s.frame
+                for s, acts in zip(sessions, self._acts, strict=True)
+                if not acts
+            )
             dropped = (s for s in sessions if s.phase is Phase.FAILED)
-            never = sum(self._max_frame - s.frame for s in dropped) * (not self._by_trainings)
+            never = sum(self._max_frame - s.frame for s in dropped) * (
+                not self._by_trainings
+            )
             add_total("all", counted, budgets * self._max_frame - never)
         return table
 
@@ -212,7 +249,8 @@ class LiveDisplay:
         left: str,
         flow: str,
     ) -> None:
-        """Prints a line at every change of phase, and while it runs at growing intervals."""
+        """Prints a line at every change of phase, and while it runs at growing
+        intervals."""
         last = self._logged[index]
         phase, running = last.phase, progress.phase is Phase.RUNNING
         if progress.phase is phase and (not running or now - last.when < last.interval):
@@ -239,10 +277,13 @@ class LiveDisplay:
         elif not acts and speed:
             known.append(f"{left} left")
         flowing = f"; {flow}" if flow and running else ""
-        self._print(f"{self._log_name(index)}: {', '.join(known)}{flowing}{restarted(progress)}")
+        self._print(
+            f"{self._log_name(index)}: {', '.join(known)}{flowing}{restarted(progress)}"
+        )
 
     def _log_name(self, index: int) -> str:
-        """The name of a Session in the log; with several trainings, a role names its run."""
+        """The name of a Session in the log; with several trainings, a role names its
+        run."""
         if (role_name := self._roles[index]) is None:
             return f"Session {index}"
         run = index // len(self._trainings[0]) + 1
@@ -264,13 +305,15 @@ def time_left(frames: int, speed: float | None) -> str:
 
 
 def flow_text(flow: Flow | None) -> str:
-    """Numbers that show whether actors or learner are the bottleneck; empty if unknown."""
+    """Numbers that show whether actors or learner are the bottleneck; empty if
+    unknown."""
     if flow is None:
         return ""
     return (
         f"learns from {number(flow.eps, ',.1f')} environments/s, policy lag "
-        f"{number(flow.policy_lag, '.1f')}; actors wait {number(flow.actor_wait_share, '.0%')} and "
-        f"the learner {number(flow.learner_wait_share, '.0%')} of their time"
+        f"{number(flow.policy_lag, '.1f')}; actors wait "
+        f"{number(flow.actor_wait_share, '.0%')} and the learner "
+        f"{number(flow.learner_wait_share, '.0%')} of their time"
     )
 
 
@@ -310,7 +353,11 @@ def role(meta: MetaSpec, session: int) -> str | None:
 def full_name(meta: MetaSpec, session: int) -> str:
     """ "Session 1", which also names its files, with its role if it has one."""
     role_name = role(meta, session)
-    return f"Session {session}" if role_name is None else f"Session {session} ({role_name})"
+    return (
+        f"Session {session}"
+        if role_name is None
+        else f"Session {session} ({role_name})"
+    )
 
 
 def sessions_text(meta: MetaSpec) -> str:

@@ -1,4 +1,5 @@
-"""Standard streams that never fail, so that a closed pipe or a full disk ends no training."""
+"""Standard streams that never fail, so that a closed pipe or a full disk ends no
+training."""
 
 import os
 import sys
@@ -17,9 +18,9 @@ ASCII = str.maketrans(
 
 @final
 class SafeStream:
-    """A standard stream. Replaces characters that its encoding lacks. `escapes` applies `printable`
-    to all text. After a failed write it prints nothing more: a closed pipe is silent, any other
-    reason is in `failure`. All else is as in the stream."""
+    """A standard stream. Replaces characters that its encoding lacks. `escapes` applies
+    `printable` to all text. After a failed write it prints nothing more: a closed pipe
+    is silent, any other reason is in `failure`. All else is as in the stream."""
 
     def __init__(self, stream: TextIO, escapes: bool) -> None:
         self.failure: str | None = None
@@ -52,8 +53,8 @@ class SafeStream:
         self._try(self._stream.flush)
 
     def keep_for_document(self) -> None:
-        """Sends to the standard error what anything prints here, environments, processes and the
-        end of the program included, but for `for_document`."""
+        """Sends to the standard error what anything prints here, environments,
+        processes and the end of the program included, but for `for_document`."""
         with suppress(OSError):  # there is no standard error
             self._kept = os.dup(self._stream.fileno())
             os.dup2(2, self._stream.fileno())
@@ -82,7 +83,11 @@ class SafeStream:
         try:
             text.encode(encoding)
         except UnicodeEncodeError:
-            return text.translate(ASCII).encode(encoding, "backslashreplace").decode(encoding)
+            return (
+                text.translate(ASCII)
+                .encode(encoding, "backslashreplace")
+                .decode(encoding)
+            )
         return text
 
     def _try(self, action: Callable[[], object]) -> None:
@@ -104,8 +109,9 @@ class SafeStream:
 
 @contextmanager
 def guarded_output() -> Iterator[Callable[[], str | None]]:
-    """Replaces the standard streams by `SafeStream`; yields a function that returns why the
-    standard output failed, or None. `display.screen` escapes the text of that stream itself."""
+    """Replaces the standard streams by `SafeStream`; yields a function that returns why
+    the standard output failed, or None. `display.screen` escapes the text of that
+    stream itself."""
     before = sys.stdout, sys.stderr
     out = None if sys.stdout is None else SafeStream(sys.stdout, escapes=False)
     error = None if sys.stderr is None else SafeStream(sys.stderr, escapes=True)

@@ -1,4 +1,5 @@
-"""Output of the commands: lines, tables, documents, and a live region that is redrawn."""
+"""Output of the commands: lines, tables, documents, and a live region that is
+redrawn."""
 
 import json
 import os
@@ -25,15 +26,21 @@ _ENDLESS = 10_000
 
 @final
 class LabConsole(Console):
-    """The standard output. Escapes control characters in printed text, such as names of files."""
+    """The standard output. Escapes control characters in printed text, such as names of
+    files."""
 
     @override
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Escapes every text here, because all printed text passes this method, tables too."""
+        """Escapes every text here, because all printed text passes this method, tables
+        too."""
         for segment in super().render(renderable, options):
-            yield segment if segment.control else segment._replace(text=printable(segment.text))
+            yield (
+                segment
+                if segment.control
+                else segment._replace(text=printable(segment.text))
+            )
 
 
 def console(quiet: bool = False) -> Console:
@@ -42,9 +49,12 @@ def console(quiet: bool = False) -> Console:
 
 
 def wide_console(quiet: bool = False) -> Console:
-    """The standard output, wide enough for tables if it is no terminal; `quiet` prints nothing."""
+    """The standard output, wide enough for tables if it is no terminal; `quiet` prints
+    nothing."""
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
-    return LabConsole(file=sys.stdout, width=None if is_terminal else LOG_WIDTH, quiet=quiet)
+    return LabConsole(
+        file=sys.stdout, width=None if is_terminal else LOG_WIDTH, quiet=quiet
+    )
 
 
 def print_line(console: Console, line: str | Text) -> None:
@@ -55,7 +65,8 @@ def print_line(console: Console, line: str | Text) -> None:
 def print_heading(
     console: Console, verb: str, name: str, rest: str, notes: Iterable[str] = ()
 ) -> None:
-    """Prints what begins, its name bold, and notes in yellow; a quiet console's go to stderr."""
+    """Prints what begins, its name bold, and notes in yellow; a quiet console's go to
+    stderr."""
     print_line(console, Text.assemble(f"{verb} ", (name, "bold"), rest))
     for note in notes:
         if console.quiet:
@@ -73,10 +84,11 @@ def print_table(
     whole: bool = False,
     **style: Any,
 ) -> None:
-    """Prints a table with a bold title. The first column and those named `left` are aligned left,
-    the others right. Where words would be cut, columns are left out, in the order of `spare`.
-    `whole` folds nothing, so that names can be copied: rows may be wider than the terminal, which
-    continues them in the next line. `style` are further arguments of rich's Table."""
+    """Prints a table with a bold title. The first column and those named `left` are
+    aligned left, the others right. Where words would be cut, columns are left out, in
+    the order of `spare`. `whole` folds nothing, so that names can be copied: rows may
+    be wider than the terminal, which continues them in the next line. `style` are
+    further arguments of rich's Table."""
     every, endless = list(rows), console.options.update(max_width=_ENDLESS)
     names = min(max((len(cells[0]) for cells in every), default=0), console.width // 3)
     for count in range(len(spare) + 1):
@@ -85,7 +97,9 @@ def print_table(
         for i in shown:
             justify: JustifyMethod = "left" if i == 0 or header[i] in left else "right"
             least = None if i else names  # other columns fold first
-            table.add_column(header[i], justify=justify, overflow="fold", min_width=least)
+            table.add_column(
+                header[i], justify=justify, overflow="fold", min_width=least
+            )
         for cells in every:
             table.add_row(*(Text(cells[i].replace("\n", "\\n")) for i in shown))
         widest = console.measure(table, options=endless).maximum
@@ -95,16 +109,21 @@ def print_table(
         table.width = widest
     console.print(table, crop=not whole)
     if len(shown) < len(header):
-        print_line(console, f"without {', '.join(spare[:count])}: the terminal is too narrow")
+        print_line(
+            console, f"without {', '.join(spare[:count])}: the terminal is too narrow"
+        )
 
 
 def print_json(document: object) -> None:
-    """Prints a document, in colours on a terminal; numbers that are not finite become null."""
+    """Prints a document, in colours on a terminal; numbers that are not finite become
+    null."""
     from pydantic_core import to_json
 
     written = to_json(document, indent=2, inf_nan_mode="null").decode()
     # Escapes control characters as JSON does, unlike `printable`.
-    text = "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in written)
+    text = "".join(
+        c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in written
+    )
     stream: object = sys.stdout
     with stream.for_document() if isinstance(stream, SafeStream) else nullcontext():
         if sys.stdout is None or not sys.stdout.isatty():
@@ -119,17 +138,21 @@ def print_json(document: object) -> None:
 
 @final
 class Screen:
-    """A live region that shows the newest picture, and keeps the last one at its exit. Without a
-    terminal it shows nothing."""
+    """A live region that shows the newest picture, and keeps the last one at its exit.
+    Without a terminal it shows nothing."""
 
     def __init__(self, console: Console) -> None:
         in_notebook = PICTURES in os.environ
         if in_notebook:  # which asks for colours, as if it were a terminal
-            plain = LabConsole(file=sys.stdout, width=console.width, force_terminal=False)
+            plain = LabConsole(
+                file=sys.stdout, width=console.width, force_terminal=False
+            )
             self._live: Live = NotebookLive(console=plain, refresh_per_second=2)
         else:
             self._live = Live(console=console, refresh_per_second=5)
-        self.is_live = in_notebook or (console.is_terminal and not console.is_dumb_terminal)
+        self.is_live = in_notebook or (
+            console.is_terminal and not console.is_dumb_terminal
+        )
         """Whether the output is a terminal, or a notebook."""
 
     def __enter__(self) -> Self:
@@ -149,8 +172,8 @@ class Screen:
 
 @final
 class NotebookLive(Live):
-    """Prints each picture as one line: it begins with a form feed and has vertical tabs for line
-    ends. `slm_lab.api` shows them in a notebook."""
+    """Prints each picture as one line: it begins with a form feed and has vertical tabs
+    for line ends. `slm_lab.api` shows them in a notebook."""
 
     @override
     def refresh(self) -> None:

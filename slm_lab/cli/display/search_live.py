@@ -1,4 +1,5 @@
-"""The display of a running search: a live table of trials, or log lines without a terminal."""
+"""The display of a running search: a live table of trials, or log lines without a
+terminal."""
 
 import time
 from collections.abc import Mapping
@@ -29,7 +30,8 @@ AROUND = 8
 """Lines of a terminal outside the table."""
 BAR_WIDTH = 16
 ROOM_FOR_BAR = 100
-"""The minimum width of a terminal for bars, in columns; a narrower one shows only values."""
+"""The minimum width of a terminal for bars, in columns; a narrower one shows only
+values."""
 GAP = 2
 """Blank columns between two columns of a table."""
 
@@ -52,8 +54,9 @@ class Turn(NamedTuple):
 
 
 class SearchDisplay:
-    """Shows a search inside its `with` block; `update` must be called a few times a second.
-    `names` are the short names of the searched keys, `max_frame` is the budget of a trial."""
+    """Shows a search inside its `with` block; `update` must be called a few times a
+    second. `names` are the short names of the searched keys, `max_frame` is the budget
+    of a trial."""
 
     def __init__(
         self,
@@ -66,7 +69,9 @@ class SearchDisplay:
         self._search = search
         self._names = names
         self._max_frame = max_frame
-        self._logged = {trial: _turn(state) for trial, state in self._state.trials.items()}
+        self._logged = {
+            trial: _turn(state) for trial, state in self._state.trials.items()
+        }
         for state in self._state.of(Status.RUNNING):  # when the search was killed
             self._logged[state.trial] = _turn(state)._replace(status=Status.WAITING)
         self._logged_stopping = False
@@ -96,9 +101,13 @@ class SearchDisplay:
             return
         self._next = now + REFRESH
         self._log(failures_only=True)
-        note = STOPPING if self._search.stopping and self._state.of(Status.RUNNING) else ""
+        note = (
+            STOPPING if self._search.stopping and self._state.of(Status.RUNNING) else ""
+        )
         rows = max(FEWEST_ROWS, self._console.height - AROUND)
-        self.screen.show(Group(self._table(rows), self._summary(), Text(note, "yellow")))
+        self.screen.show(
+            Group(self._table(rows), self._summary(), Text(note, "yellow"))
+        )
 
     def print_best(self, count: int) -> None:
         """Prints the best trials, if no live table stays on the screen."""
@@ -115,7 +124,9 @@ class SearchDisplay:
         for state in [*running, *others][:rows]:
             frame = max(self._search.frame_of(state.trial), state.frame)
             restarts = f" ({state.restarts + 1}. try)" if state.restarts else ""
-            bar = ProgressBar(self._max_frame, min(frame, self._max_frame), width=BAR_WIDTH)
+            bar = ProgressBar(
+                self._max_frame, min(frame, self._max_frame), width=BAR_WIDTH
+            )
             table.add_row(
                 f"t{state.trial}",
                 Text(f"{state.status}{restarts}", STYLES[state.status]),
@@ -127,7 +138,8 @@ class SearchDisplay:
         return table
 
     def _empty_table(self, with_bar: bool) -> tuple[Table, list[str]]:
-        """A table with its header, and the paths of the searched keys that fit the console."""
+        """A table with its header, and the paths of the searched keys that fit the
+        console."""
         table = Table.grid(padding=(0, GAP))
         bar = [("", BAR_WIDTH)] if with_bar else []
         heads = [("trial", 5), ("", 8), *bar, ("frames", 9), ("score", 7)]
@@ -165,7 +177,10 @@ class SearchDisplay:
     def _best(self) -> str:
         for state in self._state.ranked:
             if state.status.is_over and state.score is not None:
-                return f"t{state.trial} with {significant(state.score)}: {self._values(state)}"
+                return (
+                    f"t{state.trial} with {significant(state.score)}: "
+                    f"{self._values(state)}"
+                )
         return ""
 
     def _values(self, state: TrialState) -> str:
@@ -188,10 +203,16 @@ class SearchDisplay:
         if before is not None and state.restarts > before.restarts:
             return f"restarts: {error_summary(str(state.last_failure))}"
         if state.status is Status.RUNNING:
-            return f"{'begins' if before is None else 'continues'}: {self._values(state)}"
+            return (
+                f"{'begins' if before is None else 'continues'}: {self._values(state)}"
+            )
         if state.status is Status.FAILED:
             return f"failed: {error_summary(str(state.error))}"
-        if state.status is Status.PAUSED and before is not None and state.copies > before.copies:
+        if (
+            state.status is Status.PAUSED
+            and before is not None
+            and state.copies > before.copies
+        ):
             return f"copies t{state.donor}: {self._values(state)}"
         best = self._best()
         end = f"; best so far {best}" if best else ""

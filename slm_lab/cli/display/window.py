@@ -1,4 +1,5 @@
-"""`enjoy@RUN --render`: opens an environment's window, or reports in one message why it cannot."""
+"""`enjoy@RUN --render`: opens an environment's window, or reports in one message why it
+cannot."""
 
 import inspect
 import os
@@ -22,24 +23,27 @@ INVISIBLE = {"dummy", "offscreen"}
 """Video drivers of SDL that show nothing. SDL falls back on them without a display."""
 
 OWN_WINDOWS = frozenset({"mujoco", "glfw", "pybullet", "pyglet"})
-"""Libraries that open windows without SDL. Without a display they may end the process or hang."""
+"""Libraries that open windows without SDL. Without a display they may end the process
+or hang."""
 
 GLFW_ENDS_HERE = r"\(655(37|42|43|50)\)"
-"""GLFW's warnings before it ends the process: no library, OpenGL, such version or platform."""
+"""GLFW's warnings before it ends the process: no library, OpenGL, such version or
+platform."""
 
 
 @contextmanager
 def window_of(spec: EnvSpec) -> Iterator[None]:
-    """A context in which to make and reset the environment with the render mode "human". Raises
-    UsageError if its window cannot open, for any exception of the simulator. Inside, Ctrl-C and
-    SIGTERM end the process at once."""
+    """A context in which to make and reset the environment with the render mode
+    "human". Raises UsageError if its window cannot open, for any exception of the
+    simulator. Inside, Ctrl-C and SIGTERM end the process at once."""
     chosen = os.environ.get("SDL_VIDEODRIVER")
     with drawn(spec.name):
         reason = _why_hopeless(spec, chosen)
     if reason is not None:
         raise _no_window(spec.name, reason)
     try:
-        # The system ends the process at once; Python's handling waits for the simulator.
+        # The system ends the process at once; Python's handling waits for the
+        # simulator.
         with signals_handled(signal.SIG_DFL), warnings.catch_warnings():
             warnings.filterwarnings("error", GLFW_ENDS_HERE)
             yield
@@ -50,8 +54,9 @@ def window_of(spec: EnvSpec) -> Iterator[None]:
 
 
 def _why_hopeless(spec: EnvSpec, chosen: str | None) -> str | None:
-    """Why the window cannot open, found without the simulator; None if it may open. Without a
-    display it never can, unless the user has `chosen` a video driver of SDL."""
+    """Why the window cannot open, found without the simulator; None if it may open.
+    Without a display it never can, unless the user has `chosen` a video driver of
+    SDL."""
     no_display = why_no_display()
     if no_display is not None and chosen is None:
         return no_display
@@ -63,13 +68,14 @@ def _why_hopeless(spec: EnvSpec, chosen: str | None) -> str | None:
 
 def _no_window(name: str, reason: str) -> UsageError:
     return UsageError(
-        f"--render: cannot open a window for {name}: {reason}; leave --render out to play without "
-        "one, or use --video instead"
+        f"--render: cannot open a window for {name}: {reason}; leave --render out to "
+        "play without one, or use --video instead"
     )
 
 
 def _has_its_own_window(entry: GymnasiumSpec) -> bool:
-    """Whether one of OWN_WINDOWS draws the environment, judged by the imports of its modules."""
+    """Whether one of OWN_WINDOWS draws the environment, judged by the imports of its
+    modules."""
     target = entry.entry_point
     with known_warnings_ignored():
         creator = load_env_creator(target) if isinstance(target, str) else target
@@ -78,7 +84,9 @@ def _has_its_own_window(entry: GymnasiumSpec) -> bool:
     modules = {inspect.getmodule(part) for part in made_of} - {None}
     used = [value for module in modules for value in vars(module).values()]
     names = (
-        value.__name__ if inspect.ismodule(value) else getattr(value, "__module__", None)
+        value.__name__
+        if inspect.ismodule(value)
+        else getattr(value, "__module__", None)
         for value in used
     )
     return any(not OWN_WINDOWS.isdisjoint(str(name).split(".")) for name in names)

@@ -1,1 +1,2 @@
-"""What surrounds a command: the shell, signals, exit codes, the program that called it."""
+"""What surrounds a command: the shell, signals, exit codes, the program that called
+it."""

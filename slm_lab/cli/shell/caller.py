@@ -1,4 +1,5 @@
-"""The program or script around a command: its log level, its `--notify` command, its socket."""
+"""The program or script around a command: its log level, its `--notify` command, its
+socket."""
 
 import logging
 import os
@@ -27,12 +28,16 @@ def set_log_level(level: str | None) -> None:
 
 
 def notify_of(command: str | None, folder: Path | None, code: int) -> None:
-    """Runs the user's command. What goes wrong with it is printed, and changes nothing."""
+    """Runs the user's command. What goes wrong with it is printed, and changes
+    nothing."""
     if command is None:
         return
     about = {"SLM_LAB_RUN": str(folder or ""), "SLM_LAB_EXIT_CODE": str(code)}
-    env, errors = {**os.environ, **about}, sys.__stderr__  # the standard output may be a document
-    child = subprocess.Popen(command, shell=True, env=env, stdout=errors, start_new_session=True)
+    # the standard output may be a document
+    env, errors = {**os.environ, **about}, sys.__stderr__
+    child = subprocess.Popen(
+        command, shell=True, env=env, stdout=errors, start_new_session=True
+    )
     try:
         with stopped_like_ctrl_c():
             ended = child.wait(TIMEOUT)
@@ -41,28 +46,34 @@ def notify_of(command: str | None, folder: Path | None, code: int) -> None:
         os.killpg(child.pid, signal.SIGKILL)  # what it has started, too
         child.wait()
         is_late = isinstance(error, subprocess.TimeoutExpired)
-        why = f"did not end in {TIMEOUT:g} s, and was killed" if is_late else "was killed by Ctrl-C"
+        why = (
+            f"did not end in {TIMEOUT:g} s, and was killed"
+            if is_late
+            else "was killed by Ctrl-C"
+        )
     if why:
         print(f"--notify: {command!r} {why}", file=sys.stderr)
 
 
 @final
 class Caller:
-    """The other end of the socket that SOCKET names, if a program has set it. The program gets the
-    run folder and any error. When it ends, the command gets a SIGTERM, as if its terminal were
-    closed: a training saves and stops."""
+    """The other end of the socket that SOCKET names, if a program has set it. The
+    program gets the run folder and any error. When it ends, the command gets a SIGTERM,
+    as if its terminal were closed: a training saves and stops."""
 
     def __init__(self) -> None:
         self.folder: Path | None = None
         """Of the run, search or comparison that has begun."""
-        descriptor = os.environ.pop(SOCKET, None)  # not for the processes that this one starts
+        # not for the processes that this one starts
+        descriptor = os.environ.pop(SOCKET, None)
         self.exists = descriptor is not None
         """Whether a program started the command."""
         if descriptor is None:
             return
         os.set_inheritable(int(descriptor), False)
         self._link = Connection(int(descriptor))
-        with stop_signals_blocked():  # inherited by the watcher, so the main thread gets the signal
+        # inherited by the watcher, so the main thread gets the signal
+        with stop_signals_blocked():
             threading.Thread(target=self._watch, daemon=True).start()
 
     def begun(self, folder: Path) -> None:
@@ -73,7 +84,8 @@ class Caller:
     def send(self, message: Path | LabError) -> None:
         """Sends the folder, or an error for the program to raise."""
         if self.exists:
-            with suppress(OSError):  # the program has ended; the watcher stops this command
+            # the program has ended; the watcher stops this command
+            with suppress(OSError):
                 self._link.send(message)
 
     def _watch(self) -> None:

@@ -47,7 +47,8 @@ def spec_names(ctx: Context, incomplete: str) -> Iterator[str]:
 
 @_completer
 def run_words(ctx: Context, incomplete: str) -> Iterator[str]:
-    """What may stand next after `slm-lab run`: a file or an algorithm, a spec, a mode."""
+    """What may stand next after `slm-lab run`: a file or an algorithm, a spec, a
+    mode."""
     typed = _typed(ctx)
     if not typed:
         from slm_lab.experiment.new.recipe import recipes
@@ -79,15 +80,22 @@ def keys(ctx: Context, incomplete: str) -> Iterator[str]:
     from slm_lab.spec.parse import validate
 
     contents, words = _contents(ctx), _typed(ctx)
-    for content in [contents[word] for word in words if word in contents] or contents.values():
-        spec, _ = validate(content)  # with defaults; a template has only what is written
+    for content in [
+        contents[word] for word in words if word in contents
+    ] or contents.values():
+        # with defaults; a template has only what is written
+        spec, _ = validate(content)
         whole = content if spec is None else spec.to_json()
         yield from (f"{key}=" for key in (*variables(content), *_paths(whole)))
 
 
 def _typed(ctx: Context) -> list[str]:
-    named = [ctx.params.get(name) for name in ("spec_file", "file", "spec_name", "name", "mode")]
-    return [word for word in named if word] or ctx.args  # those before an option without a value
+    named = [
+        ctx.params.get(name)
+        for name in ("spec_file", "file", "spec_name", "name", "mode")
+    ]
+    # those before an option without a value
+    return [word for word in named if word] or ctx.args
 
 
 def _contents(ctx: Context) -> Mapping[str, Any]:

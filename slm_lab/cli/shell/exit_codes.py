@@ -39,17 +39,25 @@ OF_THE_SYSTEM = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
     *(errno.EACCES, errno.EPERM, errno.EROFS),
     *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR),
-    *(errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENXIO, errno.ENODEV, errno.EREMOTEIO),
+    *(
+        errno.EIO,
+        errno.ESTALE,
+        errno.ETIMEDOUT,
+        errno.ENXIO,
+        errno.ENODEV,
+        errno.EREMOTEIO,
+    ),
     *(errno.ENOLCK, errno.EOPNOTSUPP),
 )
-"""Error numbers of a full disk, missing permission, a name that no file can have, a disk or network
-that fails, and a file system without locks."""
+"""Error numbers of a full disk, missing permission, a name that no file can have, a
+disk or network that fails, and a file system without locks."""
 
 
 @contextmanager
 def report_errors(notify: str | None = None) -> Iterator[Caller]:
-    """Exits with the code of an error that the user can act on. Prints it as one message, or sends
-    it to a calling program. However the command ends, the user's command `notify` runs then."""
+    """Exits with the code of an error that the user can act on. Prints it as one
+    message, or sends it to a calling program. However the command ends, the user's
+    command `notify` runs then."""
     caller = Caller()
     code = 0
     stop_signals: list[int] = []
@@ -90,8 +98,8 @@ def _report(error: Exception, caller: Caller) -> int:
 
 
 def run_guarded(app: Callable[[], object]) -> NoReturn:
-    """Runs the command line, and exits with its code. If the standard output fails, the command
-    still runs to its end and exits with FAILED."""
+    """Runs the command line, and exits with its code. If the standard output fails, the
+    command still runs to its end and exits with FAILED."""
     code: str | int | None = 0
     with guarded_output() as output_failure, main_module_hidden():
         try:
@@ -100,14 +108,18 @@ def run_guarded(app: Callable[[], object]) -> NoReturn:
             code = ended.code
         finally:
             if (why := output_failure()) is not None:
-                message = f"standard output: {why}; printing stopped, the command itself finished"
+                message = (
+                    f"standard output: {why}; printing stopped, the command itself "
+                    "finished"
+                )
                 print(message, file=sys.stderr)
                 code = code or FAILED
     sys.exit(code)
 
 
 def _system_message(error: Exception) -> str | None:
-    """A line about a limit, a full disk or a missing permission; None for another error."""
+    """A line about a limit, a full disk or a missing permission; None for another
+    error."""
     if (limit := limit_reached(error)) is not None:
         return limit
     if not isinstance(error, OSError) or error.errno not in OF_THE_SYSTEM:
@@ -122,7 +134,9 @@ def _unexpected(error: Exception) -> str:
     trace = "".join(traceback.format_exception(error))
     command = shlex.join(["slm-lab", *public_words(sys.argv[1:])])
     try:
-        handle, path = tempfile.mkstemp(prefix="slm_lab_error_", suffix=".txt", text=True)
+        handle, path = tempfile.mkstemp(
+            prefix="slm_lab_error_", suffix=".txt", text=True
+        )
         with open(handle, "w", encoding="utf-8") as file:
             file.write(f"slm-lab {__version__}\n{command}\n\n{trace}")
     except OSError:

@@ -19,8 +19,9 @@ CLEAR_UP_SECONDS = 4.0
 
 @contextmanager
 def stopped_like_ctrl_c() -> Iterator[list[int]]:
-    """Makes Ctrl-C, SIGTERM and a closed terminal raise KeyboardInterrupt. Yields the list of the
-    signals so far: a library may turn an interrupted import into another error."""
+    """Makes Ctrl-C, SIGTERM and a closed terminal raise KeyboardInterrupt. Yields the
+    list of the signals so far: a library may turn an interrupted import into another
+    error."""
     numbers: list[int] = []
 
     def interrupt(number: int, frame: FrameType | None) -> None:
@@ -32,8 +33,8 @@ def stopped_like_ctrl_c() -> Iterator[list[int]]:
 
 
 def print_stop(folder: Path | None) -> None:
-    """Prints the document of a command that was stopped before it had its own, if the user wants
-    one. `folder` is that of the run, if it has one."""
+    """Prints the document of a command that was stopped before it had its own, if the
+    user wants one. `folder` is that of the run, if it has one."""
     stream: object = sys.stdout
     if isinstance(stream, SafeStream) and stream.awaits_document:
         place = None if folder is None else str(folder)
@@ -43,9 +44,9 @@ def print_stop(folder: Path | None) -> None:
 
 @contextmanager
 def ended_in_time(say: Callable[[], None]) -> Iterator[None]:
-    """Ends the process, with exit code 130, if it still runs long after a signal: Python handles
-    signals only between its own instructions, but C code of an environment may take minutes.
-    `say` is called before."""
+    """Ends the process, with exit code 130, if it still runs long after a signal:
+    Python handles signals only between its own instructions, but C code of an
+    environment may take minutes. `say` is called before."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     over = threading.Event()
@@ -60,7 +61,8 @@ def ended_in_time(say: Callable[[], None]) -> Iterator[None]:
 
     watcher = threading.Thread(target=watch, daemon=True)
     before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    with stop_signals_blocked():  # inherited by the watcher, so the main thread gets the signals
+    # inherited by the watcher, so the main thread gets the signals
+    with stop_signals_blocked():
         watcher.start()
     try:
         yield

@@ -20,9 +20,10 @@ class Scaling(NamedTuple):
 
 
 class ActionConverter:
-    """Scales bounded components of a Box from [-1, 1]; counts discrete actions from 0. A component
-    with two finite bounds becomes low + (a + 1)/2 (high − low); others are unchanged. All are
-    clipped to existing bounds. The agent's actions of several components are vectors (A,)."""
+    """Scales bounded components of a Box from [-1, 1]; counts discrete actions from 0.
+    A component with two finite bounds becomes low + (a + 1)/2 (high − low); others are
+    unchanged. All are clipped to existing bounds. The agent's actions of several
+    components are vectors (A,)."""
 
     space: Space[Any]
     """The agent's action space, of one environment."""
@@ -32,7 +33,9 @@ class ActionConverter:
         """Of a Box; None for other spaces."""
         self.start: Array | None = None
         """The first discrete action; None: 0."""
-        if isinstance(raw_space, spaces.Box) and np.issubdtype(raw_space.dtype, np.floating):
+        if isinstance(raw_space, spaces.Box) and np.issubdtype(
+            raw_space.dtype, np.floating
+        ):
             self.scaling = self._scale_from(raw_space)
         elif isinstance(raw_space, spaces.Discrete):
             self.start = _unless_zero(np.asarray(raw_space.start))
@@ -53,18 +56,25 @@ class ActionConverter:
         high = raw_space.high.ravel().astype(np.float64)
         bounded = np.isfinite(low) & np.isfinite(high)
         # Finite values for unbounded components avoid inf − inf.
-        finite_low, finite_high = np.where(bounded, low, -1.0), np.where(bounded, high, 1.0)
+        finite_low, finite_high = (
+            np.where(bounded, low, -1.0),
+            np.where(bounded, high, 1.0),
+        )
         self.space = spaces.Box(
             np.where(bounded, -1.0, low).astype(np.float32),
             np.where(bounded, 1.0, high).astype(np.float32),
             dtype=np.float32,
         )
         # Halves first: the difference of the largest bounds is infinite.
-        middle, half_width = finite_low / 2 + finite_high / 2, finite_high / 2 - finite_low / 2
+        middle, half_width = (
+            finite_low / 2 + finite_high / 2,
+            finite_high / 2 - finite_low / 2,
+        )
         return Scaling(half_width, middle, low, high)
 
     def convert(self, action: Array) -> Array:
-        """Actions (N,) or (N, A) → actions of the N environments, (N, *shape) of the raw dtype."""
+        """Actions (N,) or (N, A) → actions of the N environments, (N, *shape) of the
+        raw dtype."""
         if self.scaling is not None:
             action = _scaled(action, self.scaling)
         elif self.start is not None:
@@ -92,8 +102,8 @@ def _unsupported(space: Space[Any], env_name: str) -> Problem:
         kind = f"{kind} of {space.dtype}"
     return Problem(
         "env.name",
-        f"its actions are a {kind} space, which is not supported; supported are Box of floats, "
-        "Discrete, MultiDiscrete and MultiBinary; wrap the environment so that it takes one of "
-        "these",
+        f"its actions are a {kind} space, which is not supported; supported are Box "
+        "of floats, Discrete, MultiDiscrete and MultiBinary; wrap the environment so "
+        "that it takes one of these",
         env_name,
     )

@@ -14,8 +14,20 @@ from typing_extensions import override
 from slm_lab.core.errors import SpecError
 from slm_lab.core.types import Array
 from slm_lab.env.convert.image import is_image
-from slm_lab.env.convert.observation import SUPPORTED, float32_box, is_empty, unsupported
-from slm_lab.env.interface import AnySpace, Env, breaks_its_space, check_numbers, named, typed
+from slm_lab.env.convert.observation import (
+    SUPPORTED,
+    float32_box,
+    is_empty,
+    unsupported,
+)
+from slm_lab.env.interface import (
+    AnySpace,
+    Env,
+    breaks_its_space,
+    check_numbers,
+    named,
+    typed,
+)
 
 FLOAT32 = np.dtype(np.float32)
 
@@ -23,7 +35,9 @@ COMPOSITE = (spaces.Dict, spaces.Tuple)
 """The spaces whose observations have parts, at any depth."""
 
 
-class FlatObservation(gymnasium.ObservationWrapper[Array, Any, Any], RecordConstructorArgs):
+class FlatObservation(
+    gymnasium.ObservationWrapper[Array, Any, Any], RecordConstructorArgs
+):
     """`gymnasium.spaces.flatten` of every observation, as a float32 vector (D,)."""
 
     def __init__(self, env: Env, env_name: str) -> None:
@@ -38,7 +52,8 @@ class FlatObservation(gymnasium.ObservationWrapper[Array, Any, Any], RecordConst
 
     @override
     def observation(self, observation: Any) -> Array:
-        """One observation with parts → (D,). Raises LabError if they do not match the space."""
+        """One observation with parts → (D,). Raises LabError if they do not match the
+        space."""
         try:
             parts = [
                 (path, _flat_part(path, part, observed))
@@ -52,18 +67,20 @@ class FlatObservation(gymnasium.ObservationWrapper[Array, Any, Any], RecordConst
 def _flat_part(path: tuple[str, ...], part: AnySpace, observed: Any) -> Array:
     array = as_numbers(as_array(observed, path), part, path)
     if array.shape != part.shape and array.size != math.prod(part.shape or ()):
-        raise ValueError(f"{named(path)} has the shape {array.shape}, its space {part.shape}")
+        raise ValueError(
+            f"{named(path)} has the shape {array.shape}, its space {part.shape}"
+        )
     return np.asarray(spaces.flatten(part, array))
 
 
 def joined(parts: Iterable[tuple[tuple[str, ...], Array]], axis: int) -> Array:
-    """Flat parts with their paths, joined along `axis`, as float32. Raises ValueError if float32
-    cannot hold a value."""
+    """Flat parts with their paths, joined along `axis`, as float32. Raises ValueError
+    if float32 cannot hold a value."""
     flat = dict(parts)
     whole = np.concatenate([*flat.values()], axis)
     try:
-        # Not the type of Gymnasium's result, which is bytes if all parts are: nets treat bytes as
-        # images.
+        # Not the type of Gymnasium's result, which is bytes if all parts are: nets
+        # treat bytes as images.
         return typed(whole, FLOAT32)
     except ValueError:
         for path, array in flat.items():
@@ -72,8 +89,9 @@ def joined(parts: Iterable[tuple[tuple[str, ...], Array]], axis: int) -> Array:
 
 
 def flatten_parts(env: Env, env_name: str) -> Env:
-    """`env`, wrapped if its observations have parts. A Dict of one image becomes the image. Raises
-    SpecError with every observation, or part of one, that is no vector of numbers."""
+    """`env`, wrapped if its observations have parts. A Dict of one image becomes the
+    image. Raises SpecError with every observation, or part of one, that is no vector of
+    numbers."""
     space = env.observation_space
     unusable = {
         path: part
@@ -81,8 +99,14 @@ def flatten_parts(env: Env, env_name: str) -> Env:
         if not isinstance(part, SUPPORTED) or is_empty(part)
     }
     if unusable:
-        left = [path[0] for path, _ in parts_of(space) if path not in unusable and len(path) == 1]
-        problems = [unsupported(part, env_name, path, left) for path, part in unusable.items()]
+        left = [
+            path[0]
+            for path, _ in parts_of(space)
+            if path not in unusable and len(path) == 1
+        ]
+        problems = [
+            unsupported(part, env_name, path, left) for path, part in unusable.items()
+        ]
         raise SpecError("env", problems)
     if isinstance(space, spaces.Dict) and len(space) == 1:
         ((key, part),) = space.items()
@@ -105,8 +129,9 @@ def parts_of(
 def leaves(
     space: AnySpace, observed: Any, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], AnySpace, Any]]:
-    """The innermost spaces of `space`, each with its path and its part of `observed`: of one
-    observation, or of a batch. Raises ValueError if `observed` has other parts."""
+    """The innermost spaces of `space`, each with its path and its part of `observed`:
+    of one observation, or of a batch. Raises ValueError if `observed` has other
+    parts."""
     if isinstance(space, spaces.Dict):
         parts: list[tuple[Any, AnySpace]] = list(space.spaces.items())
         if not isinstance(observed, Mapping):
@@ -127,7 +152,9 @@ def leaves(
             raise ValueError(f"{named(path)} is of the type {kind}, its space a Tuple")
         if len(observed) != len(parts):
             length = len(observed)
-            raise ValueError(f"{named(path)} has the length {length}, its space {len(parts)}")
+            raise ValueError(
+                f"{named(path)} has the length {length}, its space {len(parts)}"
+            )
         observed = tuple(observed)
     else:
         yield path, space, observed
@@ -137,7 +164,8 @@ def leaves(
 
 
 def as_array(observed: Any, path: tuple[str, ...]) -> Array:
-    """The part of an observation at `path`, or of a batch, as an array. Raises ValueError."""
+    """The part of an observation at `path`, or of a batch, as an array. Raises
+    ValueError."""
     try:
         return np.asarray(observed)
     except (ValueError, TypeError, RuntimeError) as error:
@@ -147,14 +175,16 @@ def as_array(observed: Any, path: tuple[str, ...]) -> Array:
 
 
 def as_numbers(array: Array, space: AnySpace, path: tuple[str, ...]) -> Array:
-    """`array`, which is in `space`, or a batch, in its type. Raises ValueError unless it has
-    numbers of it."""
+    """`array`, which is in `space`, or a batch, in its type. Raises ValueError unless
+    it has numbers of it."""
     check_numbers(array, path)
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):  # indices of one-hots
         index = array.reshape(-1, *(space.shape or ())) - space.start
         number = space.n if isinstance(space, spaces.Discrete) else space.nvec
         if array.dtype.kind == "f" or not ((index >= 0) & (index < number)).all():
-            raise ValueError(f"{named(path)} is {array.tolist()!r:.60}, which is not in {space}")
+            raise ValueError(
+                f"{named(path)} is {array.tolist()!r:.60}, which is not in {space}"
+            )
     assert space.dtype is not None
     return typed(array, space.dtype, path)
 

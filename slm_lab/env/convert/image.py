@@ -11,22 +11,30 @@ from slm_lab.core.types import Array
 
 
 def is_image(space: Space[Any]) -> TypeGuard[spaces.Box]:
-    """Whether observations are images: uint8 of 2 to 4 axes. The shape is (H, W), (H, W, C), (C, H,
-    W), or for a stack of frames (L, H, W, C) or (L, C, H, W)."""
-    return isinstance(space, spaces.Box) and space.dtype == np.uint8 and 2 <= len(space.shape) <= 4
+    """Whether observations are images: uint8 of 2 to 4 axes. The shape is (H, W), (H,
+    W, C), (C, H, W), or for a stack of frames (L, H, W, C) or (L, C, H, W)."""
+    return (
+        isinstance(space, spaces.Box)
+        and space.dtype == np.uint8
+        and 2 <= len(space.shape) <= 4
+    )
 
 
 FEW = 4
-"""The most channels that the images of a stack have if nothing else shows which axis has them."""
+"""The most channels that the images of a stack have if nothing else shows which axis
+has them."""
 
 
-def channels_are_last(shape: tuple[int, ...], where: Literal["first", "last"] | None) -> bool:
-    """Whether an image of this shape is (H, W, C), not (C, H, W), or a stack (L, H, W, C), not (L,
-    C, H, W). `where` decides, if given.
+def channels_are_last(
+    shape: tuple[int, ...], where: Literal["first", "last"] | None
+) -> bool:
+    """Whether an image of this shape is (H, W, C), not (C, H, W), or a stack (L, H, W,
+    C), not (L, C, H, W). `where` decides, if given.
 
-    Otherwise: if only two adjacent axes of an image are equal, they are height and width. If not,
-    the shorter one of its first and last axis has the channels; of equal ones the last. In a stack
-    just one of these axes must be `FEW` long, or it is open: raises SpecError."""
+    Otherwise: if only two adjacent axes of an image are equal, they are height and
+    width. If not, the shorter one of its first and last axis has the channels; of equal
+    ones the last. In a stack just one of these axes must be `FEW` long, or it is open:
+    raises SpecError."""
     if where is not None:
         return where == "last"
     first, middle, last = shape[-3:]
@@ -42,16 +50,17 @@ def _open_layout(shape: tuple[int, ...]) -> Problem:
     channels_first = f"(L, C, H, W), {first} channels of {middle} × {last}"
     channels_last = f"(L, H, W, C), {last} channels of {first} × {middle}"
     message = (
-        f'is missing: its stacks of {length} images {shape} may be {channels_first}: "first", or '
-        f'{channels_last}: "last"'
+        f"is missing: its stacks of {length} images {shape} may be {channels_first}: "
+        f'"first", or {channels_last}: "last"'
     )
     return Problem("env.image_channels", message)
 
 
 class ImageConverter:
-    """Images of any layout → (C, H, W) uint8; the frames of a stack become channels. `channels` is
-    "first", "last", or None: `channels_are_last` finds them. `size` is (width, height) in pixels.
-    Each pixel of the result is the mean of the pixels that it covers."""
+    """Images of any layout → (C, H, W) uint8; the frames of a stack become channels.
+    `channels` is "first", "last", or None: `channels_are_last` finds them. `size` is
+    (width, height) in pixels. Each pixel of the result is the mean of the pixels that
+    it covers."""
 
     def __init__(
         self,
@@ -63,7 +72,9 @@ class ImageConverter:
         self._ndim = len(shape)
         self.channels_last = self._ndim > 2 and channels_are_last(shape, channels)
         depth, height, width = self._first(np.empty((1, *shape), np.uint8)).shape[1:]
-        self.size = None if size is None or size == (width, height) else (size[0], size[1])
+        self.size = (
+            None if size is None or size == (width, height) else (size[0], size[1])
+        )
         """(width, height) after resizing; None: as they are."""
         if self.size is not None:
             width, height = self.size

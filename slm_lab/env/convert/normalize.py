@@ -12,9 +12,10 @@ EPSILON = 1e-8
 
 
 class RunningStatistics:
-    """Count, mean and M2 (sum of squared deviations) of the vectors seen so far. They are views
-    into the caller's flat float64 vector [count, mean (D), M2 (D)], which processes can share or
-    merge. M2 replaces the variance, because sums merge exactly. There is no cache."""
+    """Count, mean and M2 (sum of squared deviations) of the vectors seen so far. They
+    are views into the caller's flat float64 vector [count, mean (D), M2 (D)], which
+    processes can share or merge. M2 replaces the variance, because sums merge exactly.
+    There is no cache."""
 
     def __init__(self, vector: FloatArray, size: int) -> None:
         assert vector.shape == (self.length(size),)
@@ -53,8 +54,9 @@ class RunningStatistics:
 
             mean' = mean + Σd / n',   M2' = M2 + Σd² − (Σd)² / n'
 
-        This equals a merge with the batch's own mean and M2, in fewer steps. It loses digits if the
-        mean is far from the rows, so the first batch starts from its first row."""
+        This equals a merge with the batch's own mean and M2, in fewer steps. It loses
+        digits if the mean is far from the rows, so the first batch starts from its
+        first row."""
         count = self._count
         if count[0] == 0:
             self._mean[:] = batch[0]
@@ -70,9 +72,10 @@ class RunningStatistics:
 
 
 class ObservationNormalizer:
-    """(obs − mean) / sqrt(variance + ε), clipped to ± `clip`, as float32. The statistics count each
-    observation that is acted on once, before its normalisation. They normalise the last observation
-    of an episode too, but do not count it: it is only bootstrapped from."""
+    """(obs − mean) / sqrt(variance + ε), clipped to ± `clip`, as float32. The
+    statistics count each observation that is acted on once, before its normalisation.
+    They normalise the last observation of an episode too, but do not count it: it is
+    only bootstrapped from."""
 
     def __init__(self, statistics: RunningStatistics, clip: float | None) -> None:
         self.statistics = statistics

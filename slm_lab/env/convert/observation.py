@@ -1,4 +1,5 @@
-"""Converts an environment's observations to an agent's: float32 vectors and uint8 images."""
+"""Converts an environment's observations to an agent's: float32 vectors and uint8
+images."""
 
 import json
 from collections.abc import Sequence
@@ -19,12 +20,12 @@ FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 class ObservationConverter:
-    """Converts observations to float32 vectors and arrays (C, H, W), and images to uint8 (C, H, W).
-    Box → float32 (uint8 stays uint8), MultiBinary → float32, Discrete → one-hot, MultiDiscrete →
-    concatenated one-hots. Numbers and matrices become vectors; arrays of three axes (C, H, W).
-    `flatten` converts spaces with parts to a Box before. Raises SpecError for other spaces, for an
-    `image_size` (width, height) without images, and for `channels` ("first" or "last") without
-    any."""
+    """Converts observations to float32 vectors and arrays (C, H, W), and images to
+    uint8 (C, H, W). Box → float32 (uint8 stays uint8), MultiBinary → float32, Discrete
+    → one-hot, MultiDiscrete → concatenated one-hots. Numbers and matrices become
+    vectors; arrays of three axes (C, H, W). `flatten` converts spaces with parts to a
+    Box before. Raises SpecError for other spaces, for an `image_size` (width, height)
+    without images, and for `channels` ("first" or "last") without any."""
 
     space: Space[Any]
     """The agent's observation space, of one environment."""
@@ -37,7 +38,8 @@ class ObservationConverter:
         channels: Literal["first", "last"] | None = None,
     ) -> None:
         self.first_column: Array | None = None
-        """What takes each component to its column of the one-hots; None: there are none."""
+        """What takes each component to its column of the one-hots; None: there are
+        none."""
         self._image: ImageConverter | None = None
         self.channels_last = False
         """Whether observations (..., C) become (C, ...)."""
@@ -52,11 +54,16 @@ class ObservationConverter:
             box = raw_space if raw_space.dtype == np.uint8 else float32_box(raw_space)
             self.space = self._arranged(box)
         elif isinstance(raw_space, spaces.MultiBinary):
-            self.space = self._arranged(spaces.Box(0.0, 1.0, raw_space.shape, np.float32))
+            self.space = self._arranged(
+                spaces.Box(0.0, 1.0, raw_space.shape, np.float32)
+            )
         elif isinstance(raw_space, spaces.Discrete | spaces.MultiDiscrete):
             start, sizes = _discrete_parts(raw_space)
             ends = np.cumsum(sizes)
-            self.first_column, self._columns = ends - sizes - start, (ends - sizes, ends - 1)
+            self.first_column, self._columns = (
+                ends - sizes - start,
+                (ends - sizes, ends - 1),
+            )
             self._raw_space = raw_space
             self.space = spaces.Box(0.0, 1.0, (int(sizes.sum()),), np.float32)
         else:
@@ -76,8 +83,9 @@ class ObservationConverter:
         return self._image is not None and self._image.size is not None
 
     def convert(self, raw_obs: Array) -> Array:
-        """Raw observations of B environments → (B, ...), in the shape and type of `space`. Raises
-        LabError if they are not in the environment's own space, or beyond float32."""
+        """Raw observations of B environments → (B, ...), in the shape and type of
+        `space`. Raises LabError if they are not in the environment's own space, or
+        beyond float32."""
         if raw_obs.dtype is not self._raw_dtype or raw_obs.shape[1:] != self._raw_shape:
             raw_obs = self._in_raw_space(raw_obs)
         if self._image is not None:
@@ -90,7 +98,9 @@ class ObservationConverter:
                 return np.ascontiguousarray(np.moveaxis(obs, -1, 1))
             return obs if self._shape is None else obs.reshape(len(obs), *self._shape)
         columns = raw_obs.reshape(len(raw_obs), -1) + self.first_column
-        is_outside = ((columns < self._columns[0]) | (columns > self._columns[1])).any(axis=1)
+        is_outside = ((columns < self._columns[0]) | (columns > self._columns[1])).any(
+            axis=1
+        )
         if is_outside.any():
             index = int(is_outside.argmax())
             value = f"the observation of copy {index} is {raw_obs[index].tolist()}"
@@ -112,17 +122,25 @@ class ObservationConverter:
 
     def _as_agents_type(self, raw_obs: Array) -> Array:
         # No value is larger than the root of their sum of squares, which is cheap.
-        if raw_obs.dtype.kind != "f" or float(np.vdot(raw_obs, raw_obs)) < FLOAT32_MAX**2:
+        if (
+            raw_obs.dtype.kind != "f"
+            or float(np.vdot(raw_obs, raw_obs)) < FLOAT32_MAX**2
+        ):
             return raw_obs.astype(self._dtype, copy=False)
         try:
             return typed(raw_obs, self._dtype)
         except ValueError as error:
             fix = "scale it in a wrapper (env.wrappers)"
-            raise LabError(f"{self._env_name} cannot be observed: {error}; {fix}") from None
+            raise LabError(
+                f"{self._env_name} cannot be observed: {error}; {fix}"
+            ) from None
 
     def _arranged(self, box: spaces.Box) -> spaces.Box:
-        """The box with the axes that nets expect: channels first, no matrices, no numbers."""
-        self.channels_last = len(box.shape) == 3 and channels_are_last(box.shape, self._channels)
+        """The box with the axes that nets expect: channels first, no matrices, no
+        numbers."""
+        self.channels_last = len(box.shape) == 3 and channels_are_last(
+            box.shape, self._channels
+        )
         if self.channels_last:
             low, high = (np.moveaxis(bound, -1, 0) for bound in (box.low, box.high))
         elif len(box.shape) in (0, 2):
@@ -133,7 +151,9 @@ class ObservationConverter:
         return spaces.Box(low, high, dtype=box.dtype.type)
 
 
-def _discrete_parts(space: spaces.Discrete | spaces.MultiDiscrete) -> tuple[Array, Array]:
+def _discrete_parts(
+    space: spaces.Discrete | spaces.MultiDiscrete,
+) -> tuple[Array, Array]:
     """The first value and the number of values of each component, both (K,) int64."""
     if isinstance(space, spaces.Discrete):
         return np.array([space.start], np.int64), np.array([space.n], np.int64)
@@ -148,18 +168,24 @@ def float32_box(box: spaces.Box) -> spaces.Box:
 
 
 def unsupported(
-    space: Space[Any], env_name: str, path: tuple[str, ...] = (), left: Sequence[str] = ()
+    space: Space[Any],
+    env_name: str,
+    path: tuple[str, ...] = (),
+    left: Sequence[str] = (),
 ) -> Problem:
-    """The problem of an unsupported `space`, or of its part at `path`; `left`: the usable keys."""
-    subject = f'its observation "{".".join(path)}" is' if path else "its observations are"
+    """The problem of an unsupported `space`, or of its part at `path`; `left`: the
+    usable keys."""
+    subject = (
+        f'its observation "{".".join(path)}" is' if path else "its observations are"
+    )
     remedy = "observes one of these"
     if path:
         remedy = f"leaves this part out: {only_parts(left or ['…'])}"
     return Problem(
         "env.name",
-        f"{subject} a {_kind(space)}, which is not supported; supported are Box, Discrete, "
-        "MultiDiscrete and MultiBinary, also as parts of a Dict or Tuple; wrap the environment "
-        f"so that it {remedy}",
+        f"{subject} a {_kind(space)}, which is not supported; supported are Box, "
+        "Discrete, MultiDiscrete and MultiBinary, also as parts of a Dict or Tuple; "
+        f"wrap the environment so that it {remedy}",
         env_name,
     )
 
@@ -171,14 +197,20 @@ def only_parts(keys: Sequence[str]) -> str:
 
 
 def _no_image(space: Space[Any], size: tuple[int, ...]) -> Problem:
-    given = f"a {_kind(space)}" if space.shape is None else f"{space.dtype} of shape {space.shape}"
+    given = (
+        f"a {_kind(space)}"
+        if space.shape is None
+        else f"{space.dtype} of shape {space.shape}"
+    )
     message = f"only images can be resized; its observations are {given}"
     return Problem("env.image_downsize", message, list(size))
 
 
 def _no_channels(space: Space[Any], channels: str) -> Problem:
     given = f"a {_kind(space)} of the shape {space.shape}"
-    message = f"only arrays of three or four axes have channels; its observations are {given}"
+    message = (
+        f"only arrays of three or four axes have channels; its observations are {given}"
+    )
     return Problem("env.image_channels", message, channels)
 
 
@@ -186,7 +218,10 @@ def _kind(space: Space[Any]) -> str:
     if isinstance(space, spaces.Dict | spaces.Tuple) and len(space.spaces) == 0:
         return f"{type(space).__name__} space without parts"
     if is_empty(space):
-        return f"{type(space).__name__} space of the shape {space.shape}, without a number in it"
+        return (
+            f"{type(space).__name__} space of the shape {space.shape}, without a "
+            "number in it"
+        )
     return f"{type(space).__name__} space"
 
 

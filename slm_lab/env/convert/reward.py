@@ -6,18 +6,21 @@ from slm_lab.core.types import Array, FloatArray, StateDict
 from slm_lab.env.convert.normalize import RunningStatistics
 
 NORMALIZED_CLIP = 10.0
-"""Default bound ± of normalised rewards, as in OpenAI Baselines: early divisors may be near 0."""
+"""Default bound ± of normalised rewards, as in OpenAI Baselines: early divisors may be
+near 0."""
 
 
 class RewardConverter:
-    """Scales, normalises and clips the rewards of N environments as configured, in float64.
+    """Scales, normalises and clips the rewards of N environments as configured, in
+    float64.
 
-    `scale` is a factor or "sign" (−1, 0, 1); `clip` a bound c for [−c, c] or "sign". With
-    `sign_first` rewards are first converted to −1, 0 or 1, as for Atari games.
+    `scale` is a factor or "sign" (−1, 0, 1); `clip` a bound c for [−c, c] or "sign".
+    With `sign_first` rewards are first converted to −1, 0 or 1, as for Atari games.
 
-    With `statistics` rewards become r / sqrt(Var[G] + ε) with G the discounted return so far,
-    G_t = γ G_{t−1} + r_t. The statistics count G before it is reset at the end of an episode, so
-    the last reward belongs to its episode. Rewards are not centred, because their sign matters."""
+    With `statistics` rewards become r / sqrt(Var[G] + ε) with G the discounted return
+    so far, G_t = γ G_{t−1} + r_t. The statistics count G before it is reset at the end
+    of an episode, so the last reward belongs to its episode. Rewards are not centred,
+    because their sign matters."""
 
     def __init__(
         self,
@@ -30,7 +33,9 @@ class RewardConverter:
         sign_first: bool = False,
     ) -> None:
         self._scale, self._sign_first = scale, sign_first
-        self._clip = NORMALIZED_CLIP if clip is None and statistics is not None else clip
+        self._clip = (
+            NORMALIZED_CLIP if clip is None and statistics is not None else clip
+        )
         self._training = training
         self._gamma = gamma
         self._statistics = statistics
@@ -42,11 +47,15 @@ class RewardConverter:
         return self._statistics is not None
 
     def convert(self, raw_reward: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Rewards (N,) of one step → (N,) float32, and the same before `normalize`. In training it
-        adds the discounted returns to the statistics."""
+        """Rewards (N,) of one step → (N,) float32, and the same before `normalize`. In
+        training it adds the discounted returns to the statistics."""
         reward = np.sign(raw_reward) if self._sign_first else raw_reward
         if self._scale is not None:
-            reward = np.sign(reward) if isinstance(self._scale, str) else reward * self._scale
+            reward = (
+                np.sign(reward)
+                if isinstance(self._scale, str)
+                else reward * self._scale
+            )
         if self._statistics is not None and self._training:
             self._discounted_return *= self._gamma
             self._discounted_return += reward
@@ -64,13 +73,18 @@ class RewardConverter:
         return reward.astype(np.float32)
 
     def end_episodes(self, index: Array | slice) -> None:
-        """Resets the returns of environments whose episode ended; call it after `convert`."""
+        """Resets the returns of environments whose episode ended; call it after
+        `convert`."""
         self._discounted_return[index] = 0.0
 
     def state_dict(self) -> StateDict | None:
-        """The discounted returns of the running episodes; the owner of the statistics' vector saves
-        them."""
-        return {"discounted_return": self._discounted_return.copy()} if self.normalizes else None
+        """The discounted returns of the running episodes; the owner of the statistics'
+        vector saves them."""
+        return (
+            {"discounted_return": self._discounted_return.copy()}
+            if self.normalizes
+            else None
+        )
 
     def load_state_dict(self, state: StateDict | None) -> None:
         """Restores `state_dict`."""

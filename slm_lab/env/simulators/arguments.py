@@ -30,20 +30,24 @@ class Argument(NamedTuple):
     """The globals for annotations that are strings."""
 
     def why_not(self, value: Any) -> str | None:
-        """The message for an invalid `value`; None if it is valid, or if that is unknown. An int is
-        valid for a float."""
+        """The message for an invalid `value`; None if it is valid, or if that is
+        unknown. An int is valid for a float."""
         allowed = self._plain_types()
         if allowed is None or type(value) in allowed | set(map(type, self.examples)):
             return None
         if type(value) is int and float in allowed:
             return None
-        message = f"must be {' or '.join(words for t, words in PLAIN.items() if t in allowed)}"
+        message = (
+            "must be "
+            f"{' or '.join(words for t, words in PLAIN.items() if t in allowed)}"
+        )
         if int in allowed and isinstance(value, float) and value.is_integer():
             return f"{message}; write {int(value)}"
         return message
 
     def _plain_types(self) -> set[type] | None:
-        """The allowed types; None without an annotation, or if it has other types than PLAIN."""
+        """The allowed types; None without an annotation, or if it has other types than
+        PLAIN."""
         annotation = self.annotation
         if isinstance(annotation, str):
             written = SimpleNamespace(__annotations__={"it": annotation})
@@ -65,19 +69,27 @@ class Arguments(NamedTuple):
     """Whether it accepts any other argument."""
 
     def problems(
-        self, name: str, path: str, given: Mapping[str, Any], other_names: Mapping[str, str | None]
+        self,
+        name: str,
+        path: str,
+        given: Mapping[str, Any],
+        other_names: Mapping[str, str | None],
     ) -> Iterator[Problem]:
-        """The problems of the arguments `given` to `name` in the block at `path`. `other_names` are
-        known names of the same argument."""
+        """The problems of the arguments `given` to `name` in the block at `path`.
+        `other_names` are known names of the same argument."""
         for key, value in given.items():
             if (argument := self.named.get(key)) is not None:
                 message = argument.why_not(value)
             else:
-                message = None if self.open_ended else self._unknown(name, key, other_names)
+                message = (
+                    None if self.open_ended else self._unknown(name, key, other_names)
+                )
             if message is not None:
                 yield Problem(f"{path}.{key}", message, value)
 
-    def _unknown(self, name: str, key: str, other_names: Mapping[str, str | None]) -> str:
+    def _unknown(
+        self, name: str, key: str, other_names: Mapping[str, str | None]
+    ) -> str:
         if key in FOREIGN and key not in other_names:
             return f"{name} does not accept it; {FOREIGN[key]}"
         nearest = other_names.get(key) or nearest_name(key, sorted(self.named))
@@ -88,11 +100,14 @@ class Arguments(NamedTuple):
 
 
 def arguments_of(creator: Callable[..., Any]) -> Arguments:
-    """The keyword arguments of a class or function; of a class with **kwargs, also of its bases."""
+    """The keyword arguments of a class or function; of a class with **kwargs, also of
+    its bases."""
     if not inspect.isclass(creator):
         return _declared(creator)
     named: dict[str, Argument] = {}
-    makers = [vars(cls)["__init__"] for cls in creator.__mro__[:-1] if "__init__" in vars(cls)]
+    makers = [
+        vars(cls)["__init__"] for cls in creator.__mro__[:-1] if "__init__" in vars(cls)
+    ]
     for maker in makers:
         declared = _declared(maker)
         declared.named.pop("self", None)

@@ -1,7 +1,7 @@
 """Atari games: their keys in a spec, and the native vector environment.
 
-The preprocessing is that of DQN and Machado et al. (arXiv:1709.06009), see docs/environments.md.
-`atari_game` does the same for single environments."""
+The preprocessing is that of DQN and Machado et al. (arXiv:1709.06009), see
+docs/environments.md. `atari_game` does the same for single environments."""
 
 import itertools
 import math
@@ -18,7 +18,13 @@ from slm_lab.core.types import Array, IntArray
 from slm_lab.env.lookup import ATARI_VECTOR
 from slm_lab.env.vector import autoreset
 from slm_lab.env.vector.raw import RawStep, check_actions, env_seeds
-from slm_lab.spec.schema.block import Block, error_line, key_error, problems_of, raise_errors
+from slm_lab.spec.schema.block import (
+    Block,
+    error_line,
+    key_error,
+    problems_of,
+    raise_errors,
+)
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.fields import Int
 
@@ -27,7 +33,9 @@ NOT_OURS: Mapping[str, str] = {
     "batch_size": "all num_envs games are stepped together",
     "autoreset_mode": "a game that is over always restarts in the same step",
     "max_episode_steps": "use max_t",
-    **dict.fromkeys(("obs_type", "sound_obs"), "observations are images, grayscale or in colour"),
+    **dict.fromkeys(
+        ("obs_type", "sound_obs"), "observations are images, grayscale or in colour"
+    ),
 }
 """Arguments of ale-py that a spec cannot set, and why."""
 
@@ -35,7 +43,9 @@ JOINED = 'frame_op "stack" with frame_op_len'
 """The spec's keys for what other libraries call a frame stack."""
 
 OTHER_NAMES: Mapping[str, str] = {
-    **dict.fromkeys(("frame_stack", "num_stack", "stack_size"), f"stack_num (or {JOINED})"),
+    **dict.fromkeys(
+        ("frame_stack", "num_stack", "stack_size"), f"stack_num (or {JOINED})"
+    ),
     "max_steps": "max_t",
     "frame_skip": "frameskip",
     "grayscale_obs": "grayscale",
@@ -50,9 +60,9 @@ REFUSED = {key: f"cannot be set: {why}" for key, why in NOT_OURS.items()} | {
 }
 
 FULL_GAME = (
-    "in ale-py it restarts the game after every lost life, so nothing after the first life is "
-    "ever seen and a score is that of one life; use life_loss_info: true, with which a lost life "
-    "terminates for the learner and the game continues"
+    "in ale-py it restarts the game after every lost life, so nothing after the first "
+    "life is ever seen and a score is that of one life; use life_loss_info: true, "
+    "with which a lost life terminates for the learner and the game continues"
 )
 
 
@@ -61,18 +71,32 @@ class AtariKeys(Block):
     `AtariVectorEnv`, with the defaults of the v5 ids."""
 
     repeat_action_probability: float = Field(
-        0.25, ge=0, le=1, description="sticky actions: probability of repeating the previous action"
+        0.25,
+        ge=0,
+        le=1,
+        description="sticky actions: probability of repeating the previous action",
     )
     frameskip: Int = Field(4, ge=1, description="frames per action")
-    maxpool: bool = Field(True, description="take the maximum of the last two frames, per pixel")
-    grayscale: bool = Field(True, description="one channel per frame; false: three channels")
+    maxpool: bool = Field(
+        True, description="take the maximum of the last two frames, per pixel"
+    )
+    grayscale: bool = Field(
+        True, description="one channel per frame; false: three channels"
+    )
     img_height: Int = Field(84, ge=1, description="pixels")
     img_width: Int = Field(84, ge=1, description="pixels")
-    stack_num: Int = Field(4, ge=1, description="frames per observation, the newest last")
-    noop_max: Int = Field(30, ge=0, description="a game starts with fewer no-ops than this")
-    use_fire_reset: bool = Field(True, description="press FIRE at the start, if the game has it")
+    stack_num: Int = Field(
+        4, ge=1, description="frames per observation, the newest last"
+    )
+    noop_max: Int = Field(
+        30, ge=0, description="a game starts with fewer no-ops than this"
+    )
+    use_fire_reset: bool = Field(
+        True, description="press FIRE at the start, if the game has it"
+    )
     life_loss_info: bool = Field(
-        False, description="a lost life terminates for the learner; scores count whole games"
+        False,
+        description="a lost life terminates for the learner; scores count whole games",
     )
     episodic_life: bool = Field(False, description="not supported: see life_loss_info")
     reward_clipping: bool | None = Field(
@@ -81,16 +105,22 @@ class AtariKeys(Block):
     full_action_space: bool = Field(False, description="18 actions in every game")
     continuous: bool = Field(False, description="actions are radius, angle and fire")
     continuous_action_threshold: float = Field(
-        0.5, ge=0, description="threshold at which a continuous action counts as pressed"
+        0.5,
+        ge=0,
+        description="threshold at which a continuous action counts as pressed",
     )
     max_num_frames_per_episode: Int = Field(
         108_000, ge=1, description="frames after which a game is truncated"
     )
-    num_threads: Int = Field(0, ge=0, description="native: threads; 0: CPU cores, at most num_envs")
+    num_threads: Int = Field(
+        0, ge=0, description="native: threads; 0: CPU cores, at most num_envs"
+    )
     thread_affinity_offset: Int = Field(
         -1, ge=-1, description="native: the core of the first thread; −1: any"
     )
-    mode: Int | None = Field(None, ge=0, description="sync, async, envpool: mode of the game")
+    mode: Int | None = Field(
+        None, ge=0, description="sync, async, envpool: mode of the game"
+    )
     difficulty: Int | None = Field(
         None, ge=0, description="sync, async, envpool: difficulty of the game"
     )
@@ -106,7 +136,9 @@ class AtariKeys(Block):
     @model_validator(mode="before")
     @classmethod
     def _no_refused_keys(cls, data: Any) -> Any:
-        raise_errors(error_line((k,), REFUSED[k], data[k]) for k in data if k in REFUSED)
+        raise_errors(
+            error_line((k,), REFUSED[k], data[k]) for k in data if k in REFUSED
+        )
         return data
 
     @model_validator(mode="after")
@@ -122,8 +154,9 @@ def is_atari(entry: GymnasiumSpec) -> bool:
 
 
 def atari_keys(spec: EnvSpec, entry: GymnasiumSpec) -> AtariKeys:
-    """The keys of a game: those of the spec, else those of its registered id. The keys of every
-    environment count as well: max_t in steps, frame_op_len, image_downsize. Raises SpecError."""
+    """The keys of a game: those of the spec, else those of its registered id. The keys
+    of every environment count as well: max_t in steps, frame_op_len, image_downsize.
+    Raises SpecError."""
     registered = {key: value for key, value in entry.kwargs.items() if key != "game"}
     try:
         keys = AtariKeys.model_validate({**registered, **spec.arguments})
@@ -138,7 +171,8 @@ def atari_keys(spec: EnvSpec, entry: GymnasiumSpec) -> AtariKeys:
 
 
 def _game_keys(spec: EnvSpec, keys: AtariKeys) -> Iterator[tuple[str, str, int]]:
-    """The keys of a game that a key of every environment sets: both keys, and the value."""
+    """The keys of a game that a key of every environment sets: both keys, and the
+    value."""
     if spec.max_t is not None:
         yield "max_num_frames_per_episode", "max_t", spec.max_t * keys.frameskip
     if spec.frame_op is not None and spec.frame_op_len is not None:
@@ -189,7 +223,12 @@ def variant_problems(keys: AtariKeys, entry: GymnasiumSpec) -> list[Problem]:
     game.loadROM(path)
     settings = [
         ("mode", keys.mode, "modes", game.getAvailableModes()),
-        ("difficulty", keys.difficulty, "difficulties", game.getAvailableDifficulties()),
+        (
+            "difficulty",
+            keys.difficulty,
+            "difficulties",
+            game.getAvailableDifficulties(),
+        ),
     ]
     return [
         Problem(f"env.{key}", f"{entry.id} has the {what} {_listed(known)}", value)
@@ -201,9 +240,13 @@ def variant_problems(keys: AtariKeys, entry: GymnasiumSpec) -> list[Problem]:
 def _listed(numbers: Sequence[int]) -> str:
     """Ascending numbers with ranges, as 0 to 3, 8."""
     ranges = []
-    for _, group in itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
+    for _, group in itertools.groupby(
+        enumerate(numbers), lambda pair: pair[1] - pair[0]
+    ):
         run = [number for _, number in group]
-        ranges.append(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)))
+        ranges.append(
+            f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run))
+        )
     return ", ".join(ranges)
 
 
@@ -216,16 +259,17 @@ def make_native_atari(
         entry,
         game=entry.kwargs["game"],
         num_envs=num_envs,
-        reward_clipping=False,  # scores need raw rewards; the learner's are clipped later
+        # scores need raw rewards; the learner's are clipped later
+        reward_clipping=False,
         **arguments,
     )
     return AtariEnvs(env, seed)
 
 
 class AtariEnvs(autoreset.SameStepEnvs):
-    """ale-py's vector environment, whose games continue after a lost life. ale-py reports a lost
-    life like the end of a game, and at the end the lives of the next game. Only a new game changes
-    the number of frames before the game."""
+    """ale-py's vector environment, whose games continue after a lost life. ale-py
+    reports a lost life like the end of a game, and at the end the lives of the next
+    game. Only a new game changes the number of frames before the game."""
 
     def __init__(self, env: autoreset.GymnasiumVectorEnv, seed: int) -> None:
         super().__init__(env, seed)

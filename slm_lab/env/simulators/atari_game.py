@@ -1,4 +1,5 @@
-"""One Atari game with the preprocessing of ale-py's vector environment, equal frame by frame."""
+"""One Atari game with the preprocessing of ale-py's vector environment, equal frame by
+frame."""
 
 from typing import Any
 
@@ -30,14 +31,15 @@ PASSED_ON = (
 
 
 class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any], RecordConstructorArgs):
-    """Observations (L, H, W) uint8, or (L, H, W, 3) in colour: the last L frames, the newest last.
+    """Observations (L, H, W) uint8, or (L, H, W, 3) in colour: the last L frames, the
+    newest last.
 
-    A game starts with FIRE, if it has it, and a random number of no-ops. Then the stack has only
-    its newest frame. After a lost life that counts as the end, `reset` continues the game and
-    reports `CONTINUES`.
+    A game starts with FIRE, if it has it, and a random number of no-ops. Then the stack
+    has only its newest frame. After a lost life that counts as the end, `reset`
+    continues the game and reports `CONTINUES`.
 
-    This class draws sticky actions, frame by frame as ALE does, because ALE does not save the
-    action that it repeats."""
+    This class draws sticky actions, frame by frame as ALE does, because ALE does not
+    save the action that it repeats."""
 
     def __init__(self, env: Env, keys: AtariKeys) -> None:
         RecordConstructorArgs.__init__(self, keys=keys)
@@ -93,7 +95,8 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any], RecordConstructorArgs
                 self._held = NO_OP
 
     def _draws(self, frames: int) -> list[float]:
-        """A random number for each frame, which decides whether the action is repeated."""
+        """A random number for each frame, which decides whether the action is
+        repeated."""
         return self._game.np_random.random(frames).tolist()
 
     def _act(self, pressed: int, strength: float, draw: float) -> int:
@@ -112,7 +115,9 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any], RecordConstructorArgs
         pressed, strength = self._pressed(action)
         frameskip = self._keys.frameskip
         reward, over, cut = 0.0, False, False
-        for left, draw in zip(range(frameskip, 0, -1), self._draws(frameskip), strict=True):
+        for left, draw in zip(
+            range(frameskip, 0, -1), self._draws(frameskip), strict=True
+        ):
             reward += self._act(pressed, strength, draw)
             self._elapsed += 1
             over = self.ale.game_over(with_truncation=False)
@@ -137,9 +142,10 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any], RecordConstructorArgs
         across, up = radius * np.cos(angle), radius * np.sin(angle)
         bound = self._keys.continuous_action_threshold
         pressed = self._game.map_action_idx(
-            int(across > bound) - int(across < -bound), int(up > bound) - int(up < -bound),
+            int(across > bound) - int(across < -bound),
+            int(up > bound) - int(up < -bound),
             fire > bound,
-        )  # fmt: skip
+        )
         return pressed.value, radius
 
     def _look(self, index: int) -> None:
@@ -163,7 +169,8 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any], RecordConstructorArgs
 
 def make_game(entry: GymnasiumSpec, keys: AtariKeys) -> AtariGame:
     """One game of `entry`, which is registered without a step limit or wrappers."""
-    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner of each process
+    # no banner of each process
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     cv2.setNumThreads(1)  # a frame is too small for several threads
     passed_on = {key: getattr(keys, key) for key in PASSED_ON}
     env = gymnasium.make(

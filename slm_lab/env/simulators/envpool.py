@@ -1,8 +1,9 @@
-"""envpool: the same environments, stepped by threads in C++ (Weng et al., arXiv:2206.10558).
+"""envpool: the same environments, stepped by threads in C++ (Weng et al.,
+arXiv:2206.10558).
 
-envpool resets in the step after the end of an episode. It reports an episode that terminates at its
-step limit as truncated only. So envpool gets no limit: this module counts the steps, and resets an
-ended episode at once, without a wasted action."""
+envpool resets in the step after the end of an episode. It reports an episode that
+terminates at its step limit as truncated only. So envpool gets no limit: this module
+counts the steps, and resets an ended episode at once, without a wasted action."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias, final
@@ -17,7 +18,12 @@ from slm_lab.core.types import Array, BoolArray, IntArray, StateDict
 from slm_lab.env.failure import close_all
 from slm_lab.env.interface import Env
 from slm_lab.env.lookup import import_extra, is_of, known_warnings_ignored, step_limit
-from slm_lab.env.simulators.atari import AtariKeys, atari_keys, is_atari, variant_problems
+from slm_lab.env.simulators.atari import (
+    AtariKeys,
+    atari_keys,
+    is_atari,
+    variant_problems,
+)
 from slm_lab.env.vector.raw import RawEnvs, RawStep, check_actions, env_seeds
 from slm_lab.spec.schema.env import EnvSpec
 
@@ -34,9 +40,18 @@ COMPARED = "gymnasium.envs."
 """The entry points of environments that envpool reproduces."""
 
 SAME_KEYS = (
-    "img_height", "img_width", "stack_num", "noop_max", "use_fire_reset", "full_action_space",
-    "repeat_action_probability", "mode", "difficulty", "num_threads", "thread_affinity_offset",
-)  # fmt: skip
+    "img_height",
+    "img_width",
+    "stack_num",
+    "noop_max",
+    "use_fire_reset",
+    "full_action_space",
+    "repeat_action_probability",
+    "mode",
+    "difficulty",
+    "num_threads",
+    "thread_affinity_offset",
+)
 KEYS_OF_A_GAME = {
     "frameskip": "frame_skip",
     "grayscale": "gray_scale",
@@ -46,17 +61,27 @@ KEYS_OF_A_GAME = {
 
 
 def is_pooled(spec: EnvSpec) -> bool:
-    """Whether envpool steps the environments of `spec`; single ones are always Gymnasium's."""
+    """Whether envpool steps the environments of `spec`; single ones are always
+    Gymnasium's."""
     return spec.backend == "envpool" and spec.vectorization_mode in (None, "native")
 
 
-def pool_problems(spec: EnvSpec, entry: GymnasiumSpec, accepted: set[str] | None) -> list[Problem]:
-    """The problems of `spec` with envpool. `accepted` are the arguments of the single environment,
-    None: any. Raises MissingExtraError without envpool, SpecError for keys that no game has."""
+def pool_problems(
+    spec: EnvSpec, entry: GymnasiumSpec, accepted: set[str] | None
+) -> list[Problem]:
+    """The problems of `spec` with envpool. `accepted` are the arguments of the single
+    environment, None: any. Raises MissingExtraError without envpool, SpecError for keys
+    that no game has."""
     task = task_of(entry)
-    compared = is_atari(entry) or (is_of(entry, COMPARED) and not entry.additional_wrappers)
+    compared = is_atari(entry) or (
+        is_of(entry, COMPARED) and not entry.additional_wrappers
+    )
     if not compared or task not in _envpool().list_all_envs():
-        return [Problem("env.backend", f'envpool has no {entry.id}; use "gymnasium"', "envpool")]
+        return [
+            Problem(
+                "env.backend", f'envpool has no {entry.id}; use "gymnasium"', "envpool"
+            )
+        ]
     if is_atari(entry):
         keys = atari_keys(spec, entry)
         return [*_game_problems(keys), *variant_problems(keys, entry)]
@@ -73,22 +98,29 @@ def task_of(entry: GymnasiumSpec) -> str:
     """The name in envpool; for a game that of the v5 id, whose keys configure it."""
     if not is_atari(entry):
         return entry.id
-    return "".join(word.capitalize() for word in entry.kwargs["game"].split("_")) + "-v5"
+    return (
+        "".join(word.capitalize() for word in entry.kwargs["game"].split("_")) + "-v5"
+    )
 
 
-def make_pooled_game(keys: AtariKeys, entry: GymnasiumSpec, num_envs: int, seed: int) -> RawEnvs:
+def make_pooled_game(
+    keys: AtariKeys, entry: GymnasiumSpec, num_envs: int, seed: int
+) -> RawEnvs:
     """`num_envs` games, which continue after a lost life."""
     given = {word: getattr(keys, key) for key, word in KEYS_OF_A_GAME.items()}
     arguments = {word: value for word, value in given.items() if value is not None}
     make = _maker(task_of(entry), num_envs, arguments)
-    return EnvpoolEnvs(make, num_envs, seed, keys.max_steps, life_loss=keys.life_loss_info)
+    return EnvpoolEnvs(
+        make, num_envs, seed, keys.max_steps, life_loss=keys.life_loss_info
+    )
 
 
 def make_pooled(
     spec: EnvSpec, entry: GymnasiumSpec, make_one: Callable[[], Env], seed: int
 ) -> RawEnvs:
-    """The environments of `spec`, with the spaces of `make_one`: envpool's bounds differ, and are
-    invalid for Box2D. Raises SpecError if its spaces differ in kind or shape."""
+    """The environments of `spec`, with the spaces of `make_one`: envpool's bounds
+    differ, and are invalid for Box2D. Raises SpecError if its spaces differ in kind or
+    shape."""
     single = make_one()
     close_all([single.close], spec.name)
     limit = step_limit(spec, entry)
@@ -100,9 +132,14 @@ def make_pooled(
     }
     for what, (theirs, ours) in pairs.items():
         if _kind(theirs) != _kind(ours):
-            message = f'its {what} are {theirs} and Gymnasium\'s {ours}; use "gymnasium"'
+            message = (
+                f'its {what} are {theirs} and Gymnasium\'s {ours}; use "gymnasium"'
+            )
             raise SpecError("env", [Problem("env.backend", message, "envpool")])
-    envs.observation_space, envs.action_space = single.observation_space, single.action_space
+    envs.observation_space, envs.action_space = (
+        single.observation_space,
+        single.action_space,
+    )
     return envs
 
 
@@ -157,7 +194,9 @@ class EnvpoolEnvs(RawEnvs):
         done_index = done.nonzero()[0]
         final_obs = obs[done_index]
         self._begin_episodes(over.nonzero()[0], obs)
-        return RawStep(obs, reward, terminated, truncated, done_index, final_obs, over[done_index])
+        return RawStep(
+            obs, reward, terminated, truncated, done_index, final_obs, over[done_index]
+        )
 
     def _lost_life(self, lives: IntArray) -> BoolArray:
         """(N,) whether lives were lost in this step, but not the last one."""
@@ -179,7 +218,8 @@ class EnvpoolEnvs(RawEnvs):
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        self._steps = state["steps"]  # new episodes start with seeds that were not used before
+        # new episodes start with seeds that were not used before
+        self._steps = state["steps"]
         self._pool = self._make(env_seeds([self._seed, self._steps], self.num_envs))
 
     @override
@@ -187,7 +227,9 @@ class EnvpoolEnvs(RawEnvs):
         self._pool = None  # this ends its threads
 
 
-def _maker(task: str, num_envs: int, arguments: Mapping[str, Any]) -> Callable[[list[int]], Pool]:
+def _maker(
+    task: str, num_envs: int, arguments: Mapping[str, Any]
+) -> Callable[[list[int]], Pool]:
     envpool = _envpool()
 
     def make(seeds: list[int]) -> Pool:
@@ -204,7 +246,10 @@ def _envpool() -> Any:
 def _game_problems(keys: AtariKeys) -> Iterator[Problem]:
     """Settings that ale-py supports and envpool does not."""
     refused = {
-        "maxpool": (not keys.maxpool, "envpool always pools the last two frames; use true"),
+        "maxpool": (
+            not keys.maxpool,
+            "envpool always pools the last two frames; use true",
+        ),
         "continuous": (keys.continuous, "envpool has no continuous actions; use false"),
         "noop_max": (keys.noop_max < 1, "must be >= 1 with envpool"),
         "render_mode": (
@@ -220,7 +265,11 @@ def _game_problems(keys: AtariKeys) -> Iterator[Problem]:
 def _unknown(key: str, value: object, entry: GymnasiumSpec, known: list[str]) -> str:
     message = f"envpool and Gymnasium do not both know it for {entry.id}"
     continuous = f"{entry.name}Continuous-v{entry.version}"
-    if key == "continuous" and value is True and continuous in _envpool().list_all_envs():
+    if (
+        key == "continuous"
+        and value is True
+        and continuous in _envpool().list_all_envs()
+    ):
         return f"{message}; use {continuous} without it"
     return f"{message}; they know {', '.join(known)}"
 

@@ -37,7 +37,8 @@ class Film(ABC):
 
     @abstractmethod
     def add(self, frame: Array, fps: float) -> None:
-        """Adds the next frame of the episode, (H, W, 3) uint8; `fps` is frames per second."""
+        """Adds the next frame of the episode, (H, W, 3) uint8; `fps` is frames per
+        second."""
 
     @abstractmethod
     def end(self) -> None:
@@ -45,11 +46,13 @@ class Film(ABC):
 
 
 class Filmed(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Sends every episode to `film`: a frame before its first step, and one after each step.
-    Episodes without a step are omitted. `fps` overrides the environment's metadata. A step raises
-    as `drawn` if the environment `name` cannot be drawn."""
+    """Sends every episode to `film`: a frame before its first step, and one after each
+    step. Episodes without a step are omitted. `fps` overrides the environment's
+    metadata. A step raises as `drawn` if the environment `name` cannot be drawn."""
 
-    def __init__(self, env: Env, name: str, film: Film, fps: float | None = None) -> None:
+    def __init__(
+        self, env: Env, name: str, film: Film, fps: float | None = None
+    ) -> None:
         super().__init__(env)
         self._name = name
         self._film = film
@@ -80,31 +83,42 @@ class Filmed(gymnasium.Wrapper[Any, Any, Any, Any]):
     def _draw(self) -> Array:
         with drawn(self._name):
             frame: Any = self.env.render()
-        if isinstance(frame, np.ndarray) and frame.dtype == np.uint8 and frame.shape[2:] == (3,):
+        if (
+            isinstance(frame, np.ndarray)
+            and frame.dtype == np.uint8
+            and frame.shape[2:] == (3,)
+        ):
             return frame
-        given = f"{frame.dtype} of shape {frame.shape}" if isinstance(frame, np.ndarray) else frame
+        given = (
+            f"{frame.dtype} of shape {frame.shape}"
+            if isinstance(frame, np.ndarray)
+            else frame
+        )
         raise UsageError(
-            f"{self._name} cannot be drawn: render() gave {given!r:.60} instead of an image "
-            "(H, W, 3) of bytes"
+            f"{self._name} cannot be drawn: render() gave {given!r:.60} instead of an "
+            "image (H, W, 3) of bytes"
         )
 
 
 @contextmanager
 def drawn(name: str) -> Iterator[None]:
-    """The context for drawing the environment `name`. Raises UsageError for any exception: the user
-    requested images, and each simulator has its own exceptions for failed drawing."""
+    """The context for drawing the environment `name`. Raises UsageError for any
+    exception: the user requested images, and each simulator has its own exceptions for
+    failed drawing."""
     try:
         yield
     except LabError:
         raise
     except Exception as error:
         why = in_one_line(error)
-        raise UsageError(f"{name} cannot be drawn: {why}{fix_of_mujoco(error)}") from error
+        raise UsageError(
+            f"{name} cannot be drawn: {why}{fix_of_mujoco(error)}"
+        ) from error
 
 
 def in_one_line(error: BaseException) -> str:
-    """The message of an exception in one line. Also frees what a simulator has partly created;
-    later it would print errors about it."""
+    """The message of an exception in one line. Also frees what a simulator has partly
+    created; later it would print errors about it."""
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
         with warnings.catch_warnings():
@@ -116,14 +130,20 @@ def in_one_line(error: BaseException) -> str:
 
 
 def fix_of_mujoco(error: BaseException) -> str:
-    """The advice about MUJOCO_GL for an error of MuJoCo's drawing; "" for other errors."""
+    """The advice about MUJOCO_GL for an error of MuJoCo's drawing; "" for other
+    errors."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     modules = [str(frame.f_globals.get("__name__")).split(".") for frame in frames]
-    if not any("mujoco" in parts for parts in modules) or not OF_OPENGL.search(str(error)):
+    if not any("mujoco" in parts for parts in modules) or not OF_OPENGL.search(
+        str(error)
+    ):
         return ""
     given = os.environ.get("MUJOCO_GL", "")
     if given == "egl":
-        return "; MuJoCo draws with EGL here, which may be missing (libegl1 in Debian and Ubuntu)"
+        return (
+            "; MuJoCo draws with EGL here, which may be missing (libegl1 in Debian "
+            "and Ubuntu)"
+        )
     if given:
         return f"; MUJOCO_GL={given} does not work here: set MUJOCO_GL=egl, or unset it"
     return "; set MUJOCO_GL=egl, which needs no screen"
@@ -131,10 +151,14 @@ def fix_of_mujoco(error: BaseException) -> str:
 
 @contextmanager
 def headless() -> Iterator[None]:
-    """The context for environments that draw images, from their construction to `close`. Without a
-    display, MuJoCo draws with EGL, and SDL uses no screen. The user's settings have priority.
-    GLFW's warnings are ignored."""
-    wanted = {} if why_no_display() is None else {"MUJOCO_GL": "egl", "SDL_VIDEODRIVER": "dummy"}
+    """The context for environments that draw images, from their construction to
+    `close`. Without a display, MuJoCo draws with EGL, and SDL uses no screen. The
+    user's settings have priority. GLFW's warnings are ignored."""
+    wanted = (
+        {}
+        if why_no_display() is None
+        else {"MUJOCO_GL": "egl", "SDL_VIDEODRIVER": "dummy"}
+    )
     ours = {name: value for name, value in wanted.items() if name not in os.environ}
     os.environ.update(ours)
     try:
@@ -147,7 +171,8 @@ def headless() -> Iterator[None]:
 
 
 def why_no_display() -> str | None:
-    """Why there is no display; None if there seems to be one. Only Linux reports it in advance."""
+    """Why there is no display; None if there seems to be one. Only Linux reports it in
+    advance."""
     if sys.platform != "linux" or os.environ.get("WAYLAND_DISPLAY"):
         return None
     display = os.environ.get("DISPLAY")
@@ -157,7 +182,8 @@ def why_no_display() -> str | None:
 
 
 def _x_server_answers() -> bool:
-    """Whether the X server of DISPLAY accepts this process; if not, some simulators would crash."""
+    """Whether the X server of DISPLAY accepts this process; if not, some simulators
+    would crash."""
     try:
         library = ctypes.CDLL("libX11.so.6")
     except OSError:

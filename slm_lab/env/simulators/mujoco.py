@@ -13,8 +13,9 @@ OLD_MODEL = "'settotalmass' is deprecated"
 
 
 def log_mujoco_warnings(entry: GymnasiumSpec) -> None:
-    """Sends MuJoCo's warnings to the log if `entry` uses it, instead of printing them and writing
-    MUJOCO_LOG.TXT in the working directory. An existing warning function of the process is kept."""
+    """Sends MuJoCo's warnings to the log if `entry` uses it, instead of printing them
+    and writing MUJOCO_LOG.TXT in the working directory. An existing warning function of
+    the process is kept."""
     if isinstance(entry.entry_point, str):
         importlib.import_module(entry.entry_point.partition(":")[0])
     mujoco = sys.modules.get("mujoco")

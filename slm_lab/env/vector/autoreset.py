@@ -1,8 +1,9 @@
 """Gymnasium's vector environments, which have autoreset modes.
 
-They start a new episode in the step after the end (NEXT_STEP), in the same step (SAME_STEP) or
-never. The lab uses only SAME_STEP: NEXT_STEP adds a step to every episode that no agent took. The
-native CartPole has only NEXT_STEP, so the lab has its own class."""
+They start a new episode in the step after the end (NEXT_STEP), in the same step
+(SAME_STEP) or never. The lab uses only SAME_STEP: NEXT_STEP adds a step to every
+episode that no agent took. The native CartPole has only NEXT_STEP, so the lab has its
+own class."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -44,16 +45,19 @@ ONLY_SINGLE = frozenset({"render_mode", "mode", "difficulty"})
 """Keys that no native version has: rendering, and the variants of an Atari game."""
 
 OWN_OF_NATIVE = frozenset({"max_episode_steps", "autoreset_mode", "num_envs"})
-"""Arguments of native versions that the lab sets. A single environment may have its own of these
-names."""
+"""Arguments of native versions that the lab sets. A single environment may have its own
+of these names."""
 
-NATIVE_PARTS = "the observations of its native vector version come in parts (Dict or Tuple)"
-"""Why a native version is rejected after its construction; single environments flatten parts."""
+NATIVE_PARTS = (
+    "the observations of its native vector version come in parts (Dict or Tuple)"
+)
+"""Why a native version is rejected after its construction; single environments flatten
+parts."""
 
 
 def choose_mode(spec: EnvSpec, entry: GymnasiumSpec) -> Vectorisation:
-    """The vectorisation of `spec`: as requested, else native if possible, else sync. It does not
-    consider `NATIVE_PARTS`, which only a constructed environment shows."""
+    """The vectorisation of `spec`: as requested, else native if possible, else sync. It
+    does not consider `NATIVE_PARTS`, which only a constructed environment shows."""
     if spec.vectorization_mode is not None:
         return spec.vectorization_mode
     only_single = ONLY_SINGLE | OWN_OF_NATIVE
@@ -66,7 +70,10 @@ def why_not_native(entry: GymnasiumSpec) -> str | None:
     if entry.vector_entry_point is None:
         return "it has no native vector version"
     if entry.additional_wrappers:
-        return "it is registered with wrappers, which its native vector version would leave out"
+        return (
+            "it is registered with wrappers, which its native vector version would "
+            "leave out"
+        )
     if entry.vector_entry_point == NATIVE_CARTPOLE:
         return None
     try:
@@ -81,10 +88,13 @@ def _why_not_same_step(mode: AutoresetMode | None) -> str | None:
     if mode is AutoresetMode.SAME_STEP:
         return None
     if mode is not None:
-        return f"its native vector version only resets in mode {mode.name}; the lab needs SAME_STEP"
+        return (
+            f"its native vector version only resets in mode {mode.name}; the lab "
+            "needs SAME_STEP"
+        )
     return (
-        "its native vector version takes no argument autoreset_mode, and its metadata names no "
-        "AutoresetMode"
+        "its native vector version takes no argument autoreset_mode, and its metadata "
+        "names no AutoresetMode"
     )
 
 
@@ -94,7 +104,9 @@ def _takes_mode(creator: Callable[..., object]) -> bool:
 
 def _own_mode(creator: Callable[..., object]) -> AutoresetMode | None:
     """The mode in the metadata of a class; None if there is none."""
-    if not isinstance(creator, type) or not issubclass(creator, gymnasium.vector.VectorEnv):
+    if not isinstance(creator, type) or not issubclass(
+        creator, gymnasium.vector.VectorEnv
+    ):
         return None
     mode = creator.metadata.get("autoreset_mode")
     return mode if isinstance(mode, AutoresetMode) else None
@@ -129,7 +141,10 @@ def native_env(entry: GymnasiumSpec, **arguments: Any) -> GymnasiumVectorEnv:
 
 
 def make_async(
-    makers: Sequence[Callable[[], Env]], seed: int, process_seed: int, marks: CopyMarks | None
+    makers: Sequence[Callable[[], Env]],
+    seed: int,
+    process_seed: int,
+    marks: CopyMarks | None,
 ) -> RawEnvs:
     """The environments of these makers, each in its own process, see `Workers`."""
     workers = Workers(makers, process_seed, marks)
@@ -151,7 +166,8 @@ class SameStepEnvs(RawEnvs):
         self._seed = self._seeds(seed)  # None after its use
 
     def _seeds(self, seed: int | Sequence[int]) -> Any:
-        """The argument of the first `reset`: one seed, or in subclasses one per environment."""
+        """The argument of the first `reset`: one seed, or in subclasses one per
+        environment."""
         return env_seeds(seed, 1)[0]
 
     @override
@@ -169,12 +185,15 @@ class SameStepEnvs(RawEnvs):
         if not np.count_nonzero(done):
             return RawStep(obs, reward, terminated, truncated)
         done_index = done.nonzero()[0]
-        # An object array from Gymnasium, a dense one from ALE; other rows are invalid in both.
+        # An object array from Gymnasium, a dense one from ALE; other rows are invalid
+        # in both.
         final_obs = np.stack([info["final_obs"][i] for i in done_index])
         over = ~info[CONTINUES][done_index] if CONTINUES in info else None
         numbers = info.get("final_info", {}).get(NUMBERS)
         numbers = None if numbers is None else numbers[done_index]
-        return RawStep(obs, reward, terminated, truncated, done_index, final_obs, over, numbers)
+        return RawStep(
+            obs, reward, terminated, truncated, done_index, final_obs, over, numbers
+        )
 
     @override
     def state_dict(self) -> StateDict:
@@ -183,7 +202,8 @@ class SameStepEnvs(RawEnvs):
 
     @override
     def load_state_dict(self, state: StateDict) -> None:
-        self._steps = state["steps"]  # new episodes start with seeds that were not used before
+        # new episodes start with seeds that were not used before
+        self._steps = state["steps"]
         self._seed = self._seeds([self._root_seed, self._steps])
 
     @override

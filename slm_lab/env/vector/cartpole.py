@@ -15,10 +15,11 @@ RESET_BOUND = 0.05
 
 
 class CartPoleEnvs(RawEnvs):
-    """N cart-poles, equal bit for bit to Gymnasium's `CartPoleEnv` from the same state. Gymnasium's
-    vector version resets one step late (NEXT_STEP only) and spends most of its time on temporary
-    arrays. This class computes the same float64 formulas in preallocated arrays. One call applies
-    the same operation to adjacent rows of two formulas. One generator draws all first states."""
+    """N cart-poles, equal bit for bit to Gymnasium's `CartPoleEnv` from the same state.
+    Gymnasium's vector version resets one step late (NEXT_STEP only) and spends most of
+    its time on temporary arrays. This class computes the same float64 formulas in
+    preallocated arrays. One call applies the same operation to adjacent rows of two
+    formulas. One generator draws all first states."""
 
     def __init__(
         self,
@@ -33,7 +34,9 @@ class CartPoleEnvs(RawEnvs):
         self.action_space = physics.single_action_space
         self.exact_state = True
         self._sutton_barto_reward = sutton_barto_reward
-        self._max_episode_steps = sys.maxsize if max_episode_steps is None else max_episode_steps
+        self._max_episode_steps = (
+            sys.maxsize if max_episode_steps is None else max_episode_steps
+        )
         self._rng = np.random.default_rng(seed)
         self._now = 0  # vector steps so far
         self._began = np.zeros(num_envs, np.int64)  # _now at the start of each episode
@@ -43,7 +46,8 @@ class CartPoleEnvs(RawEnvs):
         self._allocate_state()
 
     def _allocate_constants(self, physics: CartPoleVectorEnv) -> None:
-        """Constants as full rows: ufuncs are faster without conversion and broadcasting."""
+        """Constants as full rows: ufuncs are faster without conversion and
+        broadcasting."""
 
         def row(value: float) -> FloatArray:
             return np.full(self.num_envs, value)
@@ -95,7 +99,9 @@ class CartPoleEnvs(RawEnvs):
         else:
             truncated = self._now - self._began >= self._max_episode_steps
             done = terminated | truncated
-        reward = -terminated.astype(np.float64) if self._sutton_barto_reward else self._ones
+        reward = (
+            -terminated.astype(np.float64) if self._sutton_barto_reward else self._ones
+        )
         obs = self._observe()
         if not np.count_nonzero(done):
             return RawStep(obs, reward, terminated, truncated)
@@ -107,8 +113,8 @@ class CartPoleEnvs(RawEnvs):
     def _advance(self, action: Array) -> BoolArray:
         """One Euler step with the actions left (0) and right (1).
 
-        It has the reference's order of operations, which determines the last bits. Returns which
-        poles have fallen or left the track, (N,).
+        It has the reference's order of operations, which determines the last bits.
+        Returns which poles have fallen or left the track, (N,).
 
             temp = (force + m_p l θ̇² sin θ) / M
             θ̈ = (g sin θ − cos θ temp) / (l (4/3 − m_p cos² θ / M))
@@ -180,11 +186,15 @@ class CartPoleEnvs(RawEnvs):
 
 @final
 class OneCartPole(CartPoleEnvs):
-    """A single cart-pole, the same bit for bit with Python floats. A step takes 3.1 µs, 10.9 in the
-    other class: an operation on an array of one number takes as long as on a hundred."""
+    """A single cart-pole, the same bit for bit with Python floats. A step takes 3.1 µs,
+    10.9 in the other class: an operation on an array of one number takes as long as on
+    a hundred."""
 
     def __init__(
-        self, seed: int, max_episode_steps: int | None = 500, sutton_barto_reward: bool = False
+        self,
+        seed: int,
+        max_episode_steps: int | None = 500,
+        sutton_barto_reward: bool = False,
     ) -> None:
         super().__init__(1, seed, max_episode_steps, sutton_barto_reward)
 
@@ -195,14 +205,18 @@ class OneCartPole(CartPoleEnvs):
         force = float(self._force[action[0]])
         # As everywhere NumPy: the last bits of math.cos may differ.
         cos, sin = float(np.cos(theta)), float(np.sin(theta))
-        temp = (force + p.polemass_length * (theta_dot * theta_dot) * sin) / p.total_mass
+        temp = (
+            force + p.polemass_length * (theta_dot * theta_dot) * sin
+        ) / p.total_mass
         inertia = p.length * (4.0 / 3.0 - p.masspole * (cos * cos) / p.total_mass)
         theta_acc = (p.gravity * sin - cos * temp) / inertia
         x_acc = temp - p.polemass_length * theta_acc * cos / p.total_mass
         x, theta = x + p.tau * x_dot, theta + p.tau * theta_dot
         x_dot, theta_dot = x_dot + p.tau * x_acc, theta_dot + p.tau * theta_acc
         self._state[:, 0] = x, theta, x_dot, theta_dot
-        return np.array([abs(x) > p.x_threshold or abs(theta) > p.theta_threshold_radians])
+        return np.array(
+            [abs(x) > p.x_threshold or abs(theta) > p.theta_threshold_radians]
+        )
 
     @override
     def _observe(self) -> Array:

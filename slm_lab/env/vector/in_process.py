@@ -9,7 +9,13 @@ from typing_extensions import override
 
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.failure import close_all
-from slm_lab.env.interface import Env, checked_reset, checked_step, first_reset, first_step
+from slm_lab.env.interface import (
+    Env,
+    checked_reset,
+    checked_step,
+    first_reset,
+    first_step,
+)
 from slm_lab.env.state import has_exact_state, load_env_state, save_env_state
 from slm_lab.env.vector.raw import (
     CONTINUES,
@@ -32,11 +38,12 @@ TRUTH = frozenset({bool, np.bool_})
 class SyncEnvs(RawEnvs):
     """A loop over `gymnasium.Env` objects that writes into arrays.
 
-    Ended episodes are reset after all environments have stepped; each environment has its own
-    generator, so the order does not matter. Of infos only `CONTINUES` and `NUMBERS` are read.
+    Ended episodes are reset after all environments have stepped; each environment has
+    its own generator, so the order does not matter. Of infos only `CONTINUES` and
+    `NUMBERS` are read.
 
-    Every reset and step raises LabError if a result breaks Gymnasium's interface, or if its
-    observation is not in the space. A result that fits as it is costs nothing."""
+    Every reset and step raises LabError if a result breaks Gymnasium's interface, or if
+    its observation is not in the space. A result that fits as it is costs nothing."""
 
     def __init__(
         self, envs: Sequence[Env], seeds: Sequence[int], marks: CopyMarks | None = None
@@ -48,7 +55,9 @@ class SyncEnvs(RawEnvs):
         self.exact_state = has_exact_state(envs[0])
         self.envs = list(envs)
         self._marks = marks_in(marks, len(envs))
-        self._env_steps: list[Callable[..., Any]] = [partial(first_step, env) for env in envs]
+        self._env_steps: list[Callable[..., Any]] = [
+            partial(first_step, env) for env in envs
+        ]
         self._first = True
         """Whether the next step is the first, whose results are checked."""
         self._first_seeds = list(seeds)
@@ -93,9 +102,13 @@ class SyncEnvs(RawEnvs):
                     is_plain = False
                 if not is_plain:
                     result = checked_step(self.envs[index], result)
-                obs[index], reward[index], terminated[index], truncated[index], infos[index] = (
-                    result
-                )
+                (
+                    obs[index],
+                    reward[index],
+                    terminated[index],
+                    truncated[index],
+                    infos[index],
+                ) = result
                 index += 1
         except BaseException as error:
             error.add_note(step_failure_note(str(self.envs[index]), index, action))
@@ -114,7 +127,9 @@ class SyncEnvs(RawEnvs):
             over[k] = not info.get(CONTINUES, False)
         has_any = NUMBERS in infos[done_index[0]]
         numbers = np.stack([infos[i][NUMBERS] for i in done_index]) if has_any else None
-        return RawStep(obs, reward, terminated, truncated, done_index, final_obs, over, numbers)
+        return RawStep(
+            obs, reward, terminated, truncated, done_index, final_obs, over, numbers
+        )
 
     def _begin(self, index: int, reset: Callable[[], Any]) -> tuple[Array, Any]:
         """The checked result of a `reset` of one environment."""
@@ -129,7 +144,10 @@ class SyncEnvs(RawEnvs):
 
     @override
     def state_dict(self) -> StateDict:
-        return {"envs": [save_env_state(env) for env in self.envs], "steps": self._steps}
+        return {
+            "envs": [save_env_state(env) for env in self.envs],
+            "steps": self._steps,
+        }
 
     @override
     def load_state_dict(self, state: StateDict) -> None:

@@ -1,7 +1,7 @@
 """N environments in their own units: the layer below the converters.
 
-The interface has no autoreset modes: a step that ends an episode returns both the final observation
-and the first observation of the next episode."""
+The interface has no autoreset modes: a step that ends an episode returns both the final
+observation and the first observation of the next episode."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -17,8 +17,9 @@ from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
 from slm_lab.env.interface import Env
 
 CONTINUES = "episode_goes_on"
-"""A key in the info of a single environment's `reset`. It is True if the last `terminated` ended
-the episode only for the learner, as a lost life does. Then the observation is the last one."""
+"""A key in the info of a single environment's `reset`. It is True if the last
+`terminated` ended the episode only for the learner, as a lost life does. Then the
+observation is the last one."""
 
 
 NUMBERS = "slm_lab.last_numbers"
@@ -26,12 +27,13 @@ NUMBERS = "slm_lab.last_numbers"
 
 
 RESETTING, STEPPING = 1, 2
-"""The marks of a copy while its `reset` runs, and in a worker process its `step`; else 0."""
+"""The marks of a copy while its `reset` runs, and in a worker process its `step`; else
+0."""
 
 
 class CopyMarks(NamedTuple):
-    """The marks of copies in shared memory, one byte each, by which another process sees what they
-    do. It must pickle."""
+    """The marks of copies in shared memory, one byte each, by which another process
+    sees what they do. It must pickle."""
 
     raw: Any
     offset: int
@@ -49,7 +51,8 @@ class RawStep(NamedTuple):
     """A step after which K of the N rows are done. The next step may reuse `reward`."""
 
     obs: Array
-    """(N, ...) new; after the end of an episode, the first observation of the next one"""
+    """(N, ...) new; after the end of an episode, the first observation of the next
+    one"""
     reward: FloatArray
     """(N,) float64"""
     terminated: BoolArray
@@ -59,14 +62,14 @@ class RawStep(NamedTuple):
     final_obs: Array | None = None
     """(K, ...) their last observations"""
     over: BoolArray | None = None
-    """(K,) whether the environment has started a new episode; None: all have. Otherwise the episode
-    continues from `final_obs`, as a game does after a lost life."""
+    """(K,) whether the environment has started a new episode; None: all have. Otherwise
+    the episode continues from `final_obs`, as a game does after a lost life."""
     info: FloatArray | None = None
     """(K, I) float64: the numbers of `LastInfo`; None without one"""
 
     def ended(self) -> tuple[IntArray, Array, FloatArray]:
-        """(R,) the rows with a new episode; of the old one (R, ...) the last observations, and
-        (R, I) the numbers of the last info."""
+        """(R,) the rows with a new episode; of the old one (R, ...) the last
+        observations, and (R, I) the numbers of the last info."""
         assert self.done_index is not None
         assert self.final_obs is not None
         info = np.empty((len(self.done_index), 0)) if self.info is None else self.info
@@ -84,7 +87,8 @@ class RawEnvs(ABC):
 
     @abstractmethod
     def reset(self) -> Array:
-        """Starts new episodes everywhere. Only the first call seeds the environments."""
+        """Starts new episodes everywhere. Only the first call seeds the
+        environments."""
 
     @abstractmethod
     def step(self, action: Array) -> RawStep:
@@ -104,15 +108,17 @@ class RawEnvs(ABC):
 
 
 def env_seeds(seed: int | Sequence[int], num_envs: int) -> list[int]:
-    """One independent seed per environment; the i-th does not depend on `num_envs`. Seeds have 31
-    bits, because some simulators store them in a C int."""
+    """One independent seed per environment; the i-th does not depend on `num_envs`.
+    Seeds have 31 bits, because some simulators store them in a C int."""
     words = np.random.SeedSequence(seed).generate_state(num_envs, np.uint32)
     return [int(word) >> 1 for word in words]
 
 
-def seeds_after(restored: Sequence[bool], root: Sequence[int]) -> list[int | None] | None:
-    """The seeds of the first `reset` after a load: new ones, from `root`, where no generator was
-    restored; None if all were."""
+def seeds_after(
+    restored: Sequence[bool], root: Sequence[int]
+) -> list[int | None] | None:
+    """The seeds of the first `reset` after a load: new ones, from `root`, where no
+    generator was restored; None if all were."""
     if all(restored):
         return None
     fresh = env_seeds(root, len(restored))
@@ -133,7 +139,8 @@ def reset_failure_note(name: str, index: int) -> str:
 
 
 def check_actions(name: str, action: Array, space: gymnasium.Space[Any]) -> None:
-    """Raises IndexError for an action outside of a discrete space; a native library accepts it."""
+    """Raises IndexError for an action outside of a discrete space; a native library
+    accepts it."""
     if not isinstance(space, gymnasium.spaces.Discrete):
         return
     unknown = (action < 0) | (action >= space.n)
@@ -145,7 +152,8 @@ def check_actions(name: str, action: Array, space: gymnasium.Space[Any]) -> None
 
 @final
 class TimeLimit(gymnasium.wrappers.TimeLimit[Any, Any]):
-    """Gymnasium's TimeLimit, which also counts on if `reset` continues an episode (`CONTINUES`)."""
+    """Gymnasium's TimeLimit, which also counts on if `reset` continues an episode
+    (`CONTINUES`)."""
 
     @override
     def reset(
@@ -177,7 +185,8 @@ class ResetOptions(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs)
 
 @final
 class LastInfo(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Adds `NUMBERS` to an episode's last info: (I,) float64 under `keys`, NaN if not finite."""
+    """Adds `NUMBERS` to an episode's last info: (I,) float64 under `keys`, NaN if not
+    finite."""
 
     def __init__(self, env: Env, keys: Sequence[str]) -> None:
         RecordConstructorArgs.__init__(self, keys=keys)
@@ -188,17 +197,23 @@ class LastInfo(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.env.step(action)
         if terminated or truncated:
-            info = {**info, NUMBERS: np.array([_number(info, key) for key in self._keys])}
+            info = {
+                **info,
+                NUMBERS: np.array([_number(info, key) for key in self._keys]),
+            }
         return obs, reward, terminated, truncated, info
 
 
 def _number(info: Mapping[str, Any], key: str) -> float:
-    """The finite number under `key`, or else under the path that it is; NaN if there is none."""
+    """The finite number under `key`, or else under the path that it is; NaN if there is
+    none."""
     value: Any = info
     for part in [key] if key in info else key.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
     if not isinstance(value, bool | int | float | np.generic | np.ndarray):
         return nan
     array = np.asarray(value)
-    number = float(array.item()) if array.size == 1 and array.dtype.kind in "biuf" else nan
+    number = (
+        float(array.item()) if array.size == 1 and array.dtype.kind in "biuf" else nan
+    )
     return number if isfinite(number) else nan

@@ -38,7 +38,13 @@ from slm_lab.env.failure import (
     signal_ignored,
     warn_of_close,
 )
-from slm_lab.env.interface import Env, checked_reset, checked_step, first_reset, first_step
+from slm_lab.env.interface import (
+    Env,
+    checked_reset,
+    checked_step,
+    first_reset,
+    first_step,
+)
 from slm_lab.env.state import has_exact_state, load_env_state, save_env_state
 from slm_lab.env.vector.raw import (
     CONTINUES,
@@ -52,7 +58,8 @@ from slm_lab.env.vector.raw import (
 )
 
 START_METHOD = "forkserver"
-"""fork would copy locks of the parent's threads; spawn would import everything again."""
+"""fork would copy locks of the parent's threads; spawn would import everything
+again."""
 
 PRELOADED = ["slm_lab.core.dies_with_parent", __name__]
 """The modules that the fork server imports, for all workers and for itself."""
@@ -62,7 +69,8 @@ DEATH_TIMEOUT = 0.5
 
 
 class Report(NamedTuple):
-    """What a worker tells of an exception: its text, because some exceptions cannot be pickled."""
+    """What a worker tells of an exception: its text, because some exceptions cannot be
+    pickled."""
 
     text: str
     is_of_lab: bool
@@ -74,15 +82,17 @@ class Report(NamedTuple):
 
 
 class Reporting:
-    """Stands in a worker for Gymnasium's queue of errors, whose locks have names in the file system
-    that a killed process leaves there. An error travels through the worker's own pipe."""
+    """Stands in a worker for Gymnasium's queue of errors, whose locks have names in the
+    file system that a killed process leaves there. An error travels through the
+    worker's own pipe."""
 
     def __init__(self, pipe: Connection, env: "Stateful | None") -> None:
         self._pipe = pipe
         self._env = env
 
     def put(self, failure: tuple[int, type[BaseException], BaseException, str]) -> None:
-        """Answers a call by its failure, then by the report, which `_raise_if_errors` receives."""
+        """Answers a call by its failure, then by the report, which `_raise_if_errors`
+        receives."""
         _, _, error, _ = failure
         is_of_lab = isinstance(error, LabError)
         text = bounded(str(error)) if is_of_lab else error_text(error)
@@ -103,9 +113,9 @@ def run_worker(
     autoreset_mode: AutoresetMode,
     _semaphore: None,
 ) -> None:
-    """The target of a worker: Gymnasium's, but a failing constructor is reported, too, and the
-    shared `marks` show what the copy does. It ends without a word if the process that it works for
-    has died, and ends what the environment has started."""
+    """The target of a worker: Gymnasium's, but a failing constructor is reported, too,
+    and the shared `marks` show what the copy does. It ends without a word if the
+    process that it works for has died, and ends what the environment has started."""
     with suppress(BrokenPipeError, ConnectionResetError, EOFError):
         try:
             env = make()
@@ -121,9 +131,9 @@ def run_worker(
 
 
 class Stateful(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Gives the parent access to the state of a worker's environment. `reset` and `step` raise
-    LabError as those of `SyncEnvs`. Infos keep only what the lab reads: Gymnasium joins them in
-    arrays, and fails for values of different shapes."""
+    """Gives the parent access to the state of a worker's environment. `reset` and
+    `step` raise LabError as those of `SyncEnvs`. Infos keep only what the lab reads:
+    Gymnasium joins them in arrays, and fails for values of different shapes."""
 
     def __init__(self, env: Env, index: int) -> None:
         super().__init__(env)
@@ -201,14 +211,16 @@ class Stateful(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class Workers(AsyncVectorEnv):
-    """Gymnasium's AsyncVectorEnv; its exceptions name the environment that failed. The workers
-    ignore Ctrl-C and SIGTERM: this process decides what to do. If a call is interrupted, `close`
-    kills them, because their next replies are undefined. If this process dies, the kernel kills the
-    fork server and so the workers (Linux). The global generators of Python, NumPy and torch are
-    seeded in each worker, from `process_seed` and its index."""
+    """Gymnasium's AsyncVectorEnv; its exceptions name the environment that failed. The
+    workers ignore Ctrl-C and SIGTERM: this process decides what to do. If a call is
+    interrupted, `close` kills them, because their next replies are undefined. If this
+    process dies, the kernel kills the fork server and so the workers (Linux). The
+    global generators of Python, NumPy and torch are seeded in each worker, from
+    `process_seed` and its index."""
 
     error_queue = property(lambda _: None, lambda _, queue: None)
-    """Gymnasium's queue is dropped at once, and with it its named locks; see `Reporting`."""
+    """Gymnasium's queue is dropped at once, and with it its named locks; see
+    `Reporting`."""
 
     def __init__(
         self,
@@ -227,7 +239,8 @@ class Workers(AsyncVectorEnv):
             functools.partial(_make_stateful, make_one, index, parent, process_seed)
             for index, make_one in enumerate(makers)
         ]
-        worker: Any = functools.partial(run_worker, marks)  # Gymnasium's has fewer arguments
+        # Gymnasium's has fewer arguments
+        worker: Any = functools.partial(run_worker, marks)
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         try:
             with safe_path(), main_module_hidden():
@@ -243,27 +256,29 @@ class Workers(AsyncVectorEnv):
             raise
         finally:
             self._unblock_signals()
-        # Python would end its children with SIGTERM, which these ignore, and wait for them.
+        # Python would end its children with SIGTERM, which these ignore, and wait for
+        # them.
         Finalize(self, _kill, args=(self.processes,), exitpriority=0)
 
     @override
     def _check_spaces(self) -> None:
-        # Here AsyncVectorEnv.__init__ has started all workers and begins to wait for them.
+        # Here AsyncVectorEnv.__init__ has started all workers and begins to wait for
+        # them.
         self._unblock_signals()
         check_spaces: Callable[[], None] = super()._check_spaces  # untyped in Gymnasium
         with self._call():
             check_spaces()
 
     def _unblock_signals(self) -> None:
-        """Restores the signal mask once all workers are registered. Before that, Ctrl-C would leave
-        an unregistered worker. The workers inherit the mask and remove it when they are ready for
-        signals."""
+        """Restores the signal mask once all workers are registered. Before that, Ctrl-C
+        would leave an unregistered worker. The workers inherit the mask and remove it
+        when they are ready for signals."""
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
     @contextmanager
     def _call(self) -> Iterator[None]:
-        """The context of a call to the workers. `_in_call` stays True if it is interrupted. Raises
-        LabError if a worker has died."""
+        """The context of a call to the workers. `_in_call` stays True if it is
+        interrupted. Raises LabError if a worker has died."""
         self._in_call = True
         try:
             yield
@@ -273,7 +288,10 @@ class Workers(AsyncVectorEnv):
 
     @override
     def reset(
-        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+        self,
+        *,
+        seed: int | list[int | None] | None = None,
+        options: dict[str, Any] | None = None,
     ) -> tuple[Array, dict[str, Any]]:
         self._action = None
         with self._call():
@@ -291,13 +309,18 @@ class Workers(AsyncVectorEnv):
             return super().step(actions)
 
     @override
-    def close_extras(self, timeout: float | None = None, terminate: bool = False) -> None:
-        """Lets the workers close their environments; kills them if a call was interrupted."""
+    def close_extras(
+        self, timeout: float | None = None, terminate: bool = False
+    ) -> None:
+        """Lets the workers close their environments; kills them if a call was
+        interrupted."""
         try:
             if not (terminate or self._in_call):
                 failures = [why for why in super().call("lab_close") if why is not None]
                 if failures:
-                    warn_of_close(f"{len(failures)} of {self.num_envs} copies", failures[0])
+                    warn_of_close(
+                        f"{len(failures)} of {self.num_envs} copies", failures[0]
+                    )
                 super().close_extras(timeout)
         except (EOFError, OSError):
             pass  # a worker has died since
@@ -310,7 +333,11 @@ class Workers(AsyncVectorEnv):
         """Kills the other workers; returns which ones died and how."""
         for process in self.processes:
             process.join(DEATH_TIMEOUT / len(self.processes))
-        dead = [(i, p.exitcode) for i, p in enumerate(self.processes) if p.exitcode is not None]
+        dead = [
+            (i, p.exitcode)
+            for i, p in enumerate(self.processes)
+            if p.exitcode is not None
+        ]
         self.close(terminate=True)
         return "; ".join(
             f"the worker process of environment {index} died with exit code {code}"
@@ -321,7 +348,8 @@ class Workers(AsyncVectorEnv):
 
     @override
     def _raise_if_errors(self, successes: Iterable[bool]) -> None:
-        """Raises what the first worker that failed reports, with the copy and its action."""
+        """Raises what the first worker that failed reports, with the copy and its
+        action."""
         failed = [index for index, success in enumerate(successes) if not success]
         if not failed:
             return

@@ -1,4 +1,5 @@
-"""Trains the variants of a comparison one after the other, and draws the results so far."""
+"""Trains the variants of a comparison one after the other, and draws the results so
+far."""
 
 import json
 import shutil
@@ -62,12 +63,13 @@ class TrainingRecord(NamedTuple):
 
 @final
 class CompareRun:
-    """A comparison in its folder `data/{spec_name}_compare_{time}`: all run folders, the plan (a
-    spec file with every variant), the record of how trainings ended, graphs and tables."""
+    """A comparison in its folder `data/{spec_name}_compare_{time}`: all run folders,
+    the plan (a spec file with every variant), the record of how trainings ended, graphs
+    and tables."""
 
     def __init__(self, folder: Path, plan: Plan, is_reader: bool = False) -> None:
-        """Raises UsageError when another process works in the folder. One that `is_reader` takes no
-        lock, and trains and writes nothing."""
+        """Raises UsageError when another process works in the folder. One that
+        `is_reader` takes no lock, and trains and writes nothing."""
         self.folder = folder
         self.plan = plan
         self._lock = None if is_reader else RunLock(folder)
@@ -78,10 +80,12 @@ class CompareRun:
     @classmethod
     @warnings_held()
     def begin(cls, request: CompareRequest) -> "CompareRun":
-        """Begins a new comparison. Raises SpecError or UsageError with every problem before
-        anything runs."""
+        """Begins a new comparison. Raises SpecError or UsageError with every problem
+        before anything runs."""
         plan, data_dir = make_plan(request), request.source.data_dir
-        folder = fresh_folder(data_dir, f"{safe_name(plan.name)}_compare", datetime.now())
+        folder = fresh_folder(
+            data_dir, f"{safe_name(plan.name)}_compare", datetime.now()
+        )
         with undone_on_failure(lambda: shutil.rmtree(folder)):
             run = cls(folder, plan)
         write_json(plan.file(run.folder), plan.to_json())
@@ -93,18 +97,20 @@ class CompareRun:
     @classmethod
     @warnings_held()
     def resume(cls, folder: Path, imports: tuple[str, ...] = ()) -> "CompareRun":
-        """Resumes a comparison with the plug-ins `imports`. Raises UsageError, SpecError."""
+        """Resumes a comparison with the plug-ins `imports`. Raises UsageError,
+        SpecError."""
         return cls(folder, read_plan(folder, imports))
 
     @classmethod
     def look(cls, folder: Path) -> "CompareRun":
-        """A reader of a comparison, maybe of another machine. Raises UsageError, SpecError."""
+        """A reader of a comparison, maybe of another machine. Raises UsageError,
+        SpecError."""
         return cls(folder, read_plan(folder, to_resume=False), is_reader=True)
 
     @cached_property
     def planned(self) -> list[Planned]:
-        """Every training in order: all variants with one seed, then all with the next seed. So a
-        temporary disturbance of the machine affects all variants."""
+        """Every training in order: all variants with one seed, then all with the next
+        seed. So a temporary disturbance of the machine affects all variants."""
         return [
             Planned(variant, spec, seed)
             for seed in self.plan.seeds
@@ -126,22 +132,32 @@ class CompareRun:
 
     @property
     def would_repeat(self) -> bool:
-        """Whether all trainings left to run have failed and would fail in the same way again."""
+        """Whether all trainings left to run have failed and would fail in the same way
+        again."""
         left = [self._record.get(each.key) for each in self.to_run]
         return all(entry is not None and entry.would_repeat for entry in left)
 
     def prepare(self, planned: Planned) -> Run | None:
-        """The new or resumed run of a training; None if it cannot begin, which is recorded."""
+        """The new or resumed run of a training; None if it cannot begin, which is
+        recorded."""
         entry = self._record.get(planned.key)
-        begun = None if entry is None else RunDir(self.folder / entry.folder, planned.spec.name)
+        begun = (
+            None
+            if entry is None
+            else RunDir(self.folder / entry.folder, planned.spec.name)
+        )
         try:
             name, imports, data_dir = planned.spec.name, self.plan.imports, self.folder
             if begun is not None and begun.spec_file.is_file():
                 file, run_name = str(begun.spec_file), str(begun.root)
-                source = RunSource(file, name, run_name, data_dir=data_dir, imports=imports)
+                source = RunSource(
+                    file, name, run_name, data_dir=data_dir, imports=imports
+                )
             else:
                 file = str(self.plan.file(self.folder))
-                source = RunSource(file, name, None, (), planned.seed, data_dir, imports)
+                source = RunSource(
+                    file, name, None, (), planned.seed, data_dir, imports
+                )
             run = Run(source)
         except LabError as error:
             folder = "" if entry is None else entry.folder
@@ -160,7 +176,9 @@ class CompareRun:
             )
             if result.failed:
                 again = any(session.would_repeat for session in result.failed)
-                entry = TrainingRecord(folder, Ending.FAILED, result.failed[0].error, again)
+                entry = TrainingRecord(
+                    folder, Ending.FAILED, result.failed[0].error, again
+                )
         except LabError as error:
             entry = TrainingRecord(folder, Ending.FAILED, str(error))
         self._note(planned, entry)
@@ -170,7 +188,9 @@ class CompareRun:
         """What has been measured so far."""
         spec, plan = self.plan.baseline, self.plan
         whole, left = len(self.planned), len(self.to_run)
-        unfinished = [f"{whole - left} of {whole} trainings have finished"] if left else []
+        unfinished = (
+            [f"{whole - left} of {whole} trainings have finished"] if left else []
+        )
         return Comparison(
             f"{spec.agent.algorithm.name} on {spec.env.name}",
             tuple(self._outcome(variant) for variant in plan.specs),
@@ -184,7 +204,8 @@ class CompareRun:
         )
 
     def draw(self) -> list[Path]:
-        """Graphs and tables of what has been measured so far; the dashboard's PNG comes first."""
+        """Graphs and tables of what has been measured so far; the dashboard's PNG comes
+        first."""
         tables = self.write_tables()
         name = safe_name(self.plan.name)
         return [*draw_comparison(self.comparison(), self.folder, name), *tables]
@@ -200,18 +221,28 @@ class CompareRun:
 
     def _outcome(self, variant: Variant) -> Outcome:
         of_variant = [each for each in self.planned if each.variant == variant]
-        failures = {each.seed: why for each, why in self.failures if each.variant == variant}
+        failures = {
+            each.seed: why for each, why in self.failures if each.variant == variant
+        }
         finished = [each for each in of_variant if self._has_finished(each)]
-        return Outcome(variant, {each.seed: self._training(each) for each in finished}, failures)
+        return Outcome(
+            variant, {each.seed: self._training(each) for each in finished}, failures
+        )
 
     def _training(self, planned: Planned) -> Training:
         """Reads a finished training once, because it does not change."""
         if planned.key not in self._read:
-            run_dir = RunDir(self.folder / self._record[planned.key].folder, planned.spec.name)
+            run_dir = RunDir(
+                self.folder / self._record[planned.key].folder, planned.spec.name
+            )
             sessions = range(planned.spec.meta.num_sessions)
-            rows = read_existing({each: run_dir.session(0, each).rows for each in sessions})
+            rows = read_existing(
+                {each: run_dir.session(0, each).rows for each in sessions}
+            )
             actors = planned.variant.workers if planned.variant.has_learner else 1
-            self._read[planned.key] = training_of(list(rows.values()), self._window, actors)
+            self._read[planned.key] = training_of(
+                list(rows.values()), self._window, actors
+            )
         return self._read[planned.key]
 
     def _has_finished(self, planned: Planned) -> bool:
@@ -229,12 +260,16 @@ def _read_record(file: Path) -> dict[str, TrainingRecord]:
         return {}
     try:
         record = {
-            key: TrainingRecord(**{**each, "ending": each["ending"] and Ending(each["ending"])})
+            key: TrainingRecord(
+                **{**each, "ending": each["ending"] and Ending(each["ending"])}
+            )
             for key, each in json.loads(file.read_text()).items()
         }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(f"{file} is damaged: {error}") from error
     for entry in record.values():
         if Path(entry.folder).name != entry.folder or entry.folder == "..":
-            raise UsageError(f"{file}: {entry.folder!r} must be the name of a folder beside it")
+            raise UsageError(
+                f"{file}: {entry.folder!r} must be the name of a folder beside it"
+            )
     return record

@@ -1,6 +1,7 @@
 """The plan of a comparison: one spec for each variant, and the seeds.
 
-The variants differ only in `meta.distributed`, `meta.max_session` and values derived from these."""
+The variants differ only in `meta.distributed`, `meta.max_session` and values derived
+from these."""
 
 import logging
 import os
@@ -52,7 +53,8 @@ class CompareRequest(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The variants of a comparison and their machine; the baseline's spec comes first."""
+    """The variants of a comparison and their machine; the baseline's spec comes
+    first."""
 
     name: str
     specs: Mapping[Variant, Spec]
@@ -73,7 +75,8 @@ class Plan(NamedTuple):
         return folder / PLAN_FILE.format(safe_name(self.name))
 
     def to_json(self) -> dict[str, Any]:
-        """The content of the plan file: every variant's spec, and the plan's own block."""
+        """The content of the plan file: every variant's spec, and the plan's own
+        block."""
         about = {
             "format": FORMAT,
             "name": self.name,
@@ -88,7 +91,10 @@ class Plan(NamedTuple):
             "notes": list(self.notes),
             **provenance(self.seeds[0]),
         }
-        return {**{spec.name: spec.to_json() for spec in self.specs.values()}, PLAN_BLOCK: about}
+        return {
+            **{spec.name: spec.to_json() for spec in self.specs.values()},
+            PLAN_BLOCK: about,
+        }
 
 
 def _variant(mode: str, workers: int, cores: int) -> Variant:
@@ -97,7 +103,8 @@ def _variant(mode: str, workers: int, cores: int) -> Variant:
 
 
 def make_plan(request: CompareRequest) -> Plan:
-    """The plan for a request. Raises UsageError, or SpecError with every problem of any variant."""
+    """The plan for a request. Raises UsageError, or SpecError with every problem of any
+    variant."""
     cores = usable_cores()
     workers = request.workers
     if workers is None:  # 1, 2, 4, … up to the number of cores
@@ -123,7 +130,9 @@ def make_plan(request: CompareRequest) -> Plan:
         modes, left_out = _possible_modes(base, workers, optimizers)
     where = request.source.where(base)
     if base.meta.cluster is not None:
-        message = "a comparison measures this machine; leave it out with -s meta.cluster=null"
+        message = (
+            "a comparison measures this machine; leave it out with -s meta.cluster=null"
+        )
         raise SpecError(where, [Problem("meta.cluster", message, base.meta.cluster)])
     parallel = (_variant(mode, count, cores) for mode in modes for count in workers)
     variants = [Variant(BASELINE, 1), *parallel]
@@ -137,13 +146,18 @@ def make_plan(request: CompareRequest) -> Plan:
         busy = f"about {load:.1f} of the {cores} cores when the comparison began"
         notes = (*notes, f"other processes used {busy}")
     machine, imports = (cores, processor()), request.source.imports
-    return Plan(base.name, specs, tuple(seeds), request.threshold, *machine, imports, notes)
+    return Plan(
+        base.name, specs, tuple(seeds), request.threshold, *machine, imports, notes
+    )
 
 
-def read_plan(folder: Path, imports: tuple[str, ...] = (), to_resume: bool = True) -> Plan:
-    """The plan in the folder of a comparison. Its plug-ins must be imported. Raises SpecError.
-    Raises UsageError without a plan of this format. `to_resume` raises it also if the comparison
-    was begun on another machine, because speeds are not comparable, and warns of suspicious keys.
+def read_plan(
+    folder: Path, imports: tuple[str, ...] = (), to_resume: bool = True
+) -> Plan:
+    """The plan in the folder of a comparison. Its plug-ins must be imported. Raises
+    SpecError. Raises UsageError without a plan of this format. `to_resume` raises it
+    also if the comparison was begun on another machine, because speeds are not
+    comparable, and warns of suspicious keys.
     """
     file, about = _plan_block(folder)
     check_format(folder, about.get("format"))
@@ -154,25 +168,31 @@ def read_plan(folder: Path, imports: tuple[str, ...] = (), to_resume: bool = Tru
     here = (usable_cores(), processor())
     if to_resume and here != (cores, named):
         raise UsageError(
-            f"{folder} was begun on {cores} cores of {named}, this machine has {here[0]} of "
-            f"{here[1]}: a comparison can only be resumed on the same machine; begin a new one"
+            f"{folder} was begun on {cores} cores of {named}, this machine has "
+            f"{here[0]} of {here[1]}: a comparison can only be resumed on the same "
+            "machine; begin a new one"
         )
     found = {
         _variant(each["mode"], each["workers"], cores): specs[each["spec"]]
         for each in about["variants"]
     }
     seeds, notes = tuple(about["seeds"]), tuple(about["notes"])
-    return Plan(about["name"], found, seeds, about["threshold"], cores, named, imports, notes)
+    return Plan(
+        about["name"], found, seeds, about["threshold"], cores, named, imports, notes
+    )
 
 
 def allowed_imports(folder: Path, given: Sequence[str], trust: bool) -> tuple[str, ...]:
-    """The modules that a comparison was begun with, and `given`; with `trust` all that it names.
-    Raises UsageError for a module that the user has not allowed; SpecError."""
+    """The modules that a comparison was begun with, and `given`; with `trust` all that
+    it names. Raises UsageError for a module that the user has not allowed;
+    SpecError."""
     file, _ = _plan_block(folder)
     named = named_by([file], PLAN_BLOCK)
     allowed = (*given, *named) if trust else tuple(given)
     check_allowed(folder, named, allowed)
-    return tuple(dict.fromkeys([*recorded_imports(file, read_file(file), PLAN_BLOCK), *allowed]))
+    return tuple(
+        dict.fromkeys([*recorded_imports(file, read_file(file), PLAN_BLOCK), *allowed])
+    )
 
 
 def _plan_block(folder: Path) -> tuple[Path, dict[str, Any]]:
@@ -189,18 +209,27 @@ def _plan_block(folder: Path) -> tuple[Path, dict[str, Any]]:
 def _specs(
     where: str, base: Spec, variants: Sequence[Variant], optimizers: Mapping[str, str]
 ) -> dict[Variant, Spec]:
-    """A spec for each variant. Raises SpecError with the problems of all. Warns of suspicious keys
-    of the other variants. Those of the baseline were reported at loading."""
+    """A spec for each variant. Raises SpecError with the problems of all. Warns of
+    suspicious keys of the other variants. Those of the baseline were reported at
+    loading."""
     parsed = {variant: _parsed(base, variant, optimizers) for variant in variants}
-    if problems := {str(problem): problem for each in parsed.values() for problem in each.problems}:
+    if problems := {
+        str(problem): problem for each in parsed.values() for problem in each.problems
+    }:
         raise SpecError(where, list(problems.values()))
     reported: set[str] = set()
     for variant, each in parsed.items():
-        suspicious = [suspicion for suspicion in each.suspicious if suspicion not in reported]
+        suspicious = [
+            suspicion for suspicion in each.suspicious if suspicion not in reported
+        ]
         if suspicious and variant.mode != BASELINE:
-            logger.warning("%s: suspicious setting: %s", variant.label, "; ".join(suspicious))
+            logger.warning(
+                "%s: suspicious setting: %s", variant.label, "; ".join(suspicious)
+            )
         reported.update(suspicious)
-    return {variant: each.spec for variant, each in parsed.items() if each.spec is not None}
+    return {
+        variant: each.spec for variant, each in parsed.items() if each.spec is not None
+    }
 
 
 def _parsed(base: Spec, variant: Variant, optimizers: Mapping[str, str]) -> Parsed:
@@ -211,7 +240,8 @@ def _parsed(base: Spec, variant: Variant, optimizers: Mapping[str, str]) -> Pars
         settings.append(Setting("meta.distributed", variant.mode))
         settings.append(Setting("meta.max_session", variant.workers))
         if base.logs_by_default:
-            settings.append(Setting("meta.log_frequency", None))  # the default of its share
+            # the default of its share
+            settings.append(Setting("meta.log_frequency", None))
     data, found = apply_settings(base.to_json(), settings, dict)
     parsed = parse(name, data).for_training()
     return parsed._replace(problems=[*found, *parsed.problems])
@@ -220,11 +250,14 @@ def _parsed(base: Spec, variant: Variant, optimizers: Mapping[str, str]) -> Pars
 def _possible_modes(
     base: Spec, workers: Sequence[int], optimizers: Mapping[str, str]
 ) -> tuple[tuple[str, ...], list[str]]:
-    """The parallel modes that suit the spec, and a note on why each other mode does not."""
+    """The parallel modes that suit the spec, and a note on why each other mode does
+    not."""
     possible, notes = [], []
     for mode in MODES.names():
         variants = [Variant(mode, count) for count in workers]
-        if problems := [p for each in variants for p in _parsed(base, each, optimizers).problems]:
+        if problems := [
+            p for each in variants for p in _parsed(base, each, optimizers).problems
+        ]:
             notes.append(f"{mode} is left out: {problems[0]}")
         else:
             possible.append(mode)

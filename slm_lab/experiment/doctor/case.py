@@ -44,8 +44,13 @@ class Course(NamedTuple):
 
     @property
     def is_short(self) -> bool:
-        """Whether there are too few frames, gradient steps or episodes to judge its learning."""
-        least = {"total_frame": FEWEST_FRAMES, "opt_step": FEWEST_STEPS, "epi": FEWEST_EPISODES}
+        """Whether there are too few frames, gradient steps or episodes to judge its
+        learning."""
+        least = {
+            "total_frame": FEWEST_FRAMES,
+            "opt_step": FEWEST_STEPS,
+            "epi": FEWEST_EPISODES,
+        }
         return any(self.column(name)[-1] < number for name, number in least.items())
 
     @property
@@ -57,8 +62,8 @@ class Course(NamedTuple):
         return float(self.column("frame")[-1] / copies)
 
     def advise(self, *options: str) -> str:
-        """Those of the options that this spec accepts, as one text. An option is "lower KEY",
-        "raise KEY" or "set KEY", and maybe more words."""
+        """Those of the options that this spec accepts, as one text. An option is "lower
+        KEY", "raise KEY" or "set KEY", and maybe more words."""
         return ", or ".join(option for option in options if self._accepts(option))
 
     def _accepts(self, option: str) -> bool:
@@ -77,8 +82,13 @@ class Course(NamedTuple):
         return value_at(self.spec, path, default)
 
     def column(self, name: str) -> FloatArray:
-        """The values of all rows (R,); NaN in files of another version, without the column."""
-        return self.rows[name] if name in self.rows.columns else np.full(len(self.rows), np.nan)
+        """The values of all rows (R,); NaN in files of another version, without the
+        column."""
+        return (
+            self.rows[name]
+            if name in self.rows.columns
+            else np.full(len(self.rows), np.nan)
+        )
 
     def values(self, column: str, begin: float = 0.0, end: float = 1.0) -> FloatArray:
         """The finite values of a column between two shares of the rows."""
@@ -91,12 +101,19 @@ class Course(NamedTuple):
         return median(self.values(column, 0.5))
 
     def growth(self, column: str, factor: float, least: float) -> str:
-        """How far the size of a column grew from the first to the last quarter, as text; empty if
-        by less than `factor` times `least` or what it was."""
-        early, late = (np.abs(self.values(column, begin, begin + 0.25)) for begin in (0, 0.75))
-        if min(len(early), len(late)) < 2 or median(late) < factor * max(median(early), least):
+        """How far the size of a column grew from the first to the last quarter, as
+        text; empty if by less than `factor` times `least` or what it was."""
+        early, late = (
+            np.abs(self.values(column, begin, begin + 0.25)) for begin in (0, 0.75)
+        )
+        if min(len(early), len(late)) < 2 or median(late) < factor * max(
+            median(early), least
+        ):
             return ""
-        return f"{column} went from {significant(median(early))} to {significant(median(late))}"
+        return (
+            f"{column} went from {significant(median(early))} to "
+            f"{significant(median(late))}"
+        )
 
     @property
     def spread(self) -> float:
@@ -106,8 +123,8 @@ class Course(NamedTuple):
 
     @property
     def rises(self) -> bool:
-        """Whether the returns of the last quarter are well above those of the first rows, which an
-        easy task soon leaves."""
+        """Whether the returns of the last quarter are well above those of the first
+        rows, which an easy task soon leaves."""
         early, late = self.values("mean_return")[:3], self.values("mean_return", 0.75)
         return median(late) - median(early) > 0.25 * self.spread
 
@@ -127,7 +144,10 @@ class Case(NamedTuple):
     @property
     def reached(self) -> float:
         """Frames of all Sessions."""
-        return max((float(c.column("total_frame")[-1]) for c in self.courses.values()), default=0.0)
+        return max(
+            (float(c.column("total_frame")[-1]) for c in self.courses.values()),
+            default=0.0,
+        )
 
 
 def median(values: FloatArray) -> float:
@@ -140,11 +160,15 @@ def read_case(trial: FoundTrial, read: ReadRows = read_saved_rows) -> Case:
     rows = {session: read(paths, paths.rows) for session, paths in trial.paths.items()}
     metrics = trial_metrics(trial.run_dir, trial.trial)
     length = metrics.get("random_episode_length")
-    courses = {s: Course(each, trial.spec, length) for s, each in rows.items() if len(each)}
+    courses = {
+        s: Course(each, trial.spec, length) for s, each in rows.items() if len(each)
+    }
     recorded = metrics.get("sessions") or ()
     try:  # an earlier version lacks fields
         ends = ENDS.validate_python([{"frame": 0, **each} for each in recorded])
     except (TypeError, ValidationError) as error:
         why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
-        raise UsageError(f"{trial.where}: its metrics cannot be read: sessions: {why}") from None
+        raise UsageError(
+            f"{trial.where}: its metrics cannot be read: sessions: {why}"
+        ) from None
     return Case(trial, courses, metrics, ends, is_locked(trial.run_dir.root))

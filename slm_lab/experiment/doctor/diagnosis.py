@@ -1,4 +1,5 @@
-"""All findings about a run, the most serious first; those about its end and its returns."""
+"""All findings about a run, the most serious first; those about its end and its
+returns."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -23,12 +24,20 @@ from slm_lab.storage.run_dir import RUN_BLOCK
 def training_findings(case: Case) -> Iterator[Finding]:
     """What the rows and the result show; the same of several Sessions only once."""
     for symptom in SYMPTOMS:
-        courses = [(s, c) for s, c in case.courses.items() if symptom in AT_ONCE or not c.is_short]
-        found = [(session, each) for session, course in courses for each in symptom(course)]
+        courses = [
+            (s, c)
+            for s, c in case.courses.items()
+            if symptom in AT_ONCE or not c.is_short
+        ]
+        found = [
+            (session, each) for session, course in courses for each in symptom(course)
+        ]
         for session, finding in found[:1]:
             of = f"Session {session}: " if len(case.courses) > 1 else ""
             yield finding._replace(evidence=f"{of}{finding.evidence}")
-    for result in () if any(course.is_short for course in case.courses.values()) else RESULTS:
+    for result in (
+        () if any(course.is_short for course in case.courses.values()) else RESULTS
+    ):
         yield from result(case)
 
 
@@ -41,8 +50,9 @@ def all_findings(case: Case, of_agent: Iterable[Finding] = ()) -> list[Finding]:
 def diagnose(
     run: str, data_dir: Path, imports: Sequence[str], trust: bool
 ) -> tuple[str, list[Finding], str | None]:
-    """Which run it is, or trial of a search; its findings; and why its agent was not looked at.
-    Imports torch. Raises UsageError if there is no such run, or its rows are damaged."""
+    """Which run it is, or trial of a search; its findings; and why its agent was not
+    looked at. Imports torch. Raises UsageError if there is no such run, or its rows are
+    damaged."""
     from slm_lab.experiment.doctor import measured
     from slm_lab.experiment.policy import build_policy
     from slm_lab.experiment.saved_run import find_agent
@@ -71,76 +81,127 @@ def failed(case: Case) -> Iterator[Finding]:
     ends = [end for end in case.ends if end.ending is Ending.FAILED]
     causes = [end for end in ends if not end.lost_others] or ends
     if ends and not case.is_training:
-        reasons = [f"Session {end.session} at frame {end.frame:,}: {_why(end)}" for end in causes]
+        reasons = [
+            f"Session {end.session} at frame {end.frame:,}: {_why(end)}"
+            for end in causes
+        ]
         advice = _resume(case)
         if any(end.would_repeat for end in causes):
             diverged = any(end.diverged for end in causes)
             change = (
-                f"{LOWER_LR}, or set agent.net.clip_grad_val," if diverged else "change the cause"
+                f"{LOWER_LR}, or set agent.net.clip_grad_val,"
+                if diverged
+                else "change the cause"
             )
-            advice = f"do not resume it, since it would fail again: {change} in a new run"
+            advice = (
+                f"do not resume it, since it would fail again: {change} in a new run"
+            )
         what = f"{len(ends)} of {len(case.ends)} Sessions failed"
         yield Finding(what, "; ".join(reasons), advice)
 
 
 def unfinished(case: Case) -> Iterator[Finding]:
-    """A training that was stopped, or killed with all its processes, maybe while it ended."""
+    """A training that was stopped, or killed with all its processes, maybe while it
+    ended."""
     budget = value_at(case.trial.spec, "env.max_frame", 0.0)
     is_stopped = any(end.ending is Ending.INTERRUPTED for end in case.ends)
     is_trained = not is_stopped and case.reached >= budget
-    if case.is_training or (case.ends and not is_stopped) or (is_trained and case.metrics):
+    if (
+        case.is_training
+        or (case.ends and not is_stopped)
+        or (is_trained and case.metrics)
+    ):
         return
-    what = "it was stopped before its end" if is_stopped else "it ended silently: it was killed"
+    what = (
+        "it was stopped before its end"
+        if is_stopped
+        else "it ended silently: it was killed"
+    )
     what = "its metrics are missing or damaged" if is_trained else what
-    numbers = f"{case.reached:,.0f} of {budget:,.0f} frames{'' if is_stopped else _memory()}"
+    numbers = (
+        f"{case.reached:,.0f} of {budget:,.0f} frames{'' if is_stopped else _memory()}"
+    )
     yield Finding(what, numbers, _resume(case))
 
 
 def no_rows(case: Case) -> Iterator[Finding]:
     """Nothing to judge yet; or rows that were written are gone."""
-    done = {end.session for end in case.ends if end.ending is Ending.FINISHED and end.frame}
+    done = {
+        end.session for end in case.ends if end.ending is Ending.FINISHED and end.frame
+    }
     written = case.trial.paths.items()
-    if gone := [each.rows for s, each in written if s in done and s not in case.courses]:
+    if gone := [
+        each.rows for s, each in written if s in done and s not in case.courses
+    ]:
         numbers = ", ".join(f"no rows in {path}" for path in gone)
-        yield Finding("rows of finished Sessions are gone", numbers, "restore the files")
+        yield Finding(
+            "rows of finished Sessions are gone", numbers, "restore the files"
+        )
     elif not case.courses and not any(failed(case)):
         every = value_at(case.trial.spec, "meta.log_frequency", 0.0)
-        numbers = f"a row is due every {every:,.0f} frames" if every else "no Session has begun"
+        numbers = (
+            f"a row is due every {every:,.0f} frames"
+            if every
+            else "no Session has begun"
+        )
         yield Finding("no rows yet", numbers, "set meta.log_frequency to fewer frames")
 
 
 def no_better_than_random(case: Case) -> Iterator[Finding]:
-    """A result within the noise of random actions: what a wrong action space or reward leads to."""
+    """A result within the noise of random actions: what a wrong action space or reward
+    leads to."""
     result, random = case.metrics.get("final_return"), case.metrics.get("random_return")
-    if result is not None and random is not None and result <= random + 0.1 * abs(random):
+    if (
+        result is not None
+        and random is not None
+        and result <= random + 0.1 * abs(random)
+    ):
         numbers = f"final return {text(result)}, of random actions {text(random)}"
-        advice = "raise env.max_frame; check bounds of actions, signs of rewards and the time limit"
+        advice = (
+            "raise env.max_frame; check bounds of actions, signs of rewards and the "
+            "time limit"
+        )
         spec = case.trial.spec
-        if value_at(spec, "agent.net.type") == "MLPNet" and not value_at(spec, "env.frame_op"):
+        if value_at(spec, "agent.net.type") == "MLPNet" and not value_at(
+            spec, "env.frame_op"
+        ):
             joined = 'set env.frame_op "concat" and env.frame_op_len 4'
             advice = f"{advice}; if one observation does not show the state: {joined}"
         yield Finding("no better than random actions", numbers, advice)
 
 
 def apart(case: Case) -> Iterator[Finding]:
-    """One seed far from the others, which a mean hides: Agarwal et al. 2021, arXiv:2108.13264."""
-    lasts = {s: float(each.column("final_return")[-1]) for s, each in case.courses.items()}
+    """One seed far from the others, which a mean hides: Agarwal et al. 2021,
+    arXiv:2108.13264."""
+    lasts = {
+        s: float(each.column("final_return")[-1]) for s, each in case.courses.items()
+    }
     finals = {session: value for session, value in lasts.items() if np.isfinite(value)}
     spread = max((each.spread for each in case.courses.values()), default=0.0)
     if len(finals) < FEWEST_SEEDS or case.trial.meta.sessions_per_training > 1:
         return
     for session, value in finals.items():
         others = [each for s, each in finals.items() if s != session]
-        if abs(value - np.median(others)) > max(0.3 * spread, 3 * float(np.ptp(others))):
-            numbers = f"Session {session}: {text(value)}; others: {', '.join(map(text, others))}"
+        if abs(value - np.median(others)) > max(
+            0.3 * spread, 3 * float(np.ptp(others))
+        ):
+            numbers = (
+                f"Session {session}: {text(value)}; others: "
+                f"{', '.join(map(text, others))}"
+            )
             graph = f"graph/{case.trial.paths[session].prefix}_*.png"
-            yield Finding("one Session is apart from the others", numbers, f"look at {graph}")
+            yield Finding(
+                "one Session is apart from the others", numbers, f"look at {graph}"
+            )
 
 
 def weak_claim(case: Case) -> Iterator[Finding]:
     """Too few numbers to rest a claim on: Henderson et al. 2018, arXiv:1709.06560."""
     rows = min((len(each.rows) for each in case.courses.values()), default=0)
-    seeds, episodes = len(case.trial.meta.trainings), case.metrics.get("final_return_episodes")
+    seeds, episodes = (
+        len(case.trial.meta.trainings),
+        case.metrics.get("final_return_episodes"),
+    )
     few = [
         f"{count:,.0f} of at least {least} {what}"
         for count, what, least in (
@@ -151,7 +212,11 @@ def weak_claim(case: Case) -> Iterator[Finding]:
         if count is not None and count < least
     ]
     if few and rows and case.ends and not case.trial.of_search:
-        more = "meta.max_session" if case.trial.meta.distributed is False else "meta.max_run"
+        more = (
+            "meta.max_session"
+            if case.trial.meta.distributed is False
+            else "meta.max_run"
+        )
         advice = f"raise {more}, or play more episodes: {_command(case, 'eval')}"
         yield Finding("too little for a claim", ", ".join(few), advice)
 
@@ -186,4 +251,8 @@ def _why(end: SessionResult) -> str:
 def _memory() -> str:
     """What the kernel has counted, if it has killed processes for their memory."""
     kills = memory_kills()
-    return f" (the kernel has killed {kills} processes for memory since its start)" if kills else ""
+    return (
+        f" (the kernel has killed {kills} processes for memory since its start)"
+        if kills
+        else ""
+    )

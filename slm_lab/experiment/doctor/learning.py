@@ -1,6 +1,7 @@
 """What is wrong with the learning of one Session, as its rows show it.
 
-The thresholds are rules of thumb. A finding needs a clear case, because a false alarm costs trust.
+The thresholds are rules of thumb. A finding needs a clear case, because a false alarm
+costs trust.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,42 +18,69 @@ Symptom: TypeAlias = Callable[[Course], Iterator[Finding]]
 FEW, SEVERAL = 8, 20
 """Rows with values that a judgement of a trend needs, and one of returns."""
 SEVERAL_EPISODES, LONG_EPISODE = 3, 10_000
-"""Episodes of random actions, and steps where their length is unknown, in which one should end."""
+"""Episodes of random actions, and steps where their length is unknown, in which one
+should end."""
 LOWER_LR, RAISE_LR = "lower agent.net.optim_spec.lr", "raise agent.net.optim_spec.lr"
 RAISE_ENTROPY = "raise agent.algorithm.entropy_coef_spec.start_val"
 FEWER, MORE = "lower meta.max_session", "raise meta.max_session"
-MORE_FRAMES = "raise agent.algorithm.time_horizon", "raise agent.algorithm.training_frequency"
+MORE_FRAMES = (
+    "raise agent.algorithm.time_horizon",
+    "raise agent.algorithm.training_frequency",
+)
 SMALLEST_DEVIATION = 1e-4
-"""Smaller returns and value targets are not scaled up, see `RunningStatistics.deviation`."""
+"""Smaller returns and value targets are not scaled up, see
+`RunningStatistics.deviation`."""
 
 
 def exploding(course: Course) -> Iterator[Finding]:
-    """Loss or gradient a thousand times what they were: Pascanu et al. 2013, arXiv:1211.5063."""
-    clip = () if course.key("agent.net.clip_grad_val") else ("set agent.net.clip_grad_val",)
+    """Loss or gradient a thousand times what they were: Pascanu et al. 2013,
+    arXiv:1211.5063."""
+    clip = (
+        ()
+        if course.key("agent.net.clip_grad_val")
+        else ("set agent.net.clip_grad_val",)
+    )
     for column in ("grad_norm", "loss"):
         if numbers := course.growth(column, 1000, 1e-3):
-            yield Finding("the training explodes", numbers, course.advise(LOWER_LR, *clip))
+            yield Finding(
+                "the training explodes", numbers, course.advise(LOWER_LR, *clip)
+            )
 
 
 def huge_targets(course: Course) -> Iterator[Finding]:
-    """Targets too large for an optimizer's steps: van Hasselt et al. 2016, arXiv:1602.07714."""
+    """Targets too large for an optimizer's steps: van Hasselt et al. 2016,
+    arXiv:1602.07714."""
     column = "value_loss" if len(course.values("value_loss")) else "loss"
     if (error := course.late(column)) > 1e6:
-        numbers = f"{column} {text(error)}, returns of {text(course.late('mean_return'))}"
-        scale = () if course.key("env.normalize_reward") else ("set env.normalize_reward true",)
+        numbers = (
+            f"{column} {text(error)}, returns of {text(course.late('mean_return'))}"
+        )
+        scale = (
+            ()
+            if course.key("env.normalize_reward")
+            else ("set env.normalize_reward true",)
+        )
         advice = course.advise(*scale, "set env.reward_scale to a smaller factor")
         yield Finding("values are far larger than a net learns well", numbers, advice)
 
 
 def tiny_rewards(course: Course) -> Iterator[Finding]:
-    """Rewards that no normalisation scales up: van Hasselt et al. 2016, arXiv:1602.07714."""
+    """Rewards that no normalisation scales up: van Hasselt et al. 2016,
+    arXiv:1602.07714."""
     gamma = course.key("agent.algorithm.gamma", 1.0)
-    returns, lengths = np.abs(course.values("mean_return")), course.values("episode_length")
+    returns, lengths = (
+        np.abs(course.values("mean_return")),
+        course.values("episode_length"),
+    )
     normalized = ("env.normalize_reward", "agent.algorithm.normalize_v_targets")
     if not any(map(course.key, normalized)) or not (len(returns) and len(lengths)):
         return
     horizon = min(lengths.max(), 1 / (1 - gamma) if gamma < 1 else np.inf)
-    scale = course.key("env.reward_scale", 1.0) if course.key("env.normalize_reward") else 1.0
+    scale = (
+        course.key("env.reward_scale", 1.0)
+        if course.key("env.normalize_reward")
+        else 1.0
+    )
     discounted = returns.max() / lengths.max() * horizon * scale
     if 0 < discounted < SMALLEST_DEVIATION:
         numbers = f"discounted returns of about {text(float(discounted))}"
@@ -61,10 +89,19 @@ def tiny_rewards(course: Course) -> Iterator[Finding]:
 
 
 def impossible_values(course: Course) -> Iterator[Finding]:
-    """|Q| beyond Σ γ^t |r|, with the entropy bonus: van Hasselt et al. 2015, arXiv:1509.06461."""
-    q, gamma = np.abs(course.values("q_value", 0.5)), course.key("agent.algorithm.gamma", 1.0)
-    returns, lengths = np.abs(course.values("mean_return")), course.values("episode_length")
-    if not (len(q) and len(returns) and len(lengths)) or course.key("env.normalize_reward"):
+    """|Q| beyond Σ γ^t |r|, with the entropy bonus: van Hasselt et al. 2015,
+    arXiv:1509.06461."""
+    q, gamma = (
+        np.abs(course.values("q_value", 0.5)),
+        course.key("agent.algorithm.gamma", 1.0),
+    )
+    returns, lengths = (
+        np.abs(course.values("mean_return")),
+        course.values("episode_length"),
+    )
+    if not (len(q) and len(returns) and len(lengths)) or course.key(
+        "env.normalize_reward"
+    ):
         return
     scale, clip = course.key("env.reward_scale"), course.key("env.clip_reward")
     reward = returns.max() / lengths.min() * course.key("env.reward_scale", 1.0)
@@ -83,8 +120,9 @@ def impossible_values(course: Course) -> Iterator[Finding]:
 
 
 def endless(course: Course) -> Iterator[Finding]:
-    """No episode has ended, so that there is no return: Pardo et al. 2017, arXiv:1712.00378. It
-    takes steps enough for several episodes of random actions, or very many."""
+    """No episode has ended, so that there is no return: Pardo et al. 2017,
+    arXiv:1712.00378. It takes steps enough for several episodes of random actions, or
+    very many."""
     random, limit = course.random_length, course.key("env.max_t", 0.0)
     enough = LONG_EPISODE if random is None else SEVERAL_EPISODES * random
     if course.column("epi")[-1] == 0 and course.steps > max(enough, limit):
@@ -98,16 +136,21 @@ def endless(course: Course) -> Iterator[Finding]:
 def no_learning(course: Course) -> Iterator[Finding]:
     """No gradient step yet: replay memories fill up to `training_start_step` first."""
     start = course.key("agent.algorithm.training_start_step", 0.0)
-    frame, steps = float(course.column("total_frame")[-1]), float(course.column("opt_step")[-1])
+    frame, steps = (
+        float(course.column("total_frame")[-1]),
+        float(course.column("opt_step")[-1]),
+    )
     if not steps and course.key("agent.net") and frame <= start * 1.1:
         numbers = f"opt_step 0 at frame {frame:,.0f}; training_start_step {start:,.0f}"
-        advice = course.advise("lower agent.algorithm.training_start_step", "raise env.max_frame")
+        advice = course.advise(
+            "lower agent.algorithm.training_start_step", "raise env.max_frame"
+        )
         yield Finding("it has not begun to learn", numbers, advice)
 
 
 def small_replay(course: Course) -> Iterator[Finding]:
-    """A replay memory that is full before training begins has lost what the warm-up gathered: Zhang
-    and Sutton 2017, arXiv:1712.01275."""
+    """A replay memory that is full before training begins has lost what the warm-up
+    gathered: Zhang and Sutton 2017, arXiv:1712.01275."""
     start = course.key("agent.algorithm.training_start_step", 0.0)
     size = course.key("agent.memory.max_size", start)
     if size < start:
@@ -117,8 +160,9 @@ def small_replay(course: Course) -> Iterator[Finding]:
 
 
 def learning_rate_zero(course: Course) -> Iterator[Finding]:
-    """A schedule that ends before the training: Loshchilov and Hutter 2016, arXiv:1608.03983. With
-    a larger budget a rate may rise again, so only what follows its last value above zero counts."""
+    """A schedule that ends before the training: Loshchilov and Hutter 2016,
+    arXiv:1608.03983. With a larger budget a rate may rise again, so only what follows
+    its last value above zero counts."""
     frame, rate = course.column("total_frame"), course.column("lr")
     is_early = frame < 0.9 * course.key("env.max_frame", 0.0)
     is_last = frame > np.max(frame[rate > 0], initial=-np.inf)
@@ -126,35 +170,45 @@ def learning_rate_zero(course: Course) -> Iterator[Finding]:
         numbers = f"lr 0 from frame {at_zero[0]:,.0f} on"
         keys = [f"agent.net.{role}lr_scheduler_spec" for role in ("actor_", "")]
         path = next(filter(course.key, keys), keys[-1])
-        advice = course.advise(f"set {path}.frame to null, which ends it with env.max_frame")
+        advice = course.advise(
+            f"set {path}.frame to null, which ends it with env.max_frame"
+        )
         advice = advice or "a longer schedule in a new run"
         yield Finding("the learning rate is zero", numbers, advice)
 
 
 def entropy_collapsed(course: Course) -> Iterator[Finding]:
-    """Hardly any entropy in the first fifth, without a rise of the returns: Mnih et al. 2016,
-    arXiv:1602.01783, section 5.1."""
+    """Hardly any entropy in the first fifth, without a rise of the returns: Mnih et al.
+    2016, arXiv:1602.01783, section 5.1."""
     entropy, frame = course.column("entropy"), course.column("total_frame")
-    is_early, known = frame < 0.2 * course.key("env.max_frame", 0.0), np.isfinite(entropy)
+    is_early, known = (
+        frame < 0.2 * course.key("env.max_frame", 0.0),
+        np.isfinite(entropy),
+    )
     early, late = entropy[is_early & known], entropy[~is_early & known]
     has_few = len(early) + len(late) < FEW or is_early.sum() < 2 or not len(early)
     if has_few or early[0] <= 0 or course.rises:
         return
     if early[-1] <= 0.05 * early[0] and not median(late) > early[-1] * 5:
         numbers = f"entropy {text(float(early[-1]))} of {text(float(early[0]))} nat"
-        advice = course.advise(RAISE_ENTROPY, "raise agent.algorithm.target_entropy", LOWER_LR)
+        advice = course.advise(
+            RAISE_ENTROPY, "raise agent.algorithm.target_entropy", LOWER_LR
+        )
         what = "the entropy collapsed: the policy explores no more"
         yield Finding(what, f"{numbers} in the first fifth", advice)
 
 
 def entropy_stays(course: Course) -> Iterator[Finding]:
-    """A policy that stays as random as it began: it learns nothing, or the bonus outweighs the
-    rewards. Schulman 2016, "The nuts and bolts of deep RL research"."""
+    """A policy that stays as random as it began: it learns nothing, or the bonus
+    outweighs the rewards. Schulman 2016, "The nuts and bolts of deep RL research"."""
     entropy = course.values("entropy")
     if len(entropy) < FEW or entropy[0] <= 0 or course.rises:
         return
     if median(entropy[-FEW:]) >= 0.97 * entropy.max():
-        numbers = f"entropy {text(float(entropy[-1]))}, at most {text(float(entropy.max()))} nat"
+        numbers = (
+            f"entropy {text(float(entropy[-1]))}, at most "
+            f"{text(float(entropy.max()))} nat"
+        )
         bonus = "lower agent.algorithm.entropy_coef_spec.start_val"
         target = "lower agent.algorithm.target_entropy"
         advice = course.advise(bonus, target, RAISE_LR)
@@ -162,8 +216,8 @@ def entropy_stays(course: Course) -> Iterator[Finding]:
 
 
 def no_exploration(course: Course) -> Iterator[Finding]:
-    """ε or τ at its end before a twentieth of the budget, without a rise of the returns: Sutton and
-    Barto 2018, section 2.3."""
+    """ε or τ at its end before a twentieth of the budget, without a rise of the
+    returns: Sutton and Barto 2018, section 2.3."""
     explored, frame = course.column("explore_var"), course.column("total_frame")
     known, budget = np.isfinite(explored), course.key("env.max_frame", 0.0)
     begin = explored[known & (frame >= 0.05 * budget)]
@@ -177,8 +231,9 @@ def no_exploration(course: Course) -> Iterator[Finding]:
 
 
 def far_updates(course: Course) -> Iterator[Finding]:
-    """A KL far beyond ε²/2, that of a policy at PPO's clip: arXiv:1707.06347, section 4. A quarter
-    of the rows is enough: a policy that such updates make deterministic has a KL of 0."""
+    """A KL far beyond ε²/2, that of a policy at PPO's clip: arXiv:1707.06347, section
+    4. A quarter of the rows is enough: a policy that such updates make deterministic
+    has a KL of 0."""
     kls, eps = course.values("approx_kl"), course.late("clip_eps")
     kl = float(np.quantile(kls, 0.75)) if len(kls) >= FEW else 0.0
     if kl > 5 * eps**2 / 2:
@@ -196,16 +251,23 @@ def clipped(course: Course) -> Iterator[Finding]:
         yield Finding("PPO clips most samples", f"clip_fraction {text(share)}", advice)
     elif len(shares) >= FEW and not shares.any() and course.late("lr") > 0:
         advice = course.advise(RAISE_LR, "raise agent.algorithm.training_epoch")
-        yield Finding("PPO's updates hardly change the policy", "clip_fraction 0", advice)
+        yield Finding(
+            "PPO's updates hardly change the policy", "clip_fraction 0", advice
+        )
 
 
 def blind_critic(course: Course) -> Iterator[Finding]:
-    """Values that explain nothing of the returns: Schulman et al. 2015, arXiv:1506.02438. Equal
-    returns, such as those of a solved task, leave nothing to explain."""
+    """Values that explain nothing of the returns: Schulman et al. 2015,
+    arXiv:1506.02438. Equal returns, such as those of a solved task, leave nothing to
+    explain."""
     explained = course.values("explained_variance", 0.5)
     if len(explained) >= FEW and median(explained) <= 0.05 and not course.rises:
         numbers = f"explained_variance {text(median(explained))} in the second half"
-        scale = () if course.key("env.normalize_reward") else ("set env.normalize_reward true",)
+        scale = (
+            ()
+            if course.key("env.normalize_reward")
+            else ("set env.normalize_reward true",)
+        )
         own = ("set agent.net.shared false",) if course.key("agent.net.shared") else ()
         advice = course.advise(*scale, *own) or "a larger critic"
         yield Finding("the critic does not predict the returns", numbers, advice)
@@ -217,7 +279,10 @@ def frozen_target(course: Course) -> Iterator[Finding]:
         return
     frame = float(course.column("total_frame")[-1])
     every = course.key("agent.net.update_frequency", 0.0)
-    tau, steps = course.key("agent.net.polyak_coef", 1.0), float(course.column("opt_step")[-1])
+    tau, steps = (
+        course.key("agent.net.polyak_coef", 1.0),
+        float(course.column("opt_step")[-1]),
+    )
     if frame < every:
         numbers = f"agent.net.update_frequency {every:,.0f}; {frame:,.0f} frames so far"
         advice = course.advise("lower agent.net.update_frequency")
@@ -229,15 +294,19 @@ def frozen_target(course: Course) -> Iterator[Finding]:
 
 
 def lost(course: Course) -> Iterator[Finding]:
-    """Returns that rose and fell again: Henderson et al. 2018, arXiv:1709.06560. Small returns of
-    few rows rise and fall by chance."""
+    """Returns that rose and fell again: Henderson et al. 2018, arXiv:1709.06560. Small
+    returns of few rows rise and fall by chance."""
     returns = course.values("recent_return")
     if len(returns) < SEVERAL or course.spread == 0:
         return
     begin, best, end = (float(x) for x in (returns[0], returns.max(), returns[-1]))
-    if min(best - end, best - begin) >= 0.4 * course.spread and best - end > 0.25 * abs(best):
+    if min(best - end, best - begin) >= 0.4 * course.spread and best - end > 0.25 * abs(
+        best
+    ):
         numbers = f"recent_return fell from {text(best)} to {text(end)}"
-        anneal = course.advise("set agent.net.lr_scheduler_spec, to anneal the learning rate")
+        anneal = course.advise(
+            "set agent.net.lr_scheduler_spec, to anneal the learning rate"
+        )
         advice = f"{anneal}; --which best has the agent of before"
         if (entropy := course.late("entropy")) < 1e-3:
             numbers = f"{numbers}; entropy {text(entropy)}: it explores no more"
@@ -246,8 +315,8 @@ def lost(course: Course) -> Iterator[Finding]:
 
 
 def growing_lag(course: Course) -> Iterator[Finding]:
-    """Gradients or steps ever older than the weights: Recht et al. 2011, arXiv:1106.5730, and
-    Espeholt et al. 2018, arXiv:1802.01561."""
+    """Gradients or steps ever older than the weights: Recht et al. 2011,
+    arXiv:1106.5730, and Espeholt et al. 2018, arXiv:1802.01561."""
     for column, options in (
         ("staleness_p95", (FEWER, *MORE_FRAMES)),
         ("policy_lag", ("lower meta.actor_learner.queue_size", FEWER)),
@@ -261,14 +330,22 @@ def waiting(course: Course) -> Iterator[Finding]:
     """Half of the time spent on waiting: the parts of a mode are out of balance."""
     for column, cause, options in (
         ("actor_wait_share", "the learner is the slower part", (FEWER,)),
-        ("learner_wait_share", "the actors are the slower part", (MORE, "raise env.num_envs")),
+        (
+            "learner_wait_share",
+            "the actors are the slower part",
+            (MORE, "raise env.num_envs"),
+        ),
         ("sync_share", "workers exchange often", MORE_FRAMES),
     ):
-        serial = course.key("meta.actor_learner.serial") and column == "learner_wait_share"
+        serial = (
+            course.key("meta.actor_learner.serial") and column == "learner_wait_share"
+        )
         if (share := course.late(column)) > 0.5 and not serial:
             advice = course.advise(*options)
             advice = f"{cause}: {advice}" if advice else cause
-            yield Finding("much of the time is waiting", f"{column} {text(share)}", advice)
+            yield Finding(
+                "much of the time is waiting", f"{column} {text(share)}", advice
+            )
 
 
 SYMPTOMS: tuple[Symptom, ...] = (

@@ -17,7 +17,8 @@ from slm_lab.env.lookup import EXTRAS, pip_command
 from slm_lab.storage.provenance import installed
 
 COUNTERS = Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat")
-"""Where Linux counts processes that it killed for memory: in this container, or in all."""
+"""Where Linux counts processes that it killed for memory: in this container, or in
+all."""
 SHARED = Path("/dev/shm")
 LEAST_SHARED, LEAST_DISK, LEAST_FILES = 2**28, 2**30, 1024
 
@@ -38,7 +39,9 @@ def examine(data_dir: Path) -> Iterator[MachinePart]:
     python = f"{platform.python_version()}, {platform.system()} {platform.machine()}"
     yield MachinePart("Python", python)
     yield MachinePart("torch", torch.__version__)
-    gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    gpus = [
+        torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())
+    ]
     built = "" if torch.version.cuda else ": this torch is built for the CPU"
     yield MachinePart("GPU", ", ".join(gpus) or f"none{built}")
     usable, load = usable_cores(), os.getloadavg()[0]
@@ -54,7 +57,9 @@ def examine(data_dir: Path) -> Iterator[MachinePart]:
     ):
         if os.path.exists(folder):
             free = shutil.disk_usage(folder).free
-            yield MachinePart(name, f"{free / 2**30:.1f} GiB free", advice if free < least else "")
+            yield MachinePart(
+                name, f"{free / 2**30:.1f} GiB free", advice if free < least else ""
+            )
     if not os.access(place, os.W_OK) or not os.path.isdir(place):
         advice = "choose another folder with --data"
         yield MachinePart("data folder", f"{data_dir} cannot be written", advice)
@@ -65,23 +70,30 @@ def examine(data_dir: Path) -> Iterator[MachinePart]:
         advice = "smaller agent.memory.max_size, or fewer Sessions at once"
         yield MachinePart("memory", f"{kills} processes were killed for memory", advice)
     wanted = _extras()
-    modules = {each.name: each.module for each in EXTRAS}  # that of box2d is no package of ours
+    # that of box2d is no package of ours
+    modules = {each.name: each.module for each in EXTRAS}
     missing = [
         extra
         for extra, packages in wanted.items()
-        if not all(map(installed, packages)) or find_spec(modules.get(extra, "os")) is None
+        if not all(map(installed, packages))
+        or find_spec(modules.get(extra, "os")) is None
     ]
-    yield MachinePart("extras", ", ".join(each for each in wanted if each not in missing) or "none")
+    yield MachinePart(
+        "extras", ", ".join(each for each in wanted if each not in missing) or "none"
+    )
     if missing:
         to_do = f"if you need one: {pip_command(missing[0])}"
         yield MachinePart("extras not installed", ", ".join(missing), to_do)
 
 
 def memory_kills() -> int:
-    """How many processes Linux has killed for memory since its start; 0 where it does not count."""
+    """How many processes Linux has killed for memory since its start; 0 where it does
+    not count."""
     for counter in COUNTERS:
         with suppress(OSError):
-            if match := re.search(r"^oom_kill (\d+)", counter.read_text(), re.MULTILINE):
+            if match := re.search(
+                r"^oom_kill (\d+)", counter.read_text(), re.MULTILINE
+            ):
                 return int(match[1])
     return 0
 

@@ -28,7 +28,8 @@ CORNERS, TRIED = 3, 10
 ROUNDING = 1e-3
 """The share of its mean up to which a component's deviation may come from rounding."""
 WIDE, LEAST_SHARE = 1 / 8, 2.0**-20
-"""The share of the bounds from which on they are too wide; and the smallest that is tried."""
+"""The share of the bounds from which on they are too wide; and the smallest that is
+tried."""
 
 
 class FiredUnits(TorchFunctionMode):
@@ -48,7 +49,8 @@ class FiredUnits(TorchFunctionMode):
     ) -> Any:
         output = func(*args, **(kwargs or {}))
         if func.__name__ in ("relu", "relu_") and output.ndim > 1:
-            by_unit = output.transpose(0, 1).flatten(1) > 0  # (units or channels, the rest)
+            # (units or channels, the rest)
+            by_unit = output.transpose(0, 1).flatten(1) > 0
             self.fired.append(by_unit.any(1))
         return output
 
@@ -61,7 +63,8 @@ def findings(policy: Policy) -> Iterator[Finding]:
 
 
 def dead_units(policy: Policy) -> list[float]:
-    """The share of units of each ReLU layer that are zero in `STEPS` steps of the policy."""
+    """The share of units of each ReLU layer that are zero in `STEPS` steps of the
+    policy."""
     if (module := policy.actor.module) is None:
         return []
     seen = [step.rows for step in play(policy, STEPS)]
@@ -72,7 +75,8 @@ def dead_units(policy: Policy) -> list[float]:
 
 
 def dead_relus(shares: list[float]) -> Iterator[Finding]:
-    """Layers most of whose ReLUs are zero for every input: Lu et al. 2019, arXiv:1903.06733."""
+    """Layers most of whose ReLUs are zero for every input: Lu et al. 2019,
+    arXiv:1903.06733."""
     if max(shares, default=0.0) >= MOST:
         numbers = f"by layer {', '.join(f'{share:.0%}' for share in shares)} never fire"
         other = 'set agent.net.hid_layers_activation "tanh" or "leaky_relu"'
@@ -81,8 +85,9 @@ def dead_relus(shares: list[float]) -> Iterator[Finding]:
 
 
 def tiny_observations(adapter: PolicyAdapter) -> Iterator[Finding]:
-    """Observations that vary by less than the root of the floor under a normalised variance. So
-    `env.normalize_obs` leaves them near 0. A component that only rounding varies does not count."""
+    """Observations that vary by less than the root of the floor under a normalised
+    variance. So `env.normalize_obs` leaves them near 0. A component that only rounding
+    varies does not count."""
     normalizer = adapter.conversions.normalizer
     if normalizer is None:
         return
@@ -91,16 +96,22 @@ def tiny_observations(adapter: PolicyAdapter) -> Iterator[Finding]:
     is_tiny = varies & (deviation < np.sqrt(EPSILON))
     if is_tiny.sum() > varies.sum() / 2:
         largest = float(deviation[is_tiny].max())
-        numbers = f"{is_tiny.sum()} of {varies.sum()} components vary by at most {text(largest)}"
-        advice = "multiply them in a wrapper (env.wrappers): env.normalize_obs divides by at least "
+        numbers = (
+            f"{is_tiny.sum()} of {varies.sum()} components vary by at most "
+            f"{text(largest)}"
+        )
+        advice = (
+            "multiply them in a wrapper (env.wrappers): env.normalize_obs divides by "
+            "at least "
+        )
         what = "observations are too small to be normalised"
         yield Finding(what, numbers, f"{advice}{text(np.sqrt(EPSILON))}")
 
 
 def wide_bounds(adapter: PolicyAdapter) -> Iterator[Finding]:
-    """Actions that do the same from far inside the bounds on, because the environment clips them:
-    Fujita and Maeda 2018, arXiv:1802.07564. It tries corners of the action space, and halves them
-    until one does something else."""
+    """Actions that do the same from far inside the bounds on, because the environment
+    clips them: Fujita and Maeda 2018, arXiv:1802.07564. It tries corners of the action
+    space, and halves them until one does something else."""
     space = adapter.env_action_space
     if not isinstance(space, Box) or not np.isfinite([space.low, space.high]).all():
         return
@@ -111,7 +122,9 @@ def wide_bounds(adapter: PolicyAdapter) -> Iterator[Finding]:
         def effects(share: float) -> list[bytes]:
             """What each corner does, at a share of the way from the centre to it."""
             actions = (low + high) / 2 + share * signs * (high - low) / 2
-            return [_effect(adapter, env, action.astype(space.dtype)) for action in actions]
+            return [
+                _effect(adapter, env, action.astype(space.dtype)) for action in actions
+            ]
 
         whole, share = effects(1.0), 1.0
         if any(map(eq, whole, effects(0.0))):
@@ -119,9 +132,17 @@ def wide_bounds(adapter: PolicyAdapter) -> Iterator[Finding]:
         while share > LEAST_SHARE and effects(share / 2) == whole:
             share /= 2
     if share <= WIDE:
-        ends = f"{text(float(high.flat[0]))} does the same as {text(share * float(high.flat[0]))}"
-        advice = "narrow the bounds of the environment's action space to those that it honours"
-        yield Finding("the bounds of actions are far too wide", f"an action of {ends}", advice)
+        ends = (
+            f"{text(float(high.flat[0]))} does the same as "
+            f"{text(share * float(high.flat[0]))}"
+        )
+        advice = (
+            "narrow the bounds of the environment's action space to those that it "
+            "honours"
+        )
+        yield Finding(
+            "the bounds of actions are far too wide", f"an action of {ends}", advice
+        )
 
 
 def _effect(adapter: PolicyAdapter, env: Env, action: Array) -> bytes:

@@ -1,4 +1,5 @@
-"""Writes a saved agent to one file: a graph for other programs, or an archive to share."""
+"""Writes a saved agent to one file: a graph for other programs, or an archive to
+share."""
 
 import io
 import os
@@ -22,9 +23,11 @@ from slm_lab.experiment.saved_run import SavedAgent, SavedRun
 Outputs: TypeAlias = Callable[[Mapping[str, Array]], Sequence[Array]]
 """From the inputs of a file, by name, to its outputs."""
 
-STEPS, COPIES = 200, 3  # in one environment; of each input, since a file was made with two
+# in one environment; of each input, since a file was made with two
+STEPS, COPIES = 200, 3
 TOLERANCE = 1e-5
-"""Of float outputs, absolute and relative; of scaled actions in units of half their range."""
+"""Of float outputs, absolute and relative; of scaled actions in units of half their
+range."""
 
 
 class Difference(NamedTuple):
@@ -37,7 +40,8 @@ class Difference(NamedTuple):
 
 
 def compare(policy: Policy, graph: PolicyGraph, outputs_of: Outputs) -> Difference:
-    """Plays `STEPS` steps of the agent. Raises LabError at the first output that is not its own."""
+    """Plays `STEPS` steps of the agent. Raises LabError at the first output that is not
+    its own."""
     module, scaling = policy.actor.module, policy.adapter.conversions.action.scaling
     assert module is not None, "a graph was made of it"
     device, largest = next(module.parameters()).device, np.zeros(2)
@@ -45,29 +49,42 @@ def compare(policy: Policy, graph: PolicyGraph, outputs_of: Outputs) -> Differen
     inputs = {name: each[:1] for name, each in graph.inputs.items()}
     for step in play(policy, STEPS):
         inputs = _next_inputs(inputs, step.obs, step.starts)
-        outputs = outputs_of({name: np.repeat(x, COPIES, 0) for name, x in inputs.items()})
+        outputs = outputs_of(
+            {name: np.repeat(x, COPIES, 0) for name, x in inputs.items()}
+        )
         with torch.inference_mode():
             values = module(torch.from_numpy(step.rows).to(device))[0].cpu().numpy()
-        gaps = _gap("actions", step.action, outputs[0], scale), _gap("values", values, outputs[1])
+        gaps = (
+            _gap("actions", step.action, outputs[0], scale),
+            _gap("values", values, outputs[1]),
+        )
         largest = np.maximum(largest, gaps)
         inputs |= zip(("state",), (state[:1] for state in outputs[2:]), strict=False)
     return Difference(float(largest[0]), float(largest[1]), STEPS)
 
 
-def _next_inputs(inputs: Mapping[str, Array], obs: Array, starts: bool) -> dict[str, Array]:
-    """The inputs of a file for the next observation (1, ...): see docs/trained_agents.md."""
+def _next_inputs(
+    inputs: Mapping[str, Array], obs: Array, starts: bool
+) -> dict[str, Array]:
+    """The inputs of a file for the next observation (1, ...): see
+    docs/trained_agents.md."""
     before = inputs["obs"]
     newest = obs.astype(before.dtype)
     if before.ndim > obs.ndim:
         earlier = np.repeat(newest[:, None], before.shape[1], 1) if starts else before
         newest = np.concatenate([earlier[:, 1:], newest[:, None]], 1)
-    state = {name: x * np.float32(not starts) for name, x in inputs.items() if name == "state"}
+    state = {
+        name: x * np.float32(not starts)
+        for name, x in inputs.items()
+        if name == "state"
+    }
     return {"obs": newest, **state}
 
 
 def _gap(name: str, own: Array, found: Array, scale: FloatArray | float = 1.0) -> float:
-    """The largest difference of a row (1, ...) of the agent to (COPIES, ...) of the file. Layers
-    round an output by the size of their terms, so the largest output sets the tolerance."""
+    """The largest difference of a row (1, ...) of the agent to (COPIES, ...) of the
+    file. Layers round an output by the size of their terms, so the largest output sets
+    the tolerance."""
     flat, expected = found.reshape(COPIES, -1), own.reshape(1, -1)
     tolerance = TOLERANCE if own.dtype.kind == "f" else 0.0
     largest = np.abs(expected).max(initial=0)
@@ -75,8 +92,9 @@ def _gap(name: str, own: Array, found: Array, scale: FloatArray | float = 1.0) -
     is_close = np.allclose(flat, expected, 0.0, tolerance * np.maximum(scale, largest))
     if not is_close or (found.shape[1:], found.dtype) != (own.shape[1:], own.dtype):
         raise LabError(
-            f"the exported {name} differ from the agent's by up to {gap:.2g}, more than rounding "
-            f"of numbers up to {largest:.3g}; nothing was written. Please report this policy"
+            f"the exported {name} differ from the agent's by up to {gap:.2g}, more "
+            f"than rounding of numbers up to {largest:.3g}; nothing was written. "
+            "Please report this policy"
         )
     return gap
 
@@ -84,10 +102,10 @@ def _gap(name: str, own: Array, found: Array, scale: FloatArray | float = 1.0) -
 def export_agent(
     run: SavedRun, saved: SavedAgent, path: Path, force: bool = False
 ) -> Difference | None:
-    """Writes the agent `saved` of `run` to `path`, whose suffix chooses the format. A graph first
-    acts beside the agent; None for a zip file. Raises UsageError for another suffix, an unwritable
-    path, or without `force` a file that exists; MissingExtraError, LabError if the two differ or
-    the policy has no graph."""
+    """Writes the agent `saved` of `run` to `path`, whose suffix chooses the format. A
+    graph first acts beside the agent; None for a zip file. Raises UsageError for
+    another suffix, an unwritable path, or without `force` a file that exists;
+    MissingExtraError, LabError if the two differ or the policy has no graph."""
     if path.suffix not in (*GRAPHS, ".zip"):
         raise UsageError(f"{path}: must end in {', '.join(GRAPHS)} or .zip")
     if os.path.isfile(path) and not force:
@@ -102,7 +120,9 @@ def export_agent(
     return difference
 
 
-def _exported(run: SavedRun, saved: SavedAgent, path: Path) -> tuple[bytes, Difference | None]:
+def _exported(
+    run: SavedRun, saved: SavedAgent, path: Path
+) -> tuple[bytes, Difference | None]:
     if path.suffix == ".zip":
         return zipped(shared_files(run, saved, path.name)), None
     policy = build_policy(run, saved)
@@ -115,7 +135,9 @@ def _exported(run: SavedRun, saved: SavedAgent, path: Path) -> tuple[bytes, Diff
         raise
     except Exception as error:  # the exporters raise errors of many types
         why = str(error).strip().partition("\n")[0]
-        raise LabError(f"torch cannot export this policy as {path.suffix}: {why}") from error
+        raise LabError(
+            f"torch cannot export this policy as {path.suffix}: {why}"
+        ) from error
     return content, compare(policy, graph, outputs_of)
 
 
@@ -141,7 +163,9 @@ def _onnx(graph: PolicyGraph) -> tuple[bytes, Outputs]:
 
 def _pt2(graph: PolicyGraph) -> tuple[bytes, Outputs]:
     file = io.BytesIO()
-    torch.export.save(torch.export.export(graph, graph.example, dynamic_shapes=graph.shapes), file)
+    torch.export.save(
+        torch.export.export(graph, graph.example, dynamic_shapes=graph.shapes), file
+    )
     content = file.getvalue()
     module = torch.export.load(io.BytesIO(content)).module()
     return content, lambda inputs: [
@@ -149,4 +173,7 @@ def _pt2(graph: PolicyGraph) -> tuple[bytes, Outputs]:
     ]
 
 
-GRAPHS: dict[str, Callable[[PolicyGraph], tuple[bytes, Outputs]]] = {".onnx": _onnx, ".pt2": _pt2}
+GRAPHS: dict[str, Callable[[PolicyGraph], tuple[bytes, Outputs]]] = {
+    ".onnx": _onnx,
+    ".pt2": _pt2,
+}

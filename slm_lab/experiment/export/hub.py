@@ -26,14 +26,17 @@ SILENT_SECONDS = 30.0
 
 
 def push(run: SavedRun, saved: SavedAgent, repo: str, private: bool) -> str:
-    """Uploads the agent `saved` of `run` to the repository OWNER/NAME, made if needed; returns its
-    address. Raises UsageError without a token, MissingExtraError, LabError if the Hub refuses."""
+    """Uploads the agent `saved` of `run` to the repository OWNER/NAME, made if needed;
+    returns its address. Raises UsageError without a token, MissingExtraError, LabError
+    if the Hub refuses."""
     file = f"{_name(repo)}.zip"
     with _hub() as hub:
         if hub.get_token() is None:
             raise UsageError("no token for the Hub: run hf auth login, or set HF_TOKEN")
         files = shared_files(run, saved, file, repo)
-        shown = {name: each for name, each in files.items() if name.endswith((".md", ".png"))}
+        shown = {
+            name: each for name, each in files.items() if name.endswith((".md", ".png"))
+        }
         page = hub.HfApi().create_repo(repo, private=private, exist_ok=True)
         operations = [
             hub.CommitOperationAdd(name, content)
@@ -45,8 +48,9 @@ def push(run: SavedRun, saved: SavedAgent, repo: str, private: bool) -> str:
 
 
 def pull(repo: str, out: Path | None) -> Path:
-    """Downloads the archive of OWNER/NAME to `out`, by default NAME.zip, and returns its path.
-    Raises UsageError if there is none, it is no shared run, or the file exists."""
+    """Downloads the archive of OWNER/NAME to `out`, by default NAME.zip, and returns
+    its path. Raises UsageError if there is none, it is no shared run, or the file
+    exists."""
     path = Path(f"{_name(repo)}.zip") if out is None else out
     if path.suffix != ".zip":
         raise UsageError(f"--out {path}: must end in .zip")
@@ -55,7 +59,9 @@ def pull(repo: str, out: Path | None) -> Path:
         api = hub.HfApi()
         size = api.get_hf_file_metadata(url=hub.hf_hub_url(repo, ARCHIVE)).size or 0
         if size > MAX_BYTES:
-            raise UsageError(f"{repo} has {size >> 20} MiB; a shared run has {MAX_BYTES >> 20}")
+            raise UsageError(
+                f"{repo} has {size >> 20} MiB; a shared run has {MAX_BYTES >> 20}"
+            )
         found = Path(api.hf_hub_download(repo, ARCHIVE, local_dir=folder))
         with naming(Path(repo), Path(folder)), unpacked(str(found)) as run:
             find_folder(run, Path(folder))

@@ -1,4 +1,5 @@
-"""The greedy policy as one torch module, from an environment's observations to its actions."""
+"""The greedy policy as one torch module, from an environment's observations to its
+actions."""
 
 import copy
 import math
@@ -16,9 +17,9 @@ from slm_lab.experiment.policy import Policy
 
 @final
 class PolicyGraph(nn.Module):
-    """Observations (B, ...) → actions and the parameters of their distribution. It repeats the
-    conversions of `env.convert`, the network and the most likely action in torch, on the CPU. All
-    numbers that they need are constants of it."""
+    """Observations (B, ...) → actions and the parameters of their distribution. It
+    repeats the conversions of `env.convert`, the network and the most likely action in
+    torch, on the CPU. All numbers that they need are constants of it."""
 
     def __init__(self, policy: Policy) -> None:
         """Raises LabError for a policy that has no such graph."""
@@ -30,13 +31,17 @@ class PolicyGraph(nn.Module):
             raise LabError("an agent without a network cannot be exported")
         if self._observation.resizes:
             raise LabError(
-                "env.image_downsize: an image that Pillow resizes cannot be exported; resize it in "
-                "the environment, as gymnasium.wrappers.ResizeObservation does"
+                "env.image_downsize: an image that Pillow resizes cannot be exported; "
+                "resize it in the environment, as "
+                "gymnasium.wrappers.ResizeObservation does"
             )
         self._module = copy.deepcopy(actor.module).cpu().requires_grad_(False)
         self._family = actor.family
         self._clip = math.inf
-        constants = {"first": self._observation.first_column, "start": self._action.start}
+        constants = {
+            "first": self._observation.first_column,
+            "start": self._action.start,
+        }
         if normalizer is not None:
             self._clip = math.inf if normalizer.clip is None else normalizer.clip
             constants |= {"mean": normalizer.statistics.mean}
@@ -62,12 +67,15 @@ class PolicyGraph(nn.Module):
 
     @override
     def forward(self, obs: Tensor, state: Tensor | None = None) -> tuple[Tensor, ...]:
-        """The action (B, *shape of an action) and the policy's first output (B, P); of a recurrent
-        policy also the state (B, H) after the step. Stacked frames are (B, L, ...)."""
+        """The action (B, *shape of an action) and the policy's first output (B, P); of
+        a recurrent policy also the state (B, H) after the step. Stacked frames are (B,
+        L, ...)."""
         if self._joiner is None:
             x = self._frame(obs)
         else:
-            x = self._frame(obs.flatten(0, 1)).reshape(-1, *(self._joiner.space.shape or ()))
+            x = self._frame(obs.flatten(0, 1)).reshape(
+                -1, *(self._joiner.space.shape or ())
+            )
         if state is not None:
             x = torch.cat([x, state, torch.ones_like(state[:, :1])], 1)
         params, *others = self._module(x)
@@ -75,7 +83,11 @@ class PolicyGraph(nn.Module):
         return (action, params) if state is None else (action, params, others[-1])
 
     def _frame(self, obs: Tensor) -> Tensor:
-        converter, first, mean = self._observation, self._constant("first"), self._constant("mean")
+        converter, first, mean = (
+            self._observation,
+            self._constant("first"),
+            self._constant("mean"),
+        )
         shape = converter.space.shape or ()
         if first is None:
             x = obs.movedim(-1, -3) if converter.channels_last else obs
@@ -95,7 +107,9 @@ class PolicyGraph(nn.Module):
             action = action.clamp(self.get_buffer("low"), self.get_buffer("high"))
         elif start is not None:
             action = action + start
-        return action.reshape(-1, *self._action.shape).to(_torch_dtype(self._action.dtype))
+        return action.reshape(-1, *self._action.shape).to(
+            _torch_dtype(self._action.dtype)
+        )
 
     def _constant(self, name: str) -> Tensor | None:
         return self._buffers.get(name)

@@ -22,7 +22,16 @@ from slm_lab.storage.archive import naming
 from slm_lab.storage.checkpoint import CheckpointStore
 from slm_lab.storage.run_dir import RUN_BLOCK, RunDir, origin_of
 
-SHARED = ("format", "started", "random_seed", "git_sha", "packages", "python", "set", "imports")
+SHARED = (
+    "format",
+    "started",
+    "random_seed",
+    "git_sha",
+    "packages",
+    "python",
+    "set",
+    "imports",
+)
 """The keys of the run's origin that are kept: none about the machine or its folders."""
 GRAPH = "_trial_graph_mean_returns_ma_vs_frames.png"
 
@@ -30,12 +39,14 @@ GRAPH = "_trial_graph_mean_returns_ma_vs_frames.png"
 def shared_files(
     run: SavedRun, saved: SavedAgent, file: str, repo: str | None = None
 ) -> dict[str, bytes]:
-    """A run folder with one agent: its files, and a card that names the archive `file` and the
-    `repo` on the Hub. A trial of a search becomes a single run."""
+    """A run folder with one agent: its files, and a card that names the archive `file`
+    and the `repo` on the Hub. A trial of a search becomes a single run."""
     with naming(saved.folder, run.run_dir.root), TemporaryDirectory() as parent:
         folder = Path(parent)
         _fill(folder, run, saved)
-        write_atomically(folder / "README.md", card(run, saved, folder, file, repo).encode())
+        write_atomically(
+            folder / "README.md", card(run, saved, folder, file, repo).encode()
+        )
         files = sorted(folder.rglob("*.*"))
         return {each.relative_to(folder).as_posix(): read_file(each) for each in files}
 
@@ -64,15 +75,20 @@ def _fill(folder: Path, run: SavedRun, saved: SavedAgent) -> None:
         f"graph/{before}{GRAPH}",
     )
     for file in (file for pattern in patterns for file in source.root.glob(pattern)):
-        target = file.relative_to(source.root).with_name(after + file.name.removeprefix(before))
+        target = file.relative_to(source.root).with_name(
+            after + file.name.removeprefix(before)
+        )
         write_atomically(folder / target, read_file(file))
     (folder / "model").mkdir()
     store = CheckpointStore(folder / "model", shared.session(0, saved.session).prefix)
     store.save(saved.frame, {}, {"best": saved.snapshot})
 
 
-def card(run: SavedRun, saved: SavedAgent, folder: Path, file: str, repo: str | None) -> str:
-    """The page of the run in `folder`, which is shared as `file`, on the Hub as `repo`."""
+def card(
+    run: SavedRun, saved: SavedAgent, folder: Path, file: str, repo: str | None
+) -> str:
+    """The page of the run in `folder`, which is shared as `file`, on the Hub as
+    `repo`."""
     spec, origin = run.spec, origin_of(run.run_dir.spec_file)
     name, algorithm, env = spec.name, spec.agent.algorithm.name, spec.env.name
     modules = named_by(folder.glob("*_spec.json"))
@@ -80,9 +96,16 @@ def card(run: SavedRun, saved: SavedAgent, folder: Path, file: str, repo: str | 
     target = json.dumps(file, ensure_ascii=False)
     program = f"import slm_lab; print(slm_lab.load({target}{imports}).evaluate(10))"
     enjoy = command_text(["run", f"enjoy@{file}", "--render"], modules)
-    again = command_text(["run", RunDir(folder, name).spec_file.name, name, "train"], modules)
-    graphs = [f"![Returns]({each.relative_to(folder)})\n\n" for each in folder.rglob("*.png")]
-    versions = [f"{package} {version}" for package, version in origin.get("packages", {}).items()]
+    again = command_text(
+        ["run", RunDir(folder, name).spec_file.name, name, "train"], modules
+    )
+    graphs = [
+        f"![Returns]({each.relative_to(folder)})\n\n" for each in folder.rglob("*.png")
+    ]
+    versions = [
+        f"{package} {version}"
+        for package, version in origin.get("packages", {}).items()
+    ]
     trial = read_trial(trial_of(run.run_dir, run.trial), "frames", RETURNS[0])
     finals = np.array([each.final_return for each in trial.trainings])
     returns = ", ".join(map(significant, finals)) or "none was measured"
@@ -90,15 +113,18 @@ def card(run: SavedRun, saved: SavedAgent, folder: Path, file: str, repo: str | 
         draws = np.random.default_rng(0)
         ends = bootstrap_interval(finals, lambda x: x.mean(0), draws)
         low, high = (significant(float(end)) for end in ends)
-        returns += f". Mean {significant(finals.mean())}, 95 % bootstrap interval {low} to {high}"
+        returns += (
+            f". Mean {significant(finals.mean())}, 95 % bootstrap interval {low} to "
+            f"{high}"
+        )
     return f"""---
 library_name: slm-lab
 tags: {json.dumps(["reinforcement-learning", algorithm, env])}
 ---
 # {name}: {algorithm} on {env}
 
-An agent of [SLM Lab](https://github.com/kengz/SLM-Lab): Session {saved.session}, saved at frame
-{saved.frame:,} of {spec.env.max_frame:,}.
+An agent of [SLM Lab](https://github.com/kengz/SLM-Lab): Session {saved.session}, saved
+at frame {saved.frame:,} of {spec.env.max_frame:,}.
 
 ## Use it
 

@@ -1,1 +1,2 @@
-"""A spec for an environment that has none: probe the environment, choose a recipe, write a file."""
+"""A spec for an environment that has none: probe the environment, choose a recipe,
+write a file."""

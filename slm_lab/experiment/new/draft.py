@@ -23,11 +23,14 @@ PLAIN = ("name", "type")
 
 
 def draft(
-    spec: Spec, raw: Mapping[str, Any], title: Sequence[str], imports: Sequence[str] = ()
+    spec: Spec,
+    raw: Mapping[str, Any],
+    title: Sequence[str],
+    imports: Sequence[str] = (),
 ) -> str:
-    """The YAML file of `raw`, which `spec` was parsed from, with `title` lines as its head. Each
-    key of `raw` has its description as a comment. Keys are in the order of `raw`. A run of the file
-    imports the modules `imports`."""
+    """The YAML file of `raw`, which `spec` was parsed from, with `title` lines as its
+    head. Each key of `raw` has its description as a comment. Keys are in the order of
+    `raw`. A run of the file imports the modules `imports`."""
     head = "".join(f"# {line}\n" for line in title)
     if imports:
         head += f"{IMPORTS}: {_in_one_line([*imports])}  # as with --import\n"
@@ -39,7 +42,11 @@ def _block(raw: Mapping[str, Any], model: object, indent: str) -> Iterator[str]:
     fields = type(model).model_fields if isinstance(model, BaseModel) else {}
     for key, value in raw.items():
         inner = getattr(model, key, None)
-        if isinstance(value, Mapping) and isinstance(inner, Block) and not isinstance(inner, SMALL):
+        if (
+            isinstance(value, Mapping)
+            and isinstance(inner, Block)
+            and not isinstance(inner, SMALL)
+        ):
             yield f"{indent}{key}:"
             yield from _block(value, inner, indent + INDENT)
             continue
@@ -56,5 +63,7 @@ def _block(raw: Mapping[str, Any], model: object, indent: str) -> Iterator[str]:
 
 
 def _in_one_line(value: Any) -> str:
-    whole: str = yaml.safe_dump([value], default_flow_style=True, sort_keys=False, width=10**6)
+    whole: str = yaml.safe_dump(
+        [value], default_flow_style=True, sort_keys=False, width=10**6
+    )
     return whole[1:-2]

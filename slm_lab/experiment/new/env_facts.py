@@ -36,7 +36,8 @@ SLOW = 500.0
 LONG = 1000
 """Mean steps of random episodes above which a step limit is advised."""
 HARMLESS = ("infinity", "normalized space")
-"""The checker's findings that the lab handles: it scales actions, clips normalised observations."""
+"""The checker's findings that the lab handles: it scales actions, clips normalised
+observations."""
 _LETTERS = 160
 FEW = 3
 """Episodes from which on equal returns are no accident."""
@@ -74,8 +75,8 @@ class EnvFacts:
 
 
 def env_facts(env: EnvSpec) -> EnvFacts:
-    """Constructs the environment, checks it and plays it for a few seconds. Raises LabError if it
-    cannot be made or breaks Gymnasium's interface."""
+    """Constructs the environment, checks it and plays it for a few seconds. Raises
+    LabError if it cannot be made or breaks Gymnasium's interface."""
     single, _ = make_one(env)
     with closing_env(single):
         try:
@@ -87,7 +88,9 @@ def env_facts(env: EnvSpec) -> EnvFacts:
                 raise
             raise LabError(f"{env.name} raises {import_failure(error)}") from error
         found = () if is_atari(find_env(env.name)) else _of_checker(single.unwrapped)
-        observations, actions = map(_space_text, (single.observation_space, single.action_space))
+        observations, actions = map(
+            _space_text, (single.observation_space, single.action_space)
+        )
     flattened = flattened_images(single)
     notes = (*found, *flattened, *obstacles_to_learning(play, episode_limit(env)))
     return EnvFacts(observations, actions, play, notes)
@@ -99,9 +102,10 @@ def flattened_images(env: Env) -> Iterator[str]:
     for path, part in parts:
         if is_image(part) and min(part.shape[:2]) > LARGEST_GRID:
             yield (
-                f'its observation "{path[0]}" is an image, and becomes {math.prod(part.shape):,} '
-                f"numbers of a vector, which is hard to learn from; {only_parts(path[:1])} leaves "
-                "the image alone, for a net of images"
+                f'its observation "{path[0]}" is an image, and becomes '
+                f"{math.prod(part.shape):,} "
+                "numbers of a vector, which is hard to learn from; "
+                f"{only_parts(path[:1])} leaves the image alone, for a net of images"
             )
 
 
@@ -110,12 +114,16 @@ def _space_text(space: gymnasium.Space[Any]) -> str:
     text = " ".join(str(space).split())
     shown = text if isinstance(space, gymnasium.spaces.Dict) else f"{text[:_LETTERS]}…"
     if isinstance(space, gymnasium.spaces.Box):
-        shown = f"Box({space.low.min():g}, {space.high.max():g}, {space.shape}, {space.dtype})"
+        shown = (
+            f"Box({space.low.min():g}, {space.high.max():g}, {space.shape}, "
+            f"{space.dtype})"
+        )
     return text if len(text) <= _LETTERS else shown
 
 
 def _play_randomly(env: gymnasium.Env[Any, Any]) -> RandomPlay:
-    actions = copy.deepcopy(env.action_space)  # an environment may seed its own in `reset`
+    # an environment may seed its own in `reset`
+    actions = copy.deepcopy(env.action_space)
     actions.seed(0)
     first_reset(env, seed=0)
     first_step(env, actions.sample())
@@ -125,7 +133,9 @@ def _play_randomly(env: gymnasium.Env[Any, Any]) -> RandomPlay:
     total = 0.0
     began = time.perf_counter()
     while len(returns) < EPISODES:
-        if time.perf_counter() - began > (PLAY_SECONDS if returns else FIRST_EPISODE_SECONDS):
+        if time.perf_counter() - began > (
+            PLAY_SECONDS if returns else FIRST_EPISODE_SECONDS
+        ):
             break
         obs, reward, terminated, truncated, _ = env.step(actions.sample())
         broken += not (math.isfinite(reward) and _is_finite(obs))
@@ -136,37 +146,52 @@ def _play_randomly(env: gymnasium.Env[Any, Any]) -> RandomPlay:
             length, total = 0, 0.0
             env.reset()
     return RandomPlay(
-        steps, time.perf_counter() - began, tuple(returns), tuple(lengths), total, broken
+        steps,
+        time.perf_counter() - began,
+        tuple(returns),
+        tuple(lengths),
+        total,
+        broken,
     )
 
 
 def _is_finite(obs: object) -> bool:
-    """Whether no number is infinite or NaN. Integers, as of large images, are not read."""
+    """Whether no number is infinite or NaN. Integers, as of large images, are not
+    read."""
     array = np.asarray(obs)
     return array.dtype.kind != "f" or bool(np.isfinite(array).all())
 
 
 def obstacles_to_learning(play: RandomPlay, limit: int | None) -> Iterator[str]:
-    """What may keep an agent from learning, one line each. `limit` is the most steps of an episode;
-    None: episodes may last for ever."""
+    """What may keep an agent from learning, one line each. `limit` is the most steps of
+    an episode; None: episodes may last for ever."""
     returns = np.asarray(play.returns)
     if not play.returns and limit is None:
         yield f"no episode ended in {play.steps:,} steps: bound episodes with env.max_t"
     elif limit is None and np.mean(play.lengths) > LONG:
         steps = significant(float(np.mean(play.lengths)))
-        yield f"episodes have no step limit and took {steps} steps: bound them with env.max_t"
+        yield (
+            f"episodes have no step limit and took {steps} steps: bound them with "
+            "env.max_t"
+        )
     if play.broken:
         share = f"{play.broken:,} of {play.steps:,} steps"
-        yield f"{share} gave observations or rewards that are not finite, which stops a training"
+        yield (
+            f"{share} gave observations or rewards that are not finite, which stops a "
+            "training"
+        )
     elif len(returns) >= FEW and np.ptp(returns) == 0:
         yield (
-            f"random actions got the same return, {significant(returns[0])}, in all {len(returns)} "
-            "episodes: an agent learns only after it gets a different one; shape the reward, or "
-            "begin episodes nearer to the goal"
+            f"random actions got the same return, {significant(returns[0])}, in all "
+            f"{len(returns)} episodes: an agent learns only after it gets a different "
+            "one; shape the reward, or begin episodes nearer to the goal"
         )
     if play.steps_per_s < SLOW:
         speed = significant(play.steps_per_s)
-        yield f"{speed} steps/s are slow: env.vectorization_mode async steps copies in processes"
+        yield (
+            f"{speed} steps/s are slow: env.vectorization_mode async steps copies in "
+            "processes"
+        )
 
 
 def _of_checker(env: gymnasium.Env[Any, Any]) -> tuple[str, ...]:
@@ -176,12 +201,17 @@ def _of_checker(env: gymnasium.Env[Any, Any]) -> tuple[str, ...]:
         warnings.simplefilter("always")
         try:
             gymnasium_check(env, skip_render_check=True)
-        except BaseException as error:  # AssertionError, and what the environment raises
+        # AssertionError, and what the environment raises
+        except BaseException as error:
             if not isinstance(as_exception(error), Exception):
                 raise
-            kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
+            kind = (
+                "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
+            )
             found.append(f"{kind}{error}")
-    found += [str(warning.message) for warning in caught if warning.category is UserWarning]
+    found += [
+        str(warning.message) for warning in caught if warning.category is UserWarning
+    ]
     lines = [(text.strip().splitlines() or [""])[0] for text in found]
     for added in ("\x1b[33m", "\x1b[0m", "WARN: "):  # by Gymnasium
         lines = [line.replace(added, "") for line in lines]

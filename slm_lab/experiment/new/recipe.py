@@ -1,8 +1,9 @@
 """Recipes: shipped templates with tuned defaults, by algorithm and kind of spaces.
 
-They are the files of `spec/recipe`, one per algorithm: `ppo.yaml` holds `ppo` (vectors, discrete
-actions), `ppo_continuous`, `ppo_image` and `ppo_image_continuous`. Atari games have templates in
-`spec/benchmark`, because their environment resizes and stacks frames itself."""
+They are the files of `spec/recipe`, one per algorithm: `ppo.yaml` holds `ppo` (vectors,
+discrete actions), `ppo_continuous`, `ppo_image` and `ppo_image_continuous`. Atari games
+have templates in `spec/benchmark`, because their environment resizes and stacks frames
+itself."""
 
 import json
 import os
@@ -23,27 +24,37 @@ from slm_lab.spec.load import load_spec, spec_names
 from slm_lab.spec.read import SHIPPED, find_file, read_file
 from slm_lab.spec.schema.env import EnvSpec
 
-GAMES: Mapping[str, str] = {"ppo": "ppo_atari", "a2c": "a2c_gae_atari", "ddqn": "ddqn_per_atari"}
+GAMES: Mapping[str, str] = {
+    "ppo": "ppo_atari",
+    "a2c": "a2c_gae_atari",
+    "ddqn": "ddqn_per_atari",
+}
 """The templates of Atari games, file and spec of one name, by algorithm."""
 
 _ENV_ID = re.compile(r"-v\d+$")
 SMALLEST_IMAGE = 36
-"""Pixels per side that the layers of the recipes need; smaller images get two of 3 × 3."""
+"""Pixels per side that the layers of the recipes need; smaller images get two of 3 ×
+3."""
 LARGEST_GRID = 12
-"""Pixels per side up to which an image becomes a vector, such as the view of MiniGrid."""
+"""Pixels per side up to which an image becomes a vector, such as the view of
+MiniGrid."""
 
 
 class Recipe(NamedTuple):
-    """A template: the spec `name` of `file`, which `sets` ("key=value") fit to an environment."""
+    """A template: the spec `name` of `file`, which `sets` ("key=value") fit to an
+    environment."""
 
     file: str
     name: str
     sets: tuple[str, ...]
 
     def with_sets(self, sets: Sequence[str]) -> tuple[str, ...]:
-        """The recipe's `sets` and the user's, whose wrappers the recipe may have extended."""
+        """The recipe's `sets` and the user's, whose wrappers the recipe may have
+        extended."""
         extended = any(each.startswith("env.wrappers=") for each in self.sets)
-        rest = [each for each in sets if not (extended and each.startswith("env.wrappers="))]
+        rest = [
+            each for each in sets if not (extended and each.startswith("env.wrappers="))
+        ]
         return (*self.sets, *rest)
 
 
@@ -60,13 +71,15 @@ def is_image(spaces: Spaces) -> bool:
 
 
 def choose_recipe(algorithm: str, env: EnvSpec) -> Recipe:
-    """The recipe of `algorithm` for the spaces of `env`, which is constructed. Raises UsageError
-    without such a recipe, and names the algorithms that have one."""
+    """The recipe of `algorithm` for the spaces of `env`, which is constructed. Raises
+    UsageError without such a recipe, and names the algorithms that have one."""
     if algorithm not in {*recipes(), *GAMES}:
         raise UsageError(_no_recipe(algorithm))
     if is_atari(find_env(env.name)) and not env.wrappers:
         sets = (f"env={env.name}",)
-        fitting = {word: Recipe(f"{name}.json", name, sets) for word, name in GAMES.items()}
+        fitting = {
+            word: Recipe(f"{name}.json", name, sets) for word, name in GAMES.items()
+        }
         kind = "Atari games"
     else:
         spaces, of_env = describe_spaces(env), [f"env={env.name}"]
@@ -82,7 +95,8 @@ def choose_recipe(algorithm: str, env: EnvSpec) -> Recipe:
     if algorithm not in fitting:
         others = ", ".join(fitting) or "none"
         raise UsageError(
-            f"{algorithm} has no recipe for {kind} of {env.name}; choose one of: {others}"
+            f"{algorithm} has no recipe for {kind} of {env.name}; choose one of: "
+            f"{others}"
         )
     return fitting[algorithm]
 
@@ -102,13 +116,15 @@ def _fitting(spaces: Spaces, of_env: Sequence[str]) -> dict[str, Recipe]:
         sets = (*of_env, *(_of_images(spaces) if image else ()))
         recipe = Recipe(f"recipe/{algorithm}.yaml", name, sets)
         spec = load_spec(*recipe, warn=False)
-        if not action_space_problems(spec.agent.algorithm, *spaces.actions):  # DQN has some
+        # DQN has some
+        if not action_space_problems(spec.agent.algorithm, *spaces.actions):
             found[algorithm] = recipe
     return found
 
 
 def _of_images(spaces: Spaces) -> tuple[str, ...]:
-    """Leaves images as they are where they can be: resizing is slow and cannot be exported."""
+    """Leaves images as they are where they can be: resizing is slow and cannot be
+    exported."""
     sides, is_float = spaces.obs_shape[1:], spaces.obs_dtype != "uint8"
     sets = ["agent.net.normalize=false"] if is_float else []
     if min(sides) < SMALLEST_IMAGE:
@@ -121,9 +137,10 @@ def _of_images(spaces: Spaces) -> tuple[str, ...]:
 def named(
     file: str, name: str | None, sets: Sequence[str], imports: Sequence[str]
 ) -> tuple[str, str | None, tuple[str, ...]]:
-    """File, name and `-s` of the recipe that "ppo MyEnv-v0" names; other words as they are. A file
-    of this name, or a spec of this name in the shipped file, comes first. `imports` are imported,
-    because they may register the environment. Raises LabError."""
+    """File, name and `-s` of the recipe that "ppo MyEnv-v0" names; other words as they
+    are. A file of this name, or a spec of this name in the shipped file, comes first.
+    `imports` are imported, because they may register the environment. Raises
+    LabError."""
     word = file.lower()  # "SAC" too
     is_recipe = word in {*recipes(), *GAMES} and not os.path.isfile(file)
     if not is_recipe and not Path(file).suffix and _ENV_ID.search(name or ""):
@@ -141,8 +158,11 @@ def named(
 
 
 def plain_env(env: str, sets: Sequence[str]) -> EnvSpec:
-    """An environment's block env with the keys of `sets`, none of a recipe. Raises SpecError."""
+    """An environment's block env with the keys of `sets`, none of a recipe. Raises
+    SpecError."""
     of_env = (f"env={env}", *(each for each in sets if each.startswith("env.")))
     plain = dict.fromkeys(("frame_op", "frame_op_len", "image_downsize"))
     given = load_spec("recipe/ppo.yaml", "ppo", of_env, warn=False).env
-    return given.model_copy(update={**plain, "normalize_obs": False, "normalize_reward": False})
+    return given.model_copy(
+        update={**plain, "normalize_obs": False, "normalize_reward": False}
+    )

@@ -9,7 +9,14 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from slm_lab.analysis.figure.axis import EVAL_RETURNS, RETURNS, Y_AXES, Axis, Line, x_axis
+from slm_lab.analysis.figure.axis import (
+    EVAL_RETURNS,
+    RETURNS,
+    Y_AXES,
+    Axis,
+    Line,
+    x_axis,
+)
 from slm_lab.analysis.figure.figure import Figure
 from slm_lab.analysis.figure.write import write_figure, write_print
 from slm_lab.analysis.overlay.endings import (
@@ -23,16 +30,27 @@ from slm_lab.analysis.overlay.labels import APART, Named, labels, leaves
 from slm_lab.analysis.overlay.overlay import Middle, Seeds, overlay_figure
 from slm_lab.core.errors import UsageError
 from slm_lab.core.text import count_text
-from slm_lab.experiment.plot.environments import by_environment, joined, missing, normalised
+from slm_lab.experiment.plot.environments import (
+    by_environment,
+    joined,
+    missing,
+    normalised,
+)
 from slm_lab.experiment.plot.request import RETURN_COLUMNS, PlotRequest
-from slm_lab.experiment.plot.trials import FoundTrial, ReadTrial, find_trials, read_trial
+from slm_lab.experiment.plot.trials import (
+    FoundTrial,
+    ReadTrial,
+    find_trials,
+    read_trial,
+)
 from slm_lab.spec.schema.messages import not_among
 from slm_lab.storage.intact import read_saved_rows
 
 NO_TITLE = "none"
 """The word for a figure without a title."""
 MOST_CURVES = 8
-"""The maximum number of curves of one folder; the ones with the best final return are drawn."""
+"""The maximum number of curves of one folder; the ones with the best final return are
+drawn."""
 _BOOTSTRAP_SEED = 0
 _AS_FAR = 0.95
 """The share of the longest seed's frames below which a seed counts as shorter."""
@@ -51,8 +69,9 @@ class Plotted(NamedTuple):
 
 
 def plot(request: PlotRequest, draws: bool = True) -> Plotted:
-    """Draws `plot_{y}_vs_{x}.png` and `.html` into the folder `out`, or the file `out`. Raises
-    UsageError for unknown words and folders, and if no run has values; SpecError; OSError."""
+    """Draws `plot_{y}_vs_{x}.png` and `.html` into the folder `out`, or the file `out`.
+    Raises UsageError for unknown words and folders, and if no run has values;
+    SpecError; OSError."""
     request.check()
     y = request.axis
     trials, notes = _read(request, y)
@@ -68,11 +87,15 @@ def plot(request: PlotRequest, draws: bool = True) -> Plotted:
         notes += missing(panels)
         several, is_joined = bool(request.by), not request.by
         panels = panels if several else {"": joined(panels)}
-    drawing, ranking, *per_curve = np.random.default_rng(_BOOTSTRAP_SEED).spawn(2 + len(trials))
+    drawing, ranking, *per_curve = np.random.default_rng(_BOOTSTRAP_SEED).spawn(
+        2 + len(trials)
+    )
     title = _title(groups, request.labels) if request.title is None else request.title
     if request.log_y:
         notes += _without_place(panels)
-    over = over._replace(label=over.label if request.x_label is None else request.x_label)
+    over = over._replace(
+        label=over.label if request.x_label is None else request.x_label
+    )
     y = y._replace(label=y.label if request.y_label is None else request.y_label)
     figure = overlay_figure(
         panels,
@@ -93,7 +116,9 @@ def plot(request: PlotRequest, draws: bool = True) -> Plotted:
         for env, curves in panels.items()
         for each in curves
     ]
-    endings = tuple(ending(each, rng) for each, rng in zip(rows, per_curve, strict=False))
+    endings = tuple(
+        ending(each, rng) for each, rng in zip(rows, per_curve, strict=False)
+    )
     if y.column not in RETURN_COLUMNS:
         endings = tuple(each._replace(highest=None) for each in endings)
     notes += about_curves(groups, request.x, endings, is_apart)
@@ -102,19 +127,24 @@ def plot(request: PlotRequest, draws: bool = True) -> Plotted:
 
 
 def grouped(
-    trials: Sequence[ReadTrial], x: str, given: Sequence[str] = (), per_env: bool = False
+    trials: Sequence[ReadTrial],
+    x: str,
+    given: Sequence[str] = (),
+    per_env: bool = False,
 ) -> tuple[list[list[ReadTrial]], list[Seeds], Axis]:
-    """Groups Trials with values into curves over the axis of the word `x`: the Trials and the seeds
-    of each, and the axis. They get the labels `given`, or else those of their specs: `per_env` only
-    what differs between the specs for one environment. Raises UsageError unless each curve has one
-    of those given."""
+    """Groups Trials with values into curves over the axis of the word `x`: the Trials
+    and the seeds of each, and the axis. They get the labels `given`, or else those of
+    their specs: `per_env` only what differs between the specs for one environment.
+    Raises UsageError unless each curve has one of those given."""
     groups = _joined(trials)
     places: dict[str, list[int]] = {}
     for i, group in enumerate(groups):
         places.setdefault(group[0].env if per_env else "", []).append(i)
     names = dict(enumerate(given))
     for some in [] if given else places.values():
-        names |= zip(some, labels([_named(groups[i], per_env) for i in some]), strict=True)
+        names |= zip(
+            some, labels([_named(groups[i], per_env) for i in some]), strict=True
+        )
     if not per_env and len(set(given)) < len(given):
         raise UsageError("--label: two curves have the same one")
     if len(names) != len(groups):
@@ -145,7 +175,8 @@ def _without_place(panels: Mapping[str, Sequence[Seeds]]) -> list[str]:
 def _write(
     figure: Figure, request: PlotRequest, stem: str
 ) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """Writes the figure; returns its files, and those of them that were there before."""
+    """Writes the figure; returns its files, and those of them that were there
+    before."""
     folder = request.out.parent if request.is_file else request.out
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -153,9 +184,13 @@ def _write(
         if request.is_file:
             paths = [write_print(figure, request.out)]
         else:
-            paths = write_figure(figure, folder, stem, None if request.standalone else folder)
+            paths = write_figure(
+                figure, folder, stem, None if request.standalone else folder
+            )
     except OSError as error:
-        raise UsageError(f"--out {request.out}: cannot be made: {error.strerror}") from None
+        raise UsageError(
+            f"--out {request.out}: cannot be made: {error.strerror}"
+        ) from None
     return tuple(paths), tuple(path for path in paths if path in before)
 
 
@@ -178,24 +213,32 @@ def _read(request: PlotRequest, y: Axis) -> tuple[list[ReadTrial], list[str]]:
     return list(trials.values()), [*notes, *(f"left out: {error}" for error in empty)]
 
 
-def _of_target(target: str, request: PlotRequest, y: Axis) -> tuple[list[ReadTrial], list[str]]:
-    """The Trials to draw of a folder: the curves that ended best, and notes about the others.
-    Raises _NothingToDrawError, and UsageError if the graph would go into a run folder."""
+def _of_target(
+    target: str, request: PlotRequest, y: Axis
+) -> tuple[list[ReadTrial], list[str]]:
+    """The Trials to draw of a folder: the curves that ended best, and notes about the
+    others. Raises _NothingToDrawError, and UsageError if the graph would go into a run
+    folder."""
     notes: list[str] = []
     found = find_trials(target, request.data_dir, notes)
     for root in {each.run_dir.root for each in found}:
         if request.out.resolve().is_relative_to(root.resolve()):
             raise UsageError(
-                f"--out {request.out}: is in the run folder {root.resolve()}; name another one"
+                f"--out {request.out}: is in the run folder {root.resolve()}; name "
+                "another one"
             )
     read = [read_trial(each, request.x, y) for each in found]
     some = [each for each in read if each.trainings]
     if not some:
         raise _nothing_of(found, found[0].where if len(found) == 1 else target, y)
     groups = _joined(some)
-    ranked = sorted(groups, key=lambda group: -fmean(each.final_return for each in group))
+    ranked = sorted(
+        groups, key=lambda group: -fmean(each.final_return for each in group)
+    )
     if missing := len(read) - len(some):
-        notes.append(f"{target}: {missing} of {len(read)} trials have no values yet: left out")
+        notes.append(
+            f"{target}: {missing} of {len(read)} trials have no values yet: left out"
+        )
     if len(groups) > MOST_CURVES:
         notes.append(
             f"{target}: the {MOST_CURVES} of {len(groups)} curves that ended best; "
@@ -209,7 +252,9 @@ class _NothingToDrawError(UsageError):
     """A folder has no values for the y axis; other folders may have some."""
 
 
-def _nothing_of(found: Sequence[FoundTrial], where: str, y: Axis) -> _NothingToDrawError:
+def _nothing_of(
+    found: Sequence[FoundTrial], where: str, y: Axis
+) -> _NothingToDrawError:
     message = "has no rows with a return yet: there is nothing to draw"
     if y.file == EVAL_RETURNS.file:
         message = (
@@ -219,19 +264,24 @@ def _nothing_of(found: Sequence[FoundTrial], where: str, y: Axis) -> _NothingToD
     elif y.column != RETURNS[0].column:
         rows = [read_saved_rows(paths, paths.rows) for paths in found[0].paths.values()]
         known = [name for name in rows[0].columns if rows[0].has_values(name)]
-        message = f"has no values of {y.column}: {not_among(y.column, [*Y_AXES, *known])}"
+        message = (
+            f"has no values of {y.column}: {not_among(y.column, [*Y_AXES, *known])}"
+        )
     return _NothingToDrawError(f"{where} {message}")
 
 
 def _joined(trials: Sequence[ReadTrial]) -> list[list[ReadTrial]]:
-    """Groups Trials into curves: runs whose specs differ only in the seed form one. Runs with the
-    same seed stay separate, and so does a trial of a search, which may be selected for its luck."""
+    """Groups Trials into curves: runs whose specs differ only in the seed form one.
+    Runs with the same seed stay separate, and so does a trial of a search, which may be
+    selected for its luck."""
     groups: dict[tuple[str, int], list[ReadTrial]] = {}
     for each in trials:
         spec = json.dumps(_without_seeds(each.found), sort_keys=True)
         copy, one = 0, each.found
         while any(
-            one.of_search or other.of_search or one.meta.random_seed == other.meta.random_seed
+            one.of_search
+            or other.of_search
+            or one.meta.random_seed == other.meta.random_seed
             for other in (each.found for each in groups.setdefault((spec, copy), []))
         ):
             copy += 1
@@ -241,9 +291,13 @@ def _joined(trials: Sequence[ReadTrial]) -> list[list[ReadTrial]]:
 
 def _without_seeds(found: FoundTrial) -> dict[str, Any]:
     count = "max_session" if found.meta.distributed is False else "max_run"
-    spec = {key: value for key, value in found.spec.items() if key not in ("name", "search")}
+    spec = {
+        key: value for key, value in found.spec.items() if key not in ("name", "search")
+    }
     meta: Mapping[str, Any] = spec.get("meta", {})
-    left = {key: value for key, value in meta.items() if key not in ("random_seed", count)}
+    left = {
+        key: value for key, value in meta.items() if key not in ("random_seed", count)
+    }
     return {**spec, "meta": left, "name": found.name}
 
 
@@ -284,22 +338,30 @@ def about_curves(
     endings: Sequence[TableRow],
     is_apart: bool = False,
 ) -> list[str]:
-    """Notes for comparing curves and the table's numbers. `is_apart` if environments are."""
+    """Notes for comparing curves and the table's numbers. `is_apart` if environments
+    are."""
     trials = [each for group in groups for each in group]
     notes = []
     if not is_apart and len(envs := _envs(groups)) > 1:
-        notes.append(f"returns in different environments cannot be compared: {', '.join(envs)}")
-    if x == "frames" and len({each.found.meta.sessions_per_training for each in trials}) > 1:
         notes.append(
-            "frames are those of each Session; --x total_frames sums over all workers of a training"
+            f"returns in different environments cannot be compared: {', '.join(envs)}"
+        )
+    if (
+        x == "frames"
+        and len({each.found.meta.sessions_per_training for each in trials}) > 1
+    ):
+        notes.append(
+            "frames are those of each Session; --x total_frames sums over all workers "
+            "of a training"
         )
     if len(trials) > len(groups):
         notes.append(
-            f"{len(trials)} runs, {count_text(len(groups), 'curve')}: runs that differ only in "
-            "their seed are seeds of one"
+            f"{len(trials)} runs, {count_text(len(groups), 'curve')}: runs that "
+            "differ only in their seed are seeds of one"
         )
     notes += [
-        f"{each.label}: its seeds have different lengths; the table has the final return of each"
+        f"{each.label}: its seeds have different lengths; the table has the final "
+        "return of each"
         for each in endings
         if each.frames[0] < _AS_FAR * each.frames[1]
     ]
@@ -308,13 +370,14 @@ def about_curves(
 
 
 def about_few_seeds(endings: Sequence[TableRow]) -> list[str]:
-    """A note if some curves have several seeds, but too few for an interquartile mean."""
+    """A note if some curves have several seeds, but too few for an interquartile
+    mean."""
     few = sorted({each.seeds for each in endings if 1 < each.seeds < ENOUGH_TO_TRIM})
     if not few:
         return []
     return [
-        f"of fewer than {ENOUGH_TO_TRIM} seeds the interquartile mean (IQM) is the mean, and "
-        f"an interval from {' or '.join(map(str, few))} seeds is too narrow"
+        f"of fewer than {ENOUGH_TO_TRIM} seeds the interquartile mean (IQM) is the "
+        f"mean, and an interval from {' or '.join(map(str, few))} seeds is too narrow"
     ]
 
 

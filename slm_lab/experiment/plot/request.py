@@ -7,7 +7,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, get_args
 
-from slm_lab.analysis.figure.axis import EVAL_RETURNS, RETURNS, X_WORDS, Y_AXES, Axis, column_axis
+from slm_lab.analysis.figure.axis import (
+    EVAL_RETURNS,
+    RETURNS,
+    X_WORDS,
+    Y_AXES,
+    Axis,
+    column_axis,
+)
 from slm_lab.analysis.overlay.overlay import Middle
 from slm_lab.core.errors import UsageError
 from slm_lab.spec.schema.messages import not_among
@@ -52,8 +59,8 @@ class PlotRequest(NamedTuple):
 
     @property
     def axis(self) -> Axis:
-        """The y axis: one of the words, or any column, smoothed over a share of the frames. A
-        figure for paper leaves that share to its caption."""
+        """The y axis: one of the words, or any column, smoothed over a share of the
+        frames. A figure for paper leaves that share to its caption."""
         word = RETURNS[0].file if self.y == RETURNS[1].file else self.y
         axis = Y_AXES.get(word) or column_axis(word)
         if self.smooth is None:
@@ -66,7 +73,8 @@ class PlotRequest(NamedTuple):
 
     @property
     def points(self) -> float | None:
-        """The width of the figure in 1/72 inch; None for a screen. Raises UsageError."""
+        """The width of the figure in 1/72 inch; None for a screen. Raises
+        UsageError."""
         if not self.is_file:
             if self.width is not None:
                 raise UsageError("--width: needs a file, such as --out figure.pdf")
@@ -77,15 +85,18 @@ class PlotRequest(NamedTuple):
         points = float(found[1]) * _POINTS[found[2]] if found else 0.0
         if not _LEAST <= points <= _MOST:
             raise UsageError(
-                f"--width {self.width}: must be like 3.4in, 8.6cm, 86mm or 245pt, and 1.5in or more"
+                f"--width {self.width}: must be like 3.4in, 8.6cm, 86mm or 245pt, and "
+                "1.5in or more"
             )
         return points
 
     @property
     def scores(self) -> dict[str, float]:
-        """The scores of `--normalise` by environment, one that names none under "". Raises
-        UsageError."""
-        found = dict(_named_number("--normalise", each, "ENV=SCORE") for each in self.normalise)
+        """The scores of `--normalise` by environment, one that names none under "".
+        Raises UsageError."""
+        found = dict(
+            _named_number("--normalise", each, "ENV=SCORE") for each in self.normalise
+        )
         if len(found) < len(self.normalise):
             raise UsageError("--normalise: an environment has two scores")
         return found
@@ -101,7 +112,10 @@ class PlotRequest(NamedTuple):
 
     def check(self) -> None:
         """Raises UsageError for a word or number that is none."""
-        words = {"--x": (self.x, X_WORDS), "--statistic": (self.statistic, get_args(Middle))}
+        words = {
+            "--x": (self.x, X_WORDS),
+            "--statistic": (self.statistic, get_args(Middle)),
+        }
         words["--by"] = (self.by or "env", ("env",))
         for option, (word, known) in words.items():
             if word not in known:
@@ -109,10 +123,14 @@ class PlotRequest(NamedTuple):
         if self.normalise and self.axis.column not in RETURN_COLUMNS:
             raise UsageError(f"--normalise: is of returns, and --y {self.y} is none")
         if self.smooth is not None and not 0 <= self.smooth <= 100:
-            raise UsageError(f"--smooth {self.smooth:g}: must be a percentage, 0 to 100")
+            raise UsageError(
+                f"--smooth {self.smooth:g}: must be a percentage, 0 to 100"
+            )
         suffix = self.out.suffix.lower()
         if suffix in (".csv", ".tex"):
-            raise UsageError(f"--out {self.out}: is for graphs; --table prints: write > {self.out}")
+            raise UsageError(
+                f"--out {self.out}: is for graphs; --table prints: write > {self.out}"
+            )
         if suffix in (".eps", ".jpg", ".jpeg", ".html", ".tif", ".tiff", ".gif", ".ps"):
             raise UsageError(f"--out {self.out}: a file ends with .pdf, .svg or .png")
         _ = self.points, self.scores, self.lines

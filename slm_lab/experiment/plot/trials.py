@@ -10,7 +10,14 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from pydantic import ValidationError
 
-from slm_lab.analysis.figure.axis import EVAL_RETURNS, Axis, Line, line, mean_lines, x_axis
+from slm_lab.analysis.figure.axis import (
+    EVAL_RETURNS,
+    Axis,
+    Line,
+    line,
+    mean_lines,
+    x_axis,
+)
 from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.metrics.reader import Rows
 from slm_lab.spec.load import recorded_spec
@@ -62,11 +69,16 @@ class FoundTrial(NamedTuple):
         return self.run_dir.root.resolve().name.removeprefix(f"{self.run_dir.prefix}_")
 
 
-def find_trials(target: str, data_dir: Path, notes: list[str] | None = None) -> list[FoundTrial]:
-    """The Trials of a run as for `find_folder`, of all run folders in a folder, or one Trial of a
-    search. Raises UsageError if there are none, SpecError for an unreadable spec; with `notes`, one
-    of many in a folder is left out, and noted there."""
-    folder = next((each for each in (Path(target), data_dir / target) if os.path.isdir(each)), None)
+def find_trials(
+    target: str, data_dir: Path, notes: list[str] | None = None
+) -> list[FoundTrial]:
+    """The Trials of a run as for `find_folder`, of all run folders in a folder, or one
+    Trial of a search. Raises UsageError if there are none, SpecError for an unreadable
+    spec; with `notes`, one of many in a folder is left out, and noted there."""
+    folder = next(
+        (each for each in (Path(target), data_dir / target) if os.path.isdir(each)),
+        None,
+    )
     if folder is not None and RunDir.at(folder) is None:
         found = []
         for run in runs_in(folder):
@@ -79,11 +91,14 @@ def find_trials(target: str, data_dir: Path, notes: list[str] | None = None) -> 
         if not found:
             raise UsageError(
                 f"{folder} is no run folder, and contains none: a run folder has "
-                "{spec_name}_spec.json and {spec_name}_t0_spec.json, as slm-lab run makes them"
+                "{spec_name}_spec.json and {spec_name}_t0_spec.json, as slm-lab run "
+                "makes them"
             )
         return found
     run_dir, number = find_folder(target, data_dir)
-    found = [trial_of(run_dir, each) for each in run_dir.trials if number in (None, each)]
+    found = [
+        trial_of(run_dir, each) for each in run_dir.trials if number in (None, each)
+    ]
     if not found:
         numbers = ", ".join(f"t{each}" for each in run_dir.trials)
         why = f"the run has the trials {numbers}" if numbers else "is no run"
@@ -96,7 +111,9 @@ def trial_of(run_dir: RunDir, number: int) -> FoundTrial:
     file = run_dir.trial_spec_file(number)
     name, spec = recorded_spec(file)
     env, recorded = (spec.get(key) for key in ("env", "meta"))
-    if not (isinstance(recorded, Mapping) and isinstance(env, Mapping) and "name" in env):
+    if not (
+        isinstance(recorded, Mapping) and isinstance(env, Mapping) and "name" in env
+    ):
         raise SpecError(str(file), [Problem(name, "must have blocks env and meta")])
     try:
         meta = MetaSpec.model_validate(
@@ -152,7 +169,9 @@ class ReadTrial(NamedTuple):
         return self._replace(trainings=tuple(trainings))
 
 
-def read_trial(found: FoundTrial, x: str, y: Axis, read: ReadRows = read_saved_rows) -> ReadTrial:
+def read_trial(
+    found: FoundTrial, x: str, y: Axis, read: ReadRows = read_saved_rows
+) -> ReadTrial:
     """The trainings with values so far. Raises UsageError for a damaged file."""
     trainings = []
     for sessions in found.meta.trainings:
@@ -162,7 +181,9 @@ def read_trial(found: FoundTrial, x: str, y: Axis, read: ReadRows = read_saved_r
             if session in sessions
         ]
         lines = [line(each, x_axis(x, 0.0), y) for each in rows]
-        (mean,) = mean_lines(lines, [0] * len(lines)) or (Line(np.empty(0), np.empty(0)),)
+        (mean,) = mean_lines(lines, [0] * len(lines)) or (
+            Line(np.empty(0), np.empty(0)),
+        )
         if mean.x.size:
             finals, frames, seconds = (
                 [float(each[column][-1]) for each in rows if len(each)]

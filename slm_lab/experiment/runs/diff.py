@@ -29,8 +29,9 @@ class Diff(NamedTuple):
 
 
 def diff(a: str, b: str, data_dir: Path) -> Diff:
-    """The differences between two runs, or trials of searches, named as for `find_trial`. Different
-    labels replace the folders' names. Raises UsageError, and SpecError for an unreadable spec."""
+    """The differences between two runs, or trials of searches, named as for
+    `find_trial`. Different labels replace the folders' names. Raises UsageError, and
+    SpecError for an unreadable spec."""
     trials = [find_trial(target, data_dir) for target in (a, b)]
     names = [each.run_dir.label or Path(each.where).name for each in trials]
     if names[0] == names[1]:
@@ -42,13 +43,17 @@ def diff(a: str, b: str, data_dir: Path) -> Diff:
     return Diff(difference_tables(names, trials), *results(groups))
 
 
-def difference_tables(names: Sequence[str], trials: Sequence[FoundTrial]) -> dict[str, TextTable]:
-    """How the specs of Trials differ, and what they ran on: tables of dotted paths with a column
-    for each Trial, and values as JSON; – where a Trial has none."""
+def difference_tables(
+    names: Sequence[str], trials: Sequence[FoundTrial]
+) -> dict[str, TextTable]:
+    """How the specs of Trials differ, and what they ran on: tables of dotted paths with
+    a column for each Trial, and values as JSON; – where a Trial has none."""
     origins = [origin_of(each.run_dir.spec_file) for each in trials]
     blocks: dict[str, list[Mapping[str, Any]]] = {
         "Differences of the specs": [each.spec for each in trials],
-        "Versions and machine": [{key: each.get(key) for key in ABOUT} for each in origins],
+        "Versions and machine": [
+            {key: each.get(key) for key in ABOUT} for each in origins
+        ],
     }
     return {title: _table(names, each) for title, each in blocks.items()}
 
@@ -57,7 +62,13 @@ def _table(names: Sequence[str], blocks: Sequence[Mapping[str, Any]]) -> TextTab
     flat = [leaves(each) for each in blocks]
     paths = dict.fromkeys(chain(*flat))
     rows = [
-        (path, *("–" if each.get(path) is None else json.dumps(each[path]) for each in flat))
+        (
+            path,
+            *(
+                "–" if each.get(path) is None else json.dumps(each[path])
+                for each in flat
+            ),
+        )
         for path in paths
     ]
     differing = tuple(row for row in rows if len({*row[1:]}) > 1)

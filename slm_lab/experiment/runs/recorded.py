@@ -43,10 +43,15 @@ class RecordedTrial:
     @property
     def reasons(self) -> dict[int, str]:
         """Why Sessions failed."""
-        return {session: end.error for session, end in self._ends.items() if end.error is not None}
+        return {
+            session: end.error
+            for session, end in self._ends.items()
+            if end.error is not None
+        }
 
     def look(self) -> bool:
-        """Reads the new rows, and how the Sessions have ended; returns whether it trains."""
+        """Reads the new rows, and how the Sessions have ended; returns whether it
+        trains."""
         self.is_training = _is_training(self._trial.run_dir)
         for session, file in self._files.items():
             try:
@@ -62,17 +67,27 @@ class RecordedTrial:
         end, frame = self._ends.get(session), self._last(session, "frame")
         phase = Phase.STOPPED if end is None else PHASES[end.ending]
         if self.is_training:
-            phase = Phase.STARTING if frame is None and session in self._rows else Phase.RUNNING
+            phase = (
+                Phase.STARTING
+                if frame is None and session in self._rows
+                else Phase.RUNNING
+            )
         if (result := self._last(session, "recent_return")) is None:
             result = self._last(session, "final_return")
         returns = Course(self._rows.get(session, NO_ROWS), {}).values("recent_return")
         best = float(returns.max()) if len(returns) else None
-        return SessionProgress(phase, int(frame or 0), 0, self._last(session, "fps"), result, best)
+        return SessionProgress(
+            phase, int(frame or 0), 0, self._last(session, "fps"), result, best
+        )
 
     def flow(self, session: int) -> Flow | None:
         """The numbers of a learner; None without one."""
         known = [self._last(session, column) for column in Flow._fields]
-        return None if known[1] is None else Flow(*(np.nan if n is None else n for n in known))
+        return (
+            None
+            if known[1] is None
+            else Flow(*(np.nan if n is None else n for n in known))
+        )
 
     def _last(self, session: int, column: str) -> float | None:
         values = Course(self._rows.get(session, NO_ROWS), {}).column(column)[-1:]
@@ -91,7 +106,9 @@ class RecordedSearch:
         self.summary = read_search(run_dir)
         self.search_state = SearchState()
         spec = read_file(run_dir.spec_file)[self.summary.name]
-        self.num_trials = num_trials(self.summary.variables, value_at(spec, "meta.max_trial", 1))
+        self.num_trials = num_trials(
+            self.summary.variables, value_at(spec, "meta.max_trial", 1)
+        )
 
     def look(self) -> bool:
         """Reads the event log; returns whether the search runs."""

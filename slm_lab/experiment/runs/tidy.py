@@ -13,10 +13,14 @@ from slm_lab.storage.run_dir import runs_in
 
 
 def selected(
-    data_dir: Path, dev: bool = False, failed: bool = False, older: timedelta | None = None
+    data_dir: Path,
+    dev: bool = False,
+    failed: bool = False,
+    older: timedelta | None = None,
 ) -> list[RunSummary]:
-    """The dev runs and the failed runs in `data_dir`, as asked for, or all; with `older` only those
-    from before. Leaves out runs that train, and folders that are links or have links in them."""
+    """The dev runs and the failed runs in `data_dir`, as asked for, or all; with
+    `older` only those from before. Leaves out runs that train, and folders that are
+    links or have links in them."""
     runs = [summary_of(run) for run in runs_in(data_dir) if not _has_links(run.root)]
     if dev or failed:
         is_failed = RunStatus.FAILED if failed else None
@@ -25,8 +29,11 @@ def selected(
     return [run for run in ended if older is None or _age(run) > older]
 
 
-def delete(data_dir: Path, runs: list[RunSummary]) -> Iterator[tuple[RunSummary, str | None]]:
-    """Deletes run folders; yields each, with the reason if it is kept: it trains, or has links."""
+def delete(
+    data_dir: Path, runs: list[RunSummary]
+) -> Iterator[tuple[RunSummary, str | None]]:
+    """Deletes run folders; yields each, with the reason if it is kept: it trains, or
+    has links."""
     for run in runs:
         folder = data_dir / run.run
         why = None

@@ -1,1 +1,2 @@
-"""A search: a searcher proposes the specs of trials, a scheduler may stop trials early."""
+"""A search: a searcher proposes the specs of trials, a scheduler may stop trials
+early."""

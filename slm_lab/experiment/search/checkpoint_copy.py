@@ -6,16 +6,23 @@ import shutil
 
 from slm_lab.core.files import write_atomically
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.storage.manifest import Manifest, pending_path, previous_path, read_manifest
+from slm_lab.storage.manifest import (
+    Manifest,
+    pending_path,
+    previous_path,
+    read_manifest,
+)
 from slm_lab.storage.run_dir import RunDir, SessionPaths
 
 TRIES = 20
-"""Attempts at a copy. A running donor may replace its checkpoint during each of them."""
+"""Attempts at a copy. A running donor may replace its checkpoint during each of
+them."""
 
 
 def copy_checkpoints(run_dir: RunDir, spec: Spec, donor: int, trial: int) -> int | None:
-    """Copies the newest checkpoint of `donor`, and the rows up to it, to `trial`, which must not
-    run. Returns its frame, or None if a Session of `donor` has no checkpoint yet."""
+    """Copies the newest checkpoint of `donor`, and the rows up to it, to `trial`, which
+    must not run. Returns its frame, or None if a Session of `donor` has no checkpoint
+    yet."""
     sessions = range(spec.meta.num_sessions)
     sources = [run_dir.session(donor, s) for s in sessions if not spec.meta.is_actor(s)]
     targets = [run_dir.session(trial, s) for s in sessions if not spec.meta.is_actor(s)]
@@ -23,20 +30,23 @@ def copy_checkpoints(run_dir: RunDir, spec: Spec, donor: int, trial: int) -> int
         return None
     frames = [_copy(*pair).frame for pair in zip(sources, targets, strict=True)]
     for paths in targets:
-        previous_path(paths.manifest).unlink(missing_ok=True)  # from before the copy: obsolete
+        # from before the copy: obsolete
+        previous_path(paths.manifest).unlink(missing_ok=True)
         os.replace(pending_path(paths.manifest), paths.manifest)
     return sum(frames) if spec.meta.mode.shares_budget else max(frames)
 
 
 def delete_models(run_dir: RunDir, trial: int) -> None:
     """Deletes the checkpoints of an ended trial."""
-    for path in list(run_dir.session(trial, 0).models.glob(f"{run_dir.trial_prefix(trial)}_s*")):
+    for path in list(
+        run_dir.session(trial, 0).models.glob(f"{run_dir.trial_prefix(trial)}_s*")
+    ):
         path.unlink(missing_ok=True)
 
 
 def _copy(source: SessionPaths, target: SessionPaths, tries: int = TRIES) -> Manifest:
-    """Copies one Session's checkpoint and returns the source's manifest. The copy's manifest stays
-    pending until all Sessions are copied."""
+    """Copies one Session's checkpoint and returns the source's manifest. The copy's
+    manifest stays pending until all Sessions are copied."""
     try:
         content = source.manifest.read_text()
         manifest = read_manifest(source.manifest)

@@ -1,5 +1,6 @@
-"""Confirmation: the best specs of a search run again with fresh seeds. The best of many noisy
-trials is partly lucky. Fresh seeds did not select it, so their score is unbiased."""
+"""Confirmation: the best specs of a search run again with fresh seeds. The best of many
+noisy trials is partly lucky. Fresh seeds did not select it, so their score is
+unbiased."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -31,11 +32,14 @@ from slm_lab.storage.run_dir import FOLDERS, RUN_BLOCK, RunDir, origin_of
 
 @final
 class Confirmation(TrialRunner):
-    """Runs the best specs of a search again, each in a run folder inside the search's folder."""
+    """Runs the best specs of a search again, each in a run folder inside the search's
+    folder."""
 
     def __init__(self, search: Experiment, asked: ConfirmSpec) -> None:
         super().__init__(search.pool)
-        scored = [state for state in search.search_state.ranked if state.score is not None]
+        scored = [
+            state for state in search.search_state.ranked if state.score is not None
+        ]
         finished = [state for state in scored if state.status is Status.FINISHED]
         best = finished or [state for state in scored if state.status is Status.STOPPED]
         trials = [state.trial for state in best[: asked.top]]
@@ -52,14 +56,19 @@ class Confirmation(TrialRunner):
         found, missing = self._search.search_state.confirmed, []
         for trial, task in self.candidates.items():
             before, wanted = found.get(trial), len(task.spec.meta.trainings)
-            if before is None or before.error is not None or len(before.scores) < wanted:
+            if (
+                before is None
+                or before.error is not None
+                or len(before.scores) < wanted
+            ):
                 missing.append(trial)
         return missing
 
     @property
     def files(self) -> dict[int, Path]:
-        """The path of the spec file `best_{n}.json` of each candidate, by its trial. Candidates
-        rank by confirmed mean; before any confirmation, by the search's ranking."""
+        """The path of the spec file `best_{n}.json` of each candidate, by its trial.
+        Candidates rank by confirmed mean; before any confirmation, by the search's
+        ranking."""
         results, root = self._search.search_state.results, self._search.run_dir.root
         confirmed = [found.trial for found in results if found.mean is not None]
         ranked = [trial for trial in confirmed if trial in self.candidates]
@@ -67,10 +76,14 @@ class Confirmation(TrialRunner):
         return {trial: root / f"best_{n}.json" for n, trial in enumerate(ranked)}
 
     def write(self) -> list[Path]:
-        """Writes the files `best_{n}.json`, and a table of the confirmed specs, the best first.
-        Deletes files of an earlier ranking. Returns the path of the table, if any spec is
-        confirmed. Raises OSError."""
-        files, run_dir, state = self.files, self._search.run_dir, self._search.search_state
+        """Writes the files `best_{n}.json`, and a table of the confirmed specs, the
+        best first. Deletes files of an earlier ranking. Returns the path of the table,
+        if any spec is confirmed. Raises OSError."""
+        files, run_dir, state = (
+            self.files,
+            self._search.run_dir,
+            self._search.search_state,
+        )
         for trial, task in self.candidates.items():
             write_json(files[trial], {task.spec.name: task.spec.to_json()})
         for old in run_dir.root.glob("best_*.json"):
@@ -85,7 +98,14 @@ class Confirmation(TrialRunner):
             scores, score = found.scores, state.trials[found.trial].score
             std, every = pstdev(scores) if scores else None, " ".join(map(str, scores))
             rows.append((found.trial, score, found.mean, std, len(scores), every))
-        header = ("trial", "search_score", "confirmed_mean", "confirmed_std", "seeds", "scores")
+        header = (
+            "trial",
+            "search_score",
+            "confirmed_mean",
+            "confirmed_std",
+            "seeds",
+            "scores",
+        )
         path = run_dir.root / f"{run_dir.prefix}_confirmed.csv"
         table = pd.DataFrame(rows, columns=header, dtype=object)
         write_atomically(path, table.to_csv(index=False).encode())
@@ -95,7 +115,10 @@ class Confirmation(TrialRunner):
     def _fill(self) -> None:
         while self._waiting:
             trial = self._waiting[0]
-            task, resources = self.candidates[trial], self._search.spec.meta.search_resources
+            task, resources = (
+                self.candidates[trial],
+                self._search.spec.meta.search_resources,
+            )
             request = request_of(task.spec, resources, self.pool.resources.cpus)
             if not self.pool.resources.has(request):
                 return
@@ -110,10 +133,14 @@ class Confirmation(TrialRunner):
             initial = self._search.run_dir.initial_file
             if initial.is_file():
                 write_atomically(task.run_dir.initial_file, read_file(initial))
-                about["init_from"] = origin_of(self._search.run_dir.spec_file).get("init_from")
+                about["init_from"] = origin_of(self._search.run_dir.spec_file).get(
+                    "init_from"
+                )
             write_json(task.run_dir.trial_spec_file(0), resolved)
             write_json(task.run_dir.spec_file, {**resolved, RUN_BLOCK: about})
-            self.pool.start(trial, task, request, among_gpus=task.spec.meta.cluster is None)
+            self.pool.start(
+                trial, task, request, among_gpus=task.spec.meta.cluster is None
+            )
 
     @override
     def _poll(self) -> None:
@@ -122,7 +149,11 @@ class Confirmation(TrialRunner):
             self._locks.pop(trial).release()
             if end.ending is Ending.INTERRUPTED:
                 continue
-            if end.ending is Ending.FAILED and not end.would_repeat and not self.stopping:
+            if (
+                end.ending is Ending.FAILED
+                and not end.would_repeat
+                and not self.stopping
+            ):
                 self._tries[trial] += 1
                 if self._tries[trial] <= self._search.spec.meta.max_restart:
                     self._waiting.insert(0, trial)
@@ -139,7 +170,9 @@ def _seed_scores(spec: Spec, run_dir: RunDir) -> list[float]:
     found = []
     for sessions in spec.meta.trainings:
         learning = [session for session in sessions if not spec.meta.is_actor(session)]
-        saved = [read_manifest(run_dir.session(0, session).manifest) for session in learning]
+        saved = [
+            read_manifest(run_dir.session(0, session).manifest) for session in learning
+        ]
         if not all(manifest is not None and manifest.finished for manifest in saved):
             continue
         writers = [session for session in sessions if session in spec.meta.writers]

@@ -17,7 +17,12 @@ from slm_lab.experiment.search.resources import Request, request_of
 from slm_lab.experiment.search.scheduler import Action, Decision, Scheduler
 from slm_lab.experiment.search.searcher import Searcher
 from slm_lab.experiment.search.space import spec_at
-from slm_lab.experiment.search.trial_process import Pool, TrialEnd, TrialProcess, TrialRunner
+from slm_lab.experiment.search.trial_process import (
+    Pool,
+    TrialEnd,
+    TrialProcess,
+    TrialRunner,
+)
 from slm_lab.experiment.trial import TrialTask
 from slm_lab.parallel.processes import LOST_SERVER
 from slm_lab.spec.schema.spec import Spec
@@ -28,14 +33,16 @@ from slm_lab.storage.run_dir import RunDir
 
 METRIC = "final_return"
 """The maximised metric of a Trial."""
-NO_ROOM = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+NO_ROOM = tuple(
+    os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+)
 """Error texts of a full disk. Every later trial would fail with them too."""
 
 
 @final
 class Experiment(TrialRunner):
-    """Runs the trials of a search. Logs every event before acting on it. The number of a trial
-    determines its Sessions' seeds and its file names."""
+    """Runs the trials of a search. Logs every event before acting on it. The number of
+    a trial determines its Sessions' seeds and its file names."""
 
     def __init__(
         self,
@@ -48,14 +55,16 @@ class Experiment(TrialRunner):
         imports: tuple[str, ...] = (),
         keep: int | None = None,
     ) -> None:
-        """Replays the event log in the folder. Raises UsageError if the log is damaged."""
+        """Replays the event log in the folder. Raises UsageError if the log is
+        damaged."""
         super().__init__(pool)
         self.spec = spec
         self.run_dir = run_dir
         self.num_trials = searcher.num_trials
         self.search_state = SearchState()
         self.has_strayed = False
-        """Whether the replay proposed other params than the log has, as another version may."""
+        """Whether the replay proposed other params than the log has, as another version
+        may."""
         self.problem: str | None = None
         """Why the search stopped by itself before its end."""
         self.root_seed = root_seed
@@ -70,7 +79,8 @@ class Experiment(TrialRunner):
         self._ending: set[int] = set()
         """Trials whose processes have ended but are not yet collected."""
         self._held: dict[int, float] = {}
-        """Seconds to log of stopped trials that copy once their donor has saved, by trial."""
+        """Seconds to log of stopped trials that copy once their donor has saved, by
+        trial."""
         self._specs: dict[int, Spec] = {}
         for event in self._event_log.read():
             self._replay(event)
@@ -79,7 +89,8 @@ class Experiment(TrialRunner):
     def run(self, on_tick: Callable[[], None]) -> None:
         """Raises LabError if the event log cannot be written."""
         try:
-            for state in self.search_state.of(Status.RUNNING):  # when the search was killed
+            # when the search was killed
+            for state in self.search_state.of(Status.RUNNING):
                 self._note(events.Interrupted(state.trial, 0.0))
             self._retry_failed()
             for decision in list(self._pending.values()):
@@ -88,14 +99,18 @@ class Experiment(TrialRunner):
             if not self.stopping:
                 # Left are paused trials that the scheduler never chose again.
                 for state in self.search_state.of(Status.PAUSED, Status.WAITING):
-                    if not state.status.is_over:  # the end of another trial may have ended it
+                    # the end of another trial may have ended it
+                    if not state.status.is_over:
                         self._end(state, Status.STOPPED, 0.0, state.metrics)
         finally:
             self._event_log.close()
 
     def _retry_failed(self) -> None:
-        """Retries failed trials with restarts left, unless their rounds are over (`needs_all`)."""
-        failed = [] if self._scheduler.needs_all else self.search_state.of(Status.FAILED)
+        """Retries failed trials with restarts left, unless their rounds are over
+        (`needs_all`)."""
+        failed = (
+            [] if self._scheduler.needs_all else self.search_state.of(Status.FAILED)
+        )
         for state in failed:
             left = state.restarts < self.spec.meta.max_restart
             if left and state.has_begun and not state.would_repeat:
@@ -109,7 +124,9 @@ class Experiment(TrialRunner):
     def spec_of(self, trial: int) -> Spec:
         """The spec of a trial. Raises SpecError if its params give no valid spec."""
         if trial not in self._specs:
-            self._specs[trial] = spec_at(self.spec, self.search_state.trials[trial].params)
+            self._specs[trial] = spec_at(
+                self.spec, self.search_state.trials[trial].params
+            )
         return self._specs[trial]
 
     def note(self, event: Event) -> None:
@@ -123,14 +140,17 @@ class Experiment(TrialRunner):
         return self._notify(event)
 
     def _notify(self, event: Event) -> list[Decision]:
-        """Passes an event to the searcher and the scheduler, and returns the decisions."""
+        """Passes an event to the searcher and the scheduler, and returns the
+        decisions."""
         match event:
             case events.Proposed(trial, params):
                 self._scheduler.add(trial, params)
             case events.Began(trial):
                 self._scheduler.begin(trial)
             case events.Reported(trial, frame, score):
-                self._searcher.report(trial, self.search_state.trials[trial].reports, score)
+                self._searcher.report(
+                    trial, self.search_state.trials[trial].reports, score
+                )
                 return self._scheduler.report(trial, frame, score)
             case events.Ended(trial, score=score):
                 self._searcher.end(trial, score)
@@ -138,26 +158,32 @@ class Experiment(TrialRunner):
         return []
 
     def _replay(self, event: Event) -> None:
-        """Applies a logged event; keeps only decisions that were not carried out since."""
+        """Applies a logged event; keeps only decisions that were not carried out
+        since."""
         if isinstance(event, events.Proposed):
             params = self._searcher.propose(event.trial)
             self.has_strayed |= dict(params) != dict(event.params)
         self.search_state.apply(event)
         decisions = self._notify(event)
         self._pending |= {decision.trial: decision for decision in decisions}
-        if isinstance(event, events.Began | events.Paused | events.Copied | events.Ended):
+        if isinstance(
+            event, events.Began | events.Paused | events.Copied | events.Ended
+        ):
             self._pending.pop(event.trial, None)
 
     @override
     def _fill(self) -> None:
         least = self._needs(self.spec)
-        while not self.stopping and (self.pool.resources.has(least) or not self.pool.running):
+        while not self.stopping and (
+            self.pool.resources.has(least) or not self.pool.running
+        ):
             trial = self._next()
             if trial is None or not self._begin(trial):
                 return
 
     def _next(self) -> int | None:
-        """The next trial: an interrupted one, else the scheduler's choice, else a new one."""
+        """The next trial: an interrupted one, else the scheduler's choice, else a new
+        one."""
         for state in self.search_state.of(Status.WAITING):
             if state.has_begun and state.trial not in self._held:
                 return state.trial
@@ -176,7 +202,8 @@ class Experiment(TrialRunner):
         return trial
 
     def _begin(self, trial: int) -> bool:
-        """Begins a trial, or ends it as failed if it never can; False if it must wait for room."""
+        """Begins a trial, or ends it as failed if it never can; False if it must wait
+        for room."""
         state = self.search_state.trials[trial]
         try:
             spec = self.spec_of(trial)
@@ -186,7 +213,8 @@ class Experiment(TrialRunner):
                 check_spaces(f"trial {trial}", spec)
                 check_machine(f"trial {trial}", spec)
                 if self.run_dir.initial_file.is_file():
-                    from slm_lab.experiment.init_from import check_initial  # imports torch
+                    # imports torch
+                    from slm_lab.experiment.init_from import check_initial
 
                     check_initial(self.run_dir, spec)
         except LabError as error:
@@ -199,12 +227,16 @@ class Experiment(TrialRunner):
         return True
 
     def _needs(self, spec: Spec) -> Request:
-        return request_of(spec, self.spec.meta.search_resources, self.pool.resources.cpus)
+        return request_of(
+            spec, self.spec.meta.search_resources, self.pool.resources.cpus
+        )
 
     def _start(self, state: TrialState, spec: Spec, request: Request) -> None:
         resume = state.has_begun
         if not resume or state.copies:
-            write_json(self.run_dir.trial_spec_file(state.trial), {spec.name: spec.to_json()})
+            write_json(
+                self.run_dir.trial_spec_file(state.trial), {spec.name: spec.to_json()}
+            )
         self._note(events.Began(state.trial))
         paths = [self.run_dir.session(state.trial, s).rows for s in spec.meta.writers]
         self._watches[state.trial] = RowWatch(paths, state.frame)
@@ -219,7 +251,9 @@ class Experiment(TrialRunner):
             one_of_many=True,
         )
         try:
-            self.pool.start(state.trial, task, request, among_gpus=spec.meta.cluster is None)
+            self.pool.start(
+                state.trial, task, request, among_gpus=spec.meta.cluster is None
+            )
         except LabError as error:
             self._note(events.Interrupted(state.trial, 0.0))
             self._stop_because(f"t{state.trial}: {error}")
@@ -232,7 +266,8 @@ class Experiment(TrialRunner):
     @override
     def _poll(self) -> None:
         for trial in list(self.pool.running):
-            if trial in self.pool.running:  # else another trial's report has just ended it
+            # else another trial's report has just ended it
+            if trial in self.pool.running:
                 self._read_reports(trial)
         ends = self.pool.ends()
         self._ending = {trial for trial, _, _ in ends}
@@ -243,7 +278,8 @@ class Experiment(TrialRunner):
             self._collect(self.search_state.trials[trial], process, end)
 
     def _read_reports(self, trial: int) -> None:
-        """Handles a trial's new reports, up to the one that triggers a decision about it."""
+        """Handles a trial's new reports, up to the one that triggers a decision about
+        it."""
         if trial in self._pending:
             return
         decisions: list[Decision] = []
@@ -281,8 +317,9 @@ class Experiment(TrialRunner):
                 self._copy(state, decision, seconds)
 
     def _copy(self, state: TrialState, decision: Decision, seconds: float) -> None:
-        """Continues a trial from the donor's checkpoint, or from its own if the donor has none.
-        Waits for a donor that is about to pause, because the pause saves what is copied."""
+        """Continues a trial from the donor's checkpoint, or from its own if the donor
+        has none. Waits for a donor that is about to pause, because the pause saves what
+        is copied."""
         if decision.donor in self._pending and decision.donor in self.pool.running:
             self._held[state.trial] = seconds
             return
@@ -308,9 +345,13 @@ class Experiment(TrialRunner):
         elif self.stopping:
             self._note(events.Interrupted(state.trial, seconds))
         else:
-            outside = TrialEnd(Ending.FAILED, {}, "its process was stopped from outside")
+            outside = TrialEnd(
+                Ending.FAILED, {}, "its process was stopped from outside"
+            )
             self._fail(state, outside, seconds)
-        for other in [trial for trial in self._held if self._pending[trial].donor == state.trial]:
+        for other in [
+            trial for trial in self._held if self._pending[trial].donor == state.trial
+        ]:
             held = self._held.pop(other)
             self._copy(self.search_state.trials[other], self._pending[other], held)
 
@@ -326,7 +367,9 @@ class Experiment(TrialRunner):
         elif self.stopping and not end.would_repeat:
             self._note(events.Interrupted(state.trial, seconds))
         else:
-            self._end(state, Status.FAILED, seconds, {}, error, would_repeat=end.would_repeat)
+            self._end(
+                state, Status.FAILED, seconds, {}, error, would_repeat=end.would_repeat
+            )
 
     def _end(
         self,

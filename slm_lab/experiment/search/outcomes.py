@@ -1,4 +1,5 @@
-"""Reads reports and results of a search for scheduler and analysis; writes table and graphs."""
+"""Reads reports and results of a search for scheduler and analysis; writes table and
+graphs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -24,9 +25,13 @@ from slm_lab.storage.run_dir import RunDir
 from slm_lab.storage.run_lookup import find_folder
 
 
-def metrics_at(run_dir: RunDir, trial: int, spec: Spec, frame: int) -> Mapping[str, float | None]:
+def metrics_at(
+    run_dir: RunDir, trial: int, spec: Spec, frame: int
+) -> Mapping[str, float | None]:
     """The metrics of a trial from its rows with `total_frame` up to `frame`."""
-    files = {session: run_dir.session(trial, session).rows for session in spec.meta.writers}
+    files = {
+        session: run_dir.session(trial, session).rows for session in spec.meta.writers
+    }
     rows = [
         Rows(each.columns, each.values[:, each["total_frame"] <= frame])
         for each in read_existing(files).values()
@@ -37,10 +42,13 @@ def metrics_at(run_dir: RunDir, trial: int, spec: Spec, frame: int) -> Mapping[s
 
 
 def draw(
-    spec: Spec, run_dir: RunDir, search_state: SearchState, is_stopped: Callable[[], bool]
+    spec: Spec,
+    run_dir: RunDir,
+    search_state: SearchState,
+    is_stopped: Callable[[], bool],
 ) -> list[Path]:
-    """Writes the table and the graphs. Returns their paths, the graph of all metrics first. No
-    graph is begun once `is_stopped`. Raises OSError."""
+    """Writes the table and the graphs. Returns their paths, the graph of all metrics
+    first. No graph is begun once `is_stopped`. Raises OSError."""
     found = _found(spec.name, spec.to_json(), search_state)
     table = run_dir.root / f"{run_dir.prefix}_experiment_df.csv"
     write_atomically(table, experiment_table(found).to_csv(index=False).encode())
@@ -51,7 +59,9 @@ def draw(
         return [*paths, table]
     rows: dict[int, list[Rows]] = {}
     run_of: dict[int, list[int] | None] = {}
-    for trial in (number for number, each in search_state.trials.items() if each.has_begun):
+    for trial in (
+        number for number, each in search_state.trials.items() if each.has_begun
+    ):
         begun = trial_of(run_dir, trial)
         by_session = read_existing({s: paths.rows for s, paths in begun.paths.items()})
         rows[trial] = list(by_session.values())
@@ -63,28 +73,36 @@ def draw(
 
 
 def read_search(run_dir: RunDir) -> SearchSummary:
-    """What a search has found so far, from its files. Raises UsageError for a damaged record,
-    SpecError for a damaged spec."""
+    """What a search has found so far, from its files. Raises UsageError for a damaged
+    record, SpecError for a damaged spec."""
     name, spec = recorded_spec(run_dir.spec_file)
     return _found(name, spec, SearchState.from_log(run_dir.event_log_file))
 
 
-def _found(name: str, spec: Mapping[str, Any], search_state: SearchState) -> SearchSummary:
-    algorithm, env = (value_at(spec, key, "?") for key in ("agent.algorithm.name", "env.name"))
+def _found(
+    name: str, spec: Mapping[str, Any], search_state: SearchState
+) -> SearchSummary:
+    algorithm, env = (
+        value_at(spec, key, "?") for key in ("agent.algorithm.name", "env.name")
+    )
     searched = tuple(dimensions(value_at(spec, "search", {})))
-    trials, max_frame = tuple(search_state.trials.values()), value_at(spec, "env.max_frame", 0)
+    trials, max_frame = (
+        tuple(search_state.trials.values()),
+        value_at(spec, "env.max_frame", 0),
+    )
     return SearchSummary(name, f"{algorithm} on {env}", searched, trials, max_frame)
 
 
 def find_trial(target: str, data_dir: Path) -> FoundTrial:
-    """The Trial of a run, or the best of a search, named as for `find_folder`; ":t3" names another.
-    Raises UsageError, SpecError."""
+    """The Trial of a run, or the best of a search, named as for `find_folder`; ":t3"
+    names another. Raises UsageError, SpecError."""
     run_dir, number = find_folder(target, data_dir)
     return trial_of(run_dir, chosen_trial(run_dir, number))
 
 
 def chosen_trial(run_dir: RunDir, number: int | None) -> int:
-    """The trial `number` of a search, or its best; 0 for a single run. Raises UsageError."""
+    """The trial `number` of a search, or its best; 0 for a single run. Raises
+    UsageError."""
     if not run_dir.is_search:
         if number:
             raise UsageError(f"{run_dir.root} is no search: it has no trial t{number}")
@@ -94,21 +112,26 @@ def chosen_trial(run_dir: RunDir, number: int | None) -> int:
     if not best or (number is not None and number not in best):
         known = ", ".join(f"t{trial}" for trial in sorted(best)) or "none"
         raise UsageError(f"{run_dir.root} has no such trial; it has {known}")
-    confirmed = [found.trial for found in search_state.results if found.mean is not None]
+    confirmed = [
+        found.trial for found in search_state.results if found.mean is not None
+    ]
     return (confirmed or best)[0] if number is None else number
 
 
 def reports(rows: Sequence[Rows]) -> list[tuple[int, float]]:
     """Frame and score for each row index that every Session has written. The frame is
-    `total_frame`, so that trials are compared at equal shares of their budgets. The score is the
-    mean of `recent_return`. Rows are skipped while a Session has too few episodes."""
+    `total_frame`, so that trials are compared at equal shares of their budgets. The
+    score is the mean of `recent_return`. Rows are skipped while a Session has too few
+    episodes."""
     count = min((len(each) for each in rows), default=0)
     if not count:
         return []
     frames = np.max([each["total_frame"][:count] for each in rows], axis=0)
     scores = np.mean([each["recent_return"][:count] for each in rows], axis=0)
     known = np.isfinite(scores)
-    return [(int(f), float(s)) for f, s in zip(frames[known], scores[known], strict=True)]
+    return [
+        (int(f), float(s)) for f, s in zip(frames[known], scores[known], strict=True)
+    ]
 
 
 @final

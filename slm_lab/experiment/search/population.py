@@ -33,12 +33,14 @@ class _Member:
 class Population(Scheduler):
     """Evaluates a trial every `perturbation_interval` frames.
 
-    A trial that is then among the worst continues from the weights of one of the best. It takes the
-    donor's values, each resampled or perturbed. No trial is compared before all have a score.
+    A trial that is then among the worst continues from the weights of one of the best.
+    It takes the donor's values, each resampled or perturbed. No trial is compared
+    before all have a score.
 
-    If all trials run at once, each is compared at its evaluation with the last scores of others. If
-    some wait for room, trials take turns in rounds. A trial pauses at its evaluation until all of
-    the round have reached theirs. Then the round is compared and the next one begins."""
+    If all trials run at once, each is compared at its evaluation with the last scores
+    of others. If some wait for room, trials take turns in rounds. A trial pauses at its
+    evaluation until all of the round have reached theirs. Then the round is compared
+    and the next one begins."""
 
     needs_all = True
 
@@ -55,7 +57,9 @@ class Population(Scheduler):
 
     @override
     def add(self, trial: int, params: Params) -> None:
-        self._live[trial] = _Member(params, max(self._spec.burn_in_period, self._interval))
+        self._live[trial] = _Member(
+            params, max(self._spec.burn_in_period, self._interval)
+        )
 
     @override
     def begin(self, trial: int) -> None:
@@ -76,9 +80,11 @@ class Population(Scheduler):
             return [Decision(trial, Action.PAUSE)]
         decisions = self._next_round()
         if any(decision.donor == trial for decision in decisions):
-            return [Decision(trial, Action.PAUSE), *decisions]  # the pause saves what is copied
+            # the pause saves what is copied
+            return [Decision(trial, Action.PAUSE), *decisions]
         if all(decision.trial != trial for decision in decisions):
-            member.is_waiting = False  # the last trial of the round continues without a pause
+            # the last trial of the round continues without a pause
+            member.is_waiting = False
         return decisions
 
     @override
@@ -88,13 +94,20 @@ class Population(Scheduler):
 
     @override
     def choose(self, waiting: Sequence[int]) -> int | None:
-        """The trial with the fewest frames that has not reached the end of the round."""
+        """The trial with the fewest frames that has not reached the end of the
+        round."""
         live = self._live
-        behind = [trial for trial in waiting if trial in live and not live[trial].is_at_barrier]
+        behind = [
+            trial
+            for trial in waiting
+            if trial in live and not live[trial].is_at_barrier
+        ]
         return min(behind, key=lambda trial: (live[trial].frame, trial), default=None)
 
     def _all_at_barrier(self) -> bool:
-        return bool(self._live) and all(each.is_at_barrier for each in self._live.values())
+        return bool(self._live) and all(
+            each.is_at_barrier for each in self._live.values()
+        )
 
     def _next_round(self) -> list[Decision]:
         for each in self._live.values():
@@ -110,7 +123,8 @@ class Population(Scheduler):
         return [self._copy(trial, int(self._rng.choice(best))) for trial in takers]
 
     def _quantiles(self, scores: Mapping[int, float]) -> tuple[list[int], list[int]]:
-        """The worst trials, and the best trials that may be donors; no trial is both."""
+        """The worst trials, and the best trials that may be donors; no trial is
+        both."""
         order = sorted(scores, key=lambda trial: (scores[trial], trial))
         count = int(np.ceil(self._spec.quantile_fraction * len(order)))
         count = min(count, len(order) // 2)

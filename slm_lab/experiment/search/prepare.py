@@ -1,4 +1,5 @@
-"""Prepares a search in a new or an existing folder; checks that trials can make environments."""
+"""Prepares a search in a new or an existing folder; checks that trials can make
+environments."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -7,7 +8,13 @@ from typing import TYPE_CHECKING, Any, final
 
 from pydantic import ValidationError
 
-from slm_lab.core.errors import MissingExtraError, Problem, SpecError, UsageError, undone_on_failure
+from slm_lab.core.errors import (
+    MissingExtraError,
+    Problem,
+    SpecError,
+    UsageError,
+    undone_on_failure,
+)
 from slm_lab.core.files import write_json
 from slm_lab.core.text import in_line
 from slm_lab.env.check import check_env
@@ -49,9 +56,11 @@ if TYPE_CHECKING:
     from slm_lab.experiment.init_from import Initial
 
 MAY_CHANGE = tuple(
-    f"meta.{key}" for key in ("max_trial", "max_restart", "search_resources", "confirm", "cluster")
+    f"meta.{key}"
+    for key in ("max_trial", "max_restart", "search_resources", "confirm", "cluster")
 )
-"""Keys that `-s` may change when a search resumes: none that earlier trials depend on."""
+"""Keys that `-s` may change when a search resumes: none that earlier trials depend
+on."""
 
 
 @final
@@ -60,8 +69,8 @@ class Prepared:
 
     @warnings_held()
     def __init__(self, source: RunSource, keep: int | None = None) -> None:
-        """`keep`: the number of trials whose checkpoints are kept; None: all. Raises SpecError or
-        UsageError with every problem before any process starts."""
+        """`keep`: the number of trials whose checkpoints are kept; None: all. Raises
+        SpecError or UsageError with every problem before any process starts."""
         self.notes: tuple[str, ...] = ()
         """Messages for the user before the search starts."""
         self.is_resumed = source.run is not None
@@ -69,14 +78,17 @@ class Prepared:
         if source.run is None:
             self._begin(source, keep)
         else:
-            self.run_dir = find_run(source.run, source.data_dir, source.name(), of_search=True)
+            self.run_dir = find_run(
+                source.run, source.data_dir, source.name(), of_search=True
+            )
             self._lock = RunLock(self.run_dir.root)
             with undone_on_failure(self.close):
                 self._resume(source, keep)
         if self.search.has_strayed:
             self.notes += (
-                f"{self.spec.meta.search_alg} proposes other params than the log holds, as another "
-                "version may: the seed alone does not determine new trials",
+                f"{self.spec.meta.search_alg} proposes other params than the log "
+                "holds, as another version may: the seed alone does not determine new "
+                "trials",
             )
 
     def _begin(self, source: RunSource, keep: int | None) -> None:
@@ -86,7 +98,9 @@ class Prepared:
         self._resources = _resources(self.spec)
         initial = _initial_of(source, self.spec)
         with alone(source):
-            self.run_dir, self._lock, origin = begin_run(source, self.spec, "search", keep=keep)
+            self.run_dir, self._lock, origin = begin_run(
+                source, self.spec, "search", keep=keep
+            )
             with undone_on_failure(self.close):
                 if initial is not None:
                     origin["init_from"] = initial.write(self.run_dir)
@@ -98,20 +112,29 @@ class Prepared:
             self.search = self._search(keep)
 
     def _resume(self, source: RunSource, keep: int | None) -> None:
-        """Restores the search from its event log, and records in its spec file that it resumes."""
+        """Restores the search from its event log, and records in its spec file that it
+        resumes."""
         recorded = resumed_spec(self.run_dir, source, MAY_CHANGE, is_search=True)
-        self.spec, self.root_seed, origin = recorded.spec, recorded.root_seed, recorded.origin
+        self.spec, self.root_seed, origin = (
+            recorded.spec,
+            recorded.root_seed,
+            recorded.origin,
+        )
         self._check(f"{self.run_dir.root}: {self.spec.name}", self.spec)
         check_initial(self.run_dir, origin)
         self._resources = _resources(self.spec)
         keep = origin.get("keep") if keep is None else keep
         self.search = self._search(keep)
         params = [state.params for state in self.search.search_state.trials.values()]
-        check_allowed(self.run_dir.root, modules_at(params), source.imports, source.data_dir)
+        check_allowed(
+            self.run_dir.root, modules_at(params), source.imports, source.data_dir
+        )
         searched = {each.path for each in Space(self.spec).dimensions}
         if others := sorted({*chain(*params)} - searched):
             log = self.run_dir.event_log_file
-            raise UsageError(f"{log} sets {in_line(others[0])}, which the search does not vary")
+            raise UsageError(
+                f"{log} sets {in_line(others[0])}, which the search does not vary"
+            )
         about = provenance(self.root_seed)
         about_spec = about_file(origin, source.spec_file, self.run_dir)
         self.notes = (*about_spec, *about_versions(origin, about))
@@ -142,15 +165,19 @@ class Prepared:
         if problems := env_problems(Space(spec), spec):
             raise SpecError(where, problems)
         check_machine(where, spec)
-        build_searcher(Space(spec), spec.meta, 0)  # reports a missing extra before a folder exists
+        # reports a missing extra before a folder exists
+        build_searcher(Space(spec), spec.meta, 0)
 
     def _write_spec(self, about: Mapping[str, Any]) -> None:
-        write_json(self.run_dir.spec_file, {self.spec.name: self.spec.to_json(), RUN_BLOCK: about})
+        write_json(
+            self.run_dir.spec_file,
+            {self.spec.name: self.spec.to_json(), RUN_BLOCK: about},
+        )
 
 
 def _resources(spec: Spec) -> Resources:
-    """The resources of this machine or the cluster. Raises UsageError if a single trial does not
-    fit."""
+    """The resources of this machine or the cluster. Raises UsageError if a single trial
+    does not fit."""
     if spec.meta.cluster is None:
         resources = of_this_machine(with_gpus=spec.meta.search_resources.gpu > 0)
     else:
@@ -171,8 +198,8 @@ def _scheduler(spec: Spec, space: Space, seed: int) -> Scheduler:
 
 
 def _initial_of(source: RunSource, spec: Spec) -> "Initial | None":
-    """What every trial begins with; None: fresh weights. Raises UsageError if it does not fit the
-    spec, or the spec with one of the searched values of a net."""
+    """What every trial begins with; None: fresh weights. Raises UsageError if it does
+    not fit the spec, or the spec with one of the searched values of a net."""
     for dimension in Space(spec).dimensions if source.parent is not None else ():
         for value in extremes(dimension) if dimension.path.startswith("agent.") else ():
             with suppress(SpecError):  # the trial reports it
@@ -181,18 +208,21 @@ def _initial_of(source: RunSource, spec: Spec) -> "Initial | None":
 
 
 AT_MOST = 200
-"""Combinations tried for one value. With more, an invalid value surfaces only in the trials."""
+"""Combinations tried for one value. With more, an invalid value surfaces only in the
+trials."""
 
 
 def env_problems(space: Space, base: Spec) -> list[Problem]:
-    """Problems of searched `env` values with which no trial could make its environment. It checks
-    each listed value and one end of each range. Constructs no environment."""
+    """Problems of searched `env` values with which no trial could make its environment.
+    It checks each listed value and one end of each range. Constructs no environment."""
     searched = [each for each in space.dimensions if f"{each.path}.".startswith("env.")]
     return [
         problem
         for each in searched
         for value in _values(each)
-        for problem in _problems_with(base, each, value, [o for o in searched if o is not each])
+        for problem in _problems_with(
+            base, each, value, [o for o in searched if o is not each]
+        )
     ]
 
 
@@ -204,8 +234,8 @@ def _values(dimension: Dimension) -> list[Any]:
 def _problems_with(
     base: Spec, dimension: Dimension, value: Any, others: list[Dimension]
 ) -> list[Problem]:
-    """Problems of the value itself. [] if some combination with it is valid, or if only other keys'
-    values are invalid."""
+    """Problems of the value itself. [] if some combination with it is valid, or if only
+    other keys' values are invalid."""
     combinations = product(*map(_values, others))
     path, other_paths = dimension.path, {other.path for other in others}
     own: list[Problem] = []
@@ -219,7 +249,11 @@ def _problems_with(
         return []
     key = f"search.{dimension.key}"
     return [
-        Problem(key, each.message if each.path == path else f"{each.path}: {each.message}", value)
+        Problem(
+            key,
+            each.message if each.path == path else f"{each.path}: {each.message}",
+            value,
+        )
         for each in own
     ]
 

@@ -26,7 +26,8 @@ class Allocation(NamedTuple):
 
 
 def request_of(spec: Spec, given: SearchResourcesSpec, cpus: float) -> Request:
-    """A trial's request. `cpu = 1` means a core per thread of its Sessions, at most `cpus`."""
+    """A trial's request. `cpu = 1` means a core per thread of its Sessions, at most
+    `cpus`."""
     num_threads = float(spec.meta.num_sessions // spec.meta.max_run * spec.meta.threads)
     return Request(min(num_threads, cpus) if given.cpu == 1 else given.cpu, given.gpu)
 
@@ -47,13 +48,15 @@ class Resources:
             if need > total + SLACK:
                 fix = f"at most {total:g}" if total else "0, there is none"
                 raise UsageError(
-                    f"meta.search_resources.{name} = {need:g}: a trial occupies more {what} than "
-                    f"there are; set it to {fix}"
+                    f"meta.search_resources.{name} = {need:g}: a trial occupies more "
+                    f"{what} than there are; set it to {fix}"
                 )
 
     def has(self, request: Request) -> bool:
         """Whether the request fits now."""
-        return request.cpu <= self._free + SLACK and self._chosen(request.gpu) is not None
+        return (
+            request.cpu <= self._free + SLACK and self._chosen(request.gpu) is not None
+        )
 
     def take(self, request: Request) -> Allocation:
         """Allocates the request. It must fit."""
@@ -71,7 +74,8 @@ class Resources:
             self._gpus[gpu] += min(allocation.request.gpu, 1.0)
 
     def _chosen(self, need: float) -> tuple[int, ...] | None:
-        """GPUs with room for the request, or None. Fullest first, so that others stay whole."""
+        """GPUs with room for the request, or None. Fullest first, so that others stay
+        whole."""
         if not need:
             return ()
         share, count = min(need, 1.0), max(int(need), 1)

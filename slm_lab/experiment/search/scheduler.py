@@ -1,6 +1,8 @@
-"""Schedulers decide which trials of a search continue: all, or as a Ray Tune scheduler says.
+"""Schedulers decide which trials of a search continue: all, or as a Ray Tune scheduler
+says.
 
-Like a searcher, a scheduler is a deterministic function of its seed and the sequence of events."""
+Like a searcher, a scheduler is a deterministic function of its seed and the sequence of
+events."""
 
 import random
 from abc import ABC, abstractmethod
@@ -11,7 +13,11 @@ from enum import StrEnum
 from typing import Any, final
 
 import numpy as np
-from ray.tune.schedulers import AsyncHyperBandScheduler, HyperBandScheduler, MedianStoppingRule
+from ray.tune.schedulers import (
+    AsyncHyperBandScheduler,
+    HyperBandScheduler,
+    MedianStoppingRule,
+)
 from ray.tune.schedulers.trial_scheduler import TrialScheduler
 from typing_extensions import override
 
@@ -36,8 +42,8 @@ class Action(StrEnum):
 @final
 @dataclass(frozen=True)
 class Decision:
-    """Stops a trial, pauses it (saving its state), or replaces it by a copy. A copy continues from
-    the weights of `donor` with the values `params`."""
+    """Stops a trial, pauses it (saving its state), or replaces it by a copy. A copy
+    continues from the weights of `donor` with the values `params`."""
 
     trial: int
     what: Action
@@ -90,14 +96,15 @@ class _Trial:
 
 @final
 class Tune(Scheduler):
-    """Wraps a scheduler of Ray Tune. This object replaces Tune's controller: schedulers call its
-    methods without a docstring."""
+    """Wraps a scheduler of Ray Tune. This object replaces Tune's controller: schedulers
+    call its methods without a docstring."""
 
     def __init__(self, tune_scheduler: TrialScheduler, unit: float, seed: int) -> None:
         # Any: the methods are typed for Tune's own controller and trials.
         self._tune_scheduler: Any = tune_scheduler
         self._with_brackets = isinstance(tune_scheduler, HyperBandScheduler)
-        self.needs_all = self._with_brackets  # else the first trial would fill a bracket alone
+        # else the first trial would fill a bracket alone
+        self.needs_all = self._with_brackets
         self._unit = unit
         self._seed = seed
         self._calls = 0
@@ -147,7 +154,8 @@ class Tune(Scheduler):
         return list(self._trials.values())
 
     def get_live_trials(self) -> list[_Trial]:  # noqa: D102 - Tune's
-        # With live trials the median rule would pause trials in turn; each turn starts processes.
+        # With live trials the median rule would pause trials in turn; each turn starts
+        # processes.
         return []
 
     def stop_trial(self, trial: _Trial) -> None:  # noqa: D102 - Tune's
@@ -155,7 +163,8 @@ class Tune(Scheduler):
         self._decisions.append(Decision(int(trial.trial_id), Action.STOP))
 
     def _end(self, trial: _Trial) -> None:
-        """Ends a trial without `on_trial_complete`, in which some schedulers decide once more."""
+        """Ends a trial without `on_trial_complete`, in which some schedulers decide
+        once more."""
         trial.status = "TERMINATED"
         if self._with_brackets:
             with self._drawing():
@@ -167,9 +176,12 @@ class Tune(Scheduler):
 
     @contextmanager
     def _drawing(self) -> Iterator[None]:
-        """Seeds the global generators, which Tune's schedulers use, and restores them after."""
+        """Seeds the global generators, which Tune's schedulers use, and restores them
+        after."""
         self._calls += 1
-        seeds = np.random.SeedSequence(self._seed, spawn_key=(self._calls,)).generate_state(2)
+        seeds = np.random.SeedSequence(
+            self._seed, spawn_key=(self._calls,)
+        ).generate_state(2)
         python_state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002
         random.seed(int(seeds[0]))
         np.random.seed(int(seeds[1]))  # noqa: NPY002
@@ -183,12 +195,15 @@ class Tune(Scheduler):
 def tune_scheduler(
     spec: AshaSpec | HyperBandSpec | MedianStoppingSpec, max_frame: int, seed: int
 ) -> Tune:
-    """Asynchronous successive halving, HyperBand or the median stopping rule. HyperBand counts in
-    grace periods: it makes a bracket for every power of the reduction factor below `max_t`."""
+    """Asynchronous successive halving, HyperBand or the median stopping rule. HyperBand
+    counts in grace periods: it makes a bracket for every power of the reduction factor
+    below `max_t`."""
     if isinstance(spec, MedianStoppingSpec):
         grace = max_frame / 10 if spec.grace_period is None else spec.grace_period
         samples = spec.min_samples_required
-        rule = MedianStoppingRule(**COMMON, grace_period=grace, min_samples_required=samples)
+        rule = MedianStoppingRule(
+            **COMMON, grace_period=grace, min_samples_required=samples
+        )
         return Tune(rule, 1.0, seed)
     top = max_frame if spec.max_t is None else spec.max_t
     factor = spec.reduction_factor

@@ -1,5 +1,6 @@
-"""Searchers propose the params of trials: Ray Tune's random draw and grid, Optuna or HyperOpt. Each
-is a deterministic function of its seed and the reports. So a resumed search replays the log."""
+"""Searchers propose the params of trials: Ray Tune's random draw and grid, Optuna or
+HyperOpt. Each is a deterministic function of its seed and the reports. So a resumed
+search replays the log."""
 
 import itertools
 from abc import ABC, abstractmethod
@@ -44,8 +45,8 @@ class Searcher(ABC):
 
 @final
 class GridRandomSearcher(Searcher):
-    """Grid points, with random draws for the keys outside the grid. A pure grid is visited once.
-    With random keys, whole grids repeat up to at least `max_trial`."""
+    """Grid points, with random draws for the keys outside the grid. A pure grid is
+    visited once. With random keys, whole grids repeat up to at least `max_trial`."""
 
     def __init__(self, space: Space, max_trial: int, seed: int) -> None:
         self.num_trials = num_trials(space.dimensions, max_trial)
@@ -55,7 +56,9 @@ class GridRandomSearcher(Searcher):
         self._drawn = (
             drawn
             for _ in itertools.count()
-            for _, drawn in generate_variants(space.domains(), random_state=random_state)
+            for _, drawn in generate_variants(
+                space.domains(), random_state=random_state
+            )
         )
 
     @override
@@ -67,7 +70,9 @@ class GridRandomSearcher(Searcher):
 class TuneAdapter(Searcher):
     """A searcher of Ray Tune."""
 
-    def __init__(self, tune_searcher: TuneSearcher, space: Space, max_trial: int) -> None:
+    def __init__(
+        self, tune_searcher: TuneSearcher, space: Space, max_trial: int
+    ) -> None:
         self.num_trials = max_trial
         self._tune_searcher = tune_searcher
         self._space = space
@@ -84,13 +89,17 @@ class TuneAdapter(Searcher):
     @override
     def report(self, trial: int, count: int, score: float) -> None:
         with quietly(*LOGGERS):
-            self._tune_searcher.on_trial_result(str(trial), {SCORE: score, COUNT: count})
+            self._tune_searcher.on_trial_result(
+                str(trial), {SCORE: score, COUNT: count}
+            )
 
     @override
     def end(self, trial: int, score: float | None) -> None:
         result = None if score is None else {SCORE: score, COUNT: 0}
         with quietly(*LOGGERS):
-            self._tune_searcher.on_trial_complete(str(trial), result, error=score is None)
+            self._tune_searcher.on_trial_complete(
+                str(trial), result, error=score is None
+            )
 
 
 def build_searcher(space: Space, meta: MetaSpec, seed: int) -> Searcher:
@@ -104,7 +113,8 @@ def build_searcher(space: Space, meta: MetaSpec, seed: int) -> Searcher:
             __import__(name)
         except ImportError as error:
             raise MissingExtraError(
-                f"meta.search_alg = {name}: {error}; install it with pip install 'slm-lab[{name}]'"
+                f"meta.search_alg = {name}: {error}; install it with pip install "
+                f"'slm-lab[{name}]'"
             ) from error
         if name == "optuna":
             from ray.tune.search.optuna import OptunaSearch

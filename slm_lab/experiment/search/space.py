@@ -18,8 +18,9 @@ from slm_lab.spec.search import LISTS, OF_SEARCH, SAMPLERS, Dimension, dimension
 
 @final
 class Space:
-    """The searched keys of a spec. For a list of values, a searcher draws the index, not the value.
-    Otherwise it would search inside a value such as [64, 64] or a block."""
+    """The searched keys of a spec. For a list of values, a searcher draws the index,
+    not the value. Otherwise it would search inside a value such as [64, 64] or a
+    block."""
 
     def __init__(self, spec: Spec) -> None:
         self.dimensions = tuple(dimensions(spec.search or {}))
@@ -34,16 +35,20 @@ class Space:
 
 
 def spec_at(base: Spec, params: Params) -> Spec:
-    """The spec of a trial: `base` with the values of `params`, without search keys. Schedules keep
-    their shares of a searched `env.max_frame`. Raises SpecError if the spec is invalid with these
-    values."""
+    """The spec of a trial: `base` with the values of `params`, without search keys.
+    Schedules keep their shares of a searched `env.max_frame`. Raises SpecError if the
+    spec is invalid with these values."""
     data = base.to_json()
     budget = budget_of({"env": {"max_frame": params.get("env.max_frame")}})
-    frames = {} if budget is None else stretched(data["agent"], base.env.max_frame, budget)
+    frames = (
+        {} if budget is None else stretched(data["agent"], base.env.max_frame, budget)
+    )
     settings = [Setting(path, value) for path, value in {**frames, **params}.items()]
     data, problems = apply_settings(data, settings, dict)
     data.pop("search", None)
-    data["meta"] = {key: data["meta"][key] for key in data["meta"] if key not in OF_SEARCH}
+    data["meta"] = {
+        key: data["meta"][key] for key in data["meta"] if key not in OF_SEARCH
+    }
     parsed = parse(base.name, data)
     if parsed.spec is None or problems:
         raise SpecError(f"{base.name} at {dict(params)}", [*problems, *parsed.problems])
@@ -53,7 +58,10 @@ def spec_at(base: Spec, params: Params) -> Spec:
 def check_has_search(where: str, base: Spec) -> None:
     """Raises SpecError if the spec has no search block."""
     if not base.search:
-        message = "is missing: the keys to vary, as agent.algorithm.gamma__uniform: [0.9, 0.999]"
+        message = (
+            "is missing: the keys to vary, as agent.algorithm.gamma__uniform: [0.9, "
+            "0.999]"
+        )
         raise SpecError(where, [Problem("search", message)])
 
 
@@ -63,7 +71,8 @@ def _domain(dimension: Dimension) -> Any:
     if name in LISTS:
         return sampler(list(range(len(dimension.args))))
     if name in _QUANTISED_INTEGERS:
-        # Searchers differ on whether the last multiple of q is drawn, so they draw its index.
+        # Searchers differ on whether the last multiple of q is drawn, so they draw its
+        # index.
         q = _quantum(dimension)
         first, last = (round(end / q) for end in dimension.args[:2])
         return sampler(first, last if q == 1 else last + 1)
@@ -85,7 +94,9 @@ def _quantum(dimension: Dimension) -> float:
     return float(sampler.named(dimension.args).get("q", 1 if sampler.whole else 0))
 
 
-def mutate(dimension: Dimension, value: Any, factor: float, rng: np.random.Generator) -> Any:
+def mutate(
+    dimension: Dimension, value: Any, factor: float, rng: np.random.Generator
+) -> Any:
     """A value near `value`: multiplied by `factor`, or its neighbour in a list."""
     if dimension.sampler in LISTS:
         index = dimension.args.index(value) + (1 if rng.random() < 0.5 else -1)

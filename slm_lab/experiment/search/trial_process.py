@@ -1,5 +1,5 @@
-"""The running trials of a search. Each has a process, which starts and watches its Sessions, and
-occupies cores and GPUs."""
+"""The running trials of a search. Each has a process, which starts and watches its
+Sessions, and occupies cores and GPUs."""
 
 import os
 import time
@@ -40,10 +40,15 @@ class TrialEnd(NamedTuple):
 
 
 def trial_main(
-    task: TrialTask, raw_board: Any, gpus: tuple[int, ...] | None, pipe: Connection, parent: int
+    task: TrialTask,
+    raw_board: Any,
+    gpus: tuple[int, ...] | None,
+    pipe: Connection,
+    parent: int,
 ) -> None:
-    """The target of a process: runs the Trial, sends its TrialEnd, exits. It dies with its
-    parent, which stops it through the status board; a terminal's Ctrl-C does not reach it."""
+    """The target of a process: runs the Trial, sends its TrialEnd, exits. It dies with
+    its parent, which stops it through the status board; a terminal's Ctrl-C does not
+    reach it."""
     die_with_parent(parent)
     os.setpgid(0, 0)
     ignore_terminal()
@@ -61,7 +66,9 @@ def trial_main(
     except Exception as error:
         message = isinstance(error, LabError | OSError)
         text = str(error) if message else traceback.format_exc()
-        outcome = TrialEnd(Ending.FAILED, {}, text, would_repeat=isinstance(error, LabError))
+        outcome = TrialEnd(
+            Ending.FAILED, {}, text, would_repeat=isinstance(error, LabError)
+        )
     pipe.send(outcome)
     pipe.close()
 
@@ -88,7 +95,8 @@ def _end_of(result: TrialResult) -> TrialEnd:
 
 @final
 class TrialProcess:
-    """The process of a running trial. `gpus` are its visible GPUs of this machine; None: all."""
+    """The process of a running trial. `gpus` are its visible GPUs of this machine;
+    None: all."""
 
     def __init__(self, task: TrialTask, gpus: tuple[int, ...] | None = None) -> None:
         self.spec = task.spec
@@ -97,7 +105,9 @@ class TrialProcess:
         )
         self._began = time.monotonic()
         self._stopped_at: float | None = None
-        self.child = Child(trial_main, (task, self.board.raw, gpus), f"trial-{task.trial}")
+        self.child = Child(
+            trial_main, (task, self.board.raw, gpus), f"trial-{task.trial}"
+        )
         try:
             self.child.start()
         except OSError as error:
@@ -115,7 +125,9 @@ class TrialProcess:
         meta, slots = self.spec.meta, self.board.clock_slots
         by_learner = meta.mode.has_learner
         spent = [
-            slots[sessions.start] if by_learner else slots[sessions.start : sessions.stop].sum()
+            slots[sessions.start]
+            if by_learner
+            else slots[sessions.start : sessions.stop].sum()
             for sessions in meta.trainings
         ]
         return int(max(spent))
@@ -127,8 +139,9 @@ class TrialProcess:
             self._stopped_at = time.monotonic()
 
     def take_end(self) -> TrialEnd | None:
-        """The end of the trial, or None while it runs. Must not be called after an end. Kills the
-        process if it hangs after the user's stop; the trial ends hung Sessions itself."""
+        """The end of the trial, or None while it runs. Must not be called after an end.
+        Kills the process if it hangs after the user's stop; the trial ends hung
+        Sessions itself."""
         late = time.monotonic() - STOP_SECONDS - REPORT_SECONDS
         is_late = self._stopped_at is not None and self._stopped_at < late
         if is_late and not self.board.saving.any():
@@ -148,9 +161,11 @@ class Pool:
         self.running: dict[int, TrialProcess] = {}
         self._allocations: dict[int, Allocation] = {}
 
-    def start(self, trial: int, task: TrialTask, request: Request, among_gpus: bool = True) -> None:
-        """Starts a trial. There must be room. `among_gpus` restricts it to its share of this
-        machine's GPUs; False for a cluster."""
+    def start(
+        self, trial: int, task: TrialTask, request: Request, among_gpus: bool = True
+    ) -> None:
+        """Starts a trial. There must be room. `among_gpus` restricts it to its share of
+        this machine's GPUs; False for a cluster."""
         allocation = self.resources.take(request)
         gpus = allocation.gpus if request.gpu and among_gpus else None
         with undone_on_failure(lambda: self.resources.give_back(allocation)):
@@ -207,12 +222,13 @@ class TrialRunner(ABC):
         """Handles what trials report, and their ends."""
 
     def run(self, on_tick: Callable[[], None]) -> None:
-        """Runs trials until none is left, or until `stop` is called; calls `on_tick` a few times a
-        second. Kills all processes before it returns or raises."""
+        """Runs trials until none is left, or until `stop` is called; calls `on_tick` a
+        few times a second. Kills all processes before it returns or raises."""
         try:
             while True:
                 if self.stopping:
-                    self.pool.stop_all()  # again: a trial may have started after the request
+                    # again: a trial may have started after the request
+                    self.pool.stop_all()
                 else:
                     self._fill()
                 if not self.pool.running:

@@ -33,9 +33,9 @@ logger = logging.getLogger(__name__)
 
 @final
 class UnrollActor:
-    """An agent that acts in its own environments, one unroll at a time. It takes its weights from
-    `weights`, by default a store that is still empty. If `acting_half` is given, it acts instead of
-    the agent's own network."""
+    """An agent that acts in its own environments, one unroll at a time. It takes its
+    weights from `weights`, by default a store that is still empty. If `acting_half` is
+    given, it acts instead of the agent's own network."""
 
     def __init__(
         self,
@@ -52,11 +52,15 @@ class UnrollActor:
         )
         assert isinstance(self.agent.memory, UnrollWriter)
         self.writer = self.agent.memory
-        self.layout = UnrollLayout(self.writer.layout, len(self.env.statistics), self.env.num_info)
+        self.layout = UnrollLayout(
+            self.writer.layout, len(self.env.statistics), self.env.num_info
+        )
         self.clock = clock
         self._acting = Acting(self.agent, self.env, clock, spec.env.name)
         self._networks: Mapping[str, FlatParameters] = self.agent.learner.flats
-        self.weights = weights or WeightStore.of(self._networks, self.layout.num_statistics)
+        self.weights = weights or WeightStore.of(
+            self._networks, self.layout.num_statistics
+        )
         if acting_half is not None:
             self.agent.actor, self._networks = acting_half, {}
         self._before = self.env.statistics.copy()
@@ -88,7 +92,9 @@ class UnrollActor:
     def _take_newest(self) -> None:
         count = self.weights.count
         if count != self._taken:
-            self.agent.actor.version = self.weights.take(self._networks, self.env.statistics)
+            self.agent.actor.version = self.weights.take(
+                self._networks, self.env.statistics
+            )
             self._before = self.env.statistics.copy()
             self._taken = count
 
@@ -102,14 +108,17 @@ class UnrollActor:
             "frame": self.clock.frame,
             "env": self.env.state_dict(),
             "actor": self.agent.actor.state_dict(),
-            "flats": {name: f.state_dict() for name, f in self.agent.learner.flats.items()},
+            "flats": {
+                name: f.state_dict() for name, f in self.agent.learner.flats.items()
+            },
             "before": self._before,
             "taken": self._taken,
             "begins": self._begins,
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores the state; starts fresh episodes if the saved ones cannot be continued."""
+        """Restores the state; starts fresh episodes if the saved ones cannot be
+        continued."""
         self.clock.set(int(state["frame"]))
         continues = self.env.load_state_dict(state["env"])
         self.agent.actor.load_state_dict(state["actor"])
@@ -123,11 +132,13 @@ class UnrollActor:
             self.agent.actor.end_episodes(np.ones(self.env.num_envs, np.bool_))
 
 
-def run_actor(queue: UnrollQueue, task: SessionTask, board: StatusBoard) -> SessionResult:
-    """The program of an actor: it plays until the budget is spent or the learner has ended. It
-    writes no rows and saves nothing: an actor that dies is replaced and loses its episodes. The
-    first actor uses the seeds that the learner's Session would use. A replacement, or an actor of a
-    resumed run, plays other episodes."""
+def run_actor(
+    queue: UnrollQueue, task: SessionTask, board: StatusBoard
+) -> SessionResult:
+    """The program of an actor: it plays until the budget is spent or the learner has
+    ended. It writes no rows and saves nothing: an actor that dies is replaced and loses
+    its episodes. The first actor uses the seeds that the learner's Session would use. A
+    replacement, or an actor of a resumed run, plays other episodes."""
     session = task.workers.index(task.session)
     actor = session - 1
     if task.replaces is not None:
@@ -139,7 +150,9 @@ def run_actor(queue: UnrollQueue, task: SessionTask, board: StatusBoard) -> Sess
     end = ActorQueue(queue, own_board, actor)
     clock = Clock(slots[1:], actor, task.spec.env.max_frame)
     marks = own_board.marks_of(session)
-    unroll_actor = UnrollActor(task.spec, seeds, clock, queue.weights, end.acting_half, marks)
+    unroll_actor = UnrollActor(
+        task.spec, seeds, clock, queue.weights, end.acting_half, marks
+    )
     with closing(unroll_actor):
         own_board.write(session, phase=Phase.READY)
         if end.wait_for_weights():

@@ -27,10 +27,16 @@ LOOK_SECONDS = 0.1
 
 
 class ActorExperience(Experience):
-    """Receives unrolls for the learner's memory, publishes its weights. `spec` is the actors'."""
+    """Receives unrolls for the learner's memory, publishes its weights. `spec` is the
+    actors'."""
 
     def __init__(
-        self, source: UnrollSource, agent: Agent, env: VectorEnv, clock: Clock, spec: Spec
+        self,
+        source: UnrollSource,
+        agent: Agent,
+        env: VectorEnv,
+        clock: Clock,
+        spec: Spec,
     ) -> None:
         self.source = source
         self._agent = agent
@@ -70,7 +76,9 @@ class ActorExperience(Experience):
     def publish(self) -> None:
         """Publishes the learner's weights and statistics to the actors."""
         learner = self._agent.learner
-        self.source.weights.publish(learner.flats, self._env.statistics, learner.version)
+        self.source.weights.publish(
+            learner.flats, self._env.statistics, learner.version
+        )
         self._published_version = learner.version
 
     def _receive(self, seconds: float = LOOK_SECONDS) -> tuple[int, Unroll] | None:
@@ -90,7 +98,8 @@ class ActorExperience(Experience):
         return received
 
     def _publish_and_give_back(self) -> None:
-        """Publishes new weights, then returns the slots, so that a waiting actor gets both."""
+        """Publishes new weights, then returns the slots, so that a waiting actor gets
+        both."""
         since = self._agent.learner.version - self._published_version
         if since >= self._flow.publish_frequency:
             self.publish()
@@ -129,7 +138,8 @@ class OnPolicyExperience(ActorExperience):
         """Adds a whole unroll to the memory; nothing if none has arrived."""
         memory = self._agent.memory
         assert isinstance(memory, UnrollMemory)
-        # An actor without a free slot, a fast one or one of the last, would wait for the learner.
+        # An actor without a free slot, a fast one or one of the last, would wait for
+        # the learner.
         if self.source.num_slots in Counter(self._held).values():
             memory.detach()
             self._give_back()
@@ -148,18 +158,23 @@ class OnPolicyExperience(ActorExperience):
 
 @final
 class ReplayExperience(ActorExperience):
-    """For replay algorithms: adds an unroll to the memory step by step. So the learner trains as
-    often as if it acted itself. Unrolls of several actors alternate in one ring, which knows where
-    each continues; unrolls of a single actor are continuous."""
+    """For replay algorithms: adds an unroll to the memory step by step. So the learner
+    trains as often as if it acted itself. Unrolls of several actors alternate in one
+    ring, which knows where each continues; unrolls of a single actor are continuous."""
 
     def __init__(
-        self, source: UnrollSource, agent: Agent, env: VectorEnv, clock: Clock, spec: Spec
+        self,
+        source: UnrollSource,
+        agent: Agent,
+        env: VectorEnv,
+        clock: Clock,
+        spec: Spec,
     ) -> None:
         super().__init__(source, agent, env, clock, spec)
         if not isinstance(agent.memory, Replay):
             raise LabError(
-                f"agent.memory.name = {type(agent.memory).__name__}: actors cannot fill it; use "
-                "Replay or PrioritizedReplay"
+                f"agent.memory.name = {type(agent.memory).__name__}: actors cannot "
+                "fill it; use Replay or PrioritizedReplay"
             )
         self._memory = agent.memory
         self._is_free = self._flow.train_ratio is None
@@ -171,12 +186,13 @@ class ReplayExperience(ActorExperience):
         self._actor = 0
         self._t = 0
         self._last_obs: Array | None = None
-        """(K, *obs_shape) newest next observations in the memory, between two unrolls."""
+        """(K, *obs_shape) newest next observations in the memory, between two
+        unrolls."""
 
     @override
     def step(self) -> FinishedEpisodes | None:
-        """Adds one step of an actor's environments, or all waiting unrolls if the learner trains
-        freely; nothing if none has arrived."""
+        """Adds one step of an actor's environments, or all waiting unrolls if the
+        learner trains freely; nothing if none has arrived."""
         if (unroll := self._current()) is None:
             return None
         if self._is_free:
@@ -185,7 +201,8 @@ class ReplayExperience(ActorExperience):
         return _finished(unroll, self._actor, slice(self._t - 1, self._t))
 
     def _add_waiting(self, unroll: Unroll | None) -> FinishedEpisodes | None:
-        """Adds waiting unrolls, at most one per actor, before the learner trains again."""
+        """Adds waiting unrolls, at most one per actor, before the learner trains
+        again."""
         found: list[FinishedEpisodes] = []
         for _ in range(self.source.num_actors):
             if unroll is None:
@@ -204,7 +221,8 @@ class ReplayExperience(ActorExperience):
             return unroll
         if unroll is not None:
             self._unroll = None
-            if self._agent.learner.opt_step:  # before the first step actors only fill the memory
+            # before the first step actors only fill the memory
+            if self._agent.learner.opt_step:
                 self.stats.end_iteration()
             self._publish_and_give_back()
         can_wait = not (self._is_free and self._memory.ready())
@@ -235,7 +253,8 @@ class ReplayExperience(ActorExperience):
 
     @override
     def learned(self) -> None:
-        """One unroll may allow many training events; publishes weights while none arrives."""
+        """One unroll may allow many training events; publishes weights while none
+        arrives."""
         if self._is_free and self._unroll is None:
             self._publish_and_give_back()
 
@@ -260,7 +279,8 @@ class ReplayExperience(ActorExperience):
 
 
 def _finished(unroll: Unroll, actor: int, steps: slice) -> FinishedEpisodes | None:
-    """The episodes that ended in `steps`, in order; environments are numbered over all actors."""
+    """The episodes that ended in `steps`, in order; environments are numbered over all
+    actors."""
     lengths = unroll.episode_length[steps]
     t, index = np.nonzero(lengths)
     if not len(t):

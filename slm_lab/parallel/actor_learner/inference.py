@@ -1,7 +1,9 @@
-"""Central inference: actors send observations to the learner's process and receive actions.
+"""Central inference: actors send observations to the learner's process and receive
+actions.
 
-One forward pass serves all waiting actors. It pays if a pass costs much per call and little
-per observation: for large networks, and on a GPU, which only one process then uses."""
+One forward pass serves all waiting actors. It pays if a pass costs much per call and
+little per observation: for large networks, and on a GPU, which only one process then
+uses."""
 
 import math
 import threading
@@ -52,11 +54,14 @@ def request_record(layout: MemoryLayout) -> np.dtype[np.void]:
 
 @final
 class InferenceClient(Actor):
-    """The acting half of one actor, whose network is in the learner's process. `request` is its
-    record, see `request_record`: it counts its requests, the server its replies. `wait(until, nap)`
-    polls a condition; it returns False if the training ends first."""
+    """The acting half of one actor, whose network is in the learner's process.
+    `request` is its record, see `request_record`: it counts its requests, the server
+    its replies. `wait(until, nap)` polls a condition; it returns False if the training
+    ends first."""
 
-    def __init__(self, request: Any, wait: Callable[[Callable[[], bool], float], bool]) -> None:
+    def __init__(
+        self, request: Any, wait: Callable[[Callable[[], bool], float], bool]
+    ) -> None:
         self.version = 0
         self.explore_var: float | None = None
         self._request = request
@@ -64,16 +69,22 @@ class InferenceClient(Actor):
 
     @override
     def act(self, obs: Array, frame: int) -> Act:
-        """Raises TrainingOver at the training's end, PeerLostError without a reply in time."""
+        """Raises TrainingOver at the training's end, PeerLostError without a reply in
+        time."""
         request = self._request
         request["obs"], request["frame"] = obs, frame
         number = int(max(request["requested"], request["replied"])) + 1
         request["requested"] = number
         if not self._wait(lambda: bool(request["replied"] == number), NAP_SECONDS):
             raise TrainingOver
-        self.version, explore_var = int(request["version"]), float(request["explore_var"])
+        self.version, explore_var = (
+            int(request["version"]),
+            float(request["explore_var"]),
+        )
         self.explore_var = None if math.isnan(explore_var) else explore_var
-        action, log_prob, value = (request[name].copy() for name in ("action", "log_prob", "value"))
+        action, log_prob, value = (
+            request[name].copy() for name in ("action", "log_prob", "value")
+        )
         return Act(action, log_prob, value, self.version)
 
     @override
@@ -90,8 +101,8 @@ class InferenceClient(Actor):
 
 @final
 class InferenceServer:
-    """Acts for all actors, in a thread of the learner's process, with the published weights.
-    `requests`, (N,), are records of all actors."""
+    """Acts for all actors, in a thread of the learner's process, with the published
+    weights. `requests`, (N,), are records of all actors."""
 
     def __init__(self, requests: Array, agent: Agent, weights: WeightStore) -> None:
         self._agent = agent
@@ -101,7 +112,9 @@ class InferenceServer:
         self._statistics: FloatArray = np.zeros(weights.statistics.shape[1])
         self._is_over = threading.Event()
         self._error: Exception | None = None
-        self._thread = threading.Thread(target=self._serve, name="inference", daemon=True)
+        self._thread = threading.Thread(
+            target=self._serve, name="inference", daemon=True
+        )
 
     def start(self) -> None:
         """Starts replying."""
@@ -132,10 +145,13 @@ class InferenceServer:
             self._error = error
 
     def _gather(self) -> IntArray:
-        """The waiting actors: all, or those that wait when GATHER_SECONDS have passed."""
+        """The waiting actors: all, or those that wait when GATHER_SECONDS have
+        passed."""
         if len(self._waiting()):
             every = len(self._requests)
-            wait_until(lambda: len(self._waiting()) == every, GATHER_SECONDS, NAP_SECONDS)
+            wait_until(
+                lambda: len(self._waiting()) == every, GATHER_SECONDS, NAP_SECONDS
+            )
         return self._waiting()
 
     def _waiting(self) -> IntArray:
@@ -145,7 +161,9 @@ class InferenceServer:
         actor = self._agent.actor
         if self._weights.count != self._loaded_count:
             self._loaded_count = self._weights.count
-            actor.version = self._weights.take(self._agent.learner.flats, self._statistics)
+            actor.version = self._weights.take(
+                self._agent.learner.flats, self._statistics
+            )
         requests = self._requests[waiting]  # a copy
         obs, lead = requests["obs"], requests["log_prob"].shape
         act = actor.act(obs.reshape(-1, *obs.shape[2:]), int(requests["frame"].max()))

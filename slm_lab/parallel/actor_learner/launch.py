@@ -1,4 +1,5 @@
-"""The Trial parent's part in actor–learner training: the queue, and replacing actors."""
+"""The Trial parent's part in actor–learner training: the queue, and replacing
+actors."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -25,18 +26,25 @@ LEAVE_SECONDS = 10.0
 def train_from_actors(
     tasks: Sequence[SessionTask], board: StatusBoard, on_tick: Callable[[], None]
 ) -> list[SessionResult]:
-    """Trains one agent from actors, each in its own process; dead ones are replaced. The first task
-    is the learner's. Raises LabError without room in shared memory or a required GPU."""
+    """Trains one agent from actors, each in its own process; dead ones are replaced.
+    The first task is the learner's. Raises LabError without room in shared memory or a
+    required GPU."""
     one, *actors = tasks
     if one.spec.meta.actor_learner.serial:
-        return run_sessions([_learner(one, partial(strategy.serial_source, one))], board, on_tick)
+        return run_sessions(
+            [_learner(one, partial(strategy.serial_source, one))], board, on_tick
+        )
     if one.spec.meta.cluster is not None:
         return _on_cluster(tasks, board, on_tick)
     own_board = board.part(one.workers)
     writer = partial(UnrollWriter, horizon=unroll_length(one.spec))
     with prototype(one.spec, one.seeds, writer) as (agent, env):
-        queue = UnrollQueue.of(one.spec, agent, env, frame=int(own_board.clock_slots[0]))
-    learner = _learner(one, partial(strategy.queue_source, as_learned(one.spec), queue, one.seeds))
+        queue = UnrollQueue.of(
+            one.spec, agent, env, frame=int(own_board.clock_slots[0])
+        )
+    learner = _learner(
+        one, partial(strategy.queue_source, as_learned(one.spec), queue, one.seeds)
+    )
     program = partial(run_actor, queue)
     supervisor = Supervisor(
         Processes(board),
@@ -52,14 +60,18 @@ def train_from_actors(
     why = f"its step still runs {LEAVE_SECONDS:g} s after the learner's end"
     supervisor.watch(actor_sessions, partial(late_due, own_board), why, LEAVE_SECONDS)
     why = f"it has not learned for {PATIENCE_SECONDS:g} s, and actors wait for it"
-    supervisor.watch([one.session], partial(learner_due, own_board, queue), why, PATIENCE_SECONDS)
+    supervisor.watch(
+        [one.session], partial(learner_due, own_board, queue), why, PATIENCE_SECONDS
+    )
     return supervisor.run(on_tick)
 
 
 def _learner(one: SessionTask, make_source: strategy.MakeSource) -> SessionTask:
     spec = as_learned(one.spec)
     return replace(
-        one, spec=spec, make_strategy=partial(strategy.LearnerStrategy, spec, make_source)
+        one,
+        spec=spec,
+        make_strategy=partial(strategy.LearnerStrategy, spec, make_source),
     )
 
 
@@ -87,17 +99,25 @@ def _on_cluster(
         (result,) = supervisor.run(tick)
         tick()
     sessions = [task.session for task in actors]
-    ends = (lost.get(each) or _ended_with_learner(each, result, board) for each in sessions)
+    ends = (
+        lost.get(each) or _ended_with_learner(each, result, board) for each in sessions
+    )
     return [result, *ends]
 
 
-def _ended_with_learner(session: int, learner: SessionResult, board: StatusBoard) -> SessionResult:
+def _ended_with_learner(
+    session: int, learner: SessionResult, board: StatusBoard
+) -> SessionResult:
     shown = board.read(session)
-    result = SessionResult(session, learner.ending, shown.frame, restarts=shown.restarts)
+    result = SessionResult(
+        session, learner.ending, shown.frame, restarts=shown.restarts
+    )
     if learner.ending is not Ending.FAILED:
         return result
     board.write(session, phase=Phase.FAILED)
-    why = f"ended because Session {learner.session} ended, which it cannot train without"
+    why = (
+        f"ended because Session {learner.session} ended, which it cannot train without"
+    )
     return replace(result, error=why, lost_others=True)
 
 
@@ -110,22 +130,22 @@ def actor_due(board: StatusBoard, queue: UnrollQueue, actor: int) -> bool | None
 
 
 def evaluation_due(board: StatusBoard, learner: int) -> bool | None:
-    """Progress is due from a learner that steps environments, while it pauses for an evaluation or
-    a video."""
+    """Progress is due from a learner that steps environments, while it pauses for an
+    evaluation or a video."""
     pauses = board.at_barrier[learner] == PAUSED
     return True if pauses and board.phase(learner) is Phase.RUNNING else None
 
 
 def late_due(board: StatusBoard, actor: int) -> bool | None:
-    """Progress is due from an actor that still acts after the learner's end. After a stop the
-    `Supervisor` ends actors, which is no failure."""
+    """Progress is due from an actor that still acts after the learner's end. After a
+    stop the `Supervisor` ends actors, which is no failure."""
     is_late = board.at_barrier[0] == END and not board.stop_requested
     return True if is_late and board.phase(1 + actor) is Phase.RUNNING else None
 
 
 def learner_due(board: StatusBoard, queue: UnrollQueue, learner: int) -> int | None:
-    """Progress is due from the learner while an actor waits for it; returned unrolls count. While
-    the learner pauses for an evaluation, none is due."""
+    """Progress is due from the learner while an actor waits for it; returned unrolls
+    count. While the learner pauses for an evaluation, none is due."""
     rings = queue.rings
     actor_waits = (rings["handed"] - rings["returned"] == queue.slots.shape[1]).any()
     pauses = board.at_barrier[learner] == PAUSED

@@ -1,8 +1,9 @@
 """The shared-memory queue: unrolls from actors to the learner, and weights back.
 
-Every actor has its own ring of slots, which it fills in turn; the learner returns them in the same
-order. Two counts, each with one writer, describe a ring. So no slot is read while it is written. A
-dead process leaves no readable partial data; its successor refills the slot."""
+Every actor has its own ring of slots, which it fills in turn; the learner returns them
+in the same order. Two counts, each with one writer, describe a ring. So no slot is read
+while it is written. A dead process leaves no readable partial data; its successor
+refills the slot."""
 
 import math
 import time
@@ -46,11 +47,13 @@ RING = np.dtype(
     [(name, np.int64) for name in ("begun", "handed", "returned")]
     + [(name, np.float64) for name in ActorSeconds._fields]
 )
-"""An actor's ring: counts of unrolls begun, handed over and given back; and the actor's seconds."""
+"""An actor's ring: counts of unrolls begun, handed over and given back; and the actor's
+seconds."""
 
 
 def slots_per_actor(meta: MetaSpec) -> int:
-    """Q: an actor's share of `learn_queue`, and `queue_size` slots to fill meanwhile."""
+    """Q: an actor's share of `learn_queue`, and `queue_size` slots to fill
+    meanwhile."""
     flow = meta.actor_learner
     return -(-flow.learn_queue // meta.max_session) + flow.queue_size
 
@@ -67,28 +70,36 @@ class UnrollQueue:
     """(N, bytes) uint8: see `rings`"""
     weights: WeightStore
     requests: Tensor | None
-    """(N, bytes) uint8: records of central inference; None: actors have their own networks"""
+    """(N, bytes) uint8: records of central inference; None: actors have their own
+    networks"""
     max_unrolls: int
     """The budget: no actor begins an unroll beyond it."""
 
     @classmethod
     def of(cls, spec: Spec, agent: Agent, env: VectorEnv, frame: int) -> "UnrollQueue":
-        """A queue for actors like `agent` in `env`, whose memory is an `UnrollWriter`. `frame` is
-        the number of frames already spent. Raises LabError if shared memory has no room."""
+        """A queue for actors like `agent` in `env`, whose memory is an `UnrollWriter`.
+        `frame` is the number of frames already spent. Raises LabError if shared memory
+        has no room."""
         assert isinstance(agent.memory, UnrollWriter)
         layout = UnrollLayout(agent.memory.layout, len(env.statistics), env.num_info)
         actors, steps = spec.meta.max_session, layout.steps
         requests = None
         if spec.meta.actor_learner.inference == "learner":
             num_bytes = request_record(steps).itemsize
-            requests = into_shared_memory(torch.zeros((actors, num_bytes), dtype=torch.uint8))
+            requests = into_shared_memory(
+                torch.zeros((actors, num_bytes), dtype=torch.uint8)
+            )
         size = (actors, slots_per_actor(spec.meta), layout.record.itemsize)
-        check_room(math.prod(size), "the unrolls of all actors", f"make room there; {SMALLER}")
+        check_room(
+            math.prod(size), "the unrolls of all actors", f"make room there; {SMALLER}"
+        )
         return cls(
             layout,
             into_shared_memory(torch.zeros(size, dtype=torch.uint8)),
             into_shared_memory(torch.zeros((actors, RING.itemsize), dtype=torch.uint8)),
-            WeightStore.of(agent.learner.flats, len(env.statistics), into_shared_memory),
+            WeightStore.of(
+                agent.learner.flats, len(env.statistics), into_shared_memory
+            ),
             requests,
             -(-max(spec.env.max_frame - frame, 0) // (steps.horizon * steps.num_envs)),
         )
@@ -115,7 +126,8 @@ class QueueEnd:
         self._rings = queue.rings
         self._max_unrolls = queue.max_unrolls
         self._unrolls = [
-            [Unroll.within(slot, queue.layout) for slot in ring] for ring in queue.slots.numpy()
+            [Unroll.within(slot, queue.layout) for slot in ring]
+            for ring in queue.slots.numpy()
         ]
         self.num_actors = len(self._unrolls)
         self.num_slots = len(self._unrolls[0])
@@ -146,9 +158,11 @@ class ActorQueue(QueueEnd):
         return bool(self._board.at_barrier[0] == END) or self._board.stop_requested
 
     def wait_for_weights(self) -> bool:
-        """Waits for the first published weights; False if the training ends first. Raises
-        PeerLostError if that takes too long."""
-        return not self.is_over and self._bounded(lambda: self.weights.count > 0, POLL_SECONDS)
+        """Waits for the first published weights; False if the training ends first.
+        Raises PeerLostError if that takes too long."""
+        return not self.is_over and self._bounded(
+            lambda: self.weights.count > 0, POLL_SECONDS
+        )
 
     def next_slot(self) -> Unroll | None:
         """Waits for a free slot for the next unroll; None if no more are needed. Raises
@@ -159,7 +173,9 @@ class ActorQueue(QueueEnd):
         handed = int(ring["handed"])
         if not self._claim():
             return None
-        if not self._wait(lambda: bool(handed - ring["returned"] < self.num_slots), POLL_SECONDS):
+        if not self._wait(
+            lambda: bool(handed - ring["returned"] < self.num_slots), POLL_SECONDS
+        ):
             return None
         self._waited_before = float(ring["waited"])
         return self._unrolls[self._actor][handed % self.num_slots]
@@ -173,9 +189,12 @@ class ActorQueue(QueueEnd):
         ring["handed"] += 1
 
     def _claim(self) -> bool:
-        """Whether the budget has room for one more unroll. Unrolls of dead actors do not count.
-        Actors that claim at the same moment may all get the last one, which is better than none."""
-        is_dead = [self._board.phase(1 + actor) in DEAD for actor in range(self.num_actors)]
+        """Whether the budget has room for one more unroll. Unrolls of dead actors do
+        not count. Actors that claim at the same moment may all get the last one, which
+        is better than none."""
+        is_dead = [
+            self._board.phase(1 + actor) in DEAD for actor in range(self.num_actors)
+        ]
         claimed = np.where(is_dead, self._rings["handed"], self._rings["begun"]).sum()
         if claimed >= self._max_unrolls:
             return False
@@ -183,7 +202,8 @@ class ActorQueue(QueueEnd):
         return True
 
     def _wait(self, until: Callable[[], bool], nap: float) -> bool:
-        """Like `_bounded`; adds the time to `waited` at every poll, for rows written meanwhile."""
+        """Like `_bounded`; adds the time to `waited` at every poll, for rows written
+        meanwhile."""
         before, began = float(self._ring["waited"]), time.perf_counter()
 
         def is_true() -> bool:
@@ -193,10 +213,12 @@ class ActorQueue(QueueEnd):
         return self._bounded(is_true, nap)
 
     def _bounded(self, until: Callable[[], bool], nap: float) -> bool:
-        """Whether `until` comes true before the training ends. Raises PeerLostError if too late."""
+        """Whether `until` comes true before the training ends. Raises PeerLostError if
+        too late."""
         if not wait_until(lambda: until() or self.is_over, LONGEST_SECONDS, nap):
             raise PeerLostError(
-                f"actor {self._actor}: the learner did not respond within {LONGEST_SECONDS:g} s"
+                f"actor {self._actor}: the learner did not respond within "
+                f"{LONGEST_SECONDS:g} s"
             )
         return until()
 
@@ -206,7 +228,10 @@ class LearnerQueue(QueueEnd, UnrollSource):
     """The learner's end."""
 
     def __init__(
-        self, queue: UnrollQueue, board: StatusBoard, server: InferenceServer | None = None
+        self,
+        queue: UnrollQueue,
+        board: StatusBoard,
+        server: InferenceServer | None = None,
     ) -> None:
         super().__init__(queue, board)
         self._server = server
@@ -239,13 +264,17 @@ class LearnerQueue(QueueEnd, UnrollSource):
     @property
     @override
     def is_exhausted(self) -> bool:
-        have_ended = all(self._board.phase(1 + actor) in ENDED for actor in range(self.num_actors))
+        have_ended = all(
+            self._board.phase(1 + actor) in ENDED for actor in range(self.num_actors)
+        )
         return have_ended and not self._waiting()
 
     @property
     @override
     def seconds(self) -> ActorSeconds:
-        return ActorSeconds(*(float(self._rings[name].sum()) for name in ActorSeconds._fields))
+        return ActorSeconds(
+            *(float(self._rings[name].sum()) for name in ActorSeconds._fields)
+        )
 
     @override
     def end(self) -> None:
@@ -257,6 +286,7 @@ class LearnerQueue(QueueEnd, UnrollSource):
 
     @override
     def close(self) -> None:
-        """Stops central inference; the memory is freed when all processes have ended."""
+        """Stops central inference; the memory is freed when all processes have
+        ended."""
         if self._server is not None:
             self._server.close()

@@ -1,4 +1,5 @@
-"""An actor on a node of a Ray cluster: it plays the unrolls that the learner requests."""
+"""An actor on a node of a Ray cluster: it plays the unrolls that the learner
+requests."""
 
 import time
 from collections.abc import Mapping
@@ -38,18 +39,27 @@ class RayActor:
         """`folder` is the working directory of the training, which may hold modules."""
         look_in_working_directory(folder)
         self._slots: IntArray = np.zeros(2, np.int64)
-        """Its own frames, and those of the other actors as last reported by the learner."""
+        """Its own frames, and those of the other actors as last reported by the
+        learner."""
 
     def begin(
-        self, task: SessionTask, seeds: SessionSeeds, frame: int, others: int, weights: Weights
+        self,
+        task: SessionTask,
+        seeds: SessionSeeds,
+        frame: int,
+        others: int,
+        weights: Weights,
     ) -> None:
-        """Makes the environments. `task` is the learner's; `frame` counts this actor's so far."""
+        """Makes the environments. `task` is the learner's; `frame` counts this actor's
+        so far."""
         keep_freed_memory()
         seed_global_generators(seeds.processes.copies)  # `own` is the learner's
         import_plugins(task.imports)
         set_up_torch(task.spec.meta.threads)
         self._slots[:] = frame, others
-        self._actor = UnrollActor(task.spec, seeds, Clock(self._slots, 0, task.spec.env.max_frame))
+        self._actor = UnrollActor(
+            task.spec, seeds, Clock(self._slots, 0, task.spec.env.max_frame)
+        )
         self._unroll = Unroll.allocate(self._actor.layout)
         self.take(weights)
         self._actor.reset()

@@ -1,8 +1,9 @@
 """The learner's source of unrolls from actors on the nodes of a Ray cluster.
 
-Each actor is a Ray actor of the learner's process, and ends with it. Its unrolls stay in Ray's
-object store until the learner receives them. A `Supervisor` replaces a lost actor wherever there is
-room, whenever the learner requests an unroll. No call blocks for long, whatever nodes do."""
+Each actor is a Ray actor of the learner's process, and ends with it. Its unrolls stay
+in Ray's object store until the learner receives them. A `Supervisor` replaces a lost
+actor wherever there is room, whenever the learner requests an unroll. No call blocks
+for long, whatever nodes do."""
 
 import logging
 import math
@@ -43,12 +44,13 @@ LOOK_SECONDS = 0.2
 NAP_SECONDS = 0.01
 """Polling interval if no request is pending."""
 INLINE_BYTES = 100_000
-"""Weights up to this size are passed as arguments. Larger ones go to the object store, because Ray
-would send them to the same node twice."""
+"""Weights up to this size are passed as arguments. Larger ones go to the object store,
+because Ray would send them to the same node twice."""
 CONTROL_GROUP = "control"
 """The concurrency group of calls that run while an actor plays."""
 GROUPS = {CONTROL_GROUP: 1}
-"""Threads per concurrency group; `play` is in the default group, with its own thread."""
+"""Threads per concurrency group; `play` is in the default group, with its own
+thread."""
 
 ANSI_COLOURS = re.compile(r"\x1b\[\d+m")
 
@@ -62,7 +64,8 @@ class ActorHandle:
 
     remote: Any
     begin_ref: Ref
-    """The pending `begin` call, which makes its environments; None once it has ended."""
+    """The pending `begin` call, which makes its environments; None once it has
+    ended."""
     taken: int
     """The version of the weights last sent to it."""
     plays: deque[tuple[int, Ref]] = field(default_factory=deque)
@@ -84,7 +87,12 @@ class RaySource(UnrollSource, Runner):
     """An `UnrollSource` of Ray actors, which it also runs for their `Supervisor`."""
 
     def __init__(
-        self, task: SessionTask, board: StatusBoard, agent: Agent, env: VectorEnv, lost: Connection
+        self,
+        task: SessionTask,
+        board: StatusBoard,
+        agent: Agent,
+        env: VectorEnv,
+        lost: Connection,
     ) -> None:
         spec = task.spec
         self.num_actors = spec.meta.max_session
@@ -94,13 +102,16 @@ class RaySource(UnrollSource, Runner):
         self._board = board.part(range(1, 1 + self.num_actors))
         self._frames = self._board.clock_slots
         self.num_slots = slots_per_actor(spec.meta)
-        """Maximum number of an actor's unrolls that are pending or held by the learner."""
+        """Maximum number of an actor's unrolls that are pending or held by the
+        learner."""
         self._held = [0] * self.num_actors
         self._handles: dict[int, ActorHandle] = {}
         """Handles of the started actors."""
         self.running = self._handles.keys()
         frames = unroll_length(spec) * spec.env.num_envs
-        self._max_unrolls = -(-max(spec.env.max_frame - self._learner_frame, 0) // frames)
+        self._max_unrolls = -(
+            -max(spec.env.max_frame - self._learner_frame, 0) // frames
+        )
         self._wanted = 0
         """Unrolls that were received or are still pending."""
         self._num_requests = 0
@@ -110,12 +121,18 @@ class RaySource(UnrollSource, Runner):
         self._looked_at = -math.inf
         tasks = [replace(task, session=actor) for actor in range(self.num_actors)]
         self._supervisor = Supervisor(
-            self, tasks, self._board, restart=replacement, max_restart=spec.meta.max_restart
+            self,
+            tasks,
+            self._board,
+            restart=replacement,
+            max_restart=spec.meta.max_restart,
         )
         self._supervisor.watch(range(self.num_actors), self._due, limit=HANG_SECONDS)
         self._closing = ExitStack()
         self._closing.enter_context(connected(str(spec.meta.cluster)))
-        missing = missing_resources(self.num_actors, "actors", {"CPU": spec.meta.threads})
+        missing = missing_resources(
+            self.num_actors, "actors", {"CPU": spec.meta.threads}
+        )
         if missing is not None:
             self.close()
             raise LabError(missing)
@@ -124,11 +141,17 @@ class RaySource(UnrollSource, Runner):
     def receive(self, seconds: float) -> tuple[int, Unroll] | None:
         """The arrived unroll with the oldest request."""
         self.poll()
-        pending = [(*each.plays[0], actor) for actor, each in self._handles.items() if each.plays]
+        pending = [
+            (*each.plays[0], actor)
+            for actor, each in self._handles.items()
+            if each.plays
+        ]
         if not pending:
             time.sleep(min(seconds, NAP_SECONDS))
             return None
-        actors = {play: actor for _, play, actor in sorted(pending, key=lambda each: each[0])}
+        actors = {
+            play: actor for _, play, actor in sorted(pending, key=lambda each: each[0])
+        }
         ready, _ = ray.wait(list(actors), timeout=seconds)
         if not ready:
             return None
@@ -175,7 +198,10 @@ class RaySource(UnrollSource, Runner):
         learner, actor = self._task, task.session
         if task.replaces is not None:
             logger.warning("actor %d is replaced: %s", actor, task.replaces)
-        options: dict[str, Any] = {"num_cpus": task.spec.meta.threads, "concurrency_groups": GROUPS}
+        options: dict[str, Any] = {
+            "num_cpus": task.spec.meta.threads,
+            "concurrency_groups": GROUPS,
+        }
         kind: Any = ray.remote(scheduling_strategy="SPREAD", **options)(RayActor)
         remote = kind.remote(os.getcwd())
         taken, weights = self._newest_weights()
@@ -196,7 +222,9 @@ class RaySource(UnrollSource, Runner):
                 self._look_at(actor, handle)
             except RayError as error:
                 handle.end = handle.end or _end(actor, error)
-        ended = [handle.end for handle in self._handles.values() if handle.end is not None]
+        ended = [
+            handle.end for handle in self._handles.values() if handle.end is not None
+        ]
         for each in ended:
             lost = self._handles.pop(each.session)
             ray.kill(lost.remote)
@@ -232,8 +260,8 @@ class RaySource(UnrollSource, Runner):
         return int(self._frames.sum() - self._frames[actor])
 
     def _newest_weights(self) -> tuple[int, Any]:
-        """The newest version of the weights, and the argument for a remote call, which the object
-        store gets once."""
+        """The newest version of the weights, and the argument for a remote call, which
+        the object store gets once."""
         count = self.weights.count
         if self._newest[0] != count:
             weights = self.weights.newest()
@@ -305,5 +333,9 @@ def _end(actor: int, error: RayError) -> SessionEnd:
     if not isinstance(error, RayTaskError):
         return SessionEnd(actor, None, why_lost(error), lost=True)
     cause = error.cause
-    why = str(cause) if isinstance(cause, LabError) else ANSI_COLOURS.sub("", str(error)).strip()
+    why = (
+        str(cause)
+        if isinstance(cause, LabError)
+        else ANSI_COLOURS.sub("", str(error)).strip()
+    )
     return SessionEnd(actor, None, why)

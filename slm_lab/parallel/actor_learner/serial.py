@@ -21,7 +21,8 @@ from slm_lab.spec.schema.spec import Spec
 
 @final
 class SerialSource(UnrollSource):
-    """Actors in the learner's own process, which play in turn when an unroll is requested."""
+    """Actors in the learner's own process, which play in turn when an unroll is
+    requested."""
 
     is_exhausted = False
 
@@ -40,7 +41,9 @@ class SerialSource(UnrollSource):
                 clock = Clock(slots, actor, spec.env.max_frame)
                 weights = self._actors[0].weights if actor else None
                 own = spec.of_session(trial, first).numbered(actor * spec.env.num_envs)
-                unroll_actor = UnrollActor(own, seeds, clock, weights, marks=board.marks_of(0))
+                unroll_actor = UnrollActor(
+                    own, seeds, clock, weights, marks=board.marks_of(0)
+                )
                 self._actors.append(stack.enter_context(closing(unroll_actor)))
             self.weights = self._actors[0].weights
             self._unrolls = self._rings(self._actors[0].layout)
@@ -51,12 +54,15 @@ class SerialSource(UnrollSource):
     def _rings(self, layout: UnrollLayout) -> list[list[Unroll]]:
         """The slots of each actor. Raises LabError if memory has no room."""
         try:
-            return [[Unroll.allocate(layout) for _ in range(self.num_slots)] for _ in self._actors]
+            return [
+                [Unroll.allocate(layout) for _ in range(self.num_slots)]
+                for _ in self._actors
+            ]
         except MemoryError as error:
             size = layout.record.itemsize * self.num_slots * self.num_actors
             raise LabError(
-                f"there are no {size / 2**30:.0f} GiB of memory for the unrolls of all actors; "
-                f"{SMALLER}"
+                f"there are no {size / 2**30:.0f} GiB of memory for the unrolls of "
+                f"all actors; {SMALLER}"
             ) from error
 
     @override
@@ -91,7 +97,8 @@ class SerialSource(UnrollSource):
     @property
     @override
     def seconds(self) -> ActorSeconds:
-        """Waiting for a turn does not count. The learner's process counts the CPU time."""
+        """Waiting for a turn does not count. The learner's process counts the CPU
+        time."""
         return ActorSeconds(0.0, self._acted, 0.0)
 
     @override
@@ -107,7 +114,9 @@ class SerialSource(UnrollSource):
         self._turn = int(state["turn"])
         first, saved_first = self._actors[0], state["actors"][0]
         layouts = {name: flat["layout"] for name, flat in saved_first["flats"].items()}
-        self.weights.load_state_dict(state["weights"], first.agent.learner.flats, layouts)
+        self.weights.load_state_dict(
+            state["weights"], first.agent.learner.flats, layouts
+        )
         for actor, saved in zip(self._actors, state["actors"], strict=True):
             actor.load_state_dict(saved)
 

@@ -19,7 +19,8 @@ class ActorSeconds(NamedTuple):
 
 
 class UnrollSource(ABC):
-    """A source of unrolls, as the learner uses it. By default its actors run elsewhere."""
+    """A source of unrolls, as the learner uses it. By default its actors run
+    elsewhere."""
 
     weights: WeightStore
     """The weights that the actors use; the learner publishes into it."""
@@ -35,8 +36,8 @@ class UnrollSource(ABC):
 
     @abstractmethod
     def receive(self, seconds: float) -> tuple[int, Unroll] | None:
-        """The oldest waiting unroll and its actor; None if none arrives within `seconds`. It does
-        not change until `give_back`."""
+        """The oldest waiting unroll and its actor; None if none arrives within
+        `seconds`. It does not change until `give_back`."""
 
     @abstractmethod
     def give_back(self, actor: int) -> None:
@@ -49,7 +50,8 @@ class UnrollSource(ABC):
 
     @property
     def has_failed(self) -> bool:
-        """Whether an environment of an actor in this process has raised an exception."""
+        """Whether an environment of an actor in this process has raised an
+        exception."""
         return False
 
     @property
@@ -68,7 +70,8 @@ class UnrollSource(ABC):
         """Frees environments and connections."""
 
     def state_dict(self) -> StateDict:
-        """State that the next unrolls depend on; by default a resumed run has new actors."""
+        """State that the next unrolls depend on; by default a resumed run has new
+        actors."""
         return {}
 
     def load_state_dict(self, state: StateDict) -> None:

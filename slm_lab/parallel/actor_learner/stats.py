@@ -14,10 +14,16 @@ WARM_UP = 3
 
 @final
 class PipelineStats:
-    """The learner's measurements between two rows. `num_slices` is the number of environments whose
-    steps one iteration learns from."""
+    """The learner's measurements between two rows. `num_slices` is the number of
+    environments whose steps one iteration learns from."""
 
-    columns = ("eps", "policy_lag", "policy_lag_max", "actor_wait_share", "learner_wait_share")
+    columns = (
+        "eps",
+        "policy_lag",
+        "policy_lag_max",
+        "actor_wait_share",
+        "learner_wait_share",
+    )
 
     def __init__(self, num_slices: int) -> None:
         self._num_slices = num_slices
@@ -29,15 +35,17 @@ class PipelineStats:
         """Whether the iteration directly follows the previous one."""
         self._whole: list[float] = []
         self._parts: list[float] = []
-        """Seconds of the iterations since the last report: whole ones, and partial ones after an
-        interruption during which actors continued."""
+        """Seconds of the iterations since the last report: whole ones, and partial ones
+        after an interruption during which actors continued."""
         self._known: float | None = None
         self._knows_whole = False
-        """T_iter, s, at the last report, and whether it was measured on whole iterations."""
+        """T_iter, s, at the last report, and whether it was measured on whole
+        iterations."""
         self.waited = 0.0
         """Seconds that the learner has waited for actors since the last report."""
         self._actors = self._paused_at = np.zeros(len(ActorSeconds._fields))
-        """The actors' seconds that are no longer counted, and those at the last pause."""
+        """The actors' seconds that are no longer counted, and those at the last
+        pause."""
 
     def end_iteration(self) -> None:
         """Ends an iteration: the received unrolls have been learned from."""
@@ -45,7 +53,9 @@ class PipelineStats:
         if self._to_skip:
             self._to_skip -= 1
         else:
-            (self._whole if self._is_whole else self._parts).append(now - self._began_at)
+            (self._whole if self._is_whole else self._parts).append(
+                now - self._began_at
+            )
         self._began_at, self._is_whole = now, True
 
     def pause(self, actors: ActorSeconds) -> None:
@@ -53,16 +63,20 @@ class PipelineStats:
         self._paused_at = np.array(actors)
 
     def resume(self, actors: ActorSeconds) -> None:
-        """Restarts the iteration. The actors' seconds since the pause are not counted."""
+        """Restarts the iteration. The actors' seconds since the pause are not
+        counted."""
         self._began_at, self._is_whole = time.perf_counter(), False
         self._actors = self._actors + actors - self._paused_at
 
     def _seconds_of_iteration(self) -> float | None:
-        """T_iter: the median since the last report, or its last value if no iteration has ended.
-        Partial iterations count until there is a whole one: otherwise a learner that evaluates
-        after every iteration would never be measured."""
+        """T_iter: the median since the last report, or its last value if no iteration
+        has ended. Partial iterations count until there is a whole one: otherwise a
+        learner that evaluates after every iteration would never be measured."""
         if measured := self._whole or ([] if self._knows_whole else self._parts):
-            self._known, self._knows_whole = statistics.median(measured), bool(self._whole)
+            self._known, self._knows_whole = (
+                statistics.median(measured),
+                bool(self._whole),
+            )
         self._whole, self._parts = [], []
         return self._known
 

@@ -1,4 +1,5 @@
-"""Actor–learner training: a Session that learns from actors' unrolls and never acts itself."""
+"""Actor–learner training: a Session that learns from actors' unrolls and never acts
+itself."""
 
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -37,18 +38,21 @@ from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.unrolls import as_learned
 
 MakeSource: TypeAlias = Callable[[StatusBoard, Agent, VectorEnv], UnrollSource]
-"""Makes a learner's source from its agent and the environment that holds the statistics."""
+"""Makes a learner's source from its agent and the environment that holds the
+statistics."""
 
 
 @final
 class LearnerStrategy(Strategy, StartBarrier, JointCheckpoint):
-    """The strategy of the Session that learns from N actors. It starts when its actors can act, and
-    dismisses them before its last checkpoint, which it saves alone. Its pauses do not count as
-    actors' waits."""
+    """The strategy of the Session that learns from N actors. It starts when its actors
+    can act, and dismisses them before its last checkpoint, which it saves alone. Its
+    pauses do not count as actors' waits."""
 
     columns = PipelineStats.columns
 
-    def __init__(self, spec: Spec, make_source: MakeSource, board: StatusBoard, _: int) -> None:
+    def __init__(
+        self, spec: Spec, make_source: MakeSource, board: StatusBoard, _: int
+    ) -> None:
         flow = spec.meta.actor_learner
         self._replays = isinstance(spec.agent.algorithm, ReplayLearningSpec)
         self._make_source = make_source
@@ -61,22 +65,29 @@ class LearnerStrategy(Strategy, StartBarrier, JointCheckpoint):
             self.columns,
             spec.meta.max_session,
             correction=(
-                None if correction.name == "none" else VTrace(correction.rho_bar, correction.c_bar)
+                None
+                if correction.name == "none"
+                else VTrace(correction.rho_bar, correction.c_bar)
             ),
-            make_memory=None if self._replays else lambda layout: UnrollMemory(flow.learn_queue),
+            make_memory=None
+            if self._replays
+            else lambda layout: UnrollMemory(flow.learn_queue),
         )
         super().__init__(blueprint, barrier=self, checkpoint=self)
         self._cpu_t_before = 0.0
 
     @override
     def wait_for_start(self) -> None:
-        """Waits until all actors can act, so that their start is not counted as training."""
+        """Waits until all actors can act, so that their start is not counted as
+        training."""
         wait_until(self._may_begin, START_SECONDS, LOOK_SECONDS)
 
     def _may_begin(self) -> bool:
         self._source.poll()
         board = self._board
-        starting = any(board.phase(actor) in TO_BEGIN for actor in range(1, board.num_sessions))
+        starting = any(
+            board.phase(actor) in TO_BEGIN for actor in range(1, board.num_sessions)
+        )
         return not starting or board.stop_requested
 
     @override
@@ -97,13 +108,16 @@ class LearnerStrategy(Strategy, StartBarrier, JointCheckpoint):
 
     @override
     def env_spec(self, env: EnvSpec) -> EnvSpec:
-        """One environment that is never stepped; it provides spaces and holds statistics."""
+        """One environment that is never stepped; it provides spaces and holds
+        statistics."""
         first_index = env.first_index + self._of_spaces
         one = {"num_envs": 1, "vectorization_mode": "sync", "first_index": first_index}
         return env.model_copy(update=one)
 
     @override
-    def experience(self, spec: Spec, agent: Agent, env: VectorEnv, clock: Clock) -> Experience:
+    def experience(
+        self, spec: Spec, agent: Agent, env: VectorEnv, clock: Clock
+    ) -> Experience:
         kind = ReplayExperience if self._replays else OnPolicyExperience
         self._source = self._make_source(self._board, agent, env)
         self._experience = kind(self._source, agent, env, clock, spec)
@@ -144,8 +158,8 @@ def queue_source(
     _: Agent,
     env: VectorEnv,
 ) -> UnrollSource:
-    """Actors in separate processes on one machine. `seeds` are the learner's; with central
-    inference its actions are drawn from them."""
+    """Actors in separate processes on one machine. `seeds` are the learner's; with
+    central inference its actions are drawn from them."""
     if queue.request_records is None:
         return LearnerQueue(queue, board)
     layout = queue.layout.steps
@@ -156,19 +170,29 @@ def queue_source(
         layout.num_envs * spec.meta.max_session,
         AgentSeeds(seeds.init, seeds.action, seeds.sampling),
     )
-    return LearnerQueue(queue, board, InferenceServer(queue.request_records, agent, queue.weights))
+    return LearnerQueue(
+        queue, board, InferenceServer(queue.request_records, agent, queue.weights)
+    )
 
 
 def serial_source(task: SessionTask, board: StatusBoard, *_: object) -> UnrollSource:
-    """Actors in the learner's process, in turn; the first uses the seeds of the learner's task."""
-    return SerialSource(as_learned(task.spec), task.root_seed, task.trial, task.session, board)
+    """Actors in the learner's process, in turn; the first uses the seeds of the
+    learner's task."""
+    return SerialSource(
+        as_learned(task.spec), task.root_seed, task.trial, task.session, board
+    )
 
 
 def ray_source(
-    task: SessionTask, losses: Connection, board: StatusBoard, agent: Agent, env: VectorEnv
+    task: SessionTask,
+    losses: Connection,
+    board: StatusBoard,
+    agent: Agent,
+    env: VectorEnv,
 ) -> UnrollSource:
-    """Actors on the nodes of a Ray cluster. `task` is the learner's, with the actors' spec.
-    `losses` sends the results of actors that are lost for good to the Trial's parent."""
+    """Actors on the nodes of a Ray cluster. `task` is the learner's, with the actors'
+    spec. `losses` sends the results of actors that are lost for good to the Trial's
+    parent."""
     with importing():
         from slm_lab.parallel.actor_learner.ray_source import RaySource
 

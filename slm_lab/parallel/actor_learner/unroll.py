@@ -1,4 +1,5 @@
-"""Unrolls: the steps that an actor sends to a learner, in arrays that both can access."""
+"""Unrolls: the steps that an actor sends to a learner, in arrays that both can
+access."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -62,10 +63,12 @@ HEAD = ("begins", "explore_var", "handed_at")
 @final
 @dataclass(frozen=True)
 class Unroll:
-    """T consecutive steps of K environments under one policy, as views into preallocated bytes."""
+    """T consecutive steps of K environments under one policy, as views into
+    preallocated bytes."""
 
     obs: Array
-    """(T + 1, K, *obs_shape); the last is `next_obs` of the last step, never of a reset"""
+    """(T + 1, K, *obs_shape); the last is `next_obs` of the last step, never of a
+    reset"""
     end_obs: Array
     """(T, K, *obs_shape) `next_obs` of steps that ended an episode; else undefined"""
     action: Array
@@ -89,13 +92,15 @@ class Unroll:
     info: FloatArray
     """(T, K, I) float64: their `FinishedEpisodes.info`"""
     statistics: FloatArray
-    """(2, S) float64: the environments' running statistics before and after the unroll"""
+    """(2, S) float64: the environments' running statistics before and after the
+    unroll"""
     head: FloatArray
     """(H,) float64: see `HEAD`"""
 
     @classmethod
     def within(cls, content: Array, layout: UnrollLayout) -> Self:
-        """An unroll of views into `content`, the bytes of a record, which may be shared."""
+        """An unroll of views into `content`, the bytes of a record, which may be
+        shared."""
         (record,) = content.view(layout.record)
         return cls(*record)
 
@@ -141,18 +146,22 @@ class Unroll:
         if t + 1 < self.num_steps and ended.any():
             next_obs = next_obs.copy()
             next_obs[ended] = self.end_obs[t][ended]
-        return VectorStep(self.obs[t], act, self.reward[t], terminated, truncated, next_obs)
+        return VectorStep(
+            self.obs[t], act, self.reward[t], terminated, truncated, next_obs
+        )
 
 
 @final
 class UnrollWriter(Memory[Unroll]):
-    """The memory of an actor: it writes steps into unrolls of `horizon` steps, by default the
-    layout's, and is never sampled. For a replay learner it writes unnormalised observations and
-    rewards."""
+    """The memory of an actor: it writes steps into unrolls of `horizon` steps, by
+    default the layout's, and is never sampled. For a replay learner it writes
+    unnormalised observations and rewards."""
 
     def __init__(self, layout: MemoryLayout, horizon: int | None = None) -> None:
         horizon = horizon or layout.horizon
-        own = replace(layout, horizon=horizon, replay=None, normalization=None, scratch=None)
+        own = replace(
+            layout, horizon=horizon, replay=None, normalization=None, scratch=None
+        )
         self.layout = own
         self._writes_raw = layout.replay is not None
         self._t = self._horizon = horizon
@@ -165,7 +174,9 @@ class UnrollWriter(Memory[Unroll]):
         unroll.statistics[0] = statistics
         unroll.head[:] = (begins, math.nan, math.nan)
 
-    def end(self, statistics: FloatArray, explore_var: float | None, now: float) -> None:
+    def end(
+        self, statistics: FloatArray, explore_var: float | None, now: float
+    ) -> None:
         """Completes the full unroll, at the time `now`."""
         unroll = self._unroll
         unroll.statistics[1] = statistics
@@ -215,16 +226,17 @@ class UnrollWriter(Memory[Unroll]):
 
 @final
 class UnrollMemory(Memory[Rollout]):
-    """The memory of a learner with actors: `wanted` unrolls make one rollout. Unrolls are used
-    once, concatenated along the environment axis. A single unroll is used in place, without a
-    copy."""
+    """The memory of a learner with actors: `wanted` unrolls make one rollout. Unrolls
+    are used once, concatenated along the environment axis. A single unroll is used in
+    place, without a copy."""
 
     def __init__(self, wanted: int) -> None:
         self._wanted = wanted
         self._unrolls: list[Unroll] = []
 
     def put(self, unroll: Unroll) -> None:
-        """Adds an unroll, which must not change until the rollout has been learned from."""
+        """Adds an unroll, which must not change until the rollout has been learned
+        from."""
         self._unrolls.append(unroll)
 
     def detach(self) -> None:
@@ -266,14 +278,17 @@ def as_rollout(unrolls: Sequence[Unroll]) -> Rollout:
         return Rollout(**parts[0])
     return Rollout(
         **{
-            name: torch.cat([part[name] for part in parts], 0 if name in BOOTSTRAP else 1)
+            name: torch.cat(
+                [part[name] for part in parts], 0 if name in BOOTSTRAP else 1
+            )
             for name in parts[0]
         }
     )
 
 
 def _one_rollout(unroll: Unroll, part: int) -> Rollout:
-    """The rollout of one unroll; the environments of `part` are numbered after earlier parts'."""
+    """The rollout of one unroll; the environments of `part` are numbered after earlier
+    parts'."""
     last, num_envs = unroll.num_steps - 1, unroll.reward.shape[1]
     cut_t, cut_n = np.nonzero(unroll.truncated[:last])
     end_obs = np.concatenate([unroll.end_obs[cut_t, cut_n], unroll.obs[last + 1]])
@@ -294,7 +309,8 @@ def _one_rollout(unroll: Unroll, part: int) -> Rollout:
 
 
 def packed(unroll: Unroll) -> dict[str, Array]:
-    """The arrays to send; of `end_obs` only the rows (F, *obs_shape) of ended episodes."""
+    """The arrays to send; of `end_obs` only the rows (F, *obs_shape) of ended
+    episodes."""
     arrays = vars(unroll)
     return {**arrays, "end_obs": unroll.end_obs[_ended_within(arrays)]}
 
@@ -308,7 +324,8 @@ def unpacked(arrays: Mapping[str, Array]) -> Unroll:
 
 
 def _ended_within(arrays: Mapping[str, Array]) -> BoolArray:
-    """(T, K): where an episode ended before the last step, whose `next_obs` is in `obs`."""
+    """(T, K): where an episode ended before the last step, whose `next_obs` is in
+    `obs`."""
     ended: BoolArray = arrays["terminated"] | arrays["truncated"]
     ended[-1] = False
     return ended

@@ -1,7 +1,7 @@
 """Weights that one process publishes and others read, without a lock.
 
-Two buffers are written in turn. If the writer starts to overwrite a buffer while a reader copies
-it, the reader copies again. It never returns a mixture of old and new."""
+Two buffers are written in turn. If the writer starts to overwrite a buffer while a
+reader copies it, the reader copies again. It never returns a mixture of old and new."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +21,8 @@ MAX_TRIES = 1000
 
 
 class Weights(NamedTuple):
-    """A copy of published weights, to send to processes that do not share the memory."""
+    """A copy of published weights, to send to processes that do not share the
+    memory."""
 
     vector: FloatArray
     """(P,) float32"""
@@ -36,13 +37,15 @@ class WeightStore:
     """A learner's newest weights, with the running statistics of all environments."""
 
     vectors: Tensor
-    """(2, P) float32: parameters and running statistics of all networks, concatenated"""
+    """(2, P) float32: parameters and running statistics of all networks,
+    concatenated"""
     statistics: Tensor
     """(2, S) float64: the environments' statistics"""
     versions: Tensor
     """(2,) int64: policy version in each buffer"""
     counts: Tensor
-    """(2,) int64: publications started, and completed; only the publisher writes them"""
+    """(2,) int64: publications started, and completed; only the publisher writes
+    them"""
 
     @classmethod
     def of(
@@ -67,7 +70,10 @@ class WeightStore:
 
     @torch.no_grad()
     def publish(
-        self, networks: Mapping[str, FlatParameters], statistics: FloatArray, version: int
+        self,
+        networks: Mapping[str, FlatParameters],
+        statistics: FloatArray,
+        version: int,
     ) -> None:
         """Publishes weights and statistics (S,); networks may be on any device."""
         with self._writing() as here:
@@ -79,13 +85,15 @@ class WeightStore:
             self.versions[here] = version
 
     def newest(self) -> Weights:
-        """A copy of the newest weights; only for the publisher, which is never overtaken."""
+        """A copy of the newest weights; only for the publisher, which is never
+        overtaken."""
         here = self.count % 2
         vector, statistics = self.vectors[here].numpy(), self.statistics[here].numpy()
         return Weights(vector.copy(), statistics.copy(), int(self.versions[here]))
 
     def relay(self, weights: Weights) -> None:
-        """Publishes weights received from another store; their arrays may be read-only."""
+        """Publishes weights received from another store; their arrays may be
+        read-only."""
         with self._writing() as here:
             self.vectors.numpy()[here] = weights.vector
             self.statistics.numpy()[here] = weights.statistics
@@ -99,9 +107,11 @@ class WeightStore:
         self.counts[1] = count
 
     @torch.no_grad()
-    def take(self, networks: Mapping[str, FlatParameters], statistics: FloatArray) -> int:
-        """Copies the newest weights into networks and statistics (S,); returns their version.
-        Raises PeerLostError if every copy is overtaken by a publication."""
+    def take(
+        self, networks: Mapping[str, FlatParameters], statistics: FloatArray
+    ) -> int:
+        """Copies the newest weights into networks and statistics (S,); returns their
+        version. Raises PeerLostError if every copy is overtaken by a publication."""
         for _ in range(MAX_TRIES):
             count = self.count
             here = count % 2
@@ -111,9 +121,12 @@ class WeightStore:
                 start += len(vector)
             statistics[:] = self.statistics[here].numpy()
             version = int(self.versions[here])
-            if int(self.counts[0]) <= count + 1:  # else this buffer is being overwritten
+            # else this buffer is being overwritten
+            if int(self.counts[0]) <= count + 1:
                 return version
-        raise PeerLostError(f"published weights changed {MAX_TRIES} times while they were read")
+        raise PeerLostError(
+            f"published weights changed {MAX_TRIES} times while they were read"
+        )
 
     def state_dict(self) -> StateDict:
         """All tensors."""
@@ -126,7 +139,8 @@ class WeightStore:
         networks: Mapping[str, FlatParameters],
         layouts: Mapping[str, SavedLayout],
     ) -> None:
-        """Restores all tensors in place; `layouts` are those that the networks had then."""
+        """Restores all tensors in place; `layouts` are those that the networks had
+        then."""
         for name, tensor in vars(self).items():
             tensor.copy_(torch.as_tensor(np.asarray(state[name])))
         start = 0
@@ -138,4 +152,8 @@ class WeightStore:
 
 
 def _vectors(networks: Mapping[str, FlatParameters]) -> list[Tensor]:
-    return [vector for flat in networks.values() for vector in (flat.vector, flat.statistics)]
+    return [
+        vector
+        for flat in networks.values()
+        for vector in (flat.vector, flat.statistics)
+    ]

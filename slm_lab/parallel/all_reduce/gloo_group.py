@@ -18,13 +18,19 @@ from slm_lab.core.errors import PeerLostError
 
 @final
 class GlooGroup(ProcessGroup):
-    """A gloo process group with its store at `host`:`port`, the only address rank 0 listens at.
-    `own_ip` is the address at which the peers reach this rank. `seconds` bounds every wait,
-    including the wait for the peers to connect. A peer's death breaks its connections and is
-    noticed at once. Raises PeerLostError for either."""
+    """A gloo process group with its store at `host`:`port`, the only address rank 0
+    listens at. `own_ip` is the address at which the peers reach this rank. `seconds`
+    bounds every wait, including the wait for the peers to connect. A peer's death
+    breaks its connections and is noticed at once. Raises PeerLostError for either."""
 
     def __init__(
-        self, host: str, port: int, rank: int, size: int, seconds: float, own_ip: str = "127.0.0.1"
+        self,
+        host: str,
+        port: int,
+        rank: int,
+        size: int,
+        seconds: float,
+        own_ip: str = "127.0.0.1",
     ) -> None:
         self.rank = rank
         self.size = size
@@ -36,7 +42,9 @@ class GlooGroup(ProcessGroup):
                 family = socket.AF_INET6 if ":" in host else socket.AF_INET
                 server = socket.create_server((host, port), family=family, backlog=size)
                 listening = server.detach()
-            store = TCPStore(host, port, size, rank == 0, timeout=limit, master_listen_fd=listening)
+            store = TCPStore(
+                host, port, size, rank == 0, timeout=limit, master_listen_fd=listening
+            )
             options = ProcessGroupGloo._Options()  # type: ignore[attr-defined]
             options._timeout = limit
             # Else gloo uses whatever interface the host name resolves to.
@@ -53,10 +61,15 @@ class GlooGroup(ProcessGroup):
             counts = [int(length) for length in lengths]
             padded = torch.zeros(max(1, *counts), dtype=torch.uint8)
             if content:
-                padded[: len(content)] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+                padded[: len(content)] = torch.frombuffer(
+                    bytearray(content), dtype=torch.uint8
+                )
             contents = [torch.empty_like(padded) for _ in range(self.size)]
             self._group.allgather([contents], [padded]).wait()
-        return [one[:count].numpy().tobytes() for one, count in zip(contents, counts, strict=True)]
+        return [
+            one[:count].numpy().tobytes()
+            for one, count in zip(contents, counts, strict=True)
+        ]
 
     @override
     def all_reduce_(self, vector: Tensor) -> None:

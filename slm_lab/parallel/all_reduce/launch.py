@@ -1,4 +1,5 @@
-"""The Trial parent's part in rank training: shared buffers, hang detection, restarts of all."""
+"""The Trial parent's part in rank training: shared buffers, hang detection, restarts of
+all."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -7,7 +8,10 @@ from typing import TypeAlias
 
 from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
 from slm_lab.core.errors import LabError
-from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers, SharedMemoryGroup
+from slm_lab.parallel.all_reduce.shared_memory_group import (
+    GroupBuffers,
+    SharedMemoryGroup,
+)
 from slm_lab.parallel.all_reduce.strategy import AllReduceStrategy, RankStrategy
 from slm_lab.parallel.processes import Processes
 from slm_lab.parallel.supervisor import Supervisor
@@ -38,14 +42,19 @@ def train_ranks(
     on_tick: Callable[[], None],
     kind: MakeStrategy = AllReduceStrategy,
 ) -> list[SessionResult]:
-    """Trains the ranks of one training, one process each, to the end of the budget. `kind` makes
-    the strategy of each rank; it is sent to their processes, so it must pickle. Raises LabError if
-    shared memory has no room."""
+    """Trains the ranks of one training, one process each, to the end of the budget.
+    `kind` makes the strategy of each rank; it is sent to their processes, so it must
+    pickle. Raises LabError if shared memory has no room."""
 
     def attempt(ranks: Sequence[SessionTask]) -> list[SessionResult]:
         buffers, workers = GroupBuffers.of(len(ranks)), ranks[0].workers
-        ranks = [replace(rank, make_strategy=partial(strategy_in, buffers, kind)) for rank in ranks]
-        supervisor = Supervisor(Processes(board), ranks, board, vital=[r.session for r in ranks])
+        ranks = [
+            replace(rank, make_strategy=partial(strategy_in, buffers, kind))
+            for rank in ranks
+        ]
+        supervisor = Supervisor(
+            Processes(board), ranks, board, vital=[r.session for r in ranks]
+        )
         supervisor.watch(workers, partial(rank_due, board.part(workers), buffers))
         return supervisor.run(on_tick)
 
@@ -53,8 +62,8 @@ def train_ranks(
 
 
 def rank_due(board: StatusBoard, buffers: GroupBuffers, rank: int) -> int | None:
-    """Progress is due from a rank that starts or runs, and does not wait for another; entering an
-    exchange counts."""
+    """Progress is due from a rank that starts or runs, and does not wait for another;
+    entering an exchange counts."""
     arrivals = buffers.arrivals.numpy()
     waits = arrivals.min() < arrivals[rank] == arrivals.max()
     acts = board.phase(rank) in (Phase.STARTING, Phase.RUNNING)
@@ -66,10 +75,10 @@ def train_in_step(
     board: StatusBoard,
     attempt: Callable[[Sequence[SessionTask]], list[SessionResult]],
 ) -> list[SessionResult]:
-    """Has `attempt` train ranks to the end of the budget, on one machine or a cluster. If one rank
-    dies, the others end at once. All restart from the last checkpoint, up to `meta.max_restart`
-    times. They do not if the failure would repeat, or if a rank failed by itself before its first
-    step."""
+    """Has `attempt` train ranks to the end of the budget, on one machine or a cluster.
+    If one rank dies, the others end at once. All restart from the last checkpoint, up
+    to `meta.max_restart` times. They do not if the failure would repeat, or if a rank
+    failed by itself before its first step."""
     spec = tasks[0].spec
     restarts, results, why = 0, list[SessionResult](), None
     while True:
@@ -78,14 +87,24 @@ def train_in_step(
             if restarts:
                 fell_back = settle([task.paths for task in tasks])
                 why = "; ".join([str(why), *fell_back])
-                tasks = [replace(task, resume=True, restarted_because=why) for task in tasks]
+                tasks = [
+                    replace(task, resume=True, restarted_because=why) for task in tasks
+                ]
             results = attempt([replace(task, spec=scaled(spec)) for task in tasks])
         except LabError as error:
             if not restarts:
                 raise
-            return [replace(r, error=f"{r.error}\ncannot restart: {error}") for r in results]
-        results = [replace(each, restarts=restarts, restarted_because=why) for each in results]
-        failed = [each for each in results if each.ending is Ending.FAILED and not each.lost_others]
+            return [
+                replace(r, error=f"{r.error}\ncannot restart: {error}") for r in results
+            ]
+        results = [
+            replace(each, restarts=restarts, restarted_because=why) for each in results
+        ]
+        failed = [
+            each
+            for each in results
+            if each.ending is Ending.FAILED and not each.lost_others
+        ]
         if not failed or restarts == spec.meta.max_restart or board.stop_requested:
             return results
         # All failures count: if several ranks fail at once, any may be noticed first.

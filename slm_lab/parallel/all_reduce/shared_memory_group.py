@@ -35,12 +35,13 @@ class GroupBuffers:
     slots: Tensor
     """(2, W, HEAD_BYTES + SLOT_BYTES) uint8: for even and for odd exchanges.
 
-    A rank that enters an exchange has read all of the previous one. So the next one may overwrite
-    those slots: one wait per exchange is enough."""
+    A rank that enters an exchange has read all of the previous one. So the next one may
+    overwrite those slots: one wait per exchange is enough."""
 
     @classmethod
     def of(cls, size: int) -> "GroupBuffers":
-        """Buffers for W = `size` ranks. Raises LabError if shared memory has no room."""
+        """Buffers for W = `size` ranks. Raises LabError if shared memory has no
+        room."""
         slots = torch.zeros((2, size, HEAD_BYTES + SLOT_BYTES), dtype=torch.uint8)
         arrivals = torch.zeros(size, dtype=torch.int64)
         return cls(into_shared_memory(arrivals), into_shared_memory(slots))
@@ -48,8 +49,9 @@ class GroupBuffers:
 
 @final
 class SharedMemoryGroup(ProcessGroup):
-    """A rank in the shared `buffers`; `seconds` bounds every wait. A waiting rank first yields its
-    core in a loop, then sleeps briefly. So ranks that outnumber the cores let each other run."""
+    """A rank in the shared `buffers`; `seconds` bounds every wait. A waiting rank first
+    yields its core in a loop, then sleeps briefly. So ranks that outnumber the cores
+    let each other run."""
 
     def __init__(self, buffers: GroupBuffers, rank: int, seconds: float) -> None:
         self.rank = rank
@@ -76,7 +78,9 @@ class SharedMemoryGroup(ProcessGroup):
             lengths = slots[:, :HEAD_BYTES].copy().view(np.int64)[:, 0]
             for rank, length in enumerate(lengths.tolist()):
                 left = max(0, min(length - first, SLOT_BYTES))
-                parts[rank].append(slots[rank, HEAD_BYTES : HEAD_BYTES + left].tobytes())
+                parts[rank].append(
+                    slots[rank, HEAD_BYTES : HEAD_BYTES + left].tobytes()
+                )
             longest, first = int(lengths.max()), first + SLOT_BYTES
         self.seconds += time.perf_counter() - began
         return [b"".join(each) for each in parts]
@@ -106,5 +110,6 @@ class SharedMemoryGroup(ProcessGroup):
         late = ", ".join(map(str, np.flatnonzero(self._arrivals < self._exchanges)))
         what = f"rank {late}" if late.isdecimal() else f"ranks {late}"
         raise PeerLostError(
-            f"{what} did not arrive within {self._seconds:g} s (rank {self.rank} waited)"
+            f"{what} did not arrive within {self._seconds:g} s (rank {self.rank} "
+            "waited)"
         )

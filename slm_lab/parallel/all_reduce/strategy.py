@@ -28,10 +28,10 @@ ON_TIME = (strategy.Vote.LEARN, strategy.Vote.ACT, strategy.Vote.FINISH)
 
 @final
 class RankClock(Clock):
-    """Holds the frames of all ranks as of the last vote. Until the next vote it assumes that every
-    rank steps as this one does. So the total does not depend on the speed of the other ranks, and a
-    run can be repeated. Ranks that wait to learn step less, so the budget may seem spent too early.
-    Therefore ranks vote on the end."""
+    """Holds the frames of all ranks as of the last vote. Until the next vote it assumes
+    that every rank steps as this one does. So the total does not depend on the speed of
+    the other ranks, and a run can be repeated. Ranks that wait to learn step less, so
+    the budget may seem spent too early. Therefore ranks vote on the end."""
 
     def __init__(self, slots: IntArray, index: int, max_frame: int) -> None:
         super().__init__(slots, index, max_frame)
@@ -59,7 +59,8 @@ class RankClock(Clock):
 
     @override
     def load(self, frame: int, frames: Sequence[int]) -> None:
-        """Restores the saved frames, even to lower counts: all ranks restart together."""
+        """Restores the saved frames, even to lower counts: all ranks restart
+        together."""
         self.set(frame)
         self._voted[:] = frames
 
@@ -82,15 +83,19 @@ class RankBallot(strategy.Ballot, strategy.EpisodeExchange):
 
     @override
     def agree(self, vote: strategy.Vote, num_samples: int = 1) -> strategy.Vote:
-        """Also exchanges frames, sample counts and episodes. FINISH is granted only if the total
-        budget is spent or a rank has reached the target return."""
+        """Also exchanges frames, sample counts and episodes. FINISH is granted only if
+        the total budget is spent or a rank has reached the target return."""
         rank, clock = self._group.rank, self.clock
         own = np.array([vote, clock.frame, num_samples, self._is_solved])
         unsent = join_episodes(self._unsent) if self._unsent else ()
         messages = self._group.all_gather_arrays([own, *unsent])
-        votes, frames, samples, solved = np.stack([message[0] for message in messages], axis=1)
+        votes, frames, samples, solved = np.stack(
+            [message[0] for message in messages], axis=1
+        )
         granted = strategy.Vote(votes.max())
-        if granted is strategy.Vote.FINISH and not (solved.any() or clock.is_spent(frames)):
+        if granted is strategy.Vote.FINISH and not (
+            solved.any() or clock.is_spent(frames)
+        ):
             granted = strategy.Vote.ACT
         if granted in ON_TIME:
             clock.store_frames(frames)
@@ -127,7 +132,9 @@ class RankBallot(strategy.Ballot, strategy.EpisodeExchange):
         return each + (self._group.rank < left)
 
     @override
-    def gather_evaluation(self, episodes: FinishedEpisodes | None) -> FinishedEpisodes | None:
+    def gather_evaluation(
+        self, episodes: FinishedEpisodes | None
+    ) -> FinishedEpisodes | None:
         shares = self._group.all_gather_arrays(episodes or ())
         if not all(shares):
             return None
@@ -144,10 +151,11 @@ class RankBallot(strategy.Ballot, strategy.EpisodeExchange):
 
 
 class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheckpoint):
-    """One of W ranks, which act independently, vote on what comes next, and learn in step. The
-    first rank leads: it writes rows that cover the episodes of all. The manifests of all ranks
-    become valid together; at the end their networks are equal. Subclasses decide which gradients or
-    weights ranks exchange: `AllReduceStrategy` averages gradients."""
+    """One of W ranks, which act independently, vote on what comes next, and learn in
+    step. The first rank leads: it writes rows that cover the episodes of all. The
+    manifests of all ranks become valid together; at the end their networks are equal.
+    Subclasses decide which gradients or weights ranks exchange: `AllReduceStrategy`
+    averages gradients."""
 
     columns = ("sync_share",)
     always_equal: ClassVar[bool] = True
@@ -165,12 +173,15 @@ class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheck
         super().__init__(blueprint, self, self._ballot, self._ballot, self)
         self._cpu_t_of_others = 0.0
         self._statistics: FloatArray | None = None
-        """The environments' statistics, (S,), common to all ranks at the last training event."""
+        """The environments' statistics, (S,), common to all ranks at the last training
+        event."""
 
     @override
     def clock(self, max_frame: int) -> Clock:
         blueprint = self.blueprint
-        self._ballot.clock = RankClock(blueprint.clock_slots, blueprint.index, max_frame)
+        self._ballot.clock = RankClock(
+            blueprint.clock_slots, blueprint.index, max_frame
+        )
         return self._ballot.clock
 
     def make_sync(self, optimizer: Optimizer) -> GradientSync:
@@ -178,7 +189,8 @@ class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheck
         return GradientSync()
 
     def before_end(self) -> None:
-        """Called when the training is over; afterwards all ranks must hold equal networks."""
+        """Called when the training is over; afterwards all ranks must hold equal
+        networks."""
 
     @override
     def join(self, agent: Agent, env: VectorEnv) -> None:
@@ -186,7 +198,8 @@ class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheck
         self._env = env
         self._ballot.num_envs = env.num_envs
         self._train_state = agent.learner.train_state
-        # The ranks whose samples the learner's statistics cover, such as those of advantages.
+        # The ranks whose samples the learner's statistics cover, such as those of
+        # advantages.
         self._train_state.group = self._group if self.always_equal else SoloGroup()
         for optimizer in self._train_state.optimizers.values():
             if self.always_equal or self._statistics is None:  # else it was restored
@@ -197,15 +210,18 @@ class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheck
 
     @override
     def learned(self, report: dict[str, float], cpu_t: float) -> dict[str, float]:
-        """Averages the report and merges the environments' statistics over ranks. Raises
-        NonFiniteLossError on all ranks if one rank's statistics are not finite."""
+        """Averages the report and merges the environments' statistics over ranks.
+        Raises NonFiniteLossError on all ranks if one rank's statistics are not
+        finite."""
         own = np.array([cpu_t, *report.values()], np.float64)
         gathered = self._group.all_gather(np.concatenate([own, self._env.statistics]))
         numbers, statistics = gathered[:, : len(own)], gathered[:, len(own) :]
         require_finite(statistics)
         assert self._statistics is not None
         self._cpu_t_of_others = float(numbers[:, 0].sum()) - cpu_t
-        self._statistics = merged_by_all(self._statistics, statistics, self._env.moments)
+        self._statistics = merged_by_all(
+            self._statistics, statistics, self._env.moments
+        )
         self._env.statistics[:] = self._statistics
         return dict(zip(report, numbers[:, 1:].mean(0).tolist(), strict=True))
 
@@ -256,7 +272,9 @@ class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheck
             if len(set(digests)) > 1:
                 raise LabError(
                     "the networks of the ranks differ: "
-                    + ", ".join(f"rank {r} has {d.hex()[:8]}" for r, d in enumerate(digests))
+                    + ", ".join(
+                        f"rank {r} has {d.hex()[:8]}" for r, d in enumerate(digests)
+                    )
                 )
         self._saving[self._group.rank] = 1
         return copy()
@@ -271,9 +289,10 @@ class RankStrategy(strategy.Strategy, strategy.StartBarrier, strategy.JointCheck
         ]
 
     def digest(self) -> bytes:
-        """A hash of the state that is equal on all ranks at the end. It covers networks, the
-        environments' statistics, and optimizer states if `always_equal`. The statistics are those
-        after the last training event: they diverge while ranks act."""
+        """A hash of the state that is equal on all ranks at the end. It covers
+        networks, the environments' statistics, and optimizer states if `always_equal`.
+        The statistics are those after the last training event: they diverge while ranks
+        act."""
         assert self._statistics is not None
         digest, tensors = hashlib.sha256(), self.networks()
         if self.always_equal:

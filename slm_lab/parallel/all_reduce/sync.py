@@ -1,4 +1,5 @@
-"""Synchronous data-parallel training: every gradient step uses the samples of all ranks."""
+"""Synchronous data-parallel training: every gradient step uses the samples of all
+ranks."""
 
 from typing import final
 
@@ -14,10 +15,10 @@ from slm_lab.agent.optim.process_group import ProcessGroup
 
 @final
 class AllReduceSync(GradientSync):
-    """Averages gradients before they are clipped: one all-reduce of the flat vector per step.
-    `share` is this rank's share of all ranks' samples in the next training event. The average
-    weighted by it is the gradient of the loss over all samples, however they are distributed. The
-    default is an equal share for every rank."""
+    """Averages gradients before they are clipped: one all-reduce of the flat vector per
+    step. `share` is this rank's share of all ranks' samples in the next training event.
+    The average weighted by it is the gradient of the loss over all samples, however
+    they are distributed. The default is an equal share for every rank."""
 
     def __init__(self, group: ProcessGroup) -> None:
         self._group = group
@@ -45,9 +46,12 @@ class AllReduceSync(GradientSync):
 
 
 def average_statistics(flat: FlatParameters, group: ProcessGroup) -> None:
-    """Makes a network's running statistics equal on all ranks. Decaying averages (of batch norm)
-    are linear in the samples, so their mean is exact; running moments already cover all ranks."""
-    if flat.statistics.numel() == sum(place.stop - place.start for place in flat.moments):
+    """Makes a network's running statistics equal on all ranks. Decaying averages (of
+    batch norm) are linear in the samples, so their mean is exact; running moments
+    already cover all ranks."""
+    if flat.statistics.numel() == sum(
+        place.stop - place.start for place in flat.moments
+    ):
         return
     own = flat.statistics.cpu().numpy().astype(np.float64)
     mean = group.all_gather(own).mean(0)
@@ -58,6 +62,8 @@ def average_statistics(flat: FlatParameters, group: ProcessGroup) -> None:
 
 def broadcast(tensors: list[Tensor], group: ProcessGroup) -> None:
     """Copies the first rank's values to every rank."""
-    own = [tensor.detach().cpu().numpy() for tensor in tensors] if group.rank == 0 else []
+    own = (
+        [tensor.detach().cpu().numpy() for tensor in tensors] if group.rank == 0 else []
+    )
     for tensor, first in zip(tensors, group.all_gather_arrays(own)[0], strict=True):
         tensor.copy_(torch.from_numpy(first))

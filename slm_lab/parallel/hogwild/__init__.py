@@ -1,1 +1,2 @@
-"""Hogwild!: workers without locks on a network in shared memory ("shared", "synced")."""
+"""Hogwild!: workers without locks on a network in shared memory ("shared",
+"synced")."""

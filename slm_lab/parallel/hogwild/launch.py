@@ -1,4 +1,5 @@
-"""The Trial parent's part in Hogwild! training: shared state, checkpoints, hang detection."""
+"""The Trial parent's part in Hogwild! training: shared state, checkpoints, hang
+detection."""
 
 import json
 import time
@@ -33,10 +34,11 @@ PAUSE_SHARE = 0.01
 
 
 def global_state(mode: HogwildMode, one: SessionTask) -> GlobalState:
-    """Weights, optimizer state and statistics, begun as in the first Session of a training.
-    `one` is the task of any worker. If it resumes, they come from the newest checkpoint that has
-    them. Raises LabError if shared memory has no room, or if a required GPU is missing;
-    UnusableCheckpointError if there are checkpoints and none has them."""
+    """Weights, optimizer state and statistics, begun as in the first Session of a
+    training. `one` is the task of any worker. If it resumes, they come from the newest
+    checkpoint that has them. Raises LabError if shared memory has no room, or if a
+    required GPU is missing; UnusableCheckpointError if there are checkpoints and none
+    has them."""
     first = replace(one, session=one.workers.start)
     with prototype(one.spec, first.seeds) as (agent, env):
         if not (one.resume and any(store.manifest() for store in _stores(one))):
@@ -53,15 +55,15 @@ def global_state(mode: HogwildMode, one: SessionTask) -> GlobalState:
                 state.load(saved)
     if file is not None and newest < (0, 0):  # killed during the first checkpoint
         raise UnusableCheckpointError(
-            f"no checkpoint in {file.parent} has the optimizer's state; restore it, or start a "
-            "new run"
+            f"no checkpoint in {file.parent} has the optimizer's state; restore it, "
+            "or start a new run"
         )
     return state
 
 
 def worker_spec(spec: Spec, mode: HogwildMode) -> Spec:
-    """The workers' spec. "shared" is on the CPU unless a GPU is required. Target networks count the
-    steps of all workers, see `scaled`."""
+    """The workers' spec. "shared" is on the CPU unless a GPU is required. Target
+    networks count the steps of all workers, see `scaled`."""
     return scaled(spec) if mode == "synced" else on_cpu(scaled(spec), only="auto")
 
 
@@ -79,9 +81,12 @@ def _stores(one: SessionTask) -> list[CheckpointStore]:
     return [CheckpointStore(paths.models, paths.prefix) for paths in places]
 
 
-def resumed_tasks(tasks: Sequence[SessionTask], board: StatusBoard) -> list[SessionTask]:
-    """The tasks of a resumed training; advances the clocks of `board` to the newest saved frames.
-    So that the total never decreases, a worker whose checkpoint lags resumes like a replacement."""
+def resumed_tasks(
+    tasks: Sequence[SessionTask], board: StatusBoard
+) -> list[SessionTask]:
+    """The tasks of a resumed training; advances the clocks of `board` to the newest
+    saved frames. So that the total never decreases, a worker whose checkpoint lags
+    resumes like a replacement."""
     own = board.clock_slots.copy()
     for file, saved in _saved(tasks[0]):
         with reading(file):
@@ -96,18 +101,29 @@ def resumed_tasks(tasks: Sequence[SessionTask], board: StatusBoard) -> list[Sess
     ]
 
 
-def still_failed(tasks: Sequence[SessionTask], board: StatusBoard) -> list[SessionResult]:
-    """The workers of a resumed training that failed before; none while any budget is left."""
+def still_failed(
+    tasks: Sequence[SessionTask], board: StatusBoard
+) -> list[SessionResult]:
+    """The workers of a resumed training that failed before; none while any budget is
+    left."""
     one = tasks[0]
     if board.clock_slots.sum() < one.spec.env.max_frame:
         return []
     ours = {task.session for task in tasks}
     try:
-        recorded = json.loads(one.run_dir.trial_metrics_file(one.trial).read_text())["sessions"]
-        before = [SessionResult(**{**each, "ending": Ending(each["ending"])}) for each in recorded]
-    except (OSError, ValueError, KeyError, TypeError):  # it has never ended, or its file is damaged
+        recorded = json.loads(one.run_dir.trial_metrics_file(one.trial).read_text())[
+            "sessions"
+        ]
+        before = [
+            SessionResult(**{**each, "ending": Ending(each["ending"])})
+            for each in recorded
+        ]
+    # it has never ended, or its file is damaged
+    except (OSError, ValueError, KeyError, TypeError):
         return []
-    lost = [each for each in before if each.session in ours and each.ending is Ending.FAILED]
+    lost = [
+        each for each in before if each.session in ours and each.ending is Ending.FAILED
+    ]
     for each in lost:
         board.write(one.workers.index(each.session), phase=Phase.FAILED)
     return lost
@@ -125,7 +141,9 @@ class Checkpoints:
     def tick(self) -> None:
         """Requests a checkpoint if one is due; call it a few times a second."""
         board = self._board
-        running = [s for s in range(board.num_sessions) if board.phase(s) == Phase.RUNNING]
+        running = [
+            s for s in range(board.num_sessions) if board.phase(s) == Phase.RUNNING
+        ]
         pending = [s for s in running if board.checkpointed[s] < board.save_requested]
         if any(board.saving[session] for session in running):
             self._last = time.monotonic()  # how long a disk takes is known at the end
@@ -137,7 +155,8 @@ class Checkpoints:
 
 
 def worker_due(board: StatusBoard, worker: int) -> bool | None:
-    """Progress is due from a worker that starts or steps, in training or in an evaluation."""
+    """Progress is due from a worker that starts or steps, in training or in an
+    evaluation."""
     phase = board.phase(worker)
     steps = phase is Phase.RUNNING and board.at_barrier[worker] not in (EARLY, END)
     return True if steps or phase is Phase.STARTING else None
@@ -146,7 +165,8 @@ def worker_due(board: StatusBoard, worker: int) -> bool | None:
 def train_workers(
     tasks: Sequence[SessionTask], board: StatusBoard, on_tick: Callable[[], None]
 ) -> list[SessionResult]:
-    """Trains workers, one process each; replaces dead ones. Raises LabError as `global_state`."""
+    """Trains workers, one process each; replaces dead ones. Raises LabError as
+    `global_state`."""
     one, workers = tasks[0], tasks[0].workers
     meta, mode = one.spec.meta, one.spec.meta.distributed
     assert mode in ("shared", "synced")
@@ -173,21 +193,27 @@ def train_workers(
         on_tick()
 
     results = supervisor.run(tick)
-    if late := [each for each in results if each.ending is Ending.INTERRUPTED and each.error]:
+    if late := [
+        each for each in results if each.ending is Ending.INTERRUPTED and each.error
+    ]:
         note = _save_for_late(state, one, own_board)
-        results = [replace(each, error=note) if each in late else each for each in results]
+        results = [
+            replace(each, error=note) if each in late else each for each in results
+        ]
     return [*lost, *results]
 
 
 def _save_for_late(state: GlobalState, one: SessionTask, board: StatusBoard) -> str:
-    """Saves the shared state in place of workers that were killed before they could; returns what
-    to report of them."""
+    """Saves the shared state in place of workers that were killed before they could;
+    returns what to report of them."""
     paths = one.run_dir.shared_by_training(one.trial, one.workers.start)
     frames = board.clock_slots.tolist()
     late = f"its step did not end within {STOP_SECONDS:g} s of the stop"
     try:
         saved = {"frames": frames, **state.state_dict()}
-        CheckpointStore(paths.models, paths.prefix).save(sum(frames), {}, {"state": saved})
+        CheckpointStore(paths.models, paths.prefix).save(
+            sum(frames), {}, {"state": saved}
+        )
     except CheckpointError as error:
         return f"{late}; it was killed\n{error}"
     return f"{late}: the shared weights are saved; it will resume in fresh episodes"

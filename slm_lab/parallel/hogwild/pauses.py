@@ -17,26 +17,31 @@ from slm_lab.session.strategy import JointCheckpoint, StartBarrier
 logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 5.0
-"""Maximum wait for all other workers to pause; longer if its last training event took longer."""
+"""Maximum wait for all other workers to pause; longer if its last training event took
+longer."""
 STOP_PAUSE_SECONDS = 1.0
 """PAUSE_SECONDS when the user waits."""
 POLL_SECONDS = 0.0005
 
 
 def _wait(until: Callable[[], bool], seconds: float | None = None) -> bool:
-    return wait_until(until, PAUSE_SECONDS if seconds is None else seconds, POLL_SECONDS)
+    return wait_until(
+        until, PAUSE_SECONDS if seconds is None else seconds, POLL_SECONDS
+    )
 
 
 @final
 class WorkerPauses(StartBarrier, JointCheckpoint):
-    """Workers start together; none steps while others copy their state. The parent requests a
-    checkpoint. Each worker pauses at its next step boundary and copies its state once all others
-    pause too. `copy_shared` copies the shared weights into this worker before it copies its
-    state."""
+    """Workers start together; none steps while others copy their state. The parent
+    requests a checkpoint. Each worker pauses at its next step boundary and copies its
+    state once all others pause too. `copy_shared` copies the shared weights into this
+    worker before it copies its state."""
 
     saves_at_rows = False
 
-    def __init__(self, board: StatusBoard, worker: int, copy_shared: Callable[[], None]) -> None:
+    def __init__(
+        self, board: StatusBoard, worker: int, copy_shared: Callable[[], None]
+    ) -> None:
         self._board = board
         self._me = worker
         self._copy_shared = copy_shared
@@ -47,19 +52,26 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
 
     @override
     def wait_for_start(self) -> None:
-        """Prevents one worker from spending the budget alone. A late worker does not wait."""
+        """Prevents one worker from spending the budget alone. A late worker does not
+        wait."""
         self._board.write(self._me, phase=Phase.READY)
         _wait(self._may_begin, START_SECONDS)
 
     def _may_begin(self) -> bool:
-        phases = {self._board.phase(worker) for worker in range(self._board.num_sessions)}
+        phases = {
+            self._board.phase(worker) for worker in range(self._board.num_sessions)
+        }
         return Phase.RUNNING in phases or not {Phase.WAITING, Phase.STARTING} & phases
 
     @override
     def resume(self) -> None:
         board, wanted = self._board, self._board.save_requested
         at, done = board.at_barrier, board.checkpointed
-        _wait(lambda: not any(at[other] == wanted > done[other] for other in self._running()))
+        _wait(
+            lambda: (
+                not any(at[other] == wanted > done[other] for other in self._running())
+            )
+        )
         wanted = board.save_requested
         over = bool((board.checkpointed == wanted).any())
         board.checkpointed[self._me] = self._joined = wanted if over else wanted - 1
@@ -81,20 +93,26 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
         self._joined = wanted = board.save_requested
         board.at_barrier[me] = wanted
         if (state := self._copy_when_all_pause(wanted, copy)) is None:
-            board.at_barrier[me] = 0  # first, so that no other worker counts it as paused
-            logger.warning("no checkpoint: not all workers paused within %.3g s", self._patience)
+            # first, so that no other worker counts it as paused
+            board.at_barrier[me] = 0
+            logger.warning(
+                "no checkpoint: not all workers paused within %.3g s", self._patience
+            )
         board.checkpointed[me] = wanted
         if state is not None:
             at, done = board.at_barrier, board.checkpointed
-            _wait(lambda: all(done[o] >= wanted or at[o] == END for o in self._running()))
+            _wait(
+                lambda: all(done[o] >= wanted or at[o] == END for o in self._running())
+            )
         board.at_barrier[me] = 0
         board.paused_us[me] = int(1e6 * (time.perf_counter() - began))
         return state
 
     @override
     def final_state(self, copy: Callable[[], StateDict], finished: bool) -> StateDict:
-        """A worker that did not wait for all marks itself EARLY before it copies. Later workers do
-        not rely on its copy, so the last copy always holds all shared state."""
+        """A worker that did not wait for all marks itself EARLY before it copies. Later
+        workers do not rely on its copy, so the last copy always holds all shared
+        state."""
         board, me = self._board, self._me
         board.at_barrier[me] = END
         seconds = STOP_PAUSE_SECONDS if board.user_waits else PAUSE_SECONDS
@@ -103,7 +121,9 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
         all_pause = _wait(lambda: self._all_pause(END), seconds)
         board.saving[me] = 1
         if all_pause:
-            state = self._copy(copy, any(board.checkpointed[o] != EARLY for o in self._before()))
+            state = self._copy(
+                copy, any(board.checkpointed[o] != EARLY for o in self._before())
+            )
             board.checkpointed[me] = END
         else:
             logger.warning("saved at the end, though not all workers paused by then")
@@ -111,14 +131,22 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
             state = self._copy(copy, another_has_it=False)
         return state
 
-    def _copy_when_all_pause(self, wanted: int, copy: Callable[[], StateDict]) -> StateDict | None:
-        """None if a worker resumed meanwhile: its clock ticks before it changes a weight."""
+    def _copy_when_all_pause(
+        self, wanted: int, copy: Callable[[], StateDict]
+    ) -> StateDict | None:
+        """None if a worker resumed meanwhile: its clock ticks before it changes a
+        weight."""
         board = self._board
-        _wait(lambda: self._all_pause(wanted) or self._some_resumed(wanted), self._patience)
+        _wait(
+            lambda: self._all_pause(wanted) or self._some_resumed(wanted),
+            self._patience,
+        )
         frames = board.clock_slots.copy()
         if not self._all_pause(wanted):
             return None
-        state = self._copy(copy, any(board.at_barrier[o] == wanted for o in self._before()))
+        state = self._copy(
+            copy, any(board.at_barrier[o] == wanted for o in self._before())
+        )
         return state if (board.clock_slots == frames).all() else None
 
     @property
@@ -127,22 +155,32 @@ class WorkerPauses(StartBarrier, JointCheckpoint):
 
     def _running(self) -> list[int]:
         workers = range(self._board.num_sessions)
-        return [w for w in workers if w != self._me and self._board.phase(w) is Phase.RUNNING]
+        return [
+            w
+            for w in workers
+            if w != self._me and self._board.phase(w) is Phase.RUNNING
+        ]
 
     def _before(self) -> list[int]:
         return [worker for worker in self._running() if worker < self._me]
 
     def _all_pause(self, wanted: int) -> bool:
         board = self._board
-        return all(board.at_barrier[other] >= min(wanted, PAUSED) for other in self._running())
+        return all(
+            board.at_barrier[other] >= min(wanted, PAUSED) for other in self._running()
+        )
 
     def _some_resumed(self, wanted: int) -> bool:
         """Whether a worker has completed the checkpoint or given it up."""
         board = self._board
-        return any(board.checkpointed[o] >= wanted > board.at_barrier[o] for o in self._running())
+        return any(
+            board.checkpointed[o] >= wanted > board.at_barrier[o]
+            for o in self._running()
+        )
 
     def _copy(self, copy: Callable[[], StateDict], another_has_it: bool) -> StateDict:
-        """Keeps the optimizers' state in one copy only: that of the first worker that copies."""
+        """Keeps the optimizers' state in one copy only: that of the first worker that
+        copies."""
         self._copy_shared()
         state = copy()
         if another_has_it:

@@ -1,4 +1,5 @@
-"""Hogwild!: a Trial's Sessions as lock-free workers on global parameters in shared memory."""
+"""Hogwild!: a Trial's Sessions as lock-free workers on global parameters in shared
+memory."""
 
 import time
 from collections.abc import Mapping
@@ -16,7 +17,12 @@ from slm_lab.core.moments import merged, require_finite
 from slm_lab.core.types import StateDict
 from slm_lab.env.vector_env import VectorEnv
 from slm_lab.parallel.hogwild.pauses import WorkerPauses
-from slm_lab.parallel.hogwild.sync import HogwildSync, SharedSync, SharedTrainState, SyncedSync
+from slm_lab.parallel.hogwild.sync import (
+    HogwildSync,
+    SharedSync,
+    SharedTrainState,
+    SyncedSync,
+)
 from slm_lab.parallel.shared_memory import into_shared_memory
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.session.strategy import Ballot, Blueprint, Strategy
@@ -34,11 +40,15 @@ class GlobalState:
     """The environments' running statistics, float64."""
 
     @classmethod
-    def of(cls, mode: HogwildMode, agent: Agent, env: VectorEnv, num_workers: int) -> "GlobalState":
-        """A shared copy of a fresh agent's state and its environments' statistics. Raises LabError
-        if shared memory has no room."""
+    def of(
+        cls, mode: HogwildMode, agent: Agent, env: VectorEnv, num_workers: int
+    ) -> "GlobalState":
+        """A shared copy of a fresh agent's state and its environments' statistics.
+        Raises LabError if shared memory has no room."""
         optimizers = agent.learner.train_state.optimizers.items()
-        networks = {name: SharedTrainState.of(each, num_workers) for name, each in optimizers}
+        networks = {
+            name: SharedTrainState.of(each, num_workers) for name, each in optimizers
+        }
         return cls(mode, networks, into_shared_memory(torch.from_numpy(env.statistics)))
 
     def load(self, saved: StateDict) -> None:
@@ -60,29 +70,35 @@ class GlobalState:
     @property
     def updates(self) -> dict[str, int]:
         """The gradient steps of all workers together, by network."""
-        return {name: int(shared.updates.sum()) for name, shared in self.networks.items()}
+        return {
+            name: int(shared.updates.sum()) for name, shared in self.networks.items()
+        }
 
     @staticmethod
     def age(saved: StateDict) -> tuple[int, int]:
-        """Frames and gradient steps of all workers: a later checkpoint has a greater pair. A
-        worker's clock ticks before its training event, so frames alone may tie."""
+        """Frames and gradient steps of all workers: a later checkpoint has a greater
+        pair. A worker's clock ticks before its training event, so frames alone may
+        tie."""
         return sum(saved["frames"]), sum(saved["strategy"]["updates"].values())
 
     @staticmethod
     def is_in(saved: StateDict) -> bool:
-        """Whether a worker's checkpoint holds all shared state: one of each joint set does."""
+        """Whether a worker's checkpoint holds all shared state: one of each joint set
+        does."""
         optimizers = saved["agent"]["learner"]["train_state"]
         return all(each["rule"] is not None for each in optimizers.values())
 
 
 def is_on_cpu(optimizer: Optimizer) -> bool:
-    """Whether the network can use the global parameters directly: they are on the CPU."""
+    """Whether the network can use the global parameters directly: they are on the
+    CPU."""
     return optimizer.flat.vector.is_cpu
 
 
 @final
 class HogwildStrategy(Strategy, Ballot):
-    """One of W workers. They do not vote; each sees when another has reached the target return."""
+    """One of W workers. They do not vote; each sees when another has reached the target
+    return."""
 
     columns = ("staleness_p50", "staleness_p95", "updates_per_s")
 
@@ -140,8 +156,8 @@ class HogwildStrategy(Strategy, Ballot):
 
     @override
     def learned(self, report: dict[str, float], cpu_t: float) -> dict[str, float]:
-        """Merges the environments' statistics into the shared ones. Raises NonFiniteLossError if
-        they are not finite, which would spoil the shared ones."""
+        """Merges the environments' statistics into the shared ones. Raises
+        NonFiniteLossError if they are not finite, which would spoil the shared ones."""
         self._pauses.event_seconds = time.perf_counter() - self._refreshed
         if len(self._pulled):
             own = self._env.statistics

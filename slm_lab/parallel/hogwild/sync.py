@@ -1,8 +1,9 @@
 """Lock-free steps on parameters in shared memory: Hogwild! (arXiv:1106.5730), A3C
 (arXiv:1602.01783).
 
-Workers in several processes apply their gradients to one vector without waiting for each other.
-That a worker overwrites an element which another has just updated is rare and harmless."""
+Workers in several processes apply their gradients to one vector without waiting for
+each other. That a worker overwrites an element which another has just updated is rare
+and harmless."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -25,7 +26,8 @@ from slm_lab.parallel.shared_memory import into_shared_memory
 
 @dataclass(frozen=True)
 class SharedTrainState:
-    """A network's parameters and optimizer state that all workers share, in memory on the CPU."""
+    """A network's parameters and optimizer state that all workers share, in memory on
+    the CPU."""
 
     vector: Tensor
     """(P,) the parameters"""
@@ -39,7 +41,8 @@ class SharedTrainState:
 
     @classmethod
     def of(cls, optimizer: Optimizer, num_workers: int) -> "SharedTrainState":
-        """A shared copy of `optimizer`'s state. Raises LabError if shared memory has no room."""
+        """A shared copy of `optimizer`'s state. Raises LabError if shared memory has no
+        room."""
         state = optimizer.shareable_state()
         return cls(
             into_shared_memory(optimizer.flat.vector),
@@ -56,10 +59,14 @@ class SharedTrainState:
             "vector": self.vector.clone(),
             "statistics": self.statistics.clone(),
         }
-        return {"flat": flat, "rule": {name: m.clone() for name, m in self.moments.items()}}
+        return {
+            "flat": flat,
+            "rule": {name: m.clone() for name, m in self.moments.items()},
+        }
 
     def load(self, saved: StateDict) -> None:
-        """Restores an `Optimizer.state_dict`. Raises CheckpointError for another update rule."""
+        """Restores an `Optimizer.state_dict`. Raises CheckpointError for another update
+        rule."""
         check_same_rule(saved["rule"], self.moments)
         saved = rearranged(saved, self.layout.order_of(saved["flat"].get("layout")))
         self.vector.copy_(saved["flat"]["vector"])
@@ -69,9 +76,9 @@ class SharedTrainState:
 
 
 class HogwildSync(GradientSync):
-    """One worker's synchronisation of one network; records how stale its gradients are. The
-    staleness of a gradient is the number of steps that other workers took between reading the
-    weights and applying the gradient."""
+    """One worker's synchronisation of one network; records how stale its gradients are.
+    The staleness of a gradient is the number of steps that other workers took between
+    reading the weights and applying the gradient."""
 
     def __init__(self, shared: SharedTrainState, worker: int) -> None:
         self.shared = shared
@@ -95,7 +102,8 @@ class HogwildSync(GradientSync):
     def after_step(self, flat: FlatParameters) -> None:
         self._seen = self._of_others()
         self._pull(flat)
-        self._updates[self._worker] += 1  # last: who sees it finds this worker's statistics, too
+        # last: who sees it finds this worker's statistics, too
+        self._updates[self._worker] += 1
 
     def refresh(self, flat: FlatParameters) -> None:
         """Reads the global weights if another worker has changed them."""
@@ -131,10 +139,10 @@ class SharedSync(HogwildSync):
 
 @final
 class SyncedSync(HogwildSync):
-    """ "synced": the worker has its own copy of the weights, which it replaces after each step. The
-    copy may be on another device. Running statistics are merged. Moments cover all workers'
-    samples; counts add up; decaying averages move 1/W of the way for each of W workers. Unit
-    vectors remain local to each worker."""
+    """ "synced": the worker has its own copy of the weights, which it replaces after
+    each step. The copy may be on another device. Running statistics are merged. Moments
+    cover all workers' samples; counts add up; decaying averages move 1/W of the way for
+    each of W workers. Unit vectors remain local to each worker."""
 
     def __init__(self, shared: SharedTrainState, worker: int) -> None:
         super().__init__(shared, worker)

@@ -21,13 +21,15 @@ INIT_SECONDS = 30.0
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
 """How a client of gRPC, the protocol of Ray, begins: any server answers it."""
 HOW_TO_START = (
-    "start one (ray start --head), or remove meta.cluster and --cluster to train on this machine"
+    "start one (ray start --head), or remove meta.cluster and --cluster to train on "
+    "this machine"
 )
 
 
 def check_cluster(address: str) -> None:
-    """Raises UsageError if no cluster answers at `address`. A host with a port is probed by a
-    socket: Ray would retry for minutes. Only Ray can resolve "auto"; it answers at once."""
+    """Raises UsageError if no cluster answers at `address`. A host with a port is
+    probed by a socket: Ray would retry for minutes. Only Ray can resolve "auto"; it
+    answers at once."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     try:
         if colon and port.isdigit():
@@ -38,16 +40,20 @@ def check_cluster(address: str) -> None:
             with connected(address):
                 pass
     except (OSError, OverflowError) as error:
-        raise UsageError(f"no Ray cluster at {address}: {error}; {HOW_TO_START}") from error
+        raise UsageError(
+            f"no Ray cluster at {address}: {error}; {HOW_TO_START}"
+        ) from error
     except LabError as error:
         raise UsageError(str(error)) from error
 
 
 @contextmanager
-def connected(address: str, stopped: Callable[[], bool] = lambda: False) -> Iterator[None]:
-    """A connection to a running cluster. Raises LabError if there is none at `address`, and
-    KeyboardInterrupt if `stopped` while it connects. The lab neither starts nor stops a cluster; it
-    only disconnects."""
+def connected(
+    address: str, stopped: Callable[[], bool] = lambda: False
+) -> Iterator[None]:
+    """A connection to a running cluster. Raises LabError if there is none at `address`,
+    and KeyboardInterrupt if `stopped` while it connects. The lab neither starts nor
+    stops a cluster; it only disconnects."""
     if ray.is_initialized():
         yield
         return
@@ -59,16 +65,21 @@ def connected(address: str, stopped: Callable[[], bool] = lambda: False) -> Iter
         except (OSError, RuntimeError, ValueError, RayError) as error:
             failures.append(error)
 
-    # In a thread that may be left behind: no signal reaches Python while Ray waits. Only a main
-    # thread would get Ray's handler of SIGTERM, which ends the process at once. Workers put the
-    # driver's folder first on their module path; files in it must not replace modules there.
+    # In a thread that may be left behind: no signal reaches Python while Ray waits.
+    # Only a main thread would get Ray's handler of SIGTERM, which ends the process at
+    # once. Workers put the driver's folder first on their module path; files in it must
+    # not replace modules there.
     connecting = Thread(target=init, daemon=True)
     with chdir("/"):
         connecting.start()
-        wait_until(lambda: stopped() or not connecting.is_alive(), INIT_SECONDS, nap=0.1)
+        wait_until(
+            lambda: stopped() or not connecting.is_alive(), INIT_SECONDS, nap=0.1
+        )
     if failures:
         reason = str(failures[0]).splitlines()[0]
-        raise LabError(f"no Ray cluster at {address}: {reason}; {HOW_TO_START}") from failures[0]
+        raise LabError(
+            f"no Ray cluster at {address}: {reason}; {HOW_TO_START}"
+        ) from failures[0]
     if stopped():
         raise KeyboardInterrupt
     if connecting.is_alive():
@@ -82,8 +93,9 @@ def connected(address: str, stopped: Callable[[], bool] = lambda: False) -> Iter
 
 
 def _take_signals_back() -> None:
-    """Installs Python's handlers again. Ray's C++ code puts its own in their place: at SIGTERM it
-    prints a stack and aborts the process three seconds later. At the end it leaves the defaults."""
+    """Installs Python's handlers again. Ray's C++ code puts its own in their place: at
+    SIGTERM it prints a stack and aborts the process three seconds later. At the end it
+    leaves the defaults."""
     if current_thread() is not main_thread():
         return
     for number in STOP_SIGNALS:
@@ -91,20 +103,23 @@ def _take_signals_back() -> None:
 
 
 def size_of(address: str) -> tuple[float, float]:
-    """All cores and GPUs of a cluster, free or used. Raises LabError if there is no cluster."""
+    """All cores and GPUs of a cluster, free or used. Raises LabError if there is no
+    cluster."""
     with connected(address):
         resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
         return float(resources.get("CPU", 0)), float(resources.get("GPU", 0))
 
 
 def missing_resources(count: int, who: str, needs: Mapping[str, float]) -> str | None:
-    """What the whole cluster, free or used, lacks for `count` of `who`; None if it is enough."""
+    """What the whole cluster, free or used, lacks for `count` of `who`; None if it is
+    enough."""
     resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
     for name, each in needs.items():
         if resources.get(name, 0) < each * count:
             return (
-                f"{count} {who} need {each * count:g} {name} of the Ray cluster, which has "
-                f"{resources.get(name, 0):g}; add nodes, or lower max_session"
+                f"{count} {who} need {each * count:g} {name} of the Ray cluster, "
+                f"which has {resources.get(name, 0):g}; add nodes, or lower "
+                "max_session"
             )
     return None
 

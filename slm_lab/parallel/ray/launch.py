@@ -1,4 +1,5 @@
-"""Sessions on a Ray cluster, one actor each; their files are copied to the run folder here."""
+"""Sessions on a Ray cluster, one actor each; their files are copied to the run folder
+here."""
 
 import os
 import time
@@ -29,7 +30,12 @@ from slm_lab.parallel.wait import wait_until
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.session.strategy import Strategy, StrategyFactory
 from slm_lab.storage.checkpoint import delete_unnamed
-from slm_lab.storage.manifest import Manifest, pending_path, previous_path, read_manifest
+from slm_lab.storage.manifest import (
+    Manifest,
+    pending_path,
+    previous_path,
+    read_manifest,
+)
 from slm_lab.storage.result import SessionResult
 from slm_lab.storage.run_dir import SessionPaths
 
@@ -42,9 +48,16 @@ PlacementGroup: TypeAlias = Any
 
 
 def strategy_at(
-    kind: MakeStrategy, host: str, port: int, size: int, limit: float, board: StatusBoard, rank: int
+    kind: MakeStrategy,
+    host: str,
+    port: int,
+    size: int,
+    limit: float,
+    board: StatusBoard,
+    rank: int,
 ) -> Strategy:
-    """The strategy of one of `size` ranks that connect at one address; `limit` bounds waits."""
+    """The strategy of one of `size` ranks that connect at one address; `limit` bounds
+    waits."""
     own = str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
     return kind(board, GlooGroup(host, port, rank, size, limit, own))
 
@@ -52,8 +65,9 @@ def strategy_at(
 def train_seeds(
     tasks: Sequence[SessionTask], board: StatusBoard, on_tick: Callable[[], None]
 ) -> list[SessionResult]:
-    """Trains independent Sessions, as many at a time as the cluster has room for. One that lost its
-    node resumes from a checkpoint, up to `max_restart` times. Raises LabError without a cluster."""
+    """Trains independent Sessions, as many at a time as the cluster has room for. One
+    that lost its node resumes from a checkpoint, up to `max_restart` times. Raises
+    LabError without a cluster."""
     meta = tasks[0].spec.meta
     with connected(str(meta.cluster), lambda: board.stop_requested):
         supervisor = supervision.Supervisor(
@@ -73,8 +87,8 @@ def train_ranks(
     on_tick: Callable[[], None],
     kind: MakeStrategy = AllReduceStrategy,
 ) -> list[SessionResult]:
-    """Trains the ranks of one training, which restart elsewhere if a node is lost. `kind` makes the
-    strategy of each rank. Raises LabError if there is no cluster."""
+    """Trains the ranks of one training, which restart elsewhere if a node is lost.
+    `kind` makes the strategy of each rank. Raises LabError if there is no cluster."""
 
     def attempt(ranks: Sequence[SessionTask]) -> list[SessionResult]:
         with reserved(ranks, board, on_tick) as group:
@@ -95,10 +109,10 @@ def train_ranks(
 def reserved(
     ranks: Sequence[SessionTask], board: StatusBoard, on_tick: Callable[[], None]
 ) -> Iterator[PlacementGroup]:
-    """Resources for all ranks of a training, which can only start together. Waits until there is
-    room for all, or a stop is requested. Raises LabError if the cluster is too small. After the
-    loss of a node it first waits for a replacement. The stage of the board names what it waits
-    for."""
+    """Resources for all ranks of a training, which can only start together. Waits until
+    there is room for all, or a stop is requested. Raises LabError if the cluster is too
+    small. After the loss of a node it first waits for a replacement. The stage of the
+    board names what it waits for."""
     needs, count = _resources(ranks[0]), len(ranks)
     patience = 0.0 if ranks[0].restarted_because is None else NEW_NODE_SECONDS
     group = placement_group([needs] * count, strategy="SPREAD")
@@ -106,7 +120,9 @@ def reserved(
 
     def poll_room() -> bool:
         on_tick()
-        return board.stop_requested or bool(ray.wait([ready], timeout=supervision.TICK)[0])
+        return board.stop_requested or bool(
+            ray.wait([ready], timeout=supervision.TICK)[0]
+        )
 
     def may_fit() -> bool:
         return poll_room() or missing_resources(count, "ranks", needs) is None
@@ -115,9 +131,13 @@ def reserved(
         while not poll_room():
             missing = missing_resources(count, "ranks", needs)
             if missing is None:
-                board.stage = f"waiting for room on the cluster for {count_text(count, 'rank')}"
+                board.stage = (
+                    f"waiting for room on the cluster for {count_text(count, 'rank')}"
+                )
             elif patience:
-                board.stage = f"waiting up to {patience:g} s for another node: {missing}"
+                board.stage = (
+                    f"waiting up to {patience:g} s for another node: {missing}"
+                )
             if missing is not None and not wait_until(may_fit, patience, nap=0.0):
                 raise LabError(missing)
         board.stage = ""
@@ -139,7 +159,8 @@ class SessionHandle:
 
 @final
 class ClusterSessions(supervision.Runner):
-    """One Ray actor for each Session; with a `group` they are `num_ranks` ranks that connect."""
+    """One Ray actor for each Session; with a `group` they are `num_ranks` ranks that
+    connect."""
 
     def __init__(
         self,
@@ -167,9 +188,13 @@ class ClusterSessions(supervision.Runner):
         where: Any = "SPREAD"
         if group is not None:
             bundle = len(self._handles)
-            where = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle)
+            where = PlacementGroupSchedulingStrategy(
+                group, placement_group_bundle_index=bundle
+            )
         options = {"max_concurrency": 2, "scheduling_strategy": where}
-        kind = ray.remote(num_cpus=needs["CPU"], num_gpus=needs.get("GPU", 0), **options)
+        kind = ray.remote(
+            num_cpus=needs["CPU"], num_gpus=needs.get("GPU", 0), **options
+        )
         remote: Any = kind(NodeSession).remote(os.getcwd())
         if group is not None and self._strategy is None:
             try:
@@ -178,7 +203,9 @@ class ClusterSessions(supervision.Runner):
                 ray.kill(remote)
                 return _lost(task.session, error)
             size = self._num_ranks
-            self._strategy = partial(strategy_at, self._kind, host, port, size, HANG_SECONDS)
+            self._strategy = partial(
+                strategy_at, self._kind, host, port, size, HANG_SECONDS
+            )
         if self._strategy is not None:
             task = replace(task, make_strategy=self._strategy)
         run = remote.run.remote(task, _files_of(task))
@@ -211,7 +238,8 @@ class ClusterSessions(supervision.Runner):
         self._handles.clear()
 
     def _take_news(self, handle: SessionHandle) -> None:
-        """Processes the requested news, if any. The end of its `run` call reports a lost actor."""
+        """Processes the requested news, if any. The end of its `run` call reports a
+        lost actor."""
         request, handle.news = handle.news, None
         with suppress(RayError):
             if request is not None:
@@ -240,7 +268,9 @@ class ClusterSessions(supervision.Runner):
             write_atomically(pending_path(paths.manifest), manifest.to_json().encode())
         for paths, manifest in complete:
             if (before := read_manifest(paths.manifest)) is not None:
-                write_atomically(previous_path(paths.manifest), before.to_json().encode())
+                write_atomically(
+                    previous_path(paths.manifest), before.to_json().encode()
+                )
             os.replace(pending_path(paths.manifest), paths.manifest)
             kept = [manifest] if before is None else [manifest, before]
             delete_unnamed(paths.models, paths.prefix, kept)
@@ -272,8 +302,8 @@ def _resources(task: SessionTask) -> dict[str, float]:
 
 
 def _files_of(task: SessionTask) -> Mapping[str, bytes]:
-    """The files of the run folder that a Session needs to resume; of one that starts fresh, only
-    the weights that it begins with, if they are another run's."""
+    """The files of the run folder that a Session needs to resume; of one that starts
+    fresh, only the weights that it begins with, if they are another run's."""
     paths, root = task.paths, task.run_dir.root
     manifest = read_manifest(paths.manifest) if task.resume else None
     wanted = [paths.initial] if paths.initial.is_file() else []

@@ -1,4 +1,5 @@
-"""A Session on a node of a Ray cluster: the actor that runs it, in a temporary folder there."""
+"""A Session on a node of a Ray cluster: the actor that runs it, in a temporary folder
+there."""
 
 import logging
 import os
@@ -30,7 +31,8 @@ class NodeUpdate(NamedTuple):
     record: Array
     """(1,) The Session's record on its `StatusBoard`."""
     files: Mapping[str, bytes]
-    """Changed files by their path in the run folder; of `model` those that the manifest names."""
+    """Changed files by their path in the run folder; of `model` those that the manifest
+    names."""
     manifest: Manifest | None
     """The manifest of the newest checkpoint, if it is new."""
 
@@ -57,7 +59,8 @@ class NodeSession:
             return host, free.getsockname()[1]
 
     def run(self, task: SessionTask, files: Mapping[str, bytes]) -> SessionResult:
-        """Runs the Session to its end; `files` are its files of the run folder, by path."""
+        """Runs the Session to its end; `files` are its files of the run folder, by
+        path."""
         logging.getLogger("slm_lab").propagate = False  # its own text log is sent
         for folder in FOLDERS:
             (self._root / folder).mkdir()
@@ -71,16 +74,20 @@ class NodeSession:
         return run_session(task, self._board)
 
     def news(self, stop: bool) -> NodeUpdate | None:
-        """What is new; None before the Session starts. `stop` requests it to save and end."""
+        """What is new; None before the Session starts. `stop` requests it to save and
+        end."""
         board, task = self._board, self._task
         if board is None or task is None:
             return None
         if stop:
             board.request_stop()
         record = board.records[task.session : task.session + 1].copy()
-        manifest = read_manifest(task.paths.manifest)  # first: the files that it names are complete
+        # first: the files that it names are complete
+        manifest = read_manifest(task.paths.manifest)
         stamps = self._files(manifest)
-        changed = [name for name, stamp in stamps.items() if self._stamps.get(name) != stamp]
+        changed = [
+            name for name, stamp in stamps.items() if self._stamps.get(name) != stamp
+        ]
         files = {name: (self._root / name).read_bytes() for name in changed}
         self._stamps |= stamps
         known, self._manifest = self._manifest, manifest
@@ -89,7 +96,10 @@ class NodeSession:
     def _files(self, manifest: Manifest | None) -> dict[str, tuple[int, int]]:
         named = set() if manifest is None else manifest.names
         return {
-            str(path.relative_to(self._root)): ((status := path.stat()).st_size, status.st_mtime_ns)
+            str(path.relative_to(self._root)): (
+                (status := path.stat()).st_size,
+                status.st_mtime_ns,
+            )
             for path in self._root.rglob("*")
             if path.is_file() and (path.parent.name != "model" or path.name in named)
         }

@@ -1,1 +1,2 @@
-"""Checks of a spec beyond the types of its keys, and warnings about suspicious values."""
+"""Checks of a spec beyond the types of its keys, and warnings about suspicious
+values."""

@@ -37,39 +37,50 @@ def _refused(algorithm: AlgorithmSpec, meta: MetaSpec) -> list[Problem]:
     if isinstance(algorithm, ImitatingSpec):
         twin = "PPO" if isinstance(algorithm, PPOSpec) else "ActorCritic"
         message = (
-            f"imitates whole past episodes, but the actors of {mode} send unrolls of a fixed "
-            f"length; use {twin}"
+            f"imitates whole past episodes, but the actors of {mode} send unrolls of "
+            f"a fixed length; use {twin}"
         )
     elif isinstance(algorithm, RandomSpec):
-        message = f"learns nothing, and {mode} is for a learner; set distributed to false"
+        message = (
+            f"learns nothing, and {mode} is for a learner; set distributed to false"
+        )
     elif not isinstance(algorithm, PPOSpec | OnPolicyLearningSpec | ReplayLearningSpec):
         message = (
             f"{mode} does not know what it learns from: the model of its keys, "
-            f"{type(algorithm).__name__}, is none of PPOSpec, OnPolicyLearningSpec and "
-            "ReplayLearningSpec; derive it from one of them, or set distributed to false"
+            f"{type(algorithm).__name__}, is none of PPOSpec, OnPolicyLearningSpec "
+            "and ReplayLearningSpec; derive it from one of them, or set distributed "
+            "to false"
         )
     return [Problem("agent.algorithm.name", message, algorithm.name)] if message else []
 
 
 def _minibatch(algorithm: PPOSpec, env: EnvSpec, meta: MetaSpec) -> Iterator[Problem]:
-    frames, queue = frames_of_event(algorithm, env.num_envs, meta), meta.actor_learner.learn_queue
+    frames, queue = (
+        frames_of_event(algorithm, env.num_envs, meta),
+        meta.actor_learner.learn_queue,
+    )
     if algorithm.minibatch_size > frames:
         length = steps_of_unroll(algorithm, meta)
         message = (
             f"must be <= learn_queue × unroll_length × num_envs = {queue} × {length} × "
             f"{env.num_envs} = {frames}, the frames that one training event learns from"
         )
-        yield Problem("agent.algorithm.minibatch_size", message, algorithm.minibatch_size)
+        yield Problem(
+            "agent.algorithm.minibatch_size", message, algorithm.minibatch_size
+        )
 
 
-def _memory(algorithm: AlgorithmSpec, memory: MemorySpec, meta: MetaSpec) -> Iterator[Problem]:
+def _memory(
+    algorithm: AlgorithmSpec, memory: MemorySpec, meta: MetaSpec
+) -> Iterator[Problem]:
     replays = isinstance(algorithm, ReplayLearningSpec)
     model = ReplaySpec if replays else OnPolicyBatchReplaySpec
     if isinstance(memory, model) or not algorithm.learns_from(type(memory)):
         return
     steps = "" if replays else ", where training_frequency counts steps"
     message = (
-        f'cannot be filled by the actors of distributed "{meta.mode.word}", which send unrolls of '
+        f'cannot be filled by the actors of distributed "{meta.mode.word}", which '
+        "send unrolls of "
         f"a fixed length; use {', '.join(MEMORIES.models(model))}{steps}"
     )
     yield Problem("agent.memory.name", message, memory.name)
@@ -78,7 +89,8 @@ def _memory(algorithm: AlgorithmSpec, memory: MemorySpec, meta: MetaSpec) -> Ite
 def _replayed_steps(
     algorithm: AlgorithmSpec, memory: ReplaySpec, meta: MetaSpec, blocks: Blocks
 ) -> Iterator[Problem]:
-    """Steps that are replayed together must be in one unroll: unrolls of actors alternate."""
+    """Steps that are replayed together must be in one unroll: unrolls of actors
+    alternate."""
     if meta.max_session == 1:
         return
     needed = {}
@@ -91,8 +103,8 @@ def _replayed_steps(
         if length < steps:
             default = f"means {length} steps here, and " if given is None else ""
             message = (
-                f"{default}must be >= {key} ({steps}): with several actors these steps must come "
-                "in one unroll"
+                f"{default}must be >= {key} ({steps}): with several actors these "
+                "steps must come in one unroll"
             )
             yield Problem(f"{ACTORS}.unroll_length", message, given)
 
@@ -112,7 +124,8 @@ def _inference(meta: MetaSpec, blocks: Blocks) -> Iterator[Problem]:
     nets = [net for net in blocks.nets.values() if isinstance(net, RecurrentNetSpec)]
     if settings.inference == "learner" and not settings.serial and nets:
         message = (
-            f"computes actions from observations alone, and the state of a {nets[0].type} stays "
+            "computes actions from observations alone, and the state of a "
+            f"{nets[0].type} stays "
             'with each actor; use "local"'
         )
         yield Problem(f"{ACTORS}.inference", message, settings.inference)
@@ -124,13 +137,14 @@ def _cluster(meta: MetaSpec) -> Iterator[Problem]:
         return
     if settings.serial:
         message = (
-            "makes the actors take turns with the learner in one process, which needs no nodes of "
-            "meta.cluster; remove one of the two"
+            "makes the actors take turns with the learner in one process, which needs "
+            "no nodes of meta.cluster; remove one of the two"
         )
         yield Problem(f"{ACTORS}.serial", message, settings.serial)
     elif settings.inference == "learner":
         message = (
-            "makes each step wait for the learner, which is too slow from a node of meta.cluster; "
+            "makes each step wait for the learner, which is too slow from a node of "
+            "meta.cluster; "
             'use "local"'
         )
         yield Problem(f"{ACTORS}.inference", message, settings.inference)

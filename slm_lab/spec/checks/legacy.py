@@ -1,5 +1,5 @@
-"""Replaces other libraries' names of parts, and drops keys of SLM Lab's older files that have no
-meaning here. Each of them is reported."""
+"""Replaces other libraries' names of parts, and drops keys of SLM Lab's older files
+that have no meaning here. Each of them is reported."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +19,8 @@ OF_IMITATION = ("sil_replay_name", "batch_size", "max_size", "use_cer")
 
 
 def with_lab_names(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The spec with the lab's names of algorithm, memory and nets, and one line per other name."""
+    """The spec with the lab's names of algorithm, memory and nets, and one line per
+    other name."""
     agent, meta = raw.get("agent"), raw.get("meta")
     mode = meta.get("distributed") if isinstance(meta, Mapping) else None
     blocks, notes = dict(agent) if isinstance(agent, Mapping) else {}, []
@@ -43,7 +44,10 @@ def drop_legacy_keys(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]
         agent = _without_empty_nets(agent)
         for key, kind in PARTS.items():
             block = agent.get(key)
-            if isinstance(block, Mapping) and (model := kind.model_of(block)) is not None:
+            if (
+                isinstance(block, Mapping)
+                and (model := kind.model_of(block)) is not None
+            ):
                 legacy = _legacy_of(model, block, agent.get("algorithm"))
                 agent[key] = _without(block, legacy, f"agent.{key}.", notes)
         spec["agent"] = agent
@@ -53,20 +57,26 @@ def drop_legacy_keys(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]
 
 
 def _without_empty_nets(agent: Mapping[str, Any]) -> dict[str, Any]:
-    """Removes `"net": {}`, which SLM Lab's files have beside an algorithm without nets."""
+    """Removes `"net": {}`, which SLM Lab's files have beside an algorithm without
+    nets."""
     model = ALGORITHM.model_of(agent.get("algorithm"))
     if model is None or not issubclass(model, AlgorithmSpec) or model.NEEDS_NET:
         return dict(agent)
-    return {key: block for key, block in agent.items() if key not in NET_KEYS or block != {}}
+    return {
+        key: block for key, block in agent.items() if key not in NET_KEYS or block != {}
+    }
 
 
 def _legacy_of(
     model: type[Block], block: Mapping[str, Any], algorithm: object
 ) -> Mapping[str, str]:
-    imitates = isinstance(algorithm, Mapping) and str(algorithm.get("name")) in IMITATING
+    imitates = (
+        isinstance(algorithm, Mapping) and str(algorithm.get("name")) in IMITATING
+    )
     if imitates or not issubclass(model, OnPolicySpec):
         return model.LEGACY
-    unused = [key for key in OF_IMITATION if block.get(key)]  # defaults are not reported
+    # defaults are not reported
+    unused = [key for key in OF_IMITATION if block.get(key)]
     return {**model.LEGACY, **dict.fromkeys(unused, f"{block['name']} replays nothing")}
 
 

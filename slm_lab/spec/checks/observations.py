@@ -1,7 +1,8 @@
-"""Checks that nets accept the observations of an environment, once their shape is known.
+"""Checks that nets accept the observations of an environment, once their shape is
+known.
 
-Nets repeat these checks when they are built without a spec check. The layers of a TorchArcNet need
-torch for their check, see `agent.net.torch_arc`."""
+Nets repeat these checks when they are built without a spec check. The layers of a
+TorchArcNet need torch for their check, see `agent.net.torch_arc`."""
 
 from collections.abc import Iterator
 from typing import TypeAlias
@@ -14,7 +15,12 @@ from slm_lab.spec.schema.layers import ConvLayer
 
 Shape: TypeAlias = tuple[int, ...]
 
-VECTOR_NETS = (nets.MLPNetSpec, nets.DuelingMLPNetSpec, nets.HydraMLPNetSpec, nets.RecurrentNetSpec)
+VECTOR_NETS = (
+    nets.MLPNetSpec,
+    nets.DuelingMLPNetSpec,
+    nets.HydraMLPNetSpec,
+    nets.RecurrentNetSpec,
+)
 IMAGE_NETS = (nets.ConvNetSpec, nets.DuelingConvNetSpec)
 
 COLOURS = (1, 3)
@@ -22,17 +28,23 @@ COLOURS = (1, 3)
 
 NETS_OF_IMAGES = {
     "DuelingMLPNet": "images need DuelingConvNet",
-    "RecurrentNet": "no net has a memory for images; a ConvNet sees the last few frames if they "
+    "RecurrentNet": "no net has a memory for images; a ConvNet sees the last few "
+    "frames if they "
     'are stacked into one image, as for Atari or with env.frame_op "concat"',
 }
 """The replacement for a net of vectors, if it is not ConvNet."""
 
 
-def observation_problems(agent: AgentSpec, shape: Shape, discrete: bool) -> list[Problem]:
-    """Problems of the nets of `agent` with observations of `shape`, as it gets them. `discrete`
-    tells of actions: separate critics take continuous ones as an input beside the observation."""
+def observation_problems(
+    agent: AgentSpec, shape: Shape, discrete: bool
+) -> list[Problem]:
+    """Problems of the nets of `agent` with observations of `shape`, as it gets them.
+    `discrete` tells of actions: separate critics take continuous ones as an input
+    beside the observation."""
     algorithm = agent.algorithm
-    if algorithm.CRITIC == "apart" and (message := no_place_for_action(shape, discrete)):
+    if algorithm.CRITIC == "apart" and (
+        message := no_place_for_action(shape, discrete)
+    ):
         return [Problem("agent.algorithm.name", message, algorithm.name)]
     found = {
         problem.path: problem
@@ -43,18 +55,19 @@ def observation_problems(agent: AgentSpec, shape: Shape, discrete: bool) -> list
 
 
 def no_place_for_action(shape: Shape, discrete: bool) -> str | None:
-    """Why separate critics cannot take actions as an input beside observations of `shape`. None if
-    they can, or if actions are discrete and no input."""
+    """Why separate critics cannot take actions as an input beside observations of
+    `shape`. None if they can, or if actions are discrete and no input."""
     if discrete or len(shape) == 1:
         return None
     return (
-        "critics of continuous actions take observations that are vectors, but the environment's "
-        f"have the shape {shape}"
+        "critics of continuous actions take observations that are vectors, but the "
+        f"environment's have the shape {shape}"
     )
 
 
 def no_vector(net: str, shape: Shape) -> str | None:
-    """Why a net of the type `net`, which takes vectors, cannot take `shape`; None if it can."""
+    """Why a net of the type `net`, which takes vectors, cannot take `shape`; None if it
+    can."""
     if len(shape) == 1:
         return None
     image_net = NETS_OF_IMAGES.get(net, "images need ConvNet")
@@ -66,7 +79,8 @@ def no_vector(net: str, shape: Shape) -> str | None:
     if len(shape) == 4 and net == "RecurrentNet":
         fix = image_net  # its text already names env.frame_op
     return (
-        f"takes observations that are vectors, but the environment's have the shape {shape}; {fix}"
+        "takes observations that are vectors, but the environment's have the shape "
+        f"{shape}; {fix}"
     )
 
 
@@ -79,23 +93,26 @@ def no_image(shape: Shape) -> str | None:
         4: 'several frames are one image with env.frame_op "concat"',
     }.get(len(shape), "wrap it so that the channels are there, and come first")
     return (
-        "takes observations that are images (C, H, W), but the environment's have the shape "
-        f"{shape}; {fix}"
+        "takes observations that are images (C, H, W), but the environment's have the "
+        f"shape {shape}; {fix}"
     )
 
 
 def no_room(layer: ConvLayer, shape: Shape) -> str | None:
-    """Why a convolution has no output for an input (C, H, W) of `shape`; None if it has."""
+    """Why a convolution has no output for an input (C, H, W) of `shape`; None if it
+    has."""
     if layer.size_after((shape[1], shape[2])) is not None:
         return None
     return (
-        f"a kernel that reaches over {layer.reach} numbers with padding {layer.padding} does not "
-        f"fit an input of the shape {shape}, (C, H, W); make the kernel smaller, or the strides "
-        "before it"
+        f"a kernel that reaches over {layer.reach} numbers with padding "
+        f"{layer.padding} does not fit an input of the shape {shape}, (C, H, W); make "
+        "the kernel smaller, or the strides before it"
     )
 
 
-def _problems_of(path: str, net: nets.NetSpec, role: nets.Role, shape: Shape) -> Iterator[Problem]:
+def _problems_of(
+    path: str, net: nets.NetSpec, role: nets.Role, shape: Shape
+) -> Iterator[Problem]:
     # A plug-in may have the keys of a net but take other observations.
     if type(net) in VECTOR_NETS and (message := no_vector(net.type, shape)) is not None:
         yield Problem(f"{path}.type", message, net.type)

@@ -18,7 +18,9 @@ def _learning_begins(
     if start >= env.max_frame:
         yield Problem("agent.algorithm.training_start_step", f"must be < {end}", start)
     if trains_by_frequency(algorithm, blocks.meta) and frequency > env.max_frame:
-        yield Problem("agent.algorithm.training_frequency", f"must be <= {end}", frequency)
+        yield Problem(
+            "agent.algorithm.training_frequency", f"must be <= {end}", frequency
+        )
 
 
 def _replay_holds_the_steps_of_a_return(
@@ -29,8 +31,8 @@ def _replay_holds_the_steps_of_a_return(
     least = env.num_envs * num_steps
     if memory.max_size < least:
         message = (
-            f"must be >= num_envs × num_step_returns = {env.num_envs} × {num_steps} = {least}, "
-            "or no n-step return is ever whole"
+            f"must be >= num_envs × num_step_returns = {env.num_envs} × {num_steps} = "
+            f"{least}, or no n-step return is ever whole"
         )
         yield Problem("agent.memory.max_size", message, memory.max_size)
 
@@ -38,8 +40,8 @@ def _replay_holds_the_steps_of_a_return(
 def _newest_steps_leave_room(memory: ReplaySpec, env: EnvSpec) -> Iterator[Problem]:
     if memory.use_cer and memory.batch_size <= env.num_envs:
         message = (
-            f"must be > env.num_envs = {env.num_envs} with use_cer: the newest step of every "
-            "environment is part of each batch, and would fill it"
+            f"must be > env.num_envs = {env.num_envs} with use_cer: the newest step "
+            "of every environment is part of each batch, and would fill it"
         )
         yield Problem("agent.memory.batch_size", message, memory.batch_size)
 
@@ -58,7 +60,10 @@ def _update_to_data_is_exact(algorithm: ReplayLearningSpec) -> Iterator[Problem]
     for key in ("training_iter", "training_batch_iter"):
         value = getattr(algorithm, key)
         if algorithm.update_to_data is not None and value != 1:
-            message = "must be 1 with update_to_data, which sets the number of gradient steps alone"
+            message = (
+                "must be 1 with update_to_data, which sets the number of gradient "
+                "steps alone"
+            )
             yield Problem(f"agent.algorithm.{key}", message, value)
 
 

@@ -13,7 +13,14 @@ from slm_lab.spec.schema.scheduler import HalvingSpec, HyperBandSpec, PbtSpec
 from slm_lab.spec.search import Dimension, dimensions
 
 NOT_OF_SEARCHER = {
-    "optuna": ("grid_search", "normal", "randn", "qrandn", "qloguniform", "qlograndint"),
+    "optuna": (
+        "grid_search",
+        "normal",
+        "randn",
+        "qrandn",
+        "qloguniform",
+        "qlograndint",
+    ),
     "hyperopt": ("grid_search",),
 }
 """Samplers that a searcher does not support."""
@@ -26,8 +33,8 @@ MUTABLE = re.compile(
     r"|agent\.memory\.(batch_size|alpha|epsilon)$"
     r"|env\.(reward_scale|clip_reward)$"
 )
-"""Keys that may change while an agent trains. None of them changes the shape of its nets, its
-memory or its environment."""
+"""Keys that may change while an agent trains. None of them changes the shape of its
+nets, its memory or its environment."""
 
 
 def search_cross_check(
@@ -42,10 +49,13 @@ def search_cross_check(
     yield from _at_equal_frames(meta)
     if env is not None:
         yield from _within_budget(meta, env.max_frame)
-    if isinstance(meta.search_scheduler, HyperBandSpec | PbtSpec) and meta.search_alg != "random":
+    if (
+        isinstance(meta.search_scheduler, HyperBandSpec | PbtSpec)
+        and meta.search_alg != "random"
+    ):
         message = (
-            f"must be random with search_scheduler {meta.search_scheduler.name}, which needs all "
-            "trials before the first ends"
+            f"must be random with search_scheduler {meta.search_scheduler.name}, "
+            "which needs all trials before the first ends"
         )
         yield Problem("meta.search_alg", message, meta.search_alg)
     if isinstance(meta.search_scheduler, PbtSpec):
@@ -56,9 +66,12 @@ def _searcher_knows(space: list[Dimension], meta: MetaSpec) -> Iterator[Problem]
     unknown = NOT_OF_SEARCHER.get(meta.search_alg, ())
     for each in space:
         if each.sampler in unknown:
-            instead = "choice" if each.sampler == "grid_search" else "uniform or loguniform"
+            instead = (
+                "choice" if each.sampler == "grid_search" else "uniform or loguniform"
+            )
             message = (
-                f"{meta.search_alg} has no {each.sampler}; use {instead}, or search_alg random"
+                f"{meta.search_alg} has no {each.sampler}; use {instead}, or "
+                "search_alg random"
             )
             yield Problem(f"search.{each.key}", message)
 
@@ -68,14 +81,16 @@ def _grid_has_an_end(space: list[Dimension]) -> Iterator[Problem]:
     points = prod(len(each.args) for each in grid if isinstance(each.args, list))
     if message := TRIALS.refusal(points):
         keys = ", ".join(each.key for each in grid)
-        yield Problem("search", f"the grid of {keys} has {points:,} points, and {message}")
+        yield Problem(
+            "search", f"the grid of {keys} has {points:,} points, and {message}"
+        )
 
 
 def _at_equal_frames(meta: MetaSpec) -> Iterator[Problem]:
     if meta.search_scheduler is not None and meta.max_run > 1:
         message = (
-            "must be 1 beside search_scheduler, which compares trials while they run, but runs of "
-            "one trial are sequential; meta.confirm repeats the best"
+            "must be 1 beside search_scheduler, which compares trials while they run, "
+            "but runs of one trial are sequential; meta.confirm repeats the best"
         )
         yield Problem("meta.max_run", message, meta.max_run)
 
@@ -86,7 +101,9 @@ def _within_budget(meta: MetaSpec, max_frame: int) -> Iterator[Problem]:
     for key in keys:
         frames = getattr(scheduler, key, None)
         if frames is not None and frames > max_frame:
-            message = f'must be <= env.max_frame ({max_frame}), or a share of it, as "10%"'
+            message = (
+                f'must be <= env.max_frame ({max_frame}), or a share of it, as "10%"'
+            )
             yield Problem(f"meta.search_scheduler.{key}", message, frames)
     if isinstance(scheduler, HalvingSpec):
         grace, top = scheduler.grace_period, scheduler.max_t
@@ -97,9 +114,13 @@ def _within_budget(meta: MetaSpec, max_frame: int) -> Iterator[Problem]:
 
 def _population(space: list[Dimension], meta: MetaSpec) -> Iterator[Problem]:
     if meta.max_trial < 2:
-        message = "must be >= 2 with search_scheduler pbt: it is the size of the population"
+        message = (
+            "must be >= 2 with search_scheduler pbt: it is the size of the population"
+        )
         yield Problem("meta.max_trial", message, meta.max_trial)
     for each in space:
         if not MUTABLE.match(each.path):
-            message = "cannot change while an agent trains, as search_scheduler pbt requires"
+            message = (
+                "cannot change while an agent trains, as search_scheduler pbt requires"
+            )
             yield Problem(f"search.{each.key}", message)

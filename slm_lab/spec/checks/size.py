@@ -1,4 +1,5 @@
-"""Checks products of keys that are too large: nets, rollouts, training events, processes."""
+"""Checks products of keys that are too large: nets, rollouts, training events,
+processes."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -23,7 +24,9 @@ from slm_lab.spec.unrolls import frames_of_event
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
-def _training_events(algorithm: ReplayLearningSpec | ImitatingSpec) -> Iterator[Problem]:
+def _training_events(
+    algorithm: ReplayLearningSpec | ImitatingSpec,
+) -> Iterator[Problem]:
     steps = algorithm.training_iter * algorithm.training_batch_iter
     if message := bounds.STEPS_OF_EVENT.refusal(steps):
         product = f"× training_batch_iter = {steps:,} gradient steps; it {message}"
@@ -39,12 +42,18 @@ def _rollouts(
     is_ppo = isinstance(algorithm, PPOSpec)
     path = f"agent.algorithm.{'time_horizon' if is_ppo else 'training_frequency'}"
     if message := bounds.FRAMES_OF_ROLLOUT.refusal(frames):
-        yield Problem(path, f"makes {frames:,} frames of one training event, which {message}")
+        yield Problem(
+            path, f"makes {frames:,} frames of one training event, which {message}"
+        )
     elif isinstance(algorithm, PPOSpec):
         steps = ceil(frames / algorithm.minibatch_size) * algorithm.training_epoch
         if message := bounds.STEPS_OF_ROLLOUT.refusal(steps):
-            product = f"makes {steps:,} gradient steps of one training event, which {message}"
-            yield Problem("agent.algorithm.training_epoch", product, algorithm.training_epoch)
+            product = (
+                f"makes {steps:,} gradient steps of one training event, which {message}"
+            )
+            yield Problem(
+                "agent.algorithm.training_epoch", product, algorithm.training_epoch
+            )
 
 
 def _env_processes(env: EnvSpec) -> Iterator[Problem]:
@@ -57,12 +66,14 @@ def _nets(blocks: Blocks) -> Iterator[Problem]:
     for path, net in blocks.nets.items():
         weights = max(hidden_weights(folded(net, role)) for role in nets.ROLES)
         if message := bounds.WEIGHTS.refusal(weights):
-            yield Problem(path, f"its hidden layers have {weights:,} weights, which {message}")
+            yield Problem(
+                path, f"its hidden layers have {weights:,} weights, which {message}"
+            )
 
 
 def hidden_weights(net: nets.NetSpec) -> int:
-    """The number of weights between the hidden layers of a net. Those before the first and after
-    the last layer depend on the environment and are not counted."""
+    """The number of weights between the hidden layers of a net. Those before the first
+    and after the last layer depend on the environment and are not counted."""
     if isinstance(net, nets.MLPNetSpec):
         return _between(net.hid_layers)
     if isinstance(net, nets.HydraMLPNetSpec):
@@ -87,11 +98,15 @@ def hidden_weights(net: nets.NetSpec) -> int:
 
 
 def multiplies_in_half(net: nets.NetSpec) -> bool:
-    """Whether `precision` concerns any product of a net: one between hidden layers, or of images.
-    First layers of vectors, recurrent cells and heads are in float32."""
+    """Whether `precision` concerns any product of a net: one between hidden layers, or
+    of images. First layers of vectors, recurrent cells and heads are in float32."""
     each = [folded(net, role) for role in nets.ROLES]
     if isinstance(net, nets.RecurrentNetSpec):
-        return any(_between(r.fc_hid_layers) for r in each if isinstance(r, nets.RecurrentNetSpec))
+        return any(
+            _between(r.fc_hid_layers)
+            for r in each
+            if isinstance(r, nets.RecurrentNetSpec)
+        )
     of_images = isinstance(net, nets.ConvNetSpec | nets.TorchArcNetSpec)
     return of_images or any(map(hidden_weights, each))
 

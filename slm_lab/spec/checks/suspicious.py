@@ -33,8 +33,8 @@ def _nothing_is_explored(algorithm: AlgorithmSpec) -> Iterator[Problem]:
     of_values = isinstance(algorithm, DQNBaseSpec | SARSASpec)
     if of_values and greedy and algorithm.action_policy == "default":
         message = (
-            "takes the best action every time, so nothing is explored; use epsilon_greedy or "
-            "boltzmann with an explore_var_spec"
+            "takes the best action every time, so nothing is explored; use "
+            "epsilon_greedy or boltzmann with an explore_var_spec"
         )
         yield Problem("agent.algorithm.action_policy", message, algorithm.action_policy)
     schedule = algorithm.explore_var_spec
@@ -45,7 +45,9 @@ def _nothing_is_explored(algorithm: AlgorithmSpec) -> Iterator[Problem]:
             yield Problem(path, "and stays 0, so nothing is explored", 0)
 
 
-def _targets_lag_behind(agent: AgentSpec, env: EnvSpec, blocks: Blocks) -> Iterator[Problem]:
+def _targets_lag_behind(
+    agent: AgentSpec, env: EnvSpec, blocks: Blocks
+) -> Iterator[Problem]:
     """Warns if a target network hardly ever differs from the net that it copies."""
     meta, algorithm = blocks.meta, _algorithm_of_one(blocks)
     if not isinstance(algorithm, ReplayLearningSpec) or not algorithm.HAS_TARGETS:
@@ -61,8 +63,9 @@ def _targets_lag_behind(agent: AgentSpec, env: EnvSpec, blocks: Blocks) -> Itera
     if followed.update_frequency > frames:
         return
     message = (
-        f"the net is copied after every training event, and these are at least {frames} frames "
-        "apart, so the target network hardly differs from it; set a larger update_frequency, or "
+        "the net is copied after every training event, and these are at least "
+        f"{frames} frames apart, so the target network hardly differs from it; set a "
+        "larger update_frequency, or "
         'update_type "polyak" with a small polyak_coef'
     )
     path = f"agent.{agent.net_key(role)}.update_frequency"
@@ -83,47 +86,59 @@ def _frames_between_events(algorithm: ReplayLearningSpec, num_envs: int) -> int:
     return max(1, algorithm.training_frequency // num_envs) * num_envs
 
 
-def _crossq_goes_without_its_norm(algorithm: CrossQSpec, agent: AgentSpec) -> Iterator[Problem]:
+def _crossq_goes_without_its_norm(
+    algorithm: CrossQSpec, agent: AgentSpec
+) -> Iterator[Problem]:
     critic = net_for_role(agent, "critic")
-    if isinstance(critic, TorchArcNetSpec) and critic.arc and not critic.arc.batch_normalised:
+    if (
+        isinstance(critic, TorchArcNetSpec)
+        and critic.arc
+        and not critic.arc.batch_normalised
+    ):
         message = (
-            "has no batch norm: critics without it and without target networks diverge; "
-            "put LazyBatchRenorm1d after its linear layers"
+            "has no batch norm: critics without it and without target networks "
+            "diverge; put LazyBatchRenorm1d after its linear layers"
         )
         yield Problem(f"agent.{agent.net_key('critic')}.arc", message)
 
 
 def _nothing_is_learned(env: EnvSpec, blocks: Blocks) -> Iterator[Problem]:
-    """Warns if the budget ends before the first training event, as far as the spec shows it."""
+    """Warns if the budget ends before the first training event, as far as the spec
+    shows it."""
     meta, first = blocks.meta, _frames_to_learning(blocks)
     workers = meta.max_session if meta is not None and meta.mode.shares_budget else 1
     if first is not None and first * workers > env.max_frame:
         of_each = " of each worker" if workers > 1 else ""
         message = (
-            f"ends before the first training event, which comes after {first} frames{of_each}: "
-            "nothing is learned"
+            f"ends before the first training event, which comes after {first} "
+            f"frames{of_each}: nothing is learned"
         )
         yield Problem("env.max_frame", message, env.max_frame)
 
 
 def _nothing_is_published(
-    algorithm: PPOSpec | OnPolicyLearningSpec, env: EnvSpec, meta: MetaSpec, blocks: Blocks
+    algorithm: PPOSpec | OnPolicyLearningSpec,
+    env: EnvSpec,
+    meta: MetaSpec,
+    blocks: Blocks,
 ) -> Iterator[Problem]:
-    """Warns if actors never get new weights. Checks only training events of a fixed size."""
+    """Warns if actors never get new weights. Checks only training events of a fixed
+    size."""
     frames, given = _frames_to_learning(blocks), meta.actor_learner.publish_frequency
     if not meta.mode.has_learner or frames is None:
         return
     events = env.max_frame // frames
     if 1 <= events < given:
         message = (
-            f"is more than the {events} training events of the whole run: actors keep the initial "
-            "weights"
+            f"is more than the {events} training events of the whole run: actors keep "
+            "the initial weights"
         )
         yield Problem(f"{ACTORS}.publish_frequency", message, given)
 
 
 def _frames_to_learning(blocks: Blocks) -> int | None:
-    """Frames before the first training event; None if it depends on episodes or shared replay."""
+    """Frames before the first training event; None if it depends on episodes or shared
+    replay."""
     memory, env, meta = blocks.memory, blocks.env, blocks.meta
     algorithm = _algorithm_of_one(blocks)
     if env is None or "memory" in blocks.malformed:
@@ -133,14 +148,18 @@ def _frames_to_learning(blocks: Blocks) -> int | None:
             return None
         return _frames_to_replay(algorithm, env.num_envs, meta)
     by_steps = memory is None or memory.name == "OnPolicyBatchReplay"
-    if isinstance(algorithm, PPOSpec) or (isinstance(algorithm, OnPolicyLearningSpec) and by_steps):
+    if isinstance(algorithm, PPOSpec) or (
+        isinstance(algorithm, OnPolicyLearningSpec) and by_steps
+    ):
         return frames_of_event(algorithm, env.num_envs, meta)
     return None
 
 
-def _frames_to_replay(algorithm: ReplayLearningSpec, num_envs: int, meta: MetaSpec | None) -> int:
-    """Frames stored when the first gradient step is due. `num_envs` frames come at a time, and one
-    of them must be a multiple of `training_frequency`."""
+def _frames_to_replay(
+    algorithm: ReplayLearningSpec, num_envs: int, meta: MetaSpec | None
+) -> int:
+    """Frames stored when the first gradient step is due. `num_envs` frames come at a
+    time, and one of them must be a multiple of `training_frequency`."""
 
     def stored(frames: int) -> int:
         return math.ceil(frames / num_envs) * num_envs

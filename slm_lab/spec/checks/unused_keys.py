@@ -1,7 +1,7 @@
 """Valid keys that have no effect in this spec; reported as warnings.
 
-Values equal to the default are not reported, because a spec with all defaults written out has
-dozens of them."""
+Values equal to the default are not reported, because a spec with all defaults written
+out has dozens of them."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -20,7 +20,12 @@ from slm_lab.spec.schema.net import ROLES, TARGET_KEYS, NetSpec
 WITHOUT_SIGMA = algorithms.DISCRETE | {"MultiCategorical", "Bernoulli", "Beta"}
 """Action distributions without an initial standard deviation."""
 
-KEYS_OF_RATIO = ("training_frequency", "update_to_data", "training_batch_iter", "training_iter")
+KEYS_OF_RATIO = (
+    "training_frequency",
+    "update_to_data",
+    "training_batch_iter",
+    "training_iter",
+)
 """Keys of how much a replay algorithm learns; the last one counts steps per batch."""
 
 
@@ -29,7 +34,9 @@ def _exploration(algorithm: algorithms.AlgorithmSpec) -> Iterator[Problem]:
         algorithm.explore_var_spec is not None
         and algorithm.action_policy not in algorithms.EXPLORING
     ):
-        reason = f'action_policy "{algorithm.action_policy}" has no exploration variable'
+        reason = (
+            f'action_policy "{algorithm.action_policy}" has no exploration variable'
+        )
         yield Problem("agent.algorithm.explore_var_spec", reason)
 
 
@@ -61,7 +68,9 @@ def _blocks_of_modes(meta: MetaSpec) -> Iterator[Problem]:
         settings = getattr(meta, word, None)
         if isinstance(settings, Block) and meta.distributed != word:
             keys = type(settings).model_fields
-            yield from _each_set(f"meta.{word}", settings, keys, f'distributed is not "{word}"')
+            yield from _each_set(
+                f"meta.{word}", settings, keys, f'distributed is not "{word}"'
+            )
 
 
 def _actors_and_learner(meta: MetaSpec, blocks: Blocks) -> Iterator[Problem]:
@@ -73,7 +82,9 @@ def _actors_and_learner(meta: MetaSpec, blocks: Blocks) -> Iterator[Problem]:
             yield from _each_set(ACTORS, settings, [key], reason)
     if settings.correction.name == "none":
         bounds, reason = ["rho_bar", "c_bar"], 'bounds a correction, but that is "none"'
-        yield from _each_set(f"{ACTORS}.correction", settings.correction, bounds, reason)
+        yield from _each_set(
+            f"{ACTORS}.correction", settings.correction, bounds, reason
+        )
 
 
 def _no_actor(
@@ -92,7 +103,9 @@ def _no_actor(
     return ""
 
 
-def _learner(algorithm: algorithms.ReplayLearningSpec, meta: MetaSpec) -> Iterator[Problem]:
+def _learner(
+    algorithm: algorithms.ReplayLearningSpec, meta: MetaSpec
+) -> Iterator[Problem]:
     """Keys of a replay algorithm that `train_ratio` of the learner replaces."""
     ratio = meta.actor_learner.train_ratio
     if meta.mode.has_learner and ratio != "spec":
@@ -101,16 +114,22 @@ def _learner(algorithm: algorithms.ReplayLearningSpec, meta: MetaSpec) -> Iterat
         yield from _each_set("agent.algorithm", algorithm, keys, reason)
 
 
-def _ratio(algorithm: algorithms.ReplayLearningSpec, blocks: Blocks) -> Iterator[Problem]:
+def _ratio(
+    algorithm: algorithms.ReplayLearningSpec, blocks: Blocks
+) -> Iterator[Problem]:
     by_learner = any(findings([_learner], blocks))  # it reports the key
     if algorithm.update_to_data is not None and not by_learner:
         reason = "update_to_data sets when to train"
-        yield from _each_set("agent.algorithm", algorithm, ["training_frequency"], reason)
+        yield from _each_set(
+            "agent.algorithm", algorithm, ["training_frequency"], reason
+        )
 
 
-def _scale_of_actions(algorithm: algorithms.AlgorithmSpec, net: NetSpec) -> Iterator[Problem]:
-    """`log_std_init` for actions without σ. If this depends on the action space, `agent.net.build`
-    warns when it builds the net."""
+def _scale_of_actions(
+    algorithm: algorithms.AlgorithmSpec, net: NetSpec
+) -> Iterator[Problem]:
+    """`log_std_init` for actions without σ. If this depends on the action space,
+    `agent.net.build` warns when it builds the net."""
     reason = ""
     if isinstance(algorithm, algorithms.DQNBaseSpec | algorithms.SARSASpec):
         reason = f"{algorithm.name} takes the action of the greatest Q"
@@ -120,7 +139,9 @@ def _scale_of_actions(algorithm: algorithms.AlgorithmSpec, net: NetSpec) -> Iter
         yield Problem(f"agent.net.{key}", reason)
 
 
-def _nothing_to_learn(algorithm: algorithms.RandomSpec, blocks: Blocks) -> Iterator[Problem]:
+def _nothing_to_learn(
+    algorithm: algorithms.RandomSpec, blocks: Blocks
+) -> Iterator[Problem]:
     paths = [*(["agent.memory"] if blocks.memory is not None else []), *blocks.nets]
     yield from (Problem(path, f"{algorithm.name} learns nothing") for path in paths)
 
@@ -148,12 +169,16 @@ def _no_norm(blocks: Blocks) -> Iterator[Problem]:
     for path, net in blocks.nets.items():
         if not any(_set_keys(net, ["batch_norm", "layer_norm"])):
             for key in _set_keys(net, ["norm_place"]):
-                yield Problem(f"{path}.{key}", "the net has neither batch_norm nor layer_norm")
+                yield Problem(
+                    f"{path}.{key}", "the net has neither batch_norm nor layer_norm"
+                )
 
 
 def _both_nets(net: NetSpec, critic_net: NetSpec) -> Iterator[Problem]:
     if net.use_same_optim:
-        yield Problem("agent.net.use_same_optim", "agent.critic_net has its own optimizer")
+        yield Problem(
+            "agent.net.use_same_optim", "agent.critic_net has its own optimizer"
+        )
     reason = "both nets are on the device of agent.net"
     yield from _each_set("agent.critic_net", critic_net, ["gpu", "cuda_graph"], reason)
 
@@ -179,16 +204,22 @@ def _graphs(
 
 def _frames_on_a_device(memory: ReplaySpec, net: NetSpec) -> Iterator[Problem]:
     if memory.storage == "device" and net.gpu is False:
-        yield Problem("agent.memory.storage", 'gpu is false, so that "device" is the CPU')
+        yield Problem(
+            "agent.memory.storage", 'gpu is false, so that "device" is the CPU'
+        )
 
 
 def _products(blocks: Blocks) -> Iterator[Problem]:
     for path, net in blocks.nets.items():
         if net.gpu is True or net.precision == "bf16":
-            reason = "torch multiplies " + ("in bf16" if net.precision == "bf16" else "on a GPU")
+            reason = "torch multiplies " + (
+                "in bf16" if net.precision == "bf16" else "on a GPU"
+            )
             yield from _each_set(path, net, ["matmul"], reason)
         if net.precision == "bf16" and not multiplies_in_half(net):
-            yield Problem(f"{path}.precision", "the first layer and the heads are in float32")
+            yield Problem(
+                f"{path}.precision", "the first layer and the heads are in float32"
+            )
 
 
 def _targets(algorithm: algorithms.AlgorithmSpec, blocks: Blocks) -> Iterator[Problem]:
@@ -198,8 +229,11 @@ def _targets(algorithm: algorithms.AlgorithmSpec, blocks: Blocks) -> Iterator[Pr
                 yield Problem(f"{path}.{key}", reason)
 
 
-def _unused(algorithm: algorithms.AlgorithmSpec, blocks: Blocks, net: NetSpec, key: str) -> str:
-    """Why a key of target networks has no effect; "" if it has one, or if this is unknown."""
+def _unused(
+    algorithm: algorithms.AlgorithmSpec, blocks: Blocks, net: NetSpec, key: str
+) -> str:
+    """Why a key of target networks has no effect; "" if it has one, or if this is
+    unknown."""
     role = targets_role(algorithm)
     if algorithm.HAS_TARGETS is None:
         return ""
@@ -215,7 +249,9 @@ def _unused(algorithm: algorithms.AlgorithmSpec, blocks: Blocks, net: NetSpec, k
     return ""
 
 
-def _each_set(path: str, block: Block, keys: Iterable[str], reason: str) -> Iterator[Problem]:
+def _each_set(
+    path: str, block: Block, keys: Iterable[str], reason: str
+) -> Iterator[Problem]:
     """The `keys` of the block at `path` whose values differ from the default."""
     return (Problem(f"{path}.{key}", reason) for key in keys if _is_set(block, key))
 

@@ -1,3 +1,4 @@
 """The models of the spec language, one file per block.
 
-They are frozen and reject unknown keys. docs/spec_reference.md is generated from them."""
+They are frozen and reject unknown keys. docs/spec_reference.md is generated from
+them."""

@@ -11,25 +11,35 @@ from pydantic_core import CoreSchema, core_schema
 from slm_lab.core.registry import ALGORITHMS, MEMORIES, NETS, Registry
 from slm_lab.spec.modes import mode_of, words_of
 from slm_lab.spec.schema.algorithm import AlgorithmSpec, PlugInSpec
-from slm_lab.spec.schema.block import Block, key_error, missing_key_error, spec_error, wrong_default
+from slm_lab.spec.schema.block import (
+    Block,
+    key_error,
+    missing_key_error,
+    spec_error,
+    wrong_default,
+)
 from slm_lab.spec.schema.memory import MemorySpec
 from slm_lab.spec.schema.messages import unknown_name
 from slm_lab.spec.schema.net import MLPNetSpec, NetSpec, Role
 
 NOT_SUPPORTED = {
     "HydraDQN": "is not supported: one agent in one environment; use DQN or DoubleDQN",
-    "MultitaskDQN": "is not supported: one agent in one environment; use DQN or DoubleDQN",
+    "MultitaskDQN": "is not supported: one agent in one environment; use DQN or "
+    "DoubleDQN",
     **dict.fromkeys(
-        ("TD3", "DDPG"), "is not available; for continuous actions use SoftActorCritic or CrossQ"
+        ("TD3", "DDPG"),
+        "is not available; for continuous actions use SoftActorCritic or CrossQ",
     ),
     **dict.fromkeys(
         ("Rainbow", "QRDQN", "QR-DQN", "C51"),
-        "is not available; use DoubleDQN with PrioritizedReplay and a net of type DuelingMLPNet",
+        "is not available; use DoubleDQN with PrioritizedReplay and a net of type "
+        "DuelingMLPNet",
     ),
     **dict.fromkeys(("TRPO", "ARS"), "is not available; PPO may do"),
-    "HER": "is not available: goals are not relabelled; SoftActorCritic learns without that",
-    "MaskablePPO": "is not available: there are no action masks yet, and PPO would choose invalid "
-    "actions; let the environment ignore or punish them",
+    "HER": "is not available: goals are not relabelled; SoftActorCritic learns without "
+    "that",
+    "MaskablePPO": "is not available: there are no action masks yet, and PPO would "
+    "choose invalid actions; let the environment ignore or punish them",
 }
 
 USUAL_NAMES = {
@@ -46,7 +56,10 @@ USUAL_NAMES = {
     "memory": {"PER": "PrioritizedReplay", "CER": "Replay, with use_cer true"},
     "net": {
         "CNN": "ConvNet",
-        **{cell: f"RecurrentNet, with cell_type {cell}" for cell in ("GRU", "LSTM", "RNN")},
+        **{
+            cell: f"RecurrentNet, with cell_type {cell}"
+            for cell in ("GRU", "LSTM", "RNN")
+        },
     },
 }
 """Common names of a part in papers and other libraries, and the lab's name for it."""
@@ -54,10 +67,10 @@ USUAL_NAMES = {
 
 @dataclass(frozen=True)
 class Registered:
-    """A block whose model is looked up in a registry when a spec is loaded, plug-ins included.
-    `key` is the key of the name. The registry checks it; a model accepts any, so that it can be
-    inherited and registered under several names. `base` is the base class of every model,
-    `fallback` the model of a part without its own."""
+    """A block whose model is looked up in a registry when a spec is loaded, plug-ins
+    included. `key` is the key of the name. The registry checks it; a model accepts any,
+    so that it can be inherited and registered under several names. `base` is the base
+    class of every model, `fallback` the model of a part without its own."""
 
     registry: Registry
     key: str
@@ -95,19 +108,22 @@ class Registered:
             return entry.fault
         if not issubclass(model, self.base):
             return (
-                f"cannot be used: the model of its keys, {model.__module__}.{model.__qualname__}, "
-                f"is no {self.base.__name__} (of {self.base.__module__})"
+                "cannot be used: the model of its keys, "
+                f"{model.__module__}.{model.__qualname__}, is no {self.base.__name__} "
+                f"(of {self.base.__module__})"
             )
         if (default := wrong_default(model)) is not None:
             place = f"{model.__module__}.{model.__qualname__}"
             return (
-                f"cannot be used: a default in the model of its keys, {place}, is wrong: {default}"
+                f"cannot be used: a default in the model of its keys, {place}, is "
+                f"wrong: {default}"
             )
         return model
 
     def lab_name(self, name: object, mode: object) -> str | None:
-        """The lab's name of the part that other libraries call `name` ("SAC": SoftActorCritic) in
-        a spec with this `meta.distributed`. None for a lab's name, and where more keys differ."""
+        """The lab's name of the part that other libraries call `name` ("SAC":
+        SoftActorCritic) in a spec with this `meta.distributed`. None for a lab's name,
+        and where more keys differ."""
         lab_names = self.registry.names()
         if not isinstance(name, str) or name in lab_names:
             return None
@@ -116,7 +132,8 @@ class Registered:
         return meant if meant in lab_names else None
 
     def _usual_names(self) -> dict[str, str]:
-        """The lab's names by the usual ones in lower case, with the keys that they need."""
+        """The lab's names by the usual ones in lower case, with the keys that they
+        need."""
         names = dict(USUAL_NAMES[self.registry.kind])
         for word in words_of(lambda mode: mode.algorithms) if self is ALGORITHM else ():
             for usual_name, own in mode_of(word).algorithms.items():
@@ -149,7 +166,9 @@ class Registered:
             if isinstance(model, str):
                 continue
             # The handler alone would omit what the model adds to its schema.
-            described = model.__get_pydantic_json_schema__(model.__pydantic_core_schema__, handler)
+            described = model.__get_pydantic_json_schema__(
+                model.__pydantic_core_schema__, handler
+            )
             # All names of the model share the resolved schema, so this copies it.
             block = dict(handler.resolve_ref_schema(described))
             block["properties"] = {**block["properties"], self.key: {"const": name}}
@@ -178,7 +197,8 @@ class AgentSpec(Block):
     memory: AnyMemory | None = Field(None, description="the memory and its keys")
     net: AnyNet | None = Field(None, description="the networks and their keys")
     critic_net: AnyNet | None = Field(
-        None, description="the critic's network, if it is of another type than the actor's"
+        None,
+        description="the critic's network, if it is of another type than the actor's",
     )
 
     @property
@@ -192,14 +212,18 @@ class AgentSpec(Block):
         return {key: net for key, net in given.items() if net is not None}
 
     def for_acting(self) -> "AgentSpec":
-        """Without memory, and in float32: an agent outside training acts alike on every machine. It
-        needs no GPU."""
+        """Without memory, and in float32: an agent outside training acts alike on every
+        machine. It needs no GPU."""
         exact = {
-            key: net.model_copy(update={"precision": "float32", "gpu": net.gpu and "auto"})
+            key: net.model_copy(
+                update={"precision": "float32", "gpu": net.gpu and "auto"}
+            )
             for key, net in self.nets.items()
         }
         return self.model_copy(update={"memory": None, **exact})
 
     def net_key(self, role: Role) -> str:
         """The key of the net of `role`."""
-        return "critic_net" if role == "critic" and self.critic_net is not None else "net"
+        return (
+            "critic_net" if role == "critic" and self.critic_net is not None else "net"
+        )

@@ -6,20 +6,36 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 from pydantic import Field, field_validator, model_validator
 
 from slm_lab.spec.schema import bounds
-from slm_lab.spec.schema.block import Block, error_line, key_error, raise_errors, spec_error
+from slm_lab.spec.schema.block import (
+    Block,
+    error_line,
+    key_error,
+    raise_errors,
+    spec_error,
+)
 from slm_lab.spec.schema.fields import AutoOrNumber, Count
 from slm_lab.spec.schema.memory import Family, MemorySpec, OnPolicyBatchReplaySpec
 from slm_lab.spec.schema.schedule import Coefficient, Constant, NonNegative, constant
 from slm_lab.spec.schema.share import Frames
 
 ActionPdtype: TypeAlias = Literal[
-    "default", "Normal", "Beta", "LogNormal", "MultivariateNormal", "Categorical", "Argmax",
-    "GumbelSoftmax", "MultiCategorical", "Bernoulli",
-]  # fmt: skip
+    "default",
+    "Normal",
+    "Beta",
+    "LogNormal",
+    "MultivariateNormal",
+    "Categorical",
+    "Argmax",
+    "GumbelSoftmax",
+    "MultiCategorical",
+    "Bernoulli",
+]
 ActionPolicy: TypeAlias = Literal["default", "random", "epsilon_greedy", "boltzmann"]
 Critic: TypeAlias = Literal["none", "may_share", "apart"]
 """No critic; a critic that may share the actor's body; a separate critic."""
-NSteps = Annotated[Count, bounds.STEPS_OF_TARGET, Field(description="n of n-step targets")]
+NSteps = Annotated[
+    Count, bounds.STEPS_OF_TARGET, Field(description="n of n-step targets")
+]
 
 CONTINUOUS = frozenset({"Normal", "Beta", "LogNormal", "MultivariateNormal"})
 DISCRETE = frozenset({"Categorical", "Argmax", "GumbelSoftmax"})
@@ -35,8 +51,8 @@ EXPLORING = frozenset({"epsilon_greedy", "boltzmann"})
 """Action policies with an exploration variable, for n discrete actions."""
 SYMLOG = "values learned as sign(x) ln(1 + |x|), arXiv:2301.04104"
 NORMALIZED_TARGETS = (
-    "value targets scaled to mean 0 and standard deviation 1, estimated from about the last "
-    "million; a deviation below 1e-4 is not scaled up further"
+    "value targets scaled to mean 0 and standard deviation 1, estimated from about "
+    "the last million; a deviation below 1e-4 is not scaled up further"
 )
 OF_SAC = frozenset({"default", "Normal", "Categorical", "GumbelSoftmax"})
 
@@ -70,19 +86,23 @@ class AlgorithmSpec(Block):
     )
     action_policy: ActionPolicy = Field(
         "default",
-        description="how actions are chosen; default: sampled from the distribution; random: "
-        "uniformly; epsilon_greedy: the likeliest, or with probability ε any; boltzmann: sampled "
-        "with weights p^(1/τ)",
+        description="how actions are chosen; default: sampled from the distribution; "
+        "random: uniformly; epsilon_greedy: the likeliest, or with probability ε any; "
+        "boltzmann: sampled with weights p^(1/τ)",
     )
     explore_var_spec: NonNegative | None = Field(
         None, description="ε of epsilon_greedy, or the temperature τ of boltzmann"
     )
-    gamma: float | None = Field(None, ge=0, le=1, description="discount γ, per environment step")
+    gamma: float | None = Field(
+        None, ge=0, le=1, description="discount γ, per environment step"
+    )
 
     @classmethod
     def learns_from(cls, memory: type[MemorySpec]) -> bool:
         """Whether it can learn from a memory of this model."""
-        fits = memory.FAMILY is None or cls.MEMORY is None or memory.FAMILY == cls.MEMORY
+        fits = (
+            memory.FAMILY is None or cls.MEMORY is None or memory.FAMILY == cls.MEMORY
+        )
         return fits and (memory.FAMILY is None or issubclass(memory, cls.MEMORY_MODEL))
 
 
@@ -99,7 +119,9 @@ class RandomSpec(AlgorithmSpec):
 class PlugInSpec(AlgorithmSpec):
     """The keys of a plug-in without a model of its keys."""
 
-    gamma: float = Field(0.99, ge=0, le=1, description="discount γ, per environment step")
+    gamma: float = Field(
+        0.99, ge=0, le=1, description="discount γ, per environment step"
+    )
     training_frequency: Annotated[Count, bounds.FRAMES] = Field(
         1, description="steps between training events"
     )
@@ -118,8 +140,8 @@ class OnPolicyLearningSpec(LearningSpec):
 
     training_frequency: Annotated[Count, bounds.ROLLOUT] = Field(
         1,
-        description="steps of each environment between training events; with OnPolicyReplay and "
-        "OnPolicyCrossEntropy: episodes",
+        description="steps of each environment between training events; with "
+        "OnPolicyReplay and OnPolicyCrossEntropy: episodes",
     )
 
 
@@ -130,13 +152,18 @@ class ReinforceSpec(OnPolicyLearningSpec):
     CRITIC = "none"
     HAS_TARGETS = False
 
-    center_return: bool = Field(False, description="subtract the mean return of the batch")
-    entropy_coef_spec: Coefficient = Field(constant(0.0), description="weight of the entropy")
+    center_return: bool = Field(
+        False, description="subtract the mean return of the batch"
+    )
+    entropy_coef_spec: Coefficient = Field(
+        constant(0.0), description="weight of the entropy"
+    )
     policy_loss_coef: float = Field(1.0, ge=0, description="weight of the policy loss")
 
 
 class SARSASpec(OnPolicyLearningSpec):
-    """On-policy temporal-difference learning of Q, with ε-greedy or Boltzmann exploration."""
+    """On-policy temporal-difference learning of Q, with ε-greedy or Boltzmann
+    exploration."""
 
     PDTYPES = OF_Q_VALUES
     CRITIC = "none"
@@ -146,18 +173,22 @@ class SARSASpec(OnPolicyLearningSpec):
 
 
 class ActorCriticSpec(OnPolicyLearningSpec):
-    """Advantage actor-critic, A2C and A3C (arXiv:1602.01783), with GAE or n-step returns; without
-    both, plain returns. Advantages are not standardised."""
+    """Advantage actor-critic, A2C and A3C (arXiv:1602.01783), with GAE or n-step
+    returns; without both, plain returns. Advantages are not standardised."""
 
     PDTYPES = OF_POLICIES
     CRITIC = "may_share"
     HAS_TARGETS = False
 
-    lam: float | None = Field(None, ge=0, le=1, description="λ of GAE (arXiv:1506.02438)")
+    lam: float | None = Field(
+        None, ge=0, le=1, description="λ of GAE (arXiv:1506.02438)"
+    )
     num_step_returns: Annotated[Count | None, bounds.STEPS_OF_TARGET] = Field(
         None, description="n of n-step returns"
     )
-    entropy_coef_spec: Coefficient = Field(constant(0.0), description="weight of the entropy")
+    entropy_coef_spec: Coefficient = Field(
+        constant(0.0), description="weight of the entropy"
+    )
     policy_loss_coef: float = Field(1.0, ge=0, description="weight of the policy loss")
     val_loss_coef: float = Field(1.0, ge=0, description="weight of the value loss")
     normalize_v_targets: bool = Field(False, description=NORMALIZED_TARGETS)
@@ -165,7 +196,10 @@ class ActorCriticSpec(OnPolicyLearningSpec):
     @model_validator(mode="after")
     def _one_kind_of_return(self) -> Self:
         if self.lam is not None and self.num_step_returns is not None:
-            message = "is another way to estimate the advantage than lam; set one of them to null"
+            message = (
+                "is another way to estimate the advantage than lam; set one of them "
+                "to null"
+            )
             raise key_error("num_step_returns", message, self.num_step_returns)
         return self
 
@@ -187,30 +221,37 @@ class PPOSpec(LearningSpec):
     clip_eps_spec: NonNegative = Field(
         constant(0.2), description="clipping range ε of the probability ratio"
     )
-    entropy_coef_spec: Coefficient = Field(constant(0.0), description="weight c₂ of the entropy")
+    entropy_coef_spec: Coefficient = Field(
+        constant(0.0), description="weight c₂ of the entropy"
+    )
     val_loss_coef: float = Field(1.0, ge=0, description="weight c₁ of the value loss")
     time_horizon: Annotated[Count, bounds.ROLLOUT] = Field(
         description="T, steps of each environment per rollout"
     )
     minibatch_size: Annotated[Count, bounds.BATCH] = Field(
         64,
-        description="transitions per gradient step B; a single remaining one joins the last batch",
+        description="transitions per gradient step B; a single remaining one joins "
+        "the last batch",
     )
     training_epoch: Annotated[Count, bounds.EPOCHS] = Field(
         4, description="passes over a rollout K"
     )
     normalize_v_targets: bool = Field(False, description=NORMALIZED_TARGETS)
-    clip_vloss: bool = Field(False, description="also clip the change of the value to ± ε")
+    clip_vloss: bool = Field(
+        False, description="also clip the change of the value to ± ε"
+    )
     normalize_advantages: Literal["standardize", "percentile"] | None = Field(
         "standardize",
-        description="advantages per minibatch: to mean 0 and deviation 1 (true), by the 5–95 "
-        "percentile range of returns (arXiv:2301.04104), or unchanged (null, false)",
+        description="advantages per minibatch: to mean 0 and deviation 1 (true), by "
+        "the 5–95 percentile range of returns (arXiv:2301.04104), or unchanged (null, "
+        "false)",
     )
     symlog: bool = Field(False, description=SYMLOG)
     target_kl: float | None = Field(
         None,
         gt=0,
-        description="ends the epochs before a step at an approximate KL beyond 1.5 times it, nats",
+        description="ends the epochs before a step at an approximate KL beyond 1.5 "
+        "times it, nats",
     )
 
     @field_validator("normalize_advantages", mode="before")
@@ -227,7 +268,9 @@ class ReplayLearningSpec(LearningSpec):
     MEMORY = "replay"
 
     training_frequency: Annotated[Count, bounds.FRAMES] = Field(
-        1, description="stored transitions between training events; at most one event per step"
+        1,
+        description="stored transitions between training events; at most one event "
+        "per step",
     )
     training_start_step: Annotated[Frames, bounds.FRAMES] = Field(
         0, ge=0, description="stored transitions before the first training event"
@@ -239,7 +282,10 @@ class ReplayLearningSpec(LearningSpec):
         1, description="sampled batches per training event"
     )
     update_to_data: float | None = Field(
-        None, gt=0, le=bounds.STEPS_PER_FRAME, description="gradient steps per frame, kept exactly"
+        None,
+        gt=0,
+        le=bounds.STEPS_PER_FRAME,
+        description="gradient steps per frame, kept exactly",
     )
 
 
@@ -276,23 +322,31 @@ class EntropyRegularisedSpec(ReplayLearningSpec):
 
     random_warmup: bool = Field(
         True,
-        description="act uniformly at random until training begins, if training_start_step > 0",
+        description="act uniformly at random until training begins, if "
+        "training_start_step > 0",
     )
     target_entropy: AutoOrNumber = Field(
-        "auto", description="target entropy for tuning α, nats; auto: −A, or by the action count"
+        "auto",
+        description="target entropy for tuning α, nats; auto: −A, or by the action "
+        "count",
     )
     alpha_lr: float | None = Field(
         None,
         gt=0,
-        description="learning rate of ln α; null: the actor's. Its optimizer and schedule are the "
-        "actor's, too; all other arguments have torch's defaults, and there is no weight decay",
+        description="learning rate of ln α; null: the actor's. Its optimizer and "
+        "schedule are the actor's, too; all other arguments have torch's defaults, "
+        "and there is no weight decay",
     )
     fixed_alpha: Constant | None = Field(
         None, description="fixed α, not tuned: a number, or a schedule"
     )
-    log_alpha_min: Annotated[float, bounds.LOG_ALPHA] = Field(-20.0, description="minimum ln α")
+    log_alpha_min: Annotated[float, bounds.LOG_ALPHA] = Field(
+        -20.0, description="minimum ln α"
+    )
     log_alpha_max: float = Field(
-        2.0, description="maximum ln α; below 0, α begins at its exponential instead of at 1"
+        2.0,
+        description="maximum ln α; below 0, α begins at its exponential instead of at "
+        "1",
     )
     policy_delay: Annotated[Count, bounds.FRAMES] = Field(
         1, description="critic updates per actor update"
@@ -300,11 +354,13 @@ class EntropyRegularisedSpec(ReplayLearningSpec):
     entropy_penalty_coef: float = Field(
         0.0,
         ge=0,
-        description="weight of the penalty on changes of the entropy, arXiv:2209.10081; only for "
-        "discrete actions",
+        description="weight of the penalty on changes of the entropy, "
+        "arXiv:2209.10081; only for discrete actions",
     )
     symlog: bool = Field(False, description=SYMLOG)
-    spectral_norm: bool = Field(False, description="spectral normalisation of the critics")
+    spectral_norm: bool = Field(
+        False, description="spectral normalisation of the critics"
+    )
 
     @field_validator("log_alpha_max")
     @classmethod
@@ -346,7 +402,9 @@ class ImitatingSpec(Block):
     sil_policy_loss_coef: float = Field(
         1.0, ge=0, description="weight of the imitation policy loss"
     )
-    sil_val_loss_coef: float = Field(1.0, ge=0, description="weight of the imitation value loss")
+    sil_val_loss_coef: float = Field(
+        1.0, ge=0, description="weight of the imitation value loss"
+    )
     training_batch_iter: Annotated[Count, bounds.STEPS_OF_EVENT] = Field(
         1, description="replay batches per training event"
     )

@@ -10,7 +10,11 @@ from slm_lab.spec.schema.block import Block, error_line, key_error, raise_errors
 from slm_lab.spec.schema.bounds import SIZES, WIDTH
 from slm_lab.spec.schema.layers import FEW_LAYERS
 from slm_lab.spec.schema.messages import unknown_name
-from slm_lab.spec.schema.torch_table import argument_problems, entries, with_whole_numbers
+from slm_lab.spec.schema.torch_table import (
+    argument_problems,
+    entries,
+    with_whole_numbers,
+)
 
 ONE_BODY = "only one body is supported: {input: x, modules: {body: [x]}, output: body}"
 
@@ -19,11 +23,15 @@ ALL_LAYERS = "the modules of torch.nn, and LazyBatchRenorm1d"
 AXES = ("dim", "start_dim")
 """Arguments that name an axis."""
 
-MIXES = "must not be 0: this is the batch axis, and observations would be mixed; use 1 or -1"
+MIXES = (
+    "must not be 0: this is the batch axis, and observations would be mixed; use 1 or "
+    "-1"
+)
 
 
 class Layer(NamedTuple):
-    """One layer: the name of a torch.nn class (or LazyBatchRenorm1d), and its arguments."""
+    """One layer: the name of a torch.nn class (or LazyBatchRenorm1d), and its
+    arguments."""
 
     name: str
     args: dict[str, Any]
@@ -31,7 +39,11 @@ class Layer(NamedTuple):
 
 def _layer_problems(index: int, row: Any) -> list[InitErrorDetails]:
     if not isinstance(row, Mapping) or len(row) != 1:
-        return [error_line((index,), "must be one layer, as {LazyLinear: {out_features: 64}}", row)]
+        return [
+            error_line(
+                (index,), "must be one layer, as {LazyLinear: {out_features: 64}}", row
+            )
+        ]
     name, args = next(iter(row.items()))
     known = entries("layers")
     if name not in known:
@@ -40,7 +52,9 @@ def _layer_problems(index: int, row: Any) -> list[InitErrorDetails]:
     if reason := known[name].refused:
         return [error_line((index, name), f"cannot be a layer here: it {reason}", args)]
     if args is not None and not isinstance(args, Mapping):
-        return [error_line((index, name), "must be a block {…} of arguments, or null", args)]
+        return [
+            error_line((index, name), "must be a block {…} of arguments, or null", args)
+        ]
     args = args or {}
     wrong = [
         error_line((index, name, key), message, args.get(key, ...))
@@ -55,7 +69,9 @@ def _layer_problems(index: int, row: Any) -> list[InitErrorDetails]:
 
 
 def _checked_layers(rows: list[Any]) -> list[Any]:
-    raise_errors(line for index, row in enumerate(rows) for line in _layer_problems(index, row))
+    raise_errors(
+        line for index, row in enumerate(rows) for line in _layer_problems(index, row)
+    )
     return rows
 
 
@@ -75,7 +91,8 @@ class ArcModules(Block):
 
 
 class ArcGraph(Block):
-    """How the modules are joined: the input x goes to the body, whose output is the net's."""
+    """How the modules are joined: the input x goes to the body, whose output is the
+    net's."""
 
     input: str = Field(description="name of the input")
     modules: dict[str, Any] = Field(description="{body: [x]}")
@@ -91,8 +108,9 @@ class ArcGraph(Block):
 
 
 class ArcSpec(Block):
-    """A body of layers: `{modules: {body: {Sequential: […]}}, graph: {…}}`. The graph is
-    `{input: x, modules: {body: [x]}, output: body}`. The action space determines the head."""
+    """A body of layers: `{modules: {body: {Sequential: […]}}, graph: {…}}`. The graph
+    is `{input: x, modules: {body: [x]}, output: body}`. The action space determines the
+    head."""
 
     modules: ArcModules = Field(description="modules by name")
     graph: ArcGraph = Field(

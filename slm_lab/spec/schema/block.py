@@ -1,4 +1,5 @@
-"""The base of every block of a spec: strict keys, aliases, and errors in plain words."""
+"""The base of every block of a spec: strict keys, aliases, and errors in plain
+words."""
 
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -13,7 +14,12 @@ from pydantic import (
     model_validator,
 )
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError
+from pydantic_core import (
+    CoreSchema,
+    ErrorDetails,
+    InitErrorDetails,
+    PydanticCustomError,
+)
 from typing_extensions import override
 
 from slm_lab.core.errors import Problem
@@ -29,9 +35,11 @@ def spec_error(message: str) -> PydanticCustomError:
     return PydanticCustomError(SPEC_ERROR, "{message}", {"message": message})
 
 
-def error_line(loc: tuple[int | str, ...], message: str, given: object = ...) -> InitErrorDetails:
-    """One line of a ValidationError: the key `loc` inside this block, and what is wrong with it.
-    `given` is the value of the key; `...` if it is missing."""
+def error_line(
+    loc: tuple[int | str, ...], message: str, given: object = ...
+) -> InitErrorDetails:
+    """One line of a ValidationError: the key `loc` inside this block, and what is wrong
+    with it. `given` is the value of the key; `...` if it is missing."""
     context = {"message": message, "missing": given is ...}
     error = PydanticCustomError(SPEC_ERROR, "{message}", context)
     return InitErrorDetails(type=error, loc=loc, input=None if given is ... else given)
@@ -39,12 +47,15 @@ def error_line(loc: tuple[int | str, ...], message: str, given: object = ...) ->
 
 def given_value(details: ErrorDetails) -> object:
     """The value that an error is about; `...` if it is missing."""
-    missing = details["type"] == "missing" or details.get("ctx", {}).get("missing", False)
+    missing = details["type"] == "missing" or details.get("ctx", {}).get(
+        "missing", False
+    )
     return ... if missing else details["input"]
 
 
 def problems_of(error: ValidationError, prefix: str = "") -> list[Problem]:
-    """One Problem per line of an error, with dotted paths as in the file, below `prefix`."""
+    """One Problem per line of an error, with dotted paths as in the file, below
+    `prefix`."""
     found = []
     for details in error.errors(include_url=False):
         path = ".".join(str(part) for part in (prefix, *details["loc"]) if part != "")
@@ -76,12 +87,17 @@ def key_error(key: str, message: str, given: object = ...) -> ValidationError:
     return spec_errors([error_line((key,), message, given)])
 
 
-def missing_key_error(key: str, message: str, block: Mapping[str, Any]) -> ValidationError:
-    """The error for a block without its naming `key`, and for misspellings of that key."""
+def missing_key_error(
+    key: str, message: str, block: Mapping[str, Any]
+) -> ValidationError:
+    """The error for a block without its naming `key`, and for misspellings of that
+    key."""
     lines = [error_line((key,), message)]
     for given, value in block.items():
         if isinstance(given, str) and nearest_name(given, [key]):
-            lines.append(error_line((given,), f"unknown key; did you mean {key}?", value))
+            lines.append(
+                error_line((given,), f"unknown key; did you mean {key}?", value)
+            )
     return spec_errors(lines)
 
 
@@ -89,7 +105,11 @@ class Block(BaseModel):
     """A block of the spec file: strict and immutable; rejects unknown keys."""
 
     model_config = ConfigDict(
-        strict=True, frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True
+        strict=True,
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        validate_default=True,
     )
 
     ALIASES: ClassVar[Mapping[str, str]] = {}
@@ -120,16 +140,22 @@ class Block(BaseModel):
         return schema
 
     @classmethod
-    def extend_schema(cls, schema: JsonSchemaValue, handler: GetJsonSchemaHandler) -> None:
+    def extend_schema(
+        cls, schema: JsonSchemaValue, handler: GetJsonSchemaHandler
+    ) -> None:
         """Adds what a kind of block accepts beside its fields."""
 
     @model_validator(mode="wrap")
     @classmethod
-    def _with_plain_errors(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _with_plain_errors(
+        cls, data: Any, handler: ModelWrapValidatorHandler[Self]
+    ) -> Self:
         """Resolves aliases, and rewords pydantic's errors into the lab's."""
         spelling: Mapping[str, str] = {}
         if isinstance(data, Mapping):
-            spelling = {key: alias for alias, key in cls.ALIASES.items() if alias in data}
+            spelling = {
+                key: alias for alias, key in cls.ALIASES.items() if alias in data
+            }
             for key, alias in spelling.items():
                 if key in data:
                     both = f"is another spelling of {key}, which is given too; keep one"
@@ -142,7 +168,9 @@ class Block(BaseModel):
         raise spec_errors([cls._reworded(details, spelling) for details in found])
 
     @classmethod
-    def _reworded(cls, details: ErrorDetails, spelling: Mapping[str, str]) -> InitErrorDetails:
+    def _reworded(
+        cls, details: ErrorDetails, spelling: Mapping[str, str]
+    ) -> InitErrorDetails:
         loc, message = details["loc"], details["msg"]
         if loc and isinstance(loc[0], str):
             loc = (spelling.get(loc[0], loc[0]), *loc[1:])
@@ -153,13 +181,18 @@ class Block(BaseModel):
 
 @cache
 def wrong_default(model: type[Block]) -> str | None:
-    """The first default of a model that its own key would not accept; None: all are right."""
+    """The first default of a model that its own key would not accept; None: all are
+    right."""
     try:
         model.model_validate({})
     except ValidationError as error:
         for problem in problems_of(error):
             field = model.model_fields.get(problem.path.partition(".")[0])
-            if field is not None and not field.is_required() and problem.value is not ...:
+            if (
+                field is not None
+                and not field.is_required()
+                and problem.value is not ...
+            ):
                 return str(problem)
     return None
 
@@ -168,9 +201,12 @@ BlockT = TypeVar("BlockT", bound=Block)
 
 
 def with_further_errors(
-    handler: ModelWrapValidatorHandler[BlockT], data: Any, further: list[InitErrorDetails]
+    handler: ModelWrapValidatorHandler[BlockT],
+    data: Any,
+    further: list[InitErrorDetails],
 ) -> BlockT:
-    """The block that `handler` makes of `data`. Raises its errors and the `further` ones."""
+    """The block that `handler` makes of `data`. Raises its errors and the `further`
+    ones."""
     try:
         block = handler(data)
     except ValidationError as error:

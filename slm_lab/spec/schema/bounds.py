@@ -1,6 +1,8 @@
-"""Upper bounds of the numbers in a spec, and the reasons: a larger number is a typing error.
+"""Upper bounds of the numbers in a spec, and the reasons: a larger number is a typing
+error.
 
-Each is far above published values, and below values that exhaust a machine before an error."""
+Each is far above published values, and below values that exhaust a machine before an
+error."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +13,8 @@ from typing_extensions import override
 
 @dataclass(frozen=True)
 class Most(GroupedMetadata):
-    """An upper bound of a number, and the reason for it. In `Annotated` it is pydantic's `le`."""
+    """An upper bound of a number, and the reason for it. In `Annotated` it is
+    pydantic's `le`."""
 
     number: int
     why: str
@@ -21,9 +24,16 @@ class Most(GroupedMetadata):
         return iter([Le(self.number)])
 
     def refusal(self, value: object) -> str | None:
-        """The message for a number above the bound, or a list with one; None for other values."""
-        numbers = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
-        if any(isinstance(each, int | float) and each > self.number for each in numbers):
+        """The message for a number above the bound, or a list with one; None for other
+        values."""
+        numbers = (
+            value
+            if isinstance(value, Sequence) and not isinstance(value, str)
+            else [value]
+        )
+        if any(
+            isinstance(each, int | float) and each > self.number for each in numbers
+        ):
             return f"must be <= {short(self.number)}: {self.why}"
         return None
 
@@ -49,9 +59,9 @@ class MostEntries:
 
 
 STEPS_PER_FRAME = 1000
-"""Gradient steps per frame, far above the largest published ratios (128: SR-SPR, SR-SAC). The steps
-due after one vector step are one training event, in which a run cannot stop or save. With a few
-zeros too many the first event would never end."""
+"""Gradient steps per frame, far above the largest published ratios (128: SR-SPR,
+SR-SAC). The steps due after one vector step are one training event, in which a run
+cannot stop or save. With a few zeros too many the first event would never end."""
 
 FRAMES = Most(10**15, "at a million frames per second they take 30 years")
 SESSIONS = Most(1024, "each Session is a process of about 300 MB")
@@ -90,11 +100,29 @@ ENV_NAME = 200
 """Characters of an environment's name."""
 
 SIZES = frozenset(
-    {"in_features", "out_features", "in_channels", "out_channels", "num_features", "num_channels",
-     "num_groups", "groups", "normalized_shape", "kernel_size", "stride", "padding", "dilation",
-     "output_size", "output_padding", "size", "scale_factor", "unflattened_size", "upscale_factor",
-     "downscale_factor"}
-)  # fmt: skip
+    {
+        "in_features",
+        "out_features",
+        "in_channels",
+        "out_channels",
+        "num_features",
+        "num_channels",
+        "num_groups",
+        "groups",
+        "normalized_shape",
+        "kernel_size",
+        "stride",
+        "padding",
+        "dilation",
+        "output_size",
+        "output_padding",
+        "size",
+        "scale_factor",
+        "unflattened_size",
+        "upscale_factor",
+        "downscale_factor",
+    }
+)
 """Arguments of torch.nn's layers that `WIDTH` bounds."""
 
 WEIGHTS = Most(10**9, "with gradients and moments they take 16 GB")

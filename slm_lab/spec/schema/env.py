@@ -1,4 +1,5 @@
-"""`env`: the environment, the number of copies, and conversions of observations and rewards."""
+"""`env`: the environment, the number of copies, and conversions of observations and
+rewards."""
 
 import re
 from collections.abc import Mapping
@@ -35,9 +36,16 @@ ImageSize: TypeAlias = Annotated[
 def _names_of_columns(keys: tuple[str, ...]) -> tuple[str, ...]:
     for key in keys:
         fits = 0 < len(key.encode()) <= bounds.INFO_KEY_BYTES and key == key.strip()
-        if not fits or not key.isprintable() or set(key) & set(',"') or keys.count(key) > 1:
+        if (
+            not fits
+            or not key.isprintable()
+            or set(key) & set(',"')
+            or keys.count(key) > 1
+        ):
             form = f"1 to {bounds.INFO_KEY_BYTES} bytes without commas and quotes"
-            raise spec_error(f'"{key}" names no column: each must differ and have {form}')
+            raise spec_error(
+                f'"{key}" names no column: each must differ and have {form}'
+            )
     return keys
 
 
@@ -45,13 +53,17 @@ def _named_wrappers(entries: tuple[Any, ...]) -> tuple[Any, ...]:
     for entry in entries:
         name = entry.get("name") if isinstance(entry, Mapping) else entry
         if not isinstance(name, str) or not re.fullmatch(r"[\w.]+:[\w.]+", name):
-            form = 'each entry must be "package.module:Class", or a block with this as its name'
+            form = (
+                'each entry must be "package.module:Class", or a block with this as '
+                "its name"
+            )
             raise spec_error(f"{form} and the arguments beside it")
     return entries
 
 
 def _wrapper_arguments(block: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments beside the name of a wrapper, and those in `kwargs`, whatever their names."""
+    """The arguments beside the name of a wrapper, and those in `kwargs`, whatever their
+    names."""
     arguments = {key: value for key, value in block.items() if key != "name"}
     if isinstance(arguments.get("kwargs"), Mapping):
         arguments |= arguments.pop("kwargs")
@@ -59,8 +71,9 @@ def _wrapper_arguments(block: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def arguments_beside(env: Mapping[str, Any]) -> dict[str, Any]:
-    """The block `env`, with the arguments in `kwargs` beside its keys. Those stay in `kwargs` that
-    are called like keys of the lab, or that have another value beside it."""
+    """The block `env`, with the arguments in `kwargs` beside its keys. Those stay in
+    `kwargs` that are called like keys of the lab, or that have another value beside
+    it."""
     beside: dict[str, Any] = {}
     within: dict[str, Any] = {}
     for key, value in env["kwargs"].items():
@@ -70,14 +83,18 @@ def arguments_beside(env: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds **kwargs
-    """Other keys are arguments of the environment (`gymnasium.make_vec`). Keys that it does not
-    accept are rejected. Arguments may also stand in the block `kwargs`, where no name is a key of
-    the lab."""
+    """Other keys are arguments of the environment (`gymnasium.make_vec`). Keys that it
+    does not accept are rejected. Arguments may also stand in the block `kwargs`, where
+    no name is a key of the lab."""
 
     model_config = ConfigDict(extra="allow")
 
-    name: str = Field(min_length=1, max_length=bounds.ENV_NAME, description="Gymnasium id")
-    num_envs: Annotated[Count, bounds.ENVS] = Field(1, description="N, copies stepped together")
+    name: str = Field(
+        min_length=1, max_length=bounds.ENV_NAME, description="Gymnasium id"
+    )
+    num_envs: Annotated[Count, bounds.ENVS] = Field(
+        1, description="N, copies stepped together"
+    )
     max_t: Annotated[Count | None, bounds.FRAMES] = Field(
         None, description="step limit of an episode; null: the environment's"
     )
@@ -86,11 +103,12 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
     )
     normalize_obs: bool = Field(
         False,
-        description="normalise observations to mean 0 and deviation 1 by running statistics; not "
-        "for images, which the net's normalize scales",
+        description="normalise observations to mean 0 and deviation 1 by running "
+        "statistics; not for images, which the net's normalize scales",
     )
     normalize_reward: bool = Field(
-        False, description="divide rewards by the running deviation of the discounted return"
+        False,
+        description="divide rewards by the running deviation of the discounted return",
     )
     clip_obs: float | None = Field(
         10.0, gt=0, description="bound of normalised observations, ±; null: no clipping"
@@ -103,8 +121,8 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
     )
     frame_op: Literal["stack", "concat"] | None = Field(
         None,
-        description="join the last frame_op_len observations: along a new first axis (stack), or "
-        "along the existing one (concat)",
+        description="join the last frame_op_len observations: along a new first axis "
+        "(stack), or along the existing one (concat)",
     )
     frame_op_len: Annotated[Count | None, bounds.FRAMES_JOINED] = Field(
         None, description="number of joined observations"
@@ -114,40 +132,43 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
     )
     image_channels: Literal["first", "last"] | None = Field(
         None,
-        description="where images have their channels: (C, H, W) or (H, W, C), alone and in "
-        "stacks; null: as the shape shows",
+        description="where images have their channels: (C, H, W) or (H, W, C), alone "
+        "and in stacks; null: as the shape shows",
     )
     vectorization_mode: Literal["native", "sync", "async"] | None = Field(
         None, description="how copies are stepped; null: native if available, else sync"
     )
     backend: Literal["gymnasium", "envpool"] = Field(
         "gymnasium",
-        description="library that steps the environment; envpool replaces a native vector version",
+        description="library that steps the environment; envpool replaces a native "
+        "vector version",
     )
     wrappers: Annotated[AnyList, AfterValidator(_named_wrappers)] = Field(
         (),
-        description='wrappers of each single environment, the innermost first: "module:Class", or '
+        description="wrappers of each single environment, the innermost first: "
+        '"module:Class", or '
         "a block with this name and the arguments",
     )
     info_keys: Annotated[StrList, AfterValidator(_names_of_columns)] = Field(
         (),
-        description="keys of an episode's last info whose numbers become columns; dots lead into "
-        "blocks",
+        description="keys of an episode's last info whose numbers become columns; "
+        "dots lead into blocks",
     )
 
     index_key: str | None = Field(
         None,
         min_length=1,
-        description="argument of the environment that receives the number of each copy, such as an "
-        "offset of its port; copies that may exist at the same time in a run have different ones",
+        description="argument of the environment that receives the number of each "
+        "copy, such as an offset of its port; copies that may exist at the same time "
+        "in a run have different ones",
     )
     first_index: Annotated[Int, bounds.ENVS] = Field(
         0, ge=0, description="number of the run's first copy, see index_key"
     )
     kwargs: dict[str, Any] = Field(
         {},
-        description="arguments of the environment, such as one that is called like a key of this "
-        "block",
+        description="arguments of the environment, such as one that is called like a "
+        "key of this block",
     )
     reset_options: dict[str, Any] | None = Field(
         None, description="the options of every reset of each single environment"
@@ -162,7 +183,9 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
         data = arguments_beside(data)
         for key, value in data["kwargs"].items():
             if key not in cls.model_fields:
-                raise key_error(key, f"env.kwargs makes it {value}; keep one of the two", data[key])
+                raise key_error(
+                    key, f"env.kwargs makes it {value}; keep one of the two", data[key]
+                )
         return data
 
     @model_validator(mode="after")
@@ -176,7 +199,9 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
     def _can_be_made_one_by_one(self) -> Self:
         pooled = self.backend == "envpool" and self.vectorization_mode is None
         if self.single_only and (pooled or self.vectorization_mode == "native"):
-            key, other = ("backend", "gymnasium") if pooled else ("vectorization_mode", "sync")
+            key, other = (
+                ("backend", "gymnasium") if pooled else ("vectorization_mode", "sync")
+            )
             message = f'cannot be used with {self.single_only}; use "{other}"'
             raise key_error(key, message, getattr(self, key))
         return self
@@ -184,7 +209,10 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
     @model_validator(mode="after")
     def _numbers_its_copies(self) -> Self:
         if self.index_key is not None and self.index_key in self.arguments:
-            message = "each copy receives its number, so the argument cannot be given beside it"
+            message = (
+                "each copy receives its number, so the argument cannot be given "
+                "beside it"
+            )
             raise key_error("index_key", message, self.index_key)
         return self
 
@@ -199,13 +227,16 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
 
     @property
     def single_only(self) -> str | None:
-        """The key for which environments must be made one by one; None if there is none."""
+        """The key for which environments must be made one by one; None if there is
+        none."""
         keys = ("wrappers", "info_keys", "index_key", "reset_options")
         return next((key for key in keys if getattr(self, key)), None)
 
     def arguments_of(self, copy: int) -> dict[str, Any]:
         """The arguments of the copy with this number among those made together."""
-        number = {} if self.index_key is None else {self.index_key: self.first_index + copy}
+        number = (
+            {} if self.index_key is None else {self.index_key: self.first_index + copy}
+        )
         return {**number, **self.arguments}
 
     @property
@@ -216,5 +247,6 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
 
     @property
     def code_names(self) -> tuple[str, ...]:
-        """The names that may have modules in them: the environment's and its wrappers'."""
+        """The names that may have modules in them: the environment's and its
+        wrappers'."""
         return (self.name, *(name for name, _ in self.wrapped_by))

@@ -1,4 +1,5 @@
-"""Types of values in a spec, where pydantic's types are too lax, too strict or too verbose."""
+"""Types of values in a spec, where pydantic's types are too lax, too strict or too
+verbose."""
 
 from collections.abc import Sequence
 from math import inf
@@ -31,7 +32,10 @@ def _word_of_a_mode(value: Any) -> Any:
         return value
     known = not_among(value, [False, *MODES.names()])
     if isinstance(value, str) and MODES.nearest(value) is None:
-        known += "; for another mode install the package that has it, or name it with --import"
+        known += (
+            "; for another mode install the package that has it, or name it with "
+            "--import"
+        )
     raise spec_error(known)
 
 
@@ -74,7 +78,9 @@ AnyList: TypeAlias = Annotated[tuple[Any, ...], BeforeValidator(_list_as_tuple)]
 
 def numbers_up_to(most: Most) -> WithJsonSchema:
     """The JSON Schema of a list of whole numbers."""
-    return WithJsonSchema({"type": "array", "items": {"type": "integer", "maximum": most.number}})
+    return WithJsonSchema(
+        {"type": "array", "items": {"type": "integer", "maximum": most.number}}
+    )
 
 
 class _ModeWords:
@@ -95,7 +101,12 @@ Distributed: TypeAlias = Annotated[
 def _positive_or(values: list[object], **bounds: float) -> WithJsonSchema:
     """The JSON Schema of these values, or a number > 0 with further `bounds`."""
     return WithJsonSchema(
-        {"anyOf": [{"enum": values}, {"type": "number", "exclusiveMinimum": 0, **bounds}]}
+        {
+            "anyOf": [
+                {"enum": values},
+                {"type": "number", "exclusiveMinimum": 0, **bounds},
+            ]
+        }
     )
 
 

@@ -1,4 +1,5 @@
-"""Words of SB3, CleanRL, RLlib and Gymnasium, and the lab's own: `docs/coming_from.md` as data.
+"""Words of SB3, CleanRL, RLlib and Gymnasium, and the lab's own: `docs/coming_from.md`
+as data.
 
 An error about an unknown key ends with the text: "unknown key; use env.num_envs"."""
 
@@ -6,7 +7,9 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-_BY_SUBJECT = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+_BY_SUBJECT = json.loads(
+    Path(__file__).with_suffix(".json").read_text(encoding="utf-8")
+)
 
 FOREIGN: Mapping[str, str] = {
     word: text

@@ -31,7 +31,8 @@ def _whole(item: Any, least: int) -> bool:
 
 
 def stacks_of(part: Any) -> tuple[Stack, ...]:
-    """Converts […] to one stack, [[…], …] to several. Raises ValueError for anything else."""
+    """Converts […] to one stack, [[…], …] to several. Raises ValueError for anything
+    else."""
     if not isinstance(part, list | tuple):
         raise ValueError("not a list")
     nested = bool(part) and all(isinstance(item, list | tuple) for item in part)
@@ -51,7 +52,9 @@ def _hydra_layers(value: tuple[Any, ...]) -> tuple[Any, ...]:
     if len(body) != 1:
         raise spec_error(shape)
     if len(heads) != 1:
-        raise spec_error("has several heads, and an agent has one observation: give one list")
+        raise spec_error(
+            "has several heads, and an agent has one observation: give one list"
+        )
     for stack in (stack for part in value for stack in stacks_of(part)):
         if message := WIDTH.refusal(stack) or LAYERS.refusal(stack):
             raise spec_error(message)
@@ -75,16 +78,21 @@ class ConvLayer(NamedTuple):
     def of(cls, row: Sequence[Any]) -> "ConvLayer":
         """The layer of a row of a spec."""
         out_channels, *sizes = row
-        return cls(out_channels, *((s, s) if isinstance(s, int) else tuple(s) for s in sizes))
+        return cls(
+            out_channels, *((s, s) if isinstance(s, int) else tuple(s) for s in sizes)
+        )
 
     @property
     def reach(self) -> Pair:
         """Height and width of the receptive field of one output."""
-        height, width = (d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel, strict=True))
+        height, width = (
+            d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel, strict=True)
+        )
         return height, width
 
     def size_after(self, size: Pair) -> Pair | None:
-        """Height and width of the output for an input of `size`; None if the input is too small."""
+        """Height and width of the output for an input of `size`; None if the input is
+        too small."""
         both = zip(size, self.padding, self.reach, self.stride, strict=True)
         height, width = (1 + (n + 2 * p - reach) // s for n, p, reach, s in both)
         return (height, width) if height > 0 and width > 0 else None
@@ -101,8 +109,12 @@ def _conv_layers(rows: tuple[Any, ...]) -> tuple[Any, ...]:
     least = (1, 1, 1, 0, 1)
     for row in rows:
         right = isinstance(row, list) and 2 <= len(row) <= 5 and _whole(row[0], 1)
-        if not right or not all(size(item, low) for item, low in zip(row, least, strict=False)):
-            raise spec_error("every layer must be [out, kernel, stride, padding, dilation]")
+        if not right or not all(
+            size(item, low) for item, low in zip(row, least, strict=False)
+        ):
+            raise spec_error(
+                "every layer must be [out, kernel, stride, padding, dilation]"
+            )
         sizes = (WIDTH.refusal(row[0]), *map(KERNEL.refusal, row[1:]))
         if message := next(filter(None, sizes), None):
             raise spec_error(message)

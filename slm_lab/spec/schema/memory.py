@@ -16,14 +16,15 @@ class MemorySpec(Block):
     """The keys of every memory."""
 
     FAMILY: ClassVar[Family | None] = None
-    """Whether it holds on-policy or replayed data; None (a plug-in): fits any algorithm."""
+    """Whether it holds on-policy or replayed data; None (a plug-in): fits any
+    algorithm."""
 
     name: str = Field(description="kind of memory")
 
 
 class OnPolicySpec(MemorySpec):
-    """Memories of data of the current policy. The keys below configure the additional replay
-    memory of SIL and PPOSIL; other algorithms do not use them."""
+    """Memories of data of the current policy. The keys below configure the additional
+    replay memory of SIL and PPOSIL; other algorithms do not use them."""
 
     FAMILY = "on_policy"
 
@@ -36,7 +37,9 @@ class OnPolicySpec(MemorySpec):
     max_size: Annotated[Count | None, bounds.REPLAYED] = Field(
         None, description="SIL: capacity in transitions"
     )
-    use_cer: bool = Field(False, description="SIL: combined experience replay, arXiv:1712.01275")
+    use_cer: bool = Field(
+        False, description="SIL: combined experience replay, arXiv:1712.01275"
+    )
 
 
 class OnPolicyReplaySpec(OnPolicySpec):
@@ -46,7 +49,8 @@ class OnPolicyReplaySpec(OnPolicySpec):
 
 
 class OnPolicyBatchReplaySpec(OnPolicySpec):
-    """Trains after `training_frequency` (PPO: `time_horizon`) steps of each environment."""
+    """Trains after `training_frequency` (PPO: `time_horizon`) steps of each
+    environment."""
 
     name: str = Field("OnPolicyBatchReplay", description="kind of memory")
 
@@ -55,7 +59,9 @@ class OnPolicyCrossEntropySpec(OnPolicySpec):
     """Trains on the best episodes only."""
 
     name: str = Field("OnPolicyCrossEntropy", description="kind of memory")
-    cross_entropy: float = Field(1.0, gt=0, le=1, description="share of episodes kept, best first")
+    cross_entropy: float = Field(
+        1.0, gt=0, le=1, description="share of episodes kept, best first"
+    )
 
 
 class ReplaySpec(MemorySpec):
@@ -64,18 +70,21 @@ class ReplaySpec(MemorySpec):
     FAMILY = "replay"
 
     name: str = Field("Replay", description="kind of memory")
-    batch_size: Annotated[Count, bounds.BATCH] = Field(description="transitions per batch B")
+    batch_size: Annotated[Count, bounds.BATCH] = Field(
+        description="transitions per batch B"
+    )
     max_size: Annotated[Count, bounds.REPLAYED] = Field(
         description="capacity in transitions; the oldest are replaced first"
     )
     use_cer: bool = Field(
         False,
-        description="combined experience replay: every batch contains the newest step of each "
-        "environment, with the weight of a uniform sample",
+        description="combined experience replay: every batch contains the newest step "
+        "of each environment, with the weight of a uniform sample",
     )
     storage: Literal["memory", "memmap", "device"] = Field(
         "memory",
-        description='storage of the ring buffer: memory, a memory-mapped file, or "device": '
+        description="storage of the ring buffer: memory, a memory-mapped file, or "
+        '"device": '
         "observations on the GPU of the networks",
     )
 
@@ -92,11 +101,14 @@ class PrioritizedReplaySpec(ReplaySpec):
 
     name: str = Field("PrioritizedReplay", description="kind of memory")
     alpha: float = Field(
-        0.6, ge=0, le=1, description="α: 0 samples uniformly, 1 in proportion to the error"
+        0.6,
+        ge=0,
+        le=1,
+        description="α: 0 samples uniformly, 1 in proportion to the error",
     )
     epsilon: float = Field(1e-4, ge=0, description="ε added to every error")
     beta: Fraction | None = Field(
         None,
-        description="β of the importance weights over the run, 0 to 1 (full correction); null: no "
-        "weights",
+        description="β of the importance weights over the run, 0 to 1 (full "
+        "correction); null: no weights",
     )

@@ -30,8 +30,11 @@ BOUNDS = {
 }
 
 
-def reword(details: ErrorDetails, fields: Mapping[str, FieldInfo], file_keys: Sequence[str]) -> str:
-    """The message for a pydantic error in a block with `fields` and the valid keys `file_keys`."""
+def reword(
+    details: ErrorDetails, fields: Mapping[str, FieldInfo], file_keys: Sequence[str]
+) -> str:
+    """The message for a pydantic error in a block with `fields` and the valid keys
+    `file_keys`."""
     kind, loc = details["type"], details["loc"]
     key = str(loc[0]) if loc else ""
     field = fields.get(key)
@@ -44,7 +47,9 @@ def reword(details: ErrorDetails, fields: Mapping[str, FieldInfo], file_keys: Se
         return not_among(details["input"], _literal_values(field.annotation))
     if kind in TYPES:
         nullable = field is not None and type(None) in get_args(field.annotation)
-        return f"must be {TYPES[kind]}{' or null' if nullable and len(loc) == 1 else ''}"
+        return (
+            f"must be {TYPES[kind]}{' or null' if nullable and len(loc) == 1 else ''}"
+        )
     for bound in () if field is None else field.metadata:
         if kind == "less_than_equal" and isinstance(bound, Most):
             return bound.refusal(details["input"]) or ""
@@ -65,10 +70,12 @@ def _bound(kind: str, context: Mapping[str, Any]) -> str:
     return plain.get(kind, "")
 
 
-def unknown_name(kind: str, name: str, known: Sequence[str], all_of_them: str = "") -> str:
-    """ "unknown key; did you mean gamma?", or the list of known names. `all_of_them` describes a
-    list that is too long; then only the nearest names are listed. A key of another library is
-    translated."""
+def unknown_name(
+    kind: str, name: str, known: Sequence[str], all_of_them: str = ""
+) -> str:
+    """ "unknown key; did you mean gamma?", or the list of known names. `all_of_them`
+    describes a list that is too long; then only the nearest names are listed. A key of
+    another library is translated."""
     if kind == "key" and name in FOREIGN:
         return f"unknown key; {FOREIGN[name]}"
     if nearest := nearest_name(name, list(known)):
@@ -77,7 +84,9 @@ def unknown_name(kind: str, name: str, known: Sequence[str], all_of_them: str = 
         return f"unknown {kind}; none is known here"
     if all_of_them:
         close = get_close_matches(name, known, n=5, cutoff=0.0)
-        return f"unknown {kind}; the nearest are {', '.join(close)}; known: {all_of_them}"
+        return (
+            f"unknown {kind}; the nearest are {', '.join(close)}; known: {all_of_them}"
+        )
     return f"unknown {kind}; known: {', '.join(known)}"
 
 
@@ -87,7 +96,11 @@ def not_among(given: object, allowed: Sequence[object]) -> str:
     nearest = nearest_name(given, words) if isinstance(given, str) else None
     hint = f'; did you mean "{nearest}"?' if nearest else ""
     listed = ", ".join(show(value) for value in allowed)
-    return f"must be one of {listed}{hint}" if len(allowed) > 1 else f"must be {listed}{hint}"
+    return (
+        f"must be one of {listed}{hint}"
+        if len(allowed) > 1
+        else f"must be {listed}{hint}"
+    )
 
 
 def show(value: object) -> str:

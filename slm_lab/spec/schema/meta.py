@@ -42,11 +42,15 @@ class CorrectionSpec(Block):
     """The correction of unrolls whose policy is older than the learner's."""
 
     name: CorrectionName = Field(
-        description="none: unrolls count as fresh; vtrace: truncated importance weights "
-        "(arXiv:1802.01561)"
+        description="none: unrolls count as fresh; vtrace: truncated importance "
+        "weights (arXiv:1802.01561)"
     )
-    rho_bar: float = Field(1.0, gt=0, description="ρ̄, bound of the weight of a temporal difference")
-    c_bar: float = Field(1.0, gt=0, description="c̄, bound of how far a difference reaches back")
+    rho_bar: float = Field(
+        1.0, gt=0, description="ρ̄, bound of the weight of a temporal difference"
+    )
+    c_bar: float = Field(
+        1.0, gt=0, description="c̄, bound of how far a difference reaches back"
+    )
 
 
 def _word_as_correction(value: Any) -> Any:
@@ -56,54 +60,66 @@ def _word_as_correction(value: Any) -> Any:
             raise spec_error(not_among(value, words))
         return {"name": value}
     if not isinstance(value, Mapping | BaseModel):
-        raise spec_error(f"must be {', '.join(show(word) for word in words)} or a block {{…}}")
+        raise spec_error(
+            f"must be {', '.join(show(word) for word in words)} or a block {{…}}"
+        )
     if isinstance(value, Mapping) and "name" not in value:
-        raise missing_key_error("name", "is missing: the correction, none or vtrace", value)
+        raise missing_key_error(
+            "name", "is missing: the correction, none or vtrace", value
+        )
     return value
 
 
 Correction: TypeAlias = Annotated[
     CorrectionSpec,
-    BeforeValidator(_word_as_correction, json_schema_input_type=CorrectionName | CorrectionSpec),
+    BeforeValidator(
+        _word_as_correction, json_schema_input_type=CorrectionName | CorrectionSpec
+    ),
 ]
 """The name of a correction, or a block of its name and bounds."""
 
 
 class ActorLearnerSpec(Block):
-    """Settings of `distributed: "actor_learner"`. An unroll is the block of steps that an actor
-    sends at once: `unroll_length` steps of each of its environments."""
+    """Settings of `distributed: "actor_learner"`. An unroll is the block of steps that
+    an actor sends at once: `unroll_length` steps of each of its environments."""
 
     unroll_length: Annotated[Count | None, bounds.ROLLOUT] = Field(
         None,
-        description="steps of each environment in one unroll; null: the algorithm's rollout, or 8 "
-        "for replay algorithms",
+        description="steps of each environment in one unroll; null: the algorithm's "
+        "rollout, or 8 for replay algorithms",
     )
     learn_queue: Annotated[Count, bounds.UNROLLS] = Field(
         1, description="unrolls per training event of an on-policy algorithm"
     )
     queue_size: Annotated[Count, bounds.UNROLLS] = Field(
         1,
-        description="unrolls of one actor that the learner has not finished; the actor pauses "
-        "when there are more",
+        description="unrolls of one actor that the learner has not finished; the "
+        "actor pauses when there are more",
     )
     correction: Correction = Field(
         CorrectionSpec(name="none"),
-        description="correction of unrolls of an older policy: none, vtrace, or a block",
+        description="correction of unrolls of an older policy: none, vtrace, or a "
+        "block",
     )
     publish_frequency: Annotated[Count, bounds.FRAMES] = Field(
-        1, description="minimum number of training events between two publications of the weights"
+        1,
+        description="minimum number of training events between two publications of "
+        "the weights",
     )
     inference: Literal["local", "learner"] = Field(
         "local",
-        description="where actions are computed: in each actor, or in the learner for all actors",
+        description="where actions are computed: in each actor, or in the learner for "
+        "all actors",
     )
     train_ratio: SpecOrRatio = Field(
         "spec",
-        description="gradient steps per frame of a replay algorithm: a number > 0 and <= 1000; "
-        "spec: as its own keys say; null: as many as the learner can make",
+        description="gradient steps per frame of a replay algorithm: a number > 0 and "
+        "<= 1000; spec: as its own keys say; null: as many as the learner can make",
     )
     serial: bool = Field(
-        False, description="run actors and learner in turn in one process, for debugging and tests"
+        False,
+        description="run actors and learner in turn in one process, for debugging and "
+        "tests",
     )
 
 
@@ -120,9 +136,12 @@ class SearchResourcesSpec(Block):
     cpu: float = Field(
         1.0,
         gt=0,
-        description="CPU cores, may be a fraction; 1: one per training process of the trial",
+        description="CPU cores, may be a fraction; 1: one per training process of the "
+        "trial",
     )
-    gpu: float = Field(0.0, ge=0, description="GPUs: a fraction up to 1, or a whole number")
+    gpu: float = Field(
+        0.0, ge=0, description="GPUs: a fraction up to 1, or a whole number"
+    )
 
     @field_validator("gpu")
     @classmethod
@@ -133,7 +152,8 @@ class SearchResourcesSpec(Block):
 
 
 class MetaSpec(Block):
-    """How a spec is run: processes, seeds, rows, checkpoints, and the mode of parallel training."""
+    """How a spec is run: processes, seeds, rows, checkpoints, and the mode of parallel
+    training."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -146,66 +166,81 @@ class MetaSpec(Block):
 
     distributed: Distributed = Field(
         False,
-        description="mode of parallel training: none (independent seeds), Hogwild! with shared or "
-        "synced weights, all-reduced gradients, or actors and a learner",
+        description="mode of parallel training: none (independent seeds), Hogwild! "
+        "with shared or synced weights, all-reduced gradients, or actors and a learner",
     )
     max_session: Annotated[Count, bounds.SESSIONS] = Field(
         1,
-        description="Sessions of a Trial: seeds, or workers of one distributed training; with "
-        "actor_learner the number of actors, without the learner",
+        description="Sessions of a Trial: seeds, or workers of one distributed "
+        "training; with actor_learner the number of actors, without the learner",
     )
     max_trial: Annotated[Count, bounds.TRIALS] = Field(
         1, description="trials of a search; more if a grid has more points"
     )
     log_frequency: Annotated[Count | None, bounds.FRAMES] = Field(
         None,
-        description="frames between rows, per Session; null: 1/200 of a Session's share of the "
-        "budget, recorded at the start",
+        description="frames between rows, per Session; null: 1/200 of a Session's "
+        "share of the budget, recorded at the start",
     )
     eval_frequency: Annotated[Count, bounds.FRAMES] = Field(
         10_000, description="frames between evaluations, per Session"
     )
     rigorous_eval: Annotated[Int, bounds.ENVS] = Field(
-        0, ge=0, description="evaluation environments; 0: no evaluation, training returns are used"
+        0,
+        ge=0,
+        description="evaluation environments; 0: no evaluation, training returns are "
+        "used",
     )
     random_seed: Annotated[Int | None, bounds.SEED] = Field(
         None,
         ge=0,
-        description="root seed of all random numbers; null: drawn at the start and recorded",
+        description="root seed of all random numbers; null: drawn at the start and "
+        "recorded",
     )
     save_interval: float = Field(
         10.0,
         ge=0,
-        description="minimum seconds between checkpoints; 0: one at every row (Hogwild!: one per "
-        "second)",
+        description="minimum seconds between checkpoints; 0: one at every row "
+        "(Hogwild!: one per second)",
     )
-    threads: Annotated[Count, bounds.THREADS] = Field(1, description="torch threads per process")
-    stop_return: float | None = Field(None, description="recent_return at which the run ends")
+    threads: Annotated[Count, bounds.THREADS] = Field(
+        1, description="torch threads per process"
+    )
+    stop_return: float | None = Field(
+        None, description="recent_return at which the run ends"
+    )
     max_run: Annotated[Count, bounds.RUNS] = Field(
         1, description="independent seeds of a distributed training, run sequentially"
     )
     max_restart: Int = Field(
         3,
         ge=0,
-        description="restarts per failed worker or actor, or of all ranks; retries per failed "
-        "trial",
+        description="restarts per failed worker or actor, or of all ranks; retries "
+        "per failed trial",
     )
     step_seconds: float = Field(
         300.0,
         gt=0,
-        description="how long a step of the environment may take; after that the Session hangs: it "
-        "is ended, or replaced as one that died",
+        description="how long a step of the environment may take; after that the "
+        "Session hangs: it is ended, or replaced as one that died",
     )
     reset_seconds: float | None = Field(
-        None, gt=0, description="the same of a reset, and of making an environment; null: any time"
+        None,
+        gt=0,
+        description="the same of a reset, and of making an environment; null: any time",
     )
     scale: Literal["linear", "strong", "weak"] = Field(
-        "linear", description="modes with ranks: how the spec's totals are divided among ranks"
+        "linear",
+        description="modes with ranks: how the spec's totals are divided among ranks",
     )
     scale_lr: bool = Field(
-        True, description="modes with ranks: scale learning rates and target updates with the ranks"
+        True,
+        description="modes with ranks: scale learning rates and target updates with "
+        "the ranks",
     )
-    actor_learner: ActorLearnerSpec = Field(ActorLearnerSpec(), description="settings of that mode")
+    actor_learner: ActorLearnerSpec = Field(
+        ActorLearnerSpec(), description="settings of that mode"
+    )
     cluster: str | None = Field(
         None, description='address of a Ray cluster, or "auto"; null: this machine'
     )
@@ -223,13 +258,15 @@ class MetaSpec(Block):
     )
     search_scheduler: SchedulerSpec | None = Field(
         None,
-        description="stops trials of a search early: arguments of ASHA, or `name` and arguments of "
-        "another scheduler",
+        description="stops trials of a search early: arguments of ASHA, or `name` and "
+        "arguments of another scheduler",
     )
 
     @model_validator(mode="wrap")
     @classmethod
-    def _with_blocks_of_modes(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _with_blocks_of_modes(
+        cls, data: Any, handler: ModelWrapValidatorHandler[Self]
+    ) -> Self:
         if not isinstance(data, Mapping):
             return handler(data)
         blocks, wrong = dict[str, BaseModel](), list[InitErrorDetails]()
@@ -240,12 +277,16 @@ class MetaSpec(Block):
                 wrong += lines_of(error, word)
         known = [*cls.file_keys(), *MODES.models(BaseModel)]
         for key in (key for key in data if key not in known):
-            wrong.append(error_line((key,), unknown_name("key", str(key), known), data[key]))
+            wrong.append(
+                error_line((key,), unknown_name("key", str(key), known), data[key])
+            )
         return with_further_errors(handler, {**data, **blocks}, wrong)
 
     @classmethod
     @override
-    def extend_schema(cls, schema: JsonSchemaValue, handler: GetJsonSchemaHandler) -> None:
+    def extend_schema(
+        cls, schema: JsonSchemaValue, handler: GetJsonSchemaHandler
+    ) -> None:
         schema["additionalProperties"] = False
         for word, model in MODES.models(BaseModel).items():
             schema["properties"][word] = handler(model.__pydantic_core_schema__)
@@ -256,14 +297,14 @@ class MetaSpec(Block):
         return mode_of(self.distributed)
 
     def share_of(self, max_frame: int) -> int:
-        """The part of a frame budget that each Session counts. Workers and ranks share a budget. A
-        learner counts the frames of all its actors."""
+        """The part of a frame budget that each Session counts. Workers and ranks share
+        a budget. A learner counts the frames of all its actors."""
         return max_frame // self.max_session if self.mode.shares_budget else max_frame
 
     @property
     def sessions_per_training(self) -> int:
-        """Sessions per training: 1 for independent seeds; 1 + the actors for a learner, or 1 with
-        `serial`, which runs them in one process."""
+        """Sessions per training: 1 for independent seeds; 1 + the actors for a learner,
+        or 1 with `serial`, which runs them in one process."""
         if self.distributed is False:
             return 1
         if self.mode.has_learner:
@@ -280,11 +321,14 @@ class MetaSpec(Block):
     def trainings(self) -> list[range]:
         """The Sessions of each training of one Trial; a learner precedes its actors."""
         size = self.sessions_per_training
-        return [range(first, first + size) for first in range(0, self.num_sessions, size)]
+        return [
+            range(first, first + size) for first in range(0, self.num_sessions, size)
+        ]
 
     @property
     def writers(self) -> list[int]:
-        """The Sessions that write rows: the first of those with one common agent, else all."""
+        """The Sessions that write rows: the first of those with one common agent, else
+        all."""
         if self.mode.one_agent:
             return [sessions[0] for sessions in self.trainings]
         return list(range(self.num_sessions))
@@ -297,12 +341,17 @@ class MetaSpec(Block):
     def runs_of(self, sessions: Iterable[int]) -> list[int] | None:
         """The training of each Session if trainings repeat (`max_run`); else None."""
         per_training = self.sessions_per_training
-        return [session // per_training for session in sessions] if self.max_run > 1 else None
+        return (
+            [session // per_training for session in sessions]
+            if self.max_run > 1
+            else None
+        )
 
     def is_first_of_training(self, session: int) -> bool:
         """Whether a Session trains alone, or is the first one of its training."""
         return session % self.sessions_per_training == 0
 
     def is_actor(self, session: int) -> bool:
-        """Whether a Session only acts; the first Session of its training is the learner."""
+        """Whether a Session only acts; the first Session of its training is the
+        learner."""
         return self.mode.has_learner and not self.is_first_of_training(session)

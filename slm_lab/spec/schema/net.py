@@ -51,7 +51,9 @@ def _known_initialiser(name: str) -> str:
     return _usable("function of torch.nn.init", name, name, refusals("initialisers"))
 
 
-def _usable(kind: str, given: str, name: str | None, known: Mapping[str, str | None]) -> str:
+def _usable(
+    kind: str, given: str, name: str | None, known: Mapping[str, str | None]
+) -> str:
     if name is None or name not in known:
         raise spec_error(unknown_name(kind, given, list(known)))
     if reason := known[name]:
@@ -70,7 +72,9 @@ def _activation_or_list(value: Any) -> Any:
     names = value if isinstance(value, list | tuple) else [value]
     for name in names:
         if name is not None and not isinstance(name, str):
-            raise spec_error("must be the name of an activation, a list of them, or null")
+            raise spec_error(
+                "must be the name of an activation, a list of them, or null"
+            )
         if name is not None:
             _known_activation(name)
     return tuple(value) if isinstance(value, list) else value
@@ -95,29 +99,41 @@ Widths: TypeAlias = Annotated[
 
 
 class NetSpec(Block):
-    """The keys of every net. `actor_KEY` and `critic_KEY` set a key for one role only, but those of
-    SAME_FOR_BOTH; `net_for_role` applies them."""
+    """The keys of every net. `actor_KEY` and `critic_KEY` set a key for one role only,
+    but those of SAME_FOR_BOTH; `net_for_role` applies them."""
 
     SAME_FOR_BOTH: ClassVar[tuple[str, ...]] = (
-        *("type", "shared", "use_same_optim", "gpu", "cuda_graph", "precision", "matmul"),
+        *(
+            "type",
+            "shared",
+            "use_same_optim",
+            "gpu",
+            "cuda_graph",
+            "precision",
+            "matmul",
+        ),
     )
 
     type: str = Field(description="kind of net")
-    shared: bool = Field(False, description="whether actor and critic share body and optimizer")
+    shared: bool = Field(
+        False, description="whether actor and critic share body and optimizer"
+    )
     hid_layers_activation: Activation = Field(
         "relu", description="activation after each hidden layer"
     )
     out_layer_activation: OutActivation = Field(
-        None, description="activation after the output layer: null, a name, or one per head"
+        None,
+        description="activation after the output layer: null, a name, or one per head",
     )
     init_fn: Initialiser | None = Field(
-        None, description="function of torch.nn.init for the weights; null: torch's default"
+        None,
+        description="function of torch.nn.init for the weights; null: torch's default",
     )
     init_std: float | None = Field(
         None,
         ge=0,
-        description="gain of an orthogonal initialisation of the output layer, mostly as "
-        "actor_init_std, critic_init_std",
+        description="gain of an orthogonal initialisation of the output layer, mostly "
+        "as actor_init_std, critic_init_std",
     )
     layer_norm: bool = Field(False, description="LayerNorm in each hidden layer")
     batch_norm: Literal[False, True, "renorm"] = Field(
@@ -134,7 +150,8 @@ class NetSpec(Block):
         None, gt=0, description="maximum global norm of the gradient; null: no clipping"
     )
     loss_spec: LossSpec = Field(
-        LossSpec(name="MSELoss"), description="loss of the value function, a class of torch.nn"
+        LossSpec(name="MSELoss"),
+        description="loss of the value function, a class of torch.nn",
     )
     optim_spec: OptimSpec = Field(
         OptimSpec(name="GlobalAdam"), description="optimizer, a class of torch.optim"
@@ -146,35 +163,43 @@ class NetSpec(Block):
         False, description="the critic uses the actor's optimizer and scheduler"
     )
     update_type: Literal["replace", "polyak"] = Field(
-        "replace", description="update of target networks: copy, or average with polyak_coef"
+        "replace",
+        description="update of target networks: copy, or average with polyak_coef",
     )
     update_frequency: Annotated[Count, bounds.FRAMES] = Field(
         1, description="frames between updates of target networks"
     )
-    polyak_coef: float = Field(0.0, ge=0, le=1, description="τ: target ← τ net + (1 − τ) target")
+    polyak_coef: float = Field(
+        0.0, ge=0, le=1, description="τ: target ← τ net + (1 − τ) target"
+    )
     log_std_init: float | None = Field(
         None,
-        description="initial ln σ, independent of observations; null: ln σ is an output of the net",
+        description="initial ln σ, independent of observations; null: ln σ is an "
+        "output of the net",
     )
     gpu: Literal[False, True, "auto"] = Field(
         False,
-        description="whether to train on a GPU; with several GPUs, Sessions take turns; "
+        description="whether to train on a GPU; with several GPUs, Sessions take "
+        "turns; "
         '"auto": if there is one',
     )
     cuda_graph: bool = Field(
         False,
-        description="whether a GPU replays gradient steps as CUDA graphs: PPO, DQN, SAC and their "
-        "relatives with Adam, in one process",
+        description="whether a GPU replays gradient steps as CUDA graphs: PPO, DQN, "
+        "SAC and their relatives with Adam, in one process",
     )
     precision: Literal["float32", "bf16", "auto"] = Field(
         "float32",
-        description='of products in training, first layer of vectors and outputs apart; "bf16": '
-        'faster from about 128 units on; "auto": bf16 where the device has it',
+        description="of products in training, first layer of vectors and outputs "
+        "apart; "
+        '"bf16": faster from about 128 units on; "auto": bf16 where the device '
+        "has it",
     )
     matmul: Literal["torch", "numpy"] = Field(
         "torch",
-        description='library that multiplies float32 in wide linear layers on a CPU; "numpy" uses '
-        "one thread; `slm-lab probe` measures both",
+        description="library that multiplies float32 in wide linear layers on a CPU; "
+        '"numpy" '
+        "uses one thread; `slm-lab probe` measures both",
     )
 
     _variants: dict[str, Any] = PrivateAttr(default_factory=dict)
@@ -199,7 +224,9 @@ class NetSpec(Block):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _gather_variants(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+    def _gather_variants(
+        cls, data: Any, handler: ModelWrapValidatorHandler[Self]
+    ) -> Self:
         if not isinstance(data, Mapping):
             return handler(data)
         variants = {
@@ -208,14 +235,18 @@ class NetSpec(Block):
             if isinstance(key, str) and key.startswith(PREFIXES)
         }
         own = {key: value for key, value in data.items() if key not in variants}
-        wrong = [line for role in ROLES for line in _role_problems(cls, own, role, variants)]
+        wrong = [
+            line for role in ROLES for line in _role_problems(cls, own, role, variants)
+        ]
         net = with_further_errors(handler, own, wrong)
         net._variants = variants
         return net
 
     @classmethod
     @override
-    def extend_schema(cls, schema: JsonSchemaValue, handler: GetJsonSchemaHandler) -> None:
+    def extend_schema(
+        cls, schema: JsonSchemaValue, handler: GetJsonSchemaHandler
+    ) -> None:
         for key in [key for key in cls.model_fields if key not in cls.SAME_FOR_BOTH]:
             for role in ROLES:
                 schema["properties"][f"{role}_{key}"] = schema["properties"][key]
@@ -227,7 +258,9 @@ class NetSpec(Block):
 
 def _keys_of(role: Role, variants: Mapping[str, Any]) -> dict[str, Any]:
     prefix = f"{role}_"
-    return {k.removeprefix(prefix): v for k, v in variants.items() if k.startswith(prefix)}
+    return {
+        k.removeprefix(prefix): v for k, v in variants.items() if k.startswith(prefix)
+    }
 
 
 def _role_problems(
@@ -237,7 +270,9 @@ def _role_problems(
     prefix, changes = f"{role}_", _keys_of(role, variants)
     wrong = [
         error_line(
-            (prefix + key,), f"it is the same for both roles; set {key} instead", changes.pop(key)
+            (prefix + key,),
+            f"it is the same for both roles; set {key} instead",
+            changes.pop(key),
         )
         for key in cls.SAME_FOR_BOTH
         if key in changes
@@ -262,26 +297,28 @@ class MLPNetSpec(NetSpec):
     """Fully connected layers."""
 
     LEGACY: ClassVar[Mapping[str, str]] = {
-        "normalize": "it divides images by 255; env.normalize_obs normalises other observations"
+        "normalize": "it divides images by 255; env.normalize_obs normalises other "
+        "observations"
     }
 
     hid_layers: Widths = Field((64, 64), description="units per hidden layer")
 
 
 class DuelingMLPNetSpec(MLPNetSpec):
-    """Fully connected layers, then a value and an advantage stream (arXiv:1511.06581)."""
+    """Fully connected layers, then a value and an advantage stream
+    (arXiv:1511.06581)."""
 
 
 class HydraMLPNetSpec(NetSpec):
-    """Layers that all outputs share, then separate hidden layers for each output. With `shared` the
-    outputs are the policy and the value, in this order, otherwise one per net. There is one
-    observation, so there is one head; the body follows it."""
+    """Layers that all outputs share, then separate hidden layers for each output. With
+    `shared` the outputs are the policy and the value, in this order, otherwise one per
+    net. There is one observation, so there is one head; the body follows it."""
 
     LEGACY = MLPNetSpec.LEGACY
 
     hid_layers: layers.HydraLayers = Field(
-        description="units per layer of [heads, body, tails]; tails: one list for all outputs, or "
-        "one list per output, as [[64], [64], [[32], [16, 16]]]"
+        description="units per layer of [heads, body, tails]; tails: one list for all "
+        "outputs, or one list per output, as [[64], [64], [[32], [16, 16]]]"
     )
 
     def trunk(self) -> layers.Stack:
@@ -295,12 +332,12 @@ class HydraMLPNetSpec(NetSpec):
 
 
 class ConvNetSpec(NetSpec):
-    """Convolutions over images (C, H, W), then fully connected layers. `layer_norm` normalises an
-    image over all its numbers and scales it by channel."""
+    """Convolutions over images (C, H, W), then fully connected layers. `layer_norm`
+    normalises an image over all its numbers and scales it by channel."""
 
     conv_hid_layers: layers.ConvLayers = Field(
-        description="one [out channels, kernel, stride, padding, dilation] per layer; the last "
-        "three default to 1, 0, 1; sizes are numbers or [height, width]"
+        description="one [out channels, kernel, stride, padding, dilation] per layer; "
+        "the last three default to 1, 0, 1; sizes are numbers or [height, width]"
     )
     fc_hid_layers: Widths = Field(
         (), description="units per fully connected layer after the convolutions"
@@ -338,12 +375,18 @@ class RecurrentNetSpec(NetSpec):
     SAME_FOR_BOTH = (*NetSpec.SAME_FOR_BOTH, "seq_len", "burn_in")
     LEGACY = MLPNetSpec.LEGACY
 
-    cell_type: Literal["GRU", "LSTM", "RNN"] = Field("GRU", description="recurrent cell")
-    fc_hid_layers: Widths = Field((), description="units per fully connected layer before the cell")
+    cell_type: Literal["GRU", "LSTM", "RNN"] = Field(
+        "GRU", description="recurrent cell"
+    )
+    fc_hid_layers: Widths = Field(
+        (), description="units per fully connected layer before the cell"
+    )
     rnn_hidden_size: Annotated[Count, bounds.WIDTH] = Field(
         64, description="units of the recurrent state"
     )
-    rnn_num_layers: Annotated[Count, bounds.STACKED] = Field(1, description="recurrent layers")
+    rnn_num_layers: Annotated[Count, bounds.STACKED] = Field(
+        1, description="recurrent layers"
+    )
     bidirectional: OneDirection = Field(
         False, description="must be false: an agent has not seen later observations"
     )
@@ -353,38 +396,48 @@ class RecurrentNetSpec(NetSpec):
     burn_in: Int = Field(
         0,
         ge=0,
-        description="replay memories: first steps of a sequence, which only update the stored "
-        "state",
+        description="replay memories: first steps of a sequence, which only update "
+        "the stored state",
     )
 
     @property
     def state_size(self) -> int:
         """Size of the recurrent state; an LSTM has two vectors."""
-        return self.rnn_num_layers * self.rnn_hidden_size * (2 if self.cell_type == "LSTM" else 1)
+        return (
+            self.rnn_num_layers
+            * self.rnn_hidden_size
+            * (2 if self.cell_type == "LSTM" else 1)
+        )
 
     @model_validator(mode="after")
     def _learns_from_something(self) -> Self:
         if self.burn_in >= self.seq_len:
             message = (
-                f"must be below seq_len ({self.seq_len}): only the remaining steps are learned from"
+                f"must be below seq_len ({self.seq_len}): only the remaining steps "
+                "are learned from"
             )
             raise key_error("burn_in", message, self.burn_in)
         return self
 
 
 class TorchArcNetSpec(NetSpec):
-    """A body written as a list of torch.nn layers; linear output layers follow it. `init_fn` fills
-    linear layers and convolutions, with the gain of the activation that follows."""
+    """A body written as a list of torch.nn layers; linear output layers follow it.
+    `init_fn` fills linear layers and convolutions, with the gain of the activation that
+    follows."""
 
     LEGACY: ClassVar[Mapping[str, str]] = {
         "hid_layers_activation": "the arc contains its activations"
     }
 
-    layer_norm: NotBesideArc = Field(False, description="must be false: add LayerNorm to the arc")
+    layer_norm: NotBesideArc = Field(
+        False, description="must be false: add LayerNorm to the arc"
+    )
     batch_norm: NotBesideArc = Field(
         False, description="must be false: add LazyBatchNorm1d to the arc"
     )
-    norm_place: None = Field(None, description="must be null: the arc contains its normalisation")
+    norm_place: None = Field(
+        None, description="must be null: the arc contains its normalisation"
+    )
     normalize: bool = Field(
         False, description="divide images by 255; does not change other observations"
     )

@@ -8,9 +8,20 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 from typing_extensions import override
 
-from slm_lab.spec.schema.block import Block, error_line, key_error, missing_key_error, raise_errors
+from slm_lab.spec.schema.block import (
+    Block,
+    error_line,
+    key_error,
+    missing_key_error,
+    raise_errors,
+)
 from slm_lab.spec.schema.messages import unknown_name
-from slm_lab.spec.schema.torch_table import Kind, argument_problems, entries, with_whole_numbers
+from slm_lab.spec.schema.torch_table import (
+    Kind,
+    argument_problems,
+    entries,
+    with_whole_numbers,
+)
 
 KIND_WORDS: Mapping[Kind, str] = {
     "optimizers": "an optimizer",
@@ -20,7 +31,8 @@ KIND_WORDS: Mapping[Kind, str] = {
 
 
 OF_SLM_LAB = {
-    "Lookahead": "is not available; name the optimizer that it wraps, such as RAdam or GlobalAdam"
+    "Lookahead": "is not available; name the optimizer that it wraps, such as RAdam or "
+    "GlobalAdam"
 }
 """Classes that old files name and torch does not have."""
 
@@ -47,7 +59,9 @@ class TorchPart(Block):
         if not isinstance(data, Mapping):
             return data
         if "name" not in data:
-            raise missing_key_error("name", f"is missing: the name of {KIND_WORDS[cls.KIND]}", data)
+            raise missing_key_error(
+                "name", f"is missing: the name of {KIND_WORDS[cls.KIND]}", data
+            )
         args = data.get("args", {})
         if not isinstance(args, Mapping):
             raise key_error("args", "must be a block {…}", args)
@@ -94,7 +108,8 @@ class OptimSpec(TorchPart):
 
 
 class LRSchedulerSpec(TorchPart):
-    """A torch.optim.lr_scheduler, or `LinearToZero`, `LinearToMin` on the frame clock."""
+    """A torch.optim.lr_scheduler, or `LinearToZero`, `LinearToMin` on the frame
+    clock."""
 
     KIND = "schedulers"
 

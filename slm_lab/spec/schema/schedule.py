@@ -14,18 +14,23 @@ DECAYS = ("linear_decay", "rate_decay", "periodic_decay")
 
 
 class ScheduleSpec(Block):
-    """A value by the trial's frame clock: constant, or from `start_val` to `end_val`."""
+    """A value by the trial's frame clock: constant, or from `start_val` to
+    `end_val`."""
 
     name: Literal["no_decay", "linear_decay", "rate_decay", "periodic_decay"] = Field(
         "no_decay", description="shape; no_decay: constant start_val"
     )
     start_val: float = Field(description="value until start_step")
-    end_val: float | None = Field(None, description="value from end_step; null: start_val")
+    end_val: float | None = Field(
+        None, description="value from end_step; null: start_val"
+    )
     start_step: Annotated[Frames, bounds.FRAMES] = Field(
         0, ge=0, description="frame at which the change begins"
     )
     end_step: Annotated[Frames | None, bounds.FRAMES] = Field(
-        None, ge=0, description="frame at which end_val is reached; null: the end of the budget"
+        None,
+        ge=0,
+        description="frame at which end_val is reached; null: the end of the budget",
     )
 
     @model_validator(mode="after")
@@ -70,7 +75,8 @@ NonNegative: TypeAlias = Annotated[
 """A schedule of values >= 0."""
 
 Fraction: TypeAlias = Annotated[
-    ScheduleSpec, AfterValidator(_both_values(lambda value: 0 <= value <= 1, "must be in [0, 1]"))
+    ScheduleSpec,
+    AfterValidator(_both_values(lambda value: 0 <= value <= 1, "must be in [0, 1]")),
 ]
 """A schedule of values between 0 and 1."""
 
@@ -78,12 +84,15 @@ Fraction: TypeAlias = Annotated[
 Constant: TypeAlias = Annotated[
     NonNegative,
     BeforeValidator(
-        lambda value: value if isinstance(value, Mapping | BaseModel) else {"start_val": value}
+        lambda value: (
+            value if isinstance(value, Mapping | BaseModel) else {"start_val": value}
+        )
     ),
 ]
 """A number >= 0, or a schedule of such."""
 
 Coefficient: TypeAlias = Annotated[
-    NonNegative, BeforeValidator(lambda value: {"start_val": 0.0} if value is None else value)
+    NonNegative,
+    BeforeValidator(lambda value: {"start_val": 0.0} if value is None else value),
 ]
 """The weight of a loss term, >= 0; null leaves the term out."""

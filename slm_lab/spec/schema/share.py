@@ -37,7 +37,9 @@ class _OrShare:
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         number = handler(schema)
-        return {"anyOf": [number, {"title": "share", "type": "string", "pattern": PATTERN}]}
+        return {
+            "anyOf": [number, {"title": "share", "type": "string", "pattern": PATTERN}]
+        }
 
 
 Frames: TypeAlias = Annotated[Int, BeforeValidator(_no_text), _OrShare()]

@@ -18,7 +18,9 @@ def _fits_in_file_names(name: str) -> str:
     size = len(name.encode())
     if size > NAME_BYTES:
         why = "the name of every file of the run begins with it"
-        raise spec_error(f"takes {size} bytes of a file name, at most {NAME_BYTES}: {why}")
+        raise spec_error(
+            f"takes {size} bytes of a file name, at most {NAME_BYTES}: {why}"
+        )
     return name
 
 
@@ -70,8 +72,9 @@ class Spec(Block):
         )
 
     def of_session(self, trial: int, session: int) -> Self:
-        """The spec as one of the Sessions runs it. Each has a block of numbers for the copies that
-        train, those of evaluations, one of videos, and one that gives a learner its spaces."""
+        """The spec as one of the Sessions runs it. Each has a block of numbers for the
+        copies that train, those of evaluations, one of videos, and one that gives a
+        learner its spaces."""
         block = self.training_copies + self.meta.rigorous_eval + 2
         return self.numbered((trial * self.meta.num_sessions + session) * block)
 

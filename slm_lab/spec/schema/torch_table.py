@@ -1,4 +1,5 @@
-"""Torch's classes by name: optimizers, schedulers, losses, layers, activations, initialisers.
+"""Torch's classes by name: optimizers, schedulers, losses, layers, activations,
+initialisers.
 
 A spec is checked without importing torch. So this module reads torch_table.json, which
 tests/unit/spec/generate_torch_table.py generates from the installed torch."""
@@ -28,7 +29,9 @@ class TorchEntry(NamedTuple):
     def json_schema(self, name: str) -> dict[str, Any]:
         """The JSON Schema of `{"name": name, argument: value, …}`."""
         keys = self.arguments.items()
-        properties = {key: {} if value is ... else {"default": value} for key, value in keys}
+        properties = {
+            key: {} if value is ... else {"default": value} for key, value in keys
+        }
         return {
             "type": "object",
             "properties": {"name": {"const": name}, **properties},
@@ -43,15 +46,32 @@ _AT_LEAST_1 = (lambda x: x >= 1, "must be >= 1")
 _FRACTION = (lambda x: 0 <= x <= 1, "must be between 0 and 1")
 NUMBER_BOUNDS = {
     **dict.fromkeys(("lr", "delta"), _POSITIVE),
-    **dict.fromkeys(("eps", "weight_decay", "beta", "alpha", "warmup_steps"), _AT_LEAST_0),
-    **dict.fromkeys(("frame", "step_size", "out_features", "out_channels"), _AT_LEAST_1),
+    **dict.fromkeys(
+        ("eps", "weight_decay", "beta", "alpha", "warmup_steps"), _AT_LEAST_0
+    ),
+    **dict.fromkeys(
+        ("frame", "step_size", "out_features", "out_channels"), _AT_LEAST_1
+    ),
     **dict.fromkeys(("momentum", "min_factor"), _FRACTION),
 }
 """Bounds of an argument of this name in any class: (holds, message)."""
 COUNTS = frozenset(
-    {"frame", "step_size", "total_iters", "T_max", "T_0", "T_mult", "total_steps", "epochs",
-     "steps_per_epoch", "step_size_up", "step_size_down", "out_features", "out_channels"}
-)  # fmt: skip
+    {
+        "frame",
+        "step_size",
+        "total_iters",
+        "T_max",
+        "T_0",
+        "T_mult",
+        "total_steps",
+        "epochs",
+        "steps_per_epoch",
+        "step_size_up",
+        "step_size_down",
+        "out_features",
+        "out_channels",
+    }
+)
 """Arguments that must be whole numbers."""
 
 
@@ -65,21 +85,26 @@ def entries(kind: Kind) -> Mapping[str, TorchEntry]:
     """Every class of one kind, by name."""
     found = {}
     for name, row in _table()[kind].items():
-        arguments = {key: a.get("default", ...) for key, a in row.get("arguments", {}).items()}
+        arguments = {
+            key: a.get("default", ...) for key, a in row.get("arguments", {}).items()
+        }
         found[name] = TorchEntry(arguments, row.get("refused"))
     return found
 
 
 def refusals(kind: Literal["activations", "initialisers"]) -> Mapping[str, str | None]:
-    """The activations of torch.nn, or the functions of torch.nn.init: {name: why a spec cannot use
-    it, or None}."""
+    """The activations of torch.nn, or the functions of torch.nn.init: {name: why a spec
+    cannot use it, or None}."""
     return _table()[kind]
 
 
 def activation_class(name: str) -> str | None:
-    """The torch.nn class named "relu", "leaky_relu" or "LeakyReLU" in a spec; None if unknown."""
+    """The torch.nn class named "relu", "leaky_relu" or "LeakyReLU" in a spec; None if
+    unknown."""
     wanted = name.lower().replace("_", "")
-    return next((each for each in refusals("activations") if each.lower() == wanted), None)
+    return next(
+        (each for each in refusals("activations") if each.lower() == wanted), None
+    )
 
 
 def with_whole_numbers(args: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,8 +115,11 @@ def with_whole_numbers(args: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def argument_problems(entry: TorchEntry, args: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Wrong arguments of `entry` with messages, in the order of `args`; then missing arguments."""
+def argument_problems(
+    entry: TorchEntry, args: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
+    """Wrong arguments of `entry` with messages, in the order of `args`; then missing
+    arguments."""
     for key, value in args.items():
         if key not in entry.arguments:
             yield key, unknown_name("argument", key, list(entry.arguments))
@@ -109,14 +137,20 @@ def _value_message(key: str, value: Any, default: Any) -> str:
     if key in NUMBER_BOUNDS or key in COUNTS or is_number:
         return _number_message(key, value)
     if isinstance(default, bool | str) and not isinstance(value, type(default)):
-        return "must be true or false" if isinstance(default, bool) else "must be a string"
+        return (
+            "must be true or false" if isinstance(default, bool) else "must be a string"
+        )
     if isinstance(default, list):
         return _list_message(key, value, len(default))
     if default is ...:
         numbers = value if isinstance(value, list | tuple) and value else [value]
         wrong = any(_number_message("", number) for number in numbers)
         return "must be a number or a list of numbers" if wrong else ""
-    return "must be finite" if isinstance(value, float) and not math.isfinite(value) else ""
+    return (
+        "must be finite"
+        if isinstance(value, float) and not math.isfinite(value)
+        else ""
+    )
 
 
 def _number_message(key: str, value: Any) -> str:

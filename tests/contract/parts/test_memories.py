@@ -29,14 +29,16 @@ def build(case, seed=0):
 
 
 def stream():
-    """Steps of three environments; an observation is (step, environment) and so is its action."""
+    """Steps of three environments; an observation is (step, environment) and so is its
+    action."""
     rng = np.random.default_rng(0)
     for t in range(STEPS):
         obs = np.stack([np.full(N, t), np.arange(N)], 1).astype(np.float32)
         terminated = rng.random(N) < 0.15
         truncated = ~terminated & (rng.random(N) < 0.15)
         next_obs = obs + np.array([1, 0])
-        next_obs[terminated | truncated] += 0.5  # where an episode ends in is not where one begins
+        # where an episode ends in is not where one begins
+        next_obs[terminated | truncated] += 0.5
         numbers = rng.normal(size=(3, N)).astype(np.float32)
         act = Act(t * N + np.arange(N), numbers[0], numbers[1], t // 10)
         next_obs = next_obs.astype(np.float32)

@@ -32,8 +32,13 @@ def choices():
     for name, entry in entries("losses").items():
         if entry.refused is None:
             yield "loss_spec", {"name": name}
-    for key, kind in (("init_fn", "initialisers"), ("hid_layers_activation", "activations")):
-        yield from ((key, name) for name, reason in refusals(kind).items() if reason is None)
+    for key, kind in (
+        ("init_fn", "initialisers"),
+        ("hid_layers_activation", "activations"),
+    ):
+        yield from (
+            (key, name) for name, reason in refusals(kind).items() if reason is None
+        )
 
 
 @pytest.mark.parametrize(("key", "value"), list(choices()), ids=str)

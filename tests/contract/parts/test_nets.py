@@ -51,7 +51,9 @@ def state(net):
 @pytest.mark.parametrize("size", [1, 5])
 def test_there_is_one_output_per_head_with_its_width(case, size):
     outputs = build(case)(observations(case, size))
-    assert [tuple(out.shape) for out in outputs] == [(size, width) for width in widths(case)]
+    assert [tuple(out.shape) for out in outputs] == [
+        (size, width) for width in widths(case)
+    ]
     assert all(out.dtype == torch.float32 and out.isfinite().all() for out in outputs)
 
 
@@ -82,7 +84,9 @@ def test_the_gain_of_a_head_is_the_scale_of_its_output(case):
     obs = observations(case, 5)
     gains = [0.01, 3.0][: len(widths(case))]
     of_one = build(case, gains=[1.0] * len(gains))(obs)
-    for gain, scaled, plain in zip(gains, build(case, gains=gains)(obs), of_one, strict=True):
+    for gain, scaled, plain in zip(
+        gains, build(case, gains=gains)(obs), of_one, strict=True
+    ):
         assert plain.abs().max() > 0
         torch.testing.assert_close(scaled, gain * plain)
 
@@ -108,10 +112,14 @@ def test_gradients_are_those_of_the_function(case):
         return sum((out * (i + 1)).sin().mean() for i, out in enumerate(net(obs)))
 
     generator = torch.Generator().manual_seed(3)
-    direction = [torch.randn(p.shape, generator=generator, dtype=p.dtype) for p in parameters]
+    direction = [
+        torch.randn(p.shape, generator=generator, dtype=p.dtype) for p in parameters
+    ]
     grads = torch.autograd.grad(loss(), parameters)
     slope = sum((g * d).sum() for g, d in zip(grads, direction, strict=True))
-    here, along = (nn.utils.parameters_to_vector(each) for each in (parameters, direction))
+    here, along = (
+        nn.utils.parameters_to_vector(each) for each in (parameters, direction)
+    )
     values, width = [], 1e-6
     for sign in (1, -1):
         with torch.no_grad():
@@ -138,8 +146,12 @@ def test_only_batch_normalisation_looks_at_the_mode(case):
     acting, before = net(obs), state(net)
     net.train(True)
     learning = net(obs)
-    changed = any(not torch.equal(tensor, before[name]) for name, tensor in state(net).items())
-    same = all(torch.equal(one, other) for one, other in zip(acting, learning, strict=True))
+    changed = any(
+        not torch.equal(tensor, before[name]) for name, tensor in state(net).items()
+    )
+    same = all(
+        torch.equal(one, other) for one, other in zip(acting, learning, strict=True)
+    )
     normalises = any(isinstance(m, NORMALISING) for m in net.modules())
     assert (changed, not same) == (normalises, normalises)
     net.train(False)
@@ -159,7 +171,8 @@ def test_it_puts_out_the_same_with_and_without_gradients(case, context, size):
     for one, other in zip(with_gradients, without, strict=True):
         assert one.requires_grad
         assert not other.requires_grad
-        torch.testing.assert_close(one, other)  # NumPy, or torch's kernels for inference alone
+        # NumPy, or torch's kernels for inference alone
+        torch.testing.assert_close(one, other)
 
 
 @ALL

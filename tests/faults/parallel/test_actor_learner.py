@@ -1,4 +1,5 @@
-"""Actors and learners that are killed, raise, hang or are stopped: what was learned survives."""
+"""Actors and learners that are killed, raise, hang or are stopped: what was learned
+survives."""
 
 import os
 import re
@@ -51,7 +52,8 @@ class Fragile(CartPoleEnv):
     def step(self, action):
         self.count += 1
         obs, reward, *rest = super().step(action)
-        if multiprocessing.current_process().name == "session-1" and self.count >= {first}:
+        name = multiprocessing.current_process().name
+        if name == "session-1" and self.count >= {first}:
             {what}
         return obs, reward, *rest
 
@@ -72,7 +74,11 @@ def actors(make=ppo, count=ACTORS, flow=None, **changes):
         "meta__max_session": count,
         "meta__actor_learner": flow or {},
     }
-    sizes = {"env__max_frame": 30_000, "meta__log_frequency": 500, "meta__save_interval": 600}
+    sizes = {
+        "env__max_frame": 30_000,
+        "meta__log_frequency": 500,
+        "meta__save_interval": 600,
+    }
     return make(**{**together, **sizes, **changes})
 
 
@@ -97,7 +103,10 @@ def restarts(folder):
 
 
 def logs(folder):
-    return {path.name: path.read_bytes() for path in (run_folder(folder) / "log").glob("*.log")}
+    return {
+        path.name: path.read_bytes()
+        for path in (run_folder(folder) / "log").glob("*.log")
+    }
 
 
 def saved(folder):
@@ -126,18 +135,27 @@ def assert_nothing_left(running, children):
 
 
 def learns(running, folder, rows=2):
-    """The processes, once the learner has written some rows more and each actor acts."""
+    """The processes, once the learner has written some rows more and each actor
+    acts."""
     before = row_count(folder)
-    wait_until(lambda: row_count(folder) > before + rows or running.process.poll() is not None)
+    wait_until(
+        lambda: row_count(folder) > before + rows or running.process.poll() is not None
+    )
     assert running.process.poll() is None, running.end()
-    return [wait_until(lambda s=session: running.session(s)) for session in range(1 + ACTORS)]
+    return [
+        wait_until(lambda s=session: running.session(s))
+        for session in range(1 + ACTORS)
+    ]
 
 
 def finish(folder, *options):
     """Resumes the run and trains some frames more."""
     last = saved(folder).frame + 2000
-    start = call if options else call_here  # what a plug-in registers must not stay here
-    done = start(command(folder, "train@latest", "-s", f"env.max_frame={last}", *options), folder)
+    # what a plug-in registers must not stay here
+    start = call if options else call_here
+    done = start(
+        command(folder, "train@latest", "-s", f"env.max_frame={last}", *options), folder
+    )
     assert (done.code, done.err) == (0, "")
     assert_trained_on_everything(folder, last)
     return done
@@ -159,7 +177,9 @@ def test_a_killed_actor_is_replaced_and_the_whole_budget_is_learned_from(folder)
 
 
 @pytest.mark.slow
-def test_without_its_learner_a_training_ends_at_once_and_resumes_from_the_checkpoint(folder):
+def test_without_its_learner_a_training_ends_at_once_and_resumes_from_the_checkpoint(
+    folder,
+):
     write_spec(folder, actors(meta__save_interval=0, env__max_frame=ENDLESS))
     with started(folder) as running:
         alive = learns(running, folder)
@@ -223,7 +243,10 @@ def test_past_max_restart_the_other_actors_play_the_whole_budget_and_the_run_has
     assert done.code == 1
     assert "signal 9" in done.err
     assert "Traceback" not in done.err
-    assert (restarts(folder), endings(folder)) == ([0, 0, 0], ["finished", "failed", "finished"])
+    assert (restarts(folder), endings(folder)) == (
+        [0, 0, 0],
+        ["finished", "failed", "finished"],
+    )
     assert_trained_on_everything(folder)
 
 
@@ -243,8 +266,12 @@ def test_a_learner_that_has_lost_its_only_actor_saves_and_ends(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [ppo, lambda **changes: soft("SoftActorCritic", **changes)])
-def test_a_killed_parent_ends_all_processes_and_the_run_resumes_from_its_checkpoint(folder, make):
+@pytest.mark.parametrize(
+    "make", [ppo, lambda **changes: soft("SoftActorCritic", **changes)]
+)
+def test_a_killed_parent_ends_all_processes_and_the_run_resumes_from_its_checkpoint(
+    folder, make
+):
     write_spec(folder, actors(make, meta__save_interval=0, env__max_frame=ENDLESS))
     for time_of_kill in range(2):
         with started(folder, "train@latest" if time_of_kill else "train") as running:
@@ -284,8 +311,8 @@ def test_actors_that_cannot_start_are_not_restarted(folder):
     (folder / "fragile.py").write_text(PLUG_IN.format(what="pass", first=0))
     with (folder / "fragile.py").open("a") as file:
         file.write(
-            "\nis_actor = multiprocessing.current_process().name in ('session-1', 'session-2')\n"
-            "if is_actor: raise RuntimeError('no pole here')\n"
+            "\nis_actor = multiprocessing.current_process().name in ('session-1', "
+            "'session-2')\nif is_actor: raise RuntimeError('no pole here')\n"
         )
     write_spec(folder, actors(env__name="Fragile-v0"))
     done = call(command(folder, "train", "--import", "fragile"), folder)
@@ -299,7 +326,9 @@ def test_actors_that_cannot_start_are_not_restarted(folder):
 def test_a_slow_actor_does_not_keep_the_unrolls_of_the_others_from_being_learned_from(
     folder, learn_queue
 ):
-    options = fragile(folder, "time.sleep(0.02)", first=0, flow={"learn_queue": learn_queue})
+    options = fragile(
+        folder, "time.sleep(0.02)", first=0, flow={"learn_queue": learn_queue}
+    )
     done = call(command(folder, "train", *options, "-s", "env.max_frame=6000"), folder)
     assert (done.code, done.err) == (0, "")
     _, slow, quick = (each["frame"] for each in sessions(folder))
@@ -309,11 +338,15 @@ def test_a_slow_actor_does_not_keep_the_unrolls_of_the_others_from_being_learned
 
 @pytest.mark.slow
 def test_actors_wait_for_a_slow_learner_and_memory_does_not_grow(folder):
-    write_spec(folder, actors(agent__algorithm__training_epoch=30, env__max_frame=ENDLESS))
+    write_spec(
+        folder, actors(agent__algorithm__training_epoch=30, env__max_frame=ENDLESS)
+    )
     with started(folder) as running:
         everybody = learns(running, folder)
         before = [process.memory_info().rss for process in everybody]
-        after = [process.memory_info().rss for process in learns(running, folder, rows=8)]
+        after = [
+            process.memory_info().rss for process in learns(running, folder, rows=8)
+        ]
         interrupt(running)
         assert running.end().code == 130
     for small, large in zip(before, after, strict=True):
@@ -325,9 +358,14 @@ def test_actors_wait_for_a_slow_learner_and_memory_does_not_grow(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("make", [ppo, lambda **changes: soft("SoftActorCritic", **changes)])
-def test_a_reward_that_is_not_a_number_is_one_clear_error_and_the_state_is_kept(folder, make):
-    """The episode continues, so the reward is learned from before the return is known."""
+@pytest.mark.parametrize(
+    "make", [ppo, lambda **changes: soft("SoftActorCritic", **changes)]
+)
+def test_a_reward_that_is_not_a_number_is_one_clear_error_and_the_state_is_kept(
+    folder, make
+):
+    """The episode continues, so the reward is learned from before the return is
+    known."""
     options = fragile(folder, 'reward, rest[0] = float("nan"), False', make=make)
     done = call(command(folder, "train", *options), folder)
     assert done.code == 1
@@ -396,7 +434,12 @@ def test_an_actor_that_hangs_does_not_keep_a_stop_from_saving(folder):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
-    [ppo, lambda **changes: soft("SoftActorCritic", **{"env__name": "Pendulum-v1", **changes})],
+    [
+        ppo,
+        lambda **changes: soft(
+            "SoftActorCritic", **{"env__name": "Pendulum-v1", **changes}
+        ),
+    ],
     ids=["rollouts", "replay"],
 )
 def test_in_one_process_a_resumed_run_equals_the_uninterrupted_one(folder, make):

@@ -41,13 +41,18 @@ RANKS = 2
 def ranks(make=ppo, **changes):
     """A spec that takes some seconds, with a checkpoint at every row."""
     together = {"meta__distributed": "all_reduce", "meta__max_session": RANKS}
-    sizes = {"env__max_frame": 4000, "meta__log_frequency": 100, "meta__save_interval": 0}
+    sizes = {
+        "env__max_frame": 4000,
+        "meta__log_frequency": 100,
+        "meta__save_interval": 0,
+    }
     horizon = {"agent__algorithm__time_horizon": 32} if make is ppo else {}
     return make(**{**together, **sizes, **horizon, **changes})
 
 
 def parts(folder, session):
-    """What a rank's newest checkpoint says of its files: two that are equal have the same sums."""
+    """What a rank's newest checkpoint says of its files: two that are equal have the
+    same sums."""
     return read_manifest(manifest(folder, session))
 
 
@@ -82,7 +87,9 @@ def test_ranks_train_to_the_end_and_one_of_them_writes_the_rows(trained, undistu
 
 
 @pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_after_a_rank_is_killed_all_restart_from_the_last_checkpoint(folder, undisturbed, victim):
+def test_after_a_rank_is_killed_all_restart_from_the_last_checkpoint(
+    folder, undisturbed, victim
+):
     write_spec(folder, ranks())
     with started(folder, "train", "--seed", "5") as running:
         wait_until(lambda: row_count(folder) > 5)
@@ -97,7 +104,9 @@ def test_after_a_rank_is_killed_all_restart_from_the_last_checkpoint(folder, und
     sessions = trial_metrics(folder)["sessions"]
     assert [each["restarts"] for each in sessions] == [1, 1]
     log = next((run_folder(folder) / "log").glob("*_s1.log")).read_text()
-    assert f"restarts: rank {victim} has ended: the process was killed by signal 9" in log
+    assert (
+        f"restarts: rank {victim} has ended: the process was killed by signal 9" in log
+    )
 
 
 @pytest.mark.slow
@@ -122,7 +131,9 @@ def test_whenever_the_parent_is_killed_the_run_can_be_resumed(folder, undisturbe
     write_spec(folder, ranks())
     mode = "train"
     for rows in (3, 9, 15):
-        with started(folder, mode, *(["--seed", "5"] if mode == "train" else [])) as running:
+        with started(
+            folder, mode, *(["--seed", "5"] if mode == "train" else [])
+        ) as running:
             wait_until(lambda wanted=rows: row_count(folder) > wanted)
             children = running.children()
             running.process.send_signal(signal.SIGKILL)
@@ -138,8 +149,12 @@ def test_whenever_the_parent_is_killed_the_run_can_be_resumed(folder, undisturbe
 @pytest.mark.parametrize(
     "make",
     [
-        lambda **changes: reinforce(agent__memory={"name": "OnPolicyReplay"}, **changes),
-        lambda **changes: soft("SoftActorCritic", **{"env__name": "Pendulum-v1", **changes}),
+        lambda **changes: reinforce(
+            agent__memory={"name": "OnPolicyReplay"}, **changes
+        ),
+        lambda **changes: soft(
+            "SoftActorCritic", **{"env__name": "Pendulum-v1", **changes}
+        ),
     ],
     ids=["episodes of unequal length", "three optimizers and replay"],
 )
@@ -185,7 +200,9 @@ def fragile(folder, what, **changes):
 
 @pytest.mark.slow
 def test_a_rank_whose_environment_raises_twice_ends_the_training(folder):
-    options = fragile(folder, 'raise ZeroDivisionError("the pole broke")', meta__max_restart=1)
+    options = fragile(
+        folder, 'raise ZeroDivisionError("the pole broke")', meta__max_restart=1
+    )
     done = call(command(folder, "train", *options), folder)
     assert done.code == 1
     assert "ZeroDivisionError: the pole broke" in done.err
@@ -212,7 +229,13 @@ def test_a_rank_that_is_slow_is_waited_for(folder, monkeypatch):
         "agent__algorithm__time_horizon": 200,
     }
     slow = "time.sleep(0.15)"
-    fragile(folder, slow, **sizes, meta__log_frequency=100, agent__algorithm__minibatch_size=50)
+    fragile(
+        folder,
+        slow,
+        **sizes,
+        meta__log_frequency=100,
+        agent__algorithm__minibatch_size=50,
+    )
     plug_in = (folder / "fragile.py").read_text()
     (folder / "fragile.py").write_text(plug_in.replace("count == 100", "count > 0"))
     monkeypatch.chdir(folder)
@@ -243,7 +266,9 @@ def test_a_hanging_rank_is_detected_and_all_ranks_restart(folder, undisturbed):
     assert repeatable(run_dir.session(0, 0).rows) == undisturbed
 
 
-def test_a_checkpoint_that_only_some_ranks_declared_valid_is_restored_by_all(trained, folder):
+def test_a_checkpoint_that_only_some_ranks_declared_valid_is_restored_by_all(
+    trained, folder
+):
     shutil.copytree(trained / "data", folder / "data", dirs_exist_ok=True)
     run_dir = RunDir(run_folder(folder), NAME)
     paths = [run_dir.session(0, rank) for rank in range(RANKS)]

@@ -1,4 +1,5 @@
-"""Hogwild! workers that are killed, raise, hang or are stopped: what they share survives."""
+"""Hogwild! workers that are killed, raise, hang or are stopped: what they share
+survives."""
 
 import os
 import random
@@ -48,7 +49,8 @@ class Fragile(CartPoleEnv):
     def step(self, action):
         self.count += 1
         victim = multiprocessing.current_process().name == "session-1"
-        if victim and self.count == 300 and not (once and pathlib.Path("broken").exists()):
+        over = once and pathlib.Path("broken").exists()
+        if victim and self.count == 300 and not over:
             pathlib.Path("broken").touch()
             {what}
         return super().step(action)
@@ -65,7 +67,11 @@ HANG = """
 
 def workers(mode="synced", make=actor_critic, **changes):
     """A spec that takes some seconds, with a checkpoint each second."""
-    together = {"meta__distributed": mode, "meta__max_session": WORKERS, "meta__save_interval": 0}
+    together = {
+        "meta__distributed": mode,
+        "meta__max_session": WORKERS,
+        "meta__save_interval": 0,
+    }
     sizes = {"env__max_frame": 100_000, "meta__log_frequency": 500}
     return make(**{**together, **sizes, **changes})
 
@@ -78,7 +84,9 @@ def fragile(folder, what, once=True, **changes):
 
 def all_run(folder):
     """Whether every worker has written a row and been saved."""
-    return all(row_count(folder, s) and manifest(folder, s).exists() for s in range(WORKERS))
+    return all(
+        row_count(folder, s) and manifest(folder, s).exists() for s in range(WORKERS)
+    )
 
 
 def assert_clocks_never_went_back(folder, max_frame=None):
@@ -106,7 +114,9 @@ def assert_nothing_left(pids):
 
 def kill_one(running, folder, session):
     """kill -9 of a worker, which must be there."""
-    process = wait_until(lambda: running.session(session) or running.process.poll() is not None)
+    process = wait_until(
+        lambda: running.session(session) or running.process.poll() is not None
+    )
     if process is not True:
         process.kill()
         wait_until(lambda: all_gone([process]))
@@ -138,7 +148,9 @@ def test_a_killed_worker_is_replaced_and_only_its_episodes_are_lost(folder):
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_workers_killed_at_ten_random_moments_are_all_replaced(folder, mode):
-    write_spec(folder, workers(mode, env__max_frame=100_000_000, meta__max_restart=KILLS))
+    write_spec(
+        folder, workers(mode, env__max_frame=100_000_000, meta__max_restart=KILLS)
+    )
     rng = random.Random(0)
     with started(folder) as running:
         for _ in range(KILLS):
@@ -155,14 +167,18 @@ def test_workers_killed_at_ten_random_moments_are_all_replaced(folder, mode):
 
 
 def with_pause(running, seconds):
-    """The random moment of a kill; nothing is waited for but the end of the run itself."""
+    """The random moment of a kill; nothing is waited for but the end of the run
+    itself."""
     with pytest.raises(subprocess.TimeoutExpired):
         running.process.wait(seconds)
 
 
 @pytest.mark.slow
-def test_past_max_restart_the_others_continue_and_the_run_has_failed_until_resumed(folder):
-    """The first worker is the one that saves what all have in common; then the second is."""
+def test_past_max_restart_the_others_continue_and_the_run_has_failed_until_resumed(
+    folder,
+):
+    """The first worker is the one that saves what all have in common; then the second
+    is."""
     write_spec(folder, workers(env__max_frame=300_000, meta__max_restart=0))
     with started(folder) as running:
         wait_until(lambda: all_run(folder))
@@ -196,7 +212,9 @@ def test_an_exception_in_a_step_has_the_worker_replaced(folder):
 
 @pytest.mark.slow
 def test_a_worker_that_fails_each_time_is_given_up_after_max_restart(folder):
-    options = fragile(folder, RAISE, once=False, meta__max_restart=2, env__max_frame=300_000)
+    options = fragile(
+        folder, RAISE, once=False, meta__max_restart=2, env__max_frame=300_000
+    )
     done = call(command(folder, "train", *options), folder)
     assert done.code == 1
     assert "ZeroDivisionError: the pole broke" in done.err
@@ -236,7 +254,9 @@ def test_ctrl_c_saves_all_workers_also_one_that_was_replaced(folder):
         kill_one(running, folder, 0)
         assert stop_once_all_step(running).code == 130
     assert restarts(folder) == [1, 0]
-    totals = [read_rows(rows_file(folder, s))["total_frame"][-1] for s in range(WORKERS)]
+    totals = [
+        read_rows(rows_file(folder, s))["total_frame"][-1] for s in range(WORKERS)
+    ]
     assert saved_frames(folder) >= max(totals)
     assert_clocks_never_went_back(folder)
 
@@ -252,7 +272,9 @@ def test_a_run_that_is_stopped_repeatedly_resumes_each_time(folder, mode):
         frames.append(saved_frames(folder))
     assert frames == sorted(set(frames))
     last = frames[-1] + 20_000
-    done = call_here(command(folder, "train@latest", "-s", f"env.max_frame={last}"), folder)
+    done = call_here(
+        command(folder, "train@latest", "-s", f"env.max_frame={last}"), folder
+    )
     assert (done.code, done.err) == (0, "")
     assert_clocks_never_went_back(folder, last)
 
@@ -273,7 +295,9 @@ def test_a_worker_that_hangs_does_not_keep_the_others_from_ending(folder):
     saved = read_manifest(manifest(folder))
     assert saved is not None
     assert saved.frame > 0
-    of_all = read_manifest(RunDir(run_folder(folder), NAME).shared_by_training(0, 0).manifest)
+    of_all = read_manifest(
+        RunDir(run_folder(folder), NAME).shared_by_training(0, 0).manifest
+    )
     assert of_all.frame > saved.frame
     more = ("-s", f"env.max_frame={of_all.frame + 1000}")
     resumed = call(command(folder, "train@latest", *options, *more), folder)
@@ -288,14 +312,19 @@ def test_workers_that_have_not_started_end_at_once(folder):
         interrupt(running)
         done = running.end(STOPPED)
     assert (done.code, done.err) == (130, "")
-    resumed = call_here(command(folder, "train@latest", "-s", "env.max_frame=5000"), folder)
+    resumed = call_here(
+        command(folder, "train@latest", "-s", "env.max_frame=5000"), folder
+    )
     assert (resumed.code, resumed.err) == (0, "")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
-def test_a_killed_parent_ends_its_workers_and_the_run_resumes_from_its_checkpoint(folder, mode):
-    """Off-policy: what was saved has segments of replay. Some kills come during a checkpoint."""
+def test_a_killed_parent_ends_its_workers_and_the_run_resumes_from_its_checkpoint(
+    folder, mode
+):
+    """Off-policy: what was saved has segments of replay. Some kills come during a
+    checkpoint."""
     make = {"make": lambda **changes: soft("SoftActorCritic", **changes)}
     write_spec(folder, workers(mode, env__max_frame=1_000_000, **make))
     rng = random.Random(1)
@@ -311,6 +340,8 @@ def test_a_killed_parent_ends_its_workers_and_the_run_resumes_from_its_checkpoin
             assert_nothing_left({running.pid, *(child.pid for child in children)})
         assert_clocks_never_went_back(folder)
     last = saved_frames(folder) + 5_000
-    done = call_here(command(folder, "train@latest", "-s", f"env.max_frame={last}"), folder)
+    done = call_here(
+        command(folder, "train@latest", "-s", f"env.max_frame={last}"), folder
+    )
     assert (done.code, done.err) == (0, "")
     assert_clocks_never_went_back(folder, last)

@@ -1,4 +1,5 @@
-"""Hogwild! workers that reach stop_return, run in dev mode, get NaN, or are evaluated."""
+"""Hogwild! workers that reach stop_return, run in dev mode, get NaN, or are
+evaluated."""
 
 import pytest
 
@@ -47,7 +48,9 @@ gymnasium.register("Broken-v0", entry_point=Broken)
 
 @pytest.mark.slow
 def test_the_return_that_one_worker_reaches_ends_the_training_of_all(folder):
-    write_spec(folder, actor_critic(**TWO, env__max_frame=100_000_000, meta__stop_return=5.0))
+    write_spec(
+        folder, actor_critic(**TWO, env__max_frame=100_000_000, meta__stop_return=5.0)
+    )
     done = call_here(command(folder, "train"), folder)
     assert (done.code, done.err) == (0, "")
     saved = [read_manifest(manifest(folder, s)) for s in range(2)]
@@ -69,11 +72,19 @@ def test_dev_checks_workers_too(folder, mode):
 @pytest.mark.parametrize("mode", ["shared", "synced"])
 def test_nan_in_one_worker_reaches_no_other_and_the_worker_is_replaced(folder, mode):
     (folder / "broken_env.py").write_text(NAN)
-    spec = {**TWO, "meta__distributed": mode, "env__max_frame": 60_000, "env__name": "Broken-v0"}
+    spec = {
+        **TWO,
+        "meta__distributed": mode,
+        "env__max_frame": 60_000,
+        "env__name": "Broken-v0",
+    }
     write_spec(folder, actor_critic(**spec))
     done = call(command(folder, "train", "--import", "broken_env"), folder)
     assert (done.code, done.err) == (0, "")
-    assert [session["restarts"] for session in trial_metrics(folder)["sessions"]] == [0, 1]
+    assert [session["restarts"] for session in trial_metrics(folder)["sessions"]] == [
+        0,
+        1,
+    ]
     log = (run_folder(folder) / "log" / f"{NAME}_t0_s1.log").read_text()
     assert "not finite" in log
     for session in range(2):
@@ -82,8 +93,18 @@ def test_nan_in_one_worker_reaches_no_other_and_the_worker_is_replaced(folder, m
 
 @pytest.mark.slow
 def test_workers_with_prioritised_replay_are_killed_resumed_evaluated(folder):
-    memory = {"name": "PrioritizedReplay", "batch_size": 16, "max_size": 2_000, "alpha": 0.6}
-    spec = {**TWO, "agent__memory": memory, "meta__save_interval": 0, "env__num_envs": 2}
+    memory = {
+        "name": "PrioritizedReplay",
+        "batch_size": 16,
+        "max_size": 2_000,
+        "alpha": 0.6,
+    }
+    spec = {
+        **TWO,
+        "agent__memory": memory,
+        "meta__save_interval": 0,
+        "env__num_envs": 2,
+    }
     spec |= {"env__vectorization_mode": "async", "env__max_frame": 1_000_000}
     write_spec(folder, soft("SoftActorCritic", **spec))
     with started(folder) as running:

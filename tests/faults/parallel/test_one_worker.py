@@ -8,7 +8,9 @@ from tests.contract.table import ALGORITHM_ROWS
 from tests.faults.lab import TIMING_COLUMNS, call, command, rows_file, write_spec
 
 GLOBAL_ADAM = {"name": "GlobalAdam", "lr": 1e-3}
-LEARNING = [name for name, rows in ALGORITHM_ROWS.items() if next(iter(rows.values())).learns]
+LEARNING = [
+    name for name, rows in ALGORITHM_ROWS.items() if next(iter(rows.values())).learns
+]
 
 
 def columns(folder, spec, distributed):
@@ -23,7 +25,9 @@ def columns(folder, spec, distributed):
     write_spec(folder, {**spec, "meta": meta, "env": env})
     done = call(command(folder, "train", "--seed", "3"), folder)
     assert done.code == 0, done.err  # it may say which keys of a row have no meaning
-    names, *rows = (line.split(",") for line in rows_file(folder).read_text().splitlines())
+    names, *rows = (
+        line.split(",") for line in rows_file(folder).read_text().splitlines()
+    )
     assert len(rows) > 2
     cells = zip(names, zip(*rows, strict=True), strict=True)
     timed = (*TIMING_COLUMNS, *HogwildStrategy.columns, *AllReduceStrategy.columns)

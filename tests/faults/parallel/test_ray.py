@@ -39,7 +39,11 @@ RANKS = 2  # as many as the nodes of `cluster`
 def ranks(**changes):
     """A spec that takes some seconds, with a checkpoint at every row."""
     together = {"meta__distributed": "all_reduce", "meta__max_session": RANKS}
-    sizes = {"env__max_frame": 24_000, "meta__log_frequency": 400, "meta__save_interval": 0}
+    sizes = {
+        "env__max_frame": 24_000,
+        "meta__log_frequency": 400,
+        "meta__save_interval": 0,
+    }
     return ppo(**{**together, **sizes, "agent__algorithm__time_horizon": 32, **changes})
 
 
@@ -55,7 +59,9 @@ def on_one_machine(tmp_path_factory):
 
 def test_ranks_on_two_nodes_train_as_on_one_machine(folder, cluster, on_one_machine):
     write_spec(folder, ranks())
-    done = call(command(folder, "train", "--seed", "5", "--cluster", cluster.address), folder)
+    done = call(
+        command(folder, "train", "--seed", "5", "--cluster", cluster.address), folder
+    )
     assert (done.code, done.err) == (0, "")
     assert repeatable(rows_file(folder)) == on_one_machine
     saved = [read_manifest(manifest(folder, rank)) for rank in range(RANKS)]
@@ -65,7 +71,9 @@ def test_ranks_on_two_nodes_train_as_on_one_machine(folder, cluster, on_one_mach
 
 
 def test_a_mode_of_another_package_trains_its_ranks_on_two_nodes(folder, cluster):
-    write_spec(folder, ranks(meta__distributed="local_sgd", meta__local_sgd={"sync_every": 4}))
+    write_spec(
+        folder, ranks(meta__distributed="local_sgd", meta__local_sgd={"sync_every": 4})
+    )
     words = "train", "--seed", "5", "--import", "lab_extras"
     rows = []
     for where in ((), ("--cluster", cluster.address)):
@@ -77,22 +85,47 @@ def test_a_mode_of_another_package_trains_its_ranks_on_two_nodes(folder, cluster
     assert rows[0] == rows[1]
 
 
-def test_nodes_execute_no_file_of_the_working_directory_but_find_its_modules(folder, cluster):
-    for module in ("typer", "queue", "yaml", "random", "pandas", "tempfile", "gymnasium"):
-        code = f"open({str(folder)!r} + '/executed', 'a').write('{module} ')\nraise ImportError"
+def test_nodes_execute_no_file_of_the_working_directory_but_find_its_modules(
+    folder, cluster
+):
+    for module in (
+        "typer",
+        "queue",
+        "yaml",
+        "random",
+        "pandas",
+        "tempfile",
+        "gymnasium",
+    ):
+        code = (
+            f"open({str(folder)!r} + '/executed', 'a').write('{module} ')\nraise "
+            "ImportError"
+        )
         (folder / f"{module}.py").write_text(code)
     (folder / "of_this_folder.py").write_text("MODULE = __name__\n")
     write_spec(folder, ranks(env__max_frame=1600))
-    words = "train", "--seed", "5", "--import", "of_this_folder", "--cluster", cluster.address
+    words = (
+        "train",
+        "--seed",
+        "5",
+        "--import",
+        "of_this_folder",
+        "--cluster",
+        cluster.address,
+    )
     done = call(command(folder, *words), folder)
     assert done.code == 0, done.err
     assert not (folder / "executed").exists()
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_a_run_stopped_on_a_cluster_resumes_on_one_machine(folder, cluster, on_one_machine, how):
+def test_a_run_stopped_on_a_cluster_resumes_on_one_machine(
+    folder, cluster, on_one_machine, how
+):
     write_spec(folder, ranks())
-    with started(folder, "train", "--seed", "5", "--cluster", cluster.address) as running:
+    with started(
+        folder, "train", "--seed", "5", "--cluster", cluster.address
+    ) as running:
         wait_until(lambda: row_count(folder) > 2, timeout=120)
         running.signal_group(how)
         done = running.end()
@@ -103,9 +136,13 @@ def test_a_run_stopped_on_a_cluster_resumes_on_one_machine(folder, cluster, on_o
     assert repeatable(rows_file(folder)) == on_one_machine
 
 
-def test_when_a_node_is_lost_the_ranks_restart_on_another(folder, cluster, on_one_machine):
+def test_when_a_node_is_lost_the_ranks_restart_on_another(
+    folder, cluster, on_one_machine
+):
     write_spec(folder, ranks())
-    with started(folder, "train", "--seed", "5", "--cluster", cluster.address) as running:
+    with started(
+        folder, "train", "--seed", "5", "--cluster", cluster.address
+    ) as running:
         wait_until(lambda: manifest_exists(folder), timeout=120)
         cluster.remove_node(cluster.nodes.pop(), allow_graceful=False)
         cluster.nodes.append(cluster.add_node(num_cpus=1))
@@ -119,7 +156,9 @@ def test_after_a_rank_is_killed_all_restart_from_the_last_checkpoint(
     folder, cluster, on_one_machine
 ):
     write_spec(folder, ranks())
-    with started(folder, "train", "--seed", "5", "--cluster", cluster.address) as running:
+    with started(
+        folder, "train", "--seed", "5", "--cluster", cluster.address
+    ) as running:
         wait_until(lambda: manifest_exists(folder), timeout=120)
         rank_on_a_node(1).kill()
         done = running.end(timeout=180)
@@ -162,16 +201,22 @@ def manifest_exists(folder):
 def test_independent_seeds_are_spread_over_the_cluster(folder, cluster):
     spec = ppo(meta__max_session=3, env__max_frame=1000)
     write_spec(folder, spec)
-    done = call(command(folder, "train", "--seed", "5", "--cluster", cluster.address), folder)
+    done = call(
+        command(folder, "train", "--seed", "5", "--cluster", cluster.address), folder
+    )
     assert (done.code, done.err) == (0, "")
     on_cluster = [repeatable(rows_file(folder, session)) for session in range(3)]
     (folder / "here").mkdir()
     write_spec(folder / "here", spec)
     assert call(command(folder / "here", "train", "--seed", "5"), folder).code == 0
-    assert on_cluster == [repeatable(rows_file(folder / "here", session)) for session in range(3)]
+    assert on_cluster == [
+        repeatable(rows_file(folder / "here", session)) for session in range(3)
+    ]
 
 
-def test_a_cluster_that_is_too_small_is_reported_before_anything_starts(folder, cluster):
+def test_a_cluster_that_is_too_small_is_reported_before_anything_starts(
+    folder, cluster
+):
     write_spec(folder, ranks(meta__max_session=8, agent__algorithm__minibatch_size=8))
     done = call(command(folder, "train", "--cluster", cluster.address), folder)
     assert done.code == 1
@@ -189,7 +234,8 @@ def test_where_there_is_no_cluster_the_message_says_how_to_start_one(folder):
 
 @pytest.fixture
 def two_hosts():
-    """Two network namespaces with a wire between them, each with its part of a Ray cluster.
+    """Two network namespaces with a wire between them, each with its part of a Ray
+    cluster.
 
     Gives what runs a command on the first of them, and the address of the cluster.
     """
@@ -209,7 +255,12 @@ def two_hosts():
             _sh("ip", "-n", name, "link", "set", "lo", "up")
         ray = str(LAB.with_name("ray"))
         start, address = [ray, "start", "--num-cpus=1"], "10.77.0.1:6379"
-        head = ["--head", "--port=6379", "--include-dashboard=false", f"--temp-dir={short}"]
+        head = [
+            "--head",
+            "--port=6379",
+            "--include-dashboard=false",
+            f"--temp-dir={short}",
+        ]
         on = [["ip", "netns", "exec", name] for name in names]
         _sh(*on[0], *start, *head, "--node-ip-address=10.77.0.1")
         _sh(*on[1], *start, f"--address={address}", "--node-ip-address=10.77.0.2")
@@ -217,7 +268,10 @@ def two_hosts():
     finally:
         for name in names:
             pids = subprocess.run(
-                ["ip", "netns", "pids", name], capture_output=True, text=True, check=False
+                ["ip", "netns", "pids", name],
+                capture_output=True,
+                text=True,
+                check=False,
             )
             for pid in pids.stdout.split():
                 with suppress(ProcessLookupError):

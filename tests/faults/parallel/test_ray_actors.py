@@ -1,4 +1,5 @@
-"""Actors on the two nodes of a Ray cluster, with room for one each, and a learner beside it."""
+"""Actors on the two nodes of a Ray cluster, with room for one each, and a learner
+beside it."""
 
 import os
 
@@ -31,7 +32,11 @@ def trained_by_actors(spec, max_frame, **changes):
     """A spec that takes some seconds, with a checkpoint at every row."""
     meta = {"distributed": "actor_learner", "max_session": ACTORS, "log_frequency": 800}
     env = {**spec["env"], "max_frame": max_frame}
-    return {**spec, "env": env, "meta": {**spec["meta"], **meta, "save_interval": 0, **changes}}
+    return {
+        **spec,
+        "env": env,
+        "meta": {**spec["meta"], **meta, "save_interval": 0, **changes},
+    }
 
 
 def sac(max_frame, **changes):
@@ -44,17 +49,26 @@ def on_policy(max_frame, **changes):
 
 def actors():
     """The processes of the actors on the nodes, which are this process's."""
-    return [each for each in children_of(os.getpid()) if "RayActor" in command_line(each)]
+    return [
+        each for each in children_of(os.getpid()) if "RayActor" in command_line(each)
+    ]
 
 
 def the_run(folder):
-    """What is left of the training: the learner's checkpoint, and frames and restarts of each."""
+    """What is left of the training: the learner's checkpoint, and frames and restarts
+    of each."""
     sessions = trial_metrics(folder)["sessions"]
     saved = read_manifest(manifest(folder))
-    return saved, [each["frame"] for each in sessions], [each["restarts"] for each in sessions]
+    return (
+        saved,
+        [each["frame"] for each in sessions],
+        [each["restarts"] for each in sessions],
+    )
 
 
-def test_two_nodes_play_the_whole_budget_of_one_learner_and_nothing_more(folder, cluster):
+def test_two_nodes_play_the_whole_budget_of_one_learner_and_nothing_more(
+    folder, cluster
+):
     write_spec(folder, on_policy(9600))
     done = call(command(folder, "train", "--cluster", cluster.address), folder)
     assert (done.code, done.err) == (0, "")

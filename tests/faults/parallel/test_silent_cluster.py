@@ -49,7 +49,9 @@ def answer(server, content):
 def test_a_listener_that_stays_silent_is_no_cluster(listener, monkeypatch):
     monkeypatch.setattr(connect, "CONNECT_SECONDS", 0.2)
     answer(listener, b"")
-    with pytest.raises(UsageError, match=f"no Ray cluster at {address(listener)}: timed out"):
+    with pytest.raises(
+        UsageError, match=f"no Ray cluster at {address(listener)}: timed out"
+    ):
         connect.check_cluster(address(listener))
 
 
@@ -60,7 +62,9 @@ def test_a_port_where_nothing_listens_is_no_cluster(listener):
         connect.check_cluster(place)
 
 
-def test_a_connection_that_hangs_is_given_up_and_ends_at_once_when_the_run_is_stopped(monkeypatch):
+def test_a_connection_that_hangs_is_given_up_and_ends_at_once_when_the_run_is_stopped(
+    monkeypatch,
+):
     over = threading.Event()
     monkeypatch.setattr(connect.ray, "init", lambda **_: over.wait())
     monkeypatch.setattr(connect, "INIT_SECONDS", 0.2)
@@ -69,7 +73,10 @@ def test_a_connection_that_hangs_is_given_up_and_ends_at_once_when_the_run_is_st
         pass
     monkeypatch.setattr(connect, "INIT_SECONDS", 60)
     began = time.monotonic()
-    with pytest.raises(KeyboardInterrupt), connect.connected("10.0.0.1:1", lambda: True):
+    with (
+        pytest.raises(KeyboardInterrupt),
+        connect.connected("10.0.0.1:1", lambda: True),
+    ):
         pass
     assert time.monotonic() - began < 5
     over.set()
@@ -93,7 +100,9 @@ def test_stop_signals_reach_python_though_ray_takes_them_at_both_ends(monkeypatc
 
 
 @pytest.mark.slow
-def test_a_training_that_waits_for_a_cluster_ends_within_seconds_of_a_signal(folder, listener):
+def test_a_training_that_waits_for_a_cluster_ends_within_seconds_of_a_signal(
+    folder, listener
+):
     answer(listener, SETTINGS)
     write_spec(folder, ppo(meta__distributed="all_reduce", meta__max_session=2))
     with started(folder, "train", "--cluster", address(listener)) as running:
@@ -112,5 +121,7 @@ def test_a_silent_cluster_is_one_line_and_no_folder_is_made(folder, listener):
     write_spec(folder, ppo(meta__distributed="all_reduce", meta__max_session=2))
     done = call(command(folder, "train", "--cluster", address(listener)), folder)
     assert done.code == 2
-    assert done.err.startswith(f"no Ray cluster at {address(listener)}: timed out; start one")
+    assert done.err.startswith(
+        f"no Ray cluster at {address(listener)}: timed out; start one"
+    )
     assert not list((folder / "data").iterdir())

@@ -37,7 +37,9 @@ def trained(tmp_path_factory):
 
 
 def forkservers(running):
-    return [child for child in running.children() if "forkserver" in command_line(child)]
+    return [
+        child for child in running.children() if "forkserver" in command_line(child)
+    ]
 
 
 def workers(running):

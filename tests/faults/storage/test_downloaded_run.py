@@ -1,4 +1,5 @@
-"""A run folder from an untrusted source: none of its code runs, no file outside it changes."""
+"""A run folder from an untrusted source: none of its code runs, no file outside it
+changes."""
 
 import io
 import json
@@ -19,7 +20,15 @@ from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.search.prepare import Prepared
 from slm_lab.storage.event_log import EventLog, Proposed
 from slm_lab.storage.manifest import previous_path
-from tests.faults.lab import NAME, call, command, manifest, row_count, run_folder, write_spec
+from tests.faults.lab import (
+    NAME,
+    call,
+    command,
+    manifest,
+    row_count,
+    run_folder,
+    write_spec,
+)
 from tests.support import ppo
 
 pytestmark = pytest.mark.medium
@@ -54,7 +63,8 @@ def edit(file, change):
 
 
 def named(folder, how, module):
-    """Makes the run name a module: as an import, as that of its environment, or of a wrapper."""
+    """Makes the run name a module: as an import, as that of its environment, or of a
+    wrapper."""
 
     def change(content):
         if how == "import":
@@ -80,8 +90,11 @@ def ran(folder):
     return list(folder.rglob(RAN)) != []
 
 
-PLACES = {"beside the data": ("", "data.evil.payload"), "the data": ("data", "evil.payload"),
-          "the run": ("data/evil", "payload")}  # fmt: skip
+PLACES = {
+    "beside the data": ("", "data.evil.payload"),
+    "the data": ("data", "evil.payload"),
+    "the run": ("data/evil", "payload"),
+}
 
 
 @pytest.mark.parametrize("mode", ["eval", "enjoy", "train"])
@@ -91,7 +104,12 @@ def test_code_in_a_run_folder_never_runs(copy, monkeypatch, mode, how, place):
     where, module = PLACES[place]
     monkeypatch.chdir(copy / where)
     named(copy, how, module)
-    for words in ((), ("--import", module), ("--import", module.partition(".")[0]), ("--trust",)):
+    for words in (
+        (),
+        ("--import", module),
+        ("--import", module.partition(".")[0]),
+        ("--trust",),
+    ):
         done = on_the_run(copy, mode, *words)
         assert done.exit_code == 2, done.output
         (line,) = done.stderr.splitlines()
@@ -140,13 +158,18 @@ def test_a_module_elsewhere_needs_the_import_option_each_time(copy, monkeypatch,
         (package / RAN).unlink()
 
 
-def test_a_users_spec_may_name_a_module_and_one_in_a_run_folder_may_not(copy, monkeypatch):
+def test_a_users_spec_may_name_a_module_and_one_in_a_run_folder_may_not(
+    copy, monkeypatch
+):
     monkeypatch.chdir(copy)
     (copy / "mine_as_well.py").write_text(PAYLOAD)
     sys.path.insert(0, str(copy))
     named(copy, "env", "mine_as_well")
     trial = run_folder(copy) / f"{NAME}_t0_spec.json"
-    edit(trial, lambda content: content[NAME]["env"].update(name="mine_as_well:CartPole-v1"))
+    edit(
+        trial,
+        lambda content: content[NAME]["env"].update(name="mine_as_well:CartPole-v1"),
+    )
     for file in (own_spec(copy), trial):
         done = lab("run", file, NAME, "train", "--data", copy / "new")
         assert done.exit_code == 2
@@ -160,7 +183,9 @@ def test_a_users_spec_may_name_a_module_and_one_in_a_run_folder_may_not(copy, mo
     sys.modules.pop("mine_as_well")
 
 
-def test_spec_check_imports_the_modules_of_a_users_spec_as_its_run_does(copy, monkeypatch):
+def test_spec_check_imports_the_modules_of_a_users_spec_as_its_run_does(
+    copy, monkeypatch
+):
     monkeypatch.chdir(copy)
     (copy / "mine_to_check.py").write_text(PAYLOAD)
     sys.path.insert(0, str(copy))
@@ -171,13 +196,20 @@ def test_spec_check_imports_the_modules_of_a_users_spec_as_its_run_does(copy, mo
     assert ran(copy)
 
 
-def test_spec_check_imports_the_modules_of_a_run_folder_only_with_the_option(copy, monkeypatch):
+def test_spec_check_imports_the_modules_of_a_run_folder_only_with_the_option(
+    copy, monkeypatch
+):
     monkeypatch.chdir(copy)
     (copy / "mine_to_check.py").write_text(PAYLOAD)
     sys.path.insert(0, str(copy))
     trial = run_folder(copy) / f"{NAME}_t0_spec.json"
     env = {"name": "mine_to_check:CartPole-v1", "nonsense": 1}
-    edit(trial, lambda content: content[NAME]["env"].update(env) or content.update(imports=["no"]))
+    edit(
+        trial,
+        lambda content: (
+            content[NAME]["env"].update(env) or content.update(imports=["no"])
+        ),
+    )
     done = lab("spec", "check", trial)
     assert done.exit_code == 0
     assert "names the module mine_to_check, which was not imported" in done.stdout
@@ -240,7 +272,9 @@ def test_code_that_a_search_names_never_runs(search, how):
 
 def test_a_log_that_sets_the_cluster_of_a_trial_is_refused(search):
     record = EventLog(search / "data" / "evil" / f"{NAME}_search.jsonl")
-    record.write(Proposed(0, {"agent.algorithm.gamma": 0.95, "meta.cluster": "10.0.0.1:6379"}))
+    record.write(
+        Proposed(0, {"agent.algorithm.gamma": 0.95, "meta.cluster": "10.0.0.1:6379"})
+    )
     record.close()
     done = lab("run", "spec.json", NAME, "search@data/evil", "--trust")
     assert done.exit_code == 2
@@ -281,13 +315,19 @@ def linked(path, precious):
 
 
 LINKS = (
-    ".lock", "info/small_t0_s0_session_df_train.csv", "small_spec.json", "log/small_t0_s0.log",
-    "model/small_t0_s0_latest.json.part", "model/small_t0_s0_state_000099_1200.pt",
-)  # fmt: skip
+    ".lock",
+    "info/small_t0_s0_session_df_train.csv",
+    "small_spec.json",
+    "log/small_t0_s0.log",
+    "model/small_t0_s0_latest.json.part",
+    "model/small_t0_s0_state_000099_1200.pt",
+)
 
 
 @pytest.mark.parametrize("name", LINKS)
-def test_a_run_with_a_link_in_it_is_not_trained_and_what_it_leads_to_stays(copy, tmp_path, name):
+def test_a_run_with_a_link_in_it_is_not_trained_and_what_it_leads_to_stays(
+    copy, tmp_path, name
+):
     linked(run_folder(copy) / name, tmp_path / "precious")
     if name.endswith("_spec.json"):
         shutil.copy(copy / "spec.json", tmp_path / "precious")
@@ -310,8 +350,11 @@ def test_a_folder_that_is_a_link_is_refused_as_well(copy, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_link_for_the_lock_of_the_random_agents_return_is_not_written_through(copy, tmp_path):
-    edit(own_spec(copy), lambda content: content[NAME]["env"].update(max_t=400))  # to be measured
+def test_a_link_for_the_lock_of_the_random_agents_return_is_not_written_through(
+    copy, tmp_path
+):
+    # to be measured
+    edit(own_spec(copy), lambda content: content[NAME]["env"].update(max_t=400))
     linked(copy / "data" / ".random_returns.lock", tmp_path / "precious")
     done = call(command(copy, "train@evil", *LONGER), copy)
     assert "is a symbolic link" in done.err
@@ -328,7 +371,9 @@ def test_names_in_a_manifest_are_names_and_no_paths(copy, name, where):
         elif where == "rows":
             content["rows"] = {name: {"size": 10, "sha256": ""}}
         else:
-            content["segments"] = [{"first": 0, "end": 1, "name": name, "bytes": 1, "sha256": ""}]
+            content["segments"] = [
+                {"first": 0, "end": 1, "name": name, "bytes": 1, "sha256": ""}
+            ]
 
     edit(manifest(copy), change)
     previous_path(manifest(copy)).unlink()  # else training would fall back to it
@@ -405,18 +450,23 @@ HOSTILE = {
 
 
 def replaced(folder, make):
-    """Puts another content in the place of a state, and its checksum into the manifest."""
+    """Puts another content in the place of a state, and its checksum into the
+    manifest."""
     name = json.loads(manifest(folder).read_text())["files"]["state"]["name"]
     file = run_folder(folder) / "model" / name
     content = make(file)
     file.write_bytes(content)
     checksum = sha256(content).hexdigest()
-    edit(manifest(folder), lambda saved: saved["files"]["state"].update(sha256=checksum))
+    edit(
+        manifest(folder), lambda saved: saved["files"]["state"].update(sha256=checksum)
+    )
     return file
 
 
 @pytest.mark.parametrize("what", HOSTILE)
-def test_a_hostile_checkpoint_with_a_right_checksum_is_one_line_and_runs_nothing(copy, what):
+def test_a_hostile_checkpoint_with_a_right_checksum_is_one_line_and_runs_nothing(
+    copy, what
+):
     file = replaced(copy, HOSTILE[what])
     options = ("--which", "latest", "--session", "0", "--episodes", "1")
     done = on_the_run(copy, "eval", *options)

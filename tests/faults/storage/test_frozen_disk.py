@@ -25,14 +25,19 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def disk(folder):
     """The folder of data on a disk of its own, which `fsfreeze` can stop."""
-    if os.geteuid() != 0 or not all(map(shutil.which, ("mount", "mkfs.ext4", "fsfreeze"))):
+    if os.geteuid() != 0 or not all(
+        map(shutil.which, ("mount", "mkfs.ext4", "fsfreeze"))
+    ):
         pytest.skip("only root can mount a disk and freeze it")
     image, data = folder / "image", folder / "data"
     with image.open("wb") as file:
         file.truncate(64 << 20)
     subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
     mounted = subprocess.run(
-        ["mount", "-o", "loop", str(image), str(data)], capture_output=True, text=True, check=False
+        ["mount", "-o", "loop", str(image), str(data)],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if mounted.returncode != 0:
         pytest.skip(f"cannot mount a disk: {mounted.stderr.strip()}")
@@ -42,7 +47,9 @@ def disk(folder):
         subprocess.run(["umount", "--lazy", str(data)], check=True)
 
 
-def test_a_stop_says_that_it_waits_for_the_disk_and_a_second_one_does_not_wait(folder, disk):
+def test_a_stop_says_that_it_waits_for_the_disk_and_a_second_one_does_not_wait(
+    folder, disk
+):
     write_spec(folder, ppo(env__max_frame=10_000_000))
     with started(folder) as running:
         wait_until(lambda: row_count(folder) > 2)

@@ -47,7 +47,8 @@ def small_disk(folder):
 
 
 def fill(path):
-    """Leaves nothing free on the disk of `path`, whatever the training deletes meanwhile."""
+    """Leaves nothing free on the disk of `path`, whatever the training deletes
+    meanwhile."""
     with path.open("wb", buffering=0) as stream:
         while shutil.disk_usage(path.parent).free:
             with contextlib.suppress(OSError):
@@ -55,7 +56,7 @@ def fill(path):
 
 
 @pytest.mark.slow
-def test_a_full_disk_is_reported_costs_no_checkpoint_and_training_continues_when_there_is_room(
+def test_a_full_disk_is_reported_and_training_continues_when_there_is_room(
     small_disk, folder, tmp_path
 ):
     whole = tmp_path / "whole"
@@ -73,7 +74,10 @@ def test_a_full_disk_is_reported_costs_no_checkpoint_and_training_continues_when
     assert "Traceback" not in done.err
     saved = read_manifest(manifest(folder))
     assert 0 < saved.frame < 20_000
-    assert read_state(run_folder(folder) / "model", saved.files["state"])["frame"] == saved.frame
+    assert (
+        read_state(run_folder(folder) / "model", saved.files["state"])["frame"]
+        == saved.frame
+    )
     assert f"the last checkpoint, at frame {saved.frame}, is intact" in done.err
 
     subprocess.run(["mount", "-o", "remount,size=200m", str(small_disk)], check=True)
@@ -94,7 +98,8 @@ def test_a_disk_that_is_full_from_the_start_is_one_clear_message(small_disk, fol
 
 @pytest.mark.slow
 def test_a_full_disk_ends_a_search_and_costs_no_trial(small_disk):
-    """Not even room for the pages of the first trial; the second would meet the same."""
+    """Not even room for the pages of the first trial; the second would meet the
+    same."""
     folder = small_disk.parent
     search = {"agent.net.optim_spec.lr__grid_search": [1e-3, 1e-2, 3e-3]}
     one_at_a_time = {"cpu": len(os.sched_getaffinity(0))}

@@ -25,8 +25,19 @@ def test_full_shared_memory_is_one_clear_line_and_leaves_nothing_there(mode, fol
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         pytest.skip("only root can give a command a small /dev/shm of its own")
     write_spec(folder, TOGETHER[mode](meta__distributed=mode, meta__max_session=2))
-    script = 'mount -t tmpfs -o size=4k tmpfs /dev/shm || exit 77; "$@"; code=$?; ls /dev/shm; '
-    args = ["unshare", "-m", "sh", "-c", f"{script} exit $code", "sh", *command(folder, "train")]
+    script = (
+        'mount -t tmpfs -o size=4k tmpfs /dev/shm || exit 77; "$@"; code=$?; ls '
+        "/dev/shm; "
+    )
+    args = [
+        "unshare",
+        "-m",
+        "sh",
+        "-c",
+        f"{script} exit $code",
+        "sh",
+        *command(folder, "train"),
+    ]
     began = time.monotonic()
     done = call(args, folder)
     if done.code == 77:

@@ -92,7 +92,12 @@ def test_a_run_with_hostile_records_is_evaluated_resumed_loaded_and_exported(
     assert all(file.stat().st_size < 1_000_000 for file in folder.glob("*.json"))
     run("run", "eval@n\udcff\x1b", "--episodes", "2", "--save", *how)
     run("run", "train@latest", "-s", "env.max_frame=192", *how)
-    for words in (["runs"], ["doctor", "latest"], ["diff", "latest", "latest"], ["plot", "latest"]):
+    for words in (
+        ["runs"],
+        ["doctor", "latest"],
+        ["diff", "latest", "latest"],
+        ["plot", "latest"],
+    ):
         run(*words, "--data", str(tmp_path / "data"))
     archive = str(tmp_path / "shared.zip")
     run("export", "latest", "--to", "zip", "--out", archive, *how)
@@ -103,8 +108,12 @@ def test_a_run_with_hostile_records_is_evaluated_resumed_loaded_and_exported(
 
 
 OLD = {
-    "an infinite argument": {"arguments": {"limit": math.inf, "low": -math.inf, "x": math.nan}},
-    "a table of 60,000 rows": {"arguments": {"prices": [[float(i)] * 5 for i in range(60_000)]}},
+    "an infinite argument": {
+        "arguments": {"limit": math.inf, "low": -math.inf, "x": math.nan}
+    },
+    "a table of 60,000 rows": {
+        "arguments": {"prices": [[float(i)] * 5 for i in range(60_000)]}
+    },
     "a block of 500 keys": {"arguments": {f"item_{i}": i for i in range(500)}},
     "a long text": {"arguments": {"text": "x" * 50_000}},
     "half of a surrogate pair": {"arguments": {"text": "\udcff"}},
@@ -128,7 +137,8 @@ def test_a_run_of_an_earlier_version_with_a_hostile_record_is_read(tmp_path, rec
     [
         '{"small": {"agent": NaN}, "_run": {"x": Infinity}}',
         '{"small": {}, "small": {}, "_run": {"x": Infinity}}',
-        '{"small": {"agent": {"text": "%s"}}, "_run": {"x": Infinity}}' % ("x" * 50_000),
+        '{"small": {"agent": {"text": "%s"}}, "_run": {"x": Infinity}}'
+        % ("x" * 50_000),
         '{"small": {"agent": [%s]}, "_run": {}}' % ("1," * 150_000),
         '{"small": Infinity}',
     ],
@@ -180,7 +190,15 @@ def test_a_run_that_is_resumed_a_thousand_times_can_be_read(tmp_path):
 
 
 def test_the_command_of_notify_is_not_recorded(monkeypatch):
-    words = ["slm-lab", "run", "--notify", "curl https://secret", "--notify=secret", "-s", "a.b=1"]
+    words = [
+        "slm-lab",
+        "run",
+        "--notify",
+        "curl https://secret",
+        "--notify=secret",
+        "-s",
+        "a.b=1",
+    ]
     monkeypatch.setattr(sys, "argv", words)
     recorded = provenance.provenance(0)["command"]
     assert recorded == ["slm-lab", "run", "--notify", "…", "--notify=…", "-s", "a.b=1"]

@@ -158,7 +158,10 @@ def test_weights_of_nan_are_refused_though_their_checksum_is_right(copy):
     torch.save(state, path)
     about = json.loads(manifest(copy).read_text())
     content = path.read_bytes()
-    about["files"]["state"] |= {"bytes": len(content), "sha256": sha256(content).hexdigest()}
+    about["files"]["state"] |= {
+        "bytes": len(content),
+        "sha256": sha256(content).hexdigest(),
+    }
     manifest(copy).write_text(json.dumps(about))
     for mode in ("eval@latest", "train@latest"):
         options = ("--which", "latest") if mode == "eval@latest" else LONGER
@@ -171,11 +174,14 @@ def test_weights_of_nan_are_refused_though_their_checksum_is_right(copy):
 
 
 @pytest.mark.slow
-def test_a_longer_budget_gives_the_rows_of_a_run_that_had_it_from_the_start(copy, finished):
+def test_a_longer_budget_gives_the_rows_of_a_run_that_had_it_from_the_start(
+    copy, finished
+):
     done = call(command(copy, "train@latest", *LONGER), copy)
     assert (done.code, done.err) == (0, "")
     resumed, whole = repeatable(rows_file(copy)), repeatable(rows_file(finished[0], 0))
-    # The row at which the first budget was spent has the mean of fewer episodes than decide.
+    # The row at which the first budget was spent has the mean of fewer episodes than
+    # decide.
     assert whole[5][resumed[0].index("recent_return")] == ""
     resumed[5][resumed[0].index("recent_return")] = ""
     assert resumed == whole
@@ -266,10 +272,15 @@ def test_a_resumed_run_imports_its_modules_with_the_option_and_else_changes_noth
     before = {p: p.read_bytes() for p in run_folder(copy).rglob("*.json")}
     without = call_here(command(copy, "train@latest", *LONGER), copy)
     assert without.code == 2
-    assert "the module mine. If you trust it, repeat the command with --import mine" in without.err
+    assert (
+        "the module mine. If you trust it, repeat the command with --import mine"
+        in without.err
+    )
     (copy / "mine.py").touch()  # it registers nothing
     monkeypatch.setattr(sys, "path", [*sys.path])
-    refused = call_here(command(copy, "train@latest", *LONGER, "--import", "mine"), copy)
+    refused = call_here(
+        command(copy, "train@latest", *LONGER, "--import", "mine"), copy
+    )
     sys.modules.pop("mine")
     assert refused.code == 2
     assert "Mine-v0" in refused.err
@@ -301,7 +312,10 @@ def test_a_spec_that_was_edited_to_build_another_agent_is_one_clear_line(copy):
     assert done.code == 1
     (line,) = (line for line in done.err.splitlines() if "was saved as" in line)
     assert line.startswith(f"{run_folder(copy)}: ")
-    assert "net.hidden.0.weight of the network actor was saved as 16×4 and is built as 32" in line
+    assert (
+        "net.hidden.0.weight of the network actor was saved as 16×4 and is built as 32"
+        in line
+    )
     assert "Traceback" not in done.err
     assert rows_file(copy).read_bytes() == rows
 

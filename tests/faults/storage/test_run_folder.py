@@ -29,14 +29,19 @@ SESSIONS = (0, 1)
 
 
 def names(folder):
-    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()
+    }
 
 
 def test_a_run_leaves_every_file_that_the_design_lists(finished):
     folder, done = finished
     assert (done.code, done.err) == (0, "")
     graphs = [
-        *(f"{NAME}_t0_trial_graph_mean_returns_{what}" for what in ("vs_frames", "ma_vs_frames")),
+        *(
+            f"{NAME}_t0_trial_graph_mean_returns_{what}"
+            for what in ("vs_frames", "ma_vs_frames")
+        ),
         *(f"graph/{NAME}_t0_s{s}_session_graph_overview" for s in SESSIONS),
     ]
     trial = f"{NAME}_t0_trial_metrics_scalar.json"
@@ -54,7 +59,9 @@ def test_a_run_leaves_every_file_that_the_design_lists(finished):
 
 
 def test_no_temporary_file_is_left(finished):
-    left = {n for n in names(finished[0] / "data") if "tmp" in n or "part" in n or "/." in n}
+    left = {
+        n for n in names(finished[0] / "data") if "tmp" in n or "part" in n or "/." in n
+    }
     assert left == {f"{run_folder(finished[0]).name}/.lock"}
 
 
@@ -64,7 +71,9 @@ def test_pictures_and_pages_are_what_their_names_say(finished):
     assert all("</html>" in p.read_text() for p in root.rglob("*.html"))
 
 
-def test_the_manifest_names_all_checkpoints_that_lie_there_and_they_can_be_read(finished):
+def test_the_manifest_names_all_checkpoints_that_lie_there_and_they_can_be_read(
+    finished,
+):
     models = run_folder(finished[0]) / "model"
     named = set()
     for s in SESSIONS:
@@ -113,17 +122,32 @@ def test_the_spec_file_of_a_run_has_the_seed_the_versions_and_the_command(finish
     assert "torch" in about["packages"]
     assert "git_sha" in about
     assert about["environment"]["id"] == saved[NAME]["env"]["name"]
-    assert json.loads((root / f"{NAME}_t0_spec.json").read_text()) == {NAME: saved[NAME]}
+    assert json.loads((root / f"{NAME}_t0_spec.json").read_text()) == {
+        NAME: saved[NAME]
+    }
 
 
 @pytest.mark.slow
-def test_a_seed_on_the_command_line_is_written_down_and_gives_the_same_rows_by_either_name(folder):
+def test_a_seed_on_the_command_line_is_recorded_and_gives_the_same_rows(
+    folder,
+):
     """The second run is made by run_lab.py, of the first run's own spec file."""
     write_spec(folder, ppo(env__max_frame=500))
     assert call(command(folder, "train", "--seed", "7"), folder).code == 0
     first, rows = run_folder(folder), repeatable(rows_file(folder))
-    assert json.loads((first / f"{NAME}_spec.json").read_text())[NAME]["meta"]["random_seed"] == 7
-    args = [str(first / f"{NAME}_spec.json"), NAME, "train", "--data", str(folder / "again")]
+    assert (
+        json.loads((first / f"{NAME}_spec.json").read_text())[NAME]["meta"][
+            "random_seed"
+        ]
+        == 7
+    )
+    args = [
+        str(first / f"{NAME}_spec.json"),
+        NAME,
+        "train",
+        "--data",
+        str(folder / "again"),
+    ]
     done = call([sys.executable, str(ROOT / "run_lab.py"), *args], folder)
     assert (done.code, done.err) == (0, "")
     (again,) = (folder / "again").glob("*/info/*_session_df_train.csv")
@@ -161,8 +185,11 @@ def test_a_run_in_a_folder_with_odd_characters_is_like_any_other(folder):
 
 @pytest.mark.slow
 def test_help_and_spec_check_answer_at_once(tmp_path):
-    """Bounds far above what they take: only an import that should not be there reaches them."""
+    """Bounds far above what they take: only an import that should not be there reaches
+    them."""
     path = write_spec(tmp_path, ppo())
     lab = command(tmp_path, "train")[0]
     subprocess.run([lab, "--help"], check=True, capture_output=True, timeout=4)
-    subprocess.run([lab, "spec", "check", str(path)], check=True, capture_output=True, timeout=10)
+    subprocess.run(
+        [lab, "spec", "check", str(path)], check=True, capture_output=True, timeout=10
+    )

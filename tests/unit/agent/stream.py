@@ -12,12 +12,30 @@ NUM_ENVS, GAMMA = 3, 0.9
 INT = np.dtype(np.int64)
 
 
-def layout(num_steps=1, frequency=1, start=0, stack=1, scratch=None, num_envs=NUM_ENVS, **schedule):
+def layout(
+    num_steps=1,
+    frequency=1,
+    start=0,
+    stack=1,
+    scratch=None,
+    num_envs=NUM_ENVS,
+    **schedule,
+):
     """Observations are 2 floats, or stacks of frames of 2 × 2 bytes."""
-    plan = ReplayConfig(TrainingSchedule(frequency, start, **schedule), GAMMA, num_steps, seed=0)
+    plan = ReplayConfig(
+        TrainingSchedule(frequency, start, **schedule), GAMMA, num_steps, seed=0
+    )
     shape, dtype = ((2,), np.float32) if stack == 1 else ((stack, 2, 2), np.uint8)
     return MemoryLayout(
-        1, num_envs, shape, np.dtype(dtype), (), INT, plan, frame_stack=stack, scratch=scratch
+        1,
+        num_envs,
+        shape,
+        np.dtype(dtype),
+        (),
+        INT,
+        plan,
+        frame_stack=stack,
+        scratch=scratch,
     )
 
 
@@ -64,22 +82,31 @@ class Stacks:
 
 
 def fill(add, seed, num_steps, stack=1, ends=0.15, num_envs=NUM_ENVS):
-    """Random steps with random endings, in buffers that are overwritten afterwards. Returns the
-    steps (t, n) as they were."""
+    """Random steps with random endings, in buffers that are overwritten afterwards.
+    Returns the steps (t, n) as they were."""
     rng = np.random.default_rng(seed)
     source = Numbers(rng, num_envs) if stack == 1 else Stacks(rng, num_envs, stack)
     obs, kept = source.first(), []
     for _ in range(num_steps):
         terminated, truncated = rng.random(num_envs) < ends, rng.random(num_envs) < ends
-        next_obs, reward = source.after(obs), rng.normal(size=num_envs).astype(np.float32)
+        next_obs, reward = (
+            source.after(obs),
+            rng.normal(size=num_envs).astype(np.float32),
+        )
         action = rng.integers(0, 4, num_envs)
         kept.append(
             [
-                Plain(obs[n].copy(), int(action[n]), float(reward[n]), bool(terminated[n]),
-                      bool(truncated[n]), next_obs[n].copy())
+                Plain(
+                    obs[n].copy(),
+                    int(action[n]),
+                    float(reward[n]),
+                    bool(terminated[n]),
+                    bool(truncated[n]),
+                    next_obs[n].copy(),
+                )
                 for n in range(num_envs)
             ]
-        )  # fmt: skip
+        )
         none = np.zeros(num_envs, np.float32)
         act = Act(action, none, none, 0)
         add(VectorStep(obs, act, reward, terminated, truncated, next_obs))
@@ -92,7 +119,8 @@ def fill(add, seed, num_steps, stack=1, ends=0.15, num_envs=NUM_ENVS):
 
 
 def expected(kept, t, n, num_steps):
-    """Obs, action, n-step reward, discount and next obs of one transition, by a plain loop."""
+    """Obs, action, n-step reward, discount and next obs of one transition, by a plain
+    loop."""
     reward, discount = 0.0, 1.0
     for step in range(t, min(t + num_steps, len(kept))):
         last = kept[step][n]
@@ -101,7 +129,13 @@ def expected(kept, t, n, num_steps):
         if last.terminated or last.truncated:
             break
     first = kept[t][n]
-    return first.obs, first.action, reward, 0.0 if last.terminated else discount, last.next_obs
+    return (
+        first.obs,
+        first.action,
+        reward,
+        0.0 if last.terminated else discount,
+        last.next_obs,
+    )
 
 
 def assert_reads(ring, kept, num_steps):
@@ -109,7 +143,9 @@ def assert_reads(ring, kept, num_steps):
     got = ring.gather(ring.indices(np.arange(ring.num_stored)))
     first = len(kept) - ring.num_stored // ring.num_envs
     for i in range(ring.num_stored):
-        assert_is(got, i, kept, first + i // ring.num_envs, i % ring.num_envs, num_steps)
+        assert_is(
+            got, i, kept, first + i // ring.num_envs, i % ring.num_envs, num_steps
+        )
 
 
 def assert_is(got, i, kept, t, n, num_steps):

@@ -12,7 +12,11 @@ from slm_lab.agent.algorithm.loss import (
     imitation_value_loss,
 )
 from slm_lab.agent.autodiff import Node, beside, minimum, parameter
-from slm_lab.agent.distribution.distributions import Categorical, DiagonalNormal, TanhNormal
+from slm_lab.agent.distribution.distributions import (
+    Categorical,
+    DiagonalNormal,
+    TanhNormal,
+)
 from slm_lab.agent.distribution.nodes import CategoricalNode, NormalNode, squashed_nodes
 from tests.unit.agent.leaf import Leaf
 
@@ -31,7 +35,9 @@ def assert_as_autograd(values, loss):
     by_autograd.backward()
     assert by_autograd.item() != 0
     assert tensor.grad.abs().sum() > 0
-    torch.testing.assert_close(by_node.detach(), by_autograd.detach(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        by_node.detach(), by_autograd.detach(), rtol=1e-5, atol=1e-6
+    )
     torch.testing.assert_close(leaf.grad, tensor.grad, rtol=1e-5, atol=1e-7)
 
 
@@ -60,7 +66,8 @@ def test_value_losses_where_some_errors_are_exactly_zero(loss):
 
 @pytest.mark.parametrize("loss", VALUE_LOSSES.values(), ids=VALUE_LOSSES)
 def test_the_clipped_value_loss(loss):
-    """Some values are within the clip, some are beyond it, and there either term is the larger."""
+    """Some values are within the clip, some are beyond it, and there either term is the
+    larger."""
     assert_as_autograd(
         numbers(SIZE), lambda value: clipped_value_loss(value, OLD, TARGET, 0.5, loss)
     )
@@ -71,18 +78,24 @@ def test_the_clipped_surrogate_loss():
     log_prob = numbers(SIZE, scale=0.3)
     log_prob[:2] = torch.tensor([25.0, -25.0])
     assert_as_autograd(
-        log_prob, lambda node: clipped_surrogate(node, torch.zeros(SIZE), TARGET, 0.2).loss
+        log_prob,
+        lambda node: clipped_surrogate(node, torch.zeros(SIZE), TARGET, 0.2).loss,
     )
 
 
 @pytest.mark.parametrize("weight", [None, WEIGHT], ids=["", "weighted"])
 def test_the_imitation_of_values(weight):
-    assert_as_autograd(numbers(SIZE), lambda value: imitation_value_loss(value, TARGET, weight))
+    assert_as_autograd(
+        numbers(SIZE), lambda value: imitation_value_loss(value, TARGET, weight)
+    )
 
 
 def of_distribution(policy, action):
     """A loss in which log-probabilities and entropies both reach the parameters."""
-    return -(policy.log_prob(action) * TARGET).mean() - 0.3 * (policy.entropy() * WEIGHT).mean()
+    return (
+        -(policy.log_prob(action) * TARGET).mean()
+        - 0.3 * (policy.entropy() * WEIGHT).mean()
+    )
 
 
 def test_the_categorical_distribution():
@@ -109,9 +122,14 @@ def test_the_normal_distribution():
 
 
 def test_the_squashed_normal_distribution():
-    """Some actions are at the bounds, where e^|2u| is infinite. Two of log σ are beyond theirs."""
+    """Some actions are at the bounds, where e^|2u| is infinite. Two of log σ are beyond
+    theirs."""
     noise, params = numbers(SIZE, 3, seed=3), numbers(SIZE, 6, scale=2.0)
-    params[0, 3], params[1, 4], params[2, :3] = 2.5, -21.0, torch.tensor([60.0, -60.0, 9.0])
+    params[0, 3], params[1, 4], params[2, :3] = (
+        2.5,
+        -21.0,
+        torch.tensor([60.0, -60.0, 9.0]),
+    )
 
     def loss(params):
         if isinstance(params, Node):
@@ -134,7 +152,9 @@ def test_the_smaller_of_two_functions_of_an_input_beside_a_constant():
     def loss(x):
         if isinstance(x, Node):
             both = beside(obs.numpy(), x)
-            return minimum(*(_product(both, w.numpy()).squeeze(-1) for w in weights)).mean()
+            return minimum(
+                *(_product(both, w.numpy()).squeeze(-1) for w in weights)
+            ).mean()
         both = torch.cat([obs, x], -1)
         return torch.min(*((both @ w).squeeze(-1) for w in weights)).mean()
 
@@ -170,7 +190,9 @@ def test_gradients_of_a_parameter_add_up():
         value = torch.nn.Parameter(torch.full(shape, 2.0))
         value.grad = torch.ones(shape)
         (parameter(value) * 1.5).mean().backward()
-        torch.testing.assert_close(value.grad, torch.full(shape, 1 + 1.5 / value.numel()))
+        torch.testing.assert_close(
+            value.grad, torch.full(shape, 1 + 1.5 / value.numel())
+        )
 
 
 def test_sums_with_constants_and_a_node_that_counts_twice():

@@ -28,7 +28,9 @@ def _decoded(found):
 def domains(layout):
     """Left, right, bottom and top of each panel, as shares of the page's plot."""
     names = [key.removeprefix("xaxis") for key in layout if key.startswith("xaxis")]
-    return [(*layout[f"xaxis{n}"]["domain"], *layout[f"yaxis{n}"]["domain"]) for n in names]
+    return [
+        (*layout[f"xaxis{n}"]["domain"], *layout[f"yaxis{n}"]["domain"]) for n in names
+    ]
 
 
 def words_of(layout):

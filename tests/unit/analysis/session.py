@@ -42,7 +42,9 @@ def write_session(path, rows, *, seed=0, every=500, extra=("clip_eps",), learns=
             if learns:
                 tracker.track_update({"loss": 1 / i, "clip_eps": 0.2})
             clocks = {"frame": i * every, "total_frame": 4 * i * every, "opt_step": i}
-            writer.append(tracker.row(wall_t=i * (1 + seed / 10), cpu_t=float(i), **clocks))
+            writer.append(
+                tracker.row(wall_t=i * (1 + seed / 10), cpu_t=float(i), **clocks)
+            )
     return path
 
 
@@ -52,7 +54,14 @@ def write_evaluations(path, rows, *, spread=1.0, every=500):
     with closing(RowWriter(path, tracker.columns)) as writer:
         for i in range(1, rows + 1):
             returns, lengths = np.array([i - spread, i + spread]), np.array([10, 12])
-            clocks = {"frame": i * every, "total_frame": i * every, "opt_step": i, "epi": 2 * i}
+            clocks = {
+                "frame": i * every,
+                "total_frame": i * every,
+                "opt_step": i,
+                "epi": 2 * i,
+            }
             info = np.empty((2, 0))
-            writer.append(tracker.row(returns, lengths, info, wall_t=float(i), **clocks))
+            writer.append(
+                tracker.row(returns, lengths, info, wall_t=float(i), **clocks)
+            )
     return path

@@ -11,11 +11,15 @@ from slm_lab.analysis.metrics import SESSION_METRICS, session_metrics, trial_met
 from tests.unit.analysis.session import session_rows
 
 NAN = math.nan
-RETURNS = st.lists(st.floats(0, 1000), min_size=2, max_size=30).filter(lambda r: sum(r) > 1e-3)
+RETURNS = st.lists(st.floats(0, 1000), min_size=2, max_size=30).filter(
+    lambda r: sum(r) > 1e-3
+)
 
 
 def test_metrics_of_four_rows_by_hand():
-    metrics = session_metrics(session_rows([30.0, 50.0, 40.0, 70.0]), random_return=20.0)
+    metrics = session_metrics(
+        session_rows([30.0, 50.0, 40.0, 70.0]), random_return=20.0
+    )
     # s = 10, 30, 20, 50 at frames 100 … 400 and optimizer steps 10 … 40
     assert metrics.total_reward_ma == 190 / 4
     assert metrics.strength == 110 / 4
@@ -48,7 +52,9 @@ def test_a_trials_final_return_is_the_mean_over_its_sessions_with_its_deviation(
     trial = trial_metrics(rows, None)
     assert (trial.final_return, trial.final_return_episodes) == (50.0, 8)
     assert trial.final_return_std == np.std([20, 40, 60, 80])
-    assert trial_metrics(rows, None, run_of=[0, 0, 1, 1]).final_return_std == np.std([30, 70])
+    assert trial_metrics(rows, None, run_of=[0, 0, 1, 1]).final_return_std == np.std(
+        [30, 70]
+    )
     assert trial_metrics(rows[:1], None).final_return_std is None
     assert trial_metrics([rows[0], session_rows([])], None).final_return == 20.0
 
@@ -61,7 +67,9 @@ def test_the_moving_average_is_over_the_last_hundred_returns():
 def test_rows_before_the_first_optimizer_step_do_not_count_for_training_efficiency():
     metrics = session_metrics(session_rows([5.0, 10.0, 30.0], opt_steps=[0, 4, 8]), 0.0)
     assert metrics.training_efficiency == pytest.approx((10 / 4 + 30 / 8) / 40)
-    assert metrics.sample_efficiency == pytest.approx((5 / 100 + 10 / 200 + 30 / 300) / 45)
+    assert metrics.sample_efficiency == pytest.approx(
+        (5 / 100 + 10 / 200 + 30 / 300) / 45
+    )
 
 
 def test_without_an_optimizer_step_there_is_no_training_efficiency():
@@ -74,7 +82,10 @@ def test_without_an_optimizer_step_there_is_no_training_efficiency():
 def test_without_the_random_agents_return_only_means_of_returns_are_known():
     metrics = session_metrics(session_rows([5.0, 10.0]), None)
     assert metrics.total_reward_ma == 7.5
-    assert set(metrics.reasons) == set(SESSION_METRICS) - {"final_return", "total_reward_ma"}
+    assert set(metrics.reasons) == set(SESSION_METRICS) - {
+        "final_return",
+        "total_reward_ma",
+    }
     assert all("not measured" in reason for reason in metrics.reasons.values())
 
 
@@ -120,10 +131,18 @@ def test_stability_takes_two_rows():
 
 
 @given(returns=RETURNS, shift=st.integers(-1000, 1000))
-def test_shifting_all_returns_and_the_random_agents_alike_changes_no_strength(returns, shift):
+def test_shifting_all_returns_and_the_random_agents_alike_changes_no_strength(
+    returns, shift
+):
     here = session_metrics(session_rows(returns), 0.0)
     there = session_metrics(session_rows(np.array(returns) + shift), float(shift))
-    for name in ("strength", "max_strength", "final_strength", "sample_efficiency", "stability"):
+    for name in (
+        "strength",
+        "max_strength",
+        "final_strength",
+        "sample_efficiency",
+        "stability",
+    ):
         one, other = getattr(here, name), getattr(there, name)
         if one is not None and other is not None:
             assert other == pytest.approx(one, rel=1e-6, abs=1e-6)
@@ -137,7 +156,9 @@ def test_ratios_do_not_depend_on_the_scale_of_rewards(returns, factor):
         if getattr(one, name) is None:
             assert one.reasons[name] == other.reasons[name]
         else:
-            assert getattr(other, name) == pytest.approx(getattr(one, name), rel=1e-9, abs=1e-9)
+            assert getattr(other, name) == pytest.approx(
+                getattr(one, name), rel=1e-9, abs=1e-9
+            )
     assert other.strength == pytest.approx(one.strength * factor)
 
 
@@ -219,7 +240,11 @@ def test_equal_sessions_are_wholly_consistent(returns, count):
     [
         ([session_rows([1.0, 2.0])], 0.0, "two Sessions"),
         ([session_rows([1.0]), session_rows([NAN])], 0.0, "two Sessions"),
-        ([session_rows([1.0]), session_rows([1.0], frames=[200])], 0.0, "no frames in common"),
+        (
+            [session_rows([1.0]), session_rows([1.0], frames=[200])],
+            0.0,
+            "no frames in common",
+        ),
         ([session_rows([1.0]), session_rows([2.0])], None, "not measured"),
         ([session_rows([1.0]), session_rows([2.0])], 5.0, "denominator is negative"),
     ],
@@ -234,7 +259,9 @@ def test_consistency_is_null_where_it_has_no_meaning(dfs, random_return, reason)
 def test_metrics_survive_json():
     dfs = [session_rows([30.0, 50.0]), session_rows([])]
     for metrics in (session_metrics(dfs[1], 20.0), trial_metrics(dfs, 20.0)):
-        assert json.loads(json.dumps(asdict(metrics), allow_nan=False)) == asdict(metrics)
+        assert json.loads(json.dumps(asdict(metrics), allow_nan=False)) == asdict(
+            metrics
+        )
 
 
 def test_consistency_of_a_repeated_training_is_that_of_its_runs():

@@ -24,7 +24,9 @@ def mean(values):
 
 
 @given(seeds)
-def test_the_interquartile_mean_is_that_of_what_is_left_without_a_quarter_at_each_end(values):
+def test_the_interquartile_mean_is_that_of_what_is_left_without_a_quarter_at_each_end(
+    values,
+):
     cut = len(values) // 4
     left = sorted(values)[cut : len(values) - cut]
     assert interquartile_mean(values) == pytest.approx(sum(left) / len(left), abs=1e-9)
@@ -35,8 +37,12 @@ def test_of_fewer_than_four_seeds_the_interquartile_mean_is_the_mean(values):
     assert interquartile_mean(values) == pytest.approx(values.mean(), abs=1e-9)
 
 
-@given(npst.arrays(np.float64, st.integers(4, 12), elements=returns), st.floats(1e3, 1e9))
-def test_one_seed_that_goes_astray_does_not_move_the_interquartile_mean(values, outlier):
+@given(
+    npst.arrays(np.float64, st.integers(4, 12), elements=returns), st.floats(1e3, 1e9)
+)
+def test_one_seed_that_goes_astray_does_not_move_the_interquartile_mean(
+    values, outlier
+):
     astray = np.where(np.arange(len(values)) == values.argmax(), outlier, values)
     assert interquartile_mean(astray) == interquartile_mean(values)
 
@@ -48,10 +54,14 @@ def test_the_interquartile_mean_of_curves_is_that_of_each_point():
 
 
 @given(seeds)
-def test_an_interval_lies_within_the_seeds_and_is_the_same_for_the_same_generator(values):
+def test_an_interval_lies_within_the_seeds_and_is_the_same_for_the_same_generator(
+    values,
+):
     low, high = bootstrap_interval(values, interquartile_mean, drawn(), resamples=100)
     assert values.min() - 1e-9 <= low <= high <= values.max() + 1e-9
-    assert (low, high) == bootstrap_interval(values, interquartile_mean, drawn(), resamples=100)
+    assert (low, high) == bootstrap_interval(
+        values, interquartile_mean, drawn(), resamples=100
+    )
 
 
 def test_an_interval_moves_and_stretches_with_the_seeds():
@@ -66,7 +76,9 @@ def test_the_interval_of_a_curve_is_that_of_each_point_under_the_same_resamples(
     curves = drawn(1).normal(size=(5, 1300))
     low, high = bootstrap_interval(curves, interquartile_mean, drawn(), resamples=2000)
     for point in (0, 199, 200, 201, 1299):
-        alone = bootstrap_interval(curves[:, point], interquartile_mean, drawn(), resamples=2000)
+        alone = bootstrap_interval(
+            curves[:, point], interquartile_mean, drawn(), resamples=2000
+        )
         np.testing.assert_allclose((low[point], high[point]), alone)
 
 
@@ -78,9 +90,12 @@ def test_about_95_of_100_intervals_hold_the_truth():
     generator = drawn(2)
     found = 0
     for _ in range(400):
-        low, high = bootstrap_interval(generator.normal(size=20), mean, generator, resamples=300)
+        low, high = bootstrap_interval(
+            generator.normal(size=20), mean, generator, resamples=300
+        )
         found += int(low <= 0.0 <= high)
-    assert 0.88 <= found / 400 <= 0.98  # the percentile bootstrap of 20 seeds is a little narrow
+    # the percentile bootstrap of 20 seeds is a little narrow
+    assert 0.88 <= found / 400 <= 0.98
 
 
 @given(seeds, seeds)
@@ -95,17 +110,21 @@ def test_the_probability_of_improvement_is_the_share_of_pairs_that_are_won(x, y)
 
 
 def test_several_tasks_are_those_of_rliable():
-    """The numbers are those of `rliable.metrics` 1.2.0 for the same scores, (runs, tasks)."""
+    """The numbers are those of `rliable.metrics` 1.2.0 for the same scores, (runs,
+    tasks)."""
     generator = np.random.default_rng(0)
     x, y = generator.normal(0.6, 0.3, (10, 3)), generator.normal(0.4, 0.4, (10, 3))
     assert interquartile_mean(x.T.ravel()) == pytest.approx(0.5564515162421313)
-    assert probability_of_improvement([*x.T], [*y.T]) == pytest.approx(0.5533333333333333)
+    assert probability_of_improvement([*x.T], [*y.T]) == pytest.approx(
+        0.5533333333333333
+    )
     low, high = improvement_interval([*x.T], [*y.T], drawn())
     assert low < 0.5533 < high
 
 
 def test_a_resample_has_as_many_seeds_of_each_task():
-    """The mean over two tasks, each of whose seeds agree, is certain only if they are strata."""
+    """The mean over two tasks, each of whose seeds agree, is certain only if they are
+    strata."""
     values = np.array([0.0] * 5 + [1.0] * 5)
     assert bootstrap_interval(values, mean, drawn(), strata=(5, 5)) == (0.5, 0.5)
     low, high = bootstrap_interval(values, mean, drawn())

@@ -23,13 +23,22 @@ def test_workers_add_up_and_repeated_trainings_are_averaged(tmp_path):
 
 
 def test_staleness_is_the_mean_over_all_rows_that_have_it(tmp_path):
-    known = [rows_of(tmp_path, i, i, 1.0, staleness_p50=i, staleness_p95=3 * i) for i in (1, 3)]
+    known = [
+        rows_of(tmp_path, i, i, 1.0, staleness_p50=i, staleness_p95=3 * i)
+        for i in (1, 3)
+    ]
     speed = throughput([*known, rows_of(tmp_path, 9, 9, 1.0)], [0, 0, 0])
     assert (speed.staleness_p50, speed.staleness_p95) == (2.0, 6.0)
 
 
 def test_actor_statistics_are_means_and_the_worst_lag_is_a_maximum(tmp_path):
-    columns = ("eps", "policy_lag", "policy_lag_max", "actor_wait_share", "learner_wait_share")
+    columns = (
+        "eps",
+        "policy_lag",
+        "policy_lag_max",
+        "actor_wait_share",
+        "learner_wait_share",
+    )
     rows = [
         rows_of(tmp_path, i, i, 1.0, **{name: i + n for n, name in enumerate(columns)})
         for i in (1, 3)

@@ -14,11 +14,17 @@ from tests.unit.api.events import Events
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory):
-    """A folder with a training of two Sessions with evaluations, its callbacks and its output."""
+    """A folder with a training of two Sessions with evaluations, its callbacks and its
+    output."""
 
     def make(folder):
-        meta = {**PPO["meta"], "max_session": 2, "save_interval": 1, "rigorous_eval": 2,
-                "eval_frequency": 500}  # fmt: skip
+        meta = {
+            **PPO["meta"],
+            "max_session": 2,
+            "save_interval": 1,
+            "rigorous_eval": 2,
+            "eval_frequency": 500,
+        }
         spec_file = folder / "spec.json"
         spec_file.write_text(json.dumps({"small": {**PPO, "meta": meta}}))
         events, out = Events(), io.StringIO()

@@ -36,7 +36,9 @@ def play(agent, seed):
 
 def test_a_users_loop_plays_the_environment(agent):
     assert isinstance(agent.make_env().unwrapped, gymnasium.Env)
-    assert [play(agent, seed) for seed in (1, 2)] == [play(agent, seed) for seed in (1, 2)]
+    assert [play(agent, seed) for seed in (1, 2)] == [
+        play(agent, seed) for seed in (1, 2)
+    ]
 
 
 def test_evaluate_leaves_the_arithmetic_of_the_program_as_it_was(agent):
@@ -62,7 +64,9 @@ def test_evaluate_gives_what_the_command_line_prints(agent, data):
     assert (episodes.returns == episodes.lengths).all(), "CartPole gives 1 per step"
     options = [f"eval@{agent.folder}", "--episodes", "10", "--session", "0"]
     done = call_here(command(data.parent, *options), data.parent)
-    row = next(line.split() for line in done.out.splitlines() if line.strip().startswith("0 "))
+    row = next(
+        line.split() for line in done.out.splitlines() if line.strip().startswith("0 ")
+    )
     assert f"{episodes.returns.mean():.3g}" == row[4]
 
 
@@ -87,12 +91,17 @@ def test_a_script_without_a_guard_evaluates_in_worker_processes(folder, tmp_path
     done = call([sys.executable, "script.py"], tmp_path)
     assert (done.code, done.err) == (0, "")
     first, second = done.out.strip().split("] [")
-    assert first.strip("[]") == second.strip("[]"), "as the command line, it always begins alike"
+    assert first.strip("[]") == second.strip("[]"), (
+        "as the command line, it always begins alike"
+    )
 
 
 @pytest.mark.parametrize("double", [torch.float32, torch.float64])
 def test_the_default_dtype_of_the_program_changes_no_action(double, folder, tmp_path):
-    obs, expected = np.ones((5, 4), np.float32), slm_lab.load(folder).act(np.ones((5, 4), "f4"))
+    obs, expected = (
+        np.ones((5, 4), np.float32),
+        slm_lab.load(folder).act(np.ones((5, 4), "f4")),
+    )
     torch.set_default_dtype(double)
     try:
         agent = slm_lab.load(folder)
@@ -106,7 +115,14 @@ def test_the_default_dtype_of_the_program_changes_no_action(double, folder, tmp_
 
 
 def test_a_run_is_found(data, folder):
-    named = [str(folder), folder.name, "small_2", f"{data}/small_2", "latest", f"{data}/latest"]
+    named = [
+        str(folder),
+        folder.name,
+        "small_2",
+        f"{data}/small_2",
+        "latest",
+        f"{data}/latest",
+    ]
     for target in [*named, slm_lab.load_run(folder)]:
         assert slm_lab.load(target, data=data).folder.samefile(folder)
 
@@ -116,7 +132,11 @@ def test_a_run_is_found(data, folder):
     [
         ({"seed": -1}, ValueError, "seed = -1: must be at least 0"),
         ({"seed": "1"}, TypeError, "'str' object cannot be interpreted as an integer"),
-        ({"session": "1"}, TypeError, "'str' object cannot be interpreted as an integer"),
+        (
+            {"session": "1"},
+            TypeError,
+            "'str' object cannot be interpreted as an integer",
+        ),
         ({"session": 9}, UsageError, "Session 9: the run has the Sessions 0 to"),
     ],
 )
@@ -140,9 +160,12 @@ def test_best_and_latest_of_each_session_are_different_agents(folder):
 
 @pytest.mark.parametrize(
     ("target", "words"),
-    [("smal", "there is no run folder smal"), ("nothing", "there is no run folder nothing"),
-     ("latest", "there is no run in")],
-)  # fmt: skip
+    [
+        ("smal", "there is no run folder smal"),
+        ("nothing", "there is no run folder nothing"),
+        ("latest", "there is no run in"),
+    ],
+)
 def test_a_folder_that_is_no_run_is_refused_in_one_line(target, words, tmp_path):
     with pytest.raises(UsageError, match=words) as error:
         slm_lab.load(target, data=tmp_path)
@@ -151,9 +174,11 @@ def test_a_folder_that_is_no_run_is_refused_in_one_line(target, words, tmp_path)
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [({"which": "worst"}, "'worst': must be best or latest"),
-     ({"session": -1}, "the run has the Sessions 0 to 1")],
-)  # fmt: skip
+    [
+        ({"which": "worst"}, "'worst': must be best or latest"),
+        ({"session": -1}, "the run has the Sessions 0 to 1"),
+    ],
+)
 def test_an_agent_that_no_run_has_is_refused(folder, options, words):
     with pytest.raises(UsageError, match=words):
         slm_lab.load(folder, **options)
@@ -192,11 +217,15 @@ def test_a_path_that_cannot_be_written_is_one_error(agent, tmp_path):
 def test_a_beginning_of_two_runs_is_refused_with_their_names(data, folder, tmp_path):
     for name in ("small_1", "small_2"):
         shutil.copytree(folder, tmp_path / name)
-    with pytest.raises(UsageError, match="begin with smal, the last are small_1, small_2"):
+    with pytest.raises(
+        UsageError, match="begin with smal, the last are small_1, small_2"
+    ):
         slm_lab.load("smal", data=tmp_path)
 
 
-def test_modules_that_a_run_names_are_not_imported_unasked(folder, tmp_path, monkeypatch):
+def test_modules_that_a_run_names_are_not_imported_unasked(
+    folder, tmp_path, monkeypatch
+):
     copied = shutil.copytree(folder, tmp_path / "small_3")
     for file in copied.glob("*_spec.json"):
         content = json.loads(file.read_text())
@@ -218,15 +247,18 @@ def test_a_damaged_agent_is_reported(folder, tmp_path):
 @pytest.mark.parametrize(
     ("obs", "words"),
     [
-        (np.zeros(3), r"no observation of CartPole-v1, and no batch: the observation has the shape "
-                      r"\(3,\); one has \(4,\), a batch \(B, 4\)"),
+        (
+            np.zeros(3),
+            r"no observation of CartPole-v1, and no batch: the observation has "
+            r"the shape \(3,\); one has \(4,\), a batch \(B, 4\)",
+        ),
         (np.zeros((0, 4)), r"the shape \(0, 4\); one has \(4,\), a batch \(B, 4\)"),
         (np.zeros((2, 3, 4)), "shape"),
         (np.zeros((4, 1)), "shape"),
         ((np.zeros(4), {}), r"is no array \(reset and step return more than it\)"),
         (["a", "b", "c", "d"], r"is \['a', 'b', 'c', 'd'\], no number"),
     ],
-)  # fmt: skip
+)
 def test_an_observation_of_another_shape_is_refused(agent, obs, words):
     with pytest.raises(ValueError, match=words):
         agent.act(obs)
@@ -271,8 +303,11 @@ def test_draws_follow_the_policy_and_the_seed(folder):
 
 @pytest.mark.medium
 def test_the_random_agent_acts_but_has_no_network(tmp_path):
-    spec = {"agent": {"name": "Random", "algorithm": {"name": "Random"}}, "env": PPO["env"],
-            "meta": PPO["meta"]}  # fmt: skip
+    spec = {
+        "agent": {"name": "Random", "algorithm": {"name": "Random"}},
+        "env": PPO["env"],
+        "meta": PPO["meta"],
+    }
     write_spec(tmp_path, spec)
     assert call_here(command(tmp_path, "train"), tmp_path).code == 0
     agent = slm_lab.load("latest", data=tmp_path / "data")

@@ -49,7 +49,8 @@ def loaded(tmp_path_factory):
 
 def observations(agent, count):
     low, high = (
-        np.clip(b, -1, 1) for b in (agent.observation_space.low, agent.observation_space.high)
+        np.clip(b, -1, 1)
+        for b in (agent.observation_space.low, agent.observation_space.high)
     )
     shape = (count, *agent.observation_space.shape)
     return np.random.default_rng(0).uniform(low, high, shape).astype(np.float32)
@@ -64,7 +65,9 @@ def acted_in_a_process(agent, seen, results):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda agent: pickle.loads(pickle.dumps(agent))])
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda agent: pickle.loads(pickle.dumps(agent))]
+)
 def test_a_copy_acts_as_its_original_and_leaves_it_alone(kind, copied, loaded):
     """Both continue the running episode, with the same draws."""
     agent = loaded(kind)
@@ -83,7 +86,9 @@ def test_a_copy_has_the_weights_that_the_program_has_changed(loaded):
         for weight in agent.module.parameters():
             weight.add_(0.5)
     other = pickle.loads(pickle.dumps(agent))
-    for one, two in zip(agent.module.parameters(), other.module.parameters(), strict=True):
+    for one, two in zip(
+        agent.module.parameters(), other.module.parameters(), strict=True
+    ):
         torch.testing.assert_close(one, two, rtol=0, atol=0)
     with torch.no_grad():
         next(iter(other.module.parameters())).zero_()
@@ -170,7 +175,8 @@ def test_an_environment_of_an_agent_without_a_memory_is_the_plain_one(loaded):
 
 
 @pytest.mark.parametrize(
-    ("value", "named"), [(np.nan, "nan"), (np.inf, "inf"), (-np.inf, "-inf"), (1e39, "1e+39")]
+    ("value", "named"),
+    [(np.nan, "nan"), (np.inf, "inf"), (-np.inf, "-inf"), (1e39, "1e+39")],
 )
 @pytest.mark.parametrize("count", [None, 3])
 def test_numbers_that_are_no_finite_float32_are_refused(value, named, count, loaded):
@@ -179,7 +185,9 @@ def test_numbers_that_are_no_finite_float32_are_refused(value, named, count, loa
     seen[..., 2] = value
     with pytest.raises(
         ValueError,
-        match=f"the value {named}, which (is no finite|float32 cannot hold)".replace("+", r"\+"),
+        match=f"the value {named}, which (is no finite|float32 cannot hold)".replace(
+            "+", r"\+"
+        ),
     ):
         agent.act(seen)
 
@@ -188,7 +196,9 @@ def test_a_tensor_with_a_gradient_is_refused_and_one_without_is_taken(loaded):
     agent = loaded("ppo")
     seen = torch.zeros(4)
     assert agent.act(seen) == agent.act(seen.numpy())
-    with pytest.raises(ValueError, match=r"the observation is no array: .*requires grad"):
+    with pytest.raises(
+        ValueError, match=r"the observation is no array: .*requires grad"
+    ):
         agent.act(seen.requires_grad_())
 
 

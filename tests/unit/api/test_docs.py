@@ -66,7 +66,9 @@ def test_each_public_name_has_an_example_that_prints_what_it_says(
     search = {"agent.net.optim_spec.lr__choice": [0.01, 0.001]}
     Path("small.json").write_text(json.dumps({"small": {**PPO, "search": search}}))
     names = {"slm_lab": slm_lab}
-    found = doctest.DocTestFinder(recurse=False).find(getattr(slm_lab, name), name, globs=names)
+    found = doctest.DocTestFinder(recurse=False).find(
+        getattr(slm_lab, name), name, globs=names
+    )
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
     assert sum(len(each.examples) for each in found)
     for each in found:

@@ -15,7 +15,9 @@ def run(folder):
     return slm_lab.load_run(folder)
 
 
-@pytest.mark.parametrize(("attribute", "kind"), [("rows", "train"), ("eval_rows", "eval")])
+@pytest.mark.parametrize(
+    ("attribute", "kind"), [("rows", "train"), ("eval_rows", "eval")]
+)
 def test_rows_are_those_of_every_sessions_file(run, folder, attribute, kind):
     table = getattr(run, attribute)
     assert len(table)

@@ -71,7 +71,11 @@ def test_a_resumed_training_reports_only_the_new_rows(trained, data, capfd):
     shutil.copytree(folder / "data", data)
     again = Events()
     resumed = slm_lab.train(
-        resume="latest", sets={"env.max_frame": 1500}, data=data, callbacks=[again], quiet=True
+        resume="latest",
+        sets={"env.max_frame": 1500},
+        data=data,
+        callbacks=[again],
+        quiet=True,
     )
     assert resumed.folder.parent == data
     assert sorted(events.rows() + again.rows()) == frames(resumed)
@@ -107,12 +111,16 @@ def test_a_run_of_this_program_loads_its_agent_with_its_modules(data):
         slm_lab.load_run(run.folder).agent()
 
 
-def test_a_failed_training_raises_with_the_sessions_reason(tmp_path, data, monkeypatch, capfd):
+def test_a_failed_training_raises_with_the_sessions_reason(
+    tmp_path, data, monkeypatch, capfd
+):
     (tmp_path / "fragile.py").write_text(FRAGILE)
     monkeypatch.syspath_prepend(str(tmp_path))
     events = Events()
     spec = ppo(env__name="Fragile-v0")
-    with pytest.raises(slm_lab.TrainingFailed, match=r"Session 0 failed[\s\S]*the pole broke"):
+    with pytest.raises(
+        slm_lab.TrainingFailed, match=r"Session 0 failed[\s\S]*the pole broke"
+    ):
         slm_lab.train(spec, data=data, imports=["fragile"], callbacks=[events])
     assert events.seen == [("end", False)]
     assert "the pole broke" not in capfd.readouterr().err.splitlines()[-1:]
@@ -182,7 +190,9 @@ def test_when_its_program_ends_a_training_saves_and_stops(end, tmp_path, data):
 
 def test_a_program_that_does_not_wait_reads_the_run_meanwhile(data, capfd):
     events = Events()
-    run = slm_lab.train(ppo(env__max_frame=ENDLESS), data=data, wait=False, callbacks=[events])
+    run = slm_lab.train(
+        ppo(env__max_frame=ENDLESS), data=data, wait=False, callbacks=[events]
+    )
     try:
         wait_until(lambda: len(events.rows()) > 2)
         assert run.is_running
@@ -198,7 +208,9 @@ def test_a_program_that_does_not_wait_reads_the_run_meanwhile(data, capfd):
 def test_a_problem_of_a_dict_names_no_temporary_folder(data):
     with pytest.raises(SpecError) as caught:
         slm_lab.train(ppo(env__name="Nowhere-v0"), data=data)
-    assert str(caught.value).startswith("spec.json: spec has 1 problem\n  env.name = 'Nowhere-v0'")
+    assert str(caught.value).startswith(
+        "spec.json: spec has 1 problem\n  env.name = 'Nowhere-v0'"
+    )
 
 
 @pytest.mark.parametrize("wait", [True, False])
@@ -212,7 +224,12 @@ def test_a_callback_may_wait_for_the_end_and_is_called_for_the_rest_then(wait, d
         seen.append(row["frame"])
 
     run = slm_lab.train(
-        ppo(), data=data, quiet=True, wait=wait, on_row=on_row, on_end=lambda run: run.wait()
+        ppo(),
+        data=data,
+        quiet=True,
+        wait=wait,
+        on_row=on_row,
+        on_end=lambda run: run.wait(),
     )
     run.wait()
     assert seen == run.rows.frame.tolist()
@@ -254,11 +271,19 @@ def test_a_spec_may_have_any_form(form, tmp_path, data, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({}, UsageError, "spec: must be a file, the name of a shipped one, a dict or a Spec"),
+        (
+            {},
+            UsageError,
+            "spec: must be a file, the name of a shipped one, a dict or a Spec",
+        ),
         ({"spec": 5}, UsageError, "spec: must be a file"),
         ({"spec": 5, "resume": "latest"}, UsageError, "spec: must be a file"),
         ({"spec": {"agent": object()}}, UsageError, "spec cannot be written as JSON"),
-        ({"spec": "ppo_cartpole", "sets": {"env.x": {1}}}, UsageError, r"sets\['env.x'\] cannot"),
+        (
+            {"spec": "ppo_cartpole", "sets": {"env.x": {1}}},
+            UsageError,
+            r"sets\['env.x'\] cannot",
+        ),
         ({"spec": "ppo_cartpol.json"}, SpecError, "did you mean ppo_cartpole.json"),
         ({"spec": "--help"}, SpecError, "there is no such file"),
         (
@@ -266,49 +291,111 @@ def test_a_spec_may_have_any_form(form, tmp_path, data, monkeypatch):
             UsageError,
             "3 has none of the methods on_row",
         ),
-        ({"spec": "ppo_cartpole", "callbacks": 3}, UsageError, "3 has none of the methods on_row"),
-        ({"spec": "ppo_cartpole", "callbacks": ["no"]}, UsageError, 'no callback named "no"'),
-        ({"spec": "ppo_cartpole", "callbacks": "no"}, UsageError, 'no callback named "no"'),
+        (
+            {"spec": "ppo_cartpole", "callbacks": 3},
+            UsageError,
+            "3 has none of the methods on_row",
+        ),
+        (
+            {"spec": "ppo_cartpole", "callbacks": ["no"]},
+            UsageError,
+            'no callback named "no"',
+        ),
+        (
+            {"spec": "ppo_cartpole", "callbacks": "no"},
+            UsageError,
+            'no callback named "no"',
+        ),
         ({"resume": "nothing_2020"}, UsageError, "there is no run folder nothing_2020"),
         (
             {"spec": "ppo_cartpole", "sets": {"env.max_fram": 3}},
             SpecError,
             "did you mean max_frame",
         ),
-        ({"spec": "ppo_cartpole", "imports": ["no_such"]}, UsageError, "--import no_such"),
-        ({"spec": "ppo_cartpole", "imports": "no_such"}, UsageError, "--import no_such"),
-        ({"spec": "ppo_cartpole", "seed": -1}, UsageError, "seed = -1: must be at least 0"),
-        ({"spec": "ppo_cartpole", "session": -1}, UsageError, "session = -1: must be at least 0"),
         (
-            {"spec": "ppo_cartpole", "resume": True, "label": "a", "schedules": "banana"},
+            {"spec": "ppo_cartpole", "imports": ["no_such"]},
+            UsageError,
+            "--import no_such",
+        ),
+        (
+            {"spec": "ppo_cartpole", "imports": "no_such"},
+            UsageError,
+            "--import no_such",
+        ),
+        (
+            {"spec": "ppo_cartpole", "seed": -1},
+            UsageError,
+            "seed = -1: must be at least 0",
+        ),
+        (
+            {"spec": "ppo_cartpole", "session": -1},
+            UsageError,
+            "session = -1: must be at least 0",
+        ),
+        (
+            {
+                "spec": "ppo_cartpole",
+                "resume": True,
+                "label": "a",
+                "schedules": "banana",
+            },
             UsageError,
             'schedules = \'banana\': must be "stretch" or "hold"',
         ),
-        ({"spec": "ppo_cartpole", "schedules": "hold"}, UsageError, "schedules: .* pass resume=…"),
+        (
+            {"spec": "ppo_cartpole", "schedules": "hold"},
+            UsageError,
+            "schedules: .* pass resume=…",
+        ),
         (
             {"spec": "ppo_cartpole", "init_from": "x", "which": "newest"},
             UsageError,
             'which = \'newest\': must be "best" or "latest"',
         ),
-        ({"spec": "ppo_cartpole", "seed": "x"}, TypeError, "'str' object cannot be interpreted"),
-        ({"spec": "ppo_cartpole", "imports": b"no_such"}, UsageError, "--import b'no_such'"),
-        ({"spec": "ppo_cartpole", "on_row": 5}, UsageError, "on_row has none of the methods"),
-        ({"spec": "ppo_cartpole", "on_row": 0}, UsageError, "on_row has none of the methods"),
-        ({"spec": "ppo_cartpole", "on_end": np.zeros(2)}, UsageError, "on_end has none of the"),
+        (
+            {"spec": "ppo_cartpole", "seed": "x"},
+            TypeError,
+            "'str' object cannot be interpreted",
+        ),
+        (
+            {"spec": "ppo_cartpole", "imports": b"no_such"},
+            UsageError,
+            "--import b'no_such'",
+        ),
+        (
+            {"spec": "ppo_cartpole", "on_row": 5},
+            UsageError,
+            "on_row has none of the methods",
+        ),
+        (
+            {"spec": "ppo_cartpole", "on_row": 0},
+            UsageError,
+            "on_row has none of the methods",
+        ),
+        (
+            {"spec": "ppo_cartpole", "on_end": np.zeros(2)},
+            UsageError,
+            "on_end has none of the",
+        ),
         (
             {"spec": "ppo_cartpole", "sets": {"env.wrappers": ["__main__:Mine"]}},
             UsageError,
-            "__main__:Mine is known in this process, not in training ones: move it to a module",
+            "__main__:Mine is known in this process, not in training ones: move it to "
+            "a module",
         ),
     ],
 )
-def test_wrong_arguments_are_refused_before_anything_starts(arguments, error, message, data):
+def test_wrong_arguments_are_refused_before_anything_starts(
+    arguments, error, message, data
+):
     with pytest.raises(error, match=message):
         slm_lab.train(data=data, **arguments)
     assert not data.exists()
 
 
-def test_any_error_of_the_command_is_raised_with_its_message(trained, tmp_path, monkeypatch):
+def test_any_error_of_the_command_is_raised_with_its_message(
+    trained, tmp_path, monkeypatch
+):
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # for the traceback
     (run,) = (trained[0] / "data").glob("small_*")
     folder = shutil.copytree(run, tmp_path / "run")
@@ -320,12 +407,16 @@ def test_any_error_of_the_command_is_raised_with_its_message(trained, tmp_path, 
 
 def test_a_run_to_resume_has_its_spec(trained):
     folder, _, _ = trained
-    with pytest.raises(UsageError, match="name='other': names a spec in a file; a run to resume"):
+    with pytest.raises(
+        UsageError, match="name='other': names a spec in a file; a run to resume"
+    ):
         slm_lab.train(resume="latest", name="other", data=folder / "data")
 
 
 @pytest.mark.parametrize("form", ["dict", "content", "Spec", "path"])
-def test_the_latest_run_to_resume_is_one_of_the_given_spec(form, tmp_path, data, monkeypatch):
+def test_the_latest_run_to_resume_is_one_of_the_given_spec(
+    form, tmp_path, data, monkeypatch
+):
     words = []
 
     class RecordedError(Exception):
@@ -356,7 +447,9 @@ def test_a_shared_run_is_not_resumed_where_it_is_unpacked(trained, tmp_path):
     folder, _, _ = trained
     slm_lab.load("latest", data=folder / "data").export(tmp_path / "pole.zip")
     shared = slm_lab.load_run(tmp_path / "pole.zip")
-    with pytest.raises(UsageError, match=r"pole\.zip is a shared run: .* cannot be resumed"):
+    with pytest.raises(
+        UsageError, match=r"pole\.zip is a shared run: .* cannot be resumed"
+    ):
         slm_lab.train(resume=shared)
 
 
@@ -377,7 +470,8 @@ def test_an_environment_of_the_calling_script_is_refused_with_the_fix(tmp_path):
         check=False,
     )
     assert done.stdout == (
-        "Fragile-v0 is known in this process, not in training ones: move it to a module, "
+        "Fragile-v0 is known in this process, not in training ones: move it to a "
+        "module, "
         'such as my_envs.py, and pass imports=["my_envs"]\n'
     )
     assert not list(tmp_path.iterdir())
@@ -385,7 +479,9 @@ def test_an_environment_of_the_calling_script_is_refused_with_the_fix(tmp_path):
 
 @pytest.mark.slow
 def test_a_search_gives_its_trials_and_the_best_run(data, capfd):
-    spec = ppo(meta__max_trial=2) | {"search": {"agent.net.optim_spec.lr__choice": [0.01, 0.001]}}
+    spec = ppo(meta__max_trial=2) | {
+        "search": {"agent.net.optim_spec.lr__choice": [0.01, 0.001]}
+    }
     found = slm_lab.search(spec, data=data, seed=0, quiet=True)
     assert len(found.trials) == 2
     best = found.run()
@@ -406,7 +502,12 @@ def test_a_search_gives_its_trials_and_the_best_run(data, capfd):
 @pytest.mark.slow
 def test_a_comparison_gives_its_tables(data, capfd):
     comparison = slm_lab.compare(
-        ppo(meta__max_session=1), modes=["synced"], workers=[1], seeds=1, data=data, quiet=True
+        ppo(meta__max_session=1),
+        modes=["synced"],
+        workers=[1],
+        seeds=1,
+        data=data,
+        quiet=True,
     )
     assert set(comparison.table["mode"]) == {"false", "synced"}
     assert len(comparison.trainings) == 2
@@ -418,7 +519,8 @@ def test_a_notebook_shows_a_live_table_and_the_results(tmp_path):
     client = pytest.importorskip("nbclient").NotebookClient
     pytest.importorskip("ipykernel")
     cells = [
-        f"import json, slm_lab\nrun = slm_lab.train(json.loads({json.dumps(ppo())!r}), seed=0)",
+        "import json, slm_lab\nrun = "
+        f"slm_lab.train(json.loads({json.dumps(ppo())!r}), seed=0)",
         "run.rows[['session', 'frame']].tail(1)",
         "run.plot()",
         FRAGILE + 'slm_lab.train("ppo_cartpole", sets={"env.name": "Fragile-v0"})',
@@ -427,14 +529,20 @@ def test_a_notebook_shows_a_live_table_and_the_results(tmp_path):
     notebook = nbformat.v4.new_notebook(cells=code)
     resources = {"metadata": {"path": str(tmp_path)}}
     client(
-        notebook, timeout=120, kernel_name="python3", resources=resources, allow_errors=True
+        notebook,
+        timeout=120,
+        kernel_name="python3",
+        resources=resources,
+        allow_errors=True,
     ).execute()
     training, table, plot, refused = (cell.outputs for cell in notebook.cells)
     pictures = [output for output in training if output.output_type == "display_data"]
     assert len(pictures) == 1  # updated in place
     assert "Session 0" in pictures[0].data["text/plain"]
     assert "done" in pictures[0].data["text/plain"]
-    assert "Trial metrics" in "".join(o.text for o in training if o.output_type == "stream")
+    assert "Trial metrics" in "".join(
+        o.text for o in training if o.output_type == "stream"
+    )
     assert "1000" in table[0].data["text/plain"]
     assert "application/vnd.plotly.v1+json" in plot[0].data
     assert refused[-1].ename == "UsageError"
@@ -456,7 +564,11 @@ def test_a_run_begins_with_the_weights_of_another(data):
     options = {"init_part": ["net.body", "critic"], "which": "latest", "session": 0}
     for init_from in ("parent", parent, parent.folder):
         child = slm_lab.train(
-            ppo(env__max_frame=100), data=data, quiet=True, init_from=init_from, **options
+            ppo(env__max_frame=100),
+            data=data,
+            quiet=True,
+            init_from=init_from,
+            **options,
         )
         (file,) = child.folder.glob("*_t0_spec.json")
         spec_file = file.with_name(file.name.replace("_t0", ""))

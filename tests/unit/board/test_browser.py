@@ -15,7 +15,9 @@ HOSTILE = "<img src=x onerror=document.title='owned'>"
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(bool(MISSING), reason=f"no {' and no '.join(MISSING)} on this machine"),
+    pytest.mark.skipif(
+        bool(MISSING), reason=f"no {' and no '.join(MISSING)} on this machine"
+    ),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
@@ -42,8 +44,14 @@ def browser(tmp_path_factory):
     options = webdriver.ChromeOptions()
     options.binary_location = PROGRAMS["chromium"]
     profile = tmp_path_factory.mktemp("profile")
-    for each in ("headless=new", "no-sandbox", "disable-gpu", "window-size=1280,1000",
-                 "disable-background-networking", f"user-data-dir={profile}"):  # fmt: skip
+    for each in (
+        "headless=new",
+        "no-sandbox",
+        "disable-gpu",
+        "window-size=1280,1000",
+        "disable-background-networking",
+        f"user-data-dir={profile}",
+    ):
         options.add_argument(f"--{each}")
     service = webdriver.ChromeService(PROGRAMS["chromedriver"])
     with webdriver.Chrome(options=options, service=service) as found:
@@ -54,7 +62,9 @@ def _until(browser, script):
     """What a script returns as soon as that is true."""
     from selenium.webdriver.support.wait import WebDriverWait
 
-    return WebDriverWait(browser, 60).until(lambda page: page.execute_script(f"return {script}"))
+    return WebDriverWait(browser, 60).until(
+        lambda page: page.execute_script(f"return {script}")
+    )
 
 
 def _set_width(browser, width):
@@ -69,10 +79,16 @@ def test_runs_are_ticked_and_drawn_over_each_other(tmp_path, address, browser):
     _until(browser, "document.querySelectorAll('.ag-row[row-id]').length >= 2")
     assert "done" in browser.page_source
     for row in (0, 1):
-        box = f"document.querySelector('.ag-row[row-index=\"{row}\"] input[type=checkbox]')"
+        box = (
+            f'document.querySelector(\'.ag-row[row-index="{row}"] '
+            "input[type=checkbox]')"
+        )
         _until(browser, box).click()
         _until(browser, f"location.search.split('runs=').length == {row + 2}")
-    _until(browser, "document.querySelectorAll('.js-plotly-plot .scatterlayer .trace').length >= 2")
+    _until(
+        browser,
+        "document.querySelectorAll('.js-plotly-plot .scatterlayer .trace').length >= 2",
+    )
     _until(browser, "document.body.innerText.includes('Differences of the specs')")
 
 
@@ -90,7 +106,9 @@ def test_the_return_is_seen_without_scrolling(width, tmp_path, address, browser)
 
 def test_long_names_are_whole_on_a_narrow_screen(tmp_path, address, browser):
     for number in (1, 2):
-        write_ended(tmp_path, f"my_long_experiment_with_a_learning_rate_of_0003_{number}")
+        write_ended(
+            tmp_path, f"my_long_experiment_with_a_learning_rate_of_0003_{number}"
+        )
     _set_width(browser, 420)
     browser.get(address)
     cells = "[...document.querySelectorAll('.ag-row [col-id=\"run\"]')]"
@@ -123,5 +141,7 @@ def test_a_hostile_name_stays_text(tmp_path, address, browser):
     for path in ("", f"run?run={hostile.name}", f"?runs={hostile.name}"):
         browser.get(address + path)
         _until(browser, f"document.body.innerText.includes({json.dumps(HOSTILE)})")
-        assert not browser.execute_script("return document.querySelector('main img[src=x]')")
+        assert not browser.execute_script(
+            "return document.querySelector('main img[src=x]')"
+        )
         assert browser.title == "slm-lab board"

@@ -32,7 +32,9 @@ def _broken_spec(run):
 
 def _wrong_types(run):
     run.spec_file.write_text('{"small": {"env": 3, "meta": [], "agent": null}}')
-    run.trial_metrics_file(0).write_text('{"num_sessions": {}, "sessions": 7, "final_return": []}')
+    run.trial_metrics_file(0).write_text(
+        '{"num_sessions": {}, "sessions": 7, "final_return": []}'
+    )
 
 
 def _link_out(run):
@@ -128,12 +130,16 @@ def test_the_page_of_a_search_names_the_trial_that_it_shows(tmp_path):
         (Query(run=run.root.name), True),
         (Query((), run.root.name, "1"), False),
     ):
-        panels = run_page.parts(Catalog(tmp_path), FollowedRows(), query)["panels"].make()
+        panels = run_page.parts(Catalog(tmp_path), FollowedRows(), query)[
+            "panels"
+        ].make()
         assert ("trial 1, the best so far" in str(panels)) is is_named
 
 
 @pytest.mark.parametrize("number", ["", "0", "1"])
-def test_the_trial_of_an_entry_is_found_without_a_look_at_other_runs(number, tmp_path, monkeypatch):
+def test_the_trial_of_an_entry_is_found_without_a_look_at_other_runs(
+    number, tmp_path, monkeypatch
+):
     run = write_run(tmp_path, ppo(), ppo(meta__max_session=2))
     write_ended(tmp_path, "other")
     log_two_trials(run)
@@ -153,7 +159,9 @@ def test_runs_inside_of_another_sort_below_it(tmp_path):
     write_ended(tmp_path, "older", started="2026-11-21T04:00:00+00:00")
     inner = write_ended(outer.root, "inner", started="2026-11-23T04:00:00+00:00")
     write_ended(tmp_path, "newer", started="2026-11-24T04:00:00+00:00")
-    rows = sorted(grid_part(Catalog(tmp_path)).make(), key=itemgetter("started"), reverse=True)
+    rows = sorted(
+        grid_part(Catalog(tmp_path)).make(), key=itemgetter("started"), reverse=True
+    )
     names = [row["run"].split("_")[0] for row in rows]
     assert names == ["newer", "outer", "outer", "older"]
     assert rows[2]["run"].endswith(f"/{inner.root.name}")
@@ -164,7 +172,10 @@ def test_a_folder_name_that_is_not_utf8_is_shown_escaped(tmp_path):
     run = write_ended(tmp_path, "odd")
     run.root.rename(os.fsdecode(os.fsencode(run.root) + b"\xff"))
     rows = grid_part(Catalog(tmp_path)).make()
-    assert sorted(row["run"] for row in rows) == [good.root.name, f"{run.root.name}\\xff"]
+    assert sorted(row["run"] for row in rows) == [
+        good.root.name,
+        f"{run.root.name}\\xff",
+    ]
     assert all(json.dumps(row, ensure_ascii=False).encode() for row in rows)
 
 
@@ -175,7 +186,9 @@ def test_the_catalog_writes_nothing(tmp_path):
     assert {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*")} == before
 
 
-def test_a_summary_is_made_again_only_when_files_of_its_run_change(tmp_path, monkeypatch):
+def test_a_summary_is_made_again_only_when_files_of_its_run_change(
+    tmp_path, monkeypatch
+):
     runs = [write_run(tmp_path, name=name) for name in ("one", "two")]
     catalog = Catalog(tmp_path)
     monkeypatch.setattr("slm_lab.board.catalog.PAUSE", 0.0)

@@ -11,7 +11,14 @@ from slm_lab.board.query import Query, file_link, run_link
         Query(),
         Query(runs=("a", "b/c & d?", "é#%")),
         Query(
-            run="x", trial="3", session="2", y="loss", x="wall_t", of="iqm", smooth="0", q="done"
+            run="x",
+            trial="3",
+            session="2",
+            y="loss",
+            x="wall_t",
+            of="iqm",
+            smooth="0",
+            q="done",
         ),
     ],
 )
@@ -43,4 +50,6 @@ def test_unknown_words_leave_the_defaults(search):
 def test_links_quote_names():
     name = '"><img src=x onerror=alert(1)>&run=y'
     assert not set("<>\"'") & set(run_link(name) + file_link(name))
-    assert Query.parse(run_link(name, 2).removeprefix("/run")) == Query(run=name, trial="2")
+    assert Query.parse(run_link(name, 2).removeprefix("/run")) == Query(
+        run=name, trial="2"
+    )

@@ -19,7 +19,8 @@ def test_a_part_is_made_again_only_when_its_stamp_changes(monkeypatch):
     first = made.get("x", Part((1,), object))
     assert made.get("x", Part((1,), object)) is first
     assert made.get("x", Part((2,), object)).serial != first.serial
-    assert Parts().get("x", Part((1,), object)).serial != first.serial  # after a restart
+    # after a restart
+    assert Parts().get("x", Part((1,), object)).serial != first.serial
 
 
 def test_a_part_that_takes_long_waits_before_it_is_made_again(monkeypatch):
@@ -72,7 +73,10 @@ def test_a_damaged_file_is_reported_where_the_page_would_show_it(tmp_path):
             {"id": "answered", "property": "data"},
         ],
         "inputs": [
-            [{"id": {"part": n}, "property": "id", "value": {"part": n}} for n in names],
+            [
+                {"id": {"part": n}, "property": "id", "value": {"part": n}}
+                for n in names
+            ],
             {"id": "url", "property": "search", "value": f"?run={run.root.name}"},
             {"id": "tick", "property": "n_intervals", "value": 1},
         ],
@@ -83,7 +87,11 @@ def test_a_damaged_file_is_reported_where_the_page_would_show_it(tmp_path):
             {"id": "seen", "property": "data", "value": {}},
         ],
     }
-    answer = make_app(tmp_path).server.test_client().post("/_dash-update-component", json=asked)
+    answer = (
+        make_app(tmp_path)
+        .server.test_client()
+        .post("/_dash-update-component", json=asked)
+    )
     text = answer.get_data(as_text=True)
     assert answer.status_code == 200, text
     assert "cannot be read" in text

@@ -39,13 +39,19 @@ def asked(tmp_path):
         ({**OWN, "Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, 200),
     ],
 )
-def test_pages_are_for_browsers_that_ask_this_machine_by_its_name(asked, headers, status):
+def test_pages_are_for_browsers_that_ask_this_machine_by_its_name(
+    asked, headers, status
+):
     assert asked.get("/", headers=headers).status_code == status
 
 
-@pytest.mark.parametrize("origin", ["http://evil.example", "http://127.0.0.1:9999", "null"])
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "http://127.0.0.1:9999", "null"]
+)
 def test_another_origin_cannot_call_back(asked, origin):
-    post = asked.post("/_dash-update-component", json={}, headers={**OWN, "Origin": origin})
+    post = asked.post(
+        "/_dash-update-component", json={}, headers={**OWN, "Origin": origin}
+    )
     assert post.status_code == 403
 
 
@@ -72,7 +78,13 @@ def test_nothing_outside_the_data_folder_is_served(asked, tmp_path):
     data, secret = tmp_path / "data", tmp_path / "secret.json"
     hidden = data / ".git" / "config.json"
     hidden.parent.mkdir()
-    for file in (secret, hidden, data / ".hidden.json", data / "weights.pt", data / "good.json"):
+    for file in (
+        secret,
+        hidden,
+        data / ".hidden.json",
+        data / "weights.pt",
+        data / "good.json",
+    ):
         file.write_text("the content")
     (data / "link.json").symlink_to(secret)
     (data / "folder").symlink_to(tmp_path)
@@ -83,13 +95,23 @@ def test_nothing_outside_the_data_folder_is_served(asked, tmp_path):
 
     assert is_given("good.json")
     for path in (
-        "link.json", "folder/secret.json", "../secret.json", "%2e%2e/secret.json", str(secret),
-        ".hidden.json", ".git/config.json", "weights.pt", "folder", "a%00.json",
-    ):  # fmt: skip
+        "link.json",
+        "folder/secret.json",
+        "../secret.json",
+        "%2e%2e/secret.json",
+        str(secret),
+        ".hidden.json",
+        ".git/config.json",
+        "weights.pt",
+        "folder",
+        "a%00.json",
+    ):
         assert not is_given(path), path
 
 
-@pytest.mark.parametrize("path", ["a" * 5000, "a" * 5000 + ".json", "x/" * 2500 + "a.json"])
+@pytest.mark.parametrize(
+    "path", ["a" * 5000, "a" * 5000 + ".json", "x/" * 2500 + "a.json"]
+)
 def test_a_path_that_is_too_long_is_not_found(asked, path):
     assert asked.get(f"/files/{path}", headers=OWN).status_code == 404
 
@@ -108,23 +130,31 @@ def spoilt(generator):
     """The call of a page with some values replaced by others."""
     call = copy.deepcopy(CALL)
     for _ in range(generator.randint(1, 3)):
-        block = generator.choice([call, *call.get("inputs", []), *call.get("state", [])])
+        block = generator.choice(
+            [call, *call.get("inputs", []), *call.get("state", [])]
+        )
         block[generator.choice([*block])] = copy.deepcopy(generator.choice(JUNK))
         if not all(isinstance(call[key], list) for key in ("inputs", "state")):
             break
         if not all(
-            isinstance(each, dict) and each for key in ("inputs", "state") for each in call[key]
+            isinstance(each, dict) and each
+            for key in ("inputs", "state")
+            for each in call[key]
         ):
             break
     return json.dumps(call)
 
 
-def test_a_call_that_no_page_makes_is_a_bad_request_without_a_word(asked, capfd, caplog):
+def test_a_call_that_no_page_makes_is_a_bad_request_without_a_word(
+    asked, capfd, caplog
+):
     """The whole call is answered; a spoilt one too, or it is refused."""
 
     def code(content):
         kind = {**OWN, "Content-Type": "application/json"}
-        return asked.post("/_dash-update-component", data=content, headers=kind).status_code
+        return asked.post(
+            "/_dash-update-component", data=content, headers=kind
+        ).status_code
 
     assert code(json.dumps(CALL)) == 200
     generator = random.Random(0)
@@ -182,6 +212,8 @@ def test_a_stopped_board_exits_as_its_help_says(number, tmp_path):
         _, err = board.communicate(timeout=60)
     assert (board.returncode, err) == (130, "stopped\n")
     assert (
-        subprocess.run([*words[:2], "--port", "-1"], capture_output=True, check=False).returncode
+        subprocess.run(
+            [*words[:2], "--port", "-1"], capture_output=True, check=False
+        ).returncode
         == 2
     )

@@ -1,4 +1,5 @@
-"""A run of actors and a learner, as a user sees it: trained once, resumed and evaluated."""
+"""A run of actors and a learner, as a user sees it: trained once, resumed and
+evaluated."""
 
 import re
 
@@ -20,13 +21,18 @@ def run(tmp_path_factory):
 
 
 def logs(folder):
-    return {path.name: path.read_bytes() for path in (run_folder(folder) / "log").glob("*.log")}
+    return {
+        path.name: path.read_bytes()
+        for path in (run_folder(folder) / "log").glob("*.log")
+    }
 
 
 def test_the_output_names_learner_and_actors_and_has_the_metrics_of_the_learner(run):
     shown = (run / "out").read_text()
     assert '2 actors and a learner ("actor_learner")' in shown
-    assert re.search(r"^\S+ learner: 1,0\d\d / 1,024 frames, return .*, done$", shown, re.MULTILINE)
+    assert re.search(
+        r"^\S+ learner: 1,0\d\d / 1,024 frames, return .*, done$", shown, re.MULTILINE
+    )
     for actor in range(2):
         assert re.search(rf"^\S+ actor {actor}: \d+ frames, done$", shown, re.MULTILINE)
     assert "Session 0:" not in shown
@@ -54,8 +60,13 @@ def test_a_finished_run_that_is_resumed_starts_nothing(copy):
 def test_evaluation_and_enjoy_use_the_learner(run):
     done = lab(run, "eval@latest", "--episodes", "4")
     assert done.exit_code == 0
-    assert len(re.findall(r"^\s+\d+\s+(?:best|latest)\s", done.output, re.MULTILINE)) == 1
-    assert lab(run, "eval@latest", "--episodes", "4", "--session", "0").output == done.output
+    assert (
+        len(re.findall(r"^\s+\d+\s+(?:best|latest)\s", done.output, re.MULTILINE)) == 1
+    )
+    assert (
+        lab(run, "eval@latest", "--episodes", "4", "--session", "0").output
+        == done.output
+    )
     assert lab(run, "enjoy@latest", "--episodes", "1").exit_code == 0
 
 

@@ -37,14 +37,22 @@ def test_advice_is_no_command(make):
 
 
 def test_an_environment_that_gives_such_numbers_is_to_be_mended():
-    end = SessionResult(0, Ending.FAILED, 8, "the loss is nan: the environment gave rewards that …")
+    end = SessionResult(
+        0, Ending.FAILED, 8, "the loss is nan: the environment gave rewards that …"
+    )
     advice = what_to_change(parse(ppo()), [end])
-    assert advice.endswith("Start a new run: the environment must give finite numbers only")
+    assert advice.endswith(
+        "Start a new run: the environment must give finite numbers only"
+    )
 
 
 @pytest.mark.parametrize("size", [1e30, math.inf])
 def test_finite_numbers_that_are_too_large_are_to_be_scaled(size):
     told = _broken_before(SimpleNamespace(reward=torch.tensor([size])))
-    end = SessionResult(0, Ending.FAILED, 8, f"the loss is inf{told}\nthe batch (Rollout):")
+    end = SessionResult(
+        0, Ending.FAILED, 8, f"the loss is inf{told}\nthe batch (Rollout):"
+    )
     advice = what_to_change(parse(ppo()), [end])
-    assert advice.endswith("Start a new run: set env.reward_scale or env.normalize_reward")
+    assert advice.endswith(
+        "Start a new run: set env.reward_scale or env.normalize_reward"
+    )

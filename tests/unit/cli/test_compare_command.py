@@ -11,7 +11,10 @@ WRONG = {
     "nothing": ([], ["name a spec", "--resume"]),
     "an unknown word": (["--modes", "synced,sharde"], ["--modes sharde", '"shared"']),
     "the baseline": (["--modes", "false"], ["this is the baseline"]),
-    "an empty word": (["--modes", "synced,,shared"], ["--modes synced,,shared", "comma"]),
+    "an empty word": (
+        ["--modes", "synced,,shared"],
+        ["--modes synced,,shared", "comma"],
+    ),
     "no whole number": (["--workers", "1,two"], ["--workers two", "whole numbers"]),
     "no workers at all": (["--workers", "0"], ["--workers 0", ">= 1"]),
     "no seeds": (["--seeds", "0"], ["--seeds"]),
@@ -22,9 +25,12 @@ WRONG = {
     ),
     "an unknown environment": (["-s", "env.name=CartPoel-v1"], ["CartPole-v1"]),
     "no comparison": (["--resume", "."], ["not the folder of a comparison"]),
-    "something beside --resume": (["--resume", ".", "--seeds", "4"], ["--seeds", "--resume"]),
+    "something beside --resume": (
+        ["--resume", ".", "--seeds", "4"],
+        ["--seeds", "--resume"],
+    ),
     "a plug-in that is not there": (["--import", "nowhere"], ["--import nowhere"]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("what", WRONG)
@@ -43,7 +49,10 @@ def test_an_algorithm_that_a_mode_cannot_train_is_refused_by_name(tmp_path):
 
 
 def test_the_document_lists_the_picture_of_the_whole_comparison_too(tmp_path):
-    graphs = [f"small_compare{end}.png" for end in ("", "_mean_returns_vs_frames", "_speed_up")]
+    graphs = [
+        f"small_compare{end}.png"
+        for end in ("", "_mean_returns_vs_frames", "_speed_up")
+    ]
     for name in (*graphs, "small_compare.html", "other.png"):
         (tmp_path / name).touch()
     document = compare._document(tmp_path, 0)

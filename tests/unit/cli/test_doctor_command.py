@@ -7,7 +7,15 @@ import signal
 
 import pytest
 
-from tests.faults.lab import LAB, call, call_here, row_count, started, wait_until, write_spec
+from tests.faults.lab import (
+    LAB,
+    call,
+    call_here,
+    row_count,
+    started,
+    wait_until,
+    write_spec,
+)
 from tests.support import ppo
 from tests.unit.cli.trained import assert_bad_input
 from tests.unit.experiment.runs import write_ended, write_run
@@ -22,7 +30,9 @@ def doctor(folder, *words):
 def test_doctor_examines_the_machine(tmp_path):
     output = doctor(tmp_path)
     assert [
-        word for word in ("Python", "torch", "cores", "disk", "extras") if word not in output
+        word
+        for word in ("Python", "torch", "cores", "disk", "extras")
+        if word not in output
     ] == []
     assert {part["name"] for part in json.loads(doctor(tmp_path, "--json"))} >= {
         "GPU",
@@ -32,7 +42,9 @@ def test_doctor_examines_the_machine(tmp_path):
 
 
 def test_doctor_numbers_the_findings_of_a_run_with_advice(tmp_path):
-    write_ended(tmp_path / "data", "beta", endings=("failed", "finished"), imports=["my_envs"])
+    write_ended(
+        tmp_path / "data", "beta", endings=("failed", "finished"), imports=["my_envs"]
+    )
     lines = doctor(tmp_path, "beta").splitlines()
     assert lines[1] == "1. 1 of 2 Sessions failed"
     assert lines[2].startswith("   seen: Session 0 at frame ")
@@ -52,7 +64,8 @@ def test_a_real_run_is_looked_at_with_its_agent(run):
 
 @pytest.mark.medium
 def test_every_command_that_is_advised_runs_and_a_short_run_is_not_judged(tmp_path):
-    """A run of a few updates that is stopped, then resumed as advised, and evaluated as advised."""
+    """A run of a few updates that is stopped, then resumed as advised, and evaluated as
+    advised."""
     write_spec(tmp_path, ppo(env__max_frame=2000, meta__log_frequency=50))
     with started(tmp_path) as running:
         wait_until(lambda: row_count(tmp_path) > 3)
@@ -60,7 +73,9 @@ def test_every_command_that_is_advised_runs_and_a_short_run_is_not_judged(tmp_pa
         running.end()
     advised = []
     for _ in range(2):
-        findings = json.loads(call_here([str(LAB), "doctor", "latest", "--json"], tmp_path).out)
+        findings = json.loads(
+            call_here([str(LAB), "doctor", "latest", "--json"], tmp_path).out
+        )
         judged = {finding["what"] for finding in findings}
         assert judged <= {"it was stopped before its end", "too little for a claim"}
         for finding in findings:
@@ -73,4 +88,6 @@ def test_every_command_that_is_advised_runs_and_a_short_run_is_not_judged(tmp_pa
 
 def test_a_missing_run_is_one_line(tmp_path):
     write_run(tmp_path / "data")
-    assert_bad_input(tmp_path, ["doctor", "nothing"], ["there is no run folder nothing"], code=3)
+    assert_bad_input(
+        tmp_path, ["doctor", "nothing"], ["there is no run folder nothing"], code=3
+    )

@@ -1,4 +1,5 @@
-"""`enjoy@RUN`: episodes in lines, in a window and in videos, on a run that was made once."""
+"""`enjoy@RUN`: episodes in lines, in a window and in videos, on a run that was made
+once."""
 
 import importlib.util
 import re
@@ -23,7 +24,9 @@ from tests.video import read_video
 def test_episodes_are_shown_one_line_each(run):
     done = lab(run, "enjoy@latest", "--episodes", "3")
     assert done.exit_code == 0
-    lines = re.findall(r"^episode (\d): return (\d+), (\d+) steps$", done.output, re.MULTILINE)
+    lines = re.findall(
+        r"^episode (\d): return (\d+), (\d+) steps$", done.output, re.MULTILINE
+    )
     assert [line[0] for line in lines] == ["1", "2", "3"]
     assert all(line[1] == line[2] for line in lines)
     assert lab(run, "enjoy@latest", "--episodes", "3").output == done.output
@@ -31,14 +34,17 @@ def test_episodes_are_shown_one_line_each(run):
 
 def test_a_window_shows_the_same_episodes(run, monkeypatch):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
-    options = ("--episodes", "1", "-s", "env.max_t=10")  # a window has the speed of life
+    # a window has the speed of life
+    options = ("--episodes", "1", "-s", "env.max_t=10")
     plain = lab(run, "enjoy@latest", *options)
     shown = lab(run, "enjoy@latest", *options, "--render")
     assert (shown.exit_code, shown.output) == (0, plain.output)
 
 
 @pytest.mark.medium
-def test_each_shown_episode_becomes_a_video_in_the_current_folder(run, tmp_path, monkeypatch):
+def test_each_shown_episode_becomes_a_video_in_the_current_folder(
+    run, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     before = fingerprint(run)
     options = ("--episodes", "2", "-s", "env.max_t=10", "--which", "latest")
@@ -50,7 +56,9 @@ def test_each_shown_episode_becomes_a_video_in_the_current_folder(run, tmp_path,
     )
     assert [line for line, _, _ in episodes] == plain.output.splitlines()[-2:]
     name = f"{run_folder(run).name}_s0_latest_500_episode"
-    assert [path for _, _, path in episodes] == [str(tmp_path / f"{name}{n}.mp4") for n in (1, 2)]
+    assert [path for _, _, path in episodes] == [
+        str(tmp_path / f"{name}{n}.mp4") for n in (1, 2)
+    ]
     for _, length, path in episodes:
         meta, frames = read_video(Path(path))
         assert (meta["fps"], len(frames)) == (50.0, int(length) + 1)
@@ -78,7 +86,9 @@ def test_an_episode_that_is_too_long_for_a_film_is_cut_and_the_next_one_begins(
     options = ("--episodes", "2", "--video", "--which", "latest")
     done = lab(run, "enjoy@latest", *options)
     assert done.exit_code == 0
-    episodes = re.findall(r"^episode (\d): cut after 6 steps, (.+)$", done.output, re.MULTILINE)
+    episodes = re.findall(
+        r"^episode (\d): cut after 6 steps, (.+)$", done.output, re.MULTILINE
+    )
     assert [number for number, _ in episodes] == ["1", "2"]
     assert [len(read_video(Path(path))[1]) for _, path in episodes] == [7, 7]
     again = lab(run, "enjoy@latest", *options, "-s", "env.max_t=6")
@@ -142,11 +152,15 @@ DEAD = ":4242"
         pytest.param(
             DEAD,
             f"no X server answers at DISPLAY={DEAD}",
-            marks=pytest.mark.skipif(find_library("X11") is None, reason="needs libX11"),
+            marks=pytest.mark.skipif(
+                find_library("X11") is None, reason="needs libX11"
+            ),
         ),
     ],
 )
-def test_without_a_display_the_message_is_all_that_is_printed(run, bare, display, reason):
+def test_without_a_display_the_message_is_all_that_is_printed(
+    run, bare, display, reason
+):
     if display is not None:
         bare.setenv("DISPLAY", display)
     done = call(command(run, "enjoy@latest", "--render"), run)
@@ -155,15 +169,21 @@ def test_without_a_display_the_message_is_all_that_is_printed(run, bare, display
 
 def no_window(name, reason):
     return (
-        f"--render: cannot open a window for {name}: {reason}; leave --render out to play without "
-        "one, or use --video instead\n"
+        f"--render: cannot open a window for {name}: {reason}; leave --render out to "
+        "play without one, or use --video instead\n"
     )
 
 
 @pytest.fixture
 def bare(monkeypatch):
     """A process without a display, where the user has set no driver."""
-    names = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER", "XDG_RUNTIME_DIR", "MUJOCO_GL")
+    names = (
+        "DISPLAY",
+        "WAYLAND_DISPLAY",
+        "SDL_VIDEODRIVER",
+        "XDG_RUNTIME_DIR",
+        "MUJOCO_GL",
+    )
     for name in names:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("sys.platform", "linux")
@@ -207,7 +227,9 @@ class Undrawn(CartPoleEnv):
         (Broken, "no context"),
     ],
 )
-def test_an_environment_without_a_window_is_one_clear_line(odd_run, monkeypatch, env, reason):
+def test_an_environment_without_a_window_is_one_clear_line(
+    odd_run, monkeypatch, env, reason
+):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     done = lab(odd_run(env), "enjoy@latest", "--render")
     assert (done.exit_code, done.stderr) == (2, no_window("Odd-v0", reason))
@@ -223,18 +245,26 @@ class Deadly(CartPoleEnv):
 
 def test_without_a_display_no_simulator_is_asked(odd_run, bare):
     done = lab(odd_run(Deadly), "enjoy@latest", "--render")
-    assert (done.exit_code, done.stderr) == (2, no_window("Odd-v0", "there is no display"))
+    assert (done.exit_code, done.stderr) == (
+        2,
+        no_window("Odd-v0", "there is no display"),
+    )
 
 
 @pytest.mark.parametrize("library", sorted(window.OWN_WINDOWS))
-def test_the_sdl_driver_does_not_affect_a_simulator_with_its_own_windows(odd_run, bare, library):
+def test_the_sdl_driver_does_not_affect_a_simulator_with_its_own_windows(
+    odd_run, bare, library
+):
     bare.setenv("SDL_VIDEODRIVER", "dummy")
     module = types.ModuleType("odd_simulator")
     module.client = types.ModuleType(f"{library}.client")
     bare.setitem(sys.modules, "odd_simulator", module)
     bare.setattr(Deadly, "__module__", "odd_simulator")
     done = lab(odd_run(Deadly), "enjoy@latest", "--render")
-    assert (done.exit_code, done.stderr) == (2, no_window("Odd-v0", "there is no display"))
+    assert (done.exit_code, done.stderr) == (
+        2,
+        no_window("Odd-v0", "there is no display"),
+    )
 
 
 STUCK = """
@@ -253,11 +283,14 @@ class Stuck(CartPoleEnv):
 
 gymnasium.register("Stuck-v0", entry_point=Stuck)
 """
-"""An environment that waits forever for its window, in C, where Python handles no signal."""
+"""An environment that waits forever for its window, in C, where Python handles no
+signal."""
 
 
 @pytest.mark.medium
-@pytest.mark.skipif(sys.platform != "linux", reason="the mutex is that of its C library")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="the mutex is that of its C library"
+)
 @pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_a_simulator_that_waits_for_its_window_can_be_stopped(
     random_run, tmp_path, monkeypatch, number
@@ -304,16 +337,24 @@ def test_an_environment_without_images_is_one_clear_line(
 
 
 @pytest.mark.medium
-@pytest.mark.skipif(importlib.util.find_spec("mujoco") is None, reason="needs the mujoco extra")
+@pytest.mark.skipif(
+    importlib.util.find_spec("mujoco") is None, reason="needs the mujoco extra"
+)
 @pytest.mark.parametrize(
     ("given", "what"),
     [
-        pytest.param("nonsense", "does not import", id="which keeps it from being imported"),
-        pytest.param("disable", "cannot be drawn", id="which leaves something half made"),
+        pytest.param(
+            "nonsense", "does not import", id="which keeps it from being imported"
+        ),
+        pytest.param(
+            "disable", "cannot be drawn", id="which leaves something half made"
+        ),
         pytest.param("glfw", "cannot be drawn", id="which warns"),
     ],
 )
-def test_an_unusable_mujoco_gl_is_one_line_with_the_fix(random_run, tmp_path, bare, given, what):
+def test_an_unusable_mujoco_gl_is_one_line_with_the_fix(
+    random_run, tmp_path, bare, given, what
+):
     folder = shutil.copytree(random_run, tmp_path / "copy")
     edited(folder, "env.name", "Hopper-v5")
     bare.setenv("MUJOCO_GL", given)
@@ -321,4 +362,6 @@ def test_an_unusable_mujoco_gl_is_one_line_with_the_fix(random_run, tmp_path, ba
     assert done.code == 2
     (line,) = done.err.splitlines()
     assert line.startswith(f"Hopper-v5 {what}: ")
-    assert line.endswith(f"; MUJOCO_GL={given} does not work here: set MUJOCO_GL=egl, or unset it")
+    assert line.endswith(
+        f"; MUJOCO_GL={given} does not work here: set MUJOCO_GL=egl, or unset it"
+    )

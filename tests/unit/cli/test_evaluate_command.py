@@ -17,16 +17,25 @@ def test_evaluations_during_training_leave_rows_metrics_and_graphs(run):
     root = run_folder(run)
     for s in (0, 1):
         metrics = json.loads(
-            (root / "info" / f"{NAME}_t0_s{s}_session_metrics_scalar_eval.json").read_text()
+            (
+                root / "info" / f"{NAME}_t0_s{s}_session_metrics_scalar_eval.json"
+            ).read_text()
         )
-        lines = (root / "info" / f"{NAME}_t0_s{s}_session_df_eval.csv").read_text().splitlines()
+        lines = (
+            (root / "info" / f"{NAME}_t0_s{s}_session_df_eval.csv")
+            .read_text()
+            .splitlines()
+        )
         assert metrics["num_rows"] == len(lines) - 1 == 3
         assert metrics["strength"] is not None
         rows = read_manifest(manifest(run, s)).rows
         assert rows == {
-            path.name: Extent.of(path.read_bytes()) for path in root.glob(f"info/*s{s}*.csv")
+            path.name: Extent.of(path.read_bytes())
+            for path in root.glob(f"info/*s{s}*.csv")
         }
-        assert list((root / "log" / "tensorboard" / f"{NAME}_t0_s{s}" / "eval").iterdir())
+        assert list(
+            (root / "log" / "tensorboard" / f"{NAME}_t0_s{s}" / "eval").iterdir()
+        )
     for kind in ("png", "html"):
         graph = root / f"{NAME}_t0_trial_graph_eval_mean_returns_vs_frames.{kind}"
         overview = root / "graph" / f"{NAME}_t0_s1_session_graph_overview.{kind}"
@@ -59,7 +68,9 @@ def test_a_run_can_be_named_in_every_way_that_resuming_knows(run):
 
 
 def test_the_same_command_prints_the_same_and_another_seed_does_not(run):
-    first, again = (lab(run, "eval@latest", "--episodes", "20").output for _ in range(2))
+    first, again = (
+        lab(run, "eval@latest", "--episodes", "20").output for _ in range(2)
+    )
     assert first == again
     other = lab(run, "eval@latest", "--episodes", "20", "--seed", "7").output
     assert table(other) != table(first)
@@ -67,9 +78,9 @@ def test_the_same_command_prints_the_same_and_another_seed_does_not(run):
 
 def test_a_session_is_evaluated_alone_as_among_the_others(run):
     together = table(lab(run, "eval@latest", "--episodes", "8").output)
-    assert table(lab(run, "eval@latest", "--episodes", "8", "--session", "1").output) == [
-        together[1]
-    ]
+    assert table(
+        lab(run, "eval@latest", "--episodes", "8", "--session", "1").output
+    ) == [together[1]]
 
 
 def test_the_best_agent_plays_unless_the_latest_is_asked_for(run):
@@ -109,7 +120,9 @@ def test_the_run_is_not_touched_not_even_its_times_or_its_lock(run, mode):
 
 
 def test_a_random_agent_is_evaluated_like_any_other(random_run):
-    first, again = (lab(random_run, "eval@latest", "--episodes", "50").output for _ in range(2))
+    first, again = (
+        lab(random_run, "eval@latest", "--episodes", "50").output for _ in range(2)
+    )
     assert first == again
     assert 15 < float(table(first)[0][4]) < 30
 
@@ -119,7 +132,10 @@ REFUSED = {
         ["eval@latest", "-s", "agent.algorithm.gamma=0.5"],
         ["agent.algorithm.gamma", "0.99", "env.max_t"],
     ),
-    "another environment": (["eval@latest", "-s", "env.name=Acrobot-v1"], ["env.name", "CartPole"]),
+    "another environment": (
+        ["eval@latest", "-s", "env.name=Acrobot-v1"],
+        ["env.name", "CartPole"],
+    ),
     "a key that is none": (["eval@latest", "-s", "env.max_tt=3"], ["env.max_tt"]),
     "a session that is none": (
         ["eval@latest", "--session", "2"],
@@ -132,11 +148,20 @@ REFUSED = {
         ["enjoy@latest", "--video", "--render"],
         ["--render and --video exclude each other"],
     ),
-    "episodes of a training": (["train", "--episodes", "3"], ["--episodes", "eval@RUN"]),
-    "a session of a resumed training": (["train@latest", "--session", "0"], ["--session"]),
+    "episodes of a training": (
+        ["train", "--episodes", "3"],
+        ["--episodes", "eval@RUN"],
+    ),
+    "a session of a resumed training": (
+        ["train@latest", "--session", "0"],
+        ["--session"],
+    ),
     "no run": (["enjoy"], ["enjoy@latest"]),
     "no episodes": (["eval@latest", "--episodes", "0"], ["--episodes"]),
-    "neither best nor latest": (["eval@latest", "--which", "worst"], ["--which", "latest"]),
+    "neither best nor latest": (
+        ["eval@latest", "--which", "worst"],
+        ["--which", "latest"],
+    ),
 }
 
 

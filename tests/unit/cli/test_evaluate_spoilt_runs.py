@@ -10,7 +10,9 @@ from tests.faults.lab import NAME, manifest, run_folder
 from tests.unit.cli.trained import edited, lab, table
 
 
-def test_a_run_that_was_killed_before_its_first_checkpoint_has_nothing_to_evaluate(copy):
+def test_a_run_that_was_killed_before_its_first_checkpoint_has_nothing_to_evaluate(
+    copy,
+):
     for path in (run_folder(copy) / "model").iterdir():
         path.unlink()
     for mode in ("eval@latest", "enjoy@latest"):
@@ -42,7 +44,9 @@ def test_of_a_damaged_manifest_the_previous_checkpoint_is_reported(copy):
 
 
 @pytest.mark.parametrize("part", ["best", "state"])
-def test_a_checkpoint_that_a_training_replaces_meanwhile_is_read_again(copy, part, monkeypatch):
+def test_a_checkpoint_that_a_training_replaces_meanwhile_is_read_again(
+    copy, part, monkeypatch
+):
     store = CheckpointStore(run_folder(copy) / "model", f"{NAME}_t0_s0")
     stale = store.manifest()
     parts = {name: store.load(stale, name) for name in ("state", "best")}
@@ -50,10 +54,14 @@ def test_a_checkpoint_that_a_training_replaces_meanwhile_is_read_again(copy, par
     store.save(500, stale.rows, parts)
     manifests, read = [stale], CheckpointStore.manifest
     monkeypatch.setattr(
-        CheckpointStore, "manifest", lambda self: manifests.pop() if manifests else read(self)
+        CheckpointStore,
+        "manifest",
+        lambda self: manifests.pop() if manifests else read(self),
     )
     which = "best" if part == "best" else "latest"
-    done = lab(copy, "eval@latest", "--session", "0", "--episodes", "2", "--which", which)
+    done = lab(
+        copy, "eval@latest", "--session", "0", "--episodes", "2", "--which", which
+    )
     assert done.exit_code == 0
     assert not manifests
     assert part == "state" or done.output == expected
@@ -101,7 +109,8 @@ EDITED = {
     "a wider layer": (
         "agent.net.hid_layers",
         [32],
-        "net.hidden.0.weight of the network actor was saved as 16×4 and is built as 32×4",
+        "net.hidden.0.weight of the network actor was saved as 16×4 and is built as "
+        "32×4",
     ),
     "one more layer": (
         "agent.net.hid_layers",
@@ -116,15 +125,22 @@ EDITED = {
     "another environment": (
         "env.name",
         "Acrobot-v1",
-        "net.hidden.0.weight of the network actor was saved as 16×4 and is built as 16×6",
+        "net.hidden.0.weight of the network actor was saved as 16×4 and is built as "
+        "16×6",
     ),
-    "no normaliser": ("env.normalize_obs", False, "were saved with 9 statistics and are built "),
+    "no normaliser": (
+        "env.normalize_obs",
+        False,
+        "were saved with 9 statistics and are built ",
+    ),
 }
 
 
 @pytest.mark.parametrize("which", ["best", "latest"])
 @pytest.mark.parametrize("what", EDITED)
-def test_a_run_whose_spec_was_edited_to_build_another_agent_is_one_clear_line(copy, what, which):
+def test_a_run_whose_spec_was_edited_to_build_another_agent_is_one_clear_line(
+    copy, what, which
+):
     path, value, difference = EDITED[what]
     edited(copy, path, value)
     done = lab(copy, "eval@latest", "--which", which, "--session", "0")

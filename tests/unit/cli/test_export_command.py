@@ -40,14 +40,20 @@ def play(*args):
 
 
 @pytest.mark.medium
-def test_the_file_of_a_run_is_named_after_it_and_plays_its_environment(run, tmp_path, monkeypatch):
+def test_the_file_of_a_run_is_named_after_it_and_plays_its_environment(
+    run, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     before = fingerprint(run)
-    done = export(run_folder(run), "--to", "onnx", "--session", "1", "--which", "latest")
+    done = export(
+        run_folder(run), "--to", "onnx", "--session", "1", "--which", "latest"
+    )
     assert done.exit_code == 0
     first, second = done.output.splitlines()
     name = first.removeprefix("PPO on CartPole-v1, Session 1, latest at frame 500: ")
-    assert second.startswith("200 observations: largest difference of actions 0, of values ")
+    assert second.startswith(
+        "200 observations: largest difference of actions 0, of values "
+    )
     assert name == f"{run_folder(run).name}_s1_latest_500.onnx"
     assert [each.name for each in tmp_path.iterdir()] == [name]
     assert fingerprint(run) == before
@@ -74,12 +80,16 @@ def test_a_good_policy_scores_500_with_onnxruntime_alone(tmp_path):
 
 @pytest.mark.medium
 @pytest.mark.parametrize("env", ["CartPole-v1", "Blackjack-v1", "FrozenLake-v1"])
-@pytest.mark.parametrize("stack", [{}, {"env__frame_op": "concat", "env__frame_op_len": 3}])
+@pytest.mark.parametrize(
+    "stack", [{}, {"env__frame_op": "concat", "env__frame_op_len": 3}]
+)
 def test_the_example_joins_parts_and_stacks_observations(env, stack, tmp_path):
     spec = parse(ppo(env__name=env, **stack))
     with closing(evaluation_env(spec)) as vector:
         inside = untrained(spec, vector)
-        outside(spec, inside.learner, vector.statistics).export(tmp_path / "policy.onnx")
+        outside(spec, inside.learner, vector.statistics).export(
+            tmp_path / "policy.onnx"
+        )
     assert len(play(tmp_path / "policy.onnx", env, 2)) == 2
 
 
@@ -102,15 +112,19 @@ def test_bad_input_is_one_line(run, args, message):
 def test_an_agent_without_a_network_is_refused(random_run):
     done = export(run_folder(random_run), "--to", "onnx")
     assert (done.exit_code, done.stderr.strip()) == (
-        1, "an agent without a network cannot be exported"
-    )  # fmt: skip
+        1,
+        "an agent without a network cannot be exported",
+    )
 
 
 def test_a_missing_extra_is_reported(run, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     done = export(run_folder(run), "--to", "onnx")
     assert done.exit_code == 2
-    assert done.stderr.strip() == 'onnx is not installed; run: pip install "slm-lab[export]"'
+    assert (
+        done.stderr.strip()
+        == 'onnx is not installed; run: pip install "slm-lab[export]"'
+    )
 
 
 @pytest.mark.medium
@@ -124,6 +138,8 @@ def test_a_file_that_exists_is_replaced_only_with_force(run, tmp_path, form):
     with pytest.raises(UsageError, match="force=True"):
         slm_lab.load(run_folder(run)).export(file)
     assert file.read_text() == "keep"
-    assert export(run_folder(run), "--to", form, "--out", file, "--force").exit_code == 0
+    assert (
+        export(run_folder(run), "--to", form, "--out", file, "--force").exit_code == 0
+    )
     assert file.stat().st_size > 1000
     slm_lab.load(run_folder(run)).export(file, force=True)

@@ -1,4 +1,5 @@
-"""`--name X --resume`: one command that a job queue may repeat; and the code of a missing run."""
+"""`--name X --resume`: one command that a job queue may repeat; and the code of a
+missing run."""
 
 import shutil
 
@@ -12,7 +13,15 @@ from slm_lab.storage.manifest import FORMAT, read_manifest
 from slm_lab.storage.provenance import provenance
 from slm_lab.storage.run_dir import RUN_BLOCK, RunDir, origin_of, runs_in
 from tests.contract.runs import stop_at
-from tests.faults.lab import LAB, NAME, call_here, command, interrupt, started_as, wait_until
+from tests.faults.lab import (
+    LAB,
+    NAME,
+    call_here,
+    command,
+    interrupt,
+    started_as,
+    wait_until,
+)
 from tests.faults.lab import write_spec as write_file
 from tests.support import made_once, parse, ppo, run_session
 
@@ -35,7 +44,13 @@ def stopped(tmp_path_factory):
         assert 0 < session.clock.frame < 400
         run_dir = RunDir(root, NAME)
         resolved = {NAME: spec.to_json()}
-        about = {**provenance(0), "format": FORMAT, "name": "job", "mode": "train", "set": []}
+        about = {
+            **provenance(0),
+            "format": FORMAT,
+            "name": "job",
+            "mode": "train",
+            "set": [],
+        }
         write_json(run_dir.trial_spec_file(0), resolved)
         write_json(run_dir.spec_file, {**resolved, RUN_BLOCK: about})
 
@@ -85,7 +100,9 @@ def test_a_larger_budget_needs_no_log_frequency_that_a_shorter_one_has_chosen(fo
 def test_a_run_with_another_spec_is_one_line_and_stays_as_it_is(folder):
     (run,) = runs_in(folder / "data")
     before = run.spec_file.read_bytes()
-    done = call_here(queued(folder, "train", "-s", "agent.net.optim_spec.lr=0.5"), folder)
+    done = call_here(
+        queued(folder, "train", "-s", "agent.net.optim_spec.lr=0.5"), folder
+    )
     assert done.code == 2
     assert done.err.strip().splitlines()[-1] == (
         f"--name job --resume: {run.root} was started with another spec: "
@@ -124,9 +141,14 @@ def test_a_search_begins_and_is_found_done_by_the_same_command(folder):
 
 def test_of_two_that_begin_at_once_the_second_is_told(folder):
     source = RunSource("spec.json", data_dir=folder / "data", label="job", is_only=True)
-    with pytest.raises(UsageError, match="another command has just begun"), alone(source):
+    with (
+        pytest.raises(UsageError, match="another command has just begun"),
+        alone(source),
+    ):
         pass
-    with alone(RunSource("spec.json", data_dir=folder / "data", label="other", is_only=True)):
+    with alone(
+        RunSource("spec.json", data_dir=folder / "data", label="other", is_only=True)
+    ):
         pass
 
 
@@ -143,7 +165,9 @@ def test_of_two_commands_at_once_one_trains(tmp_path):
         refused, other = both if first.process.poll() is not None else (second, first)
         ended = refused.end()
         assert ended.code == 2
-        assert "is being trained by process" in ended.err or "has just begun" in ended.err
+        assert (
+            "is being trained by process" in ended.err or "has just begun" in ended.err
+        )
         assert len(ended.err.strip().splitlines()) == 1
         wait_until(lambda: list((tmp_path / "data").glob("*/info/*.csv")))
         interrupt(other)
@@ -155,7 +179,10 @@ def test_of_two_commands_at_once_one_trains(tmp_path):
     ("words", "line"),
     [
         (["train", "--resume"], "--resume needs the --name of the run"),
-        (["dev", "--name", "a", "--resume"], "--resume works only with train and search"),
+        (
+            ["dev", "--name", "a", "--resume"],
+            "--resume works only with train and search",
+        ),
         (["train@job", "--resume"], "--resume works only where a run begins"),
     ],
 )

@@ -24,7 +24,9 @@ def rates_after(folder, frame):
 
 
 @pytest.mark.medium
-def test_a_rate_that_has_fallen_to_zero_is_asked_for_before_more_frames_are_trained(tmp_path):
+def test_a_rate_that_has_fallen_to_zero_is_asked_for_before_more_frames_are_trained(
+    tmp_path,
+):
     folder = trained(tmp_path, SPEC)
     longer = ("-s", "env.max_frame=1024")
     refused = call_here(command(folder, "train@latest", *longer), folder)
@@ -32,7 +34,9 @@ def test_a_rate_that_has_fallen_to_zero_is_asked_for_before_more_frames_are_trai
     assert len(refused.err.strip().splitlines()) == 1
     assert "agent.net.lr_scheduler_spec.frame 512" in refused.err
     assert len(rates_after(folder, 512)) == 0
-    done = call_here(command(folder, "train@latest", *longer, "--schedules", "stretch"), folder)
+    done = call_here(
+        command(folder, "train@latest", *longer, "--schedules", "stretch"), folder
+    )
     assert done.code == 0
     assert (rates_after(folder, 512).iloc[:-1] > 0).all()
     data = folder / "data"
@@ -45,7 +49,10 @@ def test_a_rate_that_has_fallen_to_zero_is_asked_for_before_more_frames_are_trai
 
 @pytest.mark.medium
 def test_the_advice_about_a_rate_of_zero_is_what_the_next_command_takes(tmp_path):
-    early = {**SPEC["agent"]["net"], "lr_scheduler_spec": {"name": "LinearToZero", "frame": "20%"}}
+    early = {
+        **SPEC["agent"]["net"],
+        "lr_scheduler_spec": {"name": "LinearToZero", "frame": "20%"},
+    }
     folder = trained(tmp_path, {**SPEC, "agent": {**SPEC["agent"], "net": early}})
     printed = call_here([command(folder, "train")[0], "doctor", "latest"], folder).out
     assert "the learning rate is zero" in printed

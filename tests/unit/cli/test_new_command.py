@@ -22,7 +22,11 @@ def short(tmp_path, monkeypatch):
 
 
 def test_the_file_is_the_recipe_with_the_settings_in_it(tmp_path):
-    sets = (f'env.wrappers=["{WRAPPER}"]', "env.max_frame=5000", "agent.algorithm.gamma=0.9")
+    sets = (
+        f'env.wrappers=["{WRAPPER}"]',
+        "env.max_frame=5000",
+        "agent.algorithm.gamma=0.9",
+    )
     write_new("CartPole-v1", "ppo", None, sets, ())
     file = tmp_path / "ppo_CartPole-v1.yaml"
     written = yaml.safe_load(file.read_text())["ppo_CartPole-v1"]
@@ -42,8 +46,12 @@ def test_a_file_that_exists_is_kept(tmp_path):
 
 
 @pytest.mark.parametrize("out", ["nowhere/a.yaml", "a.txt"])
-def test_a_file_that_cannot_be_a_spec_is_refused_before_the_environment_is_made(out, capsys):
-    with pytest.raises(UsageError, match=r"must be a \.yaml file in a folder that exists"):
+def test_a_file_that_cannot_be_a_spec_is_refused_before_the_environment_is_made(
+    out, capsys
+):
+    with pytest.raises(
+        UsageError, match=r"must be a \.yaml file in a folder that exists"
+    ):
         write_new("CartPole-v1", "ppo", Path(out), (), ())
     assert capsys.readouterr().out == ""
 
@@ -72,7 +80,9 @@ def test_the_printed_commands_can_be_pasted_into_a_shell(capsys):
     assert imports_of_file("my spec.yaml", [], trust=False) == imports
 
 
-def test_a_key_of_the_recipe_that_the_chosen_net_lacks_is_answered_with_what_to_type(tmp_path):
+def test_a_key_of_the_recipe_that_the_chosen_net_lacks_is_answered_with_what_to_type(
+    tmp_path,
+):
     out = tmp_path / "s.yaml"
     with pytest.raises(SpecError) as caught:
         write_new("CartPole-v1", "ppo", out, ["agent.net.type=RecurrentNet"], ())

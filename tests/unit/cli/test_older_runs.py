@@ -15,10 +15,19 @@ OLDER = FORMAT - 1
 
 @pytest.fixture
 def older(copy):
-    """As written by a version of the lab without a format number, and with fewer keys."""
+    """As written by a version of the lab without a format number, and with fewer
+    keys."""
     spec = run_folder(copy) / f"{NAME}_spec.json"
     content = json.loads(spec.read_text())
-    known = ("random_seed", "git_sha", "packages", "set", "mode", "imports", "spec_file")
+    known = (
+        "random_seed",
+        "git_sha",
+        "packages",
+        "set",
+        "mode",
+        "imports",
+        "spec_file",
+    )
     content["_run"] = {key: content["_run"][key] for key in known}
     spec.write_text(json.dumps(content))
     for session in (0, 1):
@@ -49,7 +58,8 @@ def test_the_agents_of_an_older_run_are_played(older, copy, mode, which):
 
 @pytest.mark.medium
 def test_crossq_of_an_older_run_is_built_as_it_was(tmp_path):
-    """Its spec does not say where the norm is; in that version it was before the activation."""
+    """Its spec does not say where the norm is; in that version it was before the
+    activation."""
     before = soft("CrossQ", env__max_frame=200, agent__net__norm_place="before")
     folder = trained(tmp_path, before)
     played = table(lab(folder, "eval@latest", "--episodes", "2").output)
@@ -68,7 +78,14 @@ def test_crossq_of_an_older_run_is_built_as_it_was(tmp_path):
 
 def test_an_older_run_is_plotted(older, tmp_path):
     done = call_here(
-        [*command(older, "")[:1], "plot", str(run_folder(older)), "--out", str(tmp_path)], older
+        [
+            *command(older, "")[:1],
+            "plot",
+            str(run_folder(older)),
+            "--out",
+            str(tmp_path),
+        ],
+        older,
     )
     assert (done.code, done.err) == (0, "")
     assert list(tmp_path.glob("*.png"))

@@ -11,7 +11,10 @@ WRONG = {
     "nothing": ([], ["FOLDER"]),
     "no such folder": (["nowhere"], ["there is no run folder nowhere"]),
     "no run": (["."], ["is no run folder"]),
-    "two forms": (["run", "--json", "--table", "csv"], ["--table and --json exclude each other"]),
+    "two forms": (
+        ["run", "--json", "--table", "csv"],
+        ["--table and --json exclude each other"],
+    ),
     "an unknown word": (["run", "--x", "wall"], ["--x wall", "wall_t"]),
 }
 
@@ -24,7 +27,13 @@ def test_the_numbers_of_each_run_and_the_graph_are_printed(tmp_path):
     done = call([str(LAB), "plot", *folders, "--statistic", "iqm"], tmp_path)
     assert (done.code, done.err) == (0, "")
     graph = "plots/plot_mean_returns_ma_vs_frames.png"
-    for words in ("IQM, 95 % interval", "first ", "second ", "with probability", f"graph {graph}"):
+    for words in (
+        "IQM, 95 % interval",
+        "first ",
+        "second ",
+        "with probability",
+        f"graph {graph}",
+    ):
         assert words in done.out
     assert "from 3 seeds" in done.out
     assert (tmp_path / graph).stat().st_size > 0
@@ -53,4 +62,6 @@ def test_bad_input_is_one_clear_message_and_leaves_nothing_behind(what, tmp_path
 def test_it_loads_no_library_that_it_does_not_need(tmp_path):
     write_run(tmp_path / "data")
     imported = heavy_imports(["plot", "small_2026_11_22_030000"], tmp_path)
-    assert not {"torch", "ray", "gymnasium", "pandas", "matplotlib.pyplot"} & {*imported}
+    assert not {"torch", "ray", "gymnasium", "pandas", "matplotlib.pyplot"} & {
+        *imported
+    }

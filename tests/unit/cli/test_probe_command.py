@@ -31,14 +31,24 @@ class Stand:
 
 
 @pytest.mark.parametrize("imports", [(), (MODULE,)])
-def test_the_printed_command_can_be_pasted_into_a_shell(imports, tmp_path, monkeypatch, capsys):
+def test_the_printed_command_can_be_pasted_into_a_shell(
+    imports, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setattr(module, "Probe", Stand)
     write_spec(tmp_path, ppo())
     file = (tmp_path / "spec.json").rename(tmp_path / "my spec.json")
-    module.probe(str(file), NAME, [WIDER, "meta.threads=1"], imports, trust=False, as_json=False)
-    (line,) = (each for each in capsys.readouterr().out.splitlines() if each.startswith("try: "))
+    module.probe(
+        str(file), NAME, [WIDER, "meta.threads=1"], imports, trust=False, as_json=False
+    )
+    (line,) = (
+        each
+        for each in capsys.readouterr().out.splitlines()
+        if each.startswith("try: ")
+    )
     settings = [
-        word for each in (WIDER, "meta.threads=2", "env.num_envs=8") for word in ("-s", each)
+        word
+        for each in (WIDER, "meta.threads=2", "env.num_envs=8")
+        for word in ("-s", each)
     ]
     asked = [word for each in imports for word in ("--import", each)]
     words = shlex.split(line.removeprefix("try: "))

@@ -21,24 +21,49 @@ ROOT = Path(__file__).parents[3]
 
 WAYS = {"f": Ending.FAILED, "d": Ending.FINISHED, "i": Ending.INTERRUPTED}
 WRONG = {
-    "an unknown mode": (["spec.json", NAME, "trian"], ['"trian"', "did you mean train?"]),
-    "nothing to search": (["spec.json", NAME, "search"], ["search: is missing", "uniform"]),
-    "no search to go on with": (["spec.json", NAME, "search@latest"], ["no search of small"]),
+    "an unknown mode": (
+        ["spec.json", NAME, "trian"],
+        ['"trian"', "did you mean train?"],
+    ),
+    "nothing to search": (
+        ["spec.json", NAME, "search"],
+        ["search: is missing", "uniform"],
+    ),
+    "no search to go on with": (
+        ["spec.json", NAME, "search@latest"],
+        ["no search of small"],
+    ),
     "a missing file": (["nowhere.json", NAME], ["nowhere.json", "no such file"]),
     "a missing spec": (["spec.json", "smal"], ["smal", "small"]),
-    "an unknown key": (["spec.json", "-s", "agent.nte.type=x"], ["agent.nte", "unknown key"]),
-    "a wrong type": (["spec.json", "-s", "env.num_envs=many"], ["env.num_envs", "many"]),
+    "an unknown key": (
+        ["spec.json", "-s", "agent.nte.type=x"],
+        ["agent.nte", "unknown key"],
+    ),
+    "a wrong type": (
+        ["spec.json", "-s", "env.num_envs=many"],
+        ["env.num_envs", "many"],
+    ),
     "a set without =": (["spec.json", "-s", "agent"], ["-s agent", "key=value"]),
-    "an unknown environment": (["spec.json", "-s", "env.name=CartPoel-v1"], ["CartPole-v1"]),
-    "a plug-in that is not there": (["spec.json", "--import", "nowhere"], ["--import nowhere"]),
+    "an unknown environment": (
+        ["spec.json", "-s", "env.name=CartPoel-v1"],
+        ["CartPole-v1"],
+    ),
+    "a plug-in that is not there": (
+        ["spec.json", "--import", "nowhere"],
+        ["--import nowhere"],
+    ),
     "nothing to resume": (["spec.json", NAME, "train@latest"], ["no run of small"]),
-    "no such run folder": (["spec.json", NAME, "train@data/gone"], ["no run folder data/gone"]),
+    "no such run folder": (
+        ["spec.json", NAME, "train@data/gone"],
+        ["no run folder data/gone"],
+    ),
     "schedules of a new run": (
-        ["spec.json", "--schedules", "hold"], ["--schedules works only with train@RUN"],
+        ["spec.json", "--schedules", "hold"],
+        ["--schedules works only with train@RUN"],
     ),
     "an unknown option": (["spec.json", "--sede", "1"], ["--sede"]),
     "a negative seed": (["spec.json", "--seed", "-1"], ["--seed"]),
-}  # fmt: skip
+}
 
 MISSING_EXTRA = """
 import sys
@@ -59,7 +84,9 @@ def test_bad_input_is_one_clear_message_and_leaves_nothing_behind(what, tmp_path
 @pytest.mark.medium
 def test_a_missing_extra_is_reported_with_its_install_command(tmp_path):
     write_spec(tmp_path, ppo(env__name="ALE/Pong-v5"))
-    done = call([sys.executable, "-c", MISSING_EXTRA, *command(tmp_path, "train")[1:]], tmp_path)
+    done = call(
+        [sys.executable, "-c", MISSING_EXTRA, *command(tmp_path, "train")[1:]], tmp_path
+    )
     assert done.code == 2
     assert 'pip install "slm-lab[atari]"' in done.err
     assert len(done.err.splitlines()) == 1
@@ -80,16 +107,24 @@ IMAGES = "agent.net.type = 'ConvNet': takes observations that are images"
         ("benchmark", "No such command 'benchmark'."),
     ],
 )
-def test_a_mode_in_place_of_a_command_is_answered_with_the_command(tmp_path, word, words):
+def test_a_mode_in_place_of_a_command_is_answered_with_the_command(
+    tmp_path, word, words
+):
     assert_bad_input(tmp_path, [word], [f"No such command '{word}'.", words])
 
 
 @pytest.mark.parametrize(
     ("words", "answer"),
     [
-        (["run-remote"], "No such command 'run-remote': use slm-lab run … --cluster ADDRESS"),
+        (
+            ["run-remote"],
+            "No such command 'run-remote': use slm-lab run … --cluster ADDRESS",
+        ),
         (["run", "--seed"], "Option '--seed' requires an argument."),
-        (["run", "x", "--profile"], "No such option '--profile': use slm-lab probe SPEC NAME"),
+        (
+            ["run", "x", "--profile"],
+            "No such option '--profile': use slm-lab probe SPEC NAME",
+        ),
         (
             ["run", "--total-timesteps", "9"],
             "No such option '--total-timesteps': use env.max_frame",
@@ -110,7 +145,10 @@ WRONG_SPECS = {
         ppo(env__num_envs=0, agent__algorithm__gama=0.9),
         ["2 problems", "env.num_envs", "agent.algorithm.gama"],
     ),
-    "a net for images": (ppo(agent__net=CONV), [IMAGES, "the shape (4,); vectors need MLPNet"]),
+    "a net for images": (
+        ppo(agent__net=CONV),
+        [IMAGES, "the shape (4,); vectors need MLPNet"],
+    ),
     "what only the environment knows": (
         ppo(env__image_downsize=[8, 8]),
         [
@@ -176,10 +214,14 @@ class Ended:
             SessionResult(session, WAYS[way], frame, "it broke" if way == "f" else None)
             for session, way in enumerate(endings)
         ]
-        self.sessions = tuple(replace(each, diverged=each.session in diverged) for each in results)
+        self.sessions = tuple(
+            replace(each, diverged=each.session in diverged) for each in results
+        )
 
     def start(self, on_tick):
-        return TrialResult(self.sessions, trial_metrics([], None), throughput([], []), ())
+        return TrialResult(
+            self.sessions, trial_metrics([], None), throughput([], []), ()
+        )
 
 
 @pytest.fixture
@@ -189,7 +231,9 @@ def printed(tmp_path, monkeypatch, capsys):
     def run(endings, **how):
         ended = Ended(tmp_path, endings, **how)
         monkeypatch.setattr(run_command, "Run", lambda source, verb: ended)
-        assert run_command.run_spec(RunSource("spec.json", NAME), "train", Caller()) == 1
+        assert (
+            run_command.run_spec(RunSource("spec.json", NAME), "train", Caller()) == 1
+        )
         return capsys.readouterr()
 
     return run
@@ -198,18 +242,42 @@ def printed(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("meta", "endings", "messages", "continues"),
     [
-        ({"meta__distributed": "synced", "meta__max_session": 3}, "fff", ("Session 1 failed",
-         "3 of 3 Sessions failed\n"), True),
-        ({"meta__distributed": "synced", "meta__max_session": 3}, "dfd", ("Session 1 failed",
-         "1 of 3 Sessions failed; the metrics rest on the other 2\n"), True),
-        ({"meta__distributed": "actor_learner", "meta__max_session": 2}, "dfd",
-         ("Session 1 (actor 0) failed",
-          "1 of 3 Sessions failed; the metrics rest on 1 learner\n"), False),
-        ({"meta__distributed": "actor_learner", "meta__max_session": 2}, "fff",
-         ("Session 0 (learner) failed", "Session 2 (actor 1) failed", "3 of 3 Sessions failed\n"),
-         True),
+        (
+            {"meta__distributed": "synced", "meta__max_session": 3},
+            "fff",
+            ("Session 1 failed", "3 of 3 Sessions failed\n"),
+            True,
+        ),
+        (
+            {"meta__distributed": "synced", "meta__max_session": 3},
+            "dfd",
+            (
+                "Session 1 failed",
+                "1 of 3 Sessions failed; the metrics rest on the other 2\n",
+            ),
+            True,
+        ),
+        (
+            {"meta__distributed": "actor_learner", "meta__max_session": 2},
+            "dfd",
+            (
+                "Session 1 (actor 0) failed",
+                "1 of 3 Sessions failed; the metrics rest on 1 learner\n",
+            ),
+            False,
+        ),
+        (
+            {"meta__distributed": "actor_learner", "meta__max_session": 2},
+            "fff",
+            (
+                "Session 0 (learner) failed",
+                "Session 2 (actor 1) failed",
+                "3 of 3 Sessions failed\n",
+            ),
+            True,
+        ),
     ],
-)  # fmt: skip
+)
 def test_failed_sessions_are_reported_and_a_resume_is_advised(
     printed, meta, endings, messages, continues
 ):
@@ -221,7 +289,12 @@ def test_failed_sessions_are_reported_and_a_resume_is_advised(
 
 @pytest.mark.parametrize(
     ("endings", "diverged", "continues"),
-    [("ff", (0, 1), False), ("fd", (0,), False), ("ff", (0,), True), ("fi", (0,), True)],
+    [
+        ("ff", (0, 1), False),
+        ("fd", (0,), False),
+        ("ff", (0,), True),
+        ("fi", (0,), True),
+    ],
 )
 def test_a_resume_is_advised_only_for_sessions_that_it_would_train(
     printed, endings, diverged, continues
@@ -234,7 +307,9 @@ def test_a_resume_is_advised_only_for_sessions_that_it_would_train(
 
 
 @pytest.mark.parametrize(("endings", "continues"), [("ff", False), ("fi", True)])
-def test_no_resume_is_advised_for_a_training_that_never_began(printed, endings, continues):
+def test_no_resume_is_advised_for_a_training_that_never_began(
+    printed, endings, continues
+):
     out = printed(endings, frame=0, meta__max_session=2).out
     assert ("resume with" in out) == continues
 
@@ -278,11 +353,15 @@ def test_the_first_table_has_five_metrics_and_all_has_the_rest(tmp_path):
     write_spec(tmp_path, ppo(env__max_frame=400, meta__max_session=2))
     first = call_here(command(tmp_path, "train"), tmp_path)
     every = call_here([*command(tmp_path, "train@latest"), "--all"], tmp_path)
-    few, all_rows = ([line for line in each.out.splitlines() if line.startswith("│")]
-                     for each in (first, every))  # fmt: skip
+    few, all_rows = (
+        [line for line in each.out.splitlines() if line.startswith("│")]
+        for each in (first, every)
+    )
     assert len(few) == 5
     assert set(few) < set(all_rows)
-    more = next(line for line in first.out.splitlines() if "more metrics with --all" in line)
+    more = next(
+        line for line in first.out.splitlines() if "more metrics with --all" in line
+    )
     assert int(more.split()[0]) == len(all_rows) - len(few)
     assert Path(tmp_path, more.rpartition("and in ")[2]).is_file()
     assert "moving average" in every.out

@@ -20,7 +20,9 @@ from tests.unit.experiment.runs import write_ended
 @pytest.fixture
 def folder(tmp_path):
     data = tmp_path / "data"
-    write_ended(data, "alpha", set=["env.name=Pendulum-v1", "agent.algorithm.gamma=0.9"], days=2)
+    write_ended(
+        data, "alpha", set=["env.name=Pendulum-v1", "agent.algorithm.gamma=0.9"], days=2
+    )
     write_ended(data, "beta", endings=("failed",), days=1, note="too fast")
     write_ended(data, "gamma", mode="dev")
     return tmp_path
@@ -57,7 +59,11 @@ def test_runs_are_listed_oldest_first_and_can_be_chosen(folder, words, expected)
 
 
 def test_the_slm_lab_command_lists_runs_too(folder):
-    assert printed(folder, "list") == printed(folder, "plot-list") == printed(folder, "runs")
+    assert (
+        printed(folder, "list")
+        == printed(folder, "plot-list")
+        == printed(folder, "runs")
+    )
 
 
 def test_the_table_shows_what_was_changed_and_how_a_run_ended(folder):
@@ -79,7 +85,11 @@ def test_names_stay_in_one_line_and_unreadable_rows_are_damage(folder):
     run = write_ended(folder / "data", "delta")
     run.session(0, 0).rows.write_bytes(b"frame\n\xb4\n")
     run.root.rename(run.root.with_name("two\nlines_2026_01_01_000000"))
-    (line,) = [x for x in printed(folder, "runs").splitlines() if x.startswith("two\\nlines_2026")]
+    (line,) = [
+        x
+        for x in printed(folder, "runs").splitlines()
+        if x.startswith("two\\nlines_2026")
+    ]
     assert "damaged" in line
 
 
@@ -88,11 +98,19 @@ def test_a_comparison_is_listed_beside_runs(folder):
     run = write_ended(inside, "small_false")
     spec = json.loads(run.spec_file.read_text())["small_false"]
     variants = [{"spec": "small_false", "mode": "false", "workers": 1}]
-    about = {"name": "small", "variants": variants, "seeds": [0, 1], "started": "2026-01-02T03:04"}
+    about = {
+        "name": "small",
+        "variants": variants,
+        "seeds": [0, 1],
+        "started": "2026-01-02T03:04",
+    }
     plan = {"small_false": spec, "_compare": about}
     (inside / "small_compare_specs.json").write_text(json.dumps(plan))
     (found,) = json.loads(printed(folder, "runs", "compare", "--json"))
-    assert (found["run"], found["mode"]) == ("compare_x", "comparison, 1 of 2 trainings")
+    assert (found["run"], found["mode"]) == (
+        "compare_x",
+        "comparison, 1 of 2 trainings",
+    )
     (inside / "small_compare_specs.json").write_text("{")
     (found,) = json.loads(printed(folder, "runs", "compare", "--json"))
     assert found["status"] == "damaged"
@@ -151,11 +169,10 @@ def test_a_run_has_the_name_the_note_and_the_environment_of_its_command(tmp_path
 @pytest.mark.medium
 def test_a_list_imports_nothing_that_takes_long(folder):
     code = (
-        "import atexit, sys\n"
-        "atexit.register(lambda: print(*sorted({'slm_lab.spec.schema.agent', 'gymnasium',"
-        " 'torch', 'pandas', 'matplotlib', 'ray'} & set(sys.modules)), 'end'))\n"
-        "from slm_lab.cli.main import main\n"
-        "main()\n"
+        "import atexit, sys\natexit.register(lambda: "
+        "print(*sorted({'slm_lab.spec.schema.agent', 'gymnasium', 'torch', 'pandas', "
+        "'matplotlib', 'ray'} & set(sys.modules)), 'end'))\nfrom slm_lab.cli.main "
+        "import main\nmain()\n"
     )
     words = [sys.executable, "-c", code, "runs"]
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True)
@@ -210,13 +227,22 @@ def test_another_user_sees_the_runs_and_gets_one_line_for_the_closed_one(folder,
     def call(*words):
         env = {**os.environ, "HOME": "/nonexistent"}
         return subprocess.run(
-            [*as_other, *words], cwd=folder, capture_output=True, text=True, check=False, env=env
+            [*as_other, *words],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=env,
         )
 
     listed = call("runs", "--json")
     assert listed.returncode == 0, listed.stderr
     assert len(json.loads(listed.stdout)) == 3
-    for words in (["doctor", place.name], ["plot", f"data/{place.name}"], ["watch", place.name]):
+    for words in (
+        ["doctor", place.name],
+        ["plot", f"data/{place.name}"],
+        ["watch", place.name],
+    ):
         done = call(*words)
         assert done.returncode in {1, 2}
         assert len(done.stderr.splitlines()) == 1, done.stderr

@@ -52,23 +52,21 @@ def test_all_problems_of_all_specs_are_printed(run, write):
             "one": changed(PPO, agent__algorithm__gamma=2, meta__threads=0),
             "two": PPO,
             "three": changed(
-                PPO, meta__distributed="actor_learner", agent__algorithm__minibatch_size=129
+                PPO,
+                meta__distributed="actor_learner",
+                agent__algorithm__minibatch_size=129,
             ),
         }
     )
     result = run("check", path, "demo", "nosuch")
     assert result.exit_code == 2
     assert result.output == (
-        "specs.json: one has 2 problems\n"
-        "  agent.algorithm.gamma = 2: must be <= 1\n"
-        "  meta.threads = 0: must be >= 1\n"
-        "specs.json: two: ok\n"
-        "specs.json: three has 1 problem\n"
-        "  agent.algorithm.minibatch_size = 129: must be <= learn_queue × unroll_length × num_envs "
-        "= 1 × 32 × 4 = 128, the frames that one training event learns from\n"
-        "demo.json: ppo_cartpole: ok\n"
-        "nosuch has 1 problem\n"
-        "  file: there is no such file, here or shipped\n"
+        "specs.json: one has 2 problems\n  agent.algorithm.gamma = 2: must be <= 1\n  "
+        "meta.threads = 0: must be >= 1\nspecs.json: two: ok\nspecs.json: three has 1 "
+        "problem\n  agent.algorithm.minibatch_size = 129: must be <= learn_queue × "
+        "unroll_length × num_envs = 1 × 32 × 4 = 128, the frames that one training "
+        "event learns from\ndemo.json: ppo_cartpole: ok\nnosuch has 1 problem\n  "
+        "file: there is no such file, here or shipped\n"
     )
 
 
@@ -86,7 +84,9 @@ RECURRENT = {"type": "RecurrentNet", "rnn_hidden_size": 8, "seq_len": 4}
 ARC = {
     "type": "TorchArcNet",
     "arc": {
-        "modules": {"body": {"Sequential": [{"Linear": {"in_features": 3, "out_features": 8}}]}},
+        "modules": {
+            "body": {"Sequential": [{"Linear": {"in_features": 3, "out_features": 8}}]}
+        },
         "graph": {"input": "x", "modules": {"body": ["x"]}, "output": "body"},
     },
 }
@@ -122,7 +122,9 @@ def test_the_check_refuses_what_a_run_refuses(changes, problem, run, write):
     assert problem in result.output
 
 
-def test_what_is_missing_on_this_machine_is_a_note_and_no_problem(run, write, monkeypatch):
+def test_what_is_missing_on_this_machine_is_a_note_and_no_problem(
+    run, write, monkeypatch
+):
     monkeypatch.setattr("slm_lab.agent.net.precision.has_gpu", lambda: False)
     path = write({"s": ppo(agent__net__gpu=True)})
     result = run("check", path)
@@ -131,11 +133,15 @@ def test_what_is_missing_on_this_machine_is_a_note_and_no_problem(run, write, mo
 
 
 def test_a_wrong_search_block_refuses_no_training_and_the_check_says_so(run, write):
-    raw = {**ppo(meta__log_frequency=5), "search": {"agent.algorithm.gama__uniform": [0.9, 0.99]}}
+    raw = {
+        **ppo(meta__log_frequency=5),
+        "search": {"agent.algorithm.gama__uniform": [0.9, 0.99]},
+    }
     result = run("check", path := write({"s": raw}))
     assert result.exit_code == 2
     assert result.output.startswith(
-        "specs.json: s: ok for train\nspecs.json: s: search has 1 problem\n  search.agent."
+        "specs.json: s: ok for train\nspecs.json: s: search has 1 problem\n  "
+        "search.agent."
     )
     assert load_spec(path).env.name == "CartPole-v1"
     document = json.loads(run("check", path, "--json").output)
@@ -150,7 +156,10 @@ def test_the_check_refuses_environments_that_a_search_refuses(run, write):
     result = run("check", write({"s": raw}))
     assert result.exit_code == 2
     assert "s: ok for train\n" in result.output
-    assert "search.env.name__choice = 'CartPol-v1': there is no such environment" in result.output
+    assert (
+        "search.env.name__choice = 'CartPol-v1': there is no such environment"
+        in result.output
+    )
 
 
 def test_templates_and_ignored_keys_are_noted(run, write):
@@ -158,23 +167,32 @@ def test_templates_and_ignored_keys_are_noted(run, write):
     path = write({"t": template, "old": changed(PPO, meta__num_gpus=0)})
     result = run("check", path)
     assert result.exit_code == 0
-    assert "specs.json: t: ok (template: needs -s env=… -s max_frame=…)" in result.output
+    assert (
+        "specs.json: t: ok (template: needs -s env=… -s max_frame=…)" in result.output
+    )
     assert "old: ok (ignored: meta.num_gpus (" in result.output
     assert (
-        "template" not in run("check", path, "-s", "env=Acrobot-v1", "-s", "max_frame=1e5").output
+        "template"
+        not in run("check", path, "-s", "env=Acrobot-v1", "-s", "max_frame=1e5").output
     )
 
 
-def test_keys_of_the_environment_are_checked_by_the_environment(run, write, monkeypatch):
+def test_keys_of_the_environment_are_checked_by_the_environment(
+    run, write, monkeypatch
+):
     problem = Problem("env.contnuous", "CartPole-v1 does not accept it", True)
-    monkeypatch.setattr(env_check, "check_env", lambda spec: [problem] if spec.arguments else [])
+    monkeypatch.setattr(
+        env_check, "check_env", lambda spec: [problem] if spec.arguments else []
+    )
     result = run("check", write({"s": changed(PPO, env__contnuous=True), "t": PPO}))
     assert result.exit_code == 2
     assert "  env.contnuous = true: CartPole-v1 does not accept it\n" in result.output
     assert "specs.json: t: ok" in result.output
 
 
-def test_the_environment_is_not_asked_about_a_block_with_problems(run, write, monkeypatch):
+def test_the_environment_is_not_asked_about_a_block_with_problems(
+    run, write, monkeypatch
+):
     monkeypatch.delattr(env_check, "check_env")
     path = write({"s": changed(PPO, env__num_envs=0)})
     assert run("check", path).exit_code == 2
@@ -202,7 +220,9 @@ def test_list_names_files_and_specs(run):
     lines = run("list").output.splitlines()
     assert lines[0] == "demo.json: ppo_cartpole"
     assert len(lines) == len(shipped_files())
-    assert [line.split(":")[0] for line in lines] == [shipped_name(p) for p in shipped_files()]
+    assert [line.split(":")[0] for line in lines] == [
+        shipped_name(p) for p in shipped_files()
+    ]
 
 
 @pytest.mark.medium
@@ -210,12 +230,22 @@ def test_plug_ins_are_imported_from_the_current_folder(tmp_path):
     (tmp_path / "my_plug_in_for_specs.py").write_text(PLUG_IN)
     raw = changed(PPO, agent__algorithm={"name": "FromAFile", "gamma": 0.9})
     (tmp_path / "s.json").write_text(json.dumps({"s": raw}))
-    command = [sys.executable, "-c", "from slm_lab.cli.spec import app; app()", "check", "s.json"]
-    alone = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    command = [
+        sys.executable,
+        "-c",
+        "from slm_lab.cli.spec import app; app()",
+        "check",
+        "s.json",
+    ]
+    alone = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert alone.returncode == 2
     assert "unknown algorithm" in alone.stdout
     command += ["--import", "my_plug_in_for_specs"]
-    joined = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    joined = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert (joined.returncode, joined.stdout) == (0, "s.json: s: ok\n"), joined.stderr
 
 
@@ -238,7 +268,8 @@ def test_an_import_that_fails_is_a_problem_of_its_file_alone(run, write):
     first, second, third = result.output.splitlines()
     assert first.endswith("broken.json has 1 problem")
     assert (
-        second == "  imports: --import no_such_module_here: No module named 'no_such_module_here'"
+        second == "  imports: --import no_such_module_here: No module named "
+        "'no_such_module_here'"
     )
     assert third.startswith("specs.json: t: ok")
 
@@ -251,7 +282,9 @@ def test_a_plug_in_that_does_not_import_is_bad_input(run):
 
 def test_the_commands_import_nothing_heavy_before_they_are_called():
     code = "import sys, slm_lab.cli.spec; print(' '.join(sys.modules))"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     loaded = set(run.stdout.split())
     assert not {"pydantic", "torch", "gymnasium", "ray", "yaml"} & loaded
 
@@ -265,7 +298,9 @@ def test_a_whole_check_takes_about_a_second():
         "except SystemExit as end: print('code', end.code)\n"
         "print('seconds', time.process_time() - began)"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert "code 0" in run.stdout
     seconds = re.search(r"seconds ([\d.]+)", run.stdout)
     assert seconds is not None

@@ -56,10 +56,15 @@ def test_a_session_without_rows_starts(tmp_path):
 
 
 def test_ended_sessions_are_shown_as_they_ended(tmp_path):
-    write_ended(tmp_path, "small", ppo(meta__max_session=2), endings=("finished", "failed"))
+    write_ended(
+        tmp_path, "small", ppo(meta__max_session=2), endings=("finished", "failed")
+    )
     board = board_of(tmp_path)
     board.look()
-    assert [board.read(session).phase for session in (0, 1)] == [Phase.DONE, Phase.FAILED]
+    assert [board.read(session).phase for session in (0, 1)] == [
+        Phase.DONE,
+        Phase.FAILED,
+    ]
 
 
 def test_watch_follows_a_run_to_its_end(tmp_path, monkeypatch):
@@ -149,7 +154,9 @@ def test_one_trial_of_a_search_is_watched_as_a_run(tmp_path):
 
 
 @pytest.mark.parametrize("make", [write_run, searched])
-def test_a_folder_that_is_deleted_while_it_is_watched_is_one_line(make, tmp_path, monkeypatch):
+def test_a_folder_that_is_deleted_while_it_is_watched_is_one_line(
+    make, tmp_path, monkeypatch
+):
     run = make(tmp_path / "data")
     lock = RunLock(run.root)
     monkeypatch.setattr(watching.time, "sleep", lambda _: shutil.rmtree(run.root))
@@ -157,7 +164,8 @@ def test_a_folder_that_is_deleted_while_it_is_watched_is_one_line(make, tmp_path
     lock.release()
     assert done.code == 2
     assert (
-        done.err.strip() == f"{run.root.relative_to(tmp_path)} is gone: it was deleted or renamed"
+        done.err.strip()
+        == f"{run.root.relative_to(tmp_path)} is gone: it was deleted or renamed"
     )
 
 

@@ -1,4 +1,5 @@
-"""A run whose spec names a wrapper and numbers of infos, from training to evaluation."""
+"""A run whose spec names a wrapper and numbers of infos, from training to
+evaluation."""
 
 import numpy as np
 import pandas as pd
@@ -16,8 +17,11 @@ KEYS = ["episode.r", "episode.l"]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    env = {**ppo()["env"], "wrappers": ["gymnasium.wrappers:RecordEpisodeStatistics"],
-           "info_keys": KEYS}  # fmt: skip
+    env = {
+        **ppo()["env"],
+        "wrappers": ["gymnasium.wrappers:RecordEpisodeStatistics"],
+        "info_keys": KEYS,
+    }
     meta = {**ppo()["meta"], "rigorous_eval": 2, "eval_frequency": 300}
     return trained(tmp_path_factory.mktemp("wrapped"), ppo(env=env, meta=meta))
 
@@ -28,7 +32,9 @@ def test_rows_evaluations_and_graphs_have_the_numbers(run):
     np.testing.assert_allclose(rows["info_episode.r"], rows["mean_return"], rtol=1e-6)
     assert rows.columns[-2:] == ("info_episode.r", "info_episode.l")
     evaluations = pd.read_csv(root / "info" / f"{NAME}_t0_s0_session_df_eval.csv")
-    np.testing.assert_allclose(evaluations["info_episode.l"], evaluations["episode_length"])
+    np.testing.assert_allclose(
+        evaluations["info_episode.l"], evaluations["episode_length"]
+    )
     for key in KEYS:
         assert (root / f"{NAME}_t0_trial_graph_info_{key}_vs_frames.png").stat().st_size
 
@@ -47,4 +53,6 @@ def test_a_resumed_run_says_that_it_begins_new_episodes(run):
     done = lab(run, "train@latest", "-s", "env.max_frame=1200", "--trust")
     assert done.exit_code == 0, done.output
     log = (run_folder(run) / "log" / f"{NAME}_t0_s0.log").read_text()
-    assert "the state of CartPole-v1 cannot be saved: resuming with fresh episodes" in log
+    assert (
+        "the state of CartPole-v1 cannot be saved: resuming with fresh episodes" in log
+    )

@@ -12,8 +12,13 @@ from slm_lab.cli.main import app
 from tests.faults.lab import LAB, NAME, call_here, command, run_folder, write_spec
 from tests.support import ppo
 
-SPEC = ppo(meta__max_session=2, meta__rigorous_eval=2, meta__eval_frequency=200,
-           env__max_frame=500, env__normalize_obs=True)  # fmt: skip
+SPEC = ppo(
+    meta__max_session=2,
+    meta__rigorous_eval=2,
+    meta__eval_frequency=200,
+    env__max_frame=500,
+    env__normalize_obs=True,
+)
 RANDOM = {
     "agent": {"name": "Random", "algorithm": {"name": "Random"}},
     "env": {**ppo()["env"], "max_frame": 300},
@@ -51,7 +56,9 @@ def lab(folder, mode, *options):
 
 def table(output):
     """The rows of numbers that were printed."""
-    return [line.split() for line in output.splitlines() if re.match(r"\s+(\d|all)", line)]
+    return [
+        line.split() for line in output.splitlines() if re.match(r"\s+(\d|all)", line)
+    ]
 
 
 def fingerprint(folder):
@@ -65,7 +72,8 @@ def fingerprint(folder):
 
 
 def assert_bad_input(folder, args, words, code=2):
-    """Asserts that the command prints one message with these words, and leaves no files."""
+    """Asserts that the command prints one message with these words, and leaves no
+    files."""
     before = sorted(folder.iterdir())
     done = call_here([str(LAB), *args], folder)
     assert (done.code, done.out) == (code, ""), done.err
@@ -77,13 +85,13 @@ def assert_bad_input(folder, args, words, code=2):
 def heavy_imports(args, folder=None):
     """The heavy libraries that the command has imported at its end."""
     code = (
-        "import atexit, sys\n"
-        "heavy = {'torch', 'ray', 'plotly', 'matplotlib', 'gymnasium', 'pandas',"
-        " 'matplotlib.pyplot'}\n"
-        "atexit.register(lambda: print('imported', *sorted(heavy & set(sys.modules))))\n"
-        "from slm_lab.cli.main import main\n"
-        "main()\n"
+        "import atexit, sys\nheavy = {'torch', 'ray', 'plotly', 'matplotlib', "
+        "'gymnasium', 'pandas', 'matplotlib.pyplot'}\natexit.register(lambda: "
+        "print('imported', *sorted(heavy & set(sys.modules))))\nfrom slm_lab.cli.main "
+        "import main\nmain()\n"
     )
     words = [sys.executable, "-W", "error", "-c", code, *args]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        words, cwd=folder, capture_output=True, text=True, timeout=60, check=True
+    )
     return done.stdout.splitlines()[-1].split()[1:]

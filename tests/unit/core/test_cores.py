@@ -15,7 +15,9 @@ def test_the_cores_are_those_that_this_process_may_run_on():
 
 
 @pytest.mark.parametrize(("known", "expected"), [(6, 6), (None, 1)])
-def test_where_the_system_knows_no_affinity_all_cores_count(monkeypatch, known, expected):
+def test_where_the_system_knows_no_affinity_all_cores_count(
+    monkeypatch, known, expected
+):
     """As on macOS."""
     monkeypatch.delattr(os, "sched_getaffinity")
     monkeypatch.setattr(os, "cpu_count", lambda: known)
@@ -24,14 +26,20 @@ def test_where_the_system_knows_no_affinity_all_cores_count(monkeypatch, known, 
 
 def test_nothing_else_asks_the_system():
     package = Path(slm_lab.__file__).parent
-    asking = [path for path in package.rglob("*.py") if "sched_getaffinity" in path.read_text()]
+    asking = [
+        path
+        for path in package.rglob("*.py")
+        if "sched_getaffinity" in path.read_text()
+    ]
     assert [path.name for path in asking] == ["process.py"]
 
 
 WITHOUT_LINUX = """
 import os, pathlib
-for name in ("sched_getaffinity", "sched_setaffinity", "posix_fallocate", "posix_fadvise",
-             "pidfd_open", "memfd_create", "eventfd"):
+for name in (
+    "sched_getaffinity", "sched_setaffinity", "posix_fallocate", "posix_fadvise",
+    "pidfd_open", "memfd_create", "eventfd",
+):
     if hasattr(os, name):
         delattr(os, name)
 read_text, exists = pathlib.Path.read_text, pathlib.Path.exists
@@ -42,7 +50,9 @@ def read_known(path, *args, **keys):
         raise FileNotFoundError(2, "as on macOS", str(path))
     return read_text(path, *args, **keys)
 pathlib.Path.read_text = read_known
-pathlib.Path.exists = lambda path, **keys: not is_of_linux(path) and exists(path, **keys)
+def exists_here(path, **keys):
+    return not is_of_linux(path) and exists(path, **keys)
+pathlib.Path.exists = exists_here
 """
 """A `sitecustomize` that takes away what macOS lacks, in every process of a command."""
 
@@ -59,10 +69,14 @@ pathlib.Path.exists = lambda path, **keys: not is_of_linux(path) and exists(path
         ("search", {"search": {"agent.algorithm.gamma__grid_search": [0.9, 0.99]}}),
     ],
 )
-def test_commands_run_without_the_names_that_macos_lacks(tmp_path, monkeypatch, command, changes):
+def test_commands_run_without_the_names_that_macos_lacks(
+    tmp_path, monkeypatch, command, changes
+):
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(WITHOUT_LINUX)
-    path = os.pathsep.join(filter(None, (str(tmp_path / "site"), os.environ.get("PYTHONPATH"))))
+    path = os.pathsep.join(
+        filter(None, (str(tmp_path / "site"), os.environ.get("PYTHONPATH")))
+    )
     monkeypatch.setenv("PYTHONPATH", path)
     write_spec(tmp_path, ppo(env__max_frame=300, **changes))
     done = call(lab_command(tmp_path, command), tmp_path)

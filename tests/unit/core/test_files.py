@@ -79,7 +79,10 @@ def no_replacing(self, target):
 
 @pytest.mark.parametrize(
     ("where", "name", "failing"),
-    [(files, "new_file", lambda path: FullDisk(path, "w")), (Path, "replace", no_replacing)],
+    [
+        (files, "new_file", lambda path: FullDisk(path, "w")),
+        (Path, "replace", no_replacing),
+    ],
 )
 def test_a_failure_keeps_the_old_file_and_leaves_no_other_behind(
     tmp_path, monkeypatch, where, name, failing

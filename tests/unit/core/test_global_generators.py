@@ -1,4 +1,5 @@
-"""The global generators of Python, NumPy and torch, which some environments draw from."""
+"""The global generators of Python, NumPy and torch, which some environments draw
+from."""
 
 import random
 import subprocess
@@ -41,13 +42,18 @@ def test_the_same_branch_of_a_seed_draws_the_same():
 
 
 def test_every_seed_and_branch_draws_other_numbers_from_all_three():
-    keys = [(seed, *branch) for seed in (0, 1, 2**100) for branch in ((), (0,), (1,), (0, 1))]
+    keys = [
+        (seed, *branch)
+        for seed in (0, 1, 2**100)
+        for branch in ((), (0,), (1,), (0, 1))
+    ]
     for numbers in zip(*(seeded(*key) for key in keys), strict=True):
         assert len(set(numbers)) == len(keys)
 
 
 def test_two_streams_of_torch_differ_though_their_32_bits_are_equal(monkeypatch):
-    """torch keeps 32 bits of a seed on a CPU; another position follows from other bits."""
+    """torch keeps 32 bits of a seed on a CPU; another position follows from other
+    bits."""
     first = draws_of_torch(5, 0)
     assert first == draws_of_torch(5 + 2**32, 0), "the premise"
     assert first != draws_of_torch(5, 7)

@@ -26,7 +26,9 @@ def moments(rows):
 )
 def test_merging_two_workers_additions_gives_the_moments_of_all(counts, seed, shift):
     rng = np.random.default_rng(seed)
-    common, mine, others = (rng.normal(size=(n, SIZE)) + shift * i for i, n in enumerate(counts))
+    common, mine, others = (
+        rng.normal(size=(n, SIZE)) + shift * i for i, n in enumerate(counts)
+    )
     before = moments(common)
     total = moments(np.concatenate([common, others]))
     after = moments(np.concatenate([common, mine]))
@@ -56,13 +58,18 @@ def test_with_a_window_new_samples_merge_onto_decayed_moments(seen, mine, others
 
 
 def test_other_statistics_are_averaged_by_share():
-    result = merged(np.array([1.0, 5.0]), np.array([1.0, 4.0]), np.array([1.5, 4.0]), [], 0.25)
+    result = merged(
+        np.array([1.0, 5.0]), np.array([1.0, 4.0]), np.array([1.5, 4.0]), [], 0.25
+    )
     np.testing.assert_array_equal(result, [1.125, 4.75])
 
 
 @given(st.integers(2, 16), st.integers(1, 5), st.integers(0, 1000))
-def test_a_variance_that_many_workers_average_stays_a_variance(num_workers, steps, seed):
-    """Batch normalisation whose first batches are much calmer than the value it begins with."""
+def test_a_variance_that_many_workers_average_stays_a_variance(
+    num_workers, steps, seed
+):
+    """Batch normalisation whose first batches are much calmer than the value it begins
+    with."""
     rng = np.random.default_rng(seed)
     total = np.ones(1)
     pulled = [total.copy() for _ in range(num_workers)]
@@ -93,7 +100,9 @@ def test_many_processes_that_take_turns_lose_nothing():
         batch = rng.normal(size=(4, SIZE)) * (1 + who) + turn
         seen.append(batch)
         # What this process knows: what it had pulled, and its batch.
-        after = merged(pulled[who], np.zeros(1 + 2 * SIZE), moments(batch), [slice(0, 7)])
+        after = merged(
+            pulled[who], np.zeros(1 + 2 * SIZE), moments(batch), [slice(0, 7)]
+        )
         total = merged(total, pulled[who], after, [slice(0, 7)])
         pulled[who] = total.copy()
         own[who] = batch
@@ -113,10 +122,14 @@ def statistics(rows, averages):
     seed=st.integers(0, 2**32 - 1),
     shift=st.sampled_from([0.0, 100.0]),
 )
-def test_combined_moments_equal_those_of_all_rows_and_averages_are_averaged(counts, seed, shift):
+def test_combined_moments_equal_those_of_all_rows_and_averages_are_averaged(
+    counts, seed, shift
+):
     """Rows of three processes that began with common ones, each somewhere else."""
     rng = np.random.default_rng(seed)
-    common, *own = (rng.normal(size=(n, SIZE)) + shift * i for i, n in enumerate(counts))
+    common, *own = (
+        rng.normal(size=(n, SIZE)) + shift * i for i, n in enumerate(counts)
+    )
     averages = rng.normal(size=(4, 2))
     before = statistics(common, averages[0])
     afters = np.stack(
@@ -130,12 +143,16 @@ def test_combined_moments_equal_those_of_all_rows_and_averages_are_averaged(coun
     np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-6)
 
 
-@given(counts=st.tuples(st.integers(0, 9), st.integers(0, 9)), seed=st.integers(0, 2**32 - 1))
+@given(
+    counts=st.tuples(st.integers(0, 9), st.integers(0, 9)),
+    seed=st.integers(0, 2**32 - 1),
+)
 def test_combining_the_moments_of_one_process_is_exact(counts, seed):
     rng = np.random.default_rng(seed)
     common, own = (rng.normal(size=(n, SIZE)) / 3 for n in counts)
     before, after = (
-        statistics(rows, rng.normal(size=2) / 3) for rows in (common, np.concatenate([common, own]))
+        statistics(rows, rng.normal(size=2) / 3)
+        for rows in (common, np.concatenate([common, own]))
     )
     np.testing.assert_array_equal(merged_by_all(before, after[None], PLACES), after)
     np.testing.assert_array_equal(merged_by_all(before, after[None], []), after)
@@ -145,7 +162,9 @@ def test_combining_moments_does_not_change_its_inputs():
     rng = np.random.default_rng(0)
     common, *own = (rng.normal(size=(4, SIZE)) for _ in range(3))
     before = statistics(common, np.zeros(2))
-    afters = np.stack([statistics(np.concatenate([common, o]), np.ones(2)) for o in own])
+    afters = np.stack(
+        [statistics(np.concatenate([common, o]), np.ones(2)) for o in own]
+    )
     copies = before.copy(), afters.copy()
     result = merged_by_all(before, afters, PLACES)
     result += 1.0
@@ -160,4 +179,6 @@ def test_workers_without_new_samples_add_nothing():
     after = statistics(np.concatenate([common, own]), np.zeros(2))
     for afters in ([before, before], [before, after, before]):
         result = merged_by_all(before, np.stack(afters), PLACES)
-        np.testing.assert_allclose(result, after if len(afters) == 3 else before, rtol=1e-12)
+        np.testing.assert_allclose(
+            result, after if len(afters) == 3 else before, rtol=1e-12
+        )

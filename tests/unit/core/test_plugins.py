@@ -6,14 +6,24 @@ from importlib.util import find_spec
 import pytest
 
 from slm_lab.core.errors import UsageError
-from slm_lab.core.plugins import import_plugins, look_in_working_directory, typed_modules
+from slm_lab.core.plugins import (
+    import_plugins,
+    look_in_working_directory,
+    typed_modules,
+)
 
 WRONG = {
-    "no_dependency": ("import no_such_dependency", "No module named 'no_such_dependency' ("),
+    "no_dependency": (
+        "import no_such_dependency",
+        "No module named 'no_such_dependency' (",
+    ),
     "raises": ("x = 1\nx.y\n", "AttributeError: 'int' object has no attribute 'y' ("),
     "leaves": ("import sys\nsys.exit(5)\n", "SystemExit: 5 ("),
     "two_lines": ('raise ValueError("one\\ntwo")', "ValueError: one two ("),
-    "no_python": ("x = = 1", "SyntaxError: invalid syntax (plug_in_no_python.py, line 1)"),
+    "no_python": (
+        "x = = 1",
+        "SyntaxError: invalid syntax (plug_in_no_python.py, line 1)",
+    ),
     "takes_a_name": (
         "from slm_lab.spec import builtin\n"
         "from slm_lab.core.registry import NETS\n"
@@ -50,7 +60,9 @@ def test_a_module_of_a_very_long_name_is_a_short_line(name, here):
 
 def test_a_file_in_place_of_a_module_is_answered_with_the_module(here):
     (here / "my_env.py").write_text("x = 1")
-    with pytest.raises(UsageError, match=r"--import my_env.py: write my_env, without .py"):
+    with pytest.raises(
+        UsageError, match=r"--import my_env.py: write my_env, without .py"
+    ):
         import_plugins(["my_env.py"])
 
 
@@ -66,19 +78,32 @@ def test_a_module_of_the_working_directory_is_found(here):
     assert sys.modules.pop("plug_in_that_is_well").x == 1
 
 
-def test_a_typed_environment_of_the_working_folder_names_its_module(tmp_path, monkeypatch):
+def test_a_typed_environment_of_the_working_folder_names_its_module(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").touch()
     typed = ("mine:A-v0", "mine.envs:A-v0", "gymnasium:A-v0", "A-v0", "ALE/Pong-v5", "")
-    assert [typed_modules(each) for each in typed] == [("mine",), ("mine.envs",), (), (), (), ()]
+    assert [typed_modules(each) for each in typed] == [
+        ("mine",),
+        ("mine.envs",),
+        (),
+        (),
+        (),
+        (),
+    ]
 
 
 @pytest.mark.parametrize("name", ["test", "code", "time", "pydash", "code.inner"])
-def test_a_file_called_like_a_module_that_python_finds_first_is_to_be_renamed(here, name):
+def test_a_file_called_like_a_module_that_python_finds_first_is_to_be_renamed(
+    here, name
+):
     package = name.partition(".")[0]
     (here / f"{package}.py").write_text("x = 1")
     imported = set(sys.modules)
-    with pytest.raises(UsageError, match=rf"^--import {name}: .*, not \./{package}\.py, .*rename"):
+    with pytest.raises(
+        UsageError, match=rf"^--import {name}: .*, not \./{package}\.py, .*rename"
+    ):
         import_plugins([name])
     assert set(sys.modules) == imported
 

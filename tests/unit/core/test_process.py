@@ -19,7 +19,8 @@ def faults():
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 def fill():
-    return bytearray(8 << 20).count(1)  # what torch asks for: a block of many pages, written to
+    # What torch asks for: a block of many pages, written to.
+    return bytearray(8 << 20).count(1)
 
 fill()
 before = faults()

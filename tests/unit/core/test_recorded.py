@@ -67,7 +67,9 @@ TREES = st.recursive(
     | st.floats()
     | st.text(st.characters())
     | st.binary(),
-    lambda tree: st.lists(tree) | st.dictionaries(st.text() | st.integers() | st.floats(), tree),
+    lambda tree: (
+        st.lists(tree) | st.dictionaries(st.text() | st.integers() | st.floats(), tree)
+    ),
 )
 
 

@@ -28,53 +28,70 @@ class Good:
 """
 FAULTY = {
     "a module that is missing": (
-        "", "no_such_module_here:X",
+        "",
+        "no_such_module_here:X",
         "no_such_module_here:X does not import: No module named 'no_such_module_here'",
     ),
     "a module that imports what is missing": (
-        "import os\nimport no_such_dependency\n", "{module}:X",
-        "does not import: No module named 'no_such_dependency' ({folder}/{module}.py, line 2)",
+        "import os\nimport no_such_dependency\n",
+        "{module}:X",
+        "does not import: No module named 'no_such_dependency' ({folder}/{module}.py, "
+        "line 2)",
     ),
     "a module that raises": (
-        "def f():\n    return 1 / 0\nf()\n", "{module}:X",
-        "does not import: ZeroDivisionError: division by zero ({folder}/{module}.py, line 2)",
+        "def f():\n    return 1 / 0\nf()\n",
+        "{module}:X",
+        "does not import: ZeroDivisionError: division by zero ({folder}/{module}.py, "
+        "line 2)",
     ),
     "a module with a syntax error": (
-        "class X(:\n", "{module}:X",
+        "class X(:\n",
+        "{module}:X",
         "does not import: SyntaxError: invalid syntax ({module}.py, line 1)",
     ),
     "a class that is not there": (
-        "", "{module}:X", "has no attribute 'X'",
+        "",
+        "{module}:X",
+        "has no attribute 'X'",
     ),
     "a module in place of a class": (
-        "", "{module}", "{module} has no class method build",
+        "",
+        "{module}",
+        "{module} has no class method build",
     ),
     "a class without build": (
-        "class X:\n    pass\n", "{module}:X", "{module}:X has no class method build",
+        "class X:\n    pass\n",
+        "{module}:X",
+        "{module}:X has no class method build",
     ),
     "a build that is no class method": (
-        "class X:\n    def build(self, context): pass\n", "{module}:X",
+        "class X:\n    def build(self, context): pass\n",
+        "{module}:X",
         "{module}:X has no class method build",
     ),
     "an abstract class": (
         "from slm_lab.agent.memory.memory import Memory\nclass X(Memory):\n    pass\n",
-        "{module}:X", "{module}:X lacks add, break_off",
+        "{module}:X",
+        "{module}:X lacks add, break_off",
     ),
     "Params that are no class": (
-        GOOD + "class X(Good):\n    Params = {'gamma': 0.9}\n", "{module}:X",
+        GOOD + "class X(Good):\n    Params = {'gamma': 0.9}\n",
+        "{module}:X",
         "its Params is not a class but {{'gamma': 0.9}}",
     ),
     "Params that are no model": (
-        GOOD + "class X(Good):\n    class Params:\n        pass\n", "{module}:X",
+        GOOD + "class X(Good):\n    class Params:\n        pass\n",
+        "{module}:X",
         "the model of its keys, {module}.X.Params, is no AlgorithmSpec "
         "(of slm_lab.spec.schema.algorithm)",
     ),
     "Params of another kind of part": (
         GOOD + "from slm_lab.spec.schema.net import NetSpec\n"
-        "class X(Good):\n    Params = NetSpec\n", "{module}:X",
+        "class X(Good):\n    Params = NetSpec\n",
+        "{module}:X",
         "the model of its keys, slm_lab.spec.schema.net.NetSpec, is no AlgorithmSpec",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -93,7 +110,9 @@ def install(tmp_path, monkeypatch):
     def put(package, name, target, source="", group=GROUP):
         info = tmp_path / f"{package}-1.2.dist-info"
         info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.2\n")
+        (info / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.2\n"
+        )
         (info / "entry_points.txt").write_text(f"[{group}]\n{name} = {target}\n")
         (tmp_path / f"{package}.py").write_text(source)
 
@@ -112,7 +131,9 @@ def error_for(registry, name):
     return line["msg"]
 
 
-def test_an_installed_part_is_found_by_its_name_and_imported_when_asked_for(registry, install):
+def test_an_installed_part_is_found_by_its_name_and_imported_when_asked_for(
+    registry, install
+):
     install("pack_good", "Good", "pack_good:Good", GOOD)
     assert registry.names() == ["Ours", "Good"]
     assert registry.nearest("good") == "Good"
@@ -147,7 +168,9 @@ def test_a_mistake_in_a_package_is_reported_where_its_part_is_named(
 
 def test_a_faulty_part_cannot_be_loaded_and_its_package_is_reported(registry, install):
     install("pack_faulty", "Theirs", "pack_faulty:X")
-    with pytest.raises(LabError, match=r'algorithm "Theirs" .* the package pack_faulty 1.2 \(pack'):
+    with pytest.raises(
+        LabError, match=r'algorithm "Theirs" .* the package pack_faulty 1.2 \(pack'
+    ):
         registry.load("Theirs")
 
 
@@ -179,7 +202,9 @@ def test_a_package_cannot_take_the_name_of_a_part_of_ours(registry, install):
 
 def test_a_name_is_registered_once_or_always_the_same(registry):
     registry.register("Ours", PlugInSpec, "slm_lab.somewhere:Ours")
-    with pytest.raises(LabError, match=r'"Ours" is registered already, as slm_lab.somewhere:Ours'):
+    with pytest.raises(
+        LabError, match=r'"Ours" is registered already, as slm_lab.somewhere:Ours'
+    ):
         registry.register("Ours", PlugInSpec, "elsewhere:Theirs")
 
 
@@ -222,7 +247,13 @@ def test_a_faulty_mode_is_reported_only_to_the_specs_that_name_it(
 ):
     monkeypatch.setattr(MODES, "_offers", None)
     monkeypatch.setattr(MODES, "_plug_ins", {})
-    install("pack_mode", "theirs", "pack_mode:X", MODE.format(params=params), "slm_lab.modes")
+    install(
+        "pack_mode",
+        "theirs",
+        "pack_mode:X",
+        MODE.format(params=params),
+        "slm_lab.modes",
+    )
     assert_problem(ppo(), None)
     assert_problem(ppo(meta__distributed="all_reduce"), None)
     offered = "it is offered by the package pack_mode 1.2"

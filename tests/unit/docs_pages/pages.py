@@ -5,7 +5,11 @@ import shlex
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^(?:\$ |\w+=\S+ |nohup )*slm-lab (.*)$", re.MULTILINE)
 ENDS = ("|", "&", "&&", ">", ";", "2>&1")
@@ -17,4 +21,6 @@ def commands(page):
     for block in (block for language, block in blocks if language in ("", "bash")):
         for line in COMMAND.findall(block.replace("\\\n", " ")):
             words = shlex.split(line, comments=True)
-            yield words[: min((words.index(end) for end in ENDS if end in words), default=None)]
+            yield words[
+                : min((words.index(end) for end in ENDS if end in words), default=None)
+            ]

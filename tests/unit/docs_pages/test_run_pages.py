@@ -1,7 +1,8 @@
-"""Every `slm-lab` command in the pages is run, page by page, shortened where it is long.
+"""Every `slm-lab` command in the pages is run, page by page, shortened where it is
+long.
 
-Commands for a network, a cluster, a screen, or for files of a reader, are only parsed. See
-`test_commands`.
+Commands for a network, a cluster, a screen, or for files of a reader, are only parsed.
+See `test_commands`.
 """
 
 import json
@@ -17,15 +18,26 @@ from tests.support import ppo
 from tests.unit.docs_pages.pages import PAGES, ROOT, commands
 
 PARSED_ONLY = (
-    "--cluster", "push", "pull", "--render", "board", "downloads/", "_2026_", "docs/examples",
-    "--install-completion", "lab_extras", "my_spec", "my_specs", "my.json",
-)  # fmt: skip
+    "--cluster",
+    "push",
+    "pull",
+    "--render",
+    "board",
+    "downloads/",
+    "_2026_",
+    "docs/examples",
+    "--install-completion",
+    "lab_extras",
+    "my_spec",
+    "my_specs",
+    "my.json",
+)
 """Parts of commands that need what a test does not have."""
 FEW = 1_500
 """Frames of a training, or as many more as it takes until an agent learns."""
 BIG = ("humanoid", "a3c_gae_pong", "ppo_atari", "minigrid", "dsac_pendulum")
-"""Parts of commands whose shortest training takes minutes, or whose simulator is no extra of the
-tests. Other tests train these specs."""
+"""Parts of commands whose shortest training takes minutes, or whose simulator is no
+extra of the tests. Other tests train these specs."""
 MY_ENV = """
 import gymnasium
 from gymnasium.envs.classic_control import CartPoleEnv
@@ -56,9 +68,15 @@ def shortened(words):
     """The command with small numbers."""
     command, text = words[0], " ".join(words)
     if command not in ("run", "compare") or re.search(r"(eval|enjoy)@", text):
-        return [*words, "--episodes", "2"] if "@" in text and command == "run" else words
+        return (
+            [*words, "--episodes", "2"] if "@" in text and command == "run" else words
+        )
     budget = frames(words)
-    small = {"max_frame": budget * (2 if "train@" in text else 1), "max_session": 2, "max_run": 1}
+    small = {
+        "max_frame": budget * (2 if "train@" in text else 1),
+        "max_session": 2,
+        "max_run": 1,
+    }
 
     def smaller(match):
         return f"{match[1]}={small[match[2]]}" if match[2] in small else match[0]
@@ -67,7 +85,9 @@ def shortened(words):
     words = ["1" if word == "1,2" else word for word in words]
     if "max_frame" not in text and "@" not in text:
         words += ["-s", f"env.max_frame={budget}"]
-    if "max_session" not in text and not re.search("async|impala|dppo|a3c|compare|@", text):
+    if "max_session" not in text and not re.search(
+        "async|impala|dppo|a3c|compare|@", text
+    ):
         words += ["-s", "meta.max_session=1"]
     if " search" in text and "@" not in text:
         words += ["-s", "meta.max_trial=2"]
@@ -77,7 +97,9 @@ def shortened(words):
 def expanded(words, folder):
     """The words with the paths that a shell puts in place of a pattern."""
     paths = {
-        word: sorted(map(str, folder.glob(word))) for word in words if re.search(r"/.*\*", word)
+        word: sorted(map(str, folder.glob(word)))
+        for word in words
+        if re.search(r"/.*\*", word)
     }
     return [path for word in words for path in paths.get(word, [word])]
 
@@ -86,12 +108,17 @@ def expanded(words, folder):
 def reader(tmp_path, monkeypatch):
     """A folder with the files of a reader; `my_env` is like an installed package."""
     page = (ROOT / "docs" / "your_environment.md").read_text()
-    (tmp_path / "line.py").write_text(re.search(r"```python\n(import .*?)```", page, re.S)[1])
+    (tmp_path / "line.py").write_text(
+        re.search(r"```python\n(import .*?)```", page, re.S)[1]
+    )
     (tmp_path / "packages").mkdir()
     (tmp_path / "packages" / "my_env.py").write_text(MY_ENV)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "packages"))
     write_spec(tmp_path, ppo(env__max_frame=FEW))
-    for words in ("run spec.json --quiet --name reader", "export latest --to zip --out pole.zip"):
+    for words in (
+        "run spec.json --quiet --name reader",
+        "export latest --to zip --out pole.zip",
+    ):
         assert call([str(LAB), *words.split()], tmp_path).code == 0
     return tmp_path
 
@@ -110,9 +137,12 @@ def finished(folder, name):
     for file in copy.glob("*_spec.json"):
         content = json.loads(file.read_text())
         env = "Acrobot-v1" if "acrobot" in name.lower() else "CartPole-v1"
-        content = {name if key == "small" else key: value for key, value in content.items()}
+        content = {
+            name if key == "small" else key: value for key, value in content.items()
+        }
         content[name]["env"]["name"] = env
-        content.get("_run", {}).pop("name", None)  # `--name reader` is that of the original
+        # `--name reader` is that of the original
+        content.get("_run", {}).pop("name", None)
         file.write_text(json.dumps(content))
 
 

@@ -15,7 +15,8 @@ FEWEST_LETTERS = 6
 
 
 def text_of(node: ast.AST) -> str | None:
-    """The text of a string in the source, with `…` for what is filled in; None for other nodes."""
+    """The text of a string in the source, with `…` for what is filled in; None for
+    other nodes."""
     if isinstance(node, ast.JoinedStr):
         return "".join(text_of(part) or "…" for part in node.values)
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -26,7 +27,9 @@ def text_of(node: ast.AST) -> str | None:
 @pytest.fixture(scope="module")
 def texts():
     """Each text of several words in the source of the package, docstrings left out."""
-    trees = [ast.parse(path.read_text("utf-8")) for path in (ROOT / "slm_lab").rglob("*.py")]
+    trees = [
+        ast.parse(path.read_text("utf-8")) for path in (ROOT / "slm_lab").rglob("*.py")
+    ]
     nodes = [node for tree in trees for node in ast.walk(tree)]
     docstrings = {node.value for node in nodes if isinstance(node, ast.Expr)}
     found = (text_of(node) for node in nodes if node not in docstrings)

@@ -25,10 +25,13 @@ def env_spec():
 
 @pytest.fixture
 def assert_refused(env_spec):
-    """Checks that the keys of an environment have these problems; see `assert_lines`."""
+    """Checks that the keys of an environment have these problems; see
+    `assert_lines`."""
 
     def check(name, *problems, **keys):
-        assert_lines([str(each) for each in check_env(env_spec(name, **keys))], problems)
+        assert_lines(
+            [str(each) for each in check_env(env_spec(name, **keys))], problems
+        )
 
     return check
 
@@ -57,6 +60,8 @@ def random_actions():
         space = env.action_space
         if isinstance(space, gymnasium.spaces.Discrete):
             return rng.integers(0, space.n, (count, env.num_envs))
-        return rng.uniform(-1.2, 1.2, (count, env.num_envs, *space.shape)).astype(np.float32)
+        return rng.uniform(-1.2, 1.2, (count, env.num_envs, *space.shape)).astype(
+            np.float32
+        )
 
     return draw

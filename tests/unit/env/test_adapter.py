@@ -38,7 +38,10 @@ def observations():
 
 def batched(observations):
     a, b = (np.stack([each[key] for each in observations]) for key in "ab")
-    c = tuple(np.stack(part) for part in zip(*(each["c"] for each in observations), strict=True))
+    c = tuple(
+        np.stack(part)
+        for part in zip(*(each["c"] for each in observations), strict=True)
+    )
     return {"a": a, "b": b, "c": c}
 
 
@@ -64,7 +67,10 @@ def test_a_part_may_lack_an_axis_of_length_1_as_in_training(adapter, observation
     ("change", "message"),
     [
         ({"a": np.zeros((3, 2))}, r'"a" has the shape \(3, 2\); one has \(2, 3\)'),
-        ({"a": np.zeros(6)}, r'"a" has the shape \(6,\); one has \(2, 3\), a batch \(B, 2, 3\)'),
+        (
+            {"a": np.zeros(6)},
+            r'"a" has the shape \(6,\); one has \(2, 3\), a batch \(B, 2, 3\)',
+        ),
         ({"a": [[1], [1, 2]]}, '"a" is no array'),
         ({"a": "x"}, '"a" has the shape'),
         ({"b": 4}, r'"b" is 4, which is not in Discrete\(3, start=1\)'),
@@ -74,7 +80,9 @@ def test_a_part_may_lack_an_axis_of_length_1_as_in_training(adapter, observation
         ({"c": None}, '"c" is of the type NoneType, its space a Tuple'),
     ],
 )
-def test_an_observation_with_another_part_is_refused(adapter, observations, change, message):
+def test_an_observation_with_another_part_is_refused(
+    adapter, observations, change, message
+):
     with pytest.raises(ValueError, match=f"no observation of Parts-v0, .*{message}"):
         adapter.batch({**observations[0], **change})
 
@@ -82,9 +90,15 @@ def test_an_observation_with_another_part_is_refused(adapter, observations, chan
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"b": np.array([1, 2, 3])}, r'"b" has the shape \(3,\); one has \(\), a batch \(4,\)'),
+        (
+            {"b": np.array([1, 2, 3])},
+            r'"b" has the shape \(3,\); one has \(\), a batch \(4,\)',
+        ),
         ({"b": np.array([1, 2, 3, 9])}, r'"b" is \[1, 2, 3, 9\], which is not in'),
-        ({"a": np.zeros((4, 3, 2))}, r'"a" has the shape \(4, 3, 2\); one has \(2, 3\)'),
+        (
+            {"a": np.zeros((4, 3, 2))},
+            r'"a" has the shape \(4, 3, 2\); one has \(2, 3\)',
+        ),
         ({"a": np.zeros((2, 3))}, r'"b" has the shape \(4,\); one has \(\)'),
     ],
 )
@@ -94,7 +108,9 @@ def test_a_batch_with_another_part_is_refused(adapter, observations, change, mes
 
 
 def test_the_tuple_of_reset_is_no_observation(adapter):
-    with pytest.raises(ValueError, match=r"its space a Dict \(reset and step return more than it"):
+    with pytest.raises(
+        ValueError, match=r"its space a Dict \(reset and step return more than it"
+    ):
         adapter.batch(({}, {}))
 
 

@@ -35,7 +35,9 @@ def test_a_resume_restores_generators_and_begins_fresh_episodes(build, random_ac
     for action in random_actions(env, 20):
         env.step(action)
     state = env.state_dict()
-    first, second = (build("LunarLander-v3", seed, normalize_obs=True) for seed in (1, 2))
+    first, second = (
+        build("LunarLander-v3", seed, normalize_obs=True) for seed in (1, 2)
+    )
     for restored in (first, second):
         restored.load_state_dict(state)
     np.testing.assert_array_equal(first.obs, second.obs)

@@ -1,4 +1,5 @@
-"""Arguments that reach an environment or a wrapper, whatever their names, and options of resets."""
+"""Arguments that reach an environment or a wrapper, whatever their names, and options
+of resets."""
 
 import json
 
@@ -15,7 +16,12 @@ from tests.support import ppo
 
 SPACE = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
 OWN_OF_MAKE = ["id", "max_episode_steps", "disable_env_checker"]
-CALLED_LIKE_THE_LAB = [*EnvSpec.model_fields, *OWN_OF_MAKE, "autoreset_mode", "vector_kwargs"]
+CALLED_LIKE_THE_LAB = [
+    *EnvSpec.model_fields,
+    *OWN_OF_MAKE,
+    "autoreset_mode",
+    "vector_kwargs",
+]
 
 
 class Named(gymnasium.Env):
@@ -56,7 +62,9 @@ class Noted(gymnasium.Wrapper):
 
 
 @pytest.mark.parametrize("key", CALLED_LIKE_THE_LAB)
-def test_an_argument_in_kwargs_reaches_the_environment_whatever_its_name(build, registered, key):
+def test_an_argument_in_kwargs_reaches_the_environment_whatever_its_name(
+    build, registered, key
+):
     env = build(registered("Named-v0", entry_point=Named), kwargs={key: "mine"})
     assert [each.unwrapped.given for each in env.raw.envs] == [{key: "mine"}] * 3
 
@@ -78,7 +86,12 @@ def test_arguments_come_back_from_the_recorded_spec(registered):
     spec = parse_spec("s", raw)
     again = parse_spec("s", spec.to_json())
     assert again == spec
-    assert again.env.arguments == {"size": 1, "depth": 2, "name": "mine", "max_frame": 3}
+    assert again.env.arguments == {
+        "size": 1,
+        "depth": 2,
+        "name": "mine",
+        "max_frame": 3,
+    }
     old = spec.to_json()
     del old["env"]["kwargs"], old["env"]["reset_options"]
     assert parse_spec("s", old).env.arguments == {"size": 1, "depth": 2}
@@ -113,7 +126,9 @@ def test_two_values_for_one_argument_are_refused():
         EnvSpec(name="Named-v0", max_frame=1, size=1, kwargs={"size": 2})
 
 
-def test_a_key_of_the_lab_in_kwargs_that_the_environment_lacks_is_refused(assert_refused):
+def test_a_key_of_the_lab_in_kwargs_that_the_environment_lacks_is_refused(
+    assert_refused,
+):
     refused = "env.kwargs.max_t = 9: …did you mean env.max_t, beside kwargs?"
     assert_refused("CartPole-v1", refused, kwargs={"max_t": 9})
 
@@ -139,7 +154,9 @@ def test_a_wrapper_takes_an_argument_called_name(build, registered):
     assert build(name, wrappers=[wrapper]).raw.envs[0].note == "mine"
 
 
-@pytest.mark.parametrize("mode", ["sync", pytest.param("async", marks=pytest.mark.medium)])
+@pytest.mark.parametrize(
+    "mode", ["sync", pytest.param("async", marks=pytest.mark.medium)]
+)
 def test_every_reset_gets_the_options_of_the_spec(build, registered, mode):
     name = registered("Goal-v0", entry_point=Goal)
     env = build(name, reset_options={"steps": 3}, vectorization_mode=mode)
@@ -148,7 +165,9 @@ def test_every_reset_gets_the_options_of_the_spec(build, registered, mode):
     assert ends == [False, False, True] * 3
 
 
-def test_an_agents_environment_has_the_options_unless_it_is_reset_with_others(env_spec, registered):
+def test_an_agents_environment_has_the_options_unless_it_is_reset_with_others(
+    env_spec, registered
+):
     adapter = PolicyAdapter(
         env_spec(registered("Goal-v0", entry_point=Goal), reset_options={"steps": 3})
     )
@@ -161,20 +180,29 @@ def test_an_agents_environment_has_the_options_unless_it_is_reset_with_others(en
 
 def test_a_reset_that_needs_options_is_told_the_key(build, registered):
     env = build(registered("Goal-v0", entry_point=Goal))
-    message = r"reset\(\) is called with options=None, .* not subscriptable\); .* env.reset_options"
+    message = (
+        r"reset\(\) is called with options=None, .* not subscriptable\); .* "
+        "env.reset_options"
+    )
     with pytest.raises(LabError, match=message):
         env.reset()
 
 
 def test_options_need_environments_that_are_made_one_by_one(build):
-    assert describe_spaces(EnvSpec(name="CartPole-v1", max_frame=9, reset_options={"low": -0.1}))
+    assert describe_spaces(
+        EnvSpec(name="CartPole-v1", max_frame=9, reset_options={"low": -0.1})
+    )
     env = build("CartPole-v1", reset_options={"low": 0.02, "high": 0.03})
     assert 0.02 <= env.reset().min() <= env.reset().max() <= 0.03
-    with pytest.raises(ValueError, match='cannot be used with reset_options; use "sync"'):
+    with pytest.raises(
+        ValueError, match='cannot be used with reset_options; use "sync"'
+    ):
         build("CartPole-v1", reset_options={"low": 0.0}, vectorization_mode="native")
 
 
-def test_a_key_of_the_environment_that_is_one_of_make_is_checked(assert_refused, registered):
+def test_a_key_of_the_environment_that_is_one_of_make_is_checked(
+    assert_refused, registered
+):
     class Strict(Named):
         def __init__(self, max_episode_steps: int = 5):
             pass

@@ -54,7 +54,9 @@ def test_a_module_that_does_not_import_is_reported(assert_refused):
 def test_an_error_of_an_import_is_one_line(assert_refused, tmp_path, monkeypatch):
     (tmp_path / "raises_on_import.py").write_text('raise ValueError("not\\nmine")')
     monkeypatch.syspath_prepend(tmp_path)
-    assert_refused("raises_on_import:Thing-v0", "…does not import: ValueError: not mine (")
+    assert_refused(
+        "raises_on_import:Thing-v0", "…does not import: ValueError: not mine ("
+    )
 
 
 def test_a_plug_in_that_offers_an_id_of_another_is_refused(assert_refused, registries):
@@ -65,9 +67,19 @@ def test_a_plug_in_that_offers_an_id_of_another_is_refused(assert_refused, regis
 @pytest.mark.parametrize(
     ("name", "kwargs", "path", "words"),
     [
-        ("CartPole-v1", {"sutton_barto_rewrd": True}, "sutton_barto_rewrd", "sutton_barto_reward"),
+        (
+            "CartPole-v1",
+            {"sutton_barto_rewrd": True},
+            "sutton_barto_rewrd",
+            "sutton_barto_reward",
+        ),
         ("CartPole-v1", {"max_episode_steps": 9}, "max_episode_steps", "max_t"),
-        ("CartPole-v1", {"frame_stack": 4}, "frame_stack", '"stack" with frame_op_len?'),
+        (
+            "CartPole-v1",
+            {"frame_stack": 4},
+            "frame_stack",
+            '"stack" with frame_op_len?',
+        ),
         ("Pendulum-v1", {"max_steps": 9}, "max_steps", "did you mean max_t?"),
         ("Pendulum-v1", {"gravity": 9.8}, "gravity", "accepts g, render_mode"),
         ("FrozenLake-v1", {"is_slipery": False}, "is_slipery", "is_slippery"),
@@ -98,7 +110,10 @@ def test_keys_of_the_environment_reach_it(assert_refused, build, name, kwargs):
 @pytest.mark.parametrize("mode", ["native", "sync"])
 def test_sutton_barto_rewards_punish_the_fall_only(build, mode):
     env = build(
-        "CartPole-v1", num_envs=1, kwargs={"sutton_barto_reward": True}, vectorization_mode=mode
+        "CartPole-v1",
+        num_envs=1,
+        kwargs={"sutton_barto_reward": True},
+        vectorization_mode=mode,
     )
     env.reset()
     for _ in range(100):
@@ -149,12 +164,18 @@ def test_an_extra_whose_module_raises_on_import_is_reported_with_the_reason(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "pybullet_envs_gymnasium", raising=False)
     monkeypatch.setattr(gymnasium, "registry", {})
-    why = r"^pybullet_envs_gymnasium does not import: OSError: no library \(.*, line 1\)"
-    with pytest.raises(MissingExtraError, match=rf'{why}; run: pip install "slm-lab\[bullet\]"$'):
+    why = (
+        r"^pybullet_envs_gymnasium does not import: OSError: no library \(.*, line 1\)"
+    )
+    with pytest.raises(
+        MissingExtraError, match=rf'{why}; run: pip install "slm-lab\[bullet\]"$'
+    ):
         build("HopperBulletEnv-v0")
 
 
-def test_keys_of_a_simulator_that_does_not_import_are_not_checked(env_spec, build, registered):
+def test_keys_of_a_simulator_that_does_not_import_are_not_checked(
+    env_spec, build, registered
+):
     registered("Absent-v0", "no_such_simulator:Env")
     assert check_env(env_spec("Absent-v0", kwargs={"speed": 1})) == []
     with pytest.raises(LabError, match="no_such_simulator"):
@@ -168,11 +189,15 @@ def test_an_environment_whose_code_raises_when_it_is_imported_is_one_line(
     (tmp_path / "raises_at_once.py").write_text("None.glGetError")
     monkeypatch.syspath_prepend(tmp_path)
     registered("RaisesAtOnce-v0", "raises_at_once:Env")
-    with pytest.raises(UsageError, match=r"^RaisesAtOnce-v0 does not import: .*glGetError'$"):
+    with pytest.raises(
+        UsageError, match=r"^RaisesAtOnce-v0 does not import: .*glGetError'$"
+    ):
         check_env(env_spec("RaisesAtOnce-v0", kwargs={"size": 3}))
 
 
-def test_a_simulator_that_fails_to_import_is_reported_as_gymnasium_says(build, registered):
+def test_a_simulator_that_fails_to_import_is_reported_as_gymnasium_says(
+    build, registered
+):
     def broken(**kwargs):
         raise gymnasium.error.DependencyNotInstalled("run pip install something")
 
@@ -186,7 +211,9 @@ def test_other_refusals_of_gymnasium_are_lab_errors(build):
 
 
 def test_a_plug_in_environment_is_made_by_its_name(build, registries):
-    ENVS.register("PluggedIn-v0", None, "gymnasium.envs.classic_control.cartpole:CartPoleEnv")
+    ENVS.register(
+        "PluggedIn-v0", None, "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
+    )
     env = build("PluggedIn-v0", max_t=7)
     del gymnasium.registry["PluggedIn-v0"]
     assert env.reset().shape == (3, 4)
@@ -211,11 +238,15 @@ assert not {"torch", "Box2D", "mujoco", "pygame", "ray"} & set(sys.modules)
     assert float(result.stdout) < 0.3
 
 
-def test_a_folder_that_an_uninstalled_package_left_behind_is_no_package(tmp_path, monkeypatch):
+def test_a_folder_that_an_uninstalled_package_left_behind_is_no_package(
+    tmp_path, monkeypatch
+):
     (tmp_path / "half_gone" / "plugin").mkdir(parents=True)
     monkeypatch.syspath_prepend(tmp_path)
     assert importlib.import_module("half_gone")
-    with pytest.raises(MissingExtraError, match=r'half_gone .* pip install "slm-lab\[mujoco\]"'):
+    with pytest.raises(
+        MissingExtraError, match=r'half_gone .* pip install "slm-lab\[mujoco\]"'
+    ):
         require("half_gone", "mujoco")
     require("gymnasium", "mujoco")
 
@@ -233,27 +264,39 @@ class Unspaced(gymnasium.Env):
 
 def old_gym_class(name):
     """A class of a space of the package gym, which Gymnasium replaced."""
-    return type(name, (), {"__module__": "gym.spaces", "shape": (2,), "dtype": np.float32})
+    return type(
+        name, (), {"__module__": "gym.spaces", "shape": (2,), "dtype": np.float32}
+    )
 
 
 DISCRETE = gymnasium.spaces.Discrete(2)
 NO_SPACES = {
-    "no observations": ({}, "its observation_space is None after its construction; set it in"),
-    "no actions": ({"observation_space": DISCRETE}, "its action_space is None after its"),
+    "no observations": (
+        {},
+        "its observation_space is None after its construction; set it in",
+    ),
+    "no actions": (
+        {"observation_space": DISCRETE},
+        "its action_space is None after its",
+    ),
     "observations of gym": (
         {"observation_space": old_gym_class("Box")(), "action_space": DISCRETE},
-        "its observation_space is a gym.spaces.Box, not a space of gymnasium.spaces; import that",
+        "its observation_space is a gym.spaces.Box, not a space of gymnasium.spaces; "
+        "import that",
     ),
     "actions of gym": (
         {"observation_space": DISCRETE, "action_space": old_gym_class("Discrete")()},
-        "its action_space is a gym.spaces.Discrete, not a space of gymnasium.spaces; import that",
+        "its action_space is a gym.spaces.Discrete, not a space of gymnasium.spaces; "
+        "import that",
     ),
 }
 
 
 @pytest.mark.parametrize("max_t", [None, 5])
 @pytest.mark.parametrize("fault", NO_SPACES)
-def test_an_environment_without_spaces_of_gymnasium_is_one_line(build, registered, fault, max_t):
+def test_an_environment_without_spaces_of_gymnasium_is_one_line(
+    build, registered, fault, max_t
+):
     spaces, message = NO_SPACES[fault]
     name = registered("Unspaced-v0", type("Unspaced", (Unspaced,), spaces))
     with pytest.raises(LabError) as caught:
@@ -263,21 +306,30 @@ def test_an_environment_without_spaces_of_gymnasium_is_one_line(build, registere
 
 
 @pytest.mark.parametrize("is_class", [True, False])
-def test_an_id_that_only_the_old_gym_knows_is_said_to_be_one(assert_refused, monkeypatch, is_class):
+def test_an_id_that_only_the_old_gym_knows_is_said_to_be_one(
+    assert_refused, monkeypatch, is_class
+):
     ids = {"OfGym-v0": None}
     registry = SimpleNamespace(env_specs=ids) if is_class else ids
     registration = SimpleNamespace(registry=registry)
     monkeypatch.setitem(sys.modules, "gym.envs.registration", registration)
-    assert_refused("OfGym-v0", "env.name = …: it is registered with the old package gym; register")
+    assert_refused(
+        "OfGym-v0", "env.name = …: it is registered with the old package gym; register"
+    )
 
 
 @pytest.mark.parametrize("mode", [None, "native", "sync"])
-def test_an_id_without_a_single_version_is_one_line(assert_refused, build, registered, mode):
+def test_an_id_without_a_single_version_is_one_line(
+    assert_refused, build, registered, mode
+):
     def make(num_envs, autoreset_mode):
         raise AssertionError
 
     registered("Vector-v0", None, vector_entry_point=make)
-    refused = "env.name = …: it is registered without a single version, …register an entry_point"
+    refused = (
+        "env.name = …: it is registered without a single version, …register an "
+        "entry_point"
+    )
     assert_refused("Vector-v0", refused, vectorization_mode=mode)
     with pytest.raises(SpecError, match="without a single version"):
         build("Vector-v0", vectorization_mode=mode)

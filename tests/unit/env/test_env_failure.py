@@ -1,4 +1,5 @@
-"""What happens when an environment breaks, and native vector environments of other packages."""
+"""What happens when an environment breaks, and native vector environments of other
+packages."""
 
 import time
 import warnings
@@ -47,17 +48,23 @@ class Faulty(gymnasium.Env):
         return self.step_result
 
 
-def test_an_environment_that_fails_without_a_message_is_reported_with_the_line(build, registered):
+def test_an_environment_that_fails_without_a_message_is_reported_with_the_line(
+    build, registered
+):
     def make():
         raise ValueError
 
-    with pytest.raises(LabError, match=r"cannot be made: ValueError.*failure\.py, line \d+"):
+    with pytest.raises(
+        LabError, match=r"cannot be made: ValueError.*failure\.py, line \d+"
+    ):
         build(registered("Silent-v0", entry_point=make))
 
 
 @pytest.mark.medium
 @pytest.mark.parametrize("mode", ["sync", "async"])
-def test_an_exception_says_which_environment_and_action_caused_it(build, registered, mode):
+def test_an_exception_says_which_environment_and_action_caused_it(
+    build, registered, mode
+):
     env = build(registered("Fragile-v0", entry_point=Fragile), vectorization_mode=mode)
     env.reset()
     env.step(np.array([0, 0, 0]))
@@ -82,9 +89,21 @@ FAULTS = [
         (np.zeros(3), {}),
         r"reset\(\) returned an observation of the shape \(3,\), .*\(2,\)",
     ),
-    ("reset", ([0.0, [1.0, 2.0]], {}), r"the observation of reset\(\) must be an array, .* \["),
-    ("reset", (0.0, {}), r"reset\(\) returned an observation of the shape \(\), .* \(2,\)"),
-    ("reset", (None, {}), r"the observation of reset\(\) must be an array, and was None"),
+    (
+        "reset",
+        ([0.0, [1.0, 2.0]], {}),
+        r"the observation of reset\(\) must be an array, .* \[",
+    ),
+    (
+        "reset",
+        (0.0, {}),
+        r"reset\(\) returned an observation of the shape \(\), .* \(2,\)",
+    ),
+    (
+        "reset",
+        (None, {}),
+        r"the observation of reset\(\) must be an array, and was None",
+    ),
     (
         "step",
         (None, 1.0, False, False, {}),
@@ -95,32 +114,68 @@ FAULTS = [
         ({"x": 1}, 1.0, False, False, {}),
         r"the observation of step\(\) must be an array, .*x",
     ),
-    ("reset", TWO, r"reset\(\) must return \(observation, info\), and .* an array .* \(2,\)"),
-    ("reset", np.zeros(3), r"reset\(\) must return \(observation, info\), and returned an array"),
+    (
+        "reset",
+        TWO,
+        r"reset\(\) must return \(observation, info\), and .* an array .* \(2,\)",
+    ),
+    (
+        "reset",
+        np.zeros(3),
+        r"reset\(\) must return \(observation, info\), and returned an array",
+    ),
     ("reset", (TWO, 1.0), r"info of reset\(\) must be a dict, and was 1.0"),
-    ("step", (TWO, 1.0, False, {}), f"{STEP}, and returned a tuple of 4: done was split"),
+    (
+        "step",
+        (TWO, 1.0, False, {}),
+        f"{STEP}, and returned a tuple of 4: done was split",
+    ),
     ("step", None, f"{STEP}, and returned None"),
     (
         "step",
         (np.zeros(1), 1.0, False, False, {}),
         r"step\(\) returned an observation of the shape",
     ),
-    ("step", (TWO, TWO, False, False, {}), r"reward of step\(\) must be one number, and was an ar"),
-    ("step", (TWO, np.ones(1), False, False, {}), r"reward .* one number, .* the shape \(1,\)"),
-    ("step", (TWO, 1.0, np.ones(1), False, {}), r"terminated .* true or false, .* shape \(1,\)"),
-    ("step", (TWO, None, False, False, {}), r"reward of step\(\) must be one number, and was None"),
-    ("step", (TWO, 1.0, [True] * 3, False, {}), r"terminated of step\(\) must be true or false"),
+    (
+        "step",
+        (TWO, TWO, False, False, {}),
+        r"reward of step\(\) must be one number, and was an ar",
+    ),
+    (
+        "step",
+        (TWO, np.ones(1), False, False, {}),
+        r"reward .* one number, .* the shape \(1,\)",
+    ),
+    (
+        "step",
+        (TWO, 1.0, np.ones(1), False, {}),
+        r"terminated .* true or false, .* shape \(1,\)",
+    ),
+    (
+        "step",
+        (TWO, None, False, False, {}),
+        r"reward of step\(\) must be one number, and was None",
+    ),
+    (
+        "step",
+        (TWO, 1.0, [True] * 3, False, {}),
+        r"terminated of step\(\) must be true or false",
+    ),
 ]
 
 
 @pytest.mark.parametrize("max_t", [None, 5])
 @pytest.mark.parametrize(("method", "result", "message"), FAULTS)
-def test_an_invalid_result_is_one_clear_error(build, registered, max_t, method, result, message):
+def test_an_invalid_result_is_one_clear_error(
+    build, registered, max_t, method, result, message
+):
     faulty = type("Faulty", (Faulty,), {f"{method}_result": result})
     env = build(registered("Faulty-v0", entry_point=faulty), max_t=max_t)
     if method == "step":
         env.reset()
-    with pytest.raises(LabError, match=f"the environment Faulty-v0 breaks .*: {message}"):
+    with pytest.raises(
+        LabError, match=f"the environment Faulty-v0 breaks .*: {message}"
+    ):
         env.reset() if method == "reset" else env.step(np.zeros(3, np.int64))
 
 
@@ -129,7 +184,9 @@ def test_workers_look_at_what_the_environment_returns_too(build, registered):
     faulty = type("Faulty", (Faulty,), {"step_result": (TWO, 1.0, False, {})})
     env = build(registered("Faulty-v0", entry_point=faulty), vectorization_mode="async")
     env.reset()
-    with pytest.raises(LabError, match=f"the environment Faulty-v0 breaks .*: {STEP}, and"):
+    with pytest.raises(
+        LabError, match=f"the environment Faulty-v0 breaks .*: {STEP}, and"
+    ):
         env.step(np.zeros(3, np.int64))
 
 
@@ -137,12 +194,17 @@ def test_workers_look_at_what_the_environment_returns_too(build, registered):
 def test_an_observation_that_fits_though_it_is_written_otherwise_is_no_fault(
     build, registered, obs
 ):
-    keys = {"reset_result": (obs, {}), "step_result": (obs, np.ones(1)[0], False, False, {})}
+    keys = {
+        "reset_result": (obs, {}),
+        "step_result": (obs, np.ones(1)[0], False, False, {}),
+    }
     env = build(registered("Faulty-v0", entry_point=type("Faulty", (Faulty,), keys)))
     assert env.reset().shape == env.step(np.zeros(3, np.int64)).obs.shape == (3, 2)
 
 
-def test_an_error_of_the_environment_itself_is_not_taken_for_what_it_returns(build, registered):
+def test_an_error_of_the_environment_itself_is_not_taken_for_what_it_returns(
+    build, registered
+):
     class Stumbling(Faulty):
         def step(self, action):
             raise ValueError("a joint is not finite")
@@ -245,7 +307,9 @@ def test_a_native_environment_that_resets_in_the_same_step_is_used(
     assert again.step(random_actions(env, 1)[0]).finished is None
 
 
-def test_a_native_environment_that_resets_late_falls_back_to_sync(build, registered, env_spec):
+def test_a_native_environment_that_resets_late_falls_back_to_sync(
+    build, registered, env_spec
+):
     name = registered(
         "Late-v0",
         entry_point="gymnasium.envs.classic_control.pendulum:PendulumEnv",
@@ -292,8 +356,14 @@ def test_a_native_environment_whose_only_mode_is_the_same_step_is_used(
     ("version", "reason"),
     [
         (OnlyNextStep, "…only resets in mode NEXT_STEP; the lab needs SAME_STEP"),
-        (LateReset, "…no argument autoreset_mode, and its metadata names no AutoresetMode"),
-        (make_late, "…no argument autoreset_mode, and its metadata names no AutoresetMode"),
+        (
+            LateReset,
+            "…no argument autoreset_mode, and its metadata names no AutoresetMode",
+        ),
+        (
+            make_late,
+            "…no argument autoreset_mode, and its metadata names no AutoresetMode",
+        ),
     ],
 )
 def test_a_native_environment_without_the_mode_is_refused_for_the_true_reason(

@@ -24,9 +24,13 @@ def test_the_seed_decides_the_trajectory(build, random_actions, name, mode):
 
 
 @pytest.mark.medium
-@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1", "MountainCarContinuous-v0"])
+@pytest.mark.parametrize(
+    "name", ["CartPole-v1", "Pendulum-v1", "MountainCarContinuous-v0"]
+)
 def test_sync_and_async_trajectories_are_equal_bit_for_bit(build, random_actions, name):
-    envs = [build(name, 4, vectorization_mode=mode, max_t=40) for mode in ("sync", "async")]
+    envs = [
+        build(name, 4, vectorization_mode=mode, max_t=40) for mode in ("sync", "async")
+    ]
     in_process, in_workers = [trajectory(env, random_actions(env, 100)) for env in envs]
     for expected, given in zip(in_process, in_workers, strict=True):
         np.testing.assert_array_equal(given, expected, strict=True)

@@ -14,10 +14,14 @@ from slm_lab.env.convert.observation import ObservationConverter
 @given(st.integers(-5, 5), st.integers(1, 6), st.data())
 def test_a_discrete_observation_becomes_one_hot(start, count, data):
     space = spaces.Discrete(count, start=start)
-    raw = np.array(data.draw(st.lists(st.integers(start, start + count - 1), min_size=1)))
+    raw = np.array(
+        data.draw(st.lists(st.integers(start, start + count - 1), min_size=1))
+    )
     converter = ObservationConverter(space, "X")
     seen = converter.convert(raw)
-    np.testing.assert_array_equal(seen, np.eye(count, dtype=np.float32)[raw - start], strict=True)
+    np.testing.assert_array_equal(
+        seen, np.eye(count, dtype=np.float32)[raw - start], strict=True
+    )
     assert all(row in converter.space for row in seen)
 
 
@@ -32,19 +36,33 @@ def test_a_multi_discrete_observation_becomes_one_hots_side_by_side():
     [
         (spaces.Discrete(3, start=1), [1, 3], [0, 4, 9, -1]),
         (spaces.Discrete(2), [0, 1], [-1, 2]),
-        (spaces.MultiDiscrete([2, 3]), [[1, 0], [0, 2]], [[2, 0], [0, 3], [-1, 0], [0, -1]]),
-        (spaces.MultiDiscrete([2, 3], start=[1, 5]), [[1, 5], [2, 7]], [[0, 5], [3, 5], [1, 8]]),
+        (
+            spaces.MultiDiscrete([2, 3]),
+            [[1, 0], [0, 2]],
+            [[2, 0], [0, 3], [-1, 0], [0, -1]],
+        ),
+        (
+            spaces.MultiDiscrete([2, 3], start=[1, 5]),
+            [[1, 5], [2, 7]],
+            [[0, 5], [3, 5], [1, 8]],
+        ),
     ],
     ids=str,
 )
-def test_a_value_outside_a_discrete_space_is_refused_with_its_number(space, valid, outside):
+def test_a_value_outside_a_discrete_space_is_refused_with_its_number(
+    space, valid, outside
+):
     converter = ObservationConverter(space, "X")
     for raw in outside:
         with pytest.raises(LabError) as caught:
             converter.convert(np.array([*valid, raw]))
         fault = f"the observation of copy {len(valid)} is {raw}, which {space} has not"
-        assert str(caught.value).startswith(f"X breaks its own observation space: {fault}; fix ")
-    assert (converter.convert(np.array(valid)).sum(1) == max(1, np.size(valid[0]))).all()
+        assert str(caught.value).startswith(
+            f"X breaks its own observation space: {fault}; fix "
+        )
+    assert (
+        converter.convert(np.array(valid)).sum(1) == max(1, np.size(valid[0]))
+    ).all()
 
 
 @pytest.mark.parametrize(
@@ -75,7 +93,9 @@ def test_observations_are_float32_but_bytes_stay_bytes(space, dtype):
         (spaces.Box(0, 255, (8, 8), np.uint8), (1, 8, 8)),
     ],
 )
-def test_a_matrix_or_a_number_is_a_vector_for_the_agent_and_an_image_is_not(space, shape):
+def test_a_matrix_or_a_number_is_a_vector_for_the_agent_and_an_image_is_not(
+    space, shape
+):
     converter = ObservationConverter(space, "X")
     raw = np.stack([space.sample() for _ in range(5)])
     seen = converter.convert(raw)
@@ -84,8 +104,10 @@ def test_a_matrix_or_a_number_is_a_vector_for_the_agent_and_an_image_is_not(spac
     assert all(row in converter.space for row in seen)
 
 
-BOX = spaces.Box(np.array([-2.0, 0.0, -np.inf, 1.0], np.float32),
-                 np.array([2.0, 10.0, np.inf, np.inf], np.float32))  # fmt: skip
+BOX = spaces.Box(
+    np.array([-2.0, 0.0, -np.inf, 1.0], np.float32),
+    np.array([2.0, 10.0, np.inf, np.inf], np.float32),
+)
 
 
 def test_an_agent_sees_bounded_actions_between_minus_one_and_one():
@@ -101,23 +123,36 @@ def test_every_action_is_scaled_into_the_bounds(action):
     assert raw in BOX
     first, second, third, fourth = action
     np.testing.assert_allclose(raw[0], 2 * np.clip(first, -1, 1), rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(raw[1], 5 + 5 * np.clip(second, -1, 1), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(
+        raw[1], 5 + 5 * np.clip(second, -1, 1), rtol=1e-6, atol=1e-6
+    )
     assert raw[2] == third
     assert raw[3] == max(1, fourth)
 
 
-@given(st.sampled_from([np.float32, np.float64]), st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))
+@given(
+    st.sampled_from([np.float32, np.float64]),
+    st.floats(-1e6, 1e6),
+    st.floats(1e-3, 1e6),
+)
 def test_the_ends_of_the_range_are_the_bounds_themselves(dtype, low, width):
     box = spaces.Box(dtype(low), dtype(low + width), (1,), dtype)
     raw = ActionConverter(box, "X").convert(np.array([[-1.0], [1.0]], np.float32))
-    np.testing.assert_allclose(raw[:, 0], [box.low[0], box.high[0]], rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(
+        raw[:, 0], [box.low[0], box.high[0]], rtol=1e-6, atol=1e-6
+    )
     assert all(row in box for row in raw)
 
 
-@pytest.mark.parametrize(("action", "raw"), [(0.0, 0.0), (1.0, 1.7e308), (-1.0, -1.7e308)])
+@pytest.mark.parametrize(
+    ("action", "raw"), [(0.0, 0.0), (1.0, 1.7e308), (-1.0, -1.7e308)]
+)
 def test_bounds_near_the_largest_number_give_finite_actions(action, raw):
     box = spaces.Box(-1.7e308, 1.7e308, (1,), np.float64)
-    assert ActionConverter(box, "X").convert(np.array([[action]], np.float32)).item() == raw
+    assert (
+        ActionConverter(box, "X").convert(np.array([[action]], np.float32)).item()
+        == raw
+    )
 
 
 def test_discrete_actions_count_from_zero_for_the_agent():
@@ -152,26 +187,37 @@ MULTI_ACTIONS = st.one_of(multi_discrete(), st.builds(spaces.MultiBinary, SHAPES
 
 
 @given(MULTI_ACTIONS, st.integers(0, 99), st.sampled_from([np.int64, np.int8]))
-def test_multi_actions_reach_the_environment_in_its_own_shape_and_type(space, seed, dtype):
+def test_multi_actions_reach_the_environment_in_its_own_shape_and_type(
+    space, seed, dtype
+):
     converter = ActionConverter(space, "X")
     space.seed(seed)
     wanted = np.stack([space.sample() for _ in range(3)])
-    counted_from_zero = wanted.reshape(3, -1) - getattr(space, "start", np.zeros(())).ravel()
+    counted_from_zero = (
+        wanted.reshape(3, -1) - getattr(space, "start", np.zeros(())).ravel()
+    )
     actions = counted_from_zero.astype(dtype)
     assert actions.shape[1:] == converter.space.shape
-    assert all(action.astype(converter.space.dtype) in converter.space for action in actions)
+    assert all(
+        action.astype(converter.space.dtype) in converter.space for action in actions
+    )
     np.testing.assert_array_equal(converter.convert(actions), wanted, strict=True)
 
 
 @given(
     st.one_of(
         MULTI_ACTIONS,
-        st.builds(spaces.Discrete, st.integers(1, 5), start=st.integers(0, 4), dtype=INTEGERS),
-        st.builds(lambda shape, kind: spaces.Box(-2, 5, shape, kind), SHAPES,
-                  st.sampled_from([np.float32, np.float64])),
+        st.builds(
+            spaces.Discrete, st.integers(1, 5), start=st.integers(0, 4), dtype=INTEGERS
+        ),
+        st.builds(
+            lambda shape, kind: spaces.Box(-2, 5, shape, kind),
+            SHAPES,
+            st.sampled_from([np.float32, np.float64]),
+        ),
     ),
     st.integers(0, 99),
-)  # fmt: skip
+)
 def test_whatever_is_drawn_from_the_space_of_the_agent_is_an_action(space, seed):
     converter = ActionConverter(space, "X")
     batch = batch_space(converter.space, 4)
@@ -202,7 +248,9 @@ PARTS = spaces.Dict(a=spaces.Discrete(2))
     ],
 )
 def test_other_spaces_are_refused_by_name(convert, space, kind):
-    with pytest.raises(SpecError, match=rf"env.name = 'Odd-v0': .*a {kind} space.*; wrap"):
+    with pytest.raises(
+        SpecError, match=rf"env.name = 'Odd-v0': .*a {kind} space.*; wrap"
+    ):
         convert(space, "Odd-v0")
 
 

@@ -11,7 +11,10 @@ from slm_lab.core.errors import CheckpointError
 from slm_lab.env.state import has_exact_state
 
 WAYS = [
-    *[(name, "sync") for name in ("Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "CartPole-v1")],
+    *[
+        (name, "sync")
+        for name in ("Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "CartPole-v1")
+    ],
     ("MountainCarContinuous-v0", "sync"),
     ("CartPole-v1", None),
     ("Pendulum-v1", "async"),
@@ -79,13 +82,18 @@ def test_a_state_holds_arrays_numbers_and_words_only(build, name, mode):
 def test_saving_does_not_disturb_and_later_steps_do_not_change_what_was_saved(
     build, random_actions, mode
 ):
-    envs = [build("CartPole-v1", vectorization_mode=mode, normalize_obs=True) for _ in range(2)]
+    envs = [
+        build("CartPole-v1", vectorization_mode=mode, normalize_obs=True)
+        for _ in range(2)
+    ]
     for env in envs:
         env.reset()
     actions = random_actions(envs[0], 40)
     state = envs[0].state_dict()
     kept = copy.deepcopy(state)
-    for expected, given in zip(run(envs[1], actions), run(envs[0], actions), strict=True):
+    for expected, given in zip(
+        run(envs[1], actions), run(envs[0], actions), strict=True
+    ):
         np.testing.assert_array_equal(given, expected)
     for now, before in zip(leaves(state), leaves(kept), strict=True):
         np.testing.assert_array_equal(now, before)
@@ -119,11 +127,15 @@ def test_without_an_adapter_fresh_episodes_begin_and_the_rest_is_restored(
     env.reset()
     run(env, random_actions(env, 3))
     state = env.state_dict()
-    restored, twin = build(counter, 9, normalize_obs=True), build(counter, 8, normalize_obs=True)
+    restored, twin = (
+        build(counter, 9, normalize_obs=True),
+        build(counter, 8, normalize_obs=True),
+    )
     for other in (restored, twin):
         other.load_state_dict(state)
         assert not other.exact_state
-    assert restored.statistics[0] == env.statistics[0] + 3  # the first observations count
+    # the first observations count
+    assert restored.statistics[0] == env.statistics[0] + 3
     np.testing.assert_array_equal(restored.obs, twin.obs)
     steps = [restored.step(action) for action in random_actions(env, 5)]
     assert [step.finished is not None for step in steps] == [False] * 4 + [True]

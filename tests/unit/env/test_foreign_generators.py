@@ -69,7 +69,12 @@ KINDS = {
             lambda seed, bits=bits: np.random.Generator(bits(seed)),
             np.random.Generator.random,
         )
-        for bits in (np.random.MT19937, np.random.Philox, np.random.SFC64, np.random.PCG64DXSM)
+        for bits in (
+            np.random.MT19937,
+            np.random.Philox,
+            np.random.SFC64,
+            np.random.PCG64DXSM,
+        )
     },
 }
 
@@ -97,14 +102,18 @@ def test_any_generator_is_saved_and_resumed_in_fresh_episodes(build, registered,
     again = build(name, seed=5)
     again.load_state_dict(state)
     np.testing.assert_array_equal(resumed.obs, again.obs, "a resume can be repeated")
-    assert not np.isin(resumed.obs, first).any(), "the first episodes are not played again"
+    assert not np.isin(resumed.obs, first).any(), (
+        "the first episodes are not played again"
+    )
 
 
 def test_the_usual_generator_goes_on_where_it_was(build, registered):
     def draw(generator):
         return generator.random()
 
-    name = registered("Drawing-v0", entry_point=lambda: Drawing(np.random.default_rng, draw))
+    name = registered(
+        "Drawing-v0", entry_point=lambda: Drawing(np.random.default_rng, draw)
+    )
     env = build(name)
     env.reset()
     state = reread(env.state_dict())
@@ -116,9 +125,10 @@ def test_the_usual_generator_goes_on_where_it_was(build, registered):
 @pytest.mark.medium
 def test_in_workers_it_is_saved_and_resumed_as_well(build, registered):
     name = registered(
-        "Drawing-v0", entry_point=f"{__name__}:Drawing",
+        "Drawing-v0",
+        entry_point=f"{__name__}:Drawing",
         kwargs={"make": np.random.RandomState, "draw": np.random.RandomState.uniform},
-    )  # fmt: skip
+    )
     env = build(name, vectorization_mode="async")
     first = env.reset().copy()
     env.step(np.zeros(3, np.int64))

@@ -1,4 +1,5 @@
-"""Observations whose values the type of the space cannot hold, and the faults of later steps."""
+"""Observations whose values the type of the space cannot hold, and the faults of later
+steps."""
 
 from types import SimpleNamespace
 
@@ -21,7 +22,8 @@ GOOD = np.zeros(2, np.float32)
 
 
 class Scripted(gymnasium.Env):
-    """Ends an episode in step `LATE`. From then on it returns `late` in place of these results."""
+    """Ends an episode in step `LATE`. From then on it returns `late` in place of these
+    results."""
 
     action_space = gymnasium.spaces.Discrete(2)
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
@@ -37,7 +39,9 @@ class Scripted(gymnasium.Env):
             return self.good, {}
         if hasattr(self.late, "error"):
             raise self.late.error
-        return getattr(self.late, "first", self.good), getattr(self.late, "first_info", {})
+        return getattr(self.late, "first", self.good), getattr(
+            self.late, "first_info", {}
+        )
 
     def step(self, action):
         self.steps += 1
@@ -72,12 +76,36 @@ def integers(dtype, low=0, high=255):
 
 SAYS = r"^Late-v0 breaks its own observation space: the observation"
 NOT_HELD = [
-    (integers(np.int32), np.array([3.0, 0.25]), r" is float64 with the value 0.25, which int32"),
-    (integers(np.int64), [1.0, 0.5], r" is float64 with the value 0.5, which int64 cannot hold"),
-    (integers(np.uint8), np.array([7, -1]), r" is int64 with the value -1, which uint8 cannot"),
-    (integers(np.uint8), np.array([300, 0]), r" is int64 with the value 300, which uint8 cannot"),
-    (integers(np.uint8), np.array([np.nan, 0.0]), r" is float64 with the value nan, which uint8"),
-    (None, np.array([0.0, 1e300]), r" is float64 with the value 1e\+300, which float32 cannot"),
+    (
+        integers(np.int32),
+        np.array([3.0, 0.25]),
+        r" is float64 with the value 0.25, which int32",
+    ),
+    (
+        integers(np.int64),
+        [1.0, 0.5],
+        r" is float64 with the value 0.5, which int64 cannot hold",
+    ),
+    (
+        integers(np.uint8),
+        np.array([7, -1]),
+        r" is int64 with the value -1, which uint8 cannot",
+    ),
+    (
+        integers(np.uint8),
+        np.array([300, 0]),
+        r" is int64 with the value 300, which uint8 cannot",
+    ),
+    (
+        integers(np.uint8),
+        np.array([np.nan, 0.0]),
+        r" is float64 with the value nan, which uint8",
+    ),
+    (
+        None,
+        np.array([0.0, 1e300]),
+        r" is float64 with the value 1e\+300, which float32 cannot",
+    ),
     (None, np.array(["a", "b"]), r" is \['a', 'b'\], no number"),
 ]
 
@@ -98,10 +126,15 @@ def test_a_value_that_the_type_of_the_space_cannot_hold_is_one_line(
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_part_whose_type_cannot_hold_a_value_is_named(build, registered, mode):
-    space = gymnasium.spaces.Dict({"level": integers(np.int32), "speed": integers(np.float32)})
+    space = gymnasium.spaces.Dict(
+        {"level": integers(np.int32), "speed": integers(np.float32)}
+    )
     good = {"level": np.zeros(2, np.int32), "speed": GOOD}
     env = build(
-        registered("Late-v0", entry_point=scripted(space, good, obs={**good, "level": [0.5, 0.0]})),
+        registered(
+            "Late-v0",
+            entry_point=scripted(space, good, obs={**good, "level": [0.5, 0.0]}),
+        ),
         vectorization_mode=mode,
     )
     message = r'"level" is float64 with the value 0.5, which int32 cannot hold'
@@ -115,7 +148,9 @@ def test_a_part_beyond_float32_is_named(build, registered):
     good = {"far": np.zeros(2), "near": GOOD}
     late = {**good, "far": np.array([0.0, -1e300])}
     env = build(registered("Late-v0", entry_point=scripted(space, good, obs=late)))
-    with pytest.raises(LabError, match=r'"far" is float64 .* -1e\+300, which float32 cannot hold'):
+    with pytest.raises(
+        LabError, match=r'"far" is float64 .* -1e\+300, which float32 cannot hold'
+    ):
         play(env)
 
 
@@ -125,9 +160,10 @@ def test_float64_observations_beyond_float32_are_not_called_infinite(build, regi
         "Late-v0", entry_point=scripted(space, np.zeros(2), obs=np.array([1e300, 0.0]))
     )
     message = (
-        r"Late-v0 cannot be observed: the observation is float64 with the value 1e\+300, which"
+        r"Late-v0 cannot be observed: the observation is float64 with the value "
+        r"1e\+300, which float32 cannot hold; scale it in a wrapper"
     )
-    with pytest.raises(LabError, match=f"{message} float32 cannot hold; scale it in a wrapper"):
+    with pytest.raises(LabError, match=message):
         play(build(name))
 
 
@@ -169,7 +205,9 @@ HELD = [
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(("space", "late"), HELD)
-def test_values_of_another_type_that_the_space_holds_are_kept(build, registered, mode, space, late):
+def test_values_of_another_type_that_the_space_holds_are_kept(
+    build, registered, mode, space, late
+):
     good = np.zeros(2, space.dtype)
     name = registered("Late-v0", entry_point=scripted(space, good, obs=late))
     step = play(build(name, vectorization_mode=mode))
@@ -187,13 +225,19 @@ def test_an_agent_refuses_the_observations_that_a_training_refuses(
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int32, np.int64, np.float32])
-@pytest.mark.parametrize("given", [np.bool_, np.uint8, np.int16, np.int64, np.float32, np.float64])
+@pytest.mark.parametrize(
+    "given", [np.bool_, np.uint8, np.int16, np.int64, np.float32, np.float64]
+)
 def test_a_cast_to_the_type_of_a_space_keeps_every_value_or_fails(dtype, given):
     rng = np.random.default_rng(0)
     for size in (1, 1e2, 1e4, 1e12, 1e300):
         with np.errstate(all="ignore"):
             drawn = rng.uniform(-size, size, (20, 2))
-            batches = [drawn.astype(given), drawn.round().astype(given), abs(drawn).astype(given)]
+            batches = [
+                drawn.astype(given),
+                drawn.round().astype(given),
+                abs(drawn).astype(given),
+            ]
         for array in batches:
             values = array.ravel().tolist()
             try:
@@ -210,35 +254,70 @@ def is_held(value, dtype):
     if dtype == np.float32:
         return not np.isfinite(value) or abs(value) <= float(np.finfo(dtype).max)
     limits = np.iinfo(dtype)
-    return np.isfinite(value) and value == int(value) and limits.min <= value <= limits.max
+    return (
+        np.isfinite(value) and value == int(value) and limits.min <= value <= limits.max
+    )
 
 
 BREAKS = r"^the environment Late-v0 breaks Gymnasium's interface: "
 LATE_FAULTS = {
-    "no terminal observation": ({"obs": None}, BREAKS + r"the observation of step\(\) .* None"),
-    "a number for the last observation": ({"obs": 0.0}, BREAKS + r"step\(\) returned an obs"),
-    "an empty last observation": ({"obs": np.zeros(0, np.float32)}, BREAKS + r"step\(\) returned"),
-    "a late array for the reward": ({"reward": np.ones(1)}, BREAKS + r"reward of step\(\) must"),
-    "a late None for the reward": ({"reward": None}, BREAKS + r"reward .* and was None"),
-    "a late array for the end": ({"terminated": np.ones(1)}, BREAKS + r"terminated of step\(\)"),
-    "no info of a later step": ({"info": None}, BREAKS + r"info of step\(\) .* and was None"),
-    "no info of a later reset": ({"first_info": None}, BREAKS + r"info of reset\(\) .* was None"),
-    "another shape after a reset": ({"first": np.zeros(3)}, BREAKS + r"reset\(\) returned an obs"),
+    "no terminal observation": (
+        {"obs": None},
+        BREAKS + r"the observation of step\(\) .* None",
+    ),
+    "a number for the last observation": (
+        {"obs": 0.0},
+        BREAKS + r"step\(\) returned an obs",
+    ),
+    "an empty last observation": (
+        {"obs": np.zeros(0, np.float32)},
+        BREAKS + r"step\(\) returned",
+    ),
+    "a late array for the reward": (
+        {"reward": np.ones(1)},
+        BREAKS + r"reward of step\(\) must",
+    ),
+    "a late None for the reward": (
+        {"reward": None},
+        BREAKS + r"reward .* and was None",
+    ),
+    "a late array for the end": (
+        {"terminated": np.ones(1)},
+        BREAKS + r"terminated of step\(\)",
+    ),
+    "no info of a later step": (
+        {"info": None},
+        BREAKS + r"info of step\(\) .* and was None",
+    ),
+    "no info of a later reset": (
+        {"first_info": None},
+        BREAKS + r"info of reset\(\) .* was None",
+    ),
+    "another shape after a reset": (
+        {"first": np.zeros(3)},
+        BREAKS + r"reset\(\) returned an obs",
+    ),
 }
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("fault", LATE_FAULTS)
-def test_the_checks_of_the_first_step_hold_for_every_later_one(build, registered, mode, fault):
+def test_the_checks_of_the_first_step_hold_for_every_later_one(
+    build, registered, mode, fault
+):
     late, message = LATE_FAULTS[fault]
-    env = build(registered("Late-v0", entry_point=scripted(**late)), vectorization_mode=mode)
+    env = build(
+        registered("Late-v0", entry_point=scripted(**late)), vectorization_mode=mode
+    )
     play(env, LATE - 1)
     with pytest.raises(LabError, match=message):
         env.step(np.zeros(3, np.int64))
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_an_error_in_a_later_reset_says_which_environment_it_is_of(build, registered, mode):
+def test_an_error_in_a_later_reset_says_which_environment_it_is_of(
+    build, registered, mode
+):
     late = scripted(error=ConnectionError("no answer"))
     env = build(registered("Late-v0", entry_point=late), vectorization_mode=mode)
     play(env, LATE - 1)

@@ -45,7 +45,11 @@ def test_normalised_images_are_refused_by_name(build, registered):
         ((4, 6, 8), (4, 6, 8), lambda images: images),
         ((4, 4, 9), (9, 4, 4), lambda images: images.transpose(0, 3, 1, 2)),
         ((9, 4, 4), (9, 4, 4), lambda images: images),
-        ((2, 6, 8, 3), (6, 6, 8), lambda i: i.transpose(0, 1, 4, 2, 3).reshape(-1, 6, 6, 8)),
+        (
+            (2, 6, 8, 3),
+            (6, 6, 8),
+            lambda i: i.transpose(0, 1, 4, 2, 3).reshape(-1, 6, 6, 8),
+        ),
     ],
 )
 def test_channels_come_first_wherever_they_were(shape, seen, moved):
@@ -58,19 +62,26 @@ def test_channels_come_first_wherever_they_were(shape, seen, moved):
 
 
 @pytest.mark.parametrize(
-    ("height", "width", "channels"), [(40, 40, 3), (40, 40, 1), (6, 8, 3), (8, 6, 1), (40, 40, 9)]
+    ("height", "width", "channels"),
+    [(40, 40, 3), (40, 40, 1), (6, 8, 3), (8, 6, 1), (40, 40, 9)],
 )
 def test_both_layouts_of_a_stack_show_the_agent_the_same(height, width, channels):
-    first = np.random.default_rng(0).integers(0, 256, (5, 2, channels, height, width), np.uint8)
+    first = np.random.default_rng(0).integers(
+        0, 256, (5, 2, channels, height, width), np.uint8
+    )
     last = np.moveaxis(first, 2, -1)
     for images in (first, last):
         converter = ImageConverter(image_space(*images.shape[1:]), None)
         assert converter.space.shape == (2 * channels, height, width)
         seen = converter.convert(images)
-        np.testing.assert_array_equal(seen, first.reshape(5, -1, height, width), strict=True)
+        np.testing.assert_array_equal(
+            seen, first.reshape(5, -1, height, width), strict=True
+        )
 
 
-@pytest.mark.parametrize("shape", [(4, 7, 11, 13), (4, 3, 40, 4), (4, 3, 3, 3), (4, 2, 9, 2)])
+@pytest.mark.parametrize(
+    "shape", [(4, 7, 11, 13), (4, 3, 40, 4), (4, 3, 3, 3), (4, 2, 9, 2)]
+)
 def test_a_stack_that_may_have_either_layout_is_refused_until_a_key_decides(
     build, registered, shape
 ):
@@ -92,13 +103,21 @@ def test_a_stack_that_may_have_either_layout_is_refused_until_a_key_decides(
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
 def test_the_key_decides_for_single_arrays_too(build, registered, dtype):
     space = spaces.Box(0, 255, (6, 8, 3), dtype)
-    name = registered("Picture-v0", type("Picture", (Picture,), {"observation_space": space}))
-    for channels, seen in ((None, (3, 6, 8)), ("last", (3, 6, 8)), ("first", (6, 8, 3))):
+    name = registered(
+        "Picture-v0", type("Picture", (Picture,), {"observation_space": space})
+    )
+    for channels, seen in (
+        (None, (3, 6, 8)),
+        ("last", (3, 6, 8)),
+        ("first", (6, 8, 3)),
+    ):
         assert build(name, image_channels=channels).observation_space.shape == seen
 
 
 def test_the_key_for_channels_is_refused_where_there_are_none(build):
-    with pytest.raises(SpecError, match=r"env.image_channels = 'last': only arrays of three or fo"):
+    with pytest.raises(
+        SpecError, match=r"env.image_channels = 'last': only arrays of three or fo"
+    ):
         build("CartPole-v1", image_channels="last")
 
 
@@ -127,7 +146,12 @@ def test_channels_come_first_whatever_the_numbers_are(space):
     assert seen.flags.c_contiguous
 
 
-@given(st.integers(1, 4), st.integers(2, 5), st.sampled_from([(), (1,), (3,)]), st.integers(0, 99))
+@given(
+    st.integers(1, 4),
+    st.integers(2, 5),
+    st.sampled_from([(), (1,), (3,)]),
+    st.integers(0, 99),
+)
 def test_a_smaller_pixel_is_the_mean_of_those_it_covers(down, across, colours, seed):
     shape = (5 * down, 3 * across, *colours)
     converter = ImageConverter(image_space(*shape), (3, 5))
@@ -163,11 +187,15 @@ def test_the_width_is_named_before_the_height(build, registered):
     assert env.observation_space == image_space(6, 10, 15)
     obs = env.reset()
     steps = [env.step(np.zeros(2, np.int64)) for _ in range(5)]
-    values = [array[0, [0, 3], 0, 0].tolist() for array in (obs, *(s.next_obs for s in steps))]
+    values = [
+        array[0, [0, 3], 0, 0].tolist() for array in (obs, *(s.next_obs for s in steps))
+    ]
     assert values == [[0, 0], [0, 10], [10, 20], [20, 30], [30, 40], [40, 50]]
     np.testing.assert_array_equal(steps[-1].obs, 0)
 
 
 def test_resizing_what_is_no_image_is_refused(build):
-    with pytest.raises(SpecError, match=r"env.image_downsize = \[8, 8\]: only images .* \(4,\)"):
+    with pytest.raises(
+        SpecError, match=r"env.image_downsize = \[8, 8\]: only images .* \(4,\)"
+    ):
         build("CartPole-v1", image_downsize=[8, 8])

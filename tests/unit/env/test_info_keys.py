@@ -19,7 +19,8 @@ def ends(registered):
 
 
 def episodes(env, count, seed=0):
-    """The length and the numbers of the last info of every episode that ended in `count` steps."""
+    """The length and the numbers of the last info of every episode that ended in
+    `count` steps."""
     env.reset()
     found = []
     for action in np.random.default_rng(seed).integers(0, 2, (count, env.num_envs)):
@@ -38,22 +39,29 @@ def expected(length):
 @pytest.mark.parametrize("mode", [None, "sync", "async"])
 @pytest.mark.parametrize("num_envs", [1, 3])
 def test_an_episode_ends_with_the_numbers_of_its_last_info(build, ends, mode, num_envs):
-    env = build(ends, 3, num_envs=num_envs, vectorization_mode=mode, info_keys=list(KEYS))
+    env = build(
+        ends, 3, num_envs=num_envs, vectorization_mode=mode, info_keys=list(KEYS)
+    )
     assert env.num_info == len(KEYS)
     found = episodes(env, 120)
     assert set(found[:, 2]) == {2, 3, 4, 5, 6}
-    np.testing.assert_array_equal(found[:, 3:], [expected(length) for length in found[:, 2]])
+    np.testing.assert_array_equal(
+        found[:, 3:], [expected(length) for length in found[:, 2]]
+    )
 
 
 def test_sync_and_async_give_the_same_numbers(build, ends):
     keys = {"num_envs": 2, "info_keys": list(KEYS)}
     sync, workers = (
-        episodes(build(ends, 1, vectorization_mode=m, **keys), 60) for m in ("sync", "async")
+        episodes(build(ends, 1, vectorization_mode=m, **keys), 60)
+        for m in ("sync", "async")
     )
     np.testing.assert_array_equal(sync, workers)
 
 
-def test_without_keys_an_episode_has_no_numbers_and_a_native_version_is_used(build, ends):
+def test_without_keys_an_episode_has_no_numbers_and_a_native_version_is_used(
+    build, ends
+):
     env = build(ends)
     assert env.num_info == 0
     assert episodes(env, 20).shape[1] == 3
@@ -72,7 +80,10 @@ def test_a_key_with_dots_is_looked_up_as_it_is_first(build, registered):
     class Dotted(Ends):
         def step(self, action):
             *rest, _ = super().step(action)
-            return *rest, {"TimeLimit.truncated": True, "TimeLimit": {"truncated": False}}
+            return *rest, {
+                "TimeLimit.truncated": True,
+                "TimeLimit": {"truncated": False},
+            }
 
     env = build(registered("Dotted-v0", Dotted), info_keys=["TimeLimit.truncated"])
     assert (episodes(env, 20)[:, 3] == 1).all()
@@ -111,7 +122,9 @@ def test_the_numbers_leave_an_exact_state_exact(build, ends, monkeypatch):
     restored = build(ends, 9, info_keys=["is_success"])
     restored.load_state_dict(env.state_dict())
     for _ in range(30):
-        left, right = (each.step(np.zeros(3, np.int64)).finished for each in (env, restored))
+        left, right = (
+            each.step(np.zeros(3, np.int64)).finished for each in (env, restored)
+        )
         assert (left is None) == (right is None)
         if left is not None:
             np.testing.assert_array_equal(np.column_stack(left), np.column_stack(right))

@@ -1,4 +1,5 @@
-"""An episode that ends for the learner, e.g. by a lost life, and continues in the environment."""
+"""An episode that ends for the learner, e.g. by a lost life, and continues in the
+environment."""
 
 import gymnasium
 import numpy as np
@@ -8,7 +9,8 @@ from slm_lab.env.vector.raw import CONTINUES
 
 
 class Lives(gymnasium.Env):
-    """Each third step costs a life, of which there are two; a step is worth what it is called."""
+    """Each third step costs a life, of which there are two; a step is worth what it is
+    called."""
 
     observation_space = gymnasium.spaces.Box(0.0, 99.0, (1,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
@@ -39,13 +41,21 @@ def lives(registered):
 @pytest.mark.medium
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_the_learner_sees_ends_where_scores_count_whole_episodes(build, lives, mode):
-    env = build(lives, num_envs=2, vectorization_mode=mode, frame_op="stack", frame_op_len=2)
+    env = build(
+        lives, num_envs=2, vectorization_mode=mode, frame_op="stack", frame_op_len=2
+    )
     env.reset()
     seen = []
     for _ in range(12):
         step = env.step(np.zeros(2, np.int64))
-        seen.append((step.terminated[0], step.next_obs[0].ravel().tolist(),
-                     step.obs[0].ravel().tolist(), step.finished))  # fmt: skip
+        seen.append(
+            (
+                step.terminated[0],
+                step.next_obs[0].ravel().tolist(),
+                step.obs[0].ravel().tolist(),
+                step.finished,
+            )
+        )
     assert [terminated for terminated, *_ in seen] == [False, False, True] * 4
     assert [last for _, last, _, _ in seen] == [[n, n + 1] for n in range(6)] * 2
     following = [[n, n + 1] for n in range(5)] + [[0, 0]]
@@ -82,6 +92,16 @@ def test_the_step_limit_counts_on_through_a_lost_life(build, lives, mode):
     ends = []
     for _ in range(10):
         step = env.step(np.zeros(1, np.int64))
-        ends.append((bool(step.terminated[0]), bool(step.truncated[0]), step.finished is not None))
-    nothing, life, cut = (False, False, False), (True, False, False), (False, True, True)
+        ends.append(
+            (
+                bool(step.terminated[0]),
+                bool(step.truncated[0]),
+                step.finished is not None,
+            )
+        )
+    nothing, life, cut = (
+        (False, False, False),
+        (True, False, False),
+        (False, True, True),
+    )
     assert ends == [nothing, nothing, life, nothing, cut] * 2

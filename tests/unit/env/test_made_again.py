@@ -1,4 +1,5 @@
-"""The lab's wrappers: Gymnasium makes an environment in them again from its spec, and checks it."""
+"""The lab's wrappers: Gymnasium makes an environment in them again from its spec, and
+checks it."""
 
 import gymnasium
 import numpy as np
@@ -10,7 +11,9 @@ from slm_lab.env.adapter import PolicyAdapter
 from slm_lab.env.make import EnvFactory
 
 KINDS = {
-    "a Tuple": spaces.Tuple((spaces.Box(-1.0, 1.0, (2,), np.float32), spaces.Discrete(3))),
+    "a Tuple": spaces.Tuple(
+        (spaces.Box(-1.0, 1.0, (2,), np.float32), spaces.Discrete(3))
+    ),
     "a Dict": spaces.Dict({"a": spaces.Box(-1.0, 1.0, (2,), np.float32)}),
     "one image": spaces.Dict({"a": spaces.Box(0, 255, (8, 8, 3), np.uint8)}),
     "a Box": spaces.Box(-1.0, 1.0, (2,), np.float32),
@@ -20,7 +23,12 @@ KEYS = [
     {"max_t": 3},
     {"info_keys": ("steps",)},
     {"reset_options": {"start": 2}},
-    {"max_t": 4, "info_keys": ("steps",), "reset_options": {"start": 2}, "kwargs": {"name": "x"}},
+    {
+        "max_t": 4,
+        "info_keys": ("steps",),
+        "reset_options": {"start": 2},
+        "kwargs": {"name": "x"},
+    },
 ]
 
 
@@ -62,7 +70,9 @@ def played(env):
 def test_an_environment_in_wrappers_of_the_lab_is_made_again_from_its_spec(
     env_spec, registered, kind, keys
 ):
-    name = registered("Counting-v0", Counting, kwargs={"kind": kind}, max_episode_steps=6)
+    name = registered(
+        "Counting-v0", Counting, kwargs={"kind": kind}, max_episode_steps=6
+    )
     env = EnvFactory.of(env_spec(name, **keys)).make_single()
     again = gymnasium.make(env.spec)
     assert str(again) == str(env)
@@ -74,7 +84,9 @@ def test_an_environment_in_wrappers_of_the_lab_is_made_again_from_its_spec(
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("keys", KEYS, ids=str)
 @pytest.mark.filterwarnings("ignore")
-def test_gymnasiums_check_accepts_an_agents_environment(env_spec, registered, kind, keys):
+def test_gymnasiums_check_accepts_an_agents_environment(
+    env_spec, registered, kind, keys
+):
     name = registered("Counting-v0", Counting, kwargs={"kind": kind})
     spec = env_spec(name, **keys)
     for env in (PolicyAdapter(spec).make_env(), EnvFactory.of(spec).make_single()):

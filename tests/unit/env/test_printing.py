@@ -1,4 +1,5 @@
-"""What simulators print at their import and construction goes to the text log, from C too."""
+"""What simulators print at their import and construction goes to the text log, from C
+too."""
 
 import logging
 import os
@@ -42,7 +43,9 @@ def log(tmp_path):
     handler.close()
 
 
-@pytest.mark.parametrize("mode", ["sync", pytest.param("async", marks=pytest.mark.medium)])
+@pytest.mark.parametrize(
+    "mode", ["sync", pytest.param("async", marks=pytest.mark.medium)]
+)
 def test_what_an_environment_prints_when_it_is_made_is_in_the_log(
     build, registered, log, capfd, mode
 ):

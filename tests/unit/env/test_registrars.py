@@ -1,4 +1,5 @@
-"""Environments of installed packages, found by a bare id, and hints for ids of packages."""
+"""Environments of installed packages, found by a bare id, and hints for ids of
+packages."""
 
 import importlib.util
 import subprocess
@@ -42,7 +43,9 @@ def package(tmp_path, monkeypatch):
         info.mkdir()
         name = module.replace("_", "-")
         requires = "" if entry_point else "Requires-Dist: gymnasium>=1.0\n"
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\n{requires}")
+        (info / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {name}\n{requires}"
+        )
         if entry_point is not None:
             (info / "entry_points.txt").write_text(f"[gymnasium.envs]\n{entry_point}\n")
         modules.append(module)
@@ -74,8 +77,12 @@ def test_a_package_without_an_entry_point_is_found_by_its_name(assert_refused, p
     assert_refused("Maze-Small-v0")
 
 
-def test_a_package_that_does_not_import_is_named_if_it_might_know_the_id(assert_refused, package):
-    package("mazes", "", "__root__ = mazes:register_all", code="raise OSError('no library')")
+def test_a_package_that_does_not_import_is_named_if_it_might_know_the_id(
+    assert_refused, package
+):
+    package(
+        "mazes", "", "__root__ = mazes:register_all", code="raise OSError('no library')"
+    )
     did_you_mean = "did you mean CartPole-v1?; mazes:register_all does not import"
     assert_refused("CartPoel-v1", f"…{did_you_mean}…no library")
 
@@ -86,14 +93,25 @@ def test_a_package_that_does_not_import_is_named_if_it_might_know_the_id(assert_
         ("maze_gym:Maze-Smal-v0", "did you mean maze_gym:Maze-Small-v0?"),
         ("maze_gym:Maze-Large-v0", "did you mean maze_gym:Maze-Large-v1?"),
         ("maze_gym:Maze", "Maze is a class, not an id; write maze_gym:Maze-Small-v0"),
-        ("maze_gym:Unregistered",
-         'gymnasium.register("Unregistered-v0", entry_point="maze_gym:Unregistered")'),
+        (
+            "maze_gym:Unregistered",
+            'gymnasium.register("Unregistered-v0", '
+            'entry_point="maze_gym:Unregistered")',
+        ),
         ("maze_gym.parts:Maze-Small-v0", "maze_gym has no module maze_gym.parts"),
-        ("maze_gym:WallGridEnv", "no such environment; maze_gym has Maze-Small-v0, Maze-Large-v1"),
-        ("maze_gym:CartPoel-v1", "; did you mean CartPole-v1?; maze_gym has Maze-Small-v0, Maze"),
+        (
+            "maze_gym:WallGridEnv",
+            "no such environment; maze_gym has Maze-Small-v0, Maze-Large-v1",
+        ),
+        (
+            "maze_gym:CartPoel-v1",
+            "; did you mean CartPole-v1?; maze_gym has Maze-Small-v0, Maze",
+        ),
     ],
-)  # fmt: skip
-def test_a_hint_for_an_id_of_a_module_names_the_module(assert_refused, package, name, hint):
+)
+def test_a_hint_for_an_id_of_a_module_names_the_module(
+    assert_refused, package, name, hint
+):
     package("maze_gym", "Maze-", last="__path__ = []\nregister_all()\n")
     assert_refused(name, f"…{hint}")
 
@@ -103,13 +121,19 @@ def test_a_package_that_is_not_installed_is_named_in_one_line(assert_refused):
     assert_refused("highway_env_of_nobody:highway-fast-v0", f"…: {missing}")
 
 
-def test_a_module_of_the_working_folder_needs_an_option(assert_refused, tmp_path, monkeypatch):
+def test_a_module_of_the_working_folder_needs_an_option(
+    assert_refused, tmp_path, monkeypatch
+):
     (tmp_path / "maze_of_mine.py").touch()
     monkeypatch.chdir(tmp_path)
-    assert_refused("maze_of_mine:Maze-v0", "…repeat the command with --import maze_of_mine")
+    assert_refused(
+        "maze_of_mine:Maze-v0", "…repeat the command with --import maze_of_mine"
+    )
 
 
-def test_a_module_that_lacks_another_one_is_not_taken_for_missing(assert_refused, package):
+def test_a_module_that_lacks_another_one_is_not_taken_for_missing(
+    assert_refused, package
+):
     package("mazes", "", code="import nothing_of_that_name")
     missing = "does not import: No module named 'nothing_of_that_name'"
     assert_refused("mazes:Maze-v0", f"…{missing}")
@@ -124,16 +148,28 @@ from slm_lab.env.lookup import find_env
 assert "ale_py" not in sys.modules
 print(find_env("{name}").id)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False
+    )
     assert done.stdout.strip() == name, done.stderr
 
 
 @pytest.mark.parametrize(
     "name",
-    ["PandaReach-v3", "Room-v0", "WallGridEnv", "MyWorld-OneRoom-v0", "HopperHop-v0", "Reach-v1"],
+    [
+        "PandaReach-v3",
+        "Room-v0",
+        "WallGridEnv",
+        "MyWorld-OneRoom-v0",
+        "HopperHop-v0",
+        "Reach-v1",
+    ],
 )
 def test_an_id_like_no_other_gets_no_wrong_hint(assert_refused, name):
-    hint = "write package.module:Id-v0 for an environment of a package; for your own module add"
+    hint = (
+        "write package.module:Id-v0 for an environment of a package; for your own "
+        "module add"
+    )
     assert_refused(name, f"…: there is no such environment; {hint}")
 
 
@@ -148,7 +184,9 @@ def test_an_id_like_no_other_gets_no_wrong_hint(assert_refused, name):
         ("Blackjack-v0", "Blackjack-v1"),
     ],
 )
-def test_a_slip_gets_the_id_and_how_ids_of_packages_are_written(assert_refused, name, hint):
+def test_a_slip_gets_the_id_and_how_ids_of_packages_are_written(
+    assert_refused, name, hint
+):
     assert_refused(name, f"…; did you mean {hint}?")
 
 
@@ -157,16 +195,24 @@ def no_ale_py(monkeypatch):
     """Without ale-py, neither installed nor imported."""
     found = importlib.util.find_spec
     monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "ale_py" else found(name)
+        importlib.util,
+        "find_spec",
+        lambda name: None if name == "ale_py" else found(name),
     )
-    others = {i: e for i, e in gymnasium.registry.items() if "ale_py" not in str(e.entry_point)}
+    others = {
+        i: e
+        for i, e in gymnasium.registry.items()
+        if "ale_py" not in str(e.entry_point)
+    }
     monkeypatch.setattr(gymnasium, "registry", others)
     monkeypatch.setattr(registrars, "entry_points", lambda group: [])
 
 
 @pytest.mark.parametrize("name", ["Pong-v5", "Pong-v4", "pong", "Pongg-v5"])
 def test_a_game_is_known_by_name_without_ale_py(assert_refused, no_ale_py, name):
-    comes_with = 'did you mean ALE/Pong-v5? It comes with pip install "slm-lab[atari]"; write'
+    comes_with = (
+        'did you mean ALE/Pong-v5? It comes with pip install "slm-lab[atari]"; write'
+    )
     assert_refused(name, f"…{comes_with}")
 
 

@@ -1,4 +1,5 @@
-"""What every environment promises of a step, against plain environments stepped by hand."""
+"""What every environment promises of a step, against plain environments stepped by
+hand."""
 
 import gymnasium
 import numpy as np
@@ -8,13 +9,23 @@ from hypothesis import strategies as st
 
 from slm_lab.env.vector.raw import env_seeds
 
-IDS = ["CartPole-v1", "Pendulum-v1", "Acrobot-v1", "MountainCar-v0", "MountainCarContinuous-v0"]
-WAYS = [(name, mode) for name in IDS for mode in ("sync", None)] + [("CartPole-v1", "async")]
+IDS = [
+    "CartPole-v1",
+    "Pendulum-v1",
+    "Acrobot-v1",
+    "MountainCar-v0",
+    "MountainCarContinuous-v0",
+]
+WAYS = [(name, mode) for name in IDS for mode in ("sync", None)] + [
+    ("CartPole-v1", "async")
+]
 
 
 @pytest.mark.medium
 @pytest.mark.parametrize(("name", "mode"), WAYS)
-def test_arrays_have_the_types_and_shapes_that_the_spaces_say(build, random_actions, name, mode):
+def test_arrays_have_the_types_and_shapes_that_the_spaces_say(
+    build, random_actions, name, mode
+):
     env = build(name, vectorization_mode=mode, max_t=11)
     obs = env.reset()
     shape = (env.num_envs, *env.observation_space.shape)
@@ -33,13 +44,17 @@ def test_arrays_have_the_types_and_shapes_that_the_spaces_say(build, random_acti
 
 @pytest.mark.medium
 @pytest.mark.parametrize(("name", "mode"), WAYS)
-def test_next_obs_is_obs_exactly_when_no_episode_ended(build, random_actions, name, mode):
+def test_next_obs_is_obs_exactly_when_no_episode_ended(
+    build, random_actions, name, mode
+):
     env = build(name, vectorization_mode=mode, max_t=11)
     env.reset()
     for action in random_actions(env, 40):
         step = env.step(action)
         done = step.terminated | step.truncated
-        assert (step.next_obs is step.obs) == (not done.any()) == (step.finished is None)
+        assert (
+            (step.next_obs is step.obs) == (not done.any()) == (step.finished is None)
+        )
         np.testing.assert_array_equal(step.next_obs[~done], step.obs[~done])
         if step.finished is not None:
             np.testing.assert_array_equal(step.finished.env_index, np.flatnonzero(done))
@@ -91,7 +106,11 @@ def test_sync_environments_equal_plain_ones_stepped_by_hand(
         step = env.step(action)
         for i, single in enumerate(plain):
             box = isinstance(single.action_space, gymnasium.spaces.Box)
-            raw = np.clip(action[i], -1, 1) * single.action_space.high if box else action[i]
+            raw = (
+                np.clip(action[i], -1, 1) * single.action_space.high
+                if box
+                else action[i]
+            )
             last, reward, terminated, truncated, _ = single.step(raw)
             returns[i] += reward
             lengths[i] += 1
@@ -114,7 +133,9 @@ def test_sync_environments_equal_plain_ones_stepped_by_hand(
 @pytest.mark.medium
 @pytest.mark.parametrize(("max_t", "length"), [(None, 200), (50, 50), (300, 300)])
 @pytest.mark.parametrize("mode", ["sync", "async"])
-def test_max_t_replaces_the_limit_of_the_environment(build, random_actions, max_t, length, mode):
+def test_max_t_replaces_the_limit_of_the_environment(
+    build, random_actions, max_t, length, mode
+):
     env = build("Pendulum-v1", num_envs=1, max_t=max_t, vectorization_mode=mode)
     env.reset()
     finished = [env.step(action).finished for action in random_actions(env, 301)]
@@ -147,7 +168,9 @@ def test_an_episode_can_be_terminated_and_truncated_in_the_same_step(build):
 
 @pytest.mark.medium
 @pytest.mark.parametrize("mode", ["sync", "async", None])
-def test_a_new_reset_begins_new_episodes_with_other_first_states(build, random_actions, mode):
+def test_a_new_reset_begins_new_episodes_with_other_first_states(
+    build, random_actions, mode
+):
     env = build("CartPole-v1", vectorization_mode=mode)
     first = env.reset()
     for action in random_actions(env, 5):

@@ -64,10 +64,14 @@ def test_the_text_of_minigrid_is_named_with_the_remedy(build):
         build(MINIGRID)
     (problem,) = caught.value.problems
     assert 'its observation "mission" is a MissionSpace space' in problem.message
-    assert problem.message.endswith(f"leaves this part out: {only_parts(['direction', 'image'])}")
+    assert problem.message.endswith(
+        f"leaves this part out: {only_parts(['direction', 'image'])}"
+    )
 
 
-@pytest.mark.parametrize(("name", "shape"), [("Room-v0", (151,)), ("Seen-v0", (3, 7, 7))])
+@pytest.mark.parametrize(
+    ("name", "shape"), [("Room-v0", (151,)), ("Seen-v0", (3, 7, 7))]
+)
 def test_minigrid_without_its_text_is_a_vector_or_an_image(
     build, random_actions, wrapped, name, shape
 ):
@@ -79,7 +83,11 @@ def test_minigrid_without_its_text_is_a_vector_or_an_image(
 def test_minigrid_is_filmed(env_spec, random_actions, wrapped):
     film = Counter()
     spec = env_spec(
-        "Room-v0", num_envs=1, vectorization_mode="sync", max_t=4, render_mode="rgb_array"
+        "Room-v0",
+        num_envs=1,
+        vectorization_mode="sync",
+        max_t=4,
+        render_mode="rgb_array",
     )
     with headless():
         env = make_env(spec, 0, film=film)
@@ -95,7 +103,10 @@ def test_minigrid_is_filmed(env_spec, random_actions, wrapped):
         ("minigrid.wrappers:FlatObsWrapper", (2835,)),
         ("minigrid.wrappers:ImgObsWrapper", (3, 7, 7)),
         (
-            {"name": "gymnasium.wrappers:FilterObservation", "filter_keys": ["direction", "image"]},
+            {
+                "name": "gymnasium.wrappers:FilterObservation",
+                "filter_keys": ["direction", "image"],
+            },
             (151,),
         ),
     ],
@@ -121,5 +132,7 @@ def test_the_name_of_minigrid_says_what_to_install(monkeypatch, build):
     monkeypatch.setattr("importlib.util.find_spec", lambda module: None)
     monkeypatch.setattr(gymnasium, "registry", {})
     for name in ("MiniGrid-Empty-5x5-v0", "BabyAI-GoToRedBall-v0"):
-        with pytest.raises(MissingExtraError, match=r'pip install "slm-lab\[minigrid\]"'):
+        with pytest.raises(
+            MissingExtraError, match=r'pip install "slm-lab\[minigrid\]"'
+        ):
             build(name)

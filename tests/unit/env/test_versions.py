@@ -40,7 +40,9 @@ def test_the_record_of_a_game_has_its_sticky_actions_and_all_its_keys(
     assert arguments["max_num_frames_per_episode"] == 108_000
 
 
-def test_arguments_that_json_does_not_know_are_written_as_python_shows_them(env_spec, registered):
+def test_arguments_that_json_does_not_know_are_written_as_python_shows_them(
+    env_spec, registered
+):
     registered("Odd-v0", gymnasium.Env, kwargs={"size": complex(1, 2)})
     record = env_record(env_spec("Odd-v0"))
     assert json.loads(json.dumps(record))["arguments"] == {"size": "(1+2j)"}
@@ -58,7 +60,9 @@ def test_arguments_that_json_does_not_know_are_written_as_python_shows_them(env_
         ("ALE/Pong-v5", {"max_t": 7}, 7),
     ],
 )
-def test_the_limit_of_an_episode_is_in_steps_and_evaluations_know_it(env_spec, name, keys, limit):
+def test_the_limit_of_an_episode_is_in_steps_and_evaluations_know_it(
+    env_spec, name, keys, limit
+):
     spec = env_spec(name, **keys)
     assert episode_limit(spec) == env_record(spec)["max_t"] == limit
     assert step_bound(spec) == max(limit or 0, MAX_STEPS)

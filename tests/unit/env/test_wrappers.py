@@ -29,12 +29,18 @@ def steps(env, actions):
 
 @pytest.mark.medium
 @pytest.mark.parametrize("mode", ["sync", "async"])
-def test_wrappers_do_what_their_classes_do_in_the_order_of_the_list(build, random_actions, mode):
+def test_wrappers_do_what_their_classes_do_in_the_order_of_the_list(
+    build, random_actions, mode
+):
     env = build(
         "Pendulum-v1",
         num_envs=2,
         vectorization_mode=mode,
-        wrappers=[SCALED, {"name": f"{HERE}:Scaled", "factor": 1, "shift": 1}, f"{HERE}:Rewarded"],
+        wrappers=[
+            SCALED,
+            {"name": f"{HERE}:Scaled", "factor": 1, "shift": 1},
+            f"{HERE}:Rewarded",
+        ],
     )
     plain = build("Pendulum-v1", num_envs=2)
     actions = random_actions(env, 250)
@@ -66,7 +72,9 @@ def test_the_lab_converts_what_the_wrappers_return(build):
 
 
 def test_the_time_limit_is_inside_the_wrappers(build):
-    env = build("Pendulum-v1", max_t=7, wrappers=["gymnasium.wrappers:TimeAwareObservation"])
+    env = build(
+        "Pendulum-v1", max_t=7, wrappers=["gymnasium.wrappers:TimeAwareObservation"]
+    )
     assert env.observation_space.shape == (4,)
     env.reset()
     for _ in range(7):
@@ -77,25 +85,47 @@ def test_the_time_limit_is_inside_the_wrappers(build):
 @pytest.mark.parametrize(
     ("wrapper", "problem"),
     [
-        ("no_such_package:A", "0 = 'no_such_package:A': the package no_such_package is not in…"),
+        (
+            "no_such_package:A",
+            "0 = 'no_such_package:A': the package no_such_package is not in…",
+        ),
         (f"{HERE}:Scald", f"0 = …: {HERE} has no Scald; did you mean Scaled?"),
-        (f"{HERE}:NoWrapper", "0 = …: must be a subclass of gymnasium.Wrapper, or a function"),
-        (f"{HERE}:NUMBER", "0 = …: must be a subclass of gymnasium.Wrapper, or a function"),
+        (
+            f"{HERE}:NoWrapper",
+            "0 = …: must be a subclass of gymnasium.Wrapper, or a function",
+        ),
+        (
+            f"{HERE}:NUMBER",
+            "0 = …: must be a subclass of gymnasium.Wrapper, or a function",
+        ),
         ("time:sleep", "0 = 'time:sleep': must be a subclass of gymnasium.Wrapper"),
-        ({**SCALED, "fctor": 3}, "0.fctor = 3: …:Scaled does not accept it; did you mean factor?"),
-        ({**SCALED, "env": 3}, "0.env = 3: …:Scaled does not accept it; it accepts factor, shift"),
+        (
+            {**SCALED, "fctor": 3},
+            "0.fctor = 3: …:Scaled does not accept it; did you mean factor?",
+        ),
+        (
+            {**SCALED, "env": 3},
+            "0.env = 3: …:Scaled does not accept it; it accepts factor, shift",
+        ),
         ({**SCALED, "factor": "2"}, "0.factor = '2': must be a number"),
         (f"{HERE}:Scaled", f"0.factor: is missing: {HERE}:Scaled needs it"),
-        ({"name": f"{HERE}:as_parts", "x": 1}, "0.x = 1: …:as_parts does not accept it; it a…"),
+        (
+            {"name": f"{HERE}:as_parts", "x": 1},
+            "0.x = 1: …:as_parts does not accept it; it a…",
+        ),
     ],
     ids=str,
 )
-def test_a_faulty_wrapper_is_refused_before_anything_is_made(assert_refused, wrapper, problem):
+def test_a_faulty_wrapper_is_refused_before_anything_is_made(
+    assert_refused, wrapper, problem
+):
     assert_refused("Pendulum-v1", f"env.wrappers.{problem}", wrappers=[wrapper])
 
 
 def test_a_failing_wrapper_is_reported(build):
-    with pytest.raises(LabError, match=r"wrapped:broken cannot wrap .*RuntimeError: not today"):
+    with pytest.raises(
+        LabError, match=r"wrapped:broken cannot wrap .*RuntimeError: not today"
+    ):
         build("Pendulum-v1", wrappers=[f"{HERE}:broken"])
     with pytest.raises(LabError, match=r"cannot wrap .* returned None, no environment"):
         build("Pendulum-v1", wrappers=[f"{HERE}:nothing"])
@@ -109,18 +139,25 @@ def test_any_argument_passes_where_a_wrapper_takes_any(env_spec):
 @pytest.mark.parametrize(
     ("keys", "problem"),
     [
-        ({"wrappers": ["Scaled"]}, 'env.wrappers = …: each entry must be "package.module:Class"'),
+        (
+            {"wrappers": ["Scaled"]},
+            'env.wrappers = …: each entry must be "package.module:Class"',
+        ),
         ({"wrappers": [{"factor": 2}]}, "env.wrappers = …: each entry must be"),
         ({"wrappers": "a:B"}, "env.wrappers = 'a:B': must be a list"),
         (
             {"wrappers": ["a:B"], "vectorization_mode": "native"},
-            "env.vectorization_mode = 'native': cannot be used with wrappers; use \"sync\"",
+            "env.vectorization_mode = 'native': cannot be used with wrappers; use "
+            '"sync"',
         ),
         (
             {"wrappers": ["a:B"], "backend": "envpool"},
             "env.backend = 'envpool': cannot be used with wrappers; use \"gymnasium\"",
         ),
-        ({"wrappers": ["a:B"], "backend": "envpool", "vectorization_mode": "sync"}, None),
+        (
+            {"wrappers": ["a:B"], "backend": "envpool", "vectorization_mode": "sync"},
+            None,
+        ),
     ],
     ids=str,
 )
@@ -154,22 +191,30 @@ def test_a_policy_outside_of_training_has_the_wrapped_environment(env_spec):
 def test_the_return_of_the_random_agent_is_that_of_the_wrapped_environment():
     spec = EnvSpec(name="CartPole-v1", max_frame=1)
     more = spec.model_copy(update={"wrappers": (f"{HERE}:Rewarded",)})
-    other = spec.model_copy(update={"wrappers": ({"name": f"{HERE}:Rewarded", "each": 3},)})
+    other = spec.model_copy(
+        update={"wrappers": ({"name": f"{HERE}:Rewarded", "each": 3},)}
+    )
     assert len({environment_key(each) for each in (spec, more, other)}) == 3
 
 
 def test_a_game_is_wrapped_around_its_preprocessing(build):
     pytest.importorskip("ale_py")
     pytest.importorskip("cv2")
-    env = build("ALE/Pong-v5", num_envs=1, wrappers=["gymnasium.wrappers:FlattenObservation"])
+    env = build(
+        "ALE/Pong-v5", num_envs=1, wrappers=["gymnasium.wrappers:FlattenObservation"]
+    )
     assert env.observation_space.shape == (4 * 84 * 84,)
     assert env.frame_stack == 1
 
 
 @pytest.mark.medium
-def test_wrapped_environments_are_filmed_and_stepped_from_one_seed(build, random_actions):
+def test_wrapped_environments_are_filmed_and_stepped_from_one_seed(
+    build, random_actions
+):
     keys = {"wrappers": [SCALED], "num_envs": 2}
-    one, other = (build("Acrobot-v1", 5, **keys, vectorization_mode=m) for m in ("sync", "async"))
+    one, other = (
+        build("Acrobot-v1", 5, **keys, vectorization_mode=m) for m in ("sync", "async")
+    )
     actions = random_actions(one, 100)
     for left, right in zip(steps(one, actions), steps(other, actions), strict=True):
         np.testing.assert_array_equal(left, right)

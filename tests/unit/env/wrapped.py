@@ -1,11 +1,13 @@
-"""Small environments and wrappers that the tests of `env.wrappers` and `env.info_keys` name."""
+"""Small environments and wrappers that the tests of `env.wrappers` and `env.info_keys`
+name."""
 
 import gymnasium
 import numpy as np
 
 
 class Ends(gymnasium.Env):
-    """Episodes of 2 to 6 steps with a reward of 1 each; its infos have numbers and other values."""
+    """Episodes of 2 to 6 steps with a reward of 1 each; its infos have numbers and
+    other values."""
 
     observation_space = gymnasium.spaces.Box(-100.0, 100.0, (2,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
@@ -21,7 +23,9 @@ class Ends(gymnasium.Env):
         info = {"word": "yes", "episode": {"extras": {"length": np.int64(self.length)}}}
         if over:
             info["is_success"] = self.length % 2 == 0
-            info["odd"] = [1.5, "no", None, np.nan, [1, 2], np.array([2.5])][self.length % 6]
+            info["odd"] = [1.5, "no", None, np.nan, [1, 2], np.array([2.5])][
+                self.length % 6
+            ]
             if self.length == 3:
                 info["at_three"] = np.float32(0.5)
         return np.array([self.length, self.t], np.float32), 1.0, over, False, info
@@ -49,8 +53,12 @@ class Rewarded(gymnasium.RewardWrapper):
 
 def as_parts(env):
     """A function instead of a class."""
-    space = gymnasium.spaces.Dict({"a": env.observation_space, "b": env.observation_space})
-    return gymnasium.wrappers.TransformObservation(env, lambda obs: {"a": obs, "b": obs}, space)
+    space = gymnasium.spaces.Dict(
+        {"a": env.observation_space, "b": env.observation_space}
+    )
+    return gymnasium.wrappers.TransformObservation(
+        env, lambda obs: {"a": obs, "b": obs}, space
+    )
 
 
 def worded(env):

@@ -8,7 +8,9 @@ from tests.support import parse, ppo
 from tests.unit.analysis.session import write_evaluations, write_session
 
 
-def write_run(data, *specs, name="small", stamp="2026_11_22_030000", rows=20, evaluations=0):
+def write_run(
+    data, *specs, name="small", stamp="2026_11_22_030000", rows=20, evaluations=0
+):
     """A run folder in `data` with a Trial for each of the specs, one by default.
 
     Several specs make it the folder of a search.
@@ -35,11 +37,17 @@ def write_run(data, *specs, name="small", stamp="2026_11_22_030000", rows=20, ev
     return run_dir
 
 
-def write_ended(data, spec_name, /, *specs, endings=("finished",), days=0, started=None, **origin):
+def write_ended(
+    data, spec_name, /, *specs, endings=("finished",), days=0, started=None, **origin
+):
     """A run with metrics that say how its Sessions ended."""
     run = write_run(data, *specs, name=spec_name, rows=5)
     content = json.loads(run.spec_file.read_text())
-    when = (datetime.now(UTC) - timedelta(days=days)).isoformat() if started is None else started
+    when = (
+        (datetime.now(UTC) - timedelta(days=days)).isoformat()
+        if started is None
+        else started
+    )
     content[RUN_BLOCK] = {"started": when, "mode": "train", "set": [], **origin}
     run.spec_file.write_text(json.dumps(content))
     metrics = {
@@ -47,7 +55,9 @@ def write_ended(data, spec_name, /, *specs, endings=("finished",), days=0, start
         "final_return_std": 0.5,
         "num_sessions": len(endings),
         "throughput": {"frames_per_s": 1000.0},
-        "sessions": [{"session": n, "ending": ending} for n, ending in enumerate(endings)],
+        "sessions": [
+            {"session": n, "ending": ending} for n, ending in enumerate(endings)
+        ],
     }
     if endings:
         run.trial_metrics_file(0).write_text(json.dumps(metrics))

@@ -62,7 +62,9 @@ class Countdown:
         assert action.shape == (self.num_envs,)
         self.t += 1
         ended = np.array([i for i in range(self.num_envs) if self.t % (i + 1) == 0])
-        self.finished = FinishedEpisodes(ended, ended * 10.0, ended + 1, np.empty((len(ended), 0)))
+        self.finished = FinishedEpisodes(
+            ended, ended * 10.0, ended + 1, np.empty((len(ended), 0))
+        )
         self.terminated = np.isin(np.arange(self.num_envs), ended)
         self.truncated = np.zeros(self.num_envs, bool)
         return self
@@ -197,14 +199,18 @@ ALIKE = [{"num_envs": 32}, {"max_frame": 10}, {"normalize_obs": True}]
 
 
 @pytest.mark.parametrize("changes", [*OTHERS, *ALIKE], ids=str)
-def test_only_keys_that_change_the_number_make_another_entry(tmp_path, measure_here, changes):
+def test_only_keys_that_change_the_number_make_another_entry(
+    tmp_path, measure_here, changes
+):
     cache = tmp_path / "random_returns.json"
     measure_here(cache, env_spec(), 22.5)
     hit = 22.5 if changes in ALIKE else None
     assert cached(cache, env_spec(**changes)).mean == hit
 
 
-def test_another_version_of_the_simulator_is_not_a_hit(tmp_path, measure_here, monkeypatch):
+def test_another_version_of_the_simulator_is_not_a_hit(
+    tmp_path, measure_here, monkeypatch
+):
     cache = tmp_path / "random_returns.json"
     measure_here(cache, env_spec(), 22.5)
     monkeypatch.setattr(baseline, "installed", lambda package: "99.0")
@@ -265,13 +271,19 @@ def test_a_known_environment_is_not_measured(tmp_path):
 @pytest.mark.parametrize("name", ["CartPole-v1", "MountainCarContinuous-v0"])
 def test_shipped_random_returns_equal_measured_ones(name):
     spec = env_spec(name=name)
-    assert shipped_random_return(spec).mean == pytest.approx(mean_return(spec), rel=0.25)
+    assert shipped_random_return(spec).mean == pytest.approx(
+        mean_return(spec), rel=0.25
+    )
 
 
 @pytest.mark.parametrize(
-    "changes", [{"max_t": 100}, {"sutton_barto_reward": True}, {"backend": "envpool"}], ids=str
+    "changes",
+    [{"max_t": 100}, {"sutton_barto_reward": True}, {"backend": "envpool"}],
+    ids=str,
 )
-def test_an_environment_with_changed_returns_has_no_shipped_number(tmp_path, measure_here, changes):
+def test_an_environment_with_changed_returns_has_no_shipped_number(
+    tmp_path, measure_here, changes
+):
     spec = EnvSpec.model_validate({"name": "CartPole-v1", "max_frame": 1, **changes})
     cache = tmp_path / "random_returns.json"
     assert shipped_random_return(spec) is None
@@ -281,7 +293,9 @@ def test_an_environment_with_changed_returns_has_no_shipped_number(tmp_path, mea
 
 
 @pytest.mark.parametrize(("found", "known"), [("1.99.0", True), ("2.0.0", False)])
-def test_another_major_version_of_the_simulator_has_no_shipped_number(monkeypatch, found, known):
+def test_another_major_version_of_the_simulator_has_no_shipped_number(
+    monkeypatch, found, known
+):
     monkeypatch.setattr(baseline, "installed", lambda package: found)
     assert (shipped_random_return(env_spec()) is not None) is known
 
@@ -289,7 +303,9 @@ def test_another_major_version_of_the_simulator_has_no_shipped_number(monkeypatc
 def test_every_environment_that_a_shipped_spec_names_and_gymnasium_has_has_a_number():
     for spec in environments():
         if not any(family in spec.name for family in ("Bullet", "MiniGrid")):
-            assert environment_key(spec, LEARNER_ONLY) in json.loads(SHIPPED.read_text()), spec.name
+            assert environment_key(spec, LEARNER_ONLY) in json.loads(
+                SHIPPED.read_text()
+            ), spec.name
 
 
 def test_how_a_game_looks_to_the_learner_does_not_change_its_number():
@@ -312,8 +328,8 @@ gymnasium.register("Own-v0", Own, kwargs={"limit": 1})
 
 @pytest.fixture
 def own(tmp_path, monkeypatch):
-    """`own(file, text)` rewrites a file of an environment of the user's, and imports all again;
-    returns the key."""
+    """`own(file, text)` rewrites a file of an environment of the user's, and imports
+    all again; returns the key."""
     monkeypatch.syspath_prepend(tmp_path)
 
     def rewrite(name, text):
@@ -336,9 +352,16 @@ def own(tmp_path, monkeypatch):
         ("own_env", OWN.replace('"limit": 1', '"limit": 2')),
         ("own_env", OWN.replace("Own, kwargs", "Own, max_episode_steps=9, kwargs")),
     ],
-    ids=["its file", "a module that it imports", "an argument of register", "a registered limit"],
+    ids=[
+        "its file",
+        "a module that it imports",
+        "an argument of register",
+        "a registered limit",
+    ],
 )
-def test_a_number_is_not_reused_after_an_edit_of_what_the_environment_depends_on(own, file, text):
+def test_a_number_is_not_reused_after_an_edit_of_what_the_environment_depends_on(
+    own, file, text
+):
     before = own("own_env", OWN)
     assert own("own_env", OWN) == before
     assert own(file, text) != before
@@ -347,7 +370,9 @@ def test_a_number_is_not_reused_after_an_edit_of_what_the_environment_depends_on
 def test_a_number_is_not_reused_after_an_edit_of_a_wrapper(own, tmp_path):
     def key(text):
         own("own_wrapper", text)
-        return measured_key(env_spec(name="own_env:Own-v0", wrappers=["own_wrapper:Plain"]))
+        return measured_key(
+            env_spec(name="own_env:Own-v0", wrappers=["own_wrapper:Plain"])
+        )
 
     wrapper = "import gymnasium\nclass Plain(gymnasium.Wrapper): pass\n"
     assert key(wrapper) == key(wrapper)
@@ -362,31 +387,40 @@ def test_other_code_under_a_shipped_name_has_no_shipped_number(own, monkeypatch)
 
 @contextmanager
 def slow_steps(monkeypatch, lengths, seconds):
-    """Copies whose k-th episode has `lengths[copy][k]` steps and as large a return; a step takes
-    `seconds` of a clock."""
+    """Copies whose k-th episode has `lengths[copy][k]` steps and as large a return; a
+    step takes `seconds` of a clock."""
     now = [0.0]
     monkeypatch.setattr(baseline.time, "monotonic", lambda: now[0])
 
     class Plan(Countdown):
         def reset(self):
-            self.left, self.began = [list(each) for each in lengths], [0] * self.num_envs
+            self.left, self.began = (
+                [list(each) for each in lengths],
+                [0] * self.num_envs,
+            )
             return super().reset()
 
         def step(self, action):
             now[0] += seconds
             self.t += 1
             age = [self.t - began for began in self.began]
-            ended = np.array([i for i in range(self.num_envs) if age[i] == self.left[i][0]], int)
+            ended = np.array(
+                [i for i in range(self.num_envs) if age[i] == self.left[i][0]], int
+            )
             length = np.array([self.left[i].pop(0) for i in ended], int)
             for i in ended:
                 self.began[i] = self.t
-            self.finished = FinishedEpisodes(ended, length * 1.0, length, np.empty((len(ended), 0)))
+            self.finished = FinishedEpisodes(
+                ended, length * 1.0, length, np.empty((len(ended), 0))
+            )
             self.finished = self.finished if len(ended) else None
             self.terminated = np.isin(np.arange(self.num_envs), ended)
             self.truncated = np.zeros(self.num_envs, bool)
             return self
 
-    monkeypatch.setattr("slm_lab.env.make.make_env", lambda spec, seed: Plan(spec.num_envs))
+    monkeypatch.setattr(
+        "slm_lab.env.make.make_env", lambda spec, seed: Plan(spec.num_envs)
+    )
     yield now
 
 
@@ -399,7 +433,8 @@ def test_a_deadline_ends_the_measurement_after_the_same_number_of_episodes_in_ea
         measured = measure_random_return(env_spec(num_envs=2), 100, seconds=10.0)
         assert now[0] <= 10.0
     assert measured.mean == 5.5
-    assert measured.episodes == 12  # five rounds in the first half, and the one that ran
+    # five rounds in the first half, and the one that ran
+    assert measured.episodes == 12
 
 
 def test_too_few_episodes_are_no_number_but_a_reason(monkeypatch):
@@ -417,7 +452,8 @@ def test_no_more_copies_are_made_than_in_the_training(countdown, num_envs):
 
 
 @pytest.mark.parametrize(
-    ("episodes", "seconds", "again"), [(100, 1e9, False), (40, 19, False), (40, 20, True)]
+    ("episodes", "seconds", "again"),
+    [(100, 1e9, False), (40, 19, False), (40, 20, True)],
 )
 @pytest.mark.parametrize("mean", [3.0, None])
 def test_an_incomplete_number_and_a_failure_are_tried_again_only_with_twice_the_time(
@@ -453,7 +489,9 @@ def _hold(cache, key):
         threading.Event().wait()
 
 
-def test_a_run_waits_for_the_measurement_of_no_other_environment(tmp_path, measure_here):
+def test_a_run_waits_for_the_measurement_of_no_other_environment(
+    tmp_path, measure_here
+):
     cache = tmp_path / "random_returns.json"
     other = start_measuring(cache, "Acrobot-v1")
     try:
@@ -503,7 +541,9 @@ def test_a_measurement_of_edited_code_does_not_count_for_the_code_before(
     assert not cache.exists()
 
 
-def test_an_environment_that_is_unknown_here_has_no_number_and_is_not_measured(tmp_path):
+def test_an_environment_that_is_unknown_here_has_no_number_and_is_not_measured(
+    tmp_path,
+):
     spec = EnvSpec(name="Nowhere-v0", max_frame=1)
     unknown = RandomBaseline(tmp_path / "random_returns.json", spec, ())
     assert unknown.measured(500.0, lambda: True).mean is None

@@ -1,4 +1,5 @@
-"""Run folders whose files are damaged: every reader raises an error of the lab, or shows less."""
+"""Run folders whose files are damaged: every reader raises an error of the lab, or
+shows less."""
 
 import os
 import re

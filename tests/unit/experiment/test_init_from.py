@@ -17,7 +17,15 @@ from slm_lab.storage.checkpoint import write_state
 from slm_lab.storage.manifest import FORMAT, read_manifest
 from slm_lab.storage.provenance import provenance
 from slm_lab.storage.run_dir import RUN_BLOCK, RunDir, newest_first, origin_of, runs_in
-from tests.faults.lab import NAME, call, call_here, command, started, wait_until, write_spec
+from tests.faults.lab import (
+    NAME,
+    call,
+    call_here,
+    command,
+    started,
+    wait_until,
+    write_spec,
+)
 from tests.support import made_once, make_session, parse, ppo, run_session, soft
 
 STILL = {"agent__net__optim_spec": {"name": "GlobalAdam", "lr": 1e-30}}
@@ -31,9 +39,11 @@ MODES = {
     "all_reduce": {"meta__distributed": "all_reduce", "meta__max_session": 2},
     "actor_learner": {"meta__distributed": "actor_learner", "meta__max_session": 2},
     "several trainings": {
-        "meta__distributed": "all_reduce", "meta__max_session": 2, "meta__max_run": 2,
+        "meta__distributed": "all_reduce",
+        "meta__max_session": 2,
+        "meta__max_run": 2,
     },
-}  # fmt: skip
+}
 
 
 def latest(folder):
@@ -44,7 +54,8 @@ def weights(run, trial=0):
     """The latest weights of every Session with a checkpoint."""
     agents = SavedAgents(run, trial, run.root)
     return [
-        values_of(agents.load(session, "latest").snapshot["flats"]) for session in agents.begun()
+        values_of(agents.load(session, "latest").snapshot["flats"])
+        for session in agents.begun()
     ]
 
 
@@ -53,7 +64,9 @@ def assert_same(after, before):
     assert after.keys() == before.keys()
     for name, value in after.items():
         if not {"count", "mean", "m2"} & set(name.split(".")):
-            torch.testing.assert_close(value, before[name], rtol=0, atol=1e-20, msg=name)
+            torch.testing.assert_close(
+                value, before[name], rtol=0, atol=1e-20, msg=name
+            )
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +79,13 @@ def parent(tmp_path_factory):
         session = run_session(spec, root)
         run_dir = RunDir(root, NAME)
         resolved = {NAME: spec.to_json()}
-        about = {**provenance(0), "format": FORMAT, "name": "parent", "mode": "train", "set": []}
+        about = {
+            **provenance(0),
+            "format": FORMAT,
+            "name": "parent",
+            "mode": "train",
+            "set": [],
+        }
         write_json(run_dir.trial_spec_file(0), resolved)
         write_json(run_dir.spec_file, {**resolved, RUN_BLOCK: about})
         assert session.clock.frame == 400
@@ -91,7 +110,9 @@ def test_the_weights_arrive_in_every_process_of_a_mode(folder, mode):
     done = call(command(folder, "train", *options), folder)
     assert done.code == 0, done.err
     after = weights(latest(folder))
-    assert len(after) == (1 if mode == "actor_learner" else 4 if "several" in mode else 2)
+    assert len(after) == (
+        1 if mode == "actor_learner" else 4 if "several" in mode else 2
+    )
     for each in after:
         assert_same(each, before)
 
@@ -102,7 +123,9 @@ def test_every_trial_of_a_search_begins_with_the_parent(folder):
     spec = ppo(**NORMALIZED, **STILL, meta__max_trial=2)
     spec["search"] = {"agent.algorithm.gamma__uniform": [0.9, 0.99]}
     write_spec(folder, spec)
-    done = call(command(folder, "search", "--init-from", "parent", "--which", "latest"), folder)
+    done = call(
+        command(folder, "search", "--init-from", "parent", "--which", "latest"), folder
+    )
     assert done.code == 0, done.err
     for trial in range(2):
         after = weights(latest(folder), trial)
@@ -138,17 +161,25 @@ def test_the_run_records_its_parent_and_what_was_taken(folder):
     assert recorded["parent_sha256"] == manifest.files["state"].sha256
     assert recorded["taken"] == ["net.body"]
     assert recorded["normalizers"] == ["observations"]
-    listed = call_here([*command(folder, "x")[:1], "runs", "--data", "data", "--json"], folder)
+    listed = call_here(
+        [*command(folder, "x")[:1], "runs", "--data", "data", "--json"], folder
+    )
     assert f"--init-from {run.root.name}" in str(json.loads(listed.out))
 
 
 @pytest.mark.medium
-def test_a_run_killed_before_its_first_checkpoint_begins_again_without_its_parent(folder):
+def test_a_run_killed_before_its_first_checkpoint_begins_again_without_its_parent(
+    folder,
+):
     before = weights(latest(folder))[0]
     parent = latest(folder)
     write_spec(folder, ppo(**NORMALIZED, **STILL))
-    with started(folder, "train", "--init-from", "parent", "--which", "latest") as running:
-        wait_until(lambda: len(runs_in(folder / "data")) == 2 and latest(folder) != parent)
+    with started(
+        folder, "train", "--init-from", "parent", "--which", "latest"
+    ) as running:
+        wait_until(
+            lambda: len(runs_in(folder / "data")) == 2 and latest(folder) != parent
+        )
         running.process.kill()
         running.process.wait()
     run = latest(folder)
@@ -184,26 +215,46 @@ def test_a_run_without_checkpoint_whose_first_weights_are_lost_is_refused(folder
 
 REFUSED = {
     "a part that is missing": (
-        {}, ["--init-part", "net.bdy"], "this spec has no part net.bdy; did you mean net.body?",
+        {},
+        ["--init-part", "net.bdy"],
+        "this spec has no part net.bdy; did you mean net.body?",
     ),
     "another shape": (
-        {"agent__net__hid_layers": [32]}, [], "net.hidden.0.weight is 16×4 in data/",
+        {"agent__net__hid_layers": [32]},
+        [],
+        "net.hidden.0.weight is 16×4 in data/",
     ),
     "fewer layers": (
-        {"agent__net__hid_layers": [16, 16]}, [], "net.hidden.1.weight is missing in data/",
+        {"agent__net__hid_layers": [16, 16]},
+        [],
+        "net.hidden.1.weight is missing in data/",
     ),
-    "no normaliser": ({"env__normalize_obs": False}, [], "was trained with env.normalize_obs"),
-    "no such Session": ({}, ["--session", "3"], "Session 3 has no agent; those with one: 0"),
+    "no normaliser": (
+        {"env__normalize_obs": False},
+        [],
+        "was trained with env.normalize_obs",
+    ),
+    "no such Session": (
+        {},
+        ["--session", "3"],
+        "Session 3 has no agent; those with one: 0",
+    ),
     "a part of nothing": ({}, [], "--init-part names what to take from a run"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("why", REFUSED)
-def test_what_does_not_fit_is_one_line_before_a_folder_is_made(folder, why, monkeypatch):
+def test_what_does_not_fit_is_one_line_before_a_folder_is_made(
+    folder, why, monkeypatch
+):
     monkeypatch.chdir(folder)
     changes, options, line = REFUSED[why]
     write_spec(folder, {**ppo(**{**NORMALIZED, **changes})})
-    parent = ["--init-from", "parent"] if why != "a part of nothing" else ["--init-part", "net"]
+    parent = (
+        ["--init-from", "parent"]
+        if why != "a part of nothing"
+        else ["--init-part", "net"]
+    )
     args = [*command(folder, "train", *parent, *options)]
     args[args.index("--data") + 1] = "data"
     done = call_here(args, folder)
@@ -268,7 +319,9 @@ def _explode():
 @pytest.mark.medium
 def test_a_shared_run_is_a_parent(folder):
     lab = command(folder, "x")[:1]
-    done = call_here([*lab, "export", "parent", "--to", "zip", "--out", "pole.zip"], folder)
+    done = call_here(
+        [*lab, "export", "parent", "--to", "zip", "--out", "pole.zip"], folder
+    )
     assert done.code == 0, done.err
     shutil.rmtree(latest(folder).root)
     done = call_here(command(folder, "train", "--init-from", "pole.zip"), folder)
@@ -309,7 +362,9 @@ def test_the_temperature_is_taken_where_both_runs_tune_it(tmp_path):
         assert "alpha.value" not in taken_names(built, saved, [], "parent")
 
 
-def test_a_critic_that_the_parent_does_not_have_is_named_with_the_parts_to_choose(tmp_path):
+def test_a_critic_that_the_parent_does_not_have_is_named_with_the_parts_to_choose(
+    tmp_path,
+):
     session = make_session(parse(ppo()), tmp_path)
     built = built_values(session.agent.learner.flats)
     session.close()

@@ -1,4 +1,5 @@
-"""The probe: what it tries, how it measures, and what it advises, by hand-computed numbers."""
+"""The probe: what it tries, how it measures, and what it advises, by hand-computed
+numbers."""
 
 import json
 from types import SimpleNamespace
@@ -64,13 +65,19 @@ def test_changes_are_those_that_the_spec_allows(cores, tmp_path):
     ],
 )
 def test_a_change_without_free_cores_is_left_out(meta, left_out, cores):
-    found = candidates(parse(ppo(**{f"meta__{key}": value for key, value in meta.items()})))
+    found = candidates(
+        parse(ppo(**{f"meta__{key}": value for key, value in meta.items()}))
+    )
     assert not [each for each in found if left_out in each.text]
 
 
 def test_a_probed_spec_learns_soon_and_does_not_end(cores, tmp_path):
     late = {"agent__algorithm__training_start_step": 100_000, "env__max_frame": 200_000}
-    meta = {"meta__max_session": 9, "meta__rigorous_eval": 4, "meta__log_frequency": 700}
+    meta = {
+        "meta__max_session": 9,
+        "meta__rigorous_eval": 4,
+        "meta__log_frequency": 700,
+    }
     ends = {"meta__stop_return": 1.0}
     short = probed(tmp_path, soft("SoftActorCritic", **late, **meta, **ends)).spec
     assert short.meta.stop_return is None
@@ -84,7 +91,12 @@ def test_a_probed_spec_learns_soon_and_does_not_end(cores, tmp_path):
 def test_equivalent_changes_come_first_and_a_gain_exceeds_noise():
     speeds = {AS_IS: speed(100.0), DIFFERENT: speed(900.0), ALIKE: speed(104.0)}
     found = in_order({**speeds, FASTER_ALIKE: speed(130.0)})
-    assert found == [(AS_IS, 100.0), (FASTER_ALIKE, 130.0), (ALIKE, 104.0), (DIFFERENT, 900.0)]
+    assert found == [
+        (AS_IS, 100.0),
+        (FASTER_ALIKE, 130.0),
+        (ALIKE, 104.0),
+        (DIFFERENT, 900.0),
+    ]
     assert gains(found) == [FASTER_ALIKE, DIFFERENT]
     assert gains([(AS_IS, 900.0), *found[1:]]) == []
 
@@ -106,12 +118,18 @@ def test_the_bottleneck_of_a_training_is_its_largest_part(shares, width, words, 
 
 
 @pytest.mark.parametrize(
-    ("mode", "words"), [("shared", "the exchange"), ("all_reduce", "the exchange"),
-                        ("actor_learner", "the actors: the learner waits")],
-)  # fmt: skip
+    ("mode", "words"),
+    [
+        ("shared", "the exchange"),
+        ("all_reduce", "the exchange"),
+        ("actor_learner", "the actors: the learner waits"),
+    ],
+)
 def test_what_a_session_waits_for_depends_on_the_mode(mode, words, cores):
     spec = parse(ppo(meta__distributed=mode, meta__max_session=2))
-    assert bound(spec, {AS_IS: speed(100.0, **{REST: 0.6, "update": 0.4})}).startswith(words)
+    assert bound(spec, {AS_IS: speed(100.0, **{REST: 0.6, "update": 0.4})}).startswith(
+        words
+    )
 
 
 def test_more_sessions_than_cores_are_bound_by_the_cores(cores):
@@ -125,14 +143,20 @@ class Seen:
     def __init__(self, monkeypatch, sessions=1):
         self.clock_slots, self.now, self.stops = np.zeros(sessions, np.int64), 0.0, 0
         self.loop = np.zeros((sessions, 3 + len(LOOP_PARTS)))
-        monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: self.now))
+        monkeypatch.setattr(
+            module, "time", SimpleNamespace(perf_counter=lambda: self.now)
+        )
 
     def request_stop(self):
         self.stops += 1
 
     def event(self, session, *parts):
         """A training event now, after these seconds in each part."""
-        self.loop[session, :3] = self.loop[session, 0] + 1, self.clock_slots[session], self.now
+        self.loop[session, :3] = (
+            self.loop[session, 0] + 1,
+            self.clock_slots[session],
+            self.now,
+        )
         self.loop[session, 3:] += parts
 
 
@@ -142,14 +166,21 @@ def test_a_run_is_measured_between_training_events(monkeypatch):
     for second in range(1, 20):
         board.now = float(second)
         board.clock_slots[0] += 50
-        if second % 3 == 0:  # after 150 frames, 2 s in the environment and 0.5 s of learning
+        # after 150 frames, 2 s in the environment and 0.5 s of learning
+        if second % 3 == 0:
             board.event(0, 0.25, 2.0, 0.0, 0.5)
         meter(board)
         if board.stops:
             break
     assert board.now == 9  # events at 3, 6 and 9
     assert meter.speed.frames_per_s == pytest.approx(50)
-    shares = {"acting": 1 / 12, "environment": 2 / 3, "memory": 0.0, "update": 1 / 6, REST: 1 / 12}
+    shares = {
+        "acting": 1 / 12,
+        "environment": 2 / 3,
+        "memory": 0.0,
+        "update": 1 / 6,
+        REST: 1 / 12,
+    }
     assert meter.speed.shares == pytest.approx(shares)
 
 
@@ -184,7 +215,13 @@ def test_when_a_meter_looks_changes_nothing_of_what_it_measures(monkeypatch):
         meter(board)
     assert board.stops
     assert meter.speed.frames_per_s == pytest.approx(40)
-    shares = {"acting": 0.2, "environment": 0.3, "memory": 0.0, "update": 0.5, REST: 0.0}
+    shares = {
+        "acting": 0.2,
+        "environment": 0.3,
+        "memory": 0.0,
+        "update": 0.5,
+        REST: 0.0,
+    }
     assert meter.speed.shares == pytest.approx(shares)
 
 
@@ -198,8 +235,11 @@ def test_a_change_that_the_machine_cannot_run_is_left_out(cores, tmp_path, monke
 
 SOFT = soft("SoftActorCritic")
 WIDE = {"agent__net__hid_layers": [256, 256]}
-CONV = {"type": "ConvNet", "conv_hid_layers": [[64, 8, 4, 0, 1], [64, 4, 2, 0, 1]],
-        "fc_hid_layers": [512]}  # fmt: skip
+CONV = {
+    "type": "ConvNet",
+    "conv_hid_layers": [[64, 8, 4, 0, 1], [64, 4, 2, 0, 1]],
+    "fc_hid_layers": [512],
+}
 
 
 @pytest.mark.parametrize(
@@ -234,10 +274,14 @@ def test_another_library_is_tried_for_wide_layers_on_one_thread(cores, keys, tri
         ({"agent__net": CONV}, True),
     ],
 )
-def test_half_precision_is_tried_where_it_changes_products(monkeypatch, cores, keys, tried):
+def test_half_precision_is_tried_where_it_changes_products(
+    monkeypatch, cores, keys, tried
+):
     monkeypatch.setattr(precision, "has_bf16", lambda device: True)
     found = [each for each in candidates(parse(ppo(**keys))) if "bf16" in each.text]
-    assert found == ([Change(("agent.net.precision=bf16",), "differently")] if tried else [])
+    assert found == (
+        [Change(("agent.net.precision=bf16",), "differently")] if tried else []
+    )
 
 
 @pytest.mark.parametrize("spec", [ppo(), SOFT])
@@ -257,12 +301,18 @@ def test_every_mode_and_more_environments_change_what_is_learned(cores, spec):
         ({"training_frequency": 1, "training_batch_iter": 3}, 1, [(2, 6), (4, 12)]),
         ({"training_frequency": 8}, 1, [(2, None), (4, None)]),
         ({"training_frequency": 4}, 2, [(4, None), (8, 2)]),
-        ({"training_frequency": 6}, 2, []),  # 8 frames per event in place of 6: 4/3 of a batch
+        # 8 frames per event in place of 6: 4/3 of a batch
+        ({"training_frequency": 6}, 2, []),
         ({"update_to_data": 0.5}, 4, [(8, None), (16, None)]),
     ],
 )
-def test_more_environments_come_with_as_many_gradient_steps(cores, keys, num_envs, tried):
-    every = {f"agent__algorithm__{k}": v for k, v in {"training_batch_iter": 1, **keys}.items()}
+def test_more_environments_come_with_as_many_gradient_steps(
+    cores, keys, num_envs, tried
+):
+    every = {
+        f"agent__algorithm__{k}": v
+        for k, v in {"training_batch_iter": 1, **keys}.items()
+    }
     spec = parse(soft("SoftActorCritic", env__num_envs=num_envs, **every))
     found = [each.sets for each in candidates(spec) if "num_envs" in each.text]
     wanted = [
@@ -275,9 +325,14 @@ def test_more_environments_come_with_as_many_gradient_steps(cores, keys, num_env
 
 @pytest.mark.parametrize(
     ("keys", "tried"),
-    [({}, 1), ({"env__vectorization_mode": "native"}, 1), ({"env__vectorization_mode": "sync"}, 0),
-     ({"env__vectorization_mode": "async"}, 0), ({"env__backend": "envpool"}, 0)],
-)  # fmt: skip
+    [
+        ({}, 1),
+        ({"env__vectorization_mode": "native"}, 1),
+        ({"env__vectorization_mode": "sync"}, 0),
+        ({"env__vectorization_mode": "async"}, 0),
+        ({"env__backend": "envpool"}, 0),
+    ],
+)
 def test_envpool_is_tried_where_the_spec_would_use_it(cores, monkeypatch, keys, tried):
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: name)
     found = [each for each in candidates(parse(ppo(**keys))) if "envpool" in each.text]
@@ -291,9 +346,13 @@ def test_a_net_on_a_gpu_has_no_other_library(monkeypatch, gpu, count):
     assert sum("matmul" in each.text for each in candidates(spec)) == count
 
 
-def test_all_workers_must_learn_before_they_are_measured_and_a_learner_counts_alone(monkeypatch):
+def test_all_workers_must_learn_before_they_are_measured_and_a_learner_counts_alone(
+    monkeypatch,
+):
     board = Seen(monkeypatch, sessions=2)
-    both, learner = (SpeedMeter(0.5, counted, learns=True) for counted in (slice(None), slice(1)))
+    both, learner = (
+        SpeedMeter(0.5, counted, learns=True) for counted in (slice(None), slice(1))
+    )
     for second in range(1, 9):
         board.now = float(second)
         board.clock_slots[:] = 100 * second, 10 * second
@@ -308,7 +367,9 @@ def test_all_workers_must_learn_before_they_are_measured_and_a_learner_counts_al
     assert learner.speed.frames_per_s == pytest.approx(100)
 
 
-def test_each_session_is_measured_over_its_own_rollouts_and_the_first_shows_its_shares(monkeypatch):
+def test_each_session_is_measured_over_its_own_rollouts_and_the_first_shows_its_shares(
+    monkeypatch,
+):
     board = Seen(monkeypatch, sessions=2)
     meter = SpeedMeter(5.0, slice(None), learns=True)
     for second in range(1, 20):
@@ -323,7 +384,13 @@ def test_each_session_is_measured_over_its_own_rollouts_and_the_first_shows_its_
             board.event(1, 0.0, 1.0, 0.0, 0.0)
         meter(board)
     assert meter.speed.frames_per_s == pytest.approx(10 + 10)
-    shares = {"acting": 0.2, "environment": 0.4, "memory": 0.0, "update": 0.4, REST: 0.0}
+    shares = {
+        "acting": 0.2,
+        "environment": 0.4,
+        "memory": 0.0,
+        "update": 0.4,
+        REST: 0.0,
+    }
     assert meter.speed.shares == pytest.approx(shares)
 
 
@@ -350,7 +417,9 @@ def test_a_run_without_events_is_given_up(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("second", "mean"), [(110.0, 120.0), (LabError("no more"), 130.0)], ids=["runs", "fails"]
+    ("second", "mean"),
+    [(110.0, 120.0), (LabError("no more"), 130.0)],
+    ids=["runs", "fails"],
 )
 def test_a_change_that_cannot_run_is_left_out_and_spec_and_gains_are_run_twice(
     tmp_path, monkeypatch, second, mean
@@ -414,12 +483,14 @@ def test_no_change_is_tried_after_the_survey_s_time_and_the_others_are_verified(
     monkeypatch.setattr(found, "run", run)
     speeds = found.survey(lambda number: None)
     assert {each: speed.frames_per_s for each, speed in speeds.items()} == {
-        AS_IS: (160.0 + 280.0) / 2, ALIKE: 220.0,
-    }  # fmt: skip
+        AS_IS: (160.0 + 280.0) / 2,
+        ALIKE: 220.0,
+    }
     verified = found.verify([ALIKE])
     assert {each: speed.frames_per_s for each, speed in verified.items()} == {
-        AS_IS: (340.0 + 460.0) / 2, ALIKE: 400.0,
-    }  # fmt: skip
+        AS_IS: (340.0 + 460.0) / 2,
+        ALIKE: 400.0,
+    }
 
 
 @pytest.mark.medium
@@ -446,7 +517,9 @@ def test_a_run_in_a_mode_is_measured_and_leaves_nothing(tmp_path, mode):
 @pytest.mark.medium
 def test_a_spec_that_fails_is_reported(tmp_path):
     found = probed(tmp_path, ppo(env__name="Nothing-v0"))
-    with pytest.raises(LabError, match=r"a run failed: Session 0: [\s\S]*no such environment"):
+    with pytest.raises(
+        LabError, match=r"a run failed: Session 0: [\s\S]*no such environment"
+    ):
         found.run(AS_IS, 0.2)
 
 

@@ -84,8 +84,11 @@ def test_metrics_rest_on_the_sessions_that_did_not_fail_and_graphs_on_all(root):
 
 @pytest.mark.medium
 def test_with_actors_and_learners_only_the_learners_count(tmp_path):
-    """Two runs of two actors each: the Sessions 0 and 3 write, the others have no rows."""
-    spec = parse(ppo(meta__distributed="actor_learner", meta__max_session=2, meta__max_run=2))
+    """Two runs of two actors each: the Sessions 0 and 3 write, the others have no
+    rows."""
+    spec = parse(
+        ppo(meta__distributed="actor_learner", meta__max_session=2, meta__max_run=2)
+    )
     run_dir = RunDir(tmp_path, "small")
     (tmp_path / "info").mkdir()
     lines = [write_session(run_dir.session(0, s).rows, 30, seed=s) for s in (0, 3)]
@@ -95,7 +98,9 @@ def test_with_actors_and_learners_only_the_learners_count(tmp_path):
     assert result.problem is None
     assert result.metrics.num_sessions == 2
     assert result.metrics.consistency is not None
-    speeds = [rows["total_frame"][-1] / rows["wall_t"][-1] for rows in map(read_rows, lines)]
+    speeds = [
+        rows["total_frame"][-1] / rows["wall_t"][-1] for rows in map(read_rows, lines)
+    ]
     assert result.throughput.frames_per_s == pytest.approx(sum(speeds) / 2)
     page = (tmp_path / "small_t0_trial_graph_mean_returns_vs_frames.html").read_text()
     assert "mean \\u00b1 1 std of 2 runs" in page or "mean ± 1 std of 2 runs" in page
@@ -103,8 +108,9 @@ def test_with_actors_and_learners_only_the_learners_count(tmp_path):
     metrics = json.loads((tmp_path / "small_t0_trial_metrics_scalar.json").read_text())
     assert len(metrics["sessions"]) == 6
     assert {path.name[:11] for path in (tmp_path / "graph").iterdir()} == {
-        "small_t0_s0", "small_t0_s3"
-    }  # fmt: skip
+        "small_t0_s0",
+        "small_t0_s3",
+    }
 
 
 def test_a_graph_that_cannot_be_written_is_a_problem_that_leaves_the_metrics(root):
@@ -119,7 +125,9 @@ def test_a_graph_that_cannot_be_written_is_a_problem_that_leaves_the_metrics(roo
 
 @pytest.mark.medium
 def test_a_training_in_which_all_failed_leaves_the_metrics_of_the_one_before(root):
-    failed = [SessionResult(session, Ending.FAILED, 0, "an error") for session in range(2)]
+    failed = [
+        SessionResult(session, Ending.FAILED, 0, "an error") for session in range(2)
+    ]
     file = root / "small_t0_trial_metrics_scalar.json"
     reporter(root).finish(failed, RANDOM)
     assert json.loads(file.read_text())["num_sessions"] == 0
@@ -132,7 +140,9 @@ def test_a_training_in_which_all_failed_leaves_the_metrics_of_the_one_before(roo
 @pytest.mark.medium
 @pytest.mark.parametrize(("frame", "drawn"), [(0, False), (100, True)])
 def test_graphs_are_drawn_of_what_has_begun(root, frame, drawn):
-    failed = [SessionResult(session, Ending.FAILED, frame, "an error") for session in range(2)]
+    failed = [
+        SessionResult(session, Ending.FAILED, frame, "an error") for session in range(2)
+    ]
     result = reporter(root).finish(failed, NOT_MEASURED)
     assert (result.graphs != ()) == bool(list(root.rglob("*.png"))) == drawn
 
@@ -145,7 +155,9 @@ def test_no_graph_is_begun_after_a_stop_and_the_metrics_are_there(root, drawn):
     assert (result.lacks_graphs, result.interrupted) == (True, True)
     assert len(list(root.rglob("*.png"))) == drawn
     assert len(result.graphs) == drawn
-    assert json.loads((root / "small_t0_trial_metrics_scalar.json").read_text())["num_sessions"]
+    assert json.loads((root / "small_t0_trial_metrics_scalar.json").read_text())[
+        "num_sessions"
+    ]
 
 
 def test_a_trial_without_a_stop_lacks_no_graphs(root):
@@ -169,7 +181,9 @@ def test_the_metrics_say_how_the_random_agent_was_measured_or_why_it_was_not(roo
 def test_on_a_nearly_full_disk_the_small_files_are_written_and_the_large_ones_are_not(
     root, monkeypatch
 ):
-    script = os.path.getsize(Path(plotly.__file__).parent / "package_data" / "plotly.min.js")
+    script = os.path.getsize(
+        Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+    )
     free = SimpleNamespace(free=2 * script)
     monkeypatch.setattr(write.shutil, "disk_usage", lambda folder: free)
     done = reporter(root)

@@ -35,7 +35,9 @@ def template(folder, **changes):
 
 def made(file, folder, run, *sets, name="t", verb="train", **more):
     """A prepared run, whose folder another run may lock at once."""
-    ready = Run(RunSource(str(file), name, run, sets, data_dir=folder / "data", **more), verb)
+    ready = Run(
+        RunSource(str(file), name, run, sets, data_dir=folder / "data", **more), verb
+    )
     ready.release()
     return ready
 
@@ -44,7 +46,9 @@ def record(ready):
     return json.loads(ready.run_dir.spec_file.read_text())
 
 
-@pytest.mark.parametrize("sets", [(), ("env=CartPole-v1",), START, ("env.max_frame=4096",)])
+@pytest.mark.parametrize(
+    "sets", [(), ("env=CartPole-v1",), START, ("env.max_frame=4096",)]
+)
 def test_a_template_is_resumed_with_the_spec_it_was_started_with(tmp_path, sets):
     file = template(tmp_path)
     started = made(file, tmp_path, None, *START)
@@ -58,7 +62,9 @@ def test_a_template_is_resumed_with_the_spec_it_was_started_with(tmp_path, sets)
 def test_another_value_of_a_variable_and_an_unknown_variable_are_refused(tmp_path):
     file = template(tmp_path)
     made(file, tmp_path, None, *START)
-    with pytest.raises(SpecError, match=r"-s env = 'Acrobot-v1': .* started with \"CartPole-v1\""):
+    with pytest.raises(
+        SpecError, match=r"-s env = 'Acrobot-v1': .* started with \"CartPole-v1\""
+    ):
         made(file, tmp_path, "latest", "env=Acrobot-v1")
     with pytest.raises(SpecError, match=r"no \$\{other\}"):
         made(file, tmp_path, "latest", "other=1")
@@ -70,25 +76,40 @@ def test_a_setting_on_resume_changes_only_its_key(tmp_path):
     file = template(tmp_path)
     started = made(file, tmp_path, None, *START)
     longer = made(
-        file, tmp_path, "latest", "env.max_frame=8192", "env=CartPole-v1", schedules="hold"
+        file,
+        tmp_path,
+        "latest",
+        "env.max_frame=8192",
+        "env=CartPole-v1",
+        schedules="hold",
     )
     before, after = started.spec.to_json(), longer.spec.to_json()
     assert resume.differences(before, after) == [("env.max_frame", 4096, 8192)]
     assert made(file, tmp_path, "latest").spec == longer.spec
-    with pytest.raises(SpecError, match=r"env\.num_envs = 4: the run was started with 2"):
+    with pytest.raises(
+        SpecError, match=r"env\.num_envs = 4: the run was started with 2"
+    ):
         made(file, tmp_path, "latest", "env.num_envs=4")
 
 
 FALLING = {"name": "linear_decay", "start_val": 1.0, "end_val": 0.1}
-ENDS = ("agent.algorithm.clip_eps_spec.end_step", "agent.algorithm.entropy_coef_spec.end_step",
-        "agent.net.lr_scheduler_spec.frame")  # fmt: skip
+ENDS = (
+    "agent.algorithm.clip_eps_spec.end_step",
+    "agent.algorithm.entropy_coef_spec.end_step",
+    "agent.net.lr_scheduler_spec.frame",
+)
 
 
 def scheduled(folder):
-    """A run with a budget of 4096 frames, whose schedules end at 16 %, 50 % and 100 % of it."""
+    """A run with a budget of 4096 frames, whose schedules end at 16 %, 50 % and 100 %
+    of it."""
     file = template(
         folder,
-        agent__algorithm__clip_eps_spec={**FALLING, "start_step": "8%", "end_step": "16%"},
+        agent__algorithm__clip_eps_spec={
+            **FALLING,
+            "start_step": "8%",
+            "end_step": "16%",
+        },
         agent__algorithm__entropy_coef_spec={**FALLING, "end_step": "50%"},
         agent__net__lr_scheduler_spec={"name": "LinearToZero"},
     )
@@ -107,7 +128,10 @@ def test_a_larger_budget_is_refused_in_one_line_with_what_to_add(tmp_path):
         made(file, tmp_path, "latest", "env.max_frame=8192")
     line = str(caught.value)
     assert len(line.splitlines()) == 1
-    assert all(f"{path} {end}" in line for path, end in zip(ENDS, (655, 2048, 4096), strict=True))
+    assert all(
+        f"{path} {end}" in line
+        for path, end in zip(ENDS, (655, 2048, 4096), strict=True)
+    )
     assert "--schedules stretch" in line
     assert "--schedules hold" in line
     assert started.run_dir.spec_file.read_bytes() == before
@@ -117,7 +141,9 @@ def test_a_larger_budget_is_refused_in_one_line_with_what_to_add(tmp_path):
     assert frames_of(anew) == [1310, 4096, 8192]
 
 
-def test_what_is_suspicious_is_said_if_the_resume_is_accepted_and_only_then(tmp_path, caplog):
+def test_what_is_suspicious_is_said_if_the_resume_is_accepted_and_only_then(
+    tmp_path, caplog
+):
     file = template(tmp_path)
     made(file, tmp_path, None, *START, "meta.log_frequency=2000")
     caplog.clear()
@@ -139,7 +165,9 @@ def test_what_is_suspicious_in_a_new_run_is_not_said_if_its_environment_is_refus
 
 
 @pytest.mark.parametrize("schedules", ["stretch", "hold"])
-def test_stretched_schedules_keep_their_shares_and_held_ones_their_frames(tmp_path, schedules):
+def test_stretched_schedules_keep_their_shares_and_held_ones_their_frames(
+    tmp_path, schedules
+):
     file, started = scheduled(tmp_path)
     longer = made(file, tmp_path, "latest", "env.max_frame=8192", schedules=schedules)
     ends = {"stretch": [1310, 4096, 8192], "hold": [655, 2048, 4096]}[schedules]
@@ -147,7 +175,9 @@ def test_stretched_schedules_keep_their_shares_and_held_ones_their_frames(tmp_pa
     changed = resume.differences(started.spec.to_json(), longer.spec.to_json())
     starts = [path for path, *_ in changed if path.endswith("start_step")]
     assert len(changed) == (5 if schedules == "stretch" else 1), changed
-    assert starts == (["agent.algorithm.clip_eps_spec.start_step"] if len(changed) > 1 else [])
+    assert starts == (
+        ["agent.algorithm.clip_eps_spec.start_step"] if len(changed) > 1 else []
+    )
     (about,) = record(longer)[RUN_BLOCK]["resumed"]
     assert about["schedules"] == schedules
     again = made(file, tmp_path, "latest", "env.max_frame=8192", schedules=schedules)
@@ -161,12 +191,16 @@ def test_a_held_run_is_the_uninterrupted_run_of_the_old_schedules(tmp_path):
     ends = [f"{path}={end}" for path, end in zip(ENDS, frames_of(started), strict=True)]
     begin = "agent.algorithm.clip_eps_spec.start_step=328"
     rows = f"meta.log_frequency={started.spec.log_frequency}"
-    whole = made(file, tmp_path, None, "env.max_frame=8192", *START[::2], begin, rows, *ends)
+    whole = made(
+        file, tmp_path, None, "env.max_frame=8192", *START[::2], begin, rows, *ends
+    )
     assert whole.spec == held.spec
 
 
 @pytest.mark.parametrize("block", ["null", '{"name": "ConstantLR"}'])
-def test_a_whole_schedule_may_be_set_anew_and_only_the_others_are_asked_for(tmp_path, block):
+def test_a_whole_schedule_may_be_set_anew_and_only_the_others_are_asked_for(
+    tmp_path, block
+):
     file, _ = scheduled(tmp_path)
     rate = ENDS[2].removesuffix(".frame")
     sets = ("env.max_frame=8192", f"{rate}={block}", f"{ENDS[0]}=80%")
@@ -189,17 +223,25 @@ def test_a_run_without_schedules_that_have_ended_just_trains_on(tmp_path):
     )
     started = made(file, tmp_path, None, *START)
     for schedules in (None, "stretch"):  # 5,000 frames are no share of 4,096
-        longer = made(file, tmp_path, "latest", "env.max_frame=4900", schedules=schedules)
+        longer = made(
+            file, tmp_path, "latest", "env.max_frame=4900", schedules=schedules
+        )
         assert longer.spec.agent == started.spec.agent
 
 
 def test_a_much_larger_budget_keeps_the_rows_even_and_says_how_many_they_are(tmp_path):
     file, sets = template(tmp_path), ("env=CartPole-v1", "env.max_frame=1000")
-    rows_apart = made(file, tmp_path, None, *sets, "meta.log_frequency=null").spec.log_frequency
+    rows_apart = made(
+        file, tmp_path, None, *sets, "meta.log_frequency=null"
+    ).spec.log_frequency
     assert rows_apart == 5
     longer = made(file, tmp_path, "latest", "env.max_frame=10000", schedules="hold")
-    assert not any("meta.log_frequency" in note for note in longer.notes), "as many as usual"
-    much_longer = made(file, tmp_path, "latest", "env.max_frame=1000000", schedules="hold")
+    assert not any("meta.log_frequency" in note for note in longer.notes), (
+        "as many as usual"
+    )
+    much_longer = made(
+        file, tmp_path, "latest", "env.max_frame=1000000", schedules="hold"
+    )
     (note,) = (note for note in much_longer.notes if "meta.log_frequency" in note)
     assert "stays 5, as at the start: 200,000 rows" in note
     assert "-s meta.log_frequency=5000" in note
@@ -224,7 +266,9 @@ def test_a_smaller_budget_keeps_schedules_and_log_frequency(tmp_path):
         ("shared", (3000, 500), 3500, False),
     ],
 )
-def test_a_budget_that_is_spent_already_is_refused(tmp_path, together, frames, budget, is_spent):
+def test_a_budget_that_is_spent_already_is_refused(
+    tmp_path, together, frames, budget, is_spent
+):
     meta = {"meta__distributed": together, "meta__max_session": 2}
     started = made(template(tmp_path, **meta), tmp_path, None, *START)
     saved = [replace(MANIFEST, frame=frame) for frame in frames]
@@ -260,8 +304,9 @@ def test_a_spec_file_changed_since_the_start_gives_one_note(tmp_path):
     assert again.spec == started.spec
     (note,) = again.notes
     assert note == (
-        f"{file} has changed since the run was started, and the run keeps its own spec: "
-        "agent.algorithm.gamma 0.5 (before: 0.99), env.max_frame 60000 (before: 50000)"
+        f"{file} has changed since the run was started, and the run keeps its own "
+        "spec: agent.algorithm.gamma 0.5 (before: 0.99), env.max_frame 60000 (before: "
+        "50000)"
     )
     file.write_text(json.dumps({"other": ppo()}))
     (note,) = made(file, tmp_path, "latest").notes
@@ -281,7 +326,9 @@ TASKS = ("ppo_mujoco", "sac_mujoco", "crossq_mujoco", "async_sac_actor_learner")
 
 @pytest.mark.parametrize("name", [*GAMES, *TASKS])
 def test_every_shipped_template_resumes_without_its_variables(tmp_path, name):
-    env, package = ("ALE/Pong-v5", "ale_py") if name in GAMES else ("Hopper-v5", "mujoco")
+    env, package = (
+        ("ALE/Pong-v5", "ale_py") if name in GAMES else ("Hopper-v5", "mujoco")
+    )
     if find_spec(package) is None:
         pytest.skip(f"needs {package}")
     file = find_file(f"{name}.json")
@@ -304,7 +351,14 @@ def test_each_start_has_its_provenance_and_none_is_replaced(tmp_path):
     assert (longer["set"], same["set"]) == (["env.max_frame=8192"], [])
     assert first["started"] < longer["started"] < same["started"]
     for start in (longer, same):
-        assert {"git_sha", "packages", "python", "machine", "command", "frames"} <= start.keys()
+        assert {
+            "git_sha",
+            "packages",
+            "python",
+            "machine",
+            "command",
+            "frames",
+        } <= start.keys()
 
 
 def test_other_versions_or_another_commit_are_noted_in_one_line_and_both_are_kept(
@@ -313,7 +367,11 @@ def test_other_versions_or_another_commit_are_noted_in_one_line_and_both_are_kep
     file = template(tmp_path)
     made(file, tmp_path, None, *START)
     now = run.provenance(0)
-    older = {**now, "packages": {**now["packages"], "torch": "1.0.0"}, "git_sha": "0" * 40}
+    older = {
+        **now,
+        "packages": {**now["packages"], "torch": "1.0.0"},
+        "git_sha": "0" * 40,
+    }
     monkeypatch.setattr(run, "provenance", lambda seed: {**older, "random_seed": seed})
     again = made(file, tmp_path, "latest")
     (note,) = again.notes
@@ -322,11 +380,15 @@ def test_other_versions_or_another_commit_are_noted_in_one_line_and_both_are_kep
     about = record(again)[RUN_BLOCK]
     versions = [each["packages"]["torch"] for each in (about, *about["resumed"])]
     assert versions == [now["packages"]["torch"], "1.0.0"]
-    assert made(file, tmp_path, "latest").notes == (), "nothing has changed since the last"
+    assert made(file, tmp_path, "latest").notes == (), (
+        "nothing has changed since the last"
+    )
 
 
 @pytest.mark.parametrize("found", [None, FORMAT - 1, FORMAT + 1, "7"])
-def test_a_run_of_another_format_is_not_trained_and_the_line_says_what_to_do(tmp_path, found):
+def test_a_run_of_another_format_is_not_trained_and_the_line_says_what_to_do(
+    tmp_path, found
+):
     file = template(tmp_path)
     started = made(file, tmp_path, None, *START)
     content = record(started)
@@ -334,7 +396,9 @@ def test_a_run_of_another_format_is_not_trained_and_the_line_says_what_to_do(tmp
     if found is None:
         del content[RUN_BLOCK]["format"]
     started.run_dir.spec_file.write_text(json.dumps(content))
-    with pytest.raises(UsageError, match=f"this version resumes format {FORMAT}: ") as caught:
+    with pytest.raises(
+        UsageError, match=f"this version resumes format {FORMAT}: "
+    ) as caught:
         made(file, tmp_path, "latest")
     assert len(str(caught.value).splitlines()) == 1
     assert str(started.run_dir.root) in str(caught.value)
@@ -342,7 +406,8 @@ def test_a_run_of_another_format_is_not_trained_and_the_line_says_what_to_do(tmp
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("set", "env=X"), ("set", [1]), ("packages", []), ("resumed", [3])]
+    ("key", "value"),
+    [("set", "env=X"), ("set", [1]), ("packages", []), ("resumed", [3])],
 )
 def test_a_record_that_was_spoilt_is_one_clear_line(tmp_path, key, value):
     file = template(tmp_path)
@@ -358,7 +423,9 @@ def with_metrics(ready, *endings):
     """Rows of the Sessions of a run, and metrics as it writes them at its end."""
     for session in range(len(endings)):
         write_session(ready.run_dir.session(0, session).rows, rows=20, seed=session)
-    sessions = [{"session": n, "ending": each, "frame": 4096} for n, each in enumerate(endings)]
+    sessions = [
+        {"session": n, "ending": each, "frame": 4096} for n, each in enumerate(endings)
+    ]
     final = {"final_return": 12.5, "final_return_std": 0.5, "final_return_episodes": 40}
     metrics = {**final, "random_return": 20.0, "sessions": sessions}
     file = ready.run_dir.trial_metrics_file(0)
@@ -370,16 +437,26 @@ def with_metrics(ready, *endings):
 def test_a_finished_run_that_trains_on_is_no_longer_done(tmp_path, monkeypatch):
     started = made(template(tmp_path, meta__max_session=2), tmp_path, None, *START)
     file, run_dir = with_metrics(started, "finished", "finished"), started.run_dir
-    assert (summary_of(run_dir).status, summary_of(run_dir).final_return) == (RunStatus.DONE, 12.5)
+    assert (summary_of(run_dir).status, summary_of(run_dir).final_return) == (
+        RunStatus.DONE,
+        12.5,
+    )
     manifests = [replace(MANIFEST, frame=4096)] * 2
     monkeypatch.setattr(run, "have_ended", lambda *_: ([True, False], manifests))
-    made(tmp_path / "t.json", tmp_path, "latest", "env.max_frame=8192", schedules="hold")
+    made(
+        tmp_path / "t.json", tmp_path, "latest", "env.max_frame=8192", schedules="hold"
+    )
     for path in (file, run_dir.root / "info" / file.name):
         metrics = json.loads(path.read_text())
-        assert [each["ending"] for each in metrics["sessions"]] == ["finished", "interrupted"]
+        assert [each["ending"] for each in metrics["sessions"]] == [
+            "finished",
+            "interrupted",
+        ]
         assert not [key for key in metrics if key.startswith("final_return")]
         assert metrics["random_return"] == 20.0
-    recent = [read_rows(run_dir.session(0, s).rows)["recent_return"][-1] for s in range(2)]
+    recent = [
+        read_rows(run_dir.session(0, s).rows)["recent_return"][-1] for s in range(2)
+    ]
     summary = summary_of(run_dir)
     assert summary.status is RunStatus.STOPPED
     assert summary.final_return == pytest.approx(sum(recent) / 2)

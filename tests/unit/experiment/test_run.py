@@ -47,8 +47,14 @@ def test_every_difference_names_the_values_found_at_its_path(one, other):
 
 
 def test_differences_are_dotted_paths_with_the_old_and_the_new_value():
-    old = {"agent": {"lr": 1, "same": 2, "gone": 3, "hid": [64, 64]}, "env": {"name": "a"}}
-    new = {"agent": {"lr": 5, "same": 2, "hid": [64, 32]}, "env": {"name": "a", "k": {"g": 1}}}
+    old = {
+        "agent": {"lr": 1, "same": 2, "gone": 3, "hid": [64, 64]},
+        "env": {"name": "a"},
+    }
+    new = {
+        "agent": {"lr": 5, "same": 2, "hid": [64, 32]},
+        "env": {"name": "a", "k": {"g": 1}},
+    }
     assert differences(old, new) == [
         ("agent.lr", 1, 5),
         ("agent.gone", 3, None),
@@ -71,7 +77,8 @@ def test_the_values_of_each_rank_are_reported_and_recorded(tmp_path):
     run, about = made_ready(tmp_path, **together, **horizon)
     (note,) = run.notes
     assert note == (
-        'each of 4 ranks has by meta.scale "linear": agent.algorithm.time_horizon 8 (of 32), '
+        'each of 4 ranks has by meta.scale "linear": agent.algorithm.time_horizon 8 '
+        "(of 32), "
         "agent.net.optim_spec.lr 0.004 (of 0.001)"
     )
     own = {"agent.algorithm.time_horizon": 8, "agent.net.optim_spec.lr": 0.004}
@@ -82,7 +89,9 @@ CRITIC = {**ppo()["agent"]["net"], "precision": "auto"}
 
 
 @pytest.mark.parametrize(("has", "recorded"), [(True, "bf16"), (False, "float32")])
-def test_the_precision_that_auto_is_here_is_recorded(tmp_path, monkeypatch, has, recorded):
+def test_the_precision_that_auto_is_here_is_recorded(
+    tmp_path, monkeypatch, has, recorded
+):
     """So that a resumed run has it too, on whatever machine."""
     monkeypatch.setattr("slm_lab.agent.net.precision.has_bf16", lambda device: has)
     auto = {"agent__net__precision": "auto", "agent__critic_net": CRITIC}
@@ -91,9 +100,12 @@ def test_the_precision_that_auto_is_here_is_recorded(tmp_path, monkeypatch, has,
     for file in (run.run_dir.spec_file, run.run_dir.trial_spec_file(0)):
         agent = json.loads(file.read_text())["small"]["agent"]
         assert agent["net"]["precision"] == agent["critic_net"]["precision"] == recorded
-        assert agent["critic_net"]["gpu"] is False  # without effect: it is where the actor is
+        # without effect: it is where the actor is
+        assert agent["critic_net"]["gpu"] is False
     sets = ("agent.net.precision=auto",)
-    same = Run(RunSource(str(tmp_path / "spec.json"), "small", str(run.run_dir.root), sets))
+    same = Run(
+        RunSource(str(tmp_path / "spec.json"), "small", str(run.run_dir.root), sets)
+    )
     same.release()
     assert same.spec == run.spec
 
@@ -118,25 +130,44 @@ CONV = {
 @pytest.mark.parametrize("mode", [None, "sync"])
 def test_episodes_that_cannot_be_resumed_are_reported(tmp_path, mode):
     pytest.importorskip("ale_py")
-    env = {"name": "ALE/Pong-v5", "num_envs": 2, "max_frame": 1000, "vectorization_mode": mode}
+    env = {
+        "name": "ALE/Pong-v5",
+        "num_envs": 2,
+        "max_frame": 1000,
+        "vectorization_mode": mode,
+    }
     again = taken_up(tmp_path, env=env, agent__net=CONV)
-    notes = [note for note in again.notes if "the state of ALE/Pong-v5 cannot be saved" in note]
+    notes = [
+        note
+        for note in again.notes
+        if "the state of ALE/Pong-v5 cannot be saved" in note
+    ]
     assert len(notes) == (mode is None)
     assert taken_up(tmp_path).notes == ()
 
 
-def test_an_arc_that_cannot_see_the_environment_is_refused_before_there_is_a_run(tmp_path):
+def test_an_arc_that_cannot_see_the_environment_is_refused_before_there_is_a_run(
+    tmp_path,
+):
     layer = {"Linear": {"in_features": 5, "out_features": 8}}
     body = {"modules": {"body": {"Sequential": [layer]}}}
-    net = {"type": "TorchArcNet", "arc": body, "optim_spec": {"name": "GlobalAdam", "lr": 1e-3}}
-    with pytest.raises(SpecError, match=r"agent\.net\.arc\.modules\.body\.Sequential\.0\.Linear"):
+    net = {
+        "type": "TorchArcNet",
+        "arc": body,
+        "optim_spec": {"name": "GlobalAdam", "lr": 1e-3},
+    }
+    with pytest.raises(
+        SpecError, match=r"agent\.net\.arc\.modules\.body\.Sequential\.0\.Linear"
+    ):
         made_ready(tmp_path, agent__net=net)
     assert not (tmp_path / "data").exists()
 
 
 def test_a_missing_gpu_is_reported_before_a_run_is_created(tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(SpecError, match=r"agent\.net\.gpu = true: torch sees no GPU here; use"):
+    with pytest.raises(
+        SpecError, match=r"agent\.net\.gpu = true: torch sees no GPU here; use"
+    ):
         made_ready(tmp_path, agent__net__gpu=True)
     assert not (tmp_path / "data").exists()
     made_ready(tmp_path, agent__net__gpu="auto")
@@ -144,7 +175,9 @@ def test_a_missing_gpu_is_reported_before_a_run_is_created(tmp_path, monkeypatch
 
 def test_bf16_is_refused_where_it_would_be_slow(tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cpu.get_capabilities", lambda: {"avx2": True})
-    with pytest.raises(SpecError, match=r"agent\.net\.precision = .bf16.: .*no instructions"):
+    with pytest.raises(
+        SpecError, match=r"agent\.net\.precision = .bf16.: .*no instructions"
+    ):
         made_ready(tmp_path, agent__net__precision="bf16")
     assert not (tmp_path / "data").exists()
     made_ready(tmp_path, agent__net__precision="auto")
@@ -152,13 +185,19 @@ def test_bf16_is_refused_where_it_would_be_slow(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("has_ended", [False, True])
 def test_a_finished_gpu_training_needs_no_gpu(tmp_path, monkeypatch, has_ended):
-    monkeypatch.setattr("slm_lab.experiment.run.have_ended", lambda *_: ([has_ended], [None]))
+    monkeypatch.setattr(
+        "slm_lab.experiment.run.have_ended", lambda *_: ([has_ended], [None])
+    )
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     run, _ = made_ready(tmp_path, agent__net__gpu=True)
     run.release()
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     request = RunSource(str(tmp_path / "spec.json"), "small", str(run.run_dir.root))
-    with nullcontext() if has_ended else pytest.raises(SpecError, match="torch sees no GPU here"):
+    with (
+        nullcontext()
+        if has_ended
+        else pytest.raises(SpecError, match="torch sees no GPU here")
+    ):
         Run(request)
 
 
@@ -182,9 +221,14 @@ def test_a_session_whose_checkpoint_is_missing_does_not_lose_its_rows(
     metrics = {"sessions": [session]}
     run.run_dir.trial_metrics_file(0).write_text(json.dumps(metrics))
     manifest = Manifest(frame, 1, {}, ending == "finished", {}, ()) if saved else None
-    monkeypatch.setattr("slm_lab.experiment.run.have_ended", lambda *_: ([False], [manifest]))
+    monkeypatch.setattr(
+        "slm_lab.experiment.run.have_ended", lambda *_: ([False], [manifest])
+    )
     request = RunSource(str(tmp_path / "spec.json"), "small", str(run.run_dir.root))
-    gone = rf"Session 0 had reached frame {frame:,}, but its checkpoint model/\S+ is missing"
+    gone = (
+        rf"Session 0 had reached frame {frame:,}, "
+        r"but its checkpoint model/\S+ is missing"
+    )
     run.run_dir.session(0, 0).rows.write_text(f"frame\n{row}\n" if row else "frame\n")
     with pytest.raises(UsageError, match=gone) if is_refused else nullcontext():
         restarts = "Session 0 has no checkpoint yet: it and its rows restart from zero"
@@ -209,7 +253,9 @@ def test_a_spec_with_a_seed_differs_in_nothing_else(seed, before):
     assert with_seed(seeded, before if before is not None else 0) == with_seed(
         spec, before if before is not None else 0
     )
-    assert differences(spec.to_json(), seeded.to_json()) == [("meta.random_seed", before, seed)]
+    assert differences(spec.to_json(), seeded.to_json()) == [
+        ("meta.random_seed", before, seed)
+    ]
 
 
 def test_a_spec_with_a_seed_written_down_reads_back_as_it_is():

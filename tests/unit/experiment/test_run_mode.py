@@ -1,7 +1,13 @@
 import pytest
 
 from slm_lab.core.errors import UsageError
-from slm_lab.experiment.run_mode import RUN_MODES, RunMode, RunWords, parse_mode, parse_words
+from slm_lab.experiment.run_mode import (
+    RUN_MODES,
+    RunMode,
+    RunWords,
+    parse_mode,
+    parse_words,
+)
 
 
 @pytest.mark.parametrize("verb", ["dev", "train", "search"])
@@ -22,7 +28,9 @@ def test_a_mode_of_saved_agents_without_a_run_says_how_to_name_one(verb):
     assert f"{verb}@latest" in str(caught.value)
 
 
-@pytest.mark.parametrize("mode", ["", "@latest", "dev@latest", "plot", "x@y", "train latest"])
+@pytest.mark.parametrize(
+    "mode", ["", "@latest", "dev@latest", "plot", "x@y", "train latest"]
+)
 def test_a_mode_that_does_not_exist_is_refused_with_those_that_do(mode):
     with pytest.raises(UsageError, match="there is no mode") as caught:
         parse_mode(mode)
@@ -43,7 +51,9 @@ def test_a_mode_that_does_not_exist_is_refused_with_those_that_do(mode):
     ],
 )
 def test_a_slip_is_refused_with_the_nearest_mode(mode, nearest):
-    with pytest.raises(UsageError, match=f'there is no mode "{mode}"; did you mean {nearest}[?]'):
+    with pytest.raises(
+        UsageError, match=f'there is no mode "{mode}"; did you mean {nearest}[?]'
+    ):
         parse_mode(mode)
 
 
@@ -78,7 +88,9 @@ def test_the_third_word_is_the_mode():
         ("latest train", "latest is a run"),
     ],
 )
-def test_a_run_in_the_wrong_place_is_answered_with_the_mode_that_takes_it(words, message):
+def test_a_run_in_the_wrong_place_is_answered_with_the_mode_that_takes_it(
+    words, message
+):
     with pytest.raises(UsageError) as caught:
         parse_words(words.split())
     assert message in str(caught.value)

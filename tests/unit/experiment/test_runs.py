@@ -26,18 +26,33 @@ def last(run, column, session=0):
 
 def test_a_summary_has_what_the_folder_says(tmp_path):
     run = write_ended(
-        tmp_path, "small", ppo(meta__max_session=2), endings=("finished",) * 2,
-        set=["env.max_frame=500", "agent.algorithm.gamma=0.9"], name="short", note="a try",
+        tmp_path,
+        "small",
+        ppo(meta__max_session=2),
+        endings=("finished",) * 2,
+        set=["env.max_frame=500", "agent.algorithm.gamma=0.9"],
+        name="short",
+        note="a try",
         resumed=[{"set": ["env.max_frame=1000"]}],
-    )  # fmt: skip
+    )
     summary = summary_of(run)
-    assert (summary.run, summary.name, summary.env) == (run.root.name, "small", "CartPole-v1")
+    assert (summary.run, summary.name, summary.env) == (
+        run.root.name,
+        "small",
+        "CartPole-v1",
+    )
     assert (summary.label, summary.note) == ("short", "a try")
     assert summary.changed == ("env.max_frame=1000", "agent.algorithm.gamma=0.9")
-    assert (summary.mode, summary.seeds, summary.status) == ("seeds × 2", 2, RunStatus.DONE)
+    assert (summary.mode, summary.seeds, summary.status) == (
+        "seeds × 2",
+        2,
+        RunStatus.DONE,
+    )
     assert (summary.final_return, summary.final_return_std) == (12.5, 0.5)
     assert summary.frames == last(run, "frame", 0) + last(run, "frame", 1)
-    assert summary.bytes == sum(p.stat().st_size for p in run.root.rglob("*") if p.is_file())
+    assert summary.bytes == sum(
+        p.stat().st_size for p in run.root.rglob("*") if p.is_file()
+    )
     assert json.loads(json.dumps(asdict(summary)))["status"] == "done"
 
 
@@ -51,7 +66,9 @@ def test_a_summary_has_what_the_folder_says(tmp_path):
 )
 def test_workers_of_a_training_are_one_seed(tmp_path, meta, seeds):
     spec = ppo(**{f"meta__{key}": value for key, value in meta.items()})
-    run = write_ended(tmp_path, "small", spec, endings=("finished",) * meta["max_session"])
+    run = write_ended(
+        tmp_path, "small", spec, endings=("finished",) * meta["max_session"]
+    )
     summary = summary_of(run)
     assert (summary.seeds, summary.budget) == (seeds, seeds * spec["env"]["max_frame"])
 
@@ -99,7 +116,9 @@ def test_a_row_that_is_not_finite_damages_no_list(tmp_path, cell):
     assert summary_of(run).frames == 0
 
 
-@pytest.mark.parametrize("origin", [{"set": 3}, {"resumed": 3}, {"resumed": [{"set": 3}]}])
+@pytest.mark.parametrize(
+    "origin", [{"set": 3}, {"resumed": 3}, {"resumed": [{"set": 3}]}]
+)
 def test_an_origin_of_wrong_types_damages_no_list(tmp_path, origin):
     assert summary_of(write_ended(tmp_path, "small", **origin)).changed == ()
 
@@ -146,15 +165,23 @@ def test_a_damaged_run_is_listed_as_such(tmp_path, damage):
 
 def test_a_diff_has_the_keys_the_versions_and_the_results(tmp_path):
     packages = {"torch": "2.13.0", "numpy": "2.0"}
-    one = write_ended(tmp_path, "one", ppo(meta__max_session=3), packages=packages, python="3.11")
+    one = write_ended(
+        tmp_path, "one", ppo(meta__max_session=3), packages=packages, python="3.11"
+    )
     two = write_ended(
-        tmp_path, "two", ppo(meta__max_session=3, agent__algorithm__gamma=0.9),
-        packages={**packages, "torch": "2.14.0"}, python="3.11",
-    )  # fmt: skip
+        tmp_path,
+        "two",
+        ppo(meta__max_session=3, agent__algorithm__gamma=0.9),
+        packages={**packages, "torch": "2.14.0"},
+        python="3.11",
+    )
     found = diff("one", "two", tmp_path)
     of_spec, about = found.tables.values()
     assert of_spec.header == about.header == ("key", one.root.name, two.root.name)
-    assert of_spec.rows == (("agent.algorithm.gamma", "0.99", "0.9"), ("name", '"one"', '"two"'))
+    assert of_spec.rows == (
+        ("agent.algorithm.gamma", "0.99", "0.9"),
+        ("name", '"one"', '"two"'),
+    )
     assert about.rows == (("packages.torch", '"2.13.0"', '"2.14.0"'),)
     assert [each.seeds for each in found.endings] == [3, 3]
     assert found.improvement is not None
@@ -274,7 +301,11 @@ def test_the_status_of_a_search_follows_its_record(statuses, expected, tmp_path)
 @pytest.mark.parametrize(
     ("search", "meta", "trials"),
     [
-        ({"agent.algorithm.gamma__grid_search": [0.9, 0.95, 0.99]}, {"max_trial": 7}, 3),
+        (
+            {"agent.algorithm.gamma__grid_search": [0.9, 0.95, 0.99]},
+            {"max_trial": 7},
+            3,
+        ),
         (
             {
                 "agent.algorithm.gamma__grid_search": [0.9, 0.95, 0.99],

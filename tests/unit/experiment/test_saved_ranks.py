@@ -15,7 +15,11 @@ from tests.support import ppo
 @pytest.fixture
 def saved(tmp_path):
     """What `-s` and the like find of a run of two trainings by two ranks each."""
-    meta = {"meta__distributed": "all_reduce", "meta__max_session": 2, "meta__max_run": 2}
+    meta = {
+        "meta__distributed": "all_reduce",
+        "meta__max_session": 2,
+        "meta__max_run": 2,
+    }
     spec_file = str(write_spec(tmp_path, ppo(**meta)))
     data = tmp_path / "data"
     data.mkdir()

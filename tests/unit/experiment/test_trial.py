@@ -46,7 +46,12 @@ def ended(spec, run_dir):
 
 @pytest.mark.parametrize(
     ("frame", "finished", "over"),
-    [(BUDGET, True, True), (BUDGET + 24, True, True), (BUDGET, False, False), (700, True, False)],
+    [
+        (BUDGET, True, True),
+        (BUDGET + 24, True, True),
+        (BUDGET, False, False),
+        (700, True, False),
+    ],
 )
 def test_actors_have_ended_when_their_learner_has(run_dir, frame, finished, over):
     spec = spec_of("actor_learner")
@@ -58,7 +63,9 @@ def test_actors_have_ended_when_their_learner_has(run_dir, frame, finished, over
 def test_each_of_several_runs_has_its_own_learner(run_dir):
     saved(run_dir, 0, BUDGET)
     saved(run_dir, 3, 500, finished=False)
-    assert ended(spec_of("actor_learner", max_run=2), run_dir) == [True] * 3 + [False] * 3
+    assert (
+        ended(spec_of("actor_learner", max_run=2), run_dir) == [True] * 3 + [False] * 3
+    )
 
 
 def test_actors_alternating_with_their_learner_end_as_one_session(run_dir):
@@ -84,19 +91,27 @@ def test_independent_sessions_have_a_budget_each(run_dir):
 
 
 def scored(run_dir, session, *returns):
-    """A Session's rows, with the columns that decide; a moving average would be far above."""
+    """A Session's rows, with the columns that decide; a moving average would be far
+    above."""
     path = run_dir.session(0, session).rows
     path.parent.mkdir(exist_ok=True)
-    header, lines = "frame,total_reward_ma,recent_return", [f"1,900,{each}" for each in returns]
+    header, lines = (
+        "frame,total_reward_ma,recent_return",
+        [f"1,900,{each}" for each in returns],
+    )
     path.write_text("\n".join([header, *lines, ""]))
 
 
 def solved_at(spec, target):
-    return spec.model_copy(update={"meta": spec.meta.model_copy(update={"stop_return": target})})
+    return spec.model_copy(
+        update={"meta": spec.meta.model_copy(update={"stop_return": target})}
+    )
 
 
 @pytest.mark.parametrize("distributed", ["shared", "all_reduce", "actor_learner"])
-def test_a_training_that_reached_its_return_is_finished_before_its_budget(run_dir, distributed):
+def test_a_training_that_reached_its_return_is_finished_before_its_budget(
+    run_dir, distributed
+):
     spec = spec_of(distributed)
     count = spec.meta.num_sessions
     for session in range(2):
@@ -141,7 +156,9 @@ def test_a_finished_training_starts_no_process_and_its_actors_share_its_frames(
 ):
     saved(run_dir, 0, BUDGET)
     trial = Trial(TrialTask(spec_of("actor_learner", 3), run_dir, 0, resume=True))
-    monkeypatch.setattr(module, "load_target", lambda name: pytest.fail("something was started"))
+    monkeypatch.setattr(
+        module, "load_target", lambda name: pytest.fail("something was started")
+    )
     results = trial.train(trial._tick)
     assert [(each.session, each.ending) for each in results] == [
         (session, Ending.FINISHED) for session in range(4)
@@ -150,10 +167,14 @@ def test_a_finished_training_starts_no_process_and_its_actors_share_its_frames(
     assert {trial.board.phase(session) for session in range(4)} == {Phase.DONE}
 
 
-def test_of_two_runs_only_the_unfinished_one_continues_with_all_its_processes(run_dir, monkeypatch):
+def test_of_two_runs_only_the_unfinished_one_continues_with_all_its_processes(
+    run_dir, monkeypatch
+):
     saved(run_dir, 0, BUDGET)
     saved(run_dir, 3, 500, finished=False)
-    trial = Trial(TrialTask(spec_of("actor_learner", max_run=2), run_dir, 0, resume=True))
+    trial = Trial(
+        TrialTask(spec_of("actor_learner", max_run=2), run_dir, 0, resume=True)
+    )
     started = []
 
     def launch(tasks, board, on_tick):
@@ -168,7 +189,8 @@ def test_of_two_runs_only_the_unfinished_one_continues_with_all_its_processes(ru
 
 
 def stages_of(run_dir, monkeypatch, ending, frame, stop=False):
-    """The texts that a Trial shows beside its Sessions, whose training ends like this."""
+    """The texts that a Trial shows beside its Sessions, whose training ends like
+    this."""
     shown = []
     task = TrialTask(spec_of(False, 1), run_dir, 0, one_of_many=True)
     trial = Trial(task, on_tick=lambda board: shown.append(board.stage))
@@ -188,10 +210,14 @@ def stages_of(run_dir, monkeypatch, ending, frame, stop=False):
 ONE_ROW = {"epi": np.ones(1), "wall_t": np.ones(1)}
 
 
-def test_a_trial_says_what_follows_its_training_when_it_begins_that(run_dir, monkeypatch):
+def test_a_trial_says_what_follows_its_training_when_it_begins_that(
+    run_dir, monkeypatch
+):
     assert stages_of(run_dir, monkeypatch, Ending.FINISHED, BUDGET) == [
-        "", "comparing with the Random agent", "drawing the graphs",
-    ]  # fmt: skip
+        "",
+        "comparing with the Random agent",
+        "drawing the graphs",
+    ]
 
 
 def test_a_training_that_never_began_is_followed_by_no_stage(run_dir, monkeypatch):

@@ -40,7 +40,10 @@ def _path(monkeypatch):
     ("search", "named"),
     [
         (None, ("first.part",)),
-        ({"env.name__choice": ["CartPole-v1", "second:Id-v0"]}, ("first.part", "second")),
+        (
+            {"env.name__choice": ["CartPole-v1", "second:Id-v0"]},
+            ("first.part", "second"),
+        ),
         ({"env": {"name__grid_search": ["second:Id-v0"]}}, ("first.part", "second")),
         ({"agent.algorithm.gamma__uniform": [0.9, 0.99]}, ("first.part",)),
     ],
@@ -53,16 +56,27 @@ def test_the_modules_of_a_spec_are_those_of_its_environments(search, named):
 @pytest.mark.parametrize(
     "search",
     [
-        {"env.wrappers__choice": [[], ["second:A", {"name": "third.part:B", "x": "no:t"}]]},
+        {
+            "env.wrappers__choice": [
+                [],
+                ["second:A", {"name": "third.part:B", "x": "no:t"}],
+            ]
+        },
         {"env": {"wrappers__grid_search": [["second:A"], ["third.part:B"]]}},
         {"env.wrappers.0__choice": ["second:A", {"name": "third.part:B"}]},
         {"env.wrappers.0.name__choice": ["second:A", "third.part:B"]},
-        {"env__choice": [{"name": "CartPole-v1", "wrappers": ["second:A", "third.part:B"]}]},
+        {
+            "env__choice": [
+                {"name": "CartPole-v1", "wrappers": ["second:A", "third.part:B"]}
+            ]
+        },
     ],
     ids=str,
 )
 def test_wrappers_name_modules_too_also_in_a_search_and_at_its_points(tmp_path, search):
-    spec = parse(ppo(env__wrappers=["first:A", {"name": "first.inner:B", "module": "no:t"}]))
+    spec = parse(
+        ppo(env__wrappers=["first:A", {"name": "first.inner:B", "module": "no:t"}])
+    )
     searched = spec.model_copy(update={"search": search})
     assert modules_of(spec) == ("first", "first.inner")
     assert modules_of(searched) == ("first", "first.inner", "second", "third.part")
@@ -94,7 +108,9 @@ def test_a_file_names_what_its_run_was_started_with_and_its_environments(tmp_pat
 def test_imports_that_are_no_list_of_names_are_one_clear_line(tmp_path, imports):
     file = tmp_path / "spec.json"
     file.write_text(json.dumps({"a": ppo(), "_run": {"imports": imports}}))
-    with pytest.raises(SpecError, match=r"_run\.imports: must be a list of module names"):
+    with pytest.raises(
+        SpecError, match=r"_run\.imports: must be a list of module names"
+    ):
         named_by([file])
 
 
@@ -125,7 +141,11 @@ def test_imports_are_the_allowed_recorded_modules_and_the_given_ones(tmp_path):
     run_dir = folder_naming(data, f"{MODULE}.inner", f"{MODULE}_2")
     given = [MODULE, f"{MODULE}_2", f"{MODULE}_3"]
     recorded = (f"{MODULE}.inner", f"{MODULE}_2")
-    assert imports_for(run_dir, given, False, data) == (*recorded, MODULE, f"{MODULE}_3")
+    assert imports_for(run_dir, given, False, data) == (
+        *recorded,
+        MODULE,
+        f"{MODULE}_3",
+    )
     assert imports_for(run_dir, [], True, data) == recorded
     with pytest.raises(UsageError) as caught:
         imports_for(run_dir, given[:1], False, data)
@@ -159,8 +179,12 @@ def test_an_invalid_module_name_is_one_clear_line(tmp_path, name):
         check_allowed(tmp_path, [name], [name])
 
 
-@pytest.mark.parametrize("kind", ["module", "package", "link to a module", "link to a folder"])
-def test_a_module_in_a_folder_is_found_there_without_an_import(tmp_path, monkeypatch, kind):
+@pytest.mark.parametrize(
+    "kind", ["module", "package", "link to a module", "link to a folder"]
+)
+def test_a_module_in_a_folder_is_found_there_without_an_import(
+    tmp_path, monkeypatch, kind
+):
     outside, inside = tmp_path / "outside", tmp_path / "inside"
     for folder in (outside, inside):
         folder.mkdir()
@@ -201,13 +225,17 @@ def test_installed_modules_are_outside_the_data_folder(tmp_path):
         ({"parts": [{"mesh": "C:\\secret.obj"}]}, "parts.0.mesh"),
     ],
 )
-def test_an_argument_of_a_shared_run_that_names_a_file_is_refused_at_any_depth(arguments, path):
+def test_an_argument_of_a_shared_run_that_names_a_file_is_refused_at_any_depth(
+    arguments, path
+):
     with pytest.raises(UsageError, match=re.escape(f"a.zip: env.{path} = ")):
         refuse_paths(Path("a.zip"), arguments)
 
 
 def test_arguments_of_a_shared_run_that_name_no_file_are_allowed():
-    refuse_paths(Path("a.zip"), {"sutton": True, "parts": [{"mesh": "box", "sizes": [1, 2.5]}]})
+    refuse_paths(
+        Path("a.zip"), {"sutton": True, "parts": [{"mesh": "box", "sizes": [1, 2.5]}]}
+    )
 
 
 CLUSTER = "10.0.0.1:6379"
@@ -228,7 +256,9 @@ def test_a_cluster_that_only_a_run_folder_names_is_not_used(tmp_path, sets, allo
     if allowed:
         check_cluster_allowed(tmp_path, spec, sets)
         return
-    with pytest.raises(UsageError, match=f"repeat the command with --cluster {CLUSTER}; ") as error:
+    with pytest.raises(
+        UsageError, match=f"repeat the command with --cluster {CLUSTER}; "
+    ) as error:
         check_cluster_allowed(tmp_path, spec, sets)
     assert "\n" not in str(error.value)
     check_cluster_allowed(tmp_path, parse(ppo()), ())
@@ -246,7 +276,9 @@ def begin(run, tmp_path):
 def test_no_connection_is_made_to_a_cluster_that_a_run_folder_names(tmp_path, use):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-        run = write_run(tmp_path, ppo(meta__cluster=address, meta__distributed="all_reduce"))
+        run = write_run(
+            tmp_path, ppo(meta__cluster=address, meta__distributed="all_reduce")
+        )
         content = json.loads(run.spec_file.read_text())
         content["_run"] = {"format": FORMAT, "set": [], "packages": {}}
         run.spec_file.write_text(json.dumps(content))
@@ -271,7 +303,11 @@ def own_file(folder, imports):
 
 def test_the_users_own_spec_file_imports_what_it_lists(tmp_path):
     file = own_file(tmp_path, ["one", "two.part"])
-    assert imports_of_file(str(file), ["three", "one"], trust=False) == ("three", "one", "two.part")
+    assert imports_of_file(str(file), ["three", "one"], trust=False) == (
+        "three",
+        "one",
+        "two.part",
+    )
 
 
 def test_a_spec_file_of_a_run_imports_nothing_by_that_key(tmp_path):
@@ -287,7 +323,11 @@ def test_a_spec_file_of_a_run_imports_nothing_by_that_key(tmp_path):
     assert imports_for(run_dir, [], False, tmp_path / "data") == ()
 
 
-@pytest.mark.parametrize("imports", ["one", [1], {"one": 1}, ["one.py/x"], ["-c"], None])
+@pytest.mark.parametrize(
+    "imports", ["one", [1], {"one": 1}, ["one.py/x"], ["-c"], None]
+)
 def test_imports_of_the_users_file_are_module_names(tmp_path, imports):
-    with pytest.raises(SpecError, match=r"imports = .*: must be a list of module names"):
+    with pytest.raises(
+        SpecError, match=r"imports = .*: must be a list of module names"
+    ):
         imports_of_file(str(own_file(tmp_path, imports)), [], trust=False)

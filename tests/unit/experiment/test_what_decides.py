@@ -1,7 +1,8 @@
 """A training decides by the recent return of its agent, not by a long moving average.
 
-Episodes of one step return 0 in the first half of the budget, then 1 for a tenth of it, then ½. The
-moving average over 100 rows is highest at the very end, and never above 0.6.
+Episodes of one step return 0 in the first half of the budget, then 1 for a tenth of it,
+then ½. The moving average over 100 rows is highest at the very end, and never above
+0.6.
 """
 
 import gymnasium
@@ -61,7 +62,8 @@ def test_the_best_agent_has_the_highest_recent_return(tmp_path):
     assert found.loc[found["total_reward_ma"].idxmax(), "frame"] == BUDGET
     store = CheckpointStore(session.paths.models, session.paths.prefix)
     best = store.load(store.manifest(), "best")
-    assert (best["frame"], best["recent_return"]) == (2_100, 1.0)  # its last 100 episodes
+    # its last 100 episodes
+    assert (best["frame"], best["recent_return"]) == (2_100, 1.0)
 
 
 def test_a_training_ends_when_the_recent_return_reaches_stop_return(tmp_path):
@@ -71,7 +73,9 @@ def test_a_training_ends_when_the_recent_return_reaches_stop_return(tmp_path):
 
 
 def test_the_live_line_shows_what_the_agent_returns_now(tmp_path):
-    session = make_session(scripted(), tmp_path, on_row=lambda s: shown.append(board.read(0)))
+    session = make_session(
+        scripted(), tmp_path, on_row=lambda s: shown.append(board.read(0))
+    )
     shown, board = [], session.board
     session.run()
     session.close()
@@ -81,15 +85,28 @@ def test_the_live_line_shows_what_the_agent_returns_now(tmp_path):
     assert shown[-1].best == 1.0
 
 
-def test_a_few_episodes_are_shown_but_decide_nothing_before_the_budget_is_spent(tmp_path):
+def test_a_few_episodes_are_shown_but_decide_nothing_before_the_budget_is_spent(
+    tmp_path,
+):
     """CartPole's first episodes, fewer than twenty in the whole budget."""
-    raw = ppo(env__num_envs=1, env__max_frame=300, meta__log_frequency=20, meta__stop_return=1.0)
+    raw = ppo(
+        env__num_envs=1,
+        env__max_frame=300,
+        meta__log_frequency=20,
+        meta__stop_return=1.0,
+    )
     raw["agent"]["algorithm"]["minibatch_size"] = 16
-    session = make_session(parse(raw), tmp_path, on_row=lambda s: seen.append(s.tracker.last_row))
+    session = make_session(
+        parse(raw), tmp_path, on_row=lambda s: seen.append(s.tracker.last_row)
+    )
     seen = []
     session.run()
     session.close()
     assert 1 < seen[-1]["final_return_episodes"] < 20
     assert [row["recent_return"] for row in seen[:-1]] == [None] * (len(seen) - 1)
     assert session.clock.frame == 300
-    assert seen[-1]["recent_return"] == seen[-1]["final_return"] == session.tracker.best_return
+    assert (
+        seen[-1]["recent_return"]
+        == seen[-1]["final_return"]
+        == session.tracker.best_return
+    )

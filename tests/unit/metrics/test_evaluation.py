@@ -9,7 +9,12 @@ BUDGET = 1_000
 
 
 def row(tracker, frame, *returns):
-    clocks = {"total_frame": 2 * frame, "wall_t": frame / 100, "epi": 3, "opt_step": frame // 10}
+    clocks = {
+        "total_frame": 2 * frame,
+        "wall_t": frame / 100,
+        "epi": 3,
+        "opt_step": frame // 10,
+    }
     lengths = np.arange(1, len(returns) + 1)
     info = np.empty((len(returns), 0))
     return tracker.row(np.array(returns), lengths, info, frame=frame, **clocks)
@@ -87,12 +92,16 @@ def test_a_restored_tracker_continues_like_the_saved_one():
     assert restored.due(12_099) is whole.due(12_099) is False
     assert restored.due(12_100)
     for i in range(120, 130):
-        assert row(restored, 100 * (i + 1), float(i)) == row(whole, 100 * (i + 1), float(i))
+        assert row(restored, 100 * (i + 1), float(i)) == row(
+            whole, 100 * (i + 1), float(i)
+        )
         assert restored.improved == whole.improved
 
 
 def test_rows_of_another_version_are_not_continued():
     state = EvaluationTracker(100, BUDGET).state_dict()
     state["columns"].pop()
-    with pytest.raises(CheckpointError, match=r"columns .*; resume with .* env\.info_keys of"):
+    with pytest.raises(
+        CheckpointError, match=r"columns .*; resume with .* env\.info_keys of"
+    ):
         EvaluationTracker(100, BUDGET).load_state_dict(state)

@@ -102,7 +102,9 @@ def test_a_line_that_is_no_row_is_an_error_that_says_where(path, line, fault):
 
 def test_a_file_of_something_else_is_an_error_that_says_so(path):
     path.write_text("garbage\n")
-    with pytest.raises(DamagedRowsError, match=r"session_df\.csv, line 1: has no column frame"):
+    with pytest.raises(
+        DamagedRowsError, match=r"session_df\.csv, line 1: has no column frame"
+    ):
         read_rows(path)
 
 

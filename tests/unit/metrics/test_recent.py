@@ -20,7 +20,7 @@ def played(episodes, max_frame):
 
 
 @given(EPISODES, st.integers(1, 4_000), st.integers(0, 100))
-def test_the_final_return_is_that_of_the_last_twentieth_of_the_budget_or_of_twenty_episodes(
+def test_the_final_return_is_of_the_last_twentieth_or_of_twenty_episodes(
     episodes, max_frame, later
 ):
     recent, ended, returns = played(episodes, max_frame)
@@ -36,7 +36,9 @@ def test_the_final_return_is_that_of_the_last_twentieth_of_the_budget_or_of_twen
 
 
 @given(EPISODES, st.integers(1, 4_000))
-def test_decisions_use_the_same_mean_over_at_most_a_hundred_episodes(episodes, max_frame):
+def test_decisions_use_the_same_mean_over_at_most_a_hundred_episodes(
+    episodes, max_frame
+):
     recent, ended, returns = played(episodes, max_frame)
     now = int(ended[-1]) if episodes else 0
     decides = len(episodes) >= FEWEST or (now >= max_frame and episodes)
@@ -50,7 +52,7 @@ def test_decisions_use_the_same_mean_over_at_most_a_hundred_episodes(episodes, m
         assert value == final
 
 
-def test_nothing_is_decided_before_twenty_episodes_have_ended_unless_the_budget_is_spent():
+def test_nothing_is_decided_before_twenty_episodes_or_the_end_of_the_budget():
     recent = RecentEpisodes(1_000)
     for frame in range(10, 200, 10):  # nineteen
         recent.add(frame, np.array([1.0]))

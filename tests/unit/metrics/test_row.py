@@ -16,7 +16,10 @@ DOC = Path(__file__).parents[3] / "docs" / "metrics.md"
 
 def documented_columns(heading):
     section = DOC.read_text().split(f"### {heading}\n")[1].split("\n#")[0]
-    return [tuple(row) for row in re.findall(r"^\| `(\w+)` \| (.+?) \| (.+?) \|$", section, re.M)]
+    return [
+        tuple(row)
+        for row in re.findall(r"^\| `(\w+)` \| (.+?) \| (.+?) \|$", section, re.M)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,10 @@ def test_frames_and_seconds_are_the_axes_and_no_scalars(csv, log_dir):
     events = EventAccumulator(str(log_dir))
     events.Reload()
     assert events.Tags()["scalars"] == ["total_reward", "loss"]
-    assert [event.wall_time for event in events.Scalars("total_reward")] == [1e9 + 0.1, 1e9 + 0.2]
+    assert [event.wall_time for event in events.Scalars("total_reward")] == [
+        1e9 + 0.1,
+        1e9 + 0.2,
+    ]
 
 
 def test_only_new_rows_are_exported_and_half_a_line_waits_for_its_end(csv, log_dir):
@@ -79,7 +82,9 @@ def test_a_file_that_is_missing_empty_or_a_header_has_no_rows(csv, log_dir):
 
 
 @pytest.mark.parametrize("seen_while_short", [True, False])
-def test_after_a_resume_the_rows_that_were_cut_are_shown_no_more(csv, log_dir, seen_while_short):
+def test_after_a_resume_the_rows_that_were_cut_are_shown_no_more(
+    csv, log_dir, seen_while_short
+):
     size = append(csv, 100, 200)
     append(csv, 300, 400)
     with closing(TensorBoardExporter(csv, log_dir)) as exporter:
@@ -89,7 +94,13 @@ def test_after_a_resume_the_rows_that_were_cut_are_shown_no_more(csv, log_dir, s
             exporter.update()
         append(csv, 350, 450, 550, wall_t=0.002)
         exporter.update()
-    assert [step for step, _ in scalars(log_dir, "total_reward")] == [100, 200, 350, 450, 550]
+    assert [step for step, _ in scalars(log_dir, "total_reward")] == [
+        100,
+        200,
+        350,
+        450,
+        550,
+    ]
 
 
 def test_a_second_exporter_shows_no_point_twice(csv, log_dir):
@@ -99,7 +110,12 @@ def test_a_second_exporter_shows_no_point_twice(csv, log_dir):
             exporter.update()
             append(csv, frame)
             exporter.update()
-    assert [step for step, _ in scalars(log_dir, "total_reward")] == [100, 200, 300, 400]
+    assert [step for step, _ in scalars(log_dir, "total_reward")] == [
+        100,
+        200,
+        300,
+        400,
+    ]
     assert len(list(log_dir.iterdir())) == 2
 
 
@@ -117,12 +133,14 @@ def test_rows_are_exported_although_an_event_file_was_deleted(csv, log_dir):
     assert scalars(log_dir, "total_reward") == [(100, 100.0), (200, 200.0)]
 
 
-def test_importing_and_exporting_takes_neither_torch_nor_tensorboard_early(csv, log_dir):
+def test_importing_and_exporting_takes_neither_torch_nor_tensorboard_early(
+    csv, log_dir
+):
     append(csv, 100)
     code = (
-        "import sys; from slm_lab.metrics.tensorboard import TensorBoardExporter as Exporter\n"
-        "assert 'tensorboard' not in sys.modules\n"
-        f"Exporter({str(csv)!r}, {str(log_dir)!r}).update()\n"
-        "assert not {'torch', 'tensorflow'} & set(sys.modules)"
+        "import sys; from slm_lab.metrics.tensorboard import TensorBoardExporter as "
+        f"Exporter\nassert 'tensorboard' not in sys.modules\nExporter({str(csv)!r}, "
+        f"{str(log_dir)!r}).update()\nassert not {{'torch', 'tensorflow'}} & "
+        "set(sys.modules)"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)

@@ -35,7 +35,12 @@ def test_a_row_has_the_base_columns_then_the_extra_ones():
 
 def test_a_row_carries_the_clocks_it_is_given():
     row = row_at(Tracker(2, 100, BUDGET), 100)
-    assert (row["frame"], row["total_frame"], row["wall_t"], row["opt_step"]) == (100, 200, 1.0, 10)
+    assert (row["frame"], row["total_frame"], row["wall_t"], row["opt_step"]) == (
+        100,
+        200,
+        1.0,
+        10,
+    )
 
 
 def test_total_reward_is_empty_before_the_first_episode_ends():
@@ -94,14 +99,17 @@ def test_improved_says_whether_the_last_row_set_a_new_best_of_the_recent_episode
 
 
 def test_after_a_resume_the_saved_rows_stand_for_their_episodes():
-    """The window is one of whole rows here: each episode counts with the mean of its row."""
+    """The window is one of whole rows here: each episode counts with the mean of its
+    row."""
     alone = Tracker(1, 10, 400, ["episode_length"])
     rows, generator = [], np.random.default_rng(0)
     for step in range(1, 201):
         finish(alone, at=2 * step, e0=float(generator.normal()))
         if alone.due(step):
             rows.append(row_at(alone, step))
-    known = Rows(rows[0].columns, np.array([row.cells for row in rows], np.float64).T.copy())
+    known = Rows(
+        rows[0].columns, np.array([row.cells for row in rows], np.float64).T.copy()
+    )
     taken_over = Tracker(1, 10, 400, ["episode_length"])
     taken_over.resume_after_rows(known)
     for tracker in (alone, taken_over):
@@ -110,17 +118,21 @@ def test_after_a_resume_the_saved_rows_stand_for_their_episodes():
     one, other = (row_at(tracker, 201) for tracker in (alone, taken_over))
     assert other["final_return"] == pytest.approx(one["final_return"])
     assert other["recent_return"] == pytest.approx(one["recent_return"])
-    assert [other[name] for name in ("epi", "fps", "final_return_episodes", "mean_return")] == [
-        one[name] for name in ("epi", "fps", "final_return_episodes", "mean_return")
-    ]
+    assert [
+        other[name] for name in ("epi", "fps", "final_return_episodes", "mean_return")
+    ] == [one[name] for name in ("epi", "fps", "final_return_episodes", "mean_return")]
 
 
 def test_after_a_resume_the_reports_of_the_interrupted_interval_are_forgotten():
     tracker = Tracker(1, 100, BUDGET, ["approx_kl"], info_keys=["score"])
     saved = row_at(tracker, 100)
     tracker.track_update({"loss": 9.0, "approx_kl": 9.0})
-    tracker.track_episodes(*(np.array([v]) for v in (0, 9.0, 10)), np.array([[9.0]]), 200)
-    tracker.resume_after_rows(Rows(saved.columns, np.array([saved.cells], np.float64).T.copy()))
+    tracker.track_episodes(
+        *(np.array([v]) for v in (0, 9.0, 10)), np.array([[9.0]]), 200
+    )
+    tracker.resume_after_rows(
+        Rows(saved.columns, np.array([saved.cells], np.float64).T.copy())
+    )
     tracker.track_update({"loss": 1.0})
     row = row_at(tracker, 200)
     assert row["loss"] == 1.0
@@ -203,7 +215,9 @@ def test_the_last_frame_tells_whether_a_final_row_is_missing():
 
 EVENT = st.one_of(
     st.tuples(st.just("episode"), st.integers(0, 2), st.floats(-1e6, 1e6)),
-    st.tuples(st.just("report"), st.sampled_from(["loss", "approx_kl"]), st.floats(-1e3, 1e3)),
+    st.tuples(
+        st.just("report"), st.sampled_from(["loss", "approx_kl"]), st.floats(-1e3, 1e3)
+    ),
     st.tuples(st.just("row")),
 )
 
@@ -217,7 +231,13 @@ def play(tracker, events, frame):
         elif event[0] == "report":
             tracker.track_update({event[1]: event[2]})
         else:
-            rows.append((row_at(tracker, frame).to_csv(), tracker.improved, tracker.due(frame + 7)))
+            rows.append(
+                (
+                    row_at(tracker, frame).to_csv(),
+                    tracker.improved,
+                    tracker.due(frame + 7),
+                )
+            )
     return rows, frame
 
 
@@ -255,8 +275,14 @@ def test_a_resumed_run_may_have_another_log_frequency():
 @pytest.mark.parametrize(
     ("other", "message"),
     [
-        (Tracker(1, 10, BUDGET, ["clip_eps"]), r"clip_eps, .*; resume with .* env\.info_keys of"),
-        (Tracker(2, 10, BUDGET), r"env\.num_envs = 1: the checkpoint has 2 environments"),
+        (
+            Tracker(1, 10, BUDGET, ["clip_eps"]),
+            r"clip_eps, .*; resume with .* env\.info_keys of",
+        ),
+        (
+            Tracker(2, 10, BUDGET),
+            r"env\.num_envs = 1: the checkpoint has 2 environments",
+        ),
     ],
 )
 def test_the_state_of_another_kind_of_run_is_refused(other, message):

@@ -25,7 +25,8 @@ def path(tmp_path):
 
 @contextlib.contextmanager
 def disk_that_is_full_after(size):
-    """The kernel takes the bytes up to `size` and refuses the rest, as a full disk does."""
+    """The kernel takes the bytes up to `size` and refuses the rest, as a full disk
+    does."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -53,7 +54,9 @@ def test_sync_returns_size_and_checksum_of_the_file(path):
         with closing(RowWriter(path, COLUMNS)) as writer:
             writer.append(row(frame))
             content = path.read_bytes()
-            assert writer.sync() == Extent(len(content), hashlib.sha256(content).hexdigest())
+            assert writer.sync() == Extent(
+                len(content), hashlib.sha256(content).hexdigest()
+            )
 
 
 def test_a_row_with_other_columns_is_refused(path):
@@ -181,7 +184,11 @@ def test_where_one_file_cannot_be_continued_none_is_left_open(tmp_path):
     extents = {name: Extent.of((tmp_path / name).read_bytes()) for name in TABLES}
     with pytest.raises(CheckpointError, match="other,columns"):
         RowFiles(tmp_path, TABLES, extents)
-    opened = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if _is(fd)]
+    opened = [
+        os.readlink(f"/proc/self/fd/{fd}")
+        for fd in os.listdir("/proc/self/fd")
+        if _is(fd)
+    ]
     assert not any(str(tmp_path) in path for path in opened)
 
 

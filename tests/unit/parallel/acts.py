@@ -1,4 +1,5 @@
-"""What the processes of test_processes.py do; cheap to import, because each of them does."""
+"""What the processes of test_processes.py do; cheap to import, because each of them
+does."""
 
 import atexit
 import os
@@ -28,7 +29,8 @@ def hang_after_the_result(task, raw_board, connection, parent):
 
 
 def break_the_pipe(task, raw_board, connection, parent):
-    """A length that no content follows, as of a process killed in the middle of a send."""
+    """A length that no content follows, as of a process killed in the middle of a
+    send."""
     os.write(connection.fileno(), b"\x00\x00\x10\x00half")
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -86,14 +88,27 @@ def note_signals(folder):
     ignore_terminal()
 
 
-ACTS = {act.__name__: act for act in (
-    finish, leave, hang_after_the_result, break_the_pipe, wait_for_the_stop, hang,
-    die_after_frames, die_then_fail_to_begin, die_at_once, fail_at_once, begin,
-)}  # fmt: skip
+ACTS = {
+    act.__name__: act
+    for act in (
+        finish,
+        leave,
+        hang_after_the_result,
+        break_the_pipe,
+        wait_for_the_stop,
+        hang,
+        die_after_frames,
+        die_then_fail_to_begin,
+        die_at_once,
+        fail_at_once,
+        begin,
+    )
+}
 
 
 def act(task, *args):
-    """The target of every process here: does what its task names in the place of plug-ins."""
+    """The target of every process here: does what its task names in the place of
+    plug-ins."""
     ACTS[task.imports[0]](task, *args)
 
 

@@ -15,12 +15,21 @@ def worker_tasks(folder, spec, count):
     """As of a training that is resumed in `folder`."""
     run_dir = RunDir(folder, spec.name)
     workers = range(count)
-    return [SessionTask(spec, run_dir, 0, 0, s, count, True, workers=workers) for s in workers]
+    return [
+        SessionTask(spec, run_dir, 0, 0, s, count, True, workers=workers)
+        for s in workers
+    ]
 
 
 def processes_that(acts, folder, **limits):
-    """Processes of which each does one of the acts, if `act` is their target; and their board."""
+    """Processes of which each does one of the acts, if `act` is their target; and their
+    board."""
     board = StatusBoard.allocate(CONTEXT, len(acts))
     tasks = worker_tasks(folder, parse(ppo()), len(acts))
-    tasks = [replace(t, imports=(what.__name__,)) for t, what in zip(tasks, acts, strict=True)]
-    return Supervisor(Processes(board), tasks, board, restart=replacement, **limits), board
+    tasks = [
+        replace(t, imports=(what.__name__,))
+        for t, what in zip(tasks, acts, strict=True)
+    ]
+    return Supervisor(
+        Processes(board), tasks, board, restart=replacement, **limits
+    ), board

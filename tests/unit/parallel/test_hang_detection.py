@@ -198,8 +198,15 @@ PROGRESS = {
         "restart": partial(Running.be, phase=Phase.RUNNING, restarts=1),
         "evaluation": Running.beat,
     },
-    Rank: {"step": Running.step, "evaluation": Running.beat, "exchange": Rank.enter_an_exchange},
-    Actor: {"step": Running.step, "restart": partial(Running.be, phase=Phase.RUNNING, restarts=1)},
+    Rank: {
+        "step": Running.step,
+        "evaluation": Running.beat,
+        "exchange": Rank.enter_an_exchange,
+    },
+    Actor: {
+        "step": Running.step,
+        "restart": partial(Running.be, phase=Phase.RUNNING, restarts=1),
+    },
     Learner: {"step": Running.step, "unroll": Learner.give_back},
 }
 NOT_DUE = {
@@ -245,7 +252,8 @@ class Clock:
 
 @pytest.fixture
 def watch(monkeypatch):
-    """`watch(case)` makes a function: the processes that hang after so many seconds more."""
+    """`watch(case)` makes a function: the processes that hang after so many seconds
+    more."""
     clock = Clock()
     monkeypatch.setattr(hang_detector, "time", clock)
 
@@ -275,7 +283,9 @@ def test_a_process_without_progress_hangs_after_the_timeout(watch, kind):
 
 def rows(table):
     """(kind, what, act) for each act of the table."""
-    return [(kind, what, act) for kind, acts in table.items() for what, act in acts.items()]
+    return [
+        (kind, what, act) for kind, acts in table.items() for what, act in acts.items()
+    ]
 
 
 @pytest.mark.parametrize(("kind", "what", "act"), rows(PROGRESS))
@@ -354,7 +364,10 @@ def test_a_step_in_a_worker_process_is_named_though_another_copy_resets(watch):
     case = Independent()
     case.copies(RESETTING, STEPPING, STEPPING)
     ((_, why),) = watch(case, reasons=True)(301)
-    assert "hangs: the step of copies 1, 2 has not ended for 300 s; see meta.step_seconds" in why
+    assert (
+        "hangs: the step of copies 1, 2 has not ended for 300 s; see meta.step_seconds"
+        in why
+    )
 
 
 @pytest.mark.parametrize("slot", ["learning", "saving"])
@@ -382,18 +395,26 @@ def test_an_observer_that_was_suspended_blames_no_process(monkeypatch):
 
 def test_an_evaluation_and_a_checkpoint_show_that_a_rank_makes_progress(tmp_path):
     """One of two ranks evaluates: the other, which waits, sees it with every step."""
-    sizes = {"env__max_frame": 400, "meta__log_frequency": 200, "meta__eval_frequency": 200}
+    sizes = {
+        "env__max_frame": 400,
+        "meta__log_frequency": 200,
+        "meta__eval_frequency": 200,
+    }
     together = {"meta__distributed": "all_reduce", "meta__max_session": 2}
     spec = parse(ppo(**sizes, **together, meta__rigorous_eval=1))
     first, second = run_ranks(spec, tmp_path, 2)
     steps = read_rows(first.paths.eval_rows)["episode_length"].sum()
-    evaluating, waiting = (rank.board.heartbeats[rank.index] for rank in (first, second))
+    evaluating, waiting = (
+        rank.board.heartbeats[rank.index] for rank in (first, second)
+    )
     assert evaluating > steps > 0
     assert 0 < waiting < 10
 
 
 @pytest.mark.parametrize(("state", "waits"), [("D", True), ("S", False), ("R", False)])
-def test_a_process_that_waits_for_the_disk_is_recognised_by_its_state(monkeypatch, state, waits):
+def test_a_process_that_waits_for_the_disk_is_recognised_by_its_state(
+    monkeypatch, state, waits
+):
     processes = Processes(StatusBoard.allocate(CONTEXT, 1))
     processes._running[0] = SimpleNamespace(process=SimpleNamespace(pid=os.getpid()))
     assert not processes.waits_for_disk(0)  # it runs

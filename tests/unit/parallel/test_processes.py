@@ -11,7 +11,13 @@ import psutil
 import pytest
 
 from slm_lab.parallel import fork_server, processes
-from slm_lab.parallel.fork_server import CONTEXT, end, new_process, start, start_fork_server
+from slm_lab.parallel.fork_server import (
+    CONTEXT,
+    end,
+    new_process,
+    start,
+    start_fork_server,
+)
 from slm_lab.session.status_board import Phase
 from slm_lab.storage.result import Ending
 from tests.faults.lab import call, command, wait_until, write_spec
@@ -83,7 +89,9 @@ def test_no_more_run_at_once_than_are_allowed(make):
     assert max(most) <= 1
 
 
-def test_a_process_that_hangs_after_its_result_is_killed_and_has_finished(make, monkeypatch):
+def test_a_process_that_hangs_after_its_result_is_killed_and_has_finished(
+    make, monkeypatch
+):
     monkeypatch.setattr(processes, "EXIT_SECONDS", 0.2)
     launcher, _ = make(hang_after_the_result)
     (result,) = launcher.run(nothing)
@@ -160,7 +168,8 @@ def test_a_signal_during_a_start_is_delayed_until_the_process_handles_it(tmp_pat
 def test_the_fork_server_has_imported_torch_and_has_no_thread_to_lose(tmp_path):
     """A lock that another thread holds during a fork stays locked in the child."""
     start_fork_server()
-    kill_server()  # which environments of another test may have started, with their own imports
+    # which environments of another test may have started, with their own imports
+    kill_server()
     start_fork_server()
     before = forkserver._forkserver._forkserver_pid
     process = new_process(note_what_it_inherits, (tmp_path,), "heir")
@@ -171,7 +180,9 @@ def test_the_fork_server_has_imported_torch_and_has_no_thread_to_lose(tmp_path):
     assert psutil.Process(before).num_threads() == 1
 
 
-def test_rewards_beyond_float32_bring_no_warning_beside_the_message_of_the_loss(tmp_path):
+def test_rewards_beyond_float32_bring_no_warning_beside_the_message_of_the_loss(
+    tmp_path,
+):
     process = new_process(note_warnings_of_rewards, (tmp_path,), "rewarded")
     start(process)
     process.join(DEADLINE)
@@ -179,7 +190,8 @@ def test_rewards_beyond_float32_bring_no_warning_beside_the_message_of_the_loss(
 
 
 def test_processes_are_like_fresh_interpreters(monkeypatch, tmp_path):
-    """They have the variables of the moment and own random numbers, and run `atexit` functions."""
+    """They have the variables of the moment and own random numbers, and run `atexit`
+    functions."""
     monkeypatch.setenv("SLM_LAB_TEST", "first")
     start_fork_server()
     monkeypatch.setenv("SLM_LAB_TEST", "now")
@@ -199,14 +211,18 @@ def test_processes_are_like_fresh_interpreters(monkeypatch, tmp_path):
 @pytest.mark.medium
 def test_modules_of_the_working_folder_are_not_imported(tmp_path):
     for name in ("torch", "numpy", "random", "gymnasium"):
-        (tmp_path / f"{name}.py").write_text("raise RuntimeError('of the working folder')")
+        (tmp_path / f"{name}.py").write_text(
+            "raise RuntimeError('of the working folder')"
+        )
     write_spec(tmp_path, ppo(env__max_frame=200))
     done = call(command(tmp_path, "train"), tmp_path)
     assert (done.code, done.err) == (0, "")
 
 
 @linux
-def test_a_fork_server_that_was_killed_takes_its_processes_along_and_is_replaced(make, tmp_path):
+def test_a_fork_server_that_was_killed_takes_its_processes_along_and_is_replaced(
+    make, tmp_path
+):
     start_fork_server()
     kill_server()
     launcher, _ = make(finish)
@@ -242,6 +258,8 @@ def test_a_killed_process_that_waits_for_a_disk_is_not_waited_for(monkeypatch):
         disk.setattr(fork_server, "DISK_SECONDS", 0.0)
         end(process)
     assert process.is_alive()
-    assert process not in multiprocessing.active_children(), "the end of Python waits for these"
+    assert process not in multiprocessing.active_children(), (
+        "the end of Python waits for these"
+    )
     end(process)
     assert not process.is_alive()

@@ -36,7 +36,11 @@ def test_a_killed_worker_is_replaced_as_often_as_allowed(make):
     """Each adds a frame before it dies; each sees how its predecessor died."""
     launcher, board = make(die_after_frames, finish, max_restart=2)
     dead, whole = launcher.run(nothing)
-    assert (dead.ending, dead.exit_code, dead.restarts) == (Ending.FAILED, -signal.SIGKILL, 2)
+    assert (dead.ending, dead.exit_code, dead.restarts) == (
+        Ending.FAILED,
+        -signal.SIGKILL,
+        2,
+    )
     assert (whole.ending, whole.restarts) == (Ending.FINISHED, 0)
     assert dead.frame == 3
     assert board.read(0).restarts == 2
@@ -52,11 +56,17 @@ def test_a_worker_that_is_killed_before_its_first_step_is_replaced_too(make):
 def test_a_worker_that_fails_before_its_first_step_is_not_replaced(make):
     launcher, _ = make(fail_at_once, max_restart=5)
     (failed,) = launcher.run(nothing)
-    assert (failed.ending, failed.restarts, failed.error) == (Ending.FAILED, 0, "it cannot begin")
+    assert (failed.ending, failed.restarts, failed.error) == (
+        Ending.FAILED,
+        0,
+        "it cannot begin",
+    )
 
 
 @pytest.mark.medium
-def test_a_worker_that_has_stepped_is_replaced_though_its_replacement_cannot_begin(make):
+def test_a_worker_that_has_stepped_is_replaced_though_its_replacement_cannot_begin(
+    make,
+):
     launcher, _ = make(die_then_fail_to_begin, max_restart=2)
     (failed,) = launcher.run(nothing)
     assert (failed.ending, failed.restarts, failed.frame) == (Ending.FAILED, 2, 0)
@@ -68,7 +78,9 @@ def test_only_a_worker_that_is_not_replaced_has_failed(make):
     launcher, board = make(die_after_frames, finish, max_restart=2)
     seen = set()
     launcher.run(
-        lambda: seen.add((board.read(0).restarts, *(each.session for each in launcher.failed)))
+        lambda: seen.add(
+            (board.read(0).restarts, *(each.session for each in launcher.failed))
+        )
     )
     assert (2, 0) in seen
     assert seen <= {(0,), (1,), (2,), (2, 0)}
@@ -76,9 +88,12 @@ def test_only_a_worker_that_is_not_replaced_has_failed(make):
 
 @pytest.mark.medium
 @pytest.mark.parametrize(
-    ("why", "reported"), [("it hangs", "it hangs"), (None, "Session 0 hangs: its step has")]
+    ("why", "reported"),
+    [("it hangs", "it hangs"), (None, "Session 0 hangs: its step has")],
 )
-def test_a_worker_that_hangs_is_killed_and_replaced_and_the_reason_is_reported(make, why, reported):
+def test_a_worker_that_hangs_is_killed_and_replaced_and_the_reason_is_reported(
+    make, why, reported
+):
     launcher, board = make(hang, max_restart=1)
     sign = lambda _: "constant" if board.phase(0) is Phase.RUNNING else None  # noqa: E731
     launcher.watch([0], sign, why, limit=0.1)
@@ -89,7 +104,9 @@ def test_a_worker_that_hangs_is_killed_and_replaced_and_the_reason_is_reported(m
 
 @pytest.mark.medium
 def test_a_worker_that_waits_for_a_disk_does_not_hang(make, monkeypatch):
-    monkeypatch.setattr(processes.Processes, "waits_for_disk", lambda self, session: True)
+    monkeypatch.setattr(
+        processes.Processes, "waits_for_disk", lambda self, session: True
+    )
     launcher, board = make(hang, stop_seconds=0.0)
     launcher.watch([0], lambda _: "constant", limit=0.1)
     ticks = []
@@ -149,7 +166,9 @@ def test_after_a_stop_a_saving_or_scheduler_stopped_worker_is_not_killed(make, s
 
 
 @pytest.mark.medium
-def test_the_time_of_a_step_after_a_stop_begins_when_a_slow_disk_has_its_checkpoint(make):
+def test_the_time_of_a_step_after_a_stop_begins_when_a_slow_disk_has_its_checkpoint(
+    make,
+):
     launcher, board = make(hang, stop_seconds=1.0)
     began, freed, ticks = [], [], []
 

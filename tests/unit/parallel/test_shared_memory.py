@@ -29,14 +29,18 @@ def test_a_request_that_fits_is_accepted():
 
 
 def test_a_request_beyond_shared_memory_is_refused_with_the_numbers_and_the_fix():
-    with pytest.raises(LabError, match=r"the unrolls take 1,001 bytes .* has 1,000; shorter"):
+    with pytest.raises(
+        LabError, match=r"the unrolls take 1,001 bytes .* has 1,000; shorter"
+    ):
         check_room(1001, WHAT, FIX)
 
 
 def test_a_request_that_would_fill_memory_during_the_move_is_refused(machine):
     machine.room.free = 10**9
     check_room(4000 * 1024, WHAT, FIX)
-    with pytest.raises(LabError, match=r"briefly 2 times as much, but only 8,192,000 bytes"):
+    with pytest.raises(
+        LabError, match=r"briefly 2 times as much, but only 8,192,000 bytes"
+    ):
         check_room(4000 * 1024 + 1, WHAT, FIX)
 
 

@@ -47,7 +47,9 @@ class OnRay:
     def __init__(self, budget=BUDGET):
         frame = fake_ray.FRAMES
         slots = {"learn_queue": 2, "queue_size": 1}
-        self._lab = fake_ray.Lab(self.ray, ACTORS, (budget + 1) * frame, frame, 0, **slots)
+        self._lab = fake_ray.Lab(
+            self.ray, ACTORS, (budget + 1) * frame, frame, 0, **slots
+        )
         self.source = self._lab.source
         self._lab.begin()
         self._actors = list(self._lab.actors)
@@ -94,7 +96,9 @@ def test_each_unroll_is_received_once_and_those_of_an_actor_in_their_order(make)
     while made.play(0) | made.play(1):
         pass
     found = receive_all(made)
-    assert sorted(found) == [(actor, n) for actor in range(ACTORS) for n in range(SLOTS)]
+    assert sorted(found) == [
+        (actor, n) for actor in range(ACTORS) for n in range(SLOTS)
+    ]
     assert [n for actor, n in found if actor == 0] == [0, 1]
     assert receive(made) is None
 

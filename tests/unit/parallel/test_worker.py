@@ -123,7 +123,9 @@ def test_an_exception_becomes_a_failed_result_with_its_traceback(task, board, fa
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_a_lab_error_becomes_a_failed_result_with_its_message_only(task, board, failing, error):
+def test_a_lab_error_becomes_a_failed_result_with_its_message_only(
+    task, board, failing, error
+):
     failing(error)
     result = run_session(task, board)
     assert result.ending is Ending.FAILED
@@ -132,7 +134,9 @@ def test_a_lab_error_becomes_a_failed_result_with_its_message_only(task, board, 
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("a bug"), LabError("what to do")])
-def test_the_log_of_the_session_has_the_traceback_of_any_failure(task, board, failing, error):
+def test_the_log_of_the_session_has_the_traceback_of_any_failure(
+    task, board, failing, error
+):
     failing(error)
     run_session(task, board)
     log = log_of(task)
@@ -160,16 +164,22 @@ def test_the_log_is_closed_after_any_ending(task, board, failing):
     assert logging.getLogger("slm_lab").handlers == before
 
 
-def test_warnings_of_the_lab_go_to_the_log_of_the_session(task, board, monkeypatch, failing):
+def test_warnings_of_the_lab_go_to_the_log_of_the_session(
+    task, board, monkeypatch, failing
+):
     failing(LabError("x"))
     monkeypatch.setattr(
-        torch, "set_num_threads", lambda n: logging.getLogger("slm_lab.agent").warning("told")
+        torch,
+        "set_num_threads",
+        lambda n: logging.getLogger("slm_lab.agent").warning("told"),
     )
     run_session(task, board)
     assert "WARNING slm_lab.agent: told" in log_of(task)
 
 
-def test_a_plug_in_that_does_not_import_is_a_failed_session_that_names_it(task, board, monkeypatch):
+def test_a_plug_in_that_does_not_import_is_a_failed_session_that_names_it(
+    task, board, monkeypatch
+):
     monkeypatch.setattr(sys, "path", list(sys.path))
     wrong = SessionTask(**{**vars(task), "imports": ("no_such_plug_in",)})
     result = run_session(wrong, board)

@@ -13,16 +13,23 @@ from tests.contract.outside import evaluation_env, untrained
 from tests.support import parse, ppo, soft
 
 CRITIC = {"type": "MLPNet", "hid_layers": [8]}
-MAKERS = pytest.mark.parametrize("make", [ppo, lambda **keys: soft("SoftActorCritic", **keys)])
+MAKERS = pytest.mark.parametrize(
+    "make", [ppo, lambda **keys: soft("SoftActorCritic", **keys)]
+)
 
 
 @pytest.mark.parametrize("gpu", [False, True, "auto"])
 @MAKERS
 def test_actor_and_critic_are_on_one_device(make, gpu):
     for own in (False, True, "auto"):
-        agent = parse(make(agent__net__gpu=gpu, agent__critic_net={**CRITIC, "gpu": own})).agent
+        agent = parse(
+            make(agent__net__gpu=gpu, agent__critic_net={**CRITIC, "gpu": own})
+        ).agent
         assert [net.gpu for net in agent.nets.values()] == [gpu, gpu]
-        assert [net_for_role(agent, role).gpu for role in ("actor", "critic")] == [gpu, gpu]
+        assert [net_for_role(agent, role).gpu for role in ("actor", "critic")] == [
+            gpu,
+            gpu,
+        ]
 
 
 @MAKERS
@@ -66,6 +73,9 @@ class Watched:
         (True, "cuda", ("to cuda, waiting",)),
     ],
 )
-def test_only_from_the_host_to_a_gpu_a_copy_is_pinned_and_not_waited_for(is_cuda, device, calls):
-    """The host may not read a copy from a GPU before it is there; pinning memory there fails."""
+def test_only_from_the_host_to_a_gpu_a_copy_is_pinned_and_not_waited_for(
+    is_cuda, device, calls
+):
+    """The host may not read a copy from a GPU before it is there; pinning memory there
+    fails."""
     assert moved(Watched(is_cuda), torch.device(device)).calls == calls

@@ -12,18 +12,32 @@ from gymnasium import spaces
 from pandas.testing import assert_frame_equal
 
 from slm_lab.core.errors import CheckpointError
-from slm_lab.env.failure import EnvironmentExitError, EnvironmentFailedError, signal_ignored
+from slm_lab.env.failure import (
+    EnvironmentExitError,
+    EnvironmentFailedError,
+    signal_ignored,
+)
 from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers
 from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.storage.result import Ending
-from tests.support import Rank, make_session, parse, ppo, q_learning, read_rows, rows, run_session
+from tests.support import (
+    Rank,
+    make_session,
+    parse,
+    ppo,
+    q_learning,
+    read_rows,
+    rows,
+    run_session,
+)
 
 LOOSE = partial(ValueError, "a cable is loose")
 
 
 class Breakable(gymnasium.Env):
-    """Episodes of five steps. While `broken`, `place` raises `error` at its `at`-th call."""
+    """Episodes of five steps. While `broken`, `place` raises `error` at its `at`-th
+    call."""
 
     observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
     action_space = spaces.Discrete(2)
@@ -79,12 +93,18 @@ def fail(spec, folder, error=Exception, **options):
 
 
 @pytest.mark.parametrize("algorithm", [ppo, partial(q_learning, "DQN")])
-@pytest.mark.parametrize(("place", "at", "frame"), [("step", 100, 396), ("reset", 9, 156)])
-def test_no_frame_before_a_failure_is_lost(spec_of, tmp_path, algorithm, place, at, frame):
+@pytest.mark.parametrize(
+    ("place", "at", "frame"), [("step", 100, 396), ("reset", 9, 156)]
+)
+def test_no_frame_before_a_failure_is_lost(
+    spec_of, tmp_path, algorithm, place, at, frame
+):
     spec = spec_of(algorithm, place, at)
     session, error = fail(spec, tmp_path, ValueError)
     assert f"the state is saved at frame {frame}" in error.__notes__
-    assert any(note.startswith(f"in {place}() of environment 0") for note in error.__notes__)
+    assert any(
+        note.startswith(f"in {place}() of environment 0") for note in error.__notes__
+    )
     Breakable.broken = False
     resumed = make_session(spec, tmp_path, resume=True)
     assert resumed.clock.frame == frame
@@ -97,18 +117,30 @@ def test_no_frame_before_a_failure_is_lost(spec_of, tmp_path, algorithm, place, 
 @pytest.mark.parametrize(
     ("error", "message"),
     [
-        (partial(SystemExit, "window closed"), "the environment called sys.exit: window closed"),
+        (
+            partial(SystemExit, "window closed"),
+            "the environment called sys.exit: window closed",
+        ),
         (KeyboardInterrupt, "the environment raised KeyboardInterrupt"),
         (GeneratorExit, "the environment raised GeneratorExit"),
     ],
 )
 @pytest.mark.parametrize("place", ["step", "reset"])
-def test_an_exit_is_an_error_as_any_other(spec_of, tmp_path, monkeypatch, place, error, message):
-    monkeypatch.setattr("signal.getsignal", lambda _: signal_ignored)  # as in a Session's process
-    _, caught = fail(spec_of(place=place, at=9, error=error), tmp_path, EnvironmentExitError)
+def test_an_exit_is_an_error_as_any_other(
+    spec_of, tmp_path, monkeypatch, place, error, message
+):
+    # as in a Session's process
+    monkeypatch.setattr("signal.getsignal", lambda _: signal_ignored)
+    _, caught = fail(
+        spec_of(place=place, at=9, error=error), tmp_path, EnvironmentExitError
+    )
     assert str(caught) == message
-    assert any(note.startswith(f"in {place}() of environment 0") for note in caught.__notes__)
-    assert any(note.startswith("the state is saved at frame") for note in caught.__notes__)
+    assert any(
+        note.startswith(f"in {place}() of environment 0") for note in caught.__notes__
+    )
+    assert any(
+        note.startswith("the state is saved at frame") for note in caught.__notes__
+    )
 
 
 def test_a_real_ctrl_c_stays_what_it_is(spec_of, tmp_path):
@@ -121,7 +153,9 @@ def test_a_failure_in_an_evaluation_is_saved_as_if_it_had_not_begun(spec_of, tmp
     session = make_session(spec, tmp_path)
     for env in session.env.raw.envs:
         env.unwrapped.place = "nowhere"
-    with pytest.raises(EnvironmentFailedError, match="evaluation on Breakable-v0") as caught:
+    with pytest.raises(
+        EnvironmentFailedError, match="evaluation on Breakable-v0"
+    ) as caught:
         session.run()
     session.close()
     assert "a cable is loose" in str(caught.value)
@@ -140,7 +174,9 @@ def test_a_worker_saves_what_all_share(spec_of, tmp_path, mode):
     assert "the state is saved at frame 396" in error.__notes__
 
 
-def test_all_ranks_save_where_the_environment_of_one_fails(registered, tmp_path, monkeypatch):
+def test_all_ranks_save_where_the_environment_of_one_fails(
+    registered, tmp_path, monkeypatch
+):
     monkeypatch.setattr(Breakable, "broken", True)
     numbers = itertools.count()
 
@@ -148,7 +184,11 @@ def test_all_ranks_save_where_the_environment_of_one_fails(registered, tmp_path,
         return Breakable("step" if next(numbers) == 0 else "nowhere")
 
     registered("Breakable-v0", make)
-    keys = {"env__max_frame": 2000, "meta__max_session": 2, "meta__save_interval": 10_000}
+    keys = {
+        "env__max_frame": 2000,
+        "meta__max_session": 2,
+        "meta__save_interval": 10_000,
+    }
     spec = parse(ppo(env__name="Breakable-v0", meta__distributed="all_reduce", **keys))
     board, place = StatusBoard.allocate(CONTEXT, 2), GroupBuffers.of(2)
 
@@ -175,7 +215,10 @@ def test_all_ranks_save_where_the_environment_of_one_fails(registered, tmp_path,
 
 
 def test_serial_actors_are_saved_and_begin_afresh(spec_of, tmp_path):
-    meta = {"meta__distributed": "actor_learner", "meta__actor_learner": {"serial": True}}
+    meta = {
+        "meta__distributed": "actor_learner",
+        "meta__actor_learner": {"serial": True},
+    }
     spec = spec_of(**meta)
     session, error = fail(spec, tmp_path, ValueError, serially=True)
     assert f"the state is saved at frame {session.clock.frame}" in error.__notes__
@@ -189,8 +232,11 @@ def test_a_failure_before_the_first_step_saves_nothing(spec_of, tmp_path):
     assert session.records.store.manifest() is None
 
 
-def test_after_a_failure_an_exact_environment_begins_a_new_episode(tmp_path, monkeypatch):
-    """Some copies have stepped and others not, so what was observed last is not their state."""
+def test_after_a_failure_an_exact_environment_begins_a_new_episode(
+    tmp_path, monkeypatch
+):
+    """Some copies have stepped and others not, so what was observed last is not their
+    state."""
     spec = parse(ppo(env__name="Pendulum-v1", meta__save_interval=10_000))
     session = make_session(spec, tmp_path)
     calls = []
@@ -211,7 +257,9 @@ def test_after_a_failure_an_exact_environment_begins_a_new_episode(tmp_path, mon
     resumed = make_session(spec, tmp_path, resume=True)
     assert not np.isin(resumed.env.obs, saved).any()
     memory = resumed.agent.memory.state_dict()
-    assert memory["arrays"]["truncated"][memory["t"] - 1].all(), "the rollout is cut there"
+    assert memory["arrays"]["truncated"][memory["t"] - 1].all(), (
+        "the rollout is cut there"
+    )
     resumed.close()
 
 
@@ -221,20 +269,30 @@ def test_a_close_that_raises_ends_nothing(spec_of, tmp_path, caplog):
     assert whole.clock.frame == 1000
     (warning,) = [each for each in caplog.records if each.name == "slm_lab.env.failure"]
     assert warning.levelno == logging.WARNING
-    assert "close() of <Breakable<Breakable-v0>> raised ValueError: a cable" in warning.message
+    assert (
+        "close() of <Breakable<Breakable-v0>> raised ValueError: a cable"
+        in warning.message
+    )
 
 
 class Unsavable:
     """Stands for the state of somebody's part."""
 
 
-def test_a_state_that_cannot_be_saved_is_refused_before_anything_is_learned(tmp_path, monkeypatch):
+def test_a_state_that_cannot_be_saved_is_refused_before_anything_is_learned(
+    tmp_path, monkeypatch
+):
     session = make_session(parse(ppo(meta__save_interval=10_000)), tmp_path)
     state_dict = session.agent.actor.state_dict
     monkeypatch.setattr(
-        session.agent.actor, "state_dict", lambda: {**state_dict(), "noise": [1, Unsavable()]}
+        session.agent.actor,
+        "state_dict",
+        lambda: {**state_dict(), "noise": [1, Unsavable()]},
     )
-    place = r"agent\.actor\.noise\.1: a Unsavable cannot be saved in a checkpoint; a state_dict may"
+    place = (
+        r"agent\.actor\.noise\.1: a Unsavable cannot be saved in a checkpoint; "
+        "a state_dict may"
+    )
     with pytest.raises(CheckpointError, match=place):
         session.run()
     session.close()
@@ -245,4 +303,6 @@ def test_trying_to_save_changes_nothing(tmp_path, monkeypatch):
     spec = parse(ppo())
     whole = run_session(spec, tmp_path / "whole")
     monkeypatch.setattr("slm_lab.session.session.Session._try_to_save", lambda _: None)
-    assert_frame_equal(rows(run_session(spec, tmp_path / "untried")), rows(whole), check_exact=True)
+    assert_frame_equal(
+        rows(run_session(spec, tmp_path / "untried")), rows(whole), check_exact=True
+    )

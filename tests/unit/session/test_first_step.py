@@ -5,7 +5,9 @@ from pandas.testing import assert_frame_equal
 from tests.support import make_session, parse, ppo, rows, run_session
 
 
-def test_a_run_stopped_before_its_first_step_resumes_like_an_uninterrupted_one(tmp_path):
+def test_a_run_stopped_before_its_first_step_resumes_like_an_uninterrupted_one(
+    tmp_path,
+):
     spec = parse(ppo())
     whole = run_session(spec, tmp_path / "whole")
     session = make_session(spec, tmp_path / "stopped")

@@ -64,14 +64,20 @@ def test_ended_environments_are_passed_on_after_every_step():
     ended_masks = []
     list(
         finished_episodes(
-            Countdown([1, 2]), first, 2, "x", ended=lambda e: ended_masks.append(e.copy())
+            Countdown([1, 2]),
+            first,
+            2,
+            "x",
+            ended=lambda e: ended_masks.append(e.copy()),
         )
     )
     assert np.stack(ended_masks).tolist() == [[True, False], [True, True]] * 2
 
 
 @given(lengths, st.integers(1, 4))
-def test_every_environment_contributes_its_first_episodes_equally_often(lengths, per_env):
+def test_every_environment_contributes_its_first_episodes_equally_often(
+    lengths, per_env
+):
     played = play_episodes(Countdown(lengths), first, per_env, "x")
     wanted = sorted(100.0 * i + k for i in range(len(lengths)) for k in range(per_env))
     assert sorted(played.episode_return.tolist()) == wanted
@@ -88,7 +94,10 @@ def test_nothing_is_played_beyond_the_last_episode_that_counts(lengths, per_env)
 
 def test_episodes_come_as_they_end():
     env = Countdown([2, 5])
-    parts = [(env.t, part.env_index.tolist()) for part in finished_episodes(env, first, 2, "x")]
+    parts = [
+        (env.t, part.env_index.tolist())
+        for part in finished_episodes(env, first, 2, "x")
+    ]
     assert parts == [(2, [0]), (4, [0]), (5, [1]), (10, [1])]
 
 
@@ -119,7 +128,9 @@ def test_a_return_that_is_no_number_is_reported(value):
 
 
 @given(st.integers(1, 2000), st.integers(1, 30))
-def test_episodes_can_be_shared_equally_by_as_many_environments_as_train(count, trained):
+def test_episodes_can_be_shared_equally_by_as_many_environments_as_train(
+    count, trained
+):
     num_envs, most = even_num_envs(count, trained), min(trained, MAX_ENVS)
     assert count % num_envs == 0
     assert 1 <= num_envs <= most
@@ -127,14 +138,17 @@ def test_episodes_can_be_shared_equally_by_as_many_environments_as_train(count, 
 
 
 @pytest.mark.parametrize(
-    ("max_t", "bound"), [(None, MAX_STEPS), (7, MAX_STEPS), (MAX_STEPS + 1, MAX_STEPS + 1)]
+    ("max_t", "bound"),
+    [(None, MAX_STEPS), (7, MAX_STEPS), (MAX_STEPS + 1, MAX_STEPS + 1)],
 )
 def test_the_bound_is_never_less_than_the_limit_that_was_set(max_t, bound):
     assert step_bound(parse(ppo(env__max_t=max_t)).env) == bound
 
 
 def test_the_bound_is_never_less_than_the_limit_of_the_environment():
-    gymnasium.register("Long-v0", entry_point="none:None", max_episode_steps=3 * MAX_STEPS)
+    gymnasium.register(
+        "Long-v0", entry_point="none:None", max_episode_steps=3 * MAX_STEPS
+    )
     try:
         spec = parse(ppo()).env.model_copy(update={"name": "Long-v0"})
         assert step_bound(spec) == 3 * MAX_STEPS

@@ -28,7 +28,9 @@ def test_the_order_in_which_sessions_ask_does_not_matter(root):
 
 
 def test_every_session_trial_part_and_root_has_a_seed_of_its_own():
-    seeds = [seed for root in range(20) for place in PLACES for seed in words(root, *place)]
+    seeds = [
+        seed for root in range(20) for place in PLACES for seed in words(root, *place)
+    ]
     assert len(seeds) == 20 * 36 * 7
     assert len(set(seeds)) == len(seeds)
 
@@ -61,11 +63,27 @@ def test_drawn_root_seeds_differ_and_can_be_typed_again():
     [
         (
             (0, 0, 0),
-            (3678467582, 1745761672, 4037452230, 167640152, 2403480109, 646613169, 1374931911),
+            (
+                3678467582,
+                1745761672,
+                4037452230,
+                167640152,
+                2403480109,
+                646613169,
+                1374931911,
+            ),
         ),
         (
             (7, 3, 2, 4096),
-            (3915864330, 2456422110, 16246446, 607822181, 2315098740, 771711814, 488182481),
+            (
+                3915864330,
+                2456422110,
+                16246446,
+                607822181,
+                2315098740,
+                771711814,
+                488182481,
+            ),
         ),
     ],
 )
@@ -82,4 +100,6 @@ def test_global_generators_have_seeds_of_their_own_in_every_process_and_run():
         for seed in astuple(process_seeds(root, *place, frame))
     ]
     assert len(set(seeds)) == len(seeds) == 20 * 36 * 5 * 3
-    assert max(seeds).bit_length() == 128, "with 32 bits some of many seeds would be equal"
+    assert max(seeds).bit_length() == 128, (
+        "with 32 bits some of many seeds would be equal"
+    )

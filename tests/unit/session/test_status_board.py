@@ -6,7 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slm_lab.session.clock import Clock
-from slm_lab.session.status_board import PROGRESS_FIELDS, Phase, SessionProgress, StatusBoard
+from slm_lab.session.status_board import (
+    PROGRESS_FIELDS,
+    Phase,
+    SessionProgress,
+    StatusBoard,
+)
 
 CONTEXT = multiprocessing.get_context("spawn")
 NUMBERS = PROGRESS_FIELDS[2:]
@@ -78,7 +83,9 @@ def test_a_session_reads_as_it_last_wrote_and_none_stays_none(history):
         board.write(session, **numbers)
         expected[session].update(numbers)
     for session in range(4):
-        assert board.read(session) == SessionProgress(Phase.WAITING, 0, 0, **expected[session])
+        assert board.read(session) == SessionProgress(
+            Phase.WAITING, 0, 0, **expected[session]
+        )
 
 
 def test_a_number_that_is_nan_reads_as_none():
@@ -108,19 +115,25 @@ def test_no_two_cells_of_a_board_share_memory(num_sessions):
     board = StatusBoard.allocate(CONTEXT, num_sessions)
     for session in range(num_sessions):
         board.clock_slots[session] = session + 1
-        board.write(session, phase=Phase.RUNNING, fps=session + 0.5, best=-session - 0.5)
+        board.write(
+            session, phase=Phase.RUNNING, fps=session + 0.5, best=-session - 0.5
+        )
     board.request_stop()
     assert board.clock_slots.tolist() == list(range(1, num_sessions + 1))
     assert [board.read(session).fps for session in range(num_sessions)] == [
         session + 0.5 for session in range(num_sessions)
     ]
-    assert {board.read(session).phase for session in range(num_sessions)} == {Phase.RUNNING}
+    assert {board.read(session).phase for session in range(num_sessions)} == {
+        Phase.RUNNING
+    }
     assert all(np.isclose(board.read(s).best, -s - 0.5) for s in range(num_sessions))
 
 
 def test_actor_statistics_of_a_learner_read_back_and_others_have_none():
     board = StatusBoard.allocate(CONTEXT, 2)
-    board.write(1, eps=2.5, policy_lag=1.0, actor_wait_share=0.25, learner_wait_share=None)
+    board.write(
+        1, eps=2.5, policy_lag=1.0, actor_wait_share=0.25, learner_wait_share=None
+    )
     assert board.flow(0) is None
     flow = board.flow(1)
     assert flow is not None

@@ -71,7 +71,9 @@ def test_a_video_that_cannot_be_written_is_one_clear_line(tmp_path):
     (tmp_path / ".a.mp4").mkdir()
     images = frames(50, 320, 480)
     file = VideoFile(path, images[0], 10.0)
-    with pytest.raises(LabError, match=r"^\S*/a\.mp4 cannot be written: ffmpeg: [^\n]+$"):
+    with pytest.raises(
+        LabError, match=r"^\S*/a\.mp4 cannot be written: ffmpeg: [^\n]+$"
+    ):
         deque(map(file.write, images))
     (tmp_path / ".a.mp4").rmdir()
     file.drop()
@@ -90,6 +92,8 @@ def test_an_encoder_that_dies_at_the_end_is_reported(tmp_path):
 
 def test_frames_have_one_size(tmp_path):
     file = write(tmp_path / "a.mp4", frames(3))
-    with pytest.raises(LabError, match=r"a frame of \(8, 8, 3\) comes after \(32, 48, 3\)"):
+    with pytest.raises(
+        LabError, match=r"a frame of \(8, 8, 3\) comes after \(32, 48, 3\)"
+    ):
         file.write(np.zeros((8, 8, 3), np.uint8))
     file.drop()

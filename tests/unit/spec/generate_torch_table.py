@@ -16,16 +16,19 @@ TABLE = Path(__file__).parents[3] / "slm_lab" / "spec" / "torch_table.json"
 
 FUNCTIONS = "takes functions or objects, which a spec file cannot write"
 REFUSED = {
-    "LBFGS": "calls the loss again and again inside one step; use GlobalAdam or another",
+    "LBFGS": "calls the loss again and again inside one step; use GlobalAdam or "
+    "another",
     "SparseAdam": "needs sparse gradients, which no net here has; use GlobalAdam",
     "LambdaLR": FUNCTIONS,
     "MultiplicativeLR": FUNCTIONS,
     "SequentialLR": FUNCTIONS,
     "ChainedScheduler": FUNCTIONS,
     "LRScheduler": "is the base class of the schedulers",
-    "ReduceLROnPlateau": "follows a validation metric, and there is none during training",
+    "ReduceLROnPlateau": "follows a validation metric, and there is none during "
+    "training",
     "SWALR": "belongs to weight averaging, which the lab does not do",
-    "Muon": "updates matrices only, and every net here has bias vectors; use GlobalAdam",
+    "Muon": "updates matrices only, and every net here has bias vectors; use "
+    "GlobalAdam",
     "BCELoss": "compares probabilities, not values",
     "BCEWithLogitsLoss": "compares probabilities, not values",
     "CrossEntropyLoss": "compares probabilities, not values",
@@ -47,19 +50,61 @@ NOT_ONE = "takes or returns more than one tensor; layers of a body pass one"
 ATTENTION = "needs sequences, and an observation is none"
 SEVERAL_GPUS = "is for several GPUs"
 REFUSED_LAYERS = {
-    **dict.fromkeys(("Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "AlphaDropout",
-                     "FeatureAlphaDropout", "RReLU", "FractionalMaxPool2d", "FractionalMaxPool3d"),
-                    BY_CHANCE),
-    **dict.fromkeys(("GRU", "GRUCell", "LSTM", "LSTMCell", "RNN", "RNNBase", "RNNCell",
-                     "RNNCellBase"), RECURRENT),
-    **dict.fromkeys(("Bilinear", "CosineSimilarity", "PairwiseDistance", "MaxUnpool1d",
-                     "MaxUnpool2d", "MaxUnpool3d", "NLLLoss2d"), NOT_ONE),
-    **dict.fromkeys(("MultiheadAttention", "Transformer", "TransformerDecoder",
-                     "TransformerDecoderLayer", "TransformerEncoder", "TransformerEncoderLayer"),
-                    ATTENTION),
-    **dict.fromkeys(("Embedding", "EmbeddingBag"), "takes indices, and observations are floats"),
+    **dict.fromkeys(
+        (
+            "Dropout",
+            "Dropout1d",
+            "Dropout2d",
+            "Dropout3d",
+            "AlphaDropout",
+            "FeatureAlphaDropout",
+            "RReLU",
+            "FractionalMaxPool2d",
+            "FractionalMaxPool3d",
+        ),
+        BY_CHANCE,
+    ),
+    **dict.fromkeys(
+        (
+            "GRU",
+            "GRUCell",
+            "LSTM",
+            "LSTMCell",
+            "RNN",
+            "RNNBase",
+            "RNNCell",
+            "RNNCellBase",
+        ),
+        RECURRENT,
+    ),
+    **dict.fromkeys(
+        (
+            "Bilinear",
+            "CosineSimilarity",
+            "PairwiseDistance",
+            "MaxUnpool1d",
+            "MaxUnpool2d",
+            "MaxUnpool3d",
+            "NLLLoss2d",
+        ),
+        NOT_ONE,
+    ),
+    **dict.fromkeys(
+        (
+            "MultiheadAttention",
+            "Transformer",
+            "TransformerDecoder",
+            "TransformerDecoderLayer",
+            "TransformerEncoder",
+            "TransformerEncoderLayer",
+        ),
+        ATTENTION,
+    ),
+    **dict.fromkeys(
+        ("Embedding", "EmbeddingBag"), "takes indices, and observations are floats"
+    ),
     **dict.fromkeys(("DataParallel", "SyncBatchNorm"), SEVERAL_GPUS),
-}  # fmt: skip
+}
 """Modules that cannot be a layer of a body."""
 MORE_THAN_A_TARGET = "compares more than a prediction with its target"
 OWN_SCHEDULERS = {
@@ -75,13 +120,16 @@ OWN_LAYERS = {
 }
 NOT_FOR_FILES = (
     *("self", "params", "optimizer", "last_epoch", "verbose", "device", "dtype"),
-    *("differentiable", "capturable"),  # of optimizers: for graphs that are not captured here
-    *("reduction", "size_average", "reduce"),  # of losses: the mean is the lab's to take
+    # of optimizers: for graphs that are not captured here
+    *("differentiable", "capturable"),
+    # of losses: the mean is the lab's to take
+    *("reduction", "size_average", "reduce"),
 )
 
 
 def arguments(cls: type) -> dict[str, Any]:
-    """{argument: {} if required, else {"default": value}}, less what a file cannot give."""
+    """{argument: {} if required, else {"default": value}}, less what a file cannot
+    give."""
     found: dict[str, Any] = {}
     for name, parameter in inspect.signature(cls.__init__).parameters.items():
         if name in NOT_FOR_FILES or parameter.kind in (
@@ -95,12 +143,16 @@ def arguments(cls: type) -> dict[str, Any]:
         elif isinstance(default, torch.Tensor | type) or callable(default):
             found[name] = {"default": None}
         else:
-            found[name] = {"default": list(default) if isinstance(default, tuple) else default}
+            found[name] = {
+                "default": list(default) if isinstance(default, tuple) else default
+            }
     return found
 
 
 def row(name: str, cls: type, refused: dict[str, str] = REFUSED) -> dict[str, Any]:
-    return {"refused": refused[name]} if name in refused else {"arguments": arguments(cls)}
+    return (
+        {"refused": refused[name]} if name in refused else {"arguments": arguments(cls)}
+    )
 
 
 def classes(module: Any, base: type) -> dict[str, type]:
@@ -115,7 +167,9 @@ def classes(module: Any, base: type) -> dict[str, type]:
 
 
 def optimizers() -> dict[str, Any]:
-    found = {n: row(n, c) for n, c in classes(torch.optim, torch.optim.Optimizer).items()}
+    found = {
+        n: row(n, c) for n, c in classes(torch.optim, torch.optim.Optimizer).items()
+    }
     return {"GlobalAdam": found["Adam"], "GlobalRMSprop": found["RMSprop"], **found}
 
 
@@ -138,8 +192,14 @@ def losses() -> dict[str, Any]:
 
 
 def layers() -> dict[str, Any]:
-    containers = ("Container", "Sequential", "ModuleList", "ModuleDict", "ParameterList",
-                  "ParameterDict")  # fmt: skip
+    containers = (
+        "Container",
+        "Sequential",
+        "ModuleList",
+        "ModuleDict",
+        "ParameterList",
+        "ParameterDict",
+    )
     own = {name: {"arguments": args} for name, args in OWN_LAYERS.items()}
     found = classes(torch.nn, torch.nn.Module)
     return own | {
@@ -160,14 +220,21 @@ def activations() -> dict[str, str | None]:
 
 
 def initialisers() -> dict[str, str | None]:
-    """Functions of torch.nn.init that change a tensor in place and need nothing else."""
+    """Functions of torch.nn.init that change a tensor in place and need nothing
+    else."""
     found: dict[str, str | None] = {}
     for name, function in sorted(vars(torch.nn.init).items()):
-        if not name.endswith("_") or name.startswith("_") or not inspect.isfunction(function):
+        if (
+            not name.endswith("_")
+            or name.startswith("_")
+            or not inspect.isfunction(function)
+        ):
             continue
         parameters = list(inspect.signature(function).parameters.values())[1:]
         needed = [p.name for p in parameters if p.default is p.empty]
-        missing = f"needs {', '.join(needed)}, which init_fn cannot give" if needed else None
+        missing = (
+            f"needs {', '.join(needed)}, which init_fn cannot give" if needed else None
+        )
         found[name] = REFUSED.get(name, missing)
     return found
 

@@ -43,7 +43,11 @@ PPO: dict[str, Any] = {
             "use_same_optim": True,
             "loss_spec": {"name": "SmoothL1Loss", "beta": 0.5},
             "optim_spec": {"name": "GlobalAdam", "lr": 3e-4, "betas": [0.9, 0.99]},
-            "lr_scheduler_spec": {"name": "LinearToMin", "frame": 100000, "min_factor": 0.1},
+            "lr_scheduler_spec": {
+                "name": "LinearToMin",
+                "frame": 100000,
+                "min_factor": 0.1,
+            },
             "gpu": False,
         },
     },
@@ -93,7 +97,12 @@ SAC: dict[str, Any] = {
             "training_start_step": 1000,
             "policy_delay": 2,
         },
-        "memory": {"name": "Replay", "batch_size": 256, "max_size": 100000, "use_cer": False},
+        "memory": {
+            "name": "Replay",
+            "batch_size": 256,
+            "max_size": 100000,
+            "use_cer": False,
+        },
         "net": {
             "type": "TorchArcNet",
             "arc": ARC,
@@ -143,7 +152,12 @@ DQN: dict[str, Any] = {
             "update_frequency": 1000,
         },
     },
-    "env": {"name": "ALE/Pong-v5", "num_envs": 16, "max_frame": 1e7, "life_loss_info": True},
+    "env": {
+        "name": "ALE/Pong-v5",
+        "num_envs": 16,
+        "max_frame": 1e7,
+        "life_loss_info": True,
+    },
     "meta": {"log_frequency": 10000},
 }
 
@@ -197,7 +211,12 @@ A3C: dict[str, Any] = {
             "optim_spec": {"name": "GlobalRMSprop", "lr": 7e-4, "alpha": 0.99},
         },
     },
-    "env": {"name": "CartPole-v1", "num_envs": 4, "max_frame": 200000, "reward_scale": "sign"},
+    "env": {
+        "name": "CartPole-v1",
+        "num_envs": 4,
+        "max_frame": 200000,
+        "reward_scale": "sign",
+    },
     "meta": {
         "distributed": "synced",
         "max_session": 4,
@@ -225,10 +244,12 @@ ALL = {"PPO": PPO, "RANDOM": RANDOM, "SAC": SAC, "DQN": DQN, "SIL": SIL, "A3C": 
 def changed(
     spec: dict[str, Any], changes: Mapping[str, Any] | None = None, /, **more: Any
 ) -> dict[str, Any]:
-    """A copy with values set by dotted path; keywords have two underscores for dots. A path may
-    leave out "agent." before algorithm, memory, net and critic_net."""
+    """A copy with values set by dotted path; keywords have two underscores for dots. A
+    path may leave out "agent." before algorithm, memory, net and critic_net."""
     result = copy.deepcopy(spec)
-    by_path = dict(changes or {}) | {key.replace("__", "."): value for key, value in more.items()}
+    by_path = dict(changes or {}) | {
+        key.replace("__", "."): value for key, value in more.items()
+    }
     for path, value in by_path.items():
         keys = path.split(".")
         set_at(result, ["agent", *keys] if keys[0] in OF_AGENT else keys, value)

@@ -73,7 +73,8 @@ def test_a_correction_is_one_typed_block_however_it_is_written(given, means):
 
 
 @pytest.mark.parametrize(
-    ("given", "means"), [("spec", "spec"), (None, None), (1, 1.0), (0.5, 0.5), (1000, 1000.0)]
+    ("given", "means"),
+    [("spec", "spec"), (None, None), (1, 1.0), (0.5, 0.5), (1000, 1000.0)],
 )
 def test_a_ratio_is_a_word_a_number_or_nothing(given, means):
     ratio = spec_of(sac, train_ratio=given).meta.actor_learner.train_ratio
@@ -91,31 +92,62 @@ KEYS_OF_COUNTS = ("unroll_length", "learn_queue", "queue_size", "publish_frequen
     ("settings", "problem"),
     [
         *(({key: 0}, f"{key} = 0: must be >= 1") for key in KEYS_OF_COUNTS),
-        *(({"train_ratio": value}, f"train_ratio = {shown}: {NO_RATIO}") for value, shown in [
-            (0, "0"), (-1.5, "-1.5"), (1e9, "1000000000.0"), (True, "true"), ("fast", "'fast'")]),
-        *(({"correction": value}, f"correction = {shown}: {NO_BLOCK}")
-          for value, shown in [(None, "null"), (1, "1")]),
+        *(
+            ({"train_ratio": value}, f"train_ratio = {shown}: {NO_RATIO}")
+            for value, shown in [
+                (0, "0"),
+                (-1.5, "-1.5"),
+                (1e9, "1000000000.0"),
+                (True, "true"),
+                ("fast", "'fast'"),
+            ]
+        ),
+        *(
+            ({"correction": value}, f"correction = {shown}: {NO_BLOCK}")
+            for value, shown in [(None, "null"), (1, "1")]
+        ),
         ({"serial": 1}, "serial = 1: must be true or false"),
-        ({"inference": "actor"}, "inference = 'actor': must be one of \"local\", \"learner\""),
+        (
+            {"inference": "actor"},
+            'inference = \'actor\': must be one of "local", "learner"',
+        ),
         ({"inference": "lerner"}, "inference = 'lerner': … did you mean \"learner\"?"),
-        ({"unrol_length": 3}, "unrol_length = 3: unknown key; did you mean unroll_length?"),
+        (
+            {"unrol_length": 3},
+            "unrol_length = 3: unknown key; did you mean unroll_length?",
+        ),
         ({"correction": "vtrase"}, f"correction = 'vtrase': {ONE_OF}"),
         ({"correction": {"name": "trace"}}, f"correction.name = 'trace': {ONE_OF}"),
-        ({"correction": {"rho_bar": 2.0}}, "correction.name: is missing: the correction, none or"),
-        ({"correction": {"name": "vtrace", "rho_bra": 2.0}},
-         "correction.rho_bra = 2.0: unknown key; did you mean rho_bar?"),
-        ({"correction": {"name": "vtrace", "rho_bar": 0}}, "correction.rho_bar = 0: must be > 0"),
-        ({"correction": {"name": "vtrace", "c_bar": -1.0}}, "correction.c_bar = -1.0: must be > 0"),
+        (
+            {"correction": {"rho_bar": 2.0}},
+            "correction.name: is missing: the correction, none or",
+        ),
+        (
+            {"correction": {"name": "vtrace", "rho_bra": 2.0}},
+            "correction.rho_bra = 2.0: unknown key; did you mean rho_bar?",
+        ),
+        (
+            {"correction": {"name": "vtrace", "rho_bar": 0}},
+            "correction.rho_bar = 0: must be > 0",
+        ),
+        (
+            {"correction": {"name": "vtrace", "c_bar": -1.0}},
+            "correction.c_bar = -1.0: must be > 0",
+        ),
     ],
-)  # fmt: skip
+)
 def test_an_invalid_setting_is_refused_with_its_path(settings, problem):
     assert_problem(together(**settings), f"meta.actor_learner.{problem}")
 
 
-@pytest.mark.parametrize("correction", ["none", "vtrace", {"name": "vtrace", "rho_bar": 2.0}])
+@pytest.mark.parametrize(
+    "correction", ["none", "vtrace", {"name": "vtrace", "rho_bar": 2.0}]
+)
 @pytest.mark.parametrize("ratio", ["spec", None, 0.25])
 def test_a_written_actor_learner_block_is_read_back(correction, ratio):
-    spec = spec_of(correction=correction, train_ratio=ratio, unroll_length=4, learn_queue=3)
+    spec = spec_of(
+        correction=correction, train_ratio=ratio, unroll_length=4, learn_queue=3
+    )
     assert parse_spec("s", spec.to_json()) == spec
 
 
@@ -180,7 +212,9 @@ def test_the_learner_is_the_first_of_its_training_and_one_session_more_than_its_
     assert own.sessions_per_training == 1 + actors
     assert own.num_sessions == (1 + actors) * max_run
     assert [len(training) for training in own.trainings] == [1 + actors] * max_run
-    assert [s for training in own.trainings for s in training] == list(range(own.num_sessions))
+    assert [s for training in own.trainings for s in training] == list(
+        range(own.num_sessions)
+    )
     learners = [training[0] for training in own.trainings]
     assert own.writers == learners
     for session in range(own.num_sessions):
@@ -208,7 +242,9 @@ def test_other_modes_have_no_actors_whatever_the_settings(distributed, serial):
     assert sizes == ({1} if distributed is False else {4})
     firsts = [s for s in range(own.num_sessions) if own.is_first_of_training(s)]
     assert firsts == [training[0] for training in own.trainings]
-    assert own.writers == (firsts if distributed == "all_reduce" else list(range(4 * runs)))
+    assert own.writers == (
+        firsts if distributed == "all_reduce" else list(range(4 * runs))
+    )
     assert own.writers_per_training == (4 if distributed in ("shared", "synced") else 1)
 
 
@@ -220,7 +256,9 @@ def test_other_modes_have_no_actors_whatever_the_settings(distributed, serial):
         ({"unroll_length": 5, "learn_queue": 3}, 3 * 5 * 4),
     ],
 )
-def test_a_training_event_learns_from_all_the_unrolls_that_it_waits_for(settings, frames):
+def test_a_training_event_learns_from_all_the_unrolls_that_it_waits_for(
+    settings, frames
+):
     spec = spec_of(**settings)
     assert frames_of_event(spec.agent.algorithm, spec.env.num_envs, spec.meta) == frames
     alone = spec.meta.model_copy(update={"distributed": False})
@@ -229,7 +267,9 @@ def test_a_training_event_learns_from_all_the_unrolls_that_it_waits_for(settings
 
 @pytest.mark.parametrize("make", [ppo, actor_critic, sarsa, dqn, sac])
 @pytest.mark.parametrize("settings", [{}, {"learn_queue": 8}, {"unroll_length": 100}])
-def test_a_spec_made_short_still_has_some_training_events_and_loads_again(make, settings):
+def test_a_spec_made_short_still_has_some_training_events_and_loads_again(
+    make, settings
+):
     raw = together(make, actors=8, **settings)
     raw["env"]["max_frame"] = 1_000_000
     spec = parse_spec("s", raw)
@@ -242,5 +282,7 @@ def test_a_spec_made_short_still_has_some_training_events_and_loads_again(make, 
         assert short.env.max_frame >= 4 * event
     else:
         unroll = unroll_length(spec) * spec.env.num_envs
-        assert short.env.max_frame >= spec.agent.algorithm.training_start_step + 4 * unroll
+        assert (
+            short.env.max_frame >= spec.agent.algorithm.training_start_step + 4 * unroll
+        )
     assert parse_spec("s", short.to_json()) == short

@@ -22,7 +22,8 @@ from tests.support import ppo, q_learning, soft
 from tests.unit.spec.spec_data import changed, fillings
 
 TABLE = json.loads(Path(__file__).with_name("shipped_frames.json").read_text())
-"""The frames that the shipped specs were measured with: {file: name: {dotted path: frames}}."""
+"""The frames that the shipped specs were measured with: {file: name: {dotted path:
+frames}}."""
 KEYS = ("start_step", "end_step", "frame", "training_start_step", "grace_period")
 BOTH = {"env.max_frame", "meta.log_frequency"}
 WARM_UP = ("agent.algorithm.training_start_step", "env.max_frame")
@@ -55,7 +56,9 @@ def problem(raw):
 
 
 @pytest.mark.parametrize("file", shipped_files(), ids=lambda file: file.stem)
-def test_with_its_own_budget_every_shipped_spec_has_the_frames_it_was_measured_with(file):
+def test_with_its_own_budget_every_shipped_spec_has_the_frames_it_was_measured_with(
+    file,
+):
     for name, spec in load_specs(file, fillings(file)).items():
         frames = {
             path: value
@@ -67,26 +70,37 @@ def test_with_its_own_budget_every_shipped_spec_has_the_frames_it_was_measured_w
 
 def test_the_table_has_no_spec_that_is_no_longer_shipped():
     shipped = [
-        (file, name) for file in shipped_files() for name in load_specs(file, fillings(file))
+        (file, name)
+        for file in shipped_files()
+        for name in load_specs(file, fillings(file))
     ]
     assert set(TABLE) == {f"{shipped_name(file)}: {name}" for file, name in shipped}
 
 
 @pytest.mark.parametrize("file", shipped_files(), ids=lambda file: file.stem)
 @pytest.mark.parametrize("part", [10, 100])
-def test_a_shorter_budget_alone_shortens_all_of_a_shipped_spec_without_a_word(file, part):
+def test_a_shorter_budget_alone_shortens_all_of_a_shipped_spec_without_a_word(
+    file, part
+):
     for name, whole in load_specs(file, fillings(file)).items():
         budget = whole.env.max_frame // part
         sets = [*fillings(file), f"env.max_frame={budget}"]
-        (short,) = [one for one in check_file(file, sets) if one.where.endswith(f": {name}")]
-        # A hundredth may end before anything is learned, and then it is refused rightly.
+        (short,) = [
+            one for one in check_file(file, sets) if one.where.endswith(f": {name}")
+        ]
+        # A hundredth may end before anything is learned, and then it is refused
+        # rightly.
         known = WARM_UP if part == 100 else ()
         words = [str(each) for each in short.problems or short.suspicious]
         assert not [each for each in words if not each.startswith(known)]
         if short.spec is not None:
             old = whole.agent.model_dump(mode="json")
             new = short.spec.agent.model_dump(mode="json")
-            ratio = {path: frame for decay in decays(new) for path, frame in decay.frames.items()}
+            ratio = {
+                path: frame
+                for decay in decays(new)
+                for path, frame in decay.frames.items()
+            }
             expected = stretched(old, whole.env.max_frame, budget)
             assert ratio == pytest.approx(expected, abs=1)
 
@@ -100,13 +114,25 @@ def test_a_schedule_without_an_end_ends_with_the_budget():
 
 @pytest.mark.parametrize(
     ("share", "frames"),
-    [("16%", 1600), ("12.5%", 1250), ("100%", 10_000), ("33.3333%", 3333), ("0.001%", 1)],
+    [
+        ("16%", 1600),
+        ("12.5%", 1250),
+        ("100%", 10_000),
+        ("33.3333%", 3333),
+        ("0.001%", 1),
+    ],
 )
 def test_a_share_is_a_spec_with_the_frames_that_it_stands_for(share, frames):
     def spec(given):
         epsilon = {**FALLING, "start_step": given, "end_step": given}
-        raw = dqn(10_000, epsilon, {"name": "LinearToMin", "frame": given, "min_factor": 0.5})
-        raw["meta"]["search_scheduler"] = {"name": "asha", "grace_period": given, "max_t": given}
+        raw = dqn(
+            10_000, epsilon, {"name": "LinearToMin", "frame": given, "min_factor": 0.5}
+        )
+        raw["meta"]["search_scheduler"] = {
+            "name": "asha",
+            "grace_period": given,
+            "max_t": given,
+        }
         return parse_spec("s", raw)
 
     assert spec(share) == spec(frames)
@@ -124,10 +150,17 @@ def test_an_exact_share_of_any_budget_is_its_frames(frames, budget):
 
 @pytest.mark.parametrize(
     "key",
-    [f"{EPSILON}.start_step", f"{EPSILON}.end_step", f"{RATE}.frame",
-     "agent.algorithm.training_start_step", "meta.search_scheduler.grace_period"],
-)  # fmt: skip
-@pytest.mark.parametrize("bad", ["0%", "120%", "-5%", "16", "%", "1e1%", "16 %", "half"])
+    [
+        f"{EPSILON}.start_step",
+        f"{EPSILON}.end_step",
+        f"{RATE}.frame",
+        "agent.algorithm.training_start_step",
+        "meta.search_scheduler.grace_period",
+    ],
+)
+@pytest.mark.parametrize(
+    "bad", ["0%", "120%", "-5%", "16", "%", "1e1%", "16 %", "half"]
+)
 def test_a_bad_share_is_one_clear_line(key, bad):
     raw = dqn()
     raw["meta"]["search_scheduler"] = {"name": "asha"}
@@ -137,7 +170,8 @@ def test_a_bad_share_is_one_clear_line(key, bad):
         block = block[parent]
     block[last] = bad
     assert str(problem(raw)) == (
-        f"{key} = '{bad}': must be frames, or a share of env.max_frame > 0% and <= 100%, as \"16%\""
+        f"{key} = '{bad}': must be frames, or a share of env.max_frame > 0% and <= "
+        '100%, as "16%"'
     )
 
 
@@ -178,8 +212,16 @@ def test_constant_values_and_schedulers_of_torch_have_no_end():
     constant = {"name": "linear_decay", "start_val": 0.1, "end_val": 0.1}
     cosine = {"name": "CosineAnnealingLR", "T_max": 1000}
     assert ends(dqn(10_000, constant, cosine)) == {}
-    assert ends(dqn(10_000, {"start_val": 0.1}, {**TO_ZERO, "name": "LinearToMin",
-                                                 "min_factor": 1})) == {}  # fmt: skip
+    assert (
+        ends(
+            dqn(
+                10_000,
+                {"start_val": 0.1},
+                {**TO_ZERO, "name": "LinearToMin", "min_factor": 1},
+            )
+        )
+        == {}
+    )
 
 
 def test_a_trial_with_another_budget_keeps_the_shares():
@@ -187,10 +229,15 @@ def test_a_trial_with_another_budget_keeps_the_shares():
         "s", dqn(10_000, {**FALLING, "end_step": "16%"}, {**TO_ZERO, "frame": 80_000})
     )
     trial = spec_at(base, {"env.max_frame": 50_000})
-    assert ends(trial.to_json()) == {f"{EPSILON}.end_step": 8_000, f"{RATE}.frame": 80_000}
+    assert ends(trial.to_json()) == {
+        f"{EPSILON}.end_step": 8_000,
+        f"{RATE}.frame": 80_000,
+    }
     own = spec_at(base, {"env.max_frame": 50_000, f"{EPSILON}.end_step": "50%"})
     assert ends(own.to_json())[f"{EPSILON}.end_step"] == 25_000
-    assert spec_at(base, {f"{EPSILON}.end_step": "50%"}).agent.algorithm.explore_var_spec == (
+    assert spec_at(
+        base, {f"{EPSILON}.end_step": "50%"}
+    ).agent.algorithm.explore_var_spec == (
         parse_spec(
             "s", dqn(10_000, {**FALLING, "end_step": 5_000})
         ).agent.algorithm.explore_var_spec
@@ -213,19 +260,33 @@ def test_the_json_schema_knows_shares():
     assert not validator.is_valid({"s": dqn(10_000, {**FALLING, "end_step": "16"})})
 
 
-def test_frames_of_the_file_that_a_shorter_budget_cuts_off_are_suspicious(tmp_path, caplog):
+def test_frames_of_the_file_that_a_shorter_budget_cuts_off_are_suspicious(
+    tmp_path, caplog
+):
     file = tmp_path / "s.json"
     file.write_text(json.dumps({"s": dqn(10_000, {**FALLING, "end_step": 9_000})}))
     assert check_file(file)[0].suspicious == []
     (checked,) = check_file(file, ["env.max_frame=5000"])
     (line,) = [each for each in checked.suspicious if each.startswith(EPSILON)]
-    assert line.startswith(f"{EPSILON}.end_step = 9000: comes after the end of the run; leave")
+    assert line.startswith(
+        f"{EPSILON}.end_step = 9000: comes after the end of the run; leave"
+    )
     typed = ["env.max_frame=5000", f"{EPSILON}.end_step=9000"]
-    for sets in (typed, ["env.max_frame=5000", f"{EPSILON}.end_step=50%"], ["env.max_frame=9000"]):
-        assert not [each for each in check_file(file, sets)[0].suspicious if "comes after" in each]
+    for sets in (
+        typed,
+        ["env.max_frame=5000", f"{EPSILON}.end_step=50%"],
+        ["env.max_frame=9000"],
+    ):
+        assert not [
+            each
+            for each in check_file(file, sets)[0].suspicious
+            if "comes after" in each
+        ]
 
 
-def test_a_shorter_budget_alone_has_two_hundred_rows_and_a_line_says_so(tmp_path, caplog):
+def test_a_shorter_budget_alone_has_two_hundred_rows_and_a_line_says_so(
+    tmp_path, caplog
+):
     file = tmp_path / "s.json"
     raw = changed(ppo(), env__max_frame=200_000, meta__log_frequency=500)
     file.write_text(json.dumps({"s": raw}))
@@ -235,9 +296,14 @@ def test_a_shorter_budget_alone_has_two_hundred_rows_and_a_line_says_so(tmp_path
     (record,) = caplog.records
     assert record.levelno == logging.INFO
     assert record.getMessage() == (
-        "s.json: meta.log_frequency = 40: the file's 500 leaves too few rows of 8,000 frames"
+        "s.json: meta.log_frequency = 40: the file's 500 leaves too few rows of 8,000 "
+        "frames"
     )
-    for sets in ([], ["env.max_frame=100000"], ["env.max_frame=8000", "meta.log_frequency=500"]):
+    for sets in (
+        [],
+        ["env.max_frame=100000"],
+        ["env.max_frame=8000", "meta.log_frequency=500"],
+    ):
         assert load_spec(file, sets=sets, warn=False).meta.log_frequency == 500
 
 

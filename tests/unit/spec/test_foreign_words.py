@@ -40,7 +40,9 @@ def is_key(path: str) -> bool:
     schemas = [SCHEMA["$defs"]["Spec"]]
     for key in path.split("."):
         blocks = (block for schema in schemas for block in alternatives(schema))
-        schemas = [b["properties"][key] for b in blocks if key in b.get("properties", ())]
+        schemas = [
+            b["properties"][key] for b in blocks if key in b.get("properties", ())
+        ]
     return bool(schemas)
 
 
@@ -57,7 +59,9 @@ def test_a_key_on_a_page_exists(path):
     assert is_key(path)
 
 
-@pytest.mark.parametrize("path", ["agent.algorithm.n_steps", "env.n_envs", "meta.scale.x"])
+@pytest.mark.parametrize(
+    "path", ["agent.algorithm.n_steps", "env.n_envs", "meta.scale.x"]
+)
 def test_a_key_that_does_not_exist_is_detected(path):
     assert not is_key(path)
 

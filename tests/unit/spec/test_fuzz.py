@@ -12,10 +12,36 @@ from slm_lab.spec.load import check_file, load_spec, parse_spec
 from tests.unit.spec.spec_data import ALL, set_at
 
 WORDS = st.sampled_from(
-    ["name", "type", "agent", "env", "algorithm", "net", "memory", "search", "PPO", "MLPNet",
-     "optim_spec", "actor_optim_spec", "args", "kwargs", "gamma__uniform", "agent.net", "__", "",
-     "Adam", "lr", "arc", "Sequential", "${x}", "_", "start_val", "critic_", "actor_type"]
-)  # fmt: skip
+    [
+        "name",
+        "type",
+        "agent",
+        "env",
+        "algorithm",
+        "net",
+        "memory",
+        "search",
+        "PPO",
+        "MLPNet",
+        "optim_spec",
+        "actor_optim_spec",
+        "args",
+        "kwargs",
+        "gamma__uniform",
+        "agent.net",
+        "__",
+        "",
+        "Adam",
+        "lr",
+        "arc",
+        "Sequential",
+        "${x}",
+        "_",
+        "start_val",
+        "critic_",
+        "actor_type",
+    ]
+)
 LEAVES = (
     st.none()
     | st.booleans()
@@ -28,7 +54,8 @@ LEAVES = (
 JSON = st.recursive(
     LEAVES,
     lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(WORDS | st.text(), inner, max_size=4)
+        st.lists(inner, max_size=3)
+        | st.dictionaries(WORDS | st.text(), inner, max_size=4)
     ),
     max_leaves=12,
 )
@@ -92,7 +119,10 @@ def test_any_key_beside_any_other_of_a_valid_spec(place, key, value):
 
 
 @settings(max_examples=200, **COMMON)
-@given(JSON, st.lists(st.builds("{}={}".format, WORDS | st.text(), JSON.map(str)), max_size=3))
+@given(
+    JSON,
+    st.lists(st.builds("{}={}".format, WORDS | st.text(), JSON.map(str)), max_size=3),
+)
 def test_any_file_and_any_settings(tmp_path_factory, content, sets):
     path = tmp_path_factory.getbasetemp() / "fuzz.json"
     path.write_text(json.dumps({"s": content}), encoding="utf-8")

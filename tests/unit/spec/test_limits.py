@@ -20,8 +20,13 @@ from slm_lab.spec.read import read_file
 from tests.support import ppo
 from tests.unit.spec.spec_data import PPO
 
-TOO_DEEP = f"file: is nested too deeply: more than {MOST_LEVELS} blocks and lists inside each other"
-TOO_LARGE = f"file: has more than {JSON_BYTES:,} bytes, the most that a spec file may have"
+TOO_DEEP = (
+    f"file: is nested too deeply: more than {MOST_LEVELS} blocks and lists inside "
+    "each other"
+)
+TOO_LARGE = (
+    f"file: has more than {JSON_BYTES:,} bytes, the most that a spec file may have"
+)
 TOO_MANY = "file: holds more than {:,} values, the most that a spec file may hold"
 LETTERS = "abcdefghijklmnopqrstu"
 
@@ -29,7 +34,9 @@ LETTERS = "abcdefghijklmnopqrstu"
 def doubling(block):
     """A YAML file in which each block holds the one before it twice."""
     pairs = itertools.pairwise(LETTERS)
-    return "a: &a {x: 1}\n" + "".join(f"{b}: &{b} {block.format(a)}\n" for a, b in pairs)
+    return "a: &a {x: 1}\n" + "".join(
+        f"{b}: &{b} {block.format(a)}\n" for a, b in pairs
+    )
 
 
 ATTACKS = {
@@ -39,36 +46,70 @@ ATTACKS = {
     "itself.yaml": ("s: &s {agent: *s, env: *s}\n", TOO_DEEP),
     "deep.yaml": ("s: " + "[" * 400_000, TOO_DEEP),
     "list.yaml": ("s: [" + "1, " * 150_000 + "1]", TOO_MANY.format(YAML_VALUES)),
-    "words.yaml": ("s: " + "x " * 240_000,
-                   "s: holds 479,999 characters (x x x x x x x x x x …); the most is 20,000"),
+    "words.yaml": (
+        "s: " + "x " * 240_000,
+        "s: holds 479,999 characters (x x x x x x x x x x …); the most is 20,000",
+    ),
     "deep.json": ('{"s": {"env": ' + "[" * 1000 + "]" * 1000 + "}}", TOO_DEEP),
-    "list.json": (json.dumps({"s": {"env": [1] * 300_000}}), TOO_MANY.format(JSON_VALUES)),
-    "quotes.json": ('{"a": "' + '\\"' * 200_000,
-                    "line 1: is not JSON: Unterminated string starting at (column 7)"),
-    "comments.json": ("/* " * 1_300_000, "line 1: is not JSON: Expecting value (column 1)"),
-    "slashes.json": ('{"a": 1 ' + "/" * 3_900_000,
-                     "line 1: is not JSON: Expecting ',' delimiter (column 3900009)"),
-    "spaces.json": ('{"a": 1' + ", " * 1_000_000 + "}", "line 1: is not JSON: Expecting property "
-                    "name enclosed in double quotes (column 10)"),
+    "list.json": (
+        json.dumps({"s": {"env": [1] * 300_000}}),
+        TOO_MANY.format(JSON_VALUES),
+    ),
+    "quotes.json": (
+        '{"a": "' + '\\"' * 200_000,
+        "line 1: is not JSON: Unterminated string starting at (column 7)",
+    ),
+    "comments.json": (
+        "/* " * 1_300_000,
+        "line 1: is not JSON: Expecting value (column 1)",
+    ),
+    "slashes.json": (
+        '{"a": 1 ' + "/" * 3_900_000,
+        "line 1: is not JSON: Expecting ',' delimiter (column 3900009)",
+    ),
+    "spaces.json": (
+        '{"a": 1' + ", " * 1_000_000 + "}",
+        "line 1: is not JSON: Expecting property "
+        "name enclosed in double quotes (column 10)",
+    ),
     "string.json": ('{"a": "' + "x" * 50_000_000 + '"}', TOO_LARGE),
-    "specs.json": (json.dumps({f"s{i}": {"env": 1} for i in range(200_000)}), TOO_LARGE),
-    "some_specs.json": (json.dumps({f"s{i}": {"env": 1} for i in range(20_000)}),
-                        f"file: holds 20,000 keys; a block may hold at most {MOST_KEYS}"),
-    "key.json": (json.dumps({"s": {"env": {"x" * 3_000_000: 1}}}), "s.env: has a key of 3,000,000 "
-                 f"characters (xxxxxxxxxxxxxxxxxxxx…); the most is {LONGEST_KEY}"),
-    "number.json": ('{"a": ' + "9" * 100_000 + "}",
-                    "file: holds a whole number of thousands of digits"),
-    "surrogate.json": (r'{"\ud800": {"env": 1}}',
-                       r"file: has half of a surrogate pair in '\ud800'"),
-    "value.json": (r'{"s": {"env": {"name": "\ud800"}}}',
-                   r"s.env.name: has half of a surrogate pair in '\ud800'"),
-    "key.yaml": (r'"\ud800": {env: 1}', r"file: has half of a surrogate pair in '\ud800'"),
-}  # fmt: skip
+    "specs.json": (
+        json.dumps({f"s{i}": {"env": 1} for i in range(200_000)}),
+        TOO_LARGE,
+    ),
+    "some_specs.json": (
+        json.dumps({f"s{i}": {"env": 1} for i in range(20_000)}),
+        f"file: holds 20,000 keys; a block may hold at most {MOST_KEYS}",
+    ),
+    "key.json": (
+        json.dumps({"s": {"env": {"x" * 3_000_000: 1}}}),
+        "s.env: has a key of 3,000,000 "
+        f"characters (xxxxxxxxxxxxxxxxxxxx…); the most is {LONGEST_KEY}",
+    ),
+    "number.json": (
+        '{"a": ' + "9" * 100_000 + "}",
+        "file: holds a whole number of thousands of digits",
+    ),
+    "surrogate.json": (
+        r'{"\ud800": {"env": 1}}',
+        r"file: has half of a surrogate pair in '\ud800'",
+    ),
+    "value.json": (
+        r'{"s": {"env": {"name": "\ud800"}}}',
+        r"s.env.name: has half of a surrogate pair in '\ud800'",
+    ),
+    "key.yaml": (
+        r'"\ud800": {env: 1}',
+        r"file: has half of a surrogate pair in '\ud800'",
+    ),
+}
 
 
 @pytest.mark.medium
 @pytest.mark.parametrize("name", ATTACKS)
-def test_a_file_that_is_made_to_hang_the_reader_is_one_line_within_a_second(name, tmp_path):
+def test_a_file_that_is_made_to_hang_the_reader_is_one_line_within_a_second(
+    name, tmp_path
+):
     text, expected = ATTACKS[name]
     path = tmp_path / name
     path.write_text(text)
@@ -95,7 +136,9 @@ def test_a_byte_order_mark_is_passed_over(suffix, tmp_path):
 @pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity"])
 def test_an_invalid_json_number_is_reported_with_its_key_and_line(word, tmp_path):
     path = tmp_path / "s.json"
-    path.write_text(f'{{"s": {{\n"NaN": ["NaN", {{}}],\n"net": [1, {{"lr":\n {word}}}],}}}}')
+    path.write_text(
+        f'{{"s": {{\n"NaN": ["NaN", {{}}],\n"net": [1, {{"lr":\n {word}}}],}}}}'
+    )
     with pytest.raises(SpecError) as caught:
         read_file(path)
     (problem,) = caught.value.problems
@@ -130,7 +173,11 @@ COMMENTED = r"""// "a": 1,
 def test_comments_are_passed_over_and_strings_that_hold_their_signs_are_kept(tmp_path):
     path = tmp_path / "a.json"
     path.write_text(COMMENTED)
-    assert read_file(path) == {"url": "http://x//y", "glob": '/* no */ \\ // ",', "list": [1, 2]}
+    assert read_file(path) == {
+        "url": "http://x//y",
+        "glob": '/* no */ \\ // ",',
+        "list": [1, 2],
+    }
 
 
 @pytest.mark.parametrize("text", ["// x\n/* y\n z */ 1,\n", "/*\n*/ // \n1,\n"])
@@ -154,7 +201,10 @@ def test_of_very_many_problems_only_the_first_are_printed():
     error = SpecError("s", [Problem(f"k{i}", "is wrong") for i in range(1234)])
     lines = str(error).splitlines()
     assert lines[0] == "s has 1234 problems"
-    assert lines[-2:] == [f"  k{MAX_PRINTED - 1}: is wrong", f"  and {1234 - MAX_PRINTED} more"]
+    assert lines[-2:] == [
+        f"  k{MAX_PRINTED - 1}: is wrong",
+        f"  and {1234 - MAX_PRINTED} more",
+    ]
     assert len(error.problems) == 1234
 
 
@@ -163,8 +213,12 @@ LONG = {
     "unknown keys": {f"{NAME}{i}": 1 for i in range(150)},
     "values": {"env": {"name": "y" * 19_000, "num_envs": ["q" * 19_000] * 50}},
     "layers": {"agent": {"net": {"type": "MLPNet", "hid_layers": ["a" * 2000] * 1000}}},
-    "nested": {"agent": {f"{i}{NAME}": {f"{j}{NAME}": 1 for j in range(90)} for i in range(90)}},
-    "variables": {"env": {"name": "${" + "v" * 19_000 + "}", "kwargs": ["${x}"] * 40_000}},
+    "nested": {
+        "agent": {f"{i}{NAME}": {f"{j}{NAME}": 1 for j in range(90)} for i in range(90)}
+    },
+    "variables": {
+        "env": {"name": "${" + "v" * 19_000 + "}", "kwargs": ["${x}"] * 40_000}
+    },
 }
 
 
@@ -178,7 +232,10 @@ def test_each_line_of_a_message_about_a_large_file_has_a_bound(tmp_path, name):
     assert len(str(caught.value)) < 50_000
 
 
-TAGS = {"tag.yaml": "x: !!" + "t" * 400_000 + " 1", "alias.yaml": "x: *" + "a" * 400_000}
+TAGS = {
+    "tag.yaml": "x: !!" + "t" * 400_000 + " 1",
+    "alias.yaml": "x: *" + "a" * 400_000,
+}
 
 
 @pytest.mark.parametrize("name", TAGS)
@@ -195,14 +252,23 @@ SLOW = {
     "many.yaml": "\n".join(f"k{i}: {{agent: {{a: 1}}}}" for i in range(3000)),
     "blocks.yaml": "- - - a\n" * 9000,
     "keys.json": json.dumps({"x": {f"k{i}": 1 for i in range(150_000)}}),
-    "search.json": json.dumps({"small": {
-        **ppo(), "search": {f"agent.{NAME[:150]}{i}__choice": [1] * 100 for i in range(190)}
-    }}),
-}  # fmt: skip
+    "search.json": json.dumps(
+        {
+            "small": {
+                **ppo(),
+                "search": {
+                    f"agent.{NAME[:150]}{i}__choice": [1] * 100 for i in range(190)
+                },
+            }
+        }
+    ),
+}
 
 
 @pytest.mark.parametrize("name", SLOW)
-def test_a_check_of_a_large_file_takes_less_than_a_second_of_the_processor(tmp_path, name):
+def test_a_check_of_a_large_file_takes_less_than_a_second_of_the_processor(
+    tmp_path, name
+):
     file = tmp_path / name
     file.write_text(SLOW[name])
     began = time.process_time()
@@ -216,12 +282,16 @@ def test_a_check_of_a_large_file_takes_less_than_a_second_of_the_processor(tmp_p
 def test_a_file_in_utf_16_is_told_to_be_saved_as_utf_8(tmp_path, encoding, suffix):
     file = tmp_path / f"spec.{suffix}"
     file.write_bytes(json.dumps({"small": ppo()}).encode(encoding))
-    with pytest.raises(SpecError, match=r"file: is encoded in UTF-16 or UTF-32; save it as UTF-8$"):
+    with pytest.raises(
+        SpecError, match=r"file: is encoded in UTF-16 or UTF-32; save it as UTF-8$"
+    ):
         read_file(file)
 
 
 def test_a_byte_that_is_not_utf_8_is_named(tmp_path):
     file = tmp_path / "spec.json"
     file.write_bytes(b'{"small": "\xe9"}')
-    with pytest.raises(SpecError, match="is not UTF-8: byte 11 is 0xe9; save it as UTF-8"):
+    with pytest.raises(
+        SpecError, match="is not UTF-8: byte 11 is 0xe9; save it as UTF-8"
+    ):
         read_file(file)

@@ -15,7 +15,8 @@ SEEDS = {"max_session": 4}
 
 
 @pytest.mark.parametrize(
-    ("meta", "frames"), [(SEEDS, 5_000), (TOGETHER, 1_250), (RANKS, 1_250), (ACTORS, 5_000)]
+    ("meta", "frames"),
+    [(SEEDS, 5_000), (TOGETHER, 1_250), (RANKS, 1_250), (ACTORS, 5_000)],
 )
 def test_by_default_a_session_writes_two_hundred_rows(meta, frames):
     raw = ppo(env__max_frame=1_000_000, agent__algorithm__minibatch_size=16)
@@ -46,7 +47,11 @@ def test_an_extended_run_keeps_its_log_frequency():
 def test_fewer_than_a_hundred_rows_get_a_warning(frames, meta, doubted):
     raw = ppo(env__max_frame=1_000_000)
     raw["meta"] = {**meta, "log_frequency": frames}
-    found = [line for line in parse("s", raw).suspicious if line.startswith("meta.log_frequency")]
+    found = [
+        line
+        for line in parse("s", raw).suspicious
+        if line.startswith("meta.log_frequency")
+    ]
     assert bool(found) == doubted
     if doubted:
         assert "gives 99 rows" in found[0]

@@ -1,4 +1,5 @@
-"""Valid specs with one thing wrong: each is refused, at the right path, without a traceback."""
+"""Valid specs with one thing wrong: each is refused, at the right path, without a
+traceback."""
 
 import copy
 import math
@@ -32,7 +33,9 @@ class Mutation(NamedTuple):
         return f"{self.spec}-{self.what}-{self.path}"
 
 
-def nodes(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+def nodes(
+    tree: Any, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every key of a tree, lists left whole."""
     for key, value in tree.items():
         yield (*path, key), value
@@ -40,7 +43,9 @@ def nodes(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ..
             yield from nodes(value, (*path, key))
 
 
-def with_value(raw: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
+def with_value(
+    raw: dict[str, Any], path: tuple[str, ...], value: Any
+) -> dict[str, Any]:
     result = copy.deepcopy(raw)
     set_at(result, list(path), value)
     return result
@@ -64,7 +69,9 @@ def misspelt(name: str, raw: dict[str, Any]) -> Iterator[Mutation]:
         if in_open_block(path) or len(path) == 1:
             continue
         key = path[-1][:-1] + "qz"
-        yield Mutation(name, "misspelt", ".".join((*path[:-1], key)), renamed(raw, path, key))
+        yield Mutation(
+            name, "misspelt", ".".join((*path[:-1], key)), renamed(raw, path, key)
+        )
 
 
 def of_wrong_type(name: str, raw: dict[str, Any]) -> Iterator[Mutation]:
@@ -74,9 +81,15 @@ def of_wrong_type(name: str, raw: dict[str, Any]) -> Iterator[Mutation]:
             continue
         wrong: Any = [[]] if isinstance(value, dict) else {"a": "block"}
         yield Mutation(name, "type", dotted, with_value(raw, path, wrong))
-        if isinstance(value, int | float) and not isinstance(value, bool) and path[0] != "search":
+        if (
+            isinstance(value, int | float)
+            and not isinstance(value, bool)
+            and path[0] != "search"
+        ):
             if dotted not in TRUE_MEANS_SIGN:
-                yield Mutation(name, "true-for-number", dotted, with_value(raw, path, True))
+                yield Mutation(
+                    name, "true-for-number", dotted, with_value(raw, path, True)
+                )
             yield Mutation(name, "text-for-number", dotted, with_value(raw, path, "3"))
 
 
@@ -110,7 +123,8 @@ ADAM = {"name": "Adam", "lr": 1e-3}
 REPLAY = {"name": "Replay", "batch_size": 8, "max_size": 80}
 EPISODES = {"name": "OnPolicyReplay"}
 FIRST_LAYER = "net.arc.modules.body.Sequential.0"
-# (spec, path of the problem, changes); the tables in checks/ have more of them with their words
+# (spec, path of the problem, changes); the tables in checks/ have more of them with
+# their words
 COMBINATIONS: list[tuple[str, str, dict[str, Any]]] = [
     ("PPO", "agent.memory.name", {"memory": REPLAY}),
     ("PPO", "agent.memory.name", {"memory": EPISODES}),
@@ -120,30 +134,71 @@ COMBINATIONS: list[tuple[str, str, dict[str, Any]]] = [
     ("PPO", f"{ALGORITHM}.minibatch_size", {"algorithm.minibatch_size": 129}),
     ("PPO", f"{ALGORITHM}.minibatch_size", {"env.num_envs": 1}),
     ("DQN", f"{ALGORITHM}.explore_var_spec", {"algorithm.explore_var_spec": None}),
-    ("PPO", f"{ALGORITHM}.action_policy",
-     {"algorithm.action_policy": "boltzmann", "algorithm.action_pdtype": "Normal"}),
+    (
+        "PPO",
+        f"{ALGORITHM}.action_policy",
+        {"algorithm.action_policy": "boltzmann", "algorithm.action_pdtype": "Normal"},
+    ),
     ("PPO", f"{ALGORITHM}.clip_val_loss", {"algorithm.clip_val_loss": True}),
     ("A3C", f"{ALGORITHM}.num_step_returns", {"algorithm.lam": 0.9}),
-    ("PPO", f"{ALGORITHM}.clip_eps_spec.start_step", {"algorithm.clip_eps_spec.end_step": 10}),
+    (
+        "PPO",
+        f"{ALGORITHM}.clip_eps_spec.start_step",
+        {"algorithm.clip_eps_spec.end_step": 10},
+    ),
     ("PPO", f"{NET}.critic_optim_spec", {"net.critic_optim_spec": ADAM}),
-    ("PPO", f"{NET}.critic_optim_spec", {"net.shared": True, "net.critic_optim_spec": ADAM}),
-    ("PPO", f"{NET}.critic_hid_layers", {"net.shared": True, "net.critic_hid_layers": [8]}),
+    (
+        "PPO",
+        f"{NET}.critic_optim_spec",
+        {"net.shared": True, "net.critic_optim_spec": ADAM},
+    ),
+    (
+        "PPO",
+        f"{NET}.critic_hid_layers",
+        {"net.shared": True, "net.critic_hid_layers": [8]},
+    ),
     ("PPO", "agent.critic_net", {"net.shared": True, "critic_net": {"type": "MLPNet"}}),
     ("PPO", f"{NET}.type", {"net": {"type": "DuelingMLPNet"}}),
     ("PPO", f"{NET}.conv_hid_layers", {"net.conv_hid_layers": [[1, 1]]}),
-    ("SIL", f"{NET}.actor_optim_spec", {"net": {"type": "MLPNet", "critic_optim_spec": ADAM}}),
-    ("SIL", "agent.memory.sil_replay_name", {"memory": {"name": "OnPolicyBatchReplay"}}),
+    (
+        "SIL",
+        f"{NET}.actor_optim_spec",
+        {"net": {"type": "MLPNet", "critic_optim_spec": ADAM}},
+    ),
+    (
+        "SIL",
+        "agent.memory.sil_replay_name",
+        {"memory": {"name": "OnPolicyBatchReplay"}},
+    ),
     ("SAC", f"{NET}.arc", {"net.arc": None}),
-    ("SAC", f"{NET}.arc.graph.modules",
-     {"net.arc.graph.modules": {"body": ["x"], "head": ["body"]}}),
-    ("SAC", f"agent.{FIRST_LAYER}.LazyLineal", {FIRST_LAYER: {"LazyLineal": {"out_features": 3}}}),
-    ("SAC", f"agent.{FIRST_LAYER}.LazyLinear.out_featurs",
-     {FIRST_LAYER: {"LazyLinear": {"out_featurs": 3}}}),
+    (
+        "SAC",
+        f"{NET}.arc.graph.modules",
+        {"net.arc.graph.modules": {"body": ["x"], "head": ["body"]}},
+    ),
+    (
+        "SAC",
+        f"agent.{FIRST_LAYER}.LazyLineal",
+        {FIRST_LAYER: {"LazyLineal": {"out_features": 3}}},
+    ),
+    (
+        "SAC",
+        f"agent.{FIRST_LAYER}.LazyLinear.out_featurs",
+        {FIRST_LAYER: {"LazyLinear": {"out_featurs": 3}}},
+    ),
     ("A3C", f"{NET}.actor_optim_spec.name", {"net.actor_optim_spec": ADAM}),
-    *(("PPO", f"{NET}.optim_spec.name", {"net.optim_spec": {"name": name}})
-      for name in ("LBFGS", "SparseAdam", "Adamm")),
-    *(("PPO", f"{NET}.lr_scheduler_spec.name", {"net.lr_scheduler_spec": {"name": name}})
-      for name in ("LambdaLR", "MultiplicativeLR", "SequentialLR", "ChainedScheduler")),
+    *(
+        ("PPO", f"{NET}.optim_spec.name", {"net.optim_spec": {"name": name}})
+        for name in ("LBFGS", "SparseAdam", "Adamm")
+    ),
+    *(
+        (
+            "PPO",
+            f"{NET}.lr_scheduler_spec.name",
+            {"net.lr_scheduler_spec": {"name": name}},
+        )
+        for name in ("LambdaLR", "MultiplicativeLR", "SequentialLR", "ChainedScheduler")
+    ),
     ("PPO", f"{NET}.loss_spec.name", {"net.loss_spec": {"name": "CTCLoss"}}),
     ("PPO", f"{NET}.init_fn", {"net.init_fn": "constant_"}),
     ("PPO", f"{NET}.hid_layers_activation", {"net.hid_layers_activation": "rely"}),
@@ -151,7 +206,7 @@ COMBINATIONS: list[tuple[str, str, dict[str, Any]]] = [
     ("PPO", "agent", {"agent": [PPO["agent"], PPO["agent"]]}),
     ("PPO", "env", {"env": [PPO["env"], PPO["env"]]}),
     ("DQN", "env.frame_op_len", {"env.frame_op": "stack"}),
-]  # fmt: skip
+]
 SEARCHES = {
     "agent.algorithm.gama__uniform": [0.9, 0.99],
     "agent.algorithm.gamma__uniforn": [0.9, 0.99],
@@ -178,7 +233,9 @@ def wrong_combinations() -> Iterator[Mutation]:
     for name, path, changes in COMBINATIONS:
         yield Mutation(name, "combined", path, changed(ALL[name], changes))
     for key, args in SEARCHES.items():
-        yield Mutation("PPO", "combined", f"search.{key}", changed(PPO, search={key: args}))
+        yield Mutation(
+            "PPO", "combined", f"search.{key}", changed(PPO, search={key: args})
+        )
 
 
 def all_mutations() -> list[Mutation]:
@@ -186,18 +243,42 @@ def all_mutations() -> list[Mutation]:
     for name, raw in ALL.items():
         for kind in (misspelt, of_wrong_type, not_finite, out_of_range):
             found.extend(kind(name, raw))
-    blocks = ("agent", "env", "agent.algorithm", "agent.algorithm.name", "env.name",
-              "env.max_frame")  # fmt: skip
+    blocks = (
+        "agent",
+        "env",
+        "agent.algorithm",
+        "agent.algorithm.name",
+        "env.name",
+        "env.max_frame",
+    )
     for name, raw in ALL.items():
         found.extend(without(name, raw, *blocks))
-    found.extend(without("PPO", PPO, "agent.memory", "agent.net", "agent.net.type",
-                         "agent.memory.name", "agent.algorithm.gamma",
-                         "agent.algorithm.time_horizon",
-                         "agent.algorithm.clip_eps_spec.start_val",
-                         "agent.algorithm.clip_eps_spec.end_val",
-                         "agent.net.optim_spec.name", "agent.net.loss_spec.name"))  # fmt: skip
-    found.extend(without("DQN", DQN, "agent.memory.batch_size", "agent.memory.max_size",
-                         "agent.net.conv_hid_layers", "agent.algorithm.gamma"))  # fmt: skip
+    found.extend(
+        without(
+            "PPO",
+            PPO,
+            "agent.memory",
+            "agent.net",
+            "agent.net.type",
+            "agent.memory.name",
+            "agent.algorithm.gamma",
+            "agent.algorithm.time_horizon",
+            "agent.algorithm.clip_eps_spec.start_val",
+            "agent.algorithm.clip_eps_spec.end_val",
+            "agent.net.optim_spec.name",
+            "agent.net.loss_spec.name",
+        )
+    )
+    found.extend(
+        without(
+            "DQN",
+            DQN,
+            "agent.memory.batch_size",
+            "agent.memory.max_size",
+            "agent.net.conv_hid_layers",
+            "agent.algorithm.gamma",
+        )
+    )
     found.extend(without("A3C", A3C, "meta.confirm.top"))
     found.extend(without("SIL", SIL, "agent.net.hid_layers"))
     found.extend(wrong_combinations())
@@ -223,8 +304,9 @@ def test_every_mutation_is_refused_at_its_path(mutation):
         parse_spec(mutation.spec, mutation.raw)
     problems = caught.value.problems
     paths = [problem.path for problem in problems]
-    assert any(path == mutation.path or path.startswith(f"{mutation.path}.") for path in paths), (
-        caught.value
-    )
-    # A misspelt key may leave its block without a required one; anything else has one cause.
+    assert any(
+        path == mutation.path or path.startswith(f"{mutation.path}.") for path in paths
+    ), caught.value
+    # A misspelt key may leave its block without a required one; anything else has one
+    # cause.
     assert all(problem.message for problem in problems)

@@ -14,7 +14,16 @@ EVERY_LAYER = "every layer must be [out, kernel, stride, padding, dilation]"
 
 @pytest.mark.parametrize(
     "row",
-    [[32], [32, 0], [32, 8, 0], [32, 8, 4, -1], [[32, 32], 8], [32, [8, 8, 8]], [32, 8.5], 32],
+    [
+        [32],
+        [32, 0],
+        [32, 8, 0],
+        [32, 8, 4, -1],
+        [[32, 32], 8],
+        [32, [8, 8, 8]],
+        [32, 8.5],
+        32,
+    ],
 )
 def test_rows_that_are_no_convolution_are_refused(row):
     assert_problem(changed(DQN, {ROWS: [row]}), f"agent.{ROWS} = …{EVERY_LAYER}")
@@ -29,7 +38,9 @@ def test_a_layer_that_cannot_be_part_of_a_body_is_refused_where_it_stands():
     raw = changed(SAC, {BODY: [{"Tanh": None}, {"Dropout": {"p": 0.1}}, {"GRU": None}]})
     dropout, gru = messages(raw)
     path = f"agent.{BODY}"
-    assert dropout.startswith(f"{path}.1.Dropout = {{'p': 0.1}}: cannot be a layer here: it draws")
+    assert dropout.startswith(
+        f"{path}.1.Dropout = {{'p': 0.1}}: cannot be a layer here: it draws"
+    )
     refusal = "cannot be a layer here: it has a recurrent state; use RecurrentNet"
     assert gru == f"{path}.2.GRU = null: {refusal}"
 
@@ -60,7 +71,9 @@ def test_an_unknown_layer_gets_the_nearest_names_and_the_list_of_all(name, sugge
 
 
 @pytest.mark.parametrize("layer", ["LazyBatchRenorm1d", "LazyBatchNorm1d"])
-@pytest.mark.parametrize(("momentum", "fits"), [(0, True), (0.3, True), (1, True), (1.1, False)])
+@pytest.mark.parametrize(
+    ("momentum", "fits"), [(0, True), (0.3, True), (1, True), (1.1, False)]
+)
 def test_the_momentum_of_a_normalisation_is_a_share(layer, momentum, fits):
     refused = f"agent.{BODY}.0.{layer}.momentum = {momentum}: must be between 0 and 1"
     raw = changed(SAC, {BODY: [{layer: {"momentum": momentum}}]})
@@ -68,16 +81,34 @@ def test_the_momentum_of_a_normalisation_is_a_share(layer, momentum, fits):
 
 
 def hydra(**keys):
-    return {"type": "HydraMLPNet", "optim_spec": {"name": "GlobalAdam", "lr": 1e-3}, **keys}
+    return {
+        "type": "HydraMLPNet",
+        "optim_spec": {"name": "GlobalAdam", "lr": 1e-3},
+        **keys,
+    }
 
 
 @pytest.mark.parametrize(
     ("spec", "tails", "needed"),
     [
-        (ppo(agent__net=hydra(shared=True, hid_layers=[[], [8], [[4], [4], [4]]])), 3, 2),
-        (ppo(agent__net=hydra(shared=False, hid_layers=[[], [8], [[4], [4, 4]]])), 2, 1),
+        (
+            ppo(agent__net=hydra(shared=True, hid_layers=[[], [8], [[4], [4], [4]]])),
+            3,
+            2,
+        ),
+        (
+            ppo(agent__net=hydra(shared=False, hid_layers=[[], [8], [[4], [4, 4]]])),
+            2,
+            1,
+        ),
         (reinforce(agent__net=hydra(hid_layers=[[], [8], [[4], [4, 4]]])), 2, 1),
-        (soft("SoftActorCritic", agent__net=hydra(hid_layers=[[], [8], [[4], [4, 4]]])), 2, 1),
+        (
+            soft(
+                "SoftActorCritic", agent__net=hydra(hid_layers=[[], [8], [[4], [4, 4]]])
+            ),
+            2,
+            1,
+        ),
     ],
 )
 def test_tails_that_are_not_one_for_each_output_are_refused(spec, tails, needed):
@@ -87,7 +118,9 @@ def test_tails_that_are_not_one_for_each_output_are_refused(spec, tails, needed)
 
 @pytest.mark.parametrize("tails", [[], [4], [[4]], [[4], [4, 4]]])
 def test_tails_are_one_list_for_all_or_one_for_each_output(tails):
-    assert_problem(ppo(agent__net=hydra(shared=True, hid_layers=[[], [8], tails])), None)
+    assert_problem(
+        ppo(agent__net=hydra(shared=True, hid_layers=[[], [8], tails])), None
+    )
 
 
 def test_each_role_may_have_its_own_tails():

@@ -13,7 +13,13 @@ from tests.support import ppo, soft
 from tests.unit.spec.spec_data import changed
 
 KEYS = st.text("abc_", min_size=1, max_size=3)
-VALUES = st.none() | st.booleans() | st.integers() | st.text("xyz$") | st.lists(st.integers())
+VALUES = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text("xyz$")
+    | st.lists(st.integers())
+)
 
 
 def load(*sets, **overrides):
@@ -50,7 +56,11 @@ def test_settings_are_applied_in_order_and_overrides_last():
     spec = load_spec(
         "demo",
         "ppo_cartpole",
-        ["agent.algorithm.gamma=0.9", "agent.algorithm.gamma=0.8", "agent.algorithm.lam=0.7"],
+        [
+            "agent.algorithm.gamma=0.9",
+            "agent.algorithm.gamma=0.8",
+            "agent.algorithm.lam=0.7",
+        ],
         {"agent.algorithm.lam": 0.6},
     )
     assert (spec.agent.algorithm.gamma, spec.agent.algorithm.lam) == (0.8, 0.6)
@@ -67,11 +77,16 @@ RATE = "agent.net.optim_spec.lr"
 
 @pytest.fixture
 def load_without_optimizer(tmp_path):
-    """Loads a spec from a file that leaves out `agent.net.optim_spec`, and sets its `lr`."""
+    """Loads a spec from a file that leaves out `agent.net.optim_spec`, and sets its
+    `lr`."""
     path = tmp_path / "s.json"
 
     def load_file(raw, *sets):
-        net = {key: value for key, value in raw["agent"]["net"].items() if key != "optim_spec"}
+        net = {
+            key: value
+            for key, value in raw["agent"]["net"].items()
+            if key != "optim_spec"
+        }
         path.write_text(json.dumps({"s": changed(raw, agent__net=net)}))
         return load_spec(path, None, [f"{RATE}=0.5", *sets])
 
@@ -96,7 +111,9 @@ def test_a_block_that_the_file_leaves_out_has_its_defaults_in_every_file(
     assert (optimizer.name, optimizer.args) == ("GlobalAdam", {"lr": 0.5})
 
 
-@pytest.mark.parametrize("path", ["agent.algorithm.gamma", "env.num_envs", "meta.max_session"])
+@pytest.mark.parametrize(
+    "path", ["agent.algorithm.gamma", "env.num_envs", "meta.max_session"]
+)
 def test_beside_a_block_that_the_file_leaves_out_only_other_problems_are_reported(
     load_without_optimizer, path
 ):
@@ -112,7 +129,10 @@ def test_entries_of_lists_are_set_by_number():
 @pytest.mark.parametrize(
     ("setting", "problem"),
     [
-        ("agent.algorithm.gama=1", "agent.algorithm.gama = 1: unknown key; did you mean gamma?"),
+        (
+            "agent.algorithm.gama=1",
+            "agent.algorithm.gama = 1: unknown key; did you mean gamma?",
+        ),
         ("agnt.name=x", "agnt = {'name': 'x'}: unknown key; did you mean agent?"),
         ("env.num_env=4", "env.num_env = 4: unknown key; did you mean num_envs?"),
         ("agent.name.x=4", "agent.name = 'PPO': is no block; it has no x"),
@@ -120,7 +140,10 @@ def test_entries_of_lists_are_set_by_number():
             "agent.net.hid_layers.7=4",
             "agent.net.hid_layers.7: there is no such entry in a list of 2",
         ),
-        ("foo=3", "-s foo: the spec has no ${foo}; a key of the spec is written with dots"),
+        (
+            "foo=3",
+            "-s foo: the spec has no ${foo}; a key of the spec is written with dots",
+        ),
         ("env=3", "-s env: is a whole block; set a key of it, as env.name=…"),
         ("agent.algorithm.gamma", "-s agent.algorithm.gamma: must be key=value"),
         ("=3", "-s =3: must be key=value"),
@@ -131,14 +154,18 @@ def test_a_setting_that_fits_nowhere_is_refused(setting, problem):
     assert problem in problems(setting)
 
 
-@pytest.mark.parametrize("key", ["frame_stack", "max_steps", "frame_skip", "num_threads"])
+@pytest.mark.parametrize(
+    "key", ["frame_stack", "max_steps", "frame_skip", "num_threads"]
+)
 def test_a_key_that_resembles_one_of_the_lab_is_checked_by_the_environment(key):
     """It may be an argument of the environment."""
     assert load(f"env.{key}=3").env.arguments == {key: 3}
 
 
 def test_arguments_of_the_environment_can_be_set():
-    assert load("env.sutton_barto_reward=true").env.arguments == {"sutton_barto_reward": True}
+    assert load("env.sutton_barto_reward=true").env.arguments == {
+        "sutton_barto_reward": True
+    }
 
 
 def test_variables_take_their_type_or_are_uses_nodes():

@@ -41,7 +41,11 @@ def test_the_page_names_every_part_and_every_key(page):
     for registry in (ALGORITHMS, MEMORIES, NETS):
         for name in registry.names():
             assert f"### {name}\n" in page
-    models = [registry.get(n).params for registry in (ALGORITHMS, NETS) for n in registry.names()]
+    models = [
+        registry.get(n).params
+        for registry in (ALGORITHMS, NETS)
+        for n in registry.names()
+    ]
     for model in [*models, EnvSpec, MetaSpec, NetSpec]:
         for key in set(model.model_fields) - {"name", "type"}:
             assert f"`{key}`" in page
@@ -49,7 +53,11 @@ def test_the_page_names_every_part_and_every_key(page):
 
 def test_every_key_says_what_it_means():
     registries = (ALGORITHMS, MEMORIES, NETS)
-    models = [registry.get(name).params for registry in registries for name in registry.names()]
+    models = [
+        registry.get(name).params
+        for registry in registries
+        for name in registry.names()
+    ]
     for model in [*models, EnvSpec, MetaSpec]:
         assert all(field.description for field in model.model_fields.values()), model
 
@@ -107,7 +115,9 @@ def test_the_json_schema_refuses_what_the_models_refuse(validator, path, value):
 )
 def test_specs_need_nothing_heavy(module):
     code = f"import sys, json, {module}; print(json.dumps(sorted(sys.modules)))"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert set(HEAVY) & set(json.loads(run.stdout)) == set()
 
 

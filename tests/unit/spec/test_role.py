@@ -19,12 +19,19 @@ def nets(**net):
 
 def test_variants_are_folded_into_plain_keys():
     actor, critic = nets(
-        hid_layers=[64], actor_hid_layers=[32], critic_hid_layers=[128, 128],
-        actor_init_std=0.01, critic_hid_layers_activation="LeakyReLU", clip_grad_val=0.5,
-    )  # fmt: skip
+        hid_layers=[64],
+        actor_hid_layers=[32],
+        critic_hid_layers=[128, 128],
+        actor_init_std=0.01,
+        critic_hid_layers_activation="LeakyReLU",
+        clip_grad_val=0.5,
+    )
     assert (actor.hid_layers, critic.hid_layers) == ((32,), (128, 128))
     assert (actor.init_std, critic.init_std) == (0.01, None)
-    assert (actor.hid_layers_activation, critic.hid_layers_activation) == ("relu", "LeakyReLU")
+    assert (actor.hid_layers_activation, critic.hid_layers_activation) == (
+        "relu",
+        "LeakyReLU",
+    )
     assert actor.clip_grad_val == critic.clip_grad_val == 0.5
     assert not actor.variants
     assert not critic.variants
@@ -48,17 +55,24 @@ def test_the_critic_takes_the_optimizer_and_scheduler_of_the_actor(key):
 
 
 def test_each_role_may_have_its_own_optimizer():
-    actor, critic = nets(actor_optim_spec={"name": "SGD"}, critic_optim_spec={"name": "AdamW"})
+    actor, critic = nets(
+        actor_optim_spec={"name": "SGD"}, critic_optim_spec={"name": "AdamW"}
+    )
     assert (actor.optim_spec.name, critic.optim_spec.name) == ("SGD", "AdamW")
 
 
 def test_a_critic_net_replaces_the_net_altogether():
     raw = changed(
-        PPO, agent__critic_net={"type": "MLPNet", "hid_layers": [7], "critic_init_std": 2}
+        PPO,
+        agent__critic_net={"type": "MLPNet", "hid_layers": [7], "critic_init_std": 2},
     )
     critic = net_for_role(parse_spec("s", raw).agent, "critic")
     assert isinstance(critic, MLPNetSpec)
-    assert (critic.hid_layers, critic.init_std, critic.clip_grad_val) == ((7,), 2.0, None)
+    assert (critic.hid_layers, critic.init_std, critic.clip_grad_val) == (
+        (7,),
+        2.0,
+        None,
+    )
 
 
 def test_an_agent_without_a_net_has_none_for_any_role():

@@ -1,4 +1,5 @@
-"""What each of N ranks of an all-reduce training runs of the spec, and what cannot be divided."""
+"""What each of N ranks of an all-reduce training runs of the spec, and what cannot be
+divided."""
 
 from dataclasses import replace
 
@@ -25,8 +26,12 @@ RATE = 3e-4
 
 
 def ranks(raw, scale="linear", count=RANKS, **changes):
-    together = {"meta__distributed": "all_reduce", "meta__max_session": count,
-                "meta__scale": scale, "meta__max_run": 1}  # fmt: skip
+    together = {
+        "meta__distributed": "all_reduce",
+        "meta__max_session": count,
+        "meta__scale": scale,
+        "meta__max_run": 1,
+    }
     return changed(raw, **{**together, **changes})
 
 
@@ -37,7 +42,8 @@ def rank_of(raw, scale="linear", count=RANKS, **changes):
 
 
 def keys_of(spec):
-    """{path: value} of algorithm, memory, learning rates, and the critic's target updates."""
+    """{path: value} of algorithm, memory, learning rates, and the critic's target
+    updates."""
     agent = spec.agent
     found = {f"algorithm.{key}": value for key, value in agent.algorithm}
     found |= {f"memory.{key}": value for key, value in agent.memory or ()}
@@ -45,7 +51,9 @@ def keys_of(spec):
         args = dict(net_for_role(agent, role).optim_spec.args)
         found |= {f"{role}.{key}": value for key, value in args.items()}
     critic = net_for_role(agent, "critic")
-    return found | {key: getattr(critic, key) for key in ("update_frequency", "polyak_coef")}
+    return found | {
+        key: getattr(critic, key) for key in ("update_frequency", "polyak_coef")
+    }
 
 
 def differences(before, after):
@@ -66,10 +74,17 @@ A2C = changed(
     agent__net={"type": "MLPNet", "optim_spec": {"name": "Adam", "lr": RATE}},
     agent__algorithm__training_frequency=8,
 )
-DSAC = changed(SAC, agent__algorithm__alpha_lr=5e-4, agent__algorithm__training_start_step=1001,
-               agent__memory__max_size=100_001)  # fmt: skip
+DSAC = changed(
+    SAC,
+    agent__algorithm__alpha_lr=5e-4,
+    agent__algorithm__training_start_step=1001,
+    agent__memory__max_size=100_001,
+)
 HORIZON = {"algorithm.time_horizon": (32, 8)}
-REPLAY_OF_DQN = {"algorithm.training_start_step": (32, 8), "memory.max_size": (10_000, 2_500)}
+REPLAY_OF_DQN = {
+    "algorithm.training_start_step": (32, 8),
+    "memory.max_size": (10_000, 2_500),
+}
 REPLAY_OF_SAC = {
     "algorithm.training_start_step": (1001, 251),  # rounded up
     "memory.max_size": (100_001, 25_001),
@@ -80,36 +95,66 @@ COPIED_AS_OFTEN = {"update_frequency": (1000, 250)}
 MORE_BATCHES = {"algorithm.training_batch_iter": (2, 8)}
 
 SCALED = {
-    "PPO": (PPO, {
-        "linear": {**HORIZON, **both(RATE)},
-        "strong": {**HORIZON, "algorithm.minibatch_size": (32, 8)},
-        "weak": both(RATE),
-    }),
-    "ActorCritic": (A2C, {
-        "linear": both(RATE),
-        "strong": {"algorithm.training_frequency": (8, 2)},
-        "weak": both(RATE),
-    }),
-    "SoftActorCritic": (DSAC, {
-        "linear": {**REPLAY_OF_SAC, **ALPHA, **both(1e-3), **FOUR_STEPS_AT_ONCE},
-        "strong": {**REPLAY_OF_SAC, "memory.batch_size": (256, 64),
-                   "algorithm.training_batch_iter": (1, 4)},
-        "weak": {**ALPHA, **both(1e-3)},
-    }),
-    "DoubleDQN": (DQN, {
-        "linear": {**REPLAY_OF_DQN, **both(1e-3), **COPIED_AS_OFTEN},
-        "strong": {**REPLAY_OF_DQN, **MORE_BATCHES, **COPIED_AS_OFTEN,
-                   "memory.batch_size": (32, 8)},
-        "weak": both(1e-3),
-    }),
-    "PPOSIL": (SIL, {
-        "linear": {"algorithm.time_horizon": (256, 64), "memory.max_size": (10_000, 2_500),
-                   "actor.lr": (1e-4, 4e-4), "critic.lr": (1e-3, 4e-3)},
-        "strong": {"algorithm.time_horizon": (256, 64), "memory.max_size": (10_000, 2_500),
-                   "algorithm.minibatch_size": (128, 32), "memory.batch_size": (128, 32)},
-        "weak": {"actor.lr": (1e-4, 4e-4), "critic.lr": (1e-3, 4e-3)},
-    }),
-}  # fmt: skip
+    "PPO": (
+        PPO,
+        {
+            "linear": {**HORIZON, **both(RATE)},
+            "strong": {**HORIZON, "algorithm.minibatch_size": (32, 8)},
+            "weak": both(RATE),
+        },
+    ),
+    "ActorCritic": (
+        A2C,
+        {
+            "linear": both(RATE),
+            "strong": {"algorithm.training_frequency": (8, 2)},
+            "weak": both(RATE),
+        },
+    ),
+    "SoftActorCritic": (
+        DSAC,
+        {
+            "linear": {**REPLAY_OF_SAC, **ALPHA, **both(1e-3), **FOUR_STEPS_AT_ONCE},
+            "strong": {
+                **REPLAY_OF_SAC,
+                "memory.batch_size": (256, 64),
+                "algorithm.training_batch_iter": (1, 4),
+            },
+            "weak": {**ALPHA, **both(1e-3)},
+        },
+    ),
+    "DoubleDQN": (
+        DQN,
+        {
+            "linear": {**REPLAY_OF_DQN, **both(1e-3), **COPIED_AS_OFTEN},
+            "strong": {
+                **REPLAY_OF_DQN,
+                **MORE_BATCHES,
+                **COPIED_AS_OFTEN,
+                "memory.batch_size": (32, 8),
+            },
+            "weak": both(1e-3),
+        },
+    ),
+    "PPOSIL": (
+        SIL,
+        {
+            "linear": {
+                "algorithm.time_horizon": (256, 64),
+                "memory.max_size": (10_000, 2_500),
+                "actor.lr": (1e-4, 4e-4),
+                "critic.lr": (1e-3, 4e-3),
+            },
+            "strong": {
+                "algorithm.time_horizon": (256, 64),
+                "memory.max_size": (10_000, 2_500),
+                "algorithm.minibatch_size": (128, 32),
+                "memory.batch_size": (128, 32),
+            },
+            "weak": {"actor.lr": (1e-4, 4e-4), "critic.lr": (1e-3, 4e-3)},
+        },
+    ),
+}
 CASES = [
     pytest.param(raw, scale, expected, id=f"{name}-{scale}")
     for name, (raw, by_scale) in SCALED.items()
@@ -134,8 +179,11 @@ def test_ranks_divide_the_batch_and_scale_learning_rates(raw, scale, expected):
 
 @pytest.mark.parametrize(("raw", "scale", "expected"), CASES)
 def test_learning_rates_can_be_kept(raw, scale, expected):
-    """Target networks then update per step as in one process, since a step has the same size."""
-    of_steps = ("lr",) if scale == "strong" else ("lr", *FOUR_STEPS_AT_ONCE, *COPIED_AS_OFTEN)
+    """Target networks then update per step as in one process, since a step has the same
+    size."""
+    of_steps = (
+        ("lr",) if scale == "strong" else ("lr", *FOUR_STEPS_AT_ONCE, *COPIED_AS_OFTEN)
+    )
     left = {key: value for key, value in expected.items() if not key.endswith(of_steps)}
     assert differences(*rank_of(raw, scale, meta__scale_lr=False)) == left
 
@@ -171,9 +219,12 @@ def test_one_rank_has_the_spec_itself(name, scale):
 @pytest.mark.parametrize("mode", [False, "shared", "synced"])
 def test_other_modes_have_the_spec_itself(mode):
     raw = changed(
-        PPO, meta__distributed=mode, meta__max_session=3, meta__scale="strong",
+        PPO,
+        meta__distributed=mode,
+        meta__max_session=3,
+        meta__scale="strong",
         agent__algorithm__time_horizon=31,
-    )  # fmt: skip
+    )
     spec = parse_spec("s", raw)
     assert scaled(spec) is spec
 
@@ -185,18 +236,28 @@ def test_a_random_agent_has_nothing_to_divide():
 
 @pytest.mark.parametrize("scale", ["linear", "weak"])
 def test_the_rates_of_one_role_are_larger_too(scale):
-    """Those that are given as `actor_optim_spec` and `critic_optim_spec`, in either block."""
+    """Those that are given as `actor_optim_spec` and `critic_optim_spec`, in either
+    block."""
     nets = {
-        "agent__net": {"type": "MLPNet", "actor_optim_spec": {"name": "Adam", "lr": 1e-4},
-                       "critic_optim_spec": {"name": "Adam", "lr": 3e-4}},
-        "agent__critic_net": {"type": "MLPNet",
-                              "critic_optim_spec": {"name": "RMSprop", "lr": 2e-4}},
-    }  # fmt: skip
+        "agent__net": {
+            "type": "MLPNet",
+            "actor_optim_spec": {"name": "Adam", "lr": 1e-4},
+            "critic_optim_spec": {"name": "Adam", "lr": 3e-4},
+        },
+        "agent__critic_net": {
+            "type": "MLPNet",
+            "critic_optim_spec": {"name": "RMSprop", "lr": 2e-4},
+        },
+    }
     own_net = {"agent__net": nets["agent__net"]}
     for keys, critic in ((own_net, 3e-4), (nets, 2e-4)):
         for raw in (A2C, SAC):
             spec, own = rank_of(raw, scale, **keys)
-            rates = {key: value for key, value in differences(spec, own).items() if "lr" in key}
+            rates = {
+                key: value
+                for key, value in differences(spec, own).items()
+                if "lr" in key
+            }
             assert rates["actor.lr"] == pytest.approx((1e-4, 4e-4))
             assert rates["critic.lr"] == pytest.approx((critic, 4 * critic))
 
@@ -207,12 +268,21 @@ def test_an_optimizer_without_a_rate_gets_its_default_rate_scaled():
 
 
 def test_the_temperature_rate_is_scaled_whether_its_own_or_the_actors():
-    """As it is built: without `alpha_lr` it follows the actor's, which is scaled already."""
+    """As it is built: without `alpha_lr` it follows the actor's, which is scaled
+    already."""
     for alpha_lr, expected in ((None, 4e-3), (5e-4, 2e-3)):
-        net = {"type": "MLPNet", "hid_layers": [4], "optim_spec": {"name": "Adam", "lr": 1e-3}}
+        net = {
+            "type": "MLPNet",
+            "hid_layers": [4],
+            "optim_spec": {"name": "Adam", "lr": 1e-3},
+        }
         _, own = rank_of(SAC, agent__algorithm__alpha_lr=alpha_lr, agent__net=net)
-        rates = {name: each.learning_rate.value for name, each in optimizers_of(own).items()}
-        assert rates == pytest.approx({"actor": 4e-3, "critic": 4e-3, "alpha": expected})
+        rates = {
+            name: each.learning_rate.value for name, each in optimizers_of(own).items()
+        }
+        assert rates == pytest.approx(
+            {"actor": 4e-3, "critic": 4e-3, "alpha": expected}
+        )
 
 
 def optimizers_of(spec):
@@ -236,8 +306,12 @@ SCHEDULES = [
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda each: each["name"])
 def test_a_schedule_is_scaled_at_every_frame(schedule):
     """Whether it scales the rate of the optimizer, or names absolute rates."""
-    net = {"type": "MLPNet", "hid_layers": [4], "lr_scheduler_spec": schedule,
-           "optim_spec": {"name": "SGD", "lr": 1e-3}}  # fmt: skip
+    net = {
+        "type": "MLPNet",
+        "hid_layers": [4],
+        "lr_scheduler_spec": schedule,
+        "optim_spec": {"name": "SGD", "lr": 1e-3},
+    }
     rates = []
     for spec in rank_of(A2C, agent__net=net):
         (optimizer, *_) = optimizers_of(spec).values()
@@ -250,12 +324,18 @@ def test_a_schedule_is_scaled_at_every_frame(schedule):
 
 
 def test_an_exact_ratio_keeps_the_number_of_updates_per_frame():
-    """A rank makes a quarter of the frames, so it makes four times the steps for each."""
-    keys = {"agent__algorithm__update_to_data": 0.5, "agent__algorithm__training_iter": 1}
+    """A rank makes a quarter of the frames, so it makes four times the steps for
+    each."""
+    keys = {
+        "agent__algorithm__update_to_data": 0.5,
+        "agent__algorithm__training_iter": 1,
+    }
     found = differences(*rank_of(DSAC, "strong", **keys))
     assert found["algorithm.update_to_data"] == (0.5, 2.0)
     assert "algorithm.training_batch_iter" not in found
-    assert "algorithm.update_to_data" not in differences(*rank_of(DSAC, "linear", **keys))
+    assert "algorithm.update_to_data" not in differences(
+        *rank_of(DSAC, "linear", **keys)
+    )
 
 
 AT_ONCE = 1 - 0.99**RANKS
@@ -269,18 +349,38 @@ TARGET_UPDATES = [
     ({"update_type": "replace", "update_frequency": 1}, (1, 0.0), (1, 0.0)),
     ({"update_frequency": 100, "critic_update_frequency": 10}, (3, 0.0), (3, 0.0)),
     ({**POLYAK, "critic_update_frequency": 100}, (100, AT_ONCE), (100, AT_ONCE)),
-    ({**POLYAK, "update_frequency": 100, "critic_update_frequency": 1}, (1, AT_ONCE), (1, 0.01)),
-    ({**POLYAK, "polyak_coef": 0.5, "critic_polyak_coef": 0.01}, (1, AT_ONCE), (1, 0.01)),
-    ({**POLYAK, "critic_update_type": "replace", "critic_update_frequency": 100},
-     (25, 0.01), (25, 0.01)),
-    ({"update_frequency": 100, "critic_update_type": "polyak", "critic_polyak_coef": 0.01},
-     (100, AT_ONCE), (100, AT_ONCE)),
+    (
+        {**POLYAK, "update_frequency": 100, "critic_update_frequency": 1},
+        (1, AT_ONCE),
+        (1, 0.01),
+    ),
+    (
+        {**POLYAK, "polyak_coef": 0.5, "critic_polyak_coef": 0.01},
+        (1, AT_ONCE),
+        (1, 0.01),
+    ),
+    (
+        {**POLYAK, "critic_update_type": "replace", "critic_update_frequency": 100},
+        (25, 0.01),
+        (25, 0.01),
+    ),
+    (
+        {
+            "update_frequency": 100,
+            "critic_update_type": "polyak",
+            "critic_polyak_coef": 0.01,
+        },
+        (100, AT_ONCE),
+        (100, AT_ONCE),
+    ),
     ({**POLYAK, "actor_update_frequency": 100}, (1, AT_ONCE), (1, 0.01)),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("keys", "linear", "strong"), TARGET_UPDATES)
-def test_target_networks_of_ranks_update_over_the_frames_of_all_ranks(keys, linear, strong):
+def test_target_networks_of_ranks_update_over_the_frames_of_all_ranks(
+    keys, linear, strong
+):
     """Also those of a role with separate keys."""
     for scale, expected in (("linear", linear), ("strong", strong)):
         _, own = rank_of(SAC, scale, agent__net={"type": "MLPNet", **keys})
@@ -290,10 +390,16 @@ def test_target_networks_of_ranks_update_over_the_frames_of_all_ranks(keys, line
 
 @pytest.mark.parametrize("mode", ["shared", "synced"])
 @pytest.mark.parametrize(("keys", "linear", "_"), TARGET_UPDATES)
-def test_target_networks_of_hogwild_workers_count_the_steps_of_all(mode, keys, linear, _):
+def test_target_networks_of_hogwild_workers_count_the_steps_of_all(
+    mode, keys, linear, _
+):
     """As of ranks whose steps are larger; and nothing else of the spec is another."""
-    raw = changed(SAC, agent__net={"type": "MLPNet", **keys}, meta__distributed=mode,
-                  meta__max_session=RANKS)  # fmt: skip
+    raw = changed(
+        SAC,
+        agent__net={"type": "MLPNet", **keys},
+        meta__distributed=mode,
+        meta__max_session=RANKS,
+    )
     spec = parse_spec("s", raw)
     own = scaled(spec)
     critic = net_for_role(own.agent, "critic")
@@ -311,21 +417,27 @@ def sizes(horizon, minibatch=32):
 
 def uneven(path, value, scale):
     return (
-        f"agent.{path} = {value}: must be a multiple of max_session (4): each rank of all_reduce "
+        f"agent.{path} = {value}: must be a multiple of max_session (4): each rank of "
+        "all_reduce "
         f'has its share of it with meta.scale "{scale}"'
     )
 
 
 def of_each(path, value, share, scale, problem):
     return (
-        f"agent.{path} = {value}: each of 4 ranks of all_reduce has {share} of it with meta.scale "
+        f"agent.{path} = {value}: each of 4 ranks of all_reduce has {share} of it "
+        "with meta.scale "
         f'"{scale}", which {problem}'
     )
 
 
 HORIZON_34 = uneven("algorithm.time_horizon", 34, "{}")
 SMALL_BATCH = {"memory.batch_size": 30}
-ONE_SAMPLE = {**sizes(4, 4), "env.num_envs": 1, "net": {"type": "MLPNet", "batch_norm": True}}
+ONE_SAMPLE = {
+    **sizes(4, 4),
+    "env.num_envs": 1,
+    "net": {"type": "MLPNet", "batch_norm": True},
+}
 RECURRENT = {
     "net": {
         "type": "RecurrentNet",
@@ -338,35 +450,115 @@ RECURRENT = {
     "algorithm.training_start_step": 2048,
     "env": {"name": "CartPole-v1", "num_envs": 4, "max_frame": 1e5},
 }
-# (spec, changes, {scale: problems}); scales that are left out, and one process, have none.
+# (spec, changes, {scale: problems}); scales that are left out, and one process, have
+# none.
 REFUSED = [
     # What ranks cannot share evenly.
-    (PPO, sizes(34), {"linear": [HORIZON_34.format("linear")],
-                      "strong": [HORIZON_34.format("strong")]}),
-    (PPO, sizes(34, 66), {"linear": [HORIZON_34.format("linear")],
-                          "strong": [HORIZON_34.format("strong"),
-                                     uneven("algorithm.minibatch_size", 66, "strong")]}),
+    (
+        PPO,
+        sizes(34),
+        {
+            "linear": [HORIZON_34.format("linear")],
+            "strong": [HORIZON_34.format("strong")],
+        },
+    ),
+    (
+        PPO,
+        sizes(34, 66),
+        {
+            "linear": [HORIZON_34.format("linear")],
+            "strong": [
+                HORIZON_34.format("strong"),
+                uneven("algorithm.minibatch_size", 66, "strong"),
+            ],
+        },
+    ),
     (DQN, SMALL_BATCH, {"strong": [uneven("memory.batch_size", 30, "strong")]}),
-    (A2C, {"algorithm.training_frequency": 5},
-     {"strong": [uneven("algorithm.training_frequency", 5, "strong")]}),
+    (
+        A2C,
+        {"algorithm.training_frequency": 5},
+        {"strong": [uneven("algorithm.training_frequency", 5, "strong")]},
+    ),
     # A minibatch that becomes one sample cannot be normalised.
-    (PPO, ONE_SAMPLE, {scale: [of_each("algorithm.minibatch_size", 4, 1, scale, "is one sample, ")]
-                       for scale in ("linear", "strong")}),
+    (
+        PPO,
+        ONE_SAMPLE,
+        {
+            scale: [of_each("algorithm.minibatch_size", 4, 1, scale, "is one sample, ")]
+            for scale in ("linear", "strong")
+        },
+    ),
     # The replay memory of a rank holds a batch, and a step of every environment.
-    (DQN, {"memory.max_size": 100}, {"linear": ["agent.memory.max_size = 100: must be >= 4 × "
-                                                "batch_size (32): each rank of all_reduce has"]}),
-    (SIL, {"memory.max_size": 400}, {
-        "linear": [of_each("memory.max_size", 400, 100, "linear", "must be >= batch_size (128)")]}),
-    (DQN, {"memory.max_size": 48, "memory.batch_size": 8}, {
-        scale: [of_each("memory.max_size", 48, 12, scale, "must be >= … = 16 × 1 = 16, or no n-")]
-        for scale in ("linear", "strong")}),
+    (
+        DQN,
+        {"memory.max_size": 100},
+        {
+            "linear": [
+                "agent.memory.max_size = 100: must be >= 4 × "
+                "batch_size (32): each rank of all_reduce has"
+            ]
+        },
+    ),
+    (
+        SIL,
+        {"memory.max_size": 400},
+        {
+            "linear": [
+                of_each(
+                    "memory.max_size", 400, 100, "linear", "must be >= batch_size (128)"
+                )
+            ]
+        },
+    ),
+    (
+        DQN,
+        {"memory.max_size": 48, "memory.batch_size": 8},
+        {
+            scale: [
+                of_each(
+                    "memory.max_size",
+                    48,
+                    12,
+                    scale,
+                    "must be >= … = 16 × 1 = 16, or no n-",
+                )
+            ]
+            for scale in ("linear", "strong")
+        },
+    ),
     # The newest steps do not fill a batch, and a batch has whole sequences.
-    (DQN, {"memory.use_cer": True}, {"strong": [
-        of_each("memory.batch_size", 32, 8, "strong", "must be > env.num_envs = 16 with use")]}),
-    (DQN, RECURRENT, {"strong": [of_each("memory.batch_size", 32, 8, "strong",
-                                         "must be a multiple of agent.net.seq_len (16)")]}),
+    (
+        DQN,
+        {"memory.use_cer": True},
+        {
+            "strong": [
+                of_each(
+                    "memory.batch_size",
+                    32,
+                    8,
+                    "strong",
+                    "must be > env.num_envs = 16 with use",
+                )
+            ]
+        },
+    ),
+    (
+        DQN,
+        RECURRENT,
+        {
+            "strong": [
+                of_each(
+                    "memory.batch_size",
+                    32,
+                    8,
+                    "strong",
+                    "must be a multiple of agent.net.seq_len (16)",
+                )
+            ]
+        },
+    ),
     *((raw, {}, {}) for raw, _ in SCALED.values()),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("scale", SCALES)
@@ -379,7 +571,8 @@ def test_a_spec_that_ranks_cannot_divide_is_refused(base, changes, problems, sca
 
 
 def test_a_problem_of_one_process_is_reported_once():
-    """A minibatch that no rollout holds is not reported again for the part of a rank."""
+    """A minibatch that no rollout holds is not reported again for the part of a
+    rank."""
     raw = ranks(PPO, agent__algorithm__minibatch_size=1000)
     rollout = "time_horizon × num_envs = 32 × 4 = 128, the frames of one rollout"
     assert_problem(raw, f"agent.algorithm.minibatch_size = 1000: must be <= {rollout}")
@@ -390,7 +583,8 @@ def test_a_minibatch_too_small_for_many_ranks_fits_fewer():
 
 
 def test_a_minibatch_that_the_rollout_of_a_rank_cannot_fill_becomes_that_rollout():
-    """A step then has 4 × 32 samples where one process has 64: twice the rate, not four times."""
+    """A step then has 4 × 32 samples where one process has 64: twice the rate, not four
+    times."""
     given = {"agent__algorithm__minibatch_size": 64, "env__num_envs": 4}
     assert differences(*rank_of(PPO, **given)) == {
         **HORIZON,
@@ -404,7 +598,10 @@ def test_a_minibatch_that_the_rollout_of_a_rank_cannot_fill_becomes_that_rollout
 
 def test_where_the_minibatch_is_the_whole_rollout_ranks_take_the_steps_of_one_process():
     whole = {"agent__algorithm__minibatch_size": 128, "env__num_envs": 4}
-    assert rank_of(PPO, "linear", **whole)[1].agent == rank_of(PPO, "strong", **whole)[1].agent
+    assert (
+        rank_of(PPO, "linear", **whole)[1].agent
+        == rank_of(PPO, "strong", **whole)[1].agent
+    )
 
 
 DIVISIBLE = [
@@ -417,10 +614,15 @@ DIVISIBLE = [
 ]
 
 
-@pytest.mark.parametrize(("path", "name"), DIVISIBLE, ids=lambda part: getattr(part, "stem", part))
+@pytest.mark.parametrize(
+    ("path", "name"), DIVISIBLE, ids=lambda part: getattr(part, "stem", part)
+)
 def test_one_word_makes_ranks_of_a_shipped_ppo(path, name):
     sets = [f"{key}=x" for key in variables(read_file(path)[name])]
     word = {"meta.distributed": "all_reduce", "meta.max_session": 2, "meta.max_run": 1}
     spec = load_spec(path, name, sets, word)
     own = scaled(spec)
-    assert own.agent.algorithm.minibatch_size <= own.agent.algorithm.time_horizon * own.env.num_envs
+    assert (
+        own.agent.algorithm.minibatch_size
+        <= own.agent.algorithm.time_horizon * own.env.num_envs
+    )

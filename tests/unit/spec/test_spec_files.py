@@ -1,4 +1,5 @@
-"""Reading files: JSON, YAML, and everything that can be wrong before a spec is looked at."""
+"""Reading files: JSON, YAML, and everything that can be wrong before a spec is looked
+at."""
 
 import json
 import logging
@@ -20,7 +21,9 @@ from tests.unit.spec.spec_data import A3C, ALL, PPO, RANDOM, SAC, changed, filli
 def write(tmp_path):
     def write_file(text, name="specs.json"):
         path = tmp_path / name
-        path.write_text(text if isinstance(text, str) else json.dumps(text), encoding="utf-8")
+        path.write_text(
+            text if isinstance(text, str) else json.dumps(text), encoding="utf-8"
+        )
         return path
 
     return write_file
@@ -75,7 +78,11 @@ def test_a_missing_file_is_reported_with_the_nearest_shipped_one():
             "Roboschool is gone, and MuJoCo simulates its robots",
         ),
         ("ppo_roboschool", "ppo_mujoco.json", "Roboschool is gone"),
-        ("benchmark/sac/sac_inverted_double_pendulum.json", "sac_mujoco.json", "MuJoCo"),
+        (
+            "benchmark/sac/sac_inverted_double_pendulum.json",
+            "sac_mujoco.json",
+            "MuJoCo",
+        ),
         ("async_sac_halfcheetah_pybullet.json", "async_sac_mujoco.json", "MuJoCo"),
         ("ppo_qbert.json", "ppo_atari.json", "Atari"),
     ],
@@ -106,7 +113,9 @@ def test_a_file_is_said_to_be_replaced_only_by_a_shipped_file():
 )
 def test_only_a_file_whose_own_name_is_alike_is_suggested(given, meant):
     hint = f"; did you mean {meant}?" if meant else ""
-    assert message(load_spec, given).endswith(f"there is no such file, here or shipped{hint}")
+    assert message(load_spec, given).endswith(
+        f"there is no such file, here or shipped{hint}"
+    )
 
 
 def test_an_environment_in_place_of_a_file_is_answered_with_the_order_of_words():
@@ -114,7 +123,9 @@ def test_an_environment_in_place_of_a_file_is_answered_with_the_order_of_words()
     assert message(load_spec, "Shop-v0").endswith(hint)
 
 
-@pytest.mark.parametrize("given", ["ppo_Shop-v0.yml", "ppo_Shop-v0", "ppo_Shopp-v0.yaml"])
+@pytest.mark.parametrize(
+    "given", ["ppo_Shop-v0.yml", "ppo_Shop-v0", "ppo_Shopp-v0.yaml"]
+)
 def test_a_file_of_the_user_is_suggested_with_its_suffix(given, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ppo_Shop-v0.yaml").write_text("")
@@ -125,7 +136,9 @@ def test_a_file_of_the_user_is_suggested_with_its_suffix(given, monkeypatch, tmp
 
 
 @pytest.mark.parametrize("file", ["demo.json", "benchmark/ppo/ppo_acrobot.json"])
-def test_paths_as_from_the_root_of_a_clone_work_from_any_folder(file, monkeypatch, tmp_path):
+def test_paths_as_from_the_root_of_a_clone_work_from_any_folder(
+    file, monkeypatch, tmp_path
+):
     monkeypatch.chdir(tmp_path)
     assert find_file(f"slm_lab/spec/{file}") == find_file(file)
     assert find_file(f"./slm_lab/spec/{file}") == find_file(file)
@@ -149,7 +162,9 @@ def test_the_name_may_be_left_out_if_there_is_one_spec(write):
 
 
 def test_the_message_has_the_form_of_the_style_guide(write):
-    path = write({"ppo_cartpole": changed(PPO, agent__algorithm__gamma=1.5) | {"met": {}}})
+    path = write(
+        {"ppo_cartpole": changed(PPO, agent__algorithm__gamma=1.5) | {"met": {}}}
+    )
     assert message(load_spec, path, "ppo_cartpole") == (
         "specs.json: ppo_cartpole has 2 problems\n"
         "  agent.algorithm.gamma = 1.5: must be <= 1\n"
@@ -167,7 +182,10 @@ def test_a_misspelt_alias_is_answered_with_the_alias(write):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ('{\n "a": {\n  "env": {},\n  "env": {}\n }\n}', 'line 4: the key "env" is given twice'),
+        (
+            '{\n "a": {\n  "env": {},\n  "env": {}\n }\n}',
+            'line 4: the key "env" is given twice',
+        ),
         (
             '{"a": [{"x": 1}, {"x": 2, "y": {"x": 1}}], "a": 1}',
             'line 1: the key "a" is given twice',
@@ -253,15 +271,27 @@ def test_yaml_dates_and_times_stay_text(write, text):
 
 @pytest.mark.parametrize(
     ("text", "number"),
-    [("3e6", 3e6), ("3e-4", 3e-4), ("-1E+2", -100.0), (".5", 0.5), ("1.", 1.0), ("-7", -7)],
+    [
+        ("3e6", 3e6),
+        ("3e-4", 3e-4),
+        ("-1E+2", -100.0),
+        (".5", 0.5),
+        ("1.", 1.0),
+        ("-7", -7),
+    ],
 )
 def test_every_way_to_write_a_number_in_yaml_is_a_number(write, text, number):
     assert read_file(write(f"a: {text}", "s.yaml")) == {"a": number}
 
 
 def test_keys_that_are_no_strings_are_refused_with_their_path(write):
-    text = "s:\n  agent: {algorithm: {name: Random}}\n  env: {name: X, max_frame: 3, on: 1}\n"
-    assert "env.True: a key must be a string" in message(load_spec, write(text, "s.yaml"))
+    text = (
+        "s:\n  agent: {algorithm: {name: Random}}\n  env: {name: X, max_frame: 3, on: "
+        "1}\n"
+    )
+    assert "env.True: a key must be a string" in message(
+        load_spec, write(text, "s.yaml")
+    )
 
 
 def test_the_old_form_with_lists_of_one_loads_as_the_new(write, caplog):
@@ -300,11 +330,15 @@ BAD_SEARCHES = {
 
 
 @pytest.mark.parametrize("name", BAD_SEARCHES)
-def test_a_search_block_with_problems_hinders_a_search_and_no_training(name, write, caplog):
+def test_a_search_block_with_problems_hinders_a_search_and_no_training(
+    name, write, caplog
+):
     path = write({"s": changed(PPO, search=BAD_SEARCHES[name])})
     with caplog.at_level(logging.WARNING):
         spec = load_spec(path, None, ["agent.algorithm.gamma=0.5"])
-    assert spec.agent == parse_spec("s", changed(PPO, agent__algorithm__gamma=0.5)).agent
+    assert (
+        spec.agent == parse_spec("s", changed(PPO, agent__algorithm__gamma=0.5)).agent
+    )
     (line,) = caplog.messages
     assert line.startswith("specs.json: a training ignores problems of search: search")
     refused = message(load_spec, path, for_search=True)
@@ -323,21 +357,49 @@ def test_other_problems_beside_a_bad_search_are_problems_of_a_training(write):
 @pytest.mark.parametrize(
     ("block", "given", "meant"),
     [
-        ("algorithm", {"name": "A3C"},
-         'unknown algorithm; did you mean ActorCritic, with meta.distributed "synced"?'),
-        ("algorithm", {"name": "D3QN"},
-         "unknown algorithm; did you mean DoubleDQN, with the net type DuelingMLPNet"),
-        ("algorithm", {"name": "TD3"},
-         "is not available; for continuous actions use SoftActorCritic or CrossQ"),
-        ("algorithm", {"name": "MaskablePPO"},
-         "is not available: there are no action masks yet, and PPO would choose invalid actions"),
-        ("net__optim_spec", {"name": "Lookahead", "optimizer": "RAdam", "lr": 0.001},
-         "is not available; name the optimizer that it wraps"),
-        ("memory", {"name": "CER"}, "unknown memory; did you mean Replay, with use_cer true?"),
-        ("net", {"type": "lstm"}, "unknown net; did you mean RecurrentNet, with cell_type LSTM?"),
+        (
+            "algorithm",
+            {"name": "A3C"},
+            "unknown algorithm; did you mean ActorCritic, with meta.distributed "
+            '"synced"?',
+        ),
+        (
+            "algorithm",
+            {"name": "D3QN"},
+            "unknown algorithm; did you mean DoubleDQN, with the net type "
+            "DuelingMLPNet",
+        ),
+        (
+            "algorithm",
+            {"name": "TD3"},
+            "is not available; for continuous actions use SoftActorCritic or CrossQ",
+        ),
+        (
+            "algorithm",
+            {"name": "MaskablePPO"},
+            "is not available: there are no action masks yet, and PPO would choose "
+            "invalid actions",
+        ),
+        (
+            "net__optim_spec",
+            {"name": "Lookahead", "optimizer": "RAdam", "lr": 0.001},
+            "is not available; name the optimizer that it wraps",
+        ),
+        (
+            "memory",
+            {"name": "CER"},
+            "unknown memory; did you mean Replay, with use_cer true?",
+        ),
+        (
+            "net",
+            {"type": "lstm"},
+            "unknown net; did you mean RecurrentNet, with cell_type LSTM?",
+        ),
     ],
-)  # fmt: skip
-def test_a_name_from_another_library_is_answered_with_the_labs_name(write, block, given, meant):
+)
+def test_a_name_from_another_library_is_answered_with_the_labs_name(
+    write, block, given, meant
+):
     raw = changed(PPO, **{f"agent__{block}": given})
     assert f": {meant}" in message(load_spec, write({"s": raw}))
 
@@ -356,7 +418,9 @@ def test_a_name_of_another_library_is_replaced_and_reported(changes, lab_name):
     own = changed(PPO, **{f"agent__{path}": lab_name for path in changes})
     assert parse("s", raw).problems == parse("s", own).problems
     ((path, name),) = changes.items()
-    assert parse("s", raw).renamed == [f'agent.{path.replace("__", ".")} "{name}" means {lab_name}']
+    assert parse("s", raw).renamed == [
+        f'agent.{path.replace("__", ".")} "{name}" means {lab_name}'
+    ]
     assert parse("s", own).renamed == []
 
 
@@ -364,7 +428,8 @@ def test_a_name_of_another_library_loads_as_the_labs(write, caplog):
     own = load_spec(write({"s": SAC}))
     assert load_spec(write({"s": changed(SAC, agent__algorithm__name="SAC")})) == own
     assert caplog.messages == [
-        'specs.json: names of other libraries: agent.algorithm.name "SAC" means SoftActorCritic'
+        'specs.json: names of other libraries: agent.algorithm.name "SAC" means '
+        "SoftActorCritic"
     ]
 
 
@@ -408,7 +473,11 @@ def test_legacy_keys_are_dropped_with_one_warning(write, caplog):
 def test_a_file_of_many_specs_warns_once(write, caplog):
     raw = changed(PPO, agent__net__normalize=True)
     with caplog.at_level(logging.WARNING):
-        assert list(load_specs(write({"a": raw, "b": raw, "c": PPO}))) == ["a", "b", "c"]
+        assert list(load_specs(write({"a": raw, "b": raw, "c": PPO}))) == [
+            "a",
+            "b",
+            "c",
+        ]
     assert len(caplog.messages) == 1
 
 
@@ -448,7 +517,7 @@ def test_the_tutorial_states_the_number_of_workers_of_every_hogwild_spec():
     assert documented == {name: spec.meta.max_session for name, spec in hogwild_specs()}
 
 
-def test_atari_workers_take_a_step_per_64_frames_at_a_learning_rate_stable_for_two_workers():
+def test_atari_workers_learn_at_a_rate_that_is_stable_for_two_of_them():
     """At 7e-4 nearly all of their ReLU units die."""
     games = [spec for _, spec in hogwild_specs() if spec.env.name.startswith("ALE/")]
     assert len(games) == 4

@@ -12,20 +12,26 @@ from tests.unit.spec.generate_torch_table import as_text, torch_table
 
 def test_the_table_matches_the_installed_torch():
     table = torch_table()
-    assert json.loads(TABLE.read_text(encoding="utf-8")) == json.loads(as_text(table)), (
-        "run: python tests/unit/spec/generate_torch_table.py"
-    )
+    assert json.loads(TABLE.read_text(encoding="utf-8")) == json.loads(
+        as_text(table)
+    ), "run: python tests/unit/spec/generate_torch_table.py"
 
 
-@pytest.mark.parametrize("name", [n for n, e in entries("optimizers").items() if not e.refused])
+@pytest.mark.parametrize(
+    "name", [n for n, e in entries("optimizers").items() if not e.refused]
+)
 def test_torch_accepts_every_optimizer_with_the_arguments_of_its_spec(name):
     spec = OptimSpec.model_validate({"name": name})
     parameter = torch.nn.Parameter(torch.zeros(2, 2))
-    optimizer = getattr(torch.optim, name.removeprefix("Global"))([parameter], **spec.args)
+    optimizer = getattr(torch.optim, name.removeprefix("Global"))(
+        [parameter], **spec.args
+    )
     assert optimizer.defaults["lr"] == spec.args["lr"]
 
 
-@pytest.mark.parametrize("name", [n for n, e in entries("losses").items() if not e.refused])
+@pytest.mark.parametrize(
+    "name", [n for n, e in entries("losses").items() if not e.refused]
+)
 def test_torch_accepts_every_loss(name):
     spec = LossSpec.model_validate({"name": name})
     assert getattr(torch.nn, spec.name)(**spec.args) is not None
@@ -37,7 +43,9 @@ def test_counts_written_as_floats_are_counts():
     assert type(spec.args["frame"]) is int
 
 
-@pytest.mark.parametrize("name", ["relu", "ReLU", "leaky_relu", "LeakyReLU", "selu", "tanh"])
+@pytest.mark.parametrize(
+    "name", ["relu", "ReLU", "leaky_relu", "LeakyReLU", "selu", "tanh"]
+)
 def test_activations_have_their_names_in_either_spelling(name):
     assert issubclass(getattr(torch.nn, activation_class(name)), torch.nn.Module)
 

@@ -21,10 +21,19 @@ def full_disk():
 
 
 class Faults:
-    """Counts calls of the chosen kinds and raises at the n-th, before or after it is done."""
+    """Counts calls of the chosen kinds and raises at the n-th, before or after it is
+    done."""
 
-    def __init__(self, error: Callable[[], BaseException], kinds, at: int, after: bool) -> None:
-        self.error, self.kinds, self.at, self.after, self.seen = error, kinds, at, after, 0
+    def __init__(
+        self, error: Callable[[], BaseException], kinds, at: int, after: bool
+    ) -> None:
+        self.error, self.kinds, self.at, self.after, self.seen = (
+            error,
+            kinds,
+            at,
+            after,
+            0,
+        )
         self.calls = []
 
     def around(self, kind, call):

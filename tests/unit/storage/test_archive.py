@@ -19,7 +19,10 @@ def weights(compression=zipfile.ZIP_STORED) -> bytes:
     """A checkpoint file, compressed afterwards."""
     plain, other = io.BytesIO(), io.BytesIO()
     torch.save({"w": torch.zeros(1000)}, plain)
-    with zipfile.ZipFile(plain) as source, zipfile.ZipFile(other, "w", compression) as target:
+    with (
+        zipfile.ZipFile(plain) as source,
+        zipfile.ZipFile(other, "w", compression) as target,
+    ):
         for name in source.namelist():
             target.writestr(name, source.read(name))
     return other.getvalue()
@@ -56,7 +59,12 @@ def test_the_files_of_a_run_are_unpacked_and_removed_again(tmp_path):
 
 def test_other_runs_stay_as_they_are(tmp_path):
     (tmp_path / "a.zip").mkdir()
-    for run in ("latest", str(tmp_path), str(tmp_path / "missing.zip"), str(tmp_path / "a.zip")):
+    for run in (
+        "latest",
+        str(tmp_path),
+        str(tmp_path / "missing.zip"),
+        str(tmp_path / "a.zip"),
+    ):
         with unpacked(run) as folder:
             assert folder == run
 
@@ -83,12 +91,16 @@ HOSTILE = {
 
 @pytest.mark.parametrize("kind", HOSTILE)
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_a_hostile_archive_is_refused_in_one_line_and_leaves_nothing(kind, tmp_path, monkeypatch):
+def test_a_hostile_archive_is_refused_in_one_line_and_leaves_nothing(
+    kind, tmp_path, monkeypatch
+):
     outside = tmp_path / "outside"
     outside.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(outside))
     path = written(tmp_path, [*GOOD.items(), *HOSTILE[kind]])
-    refused = pytest.raises(UsageError, match=r"shared\.zip is not a shared run, or is damaged: .*")
+    refused = pytest.raises(
+        UsageError, match=r"shared\.zip is not a shared run, or is damaged: .*"
+    )
     with refused as caught, unpacked(str(path)):
         pass
     assert "\n" not in str(caught.value)
@@ -96,8 +108,12 @@ def test_a_hostile_archive_is_refused_in_one_line_and_leaves_nothing(kind, tmp_p
     assert list(outside.iterdir()) == []
 
 
-@pytest.mark.parametrize("compression", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_a_compressed_archive_is_refused_before_a_byte_is_inflated(compression, tmp_path):
+@pytest.mark.parametrize(
+    "compression", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA]
+)
+def test_a_compressed_archive_is_refused_before_a_byte_is_inflated(
+    compression, tmp_path
+):
     path = written(tmp_path, [*GOOD.items(), ("bomb.csv", bytes(10**7))], compression)
     with pytest.raises(UsageError, match="has compressed files"), unpacked(str(path)):
         pass
@@ -119,7 +135,10 @@ def test_a_long_list_of_files_is_not_even_read(zip64, tmp_path, monkeypatch):
         monkeypatch.setattr(zipfile, "ZIP_FILECOUNT_LIMIT", 100)
     path = written(tmp_path, [(f"{number}.json", b"") for number in range(400)])
     monkeypatch.setattr(archive, "ZipFile", None)
-    with pytest.raises(UsageError, match="its list of files is too long"), unpacked(str(path)):
+    with (
+        pytest.raises(UsageError, match="its list of files is too long"),
+        unpacked(str(path)),
+    ):
         pass
 
 
@@ -136,7 +155,10 @@ def test_damage_is_reported(tmp_path):
     content = bytearray(path.read_bytes())
     content[content.index(b"frame\n")] ^= 1
     path.write_bytes(content)
-    with pytest.raises(UsageError, match="or is damaged: Bad CRC-32"), unpacked(str(path)):
+    with (
+        pytest.raises(UsageError, match="or is damaged: Bad CRC-32"),
+        unpacked(str(path)),
+    ):
         pass
     path.write_bytes(content[: len(content) // 2])
     with pytest.raises(UsageError, match="is not a shared run"), unpacked(str(path)):
@@ -151,5 +173,8 @@ def test_an_archive_that_ends_within_a_file_is_refused(tmp_path, monkeypatch):
 
     monkeypatch.setattr(zipfile.ZipFile, "read", read)
     path = written(tmp_path, GOOD.items())
-    with pytest.raises(UsageError, match=r"or is damaged: it ends too early$"), unpacked(str(path)):
+    with (
+        pytest.raises(UsageError, match=r"or is damaged: it ends too early$"),
+        unpacked(str(path)),
+    ):
         pass

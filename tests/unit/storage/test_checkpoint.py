@@ -22,7 +22,11 @@ PREFIX = "ppo_t0_s0"
 
 
 def state(frame):
-    return {"frame": frame, "weights": np.full((2, 3), frame, np.float32), "rng": 2**127 + frame}
+    return {
+        "frame": frame,
+        "weights": np.full((2, 3), frame, np.float32),
+        "rng": 2**127 + frame,
+    }
 
 
 def assert_loads(store, frame, part="state"):
@@ -91,7 +95,9 @@ def test_the_newest_two_checkpoints_remain_in_the_folder(store, tmp_path):
     before = set()
     for frame in (100, 200, 200, 300):
         store.save(frame, {}, {"state": state(frame), "best": state(frame)})
-        previous = before and {f"{PREFIX}_previous.json"} | before - {f"{PREFIX}_latest.json"}
+        previous = before and {f"{PREFIX}_previous.json"} | before - {
+            f"{PREFIX}_latest.json"
+        }
         assert names(tmp_path) == named(store) | previous
         assert_loads(store, frame)
         before = named(store)
@@ -115,7 +121,9 @@ def test_no_file_name_is_used_for_two_contents(store):
 
 
 def test_two_sessions_in_one_folder_leave_each_other_alone(tmp_path):
-    stores = {session: CheckpointStore(tmp_path, f"ppo_t0_s{session}") for session in (1, 10)}
+    stores = {
+        session: CheckpointStore(tmp_path, f"ppo_t0_s{session}") for session in (1, 10)
+    }
     for frame in (100, 200):
         for session, store in stores.items():
             store.save(frame + session, {}, {"state": state(frame + session)})
@@ -124,7 +132,9 @@ def test_two_sessions_in_one_folder_leave_each_other_alone(tmp_path):
     assert len(names(tmp_path)) == 8
 
 
-def test_a_state_that_cannot_be_saved_leaves_the_checkpoint_before_alone(store, tmp_path):
+def test_a_state_that_cannot_be_saved_leaves_the_checkpoint_before_alone(
+    store, tmp_path
+):
     store.save(100, {}, {"state": state(100)})
     before = names(tmp_path)
     with pytest.raises((TypeError, CheckpointError)):
@@ -134,7 +144,9 @@ def test_a_state_that_cannot_be_saved_leaves_the_checkpoint_before_alone(store, 
 
 
 @pytest.mark.parametrize("place", [0.0, 0.3, 0.6, 1.0])
-def test_a_flipped_bit_in_a_state_file_is_detected_and_the_file_reported(store, tmp_path, place):
+def test_a_flipped_bit_in_a_state_file_is_detected_and_the_file_reported(
+    store, tmp_path, place
+):
     store.save(100, {}, {"state": state(100)})
     path = tmp_path / store.manifest().files["state"].name
     content = bytearray(path.read_bytes())
@@ -194,7 +206,9 @@ def changed(**fields):
     ],
     ids=repr,
 )
-def test_a_broken_or_foreign_manifest_is_reported_and_not_overwritten(store, tmp_path, content):
+def test_a_broken_or_foreign_manifest_is_reported_and_not_overwritten(
+    store, tmp_path, content
+):
     path = manifest_path(tmp_path, PREFIX)
     path.write_bytes(content)
     with pytest.raises(CheckpointError) as caught:
@@ -208,10 +222,19 @@ def test_a_broken_or_foreign_manifest_is_reported_and_not_overwritten(store, tmp
 
 @pytest.mark.parametrize(
     "rows",
-    [None, 3, [], {"a.csv": 42}, {"a.csv": {"size": "many", "sha256": ""}}, {"a.csv": None}],
+    [
+        None,
+        3,
+        [],
+        {"a.csv": 42},
+        {"a.csv": {"size": "many", "sha256": ""}},
+        {"a.csv": None},
+    ],
     ids=repr,
 )
-def test_a_manifest_whose_rows_have_no_sizes_is_a_checkpoint_error(store, tmp_path, rows):
+def test_a_manifest_whose_rows_have_no_sizes_is_a_checkpoint_error(
+    store, tmp_path, rows
+):
     manifest_path(tmp_path, PREFIX).write_bytes(changed(rows=rows))
     with pytest.raises(CheckpointError, match="cannot read"):
         store.manifest()
@@ -219,7 +242,9 @@ def test_a_manifest_whose_rows_have_no_sizes_is_a_checkpoint_error(store, tmp_pa
 
 @pytest.mark.parametrize("key", ["frame", "serial"])
 @pytest.mark.parametrize("number", ["a", None, 1.5, -1, 10**30], ids=repr)
-def test_a_manifest_whose_counts_are_none_is_a_checkpoint_error(store, tmp_path, key, number):
+def test_a_manifest_whose_counts_are_none_is_a_checkpoint_error(
+    store, tmp_path, key, number
+):
     manifest_path(tmp_path, PREFIX).write_bytes(changed(**{key: number}))
     with pytest.raises(CheckpointError, match="is not a count"):
         store.manifest()
@@ -251,13 +276,17 @@ SEGMENT = {"first": 0, "end": 1, "name": "a.pt", "bytes": 1, "sha256": ""}
     [None, 3, [3], [{}], [{**SEGMENT, "first": "a"}], [{**SEGMENT, "end": None}]],
     ids=repr,
 )
-def test_a_manifest_with_invalid_segments_is_a_checkpoint_error(store, tmp_path, segments):
+def test_a_manifest_with_invalid_segments_is_a_checkpoint_error(
+    store, tmp_path, segments
+):
     manifest_path(tmp_path, PREFIX).write_bytes(changed(segments=segments))
     with pytest.raises(CheckpointError, match="cannot read"):
         store.manifest()
 
 
-@pytest.mark.parametrize("files", [{}, {"state": {"name": "a.pt"}}, {"state": 3}, [], None])
+@pytest.mark.parametrize(
+    "files", [{}, {"state": {"name": "a.pt"}}, {"state": 3}, [], None]
+)
 def test_a_manifest_that_lacks_the_state_is_a_checkpoint_error(store, tmp_path, files):
     path = manifest_path(tmp_path, PREFIX)
     path.write_bytes(changed(files=files))
@@ -268,7 +297,9 @@ def test_a_manifest_that_lacks_the_state_is_a_checkpoint_error(store, tmp_path, 
 
 def test_another_format_is_reported_with_both_numbers(store, tmp_path):
     manifest_path(tmp_path, PREFIX).write_bytes(changed(format=99))
-    with pytest.raises(CheckpointError, match=f"format 99, this version reads {FORMAT}"):
+    with pytest.raises(
+        CheckpointError, match=f"format 99, this version reads {FORMAT}"
+    ):
         store.manifest()
 
 
@@ -285,7 +316,9 @@ def test_a_state_written_aside_is_no_checkpoint_and_can_be_read(store, tmp_path)
     assert path.exists()
 
 
-def test_a_state_that_cannot_be_written_aside_is_a_checkpoint_error_that_names_it(store, tmp_path):
+def test_a_state_that_cannot_be_written_aside_is_a_checkpoint_error_that_names_it(
+    store, tmp_path
+):
     path = tmp_path / "missing" / "aside.pt"
     with pytest.raises(CheckpointError, match=r"cannot write .*aside\.pt"):
         store.save_copy(path, state(1))

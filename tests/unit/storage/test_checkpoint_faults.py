@@ -1,4 +1,5 @@
-"""A checkpoint is interrupted at every call that touches the disk, one after another."""
+"""A checkpoint is interrupted at every call that touches the disk, one after
+another."""
 
 import errno
 import os
@@ -25,10 +26,14 @@ def save(store, frame):
 
 
 def loaded_frames(folder):
-    """The frame of the manifest and of every part it names, as a fresh process reads them."""
+    """The frame of the manifest and of every part it names, as a fresh process reads
+    them."""
     store = CheckpointStore(folder, PREFIX)
     manifest = store.manifest()
-    return [manifest.frame, *(store.load(manifest, part)["frame"] for part in manifest.files)]
+    return [
+        manifest.frame,
+        *(store.load(manifest, part)["frame"] for part in manifest.files),
+    ]
 
 
 def calls_of_a_save(folder):
@@ -45,20 +50,24 @@ def calls(tmp_path_factory):
 
 
 def test_every_file_is_synced_before_the_rename_and_the_folder_after_it(calls):
-    """The files: state, best agent, and the manifests of this checkpoint and of the one before."""
+    """The files: state, best agent, and the manifests of this checkpoint and of the one
+    before."""
     assert calls == [*4 * FILE, "replace", "replace", "fsync"]
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("at", range(1, 13))
-def test_a_full_disk_at_any_call_before_the_rename_leaves_the_last_checkpoint_and_nothing_else(
+def test_a_full_disk_before_the_rename_leaves_the_last_checkpoint_alone(
     tmp_path, calls, at, after
 ):
     store = CheckpointStore(tmp_path, PREFIX)
     save(store, 100)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert "replace" not in calls[:at]
-    with faults(full_disk, at=at, after=after), pytest.raises(CheckpointError) as caught:
+    with (
+        faults(full_disk, at=at, after=after),
+        pytest.raises(CheckpointError) as caught,
+    ):
         save(store, 200)
     assert "at frame 200" in str(caught.value)
     assert "at frame 100, is intact" in str(caught.value)
@@ -72,7 +81,10 @@ def test_a_rename_that_fails_leaves_the_last_checkpoint_and_nothing_else(tmp_pat
     store = CheckpointStore(tmp_path, PREFIX)
     save(store, 100)
     before = {path.name for path in tmp_path.iterdir()}
-    with faults(full_disk, ["replace"], at=at), pytest.raises(CheckpointError, match="frame 100"):
+    with (
+        faults(full_disk, ["replace"], at=at),
+        pytest.raises(CheckpointError, match="frame 100"),
+    ):
         save(store, 200)
     copy = {f"{PREFIX}_previous.json"} if at == 2 else set()
     assert {path.name for path in tmp_path.iterdir()} == before | copy
@@ -80,10 +92,15 @@ def test_a_rename_that_fails_leaves_the_last_checkpoint_and_nothing_else(tmp_pat
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-def test_a_folder_that_cannot_be_synced_leaves_a_manifest_whose_files_all_load(tmp_path, after):
+def test_a_folder_that_cannot_be_synced_leaves_a_manifest_whose_files_all_load(
+    tmp_path, after
+):
     store = CheckpointStore(tmp_path, PREFIX)
     save(store, 100)
-    with faults(full_disk, ["fsync"], at=5, after=after), pytest.raises(CheckpointError):
+    with (
+        faults(full_disk, ["fsync"], at=5, after=after),
+        pytest.raises(CheckpointError),
+    ):
         save(store, 200)
     assert loaded_frames(tmp_path) in ([100] * 3, [200] * 3)
 
@@ -169,11 +186,16 @@ def test_a_kill_in_the_middle_of_a_write_leaves_the_checkpoint_before(tmp_path):
 
 
 @pytest.mark.parametrize("at", [1, 2, 3])
-def test_a_state_aside_that_meets_a_full_disk_is_an_error_and_leaves_no_file(tmp_path, at):
+def test_a_state_aside_that_meets_a_full_disk_is_an_error_and_leaves_no_file(
+    tmp_path, at
+):
     store = CheckpointStore(tmp_path, PREFIX)
     save(store, 100)
     path = tmp_path / f"{PREFIX}_nonfinite_150.pt"
-    with faults(full_disk, at=at), pytest.raises(CheckpointError, match="nonfinite_150"):
+    with (
+        faults(full_disk, at=at),
+        pytest.raises(CheckpointError, match="nonfinite_150"),
+    ):
         store.save_copy(path, state(150))
     assert not path.exists()
     assert loaded_frames(tmp_path) == [100, 100, 100]

@@ -9,9 +9,18 @@ OPTIMIZERS = ("GlobalAdam", "GlobalRMSprop", "NAdam", "Adagrad")
 
 
 def short(raw, optimizer, **changes):
-    net = {**raw["agent"]["net"], "optim_spec": {"name": optimizer, "lr": 1e-3}, **changes}
-    return parse({**raw, "agent": {**raw["agent"], "net": net},
-                  "env": {**raw["env"], "max_frame": 200}})  # fmt: skip
+    net = {
+        **raw["agent"]["net"],
+        "optim_spec": {"name": optimizer, "lr": 1e-3},
+        **changes,
+    }
+    return parse(
+        {
+            **raw,
+            "agent": {**raw["agent"], "net": net},
+            "env": {**raw["env"], "max_frame": 200},
+        }
+    )
 
 
 @pytest.mark.parametrize("built", OPTIMIZERS)

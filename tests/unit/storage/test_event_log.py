@@ -27,8 +27,12 @@ TRIAL = st.integers(0, 200)
 NUMBER = st.floats(allow_nan=False, allow_infinity=True)
 SECONDS = st.floats(0, 1e6)
 TEXT = st.text(max_size=20)  # also with line ends and what is not ASCII
-VALUE = st.one_of(st.none(), st.booleans(), NUMBER, TEXT, st.lists(st.integers(), max_size=3))
-POINT = st.dictionaries(TEXT, st.one_of(VALUE, st.dictionaries(TEXT, VALUE, max_size=2)))
+VALUE = st.one_of(
+    st.none(), st.booleans(), NUMBER, TEXT, st.lists(st.integers(), max_size=3)
+)
+POINT = st.dictionaries(
+    TEXT, st.one_of(VALUE, st.dictionaries(TEXT, VALUE, max_size=2))
+)
 METRICS = st.dictionaries(TEXT, st.none() | NUMBER, max_size=3)
 OVER = st.sampled_from([status for status in Status if status.is_over])
 EVENTS = st.one_of(
@@ -39,10 +43,26 @@ EVENTS = st.one_of(
     st.builds(Copied, TRIAL, TRIAL, POINT, TRIAL, SECONDS),
     st.builds(Retried, TRIAL, TEXT, SECONDS),
     st.builds(Interrupted, TRIAL, SECONDS),
-    st.builds(Ended, TRIAL, OVER, TRIAL, st.none() | NUMBER, SECONDS, METRICS, st.none() | TEXT),
-    st.builds(Confirmed, TRIAL, st.lists(NUMBER, max_size=3).map(tuple), st.none() | TEXT),
+    st.builds(
+        Ended,
+        TRIAL,
+        OVER,
+        TRIAL,
+        st.none() | NUMBER,
+        SECONDS,
+        METRICS,
+        st.none() | TEXT,
+    ),
+    st.builds(
+        Confirmed, TRIAL, st.lists(NUMBER, max_size=3).map(tuple), st.none() | TEXT
+    ),
 )
-SOME = [Proposed(0, {"a.x": [1, 2]}), Began(0), Reported(0, 100, 2.5), Interrupted(0, 3.0)]
+SOME = [
+    Proposed(0, {"a.x": [1, 2]}),
+    Began(0),
+    Reported(0, 100, 2.5),
+    Interrupted(0, 3.0),
+]
 
 
 @pytest.fixture
@@ -72,7 +92,9 @@ def test_every_event_comes_back_as_it_was_written(tmp_path_factory, events):
     found = read(file)
     assert found == events
     assert [type(event) for event in found] == [type(event) for event in events]
-    assert all(type(event.status) is Status for event in found if isinstance(event, Ended))
+    assert all(
+        type(event.status) is Status for event in found if isinstance(event, Ended)
+    )
 
 
 def test_a_score_of_nan_is_read_back(file):
@@ -94,7 +116,9 @@ def test_what_is_read_does_not_touch_the_file(file):
     assert file.read_bytes() == content
 
 
-def test_a_line_that_was_cut_off_anywhere_is_dropped_and_written_over(file, monkeypatch):
+def test_a_line_that_was_cut_off_anywhere_is_dropped_and_written_over(
+    file, monkeypatch
+):
     monkeypatch.setattr(os, "fsync", lambda stream: None)
     whole = written(file, SOME).read_bytes()
     first = len(whole.splitlines(keepends=True)[0])
@@ -116,8 +140,8 @@ def test_a_line_that_was_cut_off_anywhere_is_dropped_and_written_over(file, monk
         b'{"event": "vanished", "trial": 1}',
         b'{"event": "began"}',
         b'{"event": "began", "trial": 1, "more": 2}',
-        b'{"event": "ended", "trial": 0, "status": "gone", "frame": 1, "score": 1, "seconds": 1,'
-        b' "metrics": {}}',
+        b'{"event": "ended", "trial": 0, "status": "gone", "frame": 1, "score": 1, '
+        b'"seconds": 1, "metrics": {}}',
         b"[1]",
         b"7",
         b"null",
@@ -136,7 +160,12 @@ def test_a_damaged_line_in_the_middle_is_reported_by_its_number(file, line):
 DAMAGES = {
     "dropped": lambda lines, at: lines[:at] + lines[at + 1 :],
     "doubled": lambda lines, at: lines[: at + 1] + lines[at:],
-    "moved": lambda lines, at: [*lines[:at], lines[at + 1], lines[at], *lines[at + 2 :]],
+    "moved": lambda lines, at: [
+        *lines[:at],
+        lines[at + 1],
+        lines[at],
+        *lines[at + 2 :],
+    ],
 }
 
 
@@ -154,21 +183,26 @@ def test_any_bit_that_has_changed_is_noticed(file):
     ends = [place for place, byte in enumerate(whole) if byte == ord("\n")]
     for place in range(len(whole)):
         if place not in ends:
-            file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+            file.write_bytes(
+                whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
+            )
             with pytest.raises(UsageError):
                 read(file)
 
 
 def test_a_record_of_an_earlier_version_is_read_as_it_is(file):
     file.write_text(
-        '{"event": "proposed", "trial": 0, "point": {}}\n{"event": "began", "trial": 0}\n'
+        '{"event": "proposed", "trial": 0, "point": {}}\n{"event": "began", "trial": '
+        "0}\n"
     )
     assert read(file) == [Proposed(0, {}), Began(0)]
 
 
 def test_an_event_of_a_trial_without_a_number_is_refused(file):
     file.write_text('{"event": "began", "trial": []}\n')
-    with pytest.raises(UsageError, match=r"line 1, is no event: the trial \[\] is no number"):
+    with pytest.raises(
+        UsageError, match=r"line 1, is no event: the trial \[\] is no number"
+    ):
         read(file)
 
 
@@ -226,7 +260,9 @@ def search_state(*events):
 
 def statuses(*events):
     """The status after each event."""
-    return [search_state(*events[:n]).trials[0].status for n in range(1, len(events) + 1)]
+    return [
+        search_state(*events[:n]).trials[0].status for n in range(1, len(events) + 1)
+    ]
 
 
 POINT_0 = {"a.x": 1}
@@ -268,14 +304,20 @@ def test_the_frame_of_a_trial_that_took_over_is_that_of_the_checkpoint():
 
 
 def test_a_trial_that_failed_keeps_its_error_and_has_no_score():
-    state = search_state(*SOME[:3], Ended(0, Status.FAILED, 100, None, 1.0, {}, "why")).trials[0]
+    state = search_state(
+        *SOME[:3], Ended(0, Status.FAILED, 100, None, 1.0, {}, "why")
+    ).trials[0]
     assert (state.status, state.score, state.error) == (Status.FAILED, None, "why")
 
 
 def test_trials_are_found_by_where_they_stand():
     found = search_state(Proposed(0, {}), Proposed(1, {}), Began(1), Proposed(2, {}))
     assert [state.trial for state in found.of(Status.WAITING)] == [0, 2]
-    assert [state.trial for state in found.of(Status.RUNNING, Status.WAITING)] == [0, 1, 2]
+    assert [state.trial for state in found.of(Status.RUNNING, Status.WAITING)] == [
+        0,
+        1,
+        2,
+    ]
     assert found.of(Status.FAILED) == []
 
 

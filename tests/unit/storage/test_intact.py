@@ -37,7 +37,10 @@ def save(paths, frame, writes=True, **parts):
         paths.rows.write_text(content)
         rows = {paths.rows.name: Extent.of(content.encode())}
     states = {"state": frame, **parts}
-    states = {name: {"frame": number, "w": np.full(9, number)} for name, number in states.items()}
+    states = {
+        name: {"frame": number, "w": np.full(9, number)}
+        for name, number in states.items()
+    }
     CheckpointStore(paths.models, paths.prefix).save(frame, rows, states)
 
 
@@ -67,12 +70,16 @@ def test_intact_checkpoints_are_unchanged(run_dir):
         save(paths, frame)
         before = {path.name: path.read_bytes() for path in paths.models.iterdir()}
         assert fall_back(spec(), run_dir, 0) == []
-        assert {path.name: path.read_bytes() for path in paths.models.iterdir()} == before
+        assert {
+            path.name: path.read_bytes() for path in paths.models.iterdir()
+        } == before
 
 
 @pytest.mark.parametrize("harm", [flip, cut, lambda path: path.unlink()])
 @pytest.mark.parametrize("what", ["state", "manifest"])
-def test_where_the_newest_is_damaged_the_one_before_takes_its_place(run_dir, what, harm):
+def test_where_the_newest_is_damaged_the_one_before_takes_its_place(
+    run_dir, what, harm
+):
     paths = run_dir.session(0, 0)
     for frame in (100, 200, 300):
         save(paths, frame, best=frame)
@@ -85,7 +92,9 @@ def test_where_the_newest_is_damaged_the_one_before_takes_its_place(run_dir, wha
     assert line.startswith("small_t0_s0 falls back to the checkpoint at frame 200: ")
     assert path.name in line
     assert frame_of(paths) == 200
-    assert CheckpointStore(paths.models, paths.prefix).load(read_manifest(paths.manifest))
+    assert CheckpointStore(paths.models, paths.prefix).load(
+        read_manifest(paths.manifest)
+    )
     assert fall_back(spec(), run_dir, 0) == []
 
 
@@ -97,7 +106,12 @@ def test_where_the_newest_is_damaged_the_one_before_takes_its_place(run_dir, wha
         lambda saved: saved["files"]["state"].pop("sha256"),
         lambda saved: saved["rows"]["small_t0_s0_session_df_train.csv"].update(size=-1),
     ],
-    ids=["a size that is no number", "no size", "no checksum", "rows of a negative size"],
+    ids=[
+        "a size that is no number",
+        "no size",
+        "no checksum",
+        "rows of a negative size",
+    ],
 )
 def test_a_manifest_with_invalid_values_is_a_damaged_checkpoint(run_dir, harm):
     paths = run_dir.session(0, 0)
@@ -129,7 +143,9 @@ def test_rows_that_were_edited_are_noticed(run_dir, row):
         assert paths.rows.name in line
         assert len(read_saved_rows(paths, paths.rows)) == 2
         return
-    with pytest.raises(CheckpointError, match=r"no checkpoint is intact.*start a new run"):
+    with pytest.raises(
+        CheckpointError, match=r"no checkpoint is intact.*start a new run"
+    ):
         fall_back(spec(), run_dir, 0)
     assert frame_of(paths) == 200
 
@@ -146,7 +162,9 @@ def test_rows_that_no_checkpoint_has_yet_are_read(run_dir):
     assert len(read_saved_rows(paths, paths.rows)) == 0
 
 
-def test_if_both_checkpoints_are_damaged_each_file_is_reported_and_nothing_changes(run_dir):
+def test_if_both_checkpoints_are_damaged_each_file_is_reported_and_nothing_changes(
+    run_dir,
+):
     paths = run_dir.session(0, 0)
     for frame in (100, 200):
         save(paths, frame)
@@ -163,13 +181,17 @@ def test_if_both_checkpoints_are_damaged_each_file_is_reported_and_nothing_chang
 
 
 @pytest.mark.parametrize("older", [True, False])
-def test_without_its_best_agent_a_run_is_trained_from_its_newest_checkpoint(run_dir, older):
+def test_without_its_best_agent_a_run_is_trained_from_its_newest_checkpoint(
+    run_dir, older
+):
     paths = run_dir.session(0, 0)
     save(paths, 100, best=60)
     save(paths, 200, **({"best": 160} if older else {}))
     flip(file_of(paths, "best"))
     (line,) = fall_back(spec(), run_dir, 0)
-    assert ("the one before it stays" if older else "the next better one is saved") in line
+    assert (
+        "the one before it stays" if older else "the next better one is saved"
+    ) in line
     assert frame_of(paths) == 200
     store = CheckpointStore(paths.models, paths.prefix)
     assert ("best" in store.manifest().files) == older
@@ -208,7 +230,8 @@ def test_sessions_that_train_together_fall_back_together(run_dir, mode):
 
 
 def test_ranks_agree_on_a_checkpoint_of_which_one_manifest_waits(run_dir):
-    """A kill between the renames of two ranks; the checkpoint of the first is damaged."""
+    """A kill between the renames of two ranks; the checkpoint of the first is
+    damaged."""
     ranks = spec(max_session=2, distributed="all_reduce")
     members = [run_dir.session(0, session) for session in range(2)]
     for frame in (100, 200, 300):

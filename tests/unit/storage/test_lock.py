@@ -32,8 +32,12 @@ def test_folders_are_locked_one_by_one(tmp_path):
         lock.release()
 
 
-@pytest.mark.parametrize(("error", "lives"), [(PermissionError, True), (ProcessLookupError, False)])
-def test_a_process_of_another_user_holds_a_lock_too(tmp_path, monkeypatch, error, lives):
+@pytest.mark.parametrize(
+    ("error", "lives"), [(PermissionError, True), (ProcessLookupError, False)]
+)
+def test_a_process_of_another_user_holds_a_lock_too(
+    tmp_path, monkeypatch, error, lives
+):
     lock = RunLock(tmp_path)
     assert is_locked(tmp_path)
 
@@ -72,7 +76,9 @@ def test_an_odd_lock_file_is_no_lock_and_hides_no_run(tmp_path, content):
 def test_the_holder_of_a_lock_is_named_in_one_line_whatever_its_file_holds(tmp_path):
     held = RunLock(tmp_path)
     (tmp_path / ".lock").write_bytes(b"\xff\x1b[2J\n1")
-    with pytest.raises(UsageError, match=r"is being trained by process .\\x1b\[2J\\n1$"):
+    with pytest.raises(
+        UsageError, match=r"is being trained by process .\\x1b\[2J\\n1$"
+    ):
         RunLock(tmp_path)
     held.release()
 
@@ -88,7 +94,9 @@ def test_a_file_system_without_locks_is_one_line_and_no_run_folder_is_made(
     file = write_spec(tmp_path, ppo())
     data = tmp_path / "data"
     source = RunSource(str(file), "small", data_dir=data)
-    with pytest.raises(UsageError, match=r"its file system has no locks .* with --data") as caught:
+    with pytest.raises(
+        UsageError, match=r"its file system has no locks .* with --data"
+    ) as caught:
         begin_run(source, source.load(), "train")
     assert str(data) in str(caught.value)
     assert "\n" not in str(caught.value)

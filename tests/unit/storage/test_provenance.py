@@ -15,9 +15,19 @@ SOURCE = Path(module.__file__).parent
 
 
 def git(folder, *args):
-    identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+    identity = [
+        "-c",
+        "user.name=a",
+        "-c",
+        "user.email=a@b",
+        "-c",
+        "commit.gpgsign=false",
+    ]
     done = subprocess.run(
-        ["git", "-C", str(folder), *identity, *args], capture_output=True, text=True, check=True
+        ["git", "-C", str(folder), *identity, *args],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return done.stdout.strip()
 
@@ -63,7 +73,9 @@ def test_a_changed_file_makes_it_dirty_and_an_untracked_one_does_not(repository)
     assert git_sha() == f"{sha}-dirty"
 
 
-def test_a_lab_installed_inside_a_repository_of_something_else_has_no_sha(repository, monkeypatch):
+def test_a_lab_installed_inside_a_repository_of_something_else_has_no_sha(
+    repository, monkeypatch
+):
     commit(repository)
     installed = repository / "venv" / "slm_lab"
     installed.mkdir(parents=True)

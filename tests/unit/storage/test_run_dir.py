@@ -26,13 +26,20 @@ def latest(data, spec_name):
     return find_folder("latest", data, spec_name)[0]
 
 
-needs_permissions = pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+needs_permissions = pytest.mark.skipif(
+    os.geteuid() == 0, reason="root may write everywhere"
+)
 
 
 def test_a_run_folder_is_named_after_the_spec_and_the_time_and_has_its_parts(tmp_path):
     run = RunDir.create(tmp_path / "data", "ppo", NOON)
     assert run.root == tmp_path / "data" / "ppo_2026_03_04_120000"
-    assert {path.name for path in run.root.iterdir()} == {"info", "graph", "log", "model"}
+    assert {path.name for path in run.root.iterdir()} == {
+        "info",
+        "graph",
+        "log",
+        "model",
+    }
 
 
 def test_the_folders_of_all_session_files_are_there(tmp_path):
@@ -45,7 +52,9 @@ def test_the_folders_of_all_session_files_are_there(tmp_path):
     assert paths.models.is_dir()
 
 
-def test_two_runs_in_the_same_second_get_two_folders_and_the_later_one_is_the_latest(tmp_path):
+def test_two_runs_in_the_same_second_get_two_folders_and_the_later_one_is_the_latest(
+    tmp_path,
+):
     first = begin(tmp_path, "ppo", NOON)
     second = begin(tmp_path, "ppo", NOON)
     assert first.root != second.root
@@ -88,7 +97,9 @@ def test_the_search_for_a_free_name_ends(tmp_path):
     ],
 )
 def test_the_latest_run_is_the_newest_of_this_spec_only(tmp_path, one, other, order):
-    later = {name: NOON + SECOND * days for name, days in ((one, order), (other, -order))}
+    later = {
+        name: NOON + SECOND * days for name, days in ((one, order), (other, -order))
+    }
     newest = {}
     for name, time in later.items():
         begin(tmp_path, name, time - 10 * SECOND)
@@ -155,8 +166,12 @@ def test_a_safe_name_is_one_folder_deep_and_stays_the_same_when_made_safe_again(
     assert (Path("data") / f"{safe}_x").parent == Path("data")
 
 
-@pytest.mark.parametrize("name", ["../escape", "/etc/ppo", "a b:c*", "déjà", "ppo-v2.1"])
-def test_a_run_of_any_spec_name_lies_in_the_data_folder_and_is_found_again(tmp_path, name):
+@pytest.mark.parametrize(
+    "name", ["../escape", "/etc/ppo", "a b:c*", "déjà", "ppo-v2.1"]
+)
+def test_a_run_of_any_spec_name_lies_in_the_data_folder_and_is_found_again(
+    tmp_path, name
+):
     run = begin(tmp_path, name, NOON)
     assert run.root.parent == tmp_path
     assert run.spec_file.parent == run.root
@@ -178,7 +193,9 @@ def test_a_read_only_data_folder_is_a_usage_error(tmp_path):
 
 
 @pytest.mark.parametrize("broken_call", [1, 2, 3, 4, 5])
-def test_a_disk_that_takes_no_folder_is_a_usage_error(tmp_path, monkeypatch, broken_call):
+def test_a_disk_that_takes_no_folder_is_a_usage_error(
+    tmp_path, monkeypatch, broken_call
+):
     make, calls = Path.mkdir, []
 
     def mkdir(self, *args, **kwargs):
@@ -207,11 +224,15 @@ def test_runs_that_do_not_say_when_they_were_started_go_by_their_names(tmp_path)
     local = NOON.astimezone(UTC)
     older = begin(tmp_path, "ppo", NOON - SECOND)
     noon = RunDir.create(tmp_path, "ppo", NOON - 9 * SECOND)
-    noon.spec_file.write_text(json.dumps({"ppo": {}, "_run": {"started": local.isoformat()}}))
+    noon.spec_file.write_text(
+        json.dumps({"ppo": {}, "_run": {"started": local.isoformat()}})
+    )
     assert latest(tmp_path, "ppo") == noon
     newest = RunDir.create(tmp_path, "ppo", NOON + SECOND)
     for spoilt in ("not a time", 5, None, "0001-01-01T00:00:00+23:00"):
-        newest.spec_file.write_text(json.dumps({"ppo": {}, "_run": {"started": spoilt}}))
+        newest.spec_file.write_text(
+            json.dumps({"ppo": {}, "_run": {"started": spoilt}})
+        )
         assert latest(tmp_path, "ppo") == newest
     assert older.root.is_dir()
 

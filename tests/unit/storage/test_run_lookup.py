@@ -44,7 +44,9 @@ def test_a_run_is_found_by_what_names_it(runs, tmp_path, target, index):
     assert find_folder(target, tmp_path)[0] == runs[index]
 
 
-@pytest.mark.parametrize(("target", "index"), [("latest", 3), ("latest~2", 1), ("ppo", 2)])
+@pytest.mark.parametrize(
+    ("target", "index"), [("latest", 3), ("latest~2", 1), ("ppo", 2)]
+)
 def test_a_folder_that_is_no_run_hides_none(runs, tmp_path, monkeypatch, target, index):
     elsewhere = tmp_path.parent / f"{tmp_path.name}_here"
     (elsewhere / target).mkdir(parents=True)
@@ -72,7 +74,9 @@ def test_a_trial_is_named_after_its_search(runs, tmp_path):
         find_run("latest:t0", tmp_path, None, of_search=True)
 
 
-def test_a_run_without_a_file_is_found_by_algorithm_and_environment(tmp_path, monkeypatch):
+def test_a_run_without_a_file_is_found_by_algorithm_and_environment(
+    tmp_path, monkeypatch
+):
     """`slm-lab run ppo Line-v0` and a file with a spec ppo_Line-v0 are one name."""
     of_file = begin(tmp_path, "ppo_Line-v0", 0)
     other = RunDir.create(tmp_path, "ppo", NOON + timedelta(minutes=1), "Cart-v1")
@@ -92,7 +96,10 @@ def test_a_run_without_a_file_is_found_by_algorithm_and_environment(tmp_path, mo
     ("target", "words"),
     [
         ("latest~4", "^latest~4: the oldest run in .* is latest~3$"),
-        ("ppo_2026", "2 runs in .* begin with ppo_2026, the last are ppo_2026_03_04_120000"),
+        (
+            "ppo_2026",
+            "2 runs in .* begin with ppo_2026, the last are ppo_2026_03_04_120000",
+        ),
         ("ppo_pong_2027", "did you mean ppo_pong_2026_03_04_12"),
         ("latest~", "there is no run folder latest~"),
         ("sac", "there is no run folder sac"),
@@ -112,7 +119,9 @@ def test_the_spec_has_its_recorded_name_where_the_folder_has_a_safe_one(tmp_path
 @pytest.mark.parametrize("is_search", [False, True])
 def test_where_there_are_too_few_runs_the_oldest_is_named(tmp_path, is_search):
     what = "search" if is_search else "run"
-    with pytest.raises(UsageError, match=f"^there is no {what} of ppo in {tmp_path}; start one"):
+    with pytest.raises(
+        UsageError, match=f"^there is no {what} of ppo in {tmp_path}; start one"
+    ):
         find_run("latest~5", tmp_path, "ppo", of_search=is_search)
     for minute in range(2):
         begin(tmp_path, "ppo", minute, is_search)
@@ -131,10 +140,15 @@ def started(data, name, time):
     return run
 
 
-def test_the_latest_run_is_the_last_that_was_begun_also_after_the_clock_was_set_back(tmp_path):
+def test_the_latest_run_is_the_last_that_was_begun_also_after_the_clock_was_set_back(
+    tmp_path,
+):
     noon = datetime(2026, 3, 4, 12, 0, 0, tzinfo=UTC)
     hours = {"first": 0, "second": -2, "third": -1, "fourth": -24, "fifth": 1}
-    runs = [started(tmp_path, name, noon + timedelta(hours=by)) for name, by in hours.items()]
+    runs = [
+        started(tmp_path, name, noon + timedelta(hours=by))
+        for name, by in hours.items()
+    ]
     for back, run in enumerate(reversed(runs)):
         assert find_folder(f"latest~{back}", tmp_path)[0] == run
 
@@ -145,19 +159,31 @@ def test_a_run_after_the_end_of_time_hinders_no_other(tmp_path):
     assert len(runs_in(tmp_path)) == 2
 
 
-def test_where_there_is_only_a_search_or_only_a_run_the_message_says_what_to_type(tmp_path):
+def test_where_there_is_only_a_search_or_only_a_run_the_message_says_what_to_type(
+    tmp_path,
+):
     search = begin(tmp_path / "searches", "ppo", 0, is_search=True).root.name
-    with pytest.raises(UsageError, match=rf"{search} is a search: eval@{search} and enjoy@"):
+    with pytest.raises(
+        UsageError, match=rf"{search} is a search: eval@{search} and enjoy@"
+    ):
         find_saved("latest", tmp_path / "searches", None)
     with pytest.raises(UsageError, match=rf"search@{search} resumes it"):
         find_run("latest", tmp_path / "searches", None)
     run = begin(tmp_path / "runs", "ppo", 0).root.name
-    with pytest.raises(UsageError, match=rf"{run} is a run, no search: resume it by train@{run}"):
+    with pytest.raises(
+        UsageError, match=rf"{run} is a run, no search: resume it by train@{run}"
+    ):
         find_run("latest", tmp_path / "runs", None, of_search=True)
 
 
-@pytest.mark.parametrize("name", ["a" * 300, "a" * 300 + ":t1", "a" * 5000, "x/" + "a" * 300])
+@pytest.mark.parametrize(
+    "name", ["a" * 300, "a" * 300 + ":t1", "a" * 5000, "x/" + "a" * 300]
+)
 def test_a_name_that_no_file_can_have_names_no_run(tmp_path, name):
-    for find in (slm_lab.load, slm_lab.load_run, lambda run, data: slm_lab.train(resume=run)):
+    for find in (
+        slm_lab.load,
+        slm_lab.load_run,
+        lambda run, data: slm_lab.train(resume=run),
+    ):
         with pytest.raises(UsageError, match="there is no run"):
             find(name, data=tmp_path)

@@ -1,4 +1,5 @@
-"""The steps of a memory in files: what is written, what is kept, and what is read back."""
+"""The steps of a memory in files: what is written, what is kept, and what is read
+back."""
 
 import itertools
 import os
@@ -31,7 +32,10 @@ class Numbers(AppendLog):
         self.steps = {n: value for n, value in self.steps.items() if n >= self.first}
 
     def content(self, first, end):
-        return {"first": first, "values": np.array([self.steps[n] for n in range(first, end)])}
+        return {
+            "first": first,
+            "values": np.array([self.steps[n] for n in range(first, end)]),
+        }
 
     def load_content(self, content):
         for n, value in enumerate(content["values"].tolist(), content["first"]):
@@ -67,7 +71,9 @@ def segment_files(folder):
     news=st.lists(st.integers(0, 3000) | st.integers(0, 90), min_size=1, max_size=60),
 )
 @settings(max_examples=100)
-def test_whatever_was_added_between_the_saves_all_that_is_kept_lies_in_a_file(capacity, news):
+def test_whatever_was_added_between_the_saves_all_that_is_kept_lies_in_a_file(
+    capacity, news
+):
     """And only the newest step of a file may lie in the next one too."""
     log, segments = Numbers(capacity), []
     for new in news:
@@ -114,11 +120,16 @@ def test_a_checkpoint_writes_bytes_in_proportion_to_what_is_new(tmp_path):
     new = sum(path.stat().st_size for name, path in after.items() if name not in before)
     assert new < whole / 100
     assert all(
-        path.stat().st_mtime_ns == held[name] for name, path in after.items() if name in held
+        path.stat().st_mtime_ns == held[name]
+        for name, path in after.items()
+        if name in held
     )
 
 
-@given(capacity=st.integers(1, 1500), news=st.lists(st.integers(0, 700), min_size=1, max_size=12))
+@given(
+    capacity=st.integers(1, 1500),
+    news=st.lists(st.integers(0, 700), min_size=1, max_size=12),
+)
 @settings(max_examples=15)
 def test_a_fresh_process_reads_what_was_there(tmp_path_factory, capacity, news):
     folder = tmp_path_factory.mktemp("log")
@@ -143,7 +154,8 @@ def test_the_newest_step_is_as_it_was_when_it_was_saved_last(tmp_path):
 
 
 def two_saves(folder):
-    """A store with a checkpoint, and a log with more to save; 2 files are written for it."""
+    """A store with a checkpoint, and a log with more to save; 2 files are written for
+    it."""
     store, log = CheckpointStore(folder, PREFIX), Numbers(8 * SHORT)
     log.add(8 * SHORT)
     save(store, log)
@@ -167,7 +179,9 @@ def test_every_segment_is_synced_before_the_rename(calls):
 
 @pytest.mark.parametrize("error", [full_disk, Killed])
 @pytest.mark.parametrize("at", range(1, 17))
-def test_whatever_fails_before_the_rename_the_last_checkpoint_is_whole(tmp_path, calls, at, error):
+def test_whatever_fails_before_the_rename_the_last_checkpoint_is_whole(
+    tmp_path, calls, at, error
+):
     store, log = two_saves(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     with faults(error, at=at), pytest.raises((CheckpointError, Killed)) as caught:
@@ -215,7 +229,8 @@ def test_a_damaged_or_missing_segment_is_reported_by_its_name(tmp_path, which):
     with pytest.raises(CheckpointError, match="cannot read") as caught:
         read_back(tmp_path, log.capacity)
     assert str(path) in str(caught.value)
-    assert store.load(store.manifest())["count"] == log.count  # the state alone can be read
+    # the state alone can be read
+    assert store.load(store.manifest())["count"] == log.count
 
 
 @pytest.mark.parametrize("which", [0, 3, -1])

@@ -12,11 +12,20 @@ from hypothesis.extra import numpy as npst
 from slm_lab.storage.serialization import ARRAY, from_plain, to_plain
 
 DTYPES = [
-    *(np.dtype(f"{kind}{bits}") for kind in ("int", "uint") for bits in (8, 16, 32, 64)),
-    *(np.dtype(name) for name in ("bool", "float16", "float32", "float64", "complex64")),
+    *(
+        np.dtype(f"{kind}{bits}")
+        for kind in ("int", "uint")
+        for bits in (8, 16, 32, 64)
+    ),
+    *(
+        np.dtype(name)
+        for name in ("bool", "float16", "float32", "float64", "complex64")
+    ),
 ]
 arrays = st.sampled_from(DTYPES).flatmap(
-    lambda dtype: npst.arrays(dtype, npst.array_shapes(min_dims=0, max_dims=4, min_side=0))
+    lambda dtype: npst.arrays(
+        dtype, npst.array_shapes(min_dims=0, max_dims=4, min_side=0)
+    )
 )
 texts = st.text("ab9 é中\0\n/_\U0001f600", max_size=8)
 leaves = st.one_of(
@@ -26,7 +35,9 @@ states = st.dictionaries(
     texts,
     st.recursive(
         leaves,
-        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4),
+        lambda inner: (
+            st.lists(inner, max_size=4) | st.dictionaries(texts, inner, max_size=4)
+        ),
         max_leaves=12,
     ),
     max_size=4,
@@ -54,7 +65,9 @@ def same(one, other):
         return False
     match one:
         case dict():
-            alike = list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+            alike = list(one) == list(other) and all(
+                same(one[key], other[key]) for key in one
+            )
         case list():
             alike = len(one) == len(other) and all(map(same, one, other))
         case np.ndarray():
@@ -104,7 +117,9 @@ def test_an_array_that_cannot_be_written_to_is_saved_without_a_warning():
     assert same(through_a_file([array])[0], np.arange(3))
 
 
-@pytest.mark.parametrize("bit_generator", ["PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"])
+@pytest.mark.parametrize(
+    "bit_generator", ["PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"]
+)
 def test_a_restored_numpy_generator_continues_its_stream(bit_generator):
     def generator(seed):
         return np.random.Generator(getattr(np.random, bit_generator)(seed))
@@ -123,7 +138,14 @@ def test_a_torch_tensor_stays_a_tensor():
 
 
 @pytest.mark.parametrize(
-    "number", [np.float64(1.5), np.float32(0.5), np.int64(-3), np.uint64(2**64 - 1), np.bool_(True)]
+    "number",
+    [
+        np.float64(1.5),
+        np.float32(0.5),
+        np.int64(-3),
+        np.uint64(2**64 - 1),
+        np.bool_(True),
+    ],
 )
 def test_a_numpy_number_becomes_the_number_of_python(number):
     assert same(through_a_file([number])[0], number.item())

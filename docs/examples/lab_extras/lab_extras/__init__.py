@@ -1,8 +1,9 @@
-"""Parts for SLM Lab from outside of it: an algorithm, a net, an environment, a parallel mode.
+"""Parts for SLM Lab from outside of it: an algorithm, a net, an environment, a parallel
+mode.
 
-Installed, they are found through the entry points of pyproject.toml. The lines below serve a
-package that is merely on the path: `--import lab_extras` runs them, and so does the
-environment's name with the module in front, `lab_extras:Target-v0`.
+Installed, they are found through the entry points of pyproject.toml. The lines below
+serve a package that is merely on the path: `--import lab_extras` runs them, and so does
+the environment's name with the module in front, `lab_extras:Target-v0`.
 """
 
 import gymnasium

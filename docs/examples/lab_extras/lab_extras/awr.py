@@ -1,4 +1,5 @@
-"""Advantage-weighted regression on the present policy's own rollouts, after arXiv:1910.00177."""
+"""Advantage-weighted regression on the present policy's own rollouts, after
+arXiv:1910.00177."""
 
 from typing import ClassVar
 
@@ -9,14 +10,22 @@ from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
 from slm_lab.agent.algorithm.loss import explained_variance, standardize
-from slm_lab.agent.algorithm.policy_parts import CriticParts, assemble, build_with_critic
+from slm_lab.agent.algorithm.policy_parts import (
+    CriticParts,
+    assemble,
+    build_with_critic,
+)
 from slm_lab.agent.algorithm.report import Report, number
 from slm_lab.agent.algorithm.returns import gae
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.device import moved
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.core.types import Column
-from slm_lab.spec.schema.algorithm import OF_POLICIES, AlgorithmSpec, OnPolicyLearningSpec
+from slm_lab.spec.schema.algorithm import (
+    OF_POLICIES,
+    AlgorithmSpec,
+    OnPolicyLearningSpec,
+)
 
 MAX_WEIGHT = 20.0
 """ω_max: no sample weighs more."""
@@ -30,7 +39,10 @@ class AWRSpec(OnPolicyLearningSpec):
     lam: float = Field(0.95, ge=0, le=1, description="λ of GAE (arXiv:1506.02438)")
     val_loss_coef: float = Field(1.0, ge=0, description="weight of the value loss")
     temperature: float = Field(
-        1.0, gt=0, description="β, in standard deviations of the advantage; large: all weigh alike"
+        1.0,
+        gt=0,
+        description="β, in standard deviations of the advantage; large: all weigh "
+        "alike",
     )
 
 
@@ -45,7 +57,8 @@ def weighted_regression_loss(log_prob: Tensor, weight: Tensor) -> Tensor:
 
 
 def effective_share(weight: Tensor) -> Tensor:
-    """(Σω)² / (B Σω²), a scalar: the share of the samples that carry the update (Kish 1965)."""
+    """(Σω)² / (B Σω²), a scalar: the share of the samples that carry the update (Kish
+    1965)."""
     return weight.sum() ** 2 / (len(weight) * (weight**2).sum())
 
 
@@ -68,13 +81,18 @@ class AWR(Learner[Rollout]):
         assert isinstance(spec, AWRSpec)
         parts = build_with_critic(context, ValueTransform(False, False))
         learner = cls(spec, parts)
-        return assemble(context, parts.network, parts.family, learner, spec.training_frequency)
+        return assemble(
+            context, parts.network, parts.family, learner, spec.training_frequency
+        )
 
     @property
     @override
     def metric_names(self) -> tuple[str | Column, ...]:
         """Columns that the lab documents, by name, and one that is documented here."""
-        share = "share of the samples that carry the update, (Σω)² / (B Σω²); 1 if all weigh alike"
+        share = (
+            "share of the samples that carry the update, (Σω)² / (B Σω²); 1 if all "
+            "weigh alike"
+        )
         return (
             "policy_loss",
             "value_loss",

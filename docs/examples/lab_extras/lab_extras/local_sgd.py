@@ -1,4 +1,5 @@
-"""Local SGD (arXiv:1805.09767): ranks learn alone, and average their parameters now and then.
+"""Local SGD (arXiv:1805.09767): ranks learn alone, and average their parameters now and
+then.
 
 The spec checker imports this module, so it imports no torch.
 """

@@ -19,13 +19,16 @@ from slm_lab.storage.result import SessionResult
 class LocalSGDStrategy(RankStrategy):
     """A rank that takes its optimizer steps alone.
 
-    All ranks vote on every training event, so they come to each average together. Optimizer states
-    stay with their ranks; networks, running statistics and targets are averaged.
+    All ranks vote on every training event, so they come to each average together.
+    Optimizer states stay with their ranks; networks, running statistics and targets are
+    averaged.
     """
 
     always_equal: ClassVar[bool] = False
 
-    def __init__(self, sync_every: int, board: StatusBoard, group: ProcessGroup) -> None:
+    def __init__(
+        self, sync_every: int, board: StatusBoard, group: ProcessGroup
+    ) -> None:
         super().__init__(board, group)
         self._sync_every = sync_every
         self._events = 0
@@ -60,7 +63,8 @@ class LocalSGDStrategy(RankStrategy):
 def train(
     tasks: Sequence[SessionTask], board: StatusBoard, on_tick: Callable[[], None]
 ) -> list[SessionResult]:
-    """The `Launcher` of the mode: ranks as those of "all_reduce", with another strategy."""
+    """The `Launcher` of the mode: ranks as those of "all_reduce", with another
+    strategy."""
     return train_ranks(tasks, board, on_tick, _kind(tasks))
 
 

@@ -9,7 +9,8 @@ import mlflow
 
 
 class MLflow:
-    """One MLflow run per training: the spec, the columns of each Session, the graphs."""
+    """One MLflow run per training: the spec, the columns of each Session, the
+    graphs."""
 
     def __init__(self) -> None:
         self._run_id: str | None = None
@@ -20,7 +21,11 @@ class MLflow:
             mlflow.set_experiment(run.name)
             self._run_id = mlflow.start_run(run_name=run.folder.name).info.run_id
             mlflow.log_dict(run.spec, "spec.json")
-        known = {f"s{row['session']}/{column}": v for column, v in row.items() if v is not None}
+        known = {
+            f"s{row['session']}/{column}": v
+            for column, v in row.items()
+            if v is not None
+        }
         mlflow.log_metrics(known, step=int(row["frame"]), run_id=self._run_id)
 
     def on_end(self, run: Any) -> None:

@@ -1,5 +1,5 @@
-"""The smallest environment with continuous actions in which the best action depends on what is
-seen."""
+"""The smallest environment with continuous actions in which the best action depends on
+what is seen."""
 
 from typing import Any
 
@@ -13,8 +13,8 @@ Floats = NDArray[np.float32]
 class Target(gymnasium.Env[Floats, Floats]):
     """Say the number that you are shown; the reward is minus the distance to it.
 
-    `length` is the number of steps in an episode. Nothing ends an episode but its length: that is a
-    truncation, so the last state still has a value.
+    `length` is the number of steps in an episode. Nothing ends an episode but its
+    length: that is a truncation, so the last state still has a value.
     """
 
     observation_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)

@@ -25,7 +25,12 @@ def learner_of(data):
 
 
 def agent_of(algorithm, memory, num_envs=2, **net):
-    net = {"type": "MLPNet", "hid_layers": [8], "optim_spec": {"name": "SGD", "lr": 0.1}, **net}
+    net = {
+        "type": "MLPNet",
+        "hid_layers": [8],
+        "optim_spec": {"name": "SGD", "lr": 0.1},
+        **net,
+    }
     return build(
         ppo(
             agent__algorithm={"gamma": GAMMA, **algorithm},

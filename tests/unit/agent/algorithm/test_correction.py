@@ -1,4 +1,5 @@
-"""ActorCritic and PPO with V-trace: plain steps on fresh rollouts, corrected ones on stale."""
+"""ActorCritic and PPO with V-trace: plain steps on fresh rollouts, corrected ones on
+stale."""
 
 import pytest
 import torch
@@ -31,7 +32,9 @@ ALIKE = {
         **LAM_ONE, **NORM_LAYERS, agent__algorithm__normalize_v_targets=True
     ),
     "a2c_shared": actor_critic(
-        **LAM_ONE, **NORM_LAYERS, agent__net__shared=True,
+        **LAM_ONE,
+        **NORM_LAYERS,
+        agent__net__shared=True,
         agent__algorithm__normalize_v_targets=True,
     ),
     "ppo": ppo(**LAM_ONE, **GENTLE, **UNEVEN),
@@ -39,20 +42,28 @@ ALIKE = {
     "ppo_recurrent": ppo(**LAM_ONE, **RECALLING, **UNEVEN),
     "ppo_norm_layers": ppo(**LAM_ONE, **NORM_LAYERS, agent__net__shared=True),
     "ppo_percentile_symlog": ppo(
-        **LAM_ONE, **GENTLE,
-        agent__algorithm__normalize_advantages="percentile", agent__algorithm__symlog=True,
+        **LAM_ONE,
+        **GENTLE,
+        agent__algorithm__normalize_advantages="percentile",
+        agent__algorithm__symlog=True,
     ),
     "ppo_normalized_targets": ppo(
-        **LAM_ONE, **GENTLE,
-        agent__algorithm__normalize_v_targets=True, agent__algorithm__clip_vloss=True,
+        **LAM_ONE,
+        **GENTLE,
+        agent__algorithm__normalize_v_targets=True,
+        agent__algorithm__clip_vloss=True,
     ),
-}  # fmt: skip
+}
 """Specs whose advantages V-trace estimates as they do themselves."""
 
 
 def corrected(play: Play, bounds: VTrace) -> Agent:
     """An agent with the weights of the acting one, which applies the correction."""
-    spec, env, seeds = play.spec.agent, play.env, AgentSeeds(init=0, action=100, sampling=200)
+    spec, env, seeds = (
+        play.spec.agent,
+        play.env,
+        AgentSeeds(init=0, action=100, sampling=200),
+    )
     spaces = env.observation_space, env.action_space
     agent = build_agent(spec, *spaces, env.num_envs, seeds, correction=bounds)
     agent.learner.load_state_dict(play.agent.learner.state_dict())
@@ -120,7 +131,8 @@ def stale(play: Play, agent: Agent) -> Rollout:
 
 
 def traced_by_hand(agent: Agent, rollout: Rollout, trace_lambda: float, bounds: VTrace):
-    """V-trace with each state's value from a separate forward pass, as an actor computes it."""
+    """V-trace with each state's value from a separate forward pass, as an actor
+    computes it."""
     network, family = agent.learner.network, agent.learner.family
     steps, num_envs = rollout.reward.shape
     log_prob, value = torch.zeros(steps, num_envs), torch.zeros(steps, num_envs)
@@ -133,7 +145,9 @@ def traced_by_hand(agent: Agent, rollout: Rollout, trace_lambda: float, bounds: 
         after = network.value(rollout.bootstrap_obs)
     next_value[:-1] = value[1:]
     next_value[rollout.terminated] = float("nan")
-    places = zip(rollout.bootstrap_t.tolist(), rollout.bootstrap_n.tolist(), strict=True)
+    places = zip(
+        rollout.bootstrap_t.tolist(), rollout.bootstrap_n.tolist(), strict=True
+    )
     for (t, n), v in zip(places, after.tolist(), strict=True):
         next_value[t, n] = v
     log_ratio = log_prob - rollout.log_prob
@@ -150,7 +164,9 @@ BOUNDS = [VTrace(), VTrace(rho_bar=2.0, c_bar=0.7)]
 
 @pytest.mark.parametrize("bounds", BOUNDS)
 @pytest.mark.parametrize("lam", [0.8, None])
-def test_actor_critic_follows_the_gradient_of_v_trace_where_its_policy_has_moved(bounds, lam):
+def test_actor_critic_follows_the_gradient_of_v_trace_where_its_policy_has_moved(
+    bounds, lam
+):
     play = Play(parse(actor_critic(agent__algorithm__lam=lam, env__max_t=15)))
     agent = corrected(play, bounds)
     rollout = stale(play, agent)
@@ -166,7 +182,9 @@ def test_actor_critic_follows_the_gradient_of_v_trace_where_its_policy_has_moved
 
     assert report["policy_loss"] == pytest.approx(policy_loss.item(), rel=1e-3)
     assert report["value_loss"] == pytest.approx(value_loss.item(), rel=1e-3)
-    assert report["explained_variance"] == pytest.approx(variance.item(), rel=1e-3, abs=1e-4)
+    assert report["explained_variance"] == pytest.approx(
+        variance.item(), rel=1e-3, abs=1e-4
+    )
     assert uncorrected["policy_loss"] != pytest.approx(policy_loss.item(), rel=1e-2)
     assert uncorrected["value_loss"] != pytest.approx(value_loss.item(), rel=1e-2)
     play.env.close()
@@ -174,18 +192,32 @@ def test_actor_critic_follows_the_gradient_of_v_trace_where_its_policy_has_moved
 
 @pytest.mark.parametrize("bounds", BOUNDS)
 @pytest.mark.parametrize("clip_vloss", [False, True])
-def test_ppo_clips_against_its_present_policy_and_weighs_what_an_older_one_did(bounds, clip_vloss):
-    play = Play(parse(ppo(agent__algorithm__clip_vloss=clip_vloss, env__max_t=20, **UNEVEN)))
+def test_ppo_clips_against_its_present_policy_and_weighs_what_an_older_one_did(
+    bounds, clip_vloss
+):
+    play = Play(
+        parse(ppo(agent__algorithm__clip_vloss=clip_vloss, env__max_t=20, **UNEVEN))
+    )
     agent = corrected(play, bounds)
     rollout = stale(play, agent)
     log_prob, value, traced = traced_by_hand(agent, rollout, 0.95, bounds)
     samples, _ = agent.learner._prepare(rollout)
-    torch.testing.assert_close(samples.advantage, traced.advantage.flatten(), rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(samples.raw_target, traced.returns.flatten(), rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(samples.log_prob, log_prob.flatten(), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        samples.advantage, traced.advantage.flatten(), rtol=1e-4, atol=1e-4
+    )
+    torch.testing.assert_close(
+        samples.raw_target, traced.returns.flatten(), rtol=1e-4, atol=1e-4
+    )
+    torch.testing.assert_close(
+        samples.log_prob, log_prob.flatten(), rtol=1e-4, atol=1e-4
+    )
     if clip_vloss:
-        torch.testing.assert_close(samples.old_raw_value, value.flatten(), rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(samples.weight, traced.rho.flatten(), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(
+            samples.old_raw_value, value.flatten(), rtol=1e-4, atol=1e-4
+        )
+    torch.testing.assert_close(
+        samples.weight, traced.rho.flatten(), rtol=1e-4, atol=1e-4
+    )
     uncorrected, _ = play.agent.learner._prepare(rollout)
     assert torch.equal(uncorrected.log_prob, rollout.log_prob.flatten())
     if clip_vloss:
@@ -197,7 +229,8 @@ def test_ppo_clips_against_its_present_policy_and_weighs_what_an_older_one_did(b
 
 @pytest.mark.parametrize("row", ["ppo_recurrent", "a2c_recurrent"])
 def test_a_recurrent_net_is_asked_about_every_environments_steps_in_their_order(row):
-    """Weights that have moved: each environment's sequences, as seen alone, give the same."""
+    """Weights that have moved: each environment's sequences, as seen alone, give the
+    same."""
     play = Play(parse({**ALIKE[row], "env": {**ALIKE[row]["env"], "num_envs": 3}}))
     agent = corrected(play, VTrace())
     rollout = stale(play, agent)
@@ -205,14 +238,19 @@ def test_a_recurrent_net_is_asked_about_every_environments_steps_in_their_order(
     for n in range(3):
         here = rollout.bootstrap_n == n
         alone = Rollout(
-            **{name: tensor[:, n : n + 1] for name, tensor in vars(rollout).items()
-               if name not in ("bootstrap_obs", "bootstrap_t", "bootstrap_n")},
+            **{
+                name: tensor[:, n : n + 1]
+                for name, tensor in vars(rollout).items()
+                if name not in ("bootstrap_obs", "bootstrap_t", "bootstrap_n")
+            },
             bootstrap_obs=rollout.bootstrap_obs[here],
             bootstrap_t=rollout.bootstrap_t[here],
             bootstrap_n=torch.zeros(int(here.sum()), dtype=torch.int64),
-        )  # fmt: skip
+        )
         for together, apart in zip(from_all, estimates(agent, alone), strict=True):
-            torch.testing.assert_close(together[:, n : n + 1], apart, rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(
+                together[:, n : n + 1], apart, rtol=1e-4, atol=1e-4
+            )
     assert not torch.allclose(from_all.value, rollout.value, atol=0.01)
     play.env.close()
 
@@ -230,7 +268,9 @@ def test_asking_the_present_policy_leaves_running_statistics_as_they_are(make):
 
 
 @pytest.mark.parametrize("make", [actor_critic, ppo])
-def test_only_without_a_correction_the_critic_values_the_rollout_beforehand(make, monkeypatch):
+def test_only_without_a_correction_the_critic_values_the_rollout_beforehand(
+    make, monkeypatch
+):
     """With one it does, in the same forward pass as the present policy."""
     play = Play(parse(make()))
     agent = corrected(play, VTrace())

@@ -1,7 +1,9 @@
-"""Every off-policy update is one step down the gradient of its loss, written here in NumPy.
+"""Every off-policy update is one step down the gradient of its loss, written here in
+NumPy.
 
-The losses are functions of the weights, in float64 and without autograd; their gradients are taken
-by central differences. So a target that is not held fixed shows as well as one that is wrong.
+The losses are functions of the weights, in float64 and without autograd; their
+gradients are taken by central differences. So a target that is not held fixed shows as
+well as one that is wrong.
 """
 
 import math
@@ -13,7 +15,12 @@ import torch
 from slm_lab.agent.batch import ImitationBatch
 from tests.support import actor_critic, q_learning, sarsa, soft
 from tests.unit.agent.algorithm import batches
-from tests.unit.agent.algorithm.batches import OneBatch, learner_of, rollout, transitions
+from tests.unit.agent.algorithm.batches import (
+    OneBatch,
+    learner_of,
+    rollout,
+    transitions,
+)
 
 GAMMA = 0.9
 LR = {"agent__net__optim_spec": {"name": "SGD", "lr": 0.5}}
@@ -54,7 +61,9 @@ def named(flat, vector):
 
 def mlp(parts, prefix, x):
     """One hidden layer of tanh, one head."""
-    hidden = np.tanh(x @ parts[f"{prefix}hidden.0.weight"].T + parts[f"{prefix}hidden.0.bias"])
+    hidden = np.tanh(
+        x @ parts[f"{prefix}hidden.0.weight"].T + parts[f"{prefix}hidden.0.bias"]
+    )
     return hidden @ parts[f"{prefix}heads.0.weight"].T + parts[f"{prefix}heads.0.bias"]
 
 
@@ -69,7 +78,8 @@ def gradient(loss, at):
 
 
 def assert_stepped(flat, before, loss, lr=0.5):
-    """Whether the weights are where one step down the gradient of `loss` leads, and have moved."""
+    """Whether the weights are where one step down the gradient of `loss` leads, and
+    have moved."""
     step = -lr * gradient(loss, before)
     assert np.abs(step).max() > 1e-3
     np.testing.assert_allclose(weights(flat) - before, step, rtol=2e-3, atol=2e-6)
@@ -106,20 +116,27 @@ def test_q_learning_holds_the_value_of_the_next_state_fixed(name):
 
 
 def test_sarsa_holds_the_value_of_the_next_action_fixed():
-    greedy = {"agent__algorithm__action_policy": "default",
-              "agent__algorithm__explore_var_spec": None}  # fmt: skip
+    greedy = {
+        "agent__algorithm__action_policy": "default",
+        "agent__algorithm__explore_var_spec": None,
+    }
     learner = learner_of(sarsa(**SMALL, **greedy))
     flat, batch = learner.flats["q"], rollout()
     before, obs = weights(flat), batch.obs.numpy().astype(np.float64).reshape(6, 4)
     action, reward = batch.action.numpy().reshape(6), batch.reward.numpy().reshape(6)
     q = mlp(named(flat, before), "", obs)[np.arange(6), action]
-    beyond = mlp(named(flat, before), "", batch.bootstrap_obs.numpy().astype(np.float64)).max(-1)
-    # By step and environment: (0, 1) is truncated, (1, 0) terminated, the last two are cut.
+    beyond = mlp(
+        named(flat, before), "", batch.bootstrap_obs.numpy().astype(np.float64)
+    ).max(-1)
+    # By step and environment: (0, 1) is truncated, (1, 0) terminated, the last two are
+    # cut.
     following = np.array([q[2], beyond[0], 0.0, q[5], beyond[1], beyond[2]])
     y = reward + GAMMA * following
 
     def loss(theta):
-        return ((mlp(named(flat, theta), "", obs)[np.arange(6), action] - y) ** 2).mean()
+        return (
+            (mlp(named(flat, theta), "", obs)[np.arange(6), action] - y) ** 2
+        ).mean()
 
     learner.learn(batch, 0)
     assert_stepped(flat, before, loss)
@@ -135,7 +152,12 @@ class Policy:
 
     def noise(self):
         """That of the next action which the learner averages over."""
-        return torch.empty(4, 1).normal_(generator=self.generator).numpy().astype(np.float64)
+        return (
+            torch.empty(4, 1)
+            .normal_(generator=self.generator)
+            .numpy()
+            .astype(np.float64)
+        )
 
     def expect(self, theta, obs, q, noise):
         """E[Q] and the entropy (B,); `q` has values (B, n), or takes actions (B, 1)."""
@@ -150,7 +172,8 @@ class Policy:
 
 
 def critics(flat, theta, obs, action, taken=None, net=mlp):
-    """Both critics: of actions (B, 1), of all discrete ones, or of those `taken` (B,)."""
+    """Both critics: of actions (B, 1), of all discrete ones, or of those `taken`
+    (B,)."""
     x = obs if action is None else np.concatenate([obs, action], -1)
     both = [net(named(flat, theta), f"{i}.", x) for i in range(2)]
     if action is not None:
@@ -160,7 +183,9 @@ def critics(flat, theta, obs, action, taken=None, net=mlp):
 
 def soft_learner(name, env, **algorithm):
     keys = {f"agent__algorithm__{key}": value for key, value in algorithm.items()}
-    return learner_of(soft(name, **SMALL, **env, agent__algorithm__alpha_lr=ALPHA_LR, **keys))
+    return learner_of(
+        soft(name, **SMALL, **env, agent__algorithm__alpha_lr=ALPHA_LR, **keys)
+    )
 
 
 def of_taken(b, continuous):
@@ -183,7 +208,9 @@ def test_soft_actor_critic_steps_down_its_three_losses(env, continuous):
         soft_learner("SoftActorCritic", env),
         transitions(batches.CONTINUOUS if continuous else batches.DISCRETE),
     )
-    actor, critic, log_alpha = (learner.flats[name] for name in ("actor", "critic", "alpha"))
+    actor, critic, log_alpha = (
+        learner.flats[name] for name in ("actor", "critic", "alpha")
+    )
     with torch.no_grad():
         learner.critic.target_network.target.vector.mul_(-0.5)
         log_alpha.vector.fill_(-1.5)
@@ -208,7 +235,9 @@ def test_soft_actor_critic_steps_down_its_three_losses(env, continuous):
         value, entropy = policy.expect(
             theta,
             b.obs,
-            lambda action: actor_value(critics(critic, weights(critic), b.obs, action), continuous),
+            lambda action: actor_value(
+                critics(critic, weights(critic), b.obs, action), continuous
+            ),
             second,
         )
         return -(value + alpha * entropy).mean()
@@ -231,17 +260,23 @@ def batch_normed(parts, prefix, x):
 
 def head_of(parts, prefix, normal):
     normal = normal * parts[f"{prefix}norms.0.weight"] + parts[f"{prefix}norms.0.bias"]
-    return np.tanh(normal) @ parts[f"{prefix}heads.0.weight"].T + parts[f"{prefix}heads.0.bias"]
+    return (
+        np.tanh(normal) @ parts[f"{prefix}heads.0.weight"].T
+        + parts[f"{prefix}heads.0.bias"]
+    )
 
 
 def running_moments(parts, prefix, x):
-    """After one batch `x`: a hundredth of its moments, the rest those of a standard normal."""
+    """After one batch `x`: a hundredth of its moments, the rest those of a standard
+    normal."""
     hidden = x @ parts[f"{prefix}hidden.0.weight"].T + parts[f"{prefix}hidden.0.bias"]
     return 0.01 * hidden.mean(0), 0.99 + 0.01 * hidden.var(0)
 
 
 @pytest.mark.parametrize(("env", "continuous"), [(DISCRETE, False), (CONTINUOUS, True)])
-def test_crossq_steps_down_its_losses_through_the_statistics_of_the_joint_batch(env, continuous):
+def test_crossq_steps_down_its_losses_through_the_statistics_of_the_joint_batch(
+    env, continuous
+):
     """With the norm before the activation, and none in the actor."""
     before_activation = {**env, "agent__net__norm_place": "before"}
     learner, batch = (
@@ -256,9 +291,14 @@ def test_crossq_steps_down_its_losses_through_the_statistics_of_the_joint_batch(
 
     def joint(theta, next_action):
         """The critics of this state and of the next, from one batch of both."""
-        actions = None if next_action is None else np.concatenate([b.action, next_action])
+        actions = (
+            None if next_action is None else np.concatenate([b.action, next_action])
+        )
         both = np.concatenate([b.obs, b.next_obs])
-        seen[:] = [both if actions is None else np.concatenate([both, actions], -1), next_action]
+        seen[:] = [
+            both if actions is None else np.concatenate([both, actions], -1),
+            next_action,
+        ]
         q = critics(critic, theta, both, actions, net=batch_normed)
         now = [each[:4] if continuous else each[np.arange(4), b.action] for each in q]
         return now, np.minimum(*(each[4:] for each in q))
@@ -270,13 +310,20 @@ def test_crossq_steps_down_its_losses_through_the_statistics_of_the_joint_batch(
     inputs, next_action = seen
 
     def critic_loss(theta):
-        return sum((b.weight * (q - y) ** 2).mean() for q in joint(theta, next_action)[0])
+        return sum(
+            (b.weight * (q - y) ** 2).mean() for q in joint(theta, next_action)[0]
+        )
 
-    moments = {f"{i}.": running_moments(named(critic, before), f"{i}.", inputs) for i in range(2)}
+    moments = {
+        f"{i}.": running_moments(named(critic, before), f"{i}.", inputs)
+        for i in range(2)
+    }
 
     def as_running(parts, prefix, x):
         mean, var = moments[prefix]
-        hidden = x @ parts[f"{prefix}hidden.0.weight"].T + parts[f"{prefix}hidden.0.bias"]
+        hidden = (
+            x @ parts[f"{prefix}hidden.0.weight"].T + parts[f"{prefix}hidden.0.bias"]
+        )
         return head_of(parts, prefix, (hidden - mean) / np.sqrt(var + 1e-3))
 
     def actor_loss(theta):
@@ -284,7 +331,8 @@ def test_crossq_steps_down_its_losses_through_the_statistics_of_the_joint_batch(
             theta,
             b.obs,
             lambda action: actor_value(
-                critics(critic, weights(critic), b.obs, action, net=as_running), continuous
+                critics(critic, weights(critic), b.obs, action, net=as_running),
+                continuous,
             ),
             second,
         )
@@ -297,17 +345,27 @@ def test_crossq_steps_down_its_losses_through_the_statistics_of_the_joint_batch(
 
 def test_self_imitation_steps_down_its_two_losses_where_the_past_was_better():
     coefficients = {"sil_policy_loss_coef": 0.7, "sil_val_loss_coef": 0.4}
-    memory = {"name": "OnPolicyBatchReplay", "sil_replay_name": "Replay", "batch_size": 4,
-              "max_size": 100}  # fmt: skip
+    memory = {
+        "name": "OnPolicyBatchReplay",
+        "sil_replay_name": "Replay",
+        "batch_size": 4,
+        "max_size": 100,
+    }
     learner = learner_of(
         actor_critic(
             **SMALL,
             agent__algorithm__name="SIL",
             agent__memory=memory,
-            **{f"agent__algorithm__{key}": value for key, value in coefficients.items()},
+            **{
+                f"agent__algorithm__{key}": value for key, value in coefficients.items()
+            },
         )
     )
-    actor, critic, batch = learner.flats["actor"], learner.flats["critic"], transitions()
+    actor, critic, batch = (
+        learner.flats["actor"],
+        learner.flats["critic"],
+        transitions(),
+    )
     b, before, critic_before = Numbers(batch), weights(actor), weights(critic)
 
     def gain(theta):
@@ -318,13 +376,17 @@ def test_self_imitation_steps_down_its_two_losses_where_the_past_was_better():
     assert 0 < (fixed > 0).sum() < 4
 
     def policy_loss(theta):
-        log_p = log_softmax(mlp(named(actor, theta), "net.", b.obs))[np.arange(4), b.action]
+        log_p = log_softmax(mlp(named(actor, theta), "net.", b.obs))[
+            np.arange(4), b.action
+        ]
         return -0.7 * (b.weight * log_p * fixed).mean()
 
     past = OneBatch(batch)
     learner._imitate(ImitationBatch(None, past), 0)
     assert_stepped(actor, before, policy_loss)
     assert_stepped(
-        critic, critic_before, lambda theta: 0.4 * (b.weight * 0.5 * gain(theta) ** 2).mean()
+        critic,
+        critic_before,
+        lambda theta: 0.4 * (b.weight * 0.5 * gain(theta) ** 2).mean(),
     )
     np.testing.assert_allclose(past.error.numpy(), fixed, rtol=1e-4)

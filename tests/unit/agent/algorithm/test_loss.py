@@ -19,7 +19,8 @@ from slm_lab.agent.algorithm.loss import (
 def test_the_surrogate_clips_only_what_would_gain():
     """Ratios 1.5, 0.5, 1.5, 0.5 with advantages +1, +1, −1, −1 and ε = 0.2.
 
-    min(1.5, 1.2) = 1.2; min(0.5, 0.8) = 0.5; min(−1.5, −1.2) = −1.5; min(−0.5, −0.8) = −0.8.
+    min(1.5, 1.2) = 1.2; min(0.5, 0.8) = 0.5; min(−1.5, −1.2) = −1.5; min(−0.5, −0.8) =
+    −0.8.
     """
     ratio = torch.tensor([1.5, 0.5, 1.5, 0.5])
     advantage = torch.tensor([1.0, 1.0, -1.0, -1.0])
@@ -46,7 +47,8 @@ def test_ratios_beyond_all_numbers_have_a_gradient(log_ratio):
 
 
 def test_the_value_loss_takes_the_worse_of_free_and_clipped():
-    """V = 3 (clipped to 1.5), V_old = 1, target 2: max(1, 0.25) = 1; V = 1.2: max(0.64, 0.64)."""
+    """V = 3 (clipped to 1.5), V_old = 1, target 2: max(1, 0.25) = 1; V = 1.2: max(0.64,
+    0.64)."""
     value, old = torch.tensor([3.0, 1.2]), torch.tensor([1.0, 1.0])
     squared = ValueLoss(nn.MSELoss, {})
     loss = clipped_value_loss(value, old, torch.tensor([2.0, 2.0]), 0.5, squared)
@@ -69,7 +71,9 @@ def test_the_kl_estimate_is_near_the_true_kl_of_categoricals():
     generator = torch.Generator().manual_seed(0)
     old = torch.tensor([0.1, 0.3, 0.6]).log()
     new = torch.tensor([0.2, 0.3, 0.5]).log()
-    actions = torch.multinomial(old.exp(), 200_000, replacement=True, generator=generator)
+    actions = torch.multinomial(
+        old.exp(), 200_000, replacement=True, generator=generator
+    )
     true = (old.exp() * (old - new)).sum()
     surrogate = clipped_surrogate(new[actions], old[actions], torch.ones(200_000), 0.2)
     assert surrogate.kl == pytest.approx(true.item(), rel=0.05)
@@ -77,7 +81,10 @@ def test_the_kl_estimate_is_near_the_true_kl_of_categoricals():
 
 def test_clip_fraction_counts_ratios_outside_the_range():
     ratio = torch.tensor([0.7, 0.9, 1.1, 1.3])
-    assert clipped_surrogate(ratio.log(), torch.zeros(4), torch.ones(4), 0.2).clip_fraction == 0.5
+    assert (
+        clipped_surrogate(ratio.log(), torch.zeros(4), torch.ones(4), 0.2).clip_fraction
+        == 0.5
+    )
 
 
 def test_a_perfect_critic_explains_everything_and_a_constant_one_nothing():
@@ -103,7 +110,9 @@ def test_without_weights_all_samples_of_a_value_loss_weigh_one(kind, arguments):
     for weight in (None, torch.ones(48)):
         prediction = first.clone().requires_grad_()
         loss = loss_fn(prediction, target, weight)
-        assert loss.item() == pytest.approx(loss_fn.each(first, target).mean().item(), rel=1e-6)
+        assert loss.item() == pytest.approx(
+            loss_fn.each(first, target).mean().item(), rel=1e-6
+        )
         loss.backward()
         gradients.append(prediction.grad)
     torch.testing.assert_close(*gradients)
@@ -111,7 +120,9 @@ def test_without_weights_all_samples_of_a_value_loss_weigh_one(kind, arguments):
 
 def test_a_weight_is_the_importance_of_its_sample():
     prediction = torch.tensor([1.0, 2.0], requires_grad=True)
-    loss = ValueLoss(nn.MSELoss, {})(prediction, torch.zeros(2), torch.tensor([0.5, 1.0]))
+    loss = ValueLoss(nn.MSELoss, {})(
+        prediction, torch.zeros(2), torch.tensor([0.5, 1.0])
+    )
     assert loss.item() == 2.25  # (0.5 · 1 + 1 · 4) / 2
     loss.backward()
     assert prediction.grad.tolist() == [0.5, 2.0]

@@ -86,7 +86,9 @@ def test_reinforce_reports_the_loss_by_hand(center_return):
     batch = rollout()
     with torch.no_grad():
         logits = learner.network.policy(batch.obs.flatten(0, 1)).double().numpy()
-    returns = np.array([[1.0 + GAMMA * 2.0, 0.0], [2.0, 1.0 + GAMMA * 1.0], [0.5, 1.0]]).flatten()
+    returns = np.array(
+        [[1.0 + GAMMA * 2.0, 0.0], [2.0, 1.0 + GAMMA * 1.0], [0.5, 1.0]]
+    ).flatten()
     if center_return:
         returns -= returns.mean()
     log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
@@ -96,4 +98,6 @@ def test_reinforce_reports_the_loss_by_hand(center_return):
     report = learner.learn(batch, frame=0)
 
     assert report["policy_loss"] == pytest.approx(policy_loss, rel=1e-4, abs=1e-6)
-    assert report["loss"] == pytest.approx(policy_loss - 0.01 * entropy, rel=1e-4, abs=1e-6)
+    assert report["loss"] == pytest.approx(
+        policy_loss - 0.01 * entropy, rel=1e-4, abs=1e-6
+    )

@@ -31,7 +31,10 @@ def collect(agent, env):
         obs = step.obs
 
 
-ONE_STEP = {"agent__algorithm__training_epoch": 1, "agent__algorithm__normalize_advantages": None}
+ONE_STEP = {
+    "agent__algorithm__training_epoch": 1,
+    "agent__algorithm__normalize_advantages": None,
+}
 
 
 def rollout(learner):
@@ -65,7 +68,9 @@ def test_one_update_reports_the_losses_of_the_paper():
     learner = build(**ONE_STEP)[0].learner
     batch = rollout(learner)
     with torch.no_grad():
-        logits, value = (t.double().numpy() for t in learner.network.forward(batch.obs[:, 0]))
+        logits, value = (
+            t.double().numpy() for t in learner.network.forward(batch.obs[:, 0])
+        )
     p = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
     log_p = np.log(p[range(4), batch.action[:, 0]])
     ratio = np.exp(log_p - batch.log_prob[:, 0].double().numpy())
@@ -82,7 +87,9 @@ def test_one_update_reports_the_losses_of_the_paper():
     total = -objective.mean() - 0.01 * entropy + 0.5 * value_loss
     assert report["loss"] == pytest.approx(total, rel=1e-5)
     assert report["clip_fraction"] == 0.5
-    assert report["approx_kl"] == pytest.approx((ratio - 1 - np.log(ratio)).mean(), rel=1e-4)
+    assert report["approx_kl"] == pytest.approx(
+        (ratio - 1 - np.log(ratio)).mean(), rel=1e-4
+    )
 
 
 def test_a_correction_weighs_each_step_by_its_bounded_ratio():
@@ -100,8 +107,10 @@ def test_value_clipping_takes_the_worse_loss():
     batch = rollout(learner)
     with torch.no_grad():
         value, old, target = (
-            learner.network.raw_value(batch.obs[:, 0]), batch.value[:, 0], batch.reward[:, 0]
-        )  # fmt: skip
+            learner.network.raw_value(batch.obs[:, 0]),
+            batch.value[:, 0],
+            batch.reward[:, 0],
+        )
     clipped = old + (value - old).clamp(-0.2, 0.2)
     expected = torch.max((value - target) ** 2, (clipped - target) ** 2).mean().item()
     assert expected != pytest.approx(((value - target) ** 2).mean().item())
@@ -137,7 +146,9 @@ def test_every_sample_is_used_once_per_epoch(monkeypatch):
     collect(agent, env)
     seen, network = [], agent.learner.network
     forward = network.differentiable
-    monkeypatch.setattr(network, "differentiable", lambda obs: (seen.append(obs), forward(obs))[1])
+    monkeypatch.setattr(
+        network, "differentiable", lambda obs: (seen.append(obs), forward(obs))[1]
+    )
     agent.learn(0)
     assert [len(obs) for obs in seen] == [24, 24, 16] * 2
     epochs = torch.cat(seen[:3]), torch.cat(seen[3:])
@@ -148,16 +159,25 @@ def test_every_sample_is_used_once_per_epoch(monkeypatch):
 
 @pytest.mark.parametrize(
     ("size", "most", "sizes"),
-    [(65, 64, [65]), (129, 64, [64, 65]), (66, 64, [64, 2]), (64, 64, [64]), (1, 64, [1]),
-     (3, 1, [1, 1, 1]), (7, 2, [2, 2, 3])],
-)  # fmt: skip
+    [
+        (65, 64, [65]),
+        (129, 64, [64, 65]),
+        (66, 64, [64, 2]),
+        (64, 64, [64]),
+        (1, 64, [1]),
+        (3, 1, [1, 1, 1]),
+        (7, 2, [2, 2, 3]),
+    ],
+)
 def test_no_sample_is_a_minibatch_alone_unless_it_is_meant_to_be(size, most, sizes):
     assert minibatch_sizes(size, most) == sizes
 
 
 def test_target_kl_ends_the_training_event_early():
-    free, env = build(agent__algorithm__training_epoch=30, agent__net__optim_spec={
-        "name": "GlobalAdam", "lr": 0.05})  # fmt: skip
+    free, env = build(
+        agent__algorithm__training_epoch=30,
+        agent__net__optim_spec={"name": "GlobalAdam", "lr": 0.05},
+    )
     collect(free, env)
     free.learn(0)
     bound, env = build(
@@ -172,14 +192,28 @@ def test_target_kl_ends_the_training_event_early():
 
 
 NETS = {
-    "written_out": {"type": "MLPNet", "hid_layers": [8], "hid_layers_activation": "tanh"},
-    "by_autograd": {"type": "MLPNet", "hid_layers": [8], "hid_layers_activation": "selu"},
-    "recurrent": {"type": "RecurrentNet", "fc_hid_layers": [8], "rnn_hidden_size": 8, "seq_len": 4},
+    "written_out": {
+        "type": "MLPNet",
+        "hid_layers": [8],
+        "hid_layers_activation": "tanh",
+    },
+    "by_autograd": {
+        "type": "MLPNet",
+        "hid_layers": [8],
+        "hid_layers_activation": "selu",
+    },
+    "recurrent": {
+        "type": "RecurrentNet",
+        "fc_hid_layers": [8],
+        "rnn_hidden_size": 8,
+        "seq_len": 4,
+    },
 }
 
 
 def learned(steps, **changes):
-    """The learner after at most so many minibatches of one rollout, and the KL of each."""
+    """The learner after at most so many minibatches of one rollout, and the KL of
+    each."""
     agent, env = build(**changes)
     learner, kls = agent.learner, []
     minibatches, step = learner._minibatches, learner._graphed_step
@@ -228,13 +262,19 @@ def test_target_kl_may_end_the_first_epoch():
 def test_clipped_values_start_from_what_the_critic_put_out_when_acting():
     """The first minibatch after acting is clipped nowhere.
 
-    That holds even if the statistics of the targets, and so the critic's scale, have moved.
+    That holds even if the statistics of the targets, and so the critic's scale, have
+    moved.
     """
-    keys = {"agent__algorithm__training_epoch": 1, "agent__algorithm__minibatch_size": 64}
+    keys = {
+        "agent__algorithm__training_epoch": 1,
+        "agent__algorithm__minibatch_size": 64,
+    }
     losses = []
     for clip in (False, True):
         agent, env = build(
-            agent__algorithm__normalize_v_targets=True, agent__algorithm__clip_vloss=clip, **keys
+            agent__algorithm__normalize_v_targets=True,
+            agent__algorithm__clip_vloss=clip,
+            **keys,
         )
         losses.append([])
         for _ in range(3):
@@ -244,8 +284,13 @@ def test_clipped_values_start_from_what_the_critic_put_out_when_acting():
 
 
 def test_schedules_follow_the_frame_clock():
-    spec = {"name": "linear_decay", "start_val": 0.2, "end_val": 0.1, "start_step": 0,
-            "end_step": 1000}  # fmt: skip
+    spec = {
+        "name": "linear_decay",
+        "start_val": 0.2,
+        "end_val": 0.1,
+        "start_step": 0,
+        "end_step": 1000,
+    }
     agent, env = build(
         agent__algorithm__clip_eps_spec=spec,
         agent__net__lr_scheduler_spec={"name": "LinearToZero", "frame": 1000},
@@ -258,7 +303,8 @@ def test_schedules_follow_the_frame_clock():
 
 
 def test_the_behaviour_is_recorded_when_acting():
-    """Log-probabilities, values and versions in the rollout are those of the acting weights."""
+    """Log-probabilities, values and versions in the rollout are those of the acting
+    weights."""
     agent, env = build()
     collect(agent, env)
     rollout = agent.learner.network.valued(agent.memory.take())
@@ -332,7 +378,9 @@ def test_the_cause_of_a_loss_that_is_not_finite_is_reported_first():
     agent, env = build()
     collect(agent, env)
     spoil(agent.memory, "obs")
-    with pytest.raises(NonFiniteLossError, match="the environment gave observations that are not"):
+    with pytest.raises(
+        NonFiniteLossError, match="the environment gave observations that are not"
+    ):
         agent.learn(0)
     agent, env = build()
     collect(agent, env)
@@ -347,7 +395,9 @@ def test_greedy_actions_are_the_mode_and_draw_nothing():
     obs = env.reset()
     before = agent.actor.state_dict()["generators"]
     with torch.no_grad():
-        expected = agent.learner.network.policy(torch.from_numpy(obs)).argmax(-1).numpy()
+        expected = (
+            agent.learner.network.policy(torch.from_numpy(obs)).argmax(-1).numpy()
+        )
     assert (agent.actor.act_greedily(obs) == expected).all()
     after = agent.actor.state_dict()["generators"]
     assert after["array"] == before["array"]

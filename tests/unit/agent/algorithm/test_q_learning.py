@@ -6,11 +6,19 @@ import torch
 from torch.nn.functional import linear
 
 from slm_lab.agent.net.dueling import dueling_q
-from tests.unit.agent.algorithm.batches import GAMMA, OneBatch, agent_of, dqn, rollout, transitions
+from tests.unit.agent.algorithm.batches import (
+    GAMMA,
+    OneBatch,
+    agent_of,
+    dqn,
+    rollout,
+    transitions,
+)
 
 
 def shifted_target(network):
-    """Online and target networks that differ, so that the test sees which one is used."""
+    """Online and target networks that differ, so that the test sees which one is
+    used."""
     with torch.no_grad():
         network.target_network.target.vector.mul_(-0.7)
 
@@ -66,8 +74,13 @@ def test_online_and_target_network_begin_equal():
 @pytest.mark.parametrize(
     ("keys", "stored", "moves"),
     [
-        # Frames of the Session after each event; whether the target network is updated in it.
-        ({"update_type": "replace", "update_frequency": 10}, [4, 8, 12, 16, 20], [0, 0, 1, 0, 1]),
+        # Frames of the Session after each event; whether the target network is updated
+        # in it.
+        (
+            {"update_type": "replace", "update_frequency": 10},
+            [4, 8, 12, 16, 20],
+            [0, 0, 1, 0, 1],
+        ),
         ({"update_type": "replace"}, [4, 8], [1, 1]),
         ({"update_type": "polyak", "polyak_coef": 0.5}, [4, 8], [1, 1]),
         (
@@ -95,7 +108,10 @@ def test_polyak_averaging_updates_after_every_gradient_step(monkeypatch):
     learner = dqn("DQN", **keys).learner
     source = OneBatch(transitions())
     source.num_batches = 3
-    online, target = learner.flats["q"].vector, learner.network.target_network.target.vector
+    online, target = (
+        learner.flats["q"].vector,
+        learner.network.target_network.target.vector,
+    )
     expected, step = target.clone(), learner.network.step
 
     def stepping(loss):
@@ -114,7 +130,9 @@ def test_dueling_values_have_the_value_for_their_mean():
 
 
 def test_a_dueling_net_serves_every_q_learner():
-    learner = dqn("DoubleDQN", type="DuelingMLPNet", hid_layers_activation="tanh").learner
+    learner = dqn(
+        "DoubleDQN", type="DuelingMLPNet", hid_layers_activation="tanh"
+    ).learner
     obs = transitions().obs
     with torch.no_grad():
         q = learner.network.q(obs)
@@ -124,16 +142,21 @@ def test_a_dueling_net_serves_every_q_learner():
 
 
 def sarsa_and_its_values(**algorithm):
-    """A SARSA learner, Q(s, a) of every step of `rollout()`, and Q(s', a') beyond it. By default
-    actions are greedy, so those beyond the rollout are known too."""
+    """A SARSA learner, Q(s, a) of every step of `rollout()`, and Q(s', a') beyond it.
+    By default actions are greedy, so those beyond the rollout are known too."""
     learner = agent_of(
-        {"name": "SARSA", "training_frequency": 3, **algorithm}, {"name": "OnPolicyBatchReplay"}
+        {"name": "SARSA", "training_frequency": 3, **algorithm},
+        {"name": "OnPolicyBatchReplay"},
     ).learner
     batch = rollout()
     with torch.no_grad():
         q_all = learner.network.q(batch.obs.flatten(0, 1)).view(3, 2, 2).numpy()
         beyond = learner.network.q(batch.bootstrap_obs).numpy().max(-1)
-    return learner, np.take_along_axis(q_all, batch.action.numpy()[..., None], -1)[..., 0], beyond
+    return (
+        learner,
+        np.take_along_axis(q_all, batch.action.numpy()[..., None], -1)[..., 0],
+        beyond,
+    )
 
 
 def test_sarsa_learns_from_the_action_that_was_taken_next():

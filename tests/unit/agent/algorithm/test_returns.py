@@ -24,7 +24,8 @@ def episode(seed: int, length: int, ending: str | None) -> dict[str, torch.Tenso
 
 
 def test_gae_equals_numbers_worked_out_by_hand():
-    """γ = 0.5, λ = 0.5; δ = (1 + 0.5·2 − 1, 2 + 0.5·4 − 2, 3 − 4) with a terminal last step."""
+    """γ = 0.5, λ = 0.5; δ = (1 + 0.5·2 − 1, 2 + 0.5·4 − 2, 3 − 4) with a terminal last
+    step."""
     column = lambda *xs: torch.tensor(xs).view(-1, 1)  # noqa: E731
     advantage = gae(
         column(1.0, 2.0, 3.0),
@@ -43,7 +44,8 @@ def test_gae_of_an_episode_ignores_the_episode_after_it(ending):
     first, second = episode(0, 4, ending), episode(1, 6, ending)
     joined = {k: torch.cat([first[k], second[k]]) for k in first}
     torch.testing.assert_close(
-        gae(**joined, gamma=0.9, gae_lambda=0.8)[:4], gae(**first, gamma=0.9, gae_lambda=0.8)
+        gae(**joined, gamma=0.9, gae_lambda=0.8)[:4],
+        gae(**first, gamma=0.9, gae_lambda=0.8),
     )
 
 
@@ -87,10 +89,11 @@ def column(*values):
 
 
 def test_n_step_returns_equal_numbers_worked_out_by_hand():
-    """γ = 0.5, n = 2, next values 10, 20, 30, 40; the episode is cut off after the second step.
+    """γ = 0.5, n = 2, next values 10, 20, 30, 40; the episode is cut off after the
+    second step.
 
-    t=3: 4 + 20 = 24, the rollout's end.  t=2: 3 + 0.5·24 = 15.  t=1: 2 + 0.5·20 = 12, its episode
-    ends.  t=0: 1 + 0.5·12 = 7.
+    t=3: 4 + 20 = 24, the rollout's end.  t=2: 3 + 0.5·24 = 15.  t=1: 2 + 0.5·20 = 12,
+    its episode ends.  t=0: 1 + 0.5·12 = 7.
     """
     returns = n_step_returns(
         column(1.0, 2.0, 3.0, 4.0),

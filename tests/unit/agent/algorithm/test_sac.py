@@ -7,7 +7,12 @@ import pytest
 import torch
 from torch.nn.functional import linear
 
-from slm_lab.agent.algorithm.soft_policy import GUMBEL_SOFTMAX, exact, gumbel_softmax, squashed
+from slm_lab.agent.algorithm.soft_policy import (
+    GUMBEL_SOFTMAX,
+    exact,
+    gumbel_softmax,
+    squashed,
+)
 from slm_lab.agent.algorithm.temperature import LogAlpha, TunedTemperature
 from slm_lab.agent.autodiff import Node
 from slm_lab.agent.distribution.distributions import Categorical, TanhNormal
@@ -21,24 +26,41 @@ from slm_lab.core.errors import LabError
 from tests.contract.playing import Play
 from tests.support import parse, ppo, soft
 from tests.unit.agent.algorithm import batches
-from tests.unit.agent.algorithm.batches import CONTINUOUS, DISCRETE, OneBatch, transitions
+from tests.unit.agent.algorithm.batches import (
+    CONTINUOUS,
+    DISCRETE,
+    OneBatch,
+    transitions,
+)
 
 GAMMA = 0.9
 MEMORY = {"name": "Replay", "batch_size": 4, "max_size": 100}
 
 
 def learner_of(name="SoftActorCritic", env="CartPole-v1", net=None, **algorithm):
-    net = {"type": "MLPNet", "hid_layers": [8], "hid_layers_activation": "tanh",
-           "optim_spec": {"name": "SGD", "lr": 0.1}, "update_type": "polyak",
-           "polyak_coef": 0.01, **(net or {})}  # fmt: skip
+    net = {
+        "type": "MLPNet",
+        "hid_layers": [8],
+        "hid_layers_activation": "tanh",
+        "optim_spec": {"name": "SGD", "lr": 0.1},
+        "update_type": "polyak",
+        "polyak_coef": 0.01,
+        **(net or {}),
+    }
     algorithm = {"name": name, "gamma": GAMMA, **algorithm}
     return batches.learner_of(
-        ppo(agent__algorithm=algorithm, agent__memory=MEMORY, agent__net=net, env__name=env)
+        ppo(
+            agent__algorithm=algorithm,
+            agent__memory=MEMORY,
+            agent__net=net,
+            env__name=env,
+        )
     )
 
 
 def critics(flat):
-    """Both critics of a flat vector as functions, for nets of one hidden layer of tanh."""
+    """Both critics of a flat vector as functions, for nets of one hidden layer of
+    tanh."""
     views, half = flat.views, len(flat.views) // 2
 
     def critic(weight, bias, head_weight, head_bias):
@@ -48,7 +70,8 @@ def critics(flat):
 
 
 def test_the_discrete_target_is_the_exact_expectation():
-    """y = r + γ Σ_a π(a|s') (min Q̂(s', a) − α log π(a|s')), and the loss sums both critics."""
+    """y = r + γ Σ_a π(a|s') (min Q̂(s', a) − α log π(a|s')), and the loss sums both
+    critics."""
     learner, batch = learner_of(fixed_alpha=0.3), transitions()
     with torch.no_grad():
         target_flat = learner.critic.target_network.target
@@ -70,7 +93,9 @@ def test_the_discrete_target_is_the_exact_expectation():
 @pytest.mark.parametrize(
     ("env", "action"), [("CartPole-v1", DISCRETE), ("Pendulum-v1", CONTINUOUS)]
 )
-def test_the_actor_step_leaves_the_critics_as_they_are_and_needs_no_gradient_of_theirs(env, action):
+def test_the_actor_step_leaves_the_critics_as_they_are_and_needs_no_gradient_of_theirs(
+    env, action
+):
     """As a learner that makes no step of the actor yet."""
     both, waits = learner_of(env=env), learner_of(env=env, policy_delay=2)
     before = both.flats["actor"].vector.clone()
@@ -93,7 +118,9 @@ def test_the_actor_loss_is_minus_the_soft_value_by_the_mean_of_the_critics(symlo
         log_p = learner.actor.policy(batch.obs).log_softmax(-1)
     report = learner.learn(OneBatch(batch), 0)
     with torch.no_grad():  # the critics' step is first
-        first, second = (critic(batch.obs) for critic in critics(learner.flats["critic"]))
+        first, second = (
+            critic(batch.obs) for critic in critics(learner.flats["critic"])
+        )
         q = (symexp(first) + symexp(second)) / 2 if symlog else (first + second) / 2
         expected = (log_p.exp() * (0.2 * log_p - q)).sum(-1).mean()
     assert report["policy_loss"] == pytest.approx(expected.item(), rel=1e-5)
@@ -106,7 +133,9 @@ def test_the_gumbel_softmax_expectation_is_the_exact_one_on_average():
     )
     many = params.expand(100_000, 3)
     generator = torch.Generator().manual_seed(1)
-    drawn = gumbel_softmax(many, lambda _: q, GUMBEL_SOFTMAX.draw((100_000, 3), generator))
+    drawn = gumbel_softmax(
+        many, lambda _: q, GUMBEL_SOFTMAX.draw((100_000, 3), generator)
+    )
     wanted = exact(params, lambda _: q, torch.empty(0))
     assert drawn.value.mean().item() == pytest.approx(wanted.value.item(), abs=0.03)
     assert drawn.entropy.mean().item() == pytest.approx(wanted.entropy.item(), abs=0.02)
@@ -121,10 +150,13 @@ def test_the_squashed_density_is_that_of_torch_and_finite_far_out():
     mean, log_std = draws.unbind()
     ours = TanhNormal(mean, log_std)
     theirs = torch.distributions.TransformedDistribution(
-        torch.distributions.Normal(mean, log_std.exp()), torch.distributions.TanhTransform()
+        torch.distributions.Normal(mean, log_std.exp()),
+        torch.distributions.TanhTransform(),
     )
     action, log_prob = ours.sample_with_log_prob(torch.Generator().manual_seed(1))
-    torch.testing.assert_close(log_prob, theirs.log_prob(action).sum(-1), rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(
+        log_prob, theirs.log_prob(action).sum(-1), rtol=1e-3, atol=1e-3
+    )
     torch.testing.assert_close(ours.log_prob(action), log_prob, rtol=1e-3, atol=1e-3)
     far = TanhNormal(torch.full((1, 1), 20.0), torch.zeros(1, 1))
     _, log_prob = far.sample_with_log_prob(torch.Generator().manual_seed(0))
@@ -180,10 +212,13 @@ def test_the_temperature_stays_between_its_bounds_and_comes_back_from_them():
 
 
 @pytest.mark.parametrize(
-    ("greatest", "first"), [(2.0, 1.0), (0.0, 1.0), (-1.0, math.exp(-1.0)), (-3.5, math.exp(-3.5))]
+    ("greatest", "first"),
+    [(2.0, 1.0), (0.0, 1.0), (-1.0, math.exp(-1.0)), (-3.5, math.exp(-3.5))],
 )
 def test_the_temperature_begins_at_one_or_at_its_greatest_value(greatest, first):
-    learner = batches.learner_of(soft("SoftActorCritic", agent__algorithm__log_alpha_max=greatest))
+    learner = batches.learner_of(
+        soft("SoftActorCritic", agent__algorithm__log_alpha_max=greatest)
+    )
     assert alpha_of(learner.temperature) == pytest.approx(first)
 
 
@@ -197,7 +232,10 @@ def test_the_temperature_begins_at_one_or_at_its_greatest_value(greatest, first)
     ],
 )
 def test_a_temperature_at_its_target_stays_there_whatever_the_weights_decay(optim):
-    keys = {"agent__net__optim_spec": {**optim, "lr": 0.1}, "agent__algorithm__log_alpha_min": -9.0}
+    keys = {
+        "agent__net__optim_spec": {**optim, "lr": 0.1},
+        "agent__algorithm__log_alpha_min": -9.0,
+    }
     temperature = batches.learner_of(soft("SoftActorCritic", **keys)).temperature
     temperature.optimizer.flat.vector.fill_(-5.0)
     target = torch.full((4,), 0.98 * math.log(2))  # of two actions
@@ -209,7 +247,10 @@ def test_a_temperature_at_its_target_stays_there_whatever_the_weights_decay(opti
 @pytest.mark.parametrize(
     ("optim", "default"),
     [
-        ({"name": "GlobalAdam", "betas": [0.5, 0.9], "eps": 1e-3, "amsgrad": True}, "Adam"),
+        (
+            {"name": "GlobalAdam", "betas": [0.5, 0.9], "eps": 1e-3, "amsgrad": True},
+            "Adam",
+        ),
         ({"name": "RMSprop", "momentum": 0.9, "centered": True}, "RMSprop"),
         ({"name": "SGD", "momentum": 0.9, "nesterov": True}, "SGD"),
     ],
@@ -219,7 +260,10 @@ def test_of_the_actors_optimizer_the_temperature_has_class_and_learning_rate_alo
     optim, default, alpha_lr
 ):
     """Its steps are those of torch's class with default arguments."""
-    keys = {"agent__net__optim_spec": {**optim, "lr": 0.1}, "agent__algorithm__alpha_lr": alpha_lr}
+    keys = {
+        "agent__net__optim_spec": {**optim, "lr": 0.1},
+        "agent__algorithm__alpha_lr": alpha_lr,
+    }
     temperature = batches.learner_of(soft("CrossQ", **keys)).temperature
     number = torch.zeros((), requires_grad=True)
     plain = getattr(torch.optim, default)([number], lr=alpha_lr or 0.1)
@@ -242,9 +286,18 @@ def test_an_entropy_that_no_policy_has_is_refused_as_a_target(env):
 
 
 def test_a_fixed_temperature_may_be_annealed():
-    schedule = {"name": "linear_decay", "start_val": 1.0, "end_val": 0.0, "end_step": 100}
+    schedule = {
+        "name": "linear_decay",
+        "start_val": 1.0,
+        "end_val": 0.0,
+        "end_step": 100,
+    }
     learner = learner_of(fixed_alpha=schedule)
-    assert [alpha_of(learner.temperature, frame) for frame in (0, 50, 200)] == [1.0, 0.5, 0.0]
+    assert [alpha_of(learner.temperature, frame) for frame in (0, 50, 200)] == [
+        1.0,
+        0.5,
+        0.0,
+    ]
     assert "alpha" not in learner.flats
 
 
@@ -268,7 +321,10 @@ def test_it_learns_without_autograd_where_all_parts_are_uses_nodes(by_nodes, key
     learner = learner_of(**{"env": "Pendulum-v1", **keys})
     kind = DISCRETE if "env" in keys else CONTINUOUS
     losses = []
-    for optimizer in (learner.critic.optimizer, learner.train_state.optimizers["actor"]):
+    for optimizer in (
+        learner.critic.optimizer,
+        learner.train_state.optimizers["actor"],
+    ):
         optimizer.backward = watched(optimizer.backward, losses)
     learner.learn(OneBatch(transitions(kind)), 0)
     assert [isinstance(loss, Node) for loss in losses] == [by_nodes] * 2
@@ -295,8 +351,9 @@ def of_the_batch(x):
 
 
 def test_crossq_predicts_both_states_from_one_batch():
-    """Its batch statistics are those of (s, a) and (s', a') together, and nothing is a target. By
-    default the norm stands where the authors have it: of the input, and behind the activation."""
+    """Its batch statistics are those of (s, a) and (s', a') together, and nothing is a
+    target. By default the norm stands where the authors have it: of the input, and
+    behind the activation."""
     learner = learner_of("CrossQ", env="Pendulum-v1", fixed_alpha=0.3)
     batch = transitions(CONTINUOUS)
     assert learner.critic.target_network is None
@@ -306,7 +363,10 @@ def test_crossq_predicts_both_states_from_one_batch():
         policy = TanhNormal(*learner.actor.policy(batch.next_obs).chunk(2, -1))
         action, log_prob = policy.sample_with_log_prob(generator)
     rows = torch.cat(
-        [torch.cat([batch.obs, batch.action], -1), torch.cat([batch.next_obs, action], -1)]
+        [
+            torch.cat([batch.obs, batch.action], -1),
+            torch.cat([batch.next_obs, action], -1),
+        ]
     )
     q, next_q = [], []
     views = learner.flats["critic"].views
@@ -325,7 +385,9 @@ def test_crossq_predicts_both_states_from_one_batch():
 @pytest.mark.parametrize(
     ("place", "counts"), [("before", (1, 0)), (None, (2, 2)), ("after", (2, 2))]
 )
-def test_by_default_actor_and_critics_of_crossq_are_normalised_as_by_its_authors(place, counts):
+def test_by_default_actor_and_critics_of_crossq_are_normalised_as_by_its_authors(
+    place, counts
+):
     """One hidden layer has its norm, and the authors add one of the input."""
     learner = learner_of("CrossQ", net={"norm_place": place})
     counters = [len(learner.flats[name].counters) for name in ("critic", "actor")]
@@ -336,7 +398,8 @@ def test_an_actor_of_crossq_learns_with_its_own_batch_and_acts_with_what_it_has_
     learner, batch = learner_of("CrossQ", env="Pendulum-v1"), transitions(CONTINUOUS)
     flat = learner.flats["actor"]
     learner.learn(OneBatch(batch), 0)
-    mean, var = flat.statistics[:3], flat.statistics[3:6]  # of the first norm, of the input
+    # of the first norm, of the input
+    mean, var = flat.statistics[:3], flat.statistics[3:6]
     torch.testing.assert_close(mean, 0.01 * batch.obs.mean(0))
     hidden_mean, hidden_var = flat.statistics[7:15], flat.statistics[15:23]
     with torch.no_grad():
@@ -365,8 +428,11 @@ def test_spectrally_normalised_critics_have_layers_of_norm_one_and_still_learn()
 
 
 @pytest.mark.parametrize("matmul", ["torch", "numpy"])
-def test_every_layer_of_spectrally_normalised_critics_keeps_norm_one_while_it_learns(matmul):
-    """Steps so large that the weights behind the norm grow to several times their size."""
+def test_every_layer_of_spectrally_normalised_critics_keeps_norm_one_while_it_learns(
+    matmul,
+):
+    """Steps so large that the weights behind the norm grow to several times their
+    size."""
     optimizer = {"optim_spec": {"name": "SGD", "lr": 0.5}}
     net = {"hid_layers": [16, 16], "matmul": matmul, "polyak_coef": 0.05, **optimizer}
     learner = learner_of(env="Pendulum-v1", spectral_norm=True, net=net)
@@ -374,10 +440,14 @@ def test_every_layer_of_spectrally_normalised_critics_keeps_norm_one_while_it_le
     for _ in range(60):
         learner.learn(source, 0)
     nets = (*learner.critic.nets, *learner.critic.targets)
-    layers = [each for net in nets for each in net.modules() if isinstance(each, Linear)]
+    layers = [
+        each for net in nets for each in net.modules() if isinstance(each, Linear)
+    ]
     assert len(layers) == 12
     for layer in layers:
-        assert torch.linalg.matrix_norm(layer.weight, 2).item() == pytest.approx(1, abs=0.05)
+        assert torch.linalg.matrix_norm(layer.weight, 2).item() == pytest.approx(
+            1, abs=0.05
+        )
 
 
 def test_a_forward_moves_the_singular_vectors_equally_far_by_numpy_and_by_torch():
@@ -409,7 +479,10 @@ def test_the_entropy_penalty_is_the_squared_change_from_the_policy_that_acted():
     with torch.no_grad():
         entropy = Categorical(plain.actor.policy(batch.obs)).entropy()
     change = 0.5 * ((-batch.log_prob - entropy) ** 2).mean()
-    losses = [learner.learn(OneBatch(batch), 0)["policy_loss"] for learner in (plain, penalised)]
+    losses = [
+        learner.learn(OneBatch(batch), 0)["policy_loss"]
+        for learner in (plain, penalised)
+    ]
     assert losses[1] - losses[0] == pytest.approx(0.5 * change.item(), rel=1e-4)
 
 
@@ -432,7 +505,9 @@ def test_actions_are_uniform_until_training_begins_and_are_recorded_so(name, env
 def test_the_policy_acts_from_the_beginning_where_that_is_asked_for(keys):
     own = {f"agent__algorithm__{key}": value for key, value in keys.items()}
     play = Play(parse(soft("SoftActorCritic", env__name="Pendulum-v1", **own)))
-    assert not np.allclose(play.agent.act(play.obs, 0).log_prob, -math.log(2), atol=1e-3)
+    assert not np.allclose(
+        play.agent.act(play.obs, 0).log_prob, -math.log(2), atol=1e-3
+    )
     play.env.close()
 
 

@@ -24,12 +24,14 @@ LAYOUT = MemoryLayout(1, 1, (1,), np.dtype(np.float32), (), np.dtype(np.int64))
 
 def past(size=10_000):
     ring = ReturnRing(size, GAMMA, LAYOUT)
-    return PastEpisodes(ring, UniformSampler(ring, 0), batch_size=8, use_cer=False), ring
+    return PastEpisodes(
+        ring, UniformSampler(ring, 0), batch_size=8, use_cer=False
+    ), ring
 
 
 def returns_by_hand(obs, reward, terminated, truncated):
-    """{first number of the observation: return} of the steps of all episodes that have ended and
-    had a positive reward."""
+    """{first number of the observation: return} of the steps of all episodes that have
+    ended and had a positive reward."""
     known = {}
     done = terminated | truncated
     for n in range(reward.shape[1]):
@@ -59,7 +61,11 @@ def test_returns_are_the_rewards_that_followed_however_rollouts_cut_the_episodes
         begin += length
     places = ring.indices(np.arange(ring.num_stored))
     stored = dict(
-        zip(ring.arrays["obs"][places, 0].tolist(), ring.arrays["returns"][places], strict=True)
+        zip(
+            ring.arrays["obs"][places, 0].tolist(),
+            ring.arrays["returns"][places],
+            strict=True,
+        )
     )
     wanted = returns_by_hand(*steps)
     assert stored.keys() == wanted.keys()
@@ -73,7 +79,9 @@ def test_combined_replay_brings_one_new_step_and_leaves_the_rest_to_the_past():
     for episode in range(50):
         shape = (20, *LAYOUT.obs_shape)
         returns = 100 * episode + np.arange(20, dtype=np.float32)
-        ring.add(np.zeros(shape, np.float32), np.zeros(20, LAYOUT.action_dtype), returns)
+        ring.add(
+            np.zeros(shape, np.float32), np.zeros(20, LAYOUT.action_dtype), returns
+        )
     drawn = memory.sample(0).reward
     assert drawn[-1] == 4919
     assert (drawn[:-1] < 4900).any()
@@ -124,13 +132,18 @@ def test_only_what_went_better_than_expected_counts():
     assert loss.item() == pytest.approx((0.5 * 4 + 0.5 * 0.5 * 16) / 3)
 
 
-MEMORY = {"name": "OnPolicyBatchReplay", "sil_replay_name": "Replay", "batch_size": 4,
-          "max_size": 100}  # fmt: skip
+MEMORY = {
+    "name": "OnPolicyBatchReplay",
+    "sil_replay_name": "Replay",
+    "batch_size": 4,
+    "max_size": 100,
+}
 
 
 @pytest.mark.parametrize("base", [actor_critic, ppo])
 def test_imitation_without_weight_is_the_inner_algorithm(base):
-    """Same parameters, bit for bit, when both coefficients are zero: Adam takes no step then."""
+    """Same parameters, bit for bit, when both coefficients are zero: Adam takes no step
+    then."""
     name = "SIL" if base is actor_critic else "PPOSIL"
     sgd = {"agent__net__optim_spec": {"name": "SGD", "lr": 0.01}}
     plain, env = build(base(**sgd))

@@ -63,9 +63,13 @@ def test_they_learn_what_other_steps_learn(make, batch):
         expected, report = plain.learn(batch(), frame), other.learn(batch(), frame)
         assert report.keys() == expected.keys()
         for name, value in expected.items():
-            assert float(report[name]) == pytest.approx(value, rel=1e-4, abs=1e-6, nan_ok=True)
+            assert float(report[name]) == pytest.approx(
+                value, rel=1e-4, abs=1e-6, nan_ok=True
+            )
     for name, flat in plain.flats.items():
-        torch.testing.assert_close(other.flats[name].vector, flat.vector, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(
+            other.flats[name].vector, flat.vector, rtol=1e-5, atol=1e-6
+        )
 
 
 def event(learner, batch):
@@ -85,7 +89,9 @@ def test_after_a_failed_step_nothing_changes_and_the_event_raises(make, batch):
     else:
         good, bad = batch(), Batches(broken(transitions()), transitions())
     event(learner, good)
-    tensors = [t for o in learner.train_state.optimizers.values() for t in o.state_tensors()]
+    tensors = [
+        t for o in learner.train_state.optimizers.values() for t in o.state_tensors()
+    ]
     before = [tensor.clone() for tensor in tensors]
     with pytest.raises(NonFiniteLossError, match="the loss or the gradient of a step"):
         event(learner, bad)

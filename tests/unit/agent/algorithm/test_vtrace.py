@@ -16,9 +16,12 @@ NO_BOUNDS = {"rho_bar": math.inf, "c_bar": math.inf}
 def rollout(seed: int, length: int, num_envs: int = 3) -> dict[str, torch.Tensor]:
     """Steps with episodes that end in both ways; V after a terminal step is NaN."""
     generator = torch.Generator().manual_seed(seed)
-    reward, value, kept = (torch.randn(length, num_envs, generator=generator) for _ in range(3))
+    reward, value, kept = (
+        torch.randn(length, num_envs, generator=generator) for _ in range(3)
+    )
     terminated, truncated = (
-        torch.rand(length, num_envs, generator=generator) < chance for chance in (0.2, 0.15)
+        torch.rand(length, num_envs, generator=generator) < chance
+        for chance in (0.2, 0.15)
     )
     done = terminated | truncated
     next_value = torch.where(done, kept, torch.cat([value[1:], kept[-1:]]))
@@ -35,8 +38,11 @@ def without_value(parts: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: tensor for name, tensor in parts.items() if name != "value"}
 
 
-def by_definition(log_ratio, parts, gamma, trace_lambda, rho_bar, c_bar, num_steps=None):
-    """v of eq. 1 of the paper and the advantage of section 4.2, as sums over the steps ahead.
+def by_definition(
+    log_ratio, parts, gamma, trace_lambda, rho_bar, c_bar, num_steps=None
+):
+    """v of eq. 1 of the paper and the advantage of section 4.2, as sums over the steps
+    ahead.
 
     With λ, what the advantage sees beyond the next state counts λ times.
     """
@@ -71,15 +77,18 @@ def by_definition(log_ratio, parts, gamma, trace_lambda, rho_bar, c_bar, num_ste
 
 
 def test_vtrace_equals_numbers_worked_out_by_hand():
-    """γ = λ = 0.5, ρ̄ = 2, c̄ = 1; the second step is truncated in one environment, whose last state
-    is worth 6, and terminal in the other.
+    """γ = λ = 0.5, ρ̄ = 2, c̄ = 1; the second step is truncated in one environment,
+    whose last state is worth 6, and terminal in the other.
 
     π/μ = 4, ½, 1, ¼, so ρ = 2, ½, 1, ¼ and c = ½, ¼, ½, ⅛.
     Errors 1, 3 or 2, 1, 1, so δ = 2, 1.5 or 1, 1, ¼.
     e_3 = ¼, e_2 = 1 + ½·½·¼ = 1.0625, e_1 = δ_1, e_0 = 2 + ½·½·e_1 = 2.375 or 2.25.
     """
     both = lambda *xs: torch.tensor([[x, x] for x in xs])  # noqa: E731
-    terminated, done = torch.zeros(4, 2, dtype=torch.bool), torch.zeros(4, 2, dtype=torch.bool)
+    terminated, done = (
+        torch.zeros(4, 2, dtype=torch.bool),
+        torch.zeros(4, 2, dtype=torch.bool),
+    )
     terminated[1, 1] = True
     done[1] = True
     estimates = vtrace(
@@ -108,30 +117,48 @@ def test_vtrace_equals_numbers_worked_out_by_hand():
     bounds=st.sampled_from([(1.0, 1.0), (2.0, 0.5), (0.3, 1.5), (math.inf, math.inf)]),
     num_steps=st.sampled_from([None, 1, 2, 3, 20]),
 )
-def test_vtrace_is_the_sum_that_defines_it(seed, length, trace_lambda, bounds, num_steps):
+def test_vtrace_is_the_sum_that_defines_it(
+    seed, length, trace_lambda, bounds, num_steps
+):
     parts = rollout(seed, length)
     log_ratio = log_ratios(seed, parts["reward"])
-    keys = dict(zip(("rho_bar", "c_bar"), bounds, strict=True)) | {"num_steps": num_steps}
+    keys = dict(zip(("rho_bar", "c_bar"), bounds, strict=True)) | {
+        "num_steps": num_steps
+    }
     estimates = vtrace(log_ratio, **parts, gamma=0.9, trace_lambda=trace_lambda, **keys)
-    returns, advantage = by_definition(log_ratio, parts, 0.9, trace_lambda, *bounds, num_steps)
+    returns, advantage = by_definition(
+        log_ratio, parts, 0.9, trace_lambda, *bounds, num_steps
+    )
     torch.testing.assert_close(estimates.returns, returns, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(estimates.advantage, advantage, rtol=1e-4, atol=1e-4)
 
 
-@given(seed=st.integers(0, 1000), length=st.integers(1, 9), steps=st.sampled_from([None, 1, 3, 20]))
-def test_without_a_difference_of_policies_vtrace_is_the_n_step_return(seed, length, steps):
+@given(
+    seed=st.integers(0, 1000),
+    length=st.integers(1, 9),
+    steps=st.sampled_from([None, 1, 3, 20]),
+)
+def test_without_a_difference_of_policies_vtrace_is_the_n_step_return(
+    seed, length, steps
+):
     parts = rollout(seed, length)
     same = torch.zeros_like(parts["reward"])
-    expected = n_step_returns(**without_value(parts), gamma=0.9, num_steps=steps or length)
+    expected = n_step_returns(
+        **without_value(parts), gamma=0.9, num_steps=steps or length
+    )
     for bounds in (NO_BOUNDS, {"rho_bar": 1.0, "c_bar": 1.0}):
-        estimates = vtrace(same, **parts, gamma=0.9, trace_lambda=1.0, **bounds, num_steps=steps)
+        estimates = vtrace(
+            same, **parts, gamma=0.9, trace_lambda=1.0, **bounds, num_steps=steps
+        )
         torch.testing.assert_close(estimates.returns, expected, rtol=1e-4, atol=1e-4)
         advantage = expected - parts["value"]
         torch.testing.assert_close(estimates.advantage, advantage, rtol=1e-4, atol=1e-4)
 
 
 @given(seed=st.integers(0, 1000), trace_lambda=st.sampled_from([0.0, 0.5, 0.95, 1.0]))
-def test_without_a_difference_of_policies_vtrace_is_the_lambda_return(seed, trace_lambda):
+def test_without_a_difference_of_policies_vtrace_is_the_lambda_return(
+    seed, trace_lambda
+):
     parts = rollout(seed, 8)
     same = torch.zeros_like(parts["reward"])
     estimates = vtrace(same, **parts, gamma=0.9, trace_lambda=trace_lambda, **NO_BOUNDS)
@@ -144,7 +171,9 @@ def test_without_a_difference_of_policies_vtrace_is_the_lambda_return(seed, trac
 def test_steps_that_the_present_policy_would_not_take_teach_the_critic_nothing():
     parts = rollout(0, 6)
     never = torch.full_like(parts["reward"], -math.inf)
-    estimates = vtrace(never, **parts, gamma=0.9, trace_lambda=1.0, rho_bar=1.0, c_bar=1.0)
+    estimates = vtrace(
+        never, **parts, gamma=0.9, trace_lambda=1.0, rho_bar=1.0, c_bar=1.0
+    )
     assert torch.equal(estimates.returns, parts["value"])
     assert (estimates.rho == 0).all()
     assert torch.isfinite(estimates.advantage).all()
@@ -154,22 +183,30 @@ def test_ratios_above_the_bounds_are_clipped():
     parts = rollout(0, 6)
     keys = {"gamma": 0.9, "trace_lambda": 0.9, "rho_bar": 1.5, "c_bar": 1.2}
     often, endlessly = (
-        vtrace(torch.full_like(parts["reward"], much), **parts, **keys) for much in (1.0, 1000.0)
+        vtrace(torch.full_like(parts["reward"], much), **parts, **keys)
+        for much in (1.0, 1000.0)
     )
     for one, other in zip(often, endlessly, strict=True):
         assert torch.equal(one, other)
 
 
-TWO_STEPS = {"reward": ((1.0, -2.0), (3.0, 0.5)), "pi": ((0.9, 0.1), (0.2, 0.8)),
-             "mu": ((0.3, 0.7), (0.6, 0.4))}  # fmt: skip
+TWO_STEPS = {
+    "reward": ((1.0, -2.0), (3.0, 0.5)),
+    "pi": ((0.9, 0.1), (0.2, 0.8)),
+    "mu": ((0.3, 0.7), (0.6, 0.4)),
+}
 """By step and action: an episode of two steps, its policy and an old one that acted."""
 
 
-def expected_returns(value: tuple[float, float], rho_bar: float, c_bar: float) -> torch.Tensor:
-    """E_μ[v_0], E_μ[v_1] over every pair of actions, an environment each, at the values given."""
+def expected_returns(
+    value: tuple[float, float], rho_bar: float, c_bar: float
+) -> torch.Tensor:
+    """E_μ[v_0], E_μ[v_1] over every pair of actions, an environment each, at the values
+    given."""
     ways = list(itertools.product((0, 1), (0, 1)))
     at = lambda name: torch.tensor(  # noqa: E731
-        [[TWO_STEPS[name][t][way[t]] for way in ways] for t in (0, 1)], dtype=torch.float64
+        [[TWO_STEPS[name][t][way[t]] for way in ways] for t in (0, 1)],
+        dtype=torch.float64,
     )
     terminated = torch.tensor([[False] * 4, [True] * 4])
     values = torch.tensor([[v] * 4 for v in value], dtype=torch.float64)
@@ -183,7 +220,8 @@ def expected_returns(value: tuple[float, float], rho_bar: float, c_bar: float) -
 def values_of(policy: list[list[float]]) -> tuple[float, float]:
     """V of both steps under a policy, by γ = 0.9."""
     now, then = (
-        sum(p * r for p, r in zip(policy[t], TWO_STEPS["reward"][t], strict=True)) for t in (0, 1)
+        sum(p * r for p, r in zip(policy[t], TWO_STEPS["reward"][t], strict=True))
+        for t in (0, 1)
     )
     return now + 0.9 * then, then
 
@@ -198,7 +236,8 @@ def test_without_bounds_an_old_policys_steps_tell_the_value_of_the_present_one(c
 @pytest.mark.parametrize("rho_bar", [0.5, 1.0, 2.0])
 @pytest.mark.parametrize("c_bar", [0.0, 0.5, 1.0])
 def test_the_bound_on_rho_alone_decides_which_policys_value_is_learned(rho_bar, c_bar):
-    """π_ρ̄ ∝ min(ρ̄ μ, π), eq. 2 of the paper: at its values the targets are these same values."""
+    """π_ρ̄ ∝ min(ρ̄ μ, π), eq. 2 of the paper: at its values the targets are these same
+    values."""
     policy = []
     for pi, mu in zip(TWO_STEPS["pi"], TWO_STEPS["mu"], strict=True):
         bounded = [min(rho_bar * m, p) for p, m in zip(pi, mu, strict=True)]

@@ -1,4 +1,5 @@
-"""Distributions against torch.distributions, and their independence from global randomness."""
+"""Distributions against torch.distributions, and their independence from global
+randomness."""
 
 import gymnasium
 import numpy as np
@@ -17,7 +18,11 @@ from slm_lab.agent.distribution.distributions import (
     MultiCategorical,
     MultivariateNormal,
 )
-from slm_lab.agent.distribution.family import FAMILIES, distribution_family, squashed_family
+from slm_lab.agent.distribution.family import (
+    FAMILIES,
+    distribution_family,
+    squashed_family,
+)
 from slm_lab.core.errors import LabError
 
 LOW, HIGH = torch.tensor([-1.0, -1.0, 0.0]), torch.tensor([1.0, 1.0, 4.0])
@@ -28,7 +33,8 @@ def randn(*shape: int, seed: int = 0) -> torch.Tensor:
 
 
 def moved(base, low=LOW, high=None):
-    """The torch distribution `base` on (0, ·), shifted to `low` and scaled to `high`."""
+    """The torch distribution `base` on (0, ·), shifted to `low` and scaled to
+    `high`."""
     width = torch.ones(3) if high is None else high - low
     return td.Independent(
         td.TransformedDistribution(base, td.transforms.AffineTransform(low, width)), 1
@@ -45,7 +51,11 @@ def covariance_factor(cholesky: torch.Tensor) -> torch.Tensor:
 
 def pairs():
     """Our distribution, torch's, and actions for both."""
-    logits, mean, log_std = randn(6, 4) * 2, randn(6, 3, seed=1), randn(6, 3, seed=2) * 0.5
+    logits, mean, log_std = (
+        randn(6, 4) * 2,
+        randn(6, 3, seed=1),
+        randn(6, 3, seed=2) * 0.5,
+    )
     std, cholesky = log_std.exp(), randn(6, 6, seed=3) * 0.5
     fractions = torch.rand(6, 3, generator=torch.Generator().manual_seed(4))
     bits = (randn(6, 3, seed=5) > 0).to(torch.int8)
@@ -57,7 +67,11 @@ def pairs():
             td.Categorical(logits=logits),
             torch.tensor([0, 1, 2, 3, 0, 1]),
         ),
-        "bernoulli": (Bernoulli(mean), td.Independent(td.Bernoulli(logits=mean), 1), bits),
+        "bernoulli": (
+            Bernoulli(mean),
+            td.Independent(td.Bernoulli(logits=mean), 1),
+            bits,
+        ),
         "normal": (
             DiagonalNormal(mean, log_std),
             td.Independent(td.Normal(mean, std), 1),
@@ -92,11 +106,15 @@ PAIRS = pairs()
 @pytest.mark.parametrize("name", sorted(set(PAIRS) - {"multi_categorical"}))
 def test_log_probabilities_are_those_of_torch(name):
     ours, theirs, action = PAIRS[name]
-    expected = theirs.log_prob(action.to(torch.float32) if name == "bernoulli" else action)
+    expected = theirs.log_prob(
+        action.to(torch.float32) if name == "bernoulli" else action
+    )
     torch.testing.assert_close(ours.log_prob(action), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["categorical", "bernoulli", "normal", "multivariate_normal"])
+@pytest.mark.parametrize(
+    "name", ["categorical", "bernoulli", "normal", "multivariate_normal"]
+)
 def test_entropies_are_those_of_torch(name):
     ours, theirs, _ = PAIRS[name]
     torch.testing.assert_close(ours.entropy(), theirs.entropy())
@@ -122,7 +140,9 @@ def test_choices_at_once_are_independent_categoricals():
 def test_choices_of_different_sizes_pass_finite_gradients():
     logits = randn(6, 5).requires_grad_()
     policy = MultiCategorical(logits, [2, 3])
-    (policy.entropy() + policy.log_prob(torch.ones(6, 2, dtype=torch.int64))).sum().backward()
+    (
+        policy.entropy() + policy.log_prob(torch.ones(6, 2, dtype=torch.int64))
+    ).sum().backward()
     assert torch.isfinite(logits.grad).all()
     assert (logits.grad != 0).any(0).all()
 
@@ -168,7 +188,8 @@ def test_correlated_samples_have_the_covariance_that_was_asked_for():
 
 
 def test_beta_actions_stay_within_their_bounds_and_have_a_density_even_there():
-    raw = torch.full((10_000, 1), -30.0)  # α = β = 1: flat, so that samples come near the edges
+    # α = β = 1: flat, so that samples come near the edges
+    raw = torch.full((10_000, 1), -30.0)
     policy = Beta(raw, raw, torch.tensor([-1.0]), torch.tensor([1.0]))
     draws = policy.sample(torch.Generator().manual_seed(0))
     assert ((draws >= -1) & (draws <= 1)).all()
@@ -186,20 +207,26 @@ SPACES = {
 
 
 @pytest.mark.parametrize(
-    ("space", "pdtype"), [(space, name) for space, known in FAMILIES.items() for name in known]
+    ("space", "pdtype"),
+    [(space, name) for space, known in FAMILIES.items() for name in known],
 )
-def test_a_family_draws_actions_of_its_space_from_as_many_outputs_as_it_says(space, pdtype):
+def test_a_family_draws_actions_of_its_space_from_as_many_outputs_as_it_says(
+    space, pdtype
+):
     family = distribution_family(SPACES[space], pdtype)
     policy = family(randn(5, family.param_dim))
     actions = policy.sample(torch.Generator().manual_seed(0))
     assert actions.shape == (5, *family.action_shape)
     assert actions.numpy().dtype == family.action_dtype
     assert policy.log_prob(actions).shape == policy.entropy().shape == (5,)
-    if pdtype not in ("Normal", "MultivariateNormal", "LogNormal"):  # their support is larger
+    # their support is larger
+    if pdtype not in ("Normal", "MultivariateNormal", "LogNormal"):
         assert all(action in SPACES[space] for action in actions.numpy())
     if family.initial_scale is not None:
         scale = family.initial_scale(-0.5)
-        free = torch.cat([randn(5, family.param_dim - len(scale)), scale.expand(5, -1)], -1)
+        free = torch.cat(
+            [randn(5, family.param_dim - len(scale)), scale.expand(5, -1)], -1
+        )
         assert family(free).entropy().std() < 1e-6 or pdtype == "LogNormal"
 
 
@@ -214,7 +241,9 @@ def test_a_distribution_that_does_not_fit_is_refused_with_those_that_do():
 
 
 def test_a_log_normal_far_out_stays_finite():
-    policy = LogNormal(torch.full((4, 1), 500.0), torch.zeros(4, 1), torch.tensor([-1.0]))
+    policy = LogNormal(
+        torch.full((4, 1), 500.0), torch.zeros(4, 1), torch.tensor([-1.0])
+    )
     actions = policy.sample(torch.Generator().manual_seed(0))
     assert torch.isfinite(actions).all()
     assert torch.isfinite(policy.log_prob(actions)).all()
@@ -224,8 +253,16 @@ def test_a_log_normal_far_out_stays_finite():
 @pytest.mark.parametrize(
     ("space", "pdtype", "expected_error"),
     [
-        (spaces.Box(-np.inf, np.inf, (2,)), "default", "needs actions with two bounds each"),
-        (spaces.Box(-1.0, np.inf, (2,)), "Normal", "needs actions with two bounds each"),
+        (
+            spaces.Box(-np.inf, np.inf, (2,)),
+            "default",
+            "needs actions with two bounds each",
+        ),
+        (
+            spaces.Box(-1.0, np.inf, (2,)),
+            "Normal",
+            "needs actions with two bounds each",
+        ),
         (spaces.MultiDiscrete([2, 3]), "default", "is for continuous actions"),
         (spaces.Box(-1.0, 1.0, (2,)), "Beta", 'use "default" or "Normal"'),
     ],

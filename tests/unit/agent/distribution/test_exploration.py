@@ -21,7 +21,8 @@ MANY = 40_000
 
 
 def frequencies(make, *variables):
-    """(2, 4) the frequency of each action for either row of LOGITS, and log p of the drawn ones."""
+    """(2, 4) the frequency of each action for either row of LOGITS, and log p of the
+    drawn ones."""
     shares, believed = [], []
     for row in LOGITS:
         action, log_prob = make(np.tile(row, (MANY, 1)), *variables, Generators(0))
@@ -29,7 +30,9 @@ def frequencies(make, *variables):
         assert action.dtype == np.int64
         assert log_prob.dtype == np.float32
         shares.append(np.bincount(action, minlength=4) / MANY)
-        believed.append({int(a): float(p) for a, p in zip(action, log_prob, strict=True)})
+        believed.append(
+            {int(a): float(p) for a, p in zip(action, log_prob, strict=True)}
+        )
     return np.array(shares), believed
 
 
@@ -81,7 +84,9 @@ def test_the_outputs_of_a_network_stay_as_they_are():
 def test_exploration_has_the_probabilities_of_the_learners_categorical(name):
     family = distribution_family(DISCRETE, "default")
     logits = np.random.default_rng(0).normal(size=(100, 4)).astype(np.float32)
-    action, log_prob = exploration_policy(name, family, DISCRETE)(logits, 0.0, Generators(0))
+    action, log_prob = exploration_policy(name, family, DISCRETE)(
+        logits, 0.0, Generators(0)
+    )
     of_learner = family(torch.from_numpy(logits if name == "default" else 0 * logits))
     expected = of_learner.log_prob(torch.from_numpy(action))
     np.testing.assert_allclose(log_prob, expected.numpy(), atol=1e-5)
@@ -92,10 +97,14 @@ def test_normal_actions_have_the_mean_deviation_and_density_of_the_learners_norm
     space = spaces.Box(-1.0, 1.0, (2,), np.float32)
     family = distribution_family(space, "Normal")
     params = np.tile(np.array([0.5, -2.0, -1.0, 3.0], np.float32), (MANY, 1))
-    action, log_prob = exploration_policy("default", family, space)(params, 0.0, Generators(0))
+    action, log_prob = exploration_policy("default", family, space)(
+        params, 0.0, Generators(0)
+    )
     assert action.dtype == log_prob.dtype == np.float32
     std = np.exp([-1.0, 2.0])
-    np.testing.assert_allclose((action.mean(0) - [0.5, -2.0]) / std, 0.0, atol=4 / MANY**0.5)
+    np.testing.assert_allclose(
+        (action.mean(0) - [0.5, -2.0]) / std, 0.0, atol=4 / MANY**0.5
+    )
     np.testing.assert_allclose(action.std(0) / std, 1.0, atol=4 * (0.5 / MANY) ** 0.5)
     assert abs(np.corrcoef(action.T)[0, 1]) < 4 / MANY**0.5
     expected = family(torch.from_numpy(params)).log_prob(torch.from_numpy(action))
@@ -113,8 +122,13 @@ def test_normal_actions_have_the_mean_deviation_and_density_of_the_learners_norm
 )
 def test_random_ignores_the_policy(space, log_prob):
     family = distribution_family(space, "default")
-    params = np.random.default_rng(0).normal(size=(5, family.param_dim)).astype(np.float32) * 5
-    actions, log_probs = exploration_policy("random", family, space)(params, 0.0, Generators(0))
+    params = (
+        np.random.default_rng(0).normal(size=(5, family.param_dim)).astype(np.float32)
+        * 5
+    )
+    actions, log_probs = exploration_policy("random", family, space)(
+        params, 0.0, Generators(0)
+    )
     assert all(action in space for action in actions)
     np.testing.assert_allclose(log_probs, np.full(5, log_prob), rtol=1e-6)
 
@@ -125,12 +139,19 @@ def test_impossible_explorations_are_refused_with_the_reason():
         exploration_policy("boltzmann", distribution_family(box, "default"), box)
     unbounded = spaces.Box(-np.inf, np.inf, (2,), np.float32)
     with pytest.raises(LabError, match="needs actions with two bounds"):
-        exploration_policy("random", distribution_family(unbounded, "default"), unbounded)
+        exploration_policy(
+            "random", distribution_family(unbounded, "default"), unbounded
+        )
 
 
 def test_the_exploration_variable_follows_its_schedule_and_is_in_every_row(tmp_path):
-    schedule = {"name": "linear_decay", "start_val": 1.0, "end_val": 0.0, "start_step": 0,
-                "end_step": 1000}  # fmt: skip
+    schedule = {
+        "name": "linear_decay",
+        "start_val": 1.0,
+        "end_val": 0.0,
+        "start_step": 0,
+        "end_step": 1000,
+    }
     spec = parse(
         ppo(
             agent__algorithm__action_policy="epsilon_greedy",
@@ -139,12 +160,18 @@ def test_the_exploration_variable_follows_its_schedule_and_is_in_every_row(tmp_p
     )
     df = rows(run_session(spec, tmp_path))
     # The row's last act came one vector step of four environments before it.
-    np.testing.assert_allclose(df["explore_var"], 1 - (df["frame"] - 4) / 1000, atol=1e-9)
+    np.testing.assert_allclose(
+        df["explore_var"], 1 - (df["frame"] - 4) / 1000, atol=1e-9
+    )
 
 
 def test_the_recorded_log_probability_is_that_of_the_behaviour(tmp_path):
-    """PPO's first pass sees the ratio of policy and behaviour, which is not one here."""
-    changes = {"agent__algorithm__training_epoch": 1, "agent__algorithm__minibatch_size": 64}
+    """PPO's first pass sees the ratio of policy and behaviour, which is not one
+    here."""
+    changes = {
+        "agent__algorithm__training_epoch": 1,
+        "agent__algorithm__minibatch_size": 64,
+    }
     kl = {}
     for name in ("default", "random"):
         spec = parse(ppo(**changes, agent__algorithm__action_policy=name))

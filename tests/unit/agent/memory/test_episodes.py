@@ -13,12 +13,15 @@ NUM_ENVS = 4
 
 
 def memory(wanted: int = 3, best_fraction: float = 1.0) -> OnPolicyReplay:
-    layout = MemoryLayout(wanted, NUM_ENVS, (1,), np.dtype(np.float32), (), np.dtype(np.int64))
+    layout = MemoryLayout(
+        wanted, NUM_ENVS, (1,), np.dtype(np.float32), (), np.dtype(np.int64)
+    )
     return OnPolicyReplay(layout, best_fraction)
 
 
 class Environments:
-    """Observations that name environment, episode and step; endings by a seeded generator."""
+    """Observations that name environment, episode and step; endings by a seeded
+    generator."""
 
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -44,7 +47,9 @@ class Environments:
         for n in range(NUM_ENVS):
             self.running[n].append(float(obs[n, 0]))
             if terminated[n] or truncated[n]:
-                self.finished.append((self.running[n], float(next_obs[n, 0]), bool(truncated[n])))
+                self.finished.append(
+                    (self.running[n], float(next_obs[n, 0]), bool(truncated[n]))
+                )
                 self.running[n] = []
                 self.episode[n] += 1
                 self.t[n] = 0
@@ -104,7 +109,9 @@ def test_no_more_steps_are_kept_than_running_episodes_need():
         envs.step_into(store)
         if store.ready():
             store.take()
-        assert len(store.state_dict()["steps"]) == max(len(steps) for steps in envs.running)
+        assert len(store.state_dict()["steps"]) == max(
+            len(steps) for steps in envs.running
+        )
 
 
 def test_the_cross_entropy_method_learns_from_the_best_episodes():
@@ -117,7 +124,9 @@ def test_the_cross_entropy_method_learns_from_the_best_episodes():
         ends = batch.done.flatten().nonzero().flatten().tolist()
         starts = [0, *(end + 1 for end in ends[:-1])]
         rewards = batch.reward.flatten()
-        return [rewards[a : b + 1].sum().item() for a, b in zip(starts, ends, strict=True)]
+        return [
+            rewards[a : b + 1].sum().item() for a, b in zip(starts, ends, strict=True)
+        ]
 
     ranked = sorted(returns(all_episodes), reverse=True)
     number = -(-len(ranked) // 4)
@@ -139,4 +148,7 @@ def test_breaking_off_finishes_every_running_episode_as_truncated(seed, steps):
         batch = store.take()
         next_value = batch.next_value(batch.bootstrap_obs[:, 0])
         for t in (batch.truncated.flatten()).nonzero().flatten().tolist():
-            assert next_value[t].item() in {*envs.obs()[:, 0], *(o for _, o, _ in envs.finished)}
+            assert next_value[t].item() in {
+                *envs.obs()[:, 0],
+                *(o for _, o, _ in envs.finished),
+            }

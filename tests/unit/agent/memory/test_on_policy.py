@@ -12,7 +12,9 @@ HORIZON, NUM_ENVS = 6, 3
 
 
 def memory() -> OnPolicyBatchReplay:
-    layout = MemoryLayout(HORIZON, NUM_ENVS, (2,), np.dtype(np.float32), (), np.dtype(np.int64))
+    layout = MemoryLayout(
+        HORIZON, NUM_ENVS, (2,), np.dtype(np.float32), (), np.dtype(np.int64)
+    )
     return OnPolicyBatchReplay(layout)
 
 
@@ -86,7 +88,8 @@ def test_it_is_ready_only_when_full():
 @given(seed=st.integers(0, 1000), steps=st.integers(1, HORIZON))
 @settings(max_examples=30)
 def test_breaking_off_truncates_what_was_running(seed, steps):
-    """As if the last step had been truncated; the rest of the rollout is of other episodes."""
+    """As if the last step had been truncated; the rest of the rollout is of other
+    episodes."""
     store = memory()
     kept = fill(store, seed, steps)
     last = kept[-1]

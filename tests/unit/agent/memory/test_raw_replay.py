@@ -37,7 +37,9 @@ def normal_reward(env, raw):
 @pytest.mark.parametrize("frames", FRAMES)
 @pytest.mark.parametrize("num_steps", [1, 3])
 @pytest.mark.parametrize("memory", [None, PRIORITIZED])
-def test_a_transition_equals_what_networks_get_for_the_same_state_now(frames, num_steps, memory):
+def test_a_transition_equals_what_networks_get_for_the_same_state_now(
+    frames, num_steps, memory
+):
     keys = {**BOTH, **FRAMES[frames], "agent__algorithm__num_step_returns": num_steps}
     keys |= {} if memory is None else {"agent__memory": memory}
     play = Play(parse(q_learning("DQN", **keys)))
@@ -59,9 +61,13 @@ def test_a_transition_equals_what_networks_get_for_the_same_state_now(frames, nu
                 discount *= GAMMA
                 if last.terminated[n] or last.truncated[n]:
                     break
-            obs, next_obs = (normal_obs(env, x) for x in (kept[t].raw.obs[n], last.raw.next_obs[n]))
+            obs, next_obs = (
+                normal_obs(env, x) for x in (kept[t].raw.obs[n], last.raw.next_obs[n])
+            )
             np.testing.assert_allclose(batch.obs[i], obs, rtol=1e-5, atol=1e-5)
-            np.testing.assert_allclose(batch.next_obs[i], next_obs, rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(
+                batch.next_obs[i], next_obs, rtol=1e-5, atol=1e-5
+            )
             np.testing.assert_allclose(batch.reward[i], reward, rtol=1e-5)
     assert len(seen) > 45 * N * 0.9
     env.close()
@@ -72,13 +78,17 @@ def test_with_a_recurrent_net_only_the_observation_is_normalised():
     acted, started = [], []
     for _ in range(12):
         started.append(play.agent.actor.state_dict()["recurrent_state"]["begins"])
-        acted.append((play.step()[1].raw.obs, play.agent.actor.state_dict()["recurrent_state"]))
+        acted.append(
+            (play.step()[1].raw.obs, play.agent.actor.state_dict()["recurrent_state"])
+        )
     batch, seen = play.agent.memory.sample(0), set()
     rows, indices = batch.obs.numpy(), batch.index.tolist()
     for position, (row, index) in enumerate(zip(rows, indices, strict=True)):
         t, n = divmod(index, N)
         seen.add(t)
-        np.testing.assert_allclose(row[:8], normal_obs(play.env, acted[t][0])[n], 1e-5, 1e-5)
+        np.testing.assert_allclose(
+            row[:8], normal_obs(play.env, acted[t][0])[n], 1e-5, 1e-5
+        )
         if row[-1] == 0 or (position % 8 == 0 and t and not started[t][n]):
             np.testing.assert_array_equal(row[8:-1], acted[t - 1][1]["state"][n])
     assert len(seen) > 8
@@ -95,7 +105,9 @@ def test_acting_and_rollouts_use_normalised_observations_as_before():
         np.testing.assert_array_equal(step.raw.obs, raw)
         again = env.normalization.obs(env.raw_obs)
         np.testing.assert_array_equal(step.obs, again)
-        np.testing.assert_array_equal(step.reward, env.normalization.reward(step.raw.reward))
+        np.testing.assert_array_equal(
+            step.reward, env.normalization.reward(step.raw.reward)
+        )
         obs = step.obs
     assert obs is env.obs
     env.close()
@@ -104,7 +116,9 @@ def test_acting_and_rollouts_use_normalised_observations_as_before():
 @pytest.mark.parametrize(
     ("make", "is_raw"), [(lambda **k: q_learning("DQN", **k), True), (ppo, False)]
 )
-def test_actors_send_raw_steps_to_replay_learners_and_normalised_ones_to_others(make, is_raw):
+def test_actors_send_raw_steps_to_replay_learners_and_normalised_ones_to_others(
+    make, is_raw
+):
     spec = parse(make(**BOTH, meta__distributed="actor_learner"))
     clock = Clock(np.zeros(1, np.int64), 0, 10_000)
     actor = UnrollActor(spec, session_seeds(0, 0, 0), clock)
@@ -131,11 +145,20 @@ def test_past_returns_are_sums_of_rewards_normalised_and_clipped_now(num_envs):
             return np.clip(raw * self.scale, -1, 1).astype(np.float32)
 
     now, gamma = Now(), 0.9
-    layout = MemoryLayout(1, num_envs, (1,), np.dtype(np.float32), (), np.dtype(np.int64),
-                          normalization=now)  # fmt: skip
+    layout = MemoryLayout(
+        1,
+        num_envs,
+        (1,),
+        np.dtype(np.float32),
+        (),
+        np.dtype(np.int64),
+        normalization=now,
+    )
     ring = ReturnRing(6, gamma, layout)
     memory = PastEpisodes(ring, UniformSampler(ring, 0), batch_size=6, use_cer=False)
-    reward = np.array([[0.2], [0.4], [-0.3], [0.5], [0.1]], np.float32).repeat(num_envs, 1)
+    reward = np.array([[0.2], [0.4], [-0.3], [0.5], [0.1]], np.float32).repeat(
+        num_envs, 1
+    )
     truncated = np.zeros((5, num_envs), bool)
     truncated[2] = truncated[4] = True  # episodes of three steps and of two
     obs = np.arange(5 * num_envs, dtype=np.float32).reshape(5, num_envs, 1)
@@ -149,7 +172,9 @@ def test_past_returns_are_sums_of_rewards_normalised_and_clipped_now(num_envs):
                     following = now.reward(reward[t, n]) + gamma * following
                     wanted[float(obs[t, n, 0])] = following
         batch = memory.sample(0)
-        for seen, returns in zip(batch.obs[:, 0].tolist(), batch.reward.tolist(), strict=True):
+        for seen, returns in zip(
+            batch.obs[:, 0].tolist(), batch.reward.tolist(), strict=True
+        ):
             assert returns == pytest.approx(wanted[seen + now.shift], rel=1e-5)
 
 
@@ -161,17 +186,23 @@ def test_imitation_samples_observations_as_networks_see_them_now():
     log, past = play.agent.memory.log, play.agent.memory.take().past
     raw = log.content(0, log.count)["obs"]  # nothing was overwritten yet
     assert 50 < len(raw) <= log.capacity
-    assert np.abs(raw[:, :4] - raw[:, 4:]).max() < 3, "raw frames of CartPole follow each other"
+    assert np.abs(raw[:, :4] - raw[:, 4:]).max() < 3, (
+        "raw frames of CartPole follow each other"
+    )
     batch = past.sample(0)
     now = normal_obs(play.env, raw[batch.index.numpy()])
-    torch.testing.assert_close(batch.obs, torch.from_numpy(now.astype("f4")), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        batch.obs, torch.from_numpy(now.astype("f4")), rtol=1e-5, atol=1e-5
+    )
     play.env.close()
 
 
 def test_episodes_that_are_broken_off_end_in_a_raw_observation(tmp_path):
     spec = ALGORITHM_ROWS["DQN"]["normalized_stacked"].spec
-    first = run_session(spec.model_copy(update={"env": spec.env.model_copy(
-        update={"max_frame": 300})}), tmp_path)  # fmt: skip
+    first = run_session(
+        spec.model_copy(update={"env": spec.env.model_copy(update={"max_frame": 300})}),
+        tmp_path,
+    )
     ended_in = first.env.raw_obs
     agent = first.agent
     agent.break_off(first.env.obs, first.env.raw_obs)

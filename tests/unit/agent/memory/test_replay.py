@@ -19,7 +19,14 @@ from slm_lab.agent.recurrent_state import RecurrentLayout, pack_obs
 from slm_lab.agent.replay_config import ReplayConfig, TrainingSchedule
 from slm_lab.spec.schema.memory import PrioritizedReplaySpec, ReplaySpec
 from tests.contract.playing import load_whole, whole
-from tests.unit.agent.stream import GAMMA, NUM_ENVS, assert_is, assert_reads, fill, layout
+from tests.unit.agent.stream import (
+    GAMMA,
+    NUM_ENVS,
+    assert_is,
+    assert_reads,
+    fill,
+    layout,
+)
 
 STACKS = st.sampled_from([1, 2, 4])
 ENDS = st.sampled_from([0.0, 0.02, 0.15, 0.6])
@@ -77,7 +84,9 @@ def test_a_memory_draws_transitions_of_a_plain_list_over_several_wraps(
 
 @given(
     seed=st.integers(0, 10_000),
-    unrolls=st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=12),
+    unrolls=st.lists(
+        st.tuples(st.integers(0, 2), st.booleans()), min_size=1, max_size=12
+    ),
     steps_of_unroll=st.integers(1, 5),
     num_rows=st.integers(2, 40),
     num_steps=st.integers(1, 4),
@@ -89,8 +98,8 @@ def test_a_memory_draws_transitions_of_a_plain_list_over_several_wraps(
 def test_unrolls_of_several_actors_read_as_the_stream_of_each_alone(
     seed, unrolls, steps_of_unroll, num_rows, num_steps, stack, ends, num_saved
 ):
-    """Also in a ring that is restored from two segments and then filled further. An actor that
-    was replaced begins anew."""
+    """Also in a ring that is restored from two segments and then filled further. An
+    actor that was replaced begins anew."""
 
     def new_ring():
         ring = TransitionRing(layout(stack=stack), num_rows, GAMMA, num_steps)
@@ -141,13 +150,16 @@ def restore(ring, state, segments):
 def stream(seed, num_steps, stack, ends):
     """Steps, each with the same in plain form."""
     steps = []
-    kept = fill(lambda step: steps.append(copy.deepcopy(step)), seed, num_steps, stack, ends)
+    kept = fill(
+        lambda step: steps.append(copy.deepcopy(step)), seed, num_steps, stack, ends
+    )
     return zip(steps, kept, strict=True)
 
 
 @pytest.mark.parametrize("stack", [1, 4])
 def test_memory_of_forgotten_steps_is_freed(stack):
-    """A ring whose episodes never ended is as large as one whose ended ones are overwritten."""
+    """A ring whose episodes never ended is as large as one whose ended ones are
+    overwritten."""
 
     def size_after(*runs):
         ring = TransitionRing(layout(stack=stack), 10, GAMMA, 1)
@@ -168,7 +180,9 @@ def test_memory_of_forgotten_steps_is_freed(stack):
     ends=ENDS,
 )
 @settings(max_examples=150)
-def test_a_ring_restored_from_segments_reads_and_continues_the_same(seed, cuts, count, stack, ends):
+def test_a_ring_restored_from_segments_reads_and_continues_the_same(
+    seed, cuts, count, stack, ends
+):
     """Each segment begins with the last step of the one before."""
     ring = TransitionRing(layout(stack=stack), 8, GAMMA, 2)
     segments, steps = [], []
@@ -220,7 +234,8 @@ def test_after_a_break_nothing_reaches_into_the_next_episodes(stack):
 
 
 def test_a_stack_is_stored_as_one_frame():
-    """A million steps of 84 × 84 bytes, four in a stack, are 7.06 GB and little more."""
+    """A million steps of 84 × 84 bytes, four in a stack, are 7.06 GB and little
+    more."""
     asked = []
 
     def allocate(shape, dtype):
@@ -234,7 +249,9 @@ def test_a_stack_is_stored_as_one_frame():
     assert sum(asked) < 7.08e9
 
 
-def replay(model=ReplaySpec, batch_size=16, max_size=60, schedule=None, stack=1, **keys):
+def replay(
+    model=ReplaySpec, batch_size=16, max_size=60, schedule=None, stack=1, **keys
+):
     spec = model(batch_size=batch_size, max_size=max_size, **keys)
     return Replay.build(spec, layout(stack=stack, **(schedule or {})))
 
@@ -243,7 +260,8 @@ def replay(model=ReplaySpec, batch_size=16, max_size=60, schedule=None, stack=1,
 @pytest.mark.parametrize("stack", [1, 4])
 @pytest.mark.parametrize("count", [3, 20, 21, 23, 24, 47])
 def test_all_that_is_kept_can_be_drawn_and_nothing_else(model, stack, count):
-    """Also not the steps behind it that are there only for the stacks that reach back to them."""
+    """Also not the steps behind it that are there only for the stacks that reach back
+    to them."""
     memory = replay(model, batch_size=60, stack=stack)
     kept = fill(memory.add, 0, count, stack)
     drawn = {obs.tobytes() for _ in range(60) for obs in memory.sample(0).obs.numpy()}
@@ -259,7 +277,15 @@ def test_every_row_written_once_leaves_the_draws_as_they_were_after_a_reload(mod
     load_whole(twin, whole(memory))
     for _ in range(5):
         ours, theirs = memory.sample(0), twin.sample(0)
-        for name in ("obs", "action", "reward", "discount", "next_obs", "weight", "index"):
+        for name in (
+            "obs",
+            "action",
+            "reward",
+            "discount",
+            "next_obs",
+            "weight",
+            "index",
+        ):
             assert_close(getattr(ours, name), getattr(theirs, name), rtol=0, atol=0)
 
 
@@ -280,14 +306,22 @@ def test_combined_replay_puts_the_newest_transitions_behind_every_batch(model):
         ({"frequency": 3}, [1] * 10),
         ({"frequency": 10}, [0, 0, 0, 1, 0, 0, 1, 0, 0, 1]),
         ({"frequency": 1, "start": 10}, [0, 0, 0, 1, 1, 1, 1, 1, 1, 1]),
-        ({"frequency": 1, "start": 9, "batches_per_event": 4}, [0, 0, 4, 4, 4, 4, 4, 4, 4, 4]),
+        (
+            {"frequency": 1, "start": 9, "batches_per_event": 4},
+            [0, 0, 4, 4, 4, 4, 4, 4, 4, 4],
+        ),
         ({"frequency": 1, "update_to_data": 0.5}, [1, 2, 1, 2, 1, 2, 1, 2, 1, 2]),
-        ({"frequency": 1, "start": 6, "update_to_data": 2.0}, [0, 0, 6, 6, 6, 6, 6, 6, 6, 6]),
+        (
+            {"frequency": 1, "start": 6, "update_to_data": 2.0},
+            [0, 0, 6, 6, 6, 6, 6, 6, 6, 6],
+        ),
     ],
 )
 def test_training_falls_due_as_the_spec_says(schedule, events):
     memory = replay(schedule=schedule)
-    due = after_each_step(memory, 10, lambda: memory.take().num_batches if memory.ready() else 0)
+    due = after_each_step(
+        memory, 10, lambda: memory.take().num_batches if memory.ready() else 0
+    )
     assert due == events
 
 
@@ -313,14 +347,21 @@ def after_each_step(memory, num_steps, look):
 def test_batches_per_transition_since_training_began_are_what_the_spec_amounts_to(
     start, schedule, ratio
 ):
-    """From the first event on, however long the memory was filled before, and after a reload."""
+    """From the first event on, however long the memory was filled before, and after a
+    reload."""
     memory, twin = (replay(schedule={**schedule, "start": start}) for _ in range(2))
-    events = after_each_step(memory, 80, lambda: (memory.num_batches, memory.num_trained_on))
+    events = after_each_step(
+        memory, 80, lambda: (memory.num_batches, memory.num_trained_on)
+    )
     drawn = np.cumsum([batches for batches, _ in events])
-    due = [(drawn[i], ratio * trained) for i, (now, trained) in enumerate(events) if now]
+    due = [
+        (drawn[i], ratio * trained) for i, (now, trained) in enumerate(events) if now
+    ]
     assert len(due) > 5
     for batches, wanted in due:
-        assert batches == (int(wanted) if "update_to_data" in schedule else pytest.approx(wanted))
+        assert batches == (
+            int(wanted) if "update_to_data" in schedule else pytest.approx(wanted)
+        )
     twin.load_state_dict(memory.state_dict())
     assert twin.num_trained_on == memory.num_trained_on > 0
 
@@ -343,7 +384,8 @@ def test_training_without_a_ratio_waits_for_something_to_sample(model, start, st
 
 
 def sequences():
-    """A memory of rows [observation, state, mark], from which sequences of 3 are drawn."""
+    """A memory of rows [observation, state, mark], from which sequences of 3 are
+    drawn."""
     plan = ReplayConfig(TrainingSchedule(1, 0), GAMMA, 1, 0, RecurrentLayout(1, 3))
     rows, action = (3,), np.dtype(np.int64)
     layout = MemoryLayout(1, 2, rows, np.dtype(np.float32), (), action, plan)
@@ -356,7 +398,11 @@ def add_row(memory, number, starts=False):
     none, no = np.zeros(2, np.float32), np.zeros(2, np.bool_)
     row = pack_obs(obs, obs / 10, np.full(2, starts))
     following = pack_obs(obs + 1, (obs + 1) / 10, ~no)
-    memory.add(VectorStep(row, Act(np.zeros(2, np.int64), none, none, 0), none, no, no, following))
+    memory.add(
+        VectorStep(
+            row, Act(np.zeros(2, np.int64), none, none, 0), none, no, no, following
+        )
+    )
     return row, following
 
 
@@ -372,7 +418,8 @@ def test_training_without_a_ratio_on_sequences_waits_for_a_whole_one():
 
 @pytest.mark.parametrize("reloads", [False, True])
 def test_no_sequence_continues_over_a_break(reloads):
-    """Rows 0 to 3 and 4 to 7 are unrolls of two actors, in the middle of their episodes."""
+    """Rows 0 to 3 and 4 to 7 are unrolls of two actors, in the middle of their
+    episodes."""
     memory = sequences()
     for number in range(4):
         _, end = add_row(memory, number, starts=number == 0)

@@ -15,7 +15,8 @@ WHOLE = Schedule(ScheduleSpec(start_val=1.0))
 
 
 class Sampled:
-    """A ring that was written over once, its sampler, and its indices from the oldest."""
+    """A ring that was written over once, its sampler, and its indices from the
+    oldest."""
 
     def __init__(self, kind, size=60, steps=10, **keys):
         self.ring = TransitionRing(layout(), size // NUM_ENVS, GAMMA, 1)
@@ -31,11 +32,14 @@ class Sampled:
 
     def set_errors(self, error):
         """Of all that is stored, oldest first."""
-        self.sampler.update_priorities(torch.from_numpy(self.indices), torch.from_numpy(error))
+        self.sampler.update_priorities(
+            torch.from_numpy(self.indices), torch.from_numpy(error)
+        )
         return self
 
     def ages(self, indices):
-        """The numbers of these from the oldest, 0; raises for what cannot be sampled."""
+        """The numbers of these from the oldest, 0; raises for what cannot be
+        sampled."""
         age = np.full(self.ring.size, -1)
         age[self.indices] = np.arange(self.size)
         assert (age[indices] >= 0).all()
@@ -53,9 +57,11 @@ class Sampled:
 
 
 def chi_squared(counts, priority):
-    """Pearson's statistic of `counts` (K,), in units of what it reaches once in 1000 times.
+    """Pearson's statistic of `counts` (K,), in units of what it reaches once in 1000
+    times.
 
-    The quantile is Wilson and Hilferty's, better than 0.1 % for so many degrees of freedom.
+    The quantile is Wilson and Hilferty's, better than 0.1 % for so many degrees of
+    freedom.
     """
     wanted = priority / priority.sum() * counts.sum()
     freedom, z = len(counts) - 1, 3.0902
@@ -78,10 +84,13 @@ def test_uniform_draws_reach_every_transition_alike(kind, keys, combined):
     assert chi_squared(counts, np.ones(60)) < 1
 
 
-def test_a_thousand_priorities_over_three_orders_of_magnitude_are_drawn_as_often_as_they_say():
-    """Other priorities would fail, though stratified draws vary less than independent ones."""
+def test_a_thousand_priorities_are_drawn_as_often_as_they_say():
+    """Other priorities would fail, though stratified draws vary less than independent
+    ones."""
     priority = np.random.default_rng(0).permutation(np.geomspace(1.0, 1000.0, 1002))
-    store = Sampled(PrioritizedSampler, size=1002, alpha=0.6).set_errors(priority ** (1 / 0.6))
+    store = Sampled(PrioritizedSampler, size=1002, alpha=0.6).set_errors(
+        priority ** (1 / 0.6)
+    )
     counts = store.counts(256, 200_000 // 256)
     assert chi_squared(counts, priority) < 1
     for wrong in (priority**0.95, priority**1.05, priority + 5.0, np.roll(priority, 1)):
@@ -89,7 +98,8 @@ def test_a_thousand_priorities_over_three_orders_of_magnitude_are_drawn_as_often
 
 
 def test_weights_undo_the_bias():
-    """With β = 1 a weight is inversely proportional to the probability, the largest 1."""
+    """With β = 1 a weight is inversely proportional to the probability, the largest
+    1."""
     error = np.arange(1.0, 61.0)
     store = Sampled(PrioritizedSampler, alpha=0.5).set_errors(error)
     for _ in range(20):
@@ -106,7 +116,9 @@ def test_the_newest_transitions_weigh_what_a_uniform_draw_does():
     error = np.arange(1.0, 61.0)
     store = Sampled(PrioritizedSampler).set_errors(error)
     for _ in range(20):
-        indices, weight = (np.asarray(x) for x in store.sampler.sample(12, 0, store.ring.newest))
+        indices, weight = (
+            np.asarray(x) for x in store.sampler.sample(12, 0, store.ring.newest)
+        )
         assert weight.max() == 1.0
         np.testing.assert_array_equal(weight[-NUM_ENVS:], weight[-1])
         probability = (error / error.sum())[store.ages(indices)]
@@ -123,7 +135,7 @@ def test_new_transitions_are_as_likely_as_the_most_surprising_one():
     np.testing.assert_array_equal(priorities[store.ring.overwritten], 0.0)
 
 
-def test_errors_of_zero_without_an_epsilon_leave_every_transition_drawable_and_weights_finite():
+def test_errors_of_zero_leave_every_transition_drawable_and_weights_finite():
     store = Sampled(PrioritizedSampler, alpha=0.6).set_errors(np.zeros(60))
     assert (store.counts(60, 20) > 0).all()
     assert torch.isfinite(store.sampler.sample(60, 0).weight).all()

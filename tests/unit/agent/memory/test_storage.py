@@ -23,7 +23,9 @@ UINT8 = np.dtype(np.uint8)
 
 @pytest.mark.parametrize("shape", [(), (0,), (7,), (5, 3, 2)])
 @pytest.mark.parametrize("dtype", ["u1", "f4", "i8", "?"])
-def test_a_mapped_array_is_an_array_of_zeros_that_can_be_written(tmp_path, shape, dtype):
+def test_a_mapped_array_is_an_array_of_zeros_that_can_be_written(
+    tmp_path, shape, dtype
+):
     array = mapped_in(tmp_path)(shape, np.dtype(dtype))
     np.testing.assert_array_equal(array, np.zeros(shape, dtype), strict=True)
     array[...] = 1
@@ -63,7 +65,13 @@ def test_a_full_disk_is_one_clear_error(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(LabError) as caught:
         mapped_in(tmp_path)((3_000_000,), UINT8)
-    for part in ("agent.memory.storage", "3.0 MB", str(tmp_path), "No space left", "max_size"):
+    for part in (
+        "agent.memory.storage",
+        "3.0 MB",
+        str(tmp_path),
+        "No space left",
+        "max_size",
+    ):
         assert part in str(caught.value)
 
 
@@ -86,7 +94,9 @@ def test_without_a_call_that_takes_disk_space_it_is_the_same_array(tmp_path, sha
 def test_without_such_a_call_a_disk_that_is_too_small_is_the_same_error(tmp_path):
     disk = os.statvfs(tmp_path)
     too_much = disk.f_blocks * disk.f_frsize + 1
-    with pytest.raises(LabError, match=r"agent.memory.storage .* No space left.*max_size"):
+    with pytest.raises(
+        LabError, match=r"agent.memory.storage .* No space left.*max_size"
+    ):
         mapped_in(tmp_path)((too_much,), UINT8)
 
 
@@ -96,14 +106,18 @@ def test_a_folder_that_is_not_there_is_the_same_error(tmp_path):
 
 
 def test_a_memory_without_a_folder_says_so():
-    with pytest.raises(LabError, match=r'agent.memory.storage = "memmap": needs a folder'):
+    with pytest.raises(
+        LabError, match=r'agent.memory.storage = "memmap": needs a folder'
+    ):
         Replay.build(ReplaySpec(batch_size=4, max_size=30, storage="memmap"), layout())
 
 
 @pytest.mark.parametrize("model", [ReplaySpec, PrioritizedReplaySpec])
 @pytest.mark.parametrize("stack", [1, 4])
 @pytest.mark.parametrize("storage", ["memmap", "device"])
-def test_a_memory_elsewhere_draws_what_one_in_memory_draws(tmp_path, model, stack, storage):
+def test_a_memory_elsewhere_draws_what_one_in_memory_draws(
+    tmp_path, model, stack, storage
+):
     def memory(storage):
         spec = model(batch_size=16, max_size=60, storage=storage)
         return Replay.build(spec, layout(num_steps=3, stack=stack, scratch=tmp_path))
@@ -121,8 +135,12 @@ def test_a_memory_elsewhere_draws_what_one_in_memory_draws(tmp_path, model, stac
 
 
 @pytest.mark.parametrize("stack", [1, 4])
-@pytest.mark.parametrize(("saved", "loaded"), [("memory", "device"), ("device", "memory")])
-def test_a_memory_continues_with_frames_that_were_stored_elsewhere(stack, saved, loaded):
+@pytest.mark.parametrize(
+    ("saved", "loaded"), [("memory", "device"), ("device", "memory")]
+)
+def test_a_memory_continues_with_frames_that_were_stored_elsewhere(
+    stack, saved, loaded
+):
     def memory(storage):
         spec = ReplaySpec(batch_size=16, max_size=60, storage=storage)
         return Replay.build(spec, layout(stack=stack))
@@ -138,7 +156,9 @@ def test_a_memory_continues_with_frames_that_were_stored_elsewhere(stack, saved,
 
 
 def test_a_device_without_memory_is_one_clear_error():
-    with pytest.raises(LabError, match=r'"device": cpu has no memory for .* MB; lower agent'):
+    with pytest.raises(
+        LabError, match=r'"device": cpu has no memory for .* MB; lower agent'
+    ):
         DeviceRows((10**13, 4), np.dtype(np.float64), torch.device("cpu"))
 
 

@@ -38,7 +38,9 @@ OPERATIONS = st.one_of(
     ),
     st.tuples(st.just("set all to"), PRIORITY),
     st.tuples(st.just("rebuild"), st.integers(0, 10**6)),
-    st.tuples(st.just("find"), st.lists(st.floats(0, 1, exclude_max=True), max_size=20)),
+    st.tuples(
+        st.just("find"), st.lists(st.floats(0, 1, exclude_max=True), max_size=20)
+    ),
 )
 
 
@@ -91,7 +93,9 @@ def test_rebuilding_equals_setting_one_by_one(size, seed):
 def test_draws_at_the_very_end_of_the_mass_find_a_leaf_that_has_some():
     tree = SumTree(5)
     tree.set(np.arange(5), np.array([0.1, 0.2, 0.3, 0.0, 0.0]))
-    assert tree.find(np.array([0.0, np.nextafter(tree.total, 0), tree.total])).tolist() == [0, 2, 2]
+    assert tree.find(
+        np.array([0.0, np.nextafter(tree.total, 0), tree.total])
+    ).tolist() == [0, 2, 2]
 
 
 def test_pending_writes_without_a_read_stay_bounded():

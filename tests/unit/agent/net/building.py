@@ -36,13 +36,16 @@ def copy_parameters(source: nn.Module, target: nn.Module) -> None:
 
 
 def assert_same_function(net, twin, obs, twin_obs) -> None:
-    """Outputs, and the gradients of every parameter, of two nets with parameters in one order."""
+    """Outputs, and the gradients of every parameter, of two nets with parameters in one
+    order."""
     outputs, expected = net(obs), twin(twin_obs)
     for left, right in zip(outputs, expected, strict=True):
         torch.testing.assert_close(left, right, rtol=1e-4, atol=1e-5)
     weights = [torch.linspace(-1, 2, out.numel()).view_as(out) for out in outputs]
     for outs in (outputs, expected):
-        sum((out * weight).sum() for out, weight in zip(outs, weights, strict=True)).backward()
+        sum(
+            (out * weight).sum() for out, weight in zip(outs, weights, strict=True)
+        ).backward()
     for left, right in zip(net.parameters(), twin.parameters(), strict=True):
         assert right.grad.abs().max() > 0
         torch.testing.assert_close(left.grad, right.grad, rtol=1e-3, atol=1e-4)

@@ -37,5 +37,7 @@ def test_one_sample_is_acted_on_and_not_learned_from(name):
     assert net(two[:1])[0].shape == (1, 3)
     net.train(True)
     assert net(two)[0].shape == (2, 3)
-    with pytest.raises(LabError, match="cannot learn from one sample alone; make the batch larger"):
+    with pytest.raises(
+        LabError, match="cannot learn from one sample alone; make the batch larger"
+    ):
         net(two[:1])

@@ -17,13 +17,16 @@ def test_batch_renorm_is_batch_norm_while_it_warms_up():
 
 
 def test_batch_renorm_normalises_with_the_running_moments_once_it_is_warm():
-    """Where nothing is clipped, x̂ = (x − μ)/σ, although the gradient is that of the batch."""
+    """Where nothing is clipped, x̂ = (x − μ)/σ, although the gradient is that of the
+    batch."""
     layer = BatchRenorm(3, warmup_steps=0)
     mean, var = torch.tensor([0.5, -0.5, 0.0]), torch.tensor([2.0, 1.0, 0.5])
     layer.running_mean.copy_(mean)
     layer.running_var.copy_(var)
     x = torch.randn(256, 3, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(layer(x), (x - mean) / (var + 1e-3).sqrt(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        layer(x), (x - mean) / (var + 1e-3).sqrt(), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_batch_renorm_corrects_no_further_than_its_bounds():

@@ -19,7 +19,11 @@ from tests.unit.agent.net.building import (
 )
 
 SHAPE = (3, 14, 12)
-KEYS = {"conv_hid_layers": [[4, 5, 2], [6, 3, 1, 1]], "fc_hid_layers": [7], "normalize": True}
+KEYS = {
+    "conv_hid_layers": [[4, 5, 2], [6, 3, 1, 1]],
+    "fc_hid_layers": [7],
+    "normalize": True,
+}
 
 
 def conv_net(kind="ConvNet", shape=SHAPE, heads=(3, 1), **keys):
@@ -29,35 +33,71 @@ def conv_net(kind="ConvNet", shape=SHAPE, heads=(3, 1), **keys):
 PLAIN = [
     (
         {},
-        lambda: [nn.Conv2d(3, 4, 5, 2), nn.ReLU(), nn.Conv2d(4, 6, 3, 1, 1), nn.ReLU(),
-                 nn.Flatten(), nn.Linear(6 * 5 * 4, 7), nn.ReLU()],
+        lambda: [
+            nn.Conv2d(3, 4, 5, 2),
+            nn.ReLU(),
+            nn.Conv2d(4, 6, 3, 1, 1),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(6 * 5 * 4, 7),
+            nn.ReLU(),
+        ],
         7,
     ),
     (
-        {"conv_hid_layers": [[4, [5, 3], [2, 1], [1, 2], [1, 3]], [5, 2, 2, 0, 4]],
-         "fc_hid_layers": [], "hid_layers_activation": "tanh"},
-        lambda: [nn.Conv2d(3, 4, (5, 3), (2, 1), (1, 2), (1, 3)), nn.Tanh(),
-                 nn.Conv2d(4, 5, 2, 2, 0, 4), nn.Tanh(), nn.Flatten()],
+        {
+            "conv_hid_layers": [[4, [5, 3], [2, 1], [1, 2], [1, 3]], [5, 2, 2, 0, 4]],
+            "fc_hid_layers": [],
+            "hid_layers_activation": "tanh",
+        },
+        lambda: [
+            nn.Conv2d(3, 4, (5, 3), (2, 1), (1, 2), (1, 3)),
+            nn.Tanh(),
+            nn.Conv2d(4, 5, 2, 2, 0, 4),
+            nn.Tanh(),
+            nn.Flatten(),
+        ],
         5 * 1 * 3,
     ),
     (
         {"batch_norm": True, "layer_norm": True, "hid_layers_activation": "silu"},
-        lambda: [nn.Conv2d(3, 4, 5, 2), nn.BatchNorm2d(4), nn.GroupNorm(1, 4), nn.SiLU(),
-                 nn.Conv2d(4, 6, 3, 1, 1), nn.BatchNorm2d(6), nn.GroupNorm(1, 6), nn.SiLU(),
-                 nn.Flatten(), nn.Linear(120, 7), nn.BatchNorm1d(7), nn.LayerNorm(7), nn.SiLU()],
+        lambda: [
+            nn.Conv2d(3, 4, 5, 2),
+            nn.BatchNorm2d(4),
+            nn.GroupNorm(1, 4),
+            nn.SiLU(),
+            nn.Conv2d(4, 6, 3, 1, 1),
+            nn.BatchNorm2d(6),
+            nn.GroupNorm(1, 6),
+            nn.SiLU(),
+            nn.Flatten(),
+            nn.Linear(120, 7),
+            nn.BatchNorm1d(7),
+            nn.LayerNorm(7),
+            nn.SiLU(),
+        ],
         7,
     ),
     (
         {"conv_hid_layers": [[4, 14]], "hid_layers_activation": "softmax"},
-        lambda: [nn.Conv2d(3, 4, 14), nn.Softmax(1), nn.Flatten(), nn.Linear(4, 7), nn.Softmax(1)],
+        lambda: [
+            nn.Conv2d(3, 4, 14),
+            nn.Softmax(1),
+            nn.Flatten(),
+            nn.Linear(4, 7),
+            nn.Softmax(1),
+        ],
         7,
     ),
-]  # fmt: skip
+]
 
 
 def named_in_order(net):
     """Parameters in the order in which the layers of a plain net have them."""
-    for layers, norms in ((net.body.convs, net.body.norms), (net.tail.hidden, net.tail.norms)):
+    for layers, norms in (
+        (net.body.convs, net.body.norms),
+        (net.tail.hidden, net.tail.norms),
+    ):
         per_layer = len(norms) // max(len(layers), 1)
         for index, layer in enumerate(layers):
             yield layer
@@ -67,7 +107,8 @@ def named_in_order(net):
 
 @pytest.mark.parametrize(("keys", "layers", "width"), PLAIN)
 def test_outputs_and_gradients_are_those_of_the_layers_of_torch(keys, layers, width):
-    """The twin works in torch's own memory format, so the format changes nothing either."""
+    """The twin works in torch's own memory format, so the format changes nothing
+    either."""
     shape = (3, 14, 14) if keys.get("conv_hid_layers") == [[4, 14]] else SHAPE
     net = nn.Module.train(conv_net(shape=shape, **keys))
     twin = TwoHeads(nn.Sequential(*layers()), width)
@@ -79,7 +120,10 @@ def test_outputs_and_gradients_are_those_of_the_layers_of_torch(keys, layers, wi
 
 
 def test_convolutions_run_in_channels_last():
-    net, seen = conv_net(batch_norm=True, layer_norm=True, hid_layers_activation="elu"), []
+    net, seen = (
+        conv_net(batch_norm=True, layer_norm=True, hid_layers_activation="elu"),
+        [],
+    )
     for module in [*net.body.convs, *net.body.norms]:
         module.register_forward_hook(lambda _module, _inputs, out: seen.append(out))
     FlatParameters(net)
@@ -139,15 +183,36 @@ def test_the_size_after_a_convolution_is_the_one_that_torch_makes(row):
 @pytest.mark.parametrize(
     ("shape", "keys", "message"),
     [
-        ((4,), {}, r"agent.net.type = ConvNet: .* the shape \(4,\); vectors need MLPNet"),
-        ((84, 84), {}, r"shape \(84, 84\); wrap it so that the channels are there, and come first"),
-        ((84, 84, 3), {}, r"shape \(84, 84, 3\); wrap it so that the channels are there, and come"),
-        ((4, 3, 84, 84), {}, r"shape \(4, 3, 84, 84\); several frames .* env.frame_op \"concat\""),
-        ((3, 4, 9), {}, r"conv_hid_layers.0: a kernel that reaches over \(5, 5\) .* \(3, 4, 9\)"),
+        (
+            (4,),
+            {},
+            r"agent.net.type = ConvNet: .* the shape \(4,\); vectors need MLPNet",
+        ),
+        (
+            (84, 84),
+            {},
+            r"shape \(84, 84\); wrap it so that the channels are there, and come first",
+        ),
+        (
+            (84, 84, 3),
+            {},
+            r"shape \(84, 84, 3\); wrap it so that the channels are there, and come",
+        ),
+        (
+            (4, 3, 84, 84),
+            {},
+            r"shape \(4, 3, 84, 84\); several frames .* env.frame_op \"concat\"",
+        ),
+        (
+            (3, 4, 9),
+            {},
+            r"conv_hid_layers.0: a kernel that reaches over \(5, 5\) .* \(3, 4, 9\)",
+        ),
         (
             (3, 12, 12),
             {"conv_hid_layers": [[4, 4, 2], [6, 3, 1, 0, 3]]},
-            r"conv_hid_layers.1: a kernel that reaches over \(7, 7\) .* shape \(4, 5, 5\)",
+            r"conv_hid_layers.1: a kernel that reaches over \(7, 7\) .* "
+            r"shape \(4, 5, 5\)",
         ),
     ],
 )
@@ -164,7 +229,8 @@ def test_two_outputs_of_a_dueling_net_are_refused():
 
 
 def test_the_weights_of_convolutions_can_be_normalised_too():
-    """As matrices (out, in × kernel); the heads, which are linear layers, as they are."""
+    """As matrices (out, in × kernel); the heads, which are linear layers, as they
+    are."""
     net = conv_net()
     normalise_spectrum(net, torch.Generator().manual_seed(0))
     layers = [*net.body.convs, *net.tail.hidden, *net.tail.heads]
@@ -191,7 +257,9 @@ def test_initialisation_has_the_range_of_torch_or_the_gain_of_the_activation():
     spec = {"conv_hid_layers": [[64, 3]], "hid_layers_activation": "relu"}
     weight = conv_net(**spec).body.convs[0].weight
     assert 0.95 / 27**0.5 < weight.abs().max() <= 1 / 27**0.5
-    conv = conv_net(**{**spec, "conv_hid_layers": [[6, 3]]}, init_fn="orthogonal_").body.convs[0]
+    conv = conv_net(
+        **{**spec, "conv_hid_layers": [[6, 3]]}, init_fn="orthogonal_"
+    ).body.convs[0]
     rows = conv.weight.flatten(1)
     torch.testing.assert_close(rows @ rows.t(), 2 * torch.eye(6), atol=1e-5, rtol=0)
     assert (conv.bias == 0).all()

@@ -18,13 +18,26 @@ BOX = spaces.Box(-1.0, 1.0, (2,), np.float32)
 
 @pytest.mark.parametrize(
     ("space", "pdtype", "warns"),
-    [(BOX, "default", False), (BOX, "Beta", True), (spaces.Discrete(3), "default", True)],
+    [
+        (BOX, "default", False),
+        (BOX, "Beta", True),
+        (spaces.Discrete(3), "default", True),
+    ],
 )
-def test_a_first_deviation_that_changes_nothing_is_reported(space, pdtype, warns, caplog):
+def test_a_first_deviation_that_changes_nothing_is_reported(
+    space, pdtype, warns, caplog
+):
     spec = parse_spec("s", ppo(agent__net__log_std_init=-1.0)).agent
-    family, transform = distribution_family(space, pdtype), ValueTransform(False, normalize=False)
+    family, transform = (
+        distribution_family(space, pdtype),
+        ValueTransform(False, normalize=False),
+    )
     caplog.clear()  # the warnings about the spec alone
     with caplog.at_level(logging.WARNING):
-        build_policy_value(spec, family, (4,), transform, torch.Generator().manual_seed(0))
-    line = "agent.net.log_std_init = -1 changes nothing: the action distribution has no σ"
+        build_policy_value(
+            spec, family, (4,), transform, torch.Generator().manual_seed(0)
+        )
+    line = (
+        "agent.net.log_std_init = -1 changes nothing: the action distribution has no σ"
+    )
     assert caplog.messages == [line] * warns

@@ -6,7 +6,12 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from slm_lab.core.errors import LabError
-from tests.unit.agent.net.building import assert_same_function, build, copy_parameters, images
+from tests.unit.agent.net.building import (
+    assert_same_function,
+    build,
+    copy_parameters,
+    images,
+)
 
 TANH = {"hid_layers_activation": "tanh"}
 
@@ -42,13 +47,21 @@ CASES = [
             [nn.Linear(4, 8), nn.Tanh()],
             [
                 [nn.Linear(8, 3)],
-                [nn.Linear(8, 5), nn.Tanh(), nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 1)],
+                [
+                    nn.Linear(8, 5),
+                    nn.Tanh(),
+                    nn.Linear(5, 7),
+                    nn.Tanh(),
+                    nn.Linear(7, 1),
+                ],
             ],
         ),
     ),
     (
         [[], [], [[6]]],
-        lambda: Plain([], [[nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, dim)] for dim in (3, 1)]),
+        lambda: Plain(
+            [], [[nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, dim)] for dim in (3, 1)]
+        ),
     ),
 ]
 

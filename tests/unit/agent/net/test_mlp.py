@@ -48,7 +48,8 @@ def test_frozen_weights_pass_the_same_gradient_on():
 
 @pytest.fixture
 def multiplied(monkeypatch):
-    """The shapes of the products that NumPy computes, and of those that torch computes."""
+    """The shapes of the products that NumPy computes, and of those that torch
+    computes."""
     by_numpy, by_torch = [], []
 
     def watched(seen, multiply):
@@ -59,14 +60,18 @@ def multiplied(monkeypatch):
         return call
 
     monkeypatch.setattr(np, "dot", watched(by_numpy, np.dot))
-    monkeypatch.setattr(array_layers, "_by_torch", watched(by_torch, array_layers._by_torch))
+    monkeypatch.setattr(
+        array_layers, "_by_torch", watched(by_torch, array_layers._by_torch)
+    )
     return by_numpy, by_torch
 
 
 WIDE_NET = {"hid_layers": [WIDE, 2 * WIDE], "hid_layers_activation": "relu"}
 
 
-@pytest.mark.parametrize("changes", [{}, {"layer_norm": True}, {"hid_layers_activation": "silu"}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"layer_norm": True}, {"hid_layers_activation": "silu"}]
+)
 def test_wide_layers_by_numpy_are_those_of_torch(changes, multiplied):
     """Under autograd. The first layer and the heads are too narrow for NumPy."""
     by_numpy, _ = multiplied
@@ -75,8 +80,10 @@ def test_wide_layers_by_numpy_are_those_of_torch(changes, multiplied):
     obs = torch.randn(3 * WIDE, 4, generator=torch.Generator().manual_seed(2))
     assert_same_function(other, plain, obs, obs)
     assert set(by_numpy) == {
-        (3 * WIDE, WIDE, 2 * WIDE), (2 * WIDE, 3 * WIDE, WIDE), (3 * WIDE, 2 * WIDE, WIDE)
-    }  # fmt: skip
+        (3 * WIDE, WIDE, 2 * WIDE),
+        (2 * WIDE, 3 * WIDE, WIDE),
+        (3 * WIDE, 2 * WIDE, WIDE),
+    }
     by_numpy.clear()
     plain(obs)
     other(obs[: WIDE - 1])
@@ -84,10 +91,15 @@ def test_wide_layers_by_numpy_are_those_of_torch(changes, multiplied):
 
 
 @pytest.mark.parametrize("matmul", ["torch", "numpy"])
-def test_torch_multiplies_large_matrices_unless_numpy_shall_multiply_all(matmul, multiplied):
+def test_torch_multiplies_large_matrices_unless_numpy_shall_multiply_all(
+    matmul, multiplied
+):
     """Of the three layers the second is large."""
     by_numpy, by_torch = multiplied
-    net_, obs = net(hid_layers=[64, 256], heads=(3,), matmul=matmul), np.zeros((80, 4), np.float32)
+    net_, obs = (
+        net(hid_layers=[64, 256], heads=(3,), matmul=matmul),
+        np.zeros((80, 4), np.float32),
+    )
     FlatParameters(net_)
     large = [(80, 64, 256), (256, 80, 64), (80, 256, 64)]
     net_.forward_array(obs)
@@ -99,7 +111,9 @@ def test_torch_multiplies_large_matrices_unless_numpy_shall_multiply_all(matmul,
 
 
 @pytest.mark.parametrize("wanted", [*product([True, False], repeat=3)])
-@pytest.mark.parametrize("shape", [(WIDE, WIDE), (WIDE - 1, WIDE), (2, WIDE, WIDE), (WIDE,)])
+@pytest.mark.parametrize(
+    "shape", [(WIDE, WIDE), (WIDE - 1, WIDE), (2, WIDE, WIDE), (WIDE,)]
+)
 def test_a_layer_by_numpy_is_a_linear_layer(shape, wanted):
     """For every set of inputs that want a gradient: input, weight, bias."""
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
@@ -126,7 +140,11 @@ def test_a_layer_by_numpy_is_a_linear_layer(shape, wanted):
     [
         ("DuelingMLPNet", {"hid_layers": [64, 64]}, (4,)),
         ("HydraMLPNet", {"hid_layers": [[64], [64], [64]]}, (4,)),
-        ("ConvNet", {"conv_hid_layers": [[4, 3, 2, 0, 1]], "fc_hid_layers": [64]}, (1, 16, 16)),
+        (
+            "ConvNet",
+            {"conv_hid_layers": [[4, 3, 2, 0, 1]], "fc_hid_layers": [64]},
+            (1, 16, 16),
+        ),
         ("RecurrentNet", {"fc_hid_layers": [64, 64], "rnn_hidden_size": 8}, (4,)),
         ("TorchArcNet", {"arc": PERCEPTRON}, (4,)),
     ],
@@ -136,7 +154,11 @@ def test_the_perceptron_of_every_net_has_the_library(name, keys, shape):
     raw = base(agent__net={"type": name, "matmul": "numpy", **keys})
     spec = net_for_role(parse(raw).agent, "actor")
     built = build_net(spec, shape, [Head(2, 1.0)], torch.Generator().manual_seed(0))
-    found = [each for each in built.modules() if isinstance(each, MLPNet) and len(each.hidden)]
+    found = [
+        each
+        for each in built.modules()
+        if isinstance(each, MLPNet) and len(each.hidden)
+    ]
     assert found
     assert all(layer.by_numpy for each in found for layer in each.hidden)
 
@@ -152,11 +174,18 @@ def test_numpy_leaves_half_precision_and_other_devices_to_torch(multiplied):
 
 
 @pytest.mark.parametrize("rows", [1, 16, 5000])
-@pytest.mark.parametrize("changes", [{}, {"hid_layers": []}, {"layer_norm": True},
-                                     {"hid_layers_activation": "silu"},
-                                     {"hid_layers_activation": "sigmoid"},
-                                     {"hid_layers_activation": "relu"},
-                                     {"out_layer_activation": "tanh"}])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"hid_layers": []},
+        {"layer_norm": True},
+        {"hid_layers_activation": "silu"},
+        {"hid_layers_activation": "sigmoid"},
+        {"hid_layers_activation": "relu"},
+        {"out_layer_activation": "tanh"},
+    ],
+)
 def test_outputs_for_acting_are_the_same(changes, rows):
     net_ = net(**changes)
     obs = torch.randn(rows, 4, generator=torch.Generator().manual_seed(0))
@@ -217,7 +246,9 @@ def test_the_gradient_of_a_scale_that_does_not_depend_on_the_observation():
 def test_a_forward_without_gradients_is_by_arrays(monkeypatch):
     net_, obs, seen = net(), torch.zeros(2, 4), []
     by_array = net_.forward_array
-    monkeypatch.setattr(net_, "forward_array", lambda x: (seen.append(len(x)), by_array(x))[1])
+    monkeypatch.setattr(
+        net_, "forward_array", lambda x: (seen.append(len(x)), by_array(x))[1]
+    )
     net_(obs)
     assert seen == []
     with torch.no_grad():
@@ -239,19 +270,25 @@ def test_observations_are_of_any_type_and_order(dtype):
     """So many that torch multiplies, too."""
     net_ = net(hid_layers=[64, 256])
     obs = np.arange(320).reshape(80, 4).astype(dtype)[::-1]
-    (acted, _), (expected, _) = net_.forward_array(obs), net_(torch.tensor(obs.astype(np.float32)))
+    (acted, _), (expected, _) = (
+        net_.forward_array(obs),
+        net_(torch.tensor(obs.astype(np.float32))),
+    )
     np.testing.assert_allclose(acted, expected.detach().numpy(), rtol=1e-5, atol=1e-5)
 
 
 def test_acting_follows_the_parameters_wherever_they_are_put():
-    """After a step in place, and after the flat vector has been bound to other memory."""
+    """After a step in place, and after the flat vector has been bound to other
+    memory."""
     net_ = net()
     flat = FlatParameters(net_)
     obs = np.ones((2, 4), np.float32)
 
     def check():
         (acted, _), (expected, _) = net_.forward_array(obs), net_(torch.from_numpy(obs))
-        np.testing.assert_allclose(acted, expected.detach().numpy(), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(
+            acted, expected.detach().numpy(), rtol=1e-5, atol=1e-6
+        )
         return acted
 
     first = check()

@@ -19,11 +19,25 @@ from tests.unit.agent.net.building import build, images
 CPU = torch.device("cpu")
 HALF = {"precision": "bf16"}
 WIDE = {"hid_layers": [32, 32, 32]}
-CONV = {"conv_hid_layers": [[8, 5, 2], [8, 3, 1]], "fc_hid_layers": [32], "normalize": True}
-ARC = {"arc": {"modules": {"body": {"Sequential": [
-    {"LazyLinear": {"out_features": 32}}, {"Sigmoid": None},
-    {"LazyLinear": {"out_features": 32}}, {"Sigmoid": None},
-]}}}}  # fmt: skip
+CONV = {
+    "conv_hid_layers": [[8, 5, 2], [8, 3, 1]],
+    "fc_hid_layers": [32],
+    "normalize": True,
+}
+ARC = {
+    "arc": {
+        "modules": {
+            "body": {
+                "Sequential": [
+                    {"LazyLinear": {"out_features": 32}},
+                    {"Sigmoid": None},
+                    {"LazyLinear": {"out_features": 32}},
+                    {"Sigmoid": None},
+                ]
+            }
+        }
+    }
+}
 RECURRENT = {"fc_hid_layers": [32, 32], "rnn_hidden_size": 16, "seq_len": 4}
 NORMS = {"layer_norm": True, "batch_norm": "renorm"}
 VECTOR, IMAGE = (9,), (3, 14, 12)
@@ -33,7 +47,12 @@ NETS = {
     "normalised": ("MLPNet", VECTOR, {**WIDE, **NORMS, "norm_place": "after"}, 2),
     "dueling": ("DuelingMLPNet", VECTOR, WIDE, 2),
     "hydra": ("HydraMLPNet", VECTOR, {"hid_layers": [[32], [32], [16]]}, 2),
-    "hydra without trunk": ("HydraMLPNet", VECTOR, {"hid_layers": [[], [], [[32, 32]]]}, 1),
+    "hydra without trunk": (
+        "HydraMLPNet",
+        VECTOR,
+        {"hid_layers": [[], [], [[32, 32]]]},
+        1,
+    ),
     "arc": ("TorchArcNet", VECTOR, ARC, 1),
     "images": ("ConvNet", IMAGE, CONV, 3),
     "normalised images": ("ConvNet", IMAGE, {**CONV, **NORMS}, 3),
@@ -51,14 +70,21 @@ class Products(TorchDispatchMode):
         self.dtypes = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func.overloadpacket in (torch.ops.aten.addmm, torch.ops.aten.mm,
-                                   torch.ops.aten.convolution, torch.ops.aten.linear):  # fmt: skip
+        if func.overloadpacket in (
+            torch.ops.aten.addmm,
+            torch.ops.aten.mm,
+            torch.ops.aten.convolution,
+            torch.ops.aten.linear,
+        ):
             self.dtypes.append(args[1].dtype)
         return func(*args, **(kwargs or {}))
 
 
 def both(kind, shape, keys, heads=(3,)):
-    return [build(kind, shape, heads, precision=name, **keys) for name in ("float32", "bf16")]
+    return [
+        build(kind, shape, heads, precision=name, **keys)
+        for name in ("float32", "bf16")
+    ]
 
 
 def observations(shape):
@@ -82,25 +108,32 @@ def distance(a, b):
     return ((a - b).norm() / b.norm()).item()
 
 
-@pytest.mark.parametrize(("kind", "shape", "keys", "count"), NETS.values(), ids=list(NETS))
+@pytest.mark.parametrize(
+    ("kind", "shape", "keys", "count"), NETS.values(), ids=list(NETS)
+)
 def test_hidden_products_are_in_bf16_and_all_else_in_float32(kind, shape, keys, count):
     exact, half = both(kind, shape, keys)
     obs = observations(shape)
-    if kind == "RecurrentNet":  # a state of zeros, and the mark of a row that starts a sequence
+    # a state of zeros, and the mark of a row that starts a sequence
+    if kind == "RecurrentNet":
         obs = pad(pad(obs, (0, exact.state_size)), (0, 1), value=1.0)
     with Products() as seen:
         half(obs)
     assert seen.dtypes.count(torch.bfloat16) == count
     assert seen.dtypes[-1] == torch.float32
     assert seen.dtypes[0] == (torch.bfloat16 if len(shape) == 3 else torch.float32)
-    (output, grad), (expected, expected_grad) = gradient(half, obs), gradient(exact, obs)
+    (output, grad), (expected, expected_grad) = (
+        gradient(half, obs),
+        gradient(exact, obs),
+    )
     assert 0 < distance(output, expected) < 0.02
     assert 0 < distance(grad, expected_grad) < 0.2
 
 
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 def test_arrays_are_rounded_as_by_autocast(activation):
-    """Acting and learning without autograd. The last activation is not rounded before a head."""
+    """Acting and learning without autograd. The last activation is not rounded before a
+    head."""
     exact, half = both("MLPNet", VECTOR, {**WIDE, "hid_layers_activation": activation})
     obs = observations(VECTOR)
     expected, by_autograd = gradient(half, obs)
@@ -118,9 +151,13 @@ def test_arrays_are_rounded_as_by_autocast(activation):
 
 
 def test_the_bytes_of_an_image_are_exact():
-    """The first convolution sees all 256, and its weights are divided. Pixels that were divided by
-    255 would be rounded."""
-    keys = {"conv_hid_layers": [[1, 1, 1]], "normalize": True, "hid_layers_activation": "relu"}
+    """The first convolution sees all 256, and its weights are divided. Pixels that were
+    divided by 255 would be rounded."""
+    keys = {
+        "conv_hid_layers": [[1, 1, 1]],
+        "normalize": True,
+        "hid_layers_activation": "relu",
+    }
     body = build("ConvNet", (1, 16, 16), **keys, **HALF).body
     obs, seen = torch.arange(256, dtype=torch.uint8).reshape(1, 1, 16, 16), []
 
@@ -151,8 +188,10 @@ def test_a_weight_that_another_process_changes_is_read_again(by_array):
     assert distance(after, before) > 0.1
 
 
-@pytest.mark.skipif(platform.machine() != "x86_64" or not Path("/proc/cpuinfo").exists(),
-                    reason="reads the kernel's list of x86 instructions")  # fmt: skip
+@pytest.mark.skipif(
+    platform.machine() != "x86_64" or not Path("/proc/cpuinfo").exists(),
+    reason="reads the kernel's list of x86 instructions",
+)
 def test_the_instructions_are_those_that_the_kernel_lists():
     flags = Path("/proc/cpuinfo").read_text().split()
     assert has_bf16(CPU) == any(flag in flags for flag in ("avx512_bf16", "amx_bf16"))
@@ -161,18 +200,29 @@ def test_the_instructions_are_those_that_the_kernel_lists():
 @pytest.mark.parametrize(("has", "chosen"), [(True, "bf16"), (False, "float32")])
 def test_auto_is_bf16_where_the_processor_has_it(has, chosen, monkeypatch):
     monkeypatch.setattr(precision, "has_bf16", lambda device: has)
-    assert with_precision(MLPNetSpec(type="MLPNet", precision="auto")).precision == chosen
+    assert (
+        with_precision(MLPNetSpec(type="MLPNet", precision="auto")).precision == chosen
+    )
     for given in ("float32", "bf16"):
-        assert with_precision(MLPNetSpec(type="MLPNet", precision=given)).precision == given
+        assert (
+            with_precision(MLPNetSpec(type="MLPNet", precision=given)).precision
+            == given
+        )
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu", "selu"])
-@pytest.mark.parametrize("loss", ["MSELoss", "HuberLoss"])  # written out, and by autograd
+# written out, and by autograd
+@pytest.mark.parametrize("loss", ["MSELoss", "HuberLoss"])
 def test_recorded_log_probabilities_are_those_of_the_learner(loss, activation):
-    """With a learning rate of almost zero π stays, and so does its ratio to the recorded π. A
-    learner in another precision finds other ratios."""
+    """With a learning rate of almost zero π stays, and so does its ratio to the
+    recorded π. A learner in another precision finds other ratios."""
     optim = {"name": "GlobalAdam", "lr": 1e-12}
-    net = {**ppo()["agent"]["net"], "hid_layers": [256, 256], "optim_spec": optim, "init_std": 1.0}
+    net = {
+        **ppo()["agent"]["net"],
+        "hid_layers": [256, 256],
+        "optim_spec": optim,
+        "init_std": 1.0,
+    }
     net |= {"loss_spec": {"name": loss}, "hid_layers_activation": activation}
     narrow = {"name": "no_decay", "start_val": 1e-4}
 

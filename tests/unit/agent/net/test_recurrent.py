@@ -32,8 +32,15 @@ CELLS = ("GRU", "LSTM", "RNN")
 
 
 def net_of(cell="GRU", layers=1, **keys):
-    block = {"type": "RecurrentNet", "cell_type": cell, "rnn_hidden_size": H, "seq_len": 5,
-             "rnn_num_layers": layers, "hid_layers_activation": "tanh", **keys}  # fmt: skip
+    block = {
+        "type": "RecurrentNet",
+        "cell_type": cell,
+        "rnn_hidden_size": H,
+        "seq_len": 5,
+        "rnn_num_layers": layers,
+        "hid_layers_activation": "tanh",
+        **keys,
+    }
     spec = RecurrentNetSpec.model_validate(block)
     generator = torch.Generator().manual_seed(0)
     return RecurrentNet(spec, (D,), [Head(3), Head(1)], generator)
@@ -47,7 +54,8 @@ def sequence(net, length, seed=0):
 
 
 def rows_of(obs, state, begins):
-    """Rows of one sequence; only those that begin by themselves have a state that counts."""
+    """Rows of one sequence; only those that begin by themselves have a state that
+    counts."""
     states = np.where(np.array(begins)[:, None], state, np.nan).astype(np.float32)
     return torch.from_numpy(pack_obs(obs, states, np.array(begins)))
 
@@ -65,7 +73,9 @@ def step_by_step(net, obs, state):
 
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("cell", CELLS)
-def test_a_sequence_gives_what_was_seen_when_the_state_was_carried_step_by_step(cell, layers):
+def test_a_sequence_gives_what_was_seen_when_the_state_was_carried_step_by_step(
+    cell, layers
+):
     net = net_of(cell, layers)
     obs, state = sequence(net, 7)
     expected, _ = step_by_step(net, obs, state)
@@ -79,7 +89,9 @@ def test_sequences_of_any_length_in_one_batch_do_not_see_each_other(cell):
     net = net_of(cell)
     lengths = (3, 1, 4, 2)
     pieces = [sequence(net, length, seed) for seed, length in enumerate(lengths)]
-    rows = [rows_of(obs, state, [True] + [False] * (len(obs) - 1)) for obs, state in pieces]
+    rows = [
+        rows_of(obs, state, [True] + [False] * (len(obs) - 1)) for obs, state in pieces
+    ]
     together = net.forward(torch.cat(rows))
     alone = [net.forward(row) for row in rows]
     for head, out in enumerate(together):
@@ -101,7 +113,9 @@ def test_one_step_of_the_lstm_is_that_of_the_textbook():
     memory = sigmoid(f) * memory + sigmoid(i) * np.tanh(g)
     hidden = sigmoid(o) * np.tanh(memory)
     *_, after = net.forward_array(pack_obs(obs, state[None], np.ones(1, bool)))
-    np.testing.assert_allclose(after[0], np.concatenate([hidden, memory]), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        after[0], np.concatenate([hidden, memory]), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_gradients_flow_back_to_the_beginning_of_a_sequence_and_no_further():
@@ -139,7 +153,9 @@ def test_burn_in_brings_the_state_up_to_date_and_takes_no_gradient(cell):
 def test_an_actor_in_fresh_episodes_has_forgotten_those_that_it_could_not_continue():
     spec = ALGORITHM_ROWS["DoubleDQN"]["recurrent"].spec
     meta = {"distributed": "actor_learner", "actor_learner": {"unroll_length": 8}}
-    spec = spec.model_copy(update={"meta": spec.meta.model_validate({**meta, "random_seed": 0})})
+    spec = spec.model_copy(
+        update={"meta": spec.meta.model_validate({**meta, "random_seed": 0})}
+    )
     clocks = [Clock(np.zeros(1, np.int64), 0, 10_000) for _ in range(2)]
     actor, twin = (UnrollActor(spec, session_seeds(0, 0, 0), clock) for clock in clocks)
     actor.reset()
@@ -158,7 +174,9 @@ def test_two_nets_have_their_own_parts_of_the_state():
     one, other = net_of(), net_of("LSTM")
     other.offset_state(one.state_size)
     obs, _ = sequence(one, 3)
-    state = np.arange(3 * (one.state_size + other.state_size), dtype=np.float32).reshape(3, -1)
+    state = np.arange(
+        3 * (one.state_size + other.state_size), dtype=np.float32
+    ).reshape(3, -1)
     rows = pack_obs(obs, state / 50, np.ones(3, bool))
     part = rows[:, D + one.state_size : -1]
     alone = net_of("LSTM")
@@ -177,7 +195,8 @@ RECURRENT = [
 
 @pytest.mark.parametrize("case", RECURRENT)
 def test_the_learner_sees_the_sequences_of_the_actor(case, monkeypatch):
-    """Before the first update the log-probabilities are those that were noted when acting."""
+    """Before the first update the log-probabilities are those that were noted when
+    acting."""
     play = Play(ALGORITHM_ROWS[case[0]][case[1]].spec)
     learner, seen = play.agent.learner, []
 
@@ -215,7 +234,11 @@ def test_the_state_is_zero_where_an_episode_begins_and_carried_elsewhere():
         step = play.env.step(act.action)
         play.agent.observe(observed(play.obs, act, step))
         play.agent.learn(play.frame)
-        ended, after, play.obs = step.terminated | step.truncated, state_around.after, step.obs
+        ended, after, play.obs = (
+            step.terminated | step.truncated,
+            state_around.after,
+            step.obs,
+        )
         checked += ended.sum()
     assert checked > 3
     play.env.close()
@@ -234,7 +257,9 @@ def test_rows_of_a_rollout_follow_their_environment_and_restart_after_every_seq_
 
 
 @pytest.mark.parametrize(("steps", "seq_len"), [(12, 4), (14, 4), (3, 4), (5, 2)])
-def test_a_shuffled_order_has_every_row_once_and_keeps_sequences_together(steps, seq_len):
+def test_a_shuffled_order_has_every_row_once_and_keeps_sequences_together(
+    steps, seq_len
+):
     recurrent = RecurrentLayout(1, seq_len)
     obs = torch.zeros(steps, 3, 2)
     obs[2, 1, -1] = 1.0  # where an episode begins
@@ -249,11 +274,14 @@ def test_a_shuffled_order_has_every_row_once_and_keeps_sequences_together(steps,
 
 @pytest.mark.parametrize(("horizon", "minibatch"), [(16, 32), (10, 40), (11, 15)])
 def test_every_minibatch_of_ppo_is_what_the_actor_saw(horizon, minibatch):
-    """Whatever divides what: sequences of 8 steps, rollouts and minibatches of others."""
+    """Whatever divides what: sequences of 8 steps, rollouts and minibatches of
+    others."""
     data = ALGORITHM_ROWS["PPO"]["recurrent"].data
     algorithm = data["agent"]["algorithm"]
     own = {"time_horizon": horizon, "minibatch_size": minibatch}
-    spec = parse({**data, "agent": {**data["agent"], "algorithm": {**algorithm, **own}}})
+    spec = parse(
+        {**data, "agent": {**data["agent"], "algorithm": {**algorithm, **own}}}
+    )
     play = Play(spec)
     learner, memory = play.agent.learner, play.agent.memory
     for _ in range(horizon):
@@ -261,7 +289,9 @@ def test_every_minibatch_of_ppo_is_what_the_actor_saw(horizon, minibatch):
     samples, _ = learner._prepare(memory.take())
     seen = 0
     for batch in learner._minibatches(samples):
-        log_prob = learner.family(learner.network.policy(batch.obs)).log_prob(batch.action)
+        log_prob = learner.family(learner.network.policy(batch.obs)).log_prob(
+            batch.action
+        )
         torch.testing.assert_close(log_prob, batch.log_prob, rtol=1e-4, atol=1e-5)
         seen += len(batch.obs)
     assert seen == spec.agent.algorithm.training_epoch * horizon * play.env.num_envs
@@ -308,7 +338,8 @@ def test_an_evaluation_forgets_at_the_end_of_every_episode(monkeypatch):
 
 
 class Steps:
-    """A ring of 9 vector steps of 2 environments, of which the first 3 are forgotten."""
+    """A ring of 9 vector steps of 2 environments, of which the first 3 are
+    forgotten."""
 
     size, num_envs, num_stored = 20, 2, 12
 
@@ -321,7 +352,9 @@ def test_replayed_sequences_are_steps_of_one_environment_all_equally_likely():
     drawn = sampler.sample(40_000, 0)
     places = drawn.indices.reshape(-1, 4)
     ages = (places - 6) % 20
-    assert (np.diff(ages, axis=1) == 2).all(), "the same environment, one step later each"
+    assert (np.diff(ages, axis=1) == 2).all(), (
+        "the same environment, one step later each"
+    )
     begins, counts = np.unique(ages[:, 0], return_counts=True)
     assert begins.tolist() == list(range(12 - 3 * 2))
     assert abs(counts / counts.mean() - 1).max() < 0.1
@@ -331,7 +364,8 @@ def test_replayed_sequences_are_steps_of_one_environment_all_equally_likely():
 
 
 def test_a_replayed_sequence_is_seen_as_the_actor_saw_it():
-    """With weights that have not changed: Q of s and of s' by unrolling, over ends of episodes."""
+    """With weights that have not changed: Q of s and of s' by unrolling, over ends of
+    episodes."""
     play = Play(ALGORITHM_ROWS["DoubleDQN"]["recurrent"].spec)
     memory, network = play.agent.memory, play.agent.learner.network
     for _ in range(45):

@@ -49,17 +49,27 @@ def test_an_arc_of_hidden_layers_is_the_perceptron_of_the_same_layers(init_fn):
         assert torch.equal(left, right)
     acted, expected = net.forward_array(obs.numpy()), twin.forward_array(obs.numpy())
     assert acted is not None
-    assert all((left == right).all() for left, right in zip(acted, expected, strict=True))
+    assert all(
+        (left == right).all() for left, right in zip(acted, expected, strict=True)
+    )
 
 
 def test_an_arc_of_convolutions_is_the_net_of_the_same_convolutions():
     layers = [
-        ("LazyConv2d", {"out_channels": 4, "kernel_size": 4, "stride": 2}), "ReLU",
-        ("LazyConv2d", {"out_channels": 6, "kernel_size": [3, 3]}), "ReLU",
-        "Flatten", linear(7), "ReLU",
-    ]  # fmt: skip
+        ("LazyConv2d", {"out_channels": 4, "kernel_size": 4, "stride": 2}),
+        "ReLU",
+        ("LazyConv2d", {"out_channels": 6, "kernel_size": [3, 3]}),
+        "ReLU",
+        "Flatten",
+        linear(7),
+        "ReLU",
+    ]
     net = arc_net(*layers, shape=IMAGE, init_fn="orthogonal_", normalize=True)
-    keys = {"init_fn": "orthogonal_", "normalize": True, "hid_layers_activation": "relu"}
+    keys = {
+        "init_fn": "orthogonal_",
+        "normalize": True,
+        "hid_layers_activation": "relu",
+    }
     rows = [[4, 4, 2], [6, 3]]
     twin = build("ConvNet", IMAGE, conv_hid_layers=rows, fc_hid_layers=[7], **keys)
     obs = images(IMAGE)
@@ -69,21 +79,50 @@ def test_an_arc_of_convolutions_is_the_net_of_the_same_convolutions():
 
 MIXED = [
     (
-        [linear(8), ("LayerNorm", {"normalized_shape": [8]}), "SiLU", linear(5), "SELU"],
-        lambda: [nn.Linear(4, 8), nn.LayerNorm(8), nn.SiLU(), nn.Linear(8, 5), nn.SELU()],
+        [
+            linear(8),
+            ("LayerNorm", {"normalized_shape": [8]}),
+            "SiLU",
+            linear(5),
+            "SELU",
+        ],
+        lambda: [
+            nn.Linear(4, 8),
+            nn.LayerNorm(8),
+            nn.SiLU(),
+            nn.Linear(8, 5),
+            nn.SELU(),
+        ],
     ),
     (
-        [("LazyLinear", {"out_features": 8, "bias": False}), "LazyBatchNorm1d", "Tanh",
-         linear(6), "ReLU", linear(5), "ReLU"],
-        lambda: [nn.Linear(4, 8, bias=False), nn.BatchNorm1d(8), nn.Tanh(),
-                 nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 5), nn.ReLU()],
+        [
+            ("LazyLinear", {"out_features": 8, "bias": False}),
+            "LazyBatchNorm1d",
+            "Tanh",
+            linear(6),
+            "ReLU",
+            linear(5),
+            "ReLU",
+        ],
+        lambda: [
+            nn.Linear(4, 8, bias=False),
+            nn.BatchNorm1d(8),
+            nn.Tanh(),
+            nn.Linear(8, 6),
+            nn.ReLU(),
+            nn.Linear(6, 5),
+            nn.ReLU(),
+        ],
     ),
     (
-        [("Linear", {"in_features": 4, "out_features": 5}), ("LeakyReLU", {"negative_slope": 0.3}),
-         ("LazyBatchRenorm1d", {"warmup_steps": 2, "momentum": 0.1, "eps": 0.01})],
+        [
+            ("Linear", {"in_features": 4, "out_features": 5}),
+            ("LeakyReLU", {"negative_slope": 0.3}),
+            ("LazyBatchRenorm1d", {"warmup_steps": 2, "momentum": 0.1, "eps": 0.01}),
+        ],
         lambda: [nn.Linear(4, 5), nn.LeakyReLU(0.3), BatchRenorm(5, 0.01, 0.1, 2)],
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("layers", "plain"), MIXED)
@@ -96,9 +135,16 @@ def test_any_layers_do_what_they_do_in_torch(layers, plain):
 
 
 def test_lazy_layers_have_parameters_as_soon_as_they_are_built():
-    layers = [("LazyConv2d", {"out_channels": 4, "kernel_size": 3}), "LazyBatchNorm2d", "ELU",
-              ("LazyConvTranspose2d", {"out_channels": 3, "kernel_size": 2}), "Flatten",
-              linear(6), "LazyBatchRenorm1d", "Hardtanh"]  # fmt: skip
+    layers = [
+        ("LazyConv2d", {"out_channels": 4, "kernel_size": 3}),
+        "LazyBatchNorm2d",
+        "ELU",
+        ("LazyConvTranspose2d", {"out_channels": 3, "kernel_size": 2}),
+        "Flatten",
+        linear(6),
+        "LazyBatchRenorm1d",
+        "Hardtanh",
+    ]
     net = arc_net(*layers, shape=IMAGE)
     lazy = torch.nn.parameter.UninitializedTensorMixin
     assert not any(isinstance(t, lazy) for t in [*net.parameters(), *net.buffers()])
@@ -110,9 +156,14 @@ def test_lazy_layers_have_parameters_as_soon_as_they_are_built():
 
 def test_gains_are_those_of_the_activations_that_follow():
     net = arc_net(
-        linear(4), ("LayerNorm", {"normalized_shape": [4]}), "ReLU", linear(4), linear(4), "SELU",
+        linear(4),
+        ("LayerNorm", {"normalized_shape": [4]}),
+        "ReLU",
+        linear(4),
+        linear(4),
+        "SELU",
         init_fn="orthogonal_",
-    )  # fmt: skip
+    )
     weights = [m.weight for m in net.body if isinstance(m, nn.Linear)]
     gains = [torch.linalg.matrix_norm(w, 2).item() for w in weights]
     assert gains == pytest.approx([2**0.5, 1.0, 0.75], abs=1e-5)
@@ -144,18 +195,25 @@ def test_an_activation_in_place_leaves_the_observations_alone():
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_module_that_cannot_be_a_layer_of_a_body_is_refused_by_name(name):
-    with pytest.raises(ValidationError, match=f"Sequential.1.{name}\n.*cannot be a layer here: it"):
+    with pytest.raises(
+        ValidationError, match=f"Sequential.1.{name}\n.*cannot be a layer here: it"
+    ):
         arc_net(linear(4), name)
 
 
 def test_every_layer_that_begins_by_chance_is_refused_or_filled_by_the_generator():
-    """The others begin at ones and zeros: a layer new in torch has to be looked at first."""
+    """The others begin at ones and zeros: a layer new in torch has to be looked at
+    first."""
     certain = (_NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.PReLU)
-    allowed = [getattr(nn, name) for name in LAYERS.keys() - {*REFUSED, "LazyBatchRenorm1d"}]
+    allowed = [
+        getattr(nn, name) for name in LAYERS.keys() - {*REFUSED, "LazyBatchRenorm1d"}
+    ]
     by_chance = [
-        cls for cls in allowed
-        if hasattr(cls, "reset_parameters") and not issubclass(cls, (nn.Linear, _ConvNd, *certain))
-    ]  # fmt: skip
+        cls
+        for cls in allowed
+        if hasattr(cls, "reset_parameters")
+        and not issubclass(cls, (nn.Linear, _ConvNd, *certain))
+    ]
     assert by_chance == []
     assert len(allowed) > 80
 
@@ -170,10 +228,14 @@ CONV = ("LazyConv2d", {"out_channels": 4, "kernel_size": 3})
             [CONV, linear(5), "ReLU"],
             r"Sequential.1: .* arrives there is \(4, 10, 10\); put {Flatten",
         ),
-        ([CONV, "ELU"], r"Sequential.2: .* arrives there is \(4, 10, 10\); put {Flatten: null}"),
+        (
+            [CONV, "ELU"],
+            r"Sequential.2: .* arrives there is \(4, 10, 10\); put {Flatten: null}",
+        ),
         (
             [CONV, ("LazyConv2d", {"out_channels": 4, "kernel_size": 13})],
-            r"Sequential.1.LazyConv2d: .* the shape \(4, 10, 10\) that arrives there: .*13 x 13",
+            r"Sequential.1.LazyConv2d: .* the shape \(4, 10, 10\) that arrives there: "
+            r".*13 x 13",
         ),
         (
             ["Flatten", ("Linear", {"in_features": 7, "out_features": 3}), "Tanh"],
@@ -185,12 +247,18 @@ CONV = ("LazyConv2d", {"out_channels": 4, "kernel_size": 3})
         ),
         (
             ["Flatten", linear(5), ("Softmax", {"dim": -2})],
-            r"Sequential.2.Softmax: must give one output for each .*, \(2, 5\) arrives there",
+            r"Sequential.2.Softmax: must give one output for each .*, "
+            r"\(2, 5\) arrives there",
         ),
-        ([("Flatten", {"start_dim": -4})], r"Sequential.0.Flatten: must give one output for each"),
+        (
+            [("Flatten", {"start_dim": -4})],
+            r"Sequential.0.Flatten: must give one output for each",
+        ),
     ],
 )
-def test_layers_that_do_not_fit_are_refused_with_the_place_and_the_shape(layers, message):
+def test_layers_that_do_not_fit_are_refused_with_the_place_and_the_shape(
+    layers, message
+):
     with pytest.raises(LabError, match=message):
         arc_net(*layers, shape=IMAGE)
 
@@ -210,7 +278,9 @@ def test_an_axis_that_counts_the_observations_is_refused(layer, args, key):
 @pytest.mark.parametrize("key", ["batch_norm", "layer_norm"])
 def test_layers_that_an_arc_names_itself_are_not_added_from_outside(key):
     assert arc_net(linear(5), "Tanh", **{key: False})
-    with pytest.raises(ValidationError, match="must be false: add the layer to the arc"):
+    with pytest.raises(
+        ValidationError, match="must be false: add the layer to the arc"
+    ):
         arc_net(linear(5), "Tanh", **{key: True})
 
 
@@ -225,11 +295,16 @@ def arc_spec(*layers, **keys):
 
 
 def problems(spec, shape, *, discrete=True):
-    return [(each.path, each.message) for each in arc_problems(parse(spec).agent, shape, discrete)]
+    return [
+        (each.path, each.message)
+        for each in arc_problems(parse(spec).agent, shape, discrete)
+    ]
 
 
 def test_a_layer_that_torch_refuses_is_named_with_the_shape_that_arrives_there():
-    ((path, message),) = problems(ppo(agent__net=arc_spec(LINEAR, "ReLU", OF_FIVE)), (4,))
+    ((path, message),) = problems(
+        ppo(agent__net=arc_spec(LINEAR, "ReLU", OF_FIVE)), (4,)
+    )
     assert path == "agent.net.arc.modules.body.Sequential.2.Linear"
     assert "the shape (8,) that arrives there" in message
 
@@ -238,7 +313,9 @@ def test_an_arc_that_ends_in_images_gets_the_advice_to_flatten_them():
     convolution = ("LazyConv2d", {"out_channels": 4, "kernel_size": 3})
     flat = arc_spec(convolution, "Flatten", LINEAR)
     assert problems(ppo(agent__net=flat), (2, 12, 12)) == []
-    ((path, message),) = problems(ppo(agent__net=arc_spec(convolution, LINEAR)), (2, 12, 12))
+    ((path, message),) = problems(
+        ppo(agent__net=arc_spec(convolution, LINEAR)), (2, 12, 12)
+    )
     assert path == "agent.net.arc.modules.body.Sequential.2"
     assert "(4, 10, 8); put {Flatten: null} before it" in message
 
@@ -252,14 +329,24 @@ def test_each_role_is_tried_with_the_arc_that_it_has():
     own = {"critic_arc": arc(OF_FIVE)}
     ((path, _),) = problems(ppo(agent__net=arc_spec(LINEAR, shared=False, **own)), (4,))
     assert path == "agent.net.critic_arc.modules.body.Sequential.0.Linear"
-    spec = ppo(agent__net=arc_spec(LINEAR, shared=False), agent__critic_net=arc_spec(OF_FIVE))
+    spec = ppo(
+        agent__net=arc_spec(LINEAR, shared=False), agent__critic_net=arc_spec(OF_FIVE)
+    )
     ((path, _),) = problems(spec, (4,))
     assert path == "agent.critic_net.arc.modules.body.Sequential.0.Linear"
 
 
 @pytest.mark.parametrize("discrete", [True, False])
-def test_critics_that_see_a_continuous_action_too_are_tried_when_they_are_built(discrete):
+def test_critics_that_see_a_continuous_action_too_are_tried_when_they_are_built(
+    discrete,
+):
     """Here is not known how many numbers the action has: it would be five in all."""
-    spec = soft("SoftActorCritic", agent__net=arc_spec(LINEAR), agent__critic_net=arc_spec(OF_FIVE))
+    spec = soft(
+        "SoftActorCritic",
+        agent__net=arc_spec(LINEAR),
+        agent__critic_net=arc_spec(OF_FIVE),
+    )
     found = problems(spec, (4,), discrete=discrete)
-    assert [path.split(".")[1] for path, _ in found] == (["critic_net"] if discrete else [])
+    assert [path.split(".")[1] for path, _ in found] == (
+        ["critic_net"] if discrete else []
+    )

@@ -31,18 +31,24 @@ def test_decoding_undoes_encoding(use_symlog, normalize):
 
 
 def test_moments_in_parts_equal_moments_of_the_whole():
-    parts = [torch.randn(n, generator=torch.Generator().manual_seed(n)) * 5 + 3 for n in (7, 30, 1)]
+    parts = [
+        torch.randn(n, generator=torch.Generator().manual_seed(n)) * 5 + 3
+        for n in (7, 30, 1)
+    ]
     transform = ValueTransform(False, True)
     for part in parts:
         transform.update(part, SoloGroup())
     whole = torch.cat(parts)
     torch.testing.assert_close(transform.get_buffer("mean"), whole.mean())
-    torch.testing.assert_close(transform.get_buffer("m2") / len(whole), whole.var(unbiased=False))
+    torch.testing.assert_close(
+        transform.get_buffer("m2") / len(whole), whole.var(unbiased=False)
+    )
     assert transform.get_buffer("count").item() == len(whole)
 
 
 def test_targets_of_long_ago_fade_and_new_ones_always_count():
-    """After three windows of returns around 500 little is left of those around −1 500."""
+    """After three windows of returns around 500 little is left of those around −1
+    500."""
     transform = ValueTransform(False, True)
     rng = torch.Generator().manual_seed(0)
     for centre, batches in ((-1500.0, 4000), (500.0, 12_000)):
@@ -51,7 +57,9 @@ def test_targets_of_long_ago_fade_and_new_ones_always_count():
     count = transform.get_buffer("count").item()
     left = math.exp(-3)
     assert count == MOMENTS_WINDOW + 250
-    assert transform.get_buffer("mean").item() == pytest.approx(500 - 2000 * left, rel=1e-3)
+    assert transform.get_buffer("mean").item() == pytest.approx(
+        500 - 2000 * left, rel=1e-3
+    )
     variance = (transform.get_buffer("m2") / count).item()
     assert variance == pytest.approx(1 + 2000**2 * left * (1 - left), rel=1e-3)
 

@@ -28,7 +28,9 @@ def test_flattening_changes_no_value():
     flat = FlatParameters(net)
     for name, value in net.state_dict().items():
         assert torch.equal(value, before[name]), name
-    assert torch.equal(flat.vector, torch.cat([p.reshape(-1) for p in net.parameters()]))
+    assert torch.equal(
+        flat.vector, torch.cat([p.reshape(-1) for p in net.parameters()])
+    )
 
 
 def test_writing_the_vector_writes_the_network_and_back():
@@ -156,7 +158,8 @@ def with_cell(kind, layers, both, seed=0):
 
 
 def assert_lies_as_cudnn_takes_it(cell):
-    """From the start of the storage, the weights of all layers, then all biases, without gaps."""
+    """From the start of the storage, the weights of all layers, then all biases,
+    without gaps."""
     named = list(cell.named_parameters())
     place = cell.weight_ih_l0.untyped_storage().data_ptr()
     for kind in ("weight", "bias"):
@@ -169,31 +172,39 @@ def assert_lies_as_cudnn_takes_it(cell):
 
 @pytest.mark.parametrize("cell", CELLS.values(), ids=CELLS)
 def test_recurrent_weights_lie_as_cudnn_takes_them(cell):
-    """Also after sharing, rebinding and loading; and the gradients are those of the network."""
+    """Also after sharing, rebinding and loading; and the gradients are those of the
+    network."""
     net, plain = with_cell(*cell), with_cell(*cell)
     flat = FlatParameters(net)
     for ours, wanted in zip(net.parameters(), plain.parameters(), strict=True):
         assert torch.equal(ours, wanted)
     assert_lies_as_cudnn_takes_it(net.cell)
-    flat.rebind(flat.vector.clone().share_memory_(), flat.statistics.clone().share_memory_())
+    flat.rebind(
+        flat.vector.clone().share_memory_(), flat.statistics.clone().share_memory_()
+    )
     assert_lies_as_cudnn_takes_it(net.cell)
     flat.load_state_dict(flat.state_dict())
     assert_lies_as_cudnn_takes_it(net.cell)
     x = torch.randn(4, 6, 5)
     for each in (net, plain):
         each.cell(x)[0].square().sum().backward()
-    for ours, wanted in zip(net.cell.parameters(), plain.cell.parameters(), strict=True):
+    for ours, wanted in zip(
+        net.cell.parameters(), plain.cell.parameters(), strict=True
+    ):
         assert torch.equal(ours.grad, wanted.grad)
     flat.check()
 
 
 @pytest.fixture
 def older(monkeypatch):
-    """Calls a function as older versions were: recurrent layers lie among the others."""
+    """Calls a function as older versions were: recurrent layers lie among the
+    others."""
 
     def call(make):
         with monkeypatch.context() as patch:
-            patch.setattr(flat_module, "_listed", lambda module: list(module.named_parameters()))
+            patch.setattr(
+                flat_module, "_listed", lambda module: list(module.named_parameters())
+            )
             return make()
 
     return call
@@ -204,7 +215,9 @@ def trained(seed, rule="Adam"):
     net = with_cell(nn.LSTM, 2, False, seed)
     flat = FlatParameters(net)
     arguments = {"momentum": 0.9} if rule == "SGD" else {}
-    optimizer = Optimizer(flat, build_rule(rule, arguments, flat), LearningRate(0.1), None)
+    optimizer = Optimizer(
+        flat, build_rule(rule, arguments, flat), LearningRate(0.1), None
+    )
     step(net, optimizer)
     return net, optimizer
 
@@ -219,7 +232,9 @@ def assert_equal(net, other):
 
 
 @pytest.mark.parametrize("rule", ["Adam", "RMSprop", "SGD", "Adagrad", "Adafactor"])
-def test_a_network_saved_in_the_order_of_its_modules_is_loaded_with_its_moments(older, rule):
+def test_a_network_saved_in_the_order_of_its_modules_is_loaded_with_its_moments(
+    older, rule
+):
     net, optimizer = older(lambda: trained(0, rule))
     again, other = trained(1, rule)
     assert other.flat.layout.names != optimizer.flat.layout.names
@@ -231,8 +246,11 @@ def test_a_network_saved_in_the_order_of_its_modules_is_loaded_with_its_moments(
 
 
 @pytest.mark.parametrize("recorded", [True, False])
-def test_shared_weights_of_older_versions_are_loaded_with_their_moments(older, recorded):
-    """Hogwild! did not record the order of the weights that it saved for late workers."""
+def test_shared_weights_of_older_versions_are_loaded_with_their_moments(
+    older, recorded
+):
+    """Hogwild! did not record the order of the weights that it saved for late
+    workers."""
     net, optimizer = older(lambda: trained(0))
     saved = SharedTrainState.of(optimizer, 1).state_dict()
     if not recorded:
@@ -249,14 +267,24 @@ def test_shared_weights_of_older_versions_are_loaded_with_their_moments(older, r
 
 def test_published_weights_of_older_versions_are_taken_as_they_were(older):
     def published():
-        nets = {"actor": with_cell(nn.GRU, 1, False), "critic": with_cell(nn.LSTM, 1, False, 1)}
+        nets = {
+            "actor": with_cell(nn.GRU, 1, False),
+            "critic": with_cell(nn.LSTM, 1, False, 1),
+        }
         flats = {name: FlatParameters(net) for name, net in nets.items()}
         store = WeightStore.of(flats, 2)
         store.publish(flats, np.array([1.0, 2.0]), 3)
-        return nets, store.state_dict(), {n: f.state_dict()["layout"] for n, f in flats.items()}
+        return (
+            nets,
+            store.state_dict(),
+            {n: f.state_dict()["layout"] for n, f in flats.items()},
+        )
 
     nets, saved, layouts = older(published)
-    again = {"actor": with_cell(nn.GRU, 1, False, 2), "critic": with_cell(nn.LSTM, 1, False, 3)}
+    again = {
+        "actor": with_cell(nn.GRU, 1, False, 2),
+        "critic": with_cell(nn.LSTM, 1, False, 3),
+    }
     flats = {name: FlatParameters(net) for name, net in again.items()}
     store = WeightStore.of(flats, 2)
     store.load_state_dict(saved, flats, layouts)

@@ -11,7 +11,10 @@ TORCH_SCHEDULES = [
     ("CosineAnnealingLR", {"T_max": 20}),
     ("LinearLR", {"total_iters": 10}),
     ("MultiStepLR", {"milestones": [4, 8]}),
-    ("CyclicLR", {"base_lr": 1e-4, "max_lr": 1e-2, "step_size_up": 5, "cycle_momentum": False}),
+    (
+        "CyclicLR",
+        {"base_lr": 1e-4, "max_lr": 1e-2, "step_size_up": 5, "cycle_momentum": False},
+    ),
     ("OneCycleLR", {"max_lr": 1e-2, "total_steps": 40, "cycle_momentum": False}),
     ("CosineAnnealingWarmRestarts", {"T_0": 5}),
     ("PolynomialLR", {"total_iters": 12}),
@@ -37,7 +40,8 @@ def test_linear_to_min_stops_at_its_share():
 
 @pytest.mark.parametrize(("name", "args"), TORCH_SCHEDULES, ids=str)
 def test_torch_schedules_take_frames_for_epochs(name, args):
-    """However few frames are looked at, the rate is the one torch reaches by counting."""
+    """However few frames are looked at, the rate is the one torch reaches by
+    counting."""
     stand_in = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1e-2)
     counting = getattr(torch.optim.lr_scheduler, name)(stand_in, **args)
     rate = build_learning_rate(1e-2, name, args)

@@ -66,7 +66,9 @@ def torch_reference(name: str, args: dict, clip: float | None) -> torch.Tensor:
     return nn.utils.parameters_to_vector(net.parameters()).detach()
 
 
-def flat_optimizer(net: nn.Module, name: str, args: dict, clip: float | None = None) -> Optimizer:
+def flat_optimizer(
+    net: nn.Module, name: str, args: dict, clip: float | None = None
+) -> Optimizer:
     flat = FlatParameters(net)
     return Optimizer(flat, build_rule(name, args, flat), LearningRate(1e-2), clip)
 
@@ -87,7 +89,9 @@ def test_clipping_is_by_the_global_norm(name):
     optimizer = flat_optimizer(net, name, {}, clip=0.05)
     norms = [optimizer.step(loss_of(net, batch))[1] for batch in batches()]
     assert max(norms) > 0.05
-    torch.testing.assert_close(optimizer.flat.vector, torch_reference(name, {}, clip=0.05))
+    torch.testing.assert_close(
+        optimizer.flat.vector, torch_reference(name, {}, clip=0.05)
+    )
 
 
 @pytest.mark.parametrize("name", ["Adam", "RMSprop"])
@@ -189,7 +193,10 @@ def test_neither_network_moves_where_one_loss_is_not_finite():
     batch = batches()[0]
     with pytest.raises(NonFiniteLossError):
         pair.step(loss_of(actor, batch), loss_of(critic, batch) * math.nan)
-    assert all(torch.equal(each.flat.vector, b) for each, b in zip(optimizers, before, strict=True))
+    assert all(
+        torch.equal(each.flat.vector, b)
+        for each, b in zip(optimizers, before, strict=True)
+    )
 
 
 def rule_of(name: str, args: dict, steps: int = 2) -> tuple[UpdateRule, FlatParameters]:
@@ -204,19 +211,39 @@ def rule_of(name: str, args: dict, steps: int = 2) -> tuple[UpdateRule, FlatPara
 @pytest.mark.parametrize(
     ("saved", "built", "expected_error"),
     [
-        (("Adam", {}), ("RMSprop", {}), "as exp_avg, exp_avg_sq, step and is built as square_avg"),
-        (("Adam", {}), ("Adam", {"amsgrad": True}), "is built as exp_avg, exp_avg_sq, max_exp_avg"),
-        (("RMSprop", {"momentum": 0.9}), ("RMSprop", {}), "momentum_buffer, square_avg and is"),
+        (
+            ("Adam", {}),
+            ("RMSprop", {}),
+            "as exp_avg, exp_avg_sq, step and is built as square_avg",
+        ),
+        (
+            ("Adam", {}),
+            ("Adam", {"amsgrad": True}),
+            "is built as exp_avg, exp_avg_sq, max_exp_avg",
+        ),
+        (
+            ("RMSprop", {"momentum": 0.9}),
+            ("RMSprop", {}),
+            "momentum_buffer, square_avg and is",
+        ),
         (("NAdam", {}), ("Adagrad", {}), "saved as NAdam and is built as Adagrad"),
-        (("SGD", {"momentum": 0.9}), ("Adam", {}), "saved as SGD and is built as exp_avg"),
+        (
+            ("SGD", {"momentum": 0.9}),
+            ("Adam", {}),
+            "saved as SGD and is built as exp_avg",
+        ),
         (("RMSprop", {}), ("SGD", {}), "saved as square_avg and is built as SGD"),
     ],
 )
-def test_the_state_of_another_rule_is_refused_and_changes_nothing(saved, built, expected_error):
+def test_the_state_of_another_rule_is_refused_and_changes_nothing(
+    saved, built, expected_error
+):
     state = rule_of(*saved)[0].state_dict()
     rule, _ = rule_of(*built)
     before = rule.state_dict()
-    with pytest.raises(CheckpointError, match=r"was saved as .*undo the change of its") as error:
+    with pytest.raises(
+        CheckpointError, match=r"was saved as .*undo the change of its"
+    ) as error:
         rule.load_state_dict(state)
     assert expected_error in str(error.value)
     assert same(rule.state_dict(), before)
@@ -234,7 +261,9 @@ def test_the_state_of_the_same_rule_is_loaded(name, args, steps):
 
 def test_moments_in_shared_memory_refuse_the_state_of_another_rule():
     flat = FlatParameters(network())
-    optimizer = Optimizer(flat, build_rule("RMSprop", {}, flat), LearningRate(0.1), None)
+    optimizer = Optimizer(
+        flat, build_rule("RMSprop", {}, flat), LearningRate(0.1), None
+    )
     train_state = SharedTrainState.of(optimizer, 1)
     before = train_state.vector.clone()
     state = {"flat": flat.state_dict(), "rule": rule_of("Adam", {})[0].state_dict()}

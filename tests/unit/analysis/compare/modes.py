@@ -2,7 +2,13 @@
 
 import numpy as np
 
-from slm_lab.analysis.compare.comparison import BASELINE, Comparison, Outcome, Variant, training_of
+from slm_lab.analysis.compare.comparison import (
+    BASELINE,
+    Comparison,
+    Outcome,
+    Variant,
+    training_of,
+)
 from slm_lab.metrics.reader import Rows
 
 BUDGET, EVERY, WINDOW = 10_000, 100, 1000.0
@@ -14,7 +20,15 @@ def rows_of(**columns):
     return Rows(tuple(columns), values)
 
 
-def worker(workers=1, speed=1000.0, *, budget=BUDGET, returns=None, cpu=0.95, writes_for_all=False):
+def worker(
+    workers=1,
+    speed=1000.0,
+    *,
+    budget=BUDGET,
+    returns=None,
+    cpu=0.95,
+    writes_for_all=False,
+):
     """One of several equal workers, which together make `speed` frames a second.
 
     Each computes for a share `cpu` of the time.
@@ -41,15 +55,28 @@ def training(workers=1, speed=1000.0, **options):
 
 def comparison(*outcomes, threshold=None, seeds=1, cores=2):
     """One process at 1000 frames a second, and the outcomes."""
-    alone = Outcome(Variant(BASELINE, 1), {seed: training() for seed in range(seeds)}, {})
+    alone = Outcome(
+        Variant(BASELINE, 1), {seed: training() for seed in range(seeds)}, {}
+    )
     return Comparison(
-        "PPO on CartPole-v1", (alone, *outcomes), BUDGET, seeds, cores, "a processor",
-        threshold, WINDOW, ("a note",),
-    )  # fmt: skip
+        "PPO on CartPole-v1",
+        (alone, *outcomes),
+        BUDGET,
+        seeds,
+        cores,
+        "a processor",
+        threshold,
+        WINDOW,
+        ("a note",),
+    )
 
 
 def outcome(mode, workers, *speeds, cores=2, **options):
     """A variant with a training at each of the speeds."""
-    trainings = {s: training(workers, speed, **options) for s, speed in enumerate(speeds)}
-    variant = Variant(mode, workers, workers > cores, has_learner=mode == "actor_learner")
+    trainings = {
+        s: training(workers, speed, **options) for s, speed in enumerate(speeds)
+    }
+    variant = Variant(
+        mode, workers, workers > cores, has_learner=mode == "actor_learner"
+    )
     return Outcome(variant, trainings, {})

@@ -48,7 +48,9 @@ def test_a_single_process_is_seen_as_its_rows_are():
     for clock in CLOCKS:
         np.testing.assert_allclose(alone.clock(clock), rows[clock])
     returns = rows["mean_return"]  # each of one episode, and twenty are the fewest
-    last_twenty = [returns[max(0, row - 19) : row + 1].mean() for row in range(len(rows))]
+    last_twenty = [
+        returns[max(0, row - 19) : row + 1].mean() for row in range(len(rows))
+    ]
     np.testing.assert_allclose(alone.episode_return, last_twenty)
     assert (alone.frames, alone.frames_per_s) == (BUDGET, pytest.approx(1000))
 
@@ -71,9 +73,12 @@ def test_frames_played_for_one_learner_are_divided_among_its_actors():
 
 def test_cores_used_are_those_of_all_workers_together():
     assert training(2, 2000.0, cpu=0.8).cores_used == pytest.approx(1.6)
-    assert cells(text_table(comparison(outcome("synced", 2, 1700.0))), "cores used") == [
-        "0.95", "1.90",
-    ]  # fmt: skip
+    assert cells(
+        text_table(comparison(outcome("synced", 2, 1700.0))), "cores used"
+    ) == [
+        "0.95",
+        "1.90",
+    ]
 
 
 def test_a_process_that_writes_rows_for_all_counts_as_all():
@@ -116,7 +121,11 @@ def test_rows_without_cpu_time_have_all_the_rest():
 def test_a_training_without_rows_has_nothing_and_none_of_it_is_a_number():
     for rows in ([], [NO_ROWS]):
         empty = training_of(rows, WINDOW)
-        assert (empty.frames_per_s, empty.final_return, empty.reached(0.0)) == (None, None, None)
+        assert (empty.frames_per_s, empty.final_return, empty.reached(0.0)) == (
+            None,
+            None,
+            None,
+        )
 
 
 def test_returns_are_the_mean_of_all_workers_over_the_window():
@@ -142,7 +151,10 @@ def test_the_window_holds_a_row_of_each_worker_and_no_more_than_the_budget(
 
 
 def test_the_speed_up_is_that_of_rates_whatever_the_totals():
-    whole, half = outcome("synced", 2, 1700.0), outcome("shared", 2, 1700.0, budget=BUDGET // 2)
+    whole, half = (
+        outcome("synced", 2, 1700.0),
+        outcome("shared", 2, 1700.0, budget=BUDGET // 2),
+    )
     both = comparison(whole, half)
     assert summary_table(both)["speed_up"].tolist() == pytest.approx([1.0, 1.7, 1.7])
     assert cells(text_table(both), "of ideal") == ["100%", "85%", "85%"]
@@ -177,15 +189,23 @@ def test_a_seed_that_never_reaches_the_threshold_has_infinite_time():
     late = cells(text_table(every), "frames to 50")
     frames = good.total_frame[good.reached(50.0)]
     assert late[1:] == [f"{frames:,.0f} (2 of 3)", "in 1 of 3 only", "never"]
-    assert summary_table(every)["frames_to_threshold"].tolist()[1:] == [frames, np.inf, np.inf]
+    assert summary_table(every)["frames_to_threshold"].tolist()[1:] == [
+        frames,
+        np.inf,
+        np.inf,
+    ]
 
 
 def test_the_time_to_a_threshold_is_read_at_the_same_frame():
     one = training(2, 2000.0, cpu=0.5)
     every = comparison(Outcome(Variant("synced", 2), {0: one}), threshold=50.0)
     summary = summary_table(every).loc[1]
-    assert summary.seconds_to_threshold == pytest.approx(summary.frames_to_threshold / 2000)
-    assert summary.cpu_seconds_to_threshold == pytest.approx(summary.seconds_to_threshold)
+    assert summary.seconds_to_threshold == pytest.approx(
+        summary.frames_to_threshold / 2000
+    )
+    assert summary.cpu_seconds_to_threshold == pytest.approx(
+        summary.seconds_to_threshold
+    )
 
 
 def test_without_a_threshold_no_column_speaks_of_one():
@@ -194,7 +214,9 @@ def test_without_a_threshold_no_column_speaks_of_one():
 
 
 def test_more_workers_than_cores_are_marked():
-    table = text_table(comparison(outcome("synced", 2, 1700.0), outcome("synced", 4, 1900.0)))
+    table = text_table(
+        comparison(outcome("synced", 2, 1700.0), outcome("synced", 4, 1900.0))
+    )
     assert cells(table, "variant") == ["one process", "synced × 2", "synced × 4 †"]
 
 
@@ -208,11 +230,16 @@ def test_the_tables_hold_every_training_and_why_others_failed():
     every = comparison(broken, threshold=50.0, seeds=2)
     table = trainings_table(every)
     assert list(zip(table["mode"], table["random_seed"], strict=True)) == [
-        ("false", 0), ("false", 1), ("shared", 0), ("shared", 1),
-    ]  # fmt: skip
+        ("false", 0),
+        ("false", 1),
+        ("shared", 0),
+        ("shared", 1),
+    ]
     assert table["failure"].tolist()[3].strip() == "boom"
     assert table.loc[3, ["total_frame", "frames_to_threshold"]].isna().all()
-    shared = summary_table(every).loc[1, ["mode", "finished", "failed", "ideal_speed_up"]]
+    shared = summary_table(every).loc[
+        1, ["mode", "finished", "failed", "ideal_speed_up"]
+    ]
     assert shared.tolist() == ["shared", 1, 1, 2]
 
 

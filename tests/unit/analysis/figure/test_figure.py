@@ -60,7 +60,9 @@ def test_runs_are_the_longest_unbroken_stretches(values):
     assert rebuilt.tolist() == mask.tolist()
 
 
-@given(st.lists(st.floats(-1e300, 1e300) | st.just(np.nan), max_size=20), st.floats(0, 0.2))
+@given(
+    st.lists(st.floats(-1e300, 1e300) | st.just(np.nan), max_size=20), st.floats(0, 0.2)
+)
 def test_an_axis_has_a_length_and_shows_every_value(values, margin):
     low, high = limits([np.array(values, dtype=np.float64)], margin)
     assert np.isfinite([low, high]).all()
@@ -82,13 +84,22 @@ def test_the_band_is_inside_the_axis():
     assert high > 6
 
 
-@pytest.mark.parametrize(("value", "text"), [(3e-4, "3e−4"), (0.0, "0"), (-200.0, "−200")])
+@pytest.mark.parametrize(
+    ("value", "text"), [(3e-4, "3e−4"), (0.0, "0"), (-200.0, "−200")]
+)
 def test_an_axis_of_values_that_never_change_has_one_number(value, text):
     flat = Curve("", np.arange(3.0), np.array([value, np.nan, value]))
     assert y_scale([flat, flat], 5).ticks == ((value, text),)
-    assert y_scale([flat, Curve("", np.arange(2.0), np.array([value, 1.0]))], 5).ticks == ()
+    assert (
+        y_scale([flat, Curve("", np.arange(2.0), np.array([value, 1.0]))], 5).ticks
+        == ()
+    )
     assert y_scale([], 5).ticks == ()
 
 
 def test_a_tint_is_on_the_way_to_white():
-    assert [tinted(0, 0.0), tinted(0, 1.0), tinted(6, 0.5)] == [PALETTE[0], "#FFFFFF", "#999999"]
+    assert [tinted(0, 0.0), tinted(0, 1.0), tinted(6, 0.5)] == [
+        PALETTE[0],
+        "#FFFFFF",
+        "#999999",
+    ]

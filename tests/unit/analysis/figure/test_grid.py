@@ -6,7 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slm_lab.analysis.figure import axis
-from slm_lab.analysis.figure.axis import Line, common_grid, on_grid, spread, trailing_mean
+from slm_lab.analysis.figure.axis import (
+    Line,
+    common_grid,
+    on_grid,
+    spread,
+    trailing_mean,
+)
 from tests.unit.analysis.session import session_rows
 
 
@@ -15,9 +21,9 @@ def line(x, y):
 
 
 LINES = st.lists(
-    st.dictionaries(st.integers(0, 50), st.floats(-100, 100), min_size=1, max_size=10).map(
-        lambda points: line(sorted(points), [points[x] for x in sorted(points)])
-    ),
+    st.dictionaries(
+        st.integers(0, 50), st.floats(-100, 100), min_size=1, max_size=10
+    ).map(lambda points: line(sorted(points), [points[x] for x in sorted(points)])),
     min_size=1,
     max_size=5,
 )
@@ -70,7 +76,9 @@ def test_a_trailing_mean_is_that_of_the_episodes_in_the_window_or_of_the_fewest(
     points, width, fewest
 ):
     points.sort()
-    x, y, episodes = (np.array(part, dtype=np.float64) for part in zip(*points, strict=True))
+    x, y, episodes = (
+        np.array(part, dtype=np.float64) for part in zip(*points, strict=True)
+    )
     grid = np.arange(-1.0, 22.0)
     found = trailing_mean(Line(x, y), episodes, grid, width, fewest)
     for at, mean in zip(grid, found, strict=True):

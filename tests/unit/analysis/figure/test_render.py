@@ -24,7 +24,8 @@ def figure(*curves, title="spec <a> · Env-v1"):
 
 
 def panels(count):
-    """Panels whose curves have different lengths and sizes; every fourth has no values."""
+    """Panels whose curves have different lengths and sizes; every fourth has no
+    values."""
     drawn = []
     for i in range(count):
         x = X[: 1 + i]
@@ -38,7 +39,9 @@ def panels(count):
     "drawn",
     [
         figure(Curve("mean", X, X, around(X, X / 10))),
-        figure(Curve("mean", X, BROKEN, around(BROKEN, BROKEN), style="dashed", colour=9)),
+        figure(
+            Curve("mean", X, BROKEN, around(BROKEN, BROKEN), style="dashed", colour=9)
+        ),
         figure(Curve("", X[:1], X[:1])),
         figure(Curve("", X, X * 0)),
         figure(Curve("", X, X * 1e-5), Curve("each", X, X * 1e7, style="faint")),
@@ -65,7 +68,9 @@ def test_a_band_of_a_page_is_one_closed_outline_per_unbroken_stretch():
 
 def test_a_band_of_a_picture_lies_between_its_ends():
     band = Band(np.full(5, -1.0), np.full(5, 1.0))
-    flat = [Curve("", X, np.full(5, y), band if y == 0 else None) for y in (0.0, -4.0, 4.0)]
+    flat = [
+        Curve("", X, np.full(5, y), band if y == 0 else None) for y in (0.0, -4.0, 4.0)
+    ]
     shade = 255 + BAND_OPACITY * (np.array(rgb(PALETTE[0])) - 255)
     in_plot = pixels(render_png(figure(*flat)))[118 : 118 + 455, 700].astype(float)
     top, *_, bottom = np.flatnonzero(np.abs(in_plot - shade).max(axis=1) < 6)
@@ -73,7 +78,7 @@ def test_a_band_of_a_picture_lies_between_its_ends():
     assert bottom - top == pytest.approx(455 * 2 / (8 * 1.12), abs=4)
 
 
-def test_a_click_in_the_legend_hides_a_curve_with_its_band_and_what_has_no_label_after_it():
+def test_a_click_in_the_legend_hides_a_curve_and_what_belongs_to_it():
     dashed = Curve("", X, X, style="dashed")
     drawn = figure(Curve("<b>", X, X, around(X, X)), dashed, Curve("other", X, X))
     traces, _ = plot(render_html(drawn, "p.js"))
@@ -128,7 +133,9 @@ def test_plotly_js_is_written_once_and_replaced_by_another_version(tmp_path):
 
 def test_a_page_that_stands_alone_needs_no_other_file(tmp_path):
     _, page = write_figure(figure(Curve("", X, X)), tmp_path, "a")
-    assert re.findall(r"<(?:script|link|img)[^>]* (?:src|href)=", page.read_text()) == []
+    assert (
+        re.findall(r"<(?:script|link|img)[^>]* (?:src|href)=", page.read_text()) == []
+    )
     assert page.stat().st_size > 3_000_000
     assert not list(tmp_path.rglob("*.js"))
 
@@ -158,7 +165,9 @@ def test_an_overview_has_axes_for_every_panel_and_one_x_axis_in_common():
     ranges = [layout[f"xaxis{name}"]["range"] for name in names]
     assert ranges == [ranges[0]] * 20
     assert {layout[f"xaxis{name}"]["matches"] for name in names[1:]} == {"x"}
-    titles = [words["text"] for words in layout["annotations"] if "<b>" in words["text"]]
+    titles = [
+        words["text"] for words in layout["annotations"] if "<b>" in words["text"]
+    ]
     assert all(f"<b>panel &lt;{i}&gt;</b>" in title for i, title in enumerate(titles))
     places = domains(layout)
     for i, (left, right, bottom, top) in enumerate(places):
@@ -182,7 +191,11 @@ def test_a_long_title_stays_inside_the_picture():
 
 def test_the_picture_grows_with_its_legend_and_not_with_the_length_of_a_label():
     few, many = (
-        pixels(render_png(figure(*(Curve(f"a long label of the run {i}", X, X) for i in range(n)))))
+        pixels(
+            render_png(
+                figure(*(Curve(f"a long label of the run {i}", X, X) for i in range(n)))
+            )
+        )
         for n in (2, 9)
     )
     assert len(many) > len(few)

@@ -3,10 +3,15 @@ from slm_lab.analysis.overlay.labels import MOST_LETTERS, Named, labels, leaves
 
 def spec(**changes):
     plain = {
-        "agent": {"algorithm": {"name": "PPO", "gamma": 0.99}, "net": {"lr": 1e-3, "hid": [64]}},
+        "agent": {
+            "algorithm": {"name": "PPO", "gamma": 0.99},
+            "net": {"lr": 1e-3, "hid": [64]},
+        },
         "env": {"name": "CartPole-v1", "kwargs": {}},
     }
-    return leaves(plain) | {path.replace("__", "."): value for path, value in changes.items()}
+    return leaves(plain) | {
+        path.replace("__", "."): value for path, value in changes.items()
+    }
 
 
 def named(name="ppo", stamp="now", tag="", **changes):
@@ -40,25 +45,41 @@ def test_a_key_that_a_spec_lacks_is_not_in_its_label():
 
 
 def test_values_are_written_as_in_a_spec():
-    trainings = [named(env__name="Pong"), named(env__name=None), named(env__name=[1, {"a": True}])]
-    assert labels(trainings) == ["ppo  env.name Pong", "ppo  env.name null",
-                                 'ppo  env.name [1, {"a": true}]']  # fmt: skip
+    trainings = [
+        named(env__name="Pong"),
+        named(env__name=None),
+        named(env__name=[1, {"a": True}]),
+    ]
+    assert labels(trainings) == [
+        "ppo  env.name Pong",
+        "ppo  env.name null",
+        'ppo  env.name [1, {"a": true}]',
+    ]
 
 
 def test_equal_specs_are_told_apart_by_when_they_were_run():
     assert labels([named(stamp="1"), named(stamp="2")]) == ["ppo  1", "ppo  2"]
-    trainings = [named(stamp="1"), named(stamp="2"), named(stamp="3", agent__net__lr=1.0)]
+    trainings = [
+        named(stamp="1"),
+        named(stamp="2"),
+        named(stamp="3", agent__net__lr=1.0),
+    ]
     assert labels(trainings) == ["ppo  lr 0.001  1", "ppo  lr 0.001  2", "ppo  lr 1"]
 
 
 def test_trials_of_a_search_have_their_number():
-    trainings = [named(tag="t0", agent__net__lr=1.0), named(tag="t1", agent__net__lr=1.0)]
+    trainings = [
+        named(tag="t0", agent__net__lr=1.0),
+        named(tag="t1", agent__net__lr=1.0),
+    ]
     assert labels(trainings) == ["ppo t0", "ppo t1"]
 
 
 def test_a_long_difference_is_cut_and_stays_different():
     many = [
-        named(stamp=str(n), **{f"agent__algorithm__a_long_key_{k}": n for k in range(20)})
+        named(
+            stamp=str(n), **{f"agent__algorithm__a_long_key_{k}": n for k in range(20)}
+        )
         for n in range(3)
     ]
     found = labels(many)

@@ -11,24 +11,39 @@ from slm_lab.analysis.search.graph import draw_experiment_graph, experiment_figu
 from slm_lab.analysis.search.search_summary import SearchSummary
 from slm_lab.analysis.search.trial_state import TABLE_TRIALS
 from tests.unit.analysis.page import domains, plot
-from tests.unit.analysis.search.trials import BUDGET, VARIABLES, drawn, searched, trial, varied
+from tests.unit.analysis.search.trials import (
+    BUDGET,
+    VARIABLES,
+    drawn,
+    searched,
+    trial,
+    varied,
+)
 
 MIXED = ["finished", "stopped", "finished", "failed", "running"]
 X = varied("agent.x", "uniform")
 SEARCHES = {
     "no trials": SearchSummary("s", "S", VARIABLES, (), BUDGET),
     "no variables": searched((), [[]] * 6, range(6)),
-    "nothing yet": drawn(3)._replace(trials=tuple(trial(i, None, "waiting") for i in range(3))),
+    "nothing yet": drawn(3)._replace(
+        trials=tuple(trial(i, None, "waiting") for i in range(3))
+    ),
     "all failed": drawn(4, status="failed"),
     "one trial": drawn(1),
     "all the same": searched((X,), [[0.5]] * 6, [1.0] * 6),
     "one variable": drawn(12, 1),
     "all kinds of variables": drawn(30, 8, status=MIXED * 6),
     "not measured": SearchSummary(
-        "s", "S", (X,), (trial(0, None), replace(trial(1, x=2), metrics={}, score=3.0)), BUDGET
+        "s",
+        "S",
+        (X,),
+        (trial(0, None), replace(trial(1, x=2), metrics={}, score=3.0)),
+        BUDGET,
     ),
     "names to escape": searched(
-        (varied("a.<b>&", "choice", ("</script>", "<i>")),), [["</script>"], ["<i>"]], [1.0, 2.0]
+        (varied("a.<b>&", "choice", ("</script>", "<i>")),),
+        [["</script>"], ["<i>"]],
+        [1.0, 2.0],
     ),
 }
 
@@ -43,7 +58,9 @@ def of_type(traces, *kinds):
 
 def dots(traces):
     return [
-        trace for trace in of_type(traces, "scatter", "scattergl") if trace["mode"] == "markers"
+        trace
+        for trace in of_type(traces, "scatter", "scattergl")
+        if trace["mode"] == "markers"
     ]
 
 
@@ -51,7 +68,10 @@ def dots(traces):
 @pytest.mark.parametrize("what", SEARCHES)
 def test_any_search_can_be_drawn(what, tmp_path):
     png, html = draw_experiment_graph(SEARCHES[what], tmp_path, "small")
-    assert (png.name, html.name) == ("small_experiment_graph.png", "small_experiment_graph.html")
+    assert (png.name, html.name) == (
+        "small_experiment_graph.png",
+        "small_experiment_graph.html",
+    )
     with Image.open(png) as picture:
         assert picture.width >= 900
     plot(html.read_bytes())
@@ -60,11 +80,16 @@ def test_any_search_can_be_drawn(what, tmp_path):
 
 def test_there_is_a_row_for_every_metric_with_values_and_a_column_for_every_variable():
     figure = experiment_figure(drawn(12, 4))
-    shown = [name.replace("_", " ") for name in TRIAL_METRICS if name != "total_reward_ma"]
+    shown = [
+        name.replace("_", " ") for name in TRIAL_METRICS if name != "total_reward_ma"
+    ]
     assert [axis.scale.label for axis in figure.metrics] == shown
     assert [axis.scale.label for axis in figure.variables] == [
-        "lr", "gamma", "hid_layers", "minibatch_size",
-    ]  # fmt: skip
+        "lr",
+        "gamma",
+        "hid_layers",
+        "minibatch_size",
+    ]
     without = [replace(each, metrics={"strength": 1.0}) for each in drawn(12, 4).trials]
     figure = experiment_figure(drawn(12, 4)._replace(trials=tuple(without)))
     assert [axis.scale.label for axis in figure.metrics] == ["strength"]
@@ -83,7 +108,9 @@ def test_colour_is_the_score_that_orders_the_trials():
 
 
 def test_trials_that_spent_the_whole_budget_are_filled_and_others_hollow():
-    traces, _ = page_of(drawn(10, 1, status=["finished"] * 6 + ["stopped"] * 3 + ["failed"]))
+    traces, _ = page_of(
+        drawn(10, 1, status=["finished"] * 6 + ["stopped"] * 3 + ["failed"])
+    )
     for trace in dots(traces):
         symbols = trace["marker"]["symbol"]
         assert (symbols.count("circle"), symbols.count("circle-open")) == (6, 3)
@@ -127,14 +154,20 @@ def test_the_page_has_a_bar_for_each_variable_the_most_important_first():
     assert len(bars["x"]) == 4
     assert bars["x"] == sorted(bars["x"], reverse=True)
     assert layout["yaxis"]["ticktext"][0] == "lr"
-    assert layout["yaxis"]["range"][0] > layout["yaxis"]["range"][1]  # from the top down
+    # from the top down
+    assert layout["yaxis"]["range"][0] > layout["yaxis"]["range"][1]
 
 
 def test_the_page_says_that_there_are_too_few_trials_for_importances():
     traces, _ = page_of(drawn(3, 2))
     (bars,) = of_type(traces, "bar")
     assert bars["x"] == [0, 0]
-    texts = [text for trace in traces if trace.get("mode") == "text" for text in trace["text"]]
+    texts = [
+        text
+        for trace in traces
+        if trace.get("mode") == "text"
+        for text in trace["text"]
+    ]
     assert texts == ["  3 trials have a result to compare, it takes 5"] * 2
 
 
@@ -149,7 +182,9 @@ def test_the_table_has_the_best_trials_with_their_points():
     experiment = drawn(30, 4)
     (table,) = of_type(page_of(experiment)[0], "table")
     best = sorted(experiment.trials, key=lambda each: -each.score)
-    assert table["cells"]["values"][0] == [str(each.trial) for each in best[:TABLE_TRIALS]]
+    assert table["cells"]["values"][0] == [
+        str(each.trial) for each in best[:TABLE_TRIALS]
+    ]
     assert "<b>hid_layers</b>" in table["header"]["values"]
 
 
@@ -168,10 +203,13 @@ def test_a_search_of_many_trials_is_drawn_by_webgl():
 def test_zooming_into_a_panel_acts_on_its_row_and_column():
     traces, layout = page_of(drawn(20, 3))
     across, up = (
-        {(layout[key].get("matches") or trace[axis]) for trace in dots(traces)
-         for key in [f"{axis}{trace[axis][1:]}"]}
+        {
+            (layout[key].get("matches") or trace[axis])
+            for trace in dots(traces)
+            for key in [f"{axis}{trace[axis][1:]}"]
+        }
         for axis in ("xaxis", "yaxis")
-    )  # fmt: skip
+    )
     assert (len(across), len(up)) == (3, len(experiment_figure(drawn(20, 3)).metrics))
 
 
@@ -180,7 +218,10 @@ def test_panels_stand_apart_inside_the_page():
     for i, (left, right, bottom, top) in enumerate(places):
         assert 0 <= left < right <= 1
         assert 0 <= bottom < top <= 1
-        assert all(right <= a or b <= left or top <= c or d <= bottom for a, b, c, d in places[:i])
+        assert all(
+            right <= a or b <= left or top <= c or d <= bottom
+            for a, b, c, d in places[:i]
+        )
 
 
 def test_nothing_from_a_spec_ends_the_page():

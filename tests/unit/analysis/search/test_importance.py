@@ -34,7 +34,9 @@ def searches(trials, seed=0):
 
 
 @pytest.mark.parametrize("trials", [8, 10, 20])
-def test_a_variable_without_effect_has_no_importance_and_one_with_effect_is_first(trials):
+def test_a_variable_without_effect_has_no_importance_and_one_with_effect_is_first(
+    trials,
+):
     found = [importances(each) for each in searches(trials)]
     assert np.mean([each[0].path == "x" for each in found]) > 0.95
     by_path = [{each.path: each for each in one} for one in found]
@@ -76,7 +78,9 @@ def test_a_best_value_in_the_middle_is_found():
 def test_a_decisive_category_is_found():
     generator = np.random.default_rng(0)
     kind = generator.choice(["a", "b", "c"], 20)
-    score = [{"a": 0.0, "b": 5.0, "c": 1.0}[each] + generator.normal() / 5 for each in kind]
+    score = [
+        {"a": 0.0, "b": 5.0, "c": 1.0}[each] + generator.normal() / 5 for each in kind
+    ]
     found = of(searched((KIND,), [[each] for each in kind], score))["kind"]
     assert found.sure
     assert found.share > 0.7
@@ -92,7 +96,9 @@ def test_two_variables_that_matter_only_together_are_not_seen():
     generator = np.random.default_rng(2)
     x, z = generator.random((2, 60))
     score = ((x > 0.5) ^ (z > 0.5)) + 0.1 * generator.normal(size=60)
-    for each in importances(searched((X, Z), list(zip(x, z, strict=True)), list(score))):
+    for each in importances(
+        searched((X, Z), list(zip(x, z, strict=True)), list(score))
+    ):
         assert each.share < 0.2
         assert not each.sure
 
@@ -103,8 +109,14 @@ def test_neither_the_scale_of_the_score_nor_of_a_variable_matters(change):
     x = generator.normal(size=20)
     score = x + generator.normal(size=20)
     plain = importances(searched((X,), [[each] for each in x], list(score)))
-    assert importances(searched((X,), [[each] for each in x], list(change(score)))) == plain
-    assert importances(searched((X,), [[each] for each in change(x)], list(score))) == plain
+    assert (
+        importances(searched((X,), [[each] for each in x], list(change(score))))
+        == plain
+    )
+    assert (
+        importances(searched((X,), [[each] for each in change(x)], list(score)))
+        == plain
+    )
 
 
 def test_the_same_search_has_the_same_importances():
@@ -113,7 +125,9 @@ def test_the_same_search_has_the_same_importances():
 
 @pytest.mark.parametrize("trials", range(FEWEST_TRIALS))
 def test_with_too_few_trials_there_is_a_reason_in_place_of_a_number(trials):
-    (found,) = importances(searched((X,), [[i / 9] for i in range(trials)], list(range(trials))))
+    (found,) = importances(
+        searched((X,), [[i / 9] for i in range(trials)], list(range(trials)))
+    )
     assert found.share is found.p_value is found.chance is None
     assert f"{trials} trial" in found.reason
     assert f"it takes {FEWEST_TRIALS}" in found.reason
@@ -124,14 +138,19 @@ def test_with_too_few_trials_there_is_a_reason_in_place_of_a_number(trials):
     [([0.5] * 9, range(9), "same value"), (np.arange(9) / 9, [1.0] * 9, "same score")],
 )
 def test_where_nothing_varies_there_is_a_reason(points, scores, reason):
-    (found,) = importances(searched((X,), [[float(each)] for each in points], list(scores)))
+    (found,) = importances(
+        searched((X,), [[float(each)] for each in points], list(scores))
+    )
     assert found.share is None
     assert reason in found.reason
 
 
 def test_a_variable_without_a_number_comes_last():
     points = [[0.5, i / 20] for i in range(20)]
-    assert [each.path for each in importances(searched((X, Z), points, range(20)))] == ["z", "x"]
+    assert [each.path for each in importances(searched((X, Z), points, range(20)))] == [
+        "z",
+        "x",
+    ]
 
 
 def test_only_trials_that_finished_or_were_stopped_are_compared():
@@ -145,14 +164,21 @@ def test_only_trials_that_finished_or_were_stopped_are_compared():
 
 def test_a_trial_that_was_stopped_ranks_by_how_far_it_came():
     outcomes = [
-        trial(0, 1.0), trial(1, 99.0, "stopped", frame=10), trial(2, 0.0, "stopped", frame=20),
-        trial(3, 5.0), trial(4, 98.0, "stopped", frame=10), trial(5, 1.0),
-    ]  # fmt: skip
-    np.testing.assert_allclose(trial_ranks(outcomes), np.array([3.5, 1, 2, 5, 0, 3.5]) / 5)
+        trial(0, 1.0),
+        trial(1, 99.0, "stopped", frame=10),
+        trial(2, 0.0, "stopped", frame=20),
+        trial(3, 5.0),
+        trial(4, 98.0, "stopped", frame=10),
+        trial(5, 1.0),
+    ]
+    np.testing.assert_allclose(
+        trial_ranks(outcomes), np.array([3.5, 1, 2, 5, 0, 3.5]) / 5
+    )
 
 
 def halved(seed, trials=20):
-    """A search over x, which has a best value, and z, whose scheduler stops the worse at rungs."""
+    """A search over x, which has a best value, and z, whose scheduler stops the worse
+    at rungs."""
     generator = np.random.default_rng([5, seed])
     seen = {1000: [], 3000: []}
     outcomes = []
@@ -189,9 +215,15 @@ def test_ranks_go_from_0_to_1_and_equal_values_share_theirs(values):
 
 
 @settings(max_examples=40)
-@given(st.lists(st.integers(0, 6), min_size=FEWEST_TRIALS, max_size=25), st.sampled_from([0.15, 9]))
+@given(
+    st.lists(st.integers(0, 6), min_size=FEWEST_TRIALS, max_size=25),
+    st.sampled_from([0.15, 9]),
+)
 def test_a_trial_is_predicted_by_the_mean_of_the_others(values, width):
-    for means in (local_line(midranks(np.array(values)), width), same_value(np.array(values))):
+    for means in (
+        local_line(midranks(np.array(values)), width),
+        same_value(np.array(values)),
+    ):
         np.testing.assert_array_equal(np.diag(means), 0)
         np.testing.assert_allclose(means.sum(axis=1), 1, atol=1e-9)
 
@@ -208,7 +240,9 @@ def test_a_wide_kernel_predicts_by_the_line_through_the_others():
 
 def test_a_category_is_predicted_by_its_other_trials_and_once_by_all():
     means = same_value(np.array([0, 0, 0, 1])) @ np.array([1.0, 2.0, 3.0, 7.0])
-    np.testing.assert_allclose(means, [(5 + 4) / 3, (4 + 11 / 3) / 3, (3 + 10 / 3) / 3, 2.0])
+    np.testing.assert_allclose(
+        means, [(5 + 4) / 3, (4 + 11 / 3) / 3, (3 + 10 / 3) / 3, 2.0]
+    )
 
 
 def test_lists_blocks_and_null_are_categories():

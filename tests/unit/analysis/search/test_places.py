@@ -3,7 +3,12 @@ import pytest
 
 from slm_lab.analysis.figure.look import MISSING_COLOUR, SHADES, Shading, rgb
 from slm_lab.analysis.figure.traces import colours_of
-from slm_lab.analysis.search.graph import MISSING, MOST_CATEGORIES, number_places, variable_places
+from slm_lab.analysis.search.graph import (
+    MISSING,
+    MOST_CATEGORIES,
+    number_places,
+    variable_places,
+)
 from tests.unit.analysis.search.trials import varied
 
 LOG = varied("lr", "loguniform")
@@ -70,7 +75,12 @@ def test_a_long_list_of_numbers_has_an_axis_of_numbers():
 
 
 def test_whole_numbers_close_together_have_a_place_each():
-    assert texts(variable_places(varied("x", "randint"), [2, 5])) == ["2", "3", "4", "5"]
+    assert texts(variable_places(varied("x", "randint"), [2, 5])) == [
+        "2",
+        "3",
+        "4",
+        "5",
+    ]
     far = variable_places(varied("x", "randint"), [2, 500])
     assert far.scale.whole
     assert not far.scale.ticks
@@ -100,5 +110,7 @@ def test_more_is_darker_all_the_way():
 
 def test_a_point_without_a_value_is_grey():
     shading = Shading("x", np.array([np.nan, 0.0, 1.0]), (0.0, 1.0))
-    ends = [f"rgb({', '.join(map(str, rgb(shade)))})" for shade in (SHADES[0], SHADES[-1])]
+    ends = [
+        f"rgb({', '.join(map(str, rgb(shade)))})" for shade in (SHADES[0], SHADES[-1])
+    ]
     assert colours_of(shading) == [MISSING_COLOUR, *ends]

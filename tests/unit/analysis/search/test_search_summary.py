@@ -22,7 +22,9 @@ from tests.unit.analysis.search.trials import BUDGET, drawn, searched, trial, va
 
 def written(experiment):
     """The lines of the CSV of a search."""
-    return list(csv.DictReader(io.StringIO(experiment_table(experiment).to_csv(index=False))))
+    return list(
+        csv.DictReader(io.StringIO(experiment_table(experiment).to_csv(index=False)))
+    )
 
 
 def test_finished_trials_come_first_then_those_that_came_farthest():
@@ -47,7 +49,11 @@ def test_a_trial_without_a_finite_score_is_never_the_best(score):
 
 
 def test_a_failed_trial_is_last_whatever_it_had_reached():
-    outcomes = [trial(0, 1e9, "failed"), trial(1, 0.0, "stopped", frame=1), trial(2, None)]
+    outcomes = [
+        trial(0, 1e9, "failed"),
+        trial(1, 0.0, "stopped", frame=1),
+        trial(2, None),
+    ]
     assert [each.trial for each in ranked(outcomes)] == [1, 0, 2]
 
 
@@ -82,13 +88,27 @@ def test_a_short_name_is_the_shortest_end_that_tells_variables_apart(paths, name
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (0.00123456, "0.00123"), (3e-5, "3e−5"), (1.26e-7, "1.26e−7"), (12.5, "12.5"),
-        (1234.4, "1234"), (2.5e6, "2.5e6"), (-0.5, "−0.5"), (0.0, "0"), (1e-4, "0.0001"),
-        (128, "128"), (True, "true"), (None, "null"), ("relu", "relu"), ([64, 64], "64, 64"),
-        ([[32, 8, 4], [64]], "[32, 8, 4], [64]"), ({"name": "Adam", "lr": 0.01}, "Adam, lr 0.01"),
-        ({"start": 1}, "start 1"), (float("inf"), "inf"), ([], ""),
+        (0.00123456, "0.00123"),
+        (3e-5, "3e−5"),
+        (1.26e-7, "1.26e−7"),
+        (12.5, "12.5"),
+        (1234.4, "1234"),
+        (2.5e6, "2.5e6"),
+        (-0.5, "−0.5"),
+        (0.0, "0"),
+        (1e-4, "0.0001"),
+        (128, "128"),
+        (True, "true"),
+        (None, "null"),
+        ("relu", "relu"),
+        ([64, 64], "64, 64"),
+        ([[32, 8, 4], [64]], "[32, 8, 4], [64]"),
+        ({"name": "Adam", "lr": 0.01}, "Adam, lr 0.01"),
+        ({"start": 1}, "start 1"),
+        (float("inf"), "inf"),
+        ([], ""),
     ],
-)  # fmt: skip
+)
 def test_a_value_is_shown_in_a_few_letters(value, text):
     assert value_text(value) == text
 
@@ -108,7 +128,9 @@ def test_a_value_is_shown_in_a_few_letters(value, text):
         (None, 3, "–"),
     ],
 )
-def test_a_number_that_rounds_up_to_one_more_digit_is_written_in_full(value, count, text):
+def test_a_number_that_rounds_up_to_one_more_digit_is_written_in_full(
+    value, count, text
+):
     assert number_text(value, count) == text
 
 
@@ -134,13 +156,21 @@ def test_numbers_read_back_to_the_same_bits():
     for line in written(experiment):
         outcome = by_trial[int(line["trial"])]
         assert float(line["score"]) == outcome.score
-        assert float(line["agent.net.optim_spec.lr"]) == outcome.params["agent.net.optim_spec.lr"]
-        assert json.loads(line["agent.net.hid_layers"]) == outcome.params["agent.net.hid_layers"]
+        assert (
+            float(line["agent.net.optim_spec.lr"])
+            == outcome.params["agent.net.optim_spec.lr"]
+        )
+        assert (
+            json.loads(line["agent.net.hid_layers"])
+            == outcome.params["agent.net.hid_layers"]
+        )
         assert float(line["consistency"]) == outcome.metrics["consistency"]
 
 
 def test_a_failed_trial_shows_its_status_and_error_and_no_result():
-    failed = trial(3, 7.0, "failed", error="ValueError: the loss is nan\n  at frame 12", lr=0.1)
+    failed = trial(
+        3, 7.0, "failed", error="ValueError: the loss is nan\n  at frame 12", lr=0.1
+    )
     experiment = SearchSummary(
         "x", "X", (varied("lr", "uniform"),), (failed, trial(4, lr=1)), BUDGET
     )
@@ -161,7 +191,8 @@ def raised(error):
 
 
 def caused():
-    """The text of an exception with a cause, and notes as those of an environment that failed."""
+    """The text of an exception with a cause, and notes as those of an environment that
+    failed."""
     try:
         try:
             raise KeyError("obs")
@@ -174,28 +205,39 @@ def caused():
         return traceback.format_exc()
 
 
-NON_FINITE = "the loss is nan at frame 96; batch:\n  obs  min -1 mean 0 max 1\nthe state is in x.pt"
+NON_FINITE = (
+    "the loss is nan at frame 96; batch:\n  obs  min -1 mean 0 max 1\nthe state is in "
+    "x.pt"
+)
 DUMB = 'Traceback (most recent call last):\n  File "x.py", line 1, in f'
 
 
 @pytest.mark.parametrize(
     ("error", "line"),
     [
-        (raised(ValueError("Expected parameter loc")), "ValueError: Expected parameter loc"),
+        (
+            raised(ValueError("Expected parameter loc")),
+            "ValueError: Expected parameter loc",
+        ),
         (raised(ValueError("first\n  second\nthird: x")), "ValueError: first"),
         (raised(ValueError()), "ValueError"),
-        (raised(json.JSONDecodeError("bad", "x", 0)),
-         "json.decoder.JSONDecodeError: bad: line 1 column 1 (char 0)"),
+        (
+            raised(json.JSONDecodeError("bad", "x", 0)),
+            "json.decoder.JSONDecodeError: bad: line 1 column 1 (char 0)",
+        ),
         (caused(), "ZeroDivisionError: the pole broke"),
-        (f'concurrent.futures.process._RemoteTraceback: \n"""\n{raised(OSError("full"))}"""',
-         "OSError: full"),
+        (
+            "concurrent.futures.process._RemoteTraceback: "
+            f'\n"""\n{raised(OSError("full"))}"""',
+            "OSError: full",
+        ),
         (NON_FINITE, "the loss is nan at frame 96; batch:"),
         (f"the node was lost\n{raised(OSError('full'))}", "the node was lost"),
         (DUMB, "Traceback (most recent call last):"),
         ("\nended early\n", "ended early"),
         ("", ""),
     ],
-)  # fmt: skip
+)
 def test_a_headline_is_the_line_that_says_what_happened(error, line):
     assert error_summary(error) == line
     assert error_summary(f"Session 12: {error}") == f"Session 12: {line}".strip()
@@ -216,7 +258,9 @@ def test_no_cell_holds_a_number_that_is_none(number):
 
 def test_a_trial_that_has_not_begun_has_empty_cells():
     waiting = replace(trial(0, None, "waiting", frame=0), params={})
-    (line,) = written(SearchSummary("x", "X", (varied("lr", "uniform"),), (waiting,), 9))
+    (line,) = written(
+        SearchSummary("x", "X", (varied("lr", "uniform"),), (waiting,), 9)
+    )
     assert line["lr"] == line["score"] == ""
 
 
@@ -228,6 +272,10 @@ def test_pandas_reads_the_table_as_numbers():
 
 
 def test_a_search_without_trials_has_a_header():
-    table = experiment_table(SearchSummary("x", "X", (varied("lr", "uniform"),), (), BUDGET))
-    assert table.to_csv(index=False).startswith("trial,status,score,frame,wall_t,restarts,lr,")
+    table = experiment_table(
+        SearchSummary("x", "X", (varied("lr", "uniform"),), (), BUDGET)
+    )
+    assert table.to_csv(index=False).startswith(
+        "trial,status,score,frame,wall_t,restarts,lr,"
+    )
     assert not len(table)

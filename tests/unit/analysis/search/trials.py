@@ -21,16 +21,22 @@ VARIABLES = (
     varied("agent.algorithm.minibatch_size", "choice", (128, 32, 64)),
     varied("agent.algorithm.training_epoch", "randint"),
     varied("agent.net.init_fn", "grid_search", ("orthogonal_", None, True)),
-    varied("agent.net.optim_spec", "choice", ({"name": "Adam", "lr": 0.1}, {"name": "SGD"})),
+    varied(
+        "agent.net.optim_spec", "choice", ({"name": "Adam", "lr": 0.1}, {"name": "SGD"})
+    ),
     varied("env.num_envs", "qlograndint"),
 )
 
 
 def trial(number=0, score=1.0, status="finished", *, frame=None, error=None, **point):
     """The state of a Trial with this score, from which its metrics are derived."""
-    spent = (BUDGET if status == "finished" else BUDGET // 2) if frame is None else frame
+    spent = (
+        (BUDGET if status == "finished" else BUDGET // 2) if frame is None else frame
+    )
     metrics = (
-        {} if score is None else {name: score / (i + 1) for i, name in enumerate(TRIAL_METRICS)}
+        {}
+        if score is None
+        else {name: score / (i + 1) for i, name in enumerate(TRIAL_METRICS)}
     )
     more = {"seconds": spent / 1000, "metrics": metrics, "error": error}
     return TrialState(number, point, Status(status), spent, score, **more)
@@ -42,17 +48,27 @@ def searched(variables, points, scores, status="finished"):
     statuses = [status] * len(scores) if isinstance(status, str) else status
     trials = tuple(
         trial(i, score, status_of, **dict(zip(paths, point, strict=True)))
-        for i, (point, score, status_of) in enumerate(zip(points, scores, statuses, strict=True))
+        for i, (point, score, status_of) in enumerate(
+            zip(points, scores, statuses, strict=True)
+        )
     )
-    return SearchSummary("ppo_cartpole", "PPO on CartPole-v1", tuple(variables), trials, BUDGET)
+    return SearchSummary(
+        "ppo_cartpole", "PPO on CartPole-v1", tuple(variables), trials, BUDGET
+    )
 
 
 def drawn(trials, variables=4, *, seed=0, status="finished"):
-    """A search over the first of VARIABLES, drawn at random, in which lr is what matters."""
+    """A search over the first of VARIABLES, drawn at random, in which lr is what
+    matters."""
     generator = np.random.default_rng(seed)
     searched_over = VARIABLES[:variables]
-    points = [[_draw(variable, generator) for variable in searched_over] for _ in range(trials)]
-    scores = [-((np.log10(point[0]) + 3) ** 2) + 0.1 * generator.normal() for point in points]
+    points = [
+        [_draw(variable, generator) for variable in searched_over]
+        for _ in range(trials)
+    ]
+    scores = [
+        -((np.log10(point[0]) + 3) ** 2) + 0.1 * generator.normal() for point in points
+    ]
     return searched(searched_over, points, [float(score) for score in scores], status)
 
 

@@ -52,7 +52,9 @@ def curve_of(tmp_path, monkeypatch, sessions, run_of):
 def test_both_graphs_are_drawn_as_picture_and_page(tmp_path, count):
     rows = {i: [session(float(i)), session(float(i + 1))] for i in range(count)}
     paths = drawn(tmp_path, rows, [trial(i, float(i)) for i in range(count)])
-    expected = [f"s_multi_trial_graph_{stem}.{end}" for stem in STEMS for end in ("png", "html")]
+    expected = [
+        f"s_multi_trial_graph_{stem}.{end}" for stem in STEMS for end in ("png", "html")
+    ]
     assert [path.name for path in paths] == expected
     with Image.open(paths[0]) as picture:
         assert picture.width == 1280
@@ -63,23 +65,33 @@ def test_the_best_are_in_colours_and_named_by_their_points():
     figure = figure_of(12)
     best = [curve for curve in curves_of(figure) if curve.style == "solid"]
     assert [curve.label for curve in best] == [
-        "t11 lr 0.012", "t10 lr 0.011", "t9 lr 0.01", "t8 lr 0.009", "t7 lr 0.008",
-    ]  # fmt: skip
+        "t11 lr 0.012",
+        "t10 lr 0.011",
+        "t9 lr 0.01",
+        "t8 lr 0.009",
+        "t7 lr 0.008",
+    ]
     assert [curve.colour for curve in best] == list(range(COLOURED_TRIALS))
     faint = [curve for curve in curves_of(figure) if curve.style == "faint"]
     assert [curve.label for curve in faint] == ["7 other trials"] + [""] * 6
 
 
 def test_a_trial_that_did_not_finish_says_so_in_the_legend():
-    assert "(stopped at frame 5000)" in curves_of(figure_of(1, status="stopped"))[0].label
+    assert (
+        "(stopped at frame 5000)" in curves_of(figure_of(1, status="stopped"))[0].label
+    )
 
 
 def test_trials_that_failed_are_behind_the_others():
-    assert [curve.style for curve in curves_of(figure_of(2, status="failed"))] == ["faint"] * 2
+    assert [curve.style for curve in curves_of(figure_of(2, status="failed"))] == [
+        "faint"
+    ] * 2
 
 
 def test_without_rows_there_is_a_note():
-    figure = multi_trial_figure({0: None}, [trial(0, None, "waiting")], RETURNS[0], "title")
+    figure = multi_trial_figure(
+        {0: None}, [trial(0, None, "waiting")], RETURNS[0], "title"
+    )
     assert (curves_of(figure), figure.panels[0].note) == ([], "no values yet")
 
 
@@ -89,7 +101,9 @@ def test_a_line_is_the_mean_over_the_sessions(tmp_path, monkeypatch):
     np.testing.assert_array_equal(curve.mean, np.full(20, 2.0))
 
 
-def test_with_runs_it_is_the_mean_over_runs_of_the_means_of_their_workers(tmp_path, monkeypatch):
+def test_with_runs_it_is_the_mean_over_runs_of_the_means_of_their_workers(
+    tmp_path, monkeypatch
+):
     sessions = [session(1.0), session(3.0), session(8.0)]
     assert curve_of(tmp_path, monkeypatch, sessions, [0, 0, 1]).mean[0] == 5
     assert curve_of(tmp_path, monkeypatch, sessions, None).mean[0] == 4

@@ -2,7 +2,11 @@ import numpy as np
 import pytest
 
 from slm_lab.analysis.figure.axis import Line
-from slm_lab.analysis.trial.trial_graph import decimate, draw_session_graphs, session_overview
+from slm_lab.analysis.trial.trial_graph import (
+    decimate,
+    draw_session_graphs,
+    session_overview,
+)
 from slm_lab.metrics.reader import NO_ROWS, read_rows
 from slm_lab.metrics.row import EVAL_COLUMNS
 from tests.unit.analysis.session import write_evaluations, write_session
@@ -28,7 +32,9 @@ def test_a_session_has_one_picture_and_one_page(tmp_path):
     assert len(list(tmp_path.glob("plotly-*.min.js"))) == 1
 
 
-def test_returns_share_a_panel_and_every_column_with_values_has_its_own_in_their_order(tmp_path):
+def test_returns_share_a_panel_and_every_column_with_values_has_its_own_in_their_order(
+    tmp_path,
+):
     csv = write_session(tmp_path / "s.csv", 30, extra=("clip_eps", "approx_kl"))
     rows = read_rows(csv)
     figure = overview(csv)
@@ -82,7 +88,10 @@ def test_without_evaluation_rows_there_is_no_panel_for_them(tmp_path):
     empty = read_rows(write_evaluations(tmp_path / "e.csv", 0))
     assert empty.columns == EVAL_COLUMNS
     assert len(overview(csv, empty).panels) == len(overview(csv).panels)
-    assert draw(tmp_path, csv, empty)[1].read_bytes() == draw(tmp_path, csv)[1].read_bytes()
+    assert (
+        draw(tmp_path, csv, empty)[1].read_bytes()
+        == draw(tmp_path, csv)[1].read_bytes()
+    )
 
 
 def test_a_long_run_of_evaluations_keeps_mean_and_spread_together(tmp_path):

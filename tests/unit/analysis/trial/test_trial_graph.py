@@ -13,7 +13,11 @@ from slm_lab.analysis.figure.axis import (
     wall_clock,
 )
 from slm_lab.analysis.figure.figure import MAX_POINTS
-from slm_lab.analysis.trial.trial_graph import draw_trial_graphs, sessions_text, trial_figure
+from slm_lab.analysis.trial.trial_graph import (
+    draw_trial_graphs,
+    sessions_text,
+    trial_figure,
+)
 from slm_lab.metrics.reader import NO_ROWS, Rows, read_rows
 from tests.unit.analysis.page import curves_of
 from tests.unit.analysis.session import write_evaluations, write_session
@@ -50,7 +54,9 @@ def by_style(figure, style):
 
 def expected(tmp_path, graphs):
     ends = (".png", ".html")
-    return [tmp_path / f"p_t0_trial_graph_{graph}{end}" for graph in graphs for end in ends]
+    return [
+        tmp_path / f"p_t0_trial_graph_{graph}{end}" for graph in graphs for end in ends
+    ]
 
 
 def test_all_graphs_of_a_trial_are_drawn_into_the_run_folder(tmp_path):
@@ -64,8 +70,12 @@ def test_each_key_of_an_info_has_a_graph_where_a_session_has_values(tmp_path):
     rows = trained(tmp_path, 5)
     columns = (*rows.columns, "info_a/b", "info_none")
     values = np.concatenate([rows.values, np.ones((1, 5)), np.full((1, 5), np.nan)])
-    paths = draw_trial_graphs(tmp_path, [NO_ROWS, Rows(columns, values)], [], "p_t0", "title")
-    assert paths == expected(tmp_path, [*MAIN, *CLOCKS, "loss_vs_frames", "info_a.b_vs_frames"])
+    paths = draw_trial_graphs(
+        tmp_path, [NO_ROWS, Rows(columns, values)], [], "p_t0", "title"
+    )
+    assert paths == expected(
+        tmp_path, [*MAIN, *CLOCKS, "loss_vs_frames", "info_a.b_vs_frames"]
+    )
 
 
 def test_while_training_only_the_two_main_graphs_are_drawn(tmp_path):
@@ -141,7 +151,11 @@ def test_no_curve_has_more_points_than_a_screen_shows():
 
 @pytest.mark.parametrize(
     ("seconds", "label"),
-    [(300, "training time (s)"), (301, "training time (min)"), (7201, "training time (h)")],
+    [
+        (300, "training time (s)"),
+        (301, "training time (min)"),
+        (7201, "training time (h)"),
+    ],
 )
 def test_the_wall_clock_has_a_unit_that_suits_its_length(seconds, label):
     assert wall_clock(seconds).label == label
@@ -161,9 +175,12 @@ def test_the_subtitle_counts_sessions(with_rows, planned, text):
 
 
 def test_where_a_training_was_repeated_the_lines_are_the_means_of_the_runs(tmp_path):
-    """Two runs of two workers: the band is that of two lines, whatever lies between workers."""
+    """Two runs of two workers: the band is that of two lines, whatever lies between
+    workers."""
     rows = [trained(tmp_path, 30, seed=i) for i in range(4)]
-    draw_trial_graphs(tmp_path, rows, [], "p_t0", "p", which="live", run_of=[0, 0, 1, 1])
+    draw_trial_graphs(
+        tmp_path, rows, [], "p_t0", "p", which="live", run_of=[0, 0, 1, 1]
+    )
     page = (tmp_path / "p_t0_trial_graph_mean_returns_vs_frames.html").read_text()
     assert "4 Sessions, workers of 2 runs" in page
     assert "of 2 runs" in page
@@ -180,21 +197,40 @@ def test_runs_in_which_one_process_writes_for_all_are_counted_as_runs(tmp_path):
     draw_trial_graphs(tmp_path, rows, [], "p_t0", "p", which="live", run_of=[0, 1])
     assert "2 runs" in file.read_text()
     assert "Sessions" not in file.read_text()
-    draw_trial_graphs(tmp_path, [rows[0], NO_ROWS], [], "p_t0", "p", which="live", run_of=[0, 1])
+    draw_trial_graphs(
+        tmp_path, [rows[0], NO_ROWS], [], "p_t0", "p", which="live", run_of=[0, 1]
+    )
     assert "1 of 2 runs" in file.read_text()
 
 
 @pytest.mark.medium
 def test_actor_statistics_of_a_learner_are_drawn(tmp_path):
-    columns = ("eps", "policy_lag", "policy_lag_max", "actor_wait_share", "learner_wait_share")
+    columns = (
+        "eps",
+        "policy_lag",
+        "policy_lag_max",
+        "actor_wait_share",
+        "learner_wait_share",
+    )
     csv = tmp_path / "s.csv"
     lines = [
-        ",".join(["frame", "total_frame", "wall_t", "total_reward", "total_reward_ma", *columns])
+        ",".join(
+            [
+                "frame",
+                "total_frame",
+                "wall_t",
+                "total_reward",
+                "total_reward_ma",
+                *columns,
+            ]
+        )
     ]
     lines += [",".join(str(n * row) for n in range(1, 11)) for row in range(1, 4)]
     csv.write_text("\n".join([*lines, ""]))
     paths = draw_trial_graphs(tmp_path, [read_rows(csv)], [], "p_t0", "p")
-    assert paths == expected(tmp_path, [*MAIN, *CLOCKS, *(f"{name}_vs_frames" for name in columns)])
+    assert paths == expected(
+        tmp_path, [*MAIN, *CLOCKS, *(f"{name}_vs_frames" for name in columns)]
+    )
     words = {name: learner_axis(name).label for name in columns}
     assert words["eps"] == "EPS (environments/s)"
     assert words["policy_lag_max"] == "policy lag, most (updates)"

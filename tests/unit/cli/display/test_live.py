@@ -47,7 +47,12 @@ def shown(board, width, height=25, meta=None, **console):
     """The text of everything that is written to a terminal of this size."""
     out = io.StringIO()
     terminal = Console(
-        file=out, force_terminal=True, width=width, height=height, color_system=None, **console
+        file=out,
+        force_terminal=True,
+        width=width,
+        height=height,
+        color_system=None,
+        **console,
     )
     with LiveDisplay(terminal, meta or alone(board), MAX_FRAME) as display:
         display.update(board)
@@ -55,13 +60,15 @@ def shown(board, width, height=25, meta=None, **console):
 
 
 def line_of(text, name):
-    """The words of the line that begins with a name, which has no second one; gaps separate."""
+    """The words of the line that begins with a name, which has no second one; gaps
+    separate."""
     (line,) = (line for line in text.splitlines() if line.startswith(name))
     return re.split(r"\s{2,}", line.strip())
 
 
 def logged(board, *changes, meta=None):
-    """The lines that are written where there is no terminal, after each of the changes."""
+    """The lines that are written where there is no terminal, after each of the
+    changes."""
     out = io.StringIO()
     console = Console(file=out, width=80)
     with LiveDisplay(console, meta or alone(board), MAX_FRAME) as display:
@@ -74,7 +81,9 @@ def logged(board, *changes, meta=None):
     return [line[1] for line in lines]
 
 
-@pytest.mark.parametrize("phase", [Phase.RUNNING, Phase.DONE, Phase.FAILED, Phase.STOPPED])
+@pytest.mark.parametrize(
+    "phase", [Phase.RUNNING, Phase.DONE, Phase.FAILED, Phase.STOPPED]
+)
 def test_on_80_columns_no_number_and_no_word_is_cut(phase):
     text = shown(board_of(phase, Phase.WAITING, frame=MAX_FRAME), width=80)
     assert "…" not in text
@@ -118,11 +127,16 @@ def test_the_time_left_of_all_counts_sessions_that_wait(clock):
         display.update(board)
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
     *_, line = (line for line in text.splitlines() if line.startswith("all"))
-    assert re.split(r"\s{2,}", line.strip())[-3:] == ["2,000,000 / 40M", "2,000", "5:16:40"]
+    assert re.split(r"\s{2,}", line.strip())[-3:] == [
+        "2,000,000 / 40M",
+        "2,000",
+        "5:16:40",
+    ]
 
 
 def test_the_time_left_of_all_leaves_out_what_has_failed(clock):
-    """One of two runs, with a tenth of its budget done; the other has failed after as much."""
+    """One of two runs, with a tenth of its budget done; the other has failed after as
+    much."""
     board = board_of(Phase.RUNNING, Phase.FAILED, frame=MAX_FRAME // 10)
     board.clock_slots[0] -= 1000
     out = io.StringIO()
@@ -134,7 +148,11 @@ def test_the_time_left_of_all_leaves_out_what_has_failed(clock):
         display.update(board)
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
     *_, line = (line for line in text.splitlines() if line.startswith("all"))
-    assert re.split(r"\s{2,}", line.strip())[-3:] == ["2,000,000 / 11M", "1,000", "2:30:00"]
+    assert re.split(r"\s{2,}", line.strip())[-3:] == [
+        "2,000,000 / 11M",
+        "1,000",
+        "2:30:00",
+    ]
 
 
 def test_a_log_of_workers_has_the_time_left_of_their_training(clock):
@@ -150,7 +168,9 @@ def test_a_log_of_workers_has_the_time_left_of_their_training(clock):
 
 
 def test_the_sum_of_frames_is_that_of_the_current_run():
-    board = board_of(Phase.DONE, Phase.DONE, Phase.RUNNING, Phase.WAITING, frame=3_000_000)
+    board = board_of(
+        Phase.DONE, Phase.DONE, Phase.RUNNING, Phase.WAITING, frame=3_000_000
+    )
     text = shown(board, 80, meta=TOGETHER_TWICE)
     assert "6,000,000 / 10M" in text
 
@@ -175,12 +195,16 @@ def test_only_the_learner_has_a_budget_and_returns():
     assert line_of(text, "actor 1") == ["actor 1", "1,300,001", "–"]
 
 
-@pytest.mark.parametrize("phase", [Phase.WAITING, Phase.DONE, Phase.FAILED, Phase.STOPPED])
+@pytest.mark.parametrize(
+    "phase", [Phase.WAITING, Phase.DONE, Phase.FAILED, Phase.STOPPED]
+)
 def test_an_actor_shows_its_phase_as_any_session_does(phase):
     board = with_learner(0, 5, 7, phase=phase)
     board.write(2, restarts=3)
     text = shown(board, 80, meta=ACTORS)
-    assert line_of(text, "actor 0")[-1] == line_of(text, "learner")[-1] == PHASES[phase][0]
+    assert (
+        line_of(text, "actor 0")[-1] == line_of(text, "learner")[-1] == PHASES[phase][0]
+    )
     assert "actor 1 (restarted 3×)" in text
 
 
@@ -197,7 +221,8 @@ def test_the_remaining_time_is_that_of_the_learner(clock):
         "learner: started",
         "actor 0: started",
         "actor 1: started",
-        "learner: 5,000 / 10M frames, 1,000 frames/s, return 12.5, best 20.1, 2:46:35 left",
+        "learner: 5,000 / 10M frames, 1,000 frames/s, return 12.5, best 20.1, 2:46:35 "
+        "left",
         "actor 0: 10,015,000 frames, 3,000 frames/s",
         "actor 1: 10,010,000 frames, 2,000 frames/s",
     ]
@@ -212,8 +237,11 @@ def test_a_log_names_the_run_of_a_learner_and_its_actors(clock):
 
     lines = logged(board, end_all, meta=ACTORS_TWICE)
     names = [line.partition(":")[0] for line in lines]
-    assert names == [f"{who} of run {run}" for run in (1, 2)
-                     for who in ("learner", "actor 0", "actor 1")]  # fmt: skip
+    assert names == [
+        f"{who} of run {run}"
+        for run in (1, 2)
+        for who in ("learner", "actor 0", "actor 1")
+    ]
 
 
 def test_only_the_current_one_of_several_learners_is_shown():
@@ -238,7 +266,9 @@ def test_a_restarted_session_shows_how_often():
     text = shown(board, 100)
     assert "Session 1 (restarted 2×)" in text
     assert "Session 0 (" not in text
-    assert logged(board, lambda: board.write(1, phase=Phase.DONE))[-1].endswith("(restarted 2×)")
+    assert logged(board, lambda: board.write(1, phase=Phase.DONE))[-1].endswith(
+        "(restarted 2×)"
+    )
 
 
 @pytest.mark.parametrize("width", [*range(1, 12), 20, 40, 60, 71, 72, 79, 81, 120, 300])
@@ -340,7 +370,8 @@ def rollout(tenth, seconds):
 @pytest.mark.parametrize(
     ("frames", "first", "least", "most"),
     [
-        # A rollout in one second, then nine of learning: the seconds without frames count.
+        # A rollout in one second, then nine of learning: the seconds without frames
+        # count.
         ([1000 * ((tenth + 90) // 100) for tenth in range(1001)], 1000, 85, 115),
         # Bursts that are far apart.
         ([4000 * (tenth // 200) for tenth in range(3000)], 400, 200, 200),
@@ -358,7 +389,8 @@ def test_the_speed_is_steady_and_follows_a_change(frames, first, least, most):
 
 
 @pytest.mark.parametrize(
-    ("frames", "shown"), [([0, 0, 5], [None, None, 25]), ([1_000_000, 1_000_010], [None, 100])]
+    ("frames", "shown"),
+    [([0, 0, 5], [None, None, 25]), ([1_000_000, 1_000_010], [None, 100])],
 )
 def test_there_is_no_speed_before_there_are_new_frames(frames, shown):
     assert speeds(frames) == shown
@@ -408,7 +440,9 @@ def test_another_reason_of_the_same_worker_is_printed_again():
     board = board_of(Phase.RUNNING, Phase.RUNNING, frame=400)
 
     def die(how):
-        return lambda: board.reasons.update({1: f"the process was killed by signal {how}"})
+        return lambda: board.reasons.update(
+            {1: f"the process was killed by signal {how}"}
+        )
 
     lines = logged(board, die(9), die(9), die(11), meta=TOGETHER)
     assert [line for line in lines if "was killed" in line] == [

@@ -21,14 +21,20 @@ def meta(distributed, max_session, max_run=1, serial=False):
         ((False, 1), "1 Session"),
         ((False, 4), "4 Sessions"),
         (("synced", 2), '2 Sessions together ("synced")'),
-        (("synced", 2, 3), '2 Sessions together ("synced"), 3 runs one after the other'),
+        (
+            ("synced", 2, 3),
+            '2 Sessions together ("synced"), 3 runs one after the other',
+        ),
         (("actor_learner", 1), '1 actor and a learner ("actor_learner")'),
         (("actor_learner", 2), '2 actors and a learner ("actor_learner")'),
         (
             ("actor_learner", 2, 3),
             '2 actors and a learner ("actor_learner"), 3 runs one after the other',
         ),
-        (("actor_learner", 2, 1, True), '2 actors and a learner in turn ("actor_learner", serial)'),
+        (
+            ("actor_learner", 2, 1, True),
+            '2 actors and a learner in turn ("actor_learner", serial)',
+        ),
     ],
 )
 def test_a_run_says_how_many_sessions_there_are_and_what_they_do(given, text):

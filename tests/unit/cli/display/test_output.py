@@ -1,4 +1,5 @@
-"""What is printed: escaped, in the terminal's characters, and without failing the training."""
+"""What is printed: escaped, in the terminal's characters, and without failing the
+training."""
 
 import io
 import json
@@ -20,7 +21,10 @@ from slm_lab.core.text import printable
 from tests.faults.lab import LAB, NAME, call, command, write_spec
 from tests.support import ppo
 
-ESCAPES = "red \x1b[31m, clear \x1b[2J, bell \x07, C1 \x9b2J, back\r\x08, bidi \u202e, lone \ud800"
+ESCAPES = (
+    "red \x1b[31m, clear \x1b[2J, bell \x07, C1 \x9b2J, back\r\x08, bidi \u202e, lone "
+    "\ud800"
+)
 
 
 @given(st.text())
@@ -39,7 +43,9 @@ def test_printable_text_is_unchanged(text):
 def test_names_in_lines_and_tables_are_escaped():
     """Colours, which are the console's own, are not."""
     written = io.StringIO()
-    console = LabConsole(file=written, force_terminal=True, width=200, color_system="standard")
+    console = LabConsole(
+        file=written, force_terminal=True, width=200, color_system="standard"
+    )
     print_line(console, ESCAPES)
     table = Table()
     table.add_column("\x1b[2Jname", style="red")
@@ -49,7 +55,9 @@ def test_names_in_lines_and_tables_are_escaped():
     assert "\\x1b[31m" in text
     assert "\x1b[31m" in text.replace("\\x1b", ""), "the column's own colour"
     assert not {"\x1b[2J", "\x9b", "\x07", "\r", "\u202e", "\ud800"} & {
-        part for part in ("\x1b[2J", "\x9b", "\x07", "\r", "\u202e", "\ud800") if part in text
+        part
+        for part in ("\x1b[2J", "\x9b", "\x07", "\r", "\u202e", "\ud800")
+        if part in text
     }
 
 
@@ -74,9 +82,14 @@ class Broken(io.StringIO):
 
 @pytest.mark.parametrize(
     ("error", "failure"),
-    [(BrokenPipeError(32, "Broken pipe"), None), (OSError(28, "No space left"), "No space left")],
+    [
+        (BrokenPipeError(32, "Broken pipe"), None),
+        (OSError(28, "No space left"), "No space left"),
+    ],
 )
-def test_a_failing_stream_is_written_no_more_and_a_closed_reader_is_no_failure(error, failure):
+def test_a_failing_stream_is_written_no_more_and_a_closed_reader_is_no_failure(
+    error, failure
+):
     output = SafeStream(Broken(error), escapes=False)
     assert output.write("text") == 4
     output.flush()
@@ -144,7 +157,11 @@ def test_other_commands_end_well_without_their_reader(tmp_path, args):
 def test_names_and_keys_of_files_are_escaped_on_either_stream(tmp_path):
     spec = ppo(**{"agent__algorithm__ga\x1b[2Jmma": 1})
     (tmp_path / "spec.json").write_text(json.dumps({"na\x1b[31mme": spec}))
-    for args in (["spec", "check", "spec.json"], ["run", "spec.json"], ["run", "spec.json", "x"]):
+    for args in (
+        ["spec", "check", "spec.json"],
+        ["run", "spec.json"],
+        ["run", "spec.json", "x"],
+    ):
         done = call([str(LAB), *args], tmp_path)
         assert done.code == 2
         assert "\x1b" not in done.out + done.err
@@ -153,7 +170,9 @@ def test_names_and_keys_of_files_are_escaped_on_either_stream(tmp_path):
 
 def test_an_error_of_the_command_line_has_no_codes_of_colours_on_a_terminal(tmp_path):
     reader, terminal = pty.openpty()
-    process = subprocess.Popen([LAB, "compare", "--nope"], cwd=tmp_path, stderr=terminal)
+    process = subprocess.Popen(
+        [LAB, "compare", "--nope"], cwd=tmp_path, stderr=terminal
+    )
     os.close(terminal)
     shown = b""
     with suppress(OSError):  # the terminal is closed
@@ -172,7 +191,9 @@ def test_closed_streams_are_no_error(tmp_path, shell):
     assert run_in_shell(tmp_path, [LAB, "spec", "list"], shell).returncode == 0
 
 
-@pytest.mark.parametrize("words", [["spec", "list"], ["--help"], ["run", "-h"], ["--version"]])
+@pytest.mark.parametrize(
+    "words", [["spec", "list"], ["--help"], ["run", "-h"], ["--version"]]
+)
 def test_a_full_output_is_reported_by_a_command_that_only_prints(tmp_path, words):
     done = run_in_shell(tmp_path, [LAB, *words], "{} > /dev/full")
     assert done.returncode == 1
@@ -185,7 +206,10 @@ def test_a_full_output_is_reported_by_a_command_that_only_prints(tmp_path, words
 )
 def test_a_narrow_terminal_leaves_columns_out_before_it_cuts_words(width, left_out):
     written = io.StringIO()
-    header, cells = ("first", "second", "third", "fourth"), ("one word", "two", "three", "four")
+    header, cells = (
+        ("first", "second", "third", "fourth"),
+        ("one word", "two", "three", "four"),
+    )
     console = LabConsole(file=written, width=width)
     print_table(console, "", header, [cells], spare=("second", "third"))
     table, _, note = written.getvalue().partition("without ")
@@ -217,7 +241,9 @@ def test_a_path_in_a_document_on_a_narrow_terminal_has_no_line_end(monkeypatch):
 def test_a_name_in_a_table_that_is_to_be_copied_is_in_one_piece():
     written = io.StringIO()
     rows = [(LONG_PATH, "done"), ("short", "failed")]
-    print_table(LabConsole(file=written, width=80), "", ("run", "status"), rows, whole=True)
+    print_table(
+        LabConsole(file=written, width=80), "", ("run", "status"), rows, whole=True
+    )
     line = next(line for line in written.getvalue().splitlines() if "done" in line)
     assert LONG_PATH in line
 
@@ -232,7 +258,11 @@ def test_two_long_names_in_a_header_stay_apart_in_a_narrow_terminal():
     stream = io.StringIO()
     names = [f"ppo_cartpole_2026_11_24_17124{digit}" for digit in "67"]
     header = ("key", *names)
-    print_table(LabConsole(file=stream, width=40), "", header, [("lr", "1", "2")], left=header)
-    lines = (line.split("┃")[2:4] for line in stream.getvalue().splitlines() if "┃" in line)
+    print_table(
+        LabConsole(file=stream, width=40), "", header, [("lr", "1", "2")], left=header
+    )
+    lines = (
+        line.split("┃")[2:4] for line in stream.getvalue().splitlines() if "┃" in line
+    )
     columns = zip(*lines, strict=True)
     assert ["".join(part.strip() for part in column) for column in columns] == names

@@ -1,4 +1,5 @@
-"""A server that speaks the few endpoints of the Hugging Face Hub that pushing and pulling use."""
+"""A server that speaks the few endpoints of the Hugging Face Hub that pushing and
+pulling use."""
 
 import base64
 import hashlib
@@ -34,13 +35,22 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer({"url": f"{self.server.url}/{repo}", "name": repo})
         if "/preupload/" in self.path:
             files = [
-                {"path": each["path"], "uploadMode": self.mode(each["path"]), "shouldIgnore": False}
+                {
+                    "path": each["path"],
+                    "uploadMode": self.mode(each["path"]),
+                    "shouldIgnore": False,
+                }
                 for each in json.loads(body)["files"]
             ]
             return self.answer({"files": files})
         if self.path.endswith("/objects/batch"):
             objects = [
-                {**each, "actions": {"upload": {"href": f"{self.server.url}/lfs/{each['oid']}"}}}
+                {
+                    **each,
+                    "actions": {
+                        "upload": {"href": f"{self.server.url}/lfs/{each['oid']}"}
+                    },
+                }
                 for each in json.loads(body)["objects"]
             ]
             return self.answer({"transfer": "basic", "objects": objects})
@@ -49,9 +59,13 @@ class Handler(BaseHTTPRequestHandler):
             operation = json.loads(line)
             value = operation["value"]
             if operation["key"] == "file":
-                self.server.files[repo][value["path"]] = base64.b64decode(value["content"])
+                self.server.files[repo][value["path"]] = base64.b64decode(
+                    value["content"]
+                )
             elif operation["key"] == "lfsFile":
-                self.server.files[repo][value["path"]] = self.server.objects[value["oid"]]
+                self.server.files[repo][value["path"]] = self.server.objects[
+                    value["oid"]
+                ]
         url = f"{self.server.url}/{repo}/commit/{COMMIT}"
         return self.answer({"commitUrl": url, "commitOid": COMMIT})
 
@@ -103,8 +117,8 @@ class Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def hub_server():
-    """A running server; `files` has what it holds, by repository and path. It does not answer to
-    what contains `silent_at`."""
+    """A running server; `files` has what it holds, by repository and path. It does not
+    answer to what contains `silent_at`."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.url = f"http://127.0.0.1:{server.server_port}"
         server.files, server.objects, server.private, server.claimed = {}, {}, {}, None

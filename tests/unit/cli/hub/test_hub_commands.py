@@ -15,7 +15,9 @@ from slm_lab.experiment.export import hub as hub_module
 from tests.faults.lab import run_folder
 from tests.unit.cli.hub.hub_server import TOKEN, Handler, hub_server
 
-constants = pytest.importorskip("huggingface_hub.constants", reason="needs the extra hub")
+constants = pytest.importorskip(
+    "huggingface_hub.constants", reason="needs the extra hub"
+)
 pytestmark = [
     pytest.mark.medium,
     pytest.mark.filterwarnings("ignore:Use 'content=<:DeprecationWarning"),
@@ -30,7 +32,8 @@ def hub(tmp_path, monkeypatch):
         monkeypatch.setattr(constants, "ENDPOINT", server.url)
         template = server.url + "/{repo_id}/resolve/{revision}/{filename}"
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
-        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)  # LFS, which a test can speak
+        # LFS, which a test can speak
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
         yield server
 
 
@@ -60,7 +63,10 @@ def test_a_private_repository_can_be_requested(hub, run):
 
 def test_pushing_again_replaces_the_old_archive(hub, run):
     for session in ("0", "0"):
-        assert lab("push", run_folder(run), "ada/pole", "--session", session).exit_code == 0
+        assert (
+            lab("push", run_folder(run), "ada/pole", "--session", session).exit_code
+            == 0
+        )
 
 
 @pytest.mark.parametrize(
@@ -80,7 +86,10 @@ def test_pushing_again_replaces_the_old_archive(hub, run):
     ],
 )
 def test_bad_input_is_one_line(hub, run, args, message, tmp_path):
-    hub.files |= {"ada/empty": {}, "ada/hostile": {"run.zip": b"PK not a zip file" * 10}}
+    hub.files |= {
+        "ada/empty": {},
+        "ada/hostile": {"run.zip": b"PK not a zip file" * 10},
+    }
     (tmp_path / "here.zip").touch()
     done = lab(*(run_folder(run) if word == "RUN" else word for word in args))
     assert done.exit_code == 2
@@ -94,8 +103,9 @@ def test_without_a_token_nothing_is_sent(hub, run, monkeypatch, tmp_path):
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "none"))
     done = lab("push", run_folder(run), "ada/pole")
     assert (done.exit_code, done.stderr) == (
-        2, "no token for the Hub: run hf auth login, or set HF_TOKEN\n"
-    )  # fmt: skip
+        2,
+        "no token for the Hub: run hf auth login, or set HF_TOKEN\n",
+    )
     assert hub.files == {}
 
 
@@ -113,31 +123,41 @@ def test_an_archive_that_is_too_large_is_not_downloaded(hub):
     hub.claimed = 2**31
     done = lab("pull", "ada/large")
     assert (done.exit_code, done.stderr) == (
-        2, "ada/large has 2048 MiB; a shared run has 1024\n"
-    )  # fmt: skip
+        2,
+        "ada/large has 2048 MiB; a shared run has 1024\n",
+    )
 
 
 @pytest.mark.parametrize("request_to", ["/api/repos/create", "/commit/"])
-def test_a_hub_that_falls_silent_ends_a_push_in_bounded_time(hub, run, monkeypatch, request_to):
+def test_a_hub_that_falls_silent_ends_a_push_in_bounded_time(
+    hub, run, monkeypatch, request_to
+):
     monkeypatch.setattr("slm_lab.experiment.export.hub.SILENT_SECONDS", 0.2)
     hub.silent_at = request_to
     done = lab("push", run_folder(run), "ada/pole")
     assert (done.exit_code, done.stderr) == (
-        2, f"the Hub: no connection to {hub.url}: timed out\n"
-    )  # fmt: skip
+        2,
+        f"the Hub: no connection to {hub.url}: timed out\n",
+    )
     assert hub.files.get("ada/pole", {}) == {}
 
 
 def test_something_else_at_the_address_of_the_hub_is_named(hub, run, monkeypatch):
-    monkeypatch.setattr(Handler, "do_POST", lambda self: self.answer_with(b"<html>please log in"))
+    monkeypatch.setattr(
+        Handler, "do_POST", lambda self: self.answer_with(b"<html>please log in")
+    )
     done = lab("push", run_folder(run), "ada/pole")
     assert done.exit_code == 2
     assert done.stderr.startswith(f"the Hub: {hub.url} answers as no Hub does: ")
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("names", [["README.md"], ["hello.txt"], ["info/small_t0_s0.csv"]])
-def test_an_archive_of_something_else_is_refused_by_its_name_on_the_hub(hub, names, tmp_path):
+@pytest.mark.parametrize(
+    "names", [["README.md"], ["hello.txt"], ["info/small_t0_s0.csv"]]
+)
+def test_an_archive_of_something_else_is_refused_by_its_name_on_the_hub(
+    hub, names, tmp_path
+):
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as file:
         for name in names:
@@ -164,11 +184,14 @@ def test_a_missing_extra_is_reported(monkeypatch, tmp_path):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     done = lab("pull", "ada/pole")
     assert (done.exit_code, done.stderr) == (
-        2, 'huggingface_hub is not installed; run: pip install "slm-lab[hub]"\n'
-    )  # fmt: skip
+        2,
+        'huggingface_hub is not installed; run: pip install "slm-lab[hub]"\n',
+    )
 
 
-def test_an_error_of_the_local_disk_is_not_one_of_the_hub(hub, run, monkeypatch, tmp_path):
+def test_an_error_of_the_local_disk_is_not_one_of_the_hub(
+    hub, run, monkeypatch, tmp_path
+):
     assert lab("push", run_folder(run), "ada/pole", "--session", "0").exit_code == 0
 
     def full(path, content):
@@ -189,8 +212,9 @@ def test_a_full_disk_of_temporary_files_is_named(hub, run, monkeypatch):
     monkeypatch.setattr("huggingface_hub.HfApi.hf_hub_download", full)
     done = lab("pull", "ada/pole")
     assert (done.exit_code, done.stderr) == (
-        1, f"No space left on device: {tempfile.gettempdir()}\n"
-    )  # fmt: skip
+        1,
+        f"No space left on device: {tempfile.gettempdir()}\n",
+    )
 
 
 @pytest.mark.parametrize("kind", ["a link that leads nowhere", "a file made meanwhile"])
@@ -200,7 +224,9 @@ def test_nothing_that_lies_at_the_place_of_the_file_is_replaced(
     assert lab("push", run_folder(run), "ada/pole", "--session", "0").exit_code == 0
     path = tmp_path / "pole.zip"
     if kind == "a file made meanwhile":
-        monkeypatch.setattr(hub_module, "find_folder", lambda *_: path.write_bytes(b"mine"))
+        monkeypatch.setattr(
+            hub_module, "find_folder", lambda *_: path.write_bytes(b"mine")
+        )
     else:
         path.symlink_to("nowhere")
     done = lab("pull", "ada/pole")

@@ -1,4 +1,5 @@
-"""A run as one file: what it holds, and that it plays anywhere as the run itself does."""
+"""A run as one file: what it holds, and that it plays anywhere as the run itself
+does."""
 
 import io
 import json
@@ -26,14 +27,18 @@ EMPTY = b"PK\5\6" + bytes(18)
 
 
 def invoke(*args):
-    return CliRunner().invoke(app, [*map(str, args)], env={"COLUMNS": "80"}, catch_exceptions=False)
+    return CliRunner().invoke(
+        app, [*map(str, args)], env={"COLUMNS": "80"}, catch_exceptions=False
+    )
 
 
 @pytest.fixture(scope="session")
 def shared(run, tmp_path_factory):
     """The archive of a run, alone in a folder."""
     path = tmp_path_factory.mktemp("shared") / "pole.zip"
-    assert invoke("export", run_folder(run), "--to", "zip", "--out", path).exit_code == 0
+    assert (
+        invoke("export", run_folder(run), "--to", "zip", "--out", path).exit_code == 0
+    )
     return path
 
 
@@ -67,7 +72,9 @@ def test_it_is_evaluated_and_enjoyed_without_a_spec_file(elsewhere, run):
 
 def test_a_run_folder_is_evaluated_without_a_spec_file_too(run):
     done = invoke("run", "eval@latest", "--episodes", 20, "--data", run / "data")
-    assert table(done.output) == table(lab(run, "eval@latest", "--episodes", "20").output)
+    assert table(done.output) == table(
+        lab(run, "eval@latest", "--episodes", "20").output
+    )
 
 
 def test_it_is_loaded_and_acts_as_the_run(elsewhere, run, tmp_path):
@@ -137,7 +144,13 @@ def test_the_commands_of_the_card_need_no_change(run, tmp_path, monkeypatch, cap
         card = archive.read("README.md").decode()
     enjoy, evaluate = card.partition("```bash\n")[2].splitlines()[:2]
     (again,) = re.findall("`(slm-lab .* train .*)` repeats", card)
-    assert main_words(enjoy) == ["run", "enjoy@Ada's pole.zip", "--render", "--import", "of_card"]
+    assert main_words(enjoy) == [
+        "run",
+        "enjoy@Ada's pole.zip",
+        "--render",
+        "--import",
+        "of_card",
+    ]
     assert main_words(again) == ["run", file.name, NAME, "train", "--import", "of_card"]
     exec(shlex.split(evaluate)[2])
     assert "Episodes(returns=array" in capfd.readouterr().out
@@ -150,18 +163,26 @@ def main_words(command):
 
 
 def test_it_says_nothing_about_the_machine(shared, run):
-    words = [str(run).encode(), socket.gethostname().encode(), b'"machine"', b'"command"']
+    words = [
+        str(run).encode(),
+        socket.gethostname().encode(),
+        b'"machine"',
+        b'"command"',
+    ]
     with zipfile.ZipFile(shared) as archive:
         for name in archive.namelist():
             content = archive.read(name)
-            if name.endswith(".png"):  # a short name of a host may be among its bytes by chance
+            # a short name of a host may be among its bytes by chance
+            if name.endswith(".png"):
                 assert str(run).encode() not in content
                 continue
             assert [word for word in words if word in content] == [], name
 
 
 @pytest.mark.parametrize("how", ["import", "environment"])
-def test_modules_that_it_names_are_not_imported(how, shared, tmp_path, monkeypatch, capsys):
+def test_modules_that_it_names_are_not_imported(
+    how, shared, tmp_path, monkeypatch, capsys
+):
     (tmp_path / "payload.py").write_text("raise SystemExit('it ran')")
     monkeypatch.chdir(tmp_path)
 
@@ -186,8 +207,12 @@ def test_modules_that_it_names_are_not_imported(how, shared, tmp_path, monkeypat
         slm_lab.load(evil, imports=["payload"])
 
 
-@pytest.mark.parametrize("path", ["/etc/passwd", "../secret.xml", "~/secret.xml", "C:\\secret.xml"])
-def test_an_argument_that_names_a_file_of_this_machine_is_refused(path, shared, tmp_path):
+@pytest.mark.parametrize(
+    "path", ["/etc/passwd", "../secret.xml", "~/secret.xml", "C:\\secret.xml"]
+)
+def test_an_argument_that_names_a_file_of_this_machine_is_refused(
+    path, shared, tmp_path
+):
     def with_file(name, content):
         if not name.endswith("_spec.json"):
             return content
@@ -200,10 +225,14 @@ def test_an_argument_that_names_a_file_of_this_machine_is_refused(path, shared, 
         slm_lab.load(evil)
     done = invoke("run", f"eval@{evil}")
     assert done.exit_code == 2
-    assert "unzip it into the data folder and use the folder" in " ".join(done.stderr.split())
+    assert "unzip it into the data folder and use the folder" in " ".join(
+        done.stderr.split()
+    )
 
 
-def test_the_doctor_makes_no_environment_with_a_file_that_it_names(shared, tmp_path, monkeypatch):
+def test_the_doctor_makes_no_environment_with_a_file_that_it_names(
+    shared, tmp_path, monkeypatch
+):
     def with_file(name, content):
         if not name.endswith("_spec.json"):
             return content
@@ -212,7 +241,9 @@ def test_the_doctor_makes_no_environment_with_a_file_that_it_names(shared, tmp_p
         return json.dumps(spec)
 
     made = []
-    monkeypatch.setattr("slm_lab.experiment.policy.build_policy", lambda *_: made.append(1))
+    monkeypatch.setattr(
+        "slm_lab.experiment.policy.build_policy", lambda *_: made.append(1)
+    )
     done = invoke("doctor", repacked(shared, tmp_path / "evil.zip", with_file))
     assert (done.exit_code, made) == (0, [])
     assert "the agent was not looked at: " in done.output
@@ -239,7 +270,11 @@ def test_graphs_of_trainings_that_confirm_a_trial_are_not_in_it(run, tmp_path):
 
 def test_changed_weights_are_refused(shared, tmp_path):
     def damaged(name, content):
-        return content[:-1] + b"x" if name.endswith(".json") and "latest" in name else content
+        return (
+            content[:-1] + b"x"
+            if name.endswith(".json") and "latest" in name
+            else content
+        )
 
     done = invoke("run", f"eval@{repacked(shared, tmp_path / 'bad.zip', damaged)}")
     assert done.exit_code == 1
@@ -266,7 +301,12 @@ def no_env(content):
         ("_spec.json", other_net, slm_lab.load, "no longer builds the agent"),
         ("_latest.json", lambda _: b"{}", slm_lab.load, "cannot read the checkpoint"),
         ("_spec.json", no_env, slm_lab.load_run, "must have blocks env and meta"),
-        ("_train.csv", lambda _: b"a\n", lambda run: slm_lab.load_run(run).rows, "no column frame"),
+        (
+            "_train.csv",
+            lambda _: b"a\n",
+            lambda run: slm_lab.load_run(run).rows,
+            "no column frame",
+        ),
         (
             "_train.csv",
             lambda _: b"a\n",
@@ -305,7 +345,10 @@ def test_a_command_names_the_archive_not_the_folder_of_its_files(elsewhere):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--which", "latest"], "it is a shared run, which has one agent; leave out which"),
+        (
+            ["--which", "latest"],
+            "it is a shared run, which has one agent; leave out which",
+        ),
         (["--session", "1"], "Session 1 has no checkpoint yet"),
     ],
 )
@@ -354,8 +397,9 @@ def test_its_rows_are_plotted_compared_and_diagnosed(elsewhere, words, shown):
 def test_a_missing_file_is_no_run(elsewhere):
     done = invoke("run", "eval@missing.zip")
     assert (done.exit_code, done.stderr.strip()) == (
-        3, "there is no run folder missing.zip, here or in data"
-    )  # fmt: skip
+        3,
+        "there is no run folder missing.zip, here or in data",
+    )
 
 
 @pytest.mark.parametrize(
@@ -365,7 +409,9 @@ def test_a_missing_file_is_no_run(elsewhere):
         (lambda content: content[100:], "pole.zip is not a shared run, or is damaged"),
     ],
 )
-def test_a_file_without_files_or_without_its_start_is_refused(cut, message, shared, tmp_path):
+def test_a_file_without_files_or_without_its_start_is_refused(
+    cut, message, shared, tmp_path
+):
     (tmp_path / "pole.zip").write_bytes(cut(shared.read_bytes()))
     with pytest.raises(UsageError, match=message):
         slm_lab.load(tmp_path / "pole.zip")
@@ -376,7 +422,9 @@ def test_a_trial_of_a_search_is_shared_as_a_run(tmp_path_factory, tmp_path):
     spec = ppo(env__max_frame=300, meta__max_trial=2)
     spec["search"] = {"agent.algorithm.gamma__choice": [0.9, 0.99]}
     root = run_folder(
-        made_once(tmp_path_factory, "searched", lambda folder: trained(folder, spec, "search"))
+        made_once(
+            tmp_path_factory, "searched", lambda folder: trained(folder, spec, "search")
+        )
     )
     path = tmp_path / "trial.zip"
     assert invoke("export", f"{root}:t1", "--to", "zip", "--out", path).exit_code == 0

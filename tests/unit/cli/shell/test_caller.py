@@ -1,4 +1,5 @@
-"""Options for scripts and long runs: documents, saved evaluations, logs, a command at the end."""
+"""Options for scripts and long runs: documents, saved evaluations, logs, a command at
+the end."""
 
 import json
 import logging
@@ -11,7 +12,15 @@ import pytest
 from slm_lab.cli.shell import caller
 from slm_lab.core.process import LOG_LEVEL
 from slm_lab.experiment.run import Run
-from tests.faults.lab import LAB, PATIENCE, call, call_here, command, run_folder, write_spec
+from tests.faults.lab import (
+    LAB,
+    PATIENCE,
+    call,
+    call_here,
+    command,
+    run_folder,
+    write_spec,
+)
 from tests.support import ppo
 from tests.unit.cli.trained import fingerprint, lab
 
@@ -65,7 +74,9 @@ def test_an_evaluation_is_not_saved_through_a_link(run, tmp_path):
     (tmp_path / "data" / "copy" / "info").rename(tmp_path / "outside")
     (tmp_path / "data" / "copy" / "info").symlink_to(tmp_path / "outside")
     before = fingerprint(tmp_path / "outside")
-    done = call_here([str(LAB), "run", "eval@copy", "--episodes", "1", "--save"], tmp_path)
+    done = call_here(
+        [str(LAB), "run", "eval@copy", "--episodes", "1", "--save"], tmp_path
+    )
     assert done.code == 1
     assert "is a symbolic link" in done.err
     assert fingerprint(tmp_path / "outside") == before
@@ -76,14 +87,18 @@ def test_a_name_that_could_not_be_found_is_refused(name, tmp_path):
     write_spec(tmp_path, ppo())
     done = call_here(command(tmp_path, "train", "--name", name), tmp_path)
     assert (done.code, done.err.strip()) == (
-        2, f"--name {name}: RUN could not find it; use no / : ~ @"
-    )  # fmt: skip
+        2,
+        f"--name {name}: RUN could not find it; use no / : ~ @",
+    )
 
 
 @pytest.mark.parametrize(
     ("mode", "message"),
     [
-        ("eval@some.zip", "--save works with a run folder; a shared run is not changed"),
+        (
+            "eval@some.zip",
+            "--save works with a run folder; a shared run is not changed",
+        ),
         ("train", "--save works only with eval@RUN, not with train"),
     ],
 )
@@ -95,10 +110,14 @@ def test_an_evaluation_that_cannot_be_saved_is_one_line(mode, message, tmp_path)
 
 def test_a_command_of_the_user_is_run_at_the_end(tmp_path):
     write_spec(tmp_path, ppo(env__max_frame=200))
-    told = 'echo "$SLM_LAB_RUN ended with $SLM_LAB_EXIT_CODE" > told; echo spoken; exit 3'
+    told = (
+        'echo "$SLM_LAB_RUN ended with $SLM_LAB_EXIT_CODE" > told; echo spoken; exit 3'
+    )
     done = call(command(tmp_path, "train", "--json", "--notify", told), tmp_path)
     assert done.code == 0
-    assert json.loads(done.out)["exit_code"] == 0, "the command's own output is elsewhere"
+    assert json.loads(done.out)["exit_code"] == 0, (
+        "the command's own output is elsewhere"
+    )
     assert (tmp_path / "told").read_text() == f"{run_folder(tmp_path)} ended with 0\n"
     assert "spoken\n" in done.err
     assert "ended with 3" in done.err
@@ -122,7 +141,9 @@ def test_the_command_is_run_after_a_failure_too(mode, code, tmp_path, monkeypatc
     assert (done.code, (tmp_path / "told").read_text()) == (code, f"{code}\n")
 
 
-def test_a_command_that_hangs_is_ended_with_all_that_it_started(tmp_path, monkeypatch, capfd):
+def test_a_command_that_hangs_is_ended_with_all_that_it_started(
+    tmp_path, monkeypatch, capfd
+):
     monkeypatch.setattr(caller, "TIMEOUT", 1.0)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -141,7 +162,9 @@ def test_output_of_an_environment_is_not_in_a_document(mode, tmp_path):
     write_spec(tmp_path, ppo(env__name="Talking-v0", env__max_frame=200))
     words = "--import", "talking", "--json"
     if mode != "train":
-        assert call(command(tmp_path, "train", *words[:2], "--quiet"), tmp_path).code == 0
+        assert (
+            call(command(tmp_path, "train", *words[:2], "--quiet"), tmp_path).code == 0
+        )
         words = "--trust", "--json", "--episodes", "1"
     done = call(command(tmp_path, mode, *words), tmp_path)
     assert json.loads(done.out)["run"] == run_folder(tmp_path).name
@@ -173,7 +196,15 @@ def test_the_level_of_the_logs_is_chosen(level, is_logged, tmp_path, monkeypatch
 
 def test_a_comparison_is_a_document_and_nothing_else(tmp_path):
     write_spec(tmp_path, ppo(env__max_frame=200))
-    words = ["compare", str(tmp_path / "spec.json"), "small", "--modes", "synced", "--workers", "1"]
+    words = [
+        "compare",
+        str(tmp_path / "spec.json"),
+        "small",
+        "--modes",
+        "synced",
+        "--workers",
+        "1",
+    ]
     done = call_here([str(LAB), *words, "--seeds", "1", "--json"], tmp_path)
     assert done.code == 0
     document = json.loads(done.out)

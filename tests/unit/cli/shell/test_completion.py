@@ -31,7 +31,13 @@ def offered(folder, *words):
     asked = {"COMP_WORDS": " ".join(("slm-lab", *words)), "COMP_CWORD": str(len(words))}
     env = {**os.environ, **asked, "_SLM_LAB_COMPLETE": "complete_bash"}
     done = subprocess.run(
-        [LAB], env=env, cwd=folder, capture_output=True, text=True, timeout=60, check=False
+        [LAB],
+        env=env,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.stderr == ""
     return done.stdout.split()

@@ -17,7 +17,9 @@ def fail(error):
         raise error
 
 
-def test_a_bug_is_one_line_and_a_file_with_command_and_traceback(capsys, tmp_path, monkeypatch):
+def test_a_bug_is_one_line_and_a_file_with_command_and_traceback(
+    capsys, tmp_path, monkeypatch
+):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(sys, "argv", ["slm-lab", "runs", "a b"])
     with pytest.raises(typer.Exit) as ended:
@@ -25,7 +27,9 @@ def test_a_bug_is_one_line_and_a_file_with_command_and_traceback(capsys, tmp_pat
     assert ended.value.exit_code == FAILED
     first, second = capsys.readouterr().err.splitlines()
     assert first == "unexpected KeyError: 'no such thing'"
-    found = re.fullmatch(r"the traceback is in (.+); please report it, see CONTRIBUTING.md", second)
+    found = re.fullmatch(
+        r"the traceback is in (.+); please report it, see CONTRIBUTING.md", second
+    )
     text = Path(found[1]).read_text()
     assert "slm-lab runs 'a b'" in text
     assert text.rstrip().endswith("KeyError: 'no such thing'")

@@ -16,7 +16,11 @@ from tests.unit.cli.trained import fingerprint
 @pytest.mark.medium
 @pytest.mark.parametrize(
     ("number", "mode"),
-    [(signal.SIGINT, "train"), (signal.SIGTERM, "train@latest"), (signal.SIGINT, "eval@latest")],
+    [
+        (signal.SIGINT, "train"),
+        (signal.SIGTERM, "train@latest"),
+        (signal.SIGINT, "eval@latest"),
+    ],
 )
 def test_a_signal_while_it_imports_waits_and_stops_the_command(copy, number, mode):
     (copy / "sends_a_signal.py").write_text(
@@ -75,7 +79,9 @@ main()
         ("numpy", ["runs"], "stopped\n"),
     ],
 )
-def test_a_signal_at_any_import_ends_a_command_silently(tmp_path, number, module, words, err):
+def test_a_signal_at_any_import_ends_a_command_silently(
+    tmp_path, number, module, words, err
+):
     code = SIGNAL_AT_AN_IMPORT.format(module=module, number=int(number), words=words)
     done = call([sys.executable, "-c", code], tmp_path)
     assert (done.code, done.err, done.out) == (130, err, "")
@@ -92,11 +98,19 @@ def test_a_signal_at_any_import_ends_a_command_silently(tmp_path, number, module
         ("slm_lab.experiment.plot.plot", ["plot", "latest", "--json"]),
     ],
 )
-def test_a_command_that_is_stopped_as_it_begins_prints_a_document_too(tmp_path, module, words):
-    code = SIGNAL_AT_AN_IMPORT.format(module=module, number=int(signal.SIGTERM), words=words)
+def test_a_command_that_is_stopped_as_it_begins_prints_a_document_too(
+    tmp_path, module, words
+):
+    code = SIGNAL_AT_AN_IMPORT.format(
+        module=module, number=int(signal.SIGTERM), words=words
+    )
     done = call([sys.executable, "-c", code], tmp_path)
     assert done.code == 130
-    assert json.loads(done.out) == {"status": "stopped", "folder": None, "exit_code": 130}
+    assert json.loads(done.out) == {
+        "status": "stopped",
+        "folder": None,
+        "exit_code": 130,
+    }
 
 
 @pytest.mark.medium
@@ -110,7 +124,9 @@ def test_a_command_that_is_stopped_as_it_begins_prints_a_document_too(tmp_path, 
     ],
 )
 def test_a_stop_before_a_run_folder_exists_is_a_document_too(copy, words):
-    (copy / "stops.py").write_text(f"import os\nos.kill(os.getpid(), {int(signal.SIGTERM)})\n")
+    (copy / "stops.py").write_text(
+        f"import os\nos.kill(os.getpid(), {int(signal.SIGTERM)})\n"
+    )
     words = [word.format(spec=copy / "spec.json") for word in words]
     done = call([str(LAB), *words, "--import", "stops", "--json"], copy)
     assert (done.code, done.err) == (130, "stopped\n")
@@ -171,5 +187,7 @@ slm_lab.__main__.main()
 
 @pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_a_signal_in_the_last_moment_leaves_the_exit_code(tmp_path, number):
-    done = call([sys.executable, "-c", SIGNAL_AT_THE_END.format(number=int(number))], tmp_path)
+    done = call(
+        [sys.executable, "-c", SIGNAL_AT_THE_END.format(number=int(number))], tmp_path
+    )
     assert (done.code, done.err) == (0, "")

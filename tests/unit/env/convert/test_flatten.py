@@ -27,13 +27,17 @@ BOXES = st.one_of(
     ),
     st.builds(spaces.Box, st.just(-2.1), st.just(3.3), SHAPES, st.just(np.float32)),
     st.builds(spaces.Box, st.just(0), st.just(255), SHAPES, st.just(np.uint8)),
-    st.builds(spaces.Box, st.just(-(2**25) - 1), st.just(2**62), SHAPES, st.just(np.int64)),
+    st.builds(
+        spaces.Box, st.just(-(2**25) - 1), st.just(2**62), SHAPES, st.just(np.int64)
+    ),
 )
 LEAVES = st.one_of(
     BOXES,
     st.builds(spaces.Discrete, st.integers(1, 5), start=st.integers(-3, 3)),
     st.builds(
-        lambda counts, start: spaces.MultiDiscrete(counts, start=np.full_like(counts, start)),
+        lambda counts, start: spaces.MultiDiscrete(
+            counts, start=np.full_like(counts, start)
+        ),
         st.sampled_from([np.array([2, 3]), np.array([[1, 2], [4, 3]])]),
         st.integers(-3, 3),
     ),
@@ -43,7 +47,9 @@ LEAVES = st.one_of(
 
 def composite(parts):
     return st.one_of(
-        st.dictionaries(st.text("abc", min_size=1), parts, min_size=1, max_size=3).map(spaces.Dict),
+        st.dictionaries(st.text("abc", min_size=1), parts, min_size=1, max_size=3).map(
+            spaces.Dict
+        ),
         st.lists(parts, min_size=1, max_size=3).map(spaces.Tuple),
     )
 
@@ -91,7 +97,10 @@ def test_a_dict_of_one_image_is_the_image():
 
 
 def test_parts_stand_in_the_order_of_their_keys_one_hot_or_raveled():
-    near = [spaces.Box(-1.0, 1.0, (2,), np.float64), spaces.Box(0, 255, (1, 1, 3), np.uint8)]
+    near = [
+        spaces.Box(-1.0, 1.0, (2,), np.float64),
+        spaces.Box(0, 255, (1, 1, 3), np.uint8),
+    ]
     space = spaces.Dict(
         {
             "room": spaces.Discrete(3, start=1),
@@ -109,7 +118,12 @@ def test_parts_stand_in_the_order_of_their_keys_one_hot_or_raveled():
             "dials": np.array([1, 5]),
         }
     )
-    dials, lamps, near, room = [0, 1, 1, 0], [1, 0, 0, 1], [0.5, -0.25, 7, 8, 255], [0, 0, 1]
+    dials, lamps, near, room = (
+        [0, 1, 1, 0],
+        [1, 0, 0, 1],
+        [0.5, -0.25, 7, 8, 255],
+        [0, 0, 1],
+    )
     np.testing.assert_array_equal(obs, [*dials, *lamps, *near, *room])
     box = env.observation_space
     np.testing.assert_array_equal(box.low, [0] * 8 + [-1, -1] + [0] * 6)
@@ -122,8 +136,12 @@ def test_a_bound_that_is_too_large_for_float32_is_infinite():
         flatten_parts(Sampled(spaces.Tuple([box])), "X").observation_space,
         ObservationConverter(box, "X").space,
     ):
-        np.testing.assert_array_equal(seen.low, np.array([-np.inf, 0.1], np.float32), strict=True)
-        np.testing.assert_array_equal(seen.high, np.array([1.0, np.inf], np.float32), strict=True)
+        np.testing.assert_array_equal(
+            seen.low, np.array([-np.inf, 0.1], np.float32), strict=True
+        )
+        np.testing.assert_array_equal(
+            seen.high, np.array([1.0, np.inf], np.float32), strict=True
+        )
 
 
 def test_an_environment_whose_observation_has_no_parts_stays_as_it_is():
@@ -146,23 +164,33 @@ UNSUPPORTED = {
 @pytest.mark.parametrize("kind", UNSUPPORTED)
 def test_a_part_that_is_no_vector_is_refused_by_its_path(build, registered, kind, mode):
     deep = spaces.Tuple([spaces.Discrete(2), spaces.Dict(what=UNSUPPORTED[kind])])
-    space = spaces.Dict({"mission": UNSUPPORTED[kind], "pose": spaces.Box(0, 1), "inner": deep})
+    space = spaces.Dict(
+        {"mission": UNSUPPORTED[kind], "pose": spaces.Box(0, 1), "inner": deep}
+    )
     name = registered("Odd-v0", lambda: Sampled(space))
-    with pytest.raises(SpecError, match="wrap the environment so that it leaves") as caught:
+    with pytest.raises(
+        SpecError, match="wrap the environment so that it leaves"
+    ) as caught:
         build(name, vectorization_mode=mode)
     deep_problem, problem = caught.value.problems
     assert f'its observation "mission" is a {kind} space' in problem.message
     assert f'its observation "inner.1.what" is a {kind} space' in deep_problem.message
-    assert "supported are Box, Discrete, MultiDiscrete and MultiBinary" in problem.message
+    assert (
+        "supported are Box, Discrete, MultiDiscrete and MultiBinary" in problem.message
+    )
 
 
 @pytest.mark.medium
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_a_wrapper_that_leaves_the_part_out_is_the_remedy(build, registered, mode):
-    space = spaces.Dict(mission=spaces.Text(3), room=spaces.Discrete(3), pose=spaces.Box(0, 1))
+    space = spaces.Dict(
+        mission=spaces.Text(3), room=spaces.Discrete(3), pose=spaces.Box(0, 1)
+    )
 
     def room(**kwargs):
-        return gymnasium.wrappers.FilterObservation(Sampled(space, **kwargs), ["pose", "room"])
+        return gymnasium.wrappers.FilterObservation(
+            Sampled(space, **kwargs), ["pose", "room"]
+        )
 
     env = build(registered("Room-v0", room), vectorization_mode=mode)
     assert env.reset().shape == (3, 4)
@@ -181,15 +209,27 @@ HONEST = {"pose": np.zeros(2), "pair": (3, np.array([1, 3]))}
 DISHONEST = {
     "a key more": ({**HONEST, "time": 1}, '"time" is not in it; it has pose, pair'),
     "a key less": ({"pose": np.zeros(2)}, '"pair" is missing; there are pose'),
-    "a part more": ({**HONEST, "pair": (1, [0, 0], 0)}, '"pair" has the length 3, its space 2'),
+    "a part more": (
+        {**HONEST, "pair": (1, [0, 0], 0)},
+        '"pair" has the length 3, its space 2',
+    ),
     "a part less": ({**HONEST, "pair": (1,)}, '"pair" has the length 1, its space 2'),
     "another shape": (
         {**HONEST, "pose": np.zeros(3)},
         r'"pose" has the shape (3,), its space (2,)',
     ),
-    "too large a number": ({**HONEST, "pair": (4, [0, 0])}, '"pair.0" is 4, which is not in Disc'),
-    "too small a number": ({**HONEST, "pair": (0, [0, 0])}, '"pair.0" is 0, which is not in Disc'),
-    "half a number": ({**HONEST, "pair": (1.5, [0, 0])}, '"pair.0" is 1.5, which is not in Disc'),
+    "too large a number": (
+        {**HONEST, "pair": (4, [0, 0])},
+        '"pair.0" is 4, which is not in Disc',
+    ),
+    "too small a number": (
+        {**HONEST, "pair": (0, [0, 0])},
+        '"pair.0" is 0, which is not in Disc',
+    ),
+    "half a number": (
+        {**HONEST, "pair": (1.5, [0, 0])},
+        '"pair.0" is 1.5, which is not in Disc',
+    ),
     "one of several": (
         {**HONEST, "pair": (1, [0, -1])},
         '"pair.1" is [0, -1], which is not in Mul',
@@ -197,7 +237,10 @@ DISHONEST = {
     "no number": ({**HONEST, "pose": None}, '"pose" is None, no number'),
     "lists of two lengths": ({**HONEST, "pose": [[1], [1, 2]]}, '"pose" is no array'),
     "no tuple": ({**HONEST, "pair": 1}, '"pair" is of the type int, its space a Tuple'),
-    "no dict": (np.zeros(3), "the observation is of the type ndarray, its space a Dict"),
+    "no dict": (
+        np.zeros(3),
+        "the observation is of the type ndarray, its space a Dict",
+    ),
 }
 
 
@@ -217,7 +260,9 @@ def test_an_observation_outside_its_space_is_reported_with_environment_and_key(w
     seen, message = DISHONEST[what]
     env = flatten_parts(Dishonest(seen), "Bad-v0")
     env.reset(seed=0)
-    with pytest.raises(LabError, match=r"^Bad-v0 breaks its own observation space: ") as caught:
+    with pytest.raises(
+        LabError, match=r"^Bad-v0 breaks its own observation space: "
+    ) as caught:
         env.step(0)
     assert message in str(caught.value)
     assert "fix the environment" in str(caught.value)
@@ -229,7 +274,9 @@ def test_such_an_environment_is_named_however_it_is_stepped(build, registered, m
     seen, message = DISHONEST["a key more"]
     env = build(registered("Bad-v0", lambda: Dishonest(seen)), vectorization_mode=mode)
     env.reset()
-    with pytest.raises(LabError, match="Bad-v0 breaks its own observation space") as caught:
+    with pytest.raises(
+        LabError, match="Bad-v0 breaks its own observation space"
+    ) as caught:
         env.step(np.zeros(env.num_envs, np.int64))
     assert message in str(caught.value)
 
@@ -239,7 +286,10 @@ def test_such_an_environment_is_named_however_it_is_stepped(build, registered, m
     [
         HONEST,
         {"pair": [np.array(3), [1, 3]], "pose": [0.0, 0.0]},
-        {"pair": (np.array([3]), np.array([[1, 3]])), "pose": np.zeros((2, 1), np.float64)},
+        {
+            "pair": (np.array([3]), np.array([[1, 3]])),
+            "pose": np.zeros((2, 1), np.float64),
+        },
         {"pair": (np.uint8(3), (1, 3)), "pose": (0, 0)},
     ],
 )
@@ -251,18 +301,25 @@ def test_an_equal_value_of_another_type_is_accepted(seen):
 
 def test_a_number_beyond_the_bounds_of_a_box_is_taken():
     """Environments are careless there, and a network takes any number."""
-    env = flatten_parts(Dishonest({**HONEST, "pose": np.array([1.5, -7.0])}), "Careless-v0")
+    env = flatten_parts(
+        Dishonest({**HONEST, "pose": np.array([1.5, -7.0])}), "Careless-v0"
+    )
     assert env.step(0)[0][:2].tolist() == [1.5, -7.0]
 
 
 class Walk(gymnasium.Env):
-    """Counts its steps in one part of the observation and draws the other; ends after five."""
+    """Counts its steps in one part of the observation and draws the other; ends after
+    five."""
 
     observation_space = spaces.Dict(
-        walk=spaces.Tuple([spaces.Discrete(6), spaces.Box(-9.0, 9.0, (2,), np.float64)]),
+        walk=spaces.Tuple(
+            [spaces.Discrete(6), spaces.Box(-9.0, 9.0, (2,), np.float64)]
+        ),
         goal=spaces.MultiBinary(2),
     )
-    action_space = spaces.MultiDiscrete([[2, 3], [2, 2]], dtype=np.int32, start=[[0, 1], [0, 5]])
+    action_space = spaces.MultiDiscrete(
+        [[2, 3], [2, 2]], dtype=np.int32, start=[[0, 1], [0, 5]]
+    )
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -276,7 +333,10 @@ class Walk(gymnasium.Env):
         return self._obs(), float(action[1, 0]), self.count == 5, False, {}
 
     def _obs(self):
-        return {"walk": (self.count, self.place), "goal": np.array([self.count % 2, 1], np.int8)}
+        return {
+            "walk": (self.count, self.place),
+            "goal": np.array([self.count % 2, 1], np.int8),
+        }
 
 
 @pytest.fixture
@@ -296,7 +356,9 @@ def draws():
     return draw
 
 
-def test_the_vector_is_that_of_plain_environments_also_where_an_episode_ends(build, walk, draws):
+def test_the_vector_is_that_of_plain_environments_also_where_an_episode_ends(
+    build, walk, draws
+):
     env = build(walk, 3)
     plain = [Walk() for _ in range(env.num_envs)]
     seen = env.reset()
@@ -308,7 +370,9 @@ def test_the_vector_is_that_of_plain_environments_also_where_an_episode_ends(bui
     for action in draws(env, 23):
         step = env.step(action)
         for i, single in enumerate(plain):
-            own_action = (action[i].reshape(2, 2) + Walk.action_space.start).astype(np.int32)
+            own_action = (action[i].reshape(2, 2) + Walk.action_space.start).astype(
+                np.int32
+            )
             raw, reward, done, _, _ = single.step(own_action)
             assert (step.reward[i], step.terminated[i]) == (reward, done)
             flat = spaces.flatten(Walk.observation_space, raw)
@@ -330,7 +394,9 @@ def test_sync_equals_async_step_by_step(build, walk, draws, normalize):
     assert sync.observation_space == workers.observation_space
     np.testing.assert_array_equal(sync.reset(), workers.reset(), strict=True)
     for action in draws(sync, 14):
-        for ours, theirs in zip(sync.step(action)[:5], workers.step(action)[:5], strict=True):
+        for ours, theirs in zip(
+            sync.step(action)[:5], workers.step(action)[:5], strict=True
+        ):
             np.testing.assert_array_equal(theirs, ours, strict=True)
     np.testing.assert_array_equal(sync.statistics, workers.statistics)
 
@@ -353,8 +419,13 @@ def test_an_environment_with_parts_and_an_adapter_continues_bit_for_bit(
     build, walk, draws, monkeypatch
 ):
     adapter = state.attributes("count", "place")
-    monkeypatch.setitem(state.ENV_ADAPTERS, f"{Walk.__module__}:{Walk.__qualname__}", adapter)
-    env, restored = build(walk, 1, normalize_obs=True), build(walk, 2, normalize_obs=True)
+    monkeypatch.setitem(
+        state.ENV_ADAPTERS, f"{Walk.__module__}:{Walk.__qualname__}", adapter
+    )
+    env, restored = (
+        build(walk, 1, normalize_obs=True),
+        build(walk, 2, normalize_obs=True),
+    )
     env.reset()
     for action in draws(env, 8, seed=1):
         env.step(action)
@@ -362,13 +433,17 @@ def test_an_environment_with_parts_and_an_adapter_continues_bit_for_bit(
     restored.load_state_dict(env.state_dict())
     np.testing.assert_array_equal(restored.obs, env.obs)
     for action in draws(env, 20):
-        for ours, theirs in zip(env.step(action)[:5], restored.step(action)[:5], strict=True):
+        for ours, theirs in zip(
+            env.step(action)[:5], restored.step(action)[:5], strict=True
+        ):
             np.testing.assert_array_equal(theirs, ours, strict=True)
 
 
 @pytest.mark.medium
 @pytest.mark.parametrize("mode", ["sync", "async"])
-def test_an_environment_with_parts_and_no_adapter_begins_fresh_episodes(build, walk, draws, mode):
+def test_an_environment_with_parts_and_no_adapter_begins_fresh_episodes(
+    build, walk, draws, mode
+):
     keys = {"num_envs": 2, "normalize_obs": True, "vectorization_mode": mode}
     env = build(walk, 1, **keys)
     env.reset()
@@ -379,7 +454,8 @@ def test_an_environment_with_parts_and_no_adapter_begins_fresh_episodes(build, w
     for other in restored:
         other.load_state_dict(saved)
         assert not other.exact_state
-        assert other.statistics[0] == env.statistics[0] + env.num_envs  # the first observations
+        # the first observations
+        assert other.statistics[0] == env.statistics[0] + env.num_envs
     np.testing.assert_array_equal(restored[0].obs, restored[1].obs)
     for action in draws(env, 5):
         step = restored[0].step(action)
@@ -395,7 +471,9 @@ def test_an_exception_of_an_environment_with_parts_names_environment_and_action(
     env.reset()
     action = np.zeros_like(draws(env, 1)[0])
     action[1] = [0, 2, 0, 7]
-    with pytest.raises(AssertionError if mode == "sync" else EnvironmentFailedError) as caught:
+    with pytest.raises(
+        AssertionError if mode == "sync" else EnvironmentFailedError
+    ) as caught:
         env.step(action)
     lines = "\n".join([str(caught.value), *getattr(caught.value, "__notes__", ())])
     assert "environment 1 of 3" in lines
@@ -406,7 +484,9 @@ class NativeWalk(SyncVectorEnv):
     """A native vector environment with parts that resets in the same step."""
 
     def __init__(self, num_envs, autoreset_mode, max_episode_steps=None):
-        super().__init__([Walk] * num_envs, autoreset_mode=AutoresetMode(autoreset_mode))
+        super().__init__(
+            [Walk] * num_envs, autoreset_mode=AutoresetMode(autoreset_mode)
+        )
 
 
 def test_a_native_environment_with_parts_falls_back_to_sync(build, registered, draws):
@@ -415,7 +495,9 @@ def test_a_native_environment_with_parts_falls_back_to_sync(build, registered, d
     assert type(env.raw).__name__ == "SyncEnvs"
     assert env.reset().shape == (3, 10)
     assert env.step(draws(env, 1)[0]).next_obs.dtype == np.float32
-    with pytest.raises(SpecError, match=r"come in parts .*; use sync, async or null") as caught:
+    with pytest.raises(
+        SpecError, match=r"come in parts .*; use sync, async or null"
+    ) as caught:
         build(name, vectorization_mode="native")
     assert caught.value.problems[0].path == "env.vectorization_mode"
 

@@ -20,7 +20,10 @@ def test_the_frames_are_the_last_of_the_episode_and_at_its_start_its_first(
     build, random_actions, name, mode, normalize_obs, op
 ):
     keys = {**KEYS, "vectorization_mode": mode, "normalize_obs": normalize_obs}
-    plain, joined = build(name, **keys), build(name, **keys, frame_op=op, frame_op_len=3)
+    plain, joined = (
+        build(name, **keys),
+        build(name, **keys, frame_op=op, frame_op_len=3),
+    )
     size = plain.observation_space.shape[0]
     shape = (3, size) if op == "stack" else (3 * size,)
     assert joined.observation_space.shape == shape
@@ -29,7 +32,9 @@ def test_the_frames_are_the_last_of_the_episode_and_at_its_start_its_first(
     np.testing.assert_array_equal(joined.reset(), as_seen(frames, shape))
     for action in random_actions(plain, 40):
         frame, step = plain.step(action), joined.step(action)
-        frames = [[*old[1:], new] for old, new in zip(frames, frame.next_obs, strict=True)]
+        frames = [
+            [*old[1:], new] for old, new in zip(frames, frame.next_obs, strict=True)
+        ]
         np.testing.assert_array_equal(step.next_obs, as_seen(frames, shape))
         for row in np.flatnonzero(frame.terminated | frame.truncated):
             frames[row] = [frame.obs[row]] * 3
@@ -44,13 +49,20 @@ def as_seen(frames, shape):
 
 
 def test_a_stack_is_that_of_gymnasiums_wrapper(build, random_actions):
-    env = build("Acrobot-v1", num_envs=1, vectorization_mode="sync", frame_op="stack",
-                frame_op_len=4)  # fmt: skip
+    env = build(
+        "Acrobot-v1",
+        num_envs=1,
+        vectorization_mode="sync",
+        frame_op="stack",
+        frame_op_len=4,
+    )
     plain = gymnasium.wrappers.FrameStackObservation(gymnasium.make("Acrobot-v1"), 4)
     obs, _ = plain.reset(seed=env_seeds(0, 1)[0])
     np.testing.assert_array_equal(env.reset()[0], obs)
     for action in random_actions(env, 20):
-        np.testing.assert_array_equal(env.step(action).next_obs[0], plain.step(action[0])[0])
+        np.testing.assert_array_equal(
+            env.step(action).next_obs[0], plain.step(action[0])[0]
+        )
 
 
 @pytest.mark.parametrize(
@@ -74,7 +86,9 @@ def test_frames_of_images_are_channels_or_a_new_axis(frame, op, joined):
 @pytest.mark.parametrize("mode", [None, "sync"])
 def test_restored_frames_continue_bit_for_bit(build, random_actions, mode):
     keys = {**KEYS, "vectorization_mode": mode, "frame_op": "concat", "frame_op_len": 4}
-    env, restored = (build("CartPole-v1", seed, **keys, normalize_obs=True) for seed in (1, 2))
+    env, restored = (
+        build("CartPole-v1", seed, **keys, normalize_obs=True) for seed in (1, 2)
+    )
     env.reset()
     first, second = np.split(random_actions(env, 60), 2)
     for action in first:

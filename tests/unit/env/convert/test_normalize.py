@@ -27,7 +27,9 @@ def test_batches_add_up_to_the_mean_and_variance_of_everything(sizes, offset, se
     np.testing.assert_allclose(running.variance, rows.var(0), rtol=1e-7, atol=1e-7)
 
 
-@given(counts=st.tuples(st.integers(0, 20), st.integers(0, 20)), seed=st.integers(0, 1000))
+@given(
+    counts=st.tuples(st.integers(0, 20), st.integers(0, 20)), seed=st.integers(0, 1000)
+)
 def test_merged_statistics_are_those_of_both_together(counts, seed):
     rng = np.random.default_rng(seed)
     vectors = [np.zeros(RunningStatistics.length(2)) for _ in range(2)]
@@ -80,7 +82,9 @@ def test_a_reward_is_divided_by_the_deviation_of_the_discounted_return():
         value = gamma * value + reward
         returns.append(value)
         seen, _ = rewards.convert(np.array([reward]))
-        np.testing.assert_allclose(seen, reward / np.sqrt(np.var(returns) + 1e-8), rtol=1e-6)
+        np.testing.assert_allclose(
+            seen, reward / np.sqrt(np.var(returns) + 1e-8), rtol=1e-6
+        )
         if t == 3:  # the third reward ends the episode: counted above, forgotten here
             rewards.end_episodes(np.array([0]))
             value = 0.0
@@ -91,7 +95,9 @@ def test_every_observation_acted_on_is_counted_once_and_final_ones_are_not(
     build, random_actions, mode
 ):
     raw = build("CartPole-v1", vectorization_mode=mode)
-    seen = build("CartPole-v1", vectorization_mode=mode, normalize_obs=True, clip_obs=None)
+    seen = build(
+        "CartPole-v1", vectorization_mode=mode, normalize_obs=True, clip_obs=None
+    )
     acted_on = [raw.reset()]
     seen.reset()
     for action in random_actions(raw, 80):
@@ -99,15 +105,22 @@ def test_every_observation_acted_on_is_counted_once_and_final_ones_are_not(
         acted_on.append(raw_step.obs)
         rows = np.concatenate(acted_on).astype(np.float64)
         mean, deviation = rows.mean(0), np.sqrt(rows.var(0) + 1e-8)
-        np.testing.assert_allclose(step.obs, (raw_step.obs - mean) / deviation, rtol=1e-4)
-        np.testing.assert_allclose(step.next_obs, (raw_step.next_obs - mean) / deviation, rtol=1e-4)
+        np.testing.assert_allclose(
+            step.obs, (raw_step.obs - mean) / deviation, rtol=1e-4
+        )
+        np.testing.assert_allclose(
+            step.next_obs, (raw_step.next_obs - mean) / deviation, rtol=1e-4
+        )
         assert (raw_step.next_obs is raw_step.obs) == (step.next_obs is step.obs)
     assert seen.statistics[0] == 81 * 3
 
 
 def test_returns_are_raw_whatever_the_learner_sees(build, random_actions):
     keys = {"normalize_obs": True, "normalize_reward": True, "reward_scale": 0.1}
-    plain, changed = build("Pendulum-v1", max_t=20), build("Pendulum-v1", max_t=20, **keys)
+    plain, changed = (
+        build("Pendulum-v1", max_t=20),
+        build("Pendulum-v1", max_t=20, **keys),
+    )
     plain.reset()
     changed.reset()
     for action in random_actions(plain, 60):

@@ -1,4 +1,5 @@
-"""The keyword arguments of an environment, and values that their annotations rule out."""
+"""The keyword arguments of an environment, and values that their annotations rule
+out."""
 
 from __future__ import annotations
 
@@ -57,13 +58,16 @@ evaluated.__annotations__ = {"gap": int, "size": int | None}
 
 @pytest.fixture
 def refused(env_spec, registered):
-    """What is refused of keys for Corridor, by key, after it was registered with others."""
+    """What is refused of keys for Corridor, by key, after it was registered with
+    others."""
 
     def check(keys, creator=Corridor, **given):
         gymnasium.registry.pop("Corridor-v0", None)
         registered("Corridor-v0", creator, kwargs=given)
         problems = check_env(env_spec("Corridor-v0", kwargs=keys))
-        return {problem.path.removeprefix("env."): problem.message for problem in problems}
+        return {
+            problem.path.removeprefix("env."): problem.message for problem in problems
+        }
 
     return check
 
@@ -91,13 +95,22 @@ def refused(env_spec, registered):
 )
 def test_a_value_that_an_annotation_rules_out_is_refused(refused, key, value, words):
     assert refused({key: value}) == {key: words}
-    assert refused({key: value}, LongCorridor) == ({} if key == "width" else {key: words})
+    assert refused({key: value}, LongCorridor) == (
+        {} if key == "width" else {key: words}
+    )
 
 
 @pytest.mark.parametrize(
     "keys",
     [
-        {"gap": 4, "width": 2.5, "dark": True, "label": "x", "size": None, "speed": "fast"},
+        {
+            "gap": 4,
+            "width": 2.5,
+            "dark": True,
+            "label": "x",
+            "size": None,
+            "speed": "fast",
+        },
         {"width": 2, "size": 3, "speed": 7, "goal": 1},
         {"sloppy": None, "sloppier": 0.7},
         {"kind": 7, "shape": "x", "options": 3, "free": "x"},
@@ -132,7 +145,9 @@ def test_keys_and_values_are_reported_together(refused):
     ],
 )
 @pytest.mark.parametrize("mode", [None, "sync"])
-def test_environments_of_gymnasium_are_compared_as_well(env_spec, build, name, keys, key, mode):
+def test_environments_of_gymnasium_are_compared_as_well(
+    env_spec, build, name, keys, key, mode
+):
     (problem,) = check_env(env_spec(name, kwargs=keys, vectorization_mode=mode))
     assert (problem.path, problem.message) == (f"env.{key}", "must be true or false")
     with pytest.raises(SpecError, match="must be true or false"):

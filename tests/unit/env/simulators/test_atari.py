@@ -1,4 +1,5 @@
-"""Atari games, native and single, against Gymnasium's own wrappers and against each other."""
+"""Atari games, native and single, against Gymnasium's own wrappers and against each
+other."""
 
 import copy
 import io
@@ -23,7 +24,8 @@ pytest.importorskip("cv2")
 
 
 def reference(name, max_frames):
-    """Gymnasium's chain: preprocessing, then the last four frames, empty before the first."""
+    """Gymnasium's chain: preprocessing, then the last four frames, empty before the
+    first."""
     env = gymnasium.make(
         name,
         frameskip=1,
@@ -48,7 +50,12 @@ def reference(name, max_frames):
 def test_observations_and_returns_are_those_of_gymnasiums_wrappers_frame_by_frame(
     build, name, max_t, steps, idle_after, games, mode
 ):
-    keys = {"num_envs": 1, "vectorization_mode": mode, "max_t": max_t, "reward_clipping": False}
+    keys = {
+        "num_envs": 1,
+        "vectorization_mode": mode,
+        "max_t": max_t,
+        "reward_clipping": False,
+    }
     env = build(name, **keys, **PLAIN)
     plain = reference(name, max_t and 4 * max_t)
     np.testing.assert_array_equal(env.reset()[0], plain.reset()[0])
@@ -72,7 +79,8 @@ def test_observations_and_returns_are_those_of_gymnasiums_wrappers_frame_by_fram
 
 
 class Starts:
-    """Notes with how many frames every game of a native environment began, by environment."""
+    """Notes with how many frames every game of a native environment began, by
+    environment."""
 
     def __init__(self, env):
         self._env, self.frames, self._before = env.raw.env, [], None
@@ -107,7 +115,10 @@ VARIANTS = {
     "as it is": {"name": "ALE/Pong-v5", "img_width": 160, "img_height": 210},
     "all actions": {"name": "ALE/Pong-v5", "full_action_space": True, "max_t": 3},
     "old name": {"name": "BreakoutNoFrameskip-v4", "life_loss_info": True},
-    "cut in the middle of a step": {"name": "ALE/Pong-v5", "max_num_frames_per_episode": 81},
+    "cut in the middle of a step": {
+        "name": "ALE/Pong-v5",
+        "max_num_frames_per_episode": 81,
+    },
 }
 
 
@@ -115,7 +126,9 @@ VARIANTS = {
 @pytest.mark.parametrize("keys", VARIANTS.values(), ids=VARIANTS)
 def test_a_single_game_is_the_native_one_step_by_step(build, monkeypatch, keys):
     keys = {"num_envs": 2, "repeat_action_probability": 0.0, **keys}
-    native, single = (build(**keys, vectorization_mode=mode) for mode in ("native", "sync"))
+    native, single = (
+        build(**keys, vectorization_mode=mode) for mode in ("native", "sync")
+    )
     starts = Starts(native)
     drawn = {id(game): iter(()) for game in single.raw.envs}
     monkeypatch.setattr(
@@ -125,7 +138,8 @@ def test_a_single_game_is_the_native_one_step_by_step(build, monkeypatch, keys):
     actions = actions_for(native, 80)
     expected = [native.reset(), *(native.step(action) for action in actions)]
     drawn |= {
-        id(game): iter(frames) for game, frames in zip(single.raw.envs, starts.frames, strict=True)
+        id(game): iter(frames)
+        for game, frames in zip(single.raw.envs, starts.frames, strict=True)
     }
     assert native.observation_space == single.observation_space
     assert native.action_space == single.action_space
@@ -139,7 +153,9 @@ def test_a_single_game_is_the_native_one_step_by_step(build, monkeypatch, keys):
 @pytest.mark.parametrize("mode", ["native", "sync"])
 def test_a_lost_life_ends_the_episode_for_the_learner_only(build, mode):
     envs = [
-        build("ALE/Breakout-v5", vectorization_mode=mode, life_loss_info=lives, max_t=75)
+        build(
+            "ALE/Breakout-v5", vectorization_mode=mode, life_loss_info=lives, max_t=75
+        )
         for lives in (False, True)
     ]
     np.testing.assert_array_equal(*(env.reset() for env in envs))
@@ -161,8 +177,12 @@ def test_a_lost_life_ends_the_episode_for_the_learner_only(build, mode):
 @pytest.mark.medium
 @pytest.mark.parametrize("mode", ["native", "sync"])
 @pytest.mark.parametrize("max_t", [1, 2, 5])
-def test_games_cut_off_within_the_no_ops_of_the_next_are_counted_all(build, max_t, mode):
-    env = build("ALE/Breakout-v5", max_t=max_t, life_loss_info=True, vectorization_mode=mode)
+def test_games_cut_off_within_the_no_ops_of_the_next_are_counted_all(
+    build, max_t, mode
+):
+    env = build(
+        "ALE/Breakout-v5", max_t=max_t, life_loss_info=True, vectorization_mode=mode
+    )
     env.reset()
     for now, action in enumerate(actions_for(env, 20), start=1):
         step = env.step(action)
@@ -185,7 +205,9 @@ def test_games_cut_off_within_the_no_ops_of_the_next_are_counted_all(build, max_
     ],
 )
 def test_rewards_are_clipped_for_the_learner_and_returns_are_raw(build, keys, seen):
-    env = build("ALE/Breakout-v5", num_envs=2, vectorization_mode="sync", max_t=9, **keys)
+    env = build(
+        "ALE/Breakout-v5", num_envs=2, vectorization_mode="sync", max_t=9, **keys
+    )
     env.reset()
     for game in env.raw.envs:
         game.ale = FourPoints(game.ale)
@@ -211,7 +233,12 @@ class FourPoints:
 
 @pytest.mark.parametrize("probability", [0.25, 0.6])
 def test_an_action_that_is_not_taken_is_the_one_before(build, probability):
-    keys = {"num_envs": 1, "vectorization_mode": "sync", "noop_max": 0, "use_fire_reset": False}
+    keys = {
+        "num_envs": 1,
+        "vectorization_mode": "sync",
+        "noop_max": 0,
+        "use_fire_reset": False,
+    }
     env = build("ALE/Pong-v5", repeat_action_probability=probability, **keys)
     env.reset()
     (game,) = env.raw.envs
@@ -280,13 +307,16 @@ def test_a_restored_game_continues_bit_for_bit(build, name, mode):
     restored.load_state_dict(copy.deepcopy(state))
     np.testing.assert_array_equal(restored.obs, env.obs)
     for action in actions[77:]:
-        for given, expected in zip(restored.step(action), env.step(action), strict=True):
+        for given, expected in zip(
+            restored.step(action), env.step(action), strict=True
+        ):
             np.testing.assert_equal(given, expected)
     assert torch_loads(state)
 
 
 def torch_loads(state):
-    """Whether it survives the file format of checkpoints, in which nothing is unpickled."""
+    """Whether it survives the file format of checkpoints, in which nothing is
+    unpickled."""
     file = io.BytesIO()
     torch.save(to_plain(state), file)
     file.seek(0)
@@ -312,18 +342,28 @@ def test_nothing_is_printed_when_games_are_made():
 from slm_lab.env.make import make_env
 from slm_lab.spec.schema.env import EnvSpec
 for mode in ("native", "sync"):
-    make_env(EnvSpec(name="ALE/Pong-v5", max_frame=1, vectorization_mode=mode), 0).reset()
+    pong = EnvSpec(name="ALE/Pong-v5", max_frame=1, vectorization_mode=mode)
+    make_env(pong, 0).reset()
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert done.stdout + done.stderr == ""
 
 
 def test_a_replay_memory_of_a_game_stores_every_frame_once(build):
     env = build("ALE/Breakout-v5", num_envs=2, max_t=35, life_loss_info=True)
     space = env.observation_space
-    layout = MemoryLayout(1, 2, space.shape, space.dtype, (), np.dtype(np.int64),
-                          ReplayConfig(TrainingSchedule(1, 0), 0.99, 1, seed=0),
-                          frame_stack=env.frame_stack)  # fmt: skip
+    layout = MemoryLayout(
+        1,
+        2,
+        space.shape,
+        space.dtype,
+        (),
+        np.dtype(np.int64),
+        ReplayConfig(TrainingSchedule(1, 0), 0.99, 1, seed=0),
+        frame_stack=env.frame_stack,
+    )
     ring = TransitionRing(layout, 70, 0.99, 1)
     obs, seen = env.reset(), []
     games = ends = 0

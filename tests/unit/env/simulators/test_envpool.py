@@ -1,4 +1,5 @@
-"""envpool behind the interface of the lab: the same steps, and clear errors for the rest."""
+"""envpool behind the interface of the lab: the same steps, and clear errors for the
+rest."""
 
 import importlib.util
 import sys
@@ -14,7 +15,8 @@ from slm_lab.env.simulators.envpool import EnvpoolEnvs, is_pooled
 from slm_lab.env.versions import env_record
 
 needs_envpool = pytest.mark.skipif(
-    importlib.util.find_spec("envpool") is None, reason="the extra envpool is not installed"
+    importlib.util.find_spec("envpool") is None,
+    reason="the extra envpool is not installed",
 )
 POOL = {"backend": "envpool"}
 
@@ -45,7 +47,9 @@ class Counters:
 
     def _info(self, index):
         return {
-            "lives": np.array([self._lives[self._count[i]] for i in index] if self._lives else [])
+            "lives": np.array(
+                [self._lives[self._count[i]] for i in index] if self._lives else []
+            )
         }
 
 
@@ -65,8 +69,12 @@ def test_every_step_of_a_pool_was_taken_by_an_agent():
             assert step.ended()[1][:, 0].tolist() == [4.0, 4.0]
 
 
-@pytest.mark.parametrize(("max_steps", "terminated"), [(3, False), (4, True), (9, True)])
-def test_episodes_of_a_pool_can_be_terminated_in_the_step_of_their_limit(max_steps, terminated):
+@pytest.mark.parametrize(
+    ("max_steps", "terminated"), [(3, False), (4, True), (9, True)]
+)
+def test_episodes_of_a_pool_can_be_terminated_in_the_step_of_their_limit(
+    max_steps, terminated
+):
     length = min(max_steps, 4)
     _, steps = steps_of(EnvpoolEnvs(Counters, 1, 0, max_steps), 2 * length)
     for last in (steps[length - 1], steps[-1]):
@@ -78,7 +86,11 @@ def test_episodes_of_a_pool_can_be_terminated_in_the_step_of_their_limit(max_ste
 @pytest.mark.parametrize("counts", [True, False])
 def test_a_lost_life_of_a_pool_ends_nothing_but_the_bootstrap(counts):
     pool = EnvpoolEnvs(
-        lambda seeds: Counters(seeds, lives=(3, 3, 2, 2, 0)), 1, 0, None, life_loss=counts
+        lambda seeds: Counters(seeds, lives=(3, 3, 2, 2, 0)),
+        1,
+        0,
+        None,
+        life_loss=counts,
     )
     _, steps = steps_of(pool, 8)
     done = [t for t, step in enumerate(steps, start=1) if step.terminated.item()]
@@ -116,7 +128,9 @@ def test_a_pool_refuses_an_invalid_action():
 def test_without_envpool_one_error_has_the_command(env_spec, monkeypatch):
     found = importlib.util.find_spec
     monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "envpool" else found(name)
+        importlib.util,
+        "find_spec",
+        lambda name: None if name == "envpool" else found(name),
     )
     spec = env_spec("CartPole-v1", **POOL)
     assert check_env(spec) == []
@@ -132,7 +146,9 @@ def half_installed(tmp_path, monkeypatch):
         (tmp_path / "envpool").mkdir()
         (tmp_path / "envpool" / "__init__.py").write_text(line)
         monkeypatch.syspath_prepend(tmp_path)
-        for name in [each for each in sys.modules if each.partition(".")[0] == "envpool"]:
+        for name in [
+            each for each in sys.modules if each.partition(".")[0] == "envpool"
+        ]:
             monkeypatch.delitem(sys.modules, name)
 
     yield install
@@ -154,7 +170,9 @@ def test_an_envpool_that_does_not_import_is_blamed_in_one_line(
     spec = env_spec(name, **POOL)
     assert check_env(spec) == []
     command = r'run: pip install "slm-lab\[envpool\]"$'
-    with pytest.raises(MissingExtraError, match=rf"^envpool does not import: {why} .*; {command}"):
+    with pytest.raises(
+        MissingExtraError, match=rf"^envpool does not import: {why} .*; {command}"
+    ):
         describe_spaces(spec)
 
 
@@ -163,12 +181,15 @@ from types import SimpleNamespace
 def list_all_envs():
     return ["LunarLander-v3", "LunarLanderContinuous-v3"]
 def make_spec(task):
-    return SimpleNamespace(config=SimpleNamespace(_asdict=lambda: {"num_threads": 0, "wind": 1}))
+    keys = {"num_threads": 0, "wind": 1}
+    return SimpleNamespace(config=SimpleNamespace(_asdict=lambda: keys))
 """
 
 
 @pytest.mark.parametrize(("value", "use"), [(True, True), (False, False)])
-def test_continuous_actions_of_a_pool_are_another_id(env_spec, half_installed, value, use):
+def test_continuous_actions_of_a_pool_are_another_id(
+    env_spec, half_installed, value, use
+):
     pytest.importorskip("Box2D")
     half_installed(TASKS)
     (problem,) = check_env(env_spec("LunarLander-v3", continuous=value, **POOL))
@@ -176,10 +197,14 @@ def test_continuous_actions_of_a_pool_are_another_id(env_spec, half_installed, v
     assert ("; use LunarLanderContinuous-v3 without it" in problem.message) == use
 
 
-def test_single_environments_are_gymnasiums_whatever_the_backend(build, env_spec, random_actions):
+def test_single_environments_are_gymnasiums_whatever_the_backend(
+    build, env_spec, random_actions
+):
     keys = {"vectorization_mode": "sync", "kwargs": {"num_threads": 1}}
     assert not is_pooled(env_spec("Pendulum-v1", **POOL, **keys))
-    pooled, plain = (build("Pendulum-v1", **k) for k in (POOL | keys, keys | {"kwargs": {}}))
+    pooled, plain = (
+        build("Pendulum-v1", **k) for k in (POOL | keys, keys | {"kwargs": {}})
+    )
     np.testing.assert_array_equal(pooled.reset(), plain.reset())
     for action in random_actions(plain, 5):
         np.testing.assert_array_equal(pooled.step(action).obs, plain.step(action).obs)
@@ -187,7 +212,9 @@ def test_single_environments_are_gymnasiums_whatever_the_backend(build, env_spec
 
 @needs_envpool
 @pytest.mark.parametrize("name", ["CartPole-v1", "HalfCheetah-v5"])
-def test_every_transition_of_a_pool_obeys_the_physics_of_gymnasium(build, random_actions, name):
+def test_every_transition_of_a_pool_obeys_the_physics_of_gymnasium(
+    build, random_actions, name
+):
     env = build(name, seed=3, max_t=17, **POOL)
     single = gymnasium.make(name).unwrapped
     single.reset()
@@ -197,12 +224,17 @@ def test_every_transition_of_a_pool_obeys_the_physics_of_gymnasium(build, random
         step = env.step(action)
         for row in range(env.num_envs):
             if name == "CartPole-v1":
-                single.state, single.steps_beyond_terminated = obs[row].astype(float), None
+                single.state, single.steps_beyond_terminated = (
+                    obs[row].astype(float),
+                    None,
+                )
             else:
                 single.set_state(np.r_[0, obs[row, :8]], obs[row, 8:])
             raw = action[row] if name == "CartPole-v1" else np.clip(action[row], -1, 1)
             expected, reward, terminated, _, _ = single.step(raw)
-            np.testing.assert_allclose(step.next_obs[row], expected, rtol=2e-4, atol=2e-4)
+            np.testing.assert_allclose(
+                step.next_obs[row], expected, rtol=2e-4, atol=2e-4
+            )
             np.testing.assert_allclose(step.reward[row], reward, atol=2e-4)
             assert step.terminated[row] == terminated
         ended += 0 if step.finished is None else len(step.finished.env_index)
@@ -272,7 +304,11 @@ def test_games_of_a_pool_lose_lives_keep_scores_and_move_on_by_a_frame(build):
             {"maxpool": False, "noop_max": 0, "render_mode": "human"},
             ["env.maxpool", "env.noop_max", "env.render_mode"],
         ),
-        ("HalfCheetah-v5", {"num_threads": 1, "healthy_reward": 2.0}, ["env.healthy_reward"]),
+        (
+            "HalfCheetah-v5",
+            {"num_threads": 1, "healthy_reward": 2.0},
+            ["env.healthy_reward"],
+        ),
         ("HalfCheetah-v5", {"frame_skip": "five"}, ["env.frame_skip"]),
         ("ALE/Pong-v5", {"mode": 77, "difficulty": 9}, ["env.mode", "env.difficulty"]),
         ("CartPole-v1", {"sutton_barto_reward": True}, ["env.sutton_barto_reward"]),
@@ -282,13 +318,20 @@ def test_games_of_a_pool_lose_lives_keep_scores_and_move_on_by_a_frame(build):
     ],
 )
 def test_a_check_names_what_envpool_cannot_do(env_spec, name, keys, paths):
-    assert [problem.path for problem in check_env(env_spec(name, **POOL, **keys))] == paths
+    assert [
+        problem.path for problem in check_env(env_spec(name, **POOL, **keys))
+    ] == paths
 
 
 @needs_envpool
 def test_an_environment_that_envpool_lacks_is_refused(env_spec, registered):
-    (problem,) = check_env(env_spec(registered("Own-v0", f"{__name__}:Counters"), **POOL))
-    assert str(problem) == "env.backend = 'envpool': envpool has no Own-v0; use \"gymnasium\""
+    (problem,) = check_env(
+        env_spec(registered("Own-v0", f"{__name__}:Counters"), **POOL)
+    )
+    assert (
+        str(problem)
+        == "env.backend = 'envpool': envpool has no Own-v0; use \"gymnasium\""
+    )
 
 
 @needs_envpool

@@ -43,7 +43,9 @@ class Counting(gymnasium.Env):
     action_space = spaces.Discrete(2)
     metadata: ClassVar = {"render_modes": ["rgb_array"], "render_fps": 12}
 
-    def __init__(self, continues=False, draw=lambda count: np.full((4, 6, 3), count, np.uint8)):
+    def __init__(
+        self, continues=False, draw=lambda count: np.full((4, 6, 3), count, np.uint8)
+    ):
         self.count, self.ends, self.continues, self.draw = 0, 0, continues, draw
 
     def reset(self, *, seed=None, options=None):
@@ -110,7 +112,9 @@ def fails(count):
     ],
 )
 def test_an_environment_that_cannot_be_drawn_is_one_clear_line(draw, why):
-    with pytest.raises(LabError, match=rf"(?m)^Counting-v0 cannot be drawn: .*{why}.*$"):
+    with pytest.raises(
+        LabError, match=rf"(?m)^Counting-v0 cannot be drawn: .*{why}.*$"
+    ):
         play(Filmed(Counting(draw=draw), "Counting-v0", Album()), 1)
 
 
@@ -118,7 +122,9 @@ def test_filming_does_not_change_an_environment(env_spec, random_actions):
     album = Album()
     keys = {"num_envs": 1, "vectorization_mode": "sync", "max_t": 20}
     plain = make_env(env_spec("CartPole-v1", **keys), 3)
-    filmed = make_env(env_spec("CartPole-v1", render_mode="rgb_array", **keys), 3, film=album)
+    filmed = make_env(
+        env_spec("CartPole-v1", render_mode="rgb_array", **keys), 3, film=album
+    )
     np.testing.assert_array_equal(filmed.reset(), plain.reset())
     lengths = []
     for action in random_actions(plain, 60):
@@ -137,7 +143,11 @@ def test_a_game_is_shown_as_fast_as_the_console_played_it(env_spec):
     pytest.importorskip("cv2")
     album = Album()
     spec = env_spec(
-        "ALE/Pong-v5", num_envs=1, vectorization_mode="sync", frameskip=3, render_mode="rgb_array"
+        "ALE/Pong-v5",
+        num_envs=1,
+        vectorization_mode="sync",
+        frameskip=3,
+        render_mode="rgb_array",
     )
     env = make_env(spec, 0, film=album)
     env.reset()
@@ -212,8 +222,15 @@ def failing_in(module, message):
 @pytest.mark.parametrize(
     ("given", "fix"),
     [
-        ("osmesa", "MUJOCO_GL=osmesa does not work here: set MUJOCO_GL=egl, or unset it"),
-        ("egl", "MuJoCo draws with EGL here, which may be missing (libegl1 in Debian and Ubuntu)"),
+        (
+            "osmesa",
+            "MUJOCO_GL=osmesa does not work here: set MUJOCO_GL=egl, or unset it",
+        ),
+        (
+            "egl",
+            "MuJoCo draws with EGL here, which may be missing (libegl1 in Debian and "
+            "Ubuntu)",
+        ),
         (None, "set MUJOCO_GL=egl, which needs no screen"),
     ],
 )
@@ -222,7 +239,9 @@ def test_where_mujoco_cannot_draw_the_message_names_the_fix(bare, given, fix):
         bare.setenv("MUJOCO_GL", given)
     with pytest.raises(UsageError) as caught, drawn("Odd-v0"):
         failing_in("a.mujoco.module", "no attribute\n 'glGetError'.")()
-    assert str(caught.value) == f"Odd-v0 cannot be drawn: no attribute 'glGetError'; {fix}"
+    assert (
+        str(caught.value) == f"Odd-v0 cannot be drawn: no attribute 'glGetError'; {fix}"
+    )
 
 
 @pytest.mark.parametrize(

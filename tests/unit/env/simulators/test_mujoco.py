@@ -10,16 +10,31 @@ import numpy as np
 import pytest
 
 from slm_lab.env.simulators.mujoco import log_mujoco_warnings
-from slm_lab.env.state import MUJOCO_CLASSES, has_exact_state, load_env_state, save_env_state
+from slm_lab.env.state import (
+    MUJOCO_CLASSES,
+    has_exact_state,
+    load_env_state,
+    save_env_state,
+)
 
 pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("mujoco") is None, reason="the mujoco extra is not installed"
+    importlib.util.find_spec("mujoco") is None,
+    reason="the mujoco extra is not installed",
 )
 
 NAMES = [
-    "Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum",
-    "InvertedPendulum", "Pusher", "Reacher", "Swimmer", "Walker2d",
-]  # fmt: skip
+    "Ant",
+    "HalfCheetah",
+    "Hopper",
+    "Humanoid",
+    "HumanoidStandup",
+    "InvertedDoublePendulum",
+    "InvertedPendulum",
+    "Pusher",
+    "Reacher",
+    "Swimmer",
+    "Walker2d",
+]
 
 
 def entry_point(env_id):
@@ -43,7 +58,8 @@ def make():
 
 
 def play(env, actions):
-    """Observation, reward and endings of every step, and the first observations of episodes."""
+    """Observation, reward and endings of every step, and the first observations of
+    episodes."""
     rows = []
     for action in actions:
         obs, reward, terminated, truncated, _ = env.step(action)
@@ -55,14 +71,18 @@ def play(env, actions):
 
 def actions_for(env, count, seed):
     space = env.action_space
-    return np.random.default_rng(seed).uniform(space.low, space.high, (count, *space.shape))
+    return np.random.default_rng(seed).uniform(
+        space.low, space.high, (count, *space.shape)
+    )
 
 
 def test_every_environment_of_version_5_has_an_adapter():
     registered = {
-        env_id for env_id in gymnasium.registry
-        if env_id.endswith("-v5") and str(entry_point(env_id)).startswith("gymnasium.envs.mujoco")
-    }  # fmt: skip
+        env_id
+        for env_id in gymnasium.registry
+        if env_id.endswith("-v5")
+        and str(entry_point(env_id)).startswith("gymnasium.envs.mujoco")
+    }
     assert registered == {f"{name}-v5" for name in NAMES}
     assert {entry_point(env_id) for env_id in registered} == set(MUJOCO_CLASSES)
 
@@ -75,7 +95,9 @@ def test_a_restored_simulation_continues_bit_for_bit(make, name, steps_before):
     play(restored, actions_for(env, 7, seed=4))
     load_env_state(restored, save_env_state(env))
     actions = actions_for(env, 300, seed=5)
-    for expected, given in zip(play(env, actions), play(restored, actions), strict=True):
+    for expected, given in zip(
+        play(env, actions), play(restored, actions), strict=True
+    ):
         np.testing.assert_array_equal(given, expected, strict=True)
 
 
@@ -119,7 +141,12 @@ def test_a_model_that_keeps_more_than_the_simulation_has_no_exact_state(make):
 
 @pytest.mark.medium
 def test_workers_save_their_simulations_exactly(build, random_actions):
-    keys = {"vectorization_mode": "async", "num_envs": 2, "max_t": 40, "normalize_obs": True}
+    keys = {
+        "vectorization_mode": "async",
+        "num_envs": 2,
+        "max_t": 40,
+        "normalize_obs": True,
+    }
     env, restored = build("Ant-v5", 1, **keys), build("Ant-v5", 2, **keys)
     env.reset()
     for action in random_actions(env, 30):
@@ -127,7 +154,9 @@ def test_workers_save_their_simulations_exactly(build, random_actions):
     restored.load_state_dict(env.state_dict())
     assert env.exact_state
     for action in random_actions(env, 60, seed=1):
-        for expected, given in zip(env.step(action)[:5], restored.step(action)[:5], strict=True):
+        for expected, given in zip(
+            env.step(action)[:5], restored.step(action)[:5], strict=True
+        ):
             np.testing.assert_array_equal(given, expected, strict=True)
 
 
@@ -150,9 +179,13 @@ env.close()
 def test_warnings_of_mujoco_are_logged_and_leave_no_file(tmp_path):
     """In a separate process, because a warning changes the state of its process."""
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], cwd=tmp_path, capture_output=True, text=True, check=True,
+        [sys.executable, "-c", SCRIPT],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
         env=os.environ,
-    )  # fmt: skip
+    )
     before, after = done.stdout.split("made\n")
     assert before == ""
     assert after.startswith("WARNING MuJoCo: Nan, Inf or huge value in QPOS")

@@ -10,13 +10,17 @@ from slm_lab.env.vector.cartpole import CartPoleEnvs, OneCartPole
 
 
 def cart_poles(num_envs, *arguments):
-    return OneCartPole(*arguments) if num_envs == 1 else CartPoleEnvs(num_envs, *arguments)
+    return (
+        OneCartPole(*arguments) if num_envs == 1 else CartPoleEnvs(num_envs, *arguments)
+    )
 
 
 def follow(envs, references, index):
     """Puts reference `index` where the native environment is."""
     references[index].reset()
-    references[index].unwrapped.state = envs.state_dict()["state"][[0, 2, 1, 3], index].copy()
+    references[index].unwrapped.state = envs.state_dict()["state"][
+        [0, 2, 1, 3], index
+    ].copy()
 
 
 @pytest.mark.medium
@@ -32,7 +36,9 @@ def test_every_episode_equals_the_single_environment_bit_for_bit(
 ):
     envs = cart_poles(num_envs, seed, limit, sutton_barto)
     references = [
-        gymnasium.make("CartPole-v1", max_episode_steps=limit, sutton_barto_reward=sutton_barto)
+        gymnasium.make(
+            "CartPole-v1", max_episode_steps=limit, sutton_barto_reward=sutton_barto
+        )
         for _ in range(num_envs)
     ]
     obs = envs.reset()
@@ -73,7 +79,9 @@ def test_any_number_of_environments_steps_alike(num_envs, one):
         wide.load_state_dict(wide_state)
         for action in (1, 0, 0, 1, 1, 1):
             wide_obs = wide.step(np.full(num_envs, action)).obs[index]
-            np.testing.assert_array_equal(narrow.step(np.array([action])).obs[0], wide_obs)
+            np.testing.assert_array_equal(
+                narrow.step(np.array([action])).obs[0], wide_obs
+            )
 
 
 def test_alone_it_draws_the_same_first_states_and_steps_alike_for_long():

@@ -121,8 +121,14 @@ def test_every_call_reports_a_worker_that_was_killed_before_it(workers, call):
 @pytest.mark.parametrize(
     ("error", "why"),
     [
-        (functools.partial(os._exit, 7), "exit code 7: its environment or a library called os"),
-        (functools.partial(os._exit, 1), "exit code 1: the error above, or its environment or a"),
+        (
+            functools.partial(os._exit, 7),
+            "exit code 7: its environment or a library called os",
+        ),
+        (
+            functools.partial(os._exit, 1),
+            "exit code 1: the error above, or its environment or a",
+        ),
         (os.abort, "exit code -6: compiled code, such as a simulator's, has crashed"),
     ],
 )
@@ -130,30 +136,48 @@ def test_the_exit_code_of_a_worker_tells_why_it_has_died(error, why):
     make = functools.partial(Raising, "step", error)
     with closing(Workers([make])) as workers:
         workers.reset()
-        with pytest.raises(LabError, match=f"^the worker process of environment 0 died with {why}"):
+        with pytest.raises(
+            LabError, match=f"^the worker process of environment 0 died with {why}"
+        ):
             workers.step(np.zeros(1, np.int64))
 
 
 def test_a_worker_that_is_killed_while_its_environment_is_made_is_reported(tmp_path):
-    with pytest.raises(LabError, match=r"process of environment . died with exit code -9"):
+    with pytest.raises(
+        LabError, match=r"process of environment . died with exit code -9"
+    ):
         Workers([functools.partial(Killed, os.getpid(), tmp_path)] * 2)
 
 
 @pytest.mark.parametrize("error", [ConnectionError, ConnectionResetError, EOFError])
-def test_a_lost_connection_of_an_environment_is_not_taken_for_a_dead_worker(error, tmp_path):
-    with closing(Workers([functools.partial(Disconnected, error, tmp_path)] * 2)) as workers:
+def test_a_lost_connection_of_an_environment_is_not_taken_for_a_dead_worker(
+    error, tmp_path
+):
+    with closing(
+        Workers([functools.partial(Disconnected, error, tmp_path)] * 2)
+    ) as workers:
         workers.reset()
-        with pytest.raises(EnvironmentFailedError, match="the game server is gone") as caught:
+        with pytest.raises(
+            EnvironmentFailedError, match="the game server is gone"
+        ) as caught:
             step(workers)
     assert 'raise self.error("the game server is gone")' in str(caught.value)
-    assert error_summary(str(caught.value)) == f"{error.__name__}: the game server is gone"
+    assert (
+        error_summary(str(caught.value)) == f"{error.__name__}: the game server is gone"
+    )
 
 
 MODULE = "tests.unit.env.vector.worker_envs"
-GROUP = functools.partial(ExceptionGroup, "both", [ValueError("left"), KeyError("right")])
+GROUP = functools.partial(
+    ExceptionGroup, "both", [ValueError("left"), KeyError("right")]
+)
 ERRORS = {
-    f"{MODULE}.SimulatorError: 7: it is lost": functools.partial(SimulatorError, 7, "it is lost"),
-    f"{MODULE}.LockedError: it is locked": functools.partial(LockedError, "it is locked"),
+    f"{MODULE}.SimulatorError: 7: it is lost": functools.partial(
+        SimulatorError, 7, "it is lost"
+    ),
+    f"{MODULE}.LockedError: it is locked": functools.partial(
+        LockedError, "it is locked"
+    ),
     "ExceptionGroup: both (2 sub-exceptions)": GROUP,
     "the environment called sys.exit: closed": functools.partial(SystemExit, "closed"),
     "the environment called sys.exit": SystemExit,
@@ -167,7 +191,10 @@ ERRORS = {
 @pytest.mark.parametrize(
     ("place", "where"),
     [
-        ("step", "\nin step() of environment 0 of 2 (<Raising instance>), with action 0"),
+        (
+            "step",
+            "\nin step() of environment 0 of 2 (<Raising instance>), with action 0",
+        ),
         ("reset", "\nin reset() of environment 0 (<Raising instance>)"),
         ("constructor", "\nin environment 0 of 2 (in its constructor)"),
     ],
@@ -183,7 +210,10 @@ def test_whatever_an_environment_raises_arrives_as_text(line, error, place, wher
     with pytest.raises(EnvironmentFailedError) as caught:
         use()
     text = str(caught.value)
-    assert error_summary(text).removeprefix("slm_lab.env.failure.EnvironmentExitError: ") == line
+    assert (
+        error_summary(text).removeprefix("slm_lab.env.failure.EnvironmentExitError: ")
+        == line
+    )
     assert where.strip() in text
     if "called" not in line and "raised" not in line:
         assert "raise self.error()" in text or "raise error()" in text
@@ -203,16 +233,20 @@ def test_a_message_is_bounded_and_can_be_printed(letters):
 
 @pytest.mark.medium
 def test_a_close_that_raises_is_one_warning(caplog):
-    make = functools.partial(Raising, "close", functools.partial(RuntimeError, "no window"))
+    make = functools.partial(
+        Raising, "close", functools.partial(RuntimeError, "no window")
+    )
     workers = Workers([make] * 2)  # the parent's own, for the spaces, is closed, too
     workers.reset()
     assert [each.message for each in caplog.records] == [
-        "close() of <Raising instance> raised RuntimeError: no window; what it holds may stay open"
+        "close() of <Raising instance> raised RuntimeError: no window; what it holds "
+        "may stay open"
     ]
     caplog.clear()
     workers.close()
     assert [each.message for each in caplog.records] == [
-        "close() of 2 of 2 copies raised RuntimeError: no window; what it holds may stay open"
+        "close() of 2 of 2 copies raised RuntimeError: no window; what it holds may "
+        "stay open"
     ]
 
 
@@ -323,7 +357,8 @@ def test_an_environment_that_cannot_be_made_leaves_no_mask_and_no_process():
 
 @contextmanager
 def started(script, text):
-    """A parent process that runs `text`, and prints the ids of its workers. They end with it."""
+    """A parent process that runs `text`, and prints the ids of its workers. They end
+    with it."""
     script.write_text(text)
     words = [sys.executable, str(script)]
     env = {**os.environ, "PYTHONPATH": os.getcwd()}
@@ -334,7 +369,9 @@ def started(script, text):
             parent.kill()
             parent.wait()
             _, left = psutil.wait_procs(left, timeout=10)
-            left = [process for process in left if process.status() != psutil.STATUS_ZOMBIE]
+            left = [
+                process for process in left if process.status() != psutil.STATUS_ZOMBIE
+            ]
             assert left == []
         finally:
             for process in left:

@@ -1,4 +1,5 @@
-"""Environments of worker processes: some note what happens to them, some never return."""
+"""Environments of worker processes: some note what happens to them, some never
+return."""
 
 import os
 import random
@@ -12,7 +13,10 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-TELL = "from signal import *\nprint(pthread_sigmask(SIG_BLOCK, []), getsignal(SIGTERM) is SIG_DFL)"
+TELL = (
+    "from signal import *\nprint(pthread_sigmask(SIG_BLOCK, []), getsignal(SIGTERM) "
+    "is SIG_DFL)"
+)
 
 
 class Noting(gymnasium.Env):
@@ -34,7 +38,9 @@ class Noting(gymnasium.Env):
     def started_program(self):
         """The signal settings that a program of the environment finds."""
         words = [sys.executable, "-c", TELL]
-        return subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(
+            words, capture_output=True, text=True, check=True
+        ).stdout.strip()
 
     def close(self):
         (self.folder / str(os.getpid())).touch()
@@ -83,7 +89,8 @@ class Stuck(Hanging):
 
 
 class MadeLate:
-    """Makes environments; a worker unpickles it only after its forking parent has died."""
+    """Makes environments; a worker unpickles it only after its forking parent has
+    died."""
 
     def __init__(self, parent):
         self.parent = parent
@@ -94,7 +101,8 @@ class MadeLate:
     def __setstate__(self, state):
         self.__dict__ = state
         server = os.getppid()
-        os.write(1, f"{os.getpid()}\n".encode())  # at once: another one writes there, too
+        # at once: another one writes there, too
+        os.write(1, f"{os.getpid()}\n".encode())
         while os.getppid() == server:
             time.sleep(0.005)  # the pause of a poll
 
@@ -119,8 +127,8 @@ class Quit(BaseException):
 
 
 class Raising(gymnasium.Env):
-    """Raises what `error` makes, in the `place` of that name: "step", "reset" (the second), "close"
-    or "constructor" (of a worker)."""
+    """Raises what `error` makes, in the `place` of that name: "step", "reset" (the
+    second), "close" or "constructor" (of a worker)."""
 
     observation_space = spaces.Box(0.0, np.inf, (1,))
     action_space = spaces.Discrete(2)
@@ -163,11 +171,14 @@ class Drawing(Raising):
 
 
 class Starting(Raising):
-    """Starts a program in a worker, which it never ends, and writes its id to `folder`."""
+    """Starts a program in a worker, which it never ends, and writes its id to
+    `folder`."""
 
     def __init__(self, parent, folder):
         super().__init__("nowhere", None)
         if os.getpid() == parent:
             return
-        self.program = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+        self.program = subprocess.Popen(
+            [sys.executable, "-c", "import signal; signal.pause()"]
+        )
         (folder / str(self.program.pid)).touch()

@@ -55,14 +55,18 @@ class StandRun:
         workers = len(writers)
         for session in writers:
             rows = [
-                f"{frame},{frame * workers},{frame / 100},{frame / 200},{frame},{frame},{frame}"
+                f"{frame},{frame * workers},{frame / 100},{frame / 200},"
+                f"{frame},{frame},{frame}"
                 for frame in range(100, BUDGET // workers + 1, 100)
             ]
             header = "frame,total_frame,wall_t,cpu_t,epi,mean_return,final_return"
-            self.run_dir.session(0, session).rows.write_text("\n".join([header, *rows, ""]))
+            self.run_dir.session(0, session).rows.write_text(
+                "\n".join([header, *rows, ""])
+            )
         error = "no more memory" if self.ending is Ending.FAILED else None
         sessions = tuple(
-            SessionResult(session, self.ending, BUDGET // workers, error) for session in writers
+            SessionResult(session, self.ending, BUDGET // workers, error)
+            for session in writers
         )
         return TrialResult(sessions, trial_metrics([], None), throughput([], []), ())
 
@@ -82,7 +86,9 @@ def begin(tmp_path, stand):
         file, data = tmp_path / "spec.json", tmp_path / "data"
         file.write_text(json.dumps({"small": ppo(env__max_frame=BUDGET)}))
         source = RunSource(str(file), data_dir=data)
-        return CompareRun.begin(CompareRequest(source, (mode,), (workers,), seeds, **options))
+        return CompareRun.begin(
+            CompareRequest(source, (mode,), (workers,), seeds, **options)
+        )
 
     return make
 
@@ -112,9 +118,11 @@ def reopened(run):
 def test_all_variants_train_under_one_seed_before_any_trains_under_the_next(run, stand):
     go_on(run, 9)
     assert stand.asked == [
-        ("small_false", 0, False), ("small_synced_2", 0, False),
-        ("small_false", 1, False), ("small_synced_2", 1, False),
-    ]  # fmt: skip
+        ("small_false", 0, False),
+        ("small_synced_2", 0, False),
+        ("small_false", 1, False),
+        ("small_synced_2", 1, False),
+    ]
     assert run.to_run == []
 
 
@@ -176,9 +184,10 @@ def test_resuming_completes_missing_trainings_in_existing_folders(run, stand):
     later = reopened(run)
     go_on(later, 9)
     assert stand.asked == [
-        ("small_synced_2", None, True), ("small_false", 1, False),
+        ("small_synced_2", None, True),
+        ("small_false", 1, False),
         ("small_synced_2", 1, False),
-    ]  # fmt: skip
+    ]
     folders = [path.name for path in run.folder.iterdir() if path.is_dir()]
     assert len(folders) == 4, "the one that was stopped went on in its own folder"
     assert summary_table(later.comparison())["finished"].tolist() == [2, 2]

@@ -7,7 +7,12 @@ import pytest
 from slm_lab.analysis.compare.comparison import BASELINE, Variant
 from slm_lab.core.errors import SpecError, UsageError
 from slm_lab.experiment.compare import plan as compare_plan
-from slm_lab.experiment.compare.plan import CompareRequest, allowed_imports, make_plan, read_plan
+from slm_lab.experiment.compare.plan import (
+    CompareRequest,
+    allowed_imports,
+    make_plan,
+    read_plan,
+)
 from slm_lab.experiment.resume import differences
 from slm_lab.experiment.run_source import RunSource
 from slm_lab.spec.load import load_specs
@@ -22,7 +27,13 @@ def plan_of(tmp_path, monkeypatch):
     monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
 
     def make(
-        spec, modes=("synced", "shared"), workers=(1, 2), *, seeds=2, threshold=None, **source
+        spec,
+        modes=("synced", "shared"),
+        workers=(1, 2),
+        *,
+        seeds=2,
+        threshold=None,
+        **source,
     ):
         file = tmp_path / "spec.json"
         file.write_text(json.dumps({"small": spec}))
@@ -33,7 +44,9 @@ def plan_of(tmp_path, monkeypatch):
 
 
 def optimizers(spec):
-    return {each.optim_spec.name for each in (spec.agent.net, spec.agent.critic_net) if each}
+    return {
+        each.optim_spec.name for each in (spec.agent.net, spec.agent.critic_net) if each
+    }
 
 
 def adam(**changes):
@@ -43,11 +56,17 @@ def adam(**changes):
 def test_variants_differ_from_the_baseline_only_in_mode_and_workers(plan_of):
     plan = plan_of(ppo())
     assert list(plan.specs) == [
-        Variant(BASELINE, 1), Variant("synced", 1), Variant("synced", 2),
-        Variant("shared", 1), Variant("shared", 2),
-    ]  # fmt: skip
+        Variant(BASELINE, 1),
+        Variant("synced", 1),
+        Variant("synced", 2),
+        Variant("shared", 1),
+        Variant("shared", 2),
+    ]
     for variant, spec in plan.specs.items():
-        found = {path: new for path, _, new in differences(plan.baseline.to_json(), spec.to_json())}
+        found = {
+            path: new
+            for path, _, new in differences(plan.baseline.to_json(), spec.to_json())
+        }
         assert found.pop("name", spec.name) == spec.name
         alone = variant.mode == BASELINE
         expected = {} if alone else {"meta.distributed": variant.mode}
@@ -68,11 +87,17 @@ def test_whatever_the_spec_says_the_baseline_is_one_process(plan_of):
 
 
 @pytest.mark.parametrize("modes", [("synced",), ("shared",), ("all_reduce", "shared")])
-def test_where_one_mode_needs_a_global_twin_all_variants_have_it_and_a_note_says_so(plan_of, modes):
+def test_where_one_mode_needs_a_global_twin_all_variants_have_it_and_a_note_says_so(
+    plan_of, modes
+):
     plan = plan_of(adam(), modes, (1,))
     assert all(optimizers(spec) == {"GlobalAdam"} for spec in plan.specs.values())
     (note,) = plan.notes
-    for words in ("agent.net.optim_spec", "Adam replaced by GlobalAdam", "all variants"):
+    for words in (
+        "agent.net.optim_spec",
+        "Adam replaced by GlobalAdam",
+        "all variants",
+    ):
         assert words in note
 
 
@@ -104,8 +129,11 @@ def test_an_optimizer_without_a_twin_is_refused_with_the_fix(plan_of):
 
 
 def test_a_warning_about_a_variant_is_printed_once(plan_of, caplog):
-    """Two workers gather a rollout each: the budget ends before either of them has one."""
-    raw = ppo(env__max_frame=80, agent__algorithm__time_horizon=16, meta__log_frequency=None)
+    """Two workers gather a rollout each: the budget ends before either of them has
+    one."""
+    raw = ppo(
+        env__max_frame=80, agent__algorithm__time_horizon=16, meta__log_frequency=None
+    )
     plan_of(raw, workers=(1, 2))
     (asked,) = caplog.messages
     assert asked.startswith("synced × 2: suspicious setting: env.max_frame")
@@ -120,12 +148,15 @@ def test_a_warning_about_the_baseline_is_not_repeated_for_variants(plan_of, capl
 def test_an_algorithm_that_a_mode_cannot_train_is_refused_by_name(plan_of):
     spec = reinforce()
     assert plan_of(spec, ("synced",))
-    with pytest.raises(SpecError, match=r'agent\.memory\.name.*distributed "actor_learner"'):
+    with pytest.raises(
+        SpecError, match=r'agent\.memory\.name.*distributed "actor_learner"'
+    ):
         plan_of(spec, ("synced", "actor_learner"))
 
 
 @pytest.mark.parametrize(
-    ("mode", "words"), [("syncd", 'did you mean "synced"'), ("false", "this is the baseline")]
+    ("mode", "words"),
+    [("syncd", 'did you mean "synced"'), ("false", "this is the baseline")],
 )
 def test_an_unknown_variant_is_refused(plan_of, mode, words):
     with pytest.raises(UsageError, match=words):
@@ -133,8 +164,16 @@ def test_an_unknown_variant_is_refused(plan_of, mode, words):
 
 
 def test_a_spec_for_a_cluster_is_refused_with_the_fix(plan_of):
-    with pytest.raises(SpecError, match=r"measures this machine.*-s meta\.cluster=null"):
-        plan_of(ppo(meta__cluster="auto", meta__distributed="all_reduce", meta__max_session=2))
+    with pytest.raises(
+        SpecError, match=r"measures this machine.*-s meta\.cluster=null"
+    ):
+        plan_of(
+            ppo(
+                meta__cluster="auto",
+                meta__distributed="all_reduce",
+                meta__max_session=2,
+            )
+        )
     assert plan_of(ppo(meta__cluster="auto"), sets=("meta.cluster=null",))
 
 
@@ -144,10 +183,14 @@ def test_all_problems_of_all_variants_come_at_once(plan_of):
         plan_of(spec, ("synced", "shared", "actor_learner"), (1, 2))
     messages = [str(problem) for problem in caught.value.problems]
     assert len(set(messages)) == len(messages)
-    assert sum("SGD" in message for message in messages) == 2, "one of each HogwildStrategy mode"
+    assert sum("SGD" in message for message in messages) == 2, (
+        "one of each HogwildStrategy mode"
+    )
 
 
-def test_by_default_all_modes_are_compared_with_as_many_workers_as_cores(plan_of, monkeypatch):
+def test_by_default_all_modes_are_compared_with_as_many_workers_as_cores(
+    plan_of, monkeypatch
+):
     for cores, counts in ((1, {1}), (2, {1, 2}), (6, {1, 2, 4})):
         monkeypatch.setattr(compare_plan, "usable_cores", lambda cores=cores: cores)
         spec = ppo(agent__algorithm__minibatch_size=8)
@@ -158,7 +201,9 @@ def test_by_default_all_modes_are_compared_with_as_many_workers_as_cores(plan_of
 
 
 def test_more_workers_than_cores_are_flagged(plan_of):
-    crowded = {v.workers for v in plan_of(ppo(), ("synced",), (1, 2, 3)).specs if v.crowded}
+    crowded = {
+        v.workers for v in plan_of(ppo(), ("synced",), (1, 2, 3)).specs if v.crowded
+    }
     assert crowded == {3}
 
 
@@ -175,7 +220,9 @@ def test_a_machine_that_is_not_idle_is_reported(plan_of, monkeypatch):
     assert "1.3 of the 2 cores" in note
 
 
-def test_a_plan_is_read_back_as_it_was_written_and_its_file_holds_ordinary_specs(plan_of, tmp_path):
+def test_a_plan_is_read_back_as_it_was_written_and_its_file_holds_ordinary_specs(
+    plan_of, tmp_path
+):
     plan = plan_of(adam(), imports=("a.module",), threshold=-180.0)
     plan.file(tmp_path).write_text(json.dumps(plan.to_json()))
     assert read_plan(tmp_path, plan.imports) == plan

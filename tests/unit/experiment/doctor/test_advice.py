@@ -18,7 +18,13 @@ from slm_lab.storage.maybe_damaged import value_at
 from tests.unit.experiment.doctor.test_symptoms import HEALTHY, ILL, R
 
 SPECS = (
-    *("ppo_cartpole", "ppo_lunar", "a2c_gae_acrobot", "reinforce_cartpole", "sarsa_cartpole"),
+    *(
+        "ppo_cartpole",
+        "ppo_lunar",
+        "a2c_gae_acrobot",
+        "reinforce_cartpole",
+        "sarsa_cartpole",
+    ),
     *("dqn_cartpole", "ddqn_per_lunar", "sac_pendulum", "crossq_lunar", "sil_cartpole"),
     *("ppo_sil_cartpole", "a3c_gae_cartpole", "dppo_cartpole", "impala_cartpole"),
     *("async_sac_lunar", "async_ppo_cartpole", "a3c_data_parallel_pong"),
@@ -43,25 +49,38 @@ def shipped(name):
 
 
 def is_accepted(file, spec, advice):
-    """Whether a run of the spec accepts each change that the advice names; how many there are."""
+    """Whether a run of the spec accepts each change that the advice names; how many
+    there are."""
     options = OPTION.findall(advice)
     for verb, named, word in options:
         key = named.rstrip(".")
         old = value_at(spec.to_json(), key)
         if verb == "set":
             new = json.loads(word) if word in (" true", " false") else GIVEN.get(key)
-            new = word.strip(' "') if new is None and word.strip() not in ("to", "a") else new
+            new = (
+                word.strip(' "')
+                if new is None and word.strip() not in ("to", "a")
+                else new
+            )
             if key.endswith("lr_scheduler_spec.frame"):
                 new = spec.env.max_frame
             if key.endswith("lr_scheduler_spec"):
                 new = {**new, "frame": spec.env.max_frame}
         else:
-            new = old / 2 if verb == "lower" else min(old * 2, 0.999) if 0.5 < old < 1 else old * 2
+            new = (
+                old / 2
+                if verb == "lower"
+                else min(old * 2, 0.999)
+                if 0.5 < old < 1
+                else old * 2
+            )
             new = int(new) if isinstance(old, int) else new
         try:
             load_spec(str(file), spec.name, (f"{key}={json.dumps(new)}",), warn=False)
         except SpecError as error:
-            raise AssertionError(f"{verb} {key} from {old} to {new}: {error}") from error
+            raise AssertionError(
+                f"{verb} {key} from {old} to {new}: {error}"
+            ) from error
     return len(options)
 
 
@@ -73,7 +92,10 @@ def test_a_spec_accepts_every_change_that_the_doctor_advises(name):
         columns = {**{c: np.full(R, np.nan) for c in BASE_COLUMNS}, **HEALTHY}
         columns |= ILL[symptom.__name__][0]
         if symptom is learning.waiting:
-            columns |= {"actor_wait_share": np.full(R, 0.7), "sync_share": np.full(R, 0.7)}
+            columns |= {
+                "actor_wait_share": np.full(R, 0.7),
+                "sync_share": np.full(R, 0.7),
+            }
         rows = Rows(tuple(columns), np.stack(list(columns.values())))
         for finding in symptom(Course(rows, spec.to_json(), 1.0)):
             tried += is_accepted(file, spec, finding.advice)

@@ -53,7 +53,9 @@ def test_bounds_far_beyond_what_the_environment_honours_are_found(registered):
     assert "narrow the bounds" in finding.advice
 
 
-@pytest.mark.parametrize("name", ["Pendulum-v1", "MountainCarContinuous-v0", "CartPole-v1"])
+@pytest.mark.parametrize(
+    "name", ["Pendulum-v1", "MountainCarContinuous-v0", "CartPole-v1"]
+)
 def test_usual_environments_have_no_findings(name):
     assert found(name) == []
 

@@ -20,7 +20,11 @@ from tests.unit.experiment.runs import write_run
 
 @pytest.fixture
 def trial(tmp_path):
-    write_run(tmp_path, ppo(meta__max_session=3, env__max_frame=4000), stamp="2026_11_22_030000")
+    write_run(
+        tmp_path,
+        ppo(meta__max_session=3, env__max_frame=4000),
+        stamp="2026_11_22_030000",
+    )
     return find_trials("small_2026_11_22_030000", tmp_path)[0]
 
 
@@ -35,10 +39,17 @@ def end(ending=Ending.FINISHED, session=0, **about):
     return SessionResult(session, ending, 4000, **about)
 
 
-def case(trial, *ends, finals=(100.0, 101.0, 99.0), training=False, frames=4000.0, **metrics):
-    every = {s: Course(rows(value, frames=frames), trial.spec) for s, value in enumerate(finals)}
+def case(
+    trial, *ends, finals=(100.0, 101.0, 99.0), training=False, frames=4000.0, **metrics
+):
+    every = {
+        s: Course(rows(value, frames=frames), trial.spec)
+        for s, value in enumerate(finals)
+    }
     known = {"final_return_episodes": 20, **metrics}
-    return Case(trial, every, known, () if ends == (None,) else ends or (end(),), training)
+    return Case(
+        trial, every, known, () if ends == (None,) else ends or (end(),), training
+    )
 
 
 def found_by(finding, seen):
@@ -52,7 +63,9 @@ def test_a_successful_run_has_no_findings(trial):
 
 
 def test_a_failure_is_given_with_its_reason_and_a_resume(trial):
-    broken = end(Ending.FAILED, error="Traceback (most recent call last):\n  x\nValueError: no")
+    broken = end(
+        Ending.FAILED, error="Traceback (most recent call last):\n  x\nValueError: no"
+    )
     found = found_by(outcome.failed, case(trial, broken, end()))
     assert found.what == "1 of 2 Sessions failed"
     assert found.evidence == "Session 0 at frame 4,000: ValueError: no"
@@ -60,8 +73,12 @@ def test_a_failure_is_given_with_its_reason_and_a_resume(trial):
     assert found_by(outcome.failed, case(trial, broken, training=True)) is None
 
 
-@pytest.mark.parametrize(("diverged", "change"), [(True, "optim_spec.lr"), (False, "the cause")])
-def test_a_resume_that_would_repeat_a_failure_is_advised_against(trial, diverged, change):
+@pytest.mark.parametrize(
+    ("diverged", "change"), [(True, "optim_spec.lr"), (False, "the cause")]
+)
+def test_a_resume_that_would_repeat_a_failure_is_advised_against(
+    trial, diverged, change
+):
     ended = end(Ending.FAILED, error="no", would_repeat=True, diverged=diverged)
     found = found_by(outcome.failed, case(trial, ended))
     assert "do not resume it" in found.advice
@@ -71,11 +88,14 @@ def test_a_resume_that_would_repeat_a_failure_is_advised_against(trial, diverged
 def test_sessions_that_only_lost_a_peer_are_not_the_cause(trial):
     lost = end(Ending.FAILED, 1, error="lost its peers", lost_others=True)
     cause = end(Ending.FAILED, 2, error="the disk is full")
-    assert found_by(outcome.failed, case(trial, lost, cause)).evidence.startswith("Session 2 at")
+    assert found_by(outcome.failed, case(trial, lost, cause)).evidence.startswith(
+        "Session 2 at"
+    )
 
 
 @pytest.mark.parametrize(
-    ("kills", "words"), [(0, "killed by signal 9"), (2, "has killed 2 processes for memory")]
+    ("kills", "words"),
+    [(0, "killed by signal 9"), (2, "has killed 2 processes for memory")],
 )
 def test_an_out_of_memory_kill_is_detected_by_the_kernels_counters(
     trial, kills, words, monkeypatch
@@ -89,36 +109,55 @@ def test_a_run_without_a_recorded_ending_was_killed(trial, monkeypatch):
     monkeypatch.setattr(outcome, "memory_kills", lambda: 0)
     found = found_by(outcome.unfinished, case(trial, None, frames=1000.0))
     assert (found.what, found.evidence) == (
-        "it ended silently: it was killed", "1,000 of 4,000 frames"
-    )  # fmt: skip
-    assert found_by(outcome.unfinished, case(trial, None, frames=1000.0, training=True)) is None
+        "it ended silently: it was killed",
+        "1,000 of 4,000 frames",
+    )
+    assert (
+        found_by(outcome.unfinished, case(trial, None, frames=1000.0, training=True))
+        is None
+    )
 
 
 def test_resuming_is_advised_for_a_stopped_run(trial):
-    found = found_by(outcome.unfinished, case(trial, end(Ending.INTERRUPTED), frames=1000.0))
+    found = found_by(
+        outcome.unfinished, case(trial, end(Ending.INTERRUPTED), frames=1000.0)
+    )
     assert found.what == "it was stopped before its end"
     assert "slm-lab run train@" in found.advice
 
 
 def test_without_rows_there_are_no_findings(trial):
     found = found_by(outcome.no_rows, case(trial, None, finals=()))
-    assert (found.what, found.evidence) == ("no rows yet", "a row is due every 100 frames")
+    assert (found.what, found.evidence) == (
+        "no rows yet",
+        "a row is due every 100 frames",
+    )
 
 
 @pytest.mark.parametrize(
     ("result", "random", "is_ill"),
-    [(20.5, 20.0, True), (60.0, 20.0, False), (-500.0, -499.0, True), (-90.0, -499.0, False)],
+    [
+        (20.5, 20.0, True),
+        (60.0, 20.0, False),
+        (-500.0, -499.0, True),
+        (-90.0, -499.0, False),
+    ],
 )
 def test_a_result_of_random_actions_is_noticed(trial, result, random, is_ill):
     found = found_by(
-        outcome.no_better_than_random, case(trial, final_return=result, random_return=random)
+        outcome.no_better_than_random,
+        case(trial, final_return=result, random_return=random),
     )
     assert (found is not None) is is_ill
 
 
 @pytest.mark.parametrize(
     ("finals", "words"),
-    [((100.0, 101.0, 30.0), "Session 2: 30"), ((100.0, 60.0, 30.0), None), ((100.0, 1.0), None)],
+    [
+        ((100.0, 101.0, 30.0), "Session 2: 30"),
+        ((100.0, 60.0, 30.0), None),
+        ((100.0, 1.0), None),
+    ],
 )
 def test_an_outlier_session_is_reported(trial, finals, words):
     found = found_by(outcome.apart, case(trial, finals=finals))
@@ -128,15 +167,21 @@ def test_an_outlier_session_is_reported(trial, finals, words):
 def test_a_claim_needs_rows_seeds_and_episodes(tmp_path):
     write_run(tmp_path, ppo(), stamp="2026_11_22_030000")
     (alone,) = find_trials("small_2026_11_22_030000", tmp_path)
-    found = found_by(outcome.weak_claim, case(alone, finals=(100.0,), final_return_episodes=4))
+    found = found_by(
+        outcome.weak_claim, case(alone, finals=(100.0,), final_return_episodes=4)
+    )
     assert found.evidence == "1 of at least 3 seeds, 4 of at least 20 episodes"
 
 
 def test_a_spec_key_of_another_version_is_no_finding():
-    assert Course(rows(), {"agent": {"net": None}}).key("agent.net.optim_spec.lr") is None
+    assert (
+        Course(rows(), {"agent": {"net": None}}).key("agent.net.optim_spec.lr") is None
+    )
 
 
-@pytest.mark.parametrize("make", [torch.relu, torch.relu_, nn.functional.relu, nn.ReLU()])
+@pytest.mark.parametrize(
+    "make", [torch.relu, torch.relu_, nn.functional.relu, nn.ReLU()]
+)
 def test_dead_units_are_counted(make):
     x = torch.tensor([[1.0, -1.0, 0.0, -2.0], [-1.0, 3.0, 0.0, -2.0]])
     with torch.inference_mode(), FiredUnits() as noted:
@@ -159,9 +204,12 @@ def test_a_layer_with_mostly_dead_units_is_a_finding():
 
 
 @pytest.mark.parametrize(
-    ("content", "kills"), [("oom 3\noom_kill 2\noom_group_kill 0\n", 2), ("oom 0\n", 0), (None, 0)]
+    ("content", "kills"),
+    [("oom 3\noom_kill 2\noom_group_kill 0\n", 2), ("oom 0\n", 0), (None, 0)],
 )
-def test_the_kernel_counts_processes_killed_for_memory(content, kills, tmp_path, monkeypatch):
+def test_the_kernel_counts_processes_killed_for_memory(
+    content, kills, tmp_path, monkeypatch
+):
     counter = tmp_path / "memory.events"
     monkeypatch.setattr(machine, "COUNTERS", (counter,))
     if content is not None:
@@ -179,7 +227,9 @@ def test_a_full_disk_and_little_shared_memory_are_reported(tmp_path, monkeypatch
 
 
 def test_an_extra_whose_simulator_does_not_import_is_missing(tmp_path, monkeypatch):
-    monkeypatch.setattr(machine, "find_spec", lambda name: None if name == "Box2D" else machine)
+    monkeypatch.setattr(
+        machine, "find_spec", lambda name: None if name == "Box2D" else machine
+    )
     found = {part.name: part.found for part in machine.examine(tmp_path)}
     assert "box2d" not in found["extras"]
     assert "box2d" in found["extras not installed"].split(", ")
@@ -187,11 +237,16 @@ def test_an_extra_whose_simulator_does_not_import_is_missing(tmp_path, monkeypat
 
 def test_a_complete_training_without_metrics_is_a_finding(trial):
     unwritten = Case(trial, {0: Course(rows(), trial.spec)}, {}, (), False)
-    assert found_by(outcome.unfinished, unwritten).what == "its metrics are missing or damaged"
+    assert (
+        found_by(outcome.unfinished, unwritten).what
+        == "its metrics are missing or damaged"
+    )
 
 
 def test_missing_rows_of_a_finished_session_are_reported(trial):
-    gone = Case(trial, {0: Course(rows(), trial.spec)}, {"a": 1}, (end(), end(session=1)), False)
+    gone = Case(
+        trial, {0: Course(rows(), trial.spec)}, {"a": 1}, (end(), end(session=1)), False
+    )
     found = found_by(outcome.no_rows, gone)
     assert found.what == "rows of finished Sessions are gone"
     assert "t0_s1_session_df_train.csv" in found.evidence
@@ -200,9 +255,14 @@ def test_missing_rows_of_a_finished_session_are_reported(trial):
 
 @pytest.mark.parametrize(
     ("sessions", "why"),
-    [('[{"session": 0, "ending": "failed", "error": 3}]', "valid string"), ("[3]", "mapping")],
+    [
+        ('[{"session": 0, "ending": "failed", "error": 3}]', "valid string"),
+        ("[3]", "mapping"),
+    ],
 )
 def test_damaged_results_of_sessions_are_one_line(trial, sessions, why):
     trial.run_dir.trial_metrics_file(0).write_text(f'{{"sessions": {sessions}}}')
-    with pytest.raises(UsageError, match=f"its metrics cannot be read: sessions: .*{why}$"):
+    with pytest.raises(
+        UsageError, match=f"its metrics cannot be read: sessions: .*{why}$"
+    ):
         read_case(trial)

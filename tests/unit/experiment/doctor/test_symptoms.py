@@ -87,31 +87,56 @@ def found(symptom, seen):
 ILL = {
     "exploding": ({"grad_norm": np.geomspace(1, 1e8, R)}, "grad_norm went from"),
     "huge_targets": ({"value_loss": np.full(R, 1e12)}, "value_loss 1,000,000,000,000"),
-    "impossible_values": ({"q_value": np.full(R, 5000.0)}, "the rewards allow about 100"),
-    "entropy_collapsed": (
-        {"entropy": np.r_[0.69, np.full(R - 1, 1e-3)], **FLAT}, "entropy 0.00100 of 0.690 nat",
+    "impossible_values": (
+        {"q_value": np.full(R, 5000.0)},
+        "the rewards allow about 100",
     ),
-    "entropy_stays": ({"entropy": np.full(R, 1.09), **FLAT}, "entropy 1.09, at most 1.09 nat"),
+    "entropy_collapsed": (
+        {"entropy": np.r_[0.69, np.full(R - 1, 1e-3)], **FLAT},
+        "entropy 0.00100 of 0.690 nat",
+    ),
+    "entropy_stays": (
+        {"entropy": np.full(R, 1.09), **FLAT},
+        "entropy 1.09, at most 1.09 nat",
+    ),
     "no_exploration": ({"explore_var": np.zeros(R), **FLAT}, "explore_var 0 after 5 %"),
-    "far_updates": ({"approx_kl": np.full(R, 0.4)}, "clip_eps 0.200 suggests about 0.0200"),
+    "far_updates": (
+        {"approx_kl": np.full(R, 0.4)},
+        "clip_eps 0.200 suggests about 0.0200",
+    ),
     "clipped": ({"clip_fraction": np.full(R, 0.9)}, "clip_fraction 0.900"),
-    "blind_critic": ({"explained_variance": np.full(R, -0.2), **FLAT}, "explained_variance -0.200"),
-    "learning_rate_zero": ({"lr": np.r_[np.full(20, 1e-3), np.zeros(20)]}, "frame 21,000 on"),
+    "blind_critic": (
+        {"explained_variance": np.full(R, -0.2), **FLAT},
+        "explained_variance -0.200",
+    ),
+    "learning_rate_zero": (
+        {"lr": np.r_[np.full(20, 1e-3), np.zeros(20)]},
+        "frame 21,000 on",
+    ),
     "no_learning": (
         {"opt_step": np.zeros(R), "total_frame": np.linspace(10, 1000, R)},
         "opt_step 0 at frame 1,000; training_start_step 1,000",
     ),
     "small_replay": ({}, "agent.memory.max_size 500; training_start_step 1,000"),
-    "frozen_target": ({"total_frame": np.linspace(1, 900, R)}, "update_frequency 1,000; 900"),
+    "frozen_target": (
+        {"total_frame": np.linspace(1, 900, R)},
+        "update_frequency 1,000; 900",
+    ),
     "endless": (
         {"epi": np.zeros(R), "total_frame": np.arange(1.0, R + 1) * 2000},
         "0 episodes in 40,000 frames",
     ),
-    "tiny_rewards": ({"mean_return": UP * 1e-7}, "discounted returns of about 1.00e-05"),
-    "lost": ({"recent_return": np.r_[UP[:30], np.full(10, 5.0)]}, "fell from 74.4 to 5.00"),
+    "tiny_rewards": (
+        {"mean_return": UP * 1e-7},
+        "discounted returns of about 1.00e-05",
+    ),
+    "lost": (
+        {"recent_return": np.r_[UP[:30], np.full(10, 5.0)]},
+        "fell from 74.4 to 5.00",
+    ),
     "growing_lag": ({"policy_lag": np.linspace(1, 50, R)}, "policy_lag went from"),
     "waiting": ({"learner_wait_share": np.full(R, 0.8)}, "learner_wait_share 0.800"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", [symptom.__name__ for symptom in learning.SYMPTOMS])
@@ -124,8 +149,12 @@ def test_a_symptom_is_found_in_sick_runs_and_not_in_healthy_ones(name):
     assert finding.advice
     assert found(symptom, course()) is None
     assert "arXiv" in symptom.__doc__ or name in (
-        "entropy_stays", "no_exploration", "no_learning", "frozen_target", "waiting",
-    )  # fmt: skip
+        "entropy_stays",
+        "no_exploration",
+        "no_learning",
+        "frozen_target",
+        "waiting",
+    )
 
 
 @pytest.mark.parametrize("num", [1, 2])
@@ -176,7 +205,11 @@ def test_harmless_patterns_are_no_finding(name, columns):
 
 
 def test_the_entropy_bonus_may_raise_values():
-    values = {"q_value": np.full(R, 600.0), "alpha": np.full(R, 3.0), "entropy": np.full(R, 1.0)}
+    values = {
+        "q_value": np.full(R, 600.0),
+        "alpha": np.full(R, 3.0),
+        "entropy": np.full(R, 1.0),
+    }
     assert found(learning.impossible_values, course(**values)) is None
 
 
@@ -186,8 +219,16 @@ NAN = np.full(R, np.nan)
 @pytest.mark.parametrize(
     ("name", "columns", "words"),
     [
-        ("huge_targets", {"value_loss": NAN, "loss": np.full(R, 1e12)}, "loss 1,000,000,000,000"),
-        ("far_updates", {"approx_kl": np.r_[np.full(15, 0.4), np.zeros(25)]}, "above 0.400 in"),
+        (
+            "huge_targets",
+            {"value_loss": NAN, "loss": np.full(R, 1e12)},
+            "loss 1,000,000,000,000",
+        ),
+        (
+            "far_updates",
+            {"approx_kl": np.r_[np.full(15, 0.4), np.zeros(25)]},
+            "above 0.400 in",
+        ),
         (
             "lost",
             {"recent_return": np.r_[UP[:30], np.full(10, 5.0)], "entropy": np.zeros(R)},
@@ -213,15 +254,20 @@ def test_a_rate_that_a_resume_has_raised_from_zero_is_not_zero():
     assert found(learning.learning_rate_zero, course(lr=raised)) is None
     held = np.where(np.arange(R) < 25, raised, 0.0)
     assert (
-        "lr 0 from frame 26,000 on" in found(learning.learning_rate_zero, course(lr=held)).evidence
+        "lr 0 from frame 26,000 on"
+        in found(learning.learning_rate_zero, course(lr=held)).evidence
     )
 
 
 @pytest.mark.parametrize(
-    ("bonus", "words"), [(0.0, "raise agent.net"), (0.01, "lower agent.algorithm.entropy_coef")]
+    ("bonus", "words"),
+    [(0.0, "raise agent.net"), (0.01, "lower agent.algorithm.entropy_coef")],
 )
 def test_a_bonus_that_is_zero_is_not_lowered(bonus, words):
-    algorithm = {**SPEC["agent"]["algorithm"], "entropy_coef_spec": {"start_val": bonus}}
+    algorithm = {
+        **SPEC["agent"]["algorithm"],
+        "entropy_coef_spec": {"start_val": bonus},
+    }
     spec = {**SPEC, "agent": {**SPEC["agent"], "algorithm": algorithm}}
     seen = course(entropy=np.full(R, 1.09), **FLAT)._replace(spec=spec)
     assert found(learning.entropy_stays, seen).advice.startswith(words)
@@ -229,18 +275,26 @@ def test_a_bonus_that_is_zero_is_not_lowered(bonus, words):
 
 @pytest.mark.parametrize(
     ("random", "frames", "is_ill"),
-    [(None, 19_000, False), (900.0, 5_000, False), (900.0, 6_000, True), (9.0, 3_000, True)],
+    [
+        (None, 19_000, False),
+        (900.0, 5_000, False),
+        (900.0, 6_000, True),
+        (9.0, 3_000, True),
+    ],
 )
 def test_a_time_limit_is_advised_only_after_several_episodes_of_random_actions(
     random, frames, is_ill
 ):
-    """In each of the two copies; and the Session's own frames are counted, not those of all."""
+    """In each of the two copies; and the Session's own frames are counted, not those of
+    all."""
     frame = np.linspace(1, frames, R)
     seen = course(epi=np.zeros(R), frame=frame, total_frame=2 * frame)
     finding = found(learning.endless, seen._replace(random_length=random))
     assert (finding is not None) is is_ill
     if finding is not None:
-        assert finding.evidence.startswith(f"0 episodes in {frames:,} frames; those of random")
+        assert finding.evidence.startswith(
+            f"0 episodes in {frames:,} frames; those of random"
+        )
 
 
 def test_an_episode_may_last_as_long_as_the_spec_lets_it():

@@ -47,7 +47,8 @@ def test_observations_of_a_millionth_are_found(registered):
 
 
 @pytest.mark.parametrize(
-    ("size", "shift", "normalize_obs"), [(1.0, 0.0, True), (0.01, 0.0, True), (1e-6, 0.0, False)]
+    ("size", "shift", "normalize_obs"),
+    [(1.0, 0.0, True), (0.01, 0.0, True), (1e-6, 0.0, False)],
 )
 def test_usual_observations_are_no_finding(registered, size, shift, normalize_obs):
     assert found(registered, size, shift, normalize_obs) == []

@@ -6,7 +6,11 @@ import pytest
 from slm_lab.core.errors import LabError
 from slm_lab.env.convert.observation import only_parts
 from slm_lab.experiment.new import env_facts as facts
-from slm_lab.experiment.new.env_facts import RandomPlay, env_facts, obstacles_to_learning
+from slm_lab.experiment.new.env_facts import (
+    RandomPlay,
+    env_facts,
+    obstacles_to_learning,
+)
 from slm_lab.spec.schema.env import EnvSpec
 from tests.unit.experiment.new.toy_envs import ENVS, Toy
 
@@ -16,7 +20,10 @@ def test_random_play_counts_whole_episodes_and_raw_rewards():
     assert set(found.play.returns) == {10.0}
     assert set(found.play.lengths) == {10}
     assert found.play.steps == 10 * len(found.play.returns) == 1000
-    assert (found.observations, found.actions) == ("Box(-1.0, 1.0, (3,), float32)", "Discrete(2)")
+    assert (found.observations, found.actions) == (
+        "Box(-1.0, 1.0, (3,), float32)",
+        "Discrete(2)",
+    )
 
 
 def test_the_limit_of_the_spec_bounds_the_episodes():
@@ -25,7 +32,9 @@ def test_the_limit_of_the_spec_bounds_the_episodes():
 
 
 def test_an_environment_that_breaks_the_interface_is_refused(monkeypatch):
-    monkeypatch.setattr("tests.unit.experiment.new.toy_envs.Toy.reset", lambda self, **_: 3)
+    monkeypatch.setattr(
+        "tests.unit.experiment.new.toy_envs.Toy.reset", lambda self, **_: 3
+    )
     with pytest.raises(LabError, match=r"reset\(\) must return \(observation, info\)"):
         env_facts(EnvSpec(name=ENVS["vectors"], max_frame=1))
 
@@ -63,9 +72,14 @@ def test_an_image_in_a_dict_is_reported_with_the_option_that_keeps_it():
     notes = env_facts(EnvSpec(name=ENVS["image in a dict"], max_frame=1)).notes
     (note,) = [each for each in notes if "image" in each]
     assert 'its observation "screen" is an image, and becomes 4,800 numbers' in note
-    wrapper = {"name": "gymnasium.wrappers:FilterObservation", "filter_keys": ["screen"]}
+    wrapper = {
+        "name": "gymnasium.wrappers:FilterObservation",
+        "filter_keys": ["screen"],
+    }
     assert only_parts(["screen"]) in note
-    kept = env_facts(EnvSpec(name=ENVS["image in a dict"], max_frame=1, wrappers=[wrapper]))
+    kept = env_facts(
+        EnvSpec(name=ENVS["image in a dict"], max_frame=1, wrappers=[wrapper])
+    )
     assert kept.observations.startswith("Box(0, 255, (40, 40, 3)")
     assert not any("image" in each for each in kept.notes)
 
@@ -84,7 +98,9 @@ def test_steps_with_numbers_that_are_not_finite_are_reported(monkeypatch):
     assert whole.play.broken == 0
     monkeypatch.setattr(Toy, "step", broken)
     found = env_facts(EnvSpec(name=ENVS["vectors"], max_frame=1))
-    assert "100 of 100 steps gave observations or rewards that are not finite" in str(found.notes)
+    assert "100 of 100 steps gave observations or rewards that are not finite" in str(
+        found.notes
+    )
 
 
 @pytest.mark.parametrize(

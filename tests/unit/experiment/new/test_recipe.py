@@ -120,11 +120,21 @@ def test_atari_games_have_their_own_templates():
         ("dqn", ENVS["multi-discrete"], "vectors and multi-discrete actions"),
         ("crossq", "CartPole-v1", "choose one of: a2c, dqn, ppo, sac"),
         ("sac", ENVS["images"], "choose one of: a2c, dqn, ppo"),
-        ("sac", ENVS["unbounded"], "no recipe for vectors and unbounded continuous actions"),
-        ("td3", "Pendulum-v1", "td3: there is no recipe; recipes are a2c, crossq, dqn, ppo, sac"),
+        (
+            "sac",
+            ENVS["unbounded"],
+            "no recipe for vectors and unbounded continuous actions",
+        ),
+        (
+            "td3",
+            "Pendulum-v1",
+            "td3: there is no recipe; recipes are a2c, crossq, dqn, ppo, sac",
+        ),
     ],
 )
-def test_without_a_recipe_the_algorithms_that_have_one_are_named(algorithm, name, words):
+def test_without_a_recipe_the_algorithms_that_have_one_are_named(
+    algorithm, name, words
+):
     with pytest.raises(UsageError, match=r".") as raised:
         choose_recipe(algorithm, env(name))
     assert words in str(raised.value)
@@ -157,7 +167,9 @@ def test_a_recipe_alone_asks_for_an_environment():
         named("SAC", None, (), ())
 
 
-@pytest.mark.parametrize("words", [("ppo_cartpole", "ppo_cartpole"), ("ppo", "ppo_image")])
+@pytest.mark.parametrize(
+    "words", [("ppo_cartpole", "ppo_cartpole"), ("ppo", "ppo_image")]
+)
 def test_files_and_their_specs_come_first(words):
     assert named(*words, ("env=X",), ()) == (*words, ("env=X",))
 

@@ -6,7 +6,8 @@ from gymnasium import spaces
 
 
 class Toy(gymnasium.Env):
-    """Episodes of `length` steps with a reward per step; observations are samples of the space."""
+    """Episodes of `length` steps with a reward per step; observations are samples of
+    the space."""
 
     def __init__(self, observation_space, action_space, reward=1.0, length=10):
         self.observation_space, self.action_space = observation_space, action_space
@@ -36,7 +37,10 @@ SPACES = {
     "large images": (LARGE, spaces.Discrete(3)),
     "float images": (FLOATS, spaces.Discrete(3)),
     "small images": (spaces.Box(0, 255, (20, 20, 3), np.uint8), spaces.Discrete(3)),
-    "small float images": (spaces.Box(0, 1, (20, 20, 3), np.float32), spaces.Discrete(3)),
+    "small float images": (
+        spaces.Box(0, 1, (20, 20, 3), np.float32),
+        spaces.Discrete(3),
+    ),
     "grids": (spaces.Box(0, 10, (7, 7, 3), np.uint8), spaces.Discrete(3)),
     "float grids": (spaces.Box(0, 1, (7, 7, 3), np.float32), spaces.Discrete(3)),
     "image in a dict": (spaces.Dict(screen=IMAGE, speed=VECTOR), spaces.Discrete(3)),

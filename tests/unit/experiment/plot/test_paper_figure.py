@@ -1,4 +1,5 @@
-"""Figures for papers: files, sizes, labels, environments as panels or joined, tables."""
+"""Figures for papers: files, sizes, labels, environments as panels or joined,
+tables."""
 
 import json
 import re
@@ -40,7 +41,9 @@ def data(tmp_path_factory):
             spec = ppo(env__name=env, meta__max_session=3, meta__random_seed=seed)
             run = write_ended(folder, name, spec, endings=("finished",) * 3)
             metrics = json.loads(run.trial_metrics_file(0).read_text())
-            run.trial_metrics_file(0).write_text(json.dumps({**metrics, "random_return": RANDOM}))
+            run.trial_metrics_file(0).write_text(
+                json.dumps({**metrics, "random_return": RANDOM})
+            )
             run.root.rename(folder / f"{name}_{env}")
     return folder
 
@@ -59,8 +62,12 @@ def drawn(data, tmp_path, monkeypatch):
 
     def draw(*names, out="f.svg", **options):
         patterns = names or ("one_*", "two_*")
-        folders = tuple(str(path) for each in patterns for path in sorted(data.glob(each)))
-        result = plot(PlotRequest(folders, out=tmp_path / out, data_dir=data, **options))
+        folders = tuple(
+            str(path) for each in patterns for path in sorted(data.glob(each))
+        )
+        result = plot(
+            PlotRequest(folders, out=tmp_path / out, data_dir=data, **options)
+        )
         return figures[-1], result
 
     return draw
@@ -85,10 +92,14 @@ def test_texts_of_an_svg_are_paths_and_it_has_the_command(drawn):
     text = result.paths[0].read_text()
     assert "<text" not in text
     assert "slm-lab plot a &amp; b" in text
-    assert points(re.search(r'width="([\d.]+)pt"', text)[1]) == [pytest.approx(86 / 25.4 * 72)]
+    assert points(re.search(r'width="([\d.]+)pt"', text)[1]) == [
+        pytest.approx(86 / 25.4 * 72)
+    ]
 
 
-def test_a_png_for_paper_has_300_dots_per_inch_and_one_for_screens_the_command_too(drawn):
+def test_a_png_for_paper_has_300_dots_per_inch_and_one_for_screens_the_command_too(
+    drawn,
+):
     _, result = drawn("one_Cart*", out="f.png", width="4in", command=COMMAND)
     with Image.open(result.paths[0]) as picture:
         assert picture.width == 4 * 300
@@ -100,7 +111,9 @@ def test_a_png_for_paper_has_300_dots_per_inch_and_one_for_screens_the_command_t
 
 
 @pytest.mark.parametrize("out", ["f.pdf", "f.svg", "f.png"])
-def test_the_same_figure_gives_the_same_bytes_and_a_replaced_file_is_said_to_be(drawn, out):
+def test_the_same_figure_gives_the_same_bytes_and_a_replaced_file_is_said_to_be(
+    drawn, out
+):
     _, first = drawn("one_Cart*", out=out)
     content = read_file(first.paths[0])
     _, second = drawn("one_Cart*", out=out)
@@ -134,21 +147,27 @@ def test_axes_have_the_names_that_were_asked_for(drawn):
 
 def test_a_line_with_the_name_of_an_environment_is_in_its_panel_only(drawn):
     figure, _ = drawn(by="env", levels=("CartPole-v1=475", "zero=0"))
-    dashed = [[c for c in panel.curves if c.style == "dashed"] for panel in figure.panels]
+    dashed = [
+        [c for c in panel.curves if c.style == "dashed"] for panel in figure.panels
+    ]
     heights = [[c.mean[0] for c in curves] for curves in dashed]
     assert heights == [[0.0], [475.0, 0.0]]
     assert [c.label for curves in dashed for c in curves] == ["zero", "", ""]
 
 
 def test_a_label_too_few_names_the_curves_in_their_order(drawn):
-    with pytest.raises(UsageError, match="--label: 1 for 2 curves, in this order: 1: one, 2: two"):
+    with pytest.raises(
+        UsageError, match="--label: 1 for 2 curves, in this order: 1: one, 2: two"
+    ):
         drawn("*Cart*", labels=("Ours",))
 
 
 def test_any_column_can_be_drawn_smoothed_and_on_a_logarithmic_axis(drawn):
     figure, result = drawn("one_Cart*", y="loss", log_y=True)
     plain, _ = drawn("one_Cart*", y="loss")
-    np.testing.assert_allclose(10 ** curves_of(figure)[0].mean, curves_of(plain)[0].mean)
+    np.testing.assert_allclose(
+        10 ** curves_of(figure)[0].mean, curves_of(plain)[0].mean
+    )
     assert figure.panels[0].y.log
     assert [each.highest for each in result.endings] == [None]
     smooth, _ = drawn("one_Cart*", y="loss", smooth=50.0)
@@ -172,11 +191,17 @@ def test_a_page_shows_the_heights_of_a_logarithmic_axis():
 def test_environments_are_panels_with_one_colour_for_each_method(drawn):
     figure, result = drawn(by="env")
     assert [panel.title for panel in figure.panels] == ["Acrobot-v1", "CartPole-v1"]
-    assert [[c.colour for c in panel.curves] for panel in figure.panels] == [[0, 1], [0, 1]]
+    assert [[c.colour for c in panel.curves] for panel in figure.panels] == [
+        [0, 1],
+        [0, 1],
+    ]
     assert [curve.label for curve in curves_of(figure)] == ["one", "two", "", ""]
     assert [each.label for each in result.endings] == [
-        "one  Acrobot-v1", "two  Acrobot-v1", "one  CartPole-v1", "two  CartPole-v1",
-    ]  # fmt: skip
+        "one  Acrobot-v1",
+        "two  Acrobot-v1",
+        "one  CartPole-v1",
+        "two  CartPole-v1",
+    ]
     assert not any("cannot be compared" in note for note in result.notes)
 
 
@@ -256,7 +281,8 @@ def test_curves_below_zero_are_named_on_a_logarithmic_axis(data, tmp_path):
         header, *lines = file.read_text().splitlines()
         column = header.split(",").index("loss")
         changed = [
-            [*each.split(",")[:column], "-1", *each.split(",")[column + 1 :]] for each in lines
+            [*each.split(",")[:column], "-1", *each.split(",")[column + 1 :]]
+            for each in lines
         ]
         file.write_text("\n".join([header, *map(",".join, changed)]) + "\n")
     folders = str(runs / "one_CartPole-v1"), str(runs / "two_CartPole-v1")
@@ -267,9 +293,18 @@ def test_curves_below_zero_are_named_on_a_logarithmic_axis(data, tmp_path):
 
 
 REFUSED = {
-    "no length": ({"width": "wide", "out": "f.pdf"}, "--width wide: must be like 3.4in"),
-    "a width without a file": ({"width": "3in", "out": "folder"}, "--width: needs a file"),
-    "a table as a graph": ({"out": "t.csv"}, "is for graphs; --table prints: write > .*csv"),
+    "no length": (
+        {"width": "wide", "out": "f.pdf"},
+        "--width wide: must be like 3.4in",
+    ),
+    "a width without a file": (
+        {"width": "3in", "out": "folder"},
+        "--width: needs a file",
+    ),
+    "a table as a graph": (
+        {"out": "t.csv"},
+        "is for graphs; --table prints: write > .*csv",
+    ),
     "another form": ({"out": "f.eps"}, "a file ends with .pdf, .svg or .png"),
     "by another word": ({"by": "algo"}, "--by algo: must be"),
     "a score that is none": ({"normalise": ("x",)}, "must be SCORE or ENV=SCORE"),
@@ -282,9 +317,15 @@ REFUSED = {
     "no finite score": ({"normalise": ("nan",)}, "must be SCORE or ENV=SCORE"),
     "a score of nowhere": ({"normalise": ("Ant=5",)}, "no run is in it; they are in"),
     "a score of two": ({"normalise": ("5",)}, "name the environment|no score of"),
-    "two scores of one": ({"normalise": ("A=5", "A=6")}, "an environment has two scores"),
+    "two scores of one": (
+        {"normalise": ("A=5", "A=6")},
+        "an environment has two scores",
+    ),
     "a line nowhere": ({"levels": ("inf",)}, "--hline inf: must be Y or NAME=Y"),
-    "a line below zero": ({"levels": ("low=-1",), "log_y": True}, "--hline low=-1: has no place"),
+    "a line below zero": (
+        {"levels": ("low=-1",), "log_y": True},
+        "--hline low=-1: has no place",
+    ),
 }
 
 
@@ -318,7 +359,10 @@ def test_a_narrow_figure_keeps_its_panels_and_words_inside():
     x = np.linspace(0, 1e6, 50)
     panels = [
         curves_panel(
-            "frames", "mean return", [Curve("a", x, x), level(5e5, [Curve("", x, x)])], name
+            "frames",
+            "mean return",
+            [Curve("a", x, x), level(5e5, [Curve("", x, x)])],
+            name,
         )
         for name in ("one", "two", "three")
     ]

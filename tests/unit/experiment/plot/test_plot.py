@@ -26,7 +26,9 @@ def lr(value, **changes):
 
 def plotted(data, *folders, out=None, **options):
     out = data / "plots" if out is None else out
-    return plot(PlotRequest(tuple(map(str, folders)), out=out, data_dir=data, **options))
+    return plot(
+        PlotRequest(tuple(map(str, folders)), out=out, data_dir=data, **options)
+    )
 
 
 def labels_of(result):
@@ -45,7 +47,9 @@ def final_returns(run_dir, trial=0, sessions=(0,)):
 def test_two_runs_are_drawn_into_one_graph_outside_of_their_folders(tmp_path):
     ppo_run = write_run(tmp_path, ppo(meta__max_session=2), name="ppo_small")
     a2c_run = write_run(tmp_path, ppo(meta__max_session=3), name="a2c_small")
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    before = {
+        path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()
+    }
     result = plotted(tmp_path, ppo_run.root, a2c_run.root)
     stem = tmp_path / "plots" / "plot_mean_returns_ma_vs_frames"
     assert result.paths == (Path(f"{stem}.png"), Path(f"{stem}.html"))
@@ -65,7 +69,11 @@ def test_a_run_is_found_by_its_path_and_by_its_name_in_the_data_folder(tmp_path)
 
 def test_runs_that_differ_in_their_seed_alone_are_seeds_of_one_curve(tmp_path):
     write_run(tmp_path, ppo(meta__random_seed=1), stamp="2026_11_22_030000")
-    write_run(tmp_path, ppo(meta__random_seed=2, meta__max_session=3), stamp="2026_11_22_030001")
+    write_run(
+        tmp_path,
+        ppo(meta__random_seed=2, meta__max_session=3),
+        stamp="2026_11_22_030001",
+    )
     write_run(tmp_path, lr(0.5, meta__random_seed=3), stamp="2026_11_22_030002")
     result = plotted(tmp_path, *sorted(tmp_path.iterdir()))
     assert labels_of(result) == ["small  lr 0.001", "small  lr 0.5"]
@@ -94,24 +102,35 @@ def test_workers_of_one_training_are_one_seed(tmp_path):
     (one,) = plotted(tmp_path, run.root).endings
     assert (one.seeds, one.planned) == (3, 3)
     ends = np.reshape(final_returns(run, sessions=range(6)), (3, 2)).mean(axis=1)
-    assert (one.mean, one.std) == (pytest.approx(ends.mean()), pytest.approx(ends.std()))
+    assert (one.mean, one.std) == (
+        pytest.approx(ends.mean()),
+        pytest.approx(ends.std()),
+    )
 
 
 def test_the_table_does_not_depend_on_the_x_axis(tmp_path):
-    """Where workers have come to different moments, their mean ends before the last of them."""
+    """Where workers have come to different moments, their mean ends before the last of
+    them."""
     spec = ppo(meta__distributed="synced", meta__max_session=2, meta__max_run=2)
     run = write_run(tmp_path, spec)
     rows = run.session(0, 1).rows
     rows.write_text("".join(rows.read_text().splitlines(keepends=True)[:8]))
     first, *others = (
-        plotted(tmp_path, run.root, x=x).endings[0] for x in ("frames", "total_frames", "wall_t")
+        plotted(tmp_path, run.root, x=x).endings[0]
+        for x in ("frames", "total_frames", "wall_t")
     )
     for other in others:
-        assert (other.mean, other.std, other.interval) == (first.mean, first.std, first.interval)
+        assert (other.mean, other.std, other.interval) == (
+            first.mean,
+            first.std,
+            first.interval,
+        )
 
 
 def test_workers_that_have_no_moment_in_common_have_no_mean_yet(tmp_path):
-    run = write_run(tmp_path, ppo(meta__distributed="synced", meta__max_session=2), rows=4)
+    run = write_run(
+        tmp_path, ppo(meta__distributed="synced", meta__max_session=2), rows=4
+    )
     rows = run.session(0, 0).rows
     header, first, *_, last = rows.read_text().splitlines(keepends=True)
     rows.write_text(header + first)
@@ -130,7 +149,9 @@ def test_with_a_learner_and_actors_only_the_learner_has_rows(tmp_path):
 @pytest.mark.medium
 def test_a_note_separates_frames_of_workers_from_those_of_one_process(tmp_path):
     one = write_run(tmp_path, name="one")
-    two = write_run(tmp_path, ppo(meta__distributed="synced", meta__max_session=2), name="two")
+    two = write_run(
+        tmp_path, ppo(meta__distributed="synced", meta__max_session=2), name="two"
+    )
     notes = plotted(tmp_path, one.root, two.root).notes
     assert any("--x total_frames" in note for note in notes)
     assert not plotted(tmp_path, one.root, two.root, x="total_frames").notes
@@ -140,8 +161,10 @@ def test_a_note_separates_frames_of_workers_from_those_of_one_process(tmp_path):
 def test_trials_of_a_search_are_curves_and_can_be_named_one_by_one(tmp_path):
     run = write_run(tmp_path, *(lr(10.0**-n) for n in range(1, 4)))
     assert labels_of(plotted(tmp_path, run.root)) == [
-        "small t0  lr 0.1", "small t1  lr 0.01", "small t2  lr 0.001"
-    ]  # fmt: skip
+        "small t0  lr 0.1",
+        "small t1  lr 0.01",
+        "small t2  lr 0.001",
+    ]
     assert labels_of(plotted(tmp_path, f"{run.root.name}:t1")) == ["small t1"]
     with pytest.raises(UsageError, match="has the trials t0, t1, t2"):
         plotted(tmp_path, f"{run.root}:t3")
@@ -149,7 +172,9 @@ def test_trials_of_a_search_are_curves_and_can_be_named_one_by_one(tmp_path):
 
 def test_a_trial_of_a_search_shares_no_curve_with_the_fresh_seeds_of_its_spec(tmp_path):
     run = write_run(tmp_path, lr(0.1), lr(0.2))
-    fresh = write_run(run.root, lr(0.1, meta__random_seed=9, meta__max_session=3), stamp="confirm")
+    fresh = write_run(
+        run.root, lr(0.1, meta__random_seed=9, meta__max_session=3), stamp="confirm"
+    )
     result = plotted(tmp_path, f"{run.root}:t0", fresh.root)
     assert labels_of(result) == ["small t0", "small"]
     assert seeds_of(result) == [1, 3]
@@ -162,15 +187,23 @@ def test_of_many_trials_the_best_are_drawn(tmp_path):
     drawn = [label.split()[1] for label in labels_of(result)]
     worst = sorted(ends, key=ends.__getitem__)[:2]
     assert drawn == [trial for trial in ends if trial not in worst]
-    assert any(f"the {MOST_CURVES} of {MOST_CURVES + 2} curves" in note for note in result.notes)
+    assert any(
+        f"the {MOST_CURVES} of {MOST_CURVES + 2} curves" in note
+        for note in result.notes
+    )
 
 
 def test_all_runs_in_the_folder_of_a_comparison_are_drawn_by_variant(tmp_path):
     folder = tmp_path / "small_compare_2026_11_22_030000"
     for seed in range(3):
-        for name, changes in (("false", {}), ("synced_2", {"meta__distributed": "synced"})):
+        for name, changes in (
+            ("false", {}),
+            ("synced_2", {"meta__distributed": "synced"}),
+        ):
             spec = ppo(meta__random_seed=seed, **changes)
-            write_run(folder, spec, name=f"small_{name}", stamp=f"2026_11_22_03000{seed}")
+            write_run(
+                folder, spec, name=f"small_{name}", stamp=f"2026_11_22_03000{seed}"
+            )
     (folder / "small_compare_specs.json").write_text("{}")
     result = plotted(tmp_path, folder.name)
     assert labels_of(result) == ["small_false", "small_synced_2"]
@@ -206,10 +239,13 @@ def test_every_axis_and_statistic_can_be_drawn(tmp_path, y, x, statistic):
 def test_the_same_runs_give_the_same_graph(tmp_path):
     run = write_run(tmp_path, ppo(meta__max_session=5))
     first, second = (
-        plotted(tmp_path, run.root, statistic="iqm", out=tmp_path / out) for out in ("a", "b")
+        plotted(tmp_path, run.root, statistic="iqm", out=tmp_path / out)
+        for out in ("a", "b")
     )
     assert first.endings == second.endings
-    assert [path.read_bytes() for path in first.paths] == [p.read_bytes() for p in second.paths]
+    assert [path.read_bytes() for path in first.paths] == [
+        p.read_bytes() for p in second.paths
+    ]
 
 
 def test_returns_of_different_environments_come_with_a_warning(tmp_path):
@@ -233,14 +269,18 @@ def test_a_spec_of_an_earlier_version_and_of_a_plug_in_can_be_drawn(tmp_path):
 def test_a_spec_name_that_looks_like_that_of_a_trial_is_understood(tmp_path):
     run = write_run(tmp_path, name="small_t0")
     (found,) = find_trials(str(run.root), tmp_path)
-    assert (found.name, found.trial, found.stamp) == ("small_t0", 0, "2026_11_22_030000")
+    assert (found.name, found.trial, found.stamp) == (
+        "small_t0",
+        0,
+        "2026_11_22_030000",
+    )
 
 
 WORDS = {
     "y": ("mean_retrun", 'has no values of mean_retrun: .*did you mean "mean_return'),
     "x": ("frame", '--x frame: must be one of .*did you mean "frames"'),
     "statistic": ("iqr", '--statistic iqr: must be one of .*did you mean "iqm"'),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("option", WORDS)
@@ -263,7 +303,10 @@ def test_a_folder_that_is_no_run_is_refused_by_name(tmp_path):
 
 
 def test_one_of_several_runs_without_values_is_left_out_with_a_note(tmp_path):
-    empty, run = write_run(tmp_path, rows=0), write_run(tmp_path, stamp="2026_11_22_040000")
+    empty, run = (
+        write_run(tmp_path, rows=0),
+        write_run(tmp_path, stamp="2026_11_22_040000"),
+    )
     drawn = plotted(tmp_path, empty.root, run.root)
     assert len(drawn.endings) == 1
     assert f"left out: {empty.root} has no rows with a return yet" in drawn.notes[0]
@@ -271,7 +314,9 @@ def test_one_of_several_runs_without_values_is_left_out_with_a_note(tmp_path):
 
 def test_a_run_without_values_is_refused_by_name(tmp_path):
     run = write_run(tmp_path, rows=0)
-    with pytest.raises(UsageError, match=f"{run.root.name} has no rows with a return yet"):
+    with pytest.raises(
+        UsageError, match=f"{run.root.name} has no rows with a return yet"
+    ):
         plotted(tmp_path, run.root)
     with pytest.raises(UsageError, match=r"has no evaluations.*--y mean_returns_ma"):
         plotted(tmp_path, run.root, y="eval_mean_returns")
@@ -307,7 +352,12 @@ def write_returns(path, returns):
     with closing(RowWriter(path, tracker.columns)) as writer:
         for i, value in enumerate(returns, 1):
             frame = 100 * i
-            one = np.array([0]), np.array([float(value)]), np.array([10]), np.empty((1, 0))
+            one = (
+                np.array([0]),
+                np.array([float(value)]),
+                np.array([10]),
+                np.empty((1, 0)),
+            )
             tracker.track_episodes(*one, frame)
             clocks = {"frame": frame, "total_frame": frame, "opt_step": i}
             writer.append(tracker.row(wall_t=float(i), cpu_t=float(i), **clocks))
@@ -336,7 +386,9 @@ def write_losses(path):
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_seeds_of_which_no_episode_has_ended_have_a_dash_for_the_final_return(count, tmp_path):
+def test_seeds_of_which_no_episode_has_ended_have_a_dash_for_the_final_return(
+    count, tmp_path
+):
     run = write_run(tmp_path, ppo(meta__max_session=count), rows=0)
     for session in range(count):
         write_losses(run.session(0, session).rows)

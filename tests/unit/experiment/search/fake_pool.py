@@ -11,8 +11,8 @@ from slm_lab.experiment.search.trial_process import TrialEnd
 from slm_lab.storage.result import Ending
 
 HEADER = (
-    "frame,total_frame,opt_step,epi,total_reward,mean_return,recent_return,final_return,"
-    "final_return_episodes,total_reward_ma\n"
+    "frame,total_frame,opt_step,epi,total_reward,mean_return,recent_return,"
+    "final_return,final_return_episodes,total_reward_ma\n"
 )
 EVERY = 100
 """Frames between two rows."""
@@ -26,11 +26,15 @@ class FakeTrial:
         self.seconds, self.stopping, self.end = 1.0, False, None
         self.waited = False
         self._score_at, self._fault = score_at, fault
-        self.files = [task.run_dir.session(task.trial, s).rows for s in task.spec.meta.writers]
+        self.files = [
+            task.run_dir.session(task.trial, s).rows for s in task.spec.meta.writers
+        ]
         for file in self.files:
             if not file.exists():
                 file.write_text(HEADER)
-        self.frame = EVERY * min(file.read_text().count("\n") - 1 for file in self.files)
+        self.frame = EVERY * min(
+            file.read_text().count("\n") - 1 for file in self.files
+        )
 
     def stop(self):
         self.stopping = True
@@ -40,7 +44,9 @@ class FakeTrial:
         if self.end is not None:
             return
         if self._fault is not None and self.frame >= self._fault.frame:
-            self.end = TrialEnd(Ending.FAILED, {}, self._fault.error, self._fault.would_repeat)
+            self.end = TrialEnd(
+                Ending.FAILED, {}, self._fault.error, self._fault.would_repeat
+            )
         elif self.frame >= self.spec.env.max_frame:
             self.end = TrialEnd(Ending.FINISHED, self.metrics())
         elif self.stopping:
@@ -66,7 +72,12 @@ class Fault:
     """A trial fails when it is at `frame`, the first `times` times that it is there."""
 
     def __init__(self, frame, times=1, error="it broke", would_repeat=False):
-        self.frame, self.times, self.error, self.would_repeat = frame, times, error, would_repeat
+        self.frame, self.times, self.error, self.would_repeat = (
+            frame,
+            times,
+            error,
+            would_repeat,
+        )
 
 
 class FakePool:
@@ -154,7 +165,9 @@ class Listed(Searcher):
 def copy_rows(run_dir, spec, donor, trial):
     """As `copy_checkpoints`, of trials whose rows are all that they have."""
     sources = [run_dir.session(donor, s).rows for s in spec.meta.writers]
-    if not all(source.exists() and source.read_text().count("\n") > 1 for source in sources):
+    if not all(
+        source.exists() and source.read_text().count("\n") > 1 for source in sources
+    ):
         return None
     for session, source in zip(spec.meta.writers, sources, strict=True):
         shutil.copyfile(source, run_dir.session(trial, session).rows)

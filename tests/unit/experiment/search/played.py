@@ -51,7 +51,9 @@ def points(*gammas):
 FOUR = points(0.9, 0.6, 0.8, 0.7)
 
 
-def search_of(run_dir, *, searcher=None, scheduler=None, pool=None, keep=None, **changes):
+def search_of(
+    run_dir, *, searcher=None, scheduler=None, pool=None, keep=None, **changes
+):
     spec = base_once(changes)
     pool = FakePool(score_at) if pool is None else pool
     searcher = Listed(FOUR) if searcher is None else searcher
@@ -89,7 +91,9 @@ def began(run_dir):
 
 
 def statuses(search):
-    return {trial: str(state.status) for trial, state in search.search_state.trials.items()}
+    return {
+        trial: str(state.status) for trial, state in search.search_state.trials.items()
+    }
 
 
 class Scripted(Scheduler):
@@ -108,10 +112,15 @@ class Scripted(Scheduler):
 
 
 def assert_whole(run_dir, trials):
-    """Asserts that every trial was proposed and ended once, and none began after its end."""
+    """Asserts that every trial was proposed and ended once, and none began after its
+    end."""
     found = events(run_dir)
-    assert Counter(e.trial for e in found if isinstance(e, Proposed)) == Counter(range(trials))
-    assert Counter(e.trial for e in found if isinstance(e, Ended)) == Counter(range(trials))
+    assert Counter(e.trial for e in found if isinstance(e, Proposed)) == Counter(
+        range(trials)
+    )
+    assert Counter(e.trial for e in found if isinstance(e, Ended)) == Counter(
+        range(trials)
+    )
     over, running = set(), set()
     for event in found:
         assert event.trial not in over

@@ -11,7 +11,8 @@ LAYERS = "agent.net.hid_layers"
 
 
 def searched(search, **changes):
-    """The small PPO spec with a search block; keywords are dotted paths with __ for dots."""
+    """The small PPO spec with a search block; keywords are dotted paths with __ for
+    dots."""
     return parse(ppo(search=search, **changes))
 
 
@@ -30,15 +31,21 @@ WHOLE = st.sampled_from([1, 2, 5, 16])
 ARGUMENTS = {
     "uniform": st.builds(lambda low, width: [low, low + width], LOWER, WIDTH),
     "quniform": st.builds(multiples, st.integers(-50, 50), QUANTUM, COUNT),
-    "loguniform": st.builds(lambda low, width: [low, low * (1 + width)], ABOVE_ZERO, WIDTH),
+    "loguniform": st.builds(
+        lambda low, width: [low, low * (1 + width)], ABOVE_ZERO, WIDTH
+    ),
     "qloguniform": st.builds(multiples, st.integers(1, 50), QUANTUM, COUNT),
-    "randint": st.builds(lambda low, n: [low, low + n], st.integers(-1000, 1000), COUNT),
+    "randint": st.builds(
+        lambda low, n: [low, low + n], st.integers(-1000, 1000), COUNT
+    ),
     "qrandint": st.builds(multiples, st.integers(-50, 50), WHOLE, COUNT),
     "lograndint": st.builds(lambda low, n: [low, low + n], st.integers(1, 1000), COUNT),
     "qlograndint": st.builds(multiples, st.integers(1, 50), WHOLE, COUNT),
     "normal": st.tuples(LOWER, WIDTH).map(list),
     "randn": st.tuples(LOWER, WIDTH).map(list),
-    "qrandn": st.builds(lambda mean, sd, q: [mean, sd, q], st.floats(-10, 10), WIDTH, QUANTUM),
+    "qrandn": st.builds(
+        lambda mean, sd, q: [mean, sd, q], st.floats(-10, 10), WIDTH, QUANTUM
+    ),
 }
 """For each sampler of numbers, arguments that a spec may give it."""
 
@@ -73,7 +80,10 @@ def assert_drawn(dimension, value):
     """Asserts that the sampler may draw the value, up to rounding."""
     name, args = dimension.sampler, dimension.args
     if name in ("choice", "grid_search"):
-        assert any(value is each or (type(value) is type(each) and value == each) for each in args)
+        assert any(
+            value is each or (type(value) is type(each) and value == each)
+            for each in args
+        )
         return
     assert type(value) is (int if "int" in name else float)
     if name.startswith("q"):

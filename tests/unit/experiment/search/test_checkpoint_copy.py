@@ -23,7 +23,8 @@ def state(mark):
 
 
 def write(run_dir, trial, session=0, frame=300, mark=0, more=2):
-    """A checkpoint of a Session at `frame`, and `more` rows that were written after it."""
+    """A checkpoint of a Session at `frame`, and `more` rows that were written after
+    it."""
     paths = run_dir.session(trial, session)
     lines = [f"{f},{f},{f + mark}\n" for f in range(100, frame + 100 * more + 1, 100)]
     kept = HEADER + "".join(lines[: frame // 100])
@@ -94,7 +95,8 @@ def test_a_trial_that_took_over_does_not_fall_back_to_its_own_past(run_dir):
 
 
 def test_the_rows_of_the_donor_end_at_its_checkpoint(run_dir):
-    # Otherwise the scores that the donor had after it would be reported as those of the trial.
+    # Otherwise the scores that the donor had after it would be reported as those of the
+    # trial.
     kept = write(run_dir, 0, frame=300, more=2)
     copy_checkpoints(run_dir, spec(), 0, 1)
     assert run_dir.session(1, 0).rows.read_text() == kept
@@ -121,7 +123,9 @@ def test_where_the_donor_has_no_checkpoint_nothing_is_touched(run_dir):
 @pytest.mark.parametrize("mode", ["shared", "synced", "all_reduce"])
 def test_the_frames_of_sessions_that_train_together_are_added(run_dir, mode):
     strategy = spec(
-        meta__distributed=mode, meta__max_session=2, agent__net__optim_spec__name="GlobalAdam"
+        meta__distributed=mode,
+        meta__max_session=2,
+        agent__net__optim_spec__name="GlobalAdam",
     )
     for session, frame in enumerate((200, 300)):
         write(run_dir, 0, session, frame)
@@ -143,7 +147,9 @@ def test_with_actors_and_a_learner_the_learner_has_the_checkpoint(run_dir):
 
 
 @pytest.mark.parametrize("times", [1, 5])
-def test_a_checkpoint_that_is_replaced_meanwhile_is_tried_again(run_dir, times, monkeypatch):
+def test_a_checkpoint_that_is_replaced_meanwhile_is_tried_again(
+    run_dir, times, monkeypatch
+):
     write(run_dir, 0, frame=300, mark=0)
     copyfile, left = shutil.copyfile, list(range(1, times + 1))
 
@@ -159,7 +165,9 @@ def test_a_checkpoint_that_is_replaced_meanwhile_is_tried_again(run_dir, times, 
     assert_has(run_dir, 1, 0, 300 + 100 * times, times)
 
 
-def test_a_copy_that_breaks_off_leaves_the_trial_its_own_checkpoint(run_dir, monkeypatch):
+def test_a_copy_that_breaks_off_leaves_the_trial_its_own_checkpoint(
+    run_dir, monkeypatch
+):
     two = spec(meta__max_session=2)
     for session in (0, 1):
         write(run_dir, 0, session, 300, mark=1)
@@ -207,7 +215,9 @@ def test_only_the_models_of_the_trial_are_deleted(run_dir):
     delete_models(run_dir, 1)
 
 
-def test_a_session_continues_from_a_copy_with_the_learning_rate_of_its_own_spec(tmp_path):
+def test_a_session_continues_from_a_copy_with_the_learning_rate_of_its_own_spec(
+    tmp_path,
+):
     donor, slower = ppo(env__max_frame=400), ppo(env__max_frame=800)
     slower["agent"]["net"]["optim_spec"]["lr"] = 3e-4
     run_session(parse(donor), tmp_path)
@@ -230,4 +240,6 @@ def test_a_session_continues_from_a_copy_with_the_learning_rate_of_its_own_spec(
 
 def unfinished(manifest):
     """The Session counts as stopped before its end."""
-    manifest.write_text(manifest.read_text().replace('"finished": true', '"finished": false'))
+    manifest.write_text(
+        manifest.read_text().replace('"finished": true', '"finished": false')
+    )

@@ -23,12 +23,18 @@ def test_an_unknown_environment_is_reported_with_the_nearest(sampler):
     key = f"env.name__{sampler}"
     (problem,) = problems_of({key: ["CartPole-v1", "CartPol-v1"]})
     assert problem.startswith(
-        f"search.{key} = 'CartPol-v1': there is no such environment; did you mean CartPole-v1?"
+        f"search.{key} = 'CartPol-v1': there is no such environment; did you mean "
+        "CartPole-v1?"
     )
 
 
 def test_environments_that_there_are_may_be_searched():
-    assert problems_of({NAME: ["CartPole-v1", "Pendulum-v1"], "env.num_envs__choice": [1, 4]}) == []
+    assert (
+        problems_of(
+            {NAME: ["CartPole-v1", "Pendulum-v1"], "env.num_envs__choice": [1, 4]}
+        )
+        == []
+    )
 
 
 def test_the_wrappers_that_a_search_may_set_are_checked_too():
@@ -36,9 +42,16 @@ def test_the_wrappers_that_a_search_may_set_are_checked_too():
     (problem,) = problems_of(
         {key: [[], ["gymnasium.wrappers:ClipAction"], ["gymnasium.wrappers:Clip"]]}
     )
-    assert problem.startswith(f"search.{key} = ['gymnasium.wrappers:Clip']: env.wrappers.0: ")
-    assert problems_of({"env.wrappers.0.factor__uniform": [1, 2]}, env__wrappers=[SCALED]) == []
-    (problem,) = problems_of({"env.wrappers.0.fctor__uniform": [1, 2]}, env__wrappers=[SCALED])
+    assert problem.startswith(
+        f"search.{key} = ['gymnasium.wrappers:Clip']: env.wrappers.0: "
+    )
+    assert (
+        problems_of({"env.wrappers.0.factor__uniform": [1, 2]}, env__wrappers=[SCALED])
+        == []
+    )
+    (problem,) = problems_of(
+        {"env.wrappers.0.fctor__uniform": [1, 2]}, env__wrappers=[SCALED]
+    )
     assert "did you mean factor?" in problem
 
 
@@ -67,7 +80,9 @@ def test_an_argument_that_the_environment_does_not_take_is_reported(key, args, v
 
 
 def test_a_value_valid_with_some_other_value_is_left_to_the_trials():
-    assert problems_of({NAME: ["CartPole-v1", "Pendulum-v1"], GRAVITY: [9.8, 10.0]}) == []
+    assert (
+        problems_of({NAME: ["CartPole-v1", "Pendulum-v1"], GRAVITY: [9.8, 10.0]}) == []
+    )
     native = {"env.vectorization_mode__choice": ["native", "sync"]}
     assert problems_of({**native, NAME: ["Pendulum-v1", "CartPole-v1"]}) == []
 
@@ -77,7 +92,9 @@ def test_a_value_valid_with_some_other_value_is_left_to_the_trials():
     "names", [["CartPole-v1", "CartPole-v99"], ["CartPole-v99", "CartPole-v1"]]
 )
 def test_each_key_is_reported_for_its_own_values_only(names):
-    found = problems_of({NAME: names, "env.num_envs__choice": [1, 2], "env.gravty__choice": [1]})
+    found = problems_of(
+        {NAME: names, "env.num_envs__choice": [1, 2], "env.gravty__choice": [1]}
+    )
     assert [problem.split(":")[0] for problem in found] == [
         f"search.{NAME} = 'CartPole-v99'",
         "search.env.gravty__choice = 1",
@@ -86,7 +103,9 @@ def test_each_key_is_reported_for_its_own_values_only(names):
 
 @pytest.mark.medium
 def test_where_all_names_are_wrong_only_names_are_reported():
-    found = problems_of({NAME: ["CartPole-v98", "CartPole-v99"], "env.num_envs__choice": [1, 2]})
+    found = problems_of(
+        {NAME: ["CartPole-v98", "CartPole-v99"], "env.num_envs__choice": [1, 2]}
+    )
     assert len(found) == 2
     assert all(problem.startswith(f"search.{NAME} = ") for problem in found)
 

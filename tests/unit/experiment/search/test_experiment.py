@@ -1,4 +1,5 @@
-"""A search with simulated trials: which begins, how failures are handled, what is kept."""
+"""A search with simulated trials: which begins, how failures are handled, what is
+kept."""
 
 import json
 
@@ -48,7 +49,11 @@ def test_a_trial_is_proposed_when_it_can_begin(run_dir):
     # A searcher uses the ended trials for its next proposal.
     search = search_of(run_dir, pool=FakePool(score_at, cpus=1))
     run(search)
-    kinds = [(type(e).__name__, e.trial) for e in events(run_dir) if not isinstance(e, Reported)]
+    kinds = [
+        (type(e).__name__, e.trial)
+        for e in events(run_dir)
+        if not isinstance(e, Reported)
+    ]
     one = lambda t: [("Proposed", t), ("Began", t), ("Ended", t)]  # noqa: E731
     assert kinds == [each for trial in range(4) for each in one(trial)]
 
@@ -56,7 +61,11 @@ def test_a_trial_is_proposed_when_it_can_begin(run_dir):
 def test_the_record_of_a_finished_trial(run_dir):
     search = run(search_of(run_dir))
     state = search.search_state.trials[0]
-    assert (state.frame, state.score, state.reports) == (MAX_FRAME, pytest.approx(450), 5)
+    assert (state.frame, state.score, state.reports) == (
+        MAX_FRAME,
+        pytest.approx(450),
+        5,
+    )
     assert state.metrics["strength"] == pytest.approx(450)
     assert state.seconds == 1
 
@@ -84,7 +93,13 @@ def test_a_trial_that_failed_continues_where_it_was(run_dir, times):
     tries = [(resumed, frame) for trial, resumed, frame in pool.began if trial == 1]
     assert tries == [(False, 0), *[(True, 200)] * times]
     assert search.search_state.trials[1].restarts == times
-    assert [e.frame for e in events(run_dir, Reported) if e.trial == 1] == [100, 200, 300, 400, 500]
+    assert [e.frame for e in events(run_dir, Reported) if e.trial == 1] == [
+        100,
+        200,
+        300,
+        400,
+        500,
+    ]
 
 
 @pytest.mark.parametrize("max_restart", [0, 2])
@@ -93,9 +108,15 @@ def test_a_trial_that_fails_too_often_is_listed_with_its_error_and_without_a_sco
 ):
     searcher = Listed(FOUR)
     pool = FakePool(score_at, faults={1: Fault(200, 100, "no memory")})
-    search = run(search_of(run_dir, searcher=searcher, pool=pool, meta__max_restart=max_restart))
+    search = run(
+        search_of(run_dir, searcher=searcher, pool=pool, meta__max_restart=max_restart)
+    )
     state = search.search_state.trials[1]
-    assert (state.status, state.error, state.score) == (Status.FAILED, "no memory", None)
+    assert (state.status, state.error, state.score) == (
+        Status.FAILED,
+        "no memory",
+        None,
+    )
     assert began(run_dir).count(1) == 1 + max_restart
     assert (1, None) in searcher.calls
     assert {t: s for t, s in statuses(search).items() if t != 1} == dict.fromkeys(
@@ -128,7 +149,9 @@ def test_a_point_that_makes_no_spec_is_listed_as_failed_and_never_begins(run_dir
 
 
 @pytest.mark.parametrize("check_name", ["check_spaces", "check_machine"])
-def test_a_trial_that_cannot_run_here_is_listed_as_failed(run_dir, monkeypatch, check_name):
+def test_a_trial_that_cannot_run_here_is_listed_as_failed(
+    run_dir, monkeypatch, check_name
+):
     def check(where, spec):
         if where == "trial 1":
             raise LabError(f"{where} has no actions")
@@ -143,7 +166,9 @@ def test_a_trial_that_never_has_room_is_listed_as_failed(run_dir):
     search = search_of(run_dir, meta__search_resources={"cpu": 4.0})
     run(search)
     assert set(statuses(search).values()) == {"failed"}
-    assert all("cpu = 4" in state.error for state in search.search_state.trials.values())
+    assert all(
+        "cpu = 4" in state.error for state in search.search_state.trials.values()
+    )
 
 
 class ManyFirst(Scripted):
@@ -152,7 +177,9 @@ class ManyFirst(Scripted):
 
 
 @pytest.mark.medium
-def test_a_scheduler_may_need_more_trials_than_the_recursion_limit(run_dir, monkeypatch):
+def test_a_scheduler_may_need_more_trials_than_the_recursion_limit(
+    run_dir, monkeypatch
+):
     def check(where, spec):
         raise LabError(where)
 
@@ -166,7 +193,9 @@ def test_a_scheduler_may_need_more_trials_than_the_recursion_limit(run_dir, monk
 
 def test_a_scheduler_that_needs_all_trials_gets_them_before_the_first_begins(run_dir):
     run(search_of(run_dir, scheduler=ManyFirst()))
-    first = next(n for n, event in enumerate(events(run_dir)) if isinstance(event, Began))
+    first = next(
+        n for n, event in enumerate(events(run_dir)) if isinstance(event, Began)
+    )
     assert first == 4
 
 
@@ -175,7 +204,8 @@ def test_only_the_best_keep_their_models(run_dir, keep):
     pool = FakePool(score_at, cpus=1, faults={2: Fault(0, 100)})
     search = search_of(run_dir, pool=pool, keep=keep)
     models = {
-        t: run_dir.session(t, 0).models / f"small_t{t}_s0_state_000001_5.pt" for t in range(4)
+        t: run_dir.session(t, 0).models / f"small_t{t}_s0_state_000001_5.pt"
+        for t in range(4)
     }
     start = pool.start
 
@@ -192,7 +222,9 @@ def test_models_of_those_that_run_are_kept(run_dir):
     pool = FakePool(score_at, cpus=2)
     searcher = Listed(points(0.9, 0.5, 0.6))
     scheduler = Scripted({(0, 100): [Decision(0, Action.STOP)]})
-    search = search_of(run_dir, pool=pool, keep=1, searcher=searcher, scheduler=scheduler)
+    search = search_of(
+        run_dir, pool=pool, keep=1, searcher=searcher, scheduler=scheduler
+    )
     model = run_dir.session(1, 0).models / "small_t1_s0_state_000001_5.pt"
     model.touch()
     seen = []

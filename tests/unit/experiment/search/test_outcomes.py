@@ -10,13 +10,17 @@ from tests.unit.experiment.runs import write_run
 
 @pytest.fixture
 def drawn(tmp_path, monkeypatch):
-    """The rows of each trial, and the runs of its Sessions, as a search of these specs draws them.
+    """The rows of each trial, and the runs of its Sessions, as a search of these specs
+    draws them.
 
-    The spec of the search is that of the first trial; the last `waiting` have not begun.
+    The spec of the search is that of the first trial; the last `waiting` have not
+    begun.
     """
     calls = []
     monkeypatch.setattr(outcomes, "draw_experiment_graph", lambda *_: [])
-    monkeypatch.setattr(outcomes, "draw_multi_trial_graphs", lambda *args: calls.append(args) or [])
+    monkeypatch.setattr(
+        outcomes, "draw_multi_trial_graphs", lambda *args: calls.append(args) or []
+    )
 
     def draw(*specs, waiting=0):
         run = write_run(tmp_path, *specs)
@@ -29,7 +33,9 @@ def drawn(tmp_path, monkeypatch):
         state = SearchState.from_log(run.event_log_file)
         outcomes.draw(parse(specs[0]), run, state, lambda: False)
         ((rows, _, run_of, *_),) = calls
-        return {trial: [len(each) for each in some] for trial, some in rows.items()}, run_of
+        return {
+            trial: [len(each) for each in some] for trial, some in rows.items()
+        }, run_of
 
     return draw
 
@@ -38,7 +44,13 @@ def drawn(tmp_path, monkeypatch):
     ("fixed", "key", "values", "sessions", "runs"),
     [
         ({}, "max_session", (1, 3), (1, 3), (None, None)),
-        ({"max_session": 2}, "distributed", ("actor_learner", False), (1, 2), (None, None)),
+        (
+            {"max_session": 2},
+            "distributed",
+            ("actor_learner", False),
+            (1, 2),
+            (None, None),
+        ),
         ({"distributed": "synced"}, "max_run", (1, 2), (1, 2), (None, [0, 1])),
     ],
 )
@@ -46,7 +58,9 @@ def test_a_trial_is_drawn_with_the_rows_of_all_sessions_that_it_has(
     fixed, key, values, sessions, runs, drawn
 ):
     each = ({**fixed, key: value} for value in values)
-    specs = (ppo(**{f"meta__{name}": value for name, value in meta.items()}) for meta in each)
+    specs = (
+        ppo(**{f"meta__{name}": value for name, value in meta.items()}) for meta in each
+    )
     rows, run_of = drawn(*specs)
     assert rows == {trial: [20] * count for trial, count in enumerate(sessions)}
     assert run_of == dict(enumerate(runs))

@@ -65,7 +65,9 @@ def test_the_worst_continues_from_the_best_and_the_others_as_they_are():
 @pytest.mark.parametrize("fraction", [0.1, 0.25, 0.5])
 @pytest.mark.parametrize("size", [2, 3, 5, 8])
 def test_no_trial_both_copies_and_is_copied(size, fraction, seed):
-    scheduler = population(size, seed=seed, max_frame=10_000, quantile_fraction=fraction)
+    scheduler = population(
+        size, seed=seed, max_frame=10_000, quantile_fraction=fraction
+    )
     rng = np.random.default_rng(seed)
     known = {}
     for frame in range(100, 2000, 100):
@@ -82,7 +84,9 @@ def test_no_trial_both_copies_and_is_copied(size, fraction, seed):
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("probability", [0.0, 0.5, 1.0])
 def test_values_stay_within_their_bounds_and_types(seed, probability):
-    scheduler = population(seed=seed, max_frame=10_000, resample_probability=probability)
+    scheduler = population(
+        seed=seed, max_frame=10_000, resample_probability=probability
+    )
     for frame in range(100, 1500, 100):
         for decision in reported(scheduler, frame, [1.0, 2.0, 3.0, 0.0]):
             assert list(decision.params) == [each.path for each in DIMENSIONS]
@@ -108,7 +112,9 @@ def test_the_next_values_derive_from_those_that_a_trial_copied():
     assert second.params[RATE] == pytest.approx(first.params[RATE] / 2)
 
 
-@pytest.mark.parametrize(("burn_in", "first"), [(0, 100), (70, 100), (150, 150), (250, 250)])
+@pytest.mark.parametrize(
+    ("burn_in", "first"), [(0, 100), (70, 100), (150, 150), (250, 250)]
+)
 def test_nothing_is_copied_before_the_first_look(burn_in, first):
     scheduler = population(burn_in_period=burn_in)
     for frame in range(1, first, 9):
@@ -184,7 +190,9 @@ def turns(scheduler, frame, scores):
 def test_a_round_of_turns_is_compared_when_all_have_reported():
     scheduler = population(running=False)
     found = turns(scheduler, 100, {0: 5.0, 1: 0.0, 2: 9.0})
-    assert [brief(found[trial]) for trial in range(3)] == [[(t, "pause", -1)] for t in range(3)]
+    assert [brief(found[trial]) for trial in range(3)] == [
+        [(t, "pause", -1)] for t in range(3)
+    ]
     assert scheduler.choose([0, 1, 2]) is None
     assert scheduler.choose([0, 1, 2, 3]) == 3
     scheduler.begin(3)
@@ -199,7 +207,8 @@ def test_a_round_of_turns_is_compared_when_all_have_reported():
     ("scores", "decisions"),
     [
         ((1.0, 9.0, 5.0), [(0, "copy", 1)]),  # it continues
-        ((1.0, 5.0, 9.0), [(2, "pause", -1), (0, "copy", 2)]),  # it saves what is copied
+        # it saves what is copied
+        ((1.0, 5.0, 9.0), [(2, "pause", -1), (0, "copy", 2)]),
         ((9.0, 5.0, 1.0), [(2, "copy", 0)]),  # it is the one that copies
     ],
 )
@@ -220,7 +229,10 @@ def test_a_trial_that_ended_is_not_compared():
     scheduler = population(3, running=False)
     turns(scheduler, 100, {0: 1.0, 1: 5.0})
     assert scheduler.end(0) == []
-    assert brief(turns(scheduler, 100, {2: 9.0})[2]) == [(2, "pause", -1), (1, "copy", 2)]
+    assert brief(turns(scheduler, 100, {2: 9.0})[2]) == [
+        (2, "pause", -1),
+        (1, "copy", 2),
+    ]
 
 
 def test_no_running_trial_is_compared_before_all_have_a_score():
@@ -232,7 +244,8 @@ def test_no_running_trial_is_compared_before_all_have_a_score():
 def test_no_trial_copies_untried_values():
     scheduler = population(2)
     reported(scheduler, 100, [9.0, 1.0])
-    assert scheduler.report(0, 200, 0.0) == []  # the other one has its weights, and other values
+    # the other one has its weights, and other values
+    assert scheduler.report(0, 200, 0.0) == []
 
 
 def test_running_trials_take_no_turns_if_all_fit():
@@ -260,7 +273,9 @@ def decisions_of(seed):
     rng = np.random.default_rng(0)
     frames = range(100, 1500, 100)
     return [
-        decision for frame in frames for decision in reported(scheduler, frame, rng.normal(size=8))
+        decision
+        for frame in frames
+        for decision in reported(scheduler, frame, rng.normal(size=8))
     ]
 
 
@@ -271,10 +286,14 @@ def test_the_same_seed_and_reports_give_the_same_decisions():
 
 def test_no_trial_pauses_for_a_copy_if_all_fit():
     scheduler = population()
-    found = [scheduler.report(trial, 100, float(score)) for score, trial in enumerate((2, 1, 3, 0))]
+    found = [
+        scheduler.report(trial, 100, float(score))
+        for score, trial in enumerate((2, 1, 3, 0))
+    ]
     assert [decision.what for decisions in found for decision in decisions] == []
     found = [
-        scheduler.report(trial, 200, -float(score)) for score, trial in enumerate((2, 1, 3, 0))
+        scheduler.report(trial, 200, -float(score))
+        for score, trial in enumerate((2, 1, 3, 0))
     ]
     whats = [decision.what for decisions in found for decision in decisions]
     assert Action.COPY in whats
@@ -286,8 +305,11 @@ class Played:
 
     def __init__(self, size, slots, seed, *, mishaps=True, length=100, **args):
         self.rng, self.slots, self.mishaps, self.length = (
-            np.random.default_rng(seed), slots, mishaps, length
-        )  # fmt: skip
+            np.random.default_rng(seed),
+            slots,
+            mishaps,
+            length,
+        )
         self.new = lambda: population(0, running=False, **args)
         self.scheduler, self.calls, self.given = self.new(), [], []
         self.state = dict.fromkeys(range(size), "waiting")
@@ -299,7 +321,9 @@ class Played:
     def call(self, name, *args):
         self.calls.append((name, args))
         self.given.append(getattr(self.scheduler, name)(*args) or [])
-        takers = [decision for decision in self.given[-1] if decision.what is Action.COPY]
+        takers = [
+            decision for decision in self.given[-1] if decision.what is Action.COPY
+        ]
         if takers and len(self.alive) > self.slots:
             self.check_round(takers, args[0])
         for decision in self.given[-1]:
@@ -333,7 +357,9 @@ class Played:
     def fill(self):
         while len(self.of("running")) < self.slots:
             chosen = next(iter(self.of("again")), None)
-            chosen = self.scheduler.choose(self.of("waiting")) if chosen is None else chosen
+            chosen = (
+                self.scheduler.choose(self.of("waiting")) if chosen is None else chosen
+            )
             if chosen is None:
                 return
             self.state[chosen] = "running"
@@ -342,7 +368,9 @@ class Played:
     def resume(self):
         """Running trials are interrupted; a fresh scheduler gets the same calls."""
         self.scheduler, calls = self.new(), self.calls
-        assert [getattr(self.scheduler, name)(*args) or [] for name, args in calls] == self.given
+        assert [
+            getattr(self.scheduler, name)(*args) or [] for name, args in calls
+        ] == self.given
         for trial in self.of("running"):
             self.state[trial] = "again"
         for trial in list(self.decisions):
@@ -383,7 +411,9 @@ class Played:
     st.sampled_from([30, 50, 100, 130]),
     st.sampled_from([0.1, 0.25, 0.5]),
 )
-def test_a_population_ends_whatever_happens_to_its_trials(size, slots, seed, length, fraction):
+def test_a_population_ends_whatever_happens_to_its_trials(
+    size, slots, seed, length, fraction
+):
     Played(size, slots, seed, length=length, quantile_fraction=fraction).run().resume()
 
 
@@ -405,7 +435,9 @@ def test_in_a_search_all_trials_end_with_any_number_of_slots(run_dir, cpus, faul
     spec = PbtSpec(perturbation_interval=200)
     scheduler = Population(spec, Space(base_once({})).dimensions, MAX_FRAME, 1)
     faults = {trial: Fault(300, 9, would_repeat=True) for trial in faulty}
-    search = run(search_of(run_dir, scheduler=scheduler, pool=FakePool(score_at, cpus, faults)))
+    search = run(
+        search_of(run_dir, scheduler=scheduler, pool=FakePool(score_at, cpus, faults))
+    )
     ends = {trial: "failed" if trial in faulty else "finished" for trial in range(4)}
     assert statuses(search) == ends
     assert cpus == 4 or events(run_dir, Copied)

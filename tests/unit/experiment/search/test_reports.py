@@ -13,7 +13,8 @@ HEADER = "frame,total_frame,recent_return,total_reward_ma\n"
 
 
 def write(path, rows, cut=0):
-    """The rows (total_frame, score) as a Session writes them, less the last `cut` bytes."""
+    """The rows (total_frame, score) as a Session writes them, less the last `cut`
+    bytes."""
     lines = [f"{f},{f},{'' if np.isnan(s) else s},-1.0\n" for f, s in rows]
     text = HEADER + "".join(lines)
     path.write_text(text[: len(text) - cut])
@@ -60,14 +61,18 @@ ROWS = st.lists(st.floats(-100, 100) | st.just(NAN), max_size=8)
 @given(st.lists(ROWS, min_size=1, max_size=3))
 def test_there_is_a_report_for_each_row_with_a_score_in_all(tmp_path_factory, scores):
     folder = tmp_path_factory.mktemp("rows")
-    found = report(folder, *([(100 * k, s) for k, s in enumerate(each, 1)] for each in scores))
+    found = report(
+        folder, *([(100 * k, s) for k, s in enumerate(each, 1)] for each in scores)
+    )
     expected = [
         (100 * k, np.mean(together))
         for k, together in enumerate(zip(*scores, strict=False), 1)
         if np.isfinite(together).all()
     ]
     assert [frame for frame, _ in found] == [frame for frame, _ in expected]
-    np.testing.assert_allclose([score for _, score in found], [score for _, score in expected])
+    np.testing.assert_allclose(
+        [score for _, score in found], [score for _, score in expected]
+    )
 
 
 @pytest.fixture

@@ -8,7 +8,12 @@ from hypothesis import strategies as st
 
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.search import trial_process as process
-from slm_lab.experiment.search.resources import Request, Resources, of_this_machine, request_of
+from slm_lab.experiment.search.resources import (
+    Request,
+    Resources,
+    of_this_machine,
+    request_of,
+)
 from slm_lab.spec.schema.meta import SearchResourcesSpec
 from tests.support import parse, ppo
 
@@ -23,7 +28,8 @@ def fill(room, wanted):
 
 
 @pytest.mark.parametrize(
-    ("cpus", "need", "count"), [(2, 1, 2), (2, 0.5, 4), (1, 1 / 3, 3), (3, 0.1, 30), (5, 2, 2)]
+    ("cpus", "need", "count"),
+    [(2, 1, 2), (2, 0.5, 4), (1, 1 / 3, 3), (3, 0.1, 30), (5, 2, 2)],
 )
 def test_as_many_trials_fit_as_there_are_cores(cpus, need, count):
     assert len(fill(Resources(cpus, 0), Request(need, 0))) == count
@@ -31,7 +37,15 @@ def test_as_many_trials_fit_as_there_are_cores(cpus, need, count):
 
 @pytest.mark.parametrize(
     ("gpus", "need", "count"),
-    [(1, 1, 1), (2, 0.5, 4), (1, 1 / 3, 3), (2, 0.1, 20), (4, 2, 2), (3, 2, 1), (2, 0.75, 2)],
+    [
+        (1, 1, 1),
+        (2, 0.5, 4),
+        (1, 1 / 3, 3),
+        (2, 0.1, 20),
+        (4, 2, 2),
+        (3, 2, 1),
+        (2, 0.75, 2),
+    ],
 )
 def test_as_many_trials_fit_as_there_are_gpus(gpus, need, count):
     places = fill(Resources(1000, gpus), Request(1, need))
@@ -57,7 +71,9 @@ def test_two_trials_that_need_whole_gpus_share_none():
 
 
 NEEDS = st.builds(
-    Request, st.sampled_from([0.1, 1 / 3, 0.5, 1, 2]), st.sampled_from([0, 0.1, 1 / 3, 0.5, 1, 2])
+    Request,
+    st.sampled_from([0.1, 1 / 3, 0.5, 1, 2]),
+    st.sampled_from([0, 0.1, 1 / 3, 0.5, 1, 2]),
 )
 
 
@@ -69,7 +85,10 @@ def test_released_resources_can_be_taken_again(steps):
             places.append(room.take(wanted))
         elif places:
             room.give_back(places.pop(which % len(places)))
-        taken = [sum(min(p.request.gpu, 1) for p in places if gpu in p.gpus) for gpu in range(3)]
+        taken = [
+            sum(min(p.request.gpu, 1) for p in places if gpu in p.gpus)
+            for gpu in range(3)
+        ]
         assert max(taken) <= 1 + 1e-6
         assert sum(place.request.cpu for place in places) <= 4 + 1e-6
     for place in places:
@@ -79,7 +98,8 @@ def test_released_resources_can_be_taken_again(steps):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "key"), [(Request(2.5, 0), "cpu"), (Request(1, 1.5), "gpu"), (Request(1, 2), "gpu")]
+    ("wanted", "key"),
+    [(Request(2.5, 0), "cpu"), (Request(1, 1.5), "gpu"), (Request(1, 2), "gpu")],
 )
 def test_a_request_that_never_fits_is_refused(wanted, key):
     with pytest.raises(
@@ -101,10 +121,16 @@ def test_a_request_that_never_fits_is_refused(wanted, key):
             0,
             "gpu = 0.25: a trial occupies more GPUs .*; set it to 0, there is none",
         ),
-        (Request(1, 2), 1, "gpu = 2: a trial occupies more GPUs .*; set it to at most 1"),
+        (
+            Request(1, 2),
+            1,
+            "gpu = 2: a trial occupies more GPUs .*; set it to at most 1",
+        ),
     ],
 )
-def test_a_request_that_never_fits_is_reported_with_the_largest_that_does(wanted, gpus, fix):
+def test_a_request_that_never_fits_is_reported_with_the_largest_that_does(
+    wanted, gpus, fix
+):
     with pytest.raises(UsageError, match=rf"^meta\.search_resources\.{fix}$"):
         Resources(2, gpus).check(wanted)
 
@@ -117,7 +143,9 @@ def test_a_request_that_fits_once_others_end_is_not_refused():
 
 
 def wanted(cpus=8, cpu=1.0, gpu=0.0, **changes):
-    return request_of(parse(ppo(**changes)), SearchResourcesSpec(cpu=cpu, gpu=gpu), cpus)
+    return request_of(
+        parse(ppo(**changes)), SearchResourcesSpec(cpu=cpu, gpu=gpu), cpus
+    )
 
 
 @pytest.mark.parametrize(
@@ -127,7 +155,10 @@ def wanted(cpus=8, cpu=1.0, gpu=0.0, **changes):
         ({"meta__max_session": 3}, 3),
         ({"meta__max_session": 3, "meta__threads": 2}, 6),
         ({"meta__max_session": 20}, 8),
-        ({"meta__distributed": "shared", "meta__max_session": 2, "meta__max_run": 3}, 2),
+        (
+            {"meta__distributed": "shared", "meta__max_session": 2, "meta__max_run": 3},
+            2,
+        ),
         ({"meta__distributed": "actor_learner", "meta__max_session": 2}, 3),
     ],
 )

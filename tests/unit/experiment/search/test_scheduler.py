@@ -5,7 +5,12 @@ import random
 import numpy as np
 import pytest
 
-from slm_lab.experiment.search.scheduler import Action, Decision, NoScheduler, tune_scheduler
+from slm_lab.experiment.search.scheduler import (
+    Action,
+    Decision,
+    NoScheduler,
+    tune_scheduler,
+)
 from slm_lab.spec.schema.scheduler import AshaSpec, HyperBandSpec, MedianStoppingSpec
 
 STOP, PAUSE = Action.STOP, Action.PAUSE
@@ -24,7 +29,9 @@ def scheduler_for(spec, max_frame=1000, seed=0, trials=4):
 
 def decisions_after(scheduler, *reports):
     """The decisions after reports (trial, frame, score), as (trial, what)."""
-    decisions = [decision for report in reports for decision in scheduler.report(*report)]
+    decisions = [
+        decision for report in reports for decision in scheduler.report(*report)
+    ]
     return [(decision.trial, decision.what) for decision in decisions]
 
 
@@ -43,46 +50,111 @@ def test_without_a_scheduler_all_trials_continue_in_order():
 
 
 def median(**args):
-    return MedianStoppingSpec(**{"grace_period": 100, "min_samples_required": 2, **args})
+    return MedianStoppingSpec(
+        **{"grace_period": 100, "min_samples_required": 2, **args}
+    )
 
 
 # (rule, budget, [(report (trial, frame, score), whether the trial is stopped)])
 EXAMPLES = {
-    "asha stops at a rung what is below the median of those before": (asha(), 1600, [
-        ((0, 200, 10.0), False),  # the first continues
-        ((1, 200, 20.0), False),  # median of [10]
-        ((2, 200, 14.0), True),  # of [10, 20]: 15
-        ((3, 200, 16.0), False),  # of [10, 20, 14]: 14
-        # The rung at 400, of the scores there alone.
-        ((1, 400, 5.0), False), ((0, 400, 4.0), True), ((3, 400, 5.0), False)]),
-    **{f"asha stops nothing at {frame}, before the grace period": (asha(), 1600, [
-        ((trial, frame, -float(trial)), False) for trial in range(4)]) for frame in (1, 100, 199)},
-    "asha judges a trial between two rungs once": (asha(), 1600, [
-        ((0, 200, 10.0), False), ((1, 250, 11.0), False), ((1, 300, 0.0), False),
-        ((1, 399, 0.0), False)]),
-    "asha ends what has reached max_t": (asha(max_t=800), 1600, [
-        ((0, 799, 1.0), False), ((0, 800, 1e9), True)]),
-    **{f"the default grace of asha is a sixteenth of the budget, at {frame}": (AshaSpec(), 1000, [
-        ((0, frame, 1.0), False), ((1, frame, 0.0), frame == 63)]) for frame in (62, 63)},
-    "the median rule compares the best of a trial with the averages of others": (median(), 1000, [
-        ((0, 100, 2.0), False), ((0, 200, 4.0), False), ((1, 100, 6.0), False),
-        ((1, 200, 6.0), False),
-        # At 200 the others have averaged 3 and 6: the median is 4.5.
-        ((2, 100, 4.6), False), ((2, 200, 1.0), False),  # its best is above
-        ((3, 100, 4.4), True)]),  # at 100 they had 2, 6 and 4.6
-    "the median rule stops what is below the median": (median(), 1000, [
-        ((0, 100, 2.0), False), ((0, 200, 4.0), False), ((1, 100, 6.0), False),
-        ((1, 200, 6.0), False), ((2, 200, 4.4), True), ((3, 200, 4.5), False)]),
-    **{f"the median rule stops nothing at {frame}, before the grace period": (median(), 1000, [
-        ((trial, frame, -float(trial)), False) for trial in (*range(4), *range(4))])
-       for frame in (1, 99)},
-    "the median rule needs enough others": (median(min_samples_required=3), 1000, [
-        ((0, 100, 5.0), False), ((1, 100, 5.0), False), ((2, 100, 0.0), False),
-        ((3, 100, 0.0), True)]),
-}  # fmt: skip
+    "asha stops at a rung what is below the median of those before": (
+        asha(),
+        1600,
+        [
+            ((0, 200, 10.0), False),  # the first continues
+            ((1, 200, 20.0), False),  # median of [10]
+            ((2, 200, 14.0), True),  # of [10, 20]: 15
+            ((3, 200, 16.0), False),  # of [10, 20, 14]: 14
+            # The rung at 400, of the scores there alone.
+            ((1, 400, 5.0), False),
+            ((0, 400, 4.0), True),
+            ((3, 400, 5.0), False),
+        ],
+    ),
+    **{
+        f"asha stops nothing at {frame}, before the grace period": (
+            asha(),
+            1600,
+            [((trial, frame, -float(trial)), False) for trial in range(4)],
+        )
+        for frame in (1, 100, 199)
+    },
+    "asha judges a trial between two rungs once": (
+        asha(),
+        1600,
+        [
+            ((0, 200, 10.0), False),
+            ((1, 250, 11.0), False),
+            ((1, 300, 0.0), False),
+            ((1, 399, 0.0), False),
+        ],
+    ),
+    "asha ends what has reached max_t": (
+        asha(max_t=800),
+        1600,
+        [((0, 799, 1.0), False), ((0, 800, 1e9), True)],
+    ),
+    **{
+        f"the default grace of asha is a sixteenth of the budget, at {frame}": (
+            AshaSpec(),
+            1000,
+            [((0, frame, 1.0), False), ((1, frame, 0.0), frame == 63)],
+        )
+        for frame in (62, 63)
+    },
+    "the median rule compares the best of a trial with the averages of others": (
+        median(),
+        1000,
+        [
+            ((0, 100, 2.0), False),
+            ((0, 200, 4.0), False),
+            ((1, 100, 6.0), False),
+            ((1, 200, 6.0), False),
+            # At 200 the others have averaged 3 and 6: the median is 4.5.
+            ((2, 100, 4.6), False),
+            ((2, 200, 1.0), False),  # its best is above
+            ((3, 100, 4.4), True),
+        ],
+    ),  # at 100 they had 2, 6 and 4.6
+    "the median rule stops what is below the median": (
+        median(),
+        1000,
+        [
+            ((0, 100, 2.0), False),
+            ((0, 200, 4.0), False),
+            ((1, 100, 6.0), False),
+            ((1, 200, 6.0), False),
+            ((2, 200, 4.4), True),
+            ((3, 200, 4.5), False),
+        ],
+    ),
+    **{
+        f"the median rule stops nothing at {frame}, before the grace period": (
+            median(),
+            1000,
+            [
+                ((trial, frame, -float(trial)), False)
+                for trial in (*range(4), *range(4))
+            ],
+        )
+        for frame in (1, 99)
+    },
+    "the median rule needs enough others": (
+        median(min_samples_required=3),
+        1000,
+        [
+            ((0, 100, 5.0), False),
+            ((1, 100, 5.0), False),
+            ((2, 100, 0.0), False),
+            ((3, 100, 0.0), True),
+        ],
+    ),
+}
 
 
-@pytest.mark.parametrize(("spec", "max_frame", "steps"), EXAMPLES.values(), ids=EXAMPLES)
+@pytest.mark.parametrize(
+    ("spec", "max_frame", "steps"), EXAMPLES.values(), ids=EXAMPLES
+)
 def test_a_rule_stops_the_trials_of_its_example(spec, max_frame, steps):
     scheduler = scheduler_for(spec, max_frame)
     for report, is_stopped in steps:
@@ -120,8 +192,8 @@ def test_asha_chooses_waiting_trials_in_order():
 def hyperband():
     """Time in hundreds of frames, up to 9.
 
-    The first bracket has three trials that are never cut. The second has five, cut to a third at 3.
-    The third has nine, cut to a third at 1 and at 3.
+    The first bracket has three trials that are never cut. The second has five, cut to a
+    third at 3. The third has nine, cut to a third at 1 and at 3.
     """
     return scheduler_for(
         HyperBandSpec(grace_period=100, reduction_factor=3, max_t=900), 900, trials=17
@@ -142,7 +214,9 @@ def test_hyperband_pauses_at_a_rung_until_the_whole_bracket_has_arrived():
     scheduler = begun(hyperband(), range(17))
     assert decisions_after(scheduler, *((t, 299, 0.0) for t in SECOND)) == []
     for trial in [3, 4, 5, 6]:
-        assert decisions_after(scheduler, (trial, 300, float(trial))) == [(trial, PAUSE)]
+        assert decisions_after(scheduler, (trial, 300, float(trial))) == [
+            (trial, PAUSE)
+        ]
         assert scheduler.choose([3, 4, 5, 6]) is None
 
 
@@ -174,7 +248,9 @@ def test_hyperband_halves_a_bracket_at_each_of_its_rungs():
     decisions = decisions_after(scheduler, *((t, 100, float(t)) for t in THIRD))
     assert sorted(t for t, what in decisions if what is STOP) == list(range(8, 14))
     begun(scheduler, [14, 15])
-    decisions = decisions_after(scheduler, (14, 300, 3.0), (15, 300, 2.0), (16, 300, 1.0))
+    decisions = decisions_after(
+        scheduler, (14, 300, 3.0), (15, 300, 2.0), (16, 300, 1.0)
+    )
     assert decisions == [(14, PAUSE), (15, PAUSE), (15, STOP), (16, STOP)]
     assert scheduler.choose([14]) == 14
 
@@ -183,7 +259,10 @@ def test_hyperband_does_not_wait_for_a_failed_trial():
     scheduler = begun(hyperband(), range(17))
     decisions_after(scheduler, *((t, 300, float(t)) for t in (3, 4, 5, 6)))
     decisions = scheduler.end(7)
-    assert sorted((each.trial, each.what) for each in decisions) == [(3, STOP), (4, STOP)]
+    assert sorted((each.trial, each.what) for each in decisions) == [
+        (3, STOP),
+        (4, STOP),
+    ]
     assert scheduler.choose([5, 6]) in (5, 6)
 
 
@@ -234,11 +313,18 @@ def script(seed, trials=6, length=60):
         yield trial, frames[trial], float(rng.normal())
 
 
-SPECS = [asha(), asha(brackets=3), median(), HyperBandSpec(grace_period=200), MedianStoppingSpec()]
+SPECS = [
+    asha(),
+    asha(brackets=3),
+    median(),
+    HyperBandSpec(grace_period=200),
+    MedianStoppingSpec(),
+]
 
 
 def outcome(spec, seed):
-    """The decisions after a script of reports, and the trials that the scheduler chooses."""
+    """The decisions after a script of reports, and the trials that the scheduler
+    chooses."""
     scheduler = begun(scheduler_for(spec, 1600, seed=seed, trials=6), range(6))
     over, history = set(), []
     for trial, frame, score in script(seed):

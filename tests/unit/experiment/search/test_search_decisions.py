@@ -1,4 +1,5 @@
-"""What a search does with a trial that its scheduler stops, pauses, or lets copy another."""
+"""What a search does with a trial that its scheduler stops, pauses, or lets copy
+another."""
 
 import json
 
@@ -41,7 +42,9 @@ def test_a_stopped_trial_saves_and_ends_with_its_score(run_dir):
 
 def test_a_paused_trial_continues_when_the_scheduler_chooses_it(run_dir):
     scheduler = Scripted({(0, 200): [Decision(0, Action.PAUSE)]})
-    search = run(search_of(run_dir, scheduler=scheduler, pool=FakePool(score_at, cpus=1)))
+    search = run(
+        search_of(run_dir, scheduler=scheduler, pool=FakePool(score_at, cpus=1))
+    )
     assert set(statuses(search).values()) == {"finished"}
     assert search.pool.began[:2] == [(0, False, 0), (0, True, 200)]
     assert [event.trial for event in events(run_dir, Paused)] == [0]
@@ -50,7 +53,9 @@ def test_a_paused_trial_continues_when_the_scheduler_chooses_it(run_dir):
 def test_paused_trials_that_are_never_chosen_again_are_stopped_at_the_end(run_dir):
     scheduler = Scripted({(0, 200): [Decision(0, Action.PAUSE)]})
     search = search_of(run_dir, scheduler=scheduler, pool=FakePool(score_at, cpus=1))
-    scheduler.choose = lambda waiting: next((t for t in waiting if t not in began(run_dir)), None)
+    scheduler.choose = lambda waiting: next(
+        (t for t in waiting if t not in began(run_dir)), None
+    )
     run(search)
     state = search.search_state.trials[0]
     assert (state.status, state.frame) == (Status.STOPPED, 200)
@@ -59,9 +64,15 @@ def test_paused_trials_that_are_never_chosen_again_are_stopped_at_the_end(run_di
 
 
 def test_one_report_may_stop_several_trials(run_dir):
-    stop = [Decision(0, Action.STOP), Decision(1, Action.STOP), Decision(2, Action.STOP)]
+    stop = [
+        Decision(0, Action.STOP),
+        Decision(1, Action.STOP),
+        Decision(2, Action.STOP),
+    ]
     scheduler = Scripted({(2, 200): stop})
-    search = run(search_of(run_dir, scheduler=scheduler, pool=FakePool(score_at, cpus=3)))
+    search = run(
+        search_of(run_dir, scheduler=scheduler, pool=FakePool(score_at, cpus=3))
+    )
     assert statuses(search) == dict.fromkeys((0, 1, 2), "stopped") | {3: "finished"}
 
 
@@ -78,7 +89,9 @@ def test_a_copying_trial_continues_from_the_donor_with_its_own_values(run_dir):
     assert set(search.pool.stopped) == {1}
 
 
-def test_without_a_donor_checkpoint_a_trial_continues_from_its_own(run_dir, monkeypatch):
+def test_without_a_donor_checkpoint_a_trial_continues_from_its_own(
+    run_dir, monkeypatch
+):
     monkeypatch.setattr(module, "copy_checkpoints", lambda *args: None)
     scheduler = Scripted({(1, 200): [Decision(1, Action.COPY, 0, {GAMMA: 0.99})]})
     search = run(search_of(run_dir, scheduler=scheduler))
@@ -95,7 +108,9 @@ def test_a_trial_that_ends_with_its_last_row_is_ended_once(run_dir, what):
     pool.late = {1: (MAX_FRAME, Ending.FINISHED)}
     searcher = Listed(FOUR)
     search = run(search_of(run_dir, searcher=searcher, scheduler=scheduler, pool=pool))
-    assert [e.status for e in events(run_dir, Ended) if e.trial == 1] == [Status.FINISHED]
+    assert [e.status for e in events(run_dir, Ended) if e.trial == 1] == [
+        Status.FINISHED
+    ]
     ends = [call for call in searcher.calls if call[0] == 1 and len(call) == 2]
     assert ends == [(1, pytest.approx(300))]
     assert search.search_state.trials[1].seconds == 1
@@ -105,7 +120,9 @@ def test_an_ended_trial_copies_no_other(run_dir):
     scheduler = Scripted({(1, MAX_FRAME): [Decision(1, Action.COPY, 0, {GAMMA: 0.99})]})
     pool = FakePool(score_at)
     pool.late = {1: (MAX_FRAME, Ending.FINISHED)}
-    state = run(search_of(run_dir, scheduler=scheduler, pool=pool)).search_state.trials[1]
+    state = run(search_of(run_dir, scheduler=scheduler, pool=pool)).search_state.trials[
+        1
+    ]
     assert (state.status, state.params, state.copies) == (Status.FINISHED, FOUR[1], 0)
     assert state.score == pytest.approx(300)
 
@@ -120,20 +137,25 @@ def test_a_trial_that_is_to_pause_does_so_though_its_report_has_its_end(run_dir)
     scheduler.choose = lambda waiting: next(
         (t for t in waiting if t != 1 or 1 not in began(run_dir)), None
     )
-    search.run(lambda: search.stop() if search.search_state.trials[0].frame == 200 else None)
+    search.run(
+        lambda: search.stop() if search.search_state.trials[0].frame == 200 else None
+    )
     assert search.search_state.trials[1].frame == 200
     assert statuses(search)[1] == "paused"
 
 
 def test_a_trial_that_another_ends_while_it_is_ending_is_ended_once(run_dir):
-    # Both processes end at once: the one that was to pause, and the last that it waited for.
+    # Both processes end at once: the one that was to pause, and the last that it waited
+    # for.
     scheduler = Scripted(
         {(1, 200): [Decision(1, Action.PAUSE)], (0, 300): [Decision(1, Action.STOP)]}
     )
     pool = FakePool(score_at)
     pool.late = {0: (300, Ending.FINISHED)}
     search = run(search_of(run_dir, scheduler=scheduler, pool=pool))
-    assert [e.status for e in events(run_dir, Ended) if e.trial == 1] == [Status.STOPPED]
+    assert [e.status for e in events(run_dir, Ended) if e.trial == 1] == [
+        Status.STOPPED
+    ]
     assert began(run_dir).count(1) == 1
     assert search.search_state.trials[1].seconds == 1
 
@@ -161,7 +183,9 @@ def test_an_end_that_ends_another_ends_it_once(run_dir):
 @pytest.mark.parametrize(
     ("what", "status"), [(Action.STOP, Status.STOPPED), (Action.PAUSE, Status.FINISHED)]
 )
-def test_a_trial_that_fails_after_a_decision_follows_the_decision(run_dir, what, status):
+def test_a_trial_that_fails_after_a_decision_follows_the_decision(
+    run_dir, what, status
+):
     # The scheduler has ended it, and would accept no more reports of it.
     scheduler = Scripted({(1, 200): [Decision(1, what)]})
     pool = FakePool(score_at, faults={1: Fault(200)})
@@ -175,14 +199,18 @@ def test_hyperband_continues_where_a_trial_fails_while_it_is_to_stop(run_dir):
     faults = {trial: Fault(200, 1) for trial in range(8)}
     pool = FakePool(score_at, cpus=8, faults=faults)
     searcher = Listed(points(*(0.6 + 0.04 * trial for trial in range(8))))
-    scheduler = tune_scheduler(HyperBandSpec(grace_period=50, reduction_factor=3), MAX_FRAME, 0)
+    scheduler = tune_scheduler(
+        HyperBandSpec(grace_period=50, reduction_factor=3), MAX_FRAME, 0
+    )
     search = run(search_of(run_dir, searcher=searcher, scheduler=scheduler, pool=pool))
     assert search.search_state.is_over
 
 
 @pytest.mark.parametrize("cpus", [1, 2, 3])
 @pytest.mark.parametrize("taker", [0, 1])
-def test_a_copy_is_what_the_donor_saves_when_it_pauses(run_dir, cpus, taker, monkeypatch):
+def test_a_copy_is_what_the_donor_saves_when_it_pauses(
+    run_dir, cpus, taker, monkeypatch
+):
     donor, seen = 2, []
 
     def copy(run_dir, spec, donor, trial):
@@ -190,8 +218,14 @@ def test_a_copy_is_what_the_donor_saves_when_it_pauses(run_dir, cpus, taker, mon
         return copy_rows(run_dir, spec, donor, trial)
 
     monkeypatch.setattr(module, "copy_checkpoints", copy)
-    decisions = [Decision(donor, Action.PAUSE), Decision(taker, Action.COPY, donor, {GAMMA: 0.99})]
-    script = {(0, 200): [Decision(0, Action.PAUSE)], (1, 200): [Decision(1, Action.PAUSE)]}
+    decisions = [
+        Decision(donor, Action.PAUSE),
+        Decision(taker, Action.COPY, donor, {GAMMA: 0.99}),
+    ]
+    script = {
+        (0, 200): [Decision(0, Action.PAUSE)],
+        (1, 200): [Decision(1, Action.PAUSE)],
+    }
     scheduler = Scripted({**script, (donor, 200): decisions})
     scheduler.choose = lambda waiting: next(
         (t for t in waiting if donor in began(run_dir) or t not in began(run_dir)), None

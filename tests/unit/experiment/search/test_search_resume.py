@@ -6,7 +6,12 @@ from slm_lab.experiment.search.population import Population
 from slm_lab.experiment.search.scheduler import NoScheduler, tune_scheduler
 from slm_lab.experiment.search.searcher import GridRandomSearcher, build_searcher
 from slm_lab.experiment.search.space import Space
-from slm_lab.spec.schema.scheduler import AshaSpec, HyperBandSpec, MedianStoppingSpec, PbtSpec
+from slm_lab.spec.schema.scheduler import (
+    AshaSpec,
+    HyperBandSpec,
+    MedianStoppingSpec,
+    PbtSpec,
+)
 from slm_lab.storage import event_log as record_module
 from slm_lab.storage.event_log import Copied, Ended, Interrupted, Proposed, Reported
 from slm_lab.storage.run_dir import FOLDERS, RunDir
@@ -32,7 +37,9 @@ pytestmark = pytest.mark.usefixtures("quickly")
 
 def test_after_a_stop_running_trials_save_and_later_resume(run_dir):
     search = search_of(run_dir)
-    search.run(lambda: search.stop() if search.search_state.trials[0].frame == 200 else None)
+    search.run(
+        lambda: search.stop() if search.search_state.trials[0].frame == 200 else None
+    )
     assert statuses(search) == {0: "waiting", 1: "waiting"}
     assert [event.trial for event in events(run_dir, Interrupted)] == [0, 1]
     assert not search.search_state.is_over
@@ -55,7 +62,9 @@ def test_a_search_stopped_before_the_first_row_resumes(run_dir):
 def test_a_trial_that_fails_while_the_search_is_stopped_is_not_given_up(run_dir):
     pool = FakePool(score_at, faults={0: Fault(200, 1)})
     search = search_of(run_dir, pool=pool, meta__max_restart=0)
-    search.run(lambda: search.stop() if search.search_state.trials[0].frame == 200 else None)
+    search.run(
+        lambda: search.stop() if search.search_state.trials[0].frame == 200 else None
+    )
     assert statuses(search)[0] == "waiting"
     again = run(search_of(run_dir))
     assert set(statuses(again).values()) == {"finished"}
@@ -92,7 +101,9 @@ def test_nothing_is_left_running_when_something_is_raised(run_dir):
 def test_a_resumed_search_may_have_fewer_trials(run_dir):
     space = Space(searched(SEARCH))
     search = search_of(
-        run_dir, searcher=GridRandomSearcher(space, 4, 0), pool=FakePool(score_at, cpus=4)
+        run_dir,
+        searcher=GridRandomSearcher(space, 4, 0),
+        pool=FakePool(score_at, cpus=4),
     )
     search.run(search.stop)
     assert len(search.search_state.trials) == 4
@@ -137,14 +148,20 @@ def new_search(run_dir, scheduler, cpus=2):
         scheduler = Population(spec, space.dimensions, MAX_FRAME, 1)
     else:
         scheduler = tune_scheduler(spec, MAX_FRAME, 1)
-    pool = FakePool(score_at, cpus, {1: Fault(200, 1), 2: Fault(300, 9, would_repeat=True)})
+    pool = FakePool(
+        score_at, cpus, {1: Fault(200, 1), 2: Fault(300, 9, would_repeat=True)}
+    )
     return search_of(
-        run_dir, searcher=GridRandomSearcher(space, TRIALS, 3), scheduler=scheduler, pool=pool
+        run_dir,
+        searcher=GridRandomSearcher(space, TRIALS, 3),
+        scheduler=scheduler,
+        pool=pool,
     )
 
 
 def run_to(search, count, monkeypatch, after=True):
-    """Runs a search that dies when it writes its `count`-th event, before or after that."""
+    """Runs a search that dies when it writes its `count`-th event, before or after
+    that."""
     write, seen = record_module.EventLog.write, [0]
 
     def writing(self, event):
@@ -161,7 +178,8 @@ def run_to(search, count, monkeypatch, after=True):
 
 
 def killed_at(run_dir, scheduler, count, after, monkeypatch):
-    """Whether a search died at its `count`-th event; False where there are not so many."""
+    """Whether a search died at its `count`-th event; False where there are not so
+    many."""
     try:
         run_to(new_search(run_dir, scheduler), count, monkeypatch, after)
     except Killed:
@@ -224,7 +242,11 @@ def test_a_resumed_searcher_repeats_its_proposals(tmp_path, alg, monkeypatch):
     pytest.importorskip(alg)
 
     def search():
-        changes = {"meta__search_alg": alg, "meta__max_trial": 26, "env__max_frame": 200}
+        changes = {
+            "meta__search_alg": alg,
+            "meta__max_trial": 26,
+            "env__max_frame": 200,
+        }
         spec = base_once(changes)
         searcher = build_searcher(Space(spec), spec.meta, 3)
         return search_of(run_dir, searcher=searcher, **changes)
@@ -239,7 +261,9 @@ def test_a_resumed_searcher_repeats_its_proposals(tmp_path, alg, monkeypatch):
 
 
 @pytest.mark.parametrize("scheduler", ["no_scheduler", "asha", "median", "hyperband"])
-def test_a_search_ends_the_same_whenever_it_was_stopped_between_two_looks(tmp_path, scheduler):
+def test_a_search_ends_the_same_whenever_it_was_stopped_between_two_looks(
+    tmp_path, scheduler
+):
     def outcome(search):
         state = search.search_state.trials.values()
         return {each.trial: (each.status, each.params) for each in state}

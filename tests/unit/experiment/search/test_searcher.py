@@ -10,11 +10,21 @@ import numpy as np
 import pytest
 
 from slm_lab.core.errors import MissingExtraError
-from slm_lab.experiment.search.searcher import GridRandomSearcher, TuneAdapter, build_searcher
+from slm_lab.experiment.search.searcher import (
+    GridRandomSearcher,
+    TuneAdapter,
+    build_searcher,
+)
 from slm_lab.experiment.search.space import Space
 from slm_lab.spec.checks.search import NOT_OF_SEARCHER
 from slm_lab.spec.search import Dimension
-from tests.unit.experiment.search.small import GAMMA, LAYERS, RATE, assert_drawn, searched
+from tests.unit.experiment.search.small import (
+    GAMMA,
+    LAYERS,
+    RATE,
+    assert_drawn,
+    searched,
+)
 
 LAM = "agent.algorithm.lam"
 SEARCHERS = ["random", "optuna", "hyperopt"]
@@ -50,7 +60,10 @@ def proposals(searcher, count, *, fails=(), reports=True):
     return points
 
 
-GRID = {f"{GAMMA}__grid_search": [0.9, 0.95, 0.99], f"{LAYERS}__grid_search": [[8], [16, 16]]}
+GRID = {
+    f"{GAMMA}__grid_search": [0.9, 0.95, 0.99],
+    f"{LAYERS}__grid_search": [[8], [16, 16]],
+}
 
 
 def key(params):
@@ -62,7 +75,9 @@ def test_a_grid_is_visited_once_whatever_max_trial_says(max_trial):
     searcher = searcher_for("random", GRID, max_trial=max_trial)
     assert searcher.num_trials == 6
     points = proposals(searcher, 6)
-    wanted = [{GAMMA: g, LAYERS: n} for g, n in product([0.9, 0.95, 0.99], [[8], [16, 16]])]
+    wanted = [
+        {GAMMA: g, LAYERS: n} for g, n in product([0.9, 0.95, 0.99], [[8], [16, 16]])
+    ]
     assert Counter(map(key, points)) == Counter(map(key, wanted))
 
 
@@ -72,7 +87,9 @@ def test_a_grid_with_something_to_draw_is_visited_in_whole_rounds(max_trial, rou
     searcher = searcher_for("random", search, max_trial=max_trial)
     assert searcher.num_trials == 6 * rounds
     points = proposals(searcher, searcher.num_trials)
-    on_grid = [key({path: params[path] for path in (GAMMA, LAYERS)}) for params in points]
+    on_grid = [
+        key({path: params[path] for path in (GAMMA, LAYERS)}) for params in points
+    ]
     for first in range(0, 6 * rounds, 6):
         assert len(set(on_grid[first : first + 6])) == 6
     assert len({params[LAM] for params in points}) == 6 * rounds
@@ -81,7 +98,10 @@ def test_a_grid_with_something_to_draw_is_visited_in_whole_rounds(max_trial, rou
 
 @pytest.mark.parametrize("more", [2, 40])
 def test_more_trials_do_not_change_the_first(more):
-    few, many = searcher_for("random", max_trial=2), searcher_for("random", max_trial=2 + more)
+    few, many = (
+        searcher_for("random", max_trial=2),
+        searcher_for("random", max_trial=2 + more),
+    )
     assert proposals(few, 2) == proposals(many, 2)
 
 
@@ -144,7 +164,9 @@ def test_the_same_seed_and_history_make_the_same_proposals(name):
 def test_a_searcher_adapts_to_reports(name):
     count = 30  # hyperopt draws the first twenty at random
     with_reports = proposals(searcher_for(name, max_trial=count), count)
-    without_reports = proposals(searcher_for(name, max_trial=count), count, reports=False)
+    without_reports = proposals(
+        searcher_for(name, max_trial=count), count, reports=False
+    )
     assert with_reports != without_reports
 
 
@@ -165,11 +187,21 @@ def test_a_search_with_parallel_trials_is_reproduced_by_its_history(name):
 @pytest.mark.parametrize("name", SEARCHERS)
 @pytest.mark.parametrize(
     "values",
-    [[[8], [16, 16], [8, 8, 8]], [{"name": "Adam", "lr": 0.1}, {"name": "SGD"}], [None, 1]],
+    [
+        [[8], [16, 16], [8, 8, 8]],
+        [{"name": "Adam", "lr": 0.1}, {"name": "SGD"}],
+        [None, 1],
+    ],
 )
 def test_a_choice_of_lists_or_blocks_is_returned_unchanged(name, values):
-    path = {list: LAYERS, dict: "agent.net.optim_spec", type(None): "agent.net.clip_grad_val"}
-    searcher = searcher_for(name, {f"{path[type(values[0])]}__choice": values}, max_trial=16)
+    path = {
+        list: LAYERS,
+        dict: "agent.net.optim_spec",
+        type(None): "agent.net.clip_grad_val",
+    }
+    searcher = searcher_for(
+        name, {f"{path[type(values[0])]}__choice": values}, max_trial=16
+    )
     drawn = [value for trial in range(16) for value in searcher.propose(trial).values()]
     assert {key(value) for value in drawn} == {key(value) for value in values}
 
@@ -181,10 +213,14 @@ def test_points_can_be_written_as_json_and_read_back(name):
 
 
 @pytest.mark.parametrize("name", SEARCHERS[1:])
-def test_a_missing_searcher_package_is_reported_with_its_install_command(name, monkeypatch):
+def test_a_missing_searcher_package_is_reported_with_its_install_command(
+    name, monkeypatch
+):
     monkeypatch.setitem(sys.modules, name, None)
     spec = searched(SPACE, meta__search_alg=name)
-    with pytest.raises(MissingExtraError, match=rf"pip install 'slm-lab\[{name}\]'") as caught:
+    with pytest.raises(
+        MissingExtraError, match=rf"pip install 'slm-lab\[{name}\]'"
+    ) as caught:
         build_searcher(Space(spec), spec.meta, 0)
     assert str(caught.value).startswith(f"meta.search_alg = {name}")
 

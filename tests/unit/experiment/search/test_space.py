@@ -17,7 +17,14 @@ from slm_lab.experiment.search.space import (
     spec_at,
 )
 from slm_lab.spec.parse import parse as parse_raw
-from slm_lab.spec.search import ALL_SAMPLERS, LISTS, SAMPLERS, Dimension, dimensions, num_trials
+from slm_lab.spec.search import (
+    ALL_SAMPLERS,
+    LISTS,
+    SAMPLERS,
+    Dimension,
+    dimensions,
+    num_trials,
+)
 from tests.support import parse, ppo
 from tests.unit.experiment.search.small import (
     ARGUMENTS,
@@ -56,7 +63,9 @@ def test_samples_depend_on_the_generator_alone(dimension, seed):
     assert drawn == [draw(dimension, second) for _ in range(3)]
 
 
-@pytest.mark.parametrize("sampler", ["loguniform", "qloguniform", "lograndint", "qlograndint"])
+@pytest.mark.parametrize(
+    "sampler", ["loguniform", "qloguniform", "lograndint", "qlograndint"]
+)
 def test_a_base_that_tune_no_longer_uses_is_taken_without_a_warning(sampler):
     arguments = [2, 64, 2] if sampler.startswith("q") else [2, 64]
     dimension = Dimension("", "a.x", sampler, [*arguments, 10])
@@ -68,7 +77,9 @@ def test_a_base_that_tune_no_longer_uses_is_taken_without_a_warning(sampler):
 
 @given(numbers(), SEEDS, st.sampled_from([0.1, 0.8, 1.2, 10.0]))
 @settings(max_examples=300)
-def test_a_changed_number_keeps_its_type_and_stays_within_the_bounds(dimension, seed, factor):
+def test_a_changed_number_keeps_its_type_and_stays_within_the_bounds(
+    dimension, seed, factor
+):
     rng = np.random.default_rng(seed)
     before = draw(dimension, rng)
     after = mutate(dimension, before, factor, rng)
@@ -99,7 +110,9 @@ def test_a_changed_whole_number_is_another_one(number, factor, q):
 @given(st.floats(-1, 1), st.sampled_from([0.8, 1.2]), SEEDS)
 def test_a_number_inside_its_bounds_is_multiplied(value, factor, seed):
     dimension = Dimension("", "a.x", "uniform", [-2.0, 2.0])
-    assert mutate(dimension, value, factor, np.random.default_rng(seed)) == value * factor
+    assert (
+        mutate(dimension, value, factor, np.random.default_rng(seed)) == value * factor
+    )
 
 
 @given(st.lists(st.integers(), min_size=1, max_size=6, unique=True), st.data(), SEEDS)
@@ -118,13 +131,17 @@ def test_both_neighbours_are_taken():
     assert {mutate(dimension, [16], 1.2, rng)[0] for _ in range(50)} == {8, 32}
 
 
-@pytest.mark.parametrize("values", [[[64], [32, 32]], [{"name": "Adam", "lr": 0.1}, {"a": []}]])
+@pytest.mark.parametrize(
+    "values", [[[64], [32, 32]], [{"name": "Adam", "lr": 0.1}, {"a": []}]]
+)
 def test_lists_and_blocks_are_drawn_by_their_place(values):
     spec = searched({f"{LAYERS}__choice": [[8], [16]]})
     space = Space(spec)
     space.dimensions = (Dimension("", LAYERS, "choice", values),)
     assert [space.params({LAYERS: place})[LAYERS] for place in (0, 1)] == values
-    assert [space.params({LAYERS: np.int64(place)})[LAYERS] for place in (0, 1)] == values
+    assert [
+        space.params({LAYERS: np.int64(place)})[LAYERS] for place in (0, 1)
+    ] == values
 
 
 def test_numbers_of_numpy_become_plain_ones():
@@ -137,12 +154,20 @@ def test_numbers_of_numpy_become_plain_ones():
     ("search", "expected"),
     [
         ({f"{GAMMA}__grid_search": [0.9, 0.99]}, 2),
-        ({f"{GAMMA}__grid_search": [0.9, 0.99], f"{RATE}__grid_search": [1e-3, 1e-2, 1]}, 6),
+        (
+            {
+                f"{GAMMA}__grid_search": [0.9, 0.99],
+                f"{RATE}__grid_search": [1e-3, 1e-2, 1],
+            },
+            6,
+        ),
         ({f"{GAMMA}__grid_search": [0.9, 0.99], f"{RATE}__loguniform": [1e-3, 1]}, 6),
         ({f"{GAMMA}__choice": [0.9, 0.99]}, 5),
     ],
 )
-def test_a_grid_is_visited_once_and_with_draws_repeated_up_to_max_trial(search, expected):
+def test_a_grid_is_visited_once_and_with_draws_repeated_up_to_max_trial(
+    search, expected
+):
     assert num_trials(Space(searched(search)).dimensions, max_trial=5) == expected
 
 
@@ -200,7 +225,9 @@ def test_the_spec_of_a_trial_differs_from_the_search_in_the_point_alone(params):
     made, given_before = spec_at(base, params).to_json(), base.to_json()
     assert {path: at(made, path) for path in params} == params
     of_search = ["search", *(f"meta.{key}" for key in OF_SEARCH)]
-    ours, theirs = (without(data, [*params, *of_search]) for data in (made, given_before))
+    ours, theirs = (
+        without(data, [*params, *of_search]) for data in (made, given_before)
+    )
     assert ours == theirs
 
 
@@ -218,23 +245,42 @@ def test_nothing_of_the_search_is_left_in_the_spec_of_a_trial():
 
 
 def test_incompatible_values_are_refused_at_their_path():
-    search = {"agent.memory.max_size__choice": [200, 20], "agent.memory.batch_size__choice": [16]}
+    search = {
+        "agent.memory.max_size__choice": [200, 20],
+        "agent.memory.batch_size__choice": [16],
+    }
     base = parse(
         ppo(
             search=search,
-            agent__algorithm={"name": "DQN", "gamma": 0.99, "training_frequency": 16,
-                              "training_start_step": 32, "action_policy": "epsilon_greedy",
-                              "explore_var_spec": {"name": "no_decay", "start_val": 0.1}},
-            agent__memory={"name": "Replay", "batch_size": 8, "max_size": 200, "use_cer": True},
+            agent__algorithm={
+                "name": "DQN",
+                "gamma": 0.99,
+                "training_frequency": 16,
+                "training_start_step": 32,
+                "action_policy": "epsilon_greedy",
+                "explore_var_spec": {"name": "no_decay", "start_val": 0.1},
+            },
+            agent__memory={
+                "name": "Replay",
+                "batch_size": 8,
+                "max_size": 200,
+                "use_cer": True,
+            },
         )
-    )  # fmt: skip
+    )
     params = {"agent.memory.batch_size": 4}
-    with pytest.raises(SpecError, match=r"at \{'agent\.memory\.batch_size': 4\}") as caught:
+    with pytest.raises(
+        SpecError, match=r"at \{'agent\.memory\.batch_size': 4\}"
+    ) as caught:
         spec_at(base, params)
-    assert [problem.path for problem in caught.value.problems] == ["agent.memory.batch_size"]
+    assert [problem.path for problem in caught.value.problems] == [
+        "agent.memory.batch_size"
+    ]
 
 
-@pytest.mark.parametrize(("path", "value"), [(GAMMA, 1.5), ("agent.algorithm.name.x", 1)])
+@pytest.mark.parametrize(
+    ("path", "value"), [(GAMMA, 1.5), ("agent.algorithm.name.x", 1)]
+)
 def test_a_value_outside_the_schema_is_refused_at_its_path(path, value):
     base = searched({f"{GAMMA}__uniform": [0.9, 0.99]})
     with pytest.raises(SpecError) as caught:
@@ -249,5 +295,8 @@ def test_a_spec_without_a_search_block_is_no_search():
 
 
 def test_dimensions_come_in_the_order_of_the_spec():
-    search = {f"{RATE}__loguniform": [1e-3, 1.0], "agent": {"algorithm": {"lam__choice": [0.9]}}}
+    search = {
+        f"{RATE}__loguniform": [1e-3, 1.0],
+        "agent": {"algorithm": {"lam__choice": [0.9]}},
+    }
     assert [each.path for each in dimensions(search)] == [RATE, "agent.algorithm.lam"]

@@ -1,4 +1,5 @@
-"""Replaces Ray: actors controlled by a test, and a source of unrolls that calls them."""
+"""Replaces Ray: actors controlled by a test, and a source of unrolls that calls
+them."""
 
 from contextlib import contextmanager
 from pathlib import Path
@@ -121,10 +122,15 @@ class FakeRay:
 
 
 class Lab:
-    """A source with its board, and the results of lost actors that its parent receives."""
+    """A source with its board, and the results of lost actors that its parent
+    receives."""
 
     def __init__(self, ray, actors, max_frame, frame, max_restart, **flow):
-        meta = {"distributed": "actor_learner", "max_session": actors, "cluster": "auto"}
+        meta = {
+            "distributed": "actor_learner",
+            "max_session": actors,
+            "cluster": "auto",
+        }
         raw = ppo(env__max_frame=max_frame)
         raw["meta"] |= {**meta, "max_restart": max_restart, "actor_learner": flow}
         spec = parse(raw)
@@ -157,7 +163,8 @@ class Lab:
         self.source.poll()
 
     def receive(self):
-        """The actor of the next unroll, and the index of that unroll among its requests."""
+        """The actor of the next unroll, and the index of that unroll among its
+        requests."""
         received = self.source.receive(0.0)
         if received is None:
             return None

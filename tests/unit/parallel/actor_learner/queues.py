@@ -4,7 +4,12 @@ import numpy as np
 import torch
 
 from slm_lab.agent.memory.memory import MemoryLayout
-from slm_lab.parallel.actor_learner.queue import RING, ActorQueue, LearnerQueue, UnrollQueue
+from slm_lab.parallel.actor_learner.queue import (
+    RING,
+    ActorQueue,
+    LearnerQueue,
+    UnrollQueue,
+)
 from slm_lab.parallel.actor_learner.unroll import UnrollLayout
 from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.parallel.fork_server import CONTEXT
@@ -21,7 +26,9 @@ class Lab:
         layout = UnrollLayout(STEPS, 0)
         self.queue = UnrollQueue(
             layout=layout,
-            slots=torch.zeros((actors, slots, layout.record.itemsize), dtype=torch.uint8),
+            slots=torch.zeros(
+                (actors, slots, layout.record.itemsize), dtype=torch.uint8
+            ),
             ring_bytes=torch.zeros((actors, RING.itemsize), dtype=torch.uint8),
             weights=WeightStore.of({}, 0),
             requests=None,

@@ -8,7 +8,10 @@ import pytest
 from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.build import build_agent
 from slm_lab.parallel.actor_learner.actor import UnrollActor
-from slm_lab.parallel.actor_learner.experience import OnPolicyExperience, ReplayExperience
+from slm_lab.parallel.actor_learner.experience import (
+    OnPolicyExperience,
+    ReplayExperience,
+)
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollMemory
 from slm_lab.session.clock import Clock
 from slm_lab.session.seeding import session_seeds
@@ -16,7 +19,10 @@ from slm_lab.spec.unrolls import as_learned
 from tests.contract.playing import load_whole, same, whole
 from tests.support import parse, ppo, q_learning
 
-WITH_ACTORS = {"meta__distributed": "actor_learner", "meta__actor_learner": {"unroll_length": 8}}
+WITH_ACTORS = {
+    "meta__distributed": "actor_learner",
+    "meta__actor_learner": {"unroll_length": 8},
+}
 FREE = {**WITH_ACTORS, "meta__actor_learner": {"unroll_length": 8, "train_ratio": None}}
 
 
@@ -85,7 +91,9 @@ def make():
 
 
 def test_a_learner_that_holds_all_slots_and_needs_more_copies_them(make):
-    experience, agent, source = make(OnPolicyExperience, parse(ppo(**WITH_ACTORS)), wanted=3)
+    experience, agent, source = make(
+        OnPolicyExperience, parse(ppo(**WITH_ACTORS)), wanted=3
+    )
     for _ in range(3):
         experience.step()
     assert agent.is_due
@@ -96,15 +104,20 @@ def test_a_learner_that_holds_all_slots_and_needs_more_copies_them(make):
 
 
 def test_an_actor_whose_slots_are_all_held_continues_at_once(make):
-    """Every step of the learner is an unroll of the actor, without waiting in between."""
-    experience, agent, source = make(OnPolicyExperience, parse(ppo(**WITH_ACTORS)), wanted=3)
+    """Every step of the learner is an unroll of the actor, without waiting in
+    between."""
+    experience, agent, source = make(
+        OnPolicyExperience, parse(ppo(**WITH_ACTORS)), wanted=3
+    )
     for taken in (1, 2, 3):
         experience.step()
         assert len(source.played) == taken
     assert agent.is_due
 
 
-def test_a_learner_with_enough_unrolls_copies_nothing_and_holds_them_until_it_has_learned(make):
+def test_a_learner_holds_its_unrolls_without_a_copy_until_it_has_learned(
+    make,
+):
     experience, agent, source = make(OnPolicyExperience, parse(ppo(**WITH_ACTORS)))
     experience.step()
     assert agent.is_due
@@ -120,16 +133,22 @@ def test_a_learner_with_enough_unrolls_copies_nothing_and_holds_them_until_it_ha
 
 
 def test_a_replay_memory_has_the_steps_of_one_actor_as_if_they_were_its_own(make):
-    experience, agent, source = make(ReplayExperience, parse(q_learning("DQN", **WITH_ACTORS)))
+    experience, agent, source = make(
+        ReplayExperience, parse(q_learning("DQN", **WITH_ACTORS))
+    )
     for _ in range(24):
         experience.step()
     assert (agent.memory.num_stored, len(source.played)) == (24 * 4, 3)
     stored = steps_of(agent.memory)["obs"]["obs"].reshape(24, 4, 4)
-    np.testing.assert_array_equal(stored, np.concatenate([obs[:-1] for obs in source.played]))
+    np.testing.assert_array_equal(
+        stored, np.concatenate([obs[:-1] for obs in source.played])
+    )
 
 
 def test_steps_of_fresh_episodes_do_not_follow_what_was_before(make):
-    experience, agent, source = make(ReplayExperience, parse(q_learning("DQN", **WITH_ACTORS)))
+    experience, agent, source = make(
+        ReplayExperience, parse(q_learning("DQN", **WITH_ACTORS))
+    )
     for _ in range(8):
         experience.step()
     source.actor.reset()
@@ -151,10 +170,15 @@ def test_a_learner_that_trains_as_fast_as_it_can_is_due_whenever_nothing_comes(m
     assert agent.learner.opt_step == 5
 
 
-@pytest.mark.parametrize("keys", [{}, {"update_to_data": 4.0, "training_start_step": 64}])
+@pytest.mark.parametrize(
+    "keys", [{}, {"update_to_data": 4.0, "training_start_step": 64}]
+)
 def test_a_learner_without_a_ratio_waits_for_the_first_unroll(make, keys):
     own = {f"agent__algorithm__{key}": value for key, value in keys.items()}
-    start = {"agent__algorithm__training_start_step": 0, "agent__algorithm__training_batch_iter": 1}
+    start = {
+        "agent__algorithm__training_start_step": 0,
+        "agent__algorithm__training_batch_iter": 1,
+    }
     data = q_learning("DQN", **{**start, **own, **FREE})
     experience, agent, _ = make(ReplayExperience, as_learned(parse(data)))
     assert not agent.is_due
@@ -180,4 +204,6 @@ def test_a_partly_consumed_unroll_is_saved_with_its_remaining_steps(make):
     assert len(source.played) == 1
     saved = Unroll(**state["unroll"])
     for field in dataclasses.fields(saved):
-        assert not np.shares_memory(getattr(saved, field.name), getattr(source.slot, field.name))
+        assert not np.shares_memory(
+            getattr(saved, field.name), getattr(source.slot, field.name)
+        )

@@ -37,12 +37,17 @@ def started(unroll_actor, weights):
 
 def content(unroll):
     """All fields of an unroll, but for its time of transfer."""
-    arrays = {field.name: getattr(unroll, field.name).copy() for field in fields(unroll)}
+    arrays = {
+        field.name: getattr(unroll, field.name).copy() for field in fields(unroll)
+    }
     arrays["head"] = arrays["head"][:-1]
     return arrays
 
 
-WITH_ACTORS = {"meta__distributed": "actor_learner", "meta__actor_learner": {"unroll_length": 12}}
+WITH_ACTORS = {
+    "meta__distributed": "actor_learner",
+    "meta__actor_learner": {"unroll_length": 12},
+}
 SPECS = {
     "continuous": ppo(env__name="Pendulum-v1", env__normalize_obs=True, **WITH_ACTORS),
     "discrete": actor_critic(**WITH_ACTORS),

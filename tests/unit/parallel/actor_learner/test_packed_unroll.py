@@ -17,11 +17,15 @@ STEPS = MemoryLayout(T, K, (2,), np.dtype(np.float32), (), np.dtype(np.int64))
 def unroll():
     """One in which episodes have ended in the middle and in the last step."""
     random = np.random.default_rng(0)
-    content = random.integers(0, 256, UnrollLayout(STEPS, 4).record.itemsize).astype(np.uint8)
+    content = random.integers(0, 256, UnrollLayout(STEPS, 4).record.itemsize).astype(
+        np.uint8
+    )
     unroll = Unroll.within(content, UnrollLayout(STEPS, 4))
     unroll.terminated[:] = False
     unroll.truncated[:] = False
-    unroll.terminated[1, 0] = unroll.truncated[3, 2] = unroll.terminated[T - 1, 1] = True
+    unroll.terminated[1, 0] = unroll.truncated[3, 2] = unroll.terminated[T - 1, 1] = (
+        True
+    )
     return unroll
 
 

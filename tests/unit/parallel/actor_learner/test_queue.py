@@ -1,4 +1,5 @@
-"""Both ends of the queue between actors and a learner: each unroll is received exactly once."""
+"""Both ends of the queue between actors and a learner: each unroll is received exactly
+once."""
 
 import sys
 import threading
@@ -32,14 +33,18 @@ class Model:
     def __init__(self, max_unrolls=1000):
         self.lab = Lab(max_unrolls=max_unrolls)
         self.open = [None] * ACTORS  # the unroll that each is filling
-        self.waiting = []  # numbers of those handed over, the oldest first, with their actor
-        self.held = [[] for _ in range(ACTORS)]  # the unrolls of each that the learner holds
+        # numbers of those handed over, the oldest first, with their actor
+        self.waiting = []
+        # the unrolls of each that the learner holds
+        self.held = [[] for _ in range(ACTORS)]
         self.handed = 0
 
     def act(self, what, actor):
         getattr(self, what)(actor)
         for each, held in enumerate(self.held):
-            assert [number_in(unroll) for _, unroll in held] == [number for number, _ in held]
+            assert [number_in(unroll) for _, unroll in held] == [
+                number for number, _ in held
+            ]
             assert self.out(each) <= SLOTS
 
     def out(self, actor):
@@ -61,7 +66,8 @@ class Model:
             self.waiting.append((self.handed, actor))
 
     def die(self, actor):
-        """Possibly with a half-full unroll; the replacement continues in the same slot."""
+        """Possibly with a half-full unroll; the replacement continues in the same
+        slot."""
         self.lab.over(actor, Phase.FAILED)
         half_full, self.open[actor] = self.open[actor], None
         self.lab.actors[actor] = self.lab.begun(actor)
@@ -88,7 +94,9 @@ class Model:
 
 ACTS = st.lists(
     st.tuples(
-        st.sampled_from(["begin", "finish", "finish", "die", "receive", "receive", "give_back"]),
+        st.sampled_from(
+            ["begin", "finish", "finish", "die", "receive", "receive", "give_back"]
+        ),
         st.integers(0, ACTORS - 1),
     ),
     min_size=20,
@@ -98,7 +106,9 @@ ACTS = st.lists(
 
 @pytest.mark.medium
 @given(acts=ACTS)
-def test_unrolls_arrive_once_the_oldest_first_and_stay_as_they_are_while_the_learner_has_them(acts):
+def test_unrolls_arrive_once_in_order_and_stay_while_the_learner_has_them(
+    acts,
+):
     model = Model()
     for what, actor in acts:
         model.act(what, actor)
@@ -113,7 +123,10 @@ def test_the_budget_is_never_exceeded_and_met_if_all_continue(acts, max_unrolls)
     model = Model(max_unrolls)
     for what, actor in acts:
         model.act(what, actor)
-        assert model.handed + sum(unroll is not None for unroll in model.open) <= max_unrolls
+        assert (
+            model.handed + sum(unroll is not None for unroll in model.open)
+            <= max_unrolls
+        )
     for _ in range(max_unrolls):
         for actor in range(ACTORS):
             for what in ("begin", "finish", "receive", "give_back"):

@@ -11,7 +11,8 @@ from tests.unit.parallel.actor_learner.queues import SLOTS, Lab
 
 
 class Time:
-    """A clock that moves only while a process sleeps or computes; others act during a sleep."""
+    """A clock that moves only while a process sleeps or computes; others act during a
+    sleep."""
 
     def __init__(self):
         self.now = self.cpu = 0.0
@@ -114,7 +115,9 @@ def wait_for_weights(lab):
 @pytest.mark.parametrize("wait", [wait_for_room, wait_for_weights])
 def test_an_actor_gives_up_on_an_idle_learner_after_a_timeout(clock, wait, monkeypatch):
     monkeypatch.setattr(queue_module, "LONGEST_SECONDS", 5000.0)
-    with pytest.raises(PeerLostError, match="actor 0: the learner did not respond within 5000 s"):
+    with pytest.raises(
+        PeerLostError, match="actor 0: the learner did not respond within 5000 s"
+    ):
         wait(Lab())()
     assert clock.now == 5000
 

@@ -1,4 +1,5 @@
-"""What the learner requests from actors on a cluster, and how it handles slow or lost ones."""
+"""What the learner requests from actors on a cluster, and how it handles slow or lost
+ones."""
 
 import pytest
 from ray.exceptions import RayTaskError
@@ -73,7 +74,10 @@ def test_actors_begin_with_the_published_weights_and_receive_newer_ones(lab):
     assert [actor.take.calls for actor in lab.actors] == [[], []]
     lab.publish(8)
     lab.poll(after=0.0)
-    assert [[c.given[0].version for c in a.take.calls] for a in lab.actors] == [[8], [8]]
+    assert [[c.given[0].version for c in a.take.calls] for a in lab.actors] == [
+        [8],
+        [8],
+    ]
 
 
 def test_an_actor_receives_the_newest_weights_after_the_previous_ones_have_arrived(lab):
@@ -114,7 +118,8 @@ def test_actors_receive_the_frames_of_the_others(lab):
     lab.poll()
     seeds, frame, others = lab.actors[1].begin.calls[0].given[1:4]
     assert (frame, others) == (FRAMES // 2, FRAMES)
-    assert seeds not in [session_seeds(0, 0, actor) for actor in (0, 1)]  # it plays other episodes
+    # it plays other episodes
+    assert seeds not in [session_seeds(0, 0, actor) for actor in (0, 1)]
 
 
 def test_a_dead_actor_is_replaced_up_to_max_restart_and_the_others_continue(lab):
@@ -158,7 +163,9 @@ def test_an_actor_that_fails_before_its_first_step_is_not_replaced(lab):
     lab.actors[0].is_lost(RayTaskError("begin", "Traceback", cause))
     lab.poll()
     assert lab.phases()[0] is Phase.FAILED
-    assert [(lost.session, lost.error) for lost in lab.lost] == [(0, "Odd-v0 cannot be made")]
+    assert [(lost.session, lost.error) for lost in lab.lost] == [
+        (0, "Odd-v0 cannot be made")
+    ]
 
 
 def test_an_actor_that_fails_later_is_replaced(lab):
@@ -233,7 +240,9 @@ def test_at_the_end_no_actor_is_left(lab):
 
 def test_a_cluster_that_is_too_small_is_reported_at_once(ray, lab):
     ray.cpus = 1
-    with pytest.raises(LabError, match=r"2 actors need 2 CPU of the Ray cluster, which has 1"):
+    with pytest.raises(
+        LabError, match=r"2 actors need 2 CPU of the Ray cluster, which has 1"
+    ):
         lab()
     assert not ray.is_connected
 

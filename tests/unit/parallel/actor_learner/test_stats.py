@@ -44,19 +44,25 @@ def test_columns_are_all_that_a_report_may_have(clock):
     stats = warmed_up(clock)
     stats.lags.append(1)
     iterate(stats, clock, [1.0])
-    assert tuple(stats.report(1.0, ActorSeconds(1.0, 1.0, 0.0))) == PipelineStats.columns
+    assert (
+        tuple(stats.report(1.0, ActorSeconds(1.0, 1.0, 0.0))) == PipelineStats.columns
+    )
 
 
 @pytest.mark.parametrize(
     ("seconds", "median"), [([0.5], 0.5), ([1, 9, 2], 2.0), ([4, 1, 3, 2], 2.5)]
 )
-def test_the_environments_of_an_iteration_over_the_median_of_its_seconds(clock, seconds, median):
+def test_the_environments_of_an_iteration_over_the_median_of_its_seconds(
+    clock, seconds, median
+):
     stats = warmed_up(clock)
     iterate(stats, clock, seconds)
     assert stats.report(100.0, ActorSeconds(0.0, 1.0, 0.0))["eps"] == SLICES / median
 
 
-def test_the_first_iterations_of_a_run_are_not_measured_in_whatever_row_they_come(clock):
+def test_the_first_iterations_of_a_run_are_not_measured_in_whatever_row_they_come(
+    clock,
+):
     stats = PipelineStats(SLICES)
     for _ in range(WARM_UP):
         iterate(stats, clock, [50.0])
@@ -81,7 +87,9 @@ def evaluate(stats, clock, seconds):
     stats.resume(ActorSeconds(0.0, 0.0, 0.0))
 
 
-def test_a_learner_that_evaluates_after_every_iteration_is_measured_without_the_evaluations(clock):
+def test_the_measures_of_a_learner_leave_its_evaluations_out(
+    clock,
+):
     stats = PipelineStats(SLICES)
     for _ in range(WARM_UP):
         iterate(stats, clock, [50.0])
@@ -124,7 +132,11 @@ def test_iterations_and_lags_are_those_since_the_last_report(clock):
     for lag in (0, 1, 5):
         stats.lags.append(lag)
     report = stats.report(2.0, ActorSeconds(0.0, 2.0, 0.0))
-    assert (report["eps"], report["policy_lag"], report["policy_lag_max"]) == (SLICES / 2, 2.0, 5.0)
+    assert (report["eps"], report["policy_lag"], report["policy_lag_max"]) == (
+        SLICES / 2,
+        2.0,
+        5.0,
+    )
 
 
 def test_the_share_of_their_time_that_actors_waited(clock):

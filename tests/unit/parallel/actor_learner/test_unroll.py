@@ -1,4 +1,5 @@
-"""Unrolls against the memory that a learner would have filled with the same steps itself."""
+"""Unrolls against the memory that a learner would have filled with the same steps
+itself."""
 
 import copy
 from dataclasses import fields, replace
@@ -27,7 +28,9 @@ STATISTICS = 5
 HORIZONS = st.sampled_from([1, 2, 7])
 SEEDS = st.integers(0, 10_000)
 STEPS = tuple(
-    f.name for f in fields(Rollout) if f.name not in ("bootstrap_obs", "bootstrap_t", "bootstrap_n")
+    f.name
+    for f in fields(Rollout)
+    if f.name not in ("bootstrap_obs", "bootstrap_t", "bootstrap_n")
 )
 
 
@@ -35,7 +38,12 @@ def layout(horizon=7, num_envs=3, obs=((2,), np.float32), action=((), np.int64))
     """Of unrolls with such observations and actions, each a shape and a dtype."""
     (obs_shape, obs_dtype), (action_shape, action_dtype) = obs, action
     steps = MemoryLayout(
-        horizon, num_envs, obs_shape, np.dtype(obs_dtype), action_shape, np.dtype(action_dtype)
+        horizon,
+        num_envs,
+        obs_shape,
+        np.dtype(obs_dtype),
+        action_shape,
+        np.dtype(action_dtype),
     )
     return UnrollLayout(steps, STATISTICS)
 
@@ -75,7 +83,8 @@ def numbers(rng, shape, dtype):
 
 
 def filled(of, steps):
-    """An unroll into which they were written; what is in it besides is what was there before."""
+    """An unroll into which they were written; what is in it besides is what was there
+    before."""
     unroll = Unroll.within(np.full(of.record.itemsize, 77, np.uint8), of)
     writer = UnrollWriter(of.steps)
     writer.begin(unroll, np.zeros(STATISTICS), begins=True)
@@ -118,13 +127,18 @@ def together(parts):
         return None
     if not isinstance(parts[0], Act):
         return np.concatenate(parts)
-    merged = {n: together([getattr(p, n) for p in parts]) for n in ("action", "log_prob", "value")}
+    merged = {
+        n: together([getattr(p, n) for p in parts])
+        for n in ("action", "log_prob", "value")
+    }
     return Act(**merged, version=parts[0].version)
 
 
 def bootstraps(rollout):
     """State by place."""
-    places = zip(rollout.bootstrap_t.tolist(), rollout.bootstrap_n.tolist(), strict=True)
+    places = zip(
+        rollout.bootstrap_t.tolist(), rollout.bootstrap_n.tolist(), strict=True
+    )
     found = dict(zip(places, rollout.bootstrap_obs, strict=True))
     assert len(found) == len(rollout.bootstrap_obs)
     return found
@@ -133,7 +147,9 @@ def bootstraps(rollout):
 def assert_same(one, other):
     """Field by field, to the last bit; bootstrap entries in any order."""
     for name in STEPS:
-        torch.testing.assert_close(getattr(one, name), getattr(other, name), rtol=0, atol=0)
+        torch.testing.assert_close(
+            getattr(one, name), getattr(other, name), rtol=0, atol=0
+        )
     found, wanted = bootstraps(one), bootstraps(other)
     assert found.keys() == wanted.keys()
     for place, obs in wanted.items():
@@ -163,13 +179,17 @@ def test_unrolls_side_by_side_are_the_rollout_of_all_environments(seed, horizon,
 
 @given(seed=SEEDS, horizon=HORIZONS, which=st.sampled_from(LAYOUTS))
 @settings(max_examples=60)
-def test_an_unroll_gives_back_the_very_steps_with_what_ended_ones_ended_in(seed, horizon, which):
+def test_an_unroll_gives_back_the_very_steps_with_what_ended_ones_ended_in(
+    seed, horizon, which
+):
     of = replace(which, steps=replace(which.steps, horizon=horizon))
     steps = random_steps(of, np.random.default_rng(seed))
     unroll = filled(of, steps)
     for t, step in enumerate(steps):
         back = unroll.step(t)
-        for one, other in zip((back.obs, *back[2:6]), (step.obs, *step[2:6]), strict=True):
+        for one, other in zip(
+            (back.obs, *back[2:6]), (step.obs, *step[2:6]), strict=True
+        ):
             assert one.dtype == other.dtype
             np.testing.assert_array_equal(one, other)
         for one, other in zip(back.act, step.act, strict=True):
@@ -211,8 +231,12 @@ def test_episodes_of_the_unroll_that_was_there_before_are_forgotten():
 
 
 @pytest.mark.parametrize("of", LAYOUTS, ids=["vectors", "images", "actions"])
-def test_the_arrays_of_an_unroll_do_not_overlap_and_each_begins_on_a_line_of_its_own(of):
-    places = [(start, start + dtype.itemsize) for dtype, start in of.record.fields.values()]
+def test_the_arrays_of_an_unroll_do_not_overlap_and_each_begins_on_a_line_of_its_own(
+    of,
+):
+    places = [
+        (start, start + dtype.itemsize) for dtype, start in of.record.fields.values()
+    ]
     assert [start % ALIGNMENT for start, _ in places] == [0] * len(places)
     assert all(stop <= following for (_, stop), (following, _) in pairwise(places))
     assert places[-1][1] <= of.record.itemsize

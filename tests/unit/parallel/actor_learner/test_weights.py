@@ -32,7 +32,10 @@ class Normed(nn.Module):
 
 
 def networks(width=1000):
-    return {"actor": FlatParameters(Normed(width)), "critic": FlatParameters(nn.Linear(width, 3))}
+    return {
+        "actor": FlatParameters(Normed(width)),
+        "critic": FlatParameters(nn.Linear(width, 3)),
+    }
 
 
 def fill(flats, number):
@@ -137,8 +140,11 @@ def take_while(weights, publish_some):
 
 
 @pytest.mark.parametrize(("meanwhile", "taken"), [(0, 3), (1, 3), (2, 5), (3, 6)])
-def test_an_overtaken_reader_reads_again_and_others_keep_their_weights(meanwhile, taken):
-    """The buffer that is read is the one that the publication after the next one writes."""
+def test_an_overtaken_reader_reads_again_and_others_keep_their_weights(
+    meanwhile, taken
+):
+    """The buffer that is read is the one that the publication after the next one
+    writes."""
     weights, source = WeightStore.of(networks(4), STATISTICS), networks(4)
     for number in (1, 2, 3):
         publish(weights, source, number)

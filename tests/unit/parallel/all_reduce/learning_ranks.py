@@ -17,7 +17,8 @@ from slm_lab.session.strategy import Vote
 from tests.support import parse
 
 SGD = {"agent__net__optim_spec": {"name": "SGD", "lr": 0.05, "momentum": 0.9}}
-"""With plain SGD a difference in a gradient is one in a step, of the same relative size."""
+"""With plain SGD a difference in a gradient is one in a step, of the same relative
+size."""
 UPDATES = 4
 
 
@@ -37,7 +38,9 @@ class Rank:
         self.learner = self.agent.learner
         self.strategy = None
         if group is not None:
-            self.strategy = AllReduceStrategy(StatusBoard.allocate(CONTEXT, group.size), group)
+            self.strategy = AllReduceStrategy(
+                StatusBoard.allocate(CONTEXT, group.size), group
+            )
             self.strategy.clock(1000)
             self.strategy.join(self.agent, self.env)
             self.learner.weights_replaced()
@@ -103,7 +106,15 @@ def rollout(seed, steps=6, num_envs=4, obs_dim=4, ends=0.15):
 def columns(whole, first, last):
     """The rollout of the environments from `first` to before `last`."""
     own = (whole.bootstrap_n >= first) & (whole.bootstrap_n < last)
-    of_steps = ("obs", "action", "log_prob", "value", "reward", "terminated", "truncated")
+    of_steps = (
+        "obs",
+        "action",
+        "log_prob",
+        "value",
+        "reward",
+        "terminated",
+        "truncated",
+    )
     return replace(
         whole,
         **{name: getattr(whole, name)[:, first:last].clone() for name in of_steps},
@@ -120,7 +131,9 @@ def one_after_the_other(parts):
         name.name: torch.cat([getattr(part, name.name) for part in parts])
         for name in fields(Rollout)
     }
-    bootstrap_t = [part.bootstrap_t + start for part, start in zip(parts, starts, strict=True)]
+    bootstrap_t = [
+        part.bootstrap_t + start for part, start in zip(parts, starts, strict=True)
+    ]
     return Rollout(**{**joined, "bootstrap_t": torch.cat(bootstrap_t)})
 
 
@@ -160,7 +173,9 @@ def transitions(seed, size=8, obs_dim=4, action_dim=None):
         action=action if action_dim is None else normal(size, action_dim).tanh(),
         log_prob=-normal(size).abs(),
         reward=normal(size),
-        discount=torch.from_numpy(np.where(rng.random(size) < 0.2, 0, 0.9).astype(np.float32)),
+        discount=torch.from_numpy(
+            np.where(rng.random(size) < 0.2, 0, 0.9).astype(np.float32)
+        ),
         next_obs=normal(size, obs_dim),
         weight=torch.from_numpy(rng.uniform(0.2, 1, size).astype(np.float32)),
         index=torch.arange(size),
@@ -171,11 +186,17 @@ def share_of(batch, rank, size):
     """The samples of one of `size` ranks."""
     each = len(batch.reward) // size
     own = slice(rank * each, (rank + 1) * each)
-    return Transitions(*(getattr(batch, field.name)[own] for field in fields(Transitions)))
+    return Transitions(
+        *(getattr(batch, field.name)[own] for field in fields(Transitions))
+    )
 
 
-PAST = {"name": "OnPolicyBatchReplay", "sil_replay_name": "Replay", "batch_size": 4,
-        "max_size": 100}  # fmt: skip
+PAST = {
+    "name": "OnPolicyBatchReplay",
+    "sil_replay_name": "Replay",
+    "batch_size": 4,
+    "max_size": 100,
+}
 
 
 def on_episodes(make, **changes):

@@ -5,7 +5,10 @@ from unittest.mock import patch
 
 from slm_lab.core.errors import PeerLostError
 from slm_lab.parallel.all_reduce import shared_memory_group as shared_peers
-from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers, SharedMemoryGroup
+from slm_lab.parallel.all_reduce.shared_memory_group import (
+    GroupBuffers,
+    SharedMemoryGroup,
+)
 
 SECONDS = 20.0
 """How long a rank waits at most for the others, and the test for a rank after that."""
@@ -24,9 +27,12 @@ def in_ranks(size, act, seconds=SECONDS):
 
 
 def outcomes_of(size, act, seconds=SECONDS):
-    """The same, with the exception of a rank that has raised one in the place of its result."""
+    """The same, with the exception of a rank that has raised one in the place of its
+    result."""
     place = GroupBuffers.of(size)
-    outcomes = [TimeoutError(f"rank {rank} has not come to an end") for rank in range(size)]
+    outcomes = [
+        TimeoutError(f"rank {rank} has not come to an end") for rank in range(size)
+    ]
 
     def run(rank):
         try:
@@ -36,7 +42,10 @@ def outcomes_of(size, act, seconds=SECONDS):
 
     # One thread that spins keeps the interpreter from those that it waits for.
     with patch.object(shared_peers, "EAGER_SECONDS", 0.0):
-        threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(size)]
+        threads = [
+            threading.Thread(target=run, args=(rank,), daemon=True)
+            for rank in range(size)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:

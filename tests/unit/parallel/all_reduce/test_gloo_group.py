@@ -27,11 +27,15 @@ def test_ranks_listen_only_at_their_own_address_and_reach_each_other():
     """Not at every address of the machine, as the store of torch does by default."""
     before, port = addresses(), free_port()
     with ThreadPoolExecutor(2) as threads:
-        group = list(threads.map(lambda rank: GlooGroup(HOST, port, rank, 2, 30), range(2)))
+        group = list(
+            threads.map(lambda rank: GlooGroup(HOST, port, rank, 2, 30), range(2))
+        )
         assert addresses() - before <= {HOST}
         assert HOST in addresses()
         received = list(
-            threads.map(lambda each: each.all_gather_bytes(f"rank {each.rank}".encode()), group)
+            threads.map(
+                lambda each: each.all_gather_bytes(f"rank {each.rank}".encode()), group
+            )
         )
     assert received == [[b"rank 0", b"rank 1"]] * 2
 

@@ -1,4 +1,5 @@
-"""What ranks agree on: each step, what is not finite, statistics, and where they begin and end."""
+"""What ranks agree on: each step, what is not finite, statistics, and where they begin
+and end."""
 
 import numpy as np
 import pytest
@@ -11,7 +12,11 @@ from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.lr_schedule import LearningRate
 from slm_lab.agent.optim.optimizer import Optimizer
 from slm_lab.core.errors import NonFiniteLossError
-from slm_lab.parallel.all_reduce.sync import AllReduceSync, average_statistics, broadcast
+from slm_lab.parallel.all_reduce.sync import (
+    AllReduceSync,
+    average_statistics,
+    broadcast,
+)
 from tests.support import actor_critic, ppo, q_learning, soft
 from tests.unit.parallel.all_reduce.learning_ranks import (
     PAST,
@@ -40,7 +45,8 @@ def network():
 
 
 def step_of(sync, scale, clip, share=None):
-    """The gradient that an SGD step of rate 1 takes, (P,), where the own one is `scale` ones."""
+    """The gradient that an SGD step of rate 1 takes, (P,), where the own one is `scale`
+    ones."""
     flat = FlatParameters(network())
     optimizer = Optimizer(flat, build_rule("SGD", {}, flat), LearningRate(1.0), clip)
     if sync is not None:
@@ -55,7 +61,9 @@ def step_of(sync, scale, clip, share=None):
 def test_gradients_are_averaged_first_and_clipped_after():
     """Only one rank's norm exceeds the bound: clipping first would shorten the mean."""
     scales, clip, root = (3.0, 0.1), 1.0, 8**0.5
-    taken = in_ranks(2, lambda group: step_of(AllReduceSync(group), scales[group.rank], clip))
+    taken = in_ranks(
+        2, lambda group: step_of(AllReduceSync(group), scales[group.rank], clip)
+    )
     averaged_first = torch.full((8,), 1.0 / root)
     clipped_first = torch.full((8,), (1.0 / root + 0.1) / 2)
     for grad, norm in taken:
@@ -68,19 +76,26 @@ def test_gradients_count_by_their_share():
     taken = in_ranks(
         3,
         lambda group: step_of(
-            AllReduceSync(group), (1.0, 2.0, 4.0)[group.rank], None, (0.5, 0.375, 0.125)[group.rank]
+            AllReduceSync(group),
+            (1.0, 2.0, 4.0)[group.rank],
+            None,
+            (0.5, 0.375, 0.125)[group.rank],
         ),
     )
     for grad, _ in taken:
         torch.testing.assert_close(grad, torch.full((8,), 1.75))
-    (equal, _), *_ = in_ranks(4, lambda p: step_of(AllReduceSync(p), float(p.rank), None))
+    (equal, _), *_ = in_ranks(
+        4, lambda p: step_of(AllReduceSync(p), float(p.rank), None)
+    )
     torch.testing.assert_close(equal, torch.full((8,), 1.5))
 
 
 @pytest.mark.parametrize("clip", [None, 0.1])
 def test_one_rank_steps_like_a_single_process_bit_for_bit(clip):
     alone, norm = step_of(None, 1 / 3, clip)
-    ((grad, same_norm),) = in_ranks(1, lambda group: step_of(AllReduceSync(group), 1 / 3, clip))
+    ((grad, same_norm),) = in_ranks(
+        1, lambda group: step_of(AllReduceSync(group), 1 / 3, clip)
+    )
     assert torch.equal(grad, alone)
     assert norm == same_norm
 
@@ -103,7 +118,9 @@ NON_FINITE = {
 
 @pytest.mark.parametrize("bad", [0, 1])
 @pytest.mark.parametrize("name", NON_FINITE)
-def test_a_loss_that_is_not_finite_on_one_rank_stops_all_before_a_weight_changes(name, bad):
+def test_a_loss_that_is_not_finite_on_one_rank_stops_all_before_a_weight_changes(
+    name, bad
+):
     data, make = NON_FINITE[name]
 
     def train(group):
@@ -120,7 +137,8 @@ def test_a_loss_that_is_not_finite_on_one_rank_stops_all_before_a_weight_changes
 
 @pytest.mark.parametrize("part", ["policy", "value"])
 def test_no_network_steps_where_the_loss_of_one_is_not_finite_on_one_rank(part):
-    """Actor and critic apart: neither has taken its step when the other's is refused."""
+    """Actor and critic apart: neither has taken its step when the other's is
+    refused."""
     data = actor_critic()
 
     def train(group):
@@ -142,13 +160,16 @@ def test_a_gradient_that_is_not_finite_on_one_rank_stops_all():
 
     def train(group):
         flat = FlatParameters(network())
-        optimizer = Optimizer(flat, build_rule("SGD", {}, flat), LearningRate(1.0), None)
+        optimizer = Optimizer(
+            flat, build_rule("SGD", {}, flat), LearningRate(1.0), None
+        )
         optimizer.join(AllReduceSync(group))
         before = flat.vector.clone()
         total = sum(view.sum() for view in flat.views)
         zero = (total - total.detach()).abs()
         with pytest.raises(NonFiniteLossError, match="norm"):
-            optimizer.step(zero.sqrt() if group.rank else total)  # d√x/dx is infinite at 0
+            # d√x/dx is infinite at 0
+            optimizer.step(zero.sqrt() if group.rank else total)
         assert torch.equal(flat.vector, before)
 
     in_ranks(2, train)
@@ -167,7 +188,8 @@ def count_sums(group):
 
 
 def test_each_optimizer_is_reduced_in_its_own_step_and_in_no_other():
-    """Once a step on the whole vector: critics, then every second time actor and temperature."""
+    """Once a step on the whole vector: critics, then every second time actor and
+    temperature."""
 
     def train(group):
         member = Rank(soft("SoftActorCritic", agent__algorithm__policy_delay=2), group)
@@ -196,11 +218,16 @@ def test_a_separate_critic_is_reduced_separately():
 
 NORMALISED = {
     "DQN": q_learning("DQN", agent__net__batch_norm=True),
-    "polyak": q_learning("DQN", agent__net__batch_norm=True, agent__net__update_type="polyak",
-                         agent__net__polyak_coef=0.5, agent__net__update_frequency=1),
+    "polyak": q_learning(
+        "DQN",
+        agent__net__batch_norm=True,
+        agent__net__update_type="polyak",
+        agent__net__polyak_coef=0.5,
+        agent__net__update_frequency=1,
+    ),
     "renorm": q_learning("DQN", agent__net__batch_norm="renorm"),
     "CrossQ": soft("CrossQ"),
-}  # fmt: skip
+}
 
 
 def train_normalised(name, size=3, updates=UPDATES):
@@ -208,7 +235,9 @@ def train_normalised(name, size=3, updates=UPDATES):
         member = Rank(NORMALISED[name], group)
         before = {n: f.statistics.clone() for n, f in member.learner.flats.items()}
         for turn in range(updates):
-            source = Given([transitions(100 * turn + 10 * i + group.rank) for i in range(2)])
+            source = Given(
+                [transitions(100 * turn + 10 * i + group.rank) for i in range(2)]
+            )
             source.num_stored = 64 * (turn + 1)  # so that a target that is replaced is
             member.learn(source)
         return before, member
@@ -233,7 +262,8 @@ def test_batch_statistics_are_equal_after_a_training_event(name):
 def test_target_networks_are_equal_on_all_ranks_with_their_statistics(name):
     results = train_normalised(name)
     targets = [
-        member.learner.network.target_network.state_dict()["target"] for _, member in results
+        member.learner.network.target_network.state_dict()["target"]
+        for _, member in results
     ]
     for target in targets[1:]:
         assert torch.equal(target["vector"], targets[0]["vector"])
@@ -241,7 +271,8 @@ def test_target_networks_are_equal_on_all_ranks_with_their_statistics(name):
 
 
 def test_averages_are_those_of_all_ranks_and_moments_stay_what_they_are():
-    """Running moments are computed from the samples of all ranks, not as a mean of means."""
+    """Running moments are computed from the samples of all ranks, not as a mean of
+    means."""
 
     class Net(nn.Module):
         def __init__(self):
@@ -273,8 +304,12 @@ def test_all_begin_with_what_the_first_has_whatever_its_type_and_shape():
         return tensors
 
     for tensors in in_ranks(3, act):
-        expected = [torch.full((3, 2), 1 / 3), torch.tensor(2**40), torch.empty(0),
-                    torch.tensor([True, True])]  # fmt: skip
+        expected = [
+            torch.full((3, 2), 1 / 3),
+            torch.tensor(2**40),
+            torch.empty(0),
+            torch.tensor([True, True]),
+        ]
         for tensor, value in zip(tensors, expected, strict=True):
             assert torch.equal(tensor, value)
 
@@ -283,7 +318,8 @@ NORMALISING = actor_critic(env__normalize_obs=True, env__normalize_reward=True)
 
 
 def test_statistics_of_environments_are_those_of_what_all_have_seen():
-    """Equal to the last bit after each training event, and counted once over several events."""
+    """Equal to the last bit after each training event, and counted once over several
+    events."""
 
     def act(group):
         member = Rank(NORMALISING, group)
@@ -304,7 +340,8 @@ def test_statistics_of_environments_are_those_of_what_all_have_seen():
 
 
 def test_a_run_that_ends_between_two_training_events_raises_no_error():
-    """By then the environments of each rank have different statistics, which is correct."""
+    """By then the environments of each rank have different statistics, which is
+    correct."""
 
     def act(group):
         member = Rank(NORMALISING, group)
@@ -313,7 +350,9 @@ def test_a_run_that_ends_between_two_training_events_raises_no_error():
         for _ in range(3):
             obs = play(member, obs)
         own = member.env.statistics.copy()
-        return own, member.strategy.checkpoint.final_state(lambda: {"whole": True}, True)
+        return own, member.strategy.checkpoint.final_state(
+            lambda: {"whole": True}, True
+        )
 
     (first, state), (second, _) = in_ranks(2, act)
     assert state == {"whole": True}
@@ -346,15 +385,20 @@ def test_target_networks_that_have_come_apart_are_an_error_at_the_end(spec):
 
 
 def imitating(make=actor_critic, **changes):
-    keys = {"agent__algorithm__name": "SIL" if make is actor_critic else "PPOSIL",
-            "agent__memory": PAST}  # fmt: skip
+    keys = {
+        "agent__algorithm__name": "SIL" if make is actor_critic else "PPOSIL",
+        "agent__memory": PAST,
+    }
     return make(**{**keys, **changes})
 
 
 @pytest.mark.parametrize("make", [actor_critic, ppo])
 def test_no_rank_imitates_before_all_have_past_returns(make):
-    """One rank has finished episodes at once, the other none in the first two events."""
-    data = imitating(make, **({"agent__algorithm__minibatch_size": 8} if make is ppo else {}))
+    """One rank has finished episodes at once, the other none in the first two
+    events."""
+    data = imitating(
+        make, **({"agent__algorithm__minibatch_size": 8} if make is ppo else {})
+    )
 
     def train(group):
         member = Rank(data, group)
@@ -368,7 +412,9 @@ def test_no_rank_imitates_before_all_have_past_returns(make):
             stored.append(past.num_stored > 0)
         return imitated, stored, member.learner.opt_step, member.vectors
 
-    (imitated, stored, steps, vectors), (others, found, others_steps, same) = in_ranks(2, train)
+    (imitated, stored, steps, vectors), (others, found, others_steps, same) = in_ranks(
+        2, train
+    )
     assert (stored, found) == ([True] * 4, [False, False, True, True])
     assert imitated == others == found
     assert steps == others_steps
@@ -376,10 +422,17 @@ def test_no_rank_imitates_before_all_have_past_returns(make):
 
 
 def test_imitation_on_parts_takes_the_steps_of_the_whole():
-    """Its batches are of one size on all ranks, however unequal the rollouts before them are."""
-    data = on_episodes(actor_critic, agent__algorithm__name="SIL",
-                       agent__memory={**PAST, "name": "OnPolicyReplay"})  # fmt: skip
-    parts = [[episodes(10 * turn + r, (3, 9)[r]) for r in range(2)] for turn in range(UPDATES)]
+    """Its batches are of one size on all ranks, however unequal the rollouts before
+    them are."""
+    data = on_episodes(
+        actor_critic,
+        agent__algorithm__name="SIL",
+        agent__memory={**PAST, "name": "OnPolicyReplay"},
+    )
+    parts = [
+        [episodes(10 * turn + r, (3, 9)[r]) for r in range(2)]
+        for turn in range(UPDATES)
+    ]
     drawn = [transitions(turn) for turn in range(UPDATES)]
 
     class Past:

@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
 from slm_lab.core.errors import PeerLostError
 from slm_lab.parallel.all_reduce import shared_memory_group as shared_peers
-from slm_lab.parallel.all_reduce.shared_memory_group import GroupBuffers, SharedMemoryGroup
+from slm_lab.parallel.all_reduce.shared_memory_group import (
+    GroupBuffers,
+    SharedMemoryGroup,
+)
 from tests.unit.parallel.all_reduce.ranks import in_ranks, outcomes_of
 
 SMALL_SLOT = 16
@@ -21,7 +24,15 @@ SMALL_SLOT = 16
 
 
 LENGTHS = st.sampled_from(
-    [0, 1, SMALL_SLOT - 1, SMALL_SLOT, SMALL_SLOT + 1, 3 * SMALL_SLOT, 3 * SMALL_SLOT + 5]
+    [
+        0,
+        1,
+        SMALL_SLOT - 1,
+        SMALL_SLOT,
+        SMALL_SLOT + 1,
+        3 * SMALL_SLOT,
+        3 * SMALL_SLOT + 5,
+    ]
 )
 
 
@@ -39,7 +50,9 @@ def test_all_gather_bytes_returns_contents_of_any_length_by_rank(meetings, seed)
         patched.setattr(shared_peers, "SLOT_BYTES", SMALL_SLOT)
         received = in_ranks(
             len(meetings[0]),
-            lambda group: [group.all_gather_bytes(each[group.rank]) for each in given_by],
+            lambda group: [
+                group.all_gather_bytes(each[group.rank]) for each in given_by
+            ],
         )
     assert all(each == given_by for each in received)
 
@@ -47,7 +60,10 @@ def test_all_gather_bytes_returns_contents_of_any_length_by_rank(meetings, seed)
 def test_contents_longer_than_a_slot_arrive_whole():
     rng = np.random.default_rng(0)
     long = [rng.bytes(shared_peers.SLOT_BYTES * 2 + 7), b"short", rng.bytes(1 << 20)]
-    assert in_ranks(3, lambda group: group.all_gather_bytes(long[group.rank])) == [long] * 3
+    assert (
+        in_ranks(3, lambda group: group.all_gather_bytes(long[group.rank]))
+        == [long] * 3
+    )
 
 
 @given(
@@ -57,10 +73,12 @@ def test_contents_longer_than_a_slot_arrive_whole():
 )
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 def test_all_reduce_sums_in_rank_order_with_equal_bits_everywhere(size, lengths, seed):
-    """Of numbers so different that another order gives another sum; vectors are up to three slots
-    long."""
+    """Of numbers so different that another order gives another sum; vectors are up to
+    three slots long."""
     generator = torch.Generator().manual_seed(seed % 2**31)
-    vectors = [torch.randn(size, n, generator=generator).mul_(9).exp_() for n in lengths]
+    vectors = [
+        torch.randn(size, n, generator=generator).mul_(9).exp_() for n in lengths
+    ]
 
     def summed(group):
         own = [vector[group.rank].clone() for vector in vectors]
@@ -94,7 +112,8 @@ def test_a_vector_longer_than_a_slot_is_summed_whole():
 
 
 def test_all_reduce_and_all_gather_can_alternate():
-    """Both use the same slots: the contents of one exchange must not appear in the next."""
+    """Both use the same slots: the contents of one exchange must not appear in the
+    next."""
 
     def turns(group):
         received = []
@@ -102,7 +121,10 @@ def test_all_reduce_and_all_gather_can_alternate():
             vector = torch.full((5,), float(group.rank + turn))
             group.all_reduce_(vector)
             received.append(
-                (vector.tolist(), group.all_gather_bytes(bytes([group.rank, turn]) * (turn % 3)))
+                (
+                    vector.tolist(),
+                    group.all_gather_bytes(bytes([group.rank, turn]) * (turn % 3)),
+                )
             )
         return received
 
@@ -134,10 +156,15 @@ def test_a_late_reader_reads_the_contents_of_its_own_exchange(late):
         for turn in range(turns):
             vector = torch.full((2,), float(turn + 10 * group.rank))
             group.all_reduce_(vector)
-            received.append((vector.tolist(), group.all_gather_bytes(bytes([turn, group.rank]))))
+            received.append(
+                (vector.tolist(), group.all_gather_bytes(bytes([turn, group.rank])))
+            )
         return received
 
-    expected = [([2.0 * turn + 10] * 2, [bytes([turn, r]) for r in range(2)]) for turn in range(4)]
+    expected = [
+        ([2.0 * turn + 10] * 2, [bytes([turn, r]) for r in range(2)])
+        for turn in range(4)
+    ]
     assert in_ranks(2, act) == [expected] * 2
 
 
@@ -166,7 +193,9 @@ def test_all_gather_samples_concatenates_in_rank_order(sizes, shape):
 def test_samples_may_be_non_contiguous_and_require_a_gradient():
     samples = torch.arange(12.0).view(2, 6).t().requires_grad_()
     parts = [samples[:4], samples[4:]]
-    for received in in_ranks(2, lambda group: group.all_gather_samples(parts[group.rank])):
+    for received in in_ranks(
+        2, lambda group: group.all_gather_samples(parts[group.rank])
+    ):
         assert torch.equal(received, samples.detach())
         assert not received.requires_grad
 
@@ -211,13 +240,17 @@ def test_objects_are_neither_sent_nor_unpickled():
     trap = np.array([Trap()], object)
     objects = b'[["|O", [1]]]\n' + bytes(8)
     for received in (objects, pickle.dumps(Trap()), pickle.dumps(trap)):
-        with pytest.raises(ValueError, match=r"OBJECT array|Expecting value|decode byte"):
+        with pytest.raises(
+            ValueError, match=r"OBJECT array|Expecting value|decode byte"
+        ):
             Exposed(received).all_gather_arrays([np.zeros(1)])
     with pytest.raises(ValueError, match="Python objects"):
         SoloGroup().all_gather_arrays([trap])
 
 
-@pytest.mark.parametrize("says", [(True, True), (True, False), (False, True), (False, False)])
+@pytest.mark.parametrize(
+    "says", [(True, True), (True, False), (False, True), (False, False)]
+)
 def test_all_true_is_true_only_where_every_rank_is_true(says):
     received = in_ranks(2, lambda group: group.all_true(says[group.rank]))
     assert received == [all(says)] * 2
@@ -231,18 +264,26 @@ def test_one_rank_receives_its_own_contents_bit_for_bit():
         return vector, group.all_gather_bytes(b"own"), numbers, group.all_true(False)
 
     ((vector, contents, numbers, all_true),) = in_ranks(1, act)
-    assert vector.numpy().tobytes() == torch.tensor([0.1, torch.nan, -0.0]).numpy().tobytes()
+    assert (
+        vector.numpy().tobytes()
+        == torch.tensor([0.1, torch.nan, -0.0]).numpy().tobytes()
+    )
     assert (contents, numbers.tolist(), all_true) == ([b"own"], [[1 / 3]], False)
 
 
 def test_a_solo_group_changes_nothing():
-    group, samples = SoloGroup(), torch.randn(3, generator=torch.Generator().manual_seed(0))
+    group, samples = (
+        SoloGroup(),
+        torch.randn(3, generator=torch.Generator().manual_seed(0)),
+    )
     before = samples.clone()
     group.all_reduce_(samples)
     assert torch.equal(samples, before)
     assert group.all_gather_samples(samples) is samples
     assert group.all_gather_bytes(b"own") == [b"own"]
-    np.testing.assert_array_equal(group.all_gather(np.array([1 / 3, np.inf])), [[1 / 3, np.inf]])
+    np.testing.assert_array_equal(
+        group.all_gather(np.array([1 / 3, np.inf])), [[1 / 3, np.inf]]
+    )
     assert (group.all_true(True), group.all_true(False)) == (True, False)
     assert (group.rank, group.size) == (0, 1)
 
@@ -266,7 +307,9 @@ def test_a_missing_peer_is_reported_within_the_timeout(missing):
         if rank not in missing:
             message, waited = outcome
             others = "rank 1" if missing == [1] else "ranks 0, 2"
-            assert message == f"{others} did not arrive within 0.2 s (rank {rank} waited)"
+            assert (
+                message == f"{others} did not arrive within 0.2 s (rank {rank} waited)"
+            )
             assert seconds <= waited < seconds + 5
 
 
@@ -274,7 +317,9 @@ def test_a_missing_peer_is_reported_within_the_timeout(missing):
 def test_processes_exchange_like_threads_and_wait_for_a_late_one():
     """In memory sent to a spawned process, which starts long after the first rank."""
     place = GroupBuffers.of(2)
-    other = multiprocessing.get_context("spawn").Process(target=exchange_vectors, args=(place, 1))
+    other = multiprocessing.get_context("spawn").Process(
+        target=exchange_vectors, args=(place, 1)
+    )
     other.start()
     try:
         received = exchange_vectors(place, 0)

@@ -1,4 +1,5 @@
-"""Ranks that each learn from a part take the steps that one process takes on the whole."""
+"""Ranks that each learn from a part take the steps that one process takes on the
+whole."""
 
 from collections import defaultdict
 
@@ -57,15 +58,22 @@ class Orders:
         ]
         cuts = range(self._minibatch, len(whole[0]), self._minibatch)
         minibatches = zip(*(np.split(index, cuts) for index in whole), strict=True)
-        return torch.from_numpy(np.concatenate([np.concatenate(parts) for parts in minibatches]))
+        return torch.from_numpy(
+            np.concatenate([np.concatenate(parts) for parts in minibatches])
+        )
 
 
 def train_ppo(monkeypatch, size, changes, updates=UPDATES, steps=6, num_envs=None):
-    """One process and ranks on the same rollouts and minibatches: final vectors and reports."""
+    """One process and ranks on the same rollouts and minibatches: final vectors and
+    reports."""
     num_envs = 2 * size if num_envs is None else num_envs
     minibatch = 5  # so that the last is smaller
-    keys = {**SGD, "agent__net__clip_grad_val": None, **changes,
-            "agent__algorithm__training_epoch": 3}  # fmt: skip
+    keys = {
+        **SGD,
+        "agent__net__clip_grad_val": None,
+        **changes,
+        "agent__algorithm__training_epoch": 3,
+    }
     data = {
         many: ppo(
             **keys,
@@ -84,7 +92,9 @@ def train_ppo(monkeypatch, size, changes, updates=UPDATES, steps=6, num_envs=Non
         orders.rank_of[member.learner._generator] = group.rank
         each = num_envs // size
         first = group.rank * each
-        reports = [member.learn(columns(whole, first, first + each)) for whole in wholes]
+        reports = [
+            member.learn(columns(whole, first, first + each)) for whole in wholes
+        ]
         return member, reports
 
     alone = Rank(data[size])
@@ -99,7 +109,10 @@ PPO_KEYS = {
     "not_normalised": {"agent__algorithm__normalize_advantages": None},
     "by_percentile": {"agent__algorithm__normalize_advantages": "percentile"},
     "scaled_targets": {"agent__algorithm__normalize_v_targets": True},
-    "symlog": {"agent__algorithm__symlog": True, "agent__algorithm__normalize_v_targets": True},
+    "symlog": {
+        "agent__algorithm__symlog": True,
+        "agent__algorithm__normalize_v_targets": True,
+    },
     "clipped_values": {"agent__algorithm__clip_vloss": True},
     "one_network": {"agent__net__shared": True},
     "clipped_gradients": {"agent__net__clip_grad_val": 0.1},
@@ -119,13 +132,14 @@ def test_ppo_on_parts_takes_the_steps_of_ppo_on_the_whole(monkeypatch, changes):
 
 
 def test_ranks_report_the_ppo_statistics_of_the_whole_batch(monkeypatch):
-    """Means of means over equal parts: all but the explained variance, which is no mean."""
+    """Means of means over equal parts: all but the explained variance, which is no
+    mean."""
     _, _, reports, ranks = train_ppo(monkeypatch, 2, {}, updates=1)
     for _, rank_reports in ranks:
         for name in reports[0].keys() - {"explained_variance"}:
-            assert rank_reports[0][name] == pytest.approx(reports[0][name], rel=1e-3, abs=1e-5), (
-                name
-            )
+            assert rank_reports[0][name] == pytest.approx(
+                reports[0][name], rel=1e-3, abs=1e-5
+            ), name
 
 
 def test_four_ranks_equal_one_process(monkeypatch):
@@ -137,7 +151,10 @@ def test_four_ranks_equal_one_process(monkeypatch):
 
 def test_the_kl_over_all_ranks_ends_the_training_event_on_all(monkeypatch):
     """A rank's own KL would not end the event there, or would end it elsewhere."""
-    bound = {"agent__algorithm__target_kl": 0.5, "agent__algorithm__normalize_advantages": None}
+    bound = {
+        "agent__algorithm__target_kl": 0.5,
+        "agent__algorithm__normalize_advantages": None,
+    }
     alone, start, _, ranks = train_ppo(monkeypatch, 2, bound, updates=8)
     (first, _), (second, _) = ranks
     assert 8 < alone.learner.opt_step < 8 * 9
@@ -164,7 +181,9 @@ def test_actor_critic_on_parts_takes_the_steps_of_the_whole(changes):
     def train(group):
         member = Rank(data, group)
         first = 2 * group.rank
-        rank_reports = [member.learn(columns(whole, first, first + 2)) for whole in wholes]
+        rank_reports = [
+            member.learn(columns(whole, first, first + 2)) for whole in wholes
+        ]
         return member.vectors, rank_reports
 
     (first, rank_reports), (second, _) = in_ranks(2, train)
@@ -219,7 +238,8 @@ def test_a_sample_weighs_the_same_wherever_it_was_made(data):
     [
         on_episodes(reinforce),
         on_episodes(
-            reinforce, agent__memory={"name": "OnPolicyCrossEntropy", "cross_entropy": 0.5}
+            reinforce,
+            agent__memory={"name": "OnPolicyCrossEntropy", "cross_entropy": 0.5},
         ),
         on_episodes(
             actor_critic,
@@ -241,12 +261,18 @@ def test_agents_say_how_many_samples_they_are_about_to_learn_from(data):
 
 PENDULUM = {"env__name": "Pendulum-v1"}
 REPLAYED = {
-    "DQN": q_learning("DQN", **SGD, agent__net__update_type="polyak", agent__net__polyak_coef=0.2,
-                      agent__net__update_frequency=1, agent__algorithm__training_iter=2),
+    "DQN": q_learning(
+        "DQN",
+        **SGD,
+        agent__net__update_type="polyak",
+        agent__net__polyak_coef=0.2,
+        agent__net__update_frequency=1,
+        agent__algorithm__training_iter=2,
+    ),
     "DoubleDQN": q_learning("DoubleDQN", **SGD, agent__net__clip_grad_val=0.1),
     "SoftActorCritic": soft("SoftActorCritic", **SGD, agent__algorithm__policy_delay=2),
     "squashed": soft("SoftActorCritic", **SGD, **PENDULUM),
-}  # fmt: skip
+}
 
 
 def with_noise(learner, rank, size):
@@ -266,7 +292,10 @@ def test_replayed_parts_make_the_steps_of_the_whole(name):
     data = REPLAYED[name]
     obs_dim, action_dim = (3, 1) if name == "squashed" else (4, None)
     events = [
-        [transitions(10 * event + i, obs_dim=obs_dim, action_dim=action_dim) for i in range(2)]
+        [
+            transitions(10 * event + i, obs_dim=obs_dim, action_dim=action_dim)
+            for i in range(2)
+        ]
         for event in range(UPDATES)
     ]
 
@@ -278,7 +307,11 @@ def test_replayed_parts_make_the_steps_of_the_whole(name):
         start = member.vectors
         reports = [
             member.learn(
-                Given(batches if rank is None else [share_of(b, rank, size) for b in batches])
+                Given(
+                    batches
+                    if rank is None
+                    else [share_of(b, rank, size) for b in batches]
+                )
             )
             for batches in events
         ]
@@ -293,17 +326,23 @@ def test_replayed_parts_make_the_steps_of_the_whole(name):
             assert ours[key] == pytest.approx(theirs[key], rel=1e-3, abs=1e-5)
 
 
-@pytest.mark.parametrize("optimizer", ["GlobalAdam", "GlobalRMSprop", "AdamW", "Adafactor"])
+@pytest.mark.parametrize(
+    "optimizer", ["GlobalAdam", "GlobalRMSprop", "AdamW", "Adafactor"]
+)
 def test_ranks_stay_equal_to_the_last_bit_with_any_optimizer(optimizer):
     data = actor_critic(agent__net__optim_spec={"name": optimizer, "lr": 0.01})
 
     def train(group):
-        member = Rank(data, group, seed=group.rank)  # they begin with the weights of the first
+        # they begin with the weights of the first
+        member = Rank(data, group, seed=group.rank)
         start = member.vectors
         for turn in range(UPDATES):
             member.learn(rollout(10 * turn + group.rank))
-        tensors = [t.clone() for o in member.learner.train_state.optimizers.values()
-                   for t in o.state_tensors()]  # fmt: skip
+        tensors = [
+            t.clone()
+            for o in member.learner.train_state.optimizers.values()
+            for t in o.state_tensors()
+        ]
         return start, member.vectors, tensors
 
     results = in_ranks(3, train)
@@ -312,4 +351,6 @@ def test_ranks_stay_equal_to_the_last_bit_with_any_optimizer(optimizer):
         check_equal(start, results[0][0])
         check_equal(vectors, results[0][1])
         assert len(tensors) == len(results[0][2])
-        assert all(torch.equal(*pair) for pair in zip(tensors, results[0][2], strict=True))
+        assert all(
+            torch.equal(*pair) for pair in zip(tensors, results[0][2], strict=True)
+        )

@@ -1,4 +1,5 @@
-"""A Trial's parent and its Hogwild! workers: their initial weights, and when they save."""
+"""A Trial's parent and its Hogwild! workers: their initial weights, and when they
+save."""
 
 import re
 from dataclasses import replace
@@ -12,7 +13,12 @@ from slm_lab.core.files import write_json
 from slm_lab.parallel import shared_memory
 from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.parallel.hogwild import launch
-from slm_lab.parallel.hogwild.launch import Checkpoints, global_state, resumed_tasks, still_failed
+from slm_lab.parallel.hogwild.launch import (
+    Checkpoints,
+    global_state,
+    resumed_tasks,
+    still_failed,
+)
 from slm_lab.session.status_board import Phase, StatusBoard
 from slm_lab.storage.checkpoint import CheckpointStore
 from slm_lab.storage.result import Ending, SessionResult
@@ -23,7 +29,9 @@ from tests.unit.parallel.tasks import worker_tasks
 SPEC = parse(actor_critic(meta__distributed="shared", meta__max_session=2))
 
 
-def test_a_checkpoint_is_requested_when_the_last_one_is_done_and_old_enough(monkeypatch):
+def test_a_checkpoint_is_requested_when_the_last_one_is_done_and_old_enough(
+    monkeypatch,
+):
     now = [100.0]
     monkeypatch.setattr(launch.time, "monotonic", lambda: now[0])
     board = StatusBoard.allocate(CONTEXT, 2)
@@ -48,8 +56,11 @@ def test_a_checkpoint_is_requested_when_the_last_one_is_done_and_old_enough(monk
     assert requested_at(210) == 3
 
 
-def test_while_a_worker_writes_a_checkpoint_to_a_slow_disk_no_other_is_requested(monkeypatch):
-    """The workers would write the next one at once, and train on for one step in between."""
+def test_while_a_worker_writes_a_checkpoint_to_a_slow_disk_no_other_is_requested(
+    monkeypatch,
+):
+    """The workers would write the next one at once, and train on for one step in
+    between."""
     now = [0.0]
     monkeypatch.setattr(launch.time, "monotonic", lambda: now[0])
     board = StatusBoard.allocate(CONTEXT, 1)
@@ -95,7 +106,9 @@ def saved_with(paths, state, frames, value, updates):
         train_state.vector.fill_(value)
         train_state.updates[:] = torch.tensor(updates)
     content = {"frames": frames, **state.state_dict()}
-    CheckpointStore(paths.models, paths.prefix).save(sum(frames), {}, {"state": content})
+    CheckpointStore(paths.models, paths.prefix).save(
+        sum(frames), {}, {"state": content}
+    )
 
 
 @pytest.fixture
@@ -108,14 +121,19 @@ def saved(tmp_path):
 
 
 @pytest.mark.parametrize("later", [0, 1])
-def test_of_two_checkpoints_with_the_same_frames_the_one_with_more_steps_is_restored(saved, later):
-    """A clock ticks before the training event: the same frames do not mean the same weights."""
+def test_of_two_checkpoints_with_the_same_frames_the_one_with_more_steps_is_restored(
+    saved, later
+):
+    """A clock ticks before the training event: the same frames do not mean the same
+    weights."""
     run_dir, state, restored = saved
     saved_with(run_dir.session(0, later), state, [80, 80], 7.0, [12, 8])
     saved_with(run_dir.session(0, 1 - later), state, [80, 80], 3.0, [12, 7])
     found = restored()
     assert all((each.vector == 7.0).all() for each in found.networks.values())
-    assert set(found.updates.values()) == {20}, "the next checkpoint has to be a newer one"
+    assert set(found.updates.values()) == {20}, (
+        "the next checkpoint has to be a newer one"
+    )
 
 
 def test_checkpoints_that_the_parent_saved_for_lost_workers_are_restored(saved):
@@ -133,7 +151,10 @@ def test_checkpoints_of_which_none_has_the_state_of_an_optimizer_are_refused(sav
         network["rule"] = None
     paths = run_dir.session(0, 1)
     CheckpointStore(paths.models, paths.prefix).save(160, {}, {"state": content})
-    why = f"no checkpoint in {paths.models} has the optimizer's state; restore it, or start"
+    why = (
+        f"no checkpoint in {paths.models} has the optimizer's state; restore it, or "
+        "start"
+    )
     with pytest.raises(UnusableCheckpointError, match=f"^{re.escape(why)} a new run$"):
         restored()
     saved_with(run_dir.session(0, 0), state, [80, 80], 7.0, [12, 8])
@@ -147,10 +168,16 @@ BEFORE = (
 )
 
 
-@pytest.mark.parametrize(("frames", "failed"), [([40, 60, 60], [0]), ([40, 60, 20], [])])
-def test_a_lost_worker_is_not_replaced_if_nothing_is_left_to_train(tmp_path, frames, failed):
+@pytest.mark.parametrize(
+    ("frames", "failed"), [([40, 60, 60], [0]), ([40, 60, 20], [])]
+)
+def test_a_lost_worker_is_not_replaced_if_nothing_is_left_to_train(
+    tmp_path, frames, failed
+):
     """One that was only stopped has its last row to write."""
-    spec = SPEC.model_copy(update={"env": SPEC.env.model_copy(update={"max_frame": 160})})
+    spec = SPEC.model_copy(
+        update={"env": SPEC.env.model_copy(update={"max_frame": 160})}
+    )
     tasks, board = worker_tasks(tmp_path, spec, 3), StatusBoard.allocate(CONTEXT, 3)
     board.clock_slots[:] = frames
     assert still_failed(tasks, board) == [], "it has never ended before"
@@ -166,7 +193,9 @@ def test_a_worker_with_an_older_checkpoint_continues_at_the_frames_of_the_others
     board = StatusBoard.allocate(CONTEXT, 3)
     board.clock_slots[:] = [400, 300, 0]
     saved = [{"frames": [350, 300, 20]}, {"frames": [400, 300, 50]}]
-    monkeypatch.setattr(launch, "_saved", lambda *where: iter([(tmp_path, each) for each in saved]))
+    monkeypatch.setattr(
+        launch, "_saved", lambda *where: iter([(tmp_path, each) for each in saved])
+    )
     tasks = resumed_tasks(worker_tasks(tmp_path, SPEC, 3), board)
     assert board.clock_slots.tolist() == [400, 300, 50]
     assert [task.resume for task in tasks] == [True, True, False]
@@ -175,8 +204,11 @@ def test_a_worker_with_an_older_checkpoint_continues_at_the_frames_of_the_others
 
 def test_the_parent_of_workers_has_no_replay_memory(tmp_path):
     spec = parse(soft("SoftActorCritic", meta__distributed="shared"))
-    memory = spec.agent.memory.model_copy(update={"max_size": 10**13})  # no machine has so much
-    spec = spec.model_copy(update={"agent": spec.agent.model_copy(update={"memory": memory})})
+    # no machine has so much
+    memory = spec.agent.memory.model_copy(update={"max_size": 10**13})
+    spec = spec.model_copy(
+        update={"agent": spec.agent.model_copy(update={"memory": memory})}
+    )
     state = global_state("shared", worker_tasks(tmp_path, spec, 2)[0])
     assert set(state.networks) >= {"actor", "critic"}
 
@@ -187,13 +219,17 @@ def test_the_global_weights_are_those_that_a_session_alone_would_draw(tmp_path):
     session = make_session(spec, tmp_path / "alone", seed=3)
     session.close()
     torch.set_num_threads(2)
-    state = global_state("shared", replace(worker_tasks(tmp_path, spec, 1)[0], root_seed=3))
+    state = global_state(
+        "shared", replace(worker_tasks(tmp_path, spec, 1)[0], root_seed=3)
+    )
     assert torch.get_num_threads() == 1
     for name, flat in session.agent.learner.flats.items():
         assert torch.equal(state.networks[name].vector, flat.vector)
 
 
-def test_partial_files_of_torch_in_full_shared_memory_are_removed(tmp_path, monkeypatch):
+def test_partial_files_of_torch_in_full_shared_memory_are_removed(
+    tmp_path, monkeypatch
+):
     cleared = []
     monkeypatch.setattr(shared_memory, "clear_left_over", lambda: cleared.append(True))
 

@@ -179,7 +179,9 @@ def test_a_worker_that_does_not_run_is_not_waited_for(workers, phase):
     assert board.paused_us[0] < 1e6
 
 
-def test_if_one_worker_misses_the_barrier_none_saves_and_all_continue(workers, impatient):
+def test_if_one_worker_misses_the_barrier_none_saves_and_all_continue(
+    workers, impatient
+):
     """A late worker finds that the first has continued, and does not wait for it."""
     board, made = workers(2)
     board.request_save()
@@ -205,7 +207,9 @@ def test_a_copy_during_which_a_worker_steps_is_discarded(workers):
     assert made[0].checkpoint.joint_state(copy) is None
 
 
-def test_a_worker_that_starts_during_a_checkpoint_waits_until_the_others_have_copied(workers):
+def test_a_worker_that_starts_during_a_checkpoint_waits_until_the_others_have_copied(
+    workers,
+):
     board, made = workers(2)
     board.write(1, phase=Phase.STARTING)
     board.request_save()
@@ -241,7 +245,9 @@ def test_a_worker_that_starts_after_a_checkpoint_request_takes_part(workers):
         assert made[0].checkpoint.joint_state(state) is not None
 
 
-def test_the_replacement_of_a_worker_that_died_at_its_end_starts_with_a_clean_state(workers):
+def test_the_replacement_of_a_worker_that_died_at_its_end_starts_with_a_clean_state(
+    workers,
+):
     board, made = workers(2)
     board.at_barrier[1] = board.checkpointed[1] = END
     made[1].barrier.resume()
@@ -275,7 +281,9 @@ def test_a_finishing_worker_and_a_checkpointing_worker_do_not_deadlock(workers):
     assert (board.paused_us < 1e6).all()
 
 
-def test_the_final_state_is_copied_even_if_a_worker_misses_the_barrier(workers, impatient):
+def test_the_final_state_is_copied_even_if_a_worker_misses_the_barrier(
+    workers, impatient
+):
     _, made = workers(2)
     assert rule_of(made[1].checkpoint.final_state(state, True)) is not None
 
@@ -325,7 +333,9 @@ def test_a_worker_with_long_training_events_waits_as_long_for_the_others(
 
 def test_statistics_that_are_not_finite_are_not_merged_into_the_shared_ones(session):
     shared = torch.zeros(3, dtype=torch.float64)
-    state = replace(GlobalState.of("synced", session.agent, session.env, 1), statistics=shared)
+    state = replace(
+        GlobalState.of("synced", session.agent, session.env, 1), statistics=shared
+    )
     strategy = HogwildStrategy(state, StatusBoard.allocate(CONTEXT, 1), 0)
     env = SimpleNamespace(statistics=np.zeros(3), moments=(slice(0, 3),))
     strategy.join(session.agent, env)

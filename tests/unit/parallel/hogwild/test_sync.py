@@ -59,7 +59,9 @@ class Worker:
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("clip", [None, 0.5])
-def test_synced_workers_in_turn_are_plain_updates_on_the_weights_that_each_had_pulled(rule, clip):
+def test_synced_workers_in_turn_are_plain_updates_on_the_weights_that_each_had_pulled(
+    rule, clip
+):
     """By hand: worker 1's first gradient is of the weights before worker 0's step."""
     train_state = SharedTrainState.of(optimizer_of(network(), rule), 2)
     workers = [Worker(train_state, SyncedSync, index, rule, clip) for index in range(2)]
@@ -182,7 +184,8 @@ def test_statistics_reach_a_worker_that_reads_during_the_step_of_another(monkeyp
 
 
 def test_centered_averages_that_two_have_written_at_once_give_no_nan():
-    """The square average of one, the average of another: their difference is no variance."""
+    """The square average of one, the average of another: their difference is no
+    variance."""
     net = network()
     flat = FlatParameters(net)
     rule = build_rule("GlobalRMSprop", {"centered": True}, flat)
@@ -217,8 +220,13 @@ def test_a_network_on_another_device_sends_its_gradient_and_gets_the_weights_bac
 def test_values_stay_in_their_bounds_in_shared_memory_too():
     net = network()
     flat = FlatParameters(net)
-    optimizer = Optimizer(flat, build_rule("GlobalAdam", {}, flat), LearningRate(1e-2), None,
-                          bounds=(-0.1, 0.1))  # fmt: skip
+    optimizer = Optimizer(
+        flat,
+        build_rule("GlobalAdam", {}, flat),
+        LearningRate(1e-2),
+        None,
+        bounds=(-0.1, 0.1),
+    )
     train_state = SharedTrainState.of(optimizer, 1)
     SyncedSync(train_state, 0).join(optimizer)
     optimizer.step(loss(net, 0))
@@ -228,7 +236,9 @@ def test_values_stay_in_their_bounds_in_shared_memory_too():
 
 def test_synced_statistics_are_those_of_what_all_have_seen():
     def transform():
-        return nn.ModuleList([network(), ValueTransform(use_symlog=False, normalize=True)])
+        return nn.ModuleList(
+            [network(), ValueTransform(use_symlog=False, normalize=True)]
+        )
 
     nets = [transform() for _ in range(2)]
     optimizers = [optimizer_of(net) for net in nets]
@@ -254,9 +264,12 @@ def test_a_saved_state_is_restored_into_shared_memory():
     other.load(saved)
     assert torch.equal(other.vector, train_state.vector)
     assert all(
-        torch.equal(other.moments[name], tensor) for name, tensor in train_state.moments.items()
+        torch.equal(other.moments[name], tensor)
+        for name, tensor in train_state.moments.items()
     )
-    assert all(t.is_shared() for t in (other.vector, other.updates, *other.moments.values()))
+    assert all(
+        t.is_shared() for t in (other.vector, other.updates, *other.moments.values())
+    )
 
 
 def test_an_optimizer_with_private_state_cannot_be_shared():
@@ -266,7 +279,9 @@ def test_an_optimizer_with_private_state_cannot_be_shared():
 
 def test_a_full_shared_memory_is_reported_with_what_to_do(monkeypatch):
     def full(self):
-        raise RuntimeError("unable to allocate shared memory(shm): No space left on device (28)")
+        raise RuntimeError(
+            "unable to allocate shared memory(shm): No space left on device (28)"
+        )
 
     monkeypatch.setattr(torch.Tensor, "share_memory_", full)
     with pytest.raises(LabError, match="make room there"):
@@ -275,7 +290,9 @@ def test_a_full_shared_memory_is_reported_with_what_to_do(monkeypatch):
 
 def test_moments_are_found_among_the_statistics():
     flat = FlatParameters(
-        nn.ModuleList([nn.BatchNorm1d(3), ValueTransform(use_symlog=False, normalize=True)])
+        nn.ModuleList(
+            [nn.BatchNorm1d(3), ValueTransform(use_symlog=False, normalize=True)]
+        )
     )
     assert flat.moments == [slice(6, 9)]
     assert np.isclose(flat.statistics[flat.moments[0]].numpy(), 0).all()

@@ -27,8 +27,8 @@ class Group:
 
 @pytest.fixture
 def waiting(monkeypatch, tmp_path):
-    """Gives what waits for room that comes after some looks at what the cluster lacks; it returns
-    the stages that were shown. `lost` is why the ranks restart."""
+    """Gives what waits for room that comes after some looks at what the cluster lacks;
+    it returns the stages that were shown. `lost` is why the ranks restart."""
     board = StatusBoard.allocate(CONTEXT, 2)
     rank = SessionTask(SPEC, RunDir(tmp_path, SPEC.name), 0, 0, 0, 2, resume=False)
 

@@ -8,17 +8,29 @@ from slm_lab.env.lookup import replaced_message
 from slm_lab.spec.checks.algorithm import action_space_problems
 from slm_lab.spec.load import parse_spec
 from slm_lab.spec.parse import parse
-from slm_lab.spec.schema.algorithm import CrossQSpec, DQNSpec, PPOSpec, SoftActorCriticSpec
+from slm_lab.spec.schema.algorithm import (
+    CrossQSpec,
+    DQNSpec,
+    PPOSpec,
+    SoftActorCriticSpec,
+)
 from tests.unit.spec.problems import assert_lines, assert_problem, messages
 from tests.unit.spec.spec_data import A3C, ALL, DQN, PPO, SAC, changed
 
 ADAM, SGD = {"name": "Adam"}, {"name": "SGD"}
 GLOBAL = {"name": "GlobalAdam", "lr": 1e-3}
-OPTIMIZERS = {"net.use_same_optim": False, "net.optim_spec": ADAM, "net.critic_optim_spec": SGD}
+OPTIMIZERS = {
+    "net.use_same_optim": False,
+    "net.optim_spec": ADAM,
+    "net.critic_optim_spec": SGD,
+}
 SHARED_NET = {
-    "type": "MLPNet", "shared": True, "actor_optim_spec": GLOBAL,
-    "critic_optim_spec": {"name": "GlobalAdam"}, "critic_init_std": 1.0,
-}  # fmt: skip
+    "type": "MLPNet",
+    "shared": True,
+    "actor_optim_spec": GLOBAL,
+    "critic_optim_spec": {"name": "GlobalAdam"},
+    "critic_init_std": 1.0,
+}
 SEARCH = {
     "agent": {"net": {"hid_layers__choice": [[64], [128, 128]]}},
     "agent.net.optim_spec.name__choice": ["GlobalAdam", "SGDD"],
@@ -32,7 +44,10 @@ def pdtype(name):
 
 
 def exploring(policy, **schedule):
-    return {"algorithm.action_policy": policy, "algorithm.explore_var_spec": schedule or None}
+    return {
+        "algorithm.action_policy": policy,
+        "algorithm.explore_var_spec": schedule or None,
+    }
 
 
 def net(**keys):
@@ -43,37 +58,84 @@ ONE_PROCESS = "keeps its state in one process; with distributed"
 EPSILON = "agent.algorithm.explore_var_spec"
 OF_DISCRETE = "{} in a discrete action space"
 POLYAK = {"update_type": "polyak"}
-STILL = 'polyak_coef = 0.0: must be > 0 with update_type "polyak": at 0 the target never moves'
+STILL = (
+    'polyak_coef = 0.0: must be > 0 with update_type "polyak": at 0 the target never '
+    "moves"
+)
 DECAY = {"name": "linear_decay", "start_val": 1.0, "end_val": 1.5, "end_step": 10}
 
 ROWS = [
-    # Workers that share memory need optimizers whose state can be shared, and one machine.
-    *((PPO, {"meta.distributed": mode, "net.optim_spec": {"name": "NAdam"}}, None)
-      for mode in (False, "all_reduce", "actor_learner")),
-    *((PPO, {"meta.distributed": mode, "meta.cluster": "auto", "net.optim_spec": GLOBAL},
-       f"meta.cluster = 'auto': is for all_reduce, actor_learner … distributed \"{mode}\"")
-      for mode in ("shared", "synced")),
+    # Workers that share memory need optimizers whose state can be shared, and one
+    # machine.
+    *(
+        (PPO, {"meta.distributed": mode, "net.optim_spec": {"name": "NAdam"}}, None)
+        for mode in (False, "all_reduce", "actor_learner")
+    ),
+    *(
+        (
+            PPO,
+            {
+                "meta.distributed": mode,
+                "meta.cluster": "auto",
+                "net.optim_spec": GLOBAL,
+            },
+            "meta.cluster = 'auto': is for all_reduce, actor_learner … distributed "
+            f'"{mode}"',
+        )
+        for mode in ("shared", "synced")
+    ),
     # A shared net may repeat the optimizer of its actor.
     (PPO, {"net": SHARED_NET}, None),
     # A search is checked where its values would be set.
-    (PPO, {"search": SEARCH},
-     "search.agent.net.optim_spec.name__choice = 'SGDD': unknown name … did you mean SGD?"),
+    (
+        PPO,
+        {"search": SEARCH},
+        "search.agent.net.optim_spec.name__choice = 'SGDD': unknown name … did you "
+        "mean SGD?",
+    ),
     # A distribution that the algorithm cannot use.
-    *((base, pdtype(given),
-       f"agent.algorithm.action_pdtype = '{given}': {name} cannot use it; use default, or {usable}")
-      for base, name, given, usable in [
-        (PPO, "PPO", "Argmax", OF_DISCRETE.format("Categorical, GumbelSoftmax")),
-        (SAC, "SoftActorCritic", "Beta", "Normal in a box action space"),
-        (SAC, "SoftActorCritic", "Argmax", OF_DISCRETE.format("Categorical, GumbelSoftmax")),
-        (DQN, "DoubleDQN", "GumbelSoftmax", OF_DISCRETE.format("Argmax, Categorical")),
-        (changed(DQN, exploring("default")), "DoubleDQN", "Normal",
-         OF_DISCRETE.format("Argmax, Categorical")),
-        (SAC, "SoftActorCritic", "Bernoulli",
-         "Categorical, GumbelSoftmax in a discrete … ; Normal in a box action space"),
-      ]),
+    *(
+        (
+            base,
+            pdtype(given),
+            f"agent.algorithm.action_pdtype = '{given}': {name} cannot use it; use "
+            f"default, or {usable}",
+        )
+        for base, name, given, usable in [
+            (PPO, "PPO", "Argmax", OF_DISCRETE.format("Categorical, GumbelSoftmax")),
+            (SAC, "SoftActorCritic", "Beta", "Normal in a box action space"),
+            (
+                SAC,
+                "SoftActorCritic",
+                "Argmax",
+                OF_DISCRETE.format("Categorical, GumbelSoftmax"),
+            ),
+            (
+                DQN,
+                "DoubleDQN",
+                "GumbelSoftmax",
+                OF_DISCRETE.format("Argmax, Categorical"),
+            ),
+            (
+                changed(DQN, exploring("default")),
+                "DoubleDQN",
+                "Normal",
+                OF_DISCRETE.format("Argmax, Categorical"),
+            ),
+            (
+                SAC,
+                "SoftActorCritic",
+                "Bernoulli",
+                "Categorical, GumbelSoftmax in a discrete … ; Normal in a box action "
+                "space",
+            ),
+        ]
+    ),
     # The environments of an unknown simulator are left to another check.
-    *((PPO, {"env.name": name}, None)
-      for name in ("RoboschoolAnt-v1", "Hopper-v2", "PongNoFrameskip-v4")),
+    *(
+        (PPO, {"env.name": name}, None)
+        for name in ("RoboschoolAnt-v1", "Hopper-v2", "PongNoFrameskip-v4")
+    ),
     # max_run is for distributed training.
     (A3C, {}, None),
     (A3C, {"meta.distributed": False}, "meta.max_run = 2: … set max_session instead"),
@@ -86,12 +148,19 @@ ROWS = [
     # A target that would never move, as the critic's net follows it.
     (SAC, net(**POLYAK), f"agent.net.{STILL}"),
     (SAC, net(critic_update_type="polyak"), f"agent.net.{STILL}"),
-    (SAC, net(**POLYAK, polyak_coef=0.01, critic_polyak_coef=0), f"agent.net.critic_{STILL}"),
+    (
+        SAC,
+        net(**POLYAK, polyak_coef=0.01, critic_polyak_coef=0),
+        f"agent.net.critic_{STILL}",
+    ),
     (SAC, net(**POLYAK, critic_polyak_coef=0.01), None),
     (SAC, net(**POLYAK, critic_update_type="replace"), None),
-    (SAC, {**net(**POLYAK), "critic_net": {"type": "MLPNet", **POLYAK}},
-     f"agent.critic_net.{STILL}"),
-]  # fmt: skip
+    (
+        SAC,
+        {**net(**POLYAK), "critic_net": {"type": "MLPNet", **POLYAK}},
+        f"agent.critic_net.{STILL}",
+    ),
+]
 
 
 @pytest.mark.parametrize(("base", "changes", "problem"), ROWS)
@@ -104,9 +173,10 @@ def test_hogwild_names_the_global_twin_of_each_optimizer(mode):
     assert_lines(
         messages(changed(PPO, {**OPTIMIZERS, "meta.distributed": mode})),
         [
-            f"agent.net.optim_spec.name = 'Adam': {ONE_PROCESS} \"{mode}\" use GlobalAdam",
-            f"agent.net.critic_optim_spec.name = 'SGD': {ONE_PROCESS} \"{mode}\" use GlobalAdam or "
-            "GlobalRMSprop",
+            f"agent.net.optim_spec.name = 'Adam': {ONE_PROCESS} \"{mode}\" use "
+            "GlobalAdam",
+            f"agent.net.critic_optim_spec.name = 'SGD': {ONE_PROCESS} \"{mode}\" use "
+            "GlobalAdam or GlobalRMSprop",
         ],
     )
 
@@ -126,7 +196,8 @@ def test_a_search_block_does_not_hinder_training():
     [
         (
             {"search": {"agent.algorithm.training_frequency__grid_search": [16, 32]}},
-            "search.agent.algorithm.training_frequency (PPO trains every time_horizon steps)",
+            "search.agent.algorithm.training_frequency (PPO trains every time_horizon "
+            "steps)",
         ),
         (
             {"algorithm.explore_var_spec": {"start_val": 0.5}},
@@ -140,7 +211,9 @@ def test_a_key_without_effect_is_noted(changes, note):
 
 
 def test_problems_are_reported_in_the_same_order_every_time():
-    raw = changed(PPO, env__num_envs=0, algorithm__gamma=2, meta__threads=0, agent__nets={})
+    raw = changed(
+        PPO, env__num_envs=0, algorithm__gamma=2, meta__threads=0, agent__nets={}
+    )
     first = messages(raw)
     assert len(first) == 4
     assert all(messages(raw) == first for _ in range(5))
@@ -155,7 +228,10 @@ PENALISED = [
     model(name="soft", gamma=0.9, entropy_penalty_coef=0.5)
     for model in (SoftActorCriticSpec, CrossQSpec)
 ]
-CONTINUOUS = "agent.algorithm.entropy_penalty_coef = 0.5: is for discrete actions, and the environ"
+CONTINUOUS = (
+    "agent.algorithm.entropy_penalty_coef = 0.5: is for discrete actions, and the "
+    "environ"
+)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +284,9 @@ def test_the_action_space_decides_which_distributions_fit(algorithm, space, prob
     ],
 )
 def test_a_bounded_distribution_needs_bounds(keys, has_low, has_high, fits):
-    assert (action_space_problems(ppo_spec(**keys), "box", has_low, has_high) == []) is fits
+    assert (
+        action_space_problems(ppo_spec(**keys), "box", has_low, has_high) == []
+    ) is fits
 
 
 @pytest.mark.parametrize(
@@ -259,7 +337,11 @@ def test_a_plug_in_without_a_model_has_the_keys_of_all(registries):
 
 def test_specs_cannot_be_changed():
     spec = parse_spec("s", PPO)
-    for block, key in ((spec, "name"), (spec.env, "num_envs"), (spec.agent.net, "shared")):
+    for block, key in (
+        (spec, "name"),
+        (spec.env, "num_envs"),
+        (spec.agent.net, "shared"),
+    ):
         with pytest.raises(ValueError, match="frozen"):
             setattr(block, key, 1)
 

@@ -7,13 +7,18 @@ from tests.unit.spec.problems import assert_problem
 from tests.unit.spec.spec_data import ARC, changed
 
 FIRST, *REST = ARC["modules"]["body"]["Sequential"]
-NORMALISED = {**ARC, "modules": {"body": {"Sequential": [FIRST, {"LazyBatchNorm1d": None}, *REST]}}}
+NORMALISED = {
+    **ARC,
+    "modules": {"body": {"Sequential": [FIRST, {"LazyBatchNorm1d": None}, *REST]}},
+}
 GLOBAL = {"name": "GlobalAdam", "lr": 1e-3}
 HOW = {
     "batch_norm": {"net.batch_norm": True},
     "renorm": {"net.batch_norm": "renorm"},
     "of the critic": {"net.critic_batch_norm": True},
-    "in an arc": {"net": {"type": "TorchArcNet", "arc": NORMALISED, "optim_spec": GLOBAL}},
+    "in an arc": {
+        "net": {"type": "TorchArcNet", "arc": NORMALISED, "optim_spec": GLOBAL}
+    },
 }
 ONE_STEP = {"agent__algorithm__training_frequency": 1, "env__num_envs": 1}
 ONE_SAMPLE = [
@@ -27,7 +32,9 @@ ONE_SAMPLE = [
 
 @pytest.mark.parametrize(("raw", "path"), ONE_SAMPLE)
 @pytest.mark.parametrize("how", HOW)
-def test_batches_of_one_sample_are_refused_only_with_batch_normalisation(raw, path, how):
+def test_batches_of_one_sample_are_refused_only_with_batch_normalisation(
+    raw, path, how
+):
     assert_problem(raw, None)
     assert_problem(changed(raw, HOW[how]), f"{path} = 1: ")
 

@@ -1,4 +1,5 @@
-"""Whether the nets of a spec can see what the environment shows, before anything is built."""
+"""Whether the nets of a spec can see what the environment shows, before anything is
+built."""
 
 import copy
 
@@ -44,15 +45,23 @@ def agent_with(base, type_, critic=None, **keys):
         ("DuelingMLPNet", IMAGE, "images need DuelingConvNet"),
         ("RecurrentNet", IMAGE, "no net has a memory for images"),
         ("MLPNet", (4, 6), 'one with env.frame_op "concat"'),
-        ("MLPNet", FRAMES, 'images need ConvNet, and several frames are one image with env.frame'),
+        (
+            "MLPNet",
+            FRAMES,
+            "images need ConvNet, and several frames are one image with env.frame",
+        ),
         ("RecurrentNet", FRAMES, "no net has a memory for images"),
-        ("ConvNet", VECTOR, "takes observations that are images (C, H, W), but the environment's "
-                            "have the shape (4,); vectors need MLPNet"),
+        (
+            "ConvNet",
+            VECTOR,
+            "takes observations that are images (C, H, W), but the environment's "
+            "have the shape (4,); vectors need MLPNet",
+        ),
         ("DuelingConvNet", VECTOR, "vectors need MLPNet"),
         ("ConvNet", FRAMES, 'env.frame_op "concat"'),
         ("ConvNet", (84, 84, 3), "come first"),
     ],
-)  # fmt: skip
+)
 def test_a_net_that_cannot_see_the_observations_is_refused_as_it_would_be_when_built(
     type_, shape, words
 ):
@@ -61,13 +70,18 @@ def test_a_net_that_cannot_see_the_observations_is_refused_as_it_would_be_when_b
     assert (problem.path, problem.value) == ("agent.net.type", type_)
     assert words in problem.message
     with pytest.raises(LabError) as caught:
-        NETS.load(type_)(agent.net, shape, [Head(2, 1.0)], torch.Generator().manual_seed(0))
+        NETS.load(type_)(
+            agent.net, shape, [Head(2, 1.0)], torch.Generator().manual_seed(0)
+        )
     assert str(caught.value) == f"agent.net.type = {type_}: {problem.message}"
 
 
 CONV_OF_99 = {"critic_conv_hid_layers": [[8, 99]]}
 DEEP = {"conv_hid_layers": [[8, 3, 1], [16, 4, 2], [16, 9]]}
-OF_VECTORS = "agent.algorithm.name = …: …critics of continuous actions take observations that are"
+OF_VECTORS = (
+    "agent.algorithm.name = …: …critics of continuous actions take observations that "
+    "are"
+)
 
 
 @pytest.mark.parametrize(
@@ -80,10 +94,15 @@ OF_VECTORS = "agent.algorithm.name = …: …critics of continuous actions take 
         (
             agent_with(PPO, "ConvNet", **DEEP),
             (3, 7, 7),
-            "agent.net.conv_hid_layers.2 = [16, 9]: …does not fit an input of the shape (16, 1, 1)",
+            "agent.net.conv_hid_layers.2 = [16, 9]: …does not fit an input of the "
+            "shape (16, 1, 1)",
         ),
         # Each role has its own layers.
-        (agent_with(PPO, "ConvNet", **CONV_OF_99), IMAGE, "agent.net.critic_conv_hid_layers.0 ="),
+        (
+            agent_with(PPO, "ConvNet", **CONV_OF_99),
+            IMAGE,
+            "agent.net.critic_conv_hid_layers.0 =",
+        ),
         (agent_with(PPO, "ConvNet", critic="MLPNet"), IMAGE, "agent.critic_net.type ="),
         # Critics of continuous actions.
         (parse_spec("s", SAC).agent, IMAGE, OF_VECTORS),
@@ -94,5 +113,7 @@ OF_VECTORS = "agent.algorithm.name = …: …critics of continuous actions take 
 )
 def test_nets_fit_the_observations(agent, shape, problem):
     discrete = agent.algorithm.name != "SoftActorCritic"
-    found = [str(each) for each in observation_problems(agent, shape, discrete=discrete)]
+    found = [
+        str(each) for each in observation_problems(agent, shape, discrete=discrete)
+    ]
     assert_lines(found, [] if problem is None else [problem])

@@ -7,11 +7,18 @@ from tests.unit.spec.problems import assert_problem
 from tests.unit.spec.spec_data import changed
 
 MLP = ppo()["agent"]["net"]
-KEYS = {"type": "RecurrentNet", "fc_hid_layers": [8], "rnn_hidden_size": 8, "seq_len": 8}
+KEYS = {
+    "type": "RecurrentNet",
+    "fc_hid_layers": [8],
+    "rnn_hidden_size": 8,
+    "seq_len": 8,
+}
 
 
 def recurrent(raw):
-    net = {k: v for k, v in raw["agent"]["net"].items() if k not in ("type", "hid_layers")}
+    net = {
+        k: v for k, v in raw["agent"]["net"].items() if k not in ("type", "hid_layers")
+    }
     return changed(raw, {"net": {**net, **KEYS}})
 
 
@@ -23,32 +30,70 @@ NEEDED = "at least 32: seq_len × num_envs"
 BY_PRIORITY = {"name": "PrioritizedReplay", "batch_size": 16, "max_size": 200}
 
 ROWS = [
-    *((raw, {}, None) for raw in (PPO, DQN, recurrent(actor_critic()), recurrent(reinforce()))),
-    *((recurrent(raw), {}, SINGLE) for raw in (sarsa(), soft("SoftActorCritic"),
-                                                          soft("CrossQ"))),
+    *(
+        (raw, {}, None)
+        for raw in (PPO, DQN, recurrent(actor_critic()), recurrent(reinforce()))
+    ),
+    *(
+        (recurrent(raw), {}, SINGLE)
+        for raw in (sarsa(), soft("SoftActorCritic"), soft("CrossQ"))
+    ),
     # Replay gives it whole sequences.
-    (DQN, {"memory.storage": "device"}, "agent.memory.storage = 'device': RecurrentNet prepares"),
+    (
+        DQN,
+        {"memory.storage": "device"},
+        "agent.memory.storage = 'device': RecurrentNet prepares",
+    ),
     (DQN, {"memory.use_cer": True}, "agent.memory.use_cer = true: adds single steps"),
-    (DQN, {"memory.batch_size": 20}, "agent.memory.batch_size … of agent.net.seq_len (8)"),
+    (
+        DQN,
+        {"memory.batch_size": 20},
+        "agent.memory.batch_size … of agent.net.seq_len (8)",
+    ),
     (DQN, {"memory.max_size": 24}, f"agent.memory.max_size = 24: …{NEEDED}"),
-    (DQN, {"algorithm.training_start_step": 16},
-     f"agent.algorithm.training_start_step = 16: …{NEEDED}"),
-    (DQN, {"algorithm.num_step_returns": 3},
-     "agent.algorithm.num_step_returns = 3: must be 1 with a RecurrentNet"),
+    (
+        DQN,
+        {"algorithm.training_start_step": 16},
+        f"agent.algorithm.training_start_step = 16: …{NEEDED}",
+    ),
+    (
+        DQN,
+        {"algorithm.num_step_returns": 3},
+        "agent.algorithm.num_step_returns = 3: must be 1 with a RecurrentNet",
+    ),
     (DQN, {"memory": BY_PRIORITY}, "agent.memory.name … use Replay"),
     # Actor and critic have a memory both, or neither.
     (PPO, {"critic_net": NET}, None),
     (PPO, {"critic_net": MLP}, "agent.critic_net.type = 'MLPNet': … or neither is"),
-    (ppo(), {"critic_net": NET}, "agent.critic_net.type = 'RecurrentNet': … or neither is"),
-    *((base, {f"net.{role}_{key}": 2}, f"agent.net.{role}_{key} = 2: … set {key} instead")
-      for base in (PPO, DQN) for role in ("actor", "critic") for key in ("seq_len", "burn_in")),
-    (DQN, {"net.burn_in": 3, "net.actor_seq_len": 2},
-     "agent.net.actor_seq_len = 2: … set seq_len instead"),
+    (
+        ppo(),
+        {"critic_net": NET},
+        "agent.critic_net.type = 'RecurrentNet': … or neither is",
+    ),
+    *(
+        (
+            base,
+            {f"net.{role}_{key}": 2},
+            f"agent.net.{role}_{key} = 2: … set {key} instead",
+        )
+        for base in (PPO, DQN)
+        for role in ("actor", "critic")
+        for key in ("seq_len", "burn_in")
+    ),
+    (
+        DQN,
+        {"net.burn_in": 3, "net.actor_seq_len": 2},
+        "agent.net.actor_seq_len = 2: … set seq_len instead",
+    ),
     # An agent cannot read backwards, nor learn from no step.
-    (PPO, {"net.bidirectional": True}, "agent.net.bidirectional = true: … later observations"),
+    (
+        PPO,
+        {"net.bidirectional": True},
+        "agent.net.bidirectional = true: … later observations",
+    ),
     (DQN, {"net.burn_in": 8}, "agent.net.burn_in = 8: … below seq_len (8)"),
     (PPO, {"net.burn_in": 2}, "agent.net.burn_in = 2: … used once"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("base", "changes", "problem"), ROWS)

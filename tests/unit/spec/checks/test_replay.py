@@ -1,4 +1,5 @@
-"""What has to fit between an algorithm that replays, its memory and its environments."""
+"""What has to fit between an algorithm that replays, its memory and its
+environments."""
 
 import pytest
 
@@ -8,23 +9,36 @@ from tests.support import actor_critic, ppo, q_learning, soft
 from tests.unit.spec.problems import assert_problem
 from tests.unit.spec.spec_data import changed
 
-DQN = changed(q_learning("DQN"), {"algorithm.training_iter": 1, "algorithm.training_batch_iter": 1})
+DQN = changed(
+    q_learning("DQN"),
+    {"algorithm.training_iter": 1, "algorithm.training_batch_iter": 1},
+)
 SAC = soft("SoftActorCritic")
-SIL = changed(actor_critic(), {"algorithm.name": "SIL", "memory.sil_replay_name": "Replay"})
-PPOSIL = changed(ppo(), {"algorithm.name": "PPOSIL", "memory.sil_replay_name": "Replay"})
+SIL = changed(
+    actor_critic(), {"algorithm.name": "SIL", "memory.sil_replay_name": "Replay"}
+)
+PPOSIL = changed(
+    ppo(), {"algorithm.name": "PPOSIL", "memory.sil_replay_name": "Replay"}
+)
 EXACT = {"algorithm.update_to_data": 0.5}
 BOUNDS = {"algorithm.log_alpha_min": -1.0}
 
 
 def sizes(max_size, num_envs, num_steps):
-    return {"memory.max_size": max_size, "memory.batch_size": 1,
-            "env.num_envs": num_envs,
-            "algorithm.num_step_returns": num_steps}  # fmt: skip
+    return {
+        "memory.max_size": max_size,
+        "memory.batch_size": 1,
+        "env.num_envs": num_envs,
+        "algorithm.num_step_returns": num_steps,
+    }
 
 
 def newest(batch_size, num_envs):
-    return {"memory.use_cer": True, "memory.batch_size": batch_size,
-            "env.num_envs": num_envs}  # fmt: skip
+    return {
+        "memory.use_cer": True,
+        "memory.batch_size": batch_size,
+        "env.num_envs": num_envs,
+    }
 
 
 def batch(batch_size, max_size):
@@ -49,7 +63,11 @@ ROWS = [
     (DQN, sizes(5, 1, 5), None),
     (DQN, sizes(4, 1, 5), "agent.memory.max_size = 4: must be >= num_envs … 1 × 5 = 5"),
     (DQN, sizes(24, 8, 3), None),
-    (DQN, sizes(23, 8, 3), "agent.memory.max_size = 23: must be >= num_envs … 8 × 3 = 24"),
+    (
+        DQN,
+        sizes(23, 8, 3),
+        "agent.memory.max_size = 23: must be >= num_envs … 8 × 3 = 24",
+    ),
     # The newest steps leave room for older ones in a batch.
     (DQN, newest(2, 1), None),
     (DQN, newest(1, 1), "agent.memory.batch_size = 1: must be > env.num_envs"),
@@ -58,23 +76,38 @@ ROWS = [
     # An exact ratio leaves no other number of gradient steps.
     (DQN, EXACT, None),
     (DQN, {"algorithm.training_iter": 3}, None),
-    (DQN, {**EXACT, "algorithm.training_iter": 3},
-     "agent.algorithm.training_iter = 3: must be 1 with update_to_data"),
-    (DQN, {**EXACT, "algorithm.training_batch_iter": 3},
-     "agent.algorithm.training_batch_iter = 3: must be 1 with update_to_data"),
+    (
+        DQN,
+        {**EXACT, "algorithm.training_iter": 3},
+        "agent.algorithm.training_iter = 3: must be 1 with update_to_data",
+    ),
+    (
+        DQN,
+        {**EXACT, "algorithm.training_batch_iter": 3},
+        "agent.algorithm.training_batch_iter = 3: must be 1 with update_to_data",
+    ),
     (DQN, {"algorithm.update_to_data": 1000}, None),
     (DQN, {"algorithm.update_to_data": 1001}, "…: must be <= 1000"),
     # NumPy prepares observations on the CPU, if at all.
     (DQN, {"memory.storage": "device", "env.normalize_reward": True}, None),
-    (DQN, {"memory.storage": "device", "env.normalize_obs": True},
-     "agent.memory.storage = 'device': env.normalize_obs prepares … use \"memory\""),
+    (
+        DQN,
+        {"memory.storage": "device", "env.normalize_obs": True},
+        "agent.memory.storage = 'device': env.normalize_obs prepares … use \"memory\"",
+    ),
     # Learning begins before the run ends.
     (DQN, {"algorithm.training_start_step": 999}, None),
-    (DQN, {"algorithm.training_start_step": 1000},
-     f"agent.algorithm.training_start_step = 1000: must be < {LATE}"),
+    (
+        DQN,
+        {"algorithm.training_start_step": 1000},
+        f"agent.algorithm.training_start_step = 1000: must be < {LATE}",
+    ),
     (DQN, {"algorithm.training_frequency": 1000}, None),
-    (DQN, {"algorithm.training_frequency": 1001},
-     f"agent.algorithm.training_frequency = 1001: must be <= {LATE}"),
+    (
+        DQN,
+        {"algorithm.training_frequency": 1001},
+        f"agent.algorithm.training_frequency = 1001: must be <= {LATE}",
+    ),
     # The correction of priorities is between none and whole.
     (DQN, beta(1.0), None),
     (DQN, beta(1.1), "agent.memory.beta.start_val = … must be in [0, 1]"),
@@ -88,13 +121,22 @@ ROWS = [
     (SAC, {"algorithm.log_alpha_min": -5.0, "algorithm.log_alpha_max": 0.5}, None),
     (SAC, {"algorithm.log_alpha_min": 0.0}, None),
     (SAC, {**BOUNDS, "algorithm.log_alpha_max": -0.5}, None),
-    (SAC, {"algorithm.log_alpha_min": 0.01},
-     "agent.algorithm.log_alpha_min = 0.01: must be <= 0: it is ln α"),
-    (SAC, {**BOUNDS, "algorithm.log_alpha_max": -1.0},
-     "agent.algorithm.log_alpha_max = -1.0: must be > log"),
-    (SAC, {**BOUNDS, "algorithm.log_alpha_max": -2.0},
-     "agent.algorithm.log_alpha_max = -2.0: must be > log"),
-]  # fmt: skip
+    (
+        SAC,
+        {"algorithm.log_alpha_min": 0.01},
+        "agent.algorithm.log_alpha_min = 0.01: must be <= 0: it is ln α",
+    ),
+    (
+        SAC,
+        {**BOUNDS, "algorithm.log_alpha_max": -1.0},
+        "agent.algorithm.log_alpha_max = -1.0: must be > log",
+    ),
+    (
+        SAC,
+        {**BOUNDS, "algorithm.log_alpha_max": -2.0},
+        "agent.algorithm.log_alpha_max = -2.0: must be > log",
+    ),
+]
 
 
 @pytest.mark.parametrize(("base", "changes", "problem"), ROWS)

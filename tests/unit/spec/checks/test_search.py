@@ -17,7 +17,9 @@ SCHEDULERS = ("asha", "hyperband", "median_stopping", "pbt")
 
 def searching(search=UNIFORM, **meta):
     """A small spec with this search block and these keys of `meta`."""
-    return changed(ppo(), {"search": search, **{f"meta.{k}": v for k, v in meta.items()}})
+    return changed(
+        ppo(), {"search": search, **{f"meta.{k}": v for k, v in meta.items()}}
+    )
 
 
 def scheduled(name, search=UNIFORM, max_trial=4, **args):
@@ -33,13 +35,20 @@ def test_settings_of_a_search_do_not_hinder_a_training_without_one():
 
 
 ARGUMENTS = {
-    "uniform": [0.5, 0.99], "quniform": [0.5, 0.75, 0.25], "loguniform": [0.5, 0.99],
-    "qloguniform": [0.5, 0.75, 0.25], "normal": [0.9, 0.01], "randn": [0.9, 0.01],
+    "uniform": [0.5, 0.99],
+    "quniform": [0.5, 0.75, 0.25],
+    "loguniform": [0.5, 0.99],
+    "qloguniform": [0.5, 0.75, 0.25],
+    "normal": [0.9, 0.01],
+    "randn": [0.9, 0.01],
     "qrandn": [0.9, 0.01, 0.01],
-}  # fmt: skip
+}
 OF_INTEGERS = {
-    "randint": [1, 4], "qrandint": [2, 8, 2], "lograndint": [1, 4], "qlograndint": [2, 8, 2],
-}  # fmt: skip
+    "randint": [1, 4],
+    "qrandint": [2, 8, 2],
+    "lograndint": [1, 4],
+    "qlograndint": [2, 8, 2],
+}
 UNKNOWN = {"optuna": {"normal", "randn", "qrandn", "qloguniform", "qlograndint"}}
 
 
@@ -61,9 +70,14 @@ def test_only_the_samplers_that_a_searcher_lacks_are_refused(alg, sampler):
 @pytest.mark.parametrize("alg", SEARCHERS)
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_a_scheduler_that_needs_all_trials_refuses_an_adaptive_searcher(alg, name):
-    refused = f"meta.search_alg = '{alg}': must be random with search_scheduler {name}, which needs"
+    refused = (
+        f"meta.search_alg = '{alg}': must be random with search_scheduler {name}, "
+        "which needs"
+    )
     fits = alg == "random" or name in ("asha", "median_stopping")
-    assert_problem(changed(scheduled(name), meta__search_alg=alg), None if fits else refused)
+    assert_problem(
+        changed(scheduled(name), meta__search_alg=alg), None if fits else refused
+    )
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
@@ -73,7 +87,8 @@ def test_runs_in_sequence_cannot_be_compared_while_they_run(name):
     assert_problem(changed(searching(), {**together, "meta.max_run": 2}), None)
     assert_problem(
         changed(scheduled(name), {**together, "meta.max_run": 2}),
-        "meta.max_run = 2: must be 1 beside search_scheduler … meta.confirm repeats the best",
+        "meta.max_run = 2: must be 1 beside search_scheduler … meta.confirm repeats "
+        "the best",
     )
 
 
@@ -123,66 +138,138 @@ BLOCK = {
 }
 KEY_OF_BLOCK = {f"{RATE}__uniform": [0.001, 0.01]}
 LAYERS = "agent.net.hid_layers"
-FRACTIONS = {"uniform": [1, 9], "loguniform": [1, 4], "quniform": [1, 8, 0.5],
-             "qloguniform": [1, 8, 0.5], "normal": [8, 2], "randn": [8, 2],
-             "qrandn": [8, 2, 0.5]}  # fmt: skip
-WHOLE = {"randint": [1, 8], "quniform": [2, 8, 2], "qloguniform": [2, 8, 2],
-         "qrandint": [2, 8, 2], "lograndint": [1, 8], "qrandn": [16, 4, 2]}  # fmt: skip
-BUDGETED = [("asha", "grace_period"), ("asha", "max_t"), ("hyperband", "grace_period"),
-            ("hyperband", "max_t"), ("median_stopping", "grace_period"),
-            ("pbt", "perturbation_interval")]  # fmt: skip
+FRACTIONS = {
+    "uniform": [1, 9],
+    "loguniform": [1, 4],
+    "quniform": [1, 8, 0.5],
+    "qloguniform": [1, 8, 0.5],
+    "normal": [8, 2],
+    "randn": [8, 2],
+    "qrandn": [8, 2, 0.5],
+}
+WHOLE = {
+    "randint": [1, 8],
+    "quniform": [2, 8, 2],
+    "qloguniform": [2, 8, 2],
+    "qrandint": [2, 8, 2],
+    "lograndint": [1, 8],
+    "qrandn": [16, 4, 2],
+}
+BUDGETED = [
+    ("asha", "grace_period"),
+    ("asha", "max_t"),
+    ("hyperband", "grace_period"),
+    ("hyperband", "max_t"),
+    ("median_stopping", "grace_period"),
+    ("pbt", "perturbation_interval"),
+]
 TWICE = "is given twice, once nested; keep one"
 HOLDS_NONE = "search.agent.net = {}: holds no key to vary"
 
 ROWS = [
-    *((searching({f"{GAMMA}__grid_search": [0.9, 0.99]}, search_alg=alg),
-       f"search.{GAMMA}__grid_search: {alg} has no grid_search; use choice, or search_alg random")
-      for alg in SEARCHERS[1:]),
+    *(
+        (
+            searching({f"{GAMMA}__grid_search": [0.9, 0.99]}, search_alg=alg),
+            f"search.{GAMMA}__grid_search: {alg} has no grid_search; use choice, or "
+            "search_alg random",
+        )
+        for alg in SEARCHERS[1:]
+    ),
     # Frames of a scheduler are within the budget, and its grace period within max_t.
     *((scheduled(name, **{key: 1000}), None) for name, key in BUDGETED),
-    *((scheduled(name, **{key: 1001}),
-       f"meta.search_scheduler.{key} = 1001.0: must be <= env.max_frame (1000)")
-      for name, key in BUDGETED),
+    *(
+        (
+            scheduled(name, **{key: 1001}),
+            f"meta.search_scheduler.{key} = 1001.0: must be <= env.max_frame (1000)",
+        )
+        for name, key in BUDGETED
+    ),
     *((scheduled(name, grace_period=500, max_t=500), None) for name in SCHEDULERS[:2]),
-    *((scheduled(name, grace_period=500, max_t=400),
-       "meta.search_scheduler.grace_period = 500.0: must be <= max_t (400)")
-      for name in SCHEDULERS[:2]),
+    *(
+        (
+            scheduled(name, grace_period=500, max_t=400),
+            "meta.search_scheduler.grace_period = 500.0: must be <= max_t (400)",
+        )
+        for name in SCHEDULERS[:2]
+    ),
     # A population has at least two.
     (scheduled("pbt", max_trial=2), None),
-    (scheduled("pbt", max_trial=1), "meta.max_trial = 1: must be >= 2 with search_scheduler pbt"),
-    *((scheduled("pbt", {key: args}), f"search.{key}: cannot change while an agent trains … pbt")
-      for key, args in FIXED.items()),
+    (
+        scheduled("pbt", max_trial=1),
+        "meta.max_trial = 1: must be >= 2 with search_scheduler pbt",
+    ),
+    *(
+        (
+            scheduled("pbt", {key: args}),
+            f"search.{key}: cannot change while an agent trains … pbt",
+        )
+        for key, args in FIXED.items()
+    ),
     *((scheduled("asha", {key: args}), None) for key, args in FIXED.items()),
     *((scheduled("pbt", {key: args}), None) for key, args in CHANGING.items()),
     # A key is varied once.
-    (searching({**NESTED, f"{GAMMA}__choice": [0.9, 0.99]}),
-     f"search.{GAMMA}__choice = …: … search.{GAMMA}__uniform"),
-    (searching({**NESTED, f"{GAMMA}__uniform": [0.8, 0.9]}), f"search.{GAMMA}__uniform = …{TWICE}"),
-    (searching({**BLOCK, **KEY_OF_BLOCK}),
-     f"search.{RATE}__uniform = …: … search.agent.net.optim_spec__choice … keep one"),
-    (searching({**KEY_OF_BLOCK, **BLOCK}),
-     f"search.agent.net.optim_spec__choice = …: … search.{RATE}__uniform … keep one"),
-    (searching({f"{LAYERS}__choice": [[8]], f"{LAYERS}_activation__choice": ["relu"]}), None),
+    (
+        searching({**NESTED, f"{GAMMA}__choice": [0.9, 0.99]}),
+        f"search.{GAMMA}__choice = …: … search.{GAMMA}__uniform",
+    ),
+    (
+        searching({**NESTED, f"{GAMMA}__uniform": [0.8, 0.9]}),
+        f"search.{GAMMA}__uniform = …{TWICE}",
+    ),
+    (
+        searching({**BLOCK, **KEY_OF_BLOCK}),
+        f"search.{RATE}__uniform = …: … search.agent.net.optim_spec__choice … keep one",
+    ),
+    (
+        searching({**KEY_OF_BLOCK, **BLOCK}),
+        f"search.agent.net.optim_spec__choice = …: … search.{RATE}__uniform … keep one",
+    ),
+    (
+        searching(
+            {f"{LAYERS}__choice": [[8]], f"{LAYERS}_activation__choice": ["relu"]}
+        ),
+        None,
+    ),
     # A block of a search holds a key.
-    *((searching(search), HOLDS_NONE)
-      for search in ({"agent": {"net": {}}}, {"agent.net": {}}, {"agent": {"net": {}}, **UNIFORM})),
-    *((searching({key: args}), f"search.{key} = …: … cannot be searched over: ")
-      for key, args in OF_THE_SEARCH.items()),
-    (searching({"meta.random_seed__choice": [0, 1]}), "…meta.max_session repeats each trial"),
+    *(
+        (searching(search), HOLDS_NONE)
+        for search in (
+            {"agent": {"net": {}}},
+            {"agent.net": {}},
+            {"agent": {"net": {}}, **UNIFORM},
+        )
+    ),
+    *(
+        (searching({key: args}), f"search.{key} = …: … cannot be searched over: ")
+        for key, args in OF_THE_SEARCH.items()
+    ),
+    (
+        searching({"meta.random_seed__choice": [0, 1]}),
+        "…meta.max_session repeats each trial",
+    ),
     # A whole number is drawn from whole numbers.
-    *((searching({f"env.num_envs__{sampler}": args}),
-       f"search.env.num_envs__{sampler} = …: must be a whole number")
-      for sampler, args in FRACTIONS.items()),
-    *((searching({f"env.num_envs__{sampler}": args}), None) for sampler, args in WHOLE.items()),
+    *(
+        (
+            searching({f"env.num_envs__{sampler}": args}),
+            f"search.env.num_envs__{sampler} = …: must be a whole number",
+        )
+        for sampler, args in FRACTIONS.items()
+    ),
+    *(
+        (searching({f"env.num_envs__{sampler}": args}), None)
+        for sampler, args in WHOLE.items()
+    ),
     # A deviation from the mean counts as drawn.
     (searching({f"{GAMMA}__normal": [0.99, 0.001]}), None),
     (searching({f"{GAMMA}__normal": [0.99, 0.02]}), f"search.{GAMMA}__normal = "),
-    (searching({f"{GAMMA}__quniform": [0.1, 1e300, 1e-300]}),
-     "…: q (1e-300) is too small for such numbers"),
+    (
+        searching({f"{GAMMA}__quniform": [0.1, 1e300, 1e-300]}),
+        "…: q (1e-300) is too small for such numbers",
+    ),
     # A trial has a share of a GPU, or whole ones.
     *((searching(search_resources={"gpu": gpu}), None) for gpu in (0.25, 1, 2)),
     (searching(search_resources={"gpu": 1.5}), "meta.search_resources.gpu = 1.5: "),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("raw", "problem"), ROWS)
@@ -202,7 +289,9 @@ def test_a_net_that_would_not_accept_the_other_keys_is_not_searched_over():
 
 
 def test_all_problems_of_a_search_are_reported_at_once():
-    raw = scheduled("pbt", {f"{LAYERS}__grid_search": [[8], [16]], **UNIFORM}, max_trial=1)
+    raw = scheduled(
+        "pbt", {f"{LAYERS}__grid_search": [[8], [16]], **UNIFORM}, max_trial=1
+    )
     assert_lines(
         messages(changed(raw, meta__search_alg="optuna")),
         [
@@ -222,7 +311,9 @@ def test_the_upper_end_of_whole_numbers_is_tried_if_it_is_drawn(args, upper):
     assert extremes(dimension) == [args[0], upper]
 
 
-@pytest.mark.parametrize("lower", [-1.7976931348623157e308, -9007199254740993.0, 2.0**53 + 2])
+@pytest.mark.parametrize(
+    "lower", [-1.7976931348623157e308, -9007199254740993.0, 2.0**53 + 2]
+)
 def test_a_range_of_numbers_so_large_that_all_are_whole_is_checked(lower):
     """Halving towards an odd one of them never arrives."""
     (dimension,) = dimensions({"a.x__uniform": [lower, 2.0**53 + 4]})

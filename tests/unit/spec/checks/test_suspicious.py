@@ -22,8 +22,10 @@ from tests.unit.agent.algorithm.batches import OneBatch, dqn, transitions
 from tests.unit.spec.problems import assert_lines
 from tests.unit.spec.spec_data import changed
 
-GREEDY = {"agent__algorithm__action_policy": "default",
-          "agent__algorithm__explore_var_spec": None}  # fmt: skip
+GREEDY = {
+    "agent__algorithm__action_policy": "default",
+    "agent__algorithm__explore_var_spec": None,
+}
 
 
 def suspicious(raw):
@@ -44,33 +46,51 @@ def schedule(start, end=None):
 
 
 def replaying(start, num_envs=4, frequency=4, **changes):
-    keys = {"training_start_step": start, "training_frequency": frequency,
-            "training_batch_iter": 1, **changes}  # fmt: skip
+    keys = {
+        "training_start_step": start,
+        "training_frequency": frequency,
+        "training_batch_iter": 1,
+        **changes,
+    }
     keys = {f"algorithm.{key}": value for key, value in keys.items()}
     return changed(
-        q_learning("DQN"), {"env.num_envs": num_envs, "net.update_frequency": 1000, **keys}
+        q_learning("DQN"),
+        {"env.num_envs": num_envs, "net.update_frequency": 1000, **keys},
     )
 
 
 def following(num_envs, frequency, update_frequency, steps=1, **net):
-    keys = {"env.num_envs": num_envs, "algorithm.training_frequency": frequency,
-            "algorithm.training_batch_iter": steps,
-            "net.update_frequency": update_frequency}  # fmt: skip
-    return changed(q_learning("DoubleDQN"), keys | {f"net.{k}": v for k, v in net.items()})
+    keys = {
+        "env.num_envs": num_envs,
+        "algorithm.training_frequency": frequency,
+        "algorithm.training_batch_iter": steps,
+        "net.update_frequency": update_frequency,
+    }
+    return changed(
+        q_learning("DoubleDQN"), keys | {f"net.{k}": v for k, v in net.items()}
+    )
 
 
 def arc(name, *norms):
-    layers = [{"LazyLinear": {"out_features": 8}}, *({norm: None} for norm in norms),
-              {"ReLU": None}]  # fmt: skip
-    net = {"type": "TorchArcNet", "arc": {"modules": {"body": {"Sequential": layers}}},
-           "optim_spec": {"name": "GlobalAdam", "lr": 1e-3}}  # fmt: skip
+    layers = [
+        {"LazyLinear": {"out_features": 8}},
+        *({norm: None} for norm in norms),
+        {"ReLU": None},
+    ]
+    net = {
+        "type": "TorchArcNet",
+        "arc": {"modules": {"body": {"Sequential": layers}}},
+        "optim_spec": {"name": "GlobalAdam", "lr": 1e-3},
+    }
     if name == "SoftActorCritic":
         net |= {"update_type": "polyak", "polyak_coef": 0.05}
     return changed(soft(name), net=net)
 
 
 def budget(raw, max_frame, **meta):
-    return changed(raw, {"env.max_frame": max_frame, **{f"meta.{k}": v for k, v in meta.items()}})
+    return changed(
+        raw, {"env.max_frame": max_frame, **{f"meta.{k}": v for k, v in meta.items()}}
+    )
 
 
 def ranks(scale, max_session):
@@ -86,13 +106,21 @@ def published(make, publish_frequency):
 
 GREEDY_ACTIONS = "agent.algorithm.action_policy = 'default': … nothing is explored"
 STAYS_0 = "agent.algorithm.explore_var_spec.start_val = 0: … nothing is explored"
-HARDLY = "agent.net.update_frequency = {}: … hardly differs from it; set a larger update_frequency"
-A2C_RANKS = changed(actor_critic(), {"algorithm.training_frequency": 32, "env.num_envs": 8})
+HARDLY = (
+    "agent.net.update_frequency = {}: … hardly differs from it; set a larger "
+    "update_frequency"
+)
+A2C_RANKS = changed(
+    actor_critic(), {"algorithm.training_frequency": 32, "env.num_envs": 8}
+)
 PPO_256 = changed(ppo(), {"env.num_envs": 8, "algorithm.time_horizon": 32})
 SHARED = {"distributed": "shared", "max_session": 2}
 FIRST_EVENTS = [
     (PPO_256, 256),
-    (changed(actor_critic(), {"env.num_envs": 4, "algorithm.training_frequency": 4}), 16),
+    (
+        changed(actor_critic(), {"env.num_envs": 4, "algorithm.training_frequency": 4}),
+        16,
+    ),
     (replaying(start=101, frequency=100), 200),
     (replaying(start=101, frequency=1), 104),
     (replaying(start=10, update_to_data=0.02), 60),
@@ -103,7 +131,10 @@ ROWS = [
     (sarsa(), None),
     (sarsa(**GREEDY), GREEDY_ACTIONS),
     (q_learning("DQN", **GREEDY), GREEDY_ACTIONS),
-    (q_learning("DQN", **GREEDY, agent__algorithm__action_pdtype="Argmax"), GREEDY_ACTIONS),
+    (
+        q_learning("DQN", **GREEDY, agent__algorithm__action_pdtype="Argmax"),
+        GREEDY_ACTIONS,
+    ),
     (q_learning("DQN", **GREEDY, agent__algorithm__action_pdtype="Categorical"), None),
     (q_learning("DQN", **schedule(0.0)), STAYS_0),
     (q_learning("DQN", **schedule(0.0, 0.0)), STAYS_0),
@@ -116,44 +147,76 @@ ROWS = [
     (following(4, 16, 17), None),
     (following(4, 16, 1, update_type="polyak", polyak_coef=1.0), HARDLY.format(1)),
     (following(4, 16, 1, update_type="polyak", polyak_coef=0.9), None),
-    (soft("SoftActorCritic", agent__net__update_type="replace", agent__net__polyak_coef=0.0),
-     HARDLY.format(1)),
+    (
+        soft(
+            "SoftActorCritic",
+            agent__net__update_type="replace",
+            agent__net__polyak_coef=0.0,
+        ),
+        HARDLY.format(1),
+    ),
     (soft("SoftActorCritic", agent__net__critic_update_type="polyak"), None),
     (soft("CrossQ"), None),
     (q_learning("VanillaDQN", agent__net__update_frequency=1), None),
     # With an exact ratio events are as far apart as it says.
-    *((changed(following(4, 1, frames), algorithm__update_to_data=ratio),
-       f"agent.net.update_frequency = {frames}: " if frames in doubted else None)
-      for ratio, doubted in [(0.25, [1, 4]), (0.05, [1, 4, 16, 20]), (2.0, [1, 4])]
-      for frames in (1, 4, 16, 20, 24, 100)),
-    # A rank makes 8 of 16 frames of all, as many as lie between two of its training events.
-    *((changed(following(4, 8, frames), meta__distributed="all_reduce", meta__max_session=2,
-               meta__scale=scale),
-       None if frames > copied else f"agent.net.update_frequency = {frames}: the net is copied")
-      for scale, copied in [("linear", 16), ("strong", 16), ("weak", 8)]
-      for frames in (8, 16, 18)),
+    *(
+        (
+            changed(following(4, 1, frames), algorithm__update_to_data=ratio),
+            f"agent.net.update_frequency = {frames}: " if frames in doubted else None,
+        )
+        for ratio, doubted in [(0.25, [1, 4]), (0.05, [1, 4, 16, 20]), (2.0, [1, 4])]
+        for frames in (1, 4, 16, 20, 24, 100)
+    ),
+    # A rank makes 8 of 16 frames of all, as many as lie between two of its training
+    # events.
+    *(
+        (
+            changed(
+                following(4, 8, frames),
+                meta__distributed="all_reduce",
+                meta__max_session=2,
+                meta__scale=scale,
+            ),
+            None
+            if frames > copied
+            else f"agent.net.update_frequency = {frames}: the net is copied",
+        )
+        for scale, copied in [("linear", 16), ("strong", 16), ("weak", 8)]
+        for frames in (8, 16, 18)
+    ),
     # Weights that are never published.
     *((published(make, 8), None) for make in (ppo, actor_critic)),
-    *((published(make, 9),
-       "meta.actor_learner.publish_frequency = 9: is more than the 8 training")
-      for make in (ppo, actor_critic)),
+    *(
+        (
+            published(make, 9),
+            "meta.actor_learner.publish_frequency = 9: is more than the 8 training",
+        )
+        for make in (ppo, actor_critic)
+    ),
     # CrossQ without batch normalisation.
     (arc("CrossQ"), "agent.net.arc…LazyBatchRenorm1d"),
     (arc("CrossQ", "LazyBatchRenorm1d"), None),
     (arc("CrossQ", "LazyBatchNorm1d"), None),
     (arc("SoftActorCritic"), None),
     # A budget that ends before the first training event.
-    *((budget(raw, first - 1), f"env.max_frame = {first - 1}: … after {first} frames")
-      for raw, first in FIRST_EVENTS),
+    *(
+        (budget(raw, first - 1), f"env.max_frame = {first - 1}: … after {first} frames")
+        for raw, first in FIRST_EVENTS
+    ),
     *((budget(raw, first), None) for raw, first in FIRST_EVENTS),
     # A rank of ActorCritic has the whole budget with "linear"; with "strong" its share.
-    *((budget(A2C_RANKS, frames - short, **ranks(scale, 4)), "env.max_frame = " if short else None)
-      for scale, frames in [("linear", 1024), ("weak", 1024), ("strong", 256)]
-      for short in (0, 1)),
+    *(
+        (
+            budget(A2C_RANKS, frames - short, **ranks(scale, 4)),
+            "env.max_frame = " if short else None,
+        )
+        for scale, frames in [("linear", 1024), ("weak", 1024), ("strong", 256)]
+        for short in (0, 1)
+    ),
     # Hogwild! workers share the budget that they learn in.
     (budget(PPO_256, 300), None),
     (budget(PPO_256, 300, **SHARED), "…256 frames of each worker"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("raw", "warning"), ROWS)
@@ -162,7 +225,9 @@ def test_a_suspicious_setting_is_a_warning(raw, warning):
 
 
 @pytest.mark.parametrize("num_envs", [1, 4, 7])
-def test_a_target_network_that_every_training_event_makes_equal_gets_a_warning(num_envs):
+def test_a_target_network_that_every_training_event_makes_equal_gets_a_warning(
+    num_envs,
+):
     """The warning holds exactly where the real training events make them equal."""
     seen = set()
     for frequency in (1, 4, 10, 16):
@@ -178,7 +243,8 @@ def test_a_target_network_that_every_training_event_makes_equal_gets_a_warning(n
 
 
 def events_and_copies(num_envs, frequency, update_frequency):
-    """How many training events there are in 1000 frames, and how often the target is copied."""
+    """How many training events there are in 1000 frames, and how often the target is
+    copied."""
     online, target = (FlatParameters(torch.nn.Linear(1, 1)) for _ in range(2))
     net = MLPNetSpec(type="MLPNet", update_frequency=update_frequency)
     target_network = TargetNetwork(online, target, net)
@@ -200,16 +266,24 @@ def test_the_target_network_of_that_warning_equals_the_net_at_every_training_eve
         for stored in (8, 16, 24):
             source.num_stored = stored
             learner.learn(source, 0)
-            same = bool((learner.network.q(batch.obs) == learner.network.target_q(batch.obs)).all())
+            same = bool(
+                (
+                    learner.network.q(batch.obs) == learner.network.target_q(batch.obs)
+                ).all()
+            )
             assert same == (equal or stored == 16)
 
 
 def test_warnings_are_one_line_at_the_start_and_in_a_check(caplog, tmp_path):
-    raw = q_learning("DQN", **GREEDY, agent__net__update_frequency=4, meta__log_frequency=None)
+    raw = q_learning(
+        "DQN", **GREEDY, agent__net__update_frequency=4, meta__log_frequency=None
+    )
     with caplog.at_level(logging.WARNING):
         spec = parse_spec("s", raw)
     (line,) = caplog.messages
-    assert line.startswith("s: suspicious setting: agent.algorithm.action_policy = 'default': ")
+    assert line.startswith(
+        "s: suspicious setting: agent.algorithm.action_policy = 'default': "
+    )
     assert "; agent.net.update_frequency = 4: " in line
     path = tmp_path / "s.json"
     path.write_text(json.dumps({"s": spec.to_json()}))
@@ -217,7 +291,9 @@ def test_warnings_are_one_line_at_the_start_and_in_a_check(caplog, tmp_path):
     assert len(but_for_rows(checked.suspicious)) == 2
     shown = CliRunner().invoke(app, ["check", str(path)])
     assert shown.exit_code == 0
-    assert shown.output.startswith("s.json: s: ok (suspicious: agent.algorithm.action_policy = ")
+    assert shown.output.startswith(
+        "s.json: s: ok (suspicious: agent.algorithm.action_policy = "
+    )
 
 
 def test_a_spec_with_problems_has_no_warnings(caplog):
@@ -233,13 +309,22 @@ def test_a_spec_with_problems_has_no_warnings(caplog):
     frequency=st.integers(1, 40),
     ratio=st.sampled_from([None, 0.02, 0.3, 1.0, 2.5]),
 )
-def test_the_first_replayed_event_is_that_of_the_schedule(start, num_envs, frequency, ratio):
+def test_the_first_replayed_event_is_that_of_the_schedule(
+    start, num_envs, frequency, ratio
+):
     schedule = TrainingSchedule(frequency, start, 1, ratio)
-    first = next(n for n in itertools.count(num_envs, num_envs) if schedule.due(n - num_envs, n))
+    first = next(
+        n for n in itertools.count(num_envs, num_envs) if schedule.due(n - num_envs, n)
+    )
     raw = replaying(start, num_envs, frequency, update_to_data=ratio)
     raw["env"]["max_frame"] = first
-    assert not [line for line in parse("s", raw).suspicious if line.startswith("env.max_frame")]
+    assert not [
+        line for line in parse("s", raw).suspicious if line.startswith("env.max_frame")
+    ]
     if first > num_envs:
         raw["env"]["max_frame"] = first - 1
         parsed = parse("s", raw)  # some are refused by a single key
-        assert parsed.problems or f"after {first} frames" in but_for_rows(parsed.suspicious)[-1]
+        assert (
+            parsed.problems
+            or f"after {first} frames" in but_for_rows(parsed.suspicious)[-1]
+        )

@@ -1,4 +1,5 @@
-"""A default that its own key would not accept is found before a Session is built with it."""
+"""A default that its own key would not accept is found before a Session is built with
+it."""
 
 import sys
 import textwrap
@@ -40,7 +41,9 @@ def test_a_wrong_default_is_named(model, line):
     assert wrong_default(model) == line
 
 
-@pytest.mark.parametrize("registry", [ALGORITHMS, MEMORIES, NETS], ids=lambda each: each.kind)
+@pytest.mark.parametrize(
+    "registry", [ALGORITHMS, MEMORIES, NETS], ids=lambda each: each.kind
+)
 def test_the_defaults_of_the_labs_own_models_are_right(registry):
     models = registry.models(Block)
     assert models
@@ -70,13 +73,16 @@ def test_spec_check_says_which_default_of_a_plug_in_is_wrong(tmp_path):
         )
     )
     spec = ppo()
-    spec["agent"]["net"] = {"type": "Wide", "optim_spec": {"name": "GlobalAdam", "lr": 1e-3}}
+    spec["agent"]["net"] = {
+        "type": "Wide",
+        "optim_spec": {"name": "GlobalAdam", "lr": 1e-3},
+    }
     file = write_spec(tmp_path, spec)
     for words in (["spec", "check", str(file)], ["run", str(file), "small", "train"]):
         done = call([str(LAB), *words, "--import", "my_net"], tmp_path)
         assert done.code == 2
         assert (
-            "agent.net.type = 'Wide': cannot be used: a default in the model of its keys, "
-            "my_net.WideSpec, is wrong: width = '64': must be a whole number"
+            "agent.net.type = 'Wide': cannot be used: a default in the model of its "
+            "keys, my_net.WideSpec, is wrong: width = '64': must be a whole number"
         ) in done.out + done.err
     assert "my_net" not in sys.modules
