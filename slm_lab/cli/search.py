@@ -31,6 +31,10 @@ from slm_lab.spec.schema.meta import ConfirmSpec
 from slm_lab.storage.event_log import Confirmed
 
 CONFIRM = 'meta.confirm={"top": 2, "max_session": 3}'
+NO_SCORE = (
+    "no trial has a score, so none is the best: no episode of theirs has ended; raise "
+    "env.max_frame, or bound the episodes with env.max_t"
+)
 
 
 def search_spec(
@@ -105,8 +109,13 @@ def _conclude(
 def _show_next(
     console: Console, prepared: Prepared, confirmation: Confirmation | None
 ) -> None:
-    """Prints two commands for the best trial: evaluate it, and train or confirm it."""
+    """Prints two commands for the best trial: evaluate it, and train or confirm it.
+    Without a score there is no best trial."""
     folder, results = prepared.run_dir.root, prepared.search.search_state.results
+    trials = prepared.search.search_state.trials.values()
+    if all(trial.known_score is None for trial in trials):
+        screen.print_line(console, NO_SCORE)
+        return
     trained = ["run", f"search@{folder}", "-s", CONFIRM]
     purpose = "repeat the best two with three fresh seeds each"
     if confirmation is not None and results and results[0].trial in confirmation.files:

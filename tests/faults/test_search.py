@@ -82,6 +82,17 @@ def trial_rows(folder, trial):
 
 
 @pytest.mark.medium
+def test_a_search_without_a_score_names_no_best_trial(folder):
+    """An episode of Pendulum has 200 steps."""
+    short = {"env__name": "Pendulum-v1", "env__max_frame": 96}
+    write_spec(folder, searching({f"{LR}__grid_search": [1e-3, 1e-2]}, **short))
+    done = call_here(command(folder, "search"), folder)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.splitlines()[-1].startswith("no trial has a score")
+    assert "next:" not in done.out
+
+
+@pytest.mark.medium
 def test_a_grid_search_runs_every_point_once_and_writes_all_results(folder):
     write_spec(
         folder,

@@ -10,6 +10,7 @@ import torch
 from typer.testing import CliRunner
 
 import slm_lab
+from bench import size
 from slm_lab.cli.main import app
 from slm_lab.core.errors import UsageError
 from tests.contract.outside import evaluation_env, outside, small_spec, untrained
@@ -94,7 +95,7 @@ def test_the_example_joins_parts_and_stacks_observations(env, stack, tmp_path):
 
 
 def test_the_example_is_short():
-    assert len(EXAMPLE.read_text().splitlines()) <= 32
+    assert size.count(EXAMPLE.read_text())["tokens"] <= 300
 
 
 @pytest.mark.parametrize(
