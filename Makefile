@@ -43,6 +43,7 @@ bench: $(READY)
 
 # The virtual environment is made again when what it should contain changes.
 $(READY): pyproject.toml constraints.txt
+	@echo "installing torch and the lab into $(VENV): some minutes, without output"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet -c constraints.txt torch
 	$(BIN)/pip install --quiet -c constraints.txt -e ".[dev]"

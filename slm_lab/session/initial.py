@@ -95,8 +95,7 @@ def taken_names(
             raise UsageError(
                 f"--init-from: {name} is {_shape(saved, name)} in {source} and "
                 f"{_shape(built, name)} in this spec{others}; give both the same "
-                "layers, or take only parts that fit with --init-part, such as "
-                "net.body"
+                f"layers{_fitting_part(built, saved)}"
             )
     if not parts:
         names += [name for name in built if _role(name) == TUNED and name in saved]
@@ -165,6 +164,21 @@ def _parts_of(values: Values) -> list[str]:
         parts |= {role: None} | ({body: None} if _is_in(name, body) else {})
         parts[f"{role}.{inside}"] = None
     return list(parts)
+
+
+def _fitting_part(built: Values, saved: Values) -> str:
+    """Advice on a body, or a first layer, that has equal shapes in both; or nothing."""
+    bodies = [f"{role}{BODY}" for role in _roles(built) if role != TUNED]
+    layers = [
+        name.rpartition(".")[0]
+        for name in built
+        if _is_in(name, f"{_role(name)}{BODY}")
+    ]
+    for part in (*bodies, *layers[:1]):
+        names = [name for name in (*built, *saved) if _is_in(name, part)]
+        if names and not any(_differ(name, built, saved) for name in names):
+            return f", or take only what fits: --init-part {part}"
+    return ""
 
 
 def _differ(name: str, first: Values, second: Values) -> bool:

@@ -202,23 +202,23 @@ def weak_claim(case: Case) -> Iterator[Finding]:
         len(case.trial.meta.trainings),
         case.metrics.get("final_return_episodes"),
     )
+    more = "meta.max_run"
+    if case.trial.meta.distributed is False:
+        more = "meta.max_session"
+    play = _command(case, "eval")
     few = [
-        f"{count:,.0f} of at least {least} {what}"
-        for count, what, least in (
-            (rows, "rows", FEWEST_ROWS),
-            (seeds, "seeds", FEWEST_SEEDS),
-            (episodes, "episodes", FEWEST_EPISODES),
+        (f"{count:,.0f} of at least {least} {what}", advice)
+        for count, least, what, advice in (
+            (rows, FEWEST_ROWS, "rows", "a longer training"),
+            (seeds, FEWEST_SEEDS, "seeds", f"raise {more} in a new run"),
+            (episodes, FEWEST_EPISODES, "episodes", f"play more: {play}"),
         )
         if count is not None and count < least
     ]
     if few and rows and case.ends and not case.trial.of_search:
-        more = (
-            "meta.max_session"
-            if case.trial.meta.distributed is False
-            else "meta.max_run"
-        )
-        advice = f"raise {more}, or play more episodes: {_command(case, 'eval')}"
-        yield Finding("too little for a claim", ", ".join(few), advice)
+        numbers = ", ".join(count for count, _ in few)
+        advice = "; ".join(advice for _, advice in few)
+        yield Finding("too little for a claim", numbers, advice)
 
 
 ENDINGS: tuple[Outcome, ...] = (failed, unfinished, no_rows)

@@ -68,7 +68,7 @@ def examine(data_dir: Path) -> Iterator[MachinePart]:
     yield MachinePart("open files", f"at most {limit:,}", more)
     if kills := memory_kills():
         advice = "smaller agent.memory.max_size, or fewer Sessions at once"
-        yield MachinePart("memory", f"{kills} processes were killed for memory", advice)
+        yield MachinePart("memory", f"processes killed for memory: {kills}", advice)
     wanted = _extras()
     # that of box2d is no package of ours
     modules = {each.name: each.module for each in EXTRAS}

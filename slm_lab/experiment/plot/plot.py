@@ -90,7 +90,9 @@ def plot(request: PlotRequest, draws: bool = True) -> Plotted:
     drawing, ranking, *per_curve = np.random.default_rng(_BOOTSTRAP_SEED).spawn(
         2 + len(trials)
     )
-    title = _title(groups, request.labels) if request.title is None else request.title
+    title = request.title
+    if title is None:
+        title = _title(groups, request.labels, sum(map(len, panels.values())))
     if request.log_y:
         notes += _without_place(panels)
     over = over._replace(
@@ -271,9 +273,9 @@ def _nothing_of(
 
 
 def _joined(trials: Sequence[ReadTrial]) -> list[list[ReadTrial]]:
-    """Groups Trials into curves: runs whose specs differ only in the seed form one.
-    Runs with the same seed stay separate, and so does a trial of a search, which may be
-    selected for its luck."""
+    """Groups Trials into curves: runs whose specs differ only in the seed form one, if
+    they began with the same weights. Runs with the same seed stay separate, and so does
+    a trial of a search, which may be selected for its luck."""
     groups: dict[tuple[str, int], list[ReadTrial]] = {}
     for each in trials:
         spec = json.dumps(_without_seeds(each.found), sort_keys=True)
@@ -298,7 +300,7 @@ def _without_seeds(found: FoundTrial) -> dict[str, Any]:
     left = {
         key: value for key, value in meta.items() if key not in ("random_seed", count)
     }
-    return {**spec, "meta": left, "name": found.name}
+    return {**spec, **found.beginning, "meta": left, "name": found.name}
 
 
 def _named(group: Sequence[ReadTrial], per_env: bool = False) -> Named:
@@ -323,11 +325,15 @@ def seeds_of(label: str, group: Sequence[ReadTrial], x: Axis) -> Seeds:
     )
 
 
-def _title(groups: Sequence[Sequence[ReadTrial]], given: Sequence[str]) -> str:
+def _title(
+    groups: Sequence[Sequence[ReadTrial]],
+    given: Sequence[str],
+    num_curves: int,
+) -> str:
     """ "ppo_cartpole on CartPole-v1", with up to three names of each."""
     names, envs = given or [group[0].found.name for group in groups], _envs(groups)
     names = list(dict.fromkeys(names))
-    what = ", ".join(names) if len(names) <= 3 else f"{len(names)} curves"
+    what = ", ".join(names) if len(names) <= 3 else f"{num_curves} curves"
     where = ", ".join(envs) if len(envs) <= 3 else f"{len(envs)} environments"
     return f"{what} on {where}"
 

@@ -23,7 +23,8 @@ from slm_lab.metrics.reader import Rows
 from slm_lab.spec.load import recorded_spec
 from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.storage.intact import read_saved_rows
-from slm_lab.storage.run_dir import RunDir, SessionPaths, runs_in
+from slm_lab.storage.maybe_damaged import value_at
+from slm_lab.storage.run_dir import RunDir, SessionPaths, origin_of, runs_in
 from slm_lab.storage.run_lookup import find_folder
 
 _NEEDED = ("distributed", "max_session", "max_run", "actor_learner", "random_seed")
@@ -56,6 +57,17 @@ class FoundTrial(NamedTuple):
     def paths(self) -> dict[int, SessionPaths]:
         """The files of each Session that writes rows."""
         return {s: self.run_dir.session(self.trial, s) for s in self.meta.writers}
+
+    @property
+    def beginning(self) -> dict[str, str]:
+        """The weights that it began with, by the option that took them; empty if they
+        were drawn."""
+        saved = value_at(origin_of(self.run_dir.spec_file), "init_from", {})
+        if not saved:
+            return {}
+        agent = f"Session {saved.get('session')} at frame {saved.get('frame')}"
+        parts = ", ".join(map(str, value_at(saved, "taken", [])))
+        return {"--init-from": f"{saved.get('run')}, {agent}: {parts}"}
 
     @property
     def where(self) -> str:

@@ -50,7 +50,9 @@ def difference_tables(
     a column for each Trial, and values as JSON; – where a Trial has none."""
     origins = [origin_of(each.run_dir.spec_file) for each in trials]
     blocks: dict[str, list[Mapping[str, Any]]] = {
-        "Differences of the specs": [each.spec for each in trials],
+        "Differences of the specs": [
+            {**each.spec, **each.beginning} for each in trials
+        ],
         "Versions and machine": [
             {key: each.get(key) for key in ABOUT} for each in origins
         ],
@@ -65,7 +67,7 @@ def _table(names: Sequence[str], blocks: Sequence[Mapping[str, Any]]) -> TextTab
         (
             path,
             *(
-                "–" if each.get(path) is None else json.dumps(each[path])
+                "–" if each.get(path) in (None, {}) else json.dumps(each[path])
                 for each in flat
             ),
         )

@@ -376,6 +376,30 @@ def test_a_critic_that_the_parent_does_not_have_is_named_with_the_parts_to_choos
     assert taken_names(built, saved, ["net"], "parent") == list(saved)
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "heads", "fitting"),
+    [(64, 64, 3, "net.body"), (64, 32, 2, "net.hidden.0"), (32, 64, 2, None)],
+)
+def test_an_error_of_shapes_advises_only_a_part_that_is_then_taken(
+    first, second, heads, fitting
+):
+    def values(first, second, heads):
+        return {
+            "net.hidden.0.weight": torch.zeros(first, 4),
+            "net.hidden.2.weight": torch.zeros(second, first),
+            "net.heads.0.weight": torch.zeros(heads, second),
+            "alpha": torch.zeros(()),
+        }
+
+    built, saved = values(first, second, heads), values(64, 64, 2)
+    with pytest.raises(UsageError) as refused:
+        taken_names(built, saved, [], "parent")
+    advised = str(refused.value).partition("--init-part")[2].strip()
+    assert advised == (fitting or "")
+    if fitting:
+        assert taken_names(built, saved, [advised], "parent")
+
+
 def test_the_body_is_what_lies_before_the_outputs(tmp_path):
     session = make_session(
         parse(ppo(agent__net__log_std_init=-0.5, env__name="Pendulum-v1")), tmp_path

@@ -9,7 +9,7 @@ import pytest
 
 from slm_lab.analysis.search.trial_state import Status
 from slm_lab.core.errors import UsageError
-from slm_lab.experiment.runs.diff import diff
+from slm_lab.experiment.runs.diff import _table, diff
 from slm_lab.experiment.runs.summary import RunStatus, summary_of
 from slm_lab.experiment.runs.tidy import delete, selected
 from slm_lab.metrics.reader import read_rows
@@ -201,6 +201,11 @@ def test_a_diff_shows_the_users_names_where_they_differ(tmp_path, given, shown):
         write_ended(tmp_path, prefix, **({} if name is None else {"name": name}))
     header = diff("one", "two", tmp_path).tables["Differences of the specs"].header
     assert [name.split("_2")[0] for name in header] == ["key", *shown]
+
+
+def test_an_empty_table_is_no_row_of_a_diff():
+    table = _table(("weak", "strong"), ({"arguments": {"g": 5}}, {"arguments": {}}))
+    assert table.rows == (("arguments.g", "5", "–"),)
 
 
 def test_a_diff_of_runs_without_rows_has_no_results(tmp_path):

@@ -171,6 +171,16 @@ def test_a_claim_needs_rows_seeds_and_episodes(tmp_path):
         outcome.weak_claim, case(alone, finals=(100.0,), final_return_episodes=4)
     )
     assert found.evidence == "1 of at least 3 seeds, 4 of at least 20 episodes"
+    advice = "raise meta.max_session in a new run; play more: slm-lab run eval@"
+    assert found.advice.startswith(advice)
+
+
+def test_more_episodes_are_no_advice_for_too_few_seeds(tmp_path):
+    write_run(tmp_path, ppo(), stamp="2026_11_22_030000")
+    (alone,) = find_trials("small_2026_11_22_030000", tmp_path)
+    enough = case(alone, finals=(100.0,), final_return_episodes=400)
+    found = found_by(outcome.weak_claim, enough)
+    assert found.advice == "raise meta.max_session in a new run"
 
 
 def test_a_spec_key_of_another_version_is_no_finding():

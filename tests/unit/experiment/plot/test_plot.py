@@ -10,12 +10,13 @@ from slm_lab.core.errors import SpecError, UsageError
 from slm_lab.experiment.plot.plot import MOST_CURVES, plot
 from slm_lab.experiment.plot.request import PlotRequest
 from slm_lab.experiment.plot.trials import find_trials
+from slm_lab.experiment.runs.diff import diff
 from slm_lab.metrics.reader import read_rows
 from slm_lab.metrics.tracker import Tracker
 from slm_lab.metrics.writer import RowWriter
 from slm_lab.storage.run_dir import RUN_BLOCK
 from tests.support import ppo
-from tests.unit.experiment.runs import change_spec, write_run
+from tests.unit.experiment.runs import change_spec, write_ended, write_run
 
 LR = "agent__net__optim_spec"
 
@@ -407,3 +408,34 @@ def test_a_seed_of_which_no_episode_has_ended_counts_in_no_final_return(tmp_path
     (one,) = plotted(tmp_path, run.root, y="loss").endings
     ends = final_returns(run, sessions=range(3))
     assert (one.seeds, one.mean) == (4, pytest.approx(np.mean(ends)))
+
+
+def test_the_title_counts_the_curves_that_are_drawn(tmp_path):
+    for i in range(5):
+        name = f"small_{min(i, 3)}"
+        write_run(tmp_path, lr(0.01 + i), name=name, stamp=f"2026_11_22_03000{i}")
+    result = plotted(tmp_path, tmp_path)
+    assert len(result.endings) == 5
+    assert "5 curves on CartPole-v1" in result.paths[1].read_text()
+
+
+def test_a_run_that_began_with_trained_weights_is_no_seed_of_one_that_did_not(tmp_path):
+    parent = {"run": "parent_1", "session": 0, "frame": 400, "taken": ["net"]}
+    origins = (
+        {},
+        {},
+        {"init_from": parent},
+        {"init_from": {**parent, "run": "parent_2"}},
+    )
+    for seed, origin in enumerate(origins):
+        spec = ppo(meta__random_seed=seed)
+        run = write_ended(tmp_path, f"run{seed}", spec, **origin)
+        change_spec(run, lambda content: content.update(small=content.popitem()[1]))
+    result = plotted(tmp_path, tmp_path)
+    assert seeds_of(result) == [2, 1, 1]
+    (of_spec, _) = diff("run0", "run2", tmp_path).tables.values()
+    assert (
+        "--init-from",
+        "–",
+        '"parent_1, Session 0 at frame 400: net"',
+    ) in of_spec.rows
