@@ -51,7 +51,7 @@ def _end_at_stop_signals() -> None:
 
 def _end(*_: object) -> None:
     if "--json" in sys.argv:
-        with suppress(OSError):  # nobody reads
+        with suppress(OSError):  # the reader has closed the pipe
             os.write(1, STOPPED)
     os._exit(130)
 

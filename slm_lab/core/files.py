@@ -83,7 +83,8 @@ def write_atomically(path: Path, content: bytes) -> None:
                 stream.write(content)
             temporary.replace(path)
     except OSError as error:
-        # a full disk names no file, and nobody knows the temporary one
+        # The error of a full disk names no file. The user knows `path`, not the
+        # temporary file.
         error.filename = str(path)
         raise
 

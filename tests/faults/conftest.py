@@ -1,4 +1,4 @@
-"""Runs that several tests read, each made once."""
+"""What several tests of faults need: finished runs, folders, disks, a cluster."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.lab import Done, call_here, command, write_spec
+from tests.faults.lab import Done, call_here, command, mounted_disk, write_spec
 from tests.support import made_once, ppo
 
 PACKAGE = Path(__file__).parents[2] / "docs" / "examples" / "lab_extras"
@@ -48,3 +48,11 @@ def cluster():
         cluster.nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
         yield cluster
         cluster.shutdown()
+
+
+@pytest.fixture
+def small_disk(folder):
+    """The folder of data on a disk of 3 MB."""
+    data = folder / "data"
+    with mounted_disk(data, "-t", "tmpfs", "-o", "size=3m", "tmpfs"):
+        yield data

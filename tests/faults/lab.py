@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 from slm_lab.storage.run_dir import FOLDERS, RunDir
 
@@ -38,6 +40,23 @@ FEW_ROWS = re.compile(
 )
 PATIENCE = 60.0
 """Seconds to wait for an expected event before the test fails."""
+
+
+@contextmanager
+def mounted_disk(place: Path, *what: str) -> Iterator[None]:
+    """Has a disk mounted at `place`; `what` are the arguments of `mount` before it.
+    Skips the test where that is not possible."""
+    if os.geteuid() != 0 or shutil.which("mount") is None:
+        pytest.skip("only root can mount a disk")
+    done = subprocess.run(
+        ["mount", *what, str(place)], capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        pytest.skip(f"cannot mount a disk: {done.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,6 @@
 """kill -9 and a full disk under a run that learns from replay."""
 
-import os
 import random
-import shutil
 import signal
 import subprocess
 from contextlib import suppress
@@ -94,21 +92,6 @@ def test_a_run_killed_repeatedly_has_the_rows_of_an_uninterrupted_run(
     kept = {*found.names, *read_manifest(before).names}
     assert left == {manifest(folder).name, before.name, *kept}
     assert repeatable(rows_file(folder)) == uninterrupted
-
-
-@pytest.fixture
-def small_disk(folder):
-    """The folder of data on a disk of 3 MB."""
-    if os.geteuid() != 0 or shutil.which("mount") is None:
-        pytest.skip("only root can mount a small disk")
-    data = folder / "data"
-    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(data)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        pytest.skip("cannot mount a small disk")
-    try:
-        yield data
-    finally:
-        subprocess.run(["umount", "--lazy", str(data)], check=True)
 
 
 @pytest.mark.slow

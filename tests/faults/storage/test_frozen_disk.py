@@ -1,6 +1,5 @@
 """A disk that does not answer: processes that use it cannot even be killed."""
 
-import os
 import shutil
 import subprocess
 
@@ -12,6 +11,7 @@ from tests.faults.lab import (
     call,
     command,
     interrupt,
+    mounted_disk,
     row_count,
     started,
     wait_until,
@@ -25,26 +25,14 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def disk(folder):
     """The folder of data on a disk of its own, which `fsfreeze` can stop."""
-    if os.geteuid() != 0 or not all(
-        map(shutil.which, ("mount", "mkfs.ext4", "fsfreeze"))
-    ):
-        pytest.skip("only root can mount a disk and freeze it")
+    if not all(map(shutil.which, ("mkfs.ext4", "fsfreeze"))):
+        pytest.skip("a disk that can be frozen needs mkfs.ext4 and fsfreeze")
     image, data = folder / "image", folder / "data"
     with image.open("wb") as file:
         file.truncate(64 << 20)
     subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
-    mounted = subprocess.run(
-        ["mount", "-o", "loop", str(image), str(data)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if mounted.returncode != 0:
-        pytest.skip(f"cannot mount a disk: {mounted.stderr.strip()}")
-    try:
+    with mounted_disk(data, "-o", "loop", str(image)):
         yield data
-    finally:
-        subprocess.run(["umount", "--lazy", str(data)], check=True)
 
 
 def test_a_stop_says_that_it_waits_for_the_disk_and_a_second_one_does_not_wait(

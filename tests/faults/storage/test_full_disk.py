@@ -26,26 +26,6 @@ from tests.support import ppo
 SPEC = ppo(env__max_frame=20_000)
 
 
-@pytest.fixture
-def small_disk(folder):
-    """The folder of data on a disk of 3 MB."""
-    if os.geteuid() != 0 or shutil.which("mount") is None:
-        pytest.skip("only root can mount a small disk")
-    data = folder / "data"
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(data)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if mounted.returncode != 0:
-        pytest.skip(f"cannot mount a small disk: {mounted.stderr.strip()}")
-    try:
-        yield data
-    finally:
-        subprocess.run(["umount", "--lazy", str(data)], check=True)
-
-
 def fill(path):
     """Leaves nothing free on the disk of `path`, whatever the training deletes
     meanwhile."""
