@@ -104,9 +104,11 @@ def _takes_mode(creator: Callable[..., object]) -> bool:
 
 def _own_mode(creator: Callable[..., object]) -> AutoresetMode | None:
     """The mode in the metadata of a class; None if there is none."""
-    if not isinstance(creator, type) or not issubclass(
-        creator, gymnasium.vector.VectorEnv
-    ):
+    base = gymnasium.vector.VectorEnv
+    if not isinstance(creator, type) or not issubclass(creator, base):
+        return None
+    if creator.metadata is base.metadata:
+        # the dict of the base is no class's own: ale-py writes its mode into it
         return None
     mode = creator.metadata.get("autoreset_mode")
     return mode if isinstance(mode, AutoresetMode) else None

@@ -8,7 +8,7 @@ from typing import ClassVar
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from slm_lab.core.errors import LabError
 from slm_lab.core.text import error_text
@@ -307,9 +307,11 @@ def test_a_native_environment_that_resets_in_the_same_step_is_used(
     assert again.step(random_actions(env, 1)[0]).finished is None
 
 
+@pytest.mark.parametrize("base", [{}, {"autoreset_mode": AutoresetMode.SAME_STEP}])
 def test_a_native_environment_that_resets_late_falls_back_to_sync(
-    build, registered, env_spec
+    build, registered, env_spec, monkeypatch, base
 ):
+    monkeypatch.setattr(VectorEnv, "metadata", base)  # ale-py writes into it
     name = registered(
         "Late-v0",
         entry_point="gymnasium.envs.classic_control.pendulum:PendulumEnv",
