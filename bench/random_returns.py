@@ -17,11 +17,11 @@ from slm_lab.experiment.baseline import (
     environment_key,
     measure_random_return,
 )
+from slm_lab.records.origin import installed
 from slm_lab.session.play_episodes import MAX_ENVS
 from slm_lab.spec.load import check_file
 from slm_lab.spec.read import shipped_files
 from slm_lab.spec.schema.env import EnvSpec
-from slm_lab.storage.provenance import installed
 
 OF_TEMPLATES = (
     *(

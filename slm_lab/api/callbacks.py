@@ -11,8 +11,8 @@ from typing import Any, final
 
 from slm_lab.core.errors import CheckpointError, UsageError
 from slm_lab.core.registry import Registry, import_failure
-from slm_lab.experiment.plot.trials import FoundTrial
-from slm_lab.metrics.reader import RowFollower
+from slm_lab.metrics.reader import RowFile
+from slm_lab.records.run_record import RunRecord
 from slm_lab.storage.manifest import read_manifest
 
 EVENTS = ("on_row", "on_checkpoint", "on_end")
@@ -43,7 +43,7 @@ class Callbacks:
         self.thread: threading.Thread | None = None
         """The thread that runs a callback now."""
 
-    def follow(self, trial: FoundTrial, skip: bool) -> None:
+    def follow(self, trial: RunRecord, skip: bool) -> None:
         """Calls back for what `trial` writes; with `skip` not for what it has written
         before."""
         self._news = _news(trial)
@@ -97,13 +97,11 @@ def _named(part: Any) -> str:
     return ", ".join(vars(part)) if isinstance(part, SimpleNamespace) else repr(part)
 
 
-def _news(trial: FoundTrial) -> Iterator[tuple[Any, ...] | None]:
+def _news(trial: RunRecord) -> Iterator[tuple[Any, ...] | None]:
     """The new rows and checkpoints of a Trial, each as an event with its arguments,
     then None; and so on."""
-    sessions = trial.paths
-    followers = {
-        session: RowFollower(paths.rows) for session, paths in sessions.items()
-    }
+    sessions = trial.sessions
+    followers = {session: RowFile(paths.rows) for session, paths in sessions.items()}
     frames, serials = dict.fromkeys(sessions, -1.0), dict.fromkeys(sessions, -1)
     while True:
         for session, follower in followers.items():

@@ -13,12 +13,11 @@ from slm_lab.analysis.figure.html import Page
 from slm_lab.analysis.trial.trial_graph import figure_of_rows
 from slm_lab.api.callbacks import Callbacks
 from slm_lab.api.lab_process import LabProcess, Started
-from slm_lab.experiment.plot.trials import FoundTrial
-from slm_lab.experiment.search.outcomes import find_trial
 from slm_lab.metrics.reader import Rows
+from slm_lab.records.archive import naming, unpacked
+from slm_lab.records.lookup import find_trial
+from slm_lab.records.run_record import RunRecord
 from slm_lab.spec.read import read_file
-from slm_lab.storage.archive import naming, unpacked
-from slm_lab.storage.intact import read_saved_rows
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,19 +38,20 @@ class Run(Started):
 
     def __init__(
         self,
-        trial: FoundTrial,
+        record: RunRecord,
         process: LabProcess | None = None,
         callbacks: Callbacks | None = None,
         archive: Path | None = None,
     ) -> None:
-        """The run of `trial`, which `process` trains, or which is unpacked from
+        """The run of `record`, which `process` trains, or which is unpacked from
         `archive`."""
-        super().__init__(trial.run_dir.root, process, callbacks)
-        self.name = trial.name
-        self.spec = dict(trial.spec)
+        super().__init__(record.folder, process, callbacks)
+        self.name = record.name
+        self.spec = dict(record.spec)
         """The spec as the folder records it, with every default."""
-        self._trial, self._archive = trial, archive or self.folder
-        self.source = str(archive or trial.where)
+        self._record = record
+        self._archive = archive or self.folder
+        self.source = str(archive or record.where)
         self.is_own = process is not None
         """Whether this program has started it; `agent` then imports the modules that it
         names."""
@@ -72,7 +72,7 @@ class Run(Started):
     def metrics(self) -> dict[str, Any]:
         """The metrics of the Trial, see docs/metrics.md; empty until it has ended
         once."""
-        file = self._trial.run_dir.trial_metrics_file(self._trial.trial)
+        file = self._record.run_dir.trial_metrics_file(self._record.trial)
         with naming(self._archive, self.folder):
             return read_file(file) if file.is_file() else {}
 
@@ -80,8 +80,9 @@ class Run(Started):
         """The trial graph: mean return against frames, with a band over Sessions. A
         notebook shows it; `.write_image` and `.write_html` save it."""
         rows = self._read()
-        title = f"{self.name} on {self._trial.spec['env']['name']}"
-        x, y, run_of = frames("per Session"), RETURNS[0], self._trial.meta.runs_of(rows)
+        title = f"{self.name} on {self._record.env}"
+        run_of = self._record.meta.runs_of(rows)
+        x, y = frames("per Session"), RETURNS[0]
         return Page(figure_of_rows(list(rows.values()), x, y, title, run_of)).graph()
 
     def agent(self, **options: Any) -> "Agent":
@@ -92,13 +93,10 @@ class Run(Started):
         return load(self.source, **{**about, **options})
 
     def _read(self, evaluations: bool = False) -> dict[int, Rows]:
+        record = RunRecord(self._record.run_dir, self._record.trial)
+        read = record.evaluation_rows if evaluations else record.rows
         with naming(self._archive, self.folder):
-            return {
-                session: read_saved_rows(
-                    each, each.eval_rows if evaluations else each.rows
-                )
-                for session, each in self._trial.paths.items()
-            }
+            return {session: read(session) for session in record.sessions}
 
     @override
     def __repr__(self) -> str:

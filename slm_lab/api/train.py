@@ -18,9 +18,13 @@ from slm_lab.api.lab_process import LabProcess, Started
 from slm_lab.api.run import Run, load_run
 from slm_lab.core.errors import LabError, SpecError, UsageError
 from slm_lab.core.plugins import listed, refuse_during_import
-from slm_lab.experiment.search.outcomes import find_trial
+from slm_lab.records.lookup import (
+    find_labelled,
+    find_run,
+    find_trial,
+    resolve_spec_name,
+)
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.storage.run_lookup import find_labelled, find_run, resolve_spec_name
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -20,7 +20,6 @@ from slm_lab.board.refresh import Part, Parts
 from slm_lab.board.security import BoundedServer, secure
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.text import error_summary
-from slm_lab.storage.intact import FollowedRows
 
 REFRESH_SECONDS = 5
 HOST, PORT = "127.0.0.1", 8050
@@ -37,7 +36,8 @@ logger = logging.getLogger(__name__)
 
 def make_app(data_dir: Path) -> Dash:
     """The pages about the runs in `data_dir`."""
-    catalog, live, made = Catalog(data_dir), FollowedRows(), Parts()
+    catalog = Catalog(data_dir)
+    made = Parts()
     app = Dash(
         __name__,
         title="slm-lab board",
@@ -110,7 +110,7 @@ def make_app(data_dir: Path) -> Dash:
         query = Query.parse(search)
         page = run_page if path == "/run" else ticked
         parts = {
-            **page.parts(catalog, live, query),
+            **page.parts(catalog, query),
             "grid": runs_table.grid_part(catalog),
         }
         serials: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""The runs of a data folder; each summary is kept until a file of its run changes."""
+"""The runs of a data folder; each overview is kept until a file of its run changes."""
 
 import os
 import time
@@ -11,10 +11,14 @@ from typing import NamedTuple, final
 
 from slm_lab.core.errors import UsageError
 from slm_lab.core.files import Stamp, folders_in, may_be_read, stamp_of, strays
-from slm_lab.experiment.plot.trials import FoundTrial, trial_of
-from slm_lab.experiment.runs import summary as summaries
-from slm_lab.experiment.search.outcomes import chosen_trial
-from slm_lab.storage.lock import is_locked
+from slm_lab.records.lock import is_locked
+from slm_lab.records.overview import (
+    Overview,
+    damaged_overview,
+    overview_of,
+    overview_of_comparison,
+)
+from slm_lab.records.run_record import RowFiles, RunRecord, RunStatus
 from slm_lab.storage.run_dir import FOLDERS, PLAN_FILE, RunDir
 
 PARTS = (*FOLDERS, "video")
@@ -33,18 +37,19 @@ class CatalogEntry:
     folder: Path
     run: RunDir | None
     """None for a comparison, and if nothing can be read."""
-    summary: summaries.RunSummary
+    overview: Overview
     stamp: Stamp
+    row_files: RowFiles
+    """Those of all runs."""
     problem: str = ""
 
-    def trial(self, number: str = "") -> FoundTrial:
+    def trial(self, number: str = "") -> RunRecord:
         """The Trial of this number, or the run's, or a search's best so far. Raises
         LabError."""
         if self.run is None or self.problem:
             raise UsageError(self.problem or "a comparison has no Trial")
-        return trial_of(
-            self.run, chosen_trial(self.run, int(number) if number else None)
-        )
+        record = RunRecord(self.run, row_files=self.row_files)
+        return record.trial_at(int(number) if number else None)
 
 
 class _Look(NamedTuple):
@@ -70,6 +75,7 @@ class Catalog:
         self._looks: dict[str, _Look] = {}
         self._entries: dict[str, CatalogEntry] = {}
         self._due = 0.0
+        self._row_files = RowFiles()
 
     def entries(self) -> dict[str, CatalogEntry]:
         """The runs of now."""
@@ -114,16 +120,24 @@ class Catalog:
         )
         entry = self._entries.get(name)
         if entry is None or is_training or entry.stamp != stamp:
-            runs = [each.summary for each in inside]
-            summary = replace(_summary(folder, look, runs, is_training), run=name)
+            runs = [each.overview for each in inside]
+            overview = replace(_overview(folder, look, runs, is_training), run=name)
             problem = look.problem
             if (
                 not problem
-                and summary.status is summaries.RunStatus.DAMAGED
-                and not summary.env
+                and overview.status is RunStatus.DAMAGED
+                and not overview.env
             ):
                 problem = "its spec file cannot be read"
-            entry = CatalogEntry(name, folder, look.run, summary, stamp, problem)
+            entry = CatalogEntry(
+                name=name,
+                folder=folder,
+                run=look.run,
+                overview=overview,
+                stamp=stamp,
+                row_files=self._row_files,
+                problem=problem,
+            )
         return [entry, *inside]
 
 
@@ -147,12 +161,12 @@ def _look(folder: Path, root: Path, stamp: Stamp) -> _Look:
     return _Look(stamp, has_parts, problem="it has no spec file, or several")
 
 
-def _summary(
-    folder: Path, look: _Look, runs: Sequence[summaries.RunSummary], is_training: bool
-) -> summaries.RunSummary:
+def _overview(
+    folder: Path, look: _Look, runs: Sequence[Overview], is_training: bool
+) -> Overview:
     with suppress(Exception):  # content that no run has written
         if look.run is not None:
-            return summaries.summary_of(look.run)
+            return overview_of(look.run)
         if look.plan is not None:
-            return summaries.summary_of_comparison(look.plan, runs, is_training)
-    return summaries.damaged_summary(folder)
+            return overview_of_comparison(look.plan, runs, is_training)
+    return damaged_overview(folder)

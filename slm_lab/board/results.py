@@ -20,7 +20,8 @@ from slm_lab.board.elements import chip, graph, rows_table, section
 from slm_lab.board.query import run_link
 from slm_lab.core.text import duration_text, error_summary
 from slm_lab.experiment.compare.compare import CompareRun
-from slm_lab.experiment.search.outcomes import read_search
+from slm_lab.experiment.search.outcomes import summarise
+from slm_lab.records.run_record import RunRecord
 
 MOST_TRIALS = 200
 _WIDE = {"l": 110, "r": 40, "t": 50, "b": 90}
@@ -31,7 +32,7 @@ _SPEEDS = {"l": 60, "r": 14, "t": 12, "b": 64}
 def of_search(entry: CatalogEntry) -> Any:
     """The trials, parallel coordinates of all that have a score, and importances."""
     assert entry.run is not None
-    found = read_search(entry.run)
+    found = summarise(RunRecord(entry.run))
     names = short_names([variable.path for variable in found.variables])
     best_first = ranked(found.trials)
     lines = [

@@ -30,16 +30,13 @@ from slm_lab.board.refresh import Part
 from slm_lab.board.ticked import video
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import read_object, stamp_of, tail
+from slm_lab.core.recorded import value_at
 from slm_lab.core.text import error_summary, significant
-from slm_lab.experiment.doctor.case import read_case
-from slm_lab.experiment.doctor.diagnosis import all_findings
-from slm_lab.experiment.plot.trials import FoundTrial, ReadRows
-from slm_lab.experiment.runs.summary import RunStatus, cells
-from slm_lab.experiment.trust import command_text, named_by, resume_words
+from slm_lab.experiment.doctor.diagnosis import findings_of
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.row import COLUMNS
-from slm_lab.storage.intact import FollowedRows
-from slm_lab.storage.maybe_damaged import trial_metrics, value_at
+from slm_lab.records.run_record import RunRecord, RunStatus
+from slm_lab.records.trust import command_text, named_by, resume_words
 from slm_lab.storage.run_dir import PLAN_BLOCK, PLAN_FILE, RUN_BLOCK, videos
 
 MOST_FILES, MOST_VIDEOS = 100, 6
@@ -96,18 +93,18 @@ def layout(catalog: Catalog, query: Query) -> list[Any]:
     ]
 
 
-def parts(catalog: Catalog, live: FollowedRows, query: Query) -> dict[str, Part]:
+def parts(catalog: Catalog, query: Query) -> dict[str, Part]:
     """The parts of the page."""
     entry = catalog.entries().get(query.run)
     if entry is None:  # it was deleted while its page was open
         return {"head": Part((), partial(problem, f"there is no run {query.run}"))}
     found = {
-        "head": Part((entry.summary,), partial(_head, entry, query)),
+        "head": Part((entry.overview,), partial(_head, entry, query)),
         "files": Part(entry.stamp, partial(_files, catalog, entry)),
     }
     if entry.problem:
         return found
-    found["commands"] = Part((entry.summary.status,), partial(_commands, entry, query))
+    found["commands"] = Part((entry.overview.status,), partial(_commands, entry, query))
     if entry.run is None:
         return {
             **found,
@@ -117,16 +114,16 @@ def parts(catalog: Catalog, live: FollowedRows, query: Query) -> dict[str, Part]
         stamp = stamp_of([entry.run.event_log_file])
         found["results"] = Part(stamp, partial(results.of_search, entry))
     for name, make_part in _OF_TRIAL.items():
-        found[name] = Part(entry.stamp, partial(make_part, entry, live, query))
+        found[name] = Part(entry.stamp, partial(make_part, entry, query))
     return found
 
 
 def _head(entry: CatalogEntry, query: Query) -> Any:
-    run = entry.summary
+    run = entry.overview
     frames = f"{run.frames:,}" + (
         f" of {run.budget:,} frames" if run.budget else " frames"
     )
-    texts = cells(run)
+    texts = run.cells()
     speed = f"{texts['frames_per_s']} frames/s" if run.frames_per_s else ""
     left = f"{texts['left']} left" if texts["left"] else ""
     facts = [
@@ -152,7 +149,7 @@ def _head(entry: CatalogEntry, query: Query) -> Any:
 def _commands(entry: CatalogEntry, query: Query) -> Any:
     """What one may do next, each as a command to copy, with `--import` for the modules
     that files of the run name; of one trial of a search if the page shows one."""
-    place, run, status = str(entry.folder), entry.run, entry.summary.status
+    place, run, status = str(entry.folder), entry.run, entry.overview.status
     # pasted into a terminal, control characters act as keys
     if not place.isprintable():
         return problem("no commands: the name of the folder has control characters")
@@ -192,14 +189,14 @@ def _files(catalog: Catalog, entry: CatalogEntry) -> Any:
             [
                 html.A(each.folder.name, href=run_link(each.name)),
                 " ",
-                chip(each.summary.status),
+                chip(each.overview.status),
             ]
         )
         for each in catalog.inside(entry.name)
     ]
     places = ["*.html", "graph/*.html", "*.csv"] if not entry.problem else []
     files = [file for place in places for file in sorted(entry.folder.glob(place))]
-    prefix = entry.run.prefix if entry.run else entry.summary.name
+    prefix = entry.run.prefix if entry.run else entry.overview.name
     for file in files[:MOST_FILES]:
         address = file_link(file.relative_to(catalog.root).as_posix())
         text = file.stem.removeprefix(f"{prefix}_")
@@ -213,33 +210,36 @@ def _files(catalog: Catalog, entry: CatalogEntry) -> Any:
     return section("Pages and files", *shown) if links or films else []
 
 
-def _session_name(found: FoundTrial, session: int) -> str:
+def _session_name(found: RunRecord, session: int) -> str:
     """ "Session 0"; "learner 0" in a mode in which only learners write rows."""
     return f"learner {session}" if found.meta.mode.has_learner else f"Session {session}"
 
 
 def _read_sessions(
-    found: FoundTrial, read: ReadRows
+    found: RunRecord,
 ) -> tuple[dict[int, Rows], dict[int, Rows], list[str]]:
     """The rows so far of each Session that has any, those of its evaluations, and why
     others cannot be read; a damaged file hides no other."""
     own, played, problems = dict[int, Rows](), dict[int, Rows](), list[str]()
-    for session in found.meta.writers:
-        paths = found.run_dir.session(found.trial, session)
-        for file, into in ((paths.rows, own), (paths.eval_rows, played)):
+    for session, paths in found.sessions.items():
+        for file, read, into in (
+            (paths.rows, found.rows, own),
+            (paths.eval_rows, found.evaluation_rows, played),
+        ):
             try:
-                if len(rows := read(paths, file)):
+                rows = read(session)
+                if len(rows):
                     into[session] = rows
             except LabError as error:
                 problems.append(f"{file.name}: {error_summary(str(error))}")
     return own, played, problems
 
 
-def _panels(entry: CatalogEntry, live: FollowedRows, query: Query) -> Any:
+def _panels(entry: CatalogEntry, query: Query) -> Any:
     """A graph for each column with a line for each Session; columns that never change
     as text."""
     found = entry.trial(query.trial)
-    rows, played, problems = _read_sessions(found, live.read)
+    rows, played, problems = _read_sessions(found)
     warnings = [problem(each) for each in problems]
     if found.of_search and not query.trial:
         warnings.append(
@@ -300,12 +300,12 @@ def _look(session: int) -> dict[str, Any]:
     return {"colour": colour, "tint": min(0.3 * turn, 0.6)}
 
 
-def _sessions(entry: CatalogEntry, live: FollowedRows, query: Query) -> Any:
+def _sessions(entry: CatalogEntry, query: Query) -> Any:
     found = entry.trial(query.trial)
-    recorded = trial_metrics(found.run_dir, found.trial).get("sessions") or []
+    recorded = found.metrics.get("sessions") or []
     ends = {each.get("session"): each for each in recorded}
     lines = []
-    for session, rows in _read_sessions(found, live.read)[0].items():
+    for session, rows in _read_sessions(found)[0].items():
         last = {name: rows[name][-1] for name in rows.columns}
         end = ends.get(session, {})
         known = last.get("recent_return", np.nan)
@@ -324,10 +324,10 @@ def _sessions(entry: CatalogEntry, live: FollowedRows, query: Query) -> Any:
     return section("Sessions", rows_table(header, lines, words=1)) if lines else []
 
 
-def _findings(entry: CatalogEntry, live: FollowedRows, query: Query) -> Any:
+def _findings(entry: CatalogEntry, query: Query) -> Any:
     """What the doctor finds in the rows; `slm-lab doctor` also looks at the agent."""
-    found = all_findings(read_case(entry.trial(query.trial), live.read))
-    if entry.summary.status is RunStatus.TRAINING and not found:
+    found = findings_of(entry.trial(query.trial))
+    if entry.overview.status is RunStatus.TRAINING and not found:
         return []
     items = [
         html.Li(
@@ -344,7 +344,7 @@ def _findings(entry: CatalogEntry, live: FollowedRows, query: Query) -> Any:
     )
 
 
-def _log(entry: CatalogEntry, live: FollowedRows, query: Query) -> Any:
+def _log(entry: CatalogEntry, query: Query) -> Any:
     found = entry.trial(query.trial)
     file = found.run_dir.session(found.trial, int(query.session)).log
     return section(
@@ -352,7 +352,7 @@ def _log(entry: CatalogEntry, live: FollowedRows, query: Query) -> Any:
     )
 
 
-def _spec(entry: CatalogEntry, live: FollowedRows, query: Query) -> Any:
+def _spec(entry: CatalogEntry, query: Query) -> Any:
     text = json.dumps(entry.trial(query.trial).spec, indent=2)
     return html.Details([html.Summary("The spec"), html.Pre(text)])
 

@@ -10,7 +10,6 @@ from slm_lab.board.catalog import Catalog, CatalogEntry
 from slm_lab.board.elements import part
 from slm_lab.board.query import Query, run_link
 from slm_lab.board.refresh import Part
-from slm_lab.experiment.runs.summary import cells
 
 ROW, MOST_ROWS, FEW_ROWS = 34, 16, 7
 """Pixels of a row; the rows that are seen without scrolling, without and with ticked
@@ -80,7 +79,7 @@ def grid_options(query: Query) -> dict[str, Any]:
 
 def grid_part(catalog: Catalog) -> Part:
     """The rows of the grid."""
-    stamp = tuple((each.stamp, each.summary) for each in catalog.entries().values())
+    stamp = tuple((each.stamp, each.overview) for each in catalog.entries().values())
     return Part(stamp, partial(_rows, catalog))
 
 
@@ -90,14 +89,14 @@ def _rows(catalog: Catalog) -> list[dict[str, Any]]:
         name: entries.get(name.rpartition("/")[0], each)
         for name, each in entries.items()
     }
-    return [_row(each, outer[name].summary.started) for name, each in entries.items()]
+    return [_row(each, outer[name].overview.started) for name, each in entries.items()]
 
 
 def _row(entry: CatalogEntry, started: str) -> dict[str, Any]:
     """Values to sort by, and the texts that are shown. `started` keeps it below its
     outer run: the grid's sort is stable."""
-    run, folder = entry.summary, entry.name.rpartition("/")[2]
-    texts = {**cells(run), "run": f"↳ {folder}" if "/" in entry.name else folder}
+    run, folder = entry.overview, entry.name.rpartition("/")[2]
+    texts = {**run.cells(), "run": f"↳ {folder}" if "/" in entry.name else folder}
     values = {
         name: getattr(run, name) for name in ("run", "env", "mode", *_NUMBERS[1:])
     }

@@ -20,11 +20,11 @@ from slm_lab.board.refresh import Part
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import stamp_of
 from slm_lab.core.text import error_summary
+from slm_lab.experiment.diff import difference_tables
 from slm_lab.experiment.plot.plot import about_curves, about_few_seeds, grouped
-from slm_lab.experiment.plot.trials import FoundTrial, ReadTrial, read_trial
-from slm_lab.experiment.runs.diff import difference_tables
+from slm_lab.experiment.plot.trials import ReadTrial, read_trial
 from slm_lab.metrics.row import BASE_COLUMNS
-from slm_lab.storage.intact import FollowedRows
+from slm_lab.records.run_record import RunRecord
 from slm_lab.storage.run_dir import videos
 
 MAX_RUNS = 12
@@ -32,7 +32,7 @@ MAX_DIFFERENCES = 300
 _HEIGHT = 430
 
 
-def parts(catalog: Catalog, live: FollowedRows, query: Query) -> dict[str, Part]:
+def parts(catalog: Catalog, query: Query) -> dict[str, Part]:
     """The parts of the page below the table."""
     every = _entries(catalog, query.runs)
     entries = every[:MAX_RUNS]
@@ -41,18 +41,18 @@ def parts(catalog: Catalog, live: FollowedRows, query: Query) -> dict[str, Part]
     films = stamp_of([each.folder / "video" for each in entries])
     return {
         "ticked": Part((len(every),), partial(_about, query, every)),
-        "controls": Part(specs, partial(_controls, entries, live, query)),
-        "curves": Part(rows, partial(_curves, entries, live, query)),
-        "endings": Part(rows, partial(_endings, entries, live, query)),
+        "controls": Part(specs, partial(_controls, entries, query)),
+        "curves": Part(rows, partial(_curves, entries, query)),
+        "endings": Part(rows, partial(_endings, entries, query)),
         "differences": Part(specs, partial(_differences, entries)),
         "videos": Part(films, partial(_videos, catalog, entries)),
     }
 
 
-def _trials(entries: Sequence[CatalogEntry]) -> tuple[dict[str, FoundTrial], list[str]]:
+def _trials(entries: Sequence[CatalogEntry]) -> tuple[dict[str, RunRecord], list[str]]:
     """The trial of each run, by name, of a search the best one so far; why others have
     none."""
-    trials, problems = dict[str, FoundTrial](), list[str]()
+    trials, problems = dict[str, RunRecord](), list[str]()
     for entry in entries:
         try:
             trials[entry.name] = entry.trial()
@@ -86,14 +86,13 @@ def _about(query: Query, entries: Sequence[CatalogEntry]) -> Any:
     ]
 
 
-def _controls(entries: Sequence[CatalogEntry], live: FollowedRows, query: Query) -> Any:
+def _controls(entries: Sequence[CatalogEntry], query: Query) -> Any:
     if not entries:
         return []
     found = dict.fromkeys(["mean_return", EVALUATION, *BASE_COLUMNS])
     for trial in _trials(entries)[0].values():
-        paths = trial.run_dir.session(trial.trial, 0)
         with suppress(LabError):  # damaged rows, which the curves report
-            rows = live.read(paths, paths.rows)
+            rows = trial.rows(0)
             found |= dict.fromkeys(
                 name for name in rows.columns if rows.has_values(name)
             )
@@ -109,15 +108,14 @@ def _controls(entries: Sequence[CatalogEntry], live: FollowedRows, query: Query)
 
 
 def _read(
-    trials: Mapping[str, FoundTrial],
-    live: FollowedRows,
+    trials: Mapping[str, RunRecord],
     query: Query,
     problems: list[str],
 ) -> list[ReadTrial]:
     found = []
     for name, trial in trials.items():
         try:
-            read = read_trial(trial, query.x, query.axis, live.read)
+            read = read_trial(trial, query.x, query.axis)
         except LabError as error:
             problems.append(f"{name}: {error_summary(str(error))}")
             continue
@@ -128,11 +126,11 @@ def _read(
     return found
 
 
-def _curves(entries: Sequence[CatalogEntry], live: FollowedRows, query: Query) -> Any:
+def _curves(entries: Sequence[CatalogEntry], query: Query) -> Any:
     if not entries:
         return []
     trials, problems = _trials(entries)
-    with_values = _read(trials, live, query, problems)
+    with_values = _read(trials, query, problems)
     warnings = [problem(each) for each in problems]
     if not with_values:
         return warnings
@@ -148,8 +146,8 @@ def _curves(entries: Sequence[CatalogEntry], live: FollowedRows, query: Query) -
     return section(query.axis.label, graph, *notes, *warnings, hint=hint)
 
 
-def _endings(entries: Sequence[CatalogEntry], live: FollowedRows, query: Query) -> Any:
-    read = _read(_trials(entries)[0], live, Query(x=query.x), [])
+def _endings(entries: Sequence[CatalogEntry], query: Query) -> Any:
+    read = _read(_trials(entries)[0], Query(x=query.x), [])
     if not read:
         return []
     _, seeds, _ = grouped(read, query.x)

@@ -17,8 +17,8 @@ from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
 from slm_lab.experiment.compare.compare import CompareRun
 from slm_lab.experiment.compare.plan import CompareRequest, allowed_imports
-from slm_lab.experiment.run_source import RunSource
-from slm_lab.experiment.trust import command_text, imports_of_file, modules_of
+from slm_lab.records.run_source import RunSource
+from slm_lab.records.trust import command_text, imports_of_file, modules_of
 from slm_lab.storage.result import Ending
 
 DEFAULT_SEEDS = 3

@@ -14,11 +14,11 @@ from slm_lab.core.plugins import import_plugins, typed_modules
 from slm_lab.core.process import importing, stop_signals_blocked
 from slm_lab.experiment.run_mode import RunMode, RunWords, Verb, parse_words
 from slm_lab.parallel.fork_server import start_fork_server
-from slm_lab.storage.archive import unpacked
+from slm_lab.records.archive import unpacked
 
 if TYPE_CHECKING:
-    from slm_lab.experiment.init_from import Parent
-    from slm_lab.experiment.run_source import RunSource
+    from slm_lab.records.init_from import Parent
+    from slm_lab.records.run_source import RunSource
     from slm_lab.storage.run_dir import RunDir
 
 PLAYING = ("eval", "enjoy")
@@ -61,7 +61,7 @@ def execute(options: RunOptions, caller: Caller) -> int:
 
 def _begun(options: RunOptions, verb: Verb) -> "RunDir | None":
     """The run that `--name` names and `--resume` resumes; None: a new one begins."""
-    from slm_lab.storage.run_lookup import find_labelled
+    from slm_lab.records.lookup import find_labelled
 
     assert options.label is not None
     found = find_labelled(options.label, options.data)
@@ -113,10 +113,10 @@ def _source(options: RunOptions, words: RunWords) -> "RunSource":
     with importing():
         from slm_lab.cli.display.screen import console, print_line
         from slm_lab.experiment.new.recipe import named
-        from slm_lab.experiment.run_source import RunSource
-        from slm_lab.experiment.trust import imports_for, imports_of_file, own_imports
+        from slm_lab.records.lookup import find_run, find_saved, resolve_spec_name
+        from slm_lab.records.run_source import RunSource
+        from slm_lab.records.trust import imports_for, imports_of_file, own_imports
         from slm_lab.spec.read import find_file
-        from slm_lab.storage.run_lookup import find_run, find_saved, resolve_spec_name
 
     (file, name, mode), data, trust = words, options.data, options.trust
     file, name = DEMO if file is None and mode.run is None else (file, name)
@@ -168,7 +168,7 @@ def _parent(options: RunOptions) -> "Parent | None":
     if options.init_from is None:
         return None
     with importing():  # imports torch
-        from slm_lab.experiment.saved_run import find_parent
+        from slm_lab.records.saved_run import find_parent
     return find_parent(
         options.init_from,
         options.init_parts,

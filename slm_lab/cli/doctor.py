@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.text import Text
 
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
-from slm_lab.experiment.doctor.case import Finding, read_case
 from slm_lab.experiment.doctor.diagnosis import diagnose, training_findings
-from slm_lab.experiment.plot.trials import FoundTrial
+from slm_lab.experiment.doctor.history import Finding, read_histories
+from slm_lab.records.run_record import RunRecord
 
 
 def examine_machine(data: Path, as_json: bool) -> None:
@@ -45,10 +45,12 @@ def examine_run(
         print_line(console, Text(f"the agent was not looked at: {unseen}", "dim"))
 
 
-def print_first_finding(console: Console, trial: FoundTrial) -> bool:
+def print_first_finding(console: Console, record: RunRecord) -> bool:
     """Prints the most serious finding about a training; returns whether there is any.
     Raises UsageError for damaged rows."""
-    if (finding := next(training_findings(read_case(trial)), None)) is not None:
+    findings = training_findings(record, read_histories(record))
+    finding = next(findings, None)
+    if finding is not None:
         print_finding(console, finding, "doctor: ")
     return finding is not None
 

@@ -20,9 +20,9 @@ from slm_lab.core.process import global_generators_seeded, stop_signals_blocked
 from slm_lab.core.text import significant
 from slm_lab.env.simulators.film import Film, headless
 from slm_lab.env.vector_env import FinishedEpisodes
-from slm_lab.experiment.run_source import RunSource
-from slm_lab.experiment.saved_run import SavedAgent, SavedRun, Which
 from slm_lab.metrics.tracker import info_means
+from slm_lab.records.run_source import RunSource
+from slm_lab.records.saved_run import SavedAgent, SavedRun, Which
 from slm_lab.session.evaluator import Evaluator
 from slm_lab.session.play_episodes import join_episodes
 from slm_lab.session.seeding import session_seeds

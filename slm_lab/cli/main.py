@@ -625,7 +625,7 @@ def export(
     A graph holds normalisation and action scales, and is compared with the agent
     first."""
     from slm_lab.experiment.export.export import export_agent
-    from slm_lab.experiment.saved_run import find_agent
+    from slm_lab.records.saved_run import find_agent
 
     saved, agent = find_agent(run, which, session, data, imports or (), trust)
     trial = f"_t{saved.trial}" if saved.is_search else ""
@@ -661,7 +661,7 @@ def push(
     """Share the agent of a run on the Hugging Face Hub, as export --to zip writes
     it."""
     from slm_lab.experiment.export.hub import push as upload
-    from slm_lab.experiment.saved_run import find_agent
+    from slm_lab.records.saved_run import find_agent
 
     found = find_agent(run, which, session, data, imports or (), trust)
     print_line(console(), upload(*found, repo, private))

@@ -15,7 +15,7 @@ from slm_lab.core.text import count_text, duration_text, significant, with_sprea
 from slm_lab.experiment.new.draft import draft
 from slm_lab.experiment.new.env_facts import EnvFacts, env_facts
 from slm_lab.experiment.new.recipe import choose_recipe, plain_env
-from slm_lab.experiment.trust import command_text
+from slm_lab.records.trust import command_text
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.override import apply_settings, parse_setting
 from slm_lab.spec.read import find_file, read_file

@@ -18,8 +18,8 @@ from slm_lab.core.errors import UsageError
 from slm_lab.core.text import printable
 from slm_lab.experiment.plot.plot import plot
 from slm_lab.experiment.plot.request import PlotRequest
+from slm_lab.records.archive import unpacked
 from slm_lab.spec.schema.messages import not_among
-from slm_lab.storage.archive import unpacked
 
 FORMS = ("csv", "latex")
 """The forms of a table for a paper."""

@@ -24,8 +24,8 @@ from slm_lab.experiment.probe import (
     in_order,
 )
 from slm_lab.experiment.run import check_machine, check_spaces
-from slm_lab.experiment.run_source import RunSource
-from slm_lab.experiment.trust import command_text, imports_of_file
+from slm_lab.records.run_source import RunSource
+from slm_lab.records.trust import command_text, imports_of_file
 
 HEADER, LEFT = ("change", "frames/s", "ratio", "learns"), ("change", "learns")
 LEAST = 0.005

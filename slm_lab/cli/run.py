@@ -24,12 +24,12 @@ from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
 from slm_lab.core.errors import LabError, TrainingFailed
 from slm_lab.core.text import count_text, error_summary, significant, with_spread
-from slm_lab.experiment.plot.trials import trial_of
 from slm_lab.experiment.run import Run
 from slm_lab.experiment.run_mode import Verb
-from slm_lab.experiment.run_source import RunSource
-from slm_lab.experiment.runs.summary import run_document
 from slm_lab.metrics.row import LABELS
+from slm_lab.records.overview import run_document
+from slm_lab.records.run_record import RunRecord
+from slm_lab.records.run_source import RunSource
 from slm_lab.spec.role import optimizer_paths
 from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.spec.schema.spec import Spec
@@ -88,7 +88,7 @@ def run_spec(
     _show_what_is_left(console, result, run)
     if run.verb == "train" and output == "text":
         with suppress(LabError):  # damaged rows; training and plots report them
-            if print_first_finding(console, trial_of(run.run_dir, 0)):
+            if print_first_finding(console, RunRecord(run.run_dir)):
                 print_line(console, f"more: slm-lab doctor {run.run_dir.root}")
     code = (
         FAILED
@@ -104,10 +104,9 @@ def run_spec(
 
 def _would_repeat(run: Run) -> Iterator[str]:
     """Advice against a resume that would only fail as the last training did."""
-    from slm_lab.experiment.doctor.case import read_case
 
     with suppress(LabError):  # damaged files; training reports them
-        ends = read_case(trial_of(run.run_dir, 0)).ends if run.resume else ()
+        ends = RunRecord(run.run_dir).results if run.resume else ()
         if any(end.diverged for end in ends):
             yield f"the last training diverged, and {what_to_change(run.spec, ends)}"
 

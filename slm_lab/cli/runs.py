@@ -21,9 +21,10 @@ from rich.text import Text
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
 from slm_lab.core.errors import UsageError
 from slm_lab.core.text import count_text
-from slm_lab.experiment.runs.summary import RunStatus, RunSummary, cells, summaries_in
-from slm_lab.experiment.runs.tidy import delete, selected
-from slm_lab.storage.archive import unpacked
+from slm_lab.records.archive import unpacked
+from slm_lab.records.overview import Overview, overviews_in
+from slm_lab.records.run_record import RunStatus
+from slm_lab.records.tidy import delete, selected
 
 COLUMNS = {
     "run": "run",
@@ -38,7 +39,7 @@ COLUMNS = {
     "started": "started",
 }
 """Columns of the table, and their names in a document."""
-SORTS = tuple(dict.fromkeys((*(field.name for field in fields(RunSummary)), *COLUMNS)))
+SORTS = tuple(dict.fromkeys((*(field.name for field in fields(Overview)), *COLUMNS)))
 STATUSES = (*RunStatus, "dev")
 UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 LEFT = ("environment", "changed", "mode", "status")
@@ -74,7 +75,7 @@ def list_runs(
 
             raise UsageError(f"{option} {word}: {not_among(str(word), known)}")
     runs = [
-        summary for summary in summaries_in(data) if _fits(summary, patterns, status)
+        overview for overview in overviews_in(data) if _fits(overview, patterns, status)
     ]
     by = attrgetter(COLUMNS.get(sort or "", sort or "started"))
     runs.sort(
@@ -90,7 +91,7 @@ def list_runs(
         print_line(wide_console(), f"there is no folder {data}; slm-lab run makes it")
 
 
-def _fits(run: RunSummary, patterns: Sequence[str], status: str | None) -> bool:
+def _fits(run: Overview, patterns: Sequence[str], status: str | None) -> bool:
     words = [word.lower() for word in (run.run, run.name, run.label, run.env, run.note)]
     found = not patterns or any(
         text in word or fnmatch(word, text)
@@ -106,8 +107,8 @@ def _text_of(pattern: str) -> str:
     return (Path(pattern).name if os.path.exists(pattern) else pattern).lower()
 
 
-def _print_runs(console: Console, runs: Sequence[RunSummary]) -> None:
-    texts = [cells(run) for run in runs]
+def _print_runs(console: Console, runs: Sequence[Overview]) -> None:
+    texts = [run.cells() for run in runs]
     columns = {
         heading: [each[name] for each in texts] for heading, name in COLUMNS.items()
     }
@@ -155,7 +156,7 @@ def tidy_runs(data: Path, dev: bool, failed: bool, older: str | None, yes: bool)
         return 0
     code = 0
     for run, why in delete(data, runs):
-        name = cells(run)["run"]
+        name = run.cells()["run"]
         message = f"deleted {name}" if why is None else f"kept {name}: {why}"
         print_line(console, Text(message, "" if why is None else "yellow"))
         code = code if why is None else 1
@@ -172,7 +173,7 @@ def _duration(text: str) -> timedelta:
 def diff_runs(a: str, b: str, data: Path) -> None:
     """Prints the differences between two runs. Raises LabError."""
     from slm_lab.analysis.overlay.endings import improvement_text, text_table
-    from slm_lab.experiment.runs.diff import diff
+    from slm_lab.experiment.diff import diff
 
     console = wide_console()
     with unpacked(a) as one, unpacked(b) as other:

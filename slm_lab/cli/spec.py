@@ -54,7 +54,7 @@ def check(
     folder only with --import or --trust.
 
     Exit codes: 0 no problems, 2 some problems."""
-    from slm_lab.experiment.trust import IMPORTS, imports_of_file, is_of_a_run
+    from slm_lab.records.trust import IMPORTS, imports_of_file, is_of_a_run
     from slm_lab.spec.load import check_file
     from slm_lab.spec.read import find_file, shipped_files
 
@@ -99,7 +99,7 @@ def show(
 ) -> None:
     """Print a spec as it would run, every default written out, as JSON."""
     with report_errors():
-        from slm_lab.experiment.trust import imports_of_file
+        from slm_lab.records.trust import imports_of_file
         from slm_lab.spec.load import load_spec
 
         import_plugins(imports_of_file(file, imports or (), trust=False))

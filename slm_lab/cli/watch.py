@@ -13,12 +13,11 @@ from slm_lab.cli.display.search_live import SearchDisplay
 from slm_lab.cli.doctor import print_first_finding
 from slm_lab.cli.shell.exit_codes import INTERRUPTED
 from slm_lab.core.errors import UsageError
-from slm_lab.experiment.plot.trials import trial_of
-from slm_lab.experiment.runs.recorded import RecordedSearch, RecordedTrial
-from slm_lab.experiment.search.outcomes import chosen_trial
-from slm_lab.storage.maybe_damaged import value_at
-from slm_lab.storage.run_dir import RunDir
-from slm_lab.storage.run_lookup import find_folder
+from slm_lab.core.recorded import value_at
+from slm_lab.experiment.search.outcomes import summarise
+from slm_lab.records.lookup import find_folder
+from slm_lab.records.progress import SearchProgress, TrialProgress
+from slm_lab.records.run_record import RunRecord
 
 PAUSE = 1.0
 """Seconds between two looks at the folder."""
@@ -27,47 +26,51 @@ PAUSE = 1.0
 def watch(run: str, data: Path) -> int:
     """Shows a run until it ends, and returns the exit code. Raises UsageError."""
     run_dir, number = find_folder(run, data)
+    record = RunRecord(run_dir, number)
     try:
-        if run_dir.is_search and number is None:
-            _watch_search(run_dir)
+        if record.is_search:
+            _watch_search(record)
         else:
-            _watch_trial(run_dir, number)
+            _watch_trial(record if number is not None else _newest_trial(record))
     except KeyboardInterrupt:
         print_line(console(), "stopped watching; the training continues")
         return INTERRUPTED
     return 0
 
 
-def _watch_trial(run_dir: RunDir, number: int | None) -> None:
-    begun = run_dir.trials if number is None else [number]
-    if not begun:
-        raise UsageError(f"{run_dir.root} has no trial yet")
-    trial = trial_of(run_dir, begun[-1])
-    screen, recorded = console(), RecordedTrial(trial)
-    print_line(
-        screen,
-        f"{trial.name} on {value_at(trial.spec, 'env.name', '?')}, {trial.where}",
-    )
+def _newest_trial(record: RunRecord) -> RunRecord:
+    trials = record.trials
+    if not trials:
+        raise UsageError(f"{record.folder} has no trial yet")
+    return trials[-1]
+
+
+def _watch_trial(trial: RunRecord) -> None:
+    screen = console()
+    trial.check_spec()
+    progress = TrialProgress(trial)
+    print_line(screen, f"{trial.name} on {trial.env}, {trial.where}")
     budget = int(value_at(trial.spec, "env.max_frame", 0.0))
     with LiveDisplay(screen, trial.meta, budget) as display:
-        while recorded.look():
-            display.update(recorded)
+        while progress.look():
+            display.update(progress)
             time.sleep(PAUSE)
-        display.update(recorded)
+        display.update(progress)
     print_first_finding(screen, trial)
 
 
-def _watch_search(run_dir: RunDir) -> None:
-    screen, recorded = wide_console(), RecordedSearch(run_dir)
-    summary = recorded.summary
-    print_line(screen, f"search {summary.name}: {summary.title}, {run_dir.root}")
-    names = short_names([each.path for each in summary.variables])
-    is_running = recorded.look()
-    with SearchDisplay(screen, recorded, names, summary.max_frame) as display:
+def _watch_search(search: RunRecord) -> None:
+    screen = wide_console()
+    summary = summarise(search)
+    progress = SearchProgress(search)
+    print_line(screen, f"search {summary.name}: {summary.title}, {search.folder}")
+    names = short_names([variable.path for variable in summary.variables])
+    is_running = progress.look()
+    with SearchDisplay(screen, progress, names, summary.max_frame) as display:
         while is_running:
             display.update()
             time.sleep(PAUSE)
-            is_running = recorded.look()
+            is_running = progress.look()
     display.print_best(TABLE_TRIALS)
     with suppress(UsageError):  # no trial has begun
-        print_first_finding(screen, trial_of(run_dir, chosen_trial(run_dir, None)))
+        print_first_finding(screen, RunRecord(search.run_dir).trial_at(None))

@@ -4,6 +4,7 @@ Arguments of environments, command lines, paths, notes and versions may be anyth
 bounds here are narrower than those of the readers in `spec.limits`."""
 
 import re
+from collections.abc import Mapping
 from itertools import islice
 from math import isfinite
 from typing import Any
@@ -17,6 +18,8 @@ MOST_KEYS = 100
 LONGEST_KEY = 100
 LONGEST_TEXT = 2000
 LARGEST_INT = 2**63
+LARGEST_NUMBER = 1e300
+"""Larger numbers in a record count as damaged."""
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 
@@ -31,6 +34,36 @@ def recordable_text(text: str, longest: int = LONGEST_TEXT) -> str:
     """The text, cut and encodable as UTF-8."""
     short = text if len(text) <= longest else f"{text[:longest]}…"
     return short.encode(errors="backslashreplace").decode()
+
+
+def value_at(tree: Any, path: str, default: Any = None) -> Any:
+    """The value at a dotted path of recorded JSON, which may be damaged; `default` if
+    there is none of its type. A default that is a float stands for any finite number,
+    None for any value."""
+    for name in path.split("."):
+        tree = tree.get(name) if isinstance(tree, Mapping) else None
+    if isinstance(default, float):
+        is_number = isinstance(tree, int | float) and abs(tree) < LARGEST_NUMBER
+        return tree if is_number else default
+    has_type = default is None or isinstance(tree, type(default))
+    return tree if has_type else default
+
+
+def differences(
+    old: Mapping[str, Any], new: Mapping[str, Any], path: str = ""
+) -> list[tuple[str, Any, Any]]:
+    """Dotted path, old and new value of every leaf that differs between two nested
+    specs."""
+    differing = []
+    for key in dict.fromkeys([*old, *new]):
+        here = f"{path}.{key}" if path else str(key)
+        before = old.get(key)
+        after = new.get(key)
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            differing += differences(before, after, here)
+        elif before != after:
+            differing.append((here, before, after))
+    return differing
 
 
 class _Recorder:

@@ -31,6 +31,7 @@ from slm_lab.core.process import (
     seed_global_generators,
     text_log,
 )
+from slm_lab.core.recorded import value_at
 from slm_lab.core.registry import import_failure
 from slm_lab.core.text import error_summary, in_line
 from slm_lab.env.failure import EnvironmentFailedError
@@ -38,10 +39,9 @@ from slm_lab.env.versions import code_digest, is_from
 from slm_lab.parallel.fork_server import end, new_process, start
 from slm_lab.parallel.supervisor import TICK
 from slm_lab.parallel.wait import wait_until
+from slm_lab.records.origin import installed
 from slm_lab.session import play_episodes
 from slm_lab.spec.schema.env import EnvSpec
-from slm_lab.storage.maybe_damaged import value_at
-from slm_lab.storage.provenance import installed
 
 SHIPPED = Path(__file__).with_name("shipped_returns.json")
 LEARNER_ONLY = frozenset({"life_loss_info"})

@@ -10,9 +10,9 @@ from slm_lab.agent.build import build_agent
 from slm_lab.core.types import Array
 from slm_lab.env.adapter import PolicyAdapter
 from slm_lab.env.failure import closing_env
-from slm_lab.experiment.saved_run import SavedAgent, SavedRun
+from slm_lab.records.archive import naming
+from slm_lab.records.saved_run import SavedAgent, SavedRun
 from slm_lab.session.torch_setup import on_cpu
-from slm_lab.storage.archive import naming
 
 
 class Policy(NamedTuple):

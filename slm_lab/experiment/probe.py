@@ -23,8 +23,8 @@ from slm_lab.core.errors import LabError
 from slm_lab.core.process import usable_cores
 from slm_lab.core.types import FloatArray
 from slm_lab.experiment.run import check_machine
-from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.trial import Trial, TrialTask, stop_on_signals
+from slm_lab.records.run_source import RunSource
 from slm_lab.session.status_board import LOOP_PARTS, StatusBoard
 from slm_lab.spec.budget import decays
 from slm_lab.spec.checks.size import hidden_weights, multiplies_in_half

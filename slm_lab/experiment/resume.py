@@ -14,24 +14,23 @@ from typing import Any, final
 from slm_lab.core.errors import Problem, SpecError, UsageError, undone_on_failure
 from slm_lab.core.files import read_file as read_bytes
 from slm_lab.core.files import read_object, write_json
-from slm_lab.core.recorded import recordable
+from slm_lab.core.recorded import differences, recordable, value_at
 from slm_lab.env.versions import env_record
-from slm_lab.experiment.run_source import RunSource
-from slm_lab.experiment.trust import check_allowed, check_cluster_allowed, modules_of
-from slm_lab.metrics.reader import RowFollower
+from slm_lab.metrics.reader import RowFile
+from slm_lab.records.lock import RunLock, names_locked
+from slm_lab.records.lookup import find_labelled, required_seed
+from slm_lab.records.origin import provenance, read_origin, starts_of, typed_settings
+from slm_lab.records.run_record import trial_metrics
+from slm_lab.records.run_source import RunSource
+from slm_lab.records.trust import check_allowed, check_cluster_allowed, modules_of
 from slm_lab.spec.budget import decays, stretched
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.override import parse_setting
 from slm_lab.spec.read import find_file, read_file
 from slm_lab.spec.schema.spec import ROWS, Spec
-from slm_lab.storage.lock import RunLock, names_locked
 from slm_lab.storage.manifest import FORMAT, Manifest
-from slm_lab.storage.maybe_damaged import trial_metrics, value_at
-from slm_lab.storage.origin import read_origin, starts_of, typed_settings
-from slm_lab.storage.provenance import provenance
 from slm_lab.storage.result import Ending
 from slm_lab.storage.run_dir import ORDER, RunDir, order_after, runs_in, sets_env
-from slm_lab.storage.run_lookup import find_labelled, required_seed
 
 SHOWN = 5
 """The maximum number of differences in a message."""
@@ -337,7 +336,7 @@ def check_checkpoints(
             or spec.meta.is_actor(session)
         ):
             continue
-        if len(RowFollower(paths.rows).read()):
+        if len(RowFile(paths.rows).read()):
             raise UsageError(
                 f"{run_dir.root}: Session {session} had reached frame "
                 f"{reached[session]:,}, but its checkpoint "
@@ -401,22 +400,6 @@ def check_budget(
             raise SpecError(
                 f"-s for train@{run_dir.root}", [Problem("env.max_frame", why, budget)]
             )
-
-
-def differences(
-    old: Mapping[str, Any], new: Mapping[str, Any], path: Sequence[str] = ()
-) -> list[tuple[str, Any, Any]]:
-    """Dotted path, old and new value of every leaf that differs between two nested
-    specs."""
-    found = []
-    for key in dict.fromkeys([*old, *new]):
-        before, after = old.get(key), new.get(key)
-        here = [*path, str(key)]
-        if isinstance(before, Mapping) and isinstance(after, Mapping):
-            found += differences(before, after, here)
-        elif before != after:
-            found.append((".".join(here), before, after))
-    return found
 
 
 def _versions(about: Mapping[str, Any]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from slm_lab.core.errors import Problem, SpecError, undone_on_failure
 from slm_lab.core.files import write_json
 from slm_lab.core.process import importing
+from slm_lab.core.recorded import differences
 from slm_lab.env.check import check_env, why_not_filmed
 from slm_lab.env.lookup import find_env
 from slm_lab.env.make import Spaces, describe_spaces
@@ -14,8 +15,11 @@ from slm_lab.env.simulators.atari import is_atari
 from slm_lab.env.simulators.envpool import is_pooled
 from slm_lab.experiment import resume
 from slm_lab.experiment.run_mode import Verb
-from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.trial import Trial, TrialTask, have_ended
+from slm_lab.records.lock import RunLock
+from slm_lab.records.lookup import find_run
+from slm_lab.records.origin import provenance, resumed
+from slm_lab.records.run_source import RunSource
 from slm_lab.session.seeding import draw_root_seed
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.spec.checks.algorithm import action_space_problems
@@ -28,15 +32,11 @@ from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.net import TorchArcNetSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.intact import fall_back
-from slm_lab.storage.lock import RunLock
-from slm_lab.storage.origin import resumed
-from slm_lab.storage.provenance import provenance
 from slm_lab.storage.result import TrialResult
 from slm_lab.storage.run_dir import RUN_BLOCK
-from slm_lab.storage.run_lookup import find_run
 
 if TYPE_CHECKING:
-    from slm_lab.experiment.init_from import Initial
+    from slm_lab.records.init_from import Initial
 
 MAY_CHANGE = (
     "env.max_frame",
@@ -181,7 +181,7 @@ def _about_lost_episodes(env: EnvSpec) -> str:
 def _keys_per_rank(spec: Spec) -> list[tuple[str, Any, Any]]:
     """Values that differ for each rank of a training: dotted path, the spec's value,
     the rank's."""
-    return resume.differences(spec.to_json(), scaled(spec).to_json())
+    return differences(spec.to_json(), scaled(spec).to_json())
 
 
 def _about_ranks(spec: Spec) -> Iterator[str]:
@@ -278,7 +278,7 @@ def initial_of(source: RunSource, spec: Spec) -> "Initial | None":
     if source.parent is None:
         return None
     with importing():  # imports torch
-        from slm_lab.experiment.init_from import taken_from
+        from slm_lab.records.init_from import taken_from
     return taken_from(source.parent, spec)
 
 

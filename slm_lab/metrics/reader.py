@@ -60,19 +60,7 @@ def read_rows(path: str | Path) -> Rows:
     and column, for a cell without a number, a line with too few or too many cells, and
     an invalid header."""
     Path(path).stat()
-    return RowFollower(Path(path)).read()
-
-
-def last_row(path: Path) -> dict[str, float | None]:
-    """The last complete row of a CSV, by column; empty without one. Reads only its
-    ends. Raises OSError and ValueError."""
-    with open_file(path) as file:
-        columns = column_names(file.readline().rstrip(b"\r\n"))
-        file.seek(max(file.tell(), file.seek(0, os.SEEK_END) - TAIL))
-        lines = file.read().splitlines(keepends=True)
-    whole = [line for line in lines if line[-1:] == b"\n"][-1:]
-    values = [parse_row(columns, line.rstrip(b"\r\n")) for line in whole]
-    return dict(zip(columns, values[0], strict=True)) if values else {}
+    return RowFile(Path(path)).read()
 
 
 def column_names(header: bytes) -> tuple[str, ...]:
@@ -116,7 +104,7 @@ def read_existing(files: Mapping[int, Path]) -> dict[int, Rows]:
 
 
 @final
-class RowFollower:
+class RowFile:
     """The rows of a growing CSV, read once each; a resume may also cut off rows at its
     end."""
 
@@ -184,6 +172,19 @@ class RowFollower:
             self._rows = Rows(*_completed(self.columns, self._values.T.copy()))
         self._seen = seen
         return self._rows
+
+    def last_row(self) -> dict[str, float | None]:
+        """The last complete row, by column; empty without one. Reads only the ends of
+        the file. Raises OSError and ValueError."""
+        with open_file(self.path) as file:
+            columns = column_names(file.readline().rstrip(b"\r\n"))
+            file.seek(max(file.tell(), file.seek(0, os.SEEK_END) - TAIL))
+            lines = file.read().splitlines(keepends=True)
+        complete = [line for line in lines if line[-1:] == b"\n"]
+        if not complete:
+            return {}
+        row = parse_row(columns, complete[-1].rstrip(b"\r\n"))
+        return dict(zip(columns, row, strict=True))
 
     def _new_lines(self) -> list[bytes]:
         with open_file(self.path) as file:

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 from typing import Any, final
 
-from slm_lab.metrics.reader import RowFollower
+from slm_lab.metrics.reader import RowFile
 
 _NO_SCALARS = ("frame", "wall_t")  # the step and the time of every event
 
@@ -21,7 +21,7 @@ class TensorBoardExporter:
         self, csv_path: str | Path, log_dir: str | Path, started_at: float | None = None
     ) -> None:
         self.log_dir = Path(log_dir)
-        self._rows = RowFollower(Path(csv_path))
+        self._rows = RowFile(Path(csv_path))
         self._started_at = started_at
         self._cuts = 0
         self._events: _EventFile | None = None

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
-from slm_lab.core.errors import CheckpointError, UsageError
+from slm_lab.core.errors import CheckpointError
 from slm_lab.core.files import write_atomically
-from slm_lab.metrics.reader import RowFollower, Rows
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.manifest import (
     Manifest,
@@ -24,8 +23,6 @@ from slm_lab.storage.run_dir import RunDir, SessionPaths
 
 BEST = "best"
 """The part of a checkpoint that training does not need."""
-MOST_FOLLOWED = 400
-"""The number of files of rows that are kept in memory."""
 
 
 def fall_back(spec: Spec, run_dir: RunDir, trial: int) -> list[str]:
@@ -224,48 +221,3 @@ def _falls_back(frames: Sequence[int]) -> str:
     if len(frames) == 1:
         return f"falls back to the checkpoint at frame {frames[0]:,}"
     return f"fall back to the checkpoint at frame {sum(frames):,} of all"
-
-
-def read_saved_rows(
-    paths: SessionPaths, file: Path, reader: RowFollower | None = None
-) -> Rows:
-    """The rows in `file`, one of a Session's; empty before its start. Raises UsageError
-    for damage; what a checkpoint covers is verified by checksum. `reader` is a new one
-    of this file."""
-    try:
-        manifest = read_manifest(paths.manifest)
-    except CheckpointError:  # training reports it; the rows can still be shown
-        manifest = None
-    try:
-        rows = (reader or RowFollower(file)).read()
-    except OSError as error:
-        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise UsageError(f"cannot be read: {error}") from None
-    extent = None if manifest is None else manifest.rows.get(file.name)
-    if extent is not None and (problem := extent.misfit(file)) is not None:
-        raise UsageError(problem)
-    return rows
-
-
-@final
-class FollowedRows:
-    """The rows of Sessions: files are verified when they are first read, and then
-    followed."""
-
-    def __init__(self) -> None:
-        self._files: dict[Path, RowFollower] = {}
-
-    def read(self, paths: SessionPaths, file: Path) -> Rows:
-        """As `read_saved_rows`. Raises UsageError."""
-        if (growing := self._files.pop(file, None)) is None:
-            growing = RowFollower(file)
-            read_saved_rows(paths, file, growing)
-        try:
-            rows = growing.read()
-        except (OSError, ValueError) as error:
-            raise UsageError(f"cannot be read: {error}") from None
-        self._files[file] = growing
-        while len(self._files) > MOST_FOLLOWED:
-            del self._files[next(iter(self._files))]
-        return rows

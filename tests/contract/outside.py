@@ -10,7 +10,7 @@ from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.build import build_agent
 from slm_lab.api.agent import Agent
 from slm_lab.env.make import make_env
-from slm_lab.experiment.saved_run import SavedAgent
+from slm_lab.records.saved_run import SavedAgent
 from slm_lab.storage.run_dir import RunDir
 from tests.contract.table import ALGORITHM_ROWS, cases
 

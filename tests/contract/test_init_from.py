@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from slm_lab.experiment.init_from import Parent, taken_from
+from slm_lab.records.init_from import Parent, taken_from
 from slm_lab.session.initial import normalizers_in, values_of
 from slm_lab.storage.run_dir import FOLDERS, RunDir
 from tests.contract.runs import assert_same_run, assert_same_vectors, stop_at, vectors

@@ -14,8 +14,8 @@ from pandas.testing import assert_frame_equal
 
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.run import Run
-from slm_lab.experiment.run_source import RunSource
 from slm_lab.parallel.fork_server import CONTEXT
+from slm_lab.records.run_source import RunSource
 from slm_lab.session.evaluator import Evaluator
 from slm_lab.session.seeding import session_seeds
 from slm_lab.session.session import Session

@@ -11,7 +11,7 @@ from collections import Counter
 
 import pytest
 
-from slm_lab.storage.event_log import Began, Confirmed, Ended, EventLog, Reported
+from slm_lab.records.event_log import Began, Confirmed, Ended, EventLog, Reported
 from slm_lab.storage.run_dir import RunDir
 from tests.faults.lab import (
     LAB,

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from slm_lab.cli.display.screen import Screen, print_line
 from slm_lab.core.text import count_text, duration_text, error_summary, significant
-from slm_lab.experiment.trust import command_text, modules_of, resume_words
+from slm_lab.records.trust import command_text, modules_of, resume_words
 from slm_lab.session.status_board import (
     TO_BEGIN,
     Flow,
@@ -25,8 +25,8 @@ from slm_lab.spec.schema.meta import MetaSpec
 
 if TYPE_CHECKING:
     from slm_lab.experiment.run import Run
-    from slm_lab.experiment.runs.recorded import RecordedTrial
     from slm_lab.experiment.search.prepare import Prepared
+    from slm_lab.records.progress import TrialProgress
 
 LOG_INTERVAL, MOST_LOG_INTERVAL = 5.0, 600.0
 """Seconds between two plain log lines of one Session; they double with each line, up to
@@ -126,7 +126,7 @@ class LiveDisplay:
         self._screen.show(self._table)
         self._screen.__exit__(*error)
 
-    def update(self, board: "StatusBoard | RecordedTrial") -> None:
+    def update(self, board: "StatusBoard | TrialProgress") -> None:
         """Shows the current state."""
         now = time.monotonic()
         for session, why in board.reasons.items():

@@ -15,12 +15,12 @@ from slm_lab.analysis.search.trial_state import Status, TrialState
 from slm_lab.cli.display.live import STOPPING, short
 from slm_lab.cli.display.screen import Screen, print_line
 from slm_lab.core.text import error_summary, significant
+from slm_lab.records.event_log import SearchState
 from slm_lab.spec.search import dimensions
-from slm_lab.storage.event_log import SearchState
 
 if TYPE_CHECKING:
-    from slm_lab.experiment.runs.recorded import RecordedSearch
     from slm_lab.experiment.search.experiment import Experiment
+    from slm_lab.records.progress import SearchProgress
 
 REFRESH = 0.5
 """Seconds between two updates of the table."""
@@ -61,7 +61,7 @@ class SearchDisplay:
     def __init__(
         self,
         console: Console,
-        search: "Experiment | RecordedSearch",
+        search: "Experiment | SearchProgress",
         names: Mapping[str, str],
         max_frame: int,
     ) -> None:

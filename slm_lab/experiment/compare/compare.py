@@ -23,11 +23,11 @@ from slm_lab.core.files import write_json
 from slm_lab.experiment.baseline import RANDOM_RETURNS_FILE
 from slm_lab.experiment.compare.plan import CompareRequest, Plan, make_plan, read_plan
 from slm_lab.experiment.run import Run
-from slm_lab.experiment.run_source import RunSource
 from slm_lab.metrics.reader import read_existing
+from slm_lab.records.lock import RunLock
+from slm_lab.records.run_source import RunSource
 from slm_lab.spec.load import warnings_held
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.storage.lock import RunLock
 from slm_lab.storage.result import Ending
 from slm_lab.storage.run_dir import RunDir, fresh_folder, safe_name
 

@@ -13,8 +13,9 @@ from slm_lab.analysis.compare.comparison import BASELINE, Variant
 from slm_lab.core.errors import MissingRunError, Problem, SpecError, UsageError
 from slm_lab.core.process import usable_cores
 from slm_lab.experiment.run import check_machine, check_spaces
-from slm_lab.experiment.run_source import RunSource
-from slm_lab.experiment.trust import (
+from slm_lab.records.origin import check_format, processor, provenance
+from slm_lab.records.run_source import RunSource
+from slm_lab.records.trust import (
     check_allowed,
     check_cluster_allowed,
     named_by,
@@ -31,8 +32,6 @@ from slm_lab.spec.role import optimizer_paths
 from slm_lab.spec.schema.messages import not_among
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.manifest import FORMAT
-from slm_lab.storage.origin import check_format
-from slm_lab.storage.provenance import processor, provenance
 from slm_lab.storage.run_dir import PLAN_BLOCK, PLAN_FILE, safe_name
 
 logger = logging.getLogger(__name__)

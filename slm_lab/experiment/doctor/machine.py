@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from slm_lab.core.process import usable_cores
 from slm_lab.env.lookup import EXTRAS, pip_command
-from slm_lab.storage.provenance import installed
+from slm_lab.records.origin import installed
 
 COUNTERS = Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat")
 """Where Linux counts processes that it killed for memory: in this container, or in

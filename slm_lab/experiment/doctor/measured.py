@@ -17,7 +17,7 @@ from slm_lab.env.adapter import PolicyAdapter
 from slm_lab.env.convert.normalize import EPSILON
 from slm_lab.env.failure import closing_env
 from slm_lab.env.interface import Env
-from slm_lab.experiment.doctor.case import Finding
+from slm_lab.experiment.doctor.history import Finding
 from slm_lab.experiment.policy import Policy, play
 
 STEPS = 300

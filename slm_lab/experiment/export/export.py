@@ -18,7 +18,7 @@ from slm_lab.env.lookup import require
 from slm_lab.experiment.export.policy_graph import PolicyGraph
 from slm_lab.experiment.export.shared_run import shared_files, zipped
 from slm_lab.experiment.policy import Policy, build_policy, play
-from slm_lab.experiment.saved_run import SavedAgent, SavedRun
+from slm_lab.records.saved_run import SavedAgent, SavedRun
 
 Outputs: TypeAlias = Callable[[Mapping[str, Array]], Sequence[Array]]
 """From the inputs of a file, by name, to its outputs."""

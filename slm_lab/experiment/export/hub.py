@@ -14,9 +14,9 @@ from slm_lab.core.files import read_file, write_atomically
 from slm_lab.core.process import quietly
 from slm_lab.env.lookup import require
 from slm_lab.experiment.export.shared_run import shared_files, zipped
-from slm_lab.experiment.saved_run import SavedAgent, SavedRun
-from slm_lab.storage.archive import MAX_BYTES, naming, unpacked
-from slm_lab.storage.run_lookup import find_folder
+from slm_lab.records.archive import MAX_BYTES, naming, unpacked
+from slm_lab.records.lookup import find_folder
+from slm_lab.records.saved_run import SavedAgent, SavedRun
 
 ARCHIVE = "run.zip"
 LOCAL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EROFS)

@@ -14,11 +14,12 @@ from slm_lab.analysis.figure.axis import RETURNS
 from slm_lab.analysis.statistics import bootstrap_interval
 from slm_lab.core.files import read_file, write_atomically, write_json
 from slm_lab.core.text import significant
-from slm_lab.experiment.plot.trials import read_trial, trial_of
-from slm_lab.experiment.saved_run import SavedAgent, SavedRun
-from slm_lab.experiment.trust import command_text, named_by
+from slm_lab.experiment.plot.trials import read_trial
+from slm_lab.records.archive import naming
+from slm_lab.records.run_record import RunRecord
+from slm_lab.records.saved_run import SavedAgent, SavedRun
+from slm_lab.records.trust import command_text, named_by
 from slm_lab.spec import read
-from slm_lab.storage.archive import naming
 from slm_lab.storage.checkpoint import CheckpointStore
 from slm_lab.storage.run_dir import RUN_BLOCK, RunDir, origin_of
 
@@ -106,7 +107,7 @@ def card(
         f"{package} {version}"
         for package, version in origin.get("packages", {}).items()
     ]
-    trial = read_trial(trial_of(run.run_dir, run.trial), "frames", RETURNS[0])
+    trial = read_trial(RunRecord(run.run_dir, run.trial), "frames", RETURNS[0])
     finals = np.array([each.final_return for each in trial.trainings])
     returns = ", ".join(map(significant, finals)) or "none was measured"
     if len(finals) > 1:

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel
 
-from slm_lab.experiment.trust import IMPORTS
+from slm_lab.records.trust import IMPORTS
 from slm_lab.spec.schema.block import Block
 from slm_lab.spec.schema.optim import TorchPart
 from slm_lab.spec.schema.schedule import ScheduleSpec

@@ -18,7 +18,7 @@ from slm_lab.core.plugins import import_plugins
 from slm_lab.env.lookup import find_env
 from slm_lab.env.make import Spaces, describe_spaces
 from slm_lab.env.simulators.atari import is_atari
-from slm_lab.experiment.trust import FLATTEN
+from slm_lab.records.trust import FLATTEN
 from slm_lab.spec.checks.algorithm import action_space_problems
 from slm_lab.spec.load import load_spec, spec_names
 from slm_lab.spec.read import SHIPPED, find_file, read_file

@@ -7,7 +7,6 @@ import numpy as np
 from slm_lab.analysis.overlay.overlay import Seeds
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.plot.trials import ReadTrial
-from slm_lab.storage.maybe_damaged import trial_metrics
 
 
 def normalised(
@@ -27,13 +26,10 @@ def normalised(
         )
     zeros = {}
     for env in envs:
-        runs = [each.found for each in trials if each.env == env]
-        every = (
-            trial_metrics(each.run_dir, each.trial).get("random_return")
-            for each in runs
-        )
+        records = [trial.record for trial in trials if trial.env == env]
+        returns = (record.metrics.get("random_return") for record in records)
         # known from the end on
-        random = next((each for each in every if each is not None), None)
+        random = next((value for value in returns if value is not None), None)
         if env not in scores:
             raise UsageError(
                 f"--normalise: no score of {env}; add --normalise {env}=SCORE"

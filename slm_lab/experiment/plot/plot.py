@@ -38,13 +38,12 @@ from slm_lab.experiment.plot.environments import (
 )
 from slm_lab.experiment.plot.request import RETURN_COLUMNS, PlotRequest
 from slm_lab.experiment.plot.trials import (
-    FoundTrial,
     ReadTrial,
-    find_trials,
     read_trial,
 )
+from slm_lab.records.lookup import find_trials
+from slm_lab.records.run_record import RunRecord
 from slm_lab.spec.schema.messages import not_among
-from slm_lab.storage.intact import read_saved_rows
 
 NO_TITLE = "none"
 """The word for a figure without a title."""
@@ -155,7 +154,7 @@ def grouped(
         count = count_text(len(groups), "curve")
         raise UsageError(f"--label: {len(given)} for {count}, in this order: {curves}")
     longest = max(each.seconds for trial in trials for each in trial.trainings)
-    share = any(each.found.meta.sessions_per_training > 1 for each in trials)
+    share = any(each.record.meta.sessions_per_training > 1 for each in trials)
     axis = x_axis(x, longest, "per Session" if share else "")
     seeds = [seeds_of(names[i], group, axis) for i, group in enumerate(groups)]
     return groups, seeds, axis
@@ -208,7 +207,7 @@ def _read(request: PlotRequest, y: Axis) -> tuple[list[ReadTrial], list[str]]:
         except _NothingToDrawError as error:
             empty.append(error)
             continue
-        trials |= {each.found.key: each for each in some}
+        trials |= {each.record.key: each for each in some}
         notes += about
     if not trials:
         raise empty[0]
@@ -246,17 +245,15 @@ def _of_target(
             f"{target}: the {MOST_CURVES} of {len(groups)} curves that ended best; "
             "others can be named one by one"
         )
-    kept = {each.found.key for group in ranked[:MOST_CURVES] for each in group}
-    return [each for each in some if each.found.key in kept], notes
+    kept = {each.record.key for group in ranked[:MOST_CURVES] for each in group}
+    return [each for each in some if each.record.key in kept], notes
 
 
 class _NothingToDrawError(UsageError):
     """A folder has no values for the y axis; other folders may have some."""
 
 
-def _nothing_of(
-    found: Sequence[FoundTrial], where: str, y: Axis
-) -> _NothingToDrawError:
+def _nothing_of(found: Sequence[RunRecord], where: str, y: Axis) -> _NothingToDrawError:
     message = "has no rows with a return yet: there is nothing to draw"
     if y.file == EVAL_RETURNS.file:
         message = (
@@ -264,7 +261,7 @@ def _nothing_of(
             f"--y {next(iter(Y_AXES))} draws the returns of the training"
         )
     elif y.column != RETURNS[0].column:
-        rows = [read_saved_rows(paths, paths.rows) for paths in found[0].paths.values()]
+        rows = [found[0].rows(session) for session in found[0].sessions]
         known = [name for name in rows[0].columns if rows[0].has_values(name)]
         message = (
             f"has no values of {y.column}: {not_among(y.column, [*Y_AXES, *known])}"
@@ -278,20 +275,20 @@ def _joined(trials: Sequence[ReadTrial]) -> list[list[ReadTrial]]:
     a trial of a search, which may be selected for its luck."""
     groups: dict[tuple[str, int], list[ReadTrial]] = {}
     for each in trials:
-        spec = json.dumps(_without_seeds(each.found), sort_keys=True)
-        copy, one = 0, each.found
+        spec = json.dumps(_without_seeds(each.record), sort_keys=True)
+        copy, one = 0, each.record
         while any(
             one.of_search
             or other.of_search
             or one.meta.random_seed == other.meta.random_seed
-            for other in (each.found for each in groups.setdefault((spec, copy), []))
+            for other in (each.record for each in groups.setdefault((spec, copy), []))
         ):
             copy += 1
         groups[spec, copy].append(each)
     return list(groups.values())
 
 
-def _without_seeds(found: FoundTrial) -> dict[str, Any]:
+def _without_seeds(found: RunRecord) -> dict[str, Any]:
     count = "max_session" if found.meta.distributed is False else "max_run"
     spec = {
         key: value for key, value in found.spec.items() if key not in ("name", "search")
@@ -300,17 +297,17 @@ def _without_seeds(found: FoundTrial) -> dict[str, Any]:
     left = {
         key: value for key, value in meta.items() if key not in ("random_seed", count)
     }
-    return {**spec, **found.beginning, "meta": left, "name": found.name}
+    return {**spec, **found.initial_weights, "meta": left, "name": found.name}
 
 
 def _named(group: Sequence[ReadTrial], per_env: bool = False) -> Named:
-    first = group[0].found
+    first = group[0].record
     spec = _without_seeds(first)
     if per_env:
         spec["env"] = {key: each for key, each in spec["env"].items() if key != "name"}
     tag = f"t{first.trial}" if first.of_search else ""
     del spec["name"]
-    return Named(first.run_dir.label or first.name, leaves(spec), first.stamp, tag)
+    return Named(first.label or first.name, leaves(spec), first.stamp, tag)
 
 
 def seeds_of(label: str, group: Sequence[ReadTrial], x: Axis) -> Seeds:
@@ -321,7 +318,7 @@ def seeds_of(label: str, group: Sequence[ReadTrial], x: Axis) -> Seeds:
         tuple(Line(each.line.x / x.unit_size, each.line.y) for each in trainings),
         np.array([each.final_return for each in trainings]),
         np.array([each.frames for each in trainings]),
-        sum(len(each.found.meta.trainings) for each in group),
+        sum(len(each.record.meta.trainings) for each in group),
     )
 
 
@@ -331,7 +328,7 @@ def _title(
     num_curves: int,
 ) -> str:
     """ "ppo_cartpole on CartPole-v1", with up to three names of each."""
-    names, envs = given or [group[0].found.name for group in groups], _envs(groups)
+    names, envs = given or [group[0].record.name for group in groups], _envs(groups)
     names = list(dict.fromkeys(names))
     what = ", ".join(names) if len(names) <= 3 else f"{num_curves} curves"
     where = ", ".join(envs) if len(envs) <= 3 else f"{len(envs)} environments"
@@ -354,7 +351,7 @@ def about_curves(
         )
     if (
         x == "frames"
-        and len({each.found.meta.sessions_per_training for each in trials}) > 1
+        and len({each.record.meta.sessions_per_training for each in trials}) > 1
     ):
         notes.append(
             "frames are those of each Session; --x total_frames sums over all workers "

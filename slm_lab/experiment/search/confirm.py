@@ -19,13 +19,13 @@ from slm_lab.experiment.search.resources import request_of
 from slm_lab.experiment.search.trial_process import TrialRunner
 from slm_lab.experiment.trial import TrialTask
 from slm_lab.metrics.reader import read_rows
+from slm_lab.records.event_log import Confirmed
+from slm_lab.records.lock import RunLock
+from slm_lab.records.origin import provenance
 from slm_lab.session.seeding import confirming_seed
 from slm_lab.spec.schema.meta import ConfirmSpec
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.storage.event_log import Confirmed
-from slm_lab.storage.lock import RunLock
 from slm_lab.storage.manifest import FORMAT, read_manifest
-from slm_lab.storage.provenance import provenance
 from slm_lab.storage.result import Ending
 from slm_lab.storage.run_dir import FOLDERS, RUN_BLOCK, RunDir, origin_of
 

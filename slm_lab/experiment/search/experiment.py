@@ -25,9 +25,9 @@ from slm_lab.experiment.search.trial_process import (
 )
 from slm_lab.experiment.trial import TrialTask
 from slm_lab.parallel.processes import LOST_SERVER
+from slm_lab.records import event_log as events
+from slm_lab.records.event_log import Event, EventLog, SearchState
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.storage import event_log as events
-from slm_lab.storage.event_log import Event, EventLog, SearchState
 from slm_lab.storage.result import Ending
 from slm_lab.storage.run_dir import RunDir
 
@@ -214,7 +214,7 @@ class Experiment(TrialRunner):
                 check_machine(f"trial {trial}", spec)
                 if self.run_dir.initial_file.is_file():
                     # imports torch
-                    from slm_lab.experiment.init_from import check_initial
+                    from slm_lab.records.init_from import check_initial
 
                     check_initial(self.run_dir, spec)
         except LabError as error:

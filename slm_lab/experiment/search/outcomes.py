@@ -11,18 +11,15 @@ from slm_lab.analysis.metrics import TRIAL_METRICS, trial_metrics
 from slm_lab.analysis.search.graph import draw_experiment_graph
 from slm_lab.analysis.search.search_summary import SearchSummary, experiment_table
 from slm_lab.analysis.trial.trial_graph import draw_multi_trial_graphs
-from slm_lab.core.errors import UsageError
 from slm_lab.core.files import write_atomically
+from slm_lab.core.recorded import value_at
 from slm_lab.experiment.baseline import RANDOM_RETURNS_FILE, known_random_return
-from slm_lab.experiment.plot.trials import FoundTrial, trial_of
-from slm_lab.metrics.reader import RowFollower, Rows, read_existing
-from slm_lab.spec.load import recorded_spec
+from slm_lab.metrics.reader import RowFile, Rows, read_existing
+from slm_lab.records.event_log import SearchState
+from slm_lab.records.run_record import RunRecord
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import dimensions
-from slm_lab.storage.event_log import SearchState
-from slm_lab.storage.maybe_damaged import value_at
 from slm_lab.storage.run_dir import RunDir
-from slm_lab.storage.run_lookup import find_folder
 
 
 def metrics_at(
@@ -62,21 +59,21 @@ def draw(
     for trial in (
         number for number, each in search_state.trials.items() if each.has_begun
     ):
-        begun = trial_of(run_dir, trial)
-        by_session = read_existing({s: paths.rows for s, paths in begun.paths.items()})
+        record = RunRecord(run_dir).trial_at(trial)
+        files = {session: paths.rows for session, paths in record.sessions.items()}
+        by_session = read_existing(files)
         rows[trial] = list(by_session.values())
-        run_of[trial] = begun.meta.runs_of(by_session)
+        run_of[trial] = record.meta.runs_of(by_session)
     title = f"{spec.name} on {spec.env.name}"
     folder, prefix = run_dir.root, run_dir.prefix
     paths += draw_multi_trial_graphs(rows, found.trials, run_of, folder, prefix, title)
     return [*paths, table]
 
 
-def read_search(run_dir: RunDir) -> SearchSummary:
-    """What a search has found so far, from its files. Raises UsageError for a damaged
-    record, SpecError for a damaged spec."""
-    name, spec = recorded_spec(run_dir.spec_file)
-    return _found(name, spec, SearchState.from_log(run_dir.event_log_file))
+def summarise(search: RunRecord) -> SearchSummary:
+    """What a search has found so far. Raises UsageError for a damaged event log,
+    SpecError for a damaged spec."""
+    return _found(search.name, search.spec, search.search_state)
 
 
 def _found(
@@ -91,31 +88,6 @@ def _found(
         value_at(spec, "env.max_frame", 0),
     )
     return SearchSummary(name, f"{algorithm} on {env}", searched, trials, max_frame)
-
-
-def find_trial(target: str, data_dir: Path) -> FoundTrial:
-    """The Trial of a run, or the best of a search, named as for `find_folder`; ":t3"
-    names another. Raises UsageError, SpecError."""
-    run_dir, number = find_folder(target, data_dir)
-    return trial_of(run_dir, chosen_trial(run_dir, number))
-
-
-def chosen_trial(run_dir: RunDir, number: int | None) -> int:
-    """The trial `number` of a search, or its best; 0 for a single run. Raises
-    UsageError."""
-    if not run_dir.is_search:
-        if number:
-            raise UsageError(f"{run_dir.root} is no search: it has no trial t{number}")
-        return 0
-    search_state = SearchState.from_log(run_dir.event_log_file)
-    best = [state.trial for state in search_state.ranked if state.has_begun]
-    if not best or (number is not None and number not in best):
-        known = ", ".join(f"t{trial}" for trial in sorted(best)) or "none"
-        raise UsageError(f"{run_dir.root} has no such trial; it has {known}")
-    confirmed = [
-        found.trial for found in search_state.results if found.mean is not None
-    ]
-    return (confirmed or best)[0] if number is None else number
 
 
 def reports(rows: Sequence[Rows]) -> list[tuple[int, float]]:
@@ -139,7 +111,7 @@ class RowWatch:
     """The new reports of a trial, from the rows of its Sessions."""
 
     def __init__(self, files: Sequence[Path], after: int) -> None:
-        self._files = [RowFollower(file) for file in files]
+        self._files = [RowFile(file) for file in files]
         self._rows: list[Rows] = []
         self._last_frame = after
 

@@ -29,7 +29,6 @@ from slm_lab.experiment.resume import (
     resumed_spec,
 )
 from slm_lab.experiment.run import check_machine, check_spaces, initial_of, seeded
-from slm_lab.experiment.run_source import RunSource
 from slm_lab.experiment.search.experiment import Experiment
 from slm_lab.experiment.search.population import Population
 from slm_lab.experiment.search.resources import Resources, of_this_machine, request_of
@@ -37,7 +36,11 @@ from slm_lab.experiment.search.scheduler import NoScheduler, Scheduler, tune_sch
 from slm_lab.experiment.search.searcher import build_searcher
 from slm_lab.experiment.search.space import Space, check_has_search, spec_at
 from slm_lab.experiment.search.trial_process import Pool
-from slm_lab.experiment.trust import check_allowed, modules_at
+from slm_lab.records.lock import RunLock
+from slm_lab.records.lookup import find_run
+from slm_lab.records.origin import provenance, resumed
+from slm_lab.records.run_source import RunSource
+from slm_lab.records.trust import check_allowed, modules_at
 from slm_lab.session.seeding import search_seeds
 from slm_lab.spec.load import warnings_held
 from slm_lab.spec.override import with_value
@@ -46,14 +49,10 @@ from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.scheduler import PbtSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import LISTS, Dimension, extremes
-from slm_lab.storage.lock import RunLock
-from slm_lab.storage.origin import resumed
-from slm_lab.storage.provenance import provenance
 from slm_lab.storage.run_dir import RUN_BLOCK
-from slm_lab.storage.run_lookup import find_run
 
 if TYPE_CHECKING:
-    from slm_lab.experiment.init_from import Initial
+    from slm_lab.records.init_from import Initial
 
 MAY_CHANGE = tuple(
     f"meta.{key}"

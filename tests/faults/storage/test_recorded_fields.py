@@ -9,10 +9,10 @@ import pytest
 
 import slm_lab
 from slm_lab.core.errors import SpecError
-from slm_lab.experiment.run_source import RunSource
+from slm_lab.records import origin as origins
+from slm_lab.records.origin import MOST_RESUMES, resumed
+from slm_lab.records.run_source import RunSource
 from slm_lab.spec.read import read_file
-from slm_lab.storage import provenance
-from slm_lab.storage.origin import MOST_RESUMES, resumed
 from slm_lab.storage.run_dir import RUN_BLOCK, origin_of
 from tests.faults.lab import call_here, run_folder, write_spec
 from tests.support import ppo
@@ -63,11 +63,11 @@ def hostile_machine(monkeypatch):
     def git(command, **_):
         return subprocess.CompletedProcess(command, 0, stdout=LONG, stderr="")
 
-    monkeypatch.setattr(provenance.subprocess, "run", git)
-    monkeypatch.setattr(provenance, "version", lambda package: LONG)
-    monkeypatch.setattr(provenance.platform, "platform", lambda: LONG)
-    monkeypatch.setattr(provenance.platform, "python_version", lambda: LONG)
-    monkeypatch.setattr(provenance.os, "cpu_count", lambda: math.inf)
+    monkeypatch.setattr(origins.subprocess, "run", git)
+    monkeypatch.setattr(origins, "version", lambda package: LONG)
+    monkeypatch.setattr(origins.platform, "platform", lambda: LONG)
+    monkeypatch.setattr(origins.platform, "python_version", lambda: LONG)
+    monkeypatch.setattr(origins.os, "cpu_count", lambda: math.inf)
     monkeypatch.setattr(sys, "argv", ["slm-lab", *[LONG[:100_000]] * 20])
 
 
@@ -180,7 +180,7 @@ def test_a_spec_that_a_run_folder_could_not_hold_is_refused_before_it_is_made(tm
 def test_a_run_that_is_resumed_a_thousand_times_can_be_read(tmp_path):
     run = write_run(tmp_path)
     content = json.loads(run.spec_file.read_text())
-    about = provenance.provenance(0)
+    about = origins.provenance(0)
     origin = {"format": 7, **about, "set": [], "packages": {}}
     for number in range(1000):
         origin = resumed(origin, about, [f"env.max_frame={number}"], frames=[number])
@@ -200,5 +200,5 @@ def test_the_command_of_notify_is_not_recorded(monkeypatch):
         "a.b=1",
     ]
     monkeypatch.setattr(sys, "argv", words)
-    recorded = provenance.provenance(0)["command"]
+    recorded = origins.provenance(0)["command"]
     assert recorded == ["slm-lab", "run", "--notify", "…", "--notify=…", "-s", "a.b=1"]

@@ -13,10 +13,9 @@ from slm_lab.board.catalog import Catalog
 from slm_lab.board.query import Query
 from slm_lab.board.runs_table import grid_part
 from slm_lab.core.errors import UsageError
-from slm_lab.experiment.plot.trials import find_trials
-from slm_lab.experiment.runs.summary import RunStatus
-from slm_lab.storage.event_log import Began, Ended, EventLog, Proposed
-from slm_lab.storage.intact import FollowedRows
+from slm_lab.records.event_log import Began, Ended, EventLog, Proposed
+from slm_lab.records.lookup import find_trials
+from slm_lab.records.overview import RunStatus
 from tests.support import ppo
 from tests.unit.experiment.runs import write_ended, write_run
 
@@ -75,9 +74,9 @@ def test_a_damaged_run_hides_no_other(tmp_path, spoil, has_page):
     good = write_ended(tmp_path, "good")
     spoil(bad)
     found = Catalog(tmp_path).entries()
-    assert found[good.root.name].summary.status is RunStatus.DONE
+    assert found[good.root.name].overview.status is RunStatus.DONE
     (entry,) = (each for name, each in found.items() if name != good.root.name)
-    assert entry.summary.status is RunStatus.DAMAGED
+    assert entry.overview.status is RunStatus.DAMAGED
     assert bool(entry.problem) is not has_page
 
 
@@ -86,8 +85,8 @@ def test_a_run_with_a_damaged_file_reports_it_and_shows_the_rest(tmp_path, file)
     run = write_ended(tmp_path, "spoilt")
     getattr(run, file)(0).write_text('{"sess')
     entry = Catalog(tmp_path).entries()[run.root.name]
-    assert (entry.summary.status, entry.problem) == (RunStatus.DAMAGED, "")
-    parts = run_page.parts(Catalog(tmp_path), FollowedRows(), Query(run=run.root.name))
+    assert (entry.overview.status, entry.problem) == (RunStatus.DAMAGED, "")
+    parts = run_page.parts(Catalog(tmp_path), Query(run=run.root.name))
     assert {"head", "panels", "log", "files"} <= set(parts)
 
 
@@ -96,7 +95,7 @@ def test_a_ticked_run_without_a_curve_is_listed_with_the_reason(tmp_path):
     runs.append(write_ended(tmp_path, "broken"))
     runs[2].spec_file.write_text("{")
     query = Query(runs=tuple(run.root.name for run in runs))
-    shown = ticked.parts(Catalog(tmp_path), FollowedRows(), query)["curves"].make()
+    shown = ticked.parts(Catalog(tmp_path), query)["curves"].make()
     assert [each.children for each in shown.children[-2:]] == [
         f"{runs[2].root.name}: its spec file cannot be read",
         f"{runs[1].root.name}: no values of mean return yet",
@@ -106,7 +105,7 @@ def test_a_ticked_run_without_a_curve_is_listed_with_the_reason(tmp_path):
 def test_every_part_of_the_pages_of_whole_runs_can_be_made(tmp_path):
     names = tuple(write_ended(tmp_path, name).root.name for name in ("one", "two"))
     for page, query in ((ticked, Query(runs=names)), (run_page, Query(run=names[0]))):
-        parts = page.parts(Catalog(tmp_path), FollowedRows(), query)
+        parts = page.parts(Catalog(tmp_path), query)
         assert all(parts[name].make() is not None for name in parts)
 
 
@@ -130,9 +129,7 @@ def test_the_page_of_a_search_names_the_trial_that_it_shows(tmp_path):
         (Query(run=run.root.name), True),
         (Query((), run.root.name, "1"), False),
     ):
-        panels = run_page.parts(Catalog(tmp_path), FollowedRows(), query)[
-            "panels"
-        ].make()
+        panels = run_page.parts(Catalog(tmp_path), query)["panels"].make()
         assert ("trial 1, the best so far" in str(panels)) is is_named
 
 
@@ -149,9 +146,9 @@ def test_the_trial_of_an_entry_is_found_without_a_look_at_other_runs(
     def refuse(*_):
         raise AssertionError("it looked for the run in the whole folder")
 
-    for module in ("plot.trials", "search.outcomes"):
-        monkeypatch.setattr(f"slm_lab.experiment.{module}.find_folder", refuse)
-    assert entry.trial(number) == expected
+    monkeypatch.setattr("slm_lab.records.lookup.find_folder", refuse)
+    monkeypatch.setattr("slm_lab.records.lookup.runs_in", refuse)
+    assert entry.trial(number).key == expected.key
 
 
 def test_runs_inside_of_another_sort_below_it(tmp_path):
@@ -213,7 +210,7 @@ def test_new_runs_appear_and_deleted_ones_go(tmp_path, monkeypatch):
 
 
 def test_the_page_of_a_run_that_was_deleted_says_so(tmp_path):
-    shown = run_page.parts(Catalog(tmp_path), FollowedRows(), Query(run="gone"))
+    shown = run_page.parts(Catalog(tmp_path), Query(run="gone"))
     assert shown["head"].make().children == "there is no run gone"
 
 

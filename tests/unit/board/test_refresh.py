@@ -8,8 +8,8 @@ from slm_lab.board.app import make_app
 from slm_lab.board.refresh import Part, Parts
 from slm_lab.cli.board import show_board
 from slm_lab.core.errors import MissingExtraError, UsageError
-from slm_lab.metrics.reader import RowFollower
-from slm_lab.storage.intact import FollowedRows
+from slm_lab.metrics.reader import RowFile
+from slm_lab.records.run_record import RowFiles
 from tests.unit.experiment.runs import write_run
 
 
@@ -34,15 +34,15 @@ def test_rows_are_read_in_parts(tmp_path, monkeypatch):
     paths = write_run(tmp_path).session(0, 0)
     *lines, last = paths.rows.read_text().splitlines(keepends=True)
     paths.rows.write_text("".join(lines))
-    live, read = FollowedRows(), []
-    new_rows = RowFollower.new_rows
+    live, read = RowFiles(), []
+    new_rows = RowFile.new_rows
 
     def counted(reader):
         rows = new_rows(reader)
         read.append(len(rows))
         return rows
 
-    monkeypatch.setattr(RowFollower, "new_rows", counted)
+    monkeypatch.setattr(RowFile, "new_rows", counted)
     assert len(live.read(paths, paths.rows)) == len(lines) - 1
     with paths.rows.open("a") as file:
         file.write(last)
@@ -56,7 +56,7 @@ def test_damaged_rows_are_an_error(tmp_path):
     with paths.rows.open("a") as file:
         file.write("no,number\n")
     with pytest.raises(UsageError, match="cannot be read"):
-        FollowedRows().read(paths, paths.rows)
+        RowFiles().read(paths, paths.rows)
 
 
 def test_a_damaged_file_is_reported_where_the_page_would_show_it(tmp_path):

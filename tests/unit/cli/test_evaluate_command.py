@@ -5,8 +5,8 @@ import json
 import pytest
 
 from slm_lab.metrics.writer import Extent
+from slm_lab.records.lock import RunLock
 from slm_lab.storage.checkpoint import CheckpointStore
-from slm_lab.storage.lock import RunLock
 from slm_lab.storage.manifest import read_manifest
 from tests.faults.lab import NAME, manifest, run_folder, write_spec
 from tests.support import ppo

@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from slm_lab.experiment.trust import command_text
+from slm_lab.records.trust import command_text
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from slm_lab.core import files
 from slm_lab.core.errors import UsageError
-from slm_lab.storage.run_lookup import find_folder
+from slm_lab.records.lookup import find_folder
 from tests.faults.lab import LAB, call_here
 from tests.unit.cli.trained import assert_bad_input
 from tests.unit.experiment.runs import write_ended

@@ -8,12 +8,13 @@ import pytest
 
 from slm_lab.analysis.search.trial_state import Status
 from slm_lab.cli import watch as watching
-from slm_lab.cli.watch import RecordedTrial
+from slm_lab.cli.watch import TrialProgress
 from slm_lab.core.errors import UsageError
-from slm_lab.experiment.plot.trials import find_trials
+from slm_lab.records.event_log import Began, Ended, EventLog, Proposed, Reported
+from slm_lab.records.lock import RunLock
+from slm_lab.records.lookup import find_trials
+from slm_lab.records.run_record import RunRecord
 from slm_lab.session.status_board import Phase
-from slm_lab.storage.event_log import Began, Ended, EventLog, Proposed, Reported
-from slm_lab.storage.lock import RunLock
 from tests.faults.lab import LAB, call_here
 from tests.support import ppo
 from tests.unit.cli.trained import assert_bad_input
@@ -22,7 +23,7 @@ from tests.unit.experiment.runs import write_ended, write_run
 
 def board_of(data, name="small"):
     (trial,) = find_trials(name, data)
-    return RecordedTrial(trial)
+    return TrialProgress(trial)
 
 
 def test_a_board_shows_the_last_row_of_each_session_while_it_trains(tmp_path):
@@ -121,7 +122,7 @@ def searched(data):
 def test_a_search_is_shown_by_its_trials(tmp_path):
     run = searched(tmp_path / "data")
     lock = RunLock(run.root)
-    recorded = watching.RecordedSearch(run)
+    recorded = watching.SearchProgress(RunRecord(run))
     assert recorded.look()
     assert (recorded.num_trials, recorded.frame_of(1)) == (4, 400)
     assert recorded.search_state.trials[1].status is Status.RUNNING
@@ -136,7 +137,7 @@ def test_the_trials_of_a_grid_are_its_points(tmp_path):
         "agent.algorithm.gamma__grid_search": [0.9, 0.95, 0.99],
         "agent.algorithm.lam__grid_search": [0.9, 0.95],
     }
-    assert watching.RecordedSearch(write_run(tmp_path, spec, spec)).num_trials == 6
+    assert watching.SearchProgress(write_run(tmp_path, spec, spec)).num_trials == 6
 
 
 def test_the_table_of_a_search_has_scores_and_values(tmp_path):

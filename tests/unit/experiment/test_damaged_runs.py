@@ -7,14 +7,13 @@ from contextlib import suppress
 
 import pytest
 
-from slm_lab.cli.watch import RecordedTrial
 from slm_lab.core.errors import LabError
-from slm_lab.experiment.doctor.case import read_case
-from slm_lab.experiment.doctor.diagnosis import all_findings
-from slm_lab.experiment.plot.trials import trial_of
-from slm_lab.experiment.runs.diff import diff
-from slm_lab.experiment.runs.summary import RunStatus, summary_of
-from slm_lab.experiment.runs.tidy import delete, selected
+from slm_lab.experiment.diff import diff
+from slm_lab.experiment.doctor.diagnosis import findings_of
+from slm_lab.records.overview import overview_of
+from slm_lab.records.progress import TrialProgress
+from slm_lab.records.run_record import RunRecord, RunStatus
+from slm_lab.records.tidy import delete, selected
 from tests.unit.experiment.runs import write_ended
 
 NUMBER = re.compile(r"(?<=[ ,\[:])-?\d+(\.\d+)?(?=[,\]\n }])")
@@ -72,11 +71,11 @@ def test_a_damaged_file_raises_nothing_but_errors_of_the_lab(file, damage, tmp_p
     run = write_ended(tmp_path, "small")
     (run.root / ".lock").write_text("1")
     DAMAGES[damage](FILES[file](run))
-    assert summary_of(run).status in RunStatus
+    assert overview_of(run).status in RunStatus
     for read in (
         lambda: diff("small", "small", tmp_path),
-        lambda: all_findings(read_case(trial_of(run, 0))),
-        lambda: RecordedTrial(trial_of(run, 0)).look(),
+        lambda: findings_of(RunRecord(run).trial_at(0)),
+        lambda: TrialProgress(RunRecord(run).trial_at(0)).look(),
     ):
         with suppress(LabError):
             read()

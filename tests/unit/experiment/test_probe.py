@@ -23,7 +23,7 @@ from slm_lab.experiment.probe import (
     gains,
     in_order,
 )
-from slm_lab.experiment.run_source import RunSource
+from slm_lab.records.run_source import RunSource
 from slm_lab.session.status_board import LOOP_PARTS
 from tests.faults.lab import write_spec
 from tests.support import parse, ppo, reinforce, soft

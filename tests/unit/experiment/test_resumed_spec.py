@@ -9,14 +9,14 @@ from importlib.util import find_spec
 import pytest
 
 from slm_lab.core.errors import SpecError, UsageError
+from slm_lab.core.recorded import differences, value_at
 from slm_lab.experiment import resume, run
 from slm_lab.experiment.run import Run
-from slm_lab.experiment.run_source import RunSource
-from slm_lab.experiment.runs.summary import RunStatus, summary_of
 from slm_lab.metrics.reader import read_rows
+from slm_lab.records.overview import RunStatus, overview_of
+from slm_lab.records.run_source import RunSource
 from slm_lab.spec.read import find_file
 from slm_lab.storage.manifest import FORMAT, Manifest
-from slm_lab.storage.maybe_damaged import value_at
 from slm_lab.storage.run_dir import RUN_BLOCK
 from tests.support import ppo
 from tests.unit.analysis.session import write_session
@@ -84,7 +84,7 @@ def test_a_setting_on_resume_changes_only_its_key(tmp_path):
         schedules="hold",
     )
     before, after = started.spec.to_json(), longer.spec.to_json()
-    assert resume.differences(before, after) == [("env.max_frame", 4096, 8192)]
+    assert differences(before, after) == [("env.max_frame", 4096, 8192)]
     assert made(file, tmp_path, "latest").spec == longer.spec
     with pytest.raises(
         SpecError, match=r"env\.num_envs = 4: the run was started with 2"
@@ -172,7 +172,7 @@ def test_stretched_schedules_keep_their_shares_and_held_ones_their_frames(
     longer = made(file, tmp_path, "latest", "env.max_frame=8192", schedules=schedules)
     ends = {"stretch": [1310, 4096, 8192], "hold": [655, 2048, 4096]}[schedules]
     assert frames_of(longer) == ends
-    changed = resume.differences(started.spec.to_json(), longer.spec.to_json())
+    changed = differences(started.spec.to_json(), longer.spec.to_json())
     starts = [path for path, *_ in changed if path.endswith("start_step")]
     assert len(changed) == (5 if schedules == "stretch" else 1), changed
     assert starts == (
@@ -252,7 +252,7 @@ def test_a_much_larger_budget_keeps_the_rows_even_and_says_how_many_they_are(tmp
 def test_a_smaller_budget_keeps_schedules_and_log_frequency(tmp_path):
     file, started = scheduled(tmp_path)
     shorter = made(file, tmp_path, "latest", "env.max_frame=400")
-    changed = resume.differences(started.spec.to_json(), shorter.spec.to_json())
+    changed = differences(started.spec.to_json(), shorter.spec.to_json())
     assert changed == [("env.max_frame", 4096, 400)]
 
 
@@ -437,7 +437,7 @@ def with_metrics(ready, *endings):
 def test_a_finished_run_that_trains_on_is_no_longer_done(tmp_path, monkeypatch):
     started = made(template(tmp_path, meta__max_session=2), tmp_path, None, *START)
     file, run_dir = with_metrics(started, "finished", "finished"), started.run_dir
-    assert (summary_of(run_dir).status, summary_of(run_dir).final_return) == (
+    assert (overview_of(run_dir).status, overview_of(run_dir).final_return) == (
         RunStatus.DONE,
         12.5,
     )
@@ -457,7 +457,7 @@ def test_a_finished_run_that_trains_on_is_no_longer_done(tmp_path, monkeypatch):
     recent = [
         read_rows(run_dir.session(0, s).rows)["recent_return"][-1] for s in range(2)
     ]
-    summary = summary_of(run_dir)
+    summary = overview_of(run_dir)
     assert summary.status is RunStatus.STOPPED
     assert summary.final_return == pytest.approx(sum(recent) / 2)
 

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slm_lab.core.errors import SpecError, UsageError
-from slm_lab.experiment.resume import differences
+from slm_lab.core.recorded import differences
 from slm_lab.experiment.run import Run, with_seed
-from slm_lab.experiment.run_source import RunSource
+from slm_lab.records.run_source import RunSource
 from slm_lab.storage.manifest import Manifest
 from slm_lab.storage.run_dir import RUN_BLOCK
 from tests.support import parse, ppo

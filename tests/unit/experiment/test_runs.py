@@ -9,12 +9,12 @@ import pytest
 
 from slm_lab.analysis.search.trial_state import Status
 from slm_lab.core.errors import UsageError
-from slm_lab.experiment.runs.diff import _table, diff
-from slm_lab.experiment.runs.summary import RunStatus, summary_of
-from slm_lab.experiment.runs.tidy import delete, selected
+from slm_lab.experiment.diff import _table, diff
 from slm_lab.metrics.reader import read_rows
-from slm_lab.storage.event_log import Began, Ended, EventLog, Proposed
-from slm_lab.storage.lock import RunLock
+from slm_lab.records.event_log import Began, Ended, EventLog, Proposed
+from slm_lab.records.lock import RunLock
+from slm_lab.records.overview import RunStatus, overview_of
+from slm_lab.records.tidy import delete, selected
 from slm_lab.storage.run_dir import RunDir, runs_in
 from tests.support import ppo
 from tests.unit.experiment.runs import change_spec, write_ended, write_run
@@ -35,7 +35,7 @@ def test_a_summary_has_what_the_folder_says(tmp_path):
         note="a try",
         resumed=[{"set": ["env.max_frame=1000"]}],
     )
-    summary = summary_of(run)
+    summary = overview_of(run)
     assert (summary.run, summary.name, summary.env) == (
         run.root.name,
         "small",
@@ -69,7 +69,7 @@ def test_workers_of_a_training_are_one_seed(tmp_path, meta, seeds):
     run = write_ended(
         tmp_path, "small", spec, endings=("finished",) * meta["max_session"]
     )
-    summary = summary_of(run)
+    summary = overview_of(run)
     assert (summary.seeds, summary.budget) == (seeds, seeds * spec["env"]["max_frame"])
 
 
@@ -84,7 +84,7 @@ def test_workers_of_a_training_are_one_seed(tmp_path, meta, seeds):
 )
 def test_the_status_follows_from_how_the_sessions_ended(tmp_path, endings, status):
     run = write_ended(tmp_path, "small", ppo(meta__max_session=2), endings=endings)
-    assert summary_of(run).status is status
+    assert overview_of(run).status is status
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_metrics_of_wrong_types_damage_no_list(tmp_path, damage):
     run = write_ended(tmp_path, "small")
     file = run.trial_metrics_file(0)
     file.write_text(json.dumps({**json.loads(file.read_text()), **damage}))
-    summary = summary_of(run)
+    summary = overview_of(run)
     numbers = (summary.final_return, summary.final_return_std, summary.frames_per_s)
     assert all(each is None or isinstance(each, float) for each in numbers)
 
@@ -113,39 +113,39 @@ def test_a_row_that_is_not_finite_damages_no_list(tmp_path, cell):
     rows = run.session(0, 0).rows
     header = rows.read_text().split("\n")[0]
     rows.write_text(f"{header}\n{','.join([cell] * len(header.split(',')))}\n")
-    assert summary_of(run).frames == 0
+    assert overview_of(run).frames == 0
 
 
 @pytest.mark.parametrize(
     "origin", [{"set": 3}, {"resumed": 3}, {"resumed": [{"set": 3}]}]
 )
 def test_an_origin_of_wrong_types_damages_no_list(tmp_path, origin):
-    assert summary_of(write_ended(tmp_path, "small", **origin)).changed == ()
+    assert overview_of(write_ended(tmp_path, "small", **origin)).changed == ()
 
 
 def test_a_run_that_trains_shows_the_recent_return(tmp_path):
     run = write_ended(tmp_path, "small", endings=("interrupted",))
     lock = RunLock(run.root)
-    summary = summary_of(run)
+    summary = overview_of(run)
     lock.release()
     assert summary.status is RunStatus.TRAINING
     assert summary.final_return == last(run, "recent_return")
-    assert summary_of(run).status is RunStatus.STOPPED
+    assert overview_of(run).status is RunStatus.STOPPED
 
 
 def test_a_lock_file_of_a_dead_process_is_no_lock(tmp_path):
     run = write_ended(tmp_path, "small")
     (run.root / ".lock").write_text(str(os.getpid()))
-    assert summary_of(run).status is RunStatus.DONE
+    assert overview_of(run).status is RunStatus.DONE
     (run.root / ".lock").write_text("nonsense")
-    assert summary_of(run).status is RunStatus.DONE
+    assert overview_of(run).status is RunStatus.DONE
 
 
 def test_a_search_shows_its_best_trial(tmp_path):
     run = write_ended(tmp_path, "small", ppo(), ppo(meta__random_seed=1))
     metrics = json.loads(run.trial_metrics_file(0).read_text())
     run.trial_metrics_file(1).write_text(json.dumps({**metrics, "final_return": 20.0}))
-    summary = summary_of(run)
+    summary = overview_of(run)
     assert (summary.mode, summary.final_return) == ("search, 2 trials", 20.0)
     assert summary.seeds == 1
 
@@ -158,7 +158,7 @@ def test_a_damaged_run_is_listed_as_such(tmp_path, damage):
     run.spec_file.write_text(damage)
     run.session(0, 0).rows.write_bytes(b"frame,fps\n1,x\n")
     (found,) = runs_in(tmp_path)
-    summary = summary_of(found)
+    summary = overview_of(found)
     assert summary.status in (RunStatus.DAMAGED, RunStatus.STOPPED)
     assert summary.frames == 0
 
@@ -237,11 +237,11 @@ def several(tmp_path):
     ],
 )
 def test_only_selected_runs_are_deleted(several, selection, names):
-    before = {summary_of(run).name for run in runs_in(several)}
+    before = {overview_of(run).name for run in runs_in(several)}
     chosen = selected(several, **selection)
     assert {run.name for run in chosen} == names
     assert [why for _, why in delete(several, chosen)] == [None] * len(names)
-    assert {summary_of(run).name for run in runs_in(several)} == before - names
+    assert {overview_of(run).name for run in runs_in(several)} == before - names
 
 
 def test_a_run_that_trains_is_never_deleted(several):
@@ -296,11 +296,11 @@ def test_the_status_of_a_search_follows_its_record(statuses, expected, tmp_path)
         if status is not None:
             log.write(Ended(trial, status, 500, 1.0, 2.0, {}))
     log.close()
-    assert summary_of(run).status is expected
+    assert overview_of(run).status is expected
     if statuses:
         lines = run.event_log_file.read_bytes().splitlines(keepends=True)
         run.event_log_file.write_bytes(b"".join(lines[1:]))
-        assert summary_of(run).status is RunStatus.DAMAGED
+        assert overview_of(run).status is RunStatus.DAMAGED
 
 
 @pytest.mark.parametrize(
@@ -336,6 +336,6 @@ def test_the_budget_of_a_search_is_that_of_all_its_trials_if_they_have_equal_one
     search, meta, trials, tmp_path
 ):
     spec = ppo(search=search, **{f"meta__{key}": value for key, value in meta.items()})
-    summary = summary_of(write_run(tmp_path, spec, spec))
+    summary = overview_of(write_run(tmp_path, spec, spec))
     sessions = meta.get("max_session", 1)
     assert summary.budget == (None if trials is None else trials * sessions * 1000)

@@ -6,8 +6,8 @@ import pytest
 
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.run import Run
-from slm_lab.experiment.run_source import RunSource
-from slm_lab.experiment.saved_run import SavedRun
+from slm_lab.records.run_source import RunSource
+from slm_lab.records.saved_run import SavedRun
 from tests.faults.lab import NAME, write_spec
 from tests.support import ppo
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slm_lab.metrics.reader import NO_ROWS, TAIL, DamagedRowsError, last_row, read_rows
+from slm_lab.metrics.reader import NO_ROWS, TAIL, DamagedRowsError, RowFile, read_rows
 from slm_lab.metrics.row import BASE_COLUMNS, EVAL_COLUMNS, Row
 from slm_lab.metrics.writer import RowWriter
 
@@ -112,4 +112,4 @@ def test_the_last_row_is_read_below_a_header_of_any_length(path):
     columns = ("frame", *(f"info_{i:0100d}" for i in range(700)))
     write(path, columns, range(701), range(1, 702))
     assert len(",".join(columns)) > TAIL
-    assert last_row(path) == dict(zip(columns, range(1, 702), strict=True))
+    assert RowFile(path).last_row() == dict(zip(columns, range(1, 702), strict=True))

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slm_lab.core.errors import UsageError
+from slm_lab.records.lookup import find_folder
 from slm_lab.storage.run_dir import RunDir, safe_name
-from slm_lab.storage.run_lookup import find_folder
 
 NOON = datetime(2026, 3, 4, 12, 0, 0)
 SECOND = timedelta(seconds=1)

@@ -75,7 +75,7 @@ main()
     [
         ("slm_lab.cli.main", ["--version"], ""),
         ("typer", ["--version"], ""),
-        ("slm_lab.experiment.runs.summary", ["runs"], "stopped\n"),
+        ("slm_lab.records.overview", ["runs"], "stopped\n"),
         ("numpy", ["runs"], "stopped\n"),
     ],
 )
@@ -92,7 +92,7 @@ def test_a_signal_at_any_import_ends_a_command_silently(
     [
         ("typer", ["runs", "--json"]),
         ("slm_lab.cli.options", ["run", "--json"]),
-        ("slm_lab.experiment.runs.summary", ["runs", "--json"]),
+        ("slm_lab.records.overview", ["runs", "--json"]),
         ("slm_lab.experiment.doctor.machine", ["doctor", "--json"]),
         ("slm_lab.spec.load", ["spec", "check", "--json"]),
         ("slm_lab.experiment.plot.plot", ["plot", "latest", "--json"]),

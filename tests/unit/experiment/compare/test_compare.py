@@ -14,7 +14,7 @@ from slm_lab.core.errors import LabError, UsageError
 from slm_lab.experiment.compare import compare
 from slm_lab.experiment.compare.compare import CompareRun
 from slm_lab.experiment.compare.plan import CompareRequest
-from slm_lab.experiment.run_source import RunSource
+from slm_lab.records.run_source import RunSource
 from slm_lab.spec.load import load_spec
 from slm_lab.storage.result import Ending, SessionResult, TrialResult
 from slm_lab.storage.run_dir import RunDir

@@ -6,6 +6,7 @@ import pytest
 
 from slm_lab.analysis.compare.comparison import BASELINE, Variant
 from slm_lab.core.errors import SpecError, UsageError
+from slm_lab.core.recorded import differences
 from slm_lab.experiment.compare import plan as compare_plan
 from slm_lab.experiment.compare.plan import (
     CompareRequest,
@@ -13,8 +14,7 @@ from slm_lab.experiment.compare.plan import (
     make_plan,
     read_plan,
 )
-from slm_lab.experiment.resume import differences
-from slm_lab.experiment.run_source import RunSource
+from slm_lab.records.run_source import RunSource
 from slm_lab.spec.load import load_specs
 from slm_lab.spec.modes import MODES
 from tests.support import ppo, reinforce, soft

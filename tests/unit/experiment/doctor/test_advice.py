@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from slm_lab.core.errors import SpecError
+from slm_lab.core.recorded import value_at
 from slm_lab.experiment.doctor import learning
-from slm_lab.experiment.doctor.case import Course
+from slm_lab.experiment.doctor.history import SessionHistory
 from slm_lab.experiment.doctor.measured import dead_relus
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.row import BASE_COLUMNS
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.read import shipped_files
-from slm_lab.storage.maybe_damaged import value_at
 from tests.unit.experiment.doctor.test_symptoms import HEALTHY, ILL, R
 
 SPECS = (
@@ -97,7 +97,7 @@ def test_a_spec_accepts_every_change_that_the_doctor_advises(name):
                 "sync_share": np.full(R, 0.7),
             }
         rows = Rows(tuple(columns), np.stack(list(columns.values())))
-        for finding in symptom(Course(rows, spec.to_json(), 1.0)):
+        for finding in symptom(SessionHistory(rows, spec.to_json(), 1.0)):
             tried += is_accepted(file, spec, finding.advice)
             assert finding.advice
     assert tried > 10

@@ -8,11 +8,12 @@ from torch import nn
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.doctor import diagnosis as outcome
 from slm_lab.experiment.doctor import machine
-from slm_lab.experiment.doctor.case import Case, Course, read_case
+from slm_lab.experiment.doctor.history import SessionHistory
 from slm_lab.experiment.doctor.measured import FiredUnits, dead_relus
-from slm_lab.experiment.plot.trials import find_trials
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.row import BASE_COLUMNS
+from slm_lab.records.lookup import find_trials
+from slm_lab.records.run_record import RunRecord
 from slm_lab.storage.result import Ending, SessionResult
 from tests.support import ppo
 from tests.unit.experiment.runs import write_run
@@ -42,24 +43,31 @@ def end(ending=Ending.FINISHED, session=0, **about):
 def case(
     trial, *ends, finals=(100.0, 101.0, 99.0), training=False, frames=4000.0, **metrics
 ):
-    every = {
-        s: Course(rows(value, frames=frames), trial.spec)
+    histories = {
+        s: SessionHistory(rows(value, frames=frames), trial.spec)
         for s, value in enumerate(finals)
     }
-    known = {"final_return_episodes": 20, **metrics}
-    return Case(
-        trial, every, known, () if ends == (None,) else ends or (end(),), training
-    )
+    results = [] if ends == (None,) else ends or (end(),)
+    metrics = {"final_return_episodes": 20, **metrics}
+    return with_facts(trial, metrics, results, training), histories
+
+
+def with_facts(trial, metrics, results, is_training=False):
+    """The record of a trial, in which it has read these facts."""
+    record = RunRecord(trial.run_dir)
+    record.metrics, record.results = metrics, results
+    record.is_training = is_training
+    return record
 
 
 def found_by(finding, seen):
-    return next(finding(seen), None)
+    return next(finding(*seen), None)
 
 
 def test_a_successful_run_has_no_findings(trial):
     every = (*outcome.ENDINGS, *outcome.RESULTS, outcome.weak_claim)
     healthy = case(trial, final_return=100.0, random_return=20.0)
-    assert [finding for each in every for finding in each(healthy)] == []
+    assert [finding for each in every for finding in each(*healthy)] == []
 
 
 def test_a_failure_is_given_with_its_reason_and_a_resume(trial):
@@ -185,7 +193,8 @@ def test_more_episodes_are_no_advice_for_too_few_seeds(tmp_path):
 
 def test_a_spec_key_of_another_version_is_no_finding():
     assert (
-        Course(rows(), {"agent": {"net": None}}).key("agent.net.optim_spec.lr") is None
+        SessionHistory(rows(), {"agent": {"net": None}}).key("agent.net.optim_spec.lr")
+        is None
     )
 
 
@@ -208,9 +217,10 @@ def test_a_channel_of_a_convolution_is_a_unit():
 
 
 def test_a_layer_with_mostly_dead_units_is_a_finding():
-    assert found_by(dead_relus, [0.1, 0.9]).evidence == "by layer 10%, 90% never fire"
-    assert found_by(dead_relus, [0.1, 0.7]) is None
-    assert found_by(dead_relus, []) is None
+    (finding,) = dead_relus([0.1, 0.9])
+    assert finding.evidence == "by layer 10%, 90% never fire"
+    assert not any(dead_relus([0.1, 0.7]))
+    assert not any(dead_relus([]))
 
 
 @pytest.mark.parametrize(
@@ -246,7 +256,8 @@ def test_an_extra_whose_simulator_does_not_import_is_missing(tmp_path, monkeypat
 
 
 def test_a_complete_training_without_metrics_is_a_finding(trial):
-    unwritten = Case(trial, {0: Course(rows(), trial.spec)}, {}, (), False)
+    histories = {0: SessionHistory(rows(), trial.spec)}
+    unwritten = with_facts(trial, {}, []), histories
     assert (
         found_by(outcome.unfinished, unwritten).what
         == "its metrics are missing or damaged"
@@ -254,9 +265,8 @@ def test_a_complete_training_without_metrics_is_a_finding(trial):
 
 
 def test_missing_rows_of_a_finished_session_are_reported(trial):
-    gone = Case(
-        trial, {0: Course(rows(), trial.spec)}, {"a": 1}, (end(), end(session=1)), False
-    )
+    histories = {0: SessionHistory(rows(), trial.spec)}
+    gone = with_facts(trial, {"a": 1}, (end(), end(session=1))), histories
     found = found_by(outcome.no_rows, gone)
     assert found.what == "rows of finished Sessions are gone"
     assert "t0_s1_session_df_train.csv" in found.evidence
@@ -275,4 +285,4 @@ def test_damaged_results_of_sessions_are_one_line(trial, sessions, why):
     with pytest.raises(
         UsageError, match=f"its metrics cannot be read: sessions: .*{why}$"
     ):
-        read_case(trial)
+        _ = trial.results

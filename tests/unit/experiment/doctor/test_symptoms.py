@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from slm_lab.experiment.doctor import learning
-from slm_lab.experiment.doctor.case import Course
+from slm_lab.experiment.doctor.history import SessionHistory
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.row import BASE_COLUMNS
 
@@ -76,7 +76,7 @@ FLAT = {"mean_return": np.full(R, 20.0), "recent_return": np.full(R, 20.0)}
 def course(**columns):
     empty = {name: np.full(R, np.nan) for name in BASE_COLUMNS}
     every = {**empty, **HEALTHY, **columns}
-    return Course(Rows(tuple(every), np.stack(list(every.values()))), SPEC)
+    return SessionHistory(Rows(tuple(every), np.stack(list(every.values()))), SPEC)
 
 
 def found(symptom, seen):

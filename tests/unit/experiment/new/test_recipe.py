@@ -7,7 +7,7 @@ import pytest
 from slm_lab.core.errors import UsageError
 from slm_lab.env.make import describe_spaces
 from slm_lab.experiment.new.recipe import GAMES, Recipe, choose_recipe, named, recipes
-from slm_lab.experiment.trust import FLATTEN, modules_of
+from slm_lab.records.trust import FLATTEN, modules_of
 from slm_lab.spec.checks.algorithm import action_space_problems
 from slm_lab.spec.checks.observations import observation_problems
 from slm_lab.spec.load import load_spec

@@ -22,7 +22,8 @@ from slm_lab.core.files import read_file
 from slm_lab.experiment.plot import plot as module
 from slm_lab.experiment.plot.plot import plot
 from slm_lab.experiment.plot.request import PlotRequest
-from slm_lab.experiment.plot.trials import find_trials, read_trial
+from slm_lab.experiment.plot.trials import read_trial
+from slm_lab.records.lookup import find_trials
 from tests.support import ppo
 from tests.unit.analysis.page import curves_of
 from tests.unit.experiment.runs import write_ended

@@ -5,7 +5,7 @@ from collections import Counter
 from slm_lab.experiment.search.experiment import Experiment
 from slm_lab.experiment.search.scheduler import NoScheduler, Scheduler
 from slm_lab.experiment.search.space import spec_at
-from slm_lab.storage.event_log import (
+from slm_lab.records.event_log import (
     Began,
     Copied,
     Ended,

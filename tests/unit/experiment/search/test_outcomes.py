@@ -3,7 +3,7 @@
 import pytest
 
 from slm_lab.experiment.search import outcomes
-from slm_lab.storage.event_log import Began, EventLog, Proposed, SearchState
+from slm_lab.records.event_log import Began, EventLog, Proposed, SearchState
 from tests.support import parse, ppo
 from tests.unit.experiment.runs import write_run
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from slm_lab.experiment.search.population import Population
 from slm_lab.experiment.search.scheduler import Action
 from slm_lab.experiment.search.space import Space
+from slm_lab.records.event_log import Copied
 from slm_lab.spec.schema.scheduler import PbtSpec
-from slm_lab.storage.event_log import Copied
 from tests.unit.experiment.search.fake_pool import FakePool, Fault
 from tests.unit.experiment.search.played import (
     MAX_FRAME,

@@ -6,14 +6,14 @@ from slm_lab.experiment.search.population import Population
 from slm_lab.experiment.search.scheduler import NoScheduler, tune_scheduler
 from slm_lab.experiment.search.searcher import GridRandomSearcher, build_searcher
 from slm_lab.experiment.search.space import Space
+from slm_lab.records import event_log as record_module
+from slm_lab.records.event_log import Copied, Ended, Interrupted, Proposed, Reported
 from slm_lab.spec.schema.scheduler import (
     AshaSpec,
     HyperBandSpec,
     MedianStoppingSpec,
     PbtSpec,
 )
-from slm_lab.storage import event_log as record_module
-from slm_lab.storage.event_log import Copied, Ended, Interrupted, Proposed, Reported
 from slm_lab.storage.run_dir import FOLDERS, RunDir
 from tests.unit.experiment.search.fake_pool import FakePool, Fault, Listed
 from tests.unit.experiment.search.played import (

@@ -20,14 +20,17 @@ from slm_lab.core.errors import (
     undone_on_failure,
 )
 from slm_lab.core.plugins import import_plugins
+from slm_lab.core.recorded import differences, value_at
 from slm_lab.core.types import FloatArray, StateDict
 from slm_lab.env.simulators.film import Film
 from slm_lab.env.vector_env import FinishedEpisodes
-from slm_lab.experiment.init_from import Parent
-from slm_lab.experiment.resume import differences
-from slm_lab.experiment.run_source import RunSource
-from slm_lab.experiment.search.outcomes import chosen_trial
-from slm_lab.experiment.trust import (
+from slm_lab.records.archive import unpacked
+from slm_lab.records.init_from import Parent
+from slm_lab.records.lookup import find_folder, find_saved, required_seed
+from slm_lab.records.origin import typed_settings
+from slm_lab.records.run_record import RunRecord
+from slm_lab.records.run_source import RunSource
+from slm_lab.records.trust import (
     check_allowed,
     imports_for,
     modules_of,
@@ -41,14 +44,10 @@ from slm_lab.spec.load import load_spec, recorded_spec
 from slm_lab.spec.schema.algorithm import CrossQSpec
 from slm_lab.spec.schema.net import TorchArcNetSpec
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.storage.archive import unpacked
 from slm_lab.storage.checkpoint import CheckpointStore, reading
 from slm_lab.storage.compatibility import check_fits, check_snapshot
 from slm_lab.storage.manifest import Manifest, previous_path, read_manifest
-from slm_lab.storage.maybe_damaged import value_at
-from slm_lab.storage.origin import typed_settings
 from slm_lab.storage.run_dir import RunDir, SessionPaths, origin_of
-from slm_lab.storage.run_lookup import find_folder, find_saved, required_seed
 
 Which: TypeAlias = Literal["best", "latest"]
 
@@ -205,7 +204,7 @@ class SavedRun:
         self.imports = source.imports
         """The modules that were imported for it."""
         self.run_dir, trial = find_saved(source.run or "latest", source.data_dir, name)
-        self.trial = chosen_trial(self.run_dir, trial)
+        self.trial = RunRecord(self.run_dir).number_of_trial(trial)
         self.folder = source.archive or self.run_dir.root
         """The run folder, or the file of a shared run."""
         self.agents = SavedAgents(self.run_dir, self.trial, self.folder)
@@ -333,7 +332,7 @@ def find_parent(
     names. Raises UsageError, CheckpointError."""
     with unpacked(run) as folder:
         run_dir, number = find_folder(folder, data_dir)
-        trial = chosen_trial(run_dir, number)
+        trial = RunRecord(run_dir).number_of_trial(number)
         source = run_dir.root if folder == run else Path(run)
         agents = SavedAgents(run_dir, trial, source)
         begun = agents.begun()

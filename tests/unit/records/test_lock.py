@@ -7,9 +7,9 @@ import pytest
 
 from slm_lab.core.errors import UsageError
 from slm_lab.experiment.resume import begin_run
-from slm_lab.experiment.run_source import RunSource
-from slm_lab.storage import lock as lock_module
-from slm_lab.storage.lock import RunLock, is_locked
+from slm_lab.records import lock as lock_module
+from slm_lab.records.lock import RunLock, is_locked
+from slm_lab.records.run_source import RunSource
 from tests.faults.lab import call_here, write_spec
 from tests.support import ppo
 from tests.unit.experiment.runs import write_ended

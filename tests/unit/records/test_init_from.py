@@ -10,12 +10,12 @@ import torch
 
 from slm_lab.core.errors import UsageError
 from slm_lab.core.files import write_json
-from slm_lab.experiment.saved_run import SavedAgents, find_parent
 from slm_lab.parallel.task import SessionTask
+from slm_lab.records.origin import provenance
+from slm_lab.records.saved_run import SavedAgents, find_parent
 from slm_lab.session.initial import built_values, taken_names, values_of
 from slm_lab.storage.checkpoint import write_state
 from slm_lab.storage.manifest import FORMAT, read_manifest
-from slm_lab.storage.provenance import provenance
 from slm_lab.storage.run_dir import RUN_BLOCK, RunDir, newest_first, origin_of, runs_in
 from tests.faults.lab import (
     NAME,

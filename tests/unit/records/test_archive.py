@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from slm_lab.core.errors import UsageError
-from slm_lab.storage import archive
-from slm_lab.storage.archive import unpacked
+from slm_lab.records import archive
+from slm_lab.records.archive import unpacked
 
 GOOD = {"small_spec.json": b"{}", "info/small_t0_s0_session_df_train.csv": b"frame\n"}
 

@@ -9,6 +9,7 @@ from slm_lab.core.errors import MissingRunError, Problem, SpecError, UsageError
 from slm_lab.core.files import may_be_read
 from slm_lab.core.recorded import recordable_text
 from slm_lab.core.registry import suggestion
+from slm_lab.records.run_record import RunRecord
 from slm_lab.spec.load import chosen_name, spec_names
 from slm_lab.spec.read import find_file, read_file, shipped_name
 from slm_lab.storage.run_dir import RunDir, newest_first, runs_in, safe_name
@@ -175,6 +176,57 @@ def find_saved(
     return find_folder(
         target, data_dir, spec_name, named is not None if is_latest else None, env
     )
+
+
+def find_trial(target: str, data_dir: Path) -> RunRecord:
+    """The Trial of a run, or the best of a search, named as for `find_folder`; ":t3"
+    names another. Raises UsageError, SpecError."""
+    run_dir, number = find_folder(target, data_dir)
+    return RunRecord(run_dir).trial_at(number)
+
+
+def find_trials(
+    target: str, data_dir: Path, notes: list[str] | None = None
+) -> list[RunRecord]:
+    """The Trials of a run as for `find_folder`, of all run folders in a folder, or one
+    Trial of a search. Raises UsageError if there are none, SpecError for an unreadable
+    spec; with `notes`, one of many in a folder is left out, and noted there."""
+    folders = filter(os.path.isdir, (Path(target), data_dir / target))
+    folder = next(folders, None)
+    if folder is not None and RunDir.at(folder) is None:
+        return _trials_in(folder, notes)
+    run_dir, number = find_folder(target, data_dir)
+    trials = RunRecord(run_dir).trials
+    chosen = [trial for trial in trials if number in (None, trial.trial)]
+    if not chosen:
+        numbers = ", ".join(f"t{trial.trial}" for trial in trials)
+        why = f"the run has the trials {numbers}" if numbers else "is no run"
+        raise UsageError(f"{target}: {why}")
+    for trial in chosen:
+        trial.check_spec()
+    return chosen
+
+
+def _trials_in(folder: Path, notes: list[str] | None) -> list[RunRecord]:
+    """The Trials of all runs in a folder, see `find_trials`."""
+    trials: list[RunRecord] = []
+    for run_dir in runs_in(folder):
+        of_run = RunRecord(run_dir).trials
+        try:
+            for trial in of_run:
+                trial.check_spec()
+            trials += of_run
+        except SpecError as error:
+            if notes is None:
+                raise
+            notes.append(f"left out: {run_dir.root.name}: {error.problems[0]}")
+    if not trials:
+        raise UsageError(
+            f"{folder} is no run folder, and contains none: a run folder has "
+            "{spec_name}_spec.json and {spec_name}_t0_spec.json, as slm-lab run "
+            "makes them"
+        )
+    return trials
 
 
 def find_labelled(label: str, data_dir: Path) -> RunDir | None:

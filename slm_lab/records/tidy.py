@@ -7,8 +7,9 @@ from pathlib import Path
 
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import refuse_links
-from slm_lab.experiment.runs.summary import RunStatus, RunSummary, summary_of
-from slm_lab.storage.lock import RunLock
+from slm_lab.records.lock import RunLock
+from slm_lab.records.overview import Overview, overview_of
+from slm_lab.records.run_record import RunStatus
 from slm_lab.storage.run_dir import runs_in
 
 
@@ -17,11 +18,11 @@ def selected(
     dev: bool = False,
     failed: bool = False,
     older: timedelta | None = None,
-) -> list[RunSummary]:
+) -> list[Overview]:
     """The dev runs and the failed runs in `data_dir`, as asked for, or all; with
     `older` only those from before. Leaves out runs that train, and folders that are
     links or have links in them."""
-    runs = [summary_of(run) for run in runs_in(data_dir) if not _has_links(run.root)]
+    runs = [overview_of(run) for run in runs_in(data_dir) if not _has_links(run.root)]
     if dev or failed:
         is_failed = RunStatus.FAILED if failed else None
         runs = [run for run in runs if (dev and run.is_dev) or run.status is is_failed]
@@ -30,8 +31,8 @@ def selected(
 
 
 def delete(
-    data_dir: Path, runs: list[RunSummary]
-) -> Iterator[tuple[RunSummary, str | None]]:
+    data_dir: Path, runs: list[Overview]
+) -> Iterator[tuple[Overview, str | None]]:
     """Deletes run folders; yields each, with the reason if it is kept: it trains, or
     has links."""
     for run in runs:
@@ -58,7 +59,7 @@ def _has_links(folder: Path) -> bool:
     return folder.is_symlink()
 
 
-def _age(run: RunSummary) -> timedelta:
+def _age(run: Overview) -> timedelta:
     try:
         return datetime.now(UTC) - datetime.fromisoformat(run.started)
     except (ValueError, TypeError):

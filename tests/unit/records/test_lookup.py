@@ -7,8 +7,8 @@ import pytest
 
 import slm_lab
 from slm_lab.core.errors import UsageError
+from slm_lab.records.lookup import find_folder, find_run, find_saved
 from slm_lab.storage.run_dir import ORDER, RUN_BLOCK, RunDir, order_after, runs_in
-from slm_lab.storage.run_lookup import find_folder, find_run, find_saved
 
 NOON = datetime(2026, 3, 4, 12, 0, 0)
 

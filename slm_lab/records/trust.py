@@ -15,12 +15,12 @@ from typing import Any
 from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.core.plugins import is_covered, module_in, refuse_inside
 from slm_lab.core.text import in_line
+from slm_lab.records.event_log import Copied, EventLog, Proposed
 from slm_lab.spec.limits import nodes
 from slm_lab.spec.load import spec_names
 from slm_lab.spec.read import find_file, read_file
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import dimensions
-from slm_lab.storage.event_log import Copied, EventLog, Proposed
 from slm_lab.storage.run_dir import FOLDERS, RUN_BLOCK, RunDir
 
 FLATTEN = "gymnasium.wrappers:FlattenObservation"

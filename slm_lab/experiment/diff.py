@@ -11,9 +11,9 @@ from slm_lab.analysis.overlay.endings import Improvement, TableRow, results
 from slm_lab.analysis.overlay.labels import leaves
 from slm_lab.core.text import TextTable
 from slm_lab.experiment.plot.plot import seeds_of
-from slm_lab.experiment.plot.trials import FoundTrial, read_trial
-from slm_lab.experiment.search.outcomes import find_trial
-from slm_lab.storage.run_dir import origin_of
+from slm_lab.experiment.plot.trials import read_trial
+from slm_lab.records.lookup import find_trial
+from slm_lab.records.run_record import RunRecord
 
 ABOUT = ("git_sha", "packages", "python", "machine", "environment")
 """The parts of a run's origin that may explain different results."""
@@ -33,7 +33,7 @@ def diff(a: str, b: str, data_dir: Path) -> Diff:
     `find_trial`. Different labels replace the folders' names. Raises UsageError, and
     SpecError for an unreadable spec."""
     trials = [find_trial(target, data_dir) for target in (a, b)]
-    names = [each.run_dir.label or Path(each.where).name for each in trials]
+    names = [each.label or Path(each.where).name for each in trials]
     if names[0] == names[1]:
         names = [Path(each.where).name for each in trials]
     reads = [read_trial(each, "frames", Y_AXES["mean_returns_ma"]) for each in trials]
@@ -44,17 +44,16 @@ def diff(a: str, b: str, data_dir: Path) -> Diff:
 
 
 def difference_tables(
-    names: Sequence[str], trials: Sequence[FoundTrial]
+    names: Sequence[str], trials: Sequence[RunRecord]
 ) -> dict[str, TextTable]:
     """How the specs of Trials differ, and what they ran on: tables of dotted paths with
     a column for each Trial, and values as JSON; – where a Trial has none."""
-    origins = [origin_of(each.run_dir.spec_file) for each in trials]
     blocks: dict[str, list[Mapping[str, Any]]] = {
         "Differences of the specs": [
-            {**each.spec, **each.beginning} for each in trials
+            {**each.spec, **each.initial_weights} for each in trials
         ],
         "Versions and machine": [
-            {key: each.get(key) for key in ABOUT} for each in origins
+            {key: trial.origin.get(key) for key in ABOUT} for trial in trials
         ],
     }
     return {title: _table(names, each) for title, each in blocks.items()}

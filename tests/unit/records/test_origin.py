@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from slm_lab.storage import provenance as module
-from slm_lab.storage.provenance import git_sha, provenance
+from slm_lab.records import origin as module
+from slm_lab.records.origin import git_sha, provenance
 
 SOURCE = Path(module.__file__).parent
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from slm_lab.analysis.search.trial_state import Status
 from slm_lab.core.errors import LabError, UsageError
-from slm_lab.storage.event_log import (
+from slm_lab.records.event_log import (
     Began,
     Confirmed,
     Copied,

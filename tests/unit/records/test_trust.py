@@ -11,8 +11,8 @@ import pytest
 from slm_lab.core.errors import SpecError, UsageError
 from slm_lab.core.plugins import is_covered, refuse_inside
 from slm_lab.experiment.run import Run
-from slm_lab.experiment.run_source import RunSource
-from slm_lab.experiment.trust import (
+from slm_lab.records.run_source import RunSource
+from slm_lab.records.trust import (
     check_allowed,
     check_cluster_allowed,
     imports_for,

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, final
 
-from slm_lab.experiment.trust import check_source
+from slm_lab.records.lookup import resolve_spec_name
+from slm_lab.records.trust import check_source
 from slm_lab.spec.limits import check_writable
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.storage.run_lookup import resolve_spec_name
 
 if TYPE_CHECKING:
-    from slm_lab.experiment.init_from import Parent
+    from slm_lab.records.init_from import Parent
 
 
 @final

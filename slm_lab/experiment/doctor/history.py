@@ -1,22 +1,15 @@
-"""What the doctor looks at, and what it finds."""
+"""What the doctor looks at in the rows of a Session, and what it finds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
 
-from slm_lab.core.errors import UsageError
+from slm_lab.core.recorded import value_at
 from slm_lab.core.text import significant
 from slm_lab.core.types import FloatArray
-from slm_lab.experiment.plot.trials import FoundTrial, ReadRows
 from slm_lab.metrics.reader import Rows
-from slm_lab.storage.intact import read_saved_rows
-from slm_lab.storage.lock import is_locked
-from slm_lab.storage.maybe_damaged import trial_metrics, value_at
-from slm_lab.storage.result import SessionResult
-
-ENDS = TypeAdapter(list[SessionResult])
+from slm_lab.records.run_record import RunRecord
 
 
 class Finding(NamedTuple):
@@ -33,7 +26,7 @@ FEWEST_FRAMES, FEWEST_STEPS, FEWEST_EPISODES = 10_000, 200, 20
 """Frames, gradient steps and episodes below which no training shows what it learns."""
 
 
-class Course(NamedTuple):
+class SessionHistory(NamedTuple):
     """The rows of a Session, at least one, and its spec."""
 
     rows: Rows
@@ -129,46 +122,25 @@ class Course(NamedTuple):
         return median(late) - median(early) > 0.25 * self.spread
 
 
-class Case(NamedTuple):
-    """A Trial that the doctor looks at."""
-
-    trial: FoundTrial
-    courses: Mapping[int, Course]
-    """Of each Session with rows."""
-    metrics: Mapping[str, Any]
-    """Of the Trial; empty before its end."""
-    ends: Sequence[SessionResult]
-    """How its Sessions ended; empty before the end."""
-    is_training: bool
-
-    @property
-    def reached(self) -> float:
-        """Frames of all Sessions."""
-        return max(
-            (float(c.column("total_frame")[-1]) for c in self.courses.values()),
-            default=0.0,
-        )
-
-
 def median(values: FloatArray) -> float:
     """NaN without values."""
     return float(np.median(values)) if len(values) else float("nan")
 
 
-def read_case(trial: FoundTrial, read: ReadRows = read_saved_rows) -> Case:
-    """The rows and results of a Trial so far. Raises UsageError for a damaged file."""
-    rows = {session: read(paths, paths.rows) for session, paths in trial.paths.items()}
-    metrics = trial_metrics(trial.run_dir, trial.trial)
-    length = metrics.get("random_episode_length")
-    courses = {
-        s: Course(each, trial.spec, length) for s, each in rows.items() if len(each)
-    }
-    recorded = metrics.get("sessions") or ()
-    try:  # an earlier version lacks fields
-        ends = ENDS.validate_python([{"frame": 0, **each} for each in recorded])
-    except (TypeError, ValidationError) as error:
-        why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
-        raise UsageError(
-            f"{trial.where}: its metrics cannot be read: sessions: {why}"
-        ) from None
-    return Case(trial, courses, metrics, ends, is_locked(trial.run_dir.root))
+def read_histories(record: RunRecord) -> dict[int, SessionHistory]:
+    """The history of each Session with rows. Raises UsageError for a damaged file."""
+    random_length = record.metrics.get("random_episode_length")
+    histories = {}
+    for session in record.sessions:
+        rows = record.rows(session)
+        if len(rows):
+            histories[session] = SessionHistory(rows, record.spec, random_length)
+    return histories
+
+
+def reached_frames(histories: Mapping[int, SessionHistory]) -> float:
+    """The frames of all Sessions."""
+    frames = [
+        float(history.column("total_frame")[-1]) for history in histories.values()
+    ]
+    return max(frames, default=0.0)

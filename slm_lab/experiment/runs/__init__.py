@@ -1,1 +1,0 @@
-"""Lists, compares and deletes run folders."""

@@ -1,0 +1,302 @@
+"""What a list of runs shows of each: one line, read without a lock and without the
+model of the spec."""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, final
+
+from rich.filesize import decimal
+
+from slm_lab.core.errors import LabError
+from slm_lab.core.files import folders_in, may_be_read, read_file, read_object
+from slm_lab.core.recorded import value_at
+from slm_lab.core.text import duration_text, in_line, significant, with_spread
+from slm_lab.records.lock import is_locked
+from slm_lab.records.run_record import LastRow, RunRecord, RunStatus, trial_metrics
+from slm_lab.spec.modes import mode_of
+from slm_lab.storage.run_dir import (
+    PLAN_BLOCK,
+    PLAN_FILE,
+    RUN_BLOCK,
+    RunDir,
+    runs_in,
+    sets_env,
+)
+
+SLACK = 30.0
+"""Seconds beyond three intervals of rows after which a Session without a row counts as
+ended."""
+
+
+@final
+@dataclass(frozen=True)
+class Overview:
+    """A run in a list; by default one of which nothing is known."""
+
+    run: str = ""
+    """The name of its folder."""
+    started: str = ""
+    """ISO 8601, UTC; empty if it is unknown."""
+    name: str = ""
+    label: str = ""
+    note: str = ""
+    env: str = ""
+    changed: tuple[str, ...] = ()
+    """The run whose weights it began with, and the `-s` of its start and its
+    resumes."""
+    mode: str = ""
+    """The way of parallel training, with the number of Sessions; or "search"."""
+    status: RunStatus = RunStatus.DAMAGED
+    is_dev: bool = False
+    frames: int = 0
+    """Of all Sessions."""
+    budget: int | None = None
+    """The frames of all Sessions at the end; None if those of trials may differ."""
+    final_return: float | None = None
+    """While it trains: the mean over Sessions of the recent return."""
+    final_return_std: float | None = None
+    """Over its Sessions, or its trainings in parallel."""
+    seeds: int = 0
+    """The number of Sessions, or trainings in parallel; of a search, those of a
+    trial."""
+    frames_per_s: float | None = None
+    seconds_left: float | None = None
+    """While it trains: the frames that are left over `frames_per_s`."""
+    bytes: int = 0
+
+    def cells(self) -> dict[str, str]:
+        """The texts of the columns; empty where they are unknown. What was set on the
+        command line is named by the last parts of the keys, after label and note."""
+        settings = [text for text in self.changed if not sets_env(text)]
+        changes = [re.sub(r"^[^=]*\.", "", text) for text in settings]
+        words = [self.label, self.note, *changes]
+        left = self.seconds_left
+        speed = self.frames_per_s
+        return {
+            "run": in_line(self.run),
+            "env": in_line(self.env),
+            "changed": in_line(", ".join(word for word in words if word)),
+            "mode": self.mode,
+            "status": f"{self.status} (dev)" if self.is_dev else str(self.status),
+            "left": "" if left is None else duration_text(left),
+            "frames": f"{self.frames:,}",
+            "final_return": with_spread(self.final_return, self.final_return_std),
+            "frames_per_s": "" if speed is None else significant(speed),
+            "bytes": decimal(self.bytes),
+            "started": self.started[:16].replace("T", " "),
+        }
+
+
+def overview_of(run_dir: RunDir) -> Overview:
+    """The overview of a run or search, also of a damaged one."""
+    record = RunRecord(run_dir)
+    content = read_object(run_dir.spec_file)
+    names = [key for key in content if key != RUN_BLOCK]
+    spec = record.spec_or_empty
+    metrics = _metrics(record)
+    rows = [_of_all_workers(row, spec) for row in record.last_rows]
+    is_training = record.status is RunStatus.TRAINING
+    frames = int(sum(row.values.get("frame", 0.0) for row in rows))
+    budget = _budget(record, spec)
+    speed = value_at(metrics, "throughput.frames_per_s", 0.0)
+    if is_training or not speed:
+        due = [row.values for row in rows if _is_due(row, spec)]
+        speed = sum(values.get("fps", 0.0) for values in due)
+    final_return = metrics.get("final_return")
+    recent = [row.values["recent_return"] for row in rows if _has_return(row)]
+    if recent and (is_training or final_return is None):
+        final_return = sum(recent) / len(recent)
+    return Overview(
+        run=record.folder.name,
+        started=value_at(record.origin, "started", ""),
+        name=names[0] if names else run_dir.spec_name,
+        label=value_at(record.origin, "name", ""),
+        note=value_at(record.origin, "note", ""),
+        env=value_at(spec, "env.name", ""),
+        changed=tuple(_changes(record.origin)),
+        mode=_mode(record, spec),
+        status=record.status,
+        is_dev=value_at(record.origin, "mode") == "dev",
+        frames=frames,
+        budget=budget,
+        final_return=final_return,
+        final_return_std=None if is_training else metrics.get("final_return_std"),
+        seeds=_trainings(spec),
+        frames_per_s=speed or None,
+        seconds_left=_seconds_left(frames, budget, speed) if is_training else None,
+        bytes=_size(record.folder),
+    )
+
+
+def overview_of_comparison(
+    plan: Path, runs: Sequence[Overview], is_training: bool
+) -> Overview:
+    """All trainings of a comparison together, from its plan file. Raises as damaged
+    JSON does."""
+    content = json.loads(read_file(plan))
+    about = content[PLAN_BLOCK]
+    spec = next(iter(content.values()))
+    planned = len(about["variants"]) * len(about["seeds"])
+    done = [run for run in runs if run.status is RunStatus.DONE]
+    training = [run for run in runs if run.status is RunStatus.TRAINING]
+    status = RunStatus.DONE if len(done) == planned else RunStatus.STOPPED
+    if any(run.status is RunStatus.FAILED for run in runs):
+        status = RunStatus.FAILED
+    if is_training:
+        status = RunStatus.TRAINING
+    budget = planned * spec["env"]["max_frame"]
+    frames = sum(run.frames for run in runs)
+    speed = sum(run.frames_per_s or 0 for run in training)
+    return Overview(
+        started=about["started"],
+        name=about["name"],
+        env=spec["env"]["name"],
+        mode=f"comparison, {len(done)} of {planned} trainings",
+        status=status,
+        frames=frames,
+        budget=budget,
+        seeds=len(about["seeds"]),
+        frames_per_s=speed or None,
+        seconds_left=_seconds_left(frames, budget, speed) if is_training else None,
+        bytes=sum(run.bytes for run in runs),
+    )
+
+
+def damaged_overview(folder: Path) -> Overview:
+    """The overview of an unreadable folder: only when it last changed."""
+    started = ""
+    with suppress(OSError):
+        started = datetime.fromtimestamp(folder.lstat().st_mtime, UTC).isoformat()
+    return Overview(run=folder.name, started=started)
+
+
+def overviews_in(data_dir: Path) -> list[Overview]:
+    """The overviews of all runs, searches and comparisons in a folder. One that may not
+    be read has only its name."""
+    closed = [folder for folder in folders_in(data_dir) if not may_be_read(folder)]
+    return [
+        *(overview_of(run) for run in runs_in(data_dir)),
+        *_comparisons_in(data_dir),
+        *(
+            replace(damaged_overview(folder), status=RunStatus.UNREADABLE)
+            for folder in closed
+        ),
+    ]
+
+
+def _comparisons_in(data_dir: Path) -> Iterator[Overview]:
+    for plan in sorted(data_dir.glob(f"*/{PLAN_FILE.format('*')}")):
+        folder = plan.parent
+        overview = damaged_overview(folder)
+        with suppress(Exception):  # content that no comparison has written
+            runs = [overview_of(run) for run in runs_in(folder)]
+            overview = overview_of_comparison(plan, runs, is_locked(folder))
+        yield replace(overview, run=folder.name)
+
+
+def run_document(run_dir: RunDir, code: int) -> dict[str, Any]:
+    """A run or search: what `slm-lab runs --json` has of it, its metrics, graphs and
+    exit code."""
+    metrics = {f"t{trial}": trial_metrics(run_dir, trial) for trial in run_dir.trials}
+    known = {trial: values for trial, values in metrics.items() if values}
+    own = {"trials": known} if run_dir.is_search else {"metrics": known.get("t0", {})}
+    return {
+        **asdict(overview_of(run_dir)),
+        "folder": str(run_dir.root),
+        "exit_code": code,
+        **own,
+        "graphs": [str(graph) for graph in sorted(run_dir.root.glob("*_graph_*.png"))],
+    }
+
+
+def _metrics(record: RunRecord) -> Mapping[str, Any]:
+    """The metrics of the Trial; in a search, of the trial with the highest final
+    return."""
+    metrics = [trial.metrics for trial in record.trials]
+    known = [values for values in metrics if values.get("final_return") is not None]
+    if known:
+        return max(known, key=lambda values: float(values["final_return"]))
+    return metrics[0] if metrics else {}
+
+
+def _changes(origin: Mapping[str, Any]) -> Iterator[str]:
+    """The run that it began with, and each `-s` once, the last value of a key."""
+    parent = value_at(origin, "init_from.run", "")
+    if parent:
+        yield f"--init-from {parent}"
+    starts = [origin, *value_at(origin, "resumed", [])]
+    texts = [str(text) for start in starts for text in value_at(start, "set", [])]
+    yield from {text.partition("=")[0]: text for text in texts}.values()
+
+
+def _mode(record: RunRecord, spec: object) -> str:
+    if record.is_search:
+        return f"search, {len(record.run_dir.trials)} trials"
+    word = value_at(spec, "meta.distributed", "") or "seeds"
+    return f"{word} × {value_at(spec, 'meta.max_session', 1)}"
+
+
+def _trainings(spec: object) -> int:
+    runs: int = value_at(spec, "meta.max_run", 1)
+    is_distributed = value_at(spec, "meta.distributed") is not False
+    return runs if is_distributed else runs * value_at(spec, "meta.max_session", 1)
+
+
+def _budget(record: RunRecord, spec: object) -> int | None:
+    trials = 1
+    if record.is_search:
+        from slm_lab.spec.search import dimensions, num_trials  # imports all models
+
+        searched = list(dimensions(value_at(spec, "search", {})))
+        paths = {dimension.path for dimension in searched}
+        sets_budget = not paths.isdisjoint({"env", "env.max_frame"})
+        sets_meta = any(path.startswith("meta") for path in paths)
+        if sets_budget or sets_meta or value_at(spec, "meta.search_scheduler"):
+            return None
+        trials = num_trials(searched, value_at(spec, "meta.max_trial", 1))
+    return trials * _trainings(spec) * value_at(spec, "env.max_frame", 0) or None
+
+
+def _seconds_left(frames: int, budget: int | None, speed: float) -> float | None:
+    return max(budget - frames, 0) / speed if budget and speed else None
+
+
+def _of_all_workers(row: LastRow, spec: object) -> LastRow:
+    """A Session's row, with the frames of all if it alone writes for all that train
+    together."""
+    frame = row.values.get("frame")
+    total = row.values.get("total_frame")
+    if not frame or not total:
+        return row
+    with suppress(LabError):  # a mode that is not installed
+        mode = mode_of(value_at(spec, "meta.distributed", "") or False)
+        if mode.one_agent:
+            speed = row.values.get("fps", 0.0) * total / frame
+            return row._replace(values={**row.values, "frame": total, "fps": speed})
+    return row
+
+
+def _is_due(row: LastRow, spec: object) -> bool:
+    """Whether a Session writes rows still: its last one is not old."""
+    frames = value_at(spec, "meta.log_frequency", 0.0)
+    speed = row.values.get("fps")
+    return not frames or not speed or row.age < SLACK + 3 * frames / speed
+
+
+def _has_return(row: LastRow) -> bool:
+    return "recent_return" in row.values
+
+
+def _size(folder: Path) -> int:
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                total += os.lstat(os.path.join(place, name)).st_size
+    return total

@@ -1,0 +1,149 @@
+"""What the live display shows of a training or search in another process, read from its
+folder."""
+
+from typing import final
+
+import numpy as np
+
+from slm_lab.analysis.search.trial_state import Status
+from slm_lab.core.errors import UsageError
+from slm_lab.core.recorded import value_at
+from slm_lab.metrics.reader import NO_ROWS, RowFile
+from slm_lab.records.event_log import Interrupted, SearchState
+from slm_lab.records.run_record import RunRecord
+from slm_lab.session.status_board import Flow, Phase, SessionProgress
+from slm_lab.spec.search import dimensions, num_trials
+from slm_lab.storage.result import Ending, SessionResult
+
+PHASES = {
+    Ending.FINISHED: Phase.DONE,
+    Ending.FAILED: Phase.FAILED,
+    Ending.INTERRUPTED: Phase.STOPPED,
+}
+
+
+@final
+class TrialProgress:
+    """What a StatusBoard has of a Trial, read from the files of its Sessions."""
+
+    stage = ""  # no file has it
+
+    def __init__(self, record: RunRecord) -> None:
+        self._record = record
+        self._files = {
+            session: RowFile(paths.rows) for session, paths in record.sessions.items()
+        }
+        self._rows = dict.fromkeys(self._files, NO_ROWS)
+        self._results: dict[int, SessionResult] = {}
+        self.stop_requested = False
+        self.is_training = True
+
+    @property
+    def reasons(self) -> dict[int, str]:
+        """Why Sessions failed."""
+        return {
+            session: result.error
+            for session, result in self._results.items()
+            if result.error is not None
+        }
+
+    def look(self) -> bool:
+        """Reads the new rows, and how the Sessions have ended; returns whether it
+        trains. Raises UsageError for damaged files."""
+        self._record = _look_again(self._record)
+        self.is_training = self._record.is_training
+        for session, file in self._files.items():
+            try:
+                self._rows[session] = file.read()
+            except (OSError, ValueError) as error:
+                raise UsageError(f"{file.path} cannot be read: {error}") from None
+        if not self.is_training:
+            results = self._record.results
+            self._results = {result.session: result for result in results}
+        return self.is_training
+
+    def read(self, session: int) -> SessionProgress:
+        """Its last row. An actor, which writes none, has only a phase."""
+        frame = self._last(session, "frame")
+        recent_return = self._last(session, "recent_return")
+        if recent_return is None:
+            recent_return = self._last(session, "final_return")
+        return SessionProgress(
+            phase=self._phase(session, has_rows=frame is not None),
+            frame=int(frame or 0),
+            restarts=0,
+            fps=self._last(session, "fps"),
+            recent_return=recent_return,
+            best=self._best(session),
+        )
+
+    def flow(self, session: int) -> Flow | None:
+        """The numbers of a learner; None without one."""
+        numbers = {column: self._last(session, column) for column in Flow._fields}
+        if numbers["policy_lag"] is None:
+            return None
+        known = {
+            column: np.nan if number is None else number
+            for column, number in numbers.items()
+        }
+        return Flow(**known)
+
+    def _phase(self, session: int, has_rows: bool) -> Phase:
+        if self.is_training:
+            writes_rows = session in self._rows
+            is_starting = writes_rows and not has_rows
+            return Phase.STARTING if is_starting else Phase.RUNNING
+        result = self._results.get(session)
+        return Phase.STOPPED if result is None else PHASES[result.ending]
+
+    def _best(self, session: int) -> float | None:
+        rows = self._rows.get(session, NO_ROWS)
+        if "recent_return" not in rows.columns or not rows.has_values("recent_return"):
+            return None
+        return float(np.nanmax(rows["recent_return"]))
+
+    def _last(self, session: int, column: str) -> float | None:
+        rows = self._rows.get(session, NO_ROWS)
+        if not len(rows) or column not in rows.columns:
+            return None
+        value = float(rows[column][-1])
+        return value if np.isfinite(value) else None
+
+
+@final
+class SearchProgress:
+    """What an Experiment has of a search, read from its folder."""
+
+    stopping = False
+
+    def __init__(self, record: RunRecord) -> None:
+        """Raises UsageError for a damaged event log, SpecError for a damaged spec."""
+        self._record = record
+        spec = record.spec
+        self.search_state = SearchState()
+        self.num_trials = num_trials(
+            list(dimensions(value_at(spec, "search", {}))),
+            value_at(spec, "meta.max_trial", 1),
+        )
+
+    def look(self) -> bool:
+        """Reads the event log; returns whether the search runs. Raises UsageError for a
+        damaged one."""
+        self._record = _look_again(self._record)
+        is_running = self._record.is_training
+        self.search_state = self._record.search_state
+        if not is_running:
+            for state in self.search_state.of(Status.RUNNING):  # it was killed
+                self.search_state.apply(Interrupted(state.trial, 0.0))
+        return is_running
+
+    def frame_of(self, trial: int) -> int:
+        """Frames of a trial at its last report."""
+        return self.search_state.trials[trial].frame
+
+
+def _look_again(record: RunRecord) -> RunRecord:
+    """A new record of the same run. Raises UsageError for a folder that is gone."""
+    if not record.run_dir.spec_file.exists():
+        raise UsageError(f"{record.folder} is gone: it was deleted or renamed")
+    return RunRecord(record.run_dir, None if record.is_search else record.trial)

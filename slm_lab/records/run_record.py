@@ -1,0 +1,400 @@
+"""A run on disk: its spec, its rows, its results, and whether it trains."""
+
+import time
+from collections.abc import Mapping
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, final
+
+from slm_lab.analysis.search.trial_state import Status
+from slm_lab.core.errors import (
+    CheckpointError,
+    LabError,
+    Problem,
+    SpecError,
+    UsageError,
+)
+from slm_lab.core.files import read_object
+from slm_lab.core.recorded import LARGEST_NUMBER, value_at
+from slm_lab.metrics.reader import RowFile, Rows
+from slm_lab.records.event_log import SearchState
+from slm_lab.records.lock import is_locked
+from slm_lab.storage.manifest import read_manifest
+from slm_lab.storage.result import Ending, SessionResult
+from slm_lab.storage.run_dir import RUN_BLOCK, RunDir, SessionPaths, origin_of
+
+if TYPE_CHECKING:
+    from slm_lab.spec.schema.meta import MetaSpec
+
+KEYS_OF_META = (
+    "distributed",
+    "max_session",
+    "max_run",
+    "actor_learner",
+    "random_seed",
+)
+"""The keys of meta that a record validates; others may come from an earlier version."""
+
+METRIC_NUMBERS = (
+    "final_return",
+    "final_return_std",
+    "final_return_episodes",
+    "random_return",
+    "random_return_episodes",
+    "random_episode_length",
+    "num_sessions",
+)
+"""Metrics that are numbers if they are known."""
+
+MAX_FOLLOWED = 400
+"""The number of files of rows that are kept in memory."""
+
+
+class RunStatus(StrEnum):
+    """How a run stands."""
+
+    TRAINING = "training"
+    DONE = "done"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    """Interrupted or killed; it can be resumed."""
+    DAMAGED = "damaged"
+    """Its spec or metrics cannot be read."""
+    UNREADABLE = "unreadable"
+    """Its folder may not be read by this user."""
+
+
+@final
+class RowFiles:
+    """The rows of Sessions. The first read of a file compares it with its checkpoint;
+    later reads only read what was appended."""
+
+    def __init__(self) -> None:
+        self._files: dict[Path, RowFile] = {}
+
+    def read(self, paths: SessionPaths, file: Path) -> Rows:
+        """The rows so far in `file`, which is one of a Session's; none before its
+        start. Raises UsageError for a damaged file."""
+        known = self._files.pop(file, None)
+        row_file = known or RowFile(file)
+        try:
+            rows = row_file.read()
+        except OSError as error:
+            raise UsageError(f"{file} cannot be read: {error.strerror}") from None
+        except ValueError as error:
+            raise UsageError(f"cannot be read: {error}") from None
+        if known is None:
+            _compare_with_checkpoint(paths, file)
+        self._files[file] = row_file
+        while len(self._files) > MAX_FOLLOWED:
+            del self._files[next(iter(self._files))]
+        return rows
+
+
+def _compare_with_checkpoint(paths: SessionPaths, file: Path) -> None:
+    """Raises UsageError unless the rows that a checkpoint covers have its checksum."""
+    try:
+        manifest = read_manifest(paths.manifest)
+    except CheckpointError:  # training reports it; the rows can still be shown
+        return
+    extent = None if manifest is None else manifest.rows.get(file.name)
+    problem = None if extent is None else extent.misfit(file)
+    if problem is not None:
+        raise UsageError(problem)
+
+
+@final
+class RunRecord:
+    """A run or a search on disk, or one trial of a search.
+
+    It reads the folder when an attribute is first used, and keeps what it read. A new
+    record looks again. The folder may be damaged, or may grow while it is read. Reading
+    imports no plug-in of the spec and needs no lock."""
+
+    def __init__(
+        self,
+        run_dir: RunDir,
+        trial: int | None = None,
+        row_files: RowFiles | None = None,
+    ) -> None:
+        """The record of `run_dir`, or of one trial of the search in it. `row_files`
+        keeps the rows for later records."""
+        self.run_dir = run_dir
+        self.folder = run_dir.root
+        self.of_search = run_dir.is_search
+        """Whether the folder holds a search, with many trials."""
+        self.is_search = self.of_search and trial is None
+        """Whether it is the search itself."""
+        self.trial = trial or 0
+        """The number of its Trial."""
+        self._row_files = row_files or RowFiles()
+
+    @property
+    def spec_file(self) -> Path:
+        """The file of `spec`."""
+        if self.is_search:
+            return self.run_dir.spec_file
+        return self.run_dir.trial_spec_file(self.trial)
+
+    @cached_property
+    def _named_spec(self) -> tuple[str, Mapping[str, Any]]:
+        from slm_lab.spec.load import recorded_spec  # imports pydantic
+
+        return recorded_spec(self.spec_file)
+
+    @property
+    def name(self) -> str:
+        """The name of its spec. Raises SpecError if its spec cannot be read."""
+        return self._named_spec[0]
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """The spec as the file holds it, with every default. Raises SpecError if it
+        cannot be read."""
+        return self._named_spec[1]
+
+    @cached_property
+    def spec_or_empty(self) -> Mapping[str, Any]:
+        """The spec of the run as its file holds it; empty if it cannot be read."""
+        content = read_object(self.run_dir.spec_file)
+        content.pop(RUN_BLOCK, None)
+        spec = next(iter(content.values()), None)
+        return spec if isinstance(spec, Mapping) else {}
+
+    @property
+    def env(self) -> str:
+        """The name of its environment."""
+        return str(value_at(self.spec, "env.name", "?"))
+
+    @cached_property
+    def meta(self) -> "MetaSpec":
+        """The keys that determine its Sessions; other keys have their defaults. Raises
+        SpecError if the spec cannot be read, or lacks them."""
+        from pydantic import ValidationError
+
+        from slm_lab.spec.schema.meta import MetaSpec
+
+        recorded = self.spec.get("meta")
+        has_env = value_at(self.spec, "env.name") is not None
+        if not has_env or not isinstance(recorded, Mapping):
+            problem = Problem(self.name, "must have blocks env and meta")
+            raise SpecError(str(self.spec_file), [problem])
+        keys = {key: recorded[key] for key in KEYS_OF_META if key in recorded}
+        try:
+            return MetaSpec.model_validate(keys)
+        except ValidationError as error:
+            problems = [
+                Problem(".".join(["meta", *map(str, fault["loc"])]), fault["msg"])
+                for fault in error.errors()
+            ]
+            raise SpecError(str(self.spec_file), problems) from None
+
+    @cached_property
+    def origin(self) -> Mapping[str, Any]:
+        """How the run was started and resumed, see `records.origin`; empty if it cannot
+        be read."""
+        return origin_of(self.run_dir.spec_file)
+
+    @cached_property
+    def label(self) -> str:
+        """The user's name for the run; empty without one."""
+        return str(self.origin.get("name") or "")
+
+    @cached_property
+    def initial_weights(self) -> dict[str, str]:
+        """The weights that it began with, by the option that took them; empty if they
+        were drawn."""
+        parent = value_at(self.origin, "init_from", {})
+        if not parent:
+            return {}
+        agent = f"Session {parent.get('session')} at frame {parent.get('frame')}"
+        parts = ", ".join(map(str, value_at(parent, "taken", [])))
+        return {"--init-from": f"{parent.get('run')}, {agent}: {parts}"}
+
+    @cached_property
+    def metrics(self) -> Mapping[str, Any]:
+        """The metrics of its Trial, without damaged numbers; empty before its end."""
+        return trial_metrics(self.run_dir, self.trial)
+
+    @cached_property
+    def results(self) -> list[SessionResult]:
+        """How its Sessions ended; empty before the end. Raises UsageError if the
+        metrics are damaged."""
+        from pydantic import TypeAdapter, ValidationError
+
+        recorded = self.metrics.get("sessions") or ()
+        adapter = TypeAdapter(list[SessionResult])
+        try:  # an earlier version lacks fields
+            return adapter.validate_python([{"frame": 0, **end} for end in recorded])
+        except TypeError as error:
+            why = str(error)
+        except ValidationError as error:
+            why = error.errors()[0]["msg"]
+        raise UsageError(f"{self.where}: its metrics cannot be read: sessions: {why}")
+
+    @cached_property
+    def is_training(self) -> bool:
+        """Whether a process of this machine trains it."""
+        return is_locked(self.folder)
+
+    @cached_property
+    def sessions(self) -> dict[int, SessionPaths]:
+        """The files of each Session that writes rows. Raises SpecError as `meta`."""
+        return {
+            session: self.run_dir.session(self.trial, session)
+            for session in self.meta.writers
+        }
+
+    def rows(self, session: int) -> Rows:
+        """The training rows of a Session so far. Raises UsageError if they are
+        damaged."""
+        paths = self.sessions[session]
+        return self._row_files.read(paths, paths.rows)
+
+    def evaluation_rows(self, session: int) -> Rows:
+        """The rows of a Session's evaluations so far. Raises UsageError if they are
+        damaged."""
+        paths = self.sessions[session]
+        return self._row_files.read(paths, paths.eval_rows)
+
+    @cached_property
+    def search_state(self) -> SearchState:
+        """What the search has done. Raises UsageError if its event log is damaged."""
+        return SearchState.from_log(self.run_dir.event_log_file)
+
+    @cached_property
+    def last_rows(self) -> list["LastRow"]:
+        """The last row of each Session with rows; of a search, of all trials."""
+        pattern = f"{self.run_dir.prefix}_t*_session_df_train.csv"
+        if not self.is_search:
+            pattern = pattern.replace("t*", f"t{self.trial}_s*")
+        files = sorted((self.folder / "info").glob(pattern))
+        rows = [_last_row(file) for file in files]
+        return [row for row in rows if row is not None]
+
+    @cached_property
+    def status(self) -> RunStatus:
+        """How it stands."""
+        if self.is_training:
+            return RunStatus.TRAINING
+        try:
+            endings = self._endings()
+        except (LabError, OSError):
+            return RunStatus.DAMAGED
+        if self._is_damaged():
+            return RunStatus.DAMAGED
+        if Ending.FAILED in endings:
+            return RunStatus.FAILED
+        is_done = bool(endings) and all(end == Ending.FINISHED for end in endings)
+        return RunStatus.DONE if is_done else RunStatus.STOPPED
+
+    def _endings(self) -> list[Any]:
+        """How the Sessions ended; or how a search did, which fails if all its trials
+        do."""
+        if not self.is_search:
+            sessions = value_at(self.metrics, "sessions", [])
+            return [value_at(session, "ending") for session in sessions]
+        trials = self.search_state.trials
+        if not trials or not self.search_state.is_over:
+            return []
+        all_failed = len(self.search_state.of(Status.FAILED)) == len(trials)
+        return [Ending.FAILED if all_failed else Ending.FINISHED]
+
+    def _is_damaged(self) -> bool:
+        """Whether its spec, its metrics or its rows cannot be read."""
+        if not value_at(self.spec_or_empty, "env", {}):
+            return True
+        trial = self.run_dir.trial_spec_file(self.trial)
+        metrics = self.run_dir.trial_metrics_file(self.trial)
+        files = [file for file in (trial, metrics) if file.exists()]
+        is_whole = all(read_object(file) for file in files)
+        return not is_whole or any(not row.values for row in self.last_rows)
+
+    @property
+    def trials(self) -> list["RunRecord"]:
+        """The Trials that have begun; one unless it is a search."""
+        return [self._trial(number) for number in self.run_dir.trials]
+
+    def trial_at(self, number: int | None) -> "RunRecord":
+        """The trial `number` of a search, by default its best; or the run itself.
+        Raises UsageError if there is none, SpecError if its spec cannot be read."""
+        chosen = self._trial(self.number_of_trial(number))
+        chosen.check_spec()
+        return chosen
+
+    def check_spec(self) -> None:
+        """Raises SpecError if its spec cannot be read."""
+        _ = self.meta
+
+    def number_of_trial(self, number: int | None) -> int:
+        """The number of `trial_at`. Raises UsageError if there is none."""
+        if not self.of_search:
+            if number:
+                raise UsageError(
+                    f"{self.folder} is no search: it has no trial t{number}"
+                )
+            return 0
+        ranked = self.search_state.ranked
+        begun = [state.trial for state in ranked if state.has_begun]
+        if not begun or (number is not None and number not in begun):
+            known = ", ".join(f"t{trial}" for trial in sorted(begun)) or "none"
+            raise UsageError(f"{self.folder} has no such trial; it has {known}")
+        if number is not None:
+            return number
+        results = self.search_state.results
+        confirmed = [result.trial for result in results if result.mean is not None]
+        return (confirmed or begun)[0]
+
+    def _trial(self, number: int) -> "RunRecord":
+        return RunRecord(self.run_dir, number, self._row_files)
+
+    @property
+    def where(self) -> str:
+        """Its name in messages."""
+        is_trial = self.of_search and not self.is_search
+        return f"{self.folder}:t{self.trial}" if is_trial else str(self.folder)
+
+    @property
+    def key(self) -> tuple[Path, int]:
+        """Identifies the Trial, however the user named it."""
+        return self.folder.resolve(), self.trial
+
+    @property
+    def stamp(self) -> str:
+        """Its start time from the folder's name; the whole name if it contains none."""
+        return self.folder.resolve().name.removeprefix(f"{self.run_dir.prefix}_")
+
+
+class LastRow(NamedTuple):
+    """The last row of a Session."""
+
+    values: dict[str, float]
+    """By column, without empty cells; empty if it cannot be read."""
+    age: float
+    """Seconds since it was written."""
+
+
+def _last_row(file: Path) -> LastRow | None:
+    """None if the file has no row yet."""
+    try:
+        row = RowFile(file).last_row()
+        age = time.time() - file.stat().st_mtime
+    except (OSError, ValueError):
+        return LastRow({}, 0.0)
+    values = {
+        column: value
+        for column, value in row.items()
+        if value is not None and abs(value) < LARGEST_NUMBER
+    }
+    return LastRow(values, age) if values else None
+
+
+def trial_metrics(run_dir: RunDir, trial: int) -> dict[str, Any]:
+    """The metrics of a Trial, without damaged numbers; empty before its end."""
+    metrics = read_object(run_dir.trial_metrics_file(trial))
+    return {
+        key: value
+        for key, value in metrics.items()
+        if key not in METRIC_NUMBERS or value_at(metrics, key, 0.0) == value
+    }
