@@ -137,7 +137,10 @@ def test_the_trials_of_a_grid_are_its_points(tmp_path):
         "agent.algorithm.gamma__grid_search": [0.9, 0.95, 0.99],
         "agent.algorithm.lam__grid_search": [0.9, 0.95],
     }
-    assert watching.SearchProgress(write_run(tmp_path, spec, spec)).num_trials == 6
+    assert (
+        watching.SearchProgress(RunRecord(write_run(tmp_path, spec, spec))).num_trials
+        == 6
+    )
 
 
 def test_the_table_of_a_search_has_scores_and_values(tmp_path):
