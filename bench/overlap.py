@@ -26,7 +26,6 @@ from slm_lab.analysis.compare.graph import bar_panel
 from slm_lab.analysis.figure.figure import Bar, Box
 from slm_lab.analysis.figure.layout import single_bars
 from slm_lab.analysis.figure.png import render_png
-from slm_lab.experiment.trial import Trial, TrialTask
 from slm_lab.metrics.reader import Rows, read_rows
 from slm_lab.parallel.actor_learner.actor import UnrollActor
 from slm_lab.parallel.actor_learner.queue import ActorQueue, LearnerQueue, UnrollQueue
@@ -37,6 +36,7 @@ from slm_lab.session.seeding import session_seeds
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.spec.load import parse_spec
 from slm_lab.storage.run_dir import RunDir
+from slm_lab.studies.trial import Trial, TrialTask
 
 
 class SleepingCase(PPOCase):

@@ -1,7 +1,7 @@
 """Measures the Random agent's mean returns that are shipped with the lab, which takes
 some minutes.
 
-python -m bench.random_returns slm_lab/experiment/shipped_returns.json
+python -m bench.random_returns slm_lab/studies/shipped_returns.json
 """
 
 import json
@@ -12,16 +12,16 @@ from typing import Any
 
 from slm_lab.core.errors import MissingExtraError
 from slm_lab.env.lookup import EXTRAS
-from slm_lab.experiment.baseline import (
-    LEARNER_ONLY,
-    environment_key,
-    measure_random_return,
-)
 from slm_lab.records.origin import installed
 from slm_lab.session.play_episodes import MAX_ENVS
 from slm_lab.spec.load import check_file
 from slm_lab.spec.read import shipped_files
 from slm_lab.spec.schema.env import EnvSpec
+from slm_lab.studies.baseline import (
+    LEARNER_ONLY,
+    environment_key,
+    measure_random_return,
+)
 
 OF_TEMPLATES = (
     *(

@@ -28,12 +28,12 @@ from slm_lab.agent.optim.build import build_rule
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.lr_schedule import LearningRate
 from slm_lab.agent.optim.optimizer import Optimizer
-from slm_lab.experiment.trial import Trial, TrialTask
 from slm_lab.metrics.reader import read_rows
 from slm_lab.parallel.hogwild.sync import SharedSync, SharedTrainState, SyncedSync
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.spec.load import parse_spec
 from slm_lab.storage.run_dir import RunDir
+from slm_lab.studies.trial import Trial, TrialTask
 
 
 class Plan(NamedTuple):

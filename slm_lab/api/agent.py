@@ -17,8 +17,8 @@ from slm_lab.core.errors import LabError
 from slm_lab.core.plugins import import_plugins, listed
 from slm_lab.core.types import BoolArray, FloatArray, IntArray, StateDict
 from slm_lab.env.interface import Env
-from slm_lab.experiment.export.export import Difference, export_agent
-from slm_lab.experiment.policy import build_policy
+from slm_lab.export.export import Difference, export_agent
+from slm_lab.records.policy import build_policy
 from slm_lab.records.saved_run import SavedAgent, SavedRun, Which, find_agent
 from slm_lab.session.torch_setup import torch_settings
 from slm_lab.spec.schema.spec import Spec

@@ -32,7 +32,7 @@ from slm_lab.core.errors import LabError
 from slm_lab.core.files import read_object, stamp_of, tail
 from slm_lab.core.recorded import value_at
 from slm_lab.core.text import error_summary, significant
-from slm_lab.experiment.doctor.diagnosis import findings_of
+from slm_lab.doctor.diagnosis import findings_of
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.row import COLUMNS
 from slm_lab.records.run_record import RunRecord, RunStatus

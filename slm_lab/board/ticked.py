@@ -20,12 +20,12 @@ from slm_lab.board.refresh import Part
 from slm_lab.core.errors import LabError
 from slm_lab.core.files import stamp_of
 from slm_lab.core.text import error_summary
-from slm_lab.experiment.diff import difference_tables
 from slm_lab.experiment.plot.plot import about_curves, about_few_seeds, grouped
 from slm_lab.experiment.plot.trials import ReadTrial, read_trial
 from slm_lab.metrics.row import BASE_COLUMNS
 from slm_lab.records.run_record import RunRecord
 from slm_lab.storage.run_dir import videos
+from slm_lab.studies.diff import difference_tables
 
 MAX_RUNS = 12
 MAX_DIFFERENCES = 300

@@ -15,11 +15,11 @@ from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins
-from slm_lab.experiment.compare.compare import CompareRun
-from slm_lab.experiment.compare.plan import CompareRequest, allowed_imports
 from slm_lab.records.run_source import RunSource
 from slm_lab.records.trust import command_text, imports_of_file, modules_of
 from slm_lab.storage.result import Ending
+from slm_lab.studies.compare.compare import CompareRun
+from slm_lab.studies.compare.plan import CompareRequest, allowed_imports
 
 DEFAULT_SEEDS = 3
 """The fewest seeds with which a median ignores one unlucky seed."""

@@ -12,9 +12,9 @@ from slm_lab.cli.shell.signals import ended_in_time, print_stop
 from slm_lab.core.errors import UsageError
 from slm_lab.core.plugins import import_plugins, typed_modules
 from slm_lab.core.process import importing, stop_signals_blocked
-from slm_lab.experiment.run_mode import RunMode, RunWords, Verb, parse_words
 from slm_lab.parallel.fork_server import start_fork_server
 from slm_lab.records.archive import unpacked
+from slm_lab.studies.run_mode import RunMode, RunWords, Verb, parse_words
 
 if TYPE_CHECKING:
     from slm_lab.records.init_from import Parent
@@ -77,13 +77,13 @@ def _check_same(options: RunOptions, words: RunWords, begun: "RunDir") -> None:
     """Raises UsageError if the command would begin another run than the one that it
     resumes."""
     with importing():
-        from slm_lab.experiment.resume import check_same
+        from slm_lab.studies.resume import check_same
 
         is_search = words.mode.verb == "search"
         if is_search:
-            from slm_lab.experiment.search.prepare import MAY_CHANGE
+            from slm_lab.studies.search.prepare import MAY_CHANGE
         else:
-            from slm_lab.experiment.run import MAY_CHANGE
+            from slm_lab.studies.run import MAY_CHANGE
     given = _source(replace(options, init_from=None), words)
     check_same(begun, given, MAY_CHANGE, for_search=is_search)
 
@@ -112,7 +112,7 @@ def _command(
 def _source(options: RunOptions, words: RunWords) -> "RunSource":
     with importing():
         from slm_lab.cli.display.screen import console, print_line
-        from slm_lab.experiment.new.recipe import named
+        from slm_lab.recipes.recipe import named
         from slm_lab.records.lookup import find_run, find_saved, resolve_spec_name
         from slm_lab.records.run_source import RunSource
         from slm_lab.records.trust import imports_for, imports_of_file, own_imports

@@ -8,14 +8,14 @@ from rich.console import Console
 from rich.text import Text
 
 from slm_lab.cli.display.screen import print_json, print_line, print_table, wide_console
-from slm_lab.experiment.doctor.diagnosis import diagnose, training_findings
-from slm_lab.experiment.doctor.history import Finding, read_histories
+from slm_lab.doctor.diagnosis import diagnose, training_findings
+from slm_lab.doctor.history import Finding, read_histories
 from slm_lab.records.run_record import RunRecord
 
 
 def examine_machine(data: Path, as_json: bool) -> None:
     """Prints what the lab finds on this machine."""
-    from slm_lab.experiment.doctor.machine import examine
+    from slm_lab.doctor.machine import examine
 
     parts = examine(data)
     if as_json:

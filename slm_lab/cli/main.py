@@ -23,8 +23,8 @@ from slm_lab.core.errors import LONGEST_VALUE, UsageError
 from slm_lab.core.plugins import import_plugins, typed_modules
 from slm_lab.core.process import importing, stop_signals_blocked
 from slm_lab.core.registry import nearest_name
-from slm_lab.experiment.run_mode import Verb, nearest_mode
 from slm_lab.spec.schema.foreign_words import FOREIGN
+from slm_lab.studies.run_mode import Verb, nearest_mode
 
 
 class _Commands(TyperGroup):
@@ -624,7 +624,7 @@ def export(
 
     A graph holds normalisation and action scales, and is compared with the agent
     first."""
-    from slm_lab.experiment.export.export import export_agent
+    from slm_lab.export.export import export_agent
     from slm_lab.records.saved_run import find_agent
 
     saved, agent = find_agent(run, which, session, data, imports or (), trust)
@@ -660,7 +660,7 @@ def push(
 ) -> None:
     """Share the agent of a run on the Hugging Face Hub, as export --to zip writes
     it."""
-    from slm_lab.experiment.export.hub import push as upload
+    from slm_lab.export.hub import push as upload
     from slm_lab.records.saved_run import find_agent
 
     found = find_agent(run, which, session, data, imports or (), trust)
@@ -674,7 +674,7 @@ def pull(
 ) -> None:
     """Download a shared run from the Hugging Face Hub, for eval@FILE.zip and
     enjoy@FILE.zip."""
-    from slm_lab.experiment.export.hub import pull as download
+    from slm_lab.export.hub import pull as download
 
     path = download(repo, out)
     print_line(console(), f"{path}: slm-lab run eval@{path}")

@@ -12,8 +12,10 @@ from slm_lab.cli.display.screen import print_json, print_line, print_table, wide
 from slm_lab.core.plugins import import_plugins, typed_modules
 from slm_lab.core.process import usable_cores
 from slm_lab.core.text import count_text, significant
-from slm_lab.experiment.new.recipe import named
-from slm_lab.experiment.probe import (
+from slm_lab.recipes.recipe import named
+from slm_lab.records.run_source import RunSource
+from slm_lab.records.trust import command_text, imports_of_file
+from slm_lab.studies.probe import (
     AS_IS,
     BEST,
     WORTH,
@@ -23,9 +25,7 @@ from slm_lab.experiment.probe import (
     gains,
     in_order,
 )
-from slm_lab.experiment.run import check_machine, check_spaces
-from slm_lab.records.run_source import RunSource
-from slm_lab.records.trust import command_text, imports_of_file
+from slm_lab.studies.run import check_machine, check_spaces
 
 HEADER, LEFT = ("change", "frames/s", "ratio", "learns"), ("change", "learns")
 LEAST = 0.005

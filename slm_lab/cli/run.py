@@ -24,8 +24,6 @@ from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
 from slm_lab.core.errors import LabError, TrainingFailed
 from slm_lab.core.text import count_text, error_summary, significant, with_spread
-from slm_lab.experiment.run import Run
-from slm_lab.experiment.run_mode import Verb
 from slm_lab.metrics.row import LABELS
 from slm_lab.records.overview import run_document
 from slm_lab.records.run_record import RunRecord
@@ -34,6 +32,8 @@ from slm_lab.spec.role import optimizer_paths
 from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.result import Ending, SessionResult, TrialResult, never_began
+from slm_lab.studies.run import Run
+from slm_lab.studies.run_mode import Verb
 
 MAIN_GRAPHS = (
     "_trial_graph_mean_returns_ma_vs_frames",

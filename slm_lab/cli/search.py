@@ -20,15 +20,15 @@ from slm_lab.cli.options import OutputForm
 from slm_lab.cli.shell.caller import Caller
 from slm_lab.cli.shell.exit_codes import FAILED, INTERRUPTED
 from slm_lab.core.text import count_text, error_summary, significant, with_spread
-from slm_lab.experiment.search.confirm import Confirmation
-from slm_lab.experiment.search.outcomes import draw
-from slm_lab.experiment.search.prepare import Prepared
-from slm_lab.experiment.trial import DrawTimer, stop_on_signals
 from slm_lab.records.event_log import Confirmed
 from slm_lab.records.overview import run_document
 from slm_lab.records.run_source import RunSource
 from slm_lab.records.trust import command_text, modules_of
 from slm_lab.spec.schema.meta import ConfirmSpec
+from slm_lab.studies.search.confirm import Confirmation
+from slm_lab.studies.search.outcomes import draw
+from slm_lab.studies.search.prepare import Prepared
+from slm_lab.studies.trial import DrawTimer, stop_on_signals
 
 CONFIRM = 'meta.confirm={"top": 2, "max_session": 3}'
 NO_SCORE = (

@@ -216,7 +216,7 @@ def _second_pass(checked: "Parsed") -> _Found:
     problems = check_env(checked.env)
     if problems or checked.spec is None:
         return _Found(problems, [], [])
-    from slm_lab.experiment.run import check_devices, check_spaces
+    from slm_lab.studies.run import check_devices, check_spaces
 
     notes: list[str] = []
     try:
@@ -239,7 +239,7 @@ def _of_search(spec: "Spec") -> Sequence[Problem]:
 
     if not any(each.path.startswith("env") for each in dimensions(spec.search or {})):
         return []
-    from slm_lab.experiment.search.prepare import env_problems  # imports ray
-    from slm_lab.experiment.search.space import Space
+    from slm_lab.studies.search.prepare import env_problems  # imports ray
+    from slm_lab.studies.search.space import Space
 
     return env_problems(Space(spec), spec)

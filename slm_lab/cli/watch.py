@@ -14,10 +14,10 @@ from slm_lab.cli.doctor import print_first_finding
 from slm_lab.cli.shell.exit_codes import INTERRUPTED
 from slm_lab.core.errors import UsageError
 from slm_lab.core.recorded import value_at
-from slm_lab.experiment.search.outcomes import summarise
 from slm_lab.records.lookup import find_folder
 from slm_lab.records.progress import SearchProgress, TrialProgress
 from slm_lab.records.run_record import RunRecord
+from slm_lab.studies.search.outcomes import summarise
 
 PAUSE = 1.0
 """Seconds between two looks at the folder."""

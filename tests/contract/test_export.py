@@ -11,7 +11,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from slm_lab.api.agent import Agent
 from slm_lab.core.errors import LabError
-from slm_lab.experiment.export import export
+from slm_lab.export import export
 from tests.contract.outside import (
     CASES,
     N,

@@ -13,7 +13,6 @@ from gymnasium.envs.classic_control import CartPoleEnv
 from pandas.testing import assert_frame_equal
 
 from slm_lab.core.errors import UsageError
-from slm_lab.experiment.run import Run
 from slm_lab.parallel.fork_server import CONTEXT
 from slm_lab.records.run_source import RunSource
 from slm_lab.session.evaluator import Evaluator
@@ -22,6 +21,7 @@ from slm_lab.session.session import Session
 from slm_lab.session.status_board import StatusBoard
 from slm_lab.session.video import VideoRecorder
 from slm_lab.storage.run_dir import RunDir
+from slm_lab.studies.run import Run
 from tests.contract.runs import (
     assert_same_run,
     global_generators,

@@ -6,10 +6,10 @@ from statistics import median
 import numpy as np
 import pytest
 
-from slm_lab.experiment.trial import Trial, TrialTask
 from slm_lab.metrics.reader import read_rows
 from slm_lab.spec.load import load_spec
 from slm_lab.storage.run_dir import RunDir
+from slm_lab.studies.trial import Trial, TrialTask
 
 TWINS = {
     "async_ppo_cartpole": ("ppo_cartpole", 475.0),

@@ -5,10 +5,10 @@ from statistics import fmean
 
 import pytest
 
-from slm_lab.experiment.trial import Trial, TrialTask
 from slm_lab.metrics.reader import read_rows
 from slm_lab.spec.load import load_spec
 from slm_lab.storage.run_dir import RunDir
+from slm_lab.studies.trial import Trial, TrialTask
 
 BENCHMARKS = {
     "demo.json": ("ppo_cartpole", 300.0),

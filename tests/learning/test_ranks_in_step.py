@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from slm_lab.analysis.compare.comparison import training_of
-from slm_lab.experiment.trial import Trial, TrialTask
 from slm_lab.metrics.reader import read_rows
 from slm_lab.spec.load import load_spec
 from slm_lab.storage.run_dir import RunDir
+from slm_lab.studies.trial import Trial, TrialTask
 
 SPECS = {
     # the return that both are to reach, frames in which they do, and those that it is

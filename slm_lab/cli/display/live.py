@@ -24,9 +24,9 @@ from slm_lab.session.status_board import (
 from slm_lab.spec.schema.meta import MetaSpec
 
 if TYPE_CHECKING:
-    from slm_lab.experiment.run import Run
-    from slm_lab.experiment.search.prepare import Prepared
     from slm_lab.records.progress import TrialProgress
+    from slm_lab.studies.run import Run
+    from slm_lab.studies.search.prepare import Prepared
 
 LOG_INTERVAL, MOST_LOG_INTERVAL = 5.0, 600.0
 """Seconds between two plain log lines of one Session; they double with each line, up to

@@ -19,8 +19,8 @@ from slm_lab.records.event_log import SearchState
 from slm_lab.spec.search import dimensions
 
 if TYPE_CHECKING:
-    from slm_lab.experiment.search.experiment import Experiment
     from slm_lab.records.progress import SearchProgress
+    from slm_lab.studies.search.experiment import Experiment
 
 REFRESH = 0.5
 """Seconds between two updates of the table."""

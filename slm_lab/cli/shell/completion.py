@@ -10,7 +10,7 @@ from typing import Any
 from typer import Context
 
 from slm_lab.core.errors import LabError
-from slm_lab.experiment.run_mode import RUN_MODES
+from slm_lab.studies.run_mode import RUN_MODES
 
 
 def _completer(
@@ -51,7 +51,7 @@ def run_words(ctx: Context, incomplete: str) -> Iterator[str]:
     mode."""
     typed = _typed(ctx)
     if not typed:
-        from slm_lab.experiment.new.recipe import recipes
+        from slm_lab.recipes.recipe import recipes
 
         yield from recipes()
         yield from spec_files(ctx, incomplete)

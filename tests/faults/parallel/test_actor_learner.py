@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from slm_lab.experiment.trial import Trial, TrialTask
 from slm_lab.metrics.reader import read_rows
 from slm_lab.spec.load import load_spec
 from slm_lab.storage.manifest import read_manifest
 from slm_lab.storage.run_dir import RunDir
+from slm_lab.studies.trial import Trial, TrialTask
 from tests.faults.lab import (
     NAME,
     all_gone,

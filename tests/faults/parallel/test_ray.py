@@ -9,10 +9,10 @@ from contextlib import suppress
 
 import pytest
 
-from slm_lab.experiment.trial import Trial, TrialTask
 from slm_lab.parallel.ray import launch
 from slm_lab.spec.load import load_spec
 from slm_lab.storage.manifest import read_manifest
+from slm_lab.studies.trial import Trial, TrialTask
 from tests.faults.lab import (
     LAB,
     NAME,

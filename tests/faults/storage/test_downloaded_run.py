@@ -14,12 +14,12 @@ import torch
 from typer.testing import CliRunner
 
 from slm_lab.cli.main import app
-from slm_lab.experiment.compare.compare import CompareRun
-from slm_lab.experiment.compare.plan import CompareRequest
-from slm_lab.experiment.search.prepare import Prepared
 from slm_lab.records.event_log import EventLog, Proposed
 from slm_lab.records.run_source import RunSource
 from slm_lab.storage.manifest import previous_path
+from slm_lab.studies.compare.compare import CompareRun
+from slm_lab.studies.compare.plan import CompareRequest
+from slm_lab.studies.search.prepare import Prepared
 from tests.faults.lab import (
     NAME,
     call,

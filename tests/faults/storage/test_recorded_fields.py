@@ -16,7 +16,7 @@ from slm_lab.spec.read import read_file
 from slm_lab.storage.run_dir import RUN_BLOCK, origin_of
 from tests.faults.lab import call_here, run_folder, write_spec
 from tests.support import ppo
-from tests.unit.experiment.runs import write_run
+from tests.unit.records.runs import write_run
 
 HOSTILE_ENV = """
 import gymnasium, math, numpy

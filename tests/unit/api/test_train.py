@@ -18,7 +18,7 @@ from slm_lab.storage.manifest import read_manifest
 from tests.faults.lab import all_gone, wait_until
 from tests.support import ppo
 from tests.unit.api.events import Events
-from tests.unit.experiment.runs import write_run
+from tests.unit.records.runs import write_run
 
 pytestmark = pytest.mark.medium
 

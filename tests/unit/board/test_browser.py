@@ -7,7 +7,7 @@ from threading import Thread
 import pytest
 
 from slm_lab.board import app
-from tests.unit.experiment.runs import write_ended, write_run
+from tests.unit.records.runs import write_ended, write_run
 
 PROGRAMS = {name: shutil.which(name) for name in ("chromium", "chromedriver")}
 MISSING = [name for name, place in PROGRAMS.items() if place is None]

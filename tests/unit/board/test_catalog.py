@@ -17,7 +17,7 @@ from slm_lab.records.event_log import Began, Ended, EventLog, Proposed
 from slm_lab.records.lookup import find_trials
 from slm_lab.records.overview import RunStatus
 from tests.support import ppo
-from tests.unit.experiment.runs import write_ended, write_run
+from tests.unit.records.runs import write_ended, write_run
 
 
 def _no_spec(run):

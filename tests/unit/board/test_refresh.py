@@ -10,7 +10,7 @@ from slm_lab.cli.board import show_board
 from slm_lab.core.errors import MissingExtraError, UsageError
 from slm_lab.metrics.reader import RowFile
 from slm_lab.records.run_record import RowFiles
-from tests.unit.experiment.runs import write_run
+from tests.unit.records.runs import write_run
 
 
 def test_a_part_is_made_again_only_when_its_stamp_changes(monkeypatch):

@@ -14,7 +14,7 @@ import pytest
 from slm_lab.board import security
 from slm_lab.board.app import HOST, make_app, make_board
 from tests.faults.lab import LAB
-from tests.unit.experiment.runs import write_run
+from tests.unit.records.runs import write_run
 
 OWN = {"Host": "127.0.0.1:8050"}
 

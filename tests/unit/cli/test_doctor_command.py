@@ -18,7 +18,7 @@ from tests.faults.lab import (
 )
 from tests.support import ppo
 from tests.unit.cli.trained import assert_bad_input
-from tests.unit.experiment.runs import write_ended, write_run
+from tests.unit.records.runs import write_ended, write_run
 
 
 def doctor(folder, *words):

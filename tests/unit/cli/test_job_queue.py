@@ -7,11 +7,11 @@ import pytest
 
 from slm_lab.core.errors import UsageError
 from slm_lab.core.files import write_json
-from slm_lab.experiment.resume import alone
 from slm_lab.records.origin import provenance
 from slm_lab.records.run_source import RunSource
 from slm_lab.storage.manifest import FORMAT, read_manifest
 from slm_lab.storage.run_dir import RUN_BLOCK, RunDir, origin_of, runs_in
+from slm_lab.studies.resume import alone
 from tests.contract.runs import stop_at
 from tests.faults.lab import (
     LAB,

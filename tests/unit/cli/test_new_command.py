@@ -8,7 +8,7 @@ import yaml
 
 from slm_lab.cli.new import write_new
 from slm_lab.core.errors import LabError, SpecError, UsageError
-from slm_lab.experiment.new import env_facts
+from slm_lab.recipes import env_facts
 from slm_lab.records.trust import imports_of_file
 from slm_lab.spec.load import load_spec
 

@@ -5,7 +5,7 @@ import pytest
 from tests.faults.lab import LAB, call, call_here
 from tests.support import ppo
 from tests.unit.cli.trained import assert_bad_input, heavy_imports
-from tests.unit.experiment.runs import write_run
+from tests.unit.records.runs import write_run
 
 WRONG = {
     "nothing": ([], ["FOLDER"]),

@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from slm_lab.cli import probe as module
-from slm_lab.experiment.probe import AS_IS, REST, Change, Speed
+from slm_lab.studies.probe import AS_IS, REST, Change, Speed
 from tests.faults.lab import NAME, write_spec
 from tests.support import parse, ppo
 

@@ -14,7 +14,7 @@ from slm_lab.core.errors import UsageError
 from slm_lab.records.lookup import find_folder
 from tests.faults.lab import LAB, call_here
 from tests.unit.cli.trained import assert_bad_input
-from tests.unit.experiment.runs import write_ended
+from tests.unit.records.runs import write_ended
 
 
 @pytest.fixture

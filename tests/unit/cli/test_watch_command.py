@@ -18,7 +18,7 @@ from slm_lab.session.status_board import Phase
 from tests.faults.lab import LAB, call_here
 from tests.support import ppo
 from tests.unit.cli.trained import assert_bad_input
-from tests.unit.experiment.runs import write_ended, write_run
+from tests.unit.records.runs import write_ended, write_run
 
 
 def board_of(data, name="small"):

@@ -8,9 +8,9 @@ from slm_lab.core.errors import LabError, SpecError
 from slm_lab.env.adapter import PolicyAdapter
 from slm_lab.env.check import check_env
 from slm_lab.env.versions import env_record
-from slm_lab.experiment.baseline import environment_key
-from slm_lab.experiment.run import check_spaces
 from slm_lab.spec.schema.env import EnvSpec
+from slm_lab.studies.baseline import environment_key
+from slm_lab.studies.run import check_spaces
 from tests.support import parse, ppo
 from tests.unit.env.wrapped import Rewarded, Scaled
 from tests.unit.spec.problems import assert_problem

@@ -6,13 +6,13 @@ import os
 import pytest
 
 from slm_lab.core.errors import UsageError
-from slm_lab.experiment.resume import begin_run
 from slm_lab.records import lock as lock_module
 from slm_lab.records.lock import RunLock, is_locked
 from slm_lab.records.run_source import RunSource
+from slm_lab.studies.resume import begin_run
 from tests.faults.lab import call_here, write_spec
 from tests.support import ppo
-from tests.unit.experiment.runs import write_ended
+from tests.unit.records.runs import write_ended
 
 
 def test_a_folder_is_locked_until_it_is_released(tmp_path):

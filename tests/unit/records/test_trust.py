@@ -10,7 +10,6 @@ import pytest
 
 from slm_lab.core.errors import SpecError, UsageError
 from slm_lab.core.plugins import is_covered, refuse_inside
-from slm_lab.experiment.run import Run
 from slm_lab.records.run_source import RunSource
 from slm_lab.records.trust import (
     check_allowed,
@@ -25,8 +24,9 @@ from slm_lab.records.trust import (
 )
 from slm_lab.spec.search import dimensions
 from slm_lab.storage.manifest import FORMAT
+from slm_lab.studies.run import Run
 from tests.support import parse, ppo
-from tests.unit.experiment.runs import write_run
+from tests.unit.records.runs import write_run
 
 MODULE = "a_module_of_consent"
 

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from slm_lab.core.errors import SpecError
-from slm_lab.experiment.search.space import spec_at
 from slm_lab.spec.budget import decays, resolved, stretched
 from slm_lab.spec.json_schema import file_schema
 from slm_lab.spec.limits import nodes
 from slm_lab.spec.load import check_file, load_spec, load_specs, parse_spec
 from slm_lab.spec.parse import parse, parse_template
 from slm_lab.spec.read import shipped_files, shipped_name
+from slm_lab.studies.search.space import spec_at
 from tests.support import ppo, q_learning, soft
 from tests.unit.spec.spec_data import changed, fillings
 

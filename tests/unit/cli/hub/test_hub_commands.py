@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import slm_lab
 from slm_lab.cli.main import app
-from slm_lab.experiment.export import hub as hub_module
+from slm_lab.export import hub as hub_module
 from tests.faults.lab import run_folder
 from tests.unit.cli.hub.hub_server import TOKEN, Handler, hub_server
 
@@ -132,7 +132,7 @@ def test_an_archive_that_is_too_large_is_not_downloaded(hub):
 def test_a_hub_that_falls_silent_ends_a_push_in_bounded_time(
     hub, run, monkeypatch, request_to
 ):
-    monkeypatch.setattr("slm_lab.experiment.export.hub.SILENT_SECONDS", 0.2)
+    monkeypatch.setattr("slm_lab.export.hub.SILENT_SECONDS", 0.2)
     hub.silent_at = request_to
     done = lab("push", run_folder(run), "ada/pole")
     assert (done.exit_code, done.stderr) == (
@@ -197,7 +197,7 @@ def test_an_error_of_the_local_disk_is_not_one_of_the_hub(
     def full(path, content):
         raise OSError(errno.ENOSPC, "No space left on device", str(path))
 
-    monkeypatch.setattr("slm_lab.experiment.export.hub.write_atomically", full)
+    monkeypatch.setattr("slm_lab.export.hub.write_atomically", full)
     done = lab("pull", "ada/pole")
     assert (done.exit_code, done.stderr) == (1, "No space left on device: pole.zip\n")
     assert list(tmp_path.iterdir()) == []

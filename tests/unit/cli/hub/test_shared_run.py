@@ -242,7 +242,7 @@ def test_the_doctor_makes_no_environment_with_a_file_that_it_names(
 
     made = []
     monkeypatch.setattr(
-        "slm_lab.experiment.policy.build_policy", lambda *_: made.append(1)
+        "slm_lab.records.policy.build_policy", lambda *_: made.append(1)
     )
     done = invoke("doctor", repacked(shared, tmp_path / "evil.zip", with_file))
     assert (done.exit_code, made) == (0, [])

@@ -11,7 +11,7 @@ import pytest
 
 from slm_lab.cli.shell import caller
 from slm_lab.core.process import LOG_LEVEL
-from slm_lab.experiment.run import Run
+from slm_lab.studies.run import Run
 from tests.faults.lab import (
     LAB,
     PATIENCE,

@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults.lab import LAB
 from tests.support import ppo
-from tests.unit.experiment.runs import write_run
+from tests.unit.records.runs import write_run
 
 pytestmark = pytest.mark.medium
 

@@ -93,7 +93,7 @@ def test_a_signal_at_any_import_ends_a_command_silently(
         ("typer", ["runs", "--json"]),
         ("slm_lab.cli.options", ["run", "--json"]),
         ("slm_lab.records.overview", ["runs", "--json"]),
-        ("slm_lab.experiment.doctor.machine", ["doctor", "--json"]),
+        ("slm_lab.doctor.machine", ["doctor", "--json"]),
         ("slm_lab.spec.load", ["spec", "check", "--json"]),
         ("slm_lab.experiment.plot.plot", ["plot", "latest", "--json"]),
     ],

@@ -26,7 +26,7 @@ from slm_lab.experiment.plot.trials import read_trial
 from slm_lab.records.lookup import find_trials
 from tests.support import ppo
 from tests.unit.analysis.page import curves_of
-from tests.unit.experiment.runs import write_ended
+from tests.unit.records.runs import write_ended
 
 ENVS = ("CartPole-v1", "Acrobot-v1")
 RANDOM = 20.0

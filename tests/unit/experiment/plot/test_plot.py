@@ -7,7 +7,6 @@ import pytest
 
 from slm_lab.analysis.overlay.endings import text_table
 from slm_lab.core.errors import SpecError, UsageError
-from slm_lab.experiment.diff import diff
 from slm_lab.experiment.plot.plot import MOST_CURVES, plot
 from slm_lab.experiment.plot.request import PlotRequest
 from slm_lab.metrics.reader import read_rows
@@ -15,8 +14,9 @@ from slm_lab.metrics.tracker import Tracker
 from slm_lab.metrics.writer import RowWriter
 from slm_lab.records.lookup import find_trials
 from slm_lab.storage.run_dir import RUN_BLOCK
+from slm_lab.studies.diff import diff
 from tests.support import ppo
-from tests.unit.experiment.runs import change_spec, write_ended, write_run
+from tests.unit.records.runs import change_spec, write_ended, write_run
 
 LR = "agent__net__optim_spec"
 

@@ -1,0 +1,278 @@
+"""All findings about a run, the most serious first; those about its end and its
+returns."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from slm_lab.core.errors import LabError
+from slm_lab.core.recorded import value_at
+from slm_lab.core.text import error_summary
+from slm_lab.core.text import significant as text
+from slm_lab.doctor.history import (
+    Finding,
+    SessionHistory,
+    reached_frames,
+    read_histories,
+)
+from slm_lab.doctor.learning import AT_ONCE, LOWER_LR, SYMPTOMS
+from slm_lab.doctor.machine import memory_kills
+from slm_lab.records.archive import unpacked
+from slm_lab.records.lookup import find_trial
+from slm_lab.records.run_record import RunRecord
+from slm_lab.records.trust import command_text, named_by, resume_words
+from slm_lab.storage.result import Ending, SessionResult
+from slm_lab.storage.run_dir import RUN_BLOCK
+
+Histories: TypeAlias = Mapping[int, SessionHistory]
+"""The rows of each Session that has any."""
+
+
+def findings_of(record: RunRecord, of_agent: Iterable[Finding] = ()) -> list[Finding]:
+    """The findings about a run; `of_agent` are those about its agent. Raises UsageError
+    for damaged rows."""
+    histories = read_histories(record)
+    return [
+        *(finding for ending in ENDINGS for finding in ending(record, histories)),
+        *training_findings(record, histories),
+        *of_agent,
+        *weak_claim(record, histories),
+    ]
+
+
+def training_findings(record: RunRecord, histories: Histories) -> Iterator[Finding]:
+    """What the rows and the result show; the same of several Sessions only once."""
+    long = {s: history for s, history in histories.items() if not history.is_short}
+    for symptom in SYMPTOMS:
+        judged = histories if symptom in AT_ONCE else long
+        findings = (
+            (session, finding)
+            for session, history in judged.items()
+            for finding in symptom(history)
+        )
+        first = next(findings, None)
+        if first is not None:
+            session, finding = first
+            of_session = f"Session {session}: " if len(histories) > 1 else ""
+            yield finding._replace(evidence=f"{of_session}{finding.evidence}")
+    if len(long) == len(histories):
+        for result in RESULTS:
+            yield from result(record, histories)
+
+
+def diagnose(
+    run: str, data_dir: Path, imports: Sequence[str], trust: bool
+) -> tuple[str, list[Finding], str | None]:
+    """Which run it is, or trial of a search; its findings; and why its agent was not
+    looked at. Imports torch. Raises UsageError if there is no such run, or its rows are
+    damaged."""
+    from slm_lab.doctor import measured
+    from slm_lab.records.policy import build_policy
+    from slm_lab.records.saved_run import find_agent
+
+    unseen = None
+    of_agent: list[Finding] = []
+    with unpacked(run) as folder:
+        record = find_trial(folder, data_dir)
+        read_histories(record)  # raises UsageError before torch is imported
+        where = record.where if folder == run else run
+        try:
+            saved = find_agent(where, None, None, data_dir, imports, trust)
+            of_agent = list(measured.findings(build_policy(*saved)))
+        except LabError as error:
+            unseen = error_summary(str(error))
+        return where, findings_of(record, of_agent), unseen
+
+
+Outcome: TypeAlias = Callable[[RunRecord, Histories], Iterator[Finding]]
+"""Yields a finding if the Trial has the illness."""
+
+FEWEST_ROWS, FEWEST_SEEDS, FEWEST_EPISODES = 20, 3, 20
+
+
+def failed(record: RunRecord, histories: Histories) -> Iterator[Finding]:
+    """Sessions that ended with an error, each with its reason."""
+    ends = [end for end in record.results if end.ending is Ending.FAILED]
+    causes = [end for end in ends if not end.lost_others] or ends
+    if ends and not record.is_training:
+        reasons = [
+            f"Session {end.session} at frame {end.frame:,}: {_why(end)}"
+            for end in causes
+        ]
+        advice = _resume(record)
+        if any(end.would_repeat for end in causes):
+            diverged = any(end.diverged for end in causes)
+            change = (
+                f"{LOWER_LR}, or set agent.net.clip_grad_val,"
+                if diverged
+                else "change the cause"
+            )
+            advice = (
+                f"do not resume it, since it would fail again: {change} in a new run"
+            )
+        what = f"{len(ends)} of {len(record.results)} Sessions failed"
+        yield Finding(what, "; ".join(reasons), advice)
+
+
+def unfinished(record: RunRecord, histories: Histories) -> Iterator[Finding]:
+    """A training that was stopped, or killed with all its processes, maybe while it
+    ended."""
+    budget = value_at(record.spec, "env.max_frame", 0.0)
+    reached = reached_frames(histories)
+    is_stopped = any(end.ending is Ending.INTERRUPTED for end in record.results)
+    is_trained = not is_stopped and reached >= budget
+    if (
+        record.is_training
+        or (record.results and not is_stopped)
+        or (is_trained and record.metrics)
+    ):
+        return
+    what = (
+        "it was stopped before its end"
+        if is_stopped
+        else "it ended silently: it was killed"
+    )
+    what = "its metrics are missing or damaged" if is_trained else what
+    numbers = f"{reached:,.0f} of {budget:,.0f} frames{'' if is_stopped else _memory()}"
+    yield Finding(what, numbers, _resume(record))
+
+
+def no_rows(record: RunRecord, histories: Histories) -> Iterator[Finding]:
+    """Nothing to judge yet; or rows that were written are gone."""
+    done = {
+        end.session
+        for end in record.results
+        if end.ending is Ending.FINISHED and end.frame
+    }
+    gone = [
+        paths.rows
+        for session, paths in record.sessions.items()
+        if session in done and session not in histories
+    ]
+    if gone:
+        numbers = ", ".join(f"no rows in {path}" for path in gone)
+        yield Finding(
+            "rows of finished Sessions are gone", numbers, "restore the files"
+        )
+    elif not histories and not any(failed(record, histories)):
+        every = value_at(record.spec, "meta.log_frequency", 0.0)
+        numbers = (
+            f"a row is due every {every:,.0f} frames"
+            if every
+            else "no Session has begun"
+        )
+        yield Finding("no rows yet", numbers, "set meta.log_frequency to fewer frames")
+
+
+def no_better_than_random(record: RunRecord, histories: Histories) -> Iterator[Finding]:
+    """A result within the noise of random actions: what a wrong action space or reward
+    leads to."""
+    result, random = (
+        record.metrics.get("final_return"),
+        record.metrics.get("random_return"),
+    )
+    if (
+        result is not None
+        and random is not None
+        and result <= random + 0.1 * abs(random)
+    ):
+        numbers = f"final return {text(result)}, of random actions {text(random)}"
+        advice = (
+            "raise env.max_frame; check bounds of actions, signs of rewards and the "
+            "time limit"
+        )
+        spec = record.spec
+        if value_at(spec, "agent.net.type") == "MLPNet" and not value_at(
+            spec, "env.frame_op"
+        ):
+            joined = 'set env.frame_op "concat" and env.frame_op_len 4'
+            advice = f"{advice}; if one observation does not show the state: {joined}"
+        yield Finding("no better than random actions", numbers, advice)
+
+
+def apart(record: RunRecord, histories: Histories) -> Iterator[Finding]:
+    """One seed far from the others, which a mean hides: Agarwal et al. 2021,
+    arXiv:2108.13264."""
+    lasts = {s: float(each.column("final_return")[-1]) for s, each in histories.items()}
+    finals = {session: value for session, value in lasts.items() if np.isfinite(value)}
+    spread = max((each.spread for each in histories.values()), default=0.0)
+    if len(finals) < FEWEST_SEEDS or record.meta.sessions_per_training > 1:
+        return
+    for session, value in finals.items():
+        others = [each for s, each in finals.items() if s != session]
+        if abs(value - np.median(others)) > max(
+            0.3 * spread, 3 * float(np.ptp(others))
+        ):
+            numbers = (
+                f"Session {session}: {text(value)}; others: "
+                f"{', '.join(map(text, others))}"
+            )
+            graph = f"graph/{record.sessions[session].prefix}_*.png"
+            yield Finding(
+                "one Session is apart from the others", numbers, f"look at {graph}"
+            )
+
+
+def weak_claim(record: RunRecord, histories: Histories) -> Iterator[Finding]:
+    """Too few numbers to rest a claim on: Henderson et al. 2018, arXiv:1709.06560."""
+    rows = min((len(each.rows) for each in histories.values()), default=0)
+    seeds, episodes = (
+        len(record.meta.trainings),
+        record.metrics.get("final_return_episodes"),
+    )
+    more = "meta.max_run"
+    if record.meta.distributed is False:
+        more = "meta.max_session"
+    play = _command(record, "eval")
+    few = [
+        (f"{count:,.0f} of at least {least} {what}", advice)
+        for count, least, what, advice in (
+            (rows, FEWEST_ROWS, "rows", "a longer training"),
+            (seeds, FEWEST_SEEDS, "seeds", f"raise {more} in a new run"),
+            (episodes, FEWEST_EPISODES, "episodes", f"play more: {play}"),
+        )
+        if count is not None and count < least
+    ]
+    if few and rows and record.results and not record.of_search:
+        numbers = ", ".join(count for count, _ in few)
+        advice = "; ".join(advice for _, advice in few)
+        yield Finding("too little for a claim", numbers, advice)
+
+
+ENDINGS: tuple[Outcome, ...] = (failed, unfinished, no_rows)
+RESULTS: tuple[Outcome, ...] = (apart, no_better_than_random)
+"""Each the most serious first."""
+
+
+def _resume(record: RunRecord) -> str:
+    return f"resume it: {_command(record, 'train')}"
+
+
+def _command(record: RunRecord, mode: str) -> str:
+    """The command that does this with the run."""
+    run = record.run_dir
+    modules = named_by([run.spec_file], RUN_BLOCK)
+    if mode != "train":
+        return command_text(["run", f"{mode}@{run.root}"], modules)
+    words = resume_words(run.root, False, value_at(record.spec, "meta.cluster"))
+    return command_text(words, modules)
+
+
+def _why(end: SessionResult) -> str:
+    if end.lost:
+        return "its machine was lost"
+    if (code := end.exit_code or 0) < 0:
+        return f"killed by signal {-code}{_memory() if code == -9 else ''}"
+    return error_summary(end.error or "no reason was written")
+
+
+def _memory() -> str:
+    """What the kernel has counted, if it has killed processes for their memory."""
+    kills = memory_kills()
+    return (
+        f" (the kernel has killed {kills} processes for memory since its start)"
+        if kills
+        else ""
+    )

@@ -1,0 +1,219 @@
+"""What an environment is like: its spaces, its speed, and what random actions get."""
+
+import copy
+import math
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.utils.env_checker import check_env as gymnasium_check
+
+from slm_lab.core.errors import LabError
+from slm_lab.core.registry import import_failure
+from slm_lab.core.text import significant
+from slm_lab.env.convert.flatten import FlatObservation, parts_of
+from slm_lab.env.convert.image import is_image
+from slm_lab.env.convert.observation import only_parts
+from slm_lab.env.failure import as_exception, closing_env
+from slm_lab.env.interface import Env, first_reset, first_step
+from slm_lab.env.lookup import find_env
+from slm_lab.env.make import make_one
+from slm_lab.env.simulators.atari import is_atari
+from slm_lab.env.versions import episode_limit
+from slm_lab.recipes.recipe import LARGEST_GRID
+from slm_lab.spec.schema.env import EnvSpec
+
+PLAY_SECONDS = 3.0
+FIRST_EPISODE_SECONDS = 20.0
+EPISODES = 100
+"""Episodes after which random play ends earlier."""
+SLOW = 500.0
+"""Steps/s below which several processes are advised."""
+LONG = 1000
+"""Mean steps of random episodes above which a step limit is advised."""
+HARMLESS = ("infinity", "normalized space")
+"""The checker's findings that the lab handles: it scales actions, clips normalised
+observations."""
+_LETTERS = 160
+FEW = 3
+"""Episodes from which on equal returns are no accident."""
+
+
+@dataclass(frozen=True)
+class RandomPlay:
+    """What uniformly random actions in one copy gave."""
+
+    steps: int
+    seconds: float
+    returns: tuple[float, ...]
+    """Of whole episodes, raw."""
+    lengths: tuple[int, ...]
+    unfinished: float = 0.0
+    """The return of the last episode so far."""
+    broken: int = 0
+    """Steps whose observation or reward was not finite."""
+
+    @property
+    def steps_per_s(self) -> float:
+        """The speed of one copy."""
+        return self.steps / max(self.seconds, 1e-9)
+
+
+@dataclass(frozen=True)
+class EnvFacts:
+    """What a user wants to know about an environment before the first training."""
+
+    observations: str
+    actions: str
+    play: RandomPlay
+    notes: tuple[str, ...]
+    """What Gymnasium's checker says, and what may keep an agent from learning."""
+
+
+def env_facts(env: EnvSpec) -> EnvFacts:
+    """Constructs the environment, checks it and plays it for a few seconds. Raises
+    LabError if it cannot be made or breaks Gymnasium's interface."""
+    single, _ = make_one(env)
+    with closing_env(single):
+        try:
+            play = _play_randomly(single)
+        except LabError:
+            raise
+        except BaseException as error:
+            if not isinstance(as_exception(error), Exception):
+                raise
+            raise LabError(f"{env.name} raises {import_failure(error)}") from error
+        found = () if is_atari(find_env(env.name)) else _of_checker(single.unwrapped)
+        observations, actions = map(
+            _space_text, (single.observation_space, single.action_space)
+        )
+    flattened = flattened_images(single)
+    notes = (*found, *flattened, *obstacles_to_learning(play, episode_limit(env)))
+    return EnvFacts(observations, actions, play, notes)
+
+
+def flattened_images(env: Env) -> Iterator[str]:
+    """A note for each image that becomes part of a vector."""
+    parts = parts_of(env.parts) if isinstance(env, FlatObservation) else ()
+    for path, part in parts:
+        if is_image(part) and min(part.shape[:2]) > LARGEST_GRID:
+            yield (
+                f'its observation "{path[0]}" is an image, and becomes '
+                f"{math.prod(part.shape):,} "
+                "numbers of a vector, which is hard to learn from; "
+                f"{only_parts(path[:1])} leaves the image alone, for a net of images"
+            )
+
+
+def _space_text(space: gymnasium.Space[Any]) -> str:
+    """A space in a line; bounds that differ from number to number are left out."""
+    text = " ".join(str(space).split())
+    shown = text if isinstance(space, gymnasium.spaces.Dict) else f"{text[:_LETTERS]}…"
+    if isinstance(space, gymnasium.spaces.Box):
+        shown = (
+            f"Box({space.low.min():g}, {space.high.max():g}, {space.shape}, "
+            f"{space.dtype})"
+        )
+    return text if len(text) <= _LETTERS else shown
+
+
+def _play_randomly(env: gymnasium.Env[Any, Any]) -> RandomPlay:
+    # an environment may seed its own in `reset`
+    actions = copy.deepcopy(env.action_space)
+    actions.seed(0)
+    first_reset(env, seed=0)
+    first_step(env, actions.sample())
+    env.reset(seed=0)
+    returns, lengths = list[float](), list[int]()
+    steps = length = broken = 0
+    total = 0.0
+    began = time.perf_counter()
+    while len(returns) < EPISODES:
+        if time.perf_counter() - began > (
+            PLAY_SECONDS if returns else FIRST_EPISODE_SECONDS
+        ):
+            break
+        obs, reward, terminated, truncated, _ = env.step(actions.sample())
+        broken += not (math.isfinite(reward) and _is_finite(obs))
+        steps, length, total = steps + 1, length + 1, total + float(reward)
+        if terminated or truncated:
+            returns.append(total)
+            lengths.append(length)
+            length, total = 0, 0.0
+            env.reset()
+    return RandomPlay(
+        steps,
+        time.perf_counter() - began,
+        tuple(returns),
+        tuple(lengths),
+        total,
+        broken,
+    )
+
+
+def _is_finite(obs: object) -> bool:
+    """Whether no number is infinite or NaN. Integers, as of large images, are not
+    read."""
+    array = np.asarray(obs)
+    return array.dtype.kind != "f" or bool(np.isfinite(array).all())
+
+
+def obstacles_to_learning(play: RandomPlay, limit: int | None) -> Iterator[str]:
+    """What may keep an agent from learning, one line each. `limit` is the most steps of
+    an episode; None: episodes may last for ever."""
+    returns = np.asarray(play.returns)
+    if not play.returns and limit is None:
+        yield f"no episode ended in {play.steps:,} steps: bound episodes with env.max_t"
+    elif limit is None and np.mean(play.lengths) > LONG:
+        steps = significant(float(np.mean(play.lengths)))
+        yield (
+            f"episodes have no step limit and took {steps} steps: bound them with "
+            "env.max_t"
+        )
+    if play.broken:
+        share = f"{play.broken:,} of {play.steps:,} steps"
+        yield (
+            f"{share} gave observations or rewards that are not finite, which stops a "
+            "training"
+        )
+    elif len(returns) >= FEW and np.ptp(returns) == 0:
+        yield (
+            f"random actions got the same return, {significant(returns[0])}, in all "
+            f"{len(returns)} episodes: an agent learns only after it gets a different "
+            "one; shape the reward, or begin episodes nearer to the goal"
+        )
+    if play.steps_per_s < SLOW:
+        speed = significant(play.steps_per_s)
+        yield (
+            f"{speed} steps/s are slow: env.vectorization_mode async steps copies in "
+            "processes"
+        )
+
+
+def _of_checker(env: gymnasium.Env[Any, Any]) -> tuple[str, ...]:
+    """The findings of Gymnasium's own checker, the first line of each."""
+    found: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            gymnasium_check(env, skip_render_check=True)
+        # AssertionError, and what the environment raises
+        except BaseException as error:
+            if not isinstance(as_exception(error), Exception):
+                raise
+            kind = (
+                "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
+            )
+            found.append(f"{kind}{error}")
+    found += [
+        str(warning.message) for warning in caught if warning.category is UserWarning
+    ]
+    lines = [(text.strip().splitlines() or [""])[0] for text in found]
+    for added in ("\x1b[33m", "\x1b[0m", "WARN: "):  # by Gymnasium
+        lines = [line.replace(added, "") for line in lines]
+    wanted = (line for line in lines if not any(word in line for word in HARMLESS))
+    return tuple(dict.fromkeys(f"Gymnasium's checker: {line}" for line in wanted))

@@ -1,0 +1,1 @@
+"""More than one training, or one: policies over one driver of trials."""

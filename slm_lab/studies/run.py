@@ -1,0 +1,297 @@
+"""Prepares and trains a Trial in its run folder, from the command's `RunSource`."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from slm_lab.core.errors import Problem, SpecError, undone_on_failure
+from slm_lab.core.files import write_json
+from slm_lab.core.process import importing
+from slm_lab.core.recorded import differences
+from slm_lab.env.check import check_env, why_not_filmed
+from slm_lab.env.lookup import find_env
+from slm_lab.env.make import Spaces, describe_spaces
+from slm_lab.env.simulators.atari import is_atari
+from slm_lab.env.simulators.envpool import is_pooled
+from slm_lab.records.lock import RunLock
+from slm_lab.records.lookup import find_run
+from slm_lab.records.origin import provenance, resumed
+from slm_lab.records.run_source import RunSource
+from slm_lab.session.seeding import draw_root_seed
+from slm_lab.session.status_board import StatusBoard
+from slm_lab.spec.checks.algorithm import action_space_problems
+from slm_lab.spec.checks.observations import observation_problems
+from slm_lab.spec.load import warnings_held
+from slm_lab.spec.profile import dev_profile
+from slm_lab.spec.scale import scaled
+from slm_lab.spec.schema.agent import AgentSpec
+from slm_lab.spec.schema.env import EnvSpec
+from slm_lab.spec.schema.net import TorchArcNetSpec
+from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.intact import fall_back
+from slm_lab.storage.result import TrialResult
+from slm_lab.storage.run_dir import RUN_BLOCK
+from slm_lab.studies import resume
+from slm_lab.studies.run_mode import Verb
+from slm_lab.studies.trial import Trial, TrialTask, have_ended
+
+if TYPE_CHECKING:
+    from slm_lab.records.init_from import Initial
+
+MAY_CHANGE = (
+    "env.max_frame",
+    "meta.save_interval",
+    "meta.stop_return",
+    "meta.max_restart",
+    "meta.record_video",
+    "meta.cluster",
+)
+"""Keys that `-s` may change when a run resumes: none that earlier rows depend on. With
+the budget the schedules may change, from the frame of the resume on."""
+
+
+class Run:
+    """A run ready to train: its spec is checked, its folder is made or found."""
+
+    @warnings_held()
+    def __init__(self, source: RunSource, verb: Verb = "train") -> None:
+        """Raises SpecError or UsageError with every problem before any process
+        starts."""
+        self.imports = source.imports
+        self.verb = verb
+        self.resume = source.run is not None
+        self.notes: tuple[str, ...] = ()
+        """Messages for the user before the training starts."""
+        if source.run is None:
+            self._begin(source)
+        else:
+            self.run_dir = find_run(source.run, source.data_dir, source.name())
+            self._lock = RunLock(self.run_dir.root)
+            with undone_on_failure(self.release):
+                self._resume(source)
+        about = (_about_ranks, _about_devices, _about_videos)
+        self.notes += tuple(note for each in about for note in each(self.spec))
+
+    def _begin(self, source: RunSource) -> None:
+        spec = source.load()
+        spec = dev_profile(spec) if self.verb == "dev" else spec
+        where = source.where(spec)
+        check_spaces(where, spec)
+        check_machine(where, spec)
+        self.spec, self.root_seed = seeded(spec)
+        initial = initial_of(source, self.spec)
+        with resume.alone(source):
+            self.run_dir, self._lock, origin = resume.begin_run(
+                source, self.spec, self.verb
+            )
+            with undone_on_failure(self.release):
+                if initial is not None:
+                    origin["init_from"] = initial.write(self.run_dir)
+                    self.notes += initial.notes
+                self._write_specs(origin)
+        self.notes += tuple(resume.about_clock(origin))
+
+    def _resume(self, source: RunSource) -> None:
+        """Restores the run from its folder, and notes in its spec files that it
+        resumes."""
+        recorded = resume.resumed_spec(self.run_dir, source, MAY_CHANGE)
+        self.spec, self.root_seed = recorded.spec, recorded.root_seed
+        where = f"{self.run_dir.root}: {self.spec.name}"
+        spaces = check_spaces(where, self.spec)
+        self.notes += tuple(fall_back(self.spec, self.run_dir, 0))
+        ended, manifests = have_ended(self.spec, self.run_dir, 0)
+        resume.check_checkpoints(self.spec, self.run_dir, manifests)
+        resume.check_budget(recorded, self.run_dir, manifests)
+        if None in manifests:
+            resume.check_initial(self.run_dir, recorded.origin)
+        self.notes += tuple(
+            resume.about_file(recorded.origin, source.spec_file, self.run_dir)
+        )
+        self.notes += tuple(resume.about_rows(recorded))
+        has_ended = all(ended)
+        about = provenance(self.root_seed)
+        if not has_ended:
+            check_machine(where, self.spec)
+            resume.reopen(self.run_dir, ended)
+            self.notes += tuple(resume.about_versions(recorded.origin, about))
+        if recorded.is_changed or not has_ended:
+            frames = [
+                0 if manifest is None else manifest.frame for manifest in manifests
+            ]
+            how = {"frames": frames, "imports": list(source.imports)}
+            if source.schedules is not None:
+                how["schedules"] = source.schedules
+            self._write_specs(resumed(recorded.origin, about, source.sets, **how))
+        for session in self.spec.meta.writers:
+            paths = self.run_dir.session(0, session)
+            # a Hogwild! worker continues with what any other has saved
+            kept = self.spec.meta.mode.lock_free and any(paths.models.glob("*"))
+            if manifests[session] is None and paths.rows.is_file() and not kept:
+                again = "it and its rows restart from zero"
+                self.notes += (f"Session {session} has no checkpoint yet: {again}",)
+        if has_ended:
+            self.notes += (
+                "every Session has already finished: redrawing metrics and graphs",
+            )
+        elif not spaces.exact_state:
+            self.notes += (_about_lost_episodes(self.spec.env),)
+
+    def start(self, on_tick: Callable[[StatusBoard], None]) -> TrialResult:
+        """Trains to the end of the budget."""
+        task = TrialTask(
+            self.spec,
+            self.run_dir,
+            self.root_seed,
+            resume=self.resume,
+            imports=self.imports,
+            checked=self.verb == "dev",
+        )
+        try:
+            return Trial(task, on_tick).run()
+        finally:
+            self.release()
+
+    def release(self) -> None:
+        """Lets another process take the run folder."""
+        self._lock.release()
+
+    def _write_specs(self, origin: dict[str, Any]) -> None:
+        if own := _keys_per_rank(self.spec):
+            origin = {**origin, "each_rank": {path: new for path, _, new in own}}
+        resolved = self.spec.to_json()
+        write_json(
+            self.run_dir.spec_file, {self.spec.name: resolved, RUN_BLOCK: origin}
+        )
+        write_json(self.run_dir.trial_spec_file(0), {self.spec.name: resolved})
+
+
+def _about_lost_episodes(env: EnvSpec) -> str:
+    message = (
+        f"the state of {env.name} cannot be saved here; the run resumes with new "
+        "episodes"
+    )
+    if not is_atari(find_env(env.name)) or is_pooled(env):
+        return message
+    return (
+        f'{message}; with env.vectorization_mode "sync" a run resumes its running '
+        "episodes"
+    )
+
+
+def _keys_per_rank(spec: Spec) -> list[tuple[str, Any, Any]]:
+    """Values that differ for each rank of a training: dotted path, the spec's value,
+    the rank's."""
+    return differences(spec.to_json(), scaled(spec).to_json())
+
+
+def _about_ranks(spec: Spec) -> Iterator[str]:
+    if own := _keys_per_rank(spec):
+        values = ", ".join(
+            f"{path} {_short(new)} (of {_short(old)})" for path, old, new in own
+        )
+        reason = f'ranks has by meta.scale "{spec.meta.scale}"'
+        if spec.meta.mode.lock_free:
+            reason = "workers has, so that targets follow the steps of all workers"
+        yield f"each of {spec.meta.max_session} {reason}: {values}"
+
+
+def _short(value: Any) -> str:
+    """A number with 6 digits; 1 - (1 - 0.005)^2 has more."""
+    return f"{value:.6g}" if isinstance(value, float) else json.dumps(value)
+
+
+def _about_devices(spec: Spec) -> Iterator[str]:
+    for key, net in spec.agent.nets.items():
+        if spec.meta.mode.in_shared_memory and net.gpu == "auto":
+            yield (
+                f'agent.{key}.gpu = "auto" uses the CPU, because the weights are '
+                "there; "
+                "true uses a replica on a GPU"
+            )
+
+
+def _about_videos(spec: Spec) -> Iterator[str]:
+    reason = None if spec.meta.record_video is None else why_not_filmed(spec.env)
+    if reason is not None:
+        yield f"meta.record_video: no videos, {spec.env.name} cannot be drawn: {reason}"
+
+
+def check_spaces(where: str, spec: Spec) -> Spaces:
+    """The observation and action spaces of the environment. Raises SpecError if
+    environment and agent do not fit, MissingExtraError, LabError."""
+    problems = check_env(spec.env)
+    if not problems:
+        try:
+            spaces = describe_spaces(spec.env)
+        except SpecError as error:
+            raise SpecError(where, error.problems) from error
+        problems = action_space_problems(spec.agent.algorithm, *spaces.actions)
+        seen = (spec.agent, spaces.obs_shape, spaces.actions.kind == "discrete")
+        problems += observation_problems(*seen) or _arc_problems(*seen)
+    if problems:
+        raise SpecError(where, problems)
+    return spaces
+
+
+def _arc_problems(
+    agent: AgentSpec, shape: tuple[int, ...], discrete: bool
+) -> list[Problem]:
+    """Problems of TorchArc nets, which only torch can find; imports torch only for
+    these nets."""
+    if not any(isinstance(net, TorchArcNetSpec) for net in agent.nets.values()):
+        return []
+    with importing():
+        from slm_lab.agent.net.torch_arc import arc_problems
+
+    return arc_problems(agent, shape, discrete)
+
+
+def check_machine(where: str, spec: Spec) -> None:
+    """Raises UsageError if the cluster does not answer, SpecError if a net needs a GPU
+    or bfloat16 that is missing. A cluster's devices are not checked."""
+    if spec.meta.cluster is not None:
+        from slm_lab.parallel.ray.connect import check_cluster
+
+        check_cluster(spec.meta.cluster)
+        return
+    if problems := check_devices(spec):
+        raise SpecError(where, problems)
+
+
+def check_devices(spec: Spec) -> list[Problem]:
+    """What the nets need and this machine lacks: a GPU, or bfloat16. A cluster is not
+    asked."""
+    nets = spec.agent.nets.values()
+    if spec.meta.cluster is not None:
+        return []
+    if all(net.gpu is not True and net.precision != "bf16" for net in nets):
+        return []
+    with importing():  # imports torch
+        from slm_lab.agent.net.precision import problems_here
+
+    return list(problems_here(spec.agent))
+
+
+def initial_of(source: RunSource, spec: Spec) -> "Initial | None":
+    """What a new run of `spec` begins with; None: fresh weights. Raises UsageError if
+    it does not fit the spec."""
+    if source.parent is None:
+        return None
+    with importing():  # imports torch
+        from slm_lab.records.init_from import taken_from
+    return taken_from(source.parent, spec)
+
+
+def seeded(spec: Spec) -> tuple[Spec, int]:
+    """The spec with its root seed, drawn if it has none, and with the precision of
+    "auto" here, so that a resumed run repeats it; and that seed."""
+    spec = resume.with_known_precision(spec)
+    seed = draw_root_seed() if spec.meta.random_seed is None else spec.meta.random_seed
+    return with_seed(spec, seed), seed
+
+
+def with_seed(spec: Spec, seed: int) -> Spec:
+    """The spec with `seed` as its root seed."""
+    return spec.model_copy(
+        update={"meta": spec.meta.model_copy(update={"random_seed": seed})}
+    )

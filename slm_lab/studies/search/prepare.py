@@ -1,0 +1,274 @@
+"""Prepares a search in a new or an existing folder; checks that trials can make
+environments."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from itertools import chain, islice, product
+from typing import TYPE_CHECKING, Any, final
+
+from pydantic import ValidationError
+
+from slm_lab.core.errors import (
+    MissingExtraError,
+    Problem,
+    SpecError,
+    UsageError,
+    undone_on_failure,
+)
+from slm_lab.core.files import write_json
+from slm_lab.core.text import in_line
+from slm_lab.env.check import check_env
+from slm_lab.env.lookup import find_env
+from slm_lab.records.lock import RunLock
+from slm_lab.records.lookup import find_run
+from slm_lab.records.origin import provenance, resumed
+from slm_lab.records.run_source import RunSource
+from slm_lab.records.trust import check_allowed, modules_at
+from slm_lab.session.seeding import search_seeds
+from slm_lab.spec.load import warnings_held
+from slm_lab.spec.override import with_value
+from slm_lab.spec.schema.block import problems_of
+from slm_lab.spec.schema.env import EnvSpec
+from slm_lab.spec.schema.scheduler import PbtSpec
+from slm_lab.spec.schema.spec import Spec
+from slm_lab.spec.search import LISTS, Dimension, extremes
+from slm_lab.storage.run_dir import RUN_BLOCK
+from slm_lab.studies.resume import (
+    about_clock,
+    about_file,
+    about_versions,
+    alone,
+    begin_run,
+    check_initial,
+    resumed_spec,
+)
+from slm_lab.studies.run import check_machine, check_spaces, initial_of, seeded
+from slm_lab.studies.search.experiment import Experiment
+from slm_lab.studies.search.population import Population
+from slm_lab.studies.search.resources import Resources, of_this_machine, request_of
+from slm_lab.studies.search.scheduler import NoScheduler, Scheduler, tune_scheduler
+from slm_lab.studies.search.searcher import build_searcher
+from slm_lab.studies.search.space import Space, check_has_search, spec_at
+from slm_lab.studies.search.trial_process import Pool
+
+if TYPE_CHECKING:
+    from slm_lab.records.init_from import Initial
+
+MAY_CHANGE = tuple(
+    f"meta.{key}"
+    for key in ("max_trial", "max_restart", "search_resources", "confirm", "cluster")
+)
+"""Keys that `-s` may change when a search resumes: none that earlier trials depend
+on."""
+
+
+@final
+class Prepared:
+    """A search ready to run: its spec is checked, its folder is made or found."""
+
+    @warnings_held()
+    def __init__(self, source: RunSource, keep: int | None = None) -> None:
+        """`keep`: the number of trials whose checkpoints are kept; None: all. Raises
+        SpecError or UsageError with every problem before any process starts."""
+        self.notes: tuple[str, ...] = ()
+        """Messages for the user before the search starts."""
+        self.is_resumed = source.run is not None
+        self.imports = source.imports
+        if source.run is None:
+            self._begin(source, keep)
+        else:
+            self.run_dir = find_run(
+                source.run, source.data_dir, source.name(), of_search=True
+            )
+            self._lock = RunLock(self.run_dir.root)
+            with undone_on_failure(self.close):
+                self._resume(source, keep)
+        if self.search.has_strayed:
+            self.notes += (
+                f"{self.spec.meta.search_alg} proposes other params than the log "
+                "holds, as another version may: the seed alone does not determine new "
+                "trials",
+            )
+
+    def _begin(self, source: RunSource, keep: int | None) -> None:
+        spec = source.load(for_search=True)
+        self._check(source.where(spec), spec)
+        self.spec, self.root_seed = seeded(spec)
+        self._resources = _resources(self.spec)
+        initial = _initial_of(source, self.spec)
+        with alone(source):
+            self.run_dir, self._lock, origin = begin_run(
+                source, self.spec, "search", keep=keep
+            )
+            with undone_on_failure(self.close):
+                if initial is not None:
+                    origin["init_from"] = initial.write(self.run_dir)
+                    self.notes += initial.notes
+                self.run_dir.event_log_file.touch()
+                self._write_spec(origin)
+        self.notes += tuple(about_clock(origin))
+        with undone_on_failure(self.close):
+            self.search = self._search(keep)
+
+    def _resume(self, source: RunSource, keep: int | None) -> None:
+        """Restores the search from its event log, and records in its spec file that it
+        resumes."""
+        recorded = resumed_spec(self.run_dir, source, MAY_CHANGE, is_search=True)
+        self.spec, self.root_seed, origin = (
+            recorded.spec,
+            recorded.root_seed,
+            recorded.origin,
+        )
+        self._check(f"{self.run_dir.root}: {self.spec.name}", self.spec)
+        check_initial(self.run_dir, origin)
+        self._resources = _resources(self.spec)
+        keep = origin.get("keep") if keep is None else keep
+        self.search = self._search(keep)
+        params = [state.params for state in self.search.search_state.trials.values()]
+        check_allowed(
+            self.run_dir.root, modules_at(params), source.imports, source.data_dir
+        )
+        searched = {each.path for each in Space(self.spec).dimensions}
+        if others := sorted({*chain(*params)} - searched):
+            log = self.run_dir.event_log_file
+            raise UsageError(
+                f"{log} sets {in_line(others[0])}, which the search does not vary"
+            )
+        about = provenance(self.root_seed)
+        about_spec = about_file(origin, source.spec_file, self.run_dir)
+        self.notes = (*about_spec, *about_versions(origin, about))
+        how = {"imports": list(source.imports), "keep": keep}
+        self._write_spec({**resumed(origin, about, source.sets, **how), "keep": keep})
+
+    def close(self) -> None:
+        """Releases the lock, so that another process can resume the search."""
+        self._lock.release()
+
+    def _search(self, keep: int | None) -> Experiment:
+        searcher_seed, scheduler_seed = search_seeds(self.root_seed)
+        space = Space(self.spec)
+        return Experiment(
+            self.spec,
+            self.run_dir,
+            self.root_seed,
+            build_searcher(space, self.spec.meta, searcher_seed),
+            _scheduler(self.spec, space, scheduler_seed),
+            Pool(self._resources),
+            self.imports,
+            keep,
+        )
+
+    def _check(self, where: str, spec: Spec) -> None:
+        check_has_search(where, spec)
+        check_spaces(where, spec)
+        if problems := env_problems(Space(spec), spec):
+            raise SpecError(where, problems)
+        check_machine(where, spec)
+        # reports a missing extra before a folder exists
+        build_searcher(Space(spec), spec.meta, 0)
+
+    def _write_spec(self, about: Mapping[str, Any]) -> None:
+        write_json(
+            self.run_dir.spec_file,
+            {self.spec.name: self.spec.to_json(), RUN_BLOCK: about},
+        )
+
+
+def _resources(spec: Spec) -> Resources:
+    """The resources of this machine or the cluster. Raises UsageError if a single trial
+    does not fit."""
+    if spec.meta.cluster is None:
+        resources = of_this_machine(with_gpus=spec.meta.search_resources.gpu > 0)
+    else:
+        from slm_lab.parallel.ray.connect import size_of
+
+        resources = Resources(*size_of(spec.meta.cluster))
+    resources.check(request_of(spec, spec.meta.search_resources, resources.cpus))
+    return resources
+
+
+def _scheduler(spec: Spec, space: Space, seed: int) -> Scheduler:
+    scheduler, max_frame = spec.meta.search_scheduler, spec.env.max_frame
+    if scheduler is None:
+        return NoScheduler()
+    if isinstance(scheduler, PbtSpec):
+        return Population(scheduler, space.dimensions, max_frame, seed)
+    return tune_scheduler(scheduler, max_frame, seed)
+
+
+def _initial_of(source: RunSource, spec: Spec) -> "Initial | None":
+    """What every trial begins with; None: fresh weights. Raises UsageError if it does
+    not fit the spec, or the spec with one of the searched values of a net."""
+    for dimension in Space(spec).dimensions if source.parent is not None else ():
+        for value in extremes(dimension) if dimension.path.startswith("agent.") else ():
+            with suppress(SpecError):  # the trial reports it
+                initial_of(source, spec_at(spec, {dimension.path: value}))
+    return initial_of(source, spec)
+
+
+AT_MOST = 200
+"""Combinations tried for one value. With more, an invalid value surfaces only in the
+trials."""
+
+
+def env_problems(space: Space, base: Spec) -> list[Problem]:
+    """Problems of searched `env` values with which no trial could make its environment.
+    It checks each listed value and one end of each range. Constructs no environment."""
+    searched = [each for each in space.dimensions if f"{each.path}.".startswith("env.")]
+    return [
+        problem
+        for each in searched
+        for value in _values(each)
+        for problem in _problems_with(
+            base, each, value, [o for o in searched if o is not each]
+        )
+    ]
+
+
+def _values(dimension: Dimension) -> list[Any]:
+    tried = extremes(dimension)
+    return tried if dimension.sampler in LISTS else tried[:1]
+
+
+def _problems_with(
+    base: Spec, dimension: Dimension, value: Any, others: list[Dimension]
+) -> list[Problem]:
+    """Problems of the value itself. [] if some combination with it is valid, or if only
+    other keys' values are invalid."""
+    combinations = product(*map(_values, others))
+    path, other_paths = dimension.path, {other.path for other in others}
+    own: list[Problem] = []
+    for chosen in islice(combinations, AT_MOST):
+        settings = {other.path: one for other, one in zip(others, chosen, strict=True)}
+        found = _problems_at(base, {**settings, path: value})
+        if not found:
+            return []
+        own = own or [problem for problem in found if problem.path not in other_paths]
+    if next(combinations, None) is not None:
+        return []
+    key = f"search.{dimension.key}"
+    return [
+        Problem(
+            key,
+            each.message if each.path == path else f"{each.path}: {each.message}",
+            value,
+        )
+        for each in own
+    ]
+
+
+def _problems_at(base: Spec, settings: Mapping[str, Any]) -> list[Problem]:
+    changed: Any = {"env": base.env.model_dump(mode="json")}
+    for path, value in settings.items():
+        changed = with_value(changed, path.split("."), value)
+    try:
+        env = EnvSpec.model_validate(changed["env"])
+    except ValidationError as error:
+        return problems_of(error, "env")
+    if problems := check_env(env):
+        return problems
+    try:
+        find_env(env.name)
+    except MissingExtraError as error:
+        return [Problem("env.name", str(error), env.name)]
+    return []

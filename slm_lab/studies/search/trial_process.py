@@ -1,0 +1,245 @@
+"""The running trials of a search. Each has a process, which starts and watches its
+Sessions, and occupies cores and GPUs."""
+
+import os
+import time
+import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection, wait
+from typing import Any, NamedTuple, final
+
+from slm_lab.core.errors import LabError, undone_on_failure
+from slm_lab.core.plugins import import_plugins
+from slm_lab.core.process import die_with_parent, ignore_terminal, kill_with_children
+from slm_lab.core.system_limits import limit_reached
+from slm_lab.parallel.fork_server import CONTEXT
+from slm_lab.parallel.processes import Child
+from slm_lab.parallel.supervisor import STOP_SECONDS, TICK
+from slm_lab.parallel.worker import note_in_log
+from slm_lab.session.status_board import StatusBoard
+from slm_lab.storage.intact import fall_back
+from slm_lab.storage.result import Ending, TrialResult
+from slm_lab.studies.search.resources import Allocation, Request, Resources
+from slm_lab.studies.trial import Trial, TrialTask
+
+REPORT_SECONDS = 10.0
+"""Time limit of a trial for its metrics after its Sessions have ended, in seconds."""
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+"""The environment variable that limits the GPUs CUDA shows to a process."""
+
+
+class TrialEnd(NamedTuple):
+    """How a trial ended, as its process reports it."""
+
+    ending: Ending
+    metrics: Mapping[str, float | None]
+    error: str | None = None
+    would_repeat: bool = False
+    """Whether a restart from the last checkpoint would fail in the same way."""
+
+
+def trial_main(
+    task: TrialTask,
+    raw_board: Any,
+    gpus: tuple[int, ...] | None,
+    pipe: Connection,
+    parent: int,
+) -> None:
+    """The target of a process: runs the Trial, sends its TrialEnd, exits. It dies with
+    its parent, which stops it through the status board; a terminal's Ctrl-C does not
+    reach it."""
+    die_with_parent(parent)
+    os.setpgid(0, 0)
+    ignore_terminal()
+    if gpus is not None:
+        os.environ[VISIBLE] = ",".join(_visible(gpus))
+    try:
+        import_plugins(task.imports)
+        if task.resume:
+            log = task.run_dir.session(task.trial, 0).log  # a trial has no terminal
+            note_in_log(log, fall_back(task.spec, task.run_dir, task.trial))
+        board = StatusBoard(raw_board, task.spec.meta.num_sessions)
+        outcome = _end_of(Trial(task, board=board).run())
+    except KeyboardInterrupt:  # a stop while it connects to a cluster
+        outcome = TrialEnd(Ending.INTERRUPTED, {})
+    except Exception as error:
+        message = isinstance(error, LabError | OSError)
+        text = str(error) if message else traceback.format_exc()
+        outcome = TrialEnd(
+            Ending.FAILED, {}, text, would_repeat=isinstance(error, LabError)
+        )
+    pipe.send(outcome)
+    pipe.close()
+
+
+def _visible(gpus: tuple[int, ...]) -> list[str]:
+    """The names of GPUs, by their indices among those visible to this process."""
+    names = os.environ.get(VISIBLE, "").split(",")
+    return [names[gpu] if names != [""] else str(gpu) for gpu in gpus]
+
+
+def _end_of(result: TrialResult) -> TrialEnd:
+    from slm_lab.analysis.metrics import TRIAL_METRICS
+
+    metrics = {name: getattr(result.metrics, name) for name in TRIAL_METRICS}
+    if failed := [s for s in result.failed if not s.lost_others] or list(result.failed):
+        text = f"Session {failed[0].session}: {failed[0].error}"
+        again = any(session.would_repeat for session in failed)
+        return TrialEnd(Ending.FAILED, metrics, text, again)
+    if result.problem:
+        return TrialEnd(Ending.FAILED, metrics, result.problem)
+    ending = Ending.INTERRUPTED if result.interrupted else Ending.FINISHED
+    return TrialEnd(ending, metrics)
+
+
+@final
+class TrialProcess:
+    """The process of a running trial. `gpus` are its visible GPUs of this machine;
+    None: all."""
+
+    def __init__(self, task: TrialTask, gpus: tuple[int, ...] | None = None) -> None:
+        self.spec = task.spec
+        self.board = StatusBoard.allocate(
+            CONTEXT, task.spec.meta.num_sessions, task.spec.most_copies
+        )
+        self._began = time.monotonic()
+        self._stopped_at: float | None = None
+        self.child = Child(
+            trial_main, (task, self.board.raw, gpus), f"trial-{task.trial}"
+        )
+        try:
+            self.child.start()
+        except OSError as error:
+            why = limit_reached(error) or error
+            raise LabError(f"its process could not be started: {why}") from error
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._began
+
+    @property
+    def frame(self) -> int:
+        """The frames spent of its budget; with several trainings, the maximum."""
+        meta, slots = self.spec.meta, self.board.clock_slots
+        by_learner = meta.mode.has_learner
+        spent = [
+            slots[sessions.start]
+            if by_learner
+            else slots[sessions.start : sessions.stop].sum()
+            for sessions in meta.trainings
+        ]
+        return int(max(spent))
+
+    def stop(self, user_waits: bool) -> None:
+        """Makes its Sessions save and end."""
+        self.board.request_stop(user_waits)
+        if user_waits and self._stopped_at is None:
+            self._stopped_at = time.monotonic()
+
+    def take_end(self) -> TrialEnd | None:
+        """The end of the trial, or None while it runs. Must not be called after an end.
+        Kills the process if it hangs after the user's stop; the trial ends hung
+        Sessions itself."""
+        late = time.monotonic() - STOP_SECONDS - REPORT_SECONDS
+        is_late = self._stopped_at is not None and self._stopped_at < late
+        if is_late and not self.board.saving.any():
+            kill_with_children(self.child.process)
+        if not self.child.has_ended:
+            return None
+        outcome, how = self.child.end()
+        return outcome or TrialEnd(Ending.FAILED, {}, f"its {how}")
+
+
+@final
+class Pool:
+    """Starts, stops and collects the processes of trials."""
+
+    def __init__(self, resources: Resources) -> None:
+        self.resources = resources
+        self.running: dict[int, TrialProcess] = {}
+        self._allocations: dict[int, Allocation] = {}
+
+    def start(
+        self, trial: int, task: TrialTask, request: Request, among_gpus: bool = True
+    ) -> None:
+        """Starts a trial. There must be room. `among_gpus` restricts it to its share of
+        this machine's GPUs; False for a cluster."""
+        allocation = self.resources.take(request)
+        gpus = allocation.gpus if request.gpu and among_gpus else None
+        with undone_on_failure(lambda: self.resources.give_back(allocation)):
+            self.running[trial] = TrialProcess(task, gpus)
+        self._allocations[trial] = allocation
+
+    def wait(self) -> None:
+        """Waits until a trial ends, for at most `TICK` seconds."""
+        children = [process.child for process in self.running.values()]
+        wait([each for child in children for each in child.waitables], TICK)
+
+    def ends(self) -> list[tuple[int, TrialProcess, TrialEnd]]:
+        """The trials that ended since the last call."""
+        found = []
+        for trial, process in list(self.running.items()):
+            if (end := process.take_end()) is not None:
+                self._forget(trial)
+                found.append((trial, process, end))
+        return found
+
+    def stop(self, trial: int) -> None:
+        """Makes a trial save and end."""
+        self.running[trial].stop(user_waits=False)
+
+    def stop_all(self) -> None:
+        """Makes all trials save and end, at the user's request."""
+        for process in self.running.values():
+            process.stop(user_waits=True)
+
+    def kill_all(self) -> None:
+        """Kills all trials."""
+        for trial, process in list(self.running.items()):
+            process.child.kill()
+            self._forget(trial)
+
+    def _forget(self, trial: int) -> None:
+        del self.running[trial]
+        self.resources.give_back(self._allocations.pop(trial))
+
+
+class TrialRunner(ABC):
+    """Runs trials in a pool of processes."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.stopping = False
+
+    @abstractmethod
+    def _fill(self) -> None:
+        """Starts trials for which there is room."""
+
+    @abstractmethod
+    def _poll(self) -> None:
+        """Handles what trials report, and their ends."""
+
+    def run(self, on_tick: Callable[[], None]) -> None:
+        """Runs trials until none is left, or until `stop` is called; calls `on_tick` a
+        few times a second. Kills all processes before it returns or raises."""
+        try:
+            while True:
+                if self.stopping:
+                    # again: a trial may have started after the request
+                    self.pool.stop_all()
+                else:
+                    self._fill()
+                if not self.pool.running:
+                    return
+                self.pool.wait()
+                self._poll()
+                on_tick()
+        finally:
+            self.pool.kill_all()
+
+    def stop(self) -> None:
+        """Makes running trials save and end, and starts no others."""
+        self.stopping = True
+        self.pool.stop_all()

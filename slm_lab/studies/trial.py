@@ -1,0 +1,314 @@
+"""A Trial: runs the Sessions of one spec in processes, and draws their rows."""
+
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, TypeAlias, final
+
+from slm_lab.core.errors import LabError
+from slm_lab.core.process import STOP_SIGNALS, importing, signals_handled, usable_cores
+from slm_lab.core.registry import load_target
+from slm_lab.metrics.reader import read_existing, read_rows
+from slm_lab.parallel.fork_server import CONTEXT
+from slm_lab.parallel.processes import run_sessions
+from slm_lab.parallel.task import SessionTask
+from slm_lab.session.status_board import Phase, StatusBoard
+from slm_lab.spec.schema.spec import Spec
+from slm_lab.storage.manifest import Manifest, read_manifest
+from slm_lab.storage.result import Ending, SessionResult, TrialResult, never_began
+from slm_lab.storage.run_dir import RunDir
+from slm_lab.studies.baseline import (
+    LEAST_SECONDS,
+    NOT_MEASURED,
+    RANDOM_RETURNS_FILE,
+    SHARE,
+    RandomBaseline,
+    RandomReturn,
+)
+
+if TYPE_CHECKING:
+    from slm_lab.studies.report import Reporter
+
+Launcher: TypeAlias = Callable[
+    [Sequence[SessionTask], StatusBoard, Callable[[], None]], list[SessionResult]
+]
+"""Runs the Sessions of one training, and calls the function a few times a second."""
+
+ONE_SIGNAL = 0.5
+"""Seconds within which two signals count as one."""
+DRAW_INTERVAL = 30.0
+"""The minimum number of seconds between two drawings of the live graphs."""
+DRAW_SHARE = 0.02
+"""The share of the time that drawing may take: long runs are drawn less often."""
+
+
+@final
+@dataclass(frozen=True)
+class TrialTask:
+    """What a Trial trains, and where."""
+
+    spec: Spec
+    run_dir: RunDir
+    root_seed: int
+    trial: int = 0
+    resume: bool = False
+    imports: tuple[str, ...] = ()
+    at_once: bool = False
+    """Whether all independent Sessions run at the same time; by default one per
+    core."""
+    random_returns_file: Path | None = None
+    """Caches the Random agent's return; by default in the folder of run folders."""
+    one_of_many: bool = False
+    """Whether other trials have files in the same folder; such a Trial draws fewer
+    graphs."""
+    checked: bool = False
+    """Whether the checks of the dev mode are on."""
+
+
+class DrawTimer:
+    """Decides when to draw: at intervals, in a small share of the time."""
+
+    def __init__(self) -> None:
+        self._due = time.monotonic() + DRAW_INTERVAL
+
+    def draw_if_due(self, draw: Callable[[], object]) -> None:
+        """Calls `draw` if it is time for it; call this a few times a second."""
+        began = time.monotonic()
+        if began < self._due:
+            return
+        draw()
+        now = time.monotonic()
+        self._due = now + max(DRAW_INTERVAL, (now - began) / DRAW_SHARE)
+
+
+class Trial:
+    """Runs the Sessions of one spec, each in its own process. `on_tick` is called a few
+    times a second with the Sessions' status board. The caller may pass its own
+    `board`."""
+
+    def __init__(
+        self,
+        task: TrialTask,
+        on_tick: Callable[[StatusBoard], None] = lambda board: None,
+        board: StatusBoard | None = None,
+    ) -> None:
+        self.task = task
+        self.spec, self.run_dir = task.spec, task.run_dir
+        self._on_tick = on_tick
+        cache = (
+            task.random_returns_file or task.run_dir.root.parent / RANDOM_RETURNS_FILE
+        )
+        self._baseline = RandomBaseline(
+            cache, task.spec.of_session(task.trial, 0).env, task.imports
+        )
+        self._draw_timer = DrawTimer()
+        self.board = board or StatusBoard.allocate(
+            CONTEXT, task.spec.meta.num_sessions, task.spec.most_copies
+        )
+
+    def run(self) -> TrialResult:
+        """Trains, then writes metrics and graphs. Ctrl-C saves all Sessions and ends
+        early, without further graphs."""
+        with stop_on_signals(self.board.request_stop):
+            sessions = self.train(self._tick)
+            random = NOT_MEASURED
+            if not never_began(sessions):
+                random = self._random_return()
+                self._enter("drawing the graphs")
+            return self._reporter.finish(
+                sessions, random, lambda: self.board.user_waits
+            )
+
+    def _random_return(self) -> RandomReturn:
+        """That of the Random agent, measured if it is unknown. It is not measured where
+        no episode of the training has ended, and not for a user who waits for a
+        stop."""
+
+        def keep_waiting() -> bool:
+            self._on_tick(self.board)
+            return not self.board.user_waits
+
+        files = {
+            each: self.run_dir.session(self.task.trial, each).rows
+            for each in self.spec.meta.writers
+        }
+        rows = read_existing(files).values()
+        known = self._baseline.known
+        if not any(each["epi"][-1] > 0 for each in rows if len(each)):
+            why = f"{known.why}: no episode of the training has ended"
+            return known._replace(why=why)
+        self._enter("comparing with the Random agent")
+        if self.board.user_waits:
+            return known
+        trained = max(float(each["wall_t"][-1]) for each in rows if len(each))
+        return self._baseline.measured(
+            max(SHARE * trained, LEAST_SECONDS), keep_waiting
+        )
+
+    def train(self, on_tick: Callable[[], None]) -> list[SessionResult]:
+        """Runs the Sessions, without metrics and graphs; calls `on_tick` a few times a
+        second."""
+        meta = self.spec.meta
+        results = self._finished_before() if self.task.resume else []
+        done = {result.session for result in results}
+        one = self.task
+        where = one.spec, one.run_dir, one.root_seed, one.trial
+        how = meta.num_sessions, one.resume, one.checked, one.imports
+        tasks = [
+            SessionTask(*where, s, *how)
+            for s in range(meta.num_sessions)
+            if s not in done
+        ]
+        if meta.distributed is False and meta.cluster is None:
+            at_a_time = len(tasks) if one.at_once else usable_cores()
+            results += run_sessions(tasks, self.board, on_tick, at_a_time)
+        elif meta.distributed is False:
+            results += self._launcher()(tasks, self.board, on_tick) if tasks else []
+        else:
+            for workers in meta.trainings:
+                sessions = [
+                    replace(t, workers=workers) for t in tasks if t.session in workers
+                ]
+                results += self._run_training(sessions, on_tick) if sessions else []
+        return sorted(results, key=lambda result: result.session)
+
+    def _run_training(
+        self, tasks: Sequence[SessionTask], on_tick: Callable[[], None]
+    ) -> list[SessionResult]:
+        """Runs one of several trainings; if it cannot begin, earlier ones keep their
+        results."""
+        if self.board.stop_requested:
+            return run_sessions(tasks, self.board, on_tick)  # starts none
+        try:
+            return self._launcher()(tasks, self.board, on_tick)
+        except LabError as error:
+            if tasks[0].workers.start == 0:
+                raise
+            results = []
+            for task in tasks:
+                self.board.write(task.session, phase=Phase.FAILED)
+                self.board.reasons[task.session] = str(error)
+                frame = int(self.board.clock_slots[task.session])
+                results.append(
+                    SessionResult(task.session, Ending.FAILED, frame, str(error))
+                )
+            return results
+
+    def _launcher(self) -> Launcher:
+        meta = self.spec.meta
+        target = meta.mode.launch if meta.cluster is None else meta.mode.cluster_launch
+        assert target is not None
+        # imports torch, which the parent of independent Sessions does not need
+        with importing():
+            launcher: Launcher = load_target(target)
+        return launcher
+
+    def _finished_before(self) -> list[SessionResult]:
+        """Results of the Sessions that had finished before the run was resumed."""
+        done = []
+        ended, manifests = have_ended(self.spec, self.run_dir, self.task.trial)
+        for session, frame in enumerate(_frames_so_far(self.spec, manifests)):
+            self.board.clock_slots[session] = frame
+            if ended[session]:
+                done.append(SessionResult(session, Ending.FINISHED, frame))
+                self.board.write(session, phase=Phase.DONE)
+        return done
+
+    def _enter(self, stage: str) -> None:
+        """Shows what follows the training, unless the user waits for a stop: it is left
+        out."""
+        if not self.board.user_waits:
+            self.board.stage = stage
+        self._on_tick(self.board)
+
+    def _tick(self) -> None:
+        self._on_tick(self.board)
+        if self.board.stop_requested:
+            _ = self._reporter  # imports while the Sessions save: a user waits for both
+        self._draw_timer.draw_if_due(lambda: self._reporter.draw_live())  # noqa: PLW0108 - made late
+
+    @cached_property
+    def _reporter(self) -> "Reporter":
+        """Made at its first use, because matplotlib doubles the memory of the
+        parent."""
+        with importing():
+            from slm_lab.studies.report import Reporter
+
+        return Reporter(self.spec, self.run_dir, self.task.trial, self.task.one_of_many)
+
+
+def have_ended(
+    spec: Spec, run_dir: RunDir, trial: int
+) -> tuple[list[bool], list[Manifest | None]]:
+    """For each Session: whether it has ended, and its newest checkpoint. A Session has
+    ended if its checkpoint is final and its training has spent the budget or reached
+    `meta.stop_return`. Actors have no checkpoint and end with their learner."""
+    sessions = range(spec.meta.num_sessions)
+    manifests = [
+        read_manifest(run_dir.session(trial, session).manifest) for session in sessions
+    ]
+    ended: list[bool] = []
+    for workers in spec.meta.trainings:
+        saved = [manifests[session] for session in workers]
+        over = (
+            sum(each.frame for each in saved if each is not None) >= spec.env.max_frame
+        )
+        finished = [each is not None and each.finished for each in saved]
+        if spec.meta.mode.has_learner:
+            finished = [finished[0]] * len(workers)
+        # A worker that was stopped before it saw the end resumes, and the others report
+        # the end.
+        over = over or (all(finished) and _is_solved(spec, run_dir, trial, workers))
+        ended += [over and each for each in finished]
+    return ended, manifests
+
+
+def _is_solved(spec: Spec, run_dir: RunDir, trial: int, workers: Sequence[int]) -> bool:
+    """Whether the rows of a worker of this training reach `meta.stop_return`."""
+    if (target := spec.meta.stop_return) is None:
+        return False
+    reached = False
+    for session in set(workers) & set(spec.meta.writers):
+        with suppress(OSError, ValueError):  # the Session will report damaged rows
+            recent = read_rows(run_dir.session(trial, session).rows)["recent_return"]
+            reached |= bool((recent >= target).any())
+    return reached
+
+
+def _frames_so_far(spec: Spec, manifests: Sequence[Manifest | None]) -> list[int]:
+    """Frames on the clock of each Session; an actor gets its share of those learned
+    from."""
+    frames = [0 if manifest is None else manifest.frame for manifest in manifests]
+    for learner, *actors in spec.meta.trainings:
+        for n, session in enumerate(actors):
+            if spec.meta.is_actor(session):
+                learned, count = frames[learner], len(actors)
+                frames[session] = learned * (n + 1) // count - learned * n // count
+    return frames
+
+
+@contextmanager
+def stop_on_signals(request_stop: Callable[[], None]) -> Iterator[None]:
+    """The first signal calls `request_stop`, which makes the trainings save and end. A
+    second one raises KeyboardInterrupt, unless it comes at once: `timeout` sends
+    two."""
+    # not the board's flag: a Session that got the same signal may have set it
+    first = 0.0
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal first
+        if not first:
+            first = time.monotonic()
+            request_stop()
+        elif time.monotonic() - first > ONE_SIGNAL:
+            for each in STOP_SIGNALS:  # a third signal must not interrupt the cleanup
+                signal.signal(each, signal.SIG_IGN)
+            raise KeyboardInterrupt
+
+    with signals_handled(handle):
+        yield

@@ -1,0 +1,123 @@
+"""What random actions give, and what may keep an agent from learning."""
+
+import numpy as np
+import pytest
+
+from slm_lab.core.errors import LabError
+from slm_lab.env.convert.observation import only_parts
+from slm_lab.recipes import env_facts as facts
+from slm_lab.recipes.env_facts import (
+    RandomPlay,
+    env_facts,
+    obstacles_to_learning,
+)
+from slm_lab.spec.schema.env import EnvSpec
+from tests.unit.recipes.toy_envs import ENVS, Toy
+
+
+def test_random_play_counts_whole_episodes_and_raw_rewards():
+    found = env_facts(EnvSpec(name=ENVS["vectors"], max_frame=1))
+    assert set(found.play.returns) == {10.0}
+    assert set(found.play.lengths) == {10}
+    assert found.play.steps == 10 * len(found.play.returns) == 1000
+    assert (found.observations, found.actions) == (
+        "Box(-1.0, 1.0, (3,), float32)",
+        "Discrete(2)",
+    )
+
+
+def test_the_limit_of_the_spec_bounds_the_episodes():
+    found = env_facts(EnvSpec(name=ENVS["vectors"], max_frame=1, max_t=4))
+    assert set(found.play.lengths) == {4}
+
+
+def test_an_environment_that_breaks_the_interface_is_refused(monkeypatch):
+    monkeypatch.setattr("tests.unit.recipes.toy_envs.Toy.reset", lambda self, **_: 3)
+    with pytest.raises(LabError, match=r"reset\(\) must return \(observation, info\)"):
+        env_facts(EnvSpec(name=ENVS["vectors"], max_frame=1))
+
+
+def test_an_environment_that_raises_is_one_line_with_the_place(monkeypatch):
+    def step(self, action):
+        raise KeyError("wind")
+
+    monkeypatch.setattr("tests.unit.recipes.toy_envs.Toy.step", step)
+    with pytest.raises(LabError, match=r"raises KeyError: 'wind'.*test_env_facts.py"):
+        env_facts(EnvSpec(name=ENVS["vectors"], max_frame=1))
+
+
+def test_random_actions_differ_although_the_environment_seeds_its_own(monkeypatch):
+    actions = []
+
+    def reset(self, *, seed=None, options=None):
+        self.action_space.seed(0)
+        return original(self, seed=seed, options=options)
+
+    def step(self, action):
+        actions.append(int(action))
+        return original_step(self, action)
+
+    original, original_step = Toy.reset, Toy.step
+    monkeypatch.setattr(Toy, "reset", reset)
+    monkeypatch.setattr(Toy, "step", step)
+    env_facts(EnvSpec(name=ENVS["vectors"], max_frame=1))
+    episodes = {tuple(actions[first : first + 10]) for first in range(1, 400, 10)}
+    assert len(episodes) > 20
+
+
+@pytest.mark.medium
+def test_an_image_in_a_dict_is_reported_with_the_option_that_keeps_it():
+    notes = env_facts(EnvSpec(name=ENVS["image in a dict"], max_frame=1)).notes
+    (note,) = [each for each in notes if "image" in each]
+    assert 'its observation "screen" is an image, and becomes 4,800 numbers' in note
+    wrapper = {
+        "name": "gymnasium.wrappers:FilterObservation",
+        "filter_keys": ["screen"],
+    }
+    assert only_parts(["screen"]) in note
+    kept = env_facts(
+        EnvSpec(name=ENVS["image in a dict"], max_frame=1, wrappers=[wrapper])
+    )
+    assert kept.observations.startswith("Box(0, 255, (40, 40, 3)")
+    assert not any("image" in each for each in kept.notes)
+
+
+def test_without_an_ended_episode_the_return_so_far_is_kept(monkeypatch):
+    monkeypatch.setattr(facts, "FIRST_EPISODE_SECONDS", 0.0)
+    found = env_facts(EnvSpec(name=ENVS["vectors"], max_frame=1))
+    assert (found.play.returns, found.play.unfinished) == ((), found.play.steps * 1.0)
+
+
+def test_steps_with_numbers_that_are_not_finite_are_reported(monkeypatch):
+    def broken(env, action):
+        return np.full(3, np.nan, np.float32), 1.0, True, False, {}
+
+    whole = env_facts(EnvSpec(name=ENVS["vectors"], max_frame=1))
+    assert whole.play.broken == 0
+    monkeypatch.setattr(Toy, "step", broken)
+    found = env_facts(EnvSpec(name=ENVS["vectors"], max_frame=1))
+    assert "100 of 100 steps gave observations or rewards that are not finite" in str(
+        found.notes
+    )
+
+
+@pytest.mark.parametrize(
+    ("returns", "steps_per_s", "limit", "words"),
+    [
+        ((1.0, 2.0, 3.0), 1e4, None, None),
+        ((2.0, 2.0), 1e4, None, None),
+        ((-200.0,) * 3, 1e4, 200, "the same return, -200, in all 3 episodes"),
+        ((0.0,) * 50, 1e4, 200, "the same return, 0, in all 50 episodes"),
+        ((), 1e4, None, "bound episodes with env.max_t"),
+        ((), 1e4, 200, None),
+        ((1.0, 2.0), 40, None, "40.0 steps/s are slow"),
+        ((1.0, 2.0), 1e4, None, "no step limit and took 2,000 steps"),
+        ((1.0, 2.0), 1e4, 3000, None),
+    ],
+)
+def test_obstacles_to_learning(returns, steps_per_s, limit, words):
+    length = 2000 if steps_per_s == 1e4 and returns == (1.0, 2.0) else 1
+    play = RandomPlay(int(steps_per_s), 1.0, returns, (length,) * len(returns))
+    found = list(obstacles_to_learning(play, limit))
+    assert len(found) == (words is not None)
+    assert words is None or words in found[0]

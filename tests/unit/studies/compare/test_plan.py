@@ -1,0 +1,261 @@
+"""What a comparison is going to run."""
+
+import json
+
+import pytest
+
+from slm_lab.analysis.compare.comparison import BASELINE, Variant
+from slm_lab.core.errors import SpecError, UsageError
+from slm_lab.core.recorded import differences
+from slm_lab.records.run_source import RunSource
+from slm_lab.spec.load import load_specs
+from slm_lab.spec.modes import MODES
+from slm_lab.studies.compare import plan as compare_plan
+from slm_lab.studies.compare.plan import (
+    CompareRequest,
+    allowed_imports,
+    make_plan,
+    read_plan,
+)
+from tests.support import ppo, reinforce, soft
+
+
+@pytest.fixture
+def plan_of(tmp_path, monkeypatch):
+    """Makes the plan for a spec, on an idle machine with two cores."""
+    monkeypatch.setattr(compare_plan, "usable_cores", lambda: 2)
+    monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
+
+    def make(
+        spec,
+        modes=("synced", "shared"),
+        workers=(1, 2),
+        *,
+        seeds=2,
+        threshold=None,
+        **source,
+    ):
+        file = tmp_path / "spec.json"
+        file.write_text(json.dumps({"small": spec}))
+        source = RunSource(str(file), "small", **source)
+        return make_plan(CompareRequest(source, modes, workers, seeds, threshold))
+
+    return make
+
+
+def optimizers(spec):
+    return {
+        each.optim_spec.name for each in (spec.agent.net, spec.agent.critic_net) if each
+    }
+
+
+def adam(**changes):
+    return ppo(agent__net__optim_spec={"name": "Adam", "lr": 1e-3}, **changes)
+
+
+def test_variants_differ_from_the_baseline_only_in_mode_and_workers(plan_of):
+    plan = plan_of(ppo())
+    assert list(plan.specs) == [
+        Variant(BASELINE, 1),
+        Variant("synced", 1),
+        Variant("synced", 2),
+        Variant("shared", 1),
+        Variant("shared", 2),
+    ]
+    for variant, spec in plan.specs.items():
+        found = {
+            path: new
+            for path, _, new in differences(plan.baseline.to_json(), spec.to_json())
+        }
+        assert found.pop("name", spec.name) == spec.name
+        alone = variant.mode == BASELINE
+        expected = {} if alone else {"meta.distributed": variant.mode}
+        expected |= {"meta.max_session": variant.workers} if variant.workers > 1 else {}
+        assert found == expected
+
+
+def test_names_of_specs_say_what_they_are(plan_of):
+    names = [spec.name for spec in plan_of(ppo(), ("synced",), (1, 2)).specs.values()]
+    assert names == ["small_false", "small_synced_1", "small_synced_2"]
+
+
+def test_whatever_the_spec_says_the_baseline_is_one_process(plan_of):
+    together = ppo(meta__distributed="synced", meta__max_session=4, meta__max_run=3)
+    meta = plan_of(together).baseline.meta
+    assert (meta.distributed, meta.num_sessions) == (False, 1)
+    assert plan_of(together).specs == plan_of(ppo(meta__max_session=3)).specs
+
+
+@pytest.mark.parametrize("modes", [("synced",), ("shared",), ("all_reduce", "shared")])
+def test_where_one_mode_needs_a_global_twin_all_variants_have_it_and_a_note_says_so(
+    plan_of, modes
+):
+    plan = plan_of(adam(), modes, (1,))
+    assert all(optimizers(spec) == {"GlobalAdam"} for spec in plan.specs.values())
+    (note,) = plan.notes
+    for words in (
+        "agent.net.optim_spec",
+        "Adam replaced by GlobalAdam",
+        "all variants",
+    ):
+        assert words in note
+
+
+def test_an_optimizer_that_every_mode_can_use_stays(plan_of):
+    for plan in (plan_of(ppo()), plan_of(adam(), ("all_reduce",))):
+        assert plan.notes == ()
+        assert plan.baseline.agent.net.optim_spec.args["lr"] == 1e-3
+    assert optimizers(plan.baseline) == {"Adam"}
+
+
+def test_each_of_two_optimizers_has_its_own_twin(plan_of):
+    changes = {
+        "agent__net__actor_optim_spec": {"name": "RMSprop", "lr": 1e-3},
+        "agent__net__critic_optim_spec": {"name": "Adam", "lr": 2e-3},
+    }
+    spec = ppo(**changes)
+    del spec["agent"]["net"]["optim_spec"]
+    plan = plan_of(spec)
+    for each in plan.specs.values():
+        net = each.to_json()["agent"]["net"]
+        assert net["actor_optim_spec"] == {"name": "GlobalRMSprop", "lr": 1e-3}
+        assert net["critic_optim_spec"] == {"name": "GlobalAdam", "lr": 2e-3}
+    assert len(plan.notes) == 2
+
+
+def test_an_optimizer_without_a_twin_is_refused_with_the_fix(plan_of):
+    with pytest.raises(SpecError, match=r"agent\.net\.optim_spec\.name.*GlobalAdam or"):
+        plan_of(ppo(agent__net__optim_spec={"name": "AdamW", "lr": 1e-3}))
+
+
+def test_a_warning_about_a_variant_is_printed_once(plan_of, caplog):
+    """Two workers gather a rollout each: the budget ends before either of them has
+    one."""
+    raw = ppo(
+        env__max_frame=80, agent__algorithm__time_horizon=16, meta__log_frequency=None
+    )
+    plan_of(raw, workers=(1, 2))
+    (asked,) = caplog.messages
+    assert asked.startswith("synced × 2: suspicious setting: env.max_frame")
+
+
+def test_a_warning_about_the_baseline_is_not_repeated_for_variants(plan_of, caplog):
+    plan_of(ppo(env__max_frame=40, agent__algorithm__time_horizon=32), workers=(1,))
+    (asked,) = caplog.messages
+    assert "suspicious setting: env.max_frame" in asked
+
+
+def test_an_algorithm_that_a_mode_cannot_train_is_refused_by_name(plan_of):
+    spec = reinforce()
+    assert plan_of(spec, ("synced",))
+    with pytest.raises(
+        SpecError, match=r'agent\.memory\.name.*distributed "actor_learner"'
+    ):
+        plan_of(spec, ("synced", "actor_learner"))
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [("syncd", 'did you mean "synced"'), ("false", "this is the baseline")],
+)
+def test_an_unknown_variant_is_refused(plan_of, mode, words):
+    with pytest.raises(UsageError, match=words):
+        plan_of(ppo(), ("synced", mode))
+
+
+def test_a_spec_for_a_cluster_is_refused_with_the_fix(plan_of):
+    with pytest.raises(
+        SpecError, match=r"measures this machine.*-s meta\.cluster=null"
+    ):
+        plan_of(
+            ppo(
+                meta__cluster="auto",
+                meta__distributed="all_reduce",
+                meta__max_session=2,
+            )
+        )
+    assert plan_of(ppo(meta__cluster="auto"), sets=("meta.cluster=null",))
+
+
+def test_all_problems_of_all_variants_come_at_once(plan_of):
+    spec = soft("SoftActorCritic", agent__net__optim_spec={"name": "SGD", "lr": 1e-3})
+    with pytest.raises(SpecError) as caught:
+        plan_of(spec, ("synced", "shared", "actor_learner"), (1, 2))
+    messages = [str(problem) for problem in caught.value.problems]
+    assert len(set(messages)) == len(messages)
+    assert sum("SGD" in message for message in messages) == 2, (
+        "one of each HogwildStrategy mode"
+    )
+
+
+def test_by_default_all_modes_are_compared_with_as_many_workers_as_cores(
+    plan_of, monkeypatch
+):
+    for cores, counts in ((1, {1}), (2, {1, 2}), (6, {1, 2, 4})):
+        monkeypatch.setattr(compare_plan, "usable_cores", lambda cores=cores: cores)
+        spec = ppo(agent__algorithm__minibatch_size=8)
+        variants = list(plan_of(spec, None, None).specs)[1:]
+        assert [v.mode for v in variants][:: len(counts)] == MODES.names()
+        assert {v.workers for v in variants} == counts
+        assert not any(v.crowded for v in variants)
+
+
+def test_more_workers_than_cores_are_flagged(plan_of):
+    crowded = {
+        v.workers for v in plan_of(ppo(), ("synced",), (1, 2, 3)).specs if v.crowded
+    }
+    assert crowded == {3}
+
+
+def test_seeds_follow_the_given_seed(plan_of):
+    assert plan_of(ppo(meta__random_seed=7), seeds=3).seeds == (7, 8, 9)
+    assert plan_of(ppo(meta__random_seed=7), seeds=2, seed=1).seeds == (1, 2)
+    drawn = plan_of(ppo(meta__random_seed=None)).seeds
+    assert drawn != plan_of(ppo(meta__random_seed=None)).seeds
+
+
+def test_a_machine_that_is_not_idle_is_reported(plan_of, monkeypatch):
+    monkeypatch.setattr("os.getloadavg", lambda: (1.26, 0.0, 0.0))
+    (note,) = plan_of(ppo()).notes
+    assert "1.3 of the 2 cores" in note
+
+
+def test_a_plan_is_read_back_as_it_was_written_and_its_file_holds_ordinary_specs(
+    plan_of, tmp_path
+):
+    plan = plan_of(adam(), imports=("a.module",), threshold=-180.0)
+    plan.file(tmp_path).write_text(json.dumps(plan.to_json()))
+    assert read_plan(tmp_path, plan.imports) == plan
+    assert allowed_imports(tmp_path, ("a",), trust=False) == ("a.module", "a")
+    specs = load_specs(plan.file(tmp_path))
+    assert specs == {spec.name: spec for spec in plan.specs.values()}
+
+
+def test_a_plan_of_another_machine_is_refused(plan_of, tmp_path, monkeypatch):
+    plan = plan_of(ppo())
+    plan.file(tmp_path).write_text(json.dumps(plan.to_json()))
+    monkeypatch.setattr(compare_plan, "usable_cores", lambda: 4)
+    with pytest.raises(UsageError, match=r"begun on 2 cores.*this machine has 4"):
+        read_plan(tmp_path)
+
+
+def test_a_folder_without_a_plan_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="is not the folder of a comparison"):
+        read_plan(tmp_path)
+
+
+def test_unnamed_modes_that_do_not_fit_are_left_out_with_the_reason(plan_of):
+    plan = plan_of(reinforce(), None)
+    assert {variant.mode for variant in plan.specs} == {*MODES.names(), BASELINE} - {
+        "actor_learner"
+    }
+    (note,) = [note for note in plan.notes if "left out" in note]
+    assert note.startswith("actor_learner is left out: agent.memory.name")
+    with pytest.raises(SpecError, match=r"agent\.memory\.name"):
+        plan_of(reinforce(), ("actor_learner",))
+
+
+def test_all_modes_that_fit_are_compared(plan_of):
+    plan = plan_of(ppo(), None)
+    assert {variant.mode for variant in plan.specs} == {*MODES.names(), BASELINE}
+    assert plan.notes == ()

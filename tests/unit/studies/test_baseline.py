@@ -1,0 +1,550 @@
+import json
+import os
+import sys
+import textwrap
+import threading
+import time
+from contextlib import contextmanager
+
+import gymnasium
+import numpy as np
+import pytest
+
+from bench.random_returns import environments
+from slm_lab.core.errors import LabError
+from slm_lab.env.vector_env import FinishedEpisodes
+from slm_lab.parallel.fork_server import CONTEXT, start
+from slm_lab.spec.schema.env import EnvSpec
+from slm_lab.studies import baseline
+from slm_lab.studies.baseline import (
+    EPISODES,
+    LEARNER_ONLY,
+    SHIPPED,
+    RandomBaseline,
+    RandomReturn,
+    cached_random_return,
+    environment_key,
+    known_random_return,
+    measure_main,
+    measure_random_return,
+    measured_key,
+    shipped_random_return,
+)
+from tests.support import parse, ppo
+
+
+def env_spec(**changes):
+    changes = {"num_envs": 10, **changes}
+    return parse(ppo(**{f"env__{key}": value for key, value in changes.items()})).env
+
+
+def mean_return(spec, *limits):
+    return measure_random_return(spec, *limits).mean
+
+
+def cached(cache, spec):
+    return cached_random_return(cache, measured_key(spec))
+
+
+class Countdown:
+    """Environment i ends every i + 1 steps with a return of 10 i."""
+
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, num_envs):
+        self.num_envs, self.t, self.closed = num_envs, 0, False
+        self.obs = np.zeros((num_envs, 1), np.float32)
+
+    def reset(self):
+        return self.obs
+
+    def step(self, action):
+        assert action.shape == (self.num_envs,)
+        self.t += 1
+        ended = np.array([i for i in range(self.num_envs) if self.t % (i + 1) == 0])
+        self.finished = FinishedEpisodes(
+            ended, ended * 10.0, ended + 1, np.empty((len(ended), 0))
+        )
+        self.terminated = np.isin(np.arange(self.num_envs), ended)
+        self.truncated = np.zeros(self.num_envs, bool)
+        return self
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture
+def countdown(monkeypatch):
+    made = []
+
+    def make_env(spec, seed):
+        made.append(Countdown(spec.num_envs))
+        return made[-1]
+
+    monkeypatch.setattr("slm_lab.env.make.make_env", make_env)
+    return made
+
+
+def plain_random_returns(episodes):
+    env = gymnasium.make("CartPole-v1")
+    env.reset(seed=123)
+    env.action_space.seed(456)
+    returns = []
+    for _ in range(episodes):
+        env.reset()
+        total, over = 0.0, False
+        while not over:
+            _, reward, terminated, truncated, _ = env.step(env.action_space.sample())
+            total += float(reward)
+            over = terminated or truncated
+        returns.append(total)
+    env.close()
+    return np.array(returns)
+
+
+def test_the_random_return_of_cartpole_is_that_of_plain_environments():
+    plain = plain_random_returns(1000)
+    error = plain.std() * np.sqrt(1 / 1000 + 1 / 1000)
+    measured = mean_return(env_spec(), 1000)
+    assert measured == pytest.approx(plain.mean(), abs=4 * error)
+    assert measured == pytest.approx(22.2, abs=2)
+
+
+def test_measuring_twice_gives_the_same_number():
+    assert measure_random_return(env_spec()) == measure_random_return(env_spec())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_envs": 16},
+        {"max_frame": 50},
+        {"normalize_obs": True, "normalize_reward": True},
+        {"reward_scale": 0.1},
+        {"clip_reward": "sign"},
+    ],
+    ids=str,
+)
+def test_observation_settings_do_not_change_the_raw_random_return(changes):
+    assert mean_return(env_spec(**changes)) == mean_return(env_spec())
+
+
+def test_a_step_limit_bounds_the_random_return():
+    assert measure_random_return(env_spec(max_t=5))[:3] == (5.0, 100, 5.0)
+
+
+@pytest.mark.parametrize("episodes", [1, 7, 10, 30, 100])
+def test_every_environment_contributes_equally_whatever_the_length_of_its_episodes(
+    countdown, episodes
+):
+    num_envs = min(episodes, 10)
+    mean = mean_return(env_spec(), episodes)
+    assert mean == pytest.approx(np.mean([10.0 * i for i in range(num_envs)]))
+    assert countdown[0].num_envs == num_envs
+
+
+def test_the_environments_are_closed_also_when_a_step_fails(countdown, monkeypatch):
+    measure_random_return(env_spec())
+
+    def fail(self, action):
+        raise RuntimeError("simulator")
+
+    monkeypatch.setattr(Countdown, "step", fail)
+    with pytest.raises(RuntimeError, match="simulator"):
+        measure_random_return(env_spec())
+    assert [env.closed for env in countdown] == [True, True]
+
+
+@pytest.fixture
+def measure_here(monkeypatch):
+    """measure_main in this process, with a number given instead of measured."""
+    monkeypatch.setattr(baseline, "die_with_parent", lambda parent: None)
+    monkeypatch.setattr(baseline, "ignore_terminal", lambda: None)
+    monkeypatch.setattr(baseline, "kill_descendants", lambda: None)
+
+    def measure(cache, spec, value, episodes=EPISODES, seconds=10.0):
+        measured = RandomReturn(value, episodes)
+        monkeypatch.setattr(baseline, "measure_random_return", lambda *_: measured)
+        measure_main(cache, measured_key(spec), spec, (), seconds, os.getppid())
+
+    return measure
+
+
+def test_a_spawned_process_measures_and_leaves_the_number_in_the_cache(tmp_path):
+    cache, spec = tmp_path / "random_returns.json", env_spec(max_t=5)
+    task = cache, measured_key(spec), spec, (), 60.0, os.getpid()
+    process = CONTEXT.Process(target=measure_main, args=task)
+    start(process)
+    process.join(60)
+    assert process.exitcode == 0
+    assert cached(cache, spec)[:3] == (5.0, 100, 5.0)
+    seen = [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")]
+    assert seen == [cache.name]
+
+
+def test_measurements_are_cached_side_by_side(tmp_path, measure_here):
+    cache = tmp_path / "random_returns.json"
+    measure_here(cache, env_spec(), 22.5)
+    measure_here(cache, env_spec(name="Acrobot-v1"), -499)
+    assert cached(cache, env_spec()).mean == 22.5
+    assert cached(cache, env_spec(name="Acrobot-v1")).mean == -499.0
+
+
+def test_an_empty_cache_has_no_number(tmp_path):
+    assert cached(tmp_path / "none.json", env_spec()).mean is None
+
+
+OTHERS = [{"name": "CartPole-v0"}, {"max_t": 100}, {"sutton_barto_reward": True}]
+ALIKE = [{"num_envs": 32}, {"max_frame": 10}, {"normalize_obs": True}]
+
+
+@pytest.mark.parametrize("changes", [*OTHERS, *ALIKE], ids=str)
+def test_only_keys_that_change_the_number_make_another_entry(
+    tmp_path, measure_here, changes
+):
+    cache = tmp_path / "random_returns.json"
+    measure_here(cache, env_spec(), 22.5)
+    hit = 22.5 if changes in ALIKE else None
+    assert cached(cache, env_spec(**changes)).mean == hit
+
+
+def test_another_version_of_the_simulator_is_not_a_hit(
+    tmp_path, measure_here, monkeypatch
+):
+    cache = tmp_path / "random_returns.json"
+    measure_here(cache, env_spec(), 22.5)
+    monkeypatch.setattr(baseline, "installed", lambda package: "99.0")
+    assert cached(cache, env_spec()).mean is None
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"\xff\xfe", b"[]", b"null", b"3", b'{"a": "b"}'], ids=repr
+)
+def test_a_damaged_cache_is_no_hit_and_is_replaced_by_the_next_measurement(
+    tmp_path, measure_here, content
+):
+    cache = tmp_path / "random_returns.json"
+    cache.write_bytes(content)
+    assert cached(cache, env_spec()).mean is None
+    measure_here(cache, env_spec(), 22.5)
+    assert cached(cache, env_spec()).mean == 22.5
+
+
+@pytest.mark.parametrize("value", ["22.5", None, [22.5], {}, 22.5, {"return": "22.5"}])
+def test_a_cached_value_that_is_no_number_is_no_hit(tmp_path, measure_here, value):
+    cache = tmp_path / "random_returns.json"
+    measure_here(cache, env_spec(), 22.5)
+    key = next(iter(json.loads(cache.read_text())))
+    cache.write_text(json.dumps({key: value}))
+    assert cached(cache, env_spec()) == RandomReturn(None)
+
+
+@pytest.mark.parametrize("plugin", [(), ("nowhere",)])
+def test_a_measurement_that_fails_is_one_line_that_names_the_reason(
+    tmp_path, measure_here, monkeypatch, capfd, plugin
+):
+    def crash(*_):
+        raise RuntimeError("boom")
+
+    measure_here(tmp_path / "other.json", env_spec(), 1.0)  # sets the scene
+    monkeypatch.setattr(baseline, "measure_random_return", crash)
+    cache, spec = tmp_path / "random_returns.json", env_spec()
+    measure_main(cache, measured_key(spec), spec, plugin, 5.0, os.getppid())
+    (line,) = capfd.readouterr().err.splitlines()
+    reason = "--import nowhere" if plugin else "CartPole-v1 failed: RuntimeError: boom"
+    assert line.startswith(f"no return of the Random agent: {reason}")
+    if not plugin:
+        assert cached(cache, spec) == RandomReturn(None, why=reason, seconds=5.0)
+
+
+def test_a_known_environment_is_not_measured(tmp_path):
+    """Its number comes with the lab, also where another was measured in the folder."""
+    cache = tmp_path / "random_returns.json"
+    known = known_random_return(cache, env_spec())
+    assert known == shipped_random_return(env_spec())
+    assert known.mean > 15
+    assert known.episodes == 100
+    assert not cache.exists()
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("name", ["CartPole-v1", "MountainCarContinuous-v0"])
+def test_shipped_random_returns_equal_measured_ones(name):
+    spec = env_spec(name=name)
+    assert shipped_random_return(spec).mean == pytest.approx(
+        mean_return(spec), rel=0.25
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"max_t": 100}, {"sutton_barto_reward": True}, {"backend": "envpool"}],
+    ids=str,
+)
+def test_an_environment_with_changed_returns_has_no_shipped_number(
+    tmp_path, measure_here, changes
+):
+    spec = EnvSpec.model_validate({"name": "CartPole-v1", "max_frame": 1, **changes})
+    cache = tmp_path / "random_returns.json"
+    assert shipped_random_return(spec) is None
+    assert known_random_return(cache, spec).mean is None
+    measure_here(cache, spec, 5.0)
+    assert known_random_return(cache, spec).mean == 5.0
+
+
+@pytest.mark.parametrize(("found", "known"), [("1.99.0", True), ("2.0.0", False)])
+def test_another_major_version_of_the_simulator_has_no_shipped_number(
+    monkeypatch, found, known
+):
+    monkeypatch.setattr(baseline, "installed", lambda package: found)
+    assert (shipped_random_return(env_spec()) is not None) is known
+
+
+def test_every_environment_that_a_shipped_spec_names_and_gymnasium_has_has_a_number():
+    for spec in environments():
+        if not any(family in spec.name for family in ("Bullet", "MiniGrid")):
+            assert environment_key(spec, LEARNER_ONLY) in json.loads(
+                SHIPPED.read_text()
+            ), spec.name
+
+
+def test_how_a_game_looks_to_the_learner_does_not_change_its_number():
+    spec = EnvSpec(name="ALE/Pong-v5", max_frame=1)
+    lives = spec.model_copy(update={"life_loss_info": True})
+    assert environment_key(spec) != environment_key(lives)
+    assert environment_key(spec, LEARNER_ONLY) == environment_key(lives, LEARNER_ONLY)
+
+
+OWN = """
+import gymnasium
+from bonus import BONUS
+class Own(gymnasium.Env):
+    action_space = gymnasium.spaces.Discrete(2)
+    observation_space = gymnasium.spaces.Box(0, 1, (1,))
+gymnasium.registry.pop("Own-v0", None)
+gymnasium.register("Own-v0", Own, kwargs={"limit": 1})
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """`own(file, text)` rewrites a file of an environment of the user's, and imports
+    all again; returns the key."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def rewrite(name, text):
+        (tmp_path / f"{name}.py").write_text(textwrap.dedent(text))
+        for module in ("own_env", "bonus", "own_wrapper"):
+            sys.modules.pop(module, None)
+        return measured_key(env_spec(name="own_env:Own-v0"))
+
+    (tmp_path / "bonus.py").write_text("BONUS = 1")
+    rewrite("own_env", OWN)
+    yield rewrite
+    gymnasium.registry.pop("Own-v0", None)
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("own_env", f"{OWN}\nREWARD = 2"),
+        ("bonus", "BONUS = 2"),
+        ("own_env", OWN.replace('"limit": 1', '"limit": 2')),
+        ("own_env", OWN.replace("Own, kwargs", "Own, max_episode_steps=9, kwargs")),
+    ],
+    ids=[
+        "its file",
+        "a module that it imports",
+        "an argument of register",
+        "a registered limit",
+    ],
+)
+def test_a_number_is_not_reused_after_an_edit_of_what_the_environment_depends_on(
+    own, file, text
+):
+    before = own("own_env", OWN)
+    assert own("own_env", OWN) == before
+    assert own(file, text) != before
+
+
+def test_a_number_is_not_reused_after_an_edit_of_a_wrapper(own, tmp_path):
+    def key(text):
+        own("own_wrapper", text)
+        return measured_key(
+            env_spec(name="own_env:Own-v0", wrappers=["own_wrapper:Plain"])
+        )
+
+    wrapper = "import gymnasium\nclass Plain(gymnasium.Wrapper): pass\n"
+    assert key(wrapper) == key(wrapper)
+    assert key(wrapper) != key(f"{wrapper}# edited")
+
+
+def test_other_code_under_a_shipped_name_has_no_shipped_number(own, monkeypatch):
+    entry = gymnasium.registry["Own-v0"]
+    monkeypatch.setitem(gymnasium.registry, "CartPole-v1", entry)
+    assert shipped_random_return(env_spec()) is None
+
+
+@contextmanager
+def slow_steps(monkeypatch, lengths, seconds):
+    """Copies whose k-th episode has `lengths[copy][k]` steps and as large a return; a
+    step takes `seconds` of a clock."""
+    now = [0.0]
+    monkeypatch.setattr(baseline.time, "monotonic", lambda: now[0])
+
+    class Plan(Countdown):
+        def reset(self):
+            self.left, self.began = (
+                [list(each) for each in lengths],
+                [0] * self.num_envs,
+            )
+            return super().reset()
+
+        def step(self, action):
+            now[0] += seconds
+            self.t += 1
+            age = [self.t - began for began in self.began]
+            ended = np.array(
+                [i for i in range(self.num_envs) if age[i] == self.left[i][0]], int
+            )
+            length = np.array([self.left[i].pop(0) for i in ended], int)
+            for i in ended:
+                self.began[i] = self.t
+            self.finished = FinishedEpisodes(
+                ended, length * 1.0, length, np.empty((len(ended), 0))
+            )
+            self.finished = self.finished if len(ended) else None
+            self.terminated = np.isin(np.arange(self.num_envs), ended)
+            self.truncated = np.zeros(self.num_envs, bool)
+            return self
+
+    monkeypatch.setattr(
+        "slm_lab.env.make.make_env", lambda spec, seed: Plan(spec.num_envs)
+    )
+    yield now
+
+
+def test_a_deadline_ends_the_measurement_after_the_same_number_of_episodes_in_each_copy(
+    monkeypatch,
+):
+    """Copy 0 has short episodes, copy 1 long ones: both count alike."""
+    lengths = [[1] * 200, [10] * 200]
+    with slow_steps(monkeypatch, lengths, 0.1) as now:
+        measured = measure_random_return(env_spec(num_envs=2), 100, seconds=10.0)
+        assert now[0] <= 10.0
+    assert measured.mean == 5.5
+    # five rounds in the first half, and the one that ran
+    assert measured.episodes == 12
+
+
+def test_too_few_episodes_are_no_number_but_a_reason(monkeypatch):
+    with (
+        slow_steps(monkeypatch, [[40] * 9, [40] * 9], 0.5),
+        pytest.raises(LabError, match=r"4 episodes .* ended in 51 s, and 5 are needed"),
+    ):
+        measure_random_return(env_spec(num_envs=2), 100, seconds=51.0)
+
+
+@pytest.mark.parametrize("num_envs", [2, 3, 8, 32])
+def test_no_more_copies_are_made_than_in_the_training(countdown, num_envs):
+    measure_random_return(env_spec(num_envs=num_envs))
+    assert countdown[0].num_envs <= min(num_envs, 10)
+
+
+@pytest.mark.parametrize(
+    ("episodes", "seconds", "again"),
+    [(100, 1e9, False), (40, 19, False), (40, 20, True)],
+)
+@pytest.mark.parametrize("mean", [3.0, None])
+def test_an_incomplete_number_and_a_failure_are_tried_again_only_with_twice_the_time(
+    tmp_path, measure_here, mean, episodes, seconds, again
+):
+    cache, spec = tmp_path / "random_returns.json", env_spec()
+    episodes = episodes if mean is not None or episodes == 100 else 0
+    measure_here(cache, spec, mean, episodes, seconds=10.0)
+    measure_here(cache, spec, 4.0, EPISODES, seconds=seconds)
+    assert cached(cache, spec).mean == (4.0 if again else mean)
+
+
+def test_a_worse_measurement_does_not_replace_a_better_one(tmp_path, measure_here):
+    cache, spec = tmp_path / "random_returns.json", env_spec()
+    measure_here(cache, spec, 3.0, 40, seconds=10.0)
+    measure_here(cache, spec, None, 0, seconds=30.0)
+    assert cached(cache, spec)[:2] == (3.0, 40)
+    assert cached(cache, spec).seconds == 30.0
+
+
+def start_measuring(cache, name):
+    spec = env_spec(name=name, max_t=5)
+    process = CONTEXT.Process(target=_hold, args=(cache, measured_key(spec)))
+    start(process)
+    return process
+
+
+def _hold(cache, key):
+    """Measures without end."""
+    with baseline._lock_file(cache) as lock:
+        baseline.fcntl.lockf(lock, baseline.fcntl.LOCK_EX, 1, baseline._place(key))
+        cache.with_name("held").touch()
+        threading.Event().wait()
+
+
+def test_a_run_waits_for_the_measurement_of_no_other_environment(
+    tmp_path, measure_here
+):
+    cache = tmp_path / "random_returns.json"
+    other = start_measuring(cache, "Acrobot-v1")
+    try:
+        began = time.monotonic()
+        while not (tmp_path / "held").exists() and time.monotonic() < began + 30:
+            time.sleep(0.01)
+        measure_here(cache, env_spec(max_t=5), 5.0)
+        assert cached(cache, env_spec(max_t=5)).mean == 5.0
+        place = baseline._place(measured_key(env_spec(name="Acrobot-v1", max_t=5)))
+        at_once = baseline.fcntl.LOCK_EX | baseline.fcntl.LOCK_NB
+        with baseline._lock_file(cache) as lock, pytest.raises(BlockingIOError):
+            baseline.fcntl.lockf(lock, at_once, 1, place)
+    finally:
+        other.kill()
+        other.join()
+
+
+def test_a_user_who_stops_the_measurement_waits_no_longer(tmp_path, monkeypatch):
+    spec = env_spec(max_t=5)
+    monkeypatch.setattr(baseline, "measure_main", _sleep)
+    known = RandomBaseline(tmp_path / "random_returns.json", spec, ()).measured(
+        500.0, lambda: False
+    )
+    assert known == RandomReturn(None)
+
+
+def _sleep(*_):
+    threading.Event().wait()
+
+
+def test_a_step_that_never_returns_is_ended_and_remembered(tmp_path, monkeypatch):
+    spec, cache = env_spec(max_t=5), tmp_path / "random_returns.json"
+    monkeypatch.setattr(baseline, "measure_main", _sleep)
+    monkeypatch.setattr(baseline, "START_SECONDS", 0.0)
+    known = RandomBaseline(cache, spec, ()).measured(0.5, lambda: True)
+    assert known.mean is None
+    assert "did not end within" in known.why
+    assert cached(cache, spec).is_enough(0.9)
+
+
+def test_a_measurement_of_edited_code_does_not_count_for_the_code_before(
+    tmp_path, measure_here, capfd
+):
+    cache, spec = tmp_path / "random_returns.json", env_spec(max_t=5)
+    measure_main(cache, "the key before the edit", spec, (), 5.0, os.getppid())
+    assert "has changed since the training began" in capfd.readouterr().err
+    assert not cache.exists()
+
+
+def test_an_environment_that_is_unknown_here_has_no_number_and_is_not_measured(
+    tmp_path,
+):
+    spec = EnvSpec(name="Nowhere-v0", max_frame=1)
+    unknown = RandomBaseline(tmp_path / "random_returns.json", spec, ())
+    assert unknown.measured(500.0, lambda: True).mean is None
+    assert "there is no such environment" in unknown.known.why

@@ -1,0 +1,549 @@
+"""The probe: what it tries, how it measures, and what it advises, by hand-computed
+numbers."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from slm_lab.agent import device
+from slm_lab.agent.net import precision
+from slm_lab.core.errors import LabError
+from slm_lab.records.run_source import RunSource
+from slm_lab.session.status_board import LOOP_PARTS
+from slm_lab.studies import probe as module
+from slm_lab.studies.probe import (
+    AS_IS,
+    REST,
+    Change,
+    Probe,
+    Speed,
+    SpeedMeter,
+    bound,
+    candidates,
+    gains,
+    in_order,
+)
+from tests.faults.lab import write_spec
+from tests.support import parse, ppo, reinforce, soft
+
+ALIKE, FASTER_ALIKE = Change(("a=1",)), Change(("a=2",))
+DIFFERENT = Change(("b=1",), "differently")
+
+
+@pytest.fixture
+def cores(monkeypatch):
+    monkeypatch.setattr(module, "usable_cores", lambda: 4)
+
+
+def probed(folder, spec):
+    write_spec(folder, spec)
+    return Probe(RunSource(str(folder / "spec.json")), folder / "runs")
+
+
+def speed(frames_per_s, **shares):
+    return Speed(frames_per_s, shares)
+
+
+def test_changes_are_those_that_the_spec_allows(cores, tmp_path):
+    tried = {each.text for each in probed(tmp_path, ppo(env__num_envs=2)).changes}
+    assert "env.num_envs=4" in tried
+    assert "meta.threads=4" in tried
+    assert "meta.distributed=all_reduce meta.max_session=4 meta.scale=strong" in tried
+    assert "meta.distributed=actor_learner meta.max_session=3" in tried
+    whole_episodes = probed(tmp_path, reinforce()).changes
+    assert not any("actor_learner" in each.text for each in whole_episodes)
+
+
+@pytest.mark.parametrize(
+    ("meta", "left_out"),
+    [
+        ({"max_session": 4}, "meta.distributed"),
+        ({"threads": 4}, "meta.threads"),
+        ({"distributed": "shared", "max_session": 2}, "meta.distributed"),
+    ],
+)
+def test_a_change_without_free_cores_is_left_out(meta, left_out, cores):
+    found = candidates(
+        parse(ppo(**{f"meta__{key}": value for key, value in meta.items()}))
+    )
+    assert not [each for each in found if left_out in each.text]
+
+
+def test_a_probed_spec_learns_soon_and_does_not_end(cores, tmp_path):
+    late = {"agent__algorithm__training_start_step": 100_000, "env__max_frame": 200_000}
+    meta = {
+        "meta__max_session": 9,
+        "meta__rigorous_eval": 4,
+        "meta__log_frequency": 700,
+    }
+    ends = {"meta__stop_return": 1.0}
+    short = probed(tmp_path, soft("SoftActorCritic", **late, **meta, **ends)).spec
+    assert short.meta.stop_return is None
+    assert short.agent.algorithm.training_start_step == 1_000
+    assert short.env.max_frame == 10**9
+    assert short.log_frequency == 700
+    assert short.meta.max_session == 4
+    assert short.meta.rigorous_eval == 0
+
+
+def test_equivalent_changes_come_first_and_a_gain_exceeds_noise():
+    speeds = {AS_IS: speed(100.0), DIFFERENT: speed(900.0), ALIKE: speed(104.0)}
+    found = in_order({**speeds, FASTER_ALIKE: speed(130.0)})
+    assert found == [
+        (AS_IS, 100.0),
+        (FASTER_ALIKE, 130.0),
+        (ALIKE, 104.0),
+        (DIFFERENT, 900.0),
+    ]
+    assert gains(found) == [FASTER_ALIKE, DIFFERENT]
+    assert gains([(AS_IS, 900.0), *found[1:]]) == []
+
+
+@pytest.mark.parametrize(
+    ("shares", "width", "words"),
+    [
+        ({"environment": 0.6, "update": 0.4}, 256, "the environment"),
+        ({"environment": 0.4, "update": 0.6}, 128, "Python"),
+        ({"environment": 0.4, "update": 0.6}, 256, "arithmetic"),
+        ({"memory": 0.6, "update": 0.4}, 256, "the agent's memory"),
+        ({REST: 0.6, "update": 0.4}, 64, "rows, or other programs"),
+        ({}, 64, "the environment: the agent does not learn"),
+    ],
+)
+def test_the_bottleneck_of_a_training_is_its_largest_part(shares, width, words, cores):
+    spec = parse(ppo(agent__net__hid_layers=[width, width]))
+    assert bound(spec, {AS_IS: speed(100.0, **shares)}).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [
+        ("shared", "the exchange"),
+        ("all_reduce", "the exchange"),
+        ("actor_learner", "the actors: the learner waits"),
+    ],
+)
+def test_what_a_session_waits_for_depends_on_the_mode(mode, words, cores):
+    spec = parse(ppo(meta__distributed=mode, meta__max_session=2))
+    assert bound(spec, {AS_IS: speed(100.0, **{REST: 0.6, "update": 0.4})}).startswith(
+        words
+    )
+
+
+def test_more_sessions_than_cores_are_bound_by_the_cores(cores):
+    spec = parse(ppo(meta__distributed="shared", meta__max_session=5))
+    assert bound(spec, {AS_IS: speed(100.0)}) == "the cores: 5 Sessions share 4"
+
+
+class Seen:
+    """A board as a SpeedMeter sees it second by second."""
+
+    def __init__(self, monkeypatch, sessions=1):
+        self.clock_slots, self.now, self.stops = np.zeros(sessions, np.int64), 0.0, 0
+        self.loop = np.zeros((sessions, 3 + len(LOOP_PARTS)))
+        monkeypatch.setattr(
+            module, "time", SimpleNamespace(perf_counter=lambda: self.now)
+        )
+
+    def request_stop(self):
+        self.stops += 1
+
+    def event(self, session, *parts):
+        """A training event now, after these seconds in each part."""
+        self.loop[session, :3] = (
+            self.loop[session, 0] + 1,
+            self.clock_slots[session],
+            self.now,
+        )
+        self.loop[session, 3:] += parts
+
+
+def test_a_run_is_measured_between_training_events(monkeypatch):
+    board = Seen(monkeypatch)
+    meter = SpeedMeter(4.0, slice(None), learns=True)
+    for second in range(1, 20):
+        board.now = float(second)
+        board.clock_slots[0] += 50
+        # after 150 frames, 2 s in the environment and 0.5 s of learning
+        if second % 3 == 0:
+            board.event(0, 0.25, 2.0, 0.0, 0.5)
+        meter(board)
+        if board.stops:
+            break
+    assert board.now == 9  # events at 3, 6 and 9
+    assert meter.speed.frames_per_s == pytest.approx(50)
+    shares = {
+        "acting": 1 / 12,
+        "environment": 2 / 3,
+        "memory": 0.0,
+        "update": 1 / 6,
+        REST: 1 / 12,
+    }
+    assert meter.speed.shares == pytest.approx(shares)
+
+
+@pytest.mark.parametrize(
+    ("slow", "stops", "begins"), [(8.0, 10, 1), (9.0, 20, 10), (np.inf, 20, 10)]
+)
+def test_a_first_rollout_counts_if_it_takes_long(monkeypatch, slow, stops, begins):
+    board = Seen(monkeypatch)
+    meter = SpeedMeter(4.0, slice(None), learns=True, slow=slow)
+    for second in range(21):
+        board.now = float(second)
+        board.clock_slots[0] = second**2  # the first frames are seen after 1 s
+        if second in (10, 20):
+            board.event(0, 0.0, 6.0, 0.0, 3.0)
+        meter(board)
+        if board.stops:
+            break
+    assert board.now == stops
+    seconds = stops - begins
+    assert meter.speed.frames_per_s == pytest.approx((stops**2 - begins**2) / seconds)
+    shares = {"environment": 6 / seconds, "update": 3 / seconds, REST: 1 - 9 / seconds}
+    assert meter.speed.shares == pytest.approx({"acting": 0.0, "memory": 0.0, **shares})
+
+
+def test_when_a_meter_looks_changes_nothing_of_what_it_measures(monkeypatch):
+    board = Seen(monkeypatch)
+    meter = SpeedMeter(4.0, slice(None), learns=True)
+    for second, later in ((1.0, 0.9), (3.0, 0.1), (5.0, 0.5)):
+        board.now, board.clock_slots[0] = second, 40 * second
+        board.event(0, 0.4, 0.6, 0.0, 1.0)
+        board.now, board.clock_slots[0] = second + later, 40 * second + 100 * later
+        meter(board)
+    assert board.stops
+    assert meter.speed.frames_per_s == pytest.approx(40)
+    shares = {
+        "acting": 0.2,
+        "environment": 0.3,
+        "memory": 0.0,
+        "update": 0.5,
+        REST: 0.0,
+    }
+    assert meter.speed.shares == pytest.approx(shares)
+
+
+def test_a_change_that_the_machine_cannot_run_is_left_out(cores, tmp_path, monkeypatch):
+    def tried(can):
+        monkeypatch.setattr(precision, "has_bf16", lambda device: can)
+        return {each.text for each in probed(tmp_path, ppo(**WIDE)).changes}
+
+    assert tried(True) - tried(False) == {"agent.net.precision=bf16"}
+
+
+SOFT = soft("SoftActorCritic")
+WIDE = {"agent__net__hid_layers": [256, 256]}
+CONV = {
+    "type": "ConvNet",
+    "conv_hid_layers": [[64, 8, 4, 0, 1], [64, 4, 2, 0, 1]],
+    "fc_hid_layers": [512],
+}
+
+
+@pytest.mark.parametrize(
+    ("keys", "tried"),
+    [
+        (WIDE, "agent.net.matmul=numpy"),
+        ({"agent__net__critic_hid_layers": [256, 256]}, "agent.net.matmul=numpy"),
+        (
+            {**WIDE, "agent__critic_net": {"type": "MLPNet", "hid_layers": [256, 256]}},
+            "agent.net.matmul=numpy agent.critic_net.matmul=numpy",
+        ),
+        ({**WIDE, "meta__threads": 2}, None),
+        ({**WIDE, "agent__net__matmul": "numpy"}, None),
+        ({**WIDE, "agent__net__precision": "bf16"}, None),
+        ({**WIDE, "agent__net__gpu": "auto"}, "agent.net.matmul=numpy"),
+        ({"agent__net__hid_layers": [64, 64]}, None),
+        ({"agent__net": CONV}, None),
+    ],
+)
+def test_another_library_is_tried_for_wide_layers_on_one_thread(cores, keys, tried):
+    found = [each for each in candidates(parse(ppo(**keys))) if "matmul" in each.text]
+    assert found == ([Change(tuple(tried.split()))] if tried else [])
+
+
+@pytest.mark.parametrize(
+    ("keys", "tried"),
+    [
+        (WIDE, True),
+        ({**WIDE, "agent__net__precision": "bf16"}, False),
+        ({**WIDE, "agent__net__precision": "auto"}, False),
+        ({"agent__net__hid_layers": [256]}, False),
+        ({"agent__net": CONV}, True),
+    ],
+)
+def test_half_precision_is_tried_where_it_changes_products(
+    monkeypatch, cores, keys, tried
+):
+    monkeypatch.setattr(precision, "has_bf16", lambda device: True)
+    found = [each for each in candidates(parse(ppo(**keys))) if "bf16" in each.text]
+    assert found == (
+        [Change(("agent.net.precision=bf16",), "differently")] if tried else []
+    )
+
+
+@pytest.mark.parametrize("spec", [ppo(), SOFT])
+def test_every_mode_and_more_environments_change_what_is_learned(cores, spec):
+    found = {each.text: each.learns for each in candidates(parse(spec))}
+    changed = [text for text in found if "distributed" in text or "num_envs" in text]
+    assert len(changed) == 6
+    assert {found[text] for text in changed} == {"differently"}
+    assert found["meta.threads=4"] == "alike"
+
+
+@pytest.mark.parametrize(
+    ("keys", "num_envs", "tried"),
+    [
+        # one event per step: 4 and 8 times the frames, 4 and 8 times the batches
+        ({"training_frequency": 1}, 2, [(4, 2), (8, 4)]),
+        ({"training_frequency": 1, "training_batch_iter": 3}, 1, [(2, 6), (4, 12)]),
+        ({"training_frequency": 8}, 1, [(2, None), (4, None)]),
+        ({"training_frequency": 4}, 2, [(4, None), (8, 2)]),
+        # 8 frames per event in place of 6: 4/3 of a batch
+        ({"training_frequency": 6}, 2, []),
+        ({"update_to_data": 0.5}, 4, [(8, None), (16, None)]),
+    ],
+)
+def test_more_environments_come_with_as_many_gradient_steps(
+    cores, keys, num_envs, tried
+):
+    every = {
+        f"agent__algorithm__{k}": v
+        for k, v in {"training_batch_iter": 1, **keys}.items()
+    }
+    spec = parse(soft("SoftActorCritic", env__num_envs=num_envs, **every))
+    found = [each.sets for each in candidates(spec) if "num_envs" in each.text]
+    wanted = [
+        (f"env.num_envs={envs}",)
+        + ((f"agent.algorithm.training_batch_iter={batches}",) if batches else ())
+        for envs, batches in tried
+    ]
+    assert found == wanted
+
+
+@pytest.mark.parametrize(
+    ("keys", "tried"),
+    [
+        ({}, 1),
+        ({"env__vectorization_mode": "native"}, 1),
+        ({"env__vectorization_mode": "sync"}, 0),
+        ({"env__vectorization_mode": "async"}, 0),
+        ({"env__backend": "envpool"}, 0),
+    ],
+)
+def test_envpool_is_tried_where_the_spec_would_use_it(cores, monkeypatch, keys, tried):
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: name)
+    found = [each for each in candidates(parse(ppo(**keys))) if "envpool" in each.text]
+    assert len(found) == tried
+
+
+@pytest.mark.parametrize(("gpu", "count"), [("auto", 0), (True, 0), (False, 1)])
+def test_a_net_on_a_gpu_has_no_other_library(monkeypatch, gpu, count):
+    monkeypatch.setattr(device, "has_gpu", lambda: True)
+    spec = parse(ppo(**WIDE, agent__net__gpu=gpu))
+    assert sum("matmul" in each.text for each in candidates(spec)) == count
+
+
+def test_all_workers_must_learn_before_they_are_measured_and_a_learner_counts_alone(
+    monkeypatch,
+):
+    board = Seen(monkeypatch, sessions=2)
+    both, learner = (
+        SpeedMeter(0.5, counted, learns=True) for counted in (slice(None), slice(1))
+    )
+    for second in range(1, 9):
+        board.now = float(second)
+        board.clock_slots[:] = 100 * second, 10 * second
+        board.event(0, 0.0, 0.0, 0.0, 0.0)
+        if second > 4:
+            board.event(1, 0.0, 0.0, 0.0, 0.0)
+        both(board)
+        learner(board)
+        assert learner.is_over == (second >= 2)
+        assert both.is_over == (second >= 6)
+    assert both.speed.frames_per_s == pytest.approx(110)
+    assert learner.speed.frames_per_s == pytest.approx(100)
+
+
+def test_each_session_is_measured_over_its_own_rollouts_and_the_first_shows_its_shares(
+    monkeypatch,
+):
+    board = Seen(monkeypatch, sessions=2)
+    meter = SpeedMeter(5.0, slice(None), learns=True)
+    for second in range(1, 20):
+        board.now = float(second)
+        if second % 3:  # two seconds of playing, one of learning
+            board.clock_slots[0] += 15
+        else:
+            board.event(0, 0.6, 1.2, 0.0, 1.2)
+        if second % 4 in (2, 3):  # the other learns for two seconds
+            board.clock_slots[1] += 20
+        elif second % 4 == 1:
+            board.event(1, 0.0, 1.0, 0.0, 0.0)
+        meter(board)
+    assert meter.speed.frames_per_s == pytest.approx(10 + 10)
+    shares = {
+        "acting": 0.2,
+        "environment": 0.4,
+        "memory": 0.0,
+        "update": 0.4,
+        REST: 0.0,
+    }
+    assert meter.speed.shares == pytest.approx(shares)
+
+
+def test_an_agent_that_learns_nothing_is_measured_by_its_frames(monkeypatch):
+    board = Seen(monkeypatch)
+    meter = SpeedMeter(2.0, slice(None), learns=False)
+    for second in range(6):
+        board.now = float(second)
+        board.clock_slots[0] = 30 * second
+        meter(board)
+    assert meter.is_over
+    assert meter.speed == (pytest.approx(30), {})
+
+
+def test_a_run_without_events_is_given_up(monkeypatch):
+    board = Seen(monkeypatch)
+    meter = SpeedMeter(5.0, slice(None), learns=True)
+    meter(board)
+    assert not board.stops
+    board.now = 151.0
+    meter(board)
+    assert meter.is_late
+    assert board.stops
+
+
+@pytest.mark.parametrize(
+    ("second", "mean"),
+    [(110.0, 120.0), (LabError("no more"), 130.0)],
+    ids=["runs", "fails"],
+)
+def test_a_change_that_cannot_run_is_left_out_and_spec_and_gains_are_run_twice(
+    tmp_path, monkeypatch, second, mean
+):
+    found = probed(tmp_path, ppo())
+    found._specs = dict.fromkeys((AS_IS, ALIKE, FASTER_ALIKE, DIFFERENT))
+    results, numbers = iter([100.0, LabError("no"), 104.0, 130.0, second, 120.0]), []
+
+    def run(change, seconds):
+        result = next(results, None)
+        if isinstance(result, LabError):
+            raise result
+        return speed(result, update=result / 1000)
+
+    monkeypatch.setattr(found, "run", run)
+    assert found.survey(numbers.append) == {
+        AS_IS: speed(110.0, update=0.1),
+        FASTER_ALIKE: speed(104.0, update=0.104),
+        DIFFERENT: speed(mean, update=0.13),
+    }
+    assert numbers == [1, 2, 3, 4, 5, 6]
+
+
+def test_only_the_best_three_gains_are_run_twice(tmp_path, monkeypatch):
+    found, runs = probed(tmp_path, ppo()), []
+    changes = [Change((f"a={number}",)) for number in range(6)]
+    found._specs = dict.fromkeys((AS_IS, *changes))
+
+    def run(change, seconds):
+        runs.append(change)
+        return speed(100.0 if change == AS_IS else 90.0 + 10 * changes.index(change))
+
+    monkeypatch.setattr(found, "run", run)
+    found.survey(lambda number: None)
+    assert runs[7:] == [changes[5], changes[4], changes[3], AS_IS]
+
+
+def test_the_unchanged_spec_must_run(tmp_path, monkeypatch):
+    found = probed(tmp_path, ppo())
+
+    def run(change, seconds):
+        raise LabError("no")
+
+    monkeypatch.setattr(found, "run", run)
+    with pytest.raises(LabError, match="no"):
+        found.survey(lambda number: None)
+
+
+def test_no_change_is_tried_after_the_survey_s_time_and_the_others_are_verified(
+    tmp_path, monkeypatch
+):
+    """A run of the spec takes 60 s, so there is time for one change."""
+    found, now = probed(tmp_path, ppo()), [0.0]
+    found._specs = dict.fromkeys((AS_IS, ALIKE, DIFFERENT))
+    monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+
+    def run(change, seconds):
+        now[0] += 60.0
+        return speed(100.0 + now[0])
+
+    monkeypatch.setattr(found, "run", run)
+    speeds = found.survey(lambda number: None)
+    assert {each: speed.frames_per_s for each, speed in speeds.items()} == {
+        AS_IS: (160.0 + 280.0) / 2,
+        ALIKE: 220.0,
+    }
+    verified = found.verify([ALIKE])
+    assert {each: speed.frames_per_s for each, speed in verified.items()} == {
+        AS_IS: (340.0 + 460.0) / 2,
+        ALIKE: 400.0,
+    }
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize(
+    "mode",
+    [
+        False,
+        pytest.param("shared", marks=pytest.mark.slow),
+        pytest.param("all_reduce", marks=pytest.mark.slow),
+        pytest.param("actor_learner", marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_in_a_mode_is_measured_and_leaves_nothing(tmp_path, mode):
+    workers = {"meta__distributed": mode, "meta__max_session": 2} if mode else {}
+    found = probed(tmp_path, ppo(**workers))
+    measured = found.run(AS_IS, 0.2)
+    assert measured.frames_per_s > 0
+    assert sum(measured.shares.values()) == pytest.approx(1, abs=0.05)
+    assert measured.shares["update"] > 0
+    assert (measured.shares["environment"] > 0) is (mode != "actor_learner")
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+@pytest.mark.medium
+def test_a_spec_that_fails_is_reported(tmp_path):
+    found = probed(tmp_path, ppo(env__name="Nothing-v0"))
+    with pytest.raises(
+        LabError, match=r"a run failed: Session 0: [\s\S]*no such environment"
+    ):
+        found.run(AS_IS, 0.2)
+
+
+def test_document_and_table_agree(tmp_path, monkeypatch, capsys):
+    from slm_lab.cli.probe import probe as command
+
+    write_spec(tmp_path, ppo())
+    base = speed(100.0, **{"update": 0.6, REST: 0.4})
+    speeds = {AS_IS: base, ALIKE: speed(125.0), DIFFERENT: speed(80.0)}
+    monkeypatch.setattr(Probe, "survey", lambda self, on_run: speeds)
+    longer = {AS_IS: speed(80.0), ALIKE: speed(104.0)}  # the environment gets slower
+    monkeypatch.setattr(Probe, "run", lambda self, change, seconds: longer[change])
+    file, sets = str(tmp_path / "spec.json"), ("env.max_frame=5000",)
+    command(file, None, sets, (), False, as_json=False)
+    text = capsys.readouterr().out
+    assert "update 60%, rest 40%" in text
+    rows = [line.split() for line in text.partition("Measured")[2].splitlines()]
+    assert ["as", "it", "is", "80.0", "1.00", "alike"] in rows
+    assert ["a=1", "104", "1.30", "alike"] in rows
+    assert text.splitlines()[-1] == (
+        f"try: slm-lab run {file} small train -s env.max_frame=5000 -s a=1"
+    )
+    command(file, None, sets, (), False, as_json=True)
+    document = json.loads(capsys.readouterr().out)
+    assert document["frames_per_s"] == 100.0
+    assert document["set"] == ["a=1"]
+    assert [each["measured"] for each in document["changes"]] == [104.0, None]
