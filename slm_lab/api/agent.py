@@ -56,10 +56,12 @@ class Agent:
     def __init__(self, run: SavedRun, saved: SavedAgent, seed: int) -> None:
         """The agent `saved` of `run`; random draws depend on `seed`. Raises
         LabError."""
-        self._run, self._saved = run, saved
+        self._run = run
+        self._saved = saved
         with torch_settings(run.spec.meta.threads):
             policy = build_policy(run, saved, seed)
-        self._adapter, self._actor = policy.adapter, policy.actor
+        self._adapter = policy.adapter
+        self._actor = policy.actor
         self._starts = np.ones(1, np.bool_)
         self._num: int | None = None
         self._has_ended = False  # an episode of `make_env`, and nothing was reset
@@ -82,7 +84,8 @@ class Agent:
         Its input is what `act` makes of observations, (B, ...). Its first output has
         the parameters of the distribution of actions, (B, P): logits, or means and ln
         σ, or Q-values. Raises LabError for the Random agent, which has no network."""
-        if (module := self._actor.module) is None:
+        module = self._actor.module
+        if module is None:
             raise LabError(f"{self.spec.agent.algorithm.name} has no network")
         return module
 
@@ -95,7 +98,9 @@ class Agent:
         episode, a reset of the environment calls `reset` of this agent too, unless the
         last batch had several observations."""
         env = self._adapter.make_env(**kwargs)
-        return _OwnEnv(env, self) if self._remembers else env
+        if self._remembers:
+            return _OwnEnv(env, self)
+        return env
 
     def act(self, obs: Any, deterministic: bool = True) -> Any:
         """The action for one observation, or the actions for a batch of B.
@@ -131,7 +136,9 @@ class Agent:
             action = self._actor.act(inputs, self.frame).action
         self._starts = self._none
         converted = self._adapter.conversions.action.convert(action)
-        return converted[0] if is_single else converted
+        if is_single:
+            return converted[0]
+        return converted
 
     def reset(self, done: bool | Sequence[bool] | BoolArray | None = None) -> None:
         """Forgets the episodes that have ended: all, or those marked in `done` (B,).
@@ -197,7 +204,8 @@ class Agent:
                 "episodes; call reset() before the number changes"
             )
         self._num = num
-        self._starts, self._none = np.ones(num, np.bool_), np.zeros(num, np.bool_)
+        self._starts = np.ones(num, np.bool_)
+        self._none = np.zeros(num, np.bool_)
         self._actor.begin(num)
 
     @override
@@ -316,6 +324,11 @@ def load(
     session = None if session is None else index(session)
     modules = [str(module) for module in listed(imports)]
     saved, agent = find_agent(
-        os.fspath(run), which, session, Path(data), modules, trust
+        run=os.fspath(run),
+        which=which,
+        session=session,
+        data_dir=Path(data),
+        imports=modules,
+        trust=trust,
     )
     return Agent(saved, agent, seed)

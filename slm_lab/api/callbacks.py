@@ -21,7 +21,9 @@ EVENTS = ("on_row", "on_checkpoint", "on_end")
 def _fault(part: object) -> str | None:
     """Why a part is no callback; None if it has some of the methods `EVENTS`."""
     is_one = any(callable(getattr(part, event, None)) for event in EVENTS)
-    return None if is_one else f"has none of the methods {', '.join(EVENTS)}"
+    if is_one:
+        return None
+    return f"has none of the methods {', '.join(EVENTS)}"
 
 
 CALLBACKS = Registry("callback", "slm_lab.callbacks", check=_fault)
@@ -64,7 +66,8 @@ class Callbacks:
 
     def _call(self, event: str, run: object, *arguments: Any) -> None:
         for each in list(self._objects):
-            if (callback := getattr(each, event, None)) is None:
+            callback = getattr(each, event, None)
+            if callback is None:
                 continue
             self.thread = threading.current_thread()
             try:
@@ -83,18 +86,25 @@ class Callbacks:
 
 def _made(part: Any) -> Any:
     try:
-        found = CALLBACKS.load(part) if isinstance(part, str) else part
-        made = found() if isinstance(found, type) else found
+        found = part
+        if isinstance(part, str):
+            found = CALLBACKS.load(part)
+        made = found
+        if isinstance(found, type):
+            made = found()
     except Exception as error:
         raise UsageError(f"callbacks: {import_failure(error)}") from error
-    if (fault := _fault(made)) is not None:
+    fault = _fault(made)
+    if fault is not None:
         raise UsageError(f"callbacks: {_named(made)} {fault}")
     return made
 
 
 def _named(part: Any) -> str:
     """Its class, or the functions that were given one by one."""
-    return ", ".join(vars(part)) if isinstance(part, SimpleNamespace) else repr(part)
+    if isinstance(part, SimpleNamespace):
+        return ", ".join(vars(part))
+    return repr(part)
 
 
 def _news(trial: RunRecord) -> Iterator[tuple[Any, ...] | None]:
@@ -102,7 +112,8 @@ def _news(trial: RunRecord) -> Iterator[tuple[Any, ...] | None]:
     then None; and so on."""
     sessions = trial.sessions
     followers = {session: RowFile(paths.rows) for session, paths in sessions.items()}
-    frames, serials = dict.fromkeys(sessions, -1.0), dict.fromkeys(sessions, -1)
+    frames = dict.fromkeys(sessions, -1.0)
+    serials = dict.fromkeys(sessions, -1)
     while True:
         for session, follower in followers.items():
             rows = []

@@ -28,7 +28,8 @@ MAIN = (
 Sessions."""
 RELAY_SECONDS = 5.0
 """How long the rest of the output may take after the process has ended."""
-REFUSED, STOPPED = 2, 130
+REFUSED = 2
+STOPPED = 130
 """The exit codes of a command with a wrong option, and of one that was asked to
 stop."""
 
@@ -45,7 +46,9 @@ class LabProcess:
     def __init__(self, words: Sequence[str], quiet: bool) -> None:
         """`quiet` discards the standard output."""
         sys.stdout.flush()
-        shows = None if quiet else _notebook_display()
+        shows = None
+        if not quiet:
+            shows = _notebook_display()
         has_terminal = sys.stdout is sys.__stdout__ and shows is None
         out = subprocess.DEVNULL if quiet else None if has_terminal else subprocess.PIPE
         self._link, theirs = Pipe()
@@ -230,7 +233,8 @@ class Started:
         Ctrl-C makes it save and end, a second one ends it at once; then
         KeyboardInterrupt is raised. Raises TrainingFailed, with the reasons, if it
         fails."""
-        if (process := self._process) is None:
+        process = self._process
+        if process is None:
             return
         try:
             if self._callbacks.thread is threading.current_thread():

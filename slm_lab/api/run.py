@@ -74,7 +74,9 @@ class Run(Started):
         once."""
         file = self._record.run_dir.trial_metrics_file(self._record.trial)
         with naming(self._archive, self.folder):
-            return read_file(file) if file.is_file() else {}
+            if file.is_file():
+                return read_file(file)
+            return {}
 
     def plot(self) -> "Figure":
         """The trial graph: mean return against frames, with a band over Sessions. A
@@ -82,8 +84,13 @@ class Run(Started):
         rows = self._read()
         title = f"{self.name} on {self._record.env}"
         run_of = self._record.meta.runs_of(rows)
-        x, y = frames("per Session"), RETURNS[0]
-        return Page(figure_of_rows(list(rows.values()), x, y, title, run_of)).graph()
+        x = frames("per Session")
+        y = RETURNS[0]
+        return Page(
+            figure_of_rows(
+                rows=list(rows.values()), x=x, y=y, title=title, run_of=run_of
+            )
+        ).graph()
 
     def agent(self, **options: Any) -> "Agent":
         """A trained agent of this run; `options` are those of `slm_lab.load`."""
@@ -94,7 +101,9 @@ class Run(Started):
 
     def _read(self, evaluations: bool = False) -> dict[int, Rows]:
         record = RunRecord(self._record.run_dir, self._record.trial)
-        read = record.evaluation_rows if evaluations else record.rows
+        read = record.rows
+        if evaluations:
+            read = record.evaluation_rows
         with naming(self._archive, self.folder):
             return {session: read(session) for session in record.sessions}
 

@@ -159,7 +159,9 @@ def train(
         before = find_labelled(label, Path(data))
     elif not isinstance(resume, bool | None):
         with _spec_file(spec, name) as file:
-            of_spec = None if file is None else resolve_spec_name(file, name)
+            of_spec = None
+            if file is not None:
+                of_spec = resolve_spec_name(file, name)
         before = find_run(os.fspath(resume), Path(data), of_spec)
         resume = before.root
     if before is not None:
@@ -167,7 +169,13 @@ def train(
     options = [
         *_options(seed, data, imports, trust),
         *_given({"--schedules": _word("schedules", schedules, ("stretch", "hold"))}),
-        *_beginning(label, init_from, init_part, which, session),
+        *_beginning(
+            label=label,
+            init_from=init_from,
+            init_part=init_part,
+            which=which,
+            session=session,
+        ),
     ]
     process, folder = _begun("train", resume, spec, name, sets, options, quiet)
     trial = find_trial(str(folder), folder.parent)
@@ -206,7 +214,13 @@ def search(
     (2, <Agent PPO on CartPole-v1, ...>)"""
     options = [
         *_options(seed, data, imports, trust),
-        *_beginning(label, init_from, init_part, which, session),
+        *_beginning(
+            label=label,
+            init_from=init_from,
+            init_part=init_part,
+            which=which,
+            session=session,
+        ),
         *_given({"--keep": _number("keep", keep, least=1)}),
     ]
     process, folder = _begun("search", resume, spec, name, sets, options, quiet)
@@ -296,7 +310,9 @@ def _beginning(
     session: int | None,
 ) -> list[str]:
     """The options of a run that begins."""
-    parent = None if init_from is None else os.fspath(init_from)
+    parent = None
+    if init_from is not None:
+        parent = os.fspath(init_from)
     about = {
         "--name": label,
         "--init-from": parent,
@@ -320,7 +336,8 @@ def _begun(
     if resume is True:
         if not any(option.startswith("--name=") for option in options):
             raise UsageError("resume=True resumes the run of a label: pass label=…")
-        options, resume = [*options, "--resume"], None
+        options = [*options, "--resume"]
+        resume = None
     if isinstance(resume, bool):
         resume = None
     if spec is None and resume is None:
@@ -353,7 +370,9 @@ def _spec_file(spec: SpecSource | None, name: str | None) -> Iterator[str | None
     if isinstance(spec, Spec):
         content: Mapping[str, Any] = {name or spec.name: spec.to_json()}
     elif isinstance(spec, Mapping):
-        content = {name or "spec": spec} if "agent" in spec else spec
+        content = spec
+        if "agent" in spec:
+            content = {name or "spec": spec}
     else:
         raise UsageError(NO_SPEC)
     with TemporaryDirectory(prefix="slm_lab_") as folder:
@@ -385,10 +404,8 @@ def _explained(error: SpecError) -> LabError:
     """A clearer error, if an environment or wrapper is known in this process alone."""
     registry = getattr(sys.modules.get("gymnasium"), "registry", {})
     for problem in error.problems:
-        name, is_unknown = (
-            str(problem.value),
-            "there is no such environment" in problem.message,
-        )
+        name = str(problem.value)
+        is_unknown = "there is no such environment" in problem.message
         if name.startswith("__main__:") or (is_unknown and name in registry):
             maker = getattr(registry.get(name), "entry_point", name)
             module = (

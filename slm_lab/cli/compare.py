@@ -72,16 +72,34 @@ def _run_of(options: CompareOptions) -> CompareRun:
         )
     imports = imports_of_file(options.spec_file, options.imports, options.trust)
     import_plugins(imports)
-    file, name, data = options.spec_file, options.spec_name, options.data
-    source = RunSource(file, name, None, options.sets, options.seed, data, imports)
-    modes, workers = (
-        _words(options.modes, "--modes"),
-        _words(options.workers, "--workers"),
+    file = options.spec_file
+    name = options.spec_name
+    data = options.data
+    source = RunSource(
+        spec_file=file,
+        spec_name=name,
+        run=None,
+        sets=options.sets,
+        seed=options.seed,
+        data_dir=data,
+        imports=imports,
     )
-    counts = None if workers is None else tuple(sorted(map(_count, workers)))
-    seeds = DEFAULT_SEEDS if options.seeds is None else options.seeds
+    modes = _words(options.modes, "--modes")
+    workers = _words(options.workers, "--workers")
+    counts = None
+    if workers is not None:
+        counts = tuple(sorted(map(_count, workers)))
+    seeds = DEFAULT_SEEDS
+    if options.seeds is not None:
+        seeds = options.seeds
     return CompareRun.begin(
-        CompareRequest(source, modes, counts, seeds, options.threshold)
+        CompareRequest(
+            source=source,
+            modes=modes,
+            workers=counts,
+            seeds=seeds,
+            threshold=options.threshold,
+        )
     )
 
 
@@ -124,8 +142,10 @@ def _count(word: str) -> int:
 def _introduce(console: Console, run: CompareRun) -> None:
     plan = run.plan
     spec = plan.baseline
-    variants, seeds = len(plan.specs), len(plan.seeds)
-    first, last = plan.seeds[0], plan.seeds[-1]
+    variants = len(plan.specs)
+    seeds = len(plan.seeds)
+    first = plan.seeds[0]
+    last = plan.seeds[-1]
     rest = (
         f": {spec.agent.algorithm.name} on {spec.env.name}, {variants} variants × "
         f"{seeds} seed{'' if seeds == 1 else f's ({first} to {last})'} = "
@@ -134,7 +154,13 @@ def _introduce(console: Console, run: CompareRun) -> None:
     )
     crowded = ", ".join(variant.label for variant in plan.specs if variant.crowded)
     words = [f"more workers than the {plan.cores} cores: {crowded}"] if crowded else []
-    screen.print_heading(console, "comparing", plan.name, rest, (*words, *plan.notes))
+    screen.print_heading(
+        console=console,
+        verb="comparing",
+        name=plan.name,
+        rest=rest,
+        notes=(*words, *plan.notes),
+    )
 
 
 def _train_all(console: Console, run: CompareRun) -> bool:
@@ -142,13 +168,15 @@ def _train_all(console: Console, run: CompareRun) -> bool:
     for planned in run.to_run:
         number = f"[{run.planned.index(planned) + 1}/{len(run.planned)}]"
         screen.print_line(console, Text.assemble(f"{number} ", (planned.label, "bold")))
-        if (training := run.prepare(planned)) is None:
+        training = run.prepare(planned)
+        if training is None:
             continue
         for note in training.notes:
             if note not in printed:
                 screen.print_line(console, Text(note, "yellow"))
         printed |= set(training.notes)
-        meta, max_frame = planned.spec.meta, planned.spec.env.max_frame
+        meta = planned.spec.meta
+        max_frame = planned.spec.env.max_frame
         with LiveDisplay(console, meta, max_frame) as display:
             ending = run.train(planned, training, display.update)
         if ending is Ending.INTERRUPTED:
@@ -178,7 +206,11 @@ def _conclude(console: Console, run: CompareRun, interrupted: bool) -> int:
         words = ["compare", "--resume", str(run.folder)]
         modules = [*run.plan.imports, *modules_of(run.plan.baseline)]
         screen.print_line(console, f"resume with: {command_text(words, modules)}")
-    return INTERRUPTED if interrupted else FAILED if failures else 0
+    if interrupted:
+        return INTERRUPTED
+    if failures:
+        return FAILED
+    return 0
 
 
 def _document(folder: Path, code: int) -> dict[str, Any]:

@@ -33,14 +33,17 @@ def execute(options: RunOptions, caller: Caller) -> int:
     words = parse_words(options.words)
     verb = words.mode.verb
     _reject_unused_options(options, words.mode)
-    begun = _begun(options, verb) if options.resume else None
+    begun = None
+    if options.resume:
+        begun = _begun(options, verb)
     if begun is not None:
         words = words._replace(mode=RunMode(verb, str(begun.root)))
     if verb not in PLAYING:
         # it starts with the first Session, too, and there it is reported
         with suppress(OSError):
             start_fork_server()
-    plays, named = verb in PLAYING, words.mode.run
+    plays = verb in PLAYING
+    named = words.mode.run
     with (
         ended_in_time(lambda: print_stop(caller.folder)) if plays else nullcontext(),
         unpacked(named) if plays and named else nullcontext(named) as run,
@@ -96,7 +99,9 @@ def _command(
     if verb in PLAYING:
         from slm_lab.cli.evaluate import enjoy, evaluate
 
-        play = evaluate if verb == "eval" else enjoy
+        play = enjoy
+        if verb == "eval":
+            play = evaluate
         return lambda source: play(source, options)
     if verb == "search":
         from slm_lab.cli.search import search_spec
@@ -105,7 +110,11 @@ def _command(
     from slm_lab.cli.run import run_spec
 
     return lambda source: run_spec(
-        source, verb, caller, options.output, options.all_metrics
+        source=source,
+        verb=verb,
+        caller=caller,
+        output=options.output,
+        all_metrics=options.all_metrics,
     )
 
 
@@ -118,15 +127,19 @@ def _source(options: RunOptions, words: RunWords) -> "RunSource":
         from slm_lab.records.trust import imports_for, imports_of_file, own_imports
         from slm_lab.spec.read import find_file
 
-    (file, name, mode), data, trust = words, options.data, options.trust
+    (file, name, mode) = words
+    data = options.data
+    trust = options.trust
     file, name = DEMO if file is None and mode.run is None else (file, name)
-    sets, of_env = options.sets, None
+    sets = options.sets
+    of_env = None
     if file is not None:
         asked = name
         modules = tuple(dict.fromkeys([*options.imports, *typed_modules(name or "")]))
         file, name, sets = named(file, name, sets, modules)
         if name != asked:
-            of_env, options = asked, replace(options, imports=modules)
+            of_env = asked
+            options = replace(options, imports=modules)
     if mode.run is None:
         assert file is not None
         imports = imports_of_file(file, options.imports, trust)
@@ -146,10 +159,14 @@ def _source(options: RunOptions, words: RunWords) -> "RunSource":
     if mode.verb in PLAYING:
         run_dir, trial = find_saved(mode.run, data, name, of_env)
     else:
-        run_dir, trial = (
-            find_run(mode.run, data, name, mode.verb == "search", of_env),
-            None,
+        run_dir = find_run(
+            target=mode.run,
+            data_dir=data,
+            spec_name=name,
+            of_search=mode.verb == "search",
+            env=of_env,
         )
+        trial = None
     of_file = () if file is None else own_imports(find_file(file))
     imports = imports_for(run_dir, (*options.imports, *of_file), trust, data)
     if trust and imports:
@@ -158,8 +175,17 @@ def _source(options: RunOptions, words: RunWords) -> "RunSource":
             console(), f"importing {listed}, which {run_dir.root} names (--trust)"
         )
     run = str(run_dir.root) if trial is None else f"{run_dir.root}:t{trial}"
-    file, name = file or str(run_dir.spec_file), name or run_dir.spec_name
-    source = RunSource(file, name, run, options.sets, options.seed, data, imports)
+    file = file or str(run_dir.spec_file)
+    name = name or run_dir.spec_name
+    source = RunSource(
+        spec_file=file,
+        spec_name=name,
+        run=run,
+        sets=options.sets,
+        seed=options.seed,
+        data_dir=data,
+        imports=imports,
+    )
     return replace(source, schedules=options.schedules)
 
 

@@ -22,7 +22,9 @@ def examine_machine(data: Path, as_json: bool) -> None:
         print_json([part._asdict() for part in parts])
         return
     header = ("part", "found", "to do")
-    print_table(wide_console(), "", header, parts, header)
+    print_table(
+        console=wide_console(), title="", header=header, rows=parts, left=header
+    )
 
 
 def examine_run(

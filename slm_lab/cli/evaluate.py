@@ -68,7 +68,9 @@ def evaluate(source: RunSource, options: RunOptions) -> int:
         prefix = saved.run_dir.trial_prefix(saved.trial)
         file = saved.run_dir.root / "info" / f"{prefix}_evaluation.json"
         refuse_links(saved.run_dir.root)
-        how = "replaced" if file.exists() else "saved"
+        how = "saved"
+        if file.exists():
+            how = "replaced"
         write_json(file, document)
         print_line(console, f"{how} {file}")
     if options.output == "json":
@@ -145,7 +147,8 @@ def film_episodes(
 
 def described(episode: FinishedEpisodes, number: int) -> str:
     """An episode of one environment as text."""
-    (episode_return,), (length,) = episode.episode_return, episode.episode_length
+    (episode_return,) = episode.episode_return
+    (length,) = episode.episode_length
     return f"episode {number}: return {episode_return:.6g}, {length:,} steps"
 
 
@@ -203,8 +206,12 @@ def _introduce(
     which: Which | None,
 ) -> None:
     spec = saved.spec
-    of = f"t{saved.trial} of the search" if saved.is_search else ""
-    kind = "shared run" if saved.folder.suffix == ".zip" else "run folder"
+    of = ""
+    if saved.is_search:
+        of = f"t{saved.trial} of the search"
+    kind = "run folder"
+    if saved.folder.suffix == ".zip":
+        kind = "shared run"
     rest = (
         f": {spec.agent.algorithm.name} on {spec.env.name}, greedy, seed "
         f"{saved.root_seed}\n{kind} {saved.folder}"
@@ -218,7 +225,13 @@ def _introduce(
             notes.append(
                 f"{session} stopped at frame 0: its agent has not been trained"
             )
-    print_heading(console, f"{verb} {of}".strip(), spec.name, rest, notes)
+    print_heading(
+        console=console,
+        verb=f"{verb} {of}".strip(),
+        name=spec.name,
+        rest=rest,
+        notes=notes,
+    )
 
 
 def _table(results: Sequence[tuple[SavedAgent, FinishedEpisodes]]) -> Table:

@@ -45,7 +45,9 @@ class _Commands(TyperGroup):
             if nearest in get_args(Verb):
                 mode = nearest_mode(word) or "dev"
                 nearest = f"run {mode}" if "@" in mode else f"run SPEC {mode}"
-            hint = f" Did you mean 'slm-lab {nearest}'?" if nearest else ""
+            hint = ""
+            if nearest:
+                hint = f" Did you mean 'slm-lab {nearest}'?"
             ctx.fail(f"No such command '{word:.{LONGEST_VALUE}}'.{hint}")
         return super().resolve_command(ctx, args)
 
@@ -55,12 +57,11 @@ class _Commands(TyperGroup):
             return super().invoke(ctx)
         except Exception as error:
             if type(error).__name__ == "NoSuchOption":  # typer does not export it
-                option, of = error.option_name, error.ctx or ctx  # type: ignore[attr-defined]
-                word = (
-                    option
-                    if option in FOREIGN
-                    else option.lstrip("-").replace("-", "_")
-                )
+                option = error.option_name  # type: ignore[attr-defined]
+                of = error.ctx or ctx  # type: ignore[attr-defined]
+                word = option
+                if option not in FOREIGN:
+                    word = option.lstrip("-").replace("-", "_")
                 if word in FOREIGN:
                     of.fail(f"No such option '{option}': {FOREIGN[word]}")
             raise
@@ -278,7 +279,13 @@ def new(
     import_plugins(modules)
     from slm_lab.cli.new import write_new
 
-    write_new(env, algorithm.lower(), out, tuple(sets or ()), modules)
+    write_new(
+        env_id=env,
+        algorithm=algorithm.lower(),
+        out=out,
+        sets=tuple(sets or ()),
+        imports=modules,
+    )
 
 
 @app.command(epilog=_EPILOG)
@@ -332,19 +339,19 @@ def compare(
 
         code = execute(
             CompareOptions(
-                spec_file,
-                spec_name,
-                modes,
-                workers,
-                threshold,
-                seeds,
-                tuple(sets or ()),
-                seed,
-                data,
-                tuple(imports or ()),
-                trust,
-                resume,
-                as_json,
+                spec_file=spec_file,
+                spec_name=spec_name,
+                modes=modes,
+                workers=workers,
+                threshold=threshold,
+                seeds=seeds,
+                sets=tuple(sets or ()),
+                seed=seed,
+                data=data,
+                imports=tuple(imports or ()),
+                trust=trust,
+                resume=resume,
+                as_json=as_json,
             ),
             caller,
         )
@@ -486,7 +493,13 @@ def runs(
     """List runs: what was changed, status, frames and returns."""
     from slm_lab.cli.runs import list_runs
 
-    list_runs(tuple(patterns or ()), sort, status, data, as_json)
+    list_runs(
+        patterns=tuple(patterns or ()),
+        sort=sort,
+        status=status,
+        data=data,
+        as_json=as_json,
+    )
 
 
 for _word in ("list", "plot-list"):  # the words of SLM Lab
@@ -517,7 +530,7 @@ def tidy(
     training."""
     from slm_lab.cli.runs import tidy_runs
 
-    raise Exit(tidy_runs(data, dev, failed, older, yes))
+    raise Exit(tidy_runs(data=data, dev=dev, failed=failed, older=older, yes=yes))
 
 
 @_command
@@ -570,7 +583,9 @@ def doctor(
     if run is None:
         examine_machine(data, as_json)
     else:
-        examine_run(run, data, imports or (), trust, as_json)
+        examine_run(
+            run=run, data=data, imports=imports or (), trust=trust, as_json=as_json
+        )
 
 
 @_command
@@ -627,14 +642,26 @@ def export(
     from slm_lab.export.export import export_agent
     from slm_lab.records.saved_run import find_agent
 
-    saved, agent = find_agent(run, which, session, data, imports or (), trust)
-    trial = f"_t{saved.trial}" if saved.is_search else ""
+    saved, agent = find_agent(
+        run=run,
+        which=which,
+        session=session,
+        data_dir=data,
+        imports=imports or (),
+        trust=trust,
+    )
+    trial = ""
+    if saved.is_search:
+        trial = f"_t{saved.trial}"
     of = f"{trial}_s{agent.session}_{agent.which}_{agent.frame}"
     name = f"{saved.run_dir.root.resolve().name}{of}.{to}"
-    path = Path(name) if out is None else out
+    path = out
+    if path is None:
+        path = Path(name)
     if path.suffix != f".{to}":
         raise UsageError(f"--out {path}: must end in .{to}")
-    found, screen = export_agent(saved, agent, path, force), console()
+    found = export_agent(saved, agent, path, force)
+    screen = console()
     kind = f"{saved.spec.agent.algorithm.name} on {saved.spec.env.name}"
     at = f"{agent.which} at frame {agent.frame:,}"
     print_line(screen, f"{kind}, Session {agent.session}, {at}: {path}")
@@ -663,7 +690,14 @@ def push(
     from slm_lab.export.hub import push as upload
     from slm_lab.records.saved_run import find_agent
 
-    found = find_agent(run, which, session, data, imports or (), trust)
+    found = find_agent(
+        run=run,
+        which=which,
+        session=session,
+        data_dir=data,
+        imports=imports or (),
+        trust=trust,
+    )
     print_line(console(), upload(*found, repo, private))
 
 

@@ -36,7 +36,9 @@ def write_new(
     screen = console()
     recipe = choose_recipe(algorithm, env)
     name = f"{algorithm}_{safe_name(env_id.rpartition(':')[2].rpartition('/')[2])}"
-    path = Path(f"{name}.yaml") if out is None else out
+    path = out
+    if path is None:
+        path = Path(f"{name}.yaml")
     if os.path.exists(path):
         raise UsageError(f"{path} exists: remove it, or choose another file with --out")
     if path.suffix not in (".yaml", ".yml") or not os.path.isdir(path.parent):
@@ -64,17 +66,19 @@ def write_new(
     print_line(
         screen, f"wrote {path}: {spec.agent.algorithm.name}, recipe {recipe.name}"
     )
-    budget, seconds = spec.env.max_frame, spec.env.max_frame / found.play.steps_per_s
+    budget = spec.env.max_frame
+    seconds = spec.env.max_frame / found.play.steps_per_s
     purpose = (
         f"the budget of {budget:,} frames: {duration_text(seconds)} of steps alone"
     )
-    _print_next(screen, path, name, imports, purpose)
+    _print_next(screen=screen, path=path, name=name, imports=imports, budget=purpose)
 
 
 def _of_recipe(problem: Problem, sets: Sequence[str]) -> Problem:
     """The problem; with what to type for a key of the recipe that the user's part does
     not know."""
-    path, is_unknown = problem.path, problem.message.startswith("unknown key")
+    path = problem.path
+    is_unknown = problem.message.startswith("unknown key")
     block = path.rpartition(".")[0]
     typed = [each.partition("=")[0] for each in sets]
     parts = [each for each in typed if each in (f"{block}.type", f"{block}.name")]
@@ -94,7 +98,9 @@ def _print_facts(screen: Console, env: str, found: EnvFacts) -> None:
     if play.returns:
         length = significant(sum(play.lengths) / len(play.lengths))
         of = f"{count_text(len(play.returns), 'episode')} of {length} steps"
-        spread = float(np.std(play.returns)) if len(play.returns) > 1 else None
+        spread = None
+        if len(play.returns) > 1:
+            spread = float(np.std(play.returns))
         returns = f"{with_spread(float(np.mean(play.returns)), spread)} ({of})"
     print_line(screen, Text(env, "bold"))
     for label, text in (

@@ -64,9 +64,19 @@ def plot_runs(
         )
         return
     is_of_returns = any(each.highest is not None for each in plotted.endings)
-    title = plotted.y_label.capitalize() if is_of_returns else "Final returns"
+    title = "Final returns"
+    if is_of_returns:
+        title = plotted.y_label.capitalize()
     options: dict[str, Any] = {"box": SIMPLE_HEAD, "pad_edge": False}
-    print_table(console, title, rows.header, rows.rows, (), rows.spare, **options)
+    print_table(
+        console=console,
+        title=title,
+        header=rows.header,
+        rows=rows.rows,
+        left=(),
+        spare=rows.spare,
+        **options,
+    )
     if plotted.improvement is not None:
         print_line(console, improvement_text(plotted.improvement))
     for note in plotted.notes:

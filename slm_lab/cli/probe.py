@@ -1,7 +1,7 @@
 """The command `slm-lab probe`: its output."""
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -15,19 +15,22 @@ from slm_lab.core.text import count_text, significant
 from slm_lab.recipes.recipe import named
 from slm_lab.records.run_source import RunSource
 from slm_lab.records.trust import command_text, imports_of_file
+from slm_lab.spec.schema.spec import Spec
 from slm_lab.studies.probe import (
     AS_IS,
     BEST,
     WORTH,
     Change,
     Probe,
+    Speed,
     bound,
     gains,
     in_order,
 )
 from slm_lab.studies.run import check_machine, check_spaces
 
-HEADER, LEFT = ("change", "frames/s", "ratio", "learns"), ("change", "learns")
+HEADER = ("change", "frames/s", "ratio", "learns")
+LEFT = ("change", "learns")
 LEAST = 0.005
 """The smallest share that is shown."""
 
@@ -50,7 +53,8 @@ def probe(
     with tempfile.TemporaryDirectory() as folder:
         source = RunSource(file, name, sets=tuple(sets), imports=modules)
         found = Probe(source, Path(folder))
-        spec, count = found.spec, len(found.changes)
+        spec = found.spec
+        count = len(found.changes)
         most = count + 2 + min(count, BEST)
         check_spaces(source.where(spec), spec)
         check_machine(source.where(spec), spec)
@@ -60,50 +64,69 @@ def probe(
             speeds = found.survey(
                 lambda number: status.update(f"run {number} of {most}")
             )
-        base, held_by = speeds[AS_IS], bound(spec, speeds)
-        sessions = count_text(spec.meta.num_sessions, "Session")
-        on = f"{sessions} on {count_text(usable_cores(), 'core')}"
-        print_line(
-            console,
-            f"{significant(base.frames_per_s)} frames/s, {on}; bound by {held_by}",
-        )
-        shares = sorted(base.shares.items(), key=lambda each: -each[1])
-        if shown := [f"{part} {share:.0%}" for part, share in shares if share >= LEAST]:
-            print_line(console, ", ".join(shown))
+        _print_base(console, spec, speeds)
         predicted = in_order(speeds)
         _print_speeds(console, "Predicted", predicted)
-        if left := [each.text for each in found.changes if each not in speeds]:
-            print_line(console, f"without a result in time: {'; '.join(left)}")
-        faster, measured = gains(predicted)[:BEST], predicted[:1]
+        late = [change.text for change in found.changes if change not in speeds]
+        if late:
+            print_line(console, f"without a result in time: {'; '.join(late)}")
+        faster = gains(predicted)[:BEST]
+        measured = predicted[:1]
         if faster:
             with console.status(f"{len(faster) + 2} longer runs"):
                 measured = in_order(found.verify(faster))
             _print_speeds(console, "Measured", measured)
     best = next(iter(gains(measured)), AS_IS)
+    keys = {text.partition("=")[0]: text for text in (*sets, *best.sets)}
+    options = [word for text in keys.values() for word in ("-s", text)]
+    command = command_text(["run", file, spec.name, "train", *options], modules)
+    _print_advice(console, best, command)
+    if as_json:
+        rates = dict(measured) if faster else {}
+        base = {**speeds[AS_IS]._asdict(), "measured": rates.get(AS_IS)}
+        changes = [
+            {
+                "set": change.sets,
+                "predicted": speed,
+                "measured": rates.get(change),
+                "learns": change.learns,
+            }
+            for change, speed in predicted[1:]
+        ]
+        print_json(
+            {
+                **base,
+                "bound": bound(spec, speeds),
+                "changes": changes,
+                "set": best.sets,
+                "learns": best.learns,
+            }
+        )
+
+
+def _print_base(console: Console, spec: Spec, speeds: Mapping[Change, Speed]) -> None:
+    """Prints the speed of the spec as it is, and where its time goes."""
+    base = speeds[AS_IS]
+    sessions = count_text(spec.meta.num_sessions, "Session")
+    cores = count_text(usable_cores(), "core")
+    speed = f"{significant(base.frames_per_s)} frames/s"
+    print_line(
+        console, f"{speed}, {sessions} on {cores}; bound by {bound(spec, speeds)}"
+    )
+    shares = sorted(base.shares.items(), key=lambda item: -item[1])
+    shown = [f"{part} {share:.0%}" for part, share in shares if share >= LEAST]
+    if shown:
+        print_line(console, ", ".join(shown))
+
+
+def _print_advice(console: Console, best: Change, command: str) -> None:
     if best == AS_IS:
         line = f"nothing to gain: no change is faster by {WORTH - 1:.0%}"
         print_line(console, Text(line, "yellow"))
-    else:
-        keys = {each.partition("=")[0]: each for each in (*sets, *best.sets)}
-        options = [word for each in keys.values() for word in ("-s", each)]
-        command = command_text(["run", file, spec.name, "train", *options], modules)
-        mark = "" if best.learns == "alike" else " (the agent learns differently)"
-        print_line(console, Text(f"try{mark}: {command}", "green"))
-    if as_json:
-        rates = dict(measured) if faster else {}
-        changes = [
-            {
-                "set": it.sets,
-                "predicted": speed,
-                "measured": rates.get(it),
-                "learns": it.learns,
-            }
-            for it, speed in predicted[1:]
-        ]
-        about = {**base._asdict(), "measured": rates.get(AS_IS), "bound": held_by}
-        print_json(
-            {**about, "changes": changes, "set": best.sets, "learns": best.learns}
-        )
+        return
+    is_alike = best.learns == "alike"
+    mark = "" if is_alike else " (the agent learns differently)"
+    print_line(console, Text(f"try{mark}: {command}", "green"))
 
 
 def _print_speeds(
@@ -114,4 +137,11 @@ def _print_speeds(
         (it.text, significant(rate), f"{rate / base:.2f}", it.learns)
         for it, rate in found
     ]
-    print_table(console, title, HEADER, rows, LEFT, box=SIMPLE_HEAD)
+    print_table(
+        console=console,
+        title=title,
+        header=HEADER,
+        rows=rows,
+        left=LEFT,
+        box=SIMPLE_HEAD,
+    )

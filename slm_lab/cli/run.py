@@ -63,13 +63,21 @@ def run_spec(
     run = Run(source, verb)
     caller.begun(run.run_dir.root)
     spec = run.spec
-    begins = "resuming" if run.resume else "training"
+    begins = "training"
+    if run.resume:
+        begins = "resuming"
     rest = (
         f": {spec.agent.algorithm.name} on {spec.env.name}, "
         f"{sessions_text(spec.meta)}, seed {run.root_seed}\nrun folder "
         f"{run.run_dir.root}"
     )
-    print_heading(console, begins, spec.name, rest, (*run.notes, *_would_repeat(run)))
+    print_heading(
+        console=console,
+        verb=begins,
+        name=spec.name,
+        rest=rest,
+        notes=(*run.notes, *_would_repeat(run)),
+    )
     try:
         with LiveDisplay(console, spec.meta, spec.env.max_frame) as display:
             result = run.start(display.update)
@@ -82,7 +90,9 @@ def run_spec(
         caller.send(TrainingFailed(failures))
     elif failures:
         print(failures, file=sys.stderr)
-    file = None if all_metrics else run.run_dir.trial_metrics_file(0)
+    file = None
+    if not all_metrics:
+        file = run.run_dir.trial_metrics_file(0)
     _show_metrics(console, result, len(spec.meta.writers), file)
     _show_graphs(console, result, run.run_dir.root)
     _show_what_is_left(console, result, run)
@@ -138,7 +148,8 @@ def _show_metrics(
 ) -> None:
     """Prints the table of metrics: all, or only the first ones if the rest is in a
     file."""
-    metrics, rows = result.metrics, {}
+    metrics = result.metrics
+    rows = {}
     if not metrics.num_sessions:
         return
     for name, words in LABELS["metrics"].items():
@@ -150,7 +161,8 @@ def _show_metrics(
             of_random = significant(metrics.random_return)
             rows["random_return"] = ("return of the Random agent", of_random, "")
     for name, words in LABELS["speeds"].items():
-        if (speed := getattr(result.throughput, name)) is not None:
+        speed = getattr(result.throughput, name)
+        if speed is not None:
             rows[name] = (words, significant(speed), "")
     shown = [name for name in rows if rest_in is None or name in FIRST_METRICS]
     table = [rows[name] for name in shown]
@@ -199,10 +211,8 @@ def _rests_on(result: TrialResult, meta: MetaSpec) -> str:
 def _show_restarts(console: Console, result: TrialResult, meta: MetaSpec) -> None:
     for session in result.sessions:
         if session.restarted_because is not None:
-            name, why = (
-                full_name(meta, session.session),
-                error_summary(session.restarted_because),
-            )
+            name = full_name(meta, session.session)
+            why = error_summary(session.restarted_because)
             message = (
                 f"{name} was restarted {session.restarts}×, the last time because: "
                 f"{why}"
@@ -214,7 +224,9 @@ def _failures(result: TrialResult, meta: MetaSpec) -> str:
     """Why Sessions failed or lost their last steps, as text; "" if none did."""
     lines = []
     for session in result.failed:
-        code = "" if session.exit_code is None else f" (exit code {session.exit_code})"
+        code = ""
+        if session.exit_code is not None:
+            code = f" (exit code {session.exit_code})"
         name = full_name(meta, session.session)
         lines.append(f"{name} failed at frame {session.frame}{code}:\n{session.error}")
     for session in result.sessions:
@@ -248,7 +260,8 @@ def what_to_change(spec: Spec, ends: Iterable[SessionResult]) -> str:
 def _changes(spec: Spec) -> Iterator[str]:
     """Changes to try, the most promising first, each with its key and current value."""
     for path, optimizer in optimizer_paths(spec.agent.net, spec.agent.critic_net):
-        if (rate := optimizer.args.get("lr")) is not None:
+        rate = optimizer.args.get("lr")
+        if rate is not None:
             yield f"lower {path}.lr = {rate:g}"
     for key, net in spec.agent.nets.items():
         if net.clip_grad_val is None:

@@ -53,7 +53,8 @@ LEAVE_OUT = (
     "changed",
 )
 """Columns that a narrow terminal leaves out, in this order."""
-COLUMN_GAP, CHANGED_WIDTH = 2, 16
+COLUMN_GAP = 2
+CHANGED_WIDTH = 16
 """Spaces between columns, and the minimum width of the column "changed"."""
 
 
@@ -132,7 +133,15 @@ def _print_runs(console: Console, runs: Sequence[Overview]) -> None:
         ]
     rows = zip(*columns.values(), strict=True)
     plain: Any = {"box": None, "pad_edge": False, "padding": (0, 1)}
-    print_table(console, "", tuple(columns), rows, LEFT, whole=True, **plain)
+    print_table(
+        console=console,
+        title="",
+        header=tuple(columns),
+        rows=rows,
+        left=LEFT,
+        whole=True,
+        **plain,
+    )
 
 
 def tidy_runs(data: Path, dev: bool, failed: bool, older: str | None, yes: bool) -> int:
@@ -144,7 +153,9 @@ def tidy_runs(data: Path, dev: bool, failed: bool, older: str | None, yes: bool)
     console = wide_console()
     runs = selected(data, dev, failed, None if older is None else _duration(older))
     if not runs:
-        none = "nothing to delete in" if os.path.isdir(data) else "there is no folder"
+        none = "there is no folder"
+        if os.path.isdir(data):
+            none = "nothing to delete in"
         print_line(console, f"{none} {data}")
         return 0
     _print_runs(console, runs)
@@ -164,7 +175,8 @@ def tidy_runs(data: Path, dev: bool, failed: bool, older: str | None, yes: bool)
 
 
 def _duration(text: str) -> timedelta:
-    if (match := re.fullmatch(r"(\d{1,5})([mhdw])", text)) is None:
+    match = re.fullmatch(r"(\d{1,5})([mhdw])", text)
+    if match is None:
         units = ", ".join(f"{unit} ({name})" for unit, name in UNITS.items())
         raise UsageError(f"--older {text}: must be a whole number and a unit: {units}")
     return timedelta(**{UNITS[match[2]]: int(match[1])})
@@ -181,7 +193,12 @@ def diff_runs(a: str, b: str, data: Path) -> None:
     for title, each in found.tables.items():
         if each.rows:
             print_table(
-                console, title, each.header, each.rows, each.header, box=SIMPLE_HEAD
+                console=console,
+                title=title,
+                header=each.header,
+                rows=each.rows,
+                left=each.header,
+                box=SIMPLE_HEAD,
             )
         else:
             print_line(console, f"{title}: none")

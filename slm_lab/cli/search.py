@@ -59,7 +59,8 @@ def search_spec(
 def _run(console: Console, prepared: Prepared) -> int:
     search = prepared.search
     timer = DrawTimer()
-    names, max_frame = searched_names(prepared.spec.search), prepared.spec.env.max_frame
+    names = searched_names(prepared.spec.search)
+    max_frame = prepared.spec.env.max_frame
     shown = SearchDisplay(console, search, names, max_frame)
     with stop_on_signals(search.stop), shown as display:
 
@@ -111,7 +112,8 @@ def _show_next(
 ) -> None:
     """Prints two commands for the best trial: evaluate it, and train or confirm it.
     Without a score there is no best trial."""
-    folder, results = prepared.run_dir.root, prepared.search.search_state.results
+    folder = prepared.run_dir.root
+    results = prepared.search.search_state.results
     trials = prepared.search.search_state.trials.values()
     if all(trial.known_score is None for trial in trials):
         screen.print_line(console, NO_SCORE)
@@ -152,14 +154,15 @@ def _written(write: Callable[[], list[Path]]) -> list[Path]:
 
 
 def _introduce(console: Console, prepared: Prepared) -> None:
-    spec, search = prepared.spec, prepared.search
+    spec = prepared.spec
+    search = prepared.search
     meta = spec.meta
-    scheduler = (
-        ""
-        if meta.search_scheduler is None
-        else f", scheduler {meta.search_scheduler.name}"
-    )
-    verb = "resuming the search" if prepared.is_resumed else "searching"
+    scheduler = ""
+    if meta.search_scheduler is not None:
+        scheduler = f", scheduler {meta.search_scheduler.name}"
+    verb = "searching"
+    if prepared.is_resumed:
+        verb = "resuming the search"
     names = searched_names(spec.search).values()
     trials = count_text(search.num_trials, "trial")
     rest = (
@@ -168,7 +171,9 @@ def _introduce(console: Console, prepared: Prepared) -> None:
         f"over {', '.join(names)}; searcher {meta.search_alg}{scheduler}, seed "
         f"{prepared.root_seed}\nrun folder {prepared.run_dir.root}"
     )
-    screen.print_heading(console, verb, spec.name, rest, prepared.notes)
+    screen.print_heading(
+        console=console, verb=verb, name=spec.name, rest=rest, notes=prepared.notes
+    )
 
 
 def _confirm(
@@ -177,14 +182,16 @@ def _confirm(
     search = prepared.search
     confirmation = Confirmation(search, settings)
     if confirmation.missing:
-        count, seeds = len(confirmation.missing), settings.max_session
+        count = len(confirmation.missing)
+        seeds = settings.max_session
         screen.print_line(
             console,
             f"confirming {'the best' if count == 1 else f'{count} of the best'} with "
             f"{seeds} fresh "
             f"seed{'' if seeds == 1 else 's'}{'' if count == 1 else ' each'}",
         )
-    live, confirmed = screen.Screen(console), search.search_state.confirmed
+    live = screen.Screen(console)
+    confirmed = search.search_state.confirmed
     logged = set(confirmed)
 
     def show() -> None:
@@ -211,7 +218,9 @@ def _progress(confirmation: Confirmation) -> Table:
         board = process.board
         sessions = [board.read(session) for session in range(board.num_sessions)]
         known = [s.recent_return for s in sessions if s.recent_return is not None]
-        mean = statistics.fmean(known) if known else None
+        mean = None
+        if known:
+            mean = statistics.fmean(known)
         frames = sum(session.frame for session in sessions)
         table.add_row(f"t{trial}", f"{frames:,} frames", significant(mean))
     return table
@@ -237,22 +246,26 @@ def _show_confirmed(
     search_state = prepared.search.search_state
     if confirmation is None or not search_state.confirmed:
         return
-    names, files = searched_names(prepared.spec.search), confirmation.files
+    names = searched_names(prepared.spec.search)
+    files = confirmation.files
     rows = []
     for found in search_state.results:
         state = search_state.trials[found.trial]
         file = files.get(found.trial)
-        score, count = significant(state.score), str(len(found.scores))
+        score = significant(state.score)
+        count = str(len(found.scores))
         more = (
             None
             if found.mean is None or state.score is None
             else found.mean - state.score
         )
-        difference = (
-            "" if more is None else f"{'+' if more > 0 else ''}{significant(more)}"
-        )
+        difference = ""
+        if more is not None:
+            difference = f"{'+' if more > 0 else ''}{significant(more)}"
         ending = _mean_text(found), count, difference
-        spec = "" if file is None else file.name
+        spec = ""
+        if file is not None:
+            spec = file.name
         rows.append(
             (
                 spec,
@@ -275,7 +288,13 @@ def _show_confirmed(
     look: dict[str, Any] = {"box": None, "pad_edge": False, "padding": (0, 2, 0, 0)}
     look["header_style"] = "bold dim"
     screen.print_table(
-        console, title, head, rows, ("trial", "values"), ("in the search",), **look
+        console=console,
+        title=title,
+        header=head,
+        rows=rows,
+        left=("trial", "values"),
+        spare=("in the search",),
+        **look,
     )
     best = search_state.results[0]
     if best.mean is not None and best.trial in files:

@@ -147,7 +147,9 @@ class _Result(NamedTuple):
     def __str__(self) -> str:
         if not self.is_ok_for_train:
             return str(SpecError(self.where, self.problems))
-        note = f" ({'. '.join(self.notes)})" if self.notes else ""
+        note = ""
+        if self.notes:
+            note = f" ({'. '.join(self.notes)})"
         if self.problems:
             of_search = SpecError(f"{self.where}: search", self.problems)
             return f"{self.where}: ok for train{note}\n{of_search}"

@@ -9,7 +9,9 @@ from typing_extensions import override
 
 MAX_PRINTED = 100
 """Maximum number of problems printed for one spec."""
-LONGEST_VALUE, LONGEST_PATH, LONGEST_MESSAGE = 60, 250, 2000
+LONGEST_VALUE = 60
+LONGEST_PATH = 250
+LONGEST_MESSAGE = 2000
 """Letters of a value, of its path, and of what is allowed there, in the line of a
 problem."""
 LONGEST_WORD = 1000
@@ -32,11 +34,11 @@ class Problem:
 
     @override
     def __str__(self) -> str:
-        given = "" if self.value is ... else f" = {_shorten(self.value)}"
-        path, message = (
-            _cut(self.path, LONGEST_PATH),
-            _cut(self.message, LONGEST_MESSAGE),
-        )
+        given = ""
+        if self.value is not ...:
+            given = f" = {_shorten(self.value)}"
+        path = _cut(self.path, LONGEST_PATH)
+        message = _cut(self.message, LONGEST_MESSAGE)
         return f"{path}{given}: {message}"
 
 
@@ -131,4 +133,6 @@ def _shorten(value: object) -> str:
 
 
 def _cut(text: str, longest: int) -> str:
-    return text if len(text) <= longest else text[: longest - 1] + "…"
+    if len(text) <= longest:
+        return text
+    return text[: longest - 1] + "…"

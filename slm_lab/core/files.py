@@ -98,7 +98,9 @@ def read_object(file: Path) -> dict[str, Any]:
     """The JSON object in a file; empty if it cannot be read."""
     with suppress(OSError, ValueError, RecursionError):
         content = json.loads(read_file(file))
-        return content if isinstance(content, dict) else {}
+        if isinstance(content, dict):
+            return content
+        return {}
     return {}
 
 

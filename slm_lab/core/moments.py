@@ -46,7 +46,9 @@ def merged(
 def faded(count: float, window: float) -> float:
     """The factor by which count and M2 over `count` samples shrink when new samples are
     added. So the count never exceeds the window by more than one batch."""
-    return min(1.0, window / count) if count else 1.0
+    if count:
+        return min(1.0, window / count)
+    return 1.0
 
 
 def merged_by_all(
@@ -76,11 +78,14 @@ def _merged_moments(
         return total.copy()
     size = len(total) // 2
     total, before = (_scaled(moments, size, window) for moments in (total, before))
-    n, n_before, n_after = float(total[0]), float(before[0]), float(after[0])
+    n = float(total[0])
+    n_before = float(before[0])
+    n_after = float(after[0])
     n_new = n_after - n_before
     if n_new <= 0:
         return total.copy()
-    mean, m2 = slice(1, 1 + size), slice(1 + size, None)
+    mean = slice(1, 1 + size)
+    m2 = slice(1 + size, None)
     # new samples' mean − mean before
     shift = (after[mean] - before[mean]) * (n_after / n_new)
     new_m2 = after[m2] - before[m2] - shift * shift * (n_before * n_new / n_after)

@@ -48,7 +48,8 @@ def import_plugins(modules: Sequence[str]) -> None:
 def refuse_during_import(command: str) -> None:
     """Raises UsageError while a module of the user is being imported. A training that
     began then would import the module again, and so start others without end."""
-    if (module := imported_code()) is not None:
+    module = imported_code()
+    if module is not None:
         guard = 'if __name__ == "__main__":'
         raise UsageError(
             f"{command} was called while {module} was being imported; put the call "
@@ -88,7 +89,9 @@ def typed_modules(name: str) -> tuple[str, ...]:
     """The module of an environment that the user types as "my_env:MyEnv-v0", if it is
     here."""
     module = module_in(name)
-    return (module,) if module and is_here(module.partition(".")[0]) else ()
+    if module and is_here(module.partition(".")[0]):
+        return (module,)
+    return ()
 
 
 def module_in(name: str) -> str:

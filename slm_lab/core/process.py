@@ -34,7 +34,8 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, the end of a process, and a closed terminal."""
 CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)
 """The signals that end a process whose compiled code fails."""
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+M_TRIM_THRESHOLD = -1
+M_MMAP_THRESHOLD = -3
 LARGE = 32 << 20
 """Bytes; the largest mmap threshold that glibc allows."""
 KEPT = 256 << 20
@@ -237,11 +238,9 @@ def why_it_exited(code: int) -> str:
         return ": the error above, or its environment or a library called os._exit"
     if code >= 0:
         return ": its environment or a library called os._exit"
-    return (
-        ": compiled code, such as a simulator's, has crashed"
-        if -code in CRASHES
-        else ""
-    )
+    if -code in CRASHES:
+        return ": compiled code, such as a simulator's, has crashed"
+    return ""
 
 
 def waits_for_disk(pid: int | None) -> bool:
@@ -338,7 +337,8 @@ def die_with_parent(parent: int) -> None:
 
 LOG_LEVEL = "SLM_LAB_LOG_LEVEL"
 """The environment variable with the level of the Sessions' logs."""
-SOCKET, PICTURES = "SLM_LAB_CALLER", "SLM_LAB_PICTURES"
+SOCKET = "SLM_LAB_CALLER"
+PICTURES = "SLM_LAB_PICTURES"
 """Those that a calling program sets: the file descriptor of the socket to it; and, for
 a notebook, that it shows live pictures."""
 IMPORTED_BY_PARENT = "SLM_LAB_IMPORTED_CODE"
@@ -384,7 +384,9 @@ def usable_cores() -> int:
     """Cores that this process may use; all of the machine if the system does not report
     it."""
     affinity = getattr(os, "sched_getaffinity", None)  # macOS and Windows have none
-    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+    if affinity is not None:
+        return len(affinity(0))
+    return os.cpu_count() or 1
 
 
 @contextmanager
@@ -409,7 +411,9 @@ def text_log() -> Path | None:
     files = [
         each.baseFilename for each in handlers if isinstance(each, logging.FileHandler)
     ]
-    return Path(files[0]) if files else None
+    if files:
+        return Path(files[0])
+    return None
 
 
 @contextmanager

@@ -32,7 +32,9 @@ def recordable(value: object, most: int = MOST_VALUES) -> Any:
 
 def recordable_text(text: str, longest: int = LONGEST_TEXT) -> str:
     """The text, cut and encodable as UTF-8."""
-    short = text if len(text) <= longest else f"{text[:longest]}…"
+    short = text
+    if not (len(text) <= longest):
+        short = f"{text[:longest]}…"
     return short.encode(errors="backslashreplace").decode()
 
 
@@ -44,9 +46,13 @@ def value_at(tree: Any, path: str, default: Any = None) -> Any:
         tree = tree.get(name) if isinstance(tree, Mapping) else None
     if isinstance(default, float):
         is_number = isinstance(tree, int | float) and abs(tree) < LARGEST_NUMBER
-        return tree if is_number else default
+        if is_number:
+            return tree
+        return default
     has_type = default is None or isinstance(tree, type(default))
-    return tree if has_type else default
+    if has_type:
+        return tree
+    return default
 
 
 def differences(
@@ -92,27 +98,25 @@ class _Recorder:
             recordable_text(str(key), LONGEST_KEY): self.record(value, level)
             for key, value in islice(block.items(), shown)
         }
-        return (
-            recorded
-            if shown == len(block)
-            else {**recorded, "…": f"{len(block) - shown} more"}
-        )
+        if shown == len(block):
+            return recorded
+        return {**recorded, "…": f"{len(block) - shown} more"}
 
     def _list(self, entries: list[Any] | tuple[Any, ...], level: int) -> list[Any]:
         shown = min(len(entries), self._left)
         recorded = [self.record(entry, level) for entry in entries[:shown]]
-        return (
-            recorded
-            if shown == len(entries)
-            else [*recorded, f"… {len(entries) - shown} more"]
-        )
+        if shown == len(entries):
+            return recorded
+        return [*recorded, f"… {len(entries) - shown} more"]
 
 
 def _scalar(value: int | float | str | None) -> int | float | str | None:
     if isinstance(value, str):
         return recordable_text(str(value))
     if isinstance(value, float):
-        return float(value) if isfinite(value) else str(float(value))
+        if isfinite(value):
+            return float(value)
+        return str(float(value))
     if value is None or abs(value) < LARGEST_INT:
         return value
     return recordable_text(f"{int(value):#x}")
@@ -124,7 +128,8 @@ def _description(value: object) -> str:
     try:
         if isinstance(value, np.ndarray):
             return f"an array of shape {value.shape} and type {value.dtype}"
-        if isinstance(name := getattr(value, "__qualname__", None), str):
+        name = getattr(value, "__qualname__", None)
+        if isinstance(name, str):
             return recordable_text(f"{getattr(value, '__module__', None)}.{name}")
         return _ADDRESS.sub("", recordable_text(repr(value)))
     except Exception as error:  # the object's own code

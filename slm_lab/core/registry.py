@@ -76,7 +76,8 @@ class Registry:
 
     def get(self, name: str) -> Entry | None:
         """The entry of `name`, or None. The first call for a plug-in imports it."""
-        if (offers := self._installed().get(name)) is None:
+        offers = self._installed().get(name)
+        if offers is None:
             return self._entries.get(name)
         if name not in self._plug_ins:
             self._plug_ins[name] = self._plug_in(name, offers)
@@ -103,8 +104,10 @@ class Registry:
     def load(self, name: str) -> Any:
         """Imports and returns the class or function named `name`. Raises LabError if
         the name is unknown, or its part does not import or cannot be built."""
-        if (entry := self.get(name)) is None:
-            nearest, known = self.nearest(name), ", ".join(self.names()) or "none"
+        entry = self.get(name)
+        if entry is None:
+            nearest = self.nearest(name)
+            known = ", ".join(self.names()) or "none"
             hint = (
                 f"there is {known}" if nearest is None else f"did you mean {nearest}?"
             )
@@ -167,7 +170,8 @@ class Registry:
             getattr(part, self.built_by, None)
         ):
             return part, f"cannot be used: {target} has no class method {self.built_by}"
-        if missing := sorted(getattr(part, "__abstractmethods__", ())):
+        missing = sorted(getattr(part, "__abstractmethods__", ()))
+        if missing:
             return part, f"cannot be used: {target} lacks {', '.join(missing)}"
         return part, None
 
@@ -222,21 +226,23 @@ def nearest_name(name: str, known: list[str], likeness: float = 0.6) -> str | No
     matches = difflib.get_close_matches(
         name.lower(), list(lowered), n=1, cutoff=likeness
     )
-    return lowered[matches[0]] if matches else None
+    if matches:
+        return lowered[matches[0]]
+    return None
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """ "; did you mean x?" for the nearest known name, or an empty string."""
     nearest = nearest_name(name, list(known))
-    return f"; did you mean {nearest}?" if nearest else ""
+    if nearest:
+        return f"; did you mean {nearest}?"
+    return ""
 
 
 def _origin(point: EntryPoint) -> str:
-    package = (
-        f"the package {point.dist.name} {point.dist.version}"
-        if point.dist
-        else "a package"
-    )
+    package = "a package"
+    if point.dist:
+        package = f"the package {point.dist.name} {point.dist.version}"
     return f"{package} ({point.value})"
 
 

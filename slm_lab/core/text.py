@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from math import isnan
 from typing import NamedTuple
 
-NOTIFY, HIDDEN = "--notify", "…"
+NOTIFY = "--notify"
+HIDDEN = "…"
 """The option whose text is not recorded, and what is recorded in its place."""
 _TRACEBACK = "Traceback (most recent call last):"
 _GROUP = f"Exception Group {_TRACEBACK}"
@@ -82,7 +83,9 @@ def duration_text(seconds: float) -> str:
     """ "1:02:03" or "2:03"; zero if it is negative."""
     minutes, rest = divmod(max(int(seconds), 0), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    if hours:
+        return f"{hours}:{minutes:02}:{rest:02}"
+    return f"{minutes}:{rest:02}"
 
 
 def error_summary(error: str) -> str:
@@ -91,7 +94,9 @@ def error_summary(error: str) -> str:
     "Session 0: " is kept."""
     whole = error.strip()
     match = _SESSION.match(whole)
-    session = match[0] if match else ""
+    session = ""
+    if match:
+        session = match[0]
     lines = whole.removeprefix(session).strip().splitlines() or [""]
     if "Traceback" not in lines[0]:
         return f"{session}{lines[0]}"
@@ -107,12 +112,14 @@ def error_summary(error: str) -> str:
 def _last_exception(lines: Iterable[str]) -> str:
     """The first line after the indented frames of the last traceback; "" if there is
     none."""
-    found, among_frames = "", False
+    found = ""
+    among_frames = False
     for line in lines:
         if line.startswith(_TRACEBACK):
             among_frames = True
         elif among_frames and line and not line[0].isspace():
-            found, among_frames = line, False
+            found = line
+            among_frames = False
     return found
 
 

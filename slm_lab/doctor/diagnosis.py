@@ -55,7 +55,9 @@ def training_findings(record: RunRecord, histories: Histories) -> Iterator[Findi
         first = next(findings, None)
         if first is not None:
             session, finding = first
-            of_session = f"Session {session}: " if len(histories) > 1 else ""
+            of_session = ""
+            if len(histories) > 1:
+                of_session = f"Session {session}: "
             yield finding._replace(evidence=f"{of_session}{finding.evidence}")
     if len(long) == len(histories):
         for result in RESULTS:
@@ -77,9 +79,18 @@ def diagnose(
     with unpacked(run) as folder:
         record = find_trial(folder, data_dir)
         read_histories(record)  # raises UsageError before torch is imported
-        where = record.where if folder == run else run
+        where = run
+        if folder == run:
+            where = record.where
         try:
-            saved = find_agent(where, None, None, data_dir, imports, trust)
+            saved = find_agent(
+                run=where,
+                which=None,
+                session=None,
+                data_dir=data_dir,
+                imports=imports,
+                trust=trust,
+            )
             of_agent = list(measured.findings(build_policy(*saved)))
         except LabError as error:
             unseen = error_summary(str(error))
@@ -89,7 +100,9 @@ def diagnose(
 Outcome: TypeAlias = Callable[[RunRecord, Histories], Iterator[Finding]]
 """Yields a finding if the Trial has the illness."""
 
-FEWEST_ROWS, FEWEST_SEEDS, FEWEST_EPISODES = 20, 3, 20
+FEWEST_ROWS = 20
+FEWEST_SEEDS = 3
+FEWEST_EPISODES = 20
 
 
 def failed(record: RunRecord, histories: Histories) -> Iterator[Finding]:
@@ -104,11 +117,9 @@ def failed(record: RunRecord, histories: Histories) -> Iterator[Finding]:
         advice = _resume(record)
         if any(end.would_repeat for end in causes):
             diverged = any(end.diverged for end in causes)
-            change = (
-                f"{LOWER_LR}, or set agent.net.clip_grad_val,"
-                if diverged
-                else "change the cause"
-            )
+            change = "change the cause"
+            if diverged:
+                change = f"{LOWER_LR}, or set agent.net.clip_grad_val,"
             advice = (
                 f"do not resume it, since it would fail again: {change} in a new run"
             )
@@ -129,11 +140,9 @@ def unfinished(record: RunRecord, histories: Histories) -> Iterator[Finding]:
         or (is_trained and record.metrics)
     ):
         return
-    what = (
-        "it was stopped before its end"
-        if is_stopped
-        else "it ended silently: it was killed"
-    )
+    what = "it ended silently: it was killed"
+    if is_stopped:
+        what = "it was stopped before its end"
     what = "its metrics are missing or damaged" if is_trained else what
     numbers = f"{reached:,.0f} of {budget:,.0f} frames{'' if is_stopped else _memory()}"
     yield Finding(what, numbers, _resume(record))
@@ -158,21 +167,17 @@ def no_rows(record: RunRecord, histories: Histories) -> Iterator[Finding]:
         )
     elif not histories and not any(failed(record, histories)):
         every = value_at(record.spec, "meta.log_frequency", 0.0)
-        numbers = (
-            f"a row is due every {every:,.0f} frames"
-            if every
-            else "no Session has begun"
-        )
+        numbers = "no Session has begun"
+        if every:
+            numbers = f"a row is due every {every:,.0f} frames"
         yield Finding("no rows yet", numbers, "set meta.log_frequency to fewer frames")
 
 
 def no_better_than_random(record: RunRecord, histories: Histories) -> Iterator[Finding]:
     """A result within the noise of random actions: what a wrong action space or reward
     leads to."""
-    result, random = (
-        record.metrics.get("final_return"),
-        record.metrics.get("random_return"),
-    )
+    result = record.metrics.get("final_return")
+    random = record.metrics.get("random_return")
     if (
         result is not None
         and random is not None
@@ -218,10 +223,8 @@ def apart(record: RunRecord, histories: Histories) -> Iterator[Finding]:
 def weak_claim(record: RunRecord, histories: Histories) -> Iterator[Finding]:
     """Too few numbers to rest a claim on: Henderson et al. 2018, arXiv:1709.06560."""
     rows = min((len(each.rows) for each in histories.values()), default=0)
-    seeds, episodes = (
-        len(record.meta.trainings),
-        record.metrics.get("final_return_episodes"),
-    )
+    seeds = len(record.meta.trainings)
+    episodes = record.metrics.get("final_return_episodes")
     more = "meta.max_run"
     if record.meta.distributed is False:
         more = "meta.max_session"
@@ -263,7 +266,8 @@ def _command(record: RunRecord, mode: str) -> str:
 def _why(end: SessionResult) -> str:
     if end.lost:
         return "its machine was lost"
-    if (code := end.exit_code or 0) < 0:
+    code = end.exit_code or 0
+    if code < 0:
         return f"killed by signal {-code}{_memory() if code == -9 else ''}"
     return error_summary(end.error or "no reason was written")
 
@@ -271,8 +275,6 @@ def _why(end: SessionResult) -> str:
 def _memory() -> str:
     """What the kernel has counted, if it has killed processes for their memory."""
     kills = memory_kills()
-    return (
-        f" (the kernel has killed {kills} processes for memory since its start)"
-        if kills
-        else ""
-    )
+    if kills:
+        return f" (the kernel has killed {kills} processes for memory since its start)"
+    return ""

@@ -22,7 +22,9 @@ class Finding(NamedTuple):
     """One thing to try."""
 
 
-FEWEST_FRAMES, FEWEST_STEPS, FEWEST_EPISODES = 10_000, 200, 20
+FEWEST_FRAMES = 10_000
+FEWEST_STEPS = 200
+FEWEST_EPISODES = 20
 """Frames, gradient steps and episodes below which no training shows what it learns."""
 
 
@@ -77,11 +79,9 @@ class SessionHistory(NamedTuple):
     def column(self, name: str) -> FloatArray:
         """The values of all rows (R,); NaN in files of another version, without the
         column."""
-        return (
-            self.rows[name]
-            if name in self.rows.columns
-            else np.full(len(self.rows), np.nan)
-        )
+        if name in self.rows.columns:
+            return self.rows[name]
+        return np.full(len(self.rows), np.nan)
 
     def values(self, column: str, begin: float = 0.0, end: float = 1.0) -> FloatArray:
         """The finite values of a column between two shares of the rows."""
@@ -112,19 +112,24 @@ class SessionHistory(NamedTuple):
     def spread(self) -> float:
         """The difference between the highest and the lowest return of a row."""
         returns = self.values("mean_return")
-        return float(np.ptp(returns)) if len(returns) else 0.0
+        if len(returns):
+            return float(np.ptp(returns))
+        return 0.0
 
     @property
     def rises(self) -> bool:
         """Whether the returns of the last quarter are well above those of the first
         rows, which an easy task soon leaves."""
-        early, late = self.values("mean_return")[:3], self.values("mean_return", 0.75)
+        early = self.values("mean_return")[:3]
+        late = self.values("mean_return", 0.75)
         return median(late) - median(early) > 0.25 * self.spread
 
 
 def median(values: FloatArray) -> float:
     """NaN without values."""
-    return float(np.median(values)) if len(values) else float("nan")
+    if len(values):
+        return float(np.median(values))
+    return float("nan")
 
 
 def read_histories(record: RunRecord) -> dict[int, SessionHistory]:

@@ -15,14 +15,18 @@ from slm_lab.doctor.history import Finding, SessionHistory, median
 Symptom: TypeAlias = Callable[[SessionHistory], Iterator[Finding]]
 """Yields a finding if the Session has the illness."""
 
-FEW, SEVERAL = 8, 20
+FEW = 8
+SEVERAL = 20
 """Rows with values that a judgement of a trend needs, and one of returns."""
-SEVERAL_EPISODES, LONG_EPISODE = 3, 10_000
+SEVERAL_EPISODES = 3
+LONG_EPISODE = 10_000
 """Episodes of random actions, and steps where their length is unknown, in which one
 should end."""
-LOWER_LR, RAISE_LR = "lower agent.net.optim_spec.lr", "raise agent.net.optim_spec.lr"
+LOWER_LR = "lower agent.net.optim_spec.lr"
+RAISE_LR = "raise agent.net.optim_spec.lr"
 RAISE_ENTROPY = "raise agent.algorithm.entropy_coef_spec.start_val"
-FEWER, MORE = "lower meta.max_session", "raise meta.max_session"
+FEWER = "lower meta.max_session"
+MORE = "raise meta.max_session"
 MORE_FRAMES = (
     "raise agent.algorithm.time_horizon",
     "raise agent.algorithm.training_frequency",
@@ -41,7 +45,8 @@ def exploding(history: SessionHistory) -> Iterator[Finding]:
         else ("set agent.net.clip_grad_val",)
     )
     for column in ("grad_norm", "loss"):
-        if numbers := history.growth(column, 1000, 1e-3):
+        numbers = history.growth(column, 1000, 1e-3)
+        if numbers:
             yield Finding(
                 "the training explodes", numbers, history.advise(LOWER_LR, *clip)
             )
@@ -50,8 +55,11 @@ def exploding(history: SessionHistory) -> Iterator[Finding]:
 def huge_targets(history: SessionHistory) -> Iterator[Finding]:
     """Targets too large for an optimizer's steps: van Hasselt et al. 2016,
     arXiv:1602.07714."""
-    column = "value_loss" if len(history.values("value_loss")) else "loss"
-    if (error := history.late(column)) > 1e6:
+    column = "loss"
+    if len(history.values("value_loss")):
+        column = "value_loss"
+    error = history.late(column)
+    if error > 1e6:
         numbers = (
             f"{column} {text(error)}, returns of {text(history.late('mean_return'))}"
         )
@@ -68,19 +76,15 @@ def tiny_rewards(history: SessionHistory) -> Iterator[Finding]:
     """Rewards that no normalisation scales up: van Hasselt et al. 2016,
     arXiv:1602.07714."""
     gamma = history.key("agent.algorithm.gamma", 1.0)
-    returns, lengths = (
-        np.abs(history.values("mean_return")),
-        history.values("episode_length"),
-    )
+    returns = np.abs(history.values("mean_return"))
+    lengths = history.values("episode_length")
     normalized = ("env.normalize_reward", "agent.algorithm.normalize_v_targets")
     if not any(map(history.key, normalized)) or not (len(returns) and len(lengths)):
         return
     horizon = min(lengths.max(), 1 / (1 - gamma) if gamma < 1 else np.inf)
-    scale = (
-        history.key("env.reward_scale", 1.0)
-        if history.key("env.normalize_reward")
-        else 1.0
-    )
+    scale = 1.0
+    if history.key("env.normalize_reward"):
+        scale = history.key("env.reward_scale", 1.0)
     discounted = returns.max() / lengths.max() * horizon * scale
     if 0 < discounted < SMALLEST_DEVIATION:
         numbers = f"discounted returns of about {text(float(discounted))}"
@@ -91,19 +95,16 @@ def tiny_rewards(history: SessionHistory) -> Iterator[Finding]:
 def impossible_values(history: SessionHistory) -> Iterator[Finding]:
     """|Q| beyond Σ γ^t |r|, with the entropy bonus: van Hasselt et al. 2015,
     arXiv:1509.06461."""
-    q, gamma = (
-        np.abs(history.values("q_value", 0.5)),
-        history.key("agent.algorithm.gamma", 1.0),
-    )
-    returns, lengths = (
-        np.abs(history.values("mean_return")),
-        history.values("episode_length"),
-    )
+    q = np.abs(history.values("q_value", 0.5))
+    gamma = history.key("agent.algorithm.gamma", 1.0)
+    returns = np.abs(history.values("mean_return"))
+    lengths = history.values("episode_length")
     if not (len(q) and len(returns) and len(lengths)) or history.key(
         "env.normalize_reward"
     ):
         return
-    scale, clip = history.key("env.reward_scale"), history.key("env.clip_reward")
+    scale = history.key("env.reward_scale")
+    clip = history.key("env.clip_reward")
     reward = returns.max() / lengths.min() * history.key("env.reward_scale", 1.0)
     if "sign" in (scale, clip) or isinstance(clip, float):
         reward = min(reward, clip if isinstance(clip, float) else 1.0)
@@ -123,7 +124,8 @@ def endless(history: SessionHistory) -> Iterator[Finding]:
     """No episode has ended, so that there is no return: Pardo et al. 2017,
     arXiv:1712.00378. It takes steps enough for several episodes of random actions, or
     very many."""
-    random, limit = history.random_length, history.key("env.max_t", 0.0)
+    random = history.random_length
+    limit = history.key("env.max_t", 0.0)
     enough = LONG_EPISODE if random is None else SEVERAL_EPISODES * random
     if history.column("epi")[-1] == 0 and history.steps > max(enough, limit):
         numbers = f"0 episodes in {history.column('frame')[-1]:,.0f} frames"
@@ -136,10 +138,8 @@ def endless(history: SessionHistory) -> Iterator[Finding]:
 def no_learning(history: SessionHistory) -> Iterator[Finding]:
     """No gradient step yet: replay memories fill up to `training_start_step` first."""
     start = history.key("agent.algorithm.training_start_step", 0.0)
-    frame, steps = (
-        float(history.column("total_frame")[-1]),
-        float(history.column("opt_step")[-1]),
-    )
+    frame = float(history.column("total_frame")[-1])
+    steps = float(history.column("opt_step")[-1])
     if not steps and history.key("agent.net") and frame <= start * 1.1:
         numbers = f"opt_step 0 at frame {frame:,.0f}; training_start_step {start:,.0f}"
         advice = history.advise(
@@ -163,10 +163,12 @@ def learning_rate_zero(history: SessionHistory) -> Iterator[Finding]:
     """A schedule that ends before the training: Loshchilov and Hutter 2016,
     arXiv:1608.03983. With a larger budget a rate may rise again, so only what follows
     its last value above zero counts."""
-    frame, rate = history.column("total_frame"), history.column("lr")
+    frame = history.column("total_frame")
+    rate = history.column("lr")
     is_early = frame < 0.9 * history.key("env.max_frame", 0.0)
     is_last = frame > np.max(frame[rate > 0], initial=-np.inf)
-    if len(at_zero := frame[(rate == 0) & is_last & is_early]):
+    at_zero = frame[(rate == 0) & is_last & is_early]
+    if len(at_zero):
         numbers = f"lr 0 from frame {at_zero[0]:,.0f} on"
         keys = [f"agent.net.{role}lr_scheduler_spec" for role in ("actor_", "")]
         path = next(filter(history.key, keys), keys[-1])
@@ -180,12 +182,12 @@ def learning_rate_zero(history: SessionHistory) -> Iterator[Finding]:
 def entropy_collapsed(history: SessionHistory) -> Iterator[Finding]:
     """Hardly any entropy in the first fifth, without a rise of the returns: Mnih et al.
     2016, arXiv:1602.01783, section 5.1."""
-    entropy, frame = history.column("entropy"), history.column("total_frame")
-    is_early, known = (
-        frame < 0.2 * history.key("env.max_frame", 0.0),
-        np.isfinite(entropy),
-    )
-    early, late = entropy[is_early & known], entropy[~is_early & known]
+    entropy = history.column("entropy")
+    frame = history.column("total_frame")
+    is_early = frame < 0.2 * history.key("env.max_frame", 0.0)
+    known = np.isfinite(entropy)
+    early = entropy[is_early & known]
+    late = entropy[~is_early & known]
     has_few = len(early) + len(late) < FEW or is_early.sum() < 2 or not len(early)
     if has_few or early[0] <= 0 or history.rises:
         return
@@ -218,8 +220,10 @@ def entropy_stays(history: SessionHistory) -> Iterator[Finding]:
 def no_exploration(history: SessionHistory) -> Iterator[Finding]:
     """ε or τ at its end before a twentieth of the budget, without a rise of the
     returns: Sutton and Barto 2018, section 2.3."""
-    explored, frame = history.column("explore_var"), history.column("total_frame")
-    known, budget = np.isfinite(explored), history.key("env.max_frame", 0.0)
+    explored = history.column("explore_var")
+    frame = history.column("total_frame")
+    known = np.isfinite(explored)
+    budget = history.key("env.max_frame", 0.0)
     begin = explored[known & (frame >= 0.05 * budget)]
     if known.sum() < FEW or frame[-1] < 0.2 * budget or not len(begin) or history.rises:
         return
@@ -234,8 +238,11 @@ def far_updates(history: SessionHistory) -> Iterator[Finding]:
     """A KL far beyond ε²/2, that of a policy at PPO's clip: arXiv:1707.06347, section
     4. A quarter of the rows is enough: a policy that such updates make deterministic
     has a KL of 0."""
-    kls, eps = history.values("approx_kl"), history.late("clip_eps")
-    kl = float(np.quantile(kls, 0.75)) if len(kls) >= FEW else 0.0
+    kls = history.values("approx_kl")
+    eps = history.late("clip_eps")
+    kl = 0.0
+    if len(kls) >= FEW:
+        kl = float(np.quantile(kls, 0.75))
     if kl > 5 * eps**2 / 2:
         usual = f"clip_eps {text(eps)} suggests about {text(eps**2 / 2)}"
         numbers = f"approx_kl above {text(kl)} in a quarter of the rows; {usual}"
@@ -245,7 +252,8 @@ def far_updates(history: SessionHistory) -> Iterator[Finding]:
 
 def clipped(history: SessionHistory) -> Iterator[Finding]:
     """Nearly all samples clipped, or none: Engstrom et al. 2020, arXiv:2005.12729."""
-    shares, share = history.values("clip_fraction"), history.late("clip_fraction")
+    shares = history.values("clip_fraction")
+    share = history.late("clip_fraction")
     if len(shares) >= FEW and share > 0.6:
         advice = history.advise(LOWER_LR, "lower agent.algorithm.training_epoch")
         yield Finding("PPO clips most samples", f"clip_fraction {text(share)}", advice)
@@ -279,10 +287,8 @@ def frozen_target(history: SessionHistory) -> Iterator[Finding]:
         return
     frame = float(history.column("total_frame")[-1])
     every = history.key("agent.net.update_frequency", 0.0)
-    tau, steps = (
-        history.key("agent.net.polyak_coef", 1.0),
-        float(history.column("opt_step")[-1]),
-    )
+    tau = history.key("agent.net.polyak_coef", 1.0)
+    steps = float(history.column("opt_step")[-1])
     if frame < every:
         numbers = f"agent.net.update_frequency {every:,.0f}; {frame:,.0f} frames so far"
         advice = history.advise("lower agent.net.update_frequency")
@@ -308,7 +314,8 @@ def lost(history: SessionHistory) -> Iterator[Finding]:
             "set agent.net.lr_scheduler_spec, to anneal the learning rate"
         )
         advice = f"{anneal}; --which best has the agent of before"
-        if (entropy := history.late("entropy")) < 1e-3:
+        entropy = history.late("entropy")
+        if entropy < 1e-3:
             numbers = f"{numbers}; entropy {text(entropy)}: it explores no more"
             advice = history.advise(LOWER_LR)
         yield Finding("it was better before", numbers, advice)
@@ -321,7 +328,8 @@ def growing_lag(history: SessionHistory) -> Iterator[Finding]:
         ("staleness_p95", (FEWER, *MORE_FRAMES)),
         ("policy_lag", ("lower meta.actor_learner.queue_size", FEWER)),
     ):
-        if numbers := history.growth(column, 3, 1.0):
+        numbers = history.growth(column, 3, 1.0)
+        if numbers:
             advice = history.advise(*options) or "a faster learner"
             yield Finding("workers fall behind", numbers, advice)
 
@@ -340,7 +348,8 @@ def waiting(history: SessionHistory) -> Iterator[Finding]:
         serial = (
             history.key("meta.actor_learner.serial") and column == "learner_wait_share"
         )
-        if (share := history.late(column)) > 0.5 and not serial:
+        share = history.late(column)
+        if share > 0.5 and not serial:
             advice = history.advise(*options)
             advice = f"{cause}: {advice}" if advice else cause
             yield Finding(

@@ -20,7 +20,9 @@ COUNTERS = Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat")
 """Where Linux counts processes that it killed for memory: in this container, or in
 all."""
 SHARED = Path("/dev/shm")
-LEAST_SHARED, LEAST_DISK, LEAST_FILES = 2**28, 2**30, 1024
+LEAST_SHARED = 2**28
+LEAST_DISK = 2**30
+LEAST_FILES = 1024
 
 
 class MachinePart(NamedTuple):
@@ -42,10 +44,15 @@ def examine(data_dir: Path) -> Iterator[MachinePart]:
     gpus = [
         torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())
     ]
-    built = "" if torch.version.cuda else ": this torch is built for the CPU"
+    built = ": this torch is built for the CPU"
+    if torch.version.cuda:
+        built = ""
     yield MachinePart("GPU", ", ".join(gpus) or f"none{built}")
-    usable, load = usable_cores(), os.getloadavg()[0]
-    busy = "other work takes cores: speeds will be lower" if load > usable else ""
+    usable = usable_cores()
+    load = os.getloadavg()[0]
+    busy = ""
+    if load > usable:
+        busy = "other work takes cores: speeds will be lower"
     yield MachinePart("cores", f"{usable} of {os.cpu_count()}, load {load:.1f}", busy)
     here = data_dir.resolve()
     place = next(each for each in (here, *here.parents) if os.path.exists(each))
@@ -64,9 +71,12 @@ def examine(data_dir: Path) -> Iterator[MachinePart]:
         advice = "choose another folder with --data"
         yield MachinePart("data folder", f"{data_dir} cannot be written", advice)
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    more = "ulimit -n 4096" if limit < LEAST_FILES else ""
+    more = ""
+    if limit < LEAST_FILES:
+        more = "ulimit -n 4096"
     yield MachinePart("open files", f"at most {limit:,}", more)
-    if kills := memory_kills():
+    kills = memory_kills()
+    if kills:
         advice = "smaller agent.memory.max_size, or fewer Sessions at once"
         yield MachinePart("memory", f"processes killed for memory: {kills}", advice)
     wanted = _extras()
@@ -91,9 +101,8 @@ def memory_kills() -> int:
     not count."""
     for counter in COUNTERS:
         with suppress(OSError):
-            if match := re.search(
-                r"^oom_kill (\d+)", counter.read_text(), re.MULTILINE
-            ):
+            match = re.search(r"^oom_kill (\d+)", counter.read_text(), re.MULTILINE)
+            if match:
                 return int(match[1])
     return 0
 

@@ -23,11 +23,13 @@ from slm_lab.records.policy import Policy, play
 STEPS = 300
 MOST = 0.8
 """The share of dead units from which a layer is ill."""
-CORNERS, TRIED = 3, 10
+CORNERS = 3
+TRIED = 10
 """Of the action space; and steps with each."""
 ROUNDING = 1e-3
 """The share of its mean up to which a component's deviation may come from rounding."""
-WIDE, LEAST_SHARE = 1 / 8, 2.0**-20
+WIDE = 1 / 8
+LEAST_SHARE = 2.0**-20
 """The share of the bounds from which on they are too wide; and the smallest that is
 tried."""
 
@@ -65,7 +67,8 @@ def findings(policy: Policy) -> Iterator[Finding]:
 def dead_units(policy: Policy) -> list[float]:
     """The share of units of each ReLU layer that are zero in `STEPS` steps of the
     policy."""
-    if (module := policy.actor.module) is None:
+    module = policy.actor.module
+    if module is None:
         return []
     seen = [step.rows for step in play(policy, STEPS)]
     device = next(module.parameters()).device
@@ -115,7 +118,8 @@ def wide_bounds(adapter: PolicyAdapter) -> Iterator[Finding]:
     space = adapter.env_action_space
     if not isinstance(space, Box) or not np.isfinite([space.low, space.high]).all():
         return
-    low, high = space.low.astype(float), space.high.astype(float)
+    low = space.low.astype(float)
+    high = space.high.astype(float)
     signs = np.random.default_rng(0).choice([-1.0, 1.0], (CORNERS, *space.shape))
     with closing_env(adapter.make_env()) as env:
 
@@ -126,7 +130,8 @@ def wide_bounds(adapter: PolicyAdapter) -> Iterator[Finding]:
                 _effect(adapter, env, action.astype(space.dtype)) for action in actions
             ]
 
-        whole, share = effects(1.0), 1.0
+        whole = effects(1.0)
+        share = 1.0
         if any(map(eq, whole, effects(0.0))):
             return  # nothing follows from actions that have no effect at all
         while share > LEAST_SHARE and effects(share / 2) == whole:

@@ -24,7 +24,8 @@ Outputs: TypeAlias = Callable[[Mapping[str, Array]], Sequence[Array]]
 """From the inputs of a file, by name, to its outputs."""
 
 # in one environment; of each input, since a file was made with two
-STEPS, COPIES = 200, 3
+STEPS = 200
+COPIES = 3
 TOLERANCE = 1e-5
 """Of float outputs, absolute and relative; of scaled actions in units of half their
 range."""
@@ -42,9 +43,11 @@ class Difference(NamedTuple):
 def compare(policy: Policy, graph: PolicyGraph, outputs_of: Outputs) -> Difference:
     """Plays `STEPS` steps of the agent. Raises LabError at the first output that is not
     its own."""
-    module, scaling = policy.actor.module, policy.adapter.conversions.action.scaling
+    module = policy.actor.module
+    scaling = policy.adapter.conversions.action.scaling
     assert module is not None, "a graph was made of it"
-    device, largest = next(module.parameters()).device, np.zeros(2)
+    device = next(module.parameters()).device
+    largest = np.zeros(2)
     scale = np.ones(1) if scaling is None else scaling.half_width.clip(1)
     inputs = {name: each[:1] for name, each in graph.inputs.items()}
     for step in play(policy, STEPS):
@@ -71,7 +74,9 @@ def _next_inputs(
     before = inputs["obs"]
     newest = obs.astype(before.dtype)
     if before.ndim > obs.ndim:
-        earlier = np.repeat(newest[:, None], before.shape[1], 1) if starts else before
+        earlier = before
+        if starts:
+            earlier = np.repeat(newest[:, None], before.shape[1], 1)
         newest = np.concatenate([earlier[:, 1:], newest[:, None]], 1)
     state = {
         name: x * np.float32(not starts)
@@ -85,8 +90,11 @@ def _gap(name: str, own: Array, found: Array, scale: FloatArray | float = 1.0) -
     """The largest difference of a row (1, ...) of the agent to (COPIES, ...) of the
     file. Layers round an output by the size of their terms, so the largest output sets
     the tolerance."""
-    flat, expected = found.reshape(COPIES, -1), own.reshape(1, -1)
-    tolerance = TOLERANCE if own.dtype.kind == "f" else 0.0
+    flat = found.reshape(COPIES, -1)
+    expected = own.reshape(1, -1)
+    tolerance = 0.0
+    if own.dtype.kind == "f":
+        tolerance = TOLERANCE
     largest = np.abs(expected).max(initial=0)
     gap = float(np.abs(flat.astype(float) - expected).max())
     is_close = np.allclose(flat, expected, 0.0, tolerance * np.maximum(scale, largest))

@@ -51,7 +51,9 @@ def pull(repo: str, out: Path | None) -> Path:
     """Downloads the archive of OWNER/NAME to `out`, by default NAME.zip, and returns
     its path. Raises UsageError if there is none, it is no shared run, or the file
     exists."""
-    path = Path(f"{_name(repo)}.zip") if out is None else out
+    path = out
+    if path is None:
+        path = Path(f"{_name(repo)}.zip")
     if path.suffix != ".zip":
         raise UsageError(f"--out {path}: must end in .zip")
     _refuse_existing(path)

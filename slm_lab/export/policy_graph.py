@@ -24,9 +24,12 @@ class PolicyGraph(nn.Module):
     def __init__(self, policy: Policy) -> None:
         """Raises LabError for a policy that has no such graph."""
         super().__init__()
-        conversions, actor = policy.adapter.conversions, policy.actor
-        self._observation, self._action = conversions.observation, conversions.action
-        self._joiner, normalizer = conversions.joiner, conversions.normalizer
+        conversions = policy.adapter.conversions
+        actor = policy.actor
+        self._observation = conversions.observation
+        self._action = conversions.action
+        self._joiner = conversions.joiner
+        normalizer = conversions.normalizer
         if actor.module is None or actor.family is None:
             raise LabError("an agent without a network cannot be exported")
         if self._observation.resizes:
@@ -80,17 +83,19 @@ class PolicyGraph(nn.Module):
             x = torch.cat([x, state, torch.ones_like(state[:, :1])], 1)
         params, *others = self._module(x)
         action = self._env_action(self._family(params).mode())
-        return (action, params) if state is None else (action, params, others[-1])
+        if state is None:
+            return (action, params)
+        return (action, params, others[-1])
 
     def _frame(self, obs: Tensor) -> Tensor:
-        converter, first, mean = (
-            self._observation,
-            self._constant("first"),
-            self._constant("mean"),
-        )
+        converter = self._observation
+        first = self._constant("first")
+        mean = self._constant("mean")
         shape = converter.space.shape or ()
         if first is None:
-            x = obs.movedim(-1, -3) if converter.channels_last else obs
+            x = obs
+            if converter.channels_last:
+                x = obs.movedim(-1, -3)
             x = x.reshape(-1, *shape).to(_torch_dtype(converter.space.dtype))
         else:
             columns = obs.reshape(-1, len(first), 1) + first[:, None]
@@ -101,7 +106,8 @@ class PolicyGraph(nn.Module):
         return x.clamp(-self._clip, self._clip).float().reshape(-1, *shape)
 
     def _env_action(self, action: Tensor) -> Tensor:
-        half_width, start = self._constant("half_width"), self._constant("start")
+        half_width = self._constant("half_width")
+        start = self._constant("start")
         if half_width is not None:
             action = action.double() * half_width + self.get_buffer("middle")
             action = action.clamp(self.get_buffer("low"), self.get_buffer("high"))

@@ -46,7 +46,8 @@ def shared_files(
         folder = Path(parent)
         _fill(folder, run, saved)
         write_atomically(
-            folder / "README.md", card(run, saved, folder, file, repo).encode()
+            folder / "README.md",
+            card(run=run, saved=saved, folder=folder, file=file, repo=repo).encode(),
         )
         files = sorted(folder.rglob("*.*"))
         return {each.relative_to(folder).as_posix(): read_file(each) for each in files}
@@ -62,13 +63,16 @@ def zipped(files: Mapping[str, bytes]) -> bytes:
 
 
 def _fill(folder: Path, run: SavedRun, saved: SavedAgent) -> None:
-    source, shared, name = run.run_dir, RunDir(folder, run.spec.name), run.spec.name
+    source = run.run_dir
+    shared = RunDir(folder, run.spec.name)
+    name = run.spec.name
     origin = origin_of(source.spec_file)
     about = {key: origin[key] for key in SHARED if key in origin}
     content = {name: read.read_file(run.spec_file)[name], RUN_BLOCK: about}
     write_json(shared.spec_file, content)
     write_json(shared.trial_spec_file(0), content)
-    before, after = source.trial_prefix(run.trial), shared.trial_prefix(0)
+    before = source.trial_prefix(run.trial)
+    after = shared.trial_prefix(0)
     patterns = (
         f"{before}_trial_metrics_scalar.json",
         f"info/{before}_s*_session_*",
@@ -90,10 +94,15 @@ def card(
 ) -> str:
     """The page of the run in `folder`, which is shared as `file`, on the Hub as
     `repo`."""
-    spec, origin = run.spec, origin_of(run.run_dir.spec_file)
-    name, algorithm, env = spec.name, spec.agent.algorithm.name, spec.env.name
+    spec = run.spec
+    origin = origin_of(run.run_dir.spec_file)
+    name = spec.name
+    algorithm = spec.agent.algorithm.name
+    env = spec.env.name
     modules = named_by(folder.glob("*_spec.json"))
-    imports = f", imports={json.dumps(modules)}" if modules else ""
+    imports = ""
+    if modules:
+        imports = f", imports={json.dumps(modules)}"
     target = json.dumps(file, ensure_ascii=False)
     program = f"import slm_lab; print(slm_lab.load({target}{imports}).evaluate(10))"
     enjoy = command_text(["run", f"enjoy@{file}", "--render"], modules)

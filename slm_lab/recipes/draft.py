@@ -51,7 +51,9 @@ def _block(raw: Mapping[str, Any], model: object, indent: str) -> Iterator[str]:
             yield from _block(value, inner, indent + INDENT)
             continue
         line = f"{indent}{key}: {_in_one_line(value)}"
-        about = fields[key].description if key in fields and key not in PLAIN else None
+        about = None
+        if key in fields and key not in PLAIN:
+            about = fields[key].description
         if about is None:
             yield line
         elif len(line) + len(about) + 4 <= COLUMNS:

@@ -112,13 +112,17 @@ def flattened_images(env: Env) -> Iterator[str]:
 def _space_text(space: gymnasium.Space[Any]) -> str:
     """A space in a line; bounds that differ from number to number are left out."""
     text = " ".join(str(space).split())
-    shown = text if isinstance(space, gymnasium.spaces.Dict) else f"{text[:_LETTERS]}…"
+    shown = text
+    if not isinstance(space, gymnasium.spaces.Dict):
+        shown = f"{text[:_LETTERS]}…"
     if isinstance(space, gymnasium.spaces.Box):
         shown = (
             f"Box({space.low.min():g}, {space.high.max():g}, {space.shape}, "
             f"{space.dtype})"
         )
-    return text if len(text) <= _LETTERS else shown
+    if len(text) <= _LETTERS:
+        return text
+    return shown
 
 
 def _play_randomly(env: gymnasium.Env[Any, Any]) -> RandomPlay:
@@ -128,7 +132,8 @@ def _play_randomly(env: gymnasium.Env[Any, Any]) -> RandomPlay:
     first_reset(env, seed=0)
     first_step(env, actions.sample())
     env.reset(seed=0)
-    returns, lengths = list[float](), list[int]()
+    returns = list[float]()
+    lengths = list[int]()
     steps = length = broken = 0
     total = 0.0
     began = time.perf_counter()
@@ -139,19 +144,22 @@ def _play_randomly(env: gymnasium.Env[Any, Any]) -> RandomPlay:
             break
         obs, reward, terminated, truncated, _ = env.step(actions.sample())
         broken += not (math.isfinite(reward) and _is_finite(obs))
-        steps, length, total = steps + 1, length + 1, total + float(reward)
+        steps = steps + 1
+        length = length + 1
+        total = total + float(reward)
         if terminated or truncated:
             returns.append(total)
             lengths.append(length)
-            length, total = 0, 0.0
+            length = 0
+            total = 0.0
             env.reset()
     return RandomPlay(
-        steps,
-        time.perf_counter() - began,
-        tuple(returns),
-        tuple(lengths),
-        total,
-        broken,
+        steps=steps,
+        seconds=time.perf_counter() - began,
+        returns=tuple(returns),
+        lengths=tuple(lengths),
+        unfinished=total,
+        broken=broken,
     )
 
 
@@ -205,9 +213,9 @@ def _of_checker(env: gymnasium.Env[Any, Any]) -> tuple[str, ...]:
         except BaseException as error:
             if not isinstance(as_exception(error), Exception):
                 raise
-            kind = (
-                "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
-            )
+            kind = ""
+            if not isinstance(error, AssertionError):
+                kind = f"{type(error).__name__}: "
             found.append(f"{kind}{error}")
     found += [
         str(warning.message) for warning in caught if warning.category is UserWarning

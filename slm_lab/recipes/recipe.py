@@ -82,7 +82,8 @@ def choose_recipe(algorithm: str, env: EnvSpec) -> Recipe:
         }
         kind = "Atari games"
     else:
-        spaces, of_env = describe_spaces(env), [f"env={env.name}"]
+        spaces = describe_spaces(env)
+        of_env = [f"env={env.name}"]
         if is_image(spaces) and max(spaces.obs_shape[1:]) <= LARGEST_GRID:
             env = env.model_copy(update={"wrappers": [*env.wrappers, FLATTEN]})
             spaces = describe_spaces(env)
@@ -106,8 +107,12 @@ def _no_recipe(word: str) -> str:
 
 
 def _fitting(spaces: Spaces, of_env: Sequence[str]) -> dict[str, Recipe]:
-    image = "_image" if is_image(spaces) else ""
-    continuous = "_continuous" if spaces.actions.kind == "box" else ""
+    image = ""
+    if is_image(spaces):
+        image = "_image"
+    continuous = ""
+    if spaces.actions.kind == "box":
+        continuous = "_continuous"
     found = {}
     for algorithm, names in recipes().items():
         name = f"{algorithm}{image}{continuous}"
@@ -125,7 +130,8 @@ def _fitting(spaces: Spaces, of_env: Sequence[str]) -> dict[str, Recipe]:
 def _of_images(spaces: Spaces) -> tuple[str, ...]:
     """Leaves images as they are where they can be: resizing is slow and cannot be
     exported."""
-    sides, is_float = spaces.obs_shape[1:], spaces.obs_dtype != "uint8"
+    sides = spaces.obs_shape[1:]
+    is_float = spaces.obs_dtype != "uint8"
     sets = ["agent.net.normalize=false"] if is_float else []
     if min(sides) < SMALLEST_IMAGE:
         sets.append("agent.net.conv_hid_layers=[[32, 3, 2, 1], [64, 3, 2, 1]]")

@@ -14,7 +14,8 @@ from zipfile import ZIP_STORED, BadZipFile, ZipFile
 from slm_lab.core.errors import LabError, UsageError
 from slm_lab.core.files import new_file
 
-MAX_BYTES, MAX_FILES = 2**30, 1000
+MAX_BYTES = 2**30
+MAX_FILES = 1000
 MAX_INDEX = 2**20
 """Bytes of the list of files."""
 _NAME = re.compile(r"(?:(?:info|model|graph)/)?[\w.-]{1,200}\.(?:json|csv|pt|png|md)")

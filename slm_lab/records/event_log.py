@@ -100,7 +100,9 @@ class Confirmed(NamedTuple):
     @property
     def mean(self) -> float | None:
         """Mean over the seeds; None without a score."""
-        return fmean(self.scores) if self.scores else None
+        if self.scores:
+            return fmean(self.scores)
+        return None
 
 
 Event: TypeAlias = (
@@ -154,33 +156,34 @@ class SearchState:
         state.seconds += getattr(event, "seconds", 0.0)
         match event:
             case Began():
-                state.status, state.has_begun = Status.RUNNING, True
+                state.status = Status.RUNNING
+                state.has_begun = True
             case Reported():
-                state.frame, state.score = event.frame, event.score
+                state.frame = event.frame
+                state.score = event.score
                 state.reports += 1
             case Paused():
-                state.status, state.metrics = Status.PAUSED, event.metrics
+                state.status = Status.PAUSED
+                state.metrics = event.metrics
             case Copied():
-                state.status, state.frame, state.params = (
-                    Status.PAUSED,
-                    event.frame,
-                    event.params,
-                )
+                state.status = Status.PAUSED
+                state.frame = event.frame
+                state.params = event.params
                 state.copies += 1
                 state.donor = event.donor
             case Retried():
-                state.status, state.error = Status.WAITING, None
+                state.status = Status.WAITING
+                state.error = None
                 state.last_failure = event.error
                 state.restarts += 1
             case Interrupted():
                 state.status = Status.WAITING
             case Ended():
-                state.status, state.frame, state.score = (
-                    event.status,
-                    event.frame,
-                    event.score,
-                )
-                state.metrics, state.error = event.metrics, event.error
+                state.status = event.status
+                state.frame = event.frame
+                state.score = event.score
+                state.metrics = event.metrics
+                state.error = event.error
                 state.would_repeat = event.would_repeat
 
     def of(self, *statuses: Status) -> list[TrialState]:
@@ -223,7 +226,9 @@ class EventLog:
         """The events, in order. Raises UsageError if a line is no event, or if its
         checksum does not match. Logs of earlier versions have no checksums."""
         lines = self._whole_lines()
-        chain = b"" if not lines or _CHAIN.fullmatch(lines[0]) else None
+        chain = None
+        if not lines or _CHAIN.fullmatch(lines[0]):
+            chain = b""
         for number, line in enumerate(lines, 1):
             try:
                 content = line
@@ -236,7 +241,9 @@ class EventLog:
                 ) from error
 
     def _whole_lines(self) -> list[bytes]:
-        content = self._file.read_bytes() if self._file.is_file() else b""
+        content = b""
+        if self._file.is_file():
+            content = self._file.read_bytes()
         return content.split(b"\n")[:-1]
 
     def write(self, event: Event) -> None:
@@ -270,7 +277,9 @@ class EventLog:
         stream = open_own(self._file, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         lines = self._whole_lines()
         os.truncate(stream, sum(len(line) + 1 for line in lines))
-        last = _CHAIN.fullmatch(lines[-1]) if lines else None
+        last = None
+        if lines:
+            last = _CHAIN.fullmatch(lines[-1])
         self._last_checksum = last[2] if last else b""
         return stream
 
@@ -290,7 +299,9 @@ def _unlinked(line: bytes, before: bytes) -> tuple[bytes, bytes]:
     """The event of a line, and the line's checksum. Raises ValueError on a wrong
     checksum."""
     found = _CHAIN.fullmatch(line)
-    content = found[1] + b"}" if found else b""
+    content = b""
+    if found:
+        content = found[1] + b"}"
     if found is None or _link(content, before) != found[2]:
         raise ValueError(
             "it does not follow from the lines before, which were changed or lost"

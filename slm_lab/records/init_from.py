@@ -112,7 +112,8 @@ def _warnings(parent: Parent, spec: Spec) -> Iterator[str]:
     net = spec.agent.net
     own = {} if net is None else net.model_dump(mode="json")
     for key in NOT_SEEN_IN_SHAPES:
-        before, now = parent.net.get(key), own.get(key)
+        before = parent.net.get(key)
+        now = own.get(key)
         if key in parent.net and before != now:
             yield (
                 f"agent.net.{key} is {json.dumps(now)}, and was {json.dumps(before)} "
@@ -143,7 +144,9 @@ def _taken_normalizers(
     neither: a network that has learned from normalised observations knows no others."""
     was_normalized = "observations" in parent.normalizers
     if was_normalized != ("observations" in own):
-        with_or_without = "with" if was_normalized else "without"
+        with_or_without = "without"
+        if was_normalized:
+            with_or_without = "with"
         raise UsageError(
             f"--init-from: {parent.source} was trained {with_or_without} "
             f"{KEYS['observations']}; set it to {str(was_normalized).lower()}"

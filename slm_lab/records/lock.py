@@ -71,7 +71,8 @@ def is_locked(folder: Path) -> bool:
     itself."""
     file = folder / ".lock"
     try:
-        pid, inode = int(read_file(file)), file.stat().st_ino
+        pid = int(read_file(file))
+        inode = file.stat().st_ino
         if pid <= 0:  # no process, but groups of them
             return False
         with suppress(PermissionError):  # another user's process

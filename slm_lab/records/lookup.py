@@ -44,7 +44,8 @@ def find_folder(
     name, trial = (named[1], int(named[2])) if named is not None else (target, None)
     path = Path(name)
     if len(path.parts) > 1 and os.path.isdir(path.parent) and not os.path.exists(path):
-        data_dir, name = path.parent, path.name
+        data_dir = path.parent
+        name = path.name
     places = (Path(name), data_dir / name)
     folder = next(filter(os.path.isdir, places), places[0])  # false for a name too long
     is_word = _LATEST.fullmatch(name) or any(
@@ -55,8 +56,12 @@ def find_folder(
     if os.path.isdir(folder) and not (is_word and RunDir.at(folder) is None):
         run_dir = RunDir.at(folder) if spec_name is None else RunDir(folder, spec_name)
         if run_dir is None or not run_dir.spec_file.is_file():
-            of_spec = "" if spec_name is None else f" of {spec_name}"
-            file = "spec file" if run_dir is None else run_dir.spec_file.name
+            of_spec = ""
+            if spec_name is not None:
+                of_spec = f" of {spec_name}"
+            file = "spec file"
+            if run_dir is not None:
+                file = run_dir.spec_file.name
             raise UsageError(f"{folder} is not a run{of_spec}: it has no {file}")
         if of_search not in (None, run_dir.is_search):
             kind, other = ("search", "run") if of_search else ("run", "search")
@@ -73,7 +78,9 @@ def find_folder(
         or run.root.name.startswith(f"{safe_name(f'{spec_name}_{env}')}_")
         if of_search in (None, run.is_search)
     ]
-    subject = spec_name if env is None else f"{spec_name} on {env}"
+    subject = spec_name
+    if env is not None:
+        subject = f"{spec_name} on {env}"
     try:
         chosen = _chosen(name, runs, data_dir, subject, of_search)
     except MissingRunError as error:
@@ -106,12 +113,15 @@ def _chosen(
     of_search: bool | None,
 ) -> RunDir:
     """The run called `name` among `runs`, which are all of `subject`."""
-    if latest := _LATEST.fullmatch(name):
+    latest = _LATEST.fullmatch(name)
+    if latest:
         back = int(latest[1] or 0)
         if back < len(runs):
             return newest_first(runs)[back]
         what, mode = ("search", "search") if of_search else ("run", "train")
-        of_spec = "" if subject is None else f" of {subject}"
+        of_spec = ""
+        if subject is not None:
+            of_spec = f" of {subject}"
         if runs:
             oldest = (
                 f"the oldest {what}{of_spec} in {data_dir} is latest~{len(runs) - 1}"
@@ -120,7 +130,8 @@ def _chosen(
         raise MissingRunError(
             f"there is no {what}{of_spec} in {data_dir}; start one with the mode {mode}"
         )
-    if called := [run for run in runs if _is_called(run, name)]:
+    called = [run for run in runs if _is_called(run, name)]
+    if called:
         return newest_first(called)[0]
     if name.endswith(".zip") and os.path.isfile(name):
         raise UsageError(
@@ -145,7 +156,9 @@ def _with_name(run_dir: RunDir, spec_name: str | None) -> RunDir:
     if spec_name is None:
         with suppress(SpecError):  # the command reports an unreadable file
             names = spec_names(read_file(run_dir.spec_file))
-            spec_name = names[0] if len(names) == 1 else None
+            spec_name = None
+            if len(names) == 1:
+                spec_name = names[0]
     return RunDir(run_dir.root, spec_name or run_dir.spec_name)
 
 
@@ -158,7 +171,13 @@ def find_run(
 ) -> RunDir:
     """The run, or search, to resume. Raises UsageError as `find_folder`, and for a
     trial."""
-    run_dir, trial = find_folder(target, data_dir, spec_name, of_search, env)
+    run_dir, trial = find_folder(
+        target=target,
+        data_dir=data_dir,
+        spec_name=spec_name,
+        of_search=of_search,
+        env=env,
+    )
     if trial is not None:
         raise UsageError(
             f"{target}: a trial is resumed with its search, {run_dir.root}"
@@ -174,7 +193,11 @@ def find_saved(
     named = _TRIAL_TARGET.fullmatch(target)
     is_latest = _LATEST.fullmatch(named[1] if named else target) is not None
     return find_folder(
-        target, data_dir, spec_name, named is not None if is_latest else None, env
+        target=target,
+        data_dir=data_dir,
+        spec_name=spec_name,
+        of_search=named is not None if is_latest else None,
+        env=env,
     )
 
 
@@ -200,7 +223,9 @@ def find_trials(
     chosen = [trial for trial in trials if number in (None, trial.trial)]
     if not chosen:
         numbers = ", ".join(f"t{trial.trial}" for trial in trials)
-        why = f"the run has the trials {numbers}" if numbers else "is no run"
+        why = "is no run"
+        if numbers:
+            why = f"the run has the trials {numbers}"
         raise UsageError(f"{target}: {why}")
     for trial in chosen:
         trial.check_spec()
@@ -233,7 +258,9 @@ def find_labelled(label: str, data_dir: Path) -> RunDir | None:
     """The latest run or search that `--name` gave exactly this name; dev runs do not
     count."""
     named = [run for run in runs_in(data_dir) if run.label == label and not run.is_dev]
-    return _with_name(newest_first(named)[0], None) if named else None
+    if named:
+        return _with_name(newest_first(named)[0], None)
+    return None
 
 
 def _is_called(run: RunDir, name: str) -> bool:
@@ -248,11 +275,9 @@ def resolve_spec_name(spec_file: str, spec_name: str | None) -> str:
     several."""
     path = find_file(spec_file)
     content = read_file(path)
-    return (
-        chosen_name(shipped_name(path), content, None)
-        if spec_name is None
-        else spec_name
-    )
+    if spec_name is None:
+        return chosen_name(shipped_name(path), content, None)
+    return spec_name
 
 
 def required_seed(run_dir: RunDir, seed: int | None) -> int:

@@ -65,7 +65,9 @@ def read_origin(run_dir: RunDir) -> dict[str, Any]:
         )
     check_format(run_dir.root, origin.get("format"))
     for start in starts_of(origin):
-        sets = start.get("set") if isinstance(start, dict) else None
+        sets = None
+        if isinstance(start, dict):
+            sets = start.get("set")
         if not isinstance(sets, list) or not all(
             isinstance(text, str) for text in sets
         ):
@@ -84,12 +86,12 @@ def check_format(folder: Path, found: object) -> None:
     if found == FORMAT:
         return
     is_newer = isinstance(found, int) and found > FORMAT
-    fix = (
-        "update slm-lab, or start a new run"
-        if is_newer
-        else "start a new run; eval@, enjoy@ and plot still read this one"
-    )
-    kind = "an older format" if found is None else f"format {found}"
+    fix = "start a new run; eval@, enjoy@ and plot still read this one"
+    if is_newer:
+        fix = "update slm-lab, or start a new run"
+    kind = "an older format"
+    if found is not None:
+        kind = f"format {found}"
     raise UsageError(
         f"{folder} has {kind}, but this version resumes format {FORMAT}: {fix}"
     )
@@ -107,7 +109,8 @@ def typed_settings(
     variables = {
         setting.key: setting.value for setting in settings if "." not in setting.key
     }
-    keys, problems = [], []
+    keys = []
+    problems = []
     for text in sets:
         name = text.partition("=")[0].strip()
         if name not in variables or not _is_setting(text):
@@ -155,7 +158,8 @@ def provenance(root_seed: int) -> dict[str, Any]:
 def git_sha() -> str | None:
     """The commit of the lab's source, with "-dirty" if files differ; None outside a
     clone."""
-    here, found = Path(__file__), ""
+    here = Path(__file__)
+    found = ""
     for command in (f"ls-files --error-unmatch {here.name}", DESCRIBE):
         git = ["git", "-C", str(here.parent), *command.split()]
         try:

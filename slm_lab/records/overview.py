@@ -145,7 +145,9 @@ def overview_of_comparison(
     planned = len(about["variants"]) * len(about["seeds"])
     done = [run for run in runs if run.status is RunStatus.DONE]
     training = [run for run in runs if run.status is RunStatus.TRAINING]
-    status = RunStatus.DONE if len(done) == planned else RunStatus.STOPPED
+    status = RunStatus.STOPPED
+    if len(done) == planned:
+        status = RunStatus.DONE
     if any(run.status is RunStatus.FAILED for run in runs):
         status = RunStatus.FAILED
     if is_training:
@@ -222,7 +224,9 @@ def _metrics(record: RunRecord) -> Mapping[str, Any]:
     known = [values for values in metrics if values.get("final_return") is not None]
     if known:
         return max(known, key=lambda values: float(values["final_return"]))
-    return metrics[0] if metrics else {}
+    if metrics:
+        return metrics[0]
+    return {}
 
 
 def _changes(origin: Mapping[str, Any]) -> Iterator[str]:
@@ -245,7 +249,9 @@ def _mode(record: RunRecord, spec: object) -> str:
 def _trainings(spec: object) -> int:
     runs: int = value_at(spec, "meta.max_run", 1)
     is_distributed = value_at(spec, "meta.distributed") is not False
-    return runs if is_distributed else runs * value_at(spec, "meta.max_session", 1)
+    if is_distributed:
+        return runs
+    return runs * value_at(spec, "meta.max_session", 1)
 
 
 def _budget(record: RunRecord, spec: object) -> int | None:
@@ -264,7 +270,9 @@ def _budget(record: RunRecord, spec: object) -> int | None:
 
 
 def _seconds_left(frames: int, budget: int | None, speed: float) -> float | None:
-    return max(budget - frames, 0) / speed if budget and speed else None
+    if budget and speed:
+        return max(budget - frames, 0) / speed
+    return None
 
 
 def _of_all_workers(row: LastRow, spec: object) -> LastRow:

@@ -92,9 +92,13 @@ class TrialProgress:
         if self.is_training:
             writes_rows = session in self._rows
             is_starting = writes_rows and not has_rows
-            return Phase.STARTING if is_starting else Phase.RUNNING
+            if is_starting:
+                return Phase.STARTING
+            return Phase.RUNNING
         result = self._results.get(session)
-        return Phase.STOPPED if result is None else PHASES[result.ending]
+        if result is None:
+            return Phase.STOPPED
+        return PHASES[result.ending]
 
     def _best(self, session: int) -> float | None:
         rows = self._rows.get(session, NO_ROWS)
@@ -107,7 +111,9 @@ class TrialProgress:
         if not len(rows) or column not in rows.columns:
             return None
         value = float(rows[column][-1])
-        return value if np.isfinite(value) else None
+        if np.isfinite(value):
+            return value
+        return None
 
 
 @final

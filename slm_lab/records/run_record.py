@@ -98,8 +98,12 @@ def _compare_with_checkpoint(paths: SessionPaths, file: Path) -> None:
         manifest = read_manifest(paths.manifest)
     except CheckpointError:  # training reports it; the rows can still be shown
         return
-    extent = None if manifest is None else manifest.rows.get(file.name)
-    problem = None if extent is None else extent.misfit(file)
+    extent = None
+    if manifest is not None:
+        extent = manifest.rows.get(file.name)
+    problem = None
+    if extent is not None:
+        problem = extent.misfit(file)
     if problem is not None:
         raise UsageError(problem)
 
@@ -160,7 +164,9 @@ class RunRecord:
         content = read_object(self.run_dir.spec_file)
         content.pop(RUN_BLOCK, None)
         spec = next(iter(content.values()), None)
-        return spec if isinstance(spec, Mapping) else {}
+        if isinstance(spec, Mapping):
+            return spec
+        return {}
 
     @property
     def env(self) -> str:
@@ -287,7 +293,9 @@ class RunRecord:
         if Ending.FAILED in endings:
             return RunStatus.FAILED
         is_done = bool(endings) and all(end == Ending.FINISHED for end in endings)
-        return RunStatus.DONE if is_done else RunStatus.STOPPED
+        if is_done:
+            return RunStatus.DONE
+        return RunStatus.STOPPED
 
     def _endings(self) -> list[Any]:
         """How the Sessions ended; or how a search did, which fails if all its trials
@@ -353,7 +361,9 @@ class RunRecord:
     def where(self) -> str:
         """Its name in messages."""
         is_trial = self.of_search and not self.is_search
-        return f"{self.folder}:t{self.trial}" if is_trial else str(self.folder)
+        if is_trial:
+            return f"{self.folder}:t{self.trial}"
+        return str(self.folder)
 
     @property
     def key(self) -> tuple[Path, int]:
@@ -387,7 +397,9 @@ def _last_row(file: Path) -> LastRow | None:
         for column, value in row.items()
         if value is not None and abs(value) < LARGEST_NUMBER
     }
-    return LastRow(values, age) if values else None
+    if values:
+        return LastRow(values, age)
+    return None
 
 
 def trial_metrics(run_dir: RunDir, trial: int) -> dict[str, Any]:

@@ -100,7 +100,9 @@ class SavedAgents:
 
     def __init__(self, run_dir: RunDir, trial: int, folder: Path) -> None:
         """`folder` is the run folder, or the file of a shared run."""
-        self._run_dir, self._trial, self._folder = run_dir, trial, folder
+        self._run_dir = run_dir
+        self._trial = trial
+        self._folder = folder
 
     def begun(self) -> list[int]:
         """The Sessions that have a checkpoint."""
@@ -152,10 +154,13 @@ class SavedAgents:
                 state = store.load(manifest, PARTS[chosen])
                 file = store.file(manifest, PARTS[chosen])
                 with reading(file):
-                    snapshot = state if chosen == "best" else snapshot_of(state)
+                    snapshot = state
+                    if chosen != "best":
+                        snapshot = snapshot_of(state)
                     frame = int(snapshot["frame"])
             except CheckpointError as error:
-                before, manifest = manifest, store.manifest()
+                before = manifest
+                manifest = store.manifest()
                 # else a running training has replaced it: try again
                 if manifest == before:
                     if chosen == "latest":
@@ -179,7 +184,9 @@ class SavedAgents:
 
     def _choose(self, session: int, manifest: Manifest, which: Which | None) -> Which:
         if which is None:
-            return "best" if "best" in manifest.files else "latest"
+            if "best" in manifest.files:
+                return "best"
+            return "latest"
         if PARTS[which] not in manifest.files:
             why = (
                 "because no return has been measured; choose the latest (--which "
@@ -215,7 +222,8 @@ class SavedRun:
             file = self.run_dir.trial_spec_file(self.trial)
         self.spec_file = file
         saved = load_spec(file, name, warn=False)
-        where, data_dir = self.run_dir.root, source.data_dir
+        where = self.run_dir.root
+        data_dir = source.data_dir
         check_allowed(where, modules_of(saved), source.imports, data_dir)
         if source.archive is not None:
             options = {"reset_options": saved.env.reset_options}
@@ -232,7 +240,9 @@ class SavedRun:
         if refused:
             raise SpecError(f"-s for the saved agent of {self.run_dir.root}", refused)
         self.spec = as_trained(self.spec, origin.get("format"))
-        seed = saved.meta.random_seed if source.seed is None else source.seed
+        seed = saved.meta.random_seed
+        if source.seed is not None:
+            seed = source.seed
         self.root_seed = required_seed(self.run_dir, seed)
 
     def evaluator(
@@ -267,9 +277,9 @@ class SavedRun:
         meta = self.spec.meta
         count = meta.num_sessions
         if only is not None and not 0 <= only < count:
-            sessions = (
-                f"the Sessions 0 to {count - 1}" if count > 1 else "only Session 0"
-            )
+            sessions = "only Session 0"
+            if count > 1:
+                sessions = f"the Sessions 0 to {count - 1}"
             raise UsageError(f"Session {only}: the run has {sessions}")
         if only is not None and only not in meta.writers:
             first = only - only % meta.sessions_per_training
@@ -281,7 +291,9 @@ class SavedRun:
                     f"it is an actor and saves no agent; its learner is Session {first}"
                 )
             raise UsageError(f"Session {only}: {why}; choose Session {first}")
-        return meta.writers if only is None else [only]
+        if only is None:
+            return meta.writers
+        return [only]
 
 
 def find_agent(
@@ -302,7 +314,9 @@ def find_agent(
         import_plugins(allowed)
         target = str(run_dir.root) if trial is None else f"{run_dir.root}:t{trial}"
         file = str(run_dir.spec_file)
-        archive = None if folder == run else Path(run)
+        archive = None
+        if folder != run:
+            archive = Path(run)
         saved = SavedRun(
             RunSource(
                 file, run=target, data_dir=data_dir, imports=allowed, archive=archive
@@ -333,7 +347,9 @@ def find_parent(
     with unpacked(run) as folder:
         run_dir, number = find_folder(folder, data_dir)
         trial = RunRecord(run_dir).number_of_trial(number)
-        source = run_dir.root if folder == run else Path(run)
+        source = run_dir.root
+        if folder != run:
+            source = Path(run)
         agents = SavedAgents(run_dir, trial, source)
         begun = agents.begun()
         if not begun:

@@ -24,7 +24,9 @@ def selected(
     links or have links in them."""
     runs = [overview_of(run) for run in runs_in(data_dir) if not _has_links(run.root)]
     if dev or failed:
-        is_failed = RunStatus.FAILED if failed else None
+        is_failed = None
+        if failed:
+            is_failed = RunStatus.FAILED
         runs = [run for run in runs if (dev and run.is_dev) or run.status is is_failed]
     ended = [run for run in runs if run.status is not RunStatus.TRAINING]
     return [run for run in ended if older is None or _age(run) > older]

@@ -77,7 +77,9 @@ def resume_words(folder: Path, is_search: bool, cluster: object) -> list[str]:
     """The words of the command that resumes the run in `folder`; a cluster is typed
     again."""
     words = ["run", f"{'search' if is_search else 'train'}@{folder}"]
-    return words if cluster is None else [*words, "--cluster", str(cluster)]
+    if cluster is None:
+        return words
+    return [*words, "--cluster", str(cluster)]
 
 
 def recorded_imports(
@@ -86,7 +88,9 @@ def recorded_imports(
     """The modules that a run was started with, from `block` in its spec file's content.
     Raises SpecError if the entry is no list of names."""
     about = content.get(block, {})
-    recorded = about.get("imports", []) if isinstance(about, Mapping) else None
+    recorded = None
+    if isinstance(about, Mapping):
+        recorded = about.get("imports", [])
     if not isinstance(recorded, list) or not all(
         isinstance(name, str) for name in recorded
     ):
@@ -114,7 +118,8 @@ def check_allowed(
     around = [each for each in (where.parent, data_dir) if each is not None]
     foreign = [each for each in around if not Path.cwd().is_relative_to(each.resolve())]
     refuse_inside([*modules, *allowed], [where, *foreign])
-    if missing := [module for module in modules if not is_covered(module, allowed)]:
+    missing = [module for module in modules if not is_covered(module, allowed)]
+    if missing:
         words = " ".join(f"--import {module}" for module in missing)
         raise UsageError(
             f"{where} names code that would be run: the "
@@ -245,6 +250,8 @@ def _names(path: str, value: object) -> Iterator[str]:
         yield from _names("env.wrappers", value.get("wrappers"))
     elif path == "env.name" or path.startswith("env.wrappers"):
         for each in value if isinstance(value, list) else [value]:
-            name = each.get("name") if isinstance(each, Mapping) else each
+            name = each
+            if isinstance(each, Mapping):
+                name = each.get("name")
             if isinstance(name, str):
                 yield name

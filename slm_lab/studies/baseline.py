@@ -99,11 +99,11 @@ def cached_random_return(cache: Path, key: str) -> RandomReturn:
         value_at(record, name, math.nan) for name in ("return", "episode_length")
     )
     return RandomReturn(
-        None if math.isnan(mean) else float(mean),
-        int(value_at(record, "episodes", 0.0)),
-        None if math.isnan(length) else float(length),
-        value_at(record, "why", "") or NOT_MEASURED.why,
-        float(value_at(record, "seconds", 0.0)),
+        mean=None if math.isnan(mean) else float(mean),
+        episodes=int(value_at(record, "episodes", 0.0)),
+        episode_length=None if math.isnan(length) else float(length),
+        why=value_at(record, "why", "") or NOT_MEASURED.why,
+        seconds=float(value_at(record, "seconds", 0.0)),
     )
 
 
@@ -112,7 +112,9 @@ class RandomBaseline:
     """The Random agent's mean return in the environment of a training."""
 
     def __init__(self, cache: Path, spec: EnvSpec, imports: tuple[str, ...]) -> None:
-        self._cache, self._spec, self._imports = cache, spec, imports
+        self._cache = cache
+        self._spec = spec
+        self._imports = imports
         self._key = ""
         self._without_key: RandomReturn | None = None
         """What is known without a key: what is shipped, or that there is no such
@@ -339,9 +341,9 @@ def environment_key(spec: EnvSpec, leave_out: frozenset[str] = frozenset()) -> s
     `leave_out` names arguments that do not."""
     kept = {key: value for key, value in spec.arguments.items() if key not in leave_out}
     arguments = json.dumps(kept, sort_keys=True, default=str)
-    wrappers = (
-        f" {json.dumps(spec.wrapped_by, sort_keys=True)}" if spec.wrappers else ""
-    )
+    wrappers = ""
+    if spec.wrappers:
+        wrappers = f" {json.dumps(spec.wrapped_by, sort_keys=True)}"
     options = ""
     if spec.reset_options:
         options = f" reset_options={json.dumps(spec.reset_options, sort_keys=True)}"

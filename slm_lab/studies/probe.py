@@ -40,7 +40,8 @@ WORTH = 1.05
 """The smallest ratio of two speeds that is a gain."""
 BEST = 3
 """The number of changes that run once more, and then for longer."""
-SHORT_SECONDS, LONG_SECONDS = 4.0, 6.0
+SHORT_SECONDS = 4.0
+LONG_SECONDS = 6.0
 """How long a run is measured at least, over whole rollouts."""
 SLOW_SECONDS = 8.0
 """A first rollout that takes longer is measured, too: starting up is little of it."""
@@ -94,20 +95,24 @@ class Speed(NamedTuple):
 
 def candidates(spec: Spec) -> Iterator[Change]:
     """The changes to try, some of which the spec may not allow."""
-    cores, env, meta = usable_cores(), spec.env, spec.meta
+    cores = usable_cores()
+    env = spec.env
+    meta = spec.meta
     if env.num_envs > 1 and env.vectorization_mode != "async":
         yield Change(("env.vectorization_mode=async",))
     is_pooled = env.backend == "envpool" or env.vectorization_mode in ("sync", "async")
     if not is_pooled and importlib.util.find_spec("envpool") is not None:
         yield Change(("env.backend=envpool",), "differently")
-    if (threads := cores // meta.num_sessions) > meta.threads:
+    threads = cores // meta.num_sessions
+    if threads > meta.threads:
         yield Change((f"meta.threads={threads}",))
     exact = [
         k
         for k, n in spec.agent.nets.items()
         if with_precision(n).precision == "float32"
     ]
-    if half := [key for key in exact if multiplies_in_half(spec.agent.nets[key])]:
+    half = [key for key in exact if multiplies_in_half(spec.agent.nets[key])]
+    if half:
         yield Change(
             tuple(f"agent.{key}.precision=bf16" for key in half), "differently"
         )
@@ -116,7 +121,9 @@ def candidates(spec: Spec) -> Iterator[Change]:
         yield Change(tuple(f"agent.{key}.matmul=numpy" for key in wide))
     if cores > 1 and meta.max_session == 1 and meta.distributed is False:
         for word in MODES.names():
-            workers = cores - 1 if mode_of(word).has_learner else cores
+            workers = cores
+            if mode_of(word).has_learner:
+                workers = cores - 1
             sets = [f"meta.distributed={word}", f"meta.max_session={workers}"]
             sets += ["meta.scale=strong"] if mode_of(word).has_ranks else []
             yield Change(tuple(sets), "differently")
@@ -127,7 +134,8 @@ def candidates(spec: Spec) -> Iterator[Change]:
 def _with_more_envs(spec: Spec, factor: int) -> Iterator[Change]:
     """More environments, with as many gradient steps per frame. A replay algorithm has
     one training event per step of them at most."""
-    algorithm, before = spec.agent.algorithm, spec.env.num_envs
+    algorithm = spec.agent.algorithm
+    before = spec.env.num_envs
     sets = [f"env.num_envs={factor * before}"]
     if isinstance(algorithm, ReplayLearningSpec) and algorithm.update_to_data is None:
         old, new = (
@@ -185,7 +193,9 @@ class Probe:
         spec = self._specs[change]
         counted = slice(1) if spec.meta.mode.has_learner else slice(None)
         algorithm = spec.agent.algorithm
-        slow = inf if isinstance(algorithm, ReplayLearningSpec) else SLOW_SECONDS
+        slow = SLOW_SECONDS
+        if isinstance(algorithm, ReplayLearningSpec):
+            slow = inf
         meter = SpeedMeter(seconds, counted, algorithm.NEEDS_NET, slow)
         run_dir = RunDir.create(self._folder, spec.name, datetime.now())
         trial = Trial(TrialTask(spec, run_dir, 0, imports=self._imports))
@@ -206,7 +216,8 @@ class Probe:
         and the spec again, because the fastest of several runs is often fast by chance.
         `on_run` gets the number of each run. Leaves out changes that cannot be run, and
         starts none after SURVEY_SECONDS. Raises as `run`."""
-        ends, number = time.perf_counter() + SURVEY_SECONDS, count(1)
+        ends = time.perf_counter() + SURVEY_SECONDS
+        number = count(1)
 
         def turns(changes: Iterable[Change]) -> Iterator[tuple[Change, Speed]]:
             for change in changes:
@@ -258,7 +269,8 @@ def gains(found: Sequence[tuple[Change, float]]) -> list[Change]:
 
 def bound(spec: Spec, speeds: Mapping[Change, Speed]) -> str:
     """The bottleneck of the spec, from `Probe.survey`."""
-    base, cores = speeds[AS_IS], usable_cores()
+    base = speeds[AS_IS]
+    cores = usable_cores()
     if spec.meta.num_sessions * spec.meta.threads > cores:
         return f"the cores: {spec.meta.num_sessions} Sessions share {cores}"
     if not base.shares:
@@ -291,7 +303,8 @@ def for_probing(spec: Spec) -> dict[str, Any]:
     for decay in decays(spec.agent.model_dump(mode="json")):
         keys |= decay.frames
     keys |= {"meta.log_frequency": spec.log_frequency, "meta.rigorous_eval": 0}
-    if warm_up := getattr(spec.agent.algorithm, "training_start_step", 0):
+    warm_up = getattr(spec.agent.algorithm, "training_start_step", 0)
+    if warm_up:
         keys["agent.algorithm.training_start_step"] = min(warm_up, WARM_UP)
     if spec.meta.distributed is False and spec.meta.max_session > usable_cores():
         keys["meta.max_session"] = usable_cores()
@@ -308,8 +321,10 @@ class SpeedMeter:
     def __init__(
         self, seconds: float, counted: slice, learns: bool, slow: float = inf
     ) -> None:
-        self._seconds, self._counted = seconds, counted
-        self._learns, self._slow = learns, slow
+        self._seconds = seconds
+        self._counted = counted
+        self._learns = learns
+        self._slow = slow
         self._start: FloatArray = np.zeros((1, 2))
         self._first: FloatArray | None = None
         self._began = time.perf_counter()
@@ -318,8 +333,10 @@ class SpeedMeter:
     def __call__(self, board: StatusBoard) -> None:
         """To be called a few times a second."""
         now = time.perf_counter()
-        loop, seen = board.loop[self._counted].copy(), board.loop[self._counted].copy()
-        seen[:, :2], seen[:, 2] = board.clock_slots[self._counted, None], now
+        loop = board.loop[self._counted].copy()
+        seen = board.loop[self._counted].copy()
+        seen[:, :2] = board.clock_slots[self._counted, None]
+        seen[:, 2] = now
         loop = loop if self._learns else seen
         if not self._start[:, 1].all():
             self._start = seen

@@ -67,7 +67,8 @@ class Reporter:
         whole = {
             session: each for session, each in rows.items() if session not in failed
         }
-        every, meta = list(whole.values()), self._spec.meta
+        every = list(whole.values())
+        meta = self._spec.meta
         metrics = trial_metrics(every, random.mean, meta.runs_of(whole), random.why)
         speed = throughput(
             every, [session // meta.sessions_per_training for session in whole]
@@ -109,25 +110,29 @@ class Reporter:
                 for session, each in ({} if self._one_of_many else whole).items():
                     if is_stopped():
                         break
-                    paths, title = (
-                        self._paths[session],
-                        f"{self._title}, Session {session}",
-                    )
+                    paths = self._paths[session]
+                    title = f"{self._title}, Session {session}"
                     played = evaluations.get(session, NO_ROWS)
                     draw_session_graphs(
-                        paths.graphs,
-                        each,
-                        played,
-                        paths.prefix,
-                        title,
-                        self._run_dir.root.parent,
+                        graph_dir=paths.graphs,
+                        rows=each,
+                        evaluations=played,
+                        prefix=paths.prefix,
+                        title=title,
+                        scripts=self._run_dir.root.parent,
                     )
         except OSError as error:
             where = error.filename or self._run_dir.root
             problem = (
                 f"cannot write metrics and graphs: {error.strerror or error}: {where}"
             )
-            return TrialResult(tuple(sessions), metrics, speed, (), problem)
+            return TrialResult(
+                sessions=tuple(sessions),
+                metrics=metrics,
+                throughput=speed,
+                graphs=(),
+                problem=problem,
+            )
         lacks_graphs = is_stopped() and not never_began(sessions)
         return TrialResult(
             tuple(sessions), metrics, speed, tuple(graphs), lacks_graphs=lacks_graphs
@@ -150,11 +155,11 @@ class Reporter:
         for exporter in self._exporters:
             exporter.update()
         return draw_trial_graphs(
-            self._folder,
-            [rows.get(session, NO_ROWS) for session in self._paths],
-            [evaluations.get(session, NO_ROWS) for session in self._paths],
-            self._run_dir.trial_prefix(self._trial),
-            self._title,
+            out_dir=self._folder,
+            rows=[rows.get(session, NO_ROWS) for session in self._paths],
+            evaluations=[evaluations.get(session, NO_ROWS) for session in self._paths],
+            prefix=self._run_dir.trial_prefix(self._trial),
+            title=self._title,
             which=which,
             run_of=self._spec.meta.runs_of(self._paths),
             scripts=self._run_dir.root.parent,

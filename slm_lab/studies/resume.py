@@ -57,7 +57,9 @@ def begin_run(
 ) -> tuple[RunDir, RunLock, dict[str, Any]]:
     """A new run folder, its lock, and the block about its origin, with `more`
     entries."""
-    env = spec.env.name if any(map(sets_env, source.sets)) else None
+    env = None
+    if any(map(sets_env, source.sets)):
+        env = spec.env.name
     order = order_after(runs_in(source.data_dir), datetime.now(UTC))
     run_dir = RunDir.create(source.data_dir, spec.name, datetime.now(), env)
     with undone_on_failure(lambda: shutil.rmtree(run_dir.root)):
@@ -68,7 +70,8 @@ def begin_run(
 
 def about_clock(origin: Mapping[str, Any]) -> Iterator[str]:
     """A line if an earlier run has a later time, as after the clock was set back."""
-    if (order := origin.get(ORDER)) is not None:
+    order = origin.get(ORDER)
+    if order is not None:
         yield (
             f"a run of this folder was started at {str(order)[:16]} (UTC), after now: "
             "the clock was set back. This run counts as the latest"
@@ -107,7 +110,8 @@ def alone(source: RunSource) -> Iterator[None]:
         yield
         return
     with names_locked(source.data_dir):
-        if (other := find_labelled(source.label, source.data_dir)) is not None:
+        other = find_labelled(source.label, source.data_dir)
+        if other is not None:
             raise UsageError(
                 f"--name {source.label}: another command has just begun {other.root}"
             )
@@ -207,7 +211,13 @@ def resumed_spec(
     check_cluster_allowed(run_dir.root, spec, source.sets)
     if source.schedules is None and (open_ends := schedules.open_ends(keys)):
         raise UsageError(f"{run_dir.root}: {open_ends}")
-    return ResumedSpec(spec, root_seed, bool(changed), saved.env.max_frame, origin)
+    return ResumedSpec(
+        spec=spec,
+        root_seed=root_seed,
+        is_changed=bool(changed),
+        budget_before=saved.env.max_frame,
+        origin=origin,
+    )
 
 
 class _Schedules:
@@ -216,7 +226,8 @@ class _Schedules:
 
     def __init__(self, saved: Spec, changed: Spec) -> None:
         self._old_agent = saved.agent.model_dump(mode="json")
-        self._old, self._new = saved.env.max_frame, changed.env.max_frame
+        self._old = saved.env.max_frame
+        self._new = changed.env.max_frame
         self._decays = list(decays(self._old_agent))
         self._new_ends = {
             decay.path: decay.end
@@ -288,7 +299,8 @@ def about_file(
 def about_rows(recorded: ResumedSpec) -> Iterator[str]:
     """A line if a larger budget has very many rows. They stay even: metrics are means
     over them."""
-    spec, budget = recorded.spec, recorded.spec.env.max_frame
+    spec = recorded.spec
+    budget = recorded.spec.env.max_frame
     rows = spec.meta.share_of(budget) // spec.log_frequency
     if budget > recorded.budget_before and rows > MANY_ROWS:
         yield (
@@ -304,7 +316,8 @@ def about_versions(
 ) -> Iterator[str]:
     """A line if the run was last trained with other versions or another commit than
     `about`."""
-    then, now = _versions(starts_of(origin)[-1]), _versions(about)
+    then = _versions(starts_of(origin)[-1])
+    now = _versions(about)
     changed = [
         f"{name} {now.get(name, 'missing')} (before: {then.get(name, 'missing')})"
         for name in dict.fromkeys([*then, *now])
@@ -385,7 +398,8 @@ def check_budget(
     recorded: ResumedSpec, run_dir: RunDir, manifests: Sequence[Manifest | None]
 ) -> None:
     """Raises SpecError for a new budget that a training has already spent."""
-    budget, meta = recorded.spec.env.max_frame, recorded.spec.meta
+    budget = recorded.spec.env.max_frame
+    meta = recorded.spec.meta
     if budget >= recorded.budget_before:
         return
     for sessions in meta.trainings:
@@ -393,7 +407,8 @@ def check_budget(
             0 if (saved := manifests[each]) is None else saved.frame
             for each in sessions
         ]
-        if (reached := sum(frames)) > budget:
+        reached = sum(frames)
+        if reached > budget:
             why = (
                 f"the run has trained {reached:,} frames already; set at least as many"
             )
@@ -416,5 +431,7 @@ def _versions(about: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _some(changed: Sequence[str]) -> str:
-    more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
+    more = ""
+    if len(changed) > SHOWN:
+        more = f" and {len(changed) - SHOWN} more"
     return ", ".join(changed[:SHOWN]) + more

@@ -95,7 +95,8 @@ class Run:
         """Restores the run from its folder, and notes in its spec files that it
         resumes."""
         recorded = resume.resumed_spec(self.run_dir, source, MAY_CHANGE)
-        self.spec, self.root_seed = recorded.spec, recorded.root_seed
+        self.spec = recorded.spec
+        self.root_seed = recorded.root_seed
         where = f"{self.run_dir.root}: {self.spec.name}"
         spaces = check_spaces(where, self.spec)
         self.notes += tuple(fall_back(self.spec, self.run_dir, 0))
@@ -156,7 +157,8 @@ class Run:
         self._lock.release()
 
     def _write_specs(self, origin: dict[str, Any]) -> None:
-        if own := _keys_per_rank(self.spec):
+        own = _keys_per_rank(self.spec)
+        if own:
             origin = {**origin, "each_rank": {path: new for path, _, new in own}}
         resolved = self.spec.to_json()
         write_json(
@@ -185,7 +187,8 @@ def _keys_per_rank(spec: Spec) -> list[tuple[str, Any, Any]]:
 
 
 def _about_ranks(spec: Spec) -> Iterator[str]:
-    if own := _keys_per_rank(spec):
+    own = _keys_per_rank(spec)
+    if own:
         values = ", ".join(
             f"{path} {_short(new)} (of {_short(old)})" for path, old, new in own
         )
@@ -197,7 +200,9 @@ def _about_ranks(spec: Spec) -> Iterator[str]:
 
 def _short(value: Any) -> str:
     """A number with 6 digits; 1 - (1 - 0.005)^2 has more."""
-    return f"{value:.6g}" if isinstance(value, float) else json.dumps(value)
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return json.dumps(value)
 
 
 def _about_devices(spec: Spec) -> Iterator[str]:
@@ -211,7 +216,9 @@ def _about_devices(spec: Spec) -> Iterator[str]:
 
 
 def _about_videos(spec: Spec) -> Iterator[str]:
-    reason = None if spec.meta.record_video is None else why_not_filmed(spec.env)
+    reason = None
+    if spec.meta.record_video is not None:
+        reason = why_not_filmed(spec.env)
     if reason is not None:
         yield f"meta.record_video: no videos, {spec.env.name} cannot be drawn: {reason}"
 
@@ -254,7 +261,8 @@ def check_machine(where: str, spec: Spec) -> None:
 
         check_cluster(spec.meta.cluster)
         return
-    if problems := check_devices(spec):
+    problems = check_devices(spec)
+    if problems:
         raise SpecError(where, problems)
 
 

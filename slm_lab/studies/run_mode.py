@@ -32,7 +32,9 @@ class RunMode:
 
     @override
     def __str__(self) -> str:
-        return self.verb if self.run is None else f"{self.verb}@{self.run}"
+        if self.run is None:
+            return self.verb
+        return f"{self.verb}@{self.run}"
 
 
 def parse_mode(text: str) -> RunMode:
@@ -47,7 +49,8 @@ def parse_mode(text: str) -> RunMode:
                 f"the mode {verb} needs a run: {verb}@latest or {verb}@FOLDER"
             )
         return RunMode(verb, run or None)
-    if nearest := nearest_mode(text):
+    nearest = nearest_mode(text)
+    if nearest:
         raise UsageError(f'there is no mode "{text}"; did you mean {nearest}?')
     raise UsageError(
         f'there is no mode "{text}"; the modes are {", ".join(RUN_MODES)}, where RUN '
@@ -65,7 +68,9 @@ def nearest_mode(text: str) -> str | None:
     )
     if verb is None:
         return None
-    return f"{verb}@{run or 'latest'}" if at or verb in ALWAYS_OF_A_RUN else verb
+    if at or verb in ALWAYS_OF_A_RUN:
+        return f"{verb}@{run or 'latest'}"
+    return verb
 
 
 class RunWords(NamedTuple):
@@ -85,7 +90,8 @@ def parse_words(words: Sequence[str]) -> RunWords:
         and (len(words) == 1 or nearest_mode(last) is not None)
     )
     if len(words) < len(RunWords._fields) and not is_mode:
-        spec, last = [*words], "train"
+        spec = [*words]
+        last = "train"
     file, name = [*spec, None, None][:2]
     if file == "latest":
         raise UsageError(

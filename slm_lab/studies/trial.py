@@ -98,7 +98,8 @@ class Trial:
         board: StatusBoard | None = None,
     ) -> None:
         self.task = task
-        self.spec, self.run_dir = task.spec, task.run_dir
+        self.spec = task.spec
+        self.run_dir = task.run_dir
         self._on_tick = on_tick
         cache = (
             task.random_returns_file or task.run_dir.root.parent / RANDOM_RETURNS_FILE
@@ -270,7 +271,8 @@ def have_ended(
 
 def _is_solved(spec: Spec, run_dir: RunDir, trial: int, workers: Sequence[int]) -> bool:
     """Whether the rows of a worker of this training reach `meta.stop_return`."""
-    if (target := spec.meta.stop_return) is None:
+    target = spec.meta.stop_return
+    if target is None:
         return False
     reached = False
     for session in set(workers) & set(spec.meta.writers):
@@ -287,7 +289,8 @@ def _frames_so_far(spec: Spec, manifests: Sequence[Manifest | None]) -> list[int
     for learner, *actors in spec.meta.trainings:
         for n, session in enumerate(actors):
             if spec.meta.is_actor(session):
-                learned, count = frames[learner], len(actors)
+                learned = frames[learner]
+                count = len(actors)
                 frames[session] = learned * (n + 1) // count - learned * n // count
     return frames
 

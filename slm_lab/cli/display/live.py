@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from slm_lab.studies.run import Run
     from slm_lab.studies.search.prepare import Prepared
 
-LOG_INTERVAL, MOST_LOG_INTERVAL = 5.0, 600.0
+LOG_INTERVAL = 5.0
+MOST_LOG_INTERVAL = 600.0
 """Seconds between two plain log lines of one Session; they double with each line, up to
 the second number."""
 SPEED_WINDOW = 5.0
@@ -84,7 +85,8 @@ class Speed:
         )
         while len(self._seen) > 2 and self._seen[1][0] < now - window:
             self._seen.popleft()
-        (before, first), (last, _) = self._seen[0], self._seen[-1]
+        (before, first) = self._seen[0]
+        (last, _) = self._seen[-1]
         if frame == first:
             return None
         pause = (last - before) / (len(self._seen) - 1)
@@ -186,7 +188,9 @@ class LiveDisplay:
         known = [
             s for s, acts in zip(speeds, self._acts, strict=True) if s and not acts
         ]
-        speed = sum(known) if known else None
+        speed = None
+        if known:
+            speed = sum(known)
 
         def add_total(name: str, frames: int, whole: int) -> None:
             bar = [ProgressBar(whole, frames)] if with_bar else []
@@ -215,9 +219,12 @@ class LiveDisplay:
         self, index: int, progress: SessionProgress, speed: float | None, with_bar: bool
     ) -> list[RenderableType]:
         """The cells of a Session; actors have no share of the budget and no returns."""
-        acts, frame = self._acts[index], progress.frame
+        acts = self._acts[index]
+        frame = progress.frame
         has_end = not acts and not self._together
-        left = time_left(self._max_frame - frame, speed) if has_end else ""
+        left = ""
+        if has_end:
+            left = time_left(self._max_frame - frame, speed)
         word, style = PHASES[progress.phase]
         bar = "" if acts else ProgressBar(self._max_frame, frame)
         return [
@@ -252,11 +259,14 @@ class LiveDisplay:
         """Prints a line at every change of phase, and while it runs at growing
         intervals."""
         last = self._logged[index]
-        phase, running = last.phase, progress.phase is Phase.RUNNING
+        phase = last.phase
+        running = progress.phase is Phase.RUNNING
         if progress.phase is phase and (not running or now - last.when < last.interval):
             return
         longer = min(2 * last.interval, MOST_LOG_INTERVAL)
-        interval = longer if progress.phase is phase else LOG_INTERVAL
+        interval = LOG_INTERVAL
+        if progress.phase is phase:
+            interval = longer
         self._logged[index] = _LastLine(now, progress.phase, interval)
         if progress.phase in TO_BEGIN:
             return
@@ -264,7 +274,8 @@ class LiveDisplay:
             self._print(f"{self._log_name(index)}: started")
             return
         word, _ = PHASES[progress.phase]
-        frame, acts = progress.frame, self._acts[index]
+        frame = progress.frame
+        acts = self._acts[index]
         known = [f"{self._frames(frame, acts)} frames"] if frame or not acts else []
         if running and speed is not None:
             known.append(f"{speed:,.0f} frames/s")
@@ -276,7 +287,9 @@ class LiveDisplay:
             known.append(word)
         elif not acts and speed:
             known.append(f"{left} left")
-        flowing = f"; {flow}" if flow and running else ""
+        flowing = ""
+        if flow and running:
+            flowing = f"; {flow}"
         self._print(
             f"{self._log_name(index)}: {', '.join(known)}{flowing}{restarted(progress)}"
         )
@@ -284,10 +297,13 @@ class LiveDisplay:
     def _log_name(self, index: int) -> str:
         """The name of a Session in the log; with several trainings, a role names its
         run."""
-        if (role_name := self._roles[index]) is None:
+        role_name = self._roles[index]
+        if role_name is None:
             return f"Session {index}"
         run = index // len(self._trainings[0]) + 1
-        return f"{role_name} of run {run}" if len(self._trainings) > 1 else role_name
+        if len(self._trainings) > 1:
+            return f"{role_name} of run {run}"
+        return role_name
 
     def _print(self, line: str, style: str = "") -> None:
         print_line(self._console, Text(f"{time.strftime('%H:%M:%S')} {line}", style))
@@ -295,13 +311,17 @@ class LiveDisplay:
     def _frames(self, frame: int, acts: bool = False) -> str:
         """Those of an actor have no budget, and are unknown to `slm-lab watch`."""
         if acts:
-            return f"{frame:,}" if frame else ""
+            if frame:
+                return f"{frame:,}"
+            return ""
         return f"{frame:,} / {short(self._max_frame)}"
 
 
 def time_left(frames: int, speed: float | None) -> str:
     """The time that `frames` take at `speed`, as "1:02:03" or "2:03"."""
-    return duration_text(frames / speed) if speed else "–"
+    if speed:
+        return duration_text(frames / speed)
+    return "–"
 
 
 def flow_text(flow: Flow | None) -> str:
@@ -319,12 +339,16 @@ def flow_text(flow: Flow | None) -> str:
 
 def restarted(progress: SessionProgress) -> str:
     """The number of restarts, or "" without any."""
-    return f" (restarted {progress.restarts}×)" if progress.restarts else ""
+    if progress.restarts:
+        return f" (restarted {progress.restarts}×)"
+    return ""
 
 
 def number(value: float | None, form: str) -> str:
     """A number, or a dash for None and NaN."""
-    return "–" if value is None or math.isnan(value) else format(value, form)
+    if value is None or math.isnan(value):
+        return "–"
+    return format(value, form)
 
 
 def short(count: int) -> str:
@@ -347,17 +371,17 @@ def role(meta: MetaSpec, session: int) -> str | None:
     if not meta.mode.has_learner or meta.actor_learner.serial:
         return None
     index = session % meta.sessions_per_training
-    return f"actor {index - 1}" if meta.is_actor(session) else "learner"
+    if meta.is_actor(session):
+        return f"actor {index - 1}"
+    return "learner"
 
 
 def full_name(meta: MetaSpec, session: int) -> str:
     """ "Session 1", which also names its files, with its role if it has one."""
     role_name = role(meta, session)
-    return (
-        f"Session {session}"
-        if role_name is None
-        else f"Session {session} ({role_name})"
-    )
+    if role_name is None:
+        return f"Session {session}"
+    return f"Session {session} ({role_name})"
 
 
 def sessions_text(meta: MetaSpec) -> str:
@@ -365,7 +389,9 @@ def sessions_text(meta: MetaSpec) -> str:
     sessions = count_text(meta.max_session, "Session")
     if meta.distributed is False:
         return sessions
-    runs = f", {meta.max_run} runs one after the other" if meta.max_run > 1 else ""
+    runs = ""
+    if meta.max_run > 1:
+        runs = f", {meta.max_run} runs one after the other"
     if not meta.mode.has_learner:
         return f'{sessions} together ("{meta.distributed}"){runs}'
     actors = f"{count_text(meta.max_session, 'actor')} and a learner"

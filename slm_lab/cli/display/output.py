@@ -74,7 +74,9 @@ class SafeStream:
     def write_document(self, text: str) -> None:
         """Writes a whole document at once, whatever else is being printed."""
         self.awaits_document = False
-        place = self._stream.fileno() if self._kept is None else self._kept
+        place = self._kept
+        if place is None:
+            place = self._stream.fileno()
         with suppress(OSError):  # a closed pipe, a full disk
             os.write(place, text.encode())
 
@@ -113,14 +115,21 @@ def guarded_output() -> Iterator[Callable[[], str | None]]:
     the standard output failed, or None. `display.screen` escapes the text of that
     stream itself."""
     before = sys.stdout, sys.stderr
-    out = None if sys.stdout is None else SafeStream(sys.stdout, escapes=False)
-    error = None if sys.stderr is None else SafeStream(sys.stderr, escapes=True)
-    sys.stdout, sys.stderr = cast(TextIO, out), cast(TextIO, error)
+    out = None
+    if sys.stdout is not None:
+        out = SafeStream(sys.stdout, escapes=False)
+    error = None
+    if sys.stderr is not None:
+        error = SafeStream(sys.stderr, escapes=True)
+    sys.stdout = cast(TextIO, out)
+    sys.stderr = cast(TextIO, error)
 
     def failure() -> str | None:
         if out is not None:
             out.flush()
-        return None if out is None else out.failure
+        if out is None:
+            return None
+        return out.failure
 
     try:
         yield failure

@@ -89,14 +89,15 @@ def print_table(
     the order of `spare`. `whole` folds nothing, so that names can be copied: rows may
     be wider than the terminal, which continues them in the next line. `style` are
     further arguments of rich's Table."""
-    every, endless = list(rows), console.options.update(max_width=_ENDLESS)
+    every = list(rows)
+    endless = console.options.update(max_width=_ENDLESS)
     names = min(max((len(cells[0]) for cells in every), default=0), console.width // 3)
     for count in range(len(spare) + 1):
         shown = [i for i, name in enumerate(header) if name not in spare[:count]]
         table = Table(title=title, title_justify="left", title_style="bold", **style)
         for i in shown:
             justify: JustifyMethod = "left" if i == 0 or header[i] in left else "right"
-            least = None if i else names  # other columns fold first
+            least = names if i == 0 else None  # other columns fold first
             table.add_column(
                 header[i], justify=justify, overflow="fold", min_width=least
             )

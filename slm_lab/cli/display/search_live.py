@@ -101,9 +101,9 @@ class SearchDisplay:
             return
         self._next = now + REFRESH
         self._log(failures_only=True)
-        note = (
-            STOPPING if self._search.stopping and self._state.of(Status.RUNNING) else ""
-        )
+        note = ""
+        if self._search.stopping and self._state.of(Status.RUNNING):
+            note = STOPPING
         rows = max(FEWEST_ROWS, self._console.height - AROUND)
         self.screen.show(
             Group(self._table(rows), self._summary(), Text(note, "yellow"))
@@ -113,7 +113,8 @@ class SearchDisplay:
         """Prints the best trials, if no live table stays on the screen."""
         if not self.screen.is_live:
             self._console.print(self._table(count))
-            if (more := len(self._state.trials) - count) > 0:
+            more = len(self._state.trials) - count
+            if more > 0:
                 print_line(self._console, Text(f"and {more} more in the table", "dim"))
 
     def _table(self, rows: int) -> Table:
@@ -123,7 +124,9 @@ class SearchDisplay:
         table, paths = self._empty_table(with_bar)
         for state in [*running, *others][:rows]:
             frame = max(self._search.frame_of(state.trial), state.frame)
-            restarts = f" ({state.restarts + 1}. try)" if state.restarts else ""
+            restarts = ""
+            if state.restarts:
+                restarts = f" ({state.restarts + 1}. try)"
             bar = ProgressBar(
                 self._max_frame, min(frame, self._max_frame), width=BAR_WIDTH
             )
@@ -159,7 +162,8 @@ class SearchDisplay:
             paths.append(path)
             shown.append(name)
             table.add_column(no_wrap=True, justify="right")
-        if left := len(self._names) - len(paths):
+        left = len(self._names) - len(paths)
+        if left:
             table.add_column(no_wrap=True)
             shown.append(f"+{left}")
         table.add_row(*(Text(head, "dim") for head in shown))
@@ -191,7 +195,8 @@ class SearchDisplay:
             self._logged_stopping = True
             print_line(self._console, STOPPING)
         for trial, state in self._state.trials.items():
-            turn, before = _turn(state), self._logged.get(trial)
+            turn = _turn(state)
+            before = self._logged.get(trial)
             is_retried = before is not None and state.restarts > before.restarts
             if turn == before or (state.status is Status.WAITING and not is_retried):
                 continue
@@ -215,7 +220,9 @@ class SearchDisplay:
         ):
             return f"copies t{state.donor}: {self._values(state)}"
         best = self._best()
-        end = f"; best so far {best}" if best else ""
+        end = ""
+        if best:
+            end = f"; best so far {best}"
         at = f"{state.status} at {short(state.frame)} frames"
         return f"{at} with {significant(state.score)}{end}"
 

@@ -63,7 +63,9 @@ def _why_hopeless(spec: EnvSpec, chosen: str | None) -> str | None:
     not_shown = why_not_shown(spec)
     if no_display is None or not_shown is not None:
         return not_shown
-    return no_display if _has_its_own_window(find_env(spec.name)) else None
+    if _has_its_own_window(find_env(spec.name)):
+        return no_display
+    return None
 
 
 def _no_window(name: str, reason: str) -> UsageError:
@@ -98,4 +100,6 @@ def _video_driver() -> str:
         return ""
     import pygame
 
-    return pygame.display.get_driver() if pygame.display.get_init() else ""
+    if pygame.display.get_init():
+        return pygame.display.get_driver()
+    return ""

@@ -34,23 +34,24 @@ def notify_of(command: str | None, folder: Path | None, code: int) -> None:
         return
     about = {"SLM_LAB_RUN": str(folder or ""), "SLM_LAB_EXIT_CODE": str(code)}
     # the standard output may be a document
-    env, errors = {**os.environ, **about}, sys.__stderr__
+    env = {**os.environ, **about}
+    errors = sys.__stderr__
     child = subprocess.Popen(
         command, shell=True, env=env, stdout=errors, start_new_session=True
     )
     try:
         with stopped_like_ctrl_c():
             ended = child.wait(TIMEOUT)
-        why = f"ended with {ended}" if ended else ""
+        why = ""
+        if ended:
+            why = f"ended with {ended}"
     except (subprocess.TimeoutExpired, KeyboardInterrupt) as error:
         os.killpg(child.pid, signal.SIGKILL)  # what it has started, too
         child.wait()
         is_late = isinstance(error, subprocess.TimeoutExpired)
-        why = (
-            f"did not end in {TIMEOUT:g} s, and was killed"
-            if is_late
-            else "was killed by Ctrl-C"
-        )
+        why = "was killed by Ctrl-C"
+        if is_late:
+            why = f"did not end in {TIMEOUT:g} s, and was killed"
     if why:
         print(f"--notify: {command!r} {why}", file=sys.stderr)
 

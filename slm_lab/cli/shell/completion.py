@@ -79,13 +79,16 @@ def keys(ctx: Context, incomplete: str) -> Iterator[str]:
     from slm_lab.spec.override import variables
     from slm_lab.spec.parse import validate
 
-    contents, words = _contents(ctx), _typed(ctx)
+    contents = _contents(ctx)
+    words = _typed(ctx)
     for content in [
         contents[word] for word in words if word in contents
     ] or contents.values():
         # with defaults; a template has only what is written
         spec, _ = validate(content)
-        whole = content if spec is None else spec.to_json()
+        whole = content
+        if spec is not None:
+            whole = spec.to_json()
         yield from (f"{key}=" for key in (*variables(content), *_paths(whole)))
 
 

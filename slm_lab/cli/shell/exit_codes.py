@@ -94,7 +94,9 @@ def _report(error: Exception, caller: Caller) -> int:
         print(error, file=sys.stderr)
     if isinstance(error, MissingRunError):
         return MISSING
-    return BAD_INPUT if is_name or isinstance(error, BAD_INPUTS) else FAILED
+    if is_name or isinstance(error, BAD_INPUTS):
+        return BAD_INPUT
+    return FAILED
 
 
 def run_guarded(app: Callable[[], object]) -> NoReturn:
@@ -107,7 +109,8 @@ def run_guarded(app: Callable[[], object]) -> NoReturn:
         except SystemExit as ended:
             code = ended.code
         finally:
-            if (why := output_failure()) is not None:
+            why = output_failure()
+            if why is not None:
                 message = (
                     f"standard output: {why}; printing stopped, the command itself "
                     "finished"
@@ -120,7 +123,8 @@ def run_guarded(app: Callable[[], object]) -> NoReturn:
 def _system_message(error: Exception) -> str | None:
     """A line about a limit, a full disk or a missing permission; None for another
     error."""
-    if (limit := limit_reached(error)) is not None:
+    limit = limit_reached(error)
+    if limit is not None:
         return limit
     if not isinstance(error, OSError) or error.errno not in OF_THE_SYSTEM:
         return None

@@ -37,7 +37,9 @@ def print_stop(folder: Path | None) -> None:
     user wants one. `folder` is that of the run, if it has one."""
     stream: object = sys.stdout
     if isinstance(stream, SafeStream) and stream.awaits_document:
-        place = None if folder is None else str(folder)
+        place = None
+        if folder is not None:
+            place = str(folder)
         document = {"status": "stopped", "folder": place, "exit_code": 130}
         stream.write_document(f"{json.dumps(document)}\n")
 

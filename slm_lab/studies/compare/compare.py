@@ -82,7 +82,8 @@ class CompareRun:
     def begin(cls, request: CompareRequest) -> "CompareRun":
         """Begins a new comparison. Raises SpecError or UsageError with every problem
         before anything runs."""
-        plan, data_dir = make_plan(request), request.source.data_dir
+        plan = make_plan(request)
+        data_dir = request.source.data_dir
         folder = fresh_folder(
             data_dir, f"{safe_name(plan.name)}_compare", datetime.now()
         )
@@ -141,26 +142,35 @@ class CompareRun:
         """The new or resumed run of a training; None if it cannot begin, which is
         recorded."""
         entry = self._record.get(planned.key)
-        begun = (
-            None
-            if entry is None
-            else RunDir(self.folder / entry.folder, planned.spec.name)
-        )
+        begun = None
+        if entry is not None:
+            begun = RunDir(self.folder / entry.folder, planned.spec.name)
         try:
-            name, imports, data_dir = planned.spec.name, self.plan.imports, self.folder
+            name = planned.spec.name
+            imports = self.plan.imports
+            data_dir = self.folder
             if begun is not None and begun.spec_file.is_file():
-                file, run_name = str(begun.spec_file), str(begun.root)
+                file = str(begun.spec_file)
+                run_name = str(begun.root)
                 source = RunSource(
                     file, name, run_name, data_dir=data_dir, imports=imports
                 )
             else:
                 file = str(self.plan.file(self.folder))
                 source = RunSource(
-                    file, name, None, (), planned.seed, data_dir, imports
+                    spec_file=file,
+                    spec_name=name,
+                    run=None,
+                    sets=(),
+                    seed=planned.seed,
+                    data_dir=data_dir,
+                    imports=imports,
                 )
             run = Run(source)
         except LabError as error:
-            folder = "" if entry is None else entry.folder
+            folder = ""
+            if entry is not None:
+                folder = entry.folder
             self._note(planned, TrainingRecord(folder, Ending.FAILED, str(error)))
             return None
         self._note(planned, TrainingRecord(run.run_dir.root.name))
@@ -186,8 +196,10 @@ class CompareRun:
 
     def comparison(self) -> Comparison:
         """What has been measured so far."""
-        spec, plan = self.plan.baseline, self.plan
-        whole, left = len(self.planned), len(self.to_run)
+        spec = self.plan.baseline
+        plan = self.plan
+        whole = len(self.planned)
+        left = len(self.to_run)
         unfinished = (
             [f"{whole - left} of {whole} trainings have finished"] if left else []
         )
@@ -216,7 +228,8 @@ class CompareRun:
 
     @property
     def _window(self) -> float:
-        most, spec = max(each.workers for each in self.plan.specs), self.plan.baseline
+        most = max(each.workers for each in self.plan.specs)
+        spec = self.plan.baseline
         return window_of(spec.env.max_frame, spec.log_frequency, most)
 
     def _outcome(self, variant: Variant) -> Outcome:
@@ -239,7 +252,9 @@ class CompareRun:
             rows = read_existing(
                 {each: run_dir.session(0, each).rows for each in sessions}
             )
-            actors = planned.variant.workers if planned.variant.has_learner else 1
+            actors = 1
+            if planned.variant.has_learner:
+                actors = planned.variant.workers
             self._read[planned.key] = training_of(
                 list(rows.values()), self._window, actors
             )

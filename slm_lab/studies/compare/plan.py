@@ -117,14 +117,17 @@ def make_plan(request: CompareRequest) -> Plan:
     alone = {"meta.distributed": False, "meta.max_session": 1, "meta.max_run": 1}
     base = request.source.load(alone)
     named = set(MODES.names() if request.modes is None else request.modes)
-    optimizers, replaced = dict[str, str](), list[str]()
+    optimizers = dict[str, str]()
+    replaced = list[str]()
     if any(mode_of(word).lock_free for word in named):
         for path, optim in optimizer_paths(base.agent.net, base.agent.critic_net):
-            if (twin := GLOBAL_TWIN.get(optim.name)) is not None:
+            twin = GLOBAL_TWIN.get(optim.name)
+            if twin is not None:
                 optimizers[path] = twin
                 change = f"{path}: {optim.name} replaced by {twin} in all variants"
                 replaced.append(f"{change}, because modes without a lock need it")
-    modes, left_out = request.modes, list[str]()
+    modes = request.modes
+    left_out = list[str]()
     if modes is None:
         modes, left_out = _possible_modes(base, workers, optimizers)
     where = request.source.where(base)
@@ -138,13 +141,20 @@ def make_plan(request: CompareRequest) -> Plan:
     specs = _specs(where, base, variants, optimizers)
     check_spaces(where, base)
     check_machine(where, base)
-    seed = base.meta.random_seed if request.source.seed is None else request.source.seed
-    first = draw_root_seed() if seed is None else seed
-    seeds, notes = range(first, first + request.seeds), (*replaced, *left_out)
-    if (load := os.getloadavg()[0]) >= BUSY:
+    seed = base.meta.random_seed
+    if request.source.seed is not None:
+        seed = request.source.seed
+    first = seed
+    if first is None:
+        first = draw_root_seed()
+    seeds = range(first, first + request.seeds)
+    notes = (*replaced, *left_out)
+    load = os.getloadavg()[0]
+    if load >= BUSY:
         busy = f"about {load:.1f} of the {cores} cores when the comparison began"
         notes = (*notes, f"other processes used {busy}")
-    machine, imports = (cores, processor()), request.source.imports
+    machine = (cores, processor())
+    imports = request.source.imports
     return Plan(
         base.name, specs, tuple(seeds), request.threshold, *machine, imports, notes
     )
@@ -163,7 +173,8 @@ def read_plan(
     specs = load_specs(file, warn=to_resume)
     for spec in specs.values() if to_resume else ():
         check_cluster_allowed(folder, spec, ())
-    cores, named = int(about["usable_cores"]), str(about["machine"]["processor"])
+    cores = int(about["usable_cores"])
+    named = str(about["machine"]["processor"])
     here = (usable_cores(), processor())
     if to_resume and here != (cores, named):
         raise UsageError(
@@ -175,7 +186,8 @@ def read_plan(
         _variant(each["mode"], each["workers"], cores): specs[each["spec"]]
         for each in about["variants"]
     }
-    seeds, notes = tuple(about["seeds"]), tuple(about["notes"])
+    seeds = tuple(about["seeds"])
+    notes = tuple(about["notes"])
     return Plan(
         about["name"], found, seeds, about["threshold"], cores, named, imports, notes
     )
@@ -198,7 +210,9 @@ def _plan_block(folder: Path) -> tuple[Path, dict[str, Any]]:
     if not folder.is_dir():
         raise MissingRunError(f"there is no folder {folder}")
     files = sorted(folder.glob(PLAN_FILE.format("*")))
-    about = read_file(files[0]).get(PLAN_BLOCK) if len(files) == 1 else None
+    about = None
+    if len(files) == 1:
+        about = read_file(files[0]).get(PLAN_BLOCK)
     if not isinstance(about, dict):
         lacks = f"it has no {PLAN_FILE.format('*')}"
         raise UsageError(f"{folder} is not the folder of a comparison: {lacks}")
@@ -212,9 +226,10 @@ def _specs(
     suspicious keys of the other variants. Those of the baseline were reported at
     loading."""
     parsed = {variant: _parsed(base, variant, optimizers) for variant in variants}
-    if problems := {
+    problems = {
         str(problem): problem for each in parsed.values() for problem in each.problems
-    }:
+    }
+    if problems:
         raise SpecError(where, list(problems.values()))
     reported: set[str] = set()
     for variant, each in parsed.items():
@@ -251,12 +266,14 @@ def _possible_modes(
 ) -> tuple[tuple[str, ...], list[str]]:
     """The parallel modes that suit the spec, and a note on why each other mode does
     not."""
-    possible, notes = [], []
+    possible = []
+    notes = []
     for mode in MODES.names():
         variants = [Variant(mode, count) for count in workers]
-        if problems := [
+        problems = [
             p for each in variants for p in _parsed(base, each, optimizers).problems
-        ]:
+        ]
+        if problems:
             notes.append(f"{mode} is left out: {problems[0]}")
         else:
             possible.append(mode)

@@ -33,7 +33,9 @@ def copy_checkpoints(run_dir: RunDir, spec: Spec, donor: int, trial: int) -> int
         # from before the copy: obsolete
         previous_path(paths.manifest).unlink(missing_ok=True)
         os.replace(pending_path(paths.manifest), paths.manifest)
-    return sum(frames) if spec.meta.mode.shares_budget else max(frames)
+    if spec.meta.mode.shares_budget:
+        return sum(frames)
+    return max(frames)
 
 
 def delete_models(run_dir: RunDir, trial: int) -> None:

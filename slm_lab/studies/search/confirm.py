@@ -53,9 +53,11 @@ class Confirmation(TrialRunner):
     @property
     def missing(self) -> list[int]:
         """The trials of the candidates not yet confirmed."""
-        found, missing = self._search.search_state.confirmed, []
+        found = self._search.search_state.confirmed
+        missing = []
         for trial, task in self.candidates.items():
-            before, wanted = found.get(trial), len(task.spec.meta.trainings)
+            before = found.get(trial)
+            wanted = len(task.spec.meta.trainings)
             if (
                 before is None
                 or before.error is not None
@@ -69,7 +71,8 @@ class Confirmation(TrialRunner):
         """The path of the spec file `best_{n}.json` of each candidate, by its trial.
         Candidates rank by confirmed mean; before any confirmation, by the search's
         ranking."""
-        results, root = self._search.search_state.results, self._search.run_dir.root
+        results = self._search.search_state.results
+        root = self._search.run_dir.root
         confirmed = [found.trial for found in results if found.mean is not None]
         ranked = [trial for trial in confirmed if trial in self.candidates]
         ranked += [trial for trial in self.candidates if trial not in confirmed]
@@ -79,11 +82,9 @@ class Confirmation(TrialRunner):
         """Writes the files `best_{n}.json`, and a table of the confirmed specs, the
         best first. Deletes files of an earlier ranking. Returns the path of the table,
         if any spec is confirmed. Raises OSError."""
-        files, run_dir, state = (
-            self.files,
-            self._search.run_dir,
-            self._search.search_state,
-        )
+        files = self.files
+        run_dir = self._search.run_dir
+        state = self._search.search_state
         for trial, task in self.candidates.items():
             write_json(files[trial], {task.spec.name: task.spec.to_json()})
         for old in run_dir.root.glob("best_*.json"):
@@ -95,8 +96,12 @@ class Confirmation(TrialRunner):
 
         rows = []
         for found in state.results:
-            scores, score = found.scores, state.trials[found.trial].score
-            std, every = pstdev(scores) if scores else None, " ".join(map(str, scores))
+            scores = found.scores
+            score = state.trials[found.trial].score
+            std = None
+            if scores:
+                std = pstdev(scores)
+            every = " ".join(map(str, scores))
             rows.append((found.trial, score, found.mean, std, len(scores), every))
         header = (
             "trial",
@@ -115,10 +120,8 @@ class Confirmation(TrialRunner):
     def _fill(self) -> None:
         while self._waiting:
             trial = self._waiting[0]
-            task, resources = (
-                self.candidates[trial],
-                self._search.spec.meta.search_resources,
-            )
+            task = self.candidates[trial]
+            resources = self._search.spec.meta.search_resources
             request = request_of(task.spec, resources, self.pool.resources.cpus)
             if not self.pool.resources.has(request):
                 return
@@ -158,7 +161,8 @@ class Confirmation(TrialRunner):
                 if self._tries[trial] <= self._search.spec.meta.max_restart:
                     self._waiting.insert(0, trial)
                     continue
-            task, error = self.candidates[trial], end.error
+            task = self.candidates[trial]
+            error = end.error
             scores = _seed_scores(task.spec, task.run_dir)
             if len(scores) < len(task.spec.meta.trainings) and error is None:
                 error = "a seed has no score: it has not finished an episode"
@@ -183,8 +187,11 @@ def _seed_scores(spec: Spec, run_dir: RunDir) -> list[float]:
 
 
 def _candidate(search: Experiment, trial: int, asked: ConfirmSpec) -> TrialTask:
-    spec, seed = search.spec_of(trial), confirming_seed(search.root_seed, trial)
-    key = "max_session" if spec.meta.distributed is False else "max_run"
+    spec = search.spec_of(trial)
+    seed = confirming_seed(search.root_seed, trial)
+    key = "max_run"
+    if spec.meta.distributed is False:
+        key = "max_session"
     meta = spec.meta.model_copy(update={key: asked.max_session})
     root = search.run_dir.root
     return TrialTask(

@@ -119,7 +119,9 @@ class Experiment(TrialRunner):
     def frame_of(self, trial: int) -> int:
         """Frames of a trial; 0 unless it runs."""
         process = self.pool.running.get(trial)
-        return 0 if process is None else process.frame
+        if process is None:
+            return 0
+        return process.frame
 
     def spec_of(self, trial: int) -> Spec:
         """The spec of a trial. Raises SpecError if its params give no valid spec."""
@@ -192,7 +194,9 @@ class Experiment(TrialRunner):
         waiting = self.search_state.of(Status.WAITING, Status.PAUSED)
         free = [state.trial for state in waiting if state.trial not in self._held]
         chosen = self._scheduler.choose(free)
-        return self._propose() if chosen is None else chosen
+        if chosen is None:
+            return self._propose()
+        return chosen
 
     def _propose(self) -> int | None:
         trial = len(self.search_state.trials)
@@ -241,12 +245,12 @@ class Experiment(TrialRunner):
         paths = [self.run_dir.session(state.trial, s).rows for s in spec.meta.writers]
         self._watches[state.trial] = RowWatch(paths, state.frame)
         task = TrialTask(
-            spec,
-            self.run_dir,
-            self.root_seed,
-            state.trial,
-            resume,
-            self.imports,
+            spec=spec,
+            run_dir=self.run_dir,
+            root_seed=self.root_seed,
+            trial=state.trial,
+            resume=resume,
+            imports=self.imports,
             at_once=self.spec.meta.search_scheduler is not None,
             one_of_many=True,
         )
@@ -326,16 +330,29 @@ class Experiment(TrialRunner):
         frame = copy_checkpoints(
             self.run_dir, self.spec_of(decision.donor), decision.donor, state.trial
         )
-        donor = state.trial if frame is None else decision.donor
+        donor = decision.donor
+        if frame is None:
+            donor = state.trial
         self._specs.pop(state.trial, None)
         del self._pending[state.trial]
-        reached = state.frame if frame is None else frame
-        self._note(events.Copied(state.trial, donor, decision.params, reached, seconds))
+        reached = frame
+        if reached is None:
+            reached = state.frame
+        self._note(
+            events.Copied(
+                trial=state.trial,
+                donor=donor,
+                params=decision.params,
+                frame=reached,
+                seconds=seconds,
+            )
+        )
 
     def _collect(self, state: TrialState, process: TrialProcess, end: TrialEnd) -> None:
         """Handles the end of a trial's process: the trial's end, a pause or a copy."""
         decision = self._pending.get(state.trial)
-        seconds, metrics = process.seconds, end.metrics
+        seconds = process.seconds
+        metrics = end.metrics
         if end.ending is Ending.FINISHED:
             self._end(state, Status.FINISHED, seconds, metrics, frame=process.frame)
         elif end.ending is Ending.FAILED:
@@ -382,10 +399,14 @@ class Experiment(TrialRunner):
         would_repeat: bool = False,
     ) -> None:
         self._pending.pop(state.trial, None)
-        score, spent = metrics.get(METRIC), state.frame if frame is None else frame
+        score = metrics.get(METRIC)
+        spent = frame
+        if spent is None:
+            spent = state.frame
         if status is Status.STOPPED and state.score is not None:
             # The score at the compared frame, not at the later frame of the stop.
-            score, spec = state.score, self.spec_of(state.trial)
+            score = state.score
+            spec = self.spec_of(state.trial)
             metrics = metrics_at(self.run_dir, state.trial, spec, spent)
         result = spent, score, seconds, metrics, error, would_repeat
         decisions = self._note(events.Ended(state.trial, status, *result))

@@ -65,8 +65,16 @@ def draw(
         rows[trial] = list(by_session.values())
         run_of[trial] = record.meta.runs_of(by_session)
     title = f"{spec.name} on {spec.env.name}"
-    folder, prefix = run_dir.root, run_dir.prefix
-    paths += draw_multi_trial_graphs(rows, found.trials, run_of, folder, prefix, title)
+    folder = run_dir.root
+    prefix = run_dir.prefix
+    paths += draw_multi_trial_graphs(
+        rows=rows,
+        trials=found.trials,
+        run_of=run_of,
+        folder=folder,
+        prefix=prefix,
+        title=title,
+    )
     return [*paths, table]
 
 
@@ -83,11 +91,15 @@ def _found(
         value_at(spec, key, "?") for key in ("agent.algorithm.name", "env.name")
     )
     searched = tuple(dimensions(value_at(spec, "search", {})))
-    trials, max_frame = (
-        tuple(search_state.trials.values()),
-        value_at(spec, "env.max_frame", 0),
+    trials = tuple(search_state.trials.values())
+    max_frame = value_at(spec, "env.max_frame", 0)
+    return SearchSummary(
+        name=name,
+        title=f"{algorithm} on {env}",
+        variables=searched,
+        trials=trials,
+        max_frame=max_frame,
     )
-    return SearchSummary(name, f"{algorithm} on {env}", searched, trials, max_frame)
 
 
 def reports(rows: Sequence[Rows]) -> list[tuple[int, float]]:

@@ -67,12 +67,15 @@ class Population(Scheduler):
 
     @override
     def report(self, trial: int, frame: int, score: float) -> list[Decision]:
-        if (member := self._live.get(trial)) is None:
+        member = self._live.get(trial)
+        if member is None:
             return []
         member.frame = frame
         if frame < member.due or frame >= self._max_frame:
             return []
-        member.score, member.is_own, member.due = score, True, frame + self._interval
+        member.score = score
+        member.is_own = True
+        member.due = frame + self._interval
         if not any(each.is_waiting for each in self._live.values()):
             return self._copies([trial])
         member.is_at_barrier = member.is_waiting = True
@@ -90,7 +93,9 @@ class Population(Scheduler):
     @override
     def end(self, trial: int) -> list[Decision]:
         self._live.pop(trial, None)
-        return self._next_round() if self._all_at_barrier() else []
+        if self._all_at_barrier():
+            return self._next_round()
+        return []
 
     @override
     def choose(self, waiting: Sequence[int]) -> int | None:
@@ -132,10 +137,13 @@ class Population(Scheduler):
         return order[:count], others[-count:]
 
     def _copy(self, trial: int, donor: int) -> Decision:
-        target, source = self._live[trial], self._live[donor]
+        target = self._live[trial]
+        source = self._live[donor]
         target.params = self._explored(source.params)
-        target.score, target.is_own = source.score, False
-        target.frame, target.due = source.frame, source.frame + self._interval
+        target.score = source.score
+        target.is_own = False
+        target.frame = source.frame
+        target.due = source.frame + self._interval
         return Decision(trial, Action.COPY, donor, target.params)
 
     def _explored(self, params: Params) -> Mapping[str, object]:

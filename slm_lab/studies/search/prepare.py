@@ -114,11 +114,9 @@ class Prepared:
         """Restores the search from its event log, and records in its spec file that it
         resumes."""
         recorded = resumed_spec(self.run_dir, source, MAY_CHANGE, is_search=True)
-        self.spec, self.root_seed, origin = (
-            recorded.spec,
-            recorded.root_seed,
-            recorded.origin,
-        )
+        self.spec = recorded.spec
+        self.root_seed = recorded.root_seed
+        origin = recorded.origin
         self._check(f"{self.run_dir.root}: {self.spec.name}", self.spec)
         check_initial(self.run_dir, origin)
         self._resources = _resources(self.spec)
@@ -129,7 +127,8 @@ class Prepared:
             self.run_dir.root, modules_at(params), source.imports, source.data_dir
         )
         searched = {each.path for each in Space(self.spec).dimensions}
-        if others := sorted({*chain(*params)} - searched):
+        others = sorted({*chain(*params)} - searched)
+        if others:
             log = self.run_dir.event_log_file
             raise UsageError(
                 f"{log} sets {in_line(others[0])}, which the search does not vary"
@@ -148,20 +147,21 @@ class Prepared:
         searcher_seed, scheduler_seed = search_seeds(self.root_seed)
         space = Space(self.spec)
         return Experiment(
-            self.spec,
-            self.run_dir,
-            self.root_seed,
-            build_searcher(space, self.spec.meta, searcher_seed),
-            _scheduler(self.spec, space, scheduler_seed),
-            Pool(self._resources),
-            self.imports,
-            keep,
+            spec=self.spec,
+            run_dir=self.run_dir,
+            root_seed=self.root_seed,
+            searcher=build_searcher(space, self.spec.meta, searcher_seed),
+            scheduler=_scheduler(self.spec, space, scheduler_seed),
+            pool=Pool(self._resources),
+            imports=self.imports,
+            keep=keep,
         )
 
     def _check(self, where: str, spec: Spec) -> None:
         check_has_search(where, spec)
         check_spaces(where, spec)
-        if problems := env_problems(Space(spec), spec):
+        problems = env_problems(Space(spec), spec)
+        if problems:
             raise SpecError(where, problems)
         check_machine(where, spec)
         # reports a missing extra before a folder exists
@@ -188,7 +188,8 @@ def _resources(spec: Spec) -> Resources:
 
 
 def _scheduler(spec: Spec, space: Space, seed: int) -> Scheduler:
-    scheduler, max_frame = spec.meta.search_scheduler, spec.env.max_frame
+    scheduler = spec.meta.search_scheduler
+    max_frame = spec.env.max_frame
     if scheduler is None:
         return NoScheduler()
     if isinstance(scheduler, PbtSpec):
@@ -227,7 +228,9 @@ def env_problems(space: Space, base: Spec) -> list[Problem]:
 
 def _values(dimension: Dimension) -> list[Any]:
     tried = extremes(dimension)
-    return tried if dimension.sampler in LISTS else tried[:1]
+    if dimension.sampler in LISTS:
+        return tried
+    return tried[:1]
 
 
 def _problems_with(
@@ -236,7 +239,8 @@ def _problems_with(
     """Problems of the value itself. [] if some combination with it is valid, or if only
     other keys' values are invalid."""
     combinations = product(*map(_values, others))
-    path, other_paths = dimension.path, {other.path for other in others}
+    path = dimension.path
+    other_paths = {other.path for other in others}
     own: list[Problem] = []
     for chosen in islice(combinations, AT_MOST):
         settings = {other.path: one for other, one in zip(others, chosen, strict=True)}
@@ -265,7 +269,8 @@ def _problems_at(base: Spec, settings: Mapping[str, Any]) -> list[Problem]:
         env = EnvSpec.model_validate(changed["env"])
     except ValidationError as error:
         return problems_of(error, "env")
-    if problems := check_env(env):
+    problems = check_env(env)
+    if problems:
         return problems
     try:
         find_env(env.name)

@@ -43,10 +43,13 @@ class Resources:
 
     def check(self, request: Request) -> None:
         """Raises UsageError if a trial does not fit even when everything is free."""
-        cores, gpus = ("cpu", "cores", self.cpus), ("gpu", "GPUs", len(self._gpus))
+        cores = ("cpu", "cores", self.cpus)
+        gpus = ("gpu", "GPUs", len(self._gpus))
         for (name, what, total), need in zip((cores, gpus), request, strict=True):
             if need > total + SLACK:
-                fix = f"at most {total:g}" if total else "0, there is none"
+                fix = "0, there is none"
+                if total:
+                    fix = f"at most {total:g}"
                 raise UsageError(
                     f"meta.search_resources.{name} = {need:g}: a trial occupies more "
                     f"{what} than there are; set it to {fix}"
@@ -78,10 +81,13 @@ class Resources:
         whole."""
         if not need:
             return ()
-        share, count = min(need, 1.0), max(int(need), 1)
+        share = min(need, 1.0)
+        count = max(int(need), 1)
         fitting = [gpu for gpu, free in enumerate(self._gpus) if free >= share - SLACK]
         fitting.sort(key=lambda gpu: self._gpus[gpu])
-        return tuple(fitting[:count]) if len(fitting) >= count else None
+        if len(fitting) >= count:
+            return tuple(fitting[:count])
+        return None
 
 
 def of_this_machine(with_gpus: bool) -> Resources:

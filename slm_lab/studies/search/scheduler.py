@@ -82,7 +82,9 @@ class NoScheduler(Scheduler):
 
     @override
     def choose(self, waiting: Sequence[int]) -> int | None:
-        return waiting[0] if waiting else None
+        if waiting:
+            return waiting[0]
+        return None
 
 
 @dataclass(eq=False)
@@ -147,8 +149,12 @@ class Tune(Scheduler):
     @override
     def choose(self, waiting: Sequence[int]) -> int | None:
         chosen = self._tune_scheduler.choose_trial_to_run(self)
-        number = None if chosen is None else int(chosen.trial_id)
-        return number if number in waiting else None
+        number = None
+        if chosen is not None:
+            number = int(chosen.trial_id)
+        if number in waiting:
+            return number
+        return None
 
     def get_trials(self) -> list[_Trial]:  # noqa: D102 - Tune's
         return list(self._trials.values())
@@ -171,7 +177,8 @@ class Tune(Scheduler):
                 self._tune_scheduler.on_trial_remove(self, trial)
 
     def _taken(self) -> list[Decision]:
-        decisions, self._decisions = self._decisions, []
+        decisions = self._decisions
+        self._decisions = []
         return decisions
 
     @contextmanager
@@ -182,7 +189,8 @@ class Tune(Scheduler):
         seeds = np.random.SeedSequence(
             self._seed, spawn_key=(self._calls,)
         ).generate_state(2)
-        python_state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002
+        python_state = random.getstate()
+        numpy_state = np.random.get_state()  # noqa: NPY002
         random.seed(int(seeds[0]))
         np.random.seed(int(seeds[1]))  # noqa: NPY002
         try:

@@ -95,7 +95,9 @@ class TuneAdapter(Searcher):
 
     @override
     def end(self, trial: int, score: float | None) -> None:
-        result = None if score is None else {SCORE: score, COUNT: 0}
+        result = None
+        if score is not None:
+            result = {SCORE: score, COUNT: 0}
         with quietly(*LOGGERS):
             self._tune_searcher.on_trial_complete(
                 str(trial), result, error=score is None
@@ -106,7 +108,8 @@ def build_searcher(space: Space, meta: MetaSpec, seed: int) -> Searcher:
     """The searcher named by `meta.search_alg`. Raises MissingExtraError."""
     if meta.search_alg == "random":
         return GridRandomSearcher(space, meta.max_trial, seed)
-    name, seed = meta.search_alg, seed % 2**31
+    name = meta.search_alg
+    seed = seed % 2**31
     tune_searcher: TuneSearcher
     with quietly(*LOGGERS):
         try:

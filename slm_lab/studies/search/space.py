@@ -85,7 +85,9 @@ def _value(dimension: Dimension, drawn: Any) -> Any:
         return dimension.args[int(drawn)]
     if dimension.sampler in _QUANTISED_INTEGERS:
         return round(int(drawn) * _quantum(dimension))
-    return drawn.item() if isinstance(drawn, np.generic) else drawn
+    if isinstance(drawn, np.generic):
+        return drawn.item()
+    return drawn
 
 
 def _quantum(dimension: Dimension) -> float:
@@ -101,9 +103,11 @@ def mutate(
     if dimension.sampler in LISTS:
         index = dimension.args.index(value) + (1 if rng.random() < 0.5 else -1)
         return dimension.args[min(max(index, 0), len(dimension.args) - 1)]
-    changed, q = value * factor, _quantum(dimension)
+    changed = value * factor
+    q = _quantum(dimension)
     if q:
-        before, after = round(value / q), round(changed / q)
+        before = round(value / q)
+        after = round(changed / q)
         if before == after:  # the change of a small value may round to zero steps
             after += int(np.sign(changed - value))
         changed = q * after
@@ -111,7 +115,9 @@ def mutate(
     if dimension.sampler not in _UNBOUNDED:
         is_excluded = SAMPLERS[dimension.sampler].whole and q == 1
         changed = min(max(changed, lower), upper - 1 if is_excluded else upper)
-    return round(changed) if isinstance(value, int) else float(changed)
+    if isinstance(value, int):
+        return round(changed)
+    return float(changed)
 
 
 def draw(dimension: Dimension, rng: np.random.Generator) -> Any:

@@ -83,13 +83,16 @@ def _end_of(result: TrialResult) -> TrialEnd:
     from slm_lab.analysis.metrics import TRIAL_METRICS
 
     metrics = {name: getattr(result.metrics, name) for name in TRIAL_METRICS}
-    if failed := [s for s in result.failed if not s.lost_others] or list(result.failed):
+    failed = [s for s in result.failed if not s.lost_others] or list(result.failed)
+    if failed:
         text = f"Session {failed[0].session}: {failed[0].error}"
         again = any(session.would_repeat for session in failed)
         return TrialEnd(Ending.FAILED, metrics, text, again)
     if result.problem:
         return TrialEnd(Ending.FAILED, metrics, result.problem)
-    ending = Ending.INTERRUPTED if result.interrupted else Ending.FINISHED
+    ending = Ending.FINISHED
+    if result.interrupted:
+        ending = Ending.INTERRUPTED
     return TrialEnd(ending, metrics)
 
 
@@ -122,7 +125,8 @@ class TrialProcess:
     @property
     def frame(self) -> int:
         """The frames spent of its budget; with several trainings, the maximum."""
-        meta, slots = self.spec.meta, self.board.clock_slots
+        meta = self.spec.meta
+        slots = self.board.clock_slots
         by_learner = meta.mode.has_learner
         spent = [
             slots[sessions.start]
@@ -167,7 +171,9 @@ class Pool:
         """Starts a trial. There must be room. `among_gpus` restricts it to its share of
         this machine's GPUs; False for a cluster."""
         allocation = self.resources.take(request)
-        gpus = allocation.gpus if request.gpu and among_gpus else None
+        gpus = None
+        if request.gpu and among_gpus:
+            gpus = allocation.gpus
         with undone_on_failure(lambda: self.resources.give_back(allocation)):
             self.running[trial] = TrialProcess(task, gpus)
         self._allocations[trial] = allocation
@@ -181,7 +187,8 @@ class Pool:
         """The trials that ended since the last call."""
         found = []
         for trial, process in list(self.running.items()):
-            if (end := process.take_end()) is not None:
+            end = process.take_end()
+            if end is not None:
                 self._forget(trial)
                 found.append((trial, process, end))
         return found

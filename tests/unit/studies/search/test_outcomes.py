@@ -19,7 +19,7 @@ def drawn(tmp_path, monkeypatch):
     calls = []
     monkeypatch.setattr(outcomes, "draw_experiment_graph", lambda *_: [])
     monkeypatch.setattr(
-        outcomes, "draw_multi_trial_graphs", lambda *args: calls.append(args) or []
+        outcomes, "draw_multi_trial_graphs", lambda **asked: calls.append(asked) or []
     )
 
     def draw(*specs, waiting=0):
@@ -32,10 +32,11 @@ def drawn(tmp_path, monkeypatch):
         log.close()
         state = SearchState.from_log(run.event_log_file)
         outcomes.draw(parse(specs[0]), run, state, lambda: False)
-        ((rows, _, run_of, *_),) = calls
-        return {
-            trial: [len(each) for each in some] for trial, some in rows.items()
-        }, run_of
+        (asked,) = calls
+        counts = {
+            trial: [len(each) for each in some] for trial, some in asked["rows"].items()
+        }
+        return counts, asked["run_of"]
 
     return draw
 
