@@ -22,7 +22,7 @@ from slm_lab.records.policy import build_policy
 from slm_lab.records.saved_run import SavedAgent, SavedRun, Which, find_agent
 from slm_lab.session.torch_setup import torch_settings
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.storage.serialization import from_bytes, to_bytes
+from slm_lab.storage.checkpoint import from_bytes, to_bytes
 
 
 class Episodes(NamedTuple):

@@ -20,7 +20,7 @@ from slm_lab.board.elements import chip, graph, rows_table, section
 from slm_lab.board.query import run_link
 from slm_lab.core.text import duration_text, error_summary
 from slm_lab.records.run_record import RunRecord
-from slm_lab.studies.compare.compare import CompareRun
+from slm_lab.studies.compare import CompareRun
 from slm_lab.studies.search.outcomes import summarise
 
 MOST_TRIALS = 200

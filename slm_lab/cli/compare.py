@@ -18,8 +18,7 @@ from slm_lab.core.plugins import import_plugins
 from slm_lab.records.run_source import RunSource
 from slm_lab.records.trust import command_text, imports_of_file, modules_of
 from slm_lab.storage.result import Ending
-from slm_lab.studies.compare.compare import CompareRun
-from slm_lab.studies.compare.plan import CompareRequest, allowed_imports
+from slm_lab.studies.compare import CompareRequest, CompareRun, allowed_imports
 
 DEFAULT_SEEDS = 3
 """The fewest seeds with which a median ignores one unlucky seed."""

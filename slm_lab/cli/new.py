@@ -12,9 +12,8 @@ from rich.text import Text
 from slm_lab.cli.display.screen import console, print_line
 from slm_lab.core.errors import Problem, SpecError, UsageError
 from slm_lab.core.text import count_text, duration_text, significant, with_spread
-from slm_lab.recipes.draft import draft
 from slm_lab.recipes.env_facts import EnvFacts, env_facts
-from slm_lab.recipes.recipe import choose_recipe, plain_env
+from slm_lab.recipes.recipe import choose_recipe, draft, plain_env
 from slm_lab.records.trust import command_text
 from slm_lab.spec.load import load_spec
 from slm_lab.spec.override import apply_settings, parse_setting

@@ -25,7 +25,7 @@ from slm_lab.records.overview import run_document
 from slm_lab.records.run_source import RunSource
 from slm_lab.records.trust import command_text, modules_of
 from slm_lab.spec.schema.meta import ConfirmSpec
-from slm_lab.studies.search.confirm import Confirmation
+from slm_lab.studies.confirm import Confirmation
 from slm_lab.studies.search.outcomes import draw
 from slm_lab.studies.search.prepare import Prepared
 from slm_lab.studies.trial import DrawTimer, stop_on_signals

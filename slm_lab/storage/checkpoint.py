@@ -1,18 +1,24 @@
 """Checkpoints: immutable files, and a manifest that is renamed into place last.
 
 Each part of the state is a file. The steps of a replay memory are in several files, and
-a checkpoint writes only the new ones, see `segments`. Whatever interrupts a save (kill,
-full disk), the previous manifest and all files it names stay intact. The newest two
-checkpoints are kept, see `intact`. Files that neither manifest names are deleted only
-once the newest is durable."""
+a checkpoint writes only the new ones, see `plan_segments`. Whatever interrupts a save
+(kill, full disk), the previous manifest and all files it names stay intact. The newest
+two checkpoints are kept, see `intact`. Files that neither manifest names are deleted
+only once the newest is durable."""
 
 import hashlib
+import io
 import os
 import pickle
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
 
 from slm_lab.agent.memory.memory import AppendLog
 from slm_lab.core.errors import CheckpointError, LabError, UnusableCheckpointError
@@ -20,8 +26,7 @@ from slm_lab.core.files import new_file, read_file
 from slm_lab.core.types import StateDict
 from slm_lab.metrics.writer import Extent
 from slm_lab.storage import manifest as manifests
-from slm_lab.storage.segments import check_whole, plan
-from slm_lab.storage.serialization import from_bytes, to_bytes
+from slm_lab.storage.manifest import Segment
 
 
 class CheckpointStore:
@@ -103,7 +108,9 @@ class CheckpointStore:
         serial: int,
         written: list[Path],
     ) -> tuple[manifests.Segment, ...]:
-        segments, new = plan(() if previous is None else previous.segments, log)
+        segments, new = plan_segments(
+            () if previous is None else previous.segments, log
+        )
         for steps in new:
             name = f"{self._prefix}_steps_{serial:06d}_{steps.start}.pt"
             file = self._write(name, log.content(steps.start, steps.stop), written)
@@ -286,3 +293,121 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+ARRAY = "__array__"
+PLAIN = (type(None), bool, int, float, str)
+
+
+def to_plain(state: Any, path: tuple[str | int, ...] = ()) -> Any:
+    """Nested state with every numpy array as a marked tensor and every numpy number as
+    Python's. Raises TypeError for anything that `torch.load(weights_only=True)` would
+    refuse; it names the place, whose keys begin with `path`."""
+    if isinstance(state, dict):
+        for key in state:
+            if type(key) not in (str, int) or key == ARRAY:
+                raise TypeError(
+                    f"{_place(path)}{key!r} cannot be a key in a checkpoint"
+                )
+        return {key: to_plain(value, (*path, key)) for key, value in state.items()}
+    if isinstance(state, list | tuple):
+        return [to_plain(value, (*path, index)) for index, value in enumerate(state)]
+    if isinstance(state, np.ndarray):
+        if state.dtype == object:
+            what = "an array of Python objects cannot be saved in a checkpoint"
+            raise TypeError(f"{_place(path)}{what}")
+        array = np.ascontiguousarray(state)
+        if not array.flags.writeable:  # torch warns about read-only arrays
+            array = array.copy()
+        return {ARRAY: torch.from_numpy(array).reshape(state.shape)}
+    if isinstance(state, np.generic):
+        return to_plain(state.item(), path)
+    # Exact types only: an IntEnum or a StrEnum would be pickled by class and rejected
+    # on load.
+    if type(state) in PLAIN or isinstance(state, torch.Tensor):
+        return state
+    what = f"a {type(state).__name__} cannot be saved in a checkpoint"
+    raise TypeError(f"{_place(path)}{what}")
+
+
+def _place(path: tuple[str | int, ...]) -> str:
+    return f"{'.'.join(map(str, path))}: " if path else ""
+
+
+def from_plain(state: Any) -> Any:
+    """The inverse of `to_plain`; tuples come back as lists."""
+    if isinstance(state, dict):
+        if state.keys() == {ARRAY}:
+            return state[ARRAY].numpy()
+        return {key: from_plain(value) for key, value in state.items()}
+    if isinstance(state, list):
+        return [from_plain(value) for value in state]
+    return state
+
+
+def to_bytes(state: Any) -> memoryview:
+    """The state as the content of a file of torch. Raises as `to_plain`."""
+    buffer = io.BytesIO()
+    torch.save(to_plain(state), buffer)
+    return buffer.getbuffer()  # not getvalue(), which would copy a large state
+
+
+def from_bytes(content: bytes | memoryview) -> Any:
+    """The inverse of `to_bytes`; nothing is unpickled. Raises ValueError if it holds
+    other types than tensors and plain values: torch's own message would advise to
+    execute the file's code."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            plain = torch.load(
+                io.BytesIO(content), map_location="cpu", weights_only=True
+            )
+    except Exception:
+        raise ValueError("the lab did not write this file") from None
+    return from_plain(plain)
+
+
+SHARE = 32
+"""The longest file holds 1/SHARE of a log's capacity."""
+SHORT = 256
+"""Steps that a file may hold in any case."""
+
+
+def plan_segments(
+    saved: Sequence[Segment], log: AppendLog
+) -> tuple[list[Segment], list[range]]:
+    """The files of `saved` that the next checkpoint of `log` keeps, and the steps of
+    each new file.
+
+    A checkpoint writes the new steps and merges the newest files that are at most twice
+    as long. So each file is more than twice as long as the next. Long files hold at
+    least 1/64 of the log's capacity, so there are some 64 at most. A step is rewritten
+    only if its file grows by at least half. No checkpoint writes more than 1/32 of the
+    log beyond the new steps."""
+    longest = max(log.capacity // SHARE, SHORT)
+    kept = [segment for segment in saved if segment.end > log.first]
+    # Rewrite the newest saved step: its episodes may have been truncated since.
+    first = max(kept[-1].end - 1, log.first) if kept else log.first
+    while kept and kept[-1].end - kept[-1].first <= min(
+        2 * (log.count - first), longest // 2
+    ):
+        first = max(kept.pop().first, log.first)
+    written = [
+        range(start, min(start + longest, log.count))
+        for start in range(first, log.count, longest)
+    ]
+    return kept, written
+
+
+def check_whole(segments: Sequence[Segment], log: AppendLog, where: str) -> None:
+    """Raises CheckpointError if the files lack steps of the log."""
+    known = log.first
+    for segment in segments:
+        if segment.first <= known:
+            known = max(known, segment.end)
+    if known != log.count:
+        raise UnusableCheckpointError(
+            f"the checkpoint {where} holds the memory's steps {log.first} to {known} "
+            f"only, but the memory had taken {log.count}; put back a copy, or start a "
+            "new run"
+        )

@@ -17,7 +17,7 @@ from slm_lab.env.make import make_env
 from slm_lab.env.vector_env import Step, VectorEnv
 from slm_lab.session.experience import observed
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.storage.serialization import from_plain, to_plain
+from slm_lab.storage.checkpoint import from_plain, to_plain
 
 
 class Play:

@@ -7,7 +7,7 @@ import pytest
 
 from slm_lab.analysis.search.trial_state import Status
 from slm_lab.records.run_source import RunSource
-from slm_lab.studies.search.confirm import Confirmation
+from slm_lab.studies.confirm import Confirmation
 from slm_lab.studies.search.prepare import Prepared
 
 SHIPPED = "experiment/ppo_cartpole_search.json"

@@ -16,19 +16,20 @@ from slm_lab.records.event_log import Event, EventLog, SearchState
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.result import Ending
 from slm_lab.storage.run_dir import RunDir
-from slm_lab.studies.run import check_machine, check_spaces
-from slm_lab.studies.search.checkpoint_copy import copy_checkpoints, delete_models
-from slm_lab.studies.search.outcomes import RowWatch, metrics_at
-from slm_lab.studies.search.resources import Request, request_of
-from slm_lab.studies.search.scheduler import Action, Decision, Scheduler
-from slm_lab.studies.search.searcher import Searcher
-from slm_lab.studies.search.space import spec_at
-from slm_lab.studies.search.trial_process import (
+from slm_lab.studies.pool import (
     Pool,
+    Request,
     TrialEnd,
     TrialProcess,
     TrialRunner,
+    request_of,
 )
+from slm_lab.studies.run import check_machine, check_spaces
+from slm_lab.studies.search.outcomes import RowWatch, metrics_at
+from slm_lab.studies.search.population import copy_checkpoints, delete_models
+from slm_lab.studies.search.scheduler import Action, Decision, Scheduler
+from slm_lab.studies.search.searcher import Searcher
+from slm_lab.studies.search.space import spec_at
 from slm_lab.studies.trial import TrialTask
 
 METRIC = "final_return"

@@ -33,6 +33,7 @@ from slm_lab.spec.schema.scheduler import PbtSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import LISTS, Dimension, extremes
 from slm_lab.storage.run_dir import RUN_BLOCK
+from slm_lab.studies.pool import Pool, Resources, of_this_machine, request_of
 from slm_lab.studies.resume import (
     about_clock,
     about_file,
@@ -45,11 +46,9 @@ from slm_lab.studies.resume import (
 from slm_lab.studies.run import check_machine, check_spaces, initial_of, seeded
 from slm_lab.studies.search.experiment import Experiment
 from slm_lab.studies.search.population import Population
-from slm_lab.studies.search.resources import Resources, of_this_machine, request_of
 from slm_lab.studies.search.scheduler import NoScheduler, Scheduler, tune_scheduler
 from slm_lab.studies.search.searcher import build_searcher
 from slm_lab.studies.search.space import Space, check_has_search, spec_at
-from slm_lab.studies.search.trial_process import Pool
 
 if TYPE_CHECKING:
     from slm_lab.records.init_from import Initial

@@ -17,8 +17,7 @@ from slm_lab.cli.main import app
 from slm_lab.records.event_log import EventLog, Proposed
 from slm_lab.records.run_source import RunSource
 from slm_lab.storage.manifest import previous_path
-from slm_lab.studies.compare.compare import CompareRun
-from slm_lab.studies.compare.plan import CompareRequest
+from slm_lab.studies.compare import CompareRequest, CompareRun
 from slm_lab.studies.search.prepare import Prepared
 from tests.faults.lab import (
     NAME,

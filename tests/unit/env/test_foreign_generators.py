@@ -10,7 +10,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from slm_lab.storage.serialization import from_plain, to_plain
+from slm_lab.storage.checkpoint import from_plain, to_plain
 
 
 class Drawing(gymnasium.Env):

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from slm_lab.agent.memory.memory import AppendLog
 from slm_lab.core.errors import CheckpointError
-from slm_lab.storage.checkpoint import CheckpointStore
+from slm_lab.storage.checkpoint import SHARE, SHORT, CheckpointStore, plan_segments
 from slm_lab.storage.manifest import Segment, previous_path, read_manifest
-from slm_lab.storage.segments import SHARE, SHORT, plan
 from tests.unit.storage.disk import Killed, faults, full_disk
 
 PREFIX = "dqn_t0_s0"
@@ -78,7 +77,7 @@ def test_whatever_was_added_between_the_saves_all_that_is_kept_lies_in_a_file(
     log, segments = Numbers(capacity), []
     for new in news:
         log.count += new
-        kept, written = plan(segments, log)
+        kept, written = plan_segments(segments, log)
         segments = kept + [Segment("", 0, "", w.start, w.stop) for w in written]
         numbers = [n for s in segments for n in range(s.first, s.end)]
         assert set(numbers) >= set(range(log.first, log.count))
@@ -95,7 +94,7 @@ def test_files_stay_few_and_what_is_written_is_bounded_by_what_is_new(new):
     saves = 3 * capacity // new
     for _ in range(saves):
         log.count += new
-        kept, written = plan(segments, log)
+        kept, written = plan_segments(segments, log)
         steps = sum(map(len, written))
         assert steps <= new + 1 + max(capacity // SHARE, SHORT)
         written_in_all += steps

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from slm_lab.storage.serialization import ARRAY, from_plain, to_plain
+from slm_lab.storage.checkpoint import ARRAY, from_plain, to_plain
 
 DTYPES = [
     *(

@@ -15,9 +15,8 @@ from slm_lab.records.run_source import RunSource
 from slm_lab.spec.load import load_spec
 from slm_lab.storage.result import Ending, SessionResult, TrialResult
 from slm_lab.storage.run_dir import RunDir
-from slm_lab.studies.compare import compare
-from slm_lab.studies.compare.compare import CompareRun
-from slm_lab.studies.compare.plan import CompareRequest
+from slm_lab.studies import compare
+from slm_lab.studies.compare import CompareRequest, CompareRun
 from tests.support import ppo
 
 BUDGET = 1000

@@ -10,8 +10,8 @@ from slm_lab.core.recorded import differences
 from slm_lab.records.run_source import RunSource
 from slm_lab.spec.load import load_specs
 from slm_lab.spec.modes import MODES
-from slm_lab.studies.compare import plan as compare_plan
-from slm_lab.studies.compare.plan import (
+from slm_lab.studies import compare as compare_plan
+from slm_lab.studies.compare import (
     CompareRequest,
     allowed_imports,
     make_plan,

@@ -6,9 +6,8 @@ The moving average of each is the negative of its return, so no decision may use
 import shutil
 
 from slm_lab.storage.result import Ending
-from slm_lab.studies.search.resources import Resources
+from slm_lab.studies.pool import Resources, TrialEnd
 from slm_lab.studies.search.searcher import Searcher
-from slm_lab.studies.search.trial_process import TrialEnd
 
 HEADER = (
     "frame,total_frame,opt_step,epi,total_reward,mean_return,recent_return,"

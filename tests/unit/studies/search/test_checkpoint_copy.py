@@ -11,8 +11,8 @@ from slm_lab.storage.checkpoint import CheckpointStore
 from slm_lab.storage.intact import fall_back
 from slm_lab.storage.manifest import previous_path, read_manifest
 from slm_lab.storage.run_dir import RunDir
-from slm_lab.studies.search import checkpoint_copy
-from slm_lab.studies.search.checkpoint_copy import copy_checkpoints, delete_models
+from slm_lab.studies.search import population as checkpoint_copy
+from slm_lab.studies.search.population import copy_checkpoints, delete_models
 from tests.support import make_session, parse, ppo, run_session
 
 HEADER = "frame,total_frame,recent_return\n"

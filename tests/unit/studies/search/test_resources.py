@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from slm_lab.core.errors import UsageError
 from slm_lab.spec.schema.meta import SearchResourcesSpec
-from slm_lab.studies.search import trial_process as process
-from slm_lab.studies.search.resources import (
+from slm_lab.studies import pool as process
+from slm_lab.studies.pool import (
     Request,
     Resources,
     of_this_machine,

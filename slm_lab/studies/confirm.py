@@ -23,10 +23,9 @@ from slm_lab.storage.manifest import FORMAT, read_manifest
 from slm_lab.storage.result import Ending
 from slm_lab.storage.run_dir import FOLDERS, RUN_BLOCK, RunDir, origin_of
 from slm_lab.studies.baseline import RANDOM_RETURNS_FILE
+from slm_lab.studies.pool import TrialRunner, request_of
 from slm_lab.studies.run import with_seed
 from slm_lab.studies.search.experiment import Experiment
-from slm_lab.studies.search.resources import request_of
-from slm_lab.studies.search.trial_process import TrialRunner
 from slm_lab.studies.trial import TrialTask
 
 

@@ -1,1 +1,0 @@
-"""`slm-lab compare`: one spec in several modes, run one after the other."""
