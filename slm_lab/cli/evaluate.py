@@ -65,9 +65,9 @@ def evaluate(source: RunSource, options: RunOptions) -> int:
             print_line(console, f"Session {agent.session}: {', '.join(known)}")
     document = _document(saved, results)
     if options.save:
-        prefix = saved.run_dir.trial_prefix(saved.trial)
-        file = saved.run_dir.root / "info" / f"{prefix}_evaluation.json"
-        refuse_links(saved.run_dir.root)
+        prefix = saved.record.run_dir.trial_prefix(saved.record.trial)
+        file = saved.record.folder / "info" / f"{prefix}_evaluation.json"
+        refuse_links(saved.record.folder)
         how = "saved"
         if file.exists():
             how = "replaced"
@@ -88,10 +88,10 @@ def enjoy(source: RunSource, options: RunOptions) -> int:
     set_up_torch(saved.spec.meta.threads)
     (session,) = saved.sessions(options.session or 0)
     agent = saved.agents.load(session, options.which)
-    seeds = session_seeds(saved.root_seed, saved.trial, session)
+    seeds = session_seeds(saved.root_seed, saved.record.trial, session)
     _introduce(console, "enjoying", saved, [agent], options.which)
     # In the current folder, because `enjoy` never changes a run folder.
-    run = saved.run_dir.root.resolve().name
+    run = saved.record.folder.resolve().name
     stem = f"{run}_s{agent.session}_{agent.which}_{agent.frame}"
     with (
         global_generators_seeded(seeds.eval_command),
@@ -164,7 +164,7 @@ def _play(
     console: Console, saved: SavedRun, agent: SavedAgent, count: int
 ) -> FinishedEpisodes:
     parts: list[FinishedEpisodes] = []
-    seeds = session_seeds(saved.root_seed, saved.trial, agent.session)
+    seeds = session_seeds(saved.root_seed, saved.record.trial, agent.session)
     status = console.status("")
     # its thread inherits the mask: no signal interrupts `Workers`
     with stop_signals_blocked():
@@ -207,8 +207,8 @@ def _introduce(
 ) -> None:
     spec = saved.spec
     of = ""
-    if saved.is_search:
-        of = f"t{saved.trial} of the search"
+    if saved.record.of_search:
+        of = f"t{saved.record.trial} of the search"
     kind = "run folder"
     if saved.folder.suffix == ".zip":
         kind = "shared run"
@@ -302,4 +302,4 @@ def _document(
         }
         for agent, episodes in results
     ]
-    return {"run": saved.run_dir.root.name, "seed": saved.root_seed, "agents": agents}
+    return {"run": saved.record.folder.name, "seed": saved.root_seed, "agents": agents}

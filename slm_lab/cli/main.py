@@ -651,10 +651,10 @@ def export(
         trust=trust,
     )
     trial = ""
-    if saved.is_search:
-        trial = f"_t{saved.trial}"
+    if saved.record.of_search:
+        trial = f"_t{saved.record.trial}"
     of = f"{trial}_s{agent.session}_{agent.which}_{agent.frame}"
-    name = f"{saved.run_dir.root.resolve().name}{of}.{to}"
+    name = f"{saved.record.folder.resolve().name}{of}.{to}"
     path = out
     if path is None:
         path = Path(name)

@@ -16,12 +16,11 @@ from slm_lab.core.files import read_file, write_atomically, write_json
 from slm_lab.core.text import significant
 from slm_lab.experiment.plot.trials import read_trial
 from slm_lab.records.archive import naming
-from slm_lab.records.run_record import RunRecord
 from slm_lab.records.saved_run import SavedAgent, SavedRun
 from slm_lab.records.trust import command_text, named_by
 from slm_lab.spec import read
 from slm_lab.storage.checkpoint import CheckpointStore
-from slm_lab.storage.run_dir import RUN_BLOCK, RunDir, origin_of
+from slm_lab.storage.run_dir import RUN_BLOCK, RunDir
 
 SHARED = (
     "format",
@@ -42,7 +41,7 @@ def shared_files(
 ) -> dict[str, bytes]:
     """A run folder with one agent: its files, and a card that names the archive `file`
     and the `repo` on the Hub. A trial of a search becomes a single run."""
-    with naming(saved.folder, run.run_dir.root), TemporaryDirectory() as parent:
+    with naming(saved.folder, run.record.folder), TemporaryDirectory() as parent:
         folder = Path(parent)
         _fill(folder, run, saved)
         write_atomically(
@@ -63,15 +62,15 @@ def zipped(files: Mapping[str, bytes]) -> bytes:
 
 
 def _fill(folder: Path, run: SavedRun, saved: SavedAgent) -> None:
-    source = run.run_dir
+    source = run.record.run_dir
     shared = RunDir(folder, run.spec.name)
     name = run.spec.name
-    origin = origin_of(source.spec_file)
+    origin = run.record.origin
     about = {key: origin[key] for key in SHARED if key in origin}
-    content = {name: read.read_file(run.spec_file)[name], RUN_BLOCK: about}
+    content = {name: read.read_file(run.record.spec_file)[name], RUN_BLOCK: about}
     write_json(shared.spec_file, content)
     write_json(shared.trial_spec_file(0), content)
-    before = source.trial_prefix(run.trial)
+    before = source.trial_prefix(run.record.trial)
     after = shared.trial_prefix(0)
     patterns = (
         f"{before}_trial_metrics_scalar.json",
@@ -95,7 +94,7 @@ def card(
     """The page of the run in `folder`, which is shared as `file`, on the Hub as
     `repo`."""
     spec = run.spec
-    origin = origin_of(run.run_dir.spec_file)
+    origin = run.record.origin
     name = spec.name
     algorithm = spec.agent.algorithm.name
     env = spec.env.name
@@ -116,7 +115,7 @@ def card(
         f"{package} {version}"
         for package, version in origin.get("packages", {}).items()
     ]
-    trial = read_trial(RunRecord(run.run_dir, run.trial), "frames", RETURNS[0])
+    trial = read_trial(run.record, "frames", RETURNS[0])
     finals = np.array([each.final_return for each in trial.trainings])
     returns = ", ".join(map(significant, finals)) or "none was measured"
     if len(finals) > 1:

@@ -38,8 +38,8 @@ def build_policy(run: SavedRun, saved: SavedAgent, seed: int = 0) -> Policy:
     """The policy of the agent `saved` of `run` on the CPU, for one environment; random
     draws depend on `seed`. Raises as `SavedAgent.load_into` and `env.make.make_env`."""
     draws = (int(draw) for draw in np.random.SeedSequence(seed).generate_state(3))
-    with naming(saved.folder, run.run_dir.root):
-        adapter = PolicyAdapter(run.spec.of_saved_agent(run.trial).env)
+    with naming(saved.folder, run.record.folder):
+        adapter = PolicyAdapter(run.spec.of_saved_agent(run.record.trial).env)
         spaces = adapter.observation_space, adapter.action_space
         agent = build_agent(
             on_cpu(run.spec).agent.for_acting(), *spaces, 1, AgentSeeds(*draws)

@@ -40,14 +40,14 @@ from slm_lab.session.evaluator import Evaluator, load_snapshot, snapshot_of
 from slm_lab.session.initial import normalizers_in, values_of
 from slm_lab.session.play_episodes import even_num_envs
 from slm_lab.session.seeding import session_seeds
-from slm_lab.spec.load import load_spec, recorded_spec
+from slm_lab.spec.load import load_spec
 from slm_lab.spec.schema.algorithm import CrossQSpec
 from slm_lab.spec.schema.net import TorchArcNetSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.checkpoint import CheckpointStore, reading
 from slm_lab.storage.compatibility import check_fits, check_snapshot
 from slm_lab.storage.manifest import Manifest, previous_path, read_manifest
-from slm_lab.storage.run_dir import RunDir, SessionPaths, origin_of
+from slm_lab.storage.run_dir import SessionPaths
 
 Which: TypeAlias = Literal["best", "latest"]
 
@@ -98,21 +98,18 @@ class SavedAgent:
 class SavedAgents:
     """The saved agents of a run, or of a trial of a search. Reads only their files."""
 
-    def __init__(self, run_dir: RunDir, trial: int, folder: Path) -> None:
+    def __init__(self, record: RunRecord, folder: Path) -> None:
         """`folder` is the run folder, or the file of a shared run."""
-        self._run_dir = run_dir
-        self._trial = trial
+        self._record = record
         self._folder = folder
 
     def begun(self) -> list[int]:
         """The Sessions that have a checkpoint."""
-        prefix = f"{self._run_dir.trial_prefix(self._trial)}_s"
-        names = (
-            file.name
-            for file in (self._run_dir.root / "model").glob(f"{prefix}*_latest.json")
-        )
+        prefix = f"{self._record.run_dir.trial_prefix(self._record.trial)}_s"
+        files = (self._record.folder / "model").glob(f"{prefix}*_latest.json")
         numbers = (
-            name.removeprefix(prefix).removesuffix("_latest.json") for name in names
+            file.name.removeprefix(prefix).removesuffix("_latest.json")
+            for file in files
         )
         return sorted(int(number) for number in numbers if number.isdecimal())
 
@@ -131,14 +128,14 @@ class SavedAgents:
     @contextmanager
     def _previous_reported(self, session: int) -> Iterator[SessionPaths]:
         """Adds the hint at the previous checkpoint to a CheckpointError."""
-        paths = self._run_dir.session(self._trial, session)
+        paths = self._record.run_dir.session(self._record.trial, session)
         try:
             yield paths
         except CheckpointError as error:
             if not previous_path(paths.manifest).is_file():
                 raise
             kept = (
-                f"train@{self._run_dir.root} resumes from the previous checkpoint if "
+                f"train@{self._record.folder} resumes from the previous checkpoint if "
                 "it is intact"
             )
             raise CheckpointError(f"{error}; {kept}") from error
@@ -179,7 +176,7 @@ class SavedAgents:
                     sha256=manifest.files[PARTS[chosen]].sha256,
                 )
         raise UsageError(
-            f"{self._run_dir.root}: Session {session} has no checkpoint yet"
+            f"{self._record.folder}: Session {session} has no checkpoint yet"
         )
 
     def _choose(self, session: int, manifest: Manifest, which: Which | None) -> Which:
@@ -194,7 +191,7 @@ class SavedAgents:
             )
             if which == "latest":
                 why = "it is a shared run, which has one agent; leave out which"
-            where = f"{self._run_dir.root}: Session {session}"
+            where = f"{self._record.folder}: Session {session}"
             raise UsageError(f"{where} has no {which} agent yet, {why}")
         return which
 
@@ -210,25 +207,24 @@ class SavedRun:
         name = source.name()
         self.imports = source.imports
         """The modules that were imported for it."""
-        self.run_dir, trial = find_saved(source.run or "latest", source.data_dir, name)
-        self.trial = RunRecord(self.run_dir).number_of_trial(trial)
-        self.folder = source.archive or self.run_dir.root
+        run_dir, number = find_saved(source.run or "latest", source.data_dir, name)
+        trial = RunRecord(run_dir).number_of_trial(number)
+        self.record = RunRecord(run_dir, trial)
+        """Of a search, the selected trial."""
+        self.folder = source.archive or run_dir.root
         """The run folder, or the file of a shared run."""
-        self.agents = SavedAgents(self.run_dir, self.trial, self.folder)
-        self.is_search = self.run_dir.is_search
-        """Whether the folder holds a search; `trial` is then the selected trial."""
-        file = self.run_dir.spec_file
-        if self.is_search:
-            file = self.run_dir.trial_spec_file(self.trial)
-        self.spec_file = file
+        self.agents = SavedAgents(self.record, self.folder)
+        file = run_dir.spec_file
+        if self.record.of_search:
+            file = self.record.spec_file
         saved = load_spec(file, name, warn=False)
-        where = self.run_dir.root
+        where = self.record.folder
         data_dir = source.data_dir
         check_allowed(where, modules_of(saved), source.imports, data_dir)
         if source.archive is not None:
             options = {"reset_options": saved.env.reset_options}
             refuse_paths(source.archive, {**saved.env.arguments, **options})
-        origin = origin_of(self.run_dir.spec_file)
+        origin = self.record.origin
         keys, refused = typed_settings(origin, source.sets)
         self.spec = load_spec(file, name, keys, warn=False)
         allowed = f"for a saved agent -s can only set {', '.join(MAY_CHANGE)}"
@@ -238,12 +234,12 @@ class SavedRun:
             if path not in MAY_CHANGE
         ]
         if refused:
-            raise SpecError(f"-s for the saved agent of {self.run_dir.root}", refused)
+            raise SpecError(f"-s for the saved agent of {self.record.folder}", refused)
         self.spec = as_trained(self.spec, origin.get("format"))
         seed = saved.meta.random_seed
         if source.seed is not None:
             seed = source.seed
-        self.root_seed = required_seed(self.run_dir, seed)
+        self.root_seed = required_seed(run_dir, seed)
 
     def evaluator(
         self,
@@ -254,8 +250,10 @@ class SavedRun:
     ) -> Evaluator:
         """An evaluator with `agent`; `spec` replaces the run's own. Raises as
         `load_into`."""
-        seed = session_seeds(self.root_seed, self.trial, agent.session).eval_command
-        own = (spec or self.spec).of_saved_agent(self.trial)
+        seed = session_seeds(
+            self.root_seed, self.record.trial, agent.session
+        ).eval_command
+        own = (spec or self.spec).of_saved_agent(self.record.trial)
         evaluator = Evaluator(own, num_envs, seed, film)
         with undone_on_failure(evaluator.close):
             agent.load_into(evaluator.networks, evaluator.env.statistics)
@@ -346,11 +344,11 @@ def find_parent(
     names. Raises UsageError, CheckpointError."""
     with unpacked(run) as folder:
         run_dir, number = find_folder(folder, data_dir)
-        trial = RunRecord(run_dir).number_of_trial(number)
+        record = RunRecord(run_dir).trial_at(number)
         source = run_dir.root
         if folder != run:
             source = Path(run)
-        agents = SavedAgents(run_dir, trial, source)
+        agents = SavedAgents(record, source)
         begun = agents.begun()
         if not begun:
             raise UsageError(f"{source} has no checkpoint yet")
@@ -364,14 +362,11 @@ def find_parent(
             check_snapshot(agent.snapshot, agent.file)
             values = values_of(agent.snapshot["flats"])
             statistics = np.asarray(agent.snapshot["statistics"], np.float64)
-        file = (
-            run_dir.trial_spec_file(trial) if run_dir.is_search else run_dir.spec_file
-        )
-        _, spec = recorded_spec(file)
+        spec = record.spec
     rewards = bool(value_at(spec, "env.normalize_reward", False))
     about = {
         "run": source.resolve().name,
-        "trial": trial,
+        "trial": record.trial,
         "session": agent.session,
         "agent": agent.which,
         "frame": agent.frame,

@@ -11,7 +11,6 @@ from slm_lab.agent.build import build_agent
 from slm_lab.api.agent import Agent
 from slm_lab.env.make import make_env
 from slm_lab.records.saved_run import SavedAgent
-from slm_lab.storage.run_dir import RunDir
 from tests.contract.table import ALGORITHM_ROWS, cases
 
 SEED, N = 3, 2
@@ -47,7 +46,8 @@ def outside(spec, learner, statistics):
     flats = {name: flat.state_dict() for name, flat in learner.flats.items()}
     snapshot = {"frame": 7, "flats": flats, "statistics": statistics.copy()}
     saved = SavedAgent(Path("run"), 0, "best", 7, snapshot, Path("file"))
-    run = SimpleNamespace(spec=spec, trial=0, run_dir=RunDir(saved.folder, "name"))
+    record = SimpleNamespace(trial=0, folder=saved.folder)
+    run = SimpleNamespace(spec=spec, record=record)
     return Agent(run, saved, SEED)
 
 
