@@ -5,13 +5,14 @@ observation, the recurrent state before it, and a mark that starts an episode (s
 `net/recurrent.py`)."""
 
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import ClassVar, NamedTuple, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict
+from slm_lab.core.state import SavedFields
+from slm_lab.core.types import Array, BoolArray, FloatArray
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,10 @@ def pack_obs(obs: Array, state: FloatArray, starts: BoolArray) -> FloatArray:
 
 
 @final
-class RecurrentState:
+class RecurrentState(SavedFields):
     """The recurrent state of N environments. It is zero where an episode starts."""
+
+    saved: ClassVar = {"state": "_state", "begins": "_starts"}
 
     def __init__(self, num_envs: int, state_size: int) -> None:
         self.size = state_size
@@ -79,15 +82,6 @@ class RecurrentState:
         if ended.any():
             self._state = np.where(ended[:, None], np.float32(0.0), self._state)
             self._starts = self._starts | ended
-
-    def state_dict(self) -> StateDict:
-        """States and start marks."""
-        return {"state": self._state.copy(), "begins": self._starts.copy()}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores them."""
-        self._state = np.asarray(state["state"], np.float32)
-        self._starts = np.asarray(state["begins"], np.bool_)
 
 
 def mark_starts(packed_obs: FloatArray, starts: BoolArray) -> FloatArray:

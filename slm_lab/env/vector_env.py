@@ -9,6 +9,7 @@ import numpy as np
 from typing_extensions import override
 
 from slm_lab.core.errors import CheckpointError
+from slm_lab.core.state import HasState
 from slm_lab.core.types import (
     Array,
     BoolArray,
@@ -122,7 +123,7 @@ class Conversions:
 
 
 @final
-class VectorEnv:
+class VectorEnv(HasState):
     """N environments of one kind, stepped together; an ended episode is reset in the
     same step. action → raw environments → episode statistics on the raw reward →
     reward, observation. With `training` False the normalisers' statistics are constant.
@@ -264,9 +265,8 @@ class VectorEnv:
         self._began[index] = self._now
         return finished
 
+    @override
     def state_dict(self) -> StateDict:
-        """The state for a resume: nested dicts and lists of arrays, numbers, strings,
-        None."""
         return {
             "num_envs": self.num_envs,
             "failed": self.has_failed,
@@ -279,6 +279,7 @@ class VectorEnv:
             "raw_obs": None if self._raw_obs is self._obs else self.raw_obs.copy(),
         }
 
+    @override
     def load_state_dict(self, state: StateDict) -> bool:
         """Continues from `state`. Returns whether its episodes go on: not without
         `exact_state`, and not if it was saved after a failure. Raises CheckpointError

@@ -2,8 +2,12 @@
 it."""
 
 from dataclasses import dataclass, field
+from typing import ClassVar
+
+from typing_extensions import override
 
 from slm_lab.agent.agent import Agent
+from slm_lab.core.state import SavedFields
 from slm_lab.core.types import StateDict
 from slm_lab.env.vector.raw import CopyMarks
 from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
@@ -29,8 +33,17 @@ from slm_lab.storage.run_dir import SessionPaths
 
 
 @dataclass
-class SessionParts:
-    """The parts of a Session; a checkpoint holds their states."""
+class SessionParts(SavedFields):
+    """The parts of a Session. A checkpoint holds their states, but for the steps in the
+    agent's log."""
+
+    saved: ClassVar = {
+        "elapsed": "stopwatch",
+        "agent": "agent",
+        "tracker": "tracker",
+        "evaluation": "evaluation",
+        "strategy": "strategy",
+    }
 
     paths: SessionPaths
     strategy: Strategy
@@ -44,32 +57,21 @@ class SessionParts:
     records: Records
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
 
+    @override
     def state_dict(self) -> StateDict:
-        """All state that the next step depends on, except the steps in the agent's
-        log."""
         return {
             "frame": self.clock.frame,
             "frames": self.clock.frames,
-            "elapsed": self.stopwatch.state_dict(),
-            "agent": self.agent.state_dict(),
             **self.experience.state_dict(),
-            "tracker": self.tracker.state_dict(),
-            "evaluation": None
-            if self.evaluation is None
-            else self.evaluation.state_dict(),
-            "strategy": self.strategy.state_dict(),
+            **super().state_dict(),
         }
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
         """Restores the parts; `restore` does the rest."""
         self.clock.load(int(state["frame"]), state["frames"])
-        self.stopwatch.load_state_dict(state["elapsed"])
-        self.agent.load_state_dict(state["agent"])
         self.experience.load_state_dict(state)
-        self.tracker.load_state_dict(state["tracker"])
-        if self.evaluation is not None:
-            self.evaluation.load_state_dict(state["evaluation"])
-        self.strategy.load_state_dict(state["strategy"])
+        super().load_state_dict(state)
 
     @property
     def has_failed_env(self) -> bool:
@@ -162,12 +164,12 @@ def build_parts(
     clock = strategy.clock(spec.env.max_frame)
     experience = strategy.experience(spec, agent, env, clock)
     tracker = Tracker(
-        spec.env.num_envs * blueprint.num_sessions,
-        spec.log_frequency,
-        spec.env.max_frame,
-        (*agent.learner.metric_names, *blueprint.columns),
-        spec.meta.writers_per_training,
-        spec.env.info_keys,
+        num_envs=spec.env.num_envs * blueprint.num_sessions,
+        log_frequency=spec.log_frequency,
+        max_frame=spec.env.max_frame,
+        extra_columns=(*agent.learner.metric_names, *blueprint.columns),
+        workers=spec.meta.writers_per_training,
+        info_keys=spec.env.info_keys,
     )
     share = strategy.episodes.eval_share(spec.meta.rigorous_eval)
     evaluation = None
@@ -182,18 +184,17 @@ def build_parts(
     video = None
     if spec.meta.record_video is not None and spec.meta.is_first_of_training(index):
         video = VideoRecorder(spec.of_videos(), seeds.video, paths, marks)
-    records = Records(paths)
     return SessionParts(
-        paths,
-        strategy,
-        env,
-        agent,
-        clock,
-        experience,
-        tracker,
-        evaluation,
-        video,
-        records,
+        paths=paths,
+        strategy=strategy,
+        env=env,
+        agent=agent,
+        clock=clock,
+        experience=experience,
+        tracker=tracker,
+        evaluation=evaluation,
+        video=video,
+        records=Records(paths),
     )
 
 

@@ -6,7 +6,9 @@ from contextlib import contextmanager
 from typing import NamedTuple, final
 
 import numpy as np
+from typing_extensions import override
 
+from slm_lab.core.state import HasState
 from slm_lab.core.types import FloatArray, StateDict
 
 
@@ -19,7 +21,7 @@ class Elapsed(NamedTuple):
 
 
 @final
-class Stopwatch:
+class Stopwatch(HasState):
     """Counts seconds from `start`, added to those from before the Session was
     resumed."""
 
@@ -46,12 +48,12 @@ class Stopwatch:
         """Adds the seconds that an earlier process counted."""
         self._before = np.array([wall_t, cpu_t])
 
+    @override
     def state_dict(self) -> StateDict:
-        """The seconds counted so far."""
         return self.read()._asdict()
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Continues from the saved seconds."""
         self.resume_after(float(state["wall_t"]), float(state["cpu_t"]))
 
 

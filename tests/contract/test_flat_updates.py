@@ -9,8 +9,8 @@ from pandas.testing import assert_frame_equal
 from torch import nn
 
 from slm_lab.agent.algorithm import temperature
+from slm_lab.agent.from_spec.networks import build_optimizer
 from slm_lab.agent.net.array_mlp import ArrayMLP
-from slm_lab.agent.optim.build import build_optimizer
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.lr_schedule import build_learning_rate
 from slm_lab.agent.optim.optimizer import Optimizer, StepReport

@@ -7,7 +7,6 @@ from typing_extensions import override
 from slm_lab.agent.batch import RawRollout, Rollout, VectorStep
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
 from slm_lab.core.types import Array, IntArray, StateDict
-from slm_lab.spec.schema.memory import MemorySpec
 
 
 class OnPolicyBatchReplay(Memory[Rollout]):
@@ -36,12 +35,6 @@ class OnPolicyBatchReplay(Memory[Rollout]):
         self._cut_obs: list[Array] = []
         self._cut_indices: list[tuple[int, int]] = []
         self._t = 0
-
-    @classmethod
-    @override
-    def build(cls, spec: MemorySpec, layout: MemoryLayout) -> "OnPolicyBatchReplay":
-        """The algorithm sets the horizon; the spec has only the name."""
-        return cls(layout)
 
     @override
     def add(self, step: VectorStep) -> None:

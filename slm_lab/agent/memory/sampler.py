@@ -1,7 +1,7 @@
 """Which transitions of a ring are sampled, and their weights."""
 
-from abc import ABC, abstractmethod
-from typing import NamedTuple, Protocol, final
+from abc import abstractmethod
+from typing import ClassVar, NamedTuple, Protocol, final
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from slm_lab.agent.memory.sum_tree import SumTree
 from slm_lab.agent.memory.transition_ring import TransitionRing
 from slm_lab.agent.recurrent_state import RecurrentLayout
 from slm_lab.agent.schedule import Schedule
+from slm_lab.core.state import SavedFields
 from slm_lab.core.types import IntArray, StateDict
 
 MIN_PRIORITY = 1e-12
@@ -53,9 +54,11 @@ class SampledIndices(NamedTuple):
     """(B,) importance of each sample, the largest 1; None where all are equal"""
 
 
-class Sampler(ABC):
+class Sampler(SavedFields):
     """Samples indices from a ring, with its own generator. A sampler that depends
     neither on additions nor on errors implements only `sample`."""
+
+    saved: ClassVar = {"generator": "_generator"}
 
     def __init__(self, seed: int) -> None:
         self._generator = np.random.default_rng(seed)
@@ -72,14 +75,6 @@ class Sampler(ABC):
 
     def update_priorities(self, indices: Tensor, error: Tensor) -> None:
         """Records how wrong the learner was about the samples at `indices` (B,)."""
-
-    def state_dict(self) -> StateDict:
-        """The generator, and other state of the sampler."""
-        return {"generator": self._generator.bit_generator.state}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores it, once the ring has been restored."""
-        self._generator.bit_generator.state = state["generator"]
 
 
 @final
@@ -129,6 +124,17 @@ class SequenceSampler(Sampler):
         return SampledIndices(ring.indices(ages), self._weight.repeat(count))
 
 
+class Priority(NamedTuple):
+    """How errors become priorities and weights."""
+
+    alpha: float = 0.6
+    """0 samples uniformly, 1 in proportion to the error"""
+    epsilon: float = 1e-4
+    """Added to every error"""
+    beta: Schedule | None = None
+    """Exponent of the importance weights; None: no weights"""
+
+
 @final
 class PrioritizedSampler(Sampler):
     """In proportion to (|error| + ε)^α: prioritised replay, arXiv:1511.05952, section
@@ -136,14 +142,12 @@ class PrioritizedSampler(Sampler):
     strata with one sample from each. With `beta` importance weights correct the
     bias."""
 
-    def __init__(
-        self, ring: Ring, seed: int, alpha: float, epsilon: float, beta: Schedule | None
-    ) -> None:
+    def __init__(self, ring: Ring, seed: int, priority: Priority) -> None:
         super().__init__(seed)
         self._ring = ring
-        self._alpha = alpha
-        self._epsilon = epsilon
-        self._beta = beta
+        self._alpha = priority.alpha
+        self._epsilon = priority.epsilon
+        self._beta = priority.beta
         self._tree = SumTree(ring.size)
         self._max_priority = 1.0
 

@@ -260,6 +260,23 @@ SHAPED_OPTIMIZERS: tuple[type[torch.optim.Optimizer], ...] = (torch.optim.Adafac
 """Optimizers whose formulas depend on the shape of a parameter."""
 
 
+IMPLEMENTATION_ARGS = ("foreach", "fused")
+"""Arguments of torch optimizers that choose an implementation and change no formula."""
+
+
+def build_rule(name: str, args: Mapping[str, Any], flat: FlatParameters) -> UpdateRule:
+    """The update rule `name` with its arguments except the learning rate."""
+    if name in ("Adam", "GlobalAdam", "AdamW", "RMSprop", "GlobalRMSprop"):
+        own = {k: v for k, v in args.items() if k not in IMPLEMENTATION_ARGS}
+        if name in ("RMSprop", "GlobalRMSprop"):
+            return RMSprop(flat, **own)
+        if name == "AdamW":
+            return Adam(flat, **{"weight_decay": 1e-2, **own}, decoupled=True)
+        decoupled = bool(own.pop("decoupled_weight_decay", False))
+        return Adam(flat, **own, decoupled=decoupled)
+    return TorchRule(flat, getattr(torch.optim, name), **args)
+
+
 def check_same_rule(saved: Mapping[str, Any], built: Mapping[str, Any]) -> None:
     """Raises CheckpointError if the two states are of different rules."""
     before, now = _message(saved), _message(built)

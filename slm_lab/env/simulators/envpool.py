@@ -6,7 +6,7 @@ terminates at its step limit as truncated only. So envpool gets no limit: this m
 counts the steps, and resets an ended episode at once, without a wasted action."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeAlias, final
+from typing import Any, ClassVar, TypeAlias, final
 
 import gymnasium
 import numpy as np
@@ -14,6 +14,7 @@ from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from typing_extensions import override
 
 from slm_lab.core.errors import Problem, SpecError
+from slm_lab.core.state import SavedFields
 from slm_lab.core.types import Array, BoolArray, IntArray, StateDict
 from slm_lab.env.failure import close_all
 from slm_lab.env.interface import Env
@@ -144,8 +145,10 @@ def make_pooled(
 
 
 @final
-class EnvpoolEnvs(RawEnvs):
+class EnvpoolEnvs(SavedFields, RawEnvs):
     """N environments of a pool, whose state is not accessible."""
+
+    saved: ClassVar = {"steps": "_steps"}
 
     def __init__(
         self,
@@ -213,13 +216,9 @@ class EnvpoolEnvs(RawEnvs):
             self._lives[index] = info["lives"]
 
     @override
-    def state_dict(self) -> StateDict:
-        return {"steps": self._steps}
-
-    @override
     def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
         # new episodes start with seeds that were not used before
-        self._steps = state["steps"]
         self._pool = self._make(env_seeds([self._seed, self._steps], self.num_envs))
 
     @override

@@ -7,7 +7,7 @@ own class."""
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import gymnasium
 import numpy as np
@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from slm_lab.core.errors import undone_on_failure
 from slm_lab.core.registry import load_target
+from slm_lab.core.state import SavedFields
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.failure import close_all
 from slm_lab.env.interface import Env
@@ -154,8 +155,11 @@ def make_async(
         return AsyncEnvs(workers, seed)
 
 
-class SameStepEnvs(RawEnvs):
-    """A Gymnasium vector environment in SAME_STEP mode."""
+class SameStepEnvs(SavedFields, RawEnvs):
+    """A Gymnasium vector environment in SAME_STEP mode. One that is written in C
+    exposes no state; its steps are counted."""
+
+    saved: ClassVar = {"steps": "_steps"}
 
     def __init__(self, env: GymnasiumVectorEnv, seed: int) -> None:
         self.num_envs = env.num_envs
@@ -198,14 +202,9 @@ class SameStepEnvs(RawEnvs):
         )
 
     @override
-    def state_dict(self) -> StateDict:
-        # Vector environments written in C expose no other state.
-        return {"steps": self._steps}
-
-    @override
     def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
         # new episodes start with seeds that were not used before
-        self._steps = state["steps"]
         self._seed = self._seeds([self._root_seed, self._steps])
 
     @override

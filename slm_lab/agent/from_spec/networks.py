@@ -1,6 +1,8 @@
-"""Builds networks with optimizers from the net blocks of an agent spec."""
+"""The keys of an agent's net blocks become networks with their optimizers."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -8,9 +10,9 @@ from torch.nn.utils.parametrize import ParametrizationList
 
 from slm_lab.agent.device import resolve_device
 from slm_lab.agent.distribution.family import DistributionFamily
-from slm_lab.agent.net.layers import Head, Heads, reject_single_samples
+from slm_lab.agent.from_spec.net import build_net
+from slm_lab.agent.net.layers import Head, Heads
 from slm_lab.agent.net.policy_value import PolicyHead, PolicyOnly, PolicyValue
-from slm_lab.agent.net.precision import with_precision
 from slm_lab.agent.net.q_network import (
     QNetwork,
     TargetNetwork,
@@ -19,11 +21,12 @@ from slm_lab.agent.net.q_network import (
 )
 from slm_lab.agent.net.recurrent import RecurrentNet
 from slm_lab.agent.net.value_transform import ValueTransform
-from slm_lab.agent.optim.build import build_optimizer
 from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.optim.lr_schedule import build_learning_rate
+from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.optim.rule import build_rule
 from slm_lab.agent.recurrent_state import RecurrentLayout
 from slm_lab.core.errors import LabError
-from slm_lab.core.registry import NETS
 from slm_lab.core.types import Shape
 from slm_lab.spec.checks.observations import no_place_for_action
 from slm_lab.spec.role import net_for_role
@@ -101,7 +104,7 @@ def build_q_network(
     net = build_net(net_spec, obs_shape, heads, generator).to(device).train(False)
     twin = build_net(net_spec, obs_shape, heads, generator).to(device).train(False)
     flat = FlatParameters(net)
-    target_network = TargetNetwork(flat, FlatParameters(twin), net_spec)
+    target_network = _target_network(net_spec, flat, FlatParameters(twin))
     optimizer = build_optimizer(net_spec, flat)
     return QNetwork(net, twin, optimizer, target_network, recurrent_layout(net))
 
@@ -139,18 +142,57 @@ def build_twin_q(
     for each in twins.modules():
         if isinstance(each, ParametrizationList):
             each.train(True)  # its singular vectors follow the averaged weights
-    target_network = TargetNetwork(flat, FlatParameters(twins), net_spec)
+    target_network = _target_network(net_spec, flat, FlatParameters(twins))
     return TwinQ(online, twins, discrete, transform, optimizer, target_network)
 
 
-def build_net(
-    spec: NetSpec, obs_shape: Shape, heads: Heads, generator: torch.Generator
-) -> nn.Module:
-    """The registered net that the spec names, with one linear output per head."""
-    spec = with_precision(spec)
-    net: nn.Module = NETS.load(spec.type)(spec, obs_shape, heads, generator)
-    reject_single_samples(net)
-    return net
+def _target_network(
+    spec: NetSpec, online: FlatParameters, target: FlatParameters
+) -> TargetNetwork:
+    return TargetNetwork(
+        online,
+        target,
+        update_type=spec.update_type,
+        update_frequency=spec.update_frequency,
+        tau=spec.polyak_coef,
+    )
+
+
+def build_optimizer(
+    spec: NetSpec, flat: FlatParameters, bounds: tuple[float, float] | None = None
+) -> Optimizer:
+    """The optimizer of a net spec that is resolved for one role. `bounds` limit every
+    parameter."""
+    args = dict(spec.optim_spec.args)
+    lr = float(args.pop("lr"))
+    if (schedule := spec.lr_scheduler_spec) is None:
+        learning_rate = build_learning_rate(lr, None, {})
+    else:
+        with torch_errors_at("agent.net.lr_scheduler_spec", schedule.name):
+            learning_rate = build_learning_rate(lr, schedule.name, schedule.args)
+    with torch_errors_at("agent.net.optim_spec", spec.optim_spec.name):
+        rule = build_rule(spec.optim_spec.name, args, flat)
+    return Optimizer(
+        flat,
+        rule,
+        learning_rate,
+        clip_grad_val=spec.clip_grad_val,
+        bounds=bounds,
+        # a RecurrentNet waits for lengths of sequences
+        cuda_graph=spec.cuda_graph and spec.type != "RecurrentNet",
+    )
+
+
+@contextmanager
+def torch_errors_at(path: str, name: str) -> Iterator[None]:
+    """Raises LabError with the place in the spec of arguments that a class of torch
+    refuses."""
+    try:
+        yield
+    except (ValueError, TypeError, ArithmeticError, RuntimeError) as error:
+        raise LabError(
+            f"{path}: torch refuses these arguments of {name}: {error}"
+        ) from error
 
 
 def recurrent_layout(*nets: nn.Module) -> RecurrentLayout | None:
