@@ -42,7 +42,12 @@ def build_agent(
     Raises LabError when a part is unknown, not built yet, or does not fit the
     spaces."""
     context = BuildContext(
-        spec, observation_space, action_space, num_envs, seeds, correction
+        spec=spec,
+        observation_space=observation_space,
+        action_space=action_space,
+        num_envs=num_envs,
+        seeds=seeds,
+        correction=correction,
     )
     parts: AgentParts = ALGORITHMS.load(spec.algorithm.name).build(context)
     recurrent = parts.recurrent

@@ -74,7 +74,8 @@ class RecurrentState(SavedFields):
     def advance(self, state: FloatArray) -> StateAround:
         """Stores the state (N, H) after a step; returns the states around it."""
         state_around = StateAround(self._state, self._starts, state)
-        self._state, self._starts = state, np.zeros_like(self._starts)
+        self._state = state
+        self._starts = np.zeros_like(self._starts)
         return state_around
 
     def reset(self, ended: BoolArray) -> None:
@@ -131,6 +132,7 @@ def shuffled_order(
     (start,) = (packed_obs[:, -1] != 0).cpu().nonzero(as_tuple=True)
     lengths = torch.diff(start, append=torch.tensor([size]))
     order = torch.randperm(len(start), generator=generator)
-    start, lengths = start[order], lengths[order]
+    start = start[order]
+    lengths = lengths[order]
     before = lengths.cumsum(0) - lengths
     return torch.arange(size) + torch.repeat_interleave(start - before, lengths)

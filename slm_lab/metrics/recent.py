@@ -36,10 +36,8 @@ class RecentEpisodes(HasState):
 
     def __init__(self, max_frame: int, workers: int = 1) -> None:
         self._max_frame = max_frame
-        self._fewest, self._most = (
-            math.ceil(FEWEST / workers),
-            math.ceil(MOST / workers),
-        )
+        self._fewest = math.ceil(FEWEST / workers)
+        self._most = math.ceil(MOST / workers)
         self._window = WINDOW_SHARE * max_frame
         self._ended: deque[int] = deque()
         self._returns: deque[float] = deque()

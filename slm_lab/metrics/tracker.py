@@ -119,7 +119,8 @@ class Tracker(SavedFields):
     def track_update(self, report: Mapping[str, float]) -> None:
         """Adds a learner report to the means of the next row. A NaN makes the mean NaN.
         Raises LabError for a key without a column."""
-        sums, counts = self._sums, self._counts
+        sums = self._sums
+        counts = self._counts
         for name, value in report.items():
             if name not in sums:
                 raise LabError(
@@ -147,15 +148,15 @@ class Tracker(SavedFields):
         """Ends the interval and returns its row; `wall_t`, `cpu_t` are training time in
         seconds."""
         total_reward = self._mean_over_envs(self._episode_return)
-        recent_return, final = (
-            self._recent.recent(total_frame),
-            self._recent.final(total_frame),
-        )
-        seconds, rows = wall_t - self.last_wall_t, self._row_returns
+        recent_return = self._recent.recent(total_frame)
+        final = self._recent.final(total_frame)
+        seconds = wall_t - self.last_wall_t
+        rows = self._row_returns
         if total_reward is not None:
             rows.append(total_reward)
         self._report_missing_info()
-        returns, self._returns_since_row = self._returns_since_row, []
+        returns = self._returns_since_row
+        self._returns_since_row = []
         cells: dict[str, Cell] = dict.fromkeys(self.columns)
         cells |= {
             "frame": int(frame),
@@ -178,7 +179,8 @@ class Tracker(SavedFields):
         for name in self._reported:
             count = self._counts[name]
             cells[name] = self._sums[name] / count if count else None
-            self._sums[name], self._counts[name] = 0.0, 0
+            self._sums[name] = 0.0
+            self._counts[name] = 0
 
         best = self.best_return
         self.improved = recent_return is not None and (
@@ -210,7 +212,8 @@ class Tracker(SavedFields):
         if not len(rows):
             return
         last = {name: float(rows[name][-1]) for name in ("frame", "wall_t", "epi")}
-        self.last_frame, self.last_wall_t = int(last["frame"]), last["wall_t"]
+        self.last_frame = int(last["frame"])
+        self.last_wall_t = last["wall_t"]
         self.episodes = int(last["epi"])
         self._next_due = next_multiple(self.last_frame, self._log_frequency)
         self._returns_since_row = []
@@ -231,7 +234,8 @@ class Tracker(SavedFields):
         """Restores `state`; `log_frequency` may differ from the saved run's. Raises
         CheckpointError if the columns or the number of environments differ."""
         _check_columns("rows", state["columns"], self.columns)
-        known, here = len(state["has_episode"]), len(self._has_episode)
+        known = len(state["has_episode"])
+        here = len(self._has_episode)
         if known != here:
             raise CheckpointError(
                 f"env.num_envs = {here}: the checkpoint has {known} environments"
@@ -262,7 +266,9 @@ class Tracker(SavedFields):
                     print(message, file=sys.stderr)
 
     def _close(self, row: Row | None, frame: int, wall_t: float) -> None:
-        self.last_row, self.last_frame, self.last_wall_t = row, frame, wall_t
+        self.last_row = row
+        self.last_frame = frame
+        self.last_wall_t = wall_t
         self._next_due = next_multiple(frame, self._log_frequency)
 
     def _mean_over_envs(self, values: FloatArray | IntArray) -> float | None:

@@ -61,8 +61,8 @@ class Evaluator(SavedFields):
                 spec.agent.for_acting(),
                 self.env.observation_space,
                 self.env.action_space,
-                num_envs,
-                AgentSeeds(*(int(agent_seed) for agent_seed in agent_seeds)),
+                num_envs=num_envs,
+                seeds=AgentSeeds(*(int(agent_seed) for agent_seed in agent_seeds)),
             )
         self._actor = self._agent.actor
         self.networks = self._agent.learner.flats

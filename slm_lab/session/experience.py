@@ -86,8 +86,11 @@ class Acting(Experience):
 
     @override
     def step(self) -> FinishedEpisodes | None:
-        agent, env, now = self._agent, self._env, time.perf_counter
-        began, obs = now(), env.obs
+        agent = self._agent
+        env = self._env
+        now = time.perf_counter
+        began = now()
+        obs = env.obs
         act = agent.act(obs, self._clock.total_frame)
         acted = now()
         result = env.step(act.action)

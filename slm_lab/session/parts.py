@@ -1,14 +1,18 @@
 """The parts of a Session: built from a spec, saved to a checkpoint and restored from
 it."""
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, NamedTuple, final
 
+import numpy as np
 from typing_extensions import override
 
 from slm_lab.agent.agent import Agent
-from slm_lab.core.state import SavedFields
-from slm_lab.core.types import StateDict
+from slm_lab.core.state import HasState, SavedFields
+from slm_lab.core.types import FloatArray, StateDict
 from slm_lab.env.vector.raw import CopyMarks
 from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
 from slm_lab.metrics.reader import NO_ROWS, read_rows
@@ -22,7 +26,6 @@ from slm_lab.session.experience import Experience
 from slm_lab.session.records import Records
 from slm_lab.session.seeding import SessionSeeds
 from slm_lab.session.status_board import Flow
-from slm_lab.session.stopwatch import Stopwatch
 from slm_lab.session.strategy import Strategy
 from slm_lab.session.video import VideoRecorder
 from slm_lab.spec.schema.spec import Spec
@@ -30,6 +33,56 @@ from slm_lab.storage.checkpoint import reading
 from slm_lab.storage.compatibility import check_fits
 from slm_lab.storage.manifest import Manifest
 from slm_lab.storage.run_dir import SessionPaths
+
+
+class Elapsed(NamedTuple):
+    """Seconds of training."""
+
+    wall_t: float
+    cpu_t: float
+    """Of this process only; environments in worker processes are not counted."""
+
+
+@final
+class Stopwatch(HasState):
+    """Counts seconds from `start`, added to those from before the Session was
+    resumed."""
+
+    def __init__(self) -> None:
+        self._before = np.zeros(2)
+        self._began = _now()
+
+    def start(self) -> None:
+        """Starts counting; earlier time is discarded."""
+        self._began = _now()
+
+    def read(self) -> Elapsed:
+        """The seconds counted so far."""
+        return Elapsed(*(self._before + (_now() - self._began)).tolist())
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Excludes the time spent in this context, which is not training."""
+        began = _now()
+        yield
+        self._began += _now() - began
+
+    def resume_after(self, wall_t: float, cpu_t: float) -> None:
+        """Adds the seconds that an earlier process counted."""
+        self._before = np.array([wall_t, cpu_t])
+
+    @override
+    def state_dict(self) -> StateDict:
+        return self.read()._asdict()
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        self.resume_after(float(state["wall_t"]), float(state["cpu_t"]))
+
+
+def _now() -> FloatArray:
+    """(2,), as in `Elapsed`."""
+    return np.array([time.perf_counter(), time.process_time()])
 
 
 @dataclass
@@ -92,7 +145,8 @@ class SessionParts(SavedFields):
 
     def row(self) -> Row:
         """The next row of the training."""
-        elapsed, strategy = self.stopwatch.read(), self.strategy
+        elapsed = self.stopwatch.read()
+        strategy = self.strategy
         self.tracker.track_update(
             strategy.report(elapsed.wall_t - self.tracker.last_wall_t)
         )
@@ -121,7 +175,8 @@ class SessionParts(SavedFields):
 
     def progress(self) -> dict[str, float | None]:
         """Fields of the status board from the last row; empty before the first row."""
-        row, best = self.tracker.last_row, self.tracker.best_return
+        row = self.tracker.last_row
+        best = self.tracker.best_return
         if row is None:
             return {}
         if self.evaluation is not None:
@@ -200,8 +255,10 @@ def build_parts(
 
 def restore(parts: SessionParts, manifest: Manifest) -> None:
     """Restores a Session from its checkpoint. Raises CheckpointError."""
-    store, learner = parts.records.store, parts.agent.learner
-    state, file = store.load(manifest), store.file(manifest)
+    store = parts.records.store
+    learner = parts.agent.learner
+    state = store.load(manifest)
+    file = store.file(manifest)
     with reading(file):
         check_fits(snapshot_of(state), learner.flats, parts.env.statistics, file)
         parts.load_state_dict(state)
@@ -215,7 +272,8 @@ def open_rows(
 ) -> None:
     """Creates the files of rows, or continues them. They continue from the checkpoint
     or, if this Session replaces a process, from the last complete row."""
-    paths, columns = parts.paths, {}
+    paths = parts.paths
+    columns = {}
     if parts.strategy.blueprint.leads:
         columns[paths.rows.name] = parts.tracker.columns
         if parts.evaluation is not None:

@@ -14,7 +14,6 @@ from slm_lab.agent.device import NO_GPU, has_gpu, resolve_device
 from slm_lab.agent.net import precision
 from slm_lab.agent.net.conv import ConvBody, ConvNet
 from slm_lab.agent.net.dueling import DuelingNet
-from slm_lab.agent.net.hydra import HydraMLPNet
 from slm_lab.agent.net.layers import (
     Activation,
     BatchRenorm,
@@ -23,7 +22,7 @@ from slm_lab.agent.net.layers import (
     Norm,
     reject_single_samples,
 )
-from slm_lab.agent.net.mlp import MLPNet
+from slm_lab.agent.net.mlp import HydraMLPNet, MLPNet
 from slm_lab.agent.net.recurrent import RecurrentNet, recurrent_cell
 from slm_lab.agent.net.torch_arc import (
     BODY,
@@ -58,7 +57,7 @@ def build_net(
     kind = NETS.load(spec.type)
     if kind.__init__ is MLPNet.__init__:  # MLPNet, or a class derived from it
         assert isinstance(spec, keys.MLPNetSpec)
-        net: nn.Module = _mlp_net(spec, obs_shape, heads, generator, kind)
+        net: nn.Module = _mlp_net(spec, obs_shape, heads, generator, kind=kind)
     else:
         net = READERS.get(kind, kind)(spec, obs_shape, heads, generator)
     reject_single_samples(net)
@@ -86,7 +85,7 @@ def _mlp_net(
         obs_shape,
         spec.hid_layers,
         heads,
-        generator,
+        generator=generator,
         out_activation=spec.out_layer_activation,
         kind=kind,
     )
@@ -105,7 +104,9 @@ def _hydra_net(
     stacks = spec.tails()
     if len(stacks) == 1:
         stacks = stacks * len(heads)
-    trunk = _mlp(spec, obs_shape, shared, (), generator, sees_obs=bool(shared))
+    trunk = _mlp(
+        spec, obs_shape, shared, (), generator=generator, sees_obs=bool(shared)
+    )
     out_activations = _per_head(spec.out_layer_activation, len(heads))
     tails = [
         _mlp(
@@ -113,7 +114,7 @@ def _hydra_net(
             (trunk.width,),
             stack,
             [head],
-            generator,
+            generator=generator,
             out_activation=out_activation,
             sees_obs=not shared,
         )
@@ -145,7 +146,7 @@ def _conv_net(
         (body.num_features,),
         spec.fc_hid_layers,
         heads,
-        generator,
+        generator=generator,
         out_activation=spec.out_layer_activation,
         sees_obs=False,
     )
@@ -176,7 +177,7 @@ def _recurrent_net(
     generator: torch.Generator,
 ) -> RecurrentNet:
     _check_vector(spec, obs_shape)
-    body = _mlp(spec, obs_shape, spec.fc_hid_layers, (), generator)
+    body = _mlp(spec, obs_shape, spec.fc_hid_layers, (), generator=generator)
     cell = recurrent_cell(
         spec.cell_type,
         in_size=body.width,
@@ -190,11 +191,11 @@ def _recurrent_net(
         (spec.rnn_hidden_size,),
         (),
         heads,
-        generator,
+        generator=generator,
         out_activation=spec.out_layer_activation,
         sees_obs=False,
     )
-    return RecurrentNet(body, cell, tail, spec.seq_len, spec.burn_in)
+    return RecurrentNet(body, cell, tail, seq_len=spec.seq_len, burn_in=spec.burn_in)
 
 
 def _arc_net(
@@ -212,13 +213,18 @@ def _arc_net(
         body.shape,
         body.hidden,
         heads,
-        generator,
+        generator=generator,
         activation=body.activation,
         out_activation=spec.out_layer_activation,
         sees_obs=not len(body.modules),
     )
-    half = spec.precision == "bf16"
-    return TorchArcNet(obs_shape, body.modules, tail, spec.normalize, half)
+    return TorchArcNet(
+        obs_shape,
+        body.modules,
+        tail,
+        normalize=spec.normalize,
+        half=spec.precision == "bf16",
+    )
 
 
 READERS: Mapping[type[nn.Module], Reader] = {
@@ -236,8 +242,8 @@ def _mlp(
     in_shape: Shape,
     hidden: Sequence[int],
     heads: Heads,
-    generator: torch.Generator,
     *,
+    generator: torch.Generator,
     activation: Activation | None = None,
     out_activation: Any = None,
     sees_obs: bool = True,

@@ -46,14 +46,16 @@ def build_policy_value(
 ) -> PolicyValue:
     """Actor and critic as the net spec asks: one body or two, initialised from
     `generator`. They are in evaluation mode; a learner switches it while it learns."""
-    actor_spec, critic_spec = net_for_role(spec, "actor"), net_for_role(spec, "critic")
-    device, value = resolve_device(actor_spec.gpu), Head(1, critic_spec.init_std)
+    actor_spec = net_for_role(spec, "actor")
+    critic_spec = net_for_role(spec, "critic")
+    device = resolve_device(actor_spec.gpu)
+    value = Head(1, critic_spec.init_std)
     if actor_spec.shared:
-        net = _build_policy(actor_spec, family, obs_shape, [value], generator)
+        net = _build_policy(actor_spec, family, obs_shape, generator, values=[value])
         flat = FlatParameters(nn.ModuleList([net, transform]).to(device))
         optimizers = {"actor_critic": build_optimizer(actor_spec, flat)}
         return PolicyValue([net], transform, optimizers, recurrent_layout(net.net))
-    actor = _build_policy(actor_spec, family, obs_shape, (), generator)
+    actor = _build_policy(actor_spec, family, obs_shape, generator)
     critic = build_net(critic_spec, obs_shape, [value], generator).train(False)
     actor_flat = FlatParameters(actor.to(device))
     critic_flat = FlatParameters(nn.ModuleList([critic, transform]).to(device))
@@ -73,7 +75,7 @@ def build_policy_only(
 ) -> PolicyOnly:
     """A policy without a critic, initialised from `generator`."""
     net_spec = net_for_role(spec, "actor")
-    net = _build_policy(net_spec, family, obs_shape, (), generator)
+    net = _build_policy(net_spec, family, obs_shape, generator)
     flat = FlatParameters(net.to(resolve_device(net_spec.gpu)))
     return PolicyOnly(
         [net], {"actor": build_optimizer(net_spec, flat)}, recurrent_layout(net.net)
@@ -84,8 +86,8 @@ def _build_policy(
     spec: NetSpec,
     family: DistributionFamily,
     obs_shape: Shape,
-    values: Heads,
     generator: torch.Generator,
+    values: Heads = (),
 ) -> PolicyHead:
     """A net with a head for the policy and one for each value, in evaluation mode."""
     scale = _free_scale(spec, family)
@@ -133,15 +135,16 @@ def build_twin_q(
             normalise_spectrum(net, generator)
         return nn.ModuleList(nets).to(device).train(False)
 
-    online, transform = pair(), ValueTransform(algorithm.symlog, normalize=False)
+    online = pair()
+    transform = ValueTransform(algorithm.symlog, normalize=False)
     flat = FlatParameters(online)
     optimizer = build_optimizer(net_spec, flat)
     if not algorithm.HAS_TARGETS:
         return TwinQ(online, None, discrete, transform, optimizer, None)
     twins = pair()
-    for each in twins.modules():
-        if isinstance(each, ParametrizationList):
-            each.train(True)  # its singular vectors follow the averaged weights
+    for module in twins.modules():
+        if isinstance(module, ParametrizationList):
+            module.train(True)  # its singular vectors follow the averaged weights
     target_network = _target_network(net_spec, flat, FlatParameters(twins))
     return TwinQ(online, twins, discrete, transform, optimizer, target_network)
 

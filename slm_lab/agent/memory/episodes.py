@@ -84,7 +84,8 @@ class OnPolicyReplay(SavedFields, Memory[Rollout]):
     @override
     def take(self) -> Rollout:
         """The finished episodes, or the best of them, as one column."""
-        episodes, self._finished = self._best(self._finished), []
+        episodes = self._best(self._finished)
+        self._finished = []
         columns = {
             name: torch.from_numpy(
                 np.concatenate([e[name] for e in episodes])

@@ -151,9 +151,11 @@ class PastEpisodes(SavedFields, batch.PastReturns):
     @override
     def add(self, rollout: batch.Rollout) -> None:
         done = rollout.done.numpy()
-        obs, reward = rollout.obs, rollout.reward
+        obs = rollout.obs
+        reward = rollout.reward
         if isinstance(rollout, batch.RawRollout):
-            obs, reward = rollout.raw_obs, rollout.raw_reward
+            obs = rollout.raw_obs
+            reward = rollout.raw_reward
         fields = {
             "obs": obs.numpy(),
             "action": rollout.action.numpy(),

@@ -41,7 +41,8 @@ class OnPolicyBatchReplay(Memory[Rollout]):
         t = self._t
         for name, value in step.fields(self._keeps_raw).items():
             self._arrays[name][t] = value
-        last, truncated = t + 1 == self._horizon, step.truncated
+        last = t + 1 == self._horizon
+        truncated = step.truncated
         if last or np.count_nonzero(truncated):
             cut = np.arange(len(truncated)) if last else np.flatnonzero(truncated)
             self._cut(t, cut, step.next_obs)
@@ -79,7 +80,8 @@ class OnPolicyBatchReplay(Memory[Rollout]):
             bootstrap_n=indices[:, 1],
         )
         self._t = 0
-        self._cut_obs, self._cut_indices = [], []
+        self._cut_obs = []
+        self._cut_indices = []
         return rollout
 
     @override

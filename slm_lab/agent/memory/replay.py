@@ -129,7 +129,8 @@ class Replay(SavedFields, Memory[TransitionSource], TransitionSource):
         indices, weight = self._sampler.sample(self._batch_size, frame, newest)
         gathered = self._ring.gather(indices)
         if self._recurrent is not None:
-            obs, next_obs = gathered.obs, gathered.next_obs
+            obs = gathered.obs
+            next_obs = gathered.next_obs
             assert not isinstance(obs, Tensor)
             assert not isinstance(next_obs, Tensor)
             mark_sequence_starts(obs, next_obs, self._recurrent.seq_len)

@@ -177,7 +177,8 @@ class TransitionRing(HasState, AppendLog):
 
     def add(self, step: VectorStep) -> None:
         """Writes one step over the oldest."""
-        here, following = self._row(self.count), self._row(self.count + 1)
+        here = self._row(self.count)
+        following = self._row(self.count + 1)
         self._obs.write(here, following, self.starts, step.obs, step.next_obs)
         self._action[here] = step.act.action
         self._log_prob[here] = step.act.log_prob
@@ -235,12 +236,12 @@ class TransitionRing(HasState, AppendLog):
             self._obs.at(indices), self._obs.after(last, ended)
         )
         return Gathered(
-            obs,
-            self._action.take(indices, axis=0),
-            self._log_prob.take(indices),
-            reward,
-            self._powers.take(steps) * ~self._terminated.take(last),
-            next_obs,
+            obs=obs,
+            action=self._action.take(indices, axis=0),
+            log_prob=self._log_prob.take(indices),
+            reward=reward,
+            discount=self._powers.take(steps) * ~self._terminated.take(last),
+            next_obs=next_obs,
         )
 
     def _normalized(self, *pair: Array | Tensor) -> tuple[Array | Tensor, ...]:
@@ -253,7 +254,8 @@ class TransitionRing(HasState, AppendLog):
             or isinstance(next_obs, Tensor)
         ):
             return pair
-        both, size = np.concatenate([obs, next_obs]), self._obs_size
+        both = np.concatenate([obs, next_obs])
+        size = self._obs_size
         if size is None:
             both = self._normalization.obs(both)
         else:

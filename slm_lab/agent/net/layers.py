@@ -145,10 +145,8 @@ class BatchRenorm(nn.Module):
             scale = (deviation / running).clamp_(1 / MAX_SCALE, MAX_SCALE)
             shift = ((batch_mean - mean) / running).clamp_(-MAX_SHIFT, MAX_SHIFT)
             if not x.is_cpu:  # where the host would wait for `is_warm`
-                scale, shift = (
-                    torch.where(is_warm, scale, 1.0),
-                    torch.where(is_warm, shift, 0.0),
-                )
+                scale = torch.where(is_warm, scale, 1.0)
+                shift = torch.where(is_warm, shift, 0.0)
             weight, bias = weight * scale, weight * shift + bias
         mean.lerp_(batch_mean, self.momentum)
         var.lerp_(deviation.square() - self.eps, self.momentum)

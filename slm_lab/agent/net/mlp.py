@@ -1,8 +1,8 @@
-"""The multilayer perceptron."""
+"""Multilayer perceptrons."""
 
 from collections.abc import Sequence
 from itertools import chain, pairwise
-from typing import Literal, Self, TypeAlias
+from typing import Literal, Self, TypeAlias, final
 
 import torch
 from torch import Tensor, nn
@@ -126,7 +126,8 @@ class MLPNet(nn.Module, ArrayNet):
 
     def use_layers(self) -> None:
         """Leaves all to torch: for layers whose weights are computed, not stored."""
-        self._by_array, self._has_modes = None, True
+        self._by_array = None
+        self._has_modes = True
 
     def features(self, obs: Tensor) -> Tensor:
         """(B, D) to the output of the last hidden layer, (B, width), layer by layer."""
@@ -150,3 +151,20 @@ class MLPNet(nn.Module, ArrayNet):
             if not self._norm_after and self._activation is not None:
                 x = self._activation(x)
         return x
+
+
+@final
+class HydraMLPNet(nn.Module):
+    """Hidden layers that all outputs share, then a multilayer perceptron for each
+    output."""
+
+    def __init__(self, trunk: MLPNet, tails: Sequence[MLPNet]) -> None:
+        super().__init__()
+        self.trunk = trunk
+        self.tails = nn.ModuleList(tails)
+
+    @override
+    def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
+        """(B, D) to one (B, head_dim) per output."""
+        features = self.trunk.features(layers.as_floats(obs))
+        return tuple(tail(features)[0] for tail in self.tails)

@@ -92,7 +92,8 @@ class RecurrentNet(nn.Module, ArrayNet):
         if torch.compiler.is_exporting():
             return self.step(rows)
         x = self.body.features(rows[:, : self._obs_size])
-        state, starts = rows[:, self._state_at], rows[:, -1] != 0
+        state = rows[:, self._state_at]
+        starts = rows[:, -1] != 0
         if self.burn_in and torch.is_grad_enabled():
             return self.tail.forward(self._burnt_in(x, state, starts))
         features, _ = self._over_rows(x, state, starts)
@@ -120,7 +121,8 @@ class RecurrentNet(nn.Module, ArrayNet):
         x, state, starts = (
             part.view(-1, self.seq_len, *part.shape[1:]) for part in rows
         )
-        before, after = slice(0, self.burn_in), slice(self.burn_in, None)
+        before = slice(0, self.burn_in)
+        after = slice(self.burn_in, None)
         starts = starts.clone()
         starts[:, 0] = True
         with torch.no_grad():
@@ -129,7 +131,8 @@ class RecurrentNet(nn.Module, ArrayNet):
             )
         # an episode may start within a sequence
         last = starts[:, before].sum(1).cumsum(0) - 1
-        state, starts = state[:, after].clone(), starts[:, after]
+        state = state[:, after].clone()
+        starts = starts[:, after]
         state[:, 0] = torch.where(starts[:, :1], state[:, 0], ends[last])
         starts = starts.clone()
         starts[:, 0] = True
@@ -170,7 +173,8 @@ class RecurrentNet(nn.Module, ArrayNet):
 
     def _as_hidden(self, state: Tensor) -> Any:
         """(S, H) to the cell's input: (layers, S, W), or a pair of them for an LSTM."""
-        layers, size = self.cell.num_layers, self.cell.hidden_size
+        layers = self.cell.num_layers
+        size = self.cell.hidden_size
         parts = state.reshape(-1, self._gates, layers, size)
         parts = parts.permute(1, 2, 0, 3).contiguous()
         return (parts[0], parts[1]) if len(parts) == 2 else parts[0]

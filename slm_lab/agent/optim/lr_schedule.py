@@ -24,7 +24,9 @@ class LinearRate(LearningRate):
 
     def __init__(self, lr: float, frame: float, min_factor: float = 0.0) -> None:
         super().__init__(lr)
-        self._lr, self._last_frame, self._min_factor = lr, frame, min_factor
+        self._lr = lr
+        self._last_frame = frame
+        self._min_factor = min_factor
 
     @override
     def set_frame(self, frame: int) -> None:

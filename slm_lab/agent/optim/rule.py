@@ -279,7 +279,8 @@ def build_rule(name: str, args: Mapping[str, Any], flat: FlatParameters) -> Upda
 
 def check_same_rule(saved: Mapping[str, Any], built: Mapping[str, Any]) -> None:
     """Raises CheckpointError if the two states are of different rules."""
-    before, now = _message(saved), _message(built)
+    before = _message(saved)
+    now = _message(built)
     if before != now:
         raise CheckpointError(
             f"the state of an optimizer was saved as {before} and is built as {now}: "

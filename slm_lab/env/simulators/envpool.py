@@ -137,10 +137,8 @@ def make_pooled(
                 f'its {what} are {theirs} and Gymnasium\'s {ours}; use "gymnasium"'
             )
             raise SpecError("env", [Problem("env.backend", message, "envpool")])
-    envs.observation_space, envs.action_space = (
-        single.observation_space,
-        single.action_space,
-    )
+    envs.observation_space = single.observation_space
+    envs.action_space = single.action_space
     return envs
 
 
@@ -160,7 +158,8 @@ class EnvpoolEnvs(SavedFields, RawEnvs):
     ) -> None:
         self.num_envs = num_envs
         self.exact_state = False
-        self._make, self._seed = make, seed
+        self._make = make
+        self._seed = seed
         self._max_steps = NO_LIMIT if max_steps is None else max_steps
         self._life_loss = life_loss
         self._steps = 0

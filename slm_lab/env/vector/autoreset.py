@@ -125,7 +125,8 @@ def vector_creator(entry: GymnasiumSpec) -> Callable[..., GymnasiumVectorEnv]:
 
 def make_native(spec: EnvSpec, entry: GymnasiumSpec, seed: int) -> RawEnvs:
     """The native vector version of `entry`, for which `why_not_native` must be None."""
-    arguments, limit = {**entry.kwargs, **spec.arguments}, step_limit(spec, entry)
+    arguments = {**entry.kwargs, **spec.arguments}
+    limit = step_limit(spec, entry)
     if entry.vector_entry_point == NATIVE_CARTPOLE:
         if spec.num_envs == 1:
             return OneCartPole(seed, limit, **arguments)
@@ -185,7 +186,8 @@ class SameStepEnvs(SavedFields, RawEnvs):
     @override
     def step(self, action: Array) -> RawStep:
         obs, reward, terminated, truncated, info = self.env.step(action)
-        obs, reward = np.array(obs), np.asarray(reward, np.float64)
+        obs = np.array(obs)
+        reward = np.asarray(reward, np.float64)
         self._steps += 1
         done = terminated | truncated
         if not np.count_nonzero(done):

@@ -27,7 +27,8 @@ NUMBERS = "slm_lab.last_numbers"
 """A key in the last info of an episode, see `LastInfo`."""
 
 
-RESETTING, STEPPING = 1, 2
+RESETTING = 1
+STEPPING = 2
 """The marks of a copy while its `reset` runs, and in a worker process its `step`; else
 0."""
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from slm_lab.agent.from_spec.memory import build_memory
-from slm_lab.agent.memory.device_rows import DeviceRows
+from slm_lab.agent.memory.observation_ring import DeviceRows
 from slm_lab.agent.memory.storage import in_memory, mapped_in
 from slm_lab.core.errors import LabError
 from slm_lab.spec.schema.memory import PrioritizedReplaySpec, ReplaySpec
