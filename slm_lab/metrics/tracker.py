@@ -165,10 +165,10 @@ class Tracker(SavedFields):
             "cpu_t": float(cpu_t),
             "epi": self.episodes,
             "opt_step": int(opt_step),
-            "fps": float(frame - self.last_frame) / seconds if seconds > 0 else None,
+            "fps": _quotient(float(frame - self.last_frame), seconds),
             "total_reward": total_reward,
-            "total_reward_ma": math.fsum(rows) / len(rows) if rows else None,
-            "mean_return": math.fsum(returns) / len(returns) if returns else None,
+            "total_reward_ma": _quotient(math.fsum(rows), len(rows)),
+            "mean_return": _quotient(math.fsum(returns), len(returns)),
             "recent_return": recent_return,
             "final_return": final.value,
             "final_return_episodes": final.episodes,
@@ -177,8 +177,7 @@ class Tracker(SavedFields):
         if _EPISODE_LENGTH in cells:
             cells[_EPISODE_LENGTH] = self._mean_over_envs(self._episode_length)
         for name in self._reported:
-            count = self._counts[name]
-            cells[name] = self._sums[name] / count if count else None
+            cells[name] = _quotient(self._sums[name], self._counts[name])
             self._sums[name] = 0.0
             self._counts[name] = 0
 
@@ -287,6 +286,11 @@ def info_means(keys: Sequence[str], info: FloatArray) -> dict[str, float | None]
     known = [numbers[~np.isnan(numbers)] for numbers in info.T]
     means = [float(numbers.mean()) if len(numbers) else None for numbers in known]
     return dict(zip((column.name for column in info_columns(keys)), means, strict=True))
+
+
+def _quotient(total: float, count: float) -> float | None:
+    """None where there is nothing to divide by."""
+    return total / count if count > 0 else None
 
 
 @final

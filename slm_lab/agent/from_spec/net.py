@@ -97,8 +97,7 @@ def _hydra_net(
     heads: Heads,
     generator: torch.Generator,
 ) -> HydraMLPNet:
-    if (message := wrong_tails(spec, len(heads))) is not None:
-        raise LabError(f"agent.net.hid_layers.2: {message}")
+    _reject("agent.net.hid_layers.2", wrong_tails(spec, len(heads)))
     _check_vector(spec, obs_shape)
     shared = spec.trunk()
     stacks = spec.tails()
@@ -298,22 +297,25 @@ def _per_head(
 
 
 def _check_vector(spec: keys.NetSpec, obs_shape: Shape) -> None:
-    if (message := no_vector(spec.type, obs_shape)) is not None:
-        raise LabError(f"agent.net.type = {spec.type}: {message}")
+    _reject(f"agent.net.type = {spec.type}", no_vector(spec.type, obs_shape))
 
 
 def _check_image(spec: keys.ConvNetSpec, obs_shape: Shape) -> None:
     """Raises LabError if the observation is no image, or too small for the
     convolutions."""
-    if (message := no_image(obs_shape)) is not None:
-        raise LabError(f"agent.net.type = {spec.type}: {message}")
+    _reject(f"agent.net.type = {spec.type}", no_image(obs_shape))
     shape = obs_shape
     for index, layer in enumerate(spec.conv_layers()):
-        if (message := no_room(layer, shape)) is not None:
-            raise LabError(f"agent.net.conv_hid_layers.{index}: {message}")
+        _reject(f"agent.net.conv_hid_layers.{index}", no_room(layer, shape))
         size = layer.size_after((shape[1], shape[2]))
         assert size is not None
         shape = (layer.out_channels, *size)
+
+
+def _reject(place: str, message: str | None) -> None:
+    """Raises LabError if there is a message."""
+    if message is not None:
+        raise LabError(f"{place}: {message}")
 
 
 def problems_here(agent: AgentSpec) -> Iterator[Problem]:

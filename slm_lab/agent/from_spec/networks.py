@@ -22,7 +22,7 @@ from slm_lab.agent.net.q_network import (
 from slm_lab.agent.net.recurrent import RecurrentNet
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.agent.optim.lr_schedule import build_learning_rate
+from slm_lab.agent.optim.lr_schedule import LearningRate, build_learning_rate
 from slm_lab.agent.optim.optimizer import Optimizer
 from slm_lab.agent.optim.rule import build_rule
 from slm_lab.agent.recurrent_state import RecurrentLayout
@@ -91,7 +91,9 @@ def _build_policy(
 ) -> PolicyHead:
     """A net with a head for the policy and one for each value, in evaluation mode."""
     scale = _free_scale(spec, family)
-    policy_dim = family.param_dim - (0 if scale is None else len(scale))
+    policy_dim = family.param_dim
+    if scale is not None:
+        policy_dim -= len(scale)
     heads = [Head(policy_dim, spec.init_std), *values]
     return PolicyHead(build_net(spec, obs_shape, heads, generator), scale).train(False)
 
@@ -124,15 +126,21 @@ def build_twin_q(
     LabError where an action cannot stand beside the observation."""
     net_spec = net_for_role(spec, "critic")
     device = resolve_device(net_spec.gpu)
-    if (error_line := no_place_for_action(obs_shape, discrete)) is not None:
-        raise LabError(f"{algorithm.name}: {error_line}")
-    in_shape = obs_shape if discrete else (obs_shape[0] + num_actions,)
-    heads = [Head(num_actions if discrete else 1, net_spec.init_std)]
+    message = no_place_for_action(obs_shape, discrete)
+    if message is not None:
+        raise LabError(f"{algorithm.name}: {message}")
+    in_shape = obs_shape
+    num_values = num_actions
+    if not discrete:
+        in_shape = (obs_shape[0] + num_actions,)
+        num_values = 1
+    heads = [Head(num_values, net_spec.init_std)]
 
     def pair() -> nn.ModuleList:
         nets = [build_net(net_spec, in_shape, heads, generator) for _ in range(2)]
-        for net in nets if algorithm.spectral_norm else ():
-            normalise_spectrum(net, generator)
+        if algorithm.spectral_norm:
+            for net in nets:
+                normalise_spectrum(net, generator)
         return nn.ModuleList(nets).to(device).train(False)
 
     online = pair()
@@ -168,9 +176,9 @@ def build_optimizer(
     parameter."""
     args = dict(spec.optim_spec.args)
     lr = float(args.pop("lr"))
-    if (schedule := spec.lr_scheduler_spec) is None:
-        learning_rate = build_learning_rate(lr, None, {})
-    else:
+    learning_rate = LearningRate(lr)
+    schedule = spec.lr_scheduler_spec
+    if schedule is not None:
         with torch_errors_at("agent.net.lr_scheduler_spec", schedule.name):
             learning_rate = build_learning_rate(lr, schedule.name, schedule.args)
     with torch_errors_at("agent.net.optim_spec", spec.optim_spec.name):

@@ -79,7 +79,9 @@ class ReturnRing(SavedFields, AppendLog):
     def obs(self, indices: IntArray) -> Array:
         """The observations at `indices` (B,), normalised by current statistics."""
         obs: Array = self.arrays["obs"][indices]
-        return obs if self._normalization is None else self._normalization.obs(obs)
+        if self._normalization is not None:
+            obs = self._normalization.obs(obs)
+        return obs
 
     def returns(self, indices: IntArray) -> FloatArray:
         """(B,) Σ_k γ^k r_{t+k} over the rest of the episode."""

@@ -41,15 +41,16 @@ class DeviceRows:
             ) from error
 
     def __setitem__(self, where: slice | IntArray, rows: Array) -> None:
-        place = where if isinstance(where, slice) else torch.from_numpy(where)
-        self._rows[place] = moved(torch.from_numpy(rows), self._rows.device)
+        rows_here = torch.from_numpy(rows)
+        self._rows[self._place(where)] = moved(rows_here, self._rows.device)
 
     def __getitem__(self, where: slice | IntArray) -> Array:
-        rows = self._rows[
-            where if isinstance(where, slice) else torch.from_numpy(where)
-        ]
-        array: Array = rows.cpu().numpy()
+        array: Array = self._rows[self._place(where)].cpu().numpy()
         return array
+
+    @staticmethod
+    def _place(where: slice | IntArray) -> slice | Tensor:
+        return where if isinstance(where, slice) else torch.from_numpy(where)
 
     def take(self, indices: IntArray) -> Tensor:
         """The rows at `indices`, of any shape and counted from either end, modulo their
@@ -81,8 +82,9 @@ class SparseRows(dict[int, Array]):
 
     def stacked(self, indices: IntArray) -> Array:
         """(K, …), a copy."""
-        found = [self[index] for index in indices.tolist()]
-        return np.stack(found) if found else self._nothing.copy()
+        if not len(indices):
+            return self._nothing.copy()
+        return np.stack([self[index] for index in indices.tolist()])
 
     def forget(self, indices: slice) -> None:
         """Drops the arrays at these indices."""
@@ -229,9 +231,9 @@ class Observations:
     def newest(self, following: slice) -> StateDict:
         """A copy of the state after the newest step, at the indices `following`."""
         state = {self._keys[0]: self._frames[following].copy()}
-        return state | (
-            {"depth": self._depth[following].copy()} if self._history else {}
-        )
+        if self._history:
+            state["depth"] = self._depth[following].copy()
+        return state
 
     def load_newest(self, following: slice, newest: StateDict) -> None:
         """Drops what is kept apart, and restores the state after the newest step."""

@@ -264,11 +264,9 @@ class TransitionRing(HasState, AppendLog):
 
     def _reward_at(self, indices: IntArray) -> FloatArray:
         reward: FloatArray = self._reward.take(indices)
-        return (
-            reward
-            if self._normalization is None
-            else self._normalization.reward(reward)
-        )
+        if self._normalization is not None:
+            reward = self._normalization.reward(reward)
+        return reward
 
     def _accumulate(
         self, indices: IntArray, reward: FloatArray

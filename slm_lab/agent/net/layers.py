@@ -27,9 +27,15 @@ def image_input(obs: Tensor, normalize: bool, half: bool = False) -> Tensor:
     channels go last while the numbers are bytes, plane by plane: a quarter less time
     than torch's own conversion."""
     if obs.dim() != 4:
-        return as_floats(obs) * (1 / 255) if normalize else as_floats(obs)
+        x = as_floats(obs)
+        return x * (1 / 255) if normalize else x
     x = torch.stack(obs.unbind(1), -1)
-    x = x * (1 / 255) if normalize else x.bfloat16() if half else as_floats(x)
+    if normalize:
+        x = x * (1 / 255)
+    elif half:
+        x = x.bfloat16()
+    else:
+        x = as_floats(x)
     return x.permute(0, 3, 1, 2)
 
 
