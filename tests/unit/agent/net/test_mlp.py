@@ -31,6 +31,21 @@ def net(heads=(3, 1), seed=0, **changes) -> MLPNet:
     return build_net(spec, (4,), [Head(dim, 1.0) for dim in heads], generator)
 
 
+@pytest.mark.parametrize("activation", [torch.nn.Tanh, "tanh"])
+def test_a_net_made_by_hand_equals_that_of_a_spec(activation):
+    of_spec = net(hid_layers=[8, 8], hid_layers_activation="tanh", init_fn=None)
+    by_hand = MLPNet(
+        (4,),
+        [8, 8],
+        [Head(3, 1.0), Head(1, 1.0)],
+        torch.Generator().manual_seed(0),
+        activation=activation,
+    )
+    obs = torch.randn(5, 4, generator=torch.Generator().manual_seed(1))
+    for output, expected in zip(by_hand(obs), of_spec(obs), strict=True):
+        assert torch.equal(output, expected)
+
+
 def test_frozen_weights_pass_the_same_gradient_on():
     """As the critics of SAC do to its actor."""
     net_, obs = net(), torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
