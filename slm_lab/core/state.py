@@ -27,8 +27,12 @@ class HasState(ABC):
         """Restores the state."""
 
 
+PLAIN = (type(None), bool, int, float, str, np.generic)
+
+
 class SavedFields(HasState):
-    """An object whose state is some of its fields."""
+    """An object whose state is some of its fields: numbers, strings, None, arrays,
+    NumPy's generators, objects with state, and lists and dicts."""
 
     saved: ClassVar[Mapping[str, str]] = {}
     """The name of the field for each key of the state."""
@@ -44,7 +48,8 @@ class SavedFields(HasState):
 
 
 def _copied(value: Any) -> Any:
-    """The state of a value. What is in a list is not copied."""
+    """The state of a value. What is in a list is not copied. Raises TypeError for other
+    values, such as tensors: their class writes both methods."""
     if isinstance(value, HasState):
         return value.state_dict()
     if isinstance(value, np.random.Generator):
@@ -55,6 +60,8 @@ def _copied(value: Any) -> Any:
         return {key: _copied(entry) for key, entry in value.items()}
     if isinstance(value, list | deque):
         return list(value)
+    if not isinstance(value, PLAIN):
+        raise TypeError(f"a {type(value).__name__} cannot be a saved field")
     return value
 
 

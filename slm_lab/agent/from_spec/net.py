@@ -86,7 +86,6 @@ def _mlp_net(
         spec.hid_layers,
         heads,
         generator=generator,
-        out_activation=spec.out_layer_activation,
         kind=kind,
     )
 
@@ -114,7 +113,7 @@ def _hydra_net(
             stack,
             [head],
             generator=generator,
-            out_activation=out_activation,
+            out_activations=[out_activation],
             sees_obs=not shared,
         )
         for stack, out_activation, head in zip(
@@ -146,7 +145,6 @@ def _conv_net(
         spec.fc_hid_layers,
         heads,
         generator=generator,
-        out_activation=spec.out_layer_activation,
         sees_obs=False,
     )
     return ConvNet(body, tail)
@@ -191,7 +189,6 @@ def _recurrent_net(
         (),
         heads,
         generator=generator,
-        out_activation=spec.out_layer_activation,
         sees_obs=False,
     )
     return RecurrentNet(body, cell, tail, seq_len=spec.seq_len, burn_in=spec.burn_in)
@@ -214,7 +211,6 @@ def _arc_net(
         heads,
         generator=generator,
         activation=body.activation,
-        out_activation=spec.out_layer_activation,
         sees_obs=not len(body.modules),
     )
     return TorchArcNet(
@@ -244,11 +240,13 @@ def _mlp(
     *,
     generator: torch.Generator,
     activation: Activation | None = None,
-    out_activation: Any = None,
+    out_activations: Sequence[str | None] | None = None,
     sees_obs: bool = True,
     kind: type[MLPNet] = MLPNet,
 ) -> MLPNet:
     """A multilayer perceptron with the keys of every net."""
+    if out_activations is None and heads:
+        out_activations = _per_head(spec.out_layer_activation, len(heads))
     norm_after = spec.norm_place == "after"
     input_norms: Sequence[Norm] = ()
     if norm_after and sees_obs:
@@ -259,7 +257,7 @@ def _mlp(
         heads,
         generator,
         activation=activation or spec.hid_layers_activation,
-        out_activations=_per_head(out_activation, len(heads)),
+        out_activations=out_activations or (),
         init_fn=spec.init_fn,
         norms=_norms(spec, nn.BatchNorm1d, nn.LayerNorm),
         input_norms=input_norms,

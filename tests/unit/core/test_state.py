@@ -103,3 +103,9 @@ def test_a_class_without_fields_has_an_empty_state():
     assert Stateless().state_dict() == {}
     with pytest.raises(TypeError, match="abstract"):
         HasState()
+
+
+def test_a_field_of_another_type_is_refused_when_it_is_saved():
+    part = Part(object())
+    with pytest.raises(TypeError, match="a object cannot be a saved field"):
+        part.state_dict()
