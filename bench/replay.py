@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from slm_lab.agent.batch import Act, VectorStep
+from slm_lab.agent.from_spec.memory import build_memory
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.agent.memory.replay import Replay
 from slm_lab.agent.replay_config import ReplayConfig, TrainingSchedule
@@ -68,7 +69,7 @@ def full_memory(spec: MemorySpec, obs_size: int) -> tuple[Replay, Stream]:
     layout = MemoryLayout(
         1, 1, (obs_size,), np.dtype(np.float32), (), np.dtype(np.int64), plan
     )
-    memory, stream = Replay.build(spec, layout), Stream(obs_size)
+    memory, stream = build_memory(spec, layout), Stream(obs_size)
     for _ in range(SIZE + 1000):
         stream.add_to(memory)
     return memory, stream

@@ -1,6 +1,6 @@
 """An agent: an actor and a learner, joined by a memory."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -9,11 +9,15 @@ from slm_lab.agent.algorithm.report import read
 from slm_lab.agent.batch import Act, VectorStep
 from slm_lab.agent.describe import describe_on_error
 from slm_lab.agent.memory.memory import AppendLog, Memory
-from slm_lab.core.types import Array, StateDict
+from slm_lab.core.state import SavedFields
+from slm_lab.core.types import Array
 
 
-class Agent:
-    """Acts, stores steps, and learns when its memory has something to learn from."""
+class Agent(SavedFields):
+    """Acts, stores steps, and learns when its memory has something to learn from. Its
+    `log` is no part of its state."""
+
+    saved: ClassVar = {"actor": "actor", "learner": "learner", "memory": "memory"}
 
     def __init__(
         self, actor: Actor, learner: Learner[Any], memory: Memory[Any] | None
@@ -74,16 +78,3 @@ class Agent:
         """The memory's steps, if they are so many that they are saved piece by piece;
         else None."""
         return None if self.memory is None else self.memory.log
-
-    def state_dict(self) -> StateDict:
-        """All state that acting and learning depend on, but for the steps in `log`."""
-        memory = None if self.memory is None else self.memory.state_dict()
-        actor, learner = self.actor.state_dict(), self.learner.state_dict()
-        return {"actor": actor, "learner": learner, "memory": memory}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores the state in place; `log` loads its steps afterwards."""
-        self.actor.load_state_dict(state["actor"])
-        self.learner.load_state_dict(state["learner"])
-        if self.memory is not None:
-            self.memory.load_state_dict(state["memory"])

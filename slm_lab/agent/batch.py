@@ -191,10 +191,12 @@ class TransitionSource(TransitionSampler):
     """Batches to sample in this event."""
     num_stored: int
     """Transitions stored so far, overwritten ones included: the Session's own clock."""
-    num_trained_on: int
-    """Transitions that the gradient steps so far count against: not those gathered
-    before training.
-    """
+
+    @property
+    @abstractmethod
+    def num_trained_on(self) -> int:
+        """Transitions stored since training began, which the gradient steps so far
+        count against."""
 
 
 class PastReturns(TransitionSampler):

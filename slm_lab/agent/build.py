@@ -10,13 +10,12 @@ import numpy as np
 from slm_lab.agent.agent import Agent
 from slm_lab.agent.algorithm.algorithm import AgentParts, AgentSeeds, BuildContext
 from slm_lab.agent.algorithm.correction import VTrace
-from slm_lab.agent.memory.imitation import SelfImitationMemory
+from slm_lab.agent.from_spec.memory import build_memory
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
-from slm_lab.core.registry import ALGORITHMS, MEMORIES
+from slm_lab.core.registry import ALGORITHMS
 from slm_lab.core.types import Normalization
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
 from slm_lab.spec.schema.agent import AgentSpec
-from slm_lab.spec.schema.memory import OnPolicySpec
 
 
 def build_agent(
@@ -43,32 +42,37 @@ def build_agent(
     Raises LabError when a part is unknown, not built yet, or does not fit the
     spaces."""
     context = BuildContext(
-        spec, observation_space, action_space, num_envs, seeds, correction
+        spec=spec,
+        observation_space=observation_space,
+        action_space=action_space,
+        num_envs=num_envs,
+        seeds=seeds,
+        correction=correction,
     )
     parts: AgentParts = ALGORITHMS.load(spec.algorithm.name).build(context)
-    obs_shape, recurrent = context.obs_shape, parts.recurrent
+    recurrent = parts.recurrent
+    obs_shape = context.obs_shape
+    obs_dtype = context.obs_dtype
+    if recurrent is not None:
+        obs_shape = (obs_shape[0] + recurrent.extra_size,)
+        obs_dtype = np.dtype(np.float32)
+    flats = list(parts.learner.flats.values())
     layout = MemoryLayout(
-        parts.horizon,
-        num_envs,
-        obs_shape if recurrent is None else (obs_shape[0] + recurrent.extra_size,),
-        context.obs_dtype if recurrent is None else np.dtype(np.float32),
-        parts.action_shape,
-        parts.action_dtype,
-        parts.replay,
-        frame_stack if recurrent is None else 1,
-        scratch,
-        normalization,
-        next((flat.vector.device for flat in parts.learner.flats.values()), None),
+        horizon=parts.horizon,
+        num_envs=num_envs,
+        obs_shape=obs_shape,
+        obs_dtype=obs_dtype,
+        action_shape=parts.action_shape,
+        action_dtype=parts.action_dtype,
+        replay=parts.replay,
+        frame_stack=frame_stack if recurrent is None else 1,
+        scratch=scratch,
+        normalization=normalization,
+        device=flats[0].vector.device if flats else None,
     )
+    memory: Memory[Any] | None = None
     if make_memory is not None:
-        memory: Memory[Any] | None = make_memory(layout)
+        memory = make_memory(layout)
     elif spec.memory is not None:
-        imitates = (
-            isinstance(spec.memory, OnPolicySpec)
-            and spec.memory.sil_replay_name is not None
-        )
-        kind = SelfImitationMemory if imitates else MEMORIES.load(spec.memory.name)
-        memory = kind.build(spec.memory, layout)
-    else:
-        memory = None
+        memory = build_memory(spec.memory, layout)
     return Agent(parts.actor, parts.learner, memory)

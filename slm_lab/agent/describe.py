@@ -72,7 +72,8 @@ def describe_batch(batch: object) -> str:
 
 
 def _describe(value: Tensor) -> str:
-    numbers, text = value.double(), str(tuple(value.shape))
+    numbers = value.double()
+    text = str(tuple(value.shape))
     finite = numbers[torch.isfinite(numbers)]
     if len(finite):
         least, mean, most = (

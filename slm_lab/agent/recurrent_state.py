@@ -5,13 +5,14 @@ observation, the recurrent state before it, and a mark that starts an episode (s
 `net/recurrent.py`)."""
 
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import ClassVar, NamedTuple, final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict
+from slm_lab.core.state import SavedFields
+from slm_lab.core.types import Array, BoolArray, FloatArray
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,10 @@ def pack_obs(obs: Array, state: FloatArray, starts: BoolArray) -> FloatArray:
 
 
 @final
-class RecurrentState:
+class RecurrentState(SavedFields):
     """The recurrent state of N environments. It is zero where an episode starts."""
+
+    saved: ClassVar = {"state": "_state", "begins": "_starts"}
 
     def __init__(self, num_envs: int, state_size: int) -> None:
         self.size = state_size
@@ -71,7 +74,8 @@ class RecurrentState:
     def advance(self, state: FloatArray) -> StateAround:
         """Stores the state (N, H) after a step; returns the states around it."""
         state_around = StateAround(self._state, self._starts, state)
-        self._state, self._starts = state, np.zeros_like(self._starts)
+        self._state = state
+        self._starts = np.zeros_like(self._starts)
         return state_around
 
     def reset(self, ended: BoolArray) -> None:
@@ -79,15 +83,6 @@ class RecurrentState:
         if ended.any():
             self._state = np.where(ended[:, None], np.float32(0.0), self._state)
             self._starts = self._starts | ended
-
-    def state_dict(self) -> StateDict:
-        """States and start marks."""
-        return {"state": self._state.copy(), "begins": self._starts.copy()}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores them."""
-        self._state = np.asarray(state["state"], np.float32)
-        self._starts = np.asarray(state["begins"], np.bool_)
 
 
 def mark_starts(packed_obs: FloatArray, starts: BoolArray) -> FloatArray:
@@ -137,6 +132,7 @@ def shuffled_order(
     (start,) = (packed_obs[:, -1] != 0).cpu().nonzero(as_tuple=True)
     lengths = torch.diff(start, append=torch.tensor([size]))
     order = torch.randperm(len(start), generator=generator)
-    start, lengths = start[order], lengths[order]
+    start = start[order]
+    lengths = lengths[order]
     before = lengths.cumsum(0) - lengths
     return torch.arange(size) + torch.repeat_interleave(start - before, lengths)

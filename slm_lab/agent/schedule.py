@@ -6,8 +6,6 @@ A schedule moves from `start_val` to `end_val` between the frames `start_step` a
 import math
 from collections.abc import Callable
 
-from slm_lab.spec.schema.schedule import ScheduleSpec
-
 DECAY_RATE = 0.9
 DECAY_STEPS = 20.0
 PERIODIC_RANGE = 60.0
@@ -41,21 +39,29 @@ SHAPES: dict[str, Callable[[float, float, float], float]] = {
 
 
 class Schedule:
-    """A value as a function of the trial's frame clock. Stateless, so it needs no
-    checkpoint."""
+    """A value as a function of the trial's frame clock, constant with the shape
+    "no_decay". Stateless, so it needs no checkpoint."""
 
-    def __init__(self, spec: ScheduleSpec) -> None:
-        self._spec = spec
-        self._shape = SHAPES.get(spec.name)  # None: constant
+    def __init__(
+        self,
+        start_val: float,
+        end_val: float | None = None,
+        start_step: float = 0,
+        end_step: float | None = None,
+        shape: str = "no_decay",
+    ) -> None:
+        self._start_val = start_val
+        self._end_val = start_val if end_val is None else end_val
+        self._start_step = start_step
+        self._end_step = end_step
+        self._shape = SHAPES.get(shape)  # None: constant
 
     def at(self, frame: int) -> float:
         """The value at `frame`."""
-        spec = self._spec
-        if self._shape is None or frame <= spec.start_step:
-            return spec.start_val
-        if spec.end_val is None or spec.end_step is None:
-            return spec.start_val
-        if frame >= spec.end_step:
-            return spec.end_val
-        progress = (frame - spec.start_step) / (spec.end_step - spec.start_step)
-        return self._shape(spec.start_val, spec.end_val, progress)
+        if self._shape is None or self._end_step is None or frame <= self._start_step:
+            return self._start_val
+        if frame >= self._end_step:
+            return self._end_val
+        length = self._end_step - self._start_step
+        progress = (frame - self._start_step) / length
+        return self._shape(self._start_val, self._end_val, progress)

@@ -316,7 +316,8 @@ def _hint(nearest: str | None) -> str:
 def _class_for_id(given: type, prefix: str) -> str:
     """The message for a class name instead of an id, with an id of the class if it has
     one."""
-    name, package = given.__name__, given.__module__.partition(".")[0]
+    name = given.__name__
+    package = given.__module__.partition(".")[0]
     for env_id, entry in gymnasium.registry.items():
         target = entry.entry_point
         if isinstance(target, str):

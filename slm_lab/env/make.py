@@ -1,8 +1,11 @@
 """Builds the environments that a spec describes."""
 
 import dataclasses
+import importlib
+import logging
 import math
 import pickle
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -49,7 +52,6 @@ from slm_lab.env.simulators.envpool import (
     make_pooled_game,
 )
 from slm_lab.env.simulators.film import ATARI_FPS, Film, Filmed, fix_of_mujoco
-from slm_lab.env.simulators.mujoco import log_mujoco_warnings
 from slm_lab.env.vector.autoreset import (
     NATIVE_PARTS,
     choose_mode,
@@ -71,6 +73,11 @@ from slm_lab.env.vector_env import Conversions, VectorEnv
 from slm_lab.env.wrappers import wrap
 from slm_lab.spec.checks.algorithm import ActionKind
 from slm_lab.spec.schema.env import EnvSpec
+
+logger = logging.getLogger(__name__)
+
+OLD_MODEL = "'settotalmass' is deprecated"
+"""A warning about HalfCheetah's model, which users cannot fix."""
 
 MadeT = TypeVar("MadeT")
 
@@ -169,7 +176,10 @@ def make_env(
     shown[:] = RESETTING
     process_seed = seed if process_seed is None else process_seed
     raw = _constructed(
-        factory, lambda: _vectorise(factory, seed, film, process_seed, marks)
+        factory,
+        lambda: _vectorise(
+            factory, seed, film=film, process_seed=process_seed, marks=marks
+        ),
     )
     shown[:] = 0
     with undone_on_failure(raw.close):
@@ -228,7 +238,8 @@ def _needs_its_mode(spec: EnvSpec) -> bool:
 
 def _constructed(factory: EnvFactory, make: Callable[[], MadeT]) -> MadeT:
     """What `make` returns. Raises MissingExtraError or LabError if it fails."""
-    name, arguments = factory.entry.id, factory.spec.arguments
+    name = factory.entry.id
+    arguments = factory.spec.arguments
     try:
         return make()
     except DependencyNotInstalled as missing:
@@ -322,7 +333,8 @@ def _unchecked(entry: GymnasiumSpec) -> GymnasiumSpec:
 def _conversions(
     factory: EnvFactory, raw: RawEnvs | Env, training: bool, gamma: float
 ) -> Conversions:
-    spec, game = factory.spec, factory.game
+    spec = factory.spec
+    game = factory.game
     # A game resizes and stacks its frames itself.
     image_size = spec.image_downsize if game is None else None
     observation = ObservationConverter(
@@ -358,12 +370,12 @@ def _conversions(
         observation=observation,
         action=ActionConverter(raw.action_space, spec.name),
         reward=RewardConverter(
-            spec.reward_scale,
-            spec.clip_reward,
-            training,
-            raw.num_envs if isinstance(raw, RawEnvs) else 1,
-            gamma,
-            of_reward,
+            scale=spec.reward_scale,
+            clip=spec.clip_reward,
+            training=training,
+            num_envs=raw.num_envs if isinstance(raw, RawEnvs) else 1,
+            gamma=gamma,
+            statistics=of_reward,
             sign_first=game is not None and bool(game.reward_clipping),
         ),
         normalizer=normalizer,
@@ -373,3 +385,19 @@ def _conversions(
         moments=tuple(block for block in blocks if block.start < block.stop),
         num_info=len(spec.info_keys),
     )
+
+
+def log_mujoco_warnings(entry: GymnasiumSpec) -> None:
+    """Sends MuJoCo's warnings to the log if `entry` uses it, instead of printing them
+    and writing MUJOCO_LOG.TXT in the working directory. An existing warning function of
+    the process is kept."""
+    if isinstance(entry.entry_point, str):
+        importlib.import_module(entry.entry_point.partition(":")[0])
+    mujoco = sys.modules.get("mujoco")
+    if mujoco is not None and mujoco.get_mju_user_warning() is None:
+        mujoco.set_mju_user_warning(_log)
+
+
+def _log(message: str) -> None:
+    if OLD_MODEL not in message:
+        logger.warning("MuJoCo: %s", message)

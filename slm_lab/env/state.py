@@ -175,7 +175,8 @@ def load_env_state(env: Env, state: StateDict) -> bool:
     """Restores the result of `save_env_state` into an environment built in the same
     way. Returns whether its generator is restored; if not, the next `reset` needs a
     seed."""
-    saved, own = state["rng"], _generator_state(env)
+    saved = state["rng"]
+    own = _generator_state(env)
     if saved is None or own is None or own["bit_generator"] != saved["bit_generator"]:
         return False
     env.unwrapped.np_random.bit_generator.state = saved

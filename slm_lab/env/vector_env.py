@@ -9,6 +9,7 @@ import numpy as np
 from typing_extensions import override
 
 from slm_lab.core.errors import CheckpointError
+from slm_lab.core.state import HasState
 from slm_lab.core.types import (
     Array,
     BoolArray,
@@ -122,7 +123,7 @@ class Conversions:
 
 
 @final
-class VectorEnv:
+class VectorEnv(HasState):
     """N environments of one kind, stepped together; an ended episode is reset in the
     same step. action → raw environments → episode statistics on the raw reward →
     reward, observation. With `training` False the normalisers' statistics are constant.
@@ -143,10 +144,13 @@ class VectorEnv:
         self.observation_space = conversions.observation_space
         self.action_space = conversions.action.space
         self.frame_stack = conversions.frame_stack
-        self.statistics, self.moments = conversions.statistics, conversions.moments
+        self.statistics = conversions.statistics
+        self.moments = conversions.moments
         self.num_info = conversions.num_info
-        self._observation, self._action = conversions.observation, conversions.action
-        self._reward, self._normalizer = conversions.reward, conversions.normalizer
+        self._observation = conversions.observation
+        self._action = conversions.action
+        self._reward = conversions.reward
+        self._normalizer = conversions.normalizer
         self._joiner = conversions.joiner
         self._training = training
         self.normalization: Normalization | None = None
@@ -186,8 +190,10 @@ class VectorEnv:
         self.has_failed = False
         obs = self._observe(raw)
         if self._joiner is not None:
-            obs, raw = self._joiner.begin(obs), self._joiner.begin(raw)
-        self._obs, self._raw_obs = obs, raw
+            obs = self._joiner.begin(obs)
+            raw = self._joiner.begin(raw)
+        self._obs = obs
+        self._raw_obs = raw
         return self._obs
 
     def step(self, action: Array) -> Step:
@@ -203,24 +209,29 @@ class VectorEnv:
         self._now += 1
         np.add(self._episode_return, raw.reward, self._episode_return)
         reward, scaled = self._reward.convert(raw.reward)
-        frames, over = self._observation.convert(raw.obs), NO_EPISODES.env_index
-        last, finished = None, None
+        frames = self._observation.convert(raw.obs)
+        over = NO_EPISODES.env_index
+        last = None
+        finished = None
         if raw.done_index is not None:
             self._reward.end_episodes(raw.done_index)
             over, final_obs, info = raw.ended()
             if len(over):
                 last = self._observation.convert(final_obs)
                 finished = self._finish_episodes(over, info)
-        before, raw_before = self.obs, self.raw_obs
+        before = self.obs
+        raw_before = self.raw_obs
         obs = self._observe(frames)
         normal_last = last
         if last is not None and self._normalizer is not None:
             normal_last = self._normalizer.normalize(last)
         next_obs, obs = self._follow(before, obs, normal_last, over)
-        raw_next, raw_obs = next_obs, obs
+        raw_next = next_obs
+        raw_obs = obs
         if self._normalizer is not None:
             raw_next, raw_obs = self._follow(raw_before, frames, last, over)
-        self._obs, self._raw_obs = obs, raw_obs
+        self._obs = obs
+        self._raw_obs = raw_obs
         unnormalized = None
         if self.normalization is not None:
             raw_reward = scaled if self._reward.normalizes else reward
@@ -264,9 +275,8 @@ class VectorEnv:
         self._began[index] = self._now
         return finished
 
+    @override
     def state_dict(self) -> StateDict:
-        """The state for a resume: nested dicts and lists of arrays, numbers, strings,
-        None."""
         return {
             "num_envs": self.num_envs,
             "failed": self.has_failed,
@@ -279,6 +289,7 @@ class VectorEnv:
             "raw_obs": None if self._raw_obs is self._obs else self.raw_obs.copy(),
         }
 
+    @override
     def load_state_dict(self, state: StateDict) -> bool:
         """Continues from `state`. Returns whether its episodes go on: not without
         `exact_state`, and not if it was saved after a failure. Raises CheckpointError

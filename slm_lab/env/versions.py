@@ -118,7 +118,8 @@ def _file_of(module: str) -> Path | None:
         name = ".".join(module.split(".")[: end + 1])
         if (found := PathFinder.find_spec(name, places)) is None:
             return None
-        origin, places = found.origin, found.submodule_search_locations
+        origin = found.origin
+        places = found.submodule_search_locations
     return Path(origin) if origin is not None and Path(origin).is_file() else None
 
 

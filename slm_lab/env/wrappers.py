@@ -55,10 +55,8 @@ def _problems(path: str, name: str, kwargs: Mapping[str, Any]) -> Iterator[Probl
         yield Problem(path, f"must be {allowed} and returns one", name)
         return
     called = creator.__init__ if is_class else creator
-    arguments, parameters = (
-        arguments_of(called),
-        [*inspect.signature(called).parameters.values()],
-    )
+    arguments = arguments_of(called)
+    parameters = [*inspect.signature(called).parameters.values()]
     first = 2 if is_class else 1  # after self and the environment
     for parameter in parameters[:first]:
         arguments.named.pop(parameter.name, None)

@@ -130,7 +130,8 @@ class RowFile:
         if lines and not self.columns:
             self.columns = column_names(lines.pop(0))
             self._lines = 1
-        first, found = self._lines + 1, []
+        first = self._lines + 1
+        found = []
         self._lines += len(lines)
         for number, line in enumerate(lines, first):
             try:

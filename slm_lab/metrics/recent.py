@@ -6,7 +6,9 @@ from itertools import islice
 from typing import NamedTuple, final
 
 import numpy as np
+from typing_extensions import override
 
+from slm_lab.core.state import HasState
 from slm_lab.core.types import FloatArray, StateDict
 
 WINDOW_SHARE = 0.05
@@ -25,7 +27,7 @@ class MeanReturn(NamedTuple):
 
 
 @final
-class RecentEpisodes:
+class RecentEpisodes(HasState):
     """The returns of a Session's last episodes, with the budget's frame at which each
     ended. It keeps the episodes of the last `WINDOW_SHARE` of `max_frame`, and at least
     the last `MOST`. `FEWEST` and `MOST` count the episodes of all `workers` that train
@@ -34,10 +36,8 @@ class RecentEpisodes:
 
     def __init__(self, max_frame: int, workers: int = 1) -> None:
         self._max_frame = max_frame
-        self._fewest, self._most = (
-            math.ceil(FEWEST / workers),
-            math.ceil(MOST / workers),
-        )
+        self._fewest = math.ceil(FEWEST / workers)
+        self._most = math.ceil(MOST / workers)
         self._window = WINDOW_SHARE * max_frame
         self._ended: deque[int] = deque()
         self._returns: deque[float] = deque()
@@ -69,15 +69,15 @@ class RecentEpisodes:
             return None
         return self._mean(min(self._count(total_frame), self._most))
 
+    @override
     def state_dict(self) -> StateDict:
-        """The kept episodes."""
         return {
             "ended": np.array(self._ended, np.int64),
             "returns": np.array(self._returns, np.float64),
         }
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores `state`; `max_frame` may differ from the saved run's."""
         self._ended = deque(state["ended"].tolist())
         self._returns = deque(state["returns"].tolist())
 

@@ -6,12 +6,14 @@ import math
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
+from typing_extensions import override
 
 from slm_lab.core.errors import CheckpointError, LabError
 from slm_lab.core.registry import suggestion
+from slm_lab.core.state import SavedFields
 from slm_lab.core.types import Column, FloatArray, IntArray, StateDict
 from slm_lab.metrics.reader import Rows
 from slm_lab.metrics.recent import RecentEpisodes
@@ -34,13 +36,26 @@ _EPISODE_LENGTH = "episode_length"
 
 
 @final
-class Tracker:
+class Tracker(SavedFields):
     """Collects the numbers of one Session between two rows, and those over the whole
     training. `max_frame` is the budget in total frames. This Session is one of the
     `workers` that spend it, each of which writes rows. `extra_columns` follow the base
     columns: names from `row.COLUMNS`, or other `Column`s. The Tracker itself fills
     `episode_length`; learner reports fill other extra columns. Columns for `info_keys`,
     as in `env.info_keys`, come last."""
+
+    saved: ClassVar = {
+        "last_frame": "last_frame",
+        "last_wall_t": "last_wall_t",
+        "improved": "improved",
+        "episodes": "episodes",
+        "has_episode": "_has_episode",
+        "episode_return": "_episode_return",
+        "episode_length": "_episode_length",
+        "recent": "_recent",
+        "returns_since_row": "_returns_since_row",
+        "row_returns": "_row_returns",
+    }
 
     def __init__(
         self,
@@ -104,7 +119,8 @@ class Tracker:
     def track_update(self, report: Mapping[str, float]) -> None:
         """Adds a learner report to the means of the next row. A NaN makes the mean NaN.
         Raises LabError for a key without a column."""
-        sums, counts = self._sums, self._counts
+        sums = self._sums
+        counts = self._counts
         for name, value in report.items():
             if name not in sums:
                 raise LabError(
@@ -132,15 +148,15 @@ class Tracker:
         """Ends the interval and returns its row; `wall_t`, `cpu_t` are training time in
         seconds."""
         total_reward = self._mean_over_envs(self._episode_return)
-        recent_return, final = (
-            self._recent.recent(total_frame),
-            self._recent.final(total_frame),
-        )
-        seconds, rows = wall_t - self.last_wall_t, self._row_returns
+        recent_return = self._recent.recent(total_frame)
+        final = self._recent.final(total_frame)
+        seconds = wall_t - self.last_wall_t
+        rows = self._row_returns
         if total_reward is not None:
             rows.append(total_reward)
         self._report_missing_info()
-        returns, self._returns_since_row = self._returns_since_row, []
+        returns = self._returns_since_row
+        self._returns_since_row = []
         cells: dict[str, Cell] = dict.fromkeys(self.columns)
         cells |= {
             "frame": int(frame),
@@ -149,10 +165,10 @@ class Tracker:
             "cpu_t": float(cpu_t),
             "epi": self.episodes,
             "opt_step": int(opt_step),
-            "fps": float(frame - self.last_frame) / seconds if seconds > 0 else None,
+            "fps": _quotient(float(frame - self.last_frame), seconds),
             "total_reward": total_reward,
-            "total_reward_ma": math.fsum(rows) / len(rows) if rows else None,
-            "mean_return": math.fsum(returns) / len(returns) if returns else None,
+            "total_reward_ma": _quotient(math.fsum(rows), len(rows)),
+            "mean_return": _quotient(math.fsum(returns), len(returns)),
             "recent_return": recent_return,
             "final_return": final.value,
             "final_return_episodes": final.episodes,
@@ -161,9 +177,9 @@ class Tracker:
         if _EPISODE_LENGTH in cells:
             cells[_EPISODE_LENGTH] = self._mean_over_envs(self._episode_length)
         for name in self._reported:
-            count = self._counts[name]
-            cells[name] = self._sums[name] / count if count else None
-            self._sums[name], self._counts[name] = 0.0, 0
+            cells[name] = _quotient(self._sums[name], self._counts[name])
+            self._sums[name] = 0.0
+            self._counts[name] = 0
 
         best = self.best_return
         self.improved = recent_return is not None and (
@@ -175,23 +191,14 @@ class Tracker:
         self._close(row, int(frame), float(wall_t))
         return row
 
+    @override
     def state_dict(self) -> StateDict:
-        """The state that later rows depend on: numbers, strings, lists and numpy
-        arrays."""
+        last_row = self.last_row
         return {
+            **super().state_dict(),
             "columns": list(self.columns),
-            "last_row": None if self.last_row is None else list(self.last_row.cells),
-            "last_frame": self.last_frame,
-            "last_wall_t": self.last_wall_t,
             "best_return": self.best_return,
-            "improved": self.improved,
-            "episodes": self.episodes,
-            "has_episode": self._has_episode.copy(),
-            "episode_return": self._episode_return.copy(),
-            "episode_length": self._episode_length.copy(),
-            "recent": self._recent.state_dict(),
-            "returns_since_row": list(self._returns_since_row),
-            "row_returns": list(self._row_returns),
+            "last_row": None if last_row is None else list(last_row.cells),
             "sums": [self._sums[name] for name in self._reported],
             "counts": [self._counts[name] for name in self._reported],
         }
@@ -204,7 +211,8 @@ class Tracker:
         if not len(rows):
             return
         last = {name: float(rows[name][-1]) for name in ("frame", "wall_t", "epi")}
-        self.last_frame, self.last_wall_t = int(last["frame"]), last["wall_t"]
+        self.last_frame = int(last["frame"])
+        self.last_wall_t = last["wall_t"]
         self.episodes = int(last["epi"])
         self._next_due = next_multiple(self.last_frame, self._log_frequency)
         self._returns_since_row = []
@@ -220,29 +228,24 @@ class Tracker:
             episodes = np.full(ended[row], rows["mean_return"][row])
             self._recent.add(int(rows["total_frame"][row]), episodes)
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
         """Restores `state`; `log_frequency` may differ from the saved run's. Raises
         CheckpointError if the columns or the number of environments differ."""
         _check_columns("rows", state["columns"], self.columns)
-        known, here = len(state["has_episode"]), len(self._has_episode)
+        known = len(state["has_episode"])
+        here = len(self._has_episode)
         if known != here:
             raise CheckpointError(
                 f"env.num_envs = {here}: the checkpoint has {known} environments"
             )
+        super().load_state_dict(state)
         self.best_return = state["best_return"]
-        self.improved = state["improved"]
-        self.episodes = state["episodes"]
-        self._has_episode[:] = state["has_episode"]
-        self._episode_return[:] = state["episode_return"]
-        self._episode_length[:] = state["episode_length"]
-        self._recent.load_state_dict(state["recent"])
-        self._returns_since_row = list(state["returns_since_row"])
-        self._row_returns = deque(state["row_returns"], maxlen=MA_WINDOW)
         self._sums = dict(zip(self._reported, state["sums"], strict=True))
         self._counts = dict(zip(self._reported, state["counts"], strict=True))
         cells = state["last_row"]
         last_row = None if cells is None else Row(self.columns, tuple(cells))
-        self._close(last_row, state["last_frame"], state["last_wall_t"])
+        self._close(last_row, self.last_frame, self.last_wall_t)
 
     def _report_missing_info(self) -> None:
         """Reports a column of `info_keys` once, when episodes had no number for it; on
@@ -262,7 +265,9 @@ class Tracker:
                     print(message, file=sys.stderr)
 
     def _close(self, row: Row | None, frame: int, wall_t: float) -> None:
-        self.last_row, self.last_frame, self.last_wall_t = row, frame, wall_t
+        self.last_row = row
+        self.last_frame = frame
+        self.last_wall_t = wall_t
         self._next_due = next_multiple(frame, self._log_frequency)
 
     def _mean_over_envs(self, values: FloatArray | IntArray) -> float | None:
@@ -283,10 +288,21 @@ def info_means(keys: Sequence[str], info: FloatArray) -> dict[str, float | None]
     return dict(zip((column.name for column in info_columns(keys)), means, strict=True))
 
 
+def _quotient(total: float, count: float) -> float | None:
+    """None where there is nothing to divide by."""
+    return total / count if count > 0 else None
+
+
 @final
-class EvaluationTracker:
+class EvaluationTracker(SavedFields):
     """Schedules evaluations, makes their rows and tracks the best return. `max_frame`
     is the budget in total frames. Columns for `info_keys` come last."""
+
+    saved: ClassVar = {
+        "last_frame": "last_frame",
+        "recent": "_recent",
+        "row_returns": "_row_returns",
+    }
 
     def __init__(
         self, eval_frequency: int, max_frame: int, info_keys: Sequence[str] = ()
@@ -352,23 +368,20 @@ class EvaluationTracker:
         self._next_due = next_multiple(self.last_frame, self._eval_frequency)
         return Row(self.columns, tuple(cells[name] for name in self.columns))
 
+    @override
     def state_dict(self) -> StateDict:
-        """The state that later rows depend on."""
         return {
+            **super().state_dict(),
             "columns": list(self.columns),
-            "last_frame": self.last_frame,
             "best_return": self.best_return,
-            "recent": self._recent.state_dict(),
-            "row_returns": list(self._row_returns),
         }
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
         """Restores `state`. Raises CheckpointError if the columns differ."""
         _check_columns("evaluation rows", state["columns"], self.columns)
+        super().load_state_dict(state)
         self.best_return = state["best_return"]
-        self._recent.load_state_dict(state["recent"])
-        self._row_returns = deque(state["row_returns"], maxlen=MA_WINDOW)
-        self.last_frame = state["last_frame"]
         self._next_due = next_multiple(self.last_frame, self._eval_frequency)
 
 

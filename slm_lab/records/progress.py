@@ -58,6 +58,8 @@ class TrialProgress:
             except (OSError, ValueError) as error:
                 raise UsageError(f"{file.path} cannot be read: {error}") from None
         if not self.is_training:
+            for session in self._files:
+                self._record.rows(session)  # compares them with the checkpoint
             results = self._record.results
             self._results = {result.session: result for result in results}
         return self.is_training

@@ -1,14 +1,16 @@
 """Greedy episodes of an agent in separate environments, during and after training."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
+from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import AgentSeeds
 from slm_lab.agent.build import build_agent
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.core.errors import LabError, undone_on_failure
+from slm_lab.core.state import HasState, SavedFields
 from slm_lab.core.text import error_text
 from slm_lab.core.types import FloatArray, StateDict
 from slm_lab.env.failure import EnvironmentFailedError
@@ -22,12 +24,14 @@ from slm_lab.spec.schema.spec import Spec
 
 
 @final
-class Evaluator:
+class Evaluator(SavedFields):
     """An agent without memory that only acts, in `num_envs` separate environments.
     Weights and the normalisers' statistics are loaded from a training and do not
     change. All random draws (first states, the Random agent's actions) depend only on
     `seed`. `film` receives the episodes of a single environment; for it, `process_seed`
     and `marks` see `make_env`."""
+
+    saved: ClassVar = {"env": "env", "actor": "_actor"}
 
     def __init__(
         self,
@@ -57,9 +61,10 @@ class Evaluator:
                 spec.agent.for_acting(),
                 self.env.observation_space,
                 self.env.action_space,
-                num_envs,
-                AgentSeeds(*(int(agent_seed) for agent_seed in agent_seeds)),
+                num_envs=num_envs,
+                seeds=AgentSeeds(*(int(agent_seed) for agent_seed in agent_seeds)),
             )
+        self._actor = self._agent.actor
         self.networks = self._agent.learner.flats
 
     def load_snapshot(self, snapshot: StateDict) -> None:
@@ -78,7 +83,7 @@ class Evaluator:
         """Like `play`, but yields each episode as it ends; fewer if `stop` becomes
         true. Raises EnvironmentFailedError if an environment raises an exception of its
         own."""
-        actor = self._agent.actor
+        actor = self._actor
         actor.end_episodes(np.ones(self.env.num_envs, np.bool_))
         limits = self._name, self._max_steps, stop
         try:
@@ -93,15 +98,6 @@ class Evaluator:
                     f"{self._name}: {error_text(error)}"
                 ) from error
             raise
-
-    def state_dict(self) -> StateDict:
-        """The generators; weights and statistics are loaded before every evaluation."""
-        return {"env": self.env.state_dict(), "actor": self._agent.actor.state_dict()}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores the generators."""
-        self.env.load_state_dict(state["env"])
-        self._agent.actor.load_state_dict(state["actor"])
 
     def close(self) -> None:
         """Frees the environments."""
@@ -130,7 +126,7 @@ def snapshot_of(state: StateDict) -> StateDict:
 
 
 @final
-class RigorousEval:
+class RigorousEval(HasState):
     """Plays one greedy episode in each of `num_envs` environments whenever `tracker` is
     due. It shares only a snapshot with the training: no generator, weights or
     statistics. So evaluation does not affect training."""
@@ -176,14 +172,14 @@ class RigorousEval:
         if not self.has_failed:
             self._evaluator.load_state_dict(self._before)
 
+    @override
     def state_dict(self) -> StateDict:
-        """State that later evaluations depend on; after a failure, that before the
-        evaluation."""
+        """After a failure, that before the evaluation."""
         evaluator = self._before if self.has_failed else self._evaluator.state_dict()
         return {"evaluator": evaluator, "tracker": self.tracker.state_dict()}
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores `state`."""
         self._evaluator.load_state_dict(state["evaluator"])
         self.tracker.load_state_dict(state["tracker"])
 

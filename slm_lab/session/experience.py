@@ -2,13 +2,14 @@
 
 import logging
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import final
 
 from typing_extensions import override
 
 from slm_lab.agent.agent import Agent
 from slm_lab.agent.batch import Act, VectorStep
+from slm_lab.core.state import HasState
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.vector_env import FinishedEpisodes, Step, VectorEnv
 from slm_lab.session.clock import Clock
@@ -16,7 +17,7 @@ from slm_lab.session.clock import Clock
 logger = logging.getLogger(__name__)
 
 
-class Experience(ABC):
+class Experience(HasState):
     """A source of environment steps for an agent's memory."""
 
     @abstractmethod
@@ -47,15 +48,6 @@ class Experience(ABC):
     def seconds(self) -> tuple[float, float, float]:
         """Seconds so far of acting, environment and memory; zero where others act."""
         return 0.0, 0.0, 0.0
-
-    @abstractmethod
-    def state_dict(self) -> StateDict:
-        """State that the next step depends on besides the agent; "env" is the
-        environments'."""
-
-    @abstractmethod
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores the saved state."""
 
     def resume(self, state: StateDict) -> None:
         """Truncates episodes that cannot be continued; called when all else is
@@ -94,8 +86,11 @@ class Acting(Experience):
 
     @override
     def step(self) -> FinishedEpisodes | None:
-        agent, env, now = self._agent, self._env, time.perf_counter
-        began, obs = now(), env.obs
+        agent = self._agent
+        env = self._env
+        now = time.perf_counter
+        began = now()
+        obs = env.obs
         act = agent.act(obs, self._clock.total_frame)
         acted = now()
         result = env.step(act.action)

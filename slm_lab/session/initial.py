@@ -90,7 +90,8 @@ def taken_names(
             if _differ(name, built, saved)
         ]
         if differing:
-            name, more = differing[0], len(differing) - 1
+            name = differing[0]
+            more = len(differing) - 1
             others = f" ({more} more differ)" if more else ""
             raise UsageError(
                 f"--init-from: {name} is {_shape(saved, name)} in {source} and "

@@ -1,10 +1,18 @@
 """The parts of a Session: built from a spec, saved to a checkpoint and restored from
 it."""
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple, final
+
+import numpy as np
+from typing_extensions import override
 
 from slm_lab.agent.agent import Agent
-from slm_lab.core.types import StateDict
+from slm_lab.core.state import HasState, SavedFields
+from slm_lab.core.types import FloatArray, StateDict
 from slm_lab.env.vector.raw import CopyMarks
 from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
 from slm_lab.metrics.reader import NO_ROWS, read_rows
@@ -18,7 +26,6 @@ from slm_lab.session.experience import Experience
 from slm_lab.session.records import Records
 from slm_lab.session.seeding import SessionSeeds
 from slm_lab.session.status_board import Flow
-from slm_lab.session.stopwatch import Stopwatch
 from slm_lab.session.strategy import Strategy
 from slm_lab.session.video import VideoRecorder
 from slm_lab.spec.schema.spec import Spec
@@ -28,9 +35,68 @@ from slm_lab.storage.manifest import Manifest
 from slm_lab.storage.run_dir import SessionPaths
 
 
+class Elapsed(NamedTuple):
+    """Seconds of training."""
+
+    wall_t: float
+    cpu_t: float
+    """Of this process only; environments in worker processes are not counted."""
+
+
+@final
+class Stopwatch(HasState):
+    """Counts seconds from `start`, added to those from before the Session was
+    resumed."""
+
+    def __init__(self) -> None:
+        self._before = np.zeros(2)
+        self._began = _now()
+
+    def start(self) -> None:
+        """Starts counting; earlier time is discarded."""
+        self._began = _now()
+
+    def read(self) -> Elapsed:
+        """The seconds counted so far."""
+        return Elapsed(*(self._before + (_now() - self._began)).tolist())
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Excludes the time spent in this context, which is not training."""
+        began = _now()
+        yield
+        self._began += _now() - began
+
+    def resume_after(self, wall_t: float, cpu_t: float) -> None:
+        """Adds the seconds that an earlier process counted."""
+        self._before = np.array([wall_t, cpu_t])
+
+    @override
+    def state_dict(self) -> StateDict:
+        return self.read()._asdict()
+
+    @override
+    def load_state_dict(self, state: StateDict) -> None:
+        self.resume_after(float(state["wall_t"]), float(state["cpu_t"]))
+
+
+def _now() -> FloatArray:
+    """(2,), as in `Elapsed`."""
+    return np.array([time.perf_counter(), time.process_time()])
+
+
 @dataclass
-class SessionParts:
-    """The parts of a Session; a checkpoint holds their states."""
+class SessionParts(SavedFields):
+    """The parts of a Session. A checkpoint holds their states, but for the steps in the
+    agent's log."""
+
+    saved: ClassVar = {
+        "elapsed": "stopwatch",
+        "agent": "agent",
+        "tracker": "tracker",
+        "evaluation": "evaluation",
+        "strategy": "strategy",
+    }
 
     paths: SessionPaths
     strategy: Strategy
@@ -44,32 +110,21 @@ class SessionParts:
     records: Records
     stopwatch: Stopwatch = field(default_factory=Stopwatch)
 
+    @override
     def state_dict(self) -> StateDict:
-        """All state that the next step depends on, except the steps in the agent's
-        log."""
         return {
             "frame": self.clock.frame,
             "frames": self.clock.frames,
-            "elapsed": self.stopwatch.state_dict(),
-            "agent": self.agent.state_dict(),
             **self.experience.state_dict(),
-            "tracker": self.tracker.state_dict(),
-            "evaluation": None
-            if self.evaluation is None
-            else self.evaluation.state_dict(),
-            "strategy": self.strategy.state_dict(),
+            **super().state_dict(),
         }
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
         """Restores the parts; `restore` does the rest."""
         self.clock.load(int(state["frame"]), state["frames"])
-        self.stopwatch.load_state_dict(state["elapsed"])
-        self.agent.load_state_dict(state["agent"])
         self.experience.load_state_dict(state)
-        self.tracker.load_state_dict(state["tracker"])
-        if self.evaluation is not None:
-            self.evaluation.load_state_dict(state["evaluation"])
-        self.strategy.load_state_dict(state["strategy"])
+        super().load_state_dict(state)
 
     @property
     def has_failed_env(self) -> bool:
@@ -90,7 +145,8 @@ class SessionParts:
 
     def row(self) -> Row:
         """The next row of the training."""
-        elapsed, strategy = self.stopwatch.read(), self.strategy
+        elapsed = self.stopwatch.read()
+        strategy = self.strategy
         self.tracker.track_update(
             strategy.report(elapsed.wall_t - self.tracker.last_wall_t)
         )
@@ -119,7 +175,8 @@ class SessionParts:
 
     def progress(self) -> dict[str, float | None]:
         """Fields of the status board from the last row; empty before the first row."""
-        row, best = self.tracker.last_row, self.tracker.best_return
+        row = self.tracker.last_row
+        best = self.tracker.best_return
         if row is None:
             return {}
         if self.evaluation is not None:
@@ -162,12 +219,12 @@ def build_parts(
     clock = strategy.clock(spec.env.max_frame)
     experience = strategy.experience(spec, agent, env, clock)
     tracker = Tracker(
-        spec.env.num_envs * blueprint.num_sessions,
-        spec.log_frequency,
-        spec.env.max_frame,
-        (*agent.learner.metric_names, *blueprint.columns),
-        spec.meta.writers_per_training,
-        spec.env.info_keys,
+        num_envs=spec.env.num_envs * blueprint.num_sessions,
+        log_frequency=spec.log_frequency,
+        max_frame=spec.env.max_frame,
+        extra_columns=(*agent.learner.metric_names, *blueprint.columns),
+        workers=spec.meta.writers_per_training,
+        info_keys=spec.env.info_keys,
     )
     share = strategy.episodes.eval_share(spec.meta.rigorous_eval)
     evaluation = None
@@ -182,25 +239,26 @@ def build_parts(
     video = None
     if spec.meta.record_video is not None and spec.meta.is_first_of_training(index):
         video = VideoRecorder(spec.of_videos(), seeds.video, paths, marks)
-    records = Records(paths)
     return SessionParts(
-        paths,
-        strategy,
-        env,
-        agent,
-        clock,
-        experience,
-        tracker,
-        evaluation,
-        video,
-        records,
+        paths=paths,
+        strategy=strategy,
+        env=env,
+        agent=agent,
+        clock=clock,
+        experience=experience,
+        tracker=tracker,
+        evaluation=evaluation,
+        video=video,
+        records=Records(paths),
     )
 
 
 def restore(parts: SessionParts, manifest: Manifest) -> None:
     """Restores a Session from its checkpoint. Raises CheckpointError."""
-    store, learner = parts.records.store, parts.agent.learner
-    state, file = store.load(manifest), store.file(manifest)
+    store = parts.records.store
+    learner = parts.agent.learner
+    state = store.load(manifest)
+    file = store.file(manifest)
     with reading(file):
         check_fits(snapshot_of(state), learner.flats, parts.env.statistics, file)
         parts.load_state_dict(state)
@@ -214,7 +272,8 @@ def open_rows(
 ) -> None:
     """Creates the files of rows, or continues them. They continue from the checkpoint
     or, if this Session replaces a process, from the last complete row."""
-    paths, columns = parts.paths, {}
+    paths = parts.paths
+    columns = {}
     if parts.strategy.blueprint.leads:
         columns[paths.rows.name] = parts.tracker.columns
         if parts.evaluation is not None:

@@ -56,7 +56,8 @@ def finished_episodes(
     not finite."""
     counts = np.zeros(env.num_envs, np.int64)
     began = np.zeros(env.num_envs, np.int64)
-    now, next_check = 0, max_steps
+    now = 0
+    next_check = max_steps
     obs = env.reset()
     while counts.min() < per_env and not stop():
         step = env.step(choose_action(obs))

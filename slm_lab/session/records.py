@@ -60,7 +60,14 @@ class Records:
         parts = {"state": state}
         if self.best is not None:
             parts["best"] = self.best
-        self.store.save(frame, rows, parts, finished, log, commit_barrier)
+        self.store.save(
+            frame,
+            rows,
+            parts,
+            finished=finished,
+            log=log,
+            commit_barrier=commit_barrier,
+        )
         self.best = None
         self.saved_at = time.perf_counter()
         return list(parts)

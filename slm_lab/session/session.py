@@ -50,16 +50,26 @@ class Session:
         self.paths = paths
         self.strategy = strategy or independent(board, index)
         self.parts = parts = build_parts(
-            spec, index, seeds, paths, self.strategy, board.marks_of(index)
+            spec,
+            index,
+            seeds,
+            paths,
+            strategy=self.strategy,
+            marks=board.marks_of(index),
         )
-        self.env, self.agent, self.clock = parts.env, parts.agent, parts.clock
-        self.tracker, self.records = parts.tracker, parts.records
-        self._evaluation, self._stopwatch = parts.evaluation, parts.stopwatch
+        self.env = parts.env
+        self.agent = parts.agent
+        self.clock = parts.clock
+        self.tracker = parts.tracker
+        self.records = parts.records
+        self._evaluation = parts.evaluation
+        self._stopwatch = parts.stopwatch
         self.board = board
         self._on_row = on_row
         self._granted_end: Vote | None = None
         self._has_tried_to_save = False
-        self._update_seconds, self._num_events = 0.0, 0
+        self._update_seconds = 0.0
+        self._num_events = 0
         manifest = (
             self.records.store.manifest() if resume or replaces is not None else None
         )
@@ -82,7 +92,8 @@ class Session:
         """Trains until the budget is spent, the target return is reached, or a stop is
         requested. Raises NonFiniteLossError with the state saved beside the last good
         checkpoint."""
-        strategy, experience = self.strategy, self.parts.experience
+        strategy = self.strategy
+        experience = self.parts.experience
         self._begin()
         try:
             while not self._is_over():
@@ -126,7 +137,9 @@ class Session:
         """Learns, evaluates, films and tracks, if due. A repeated call does only what
         is still due. So a Session that was saved during a vote resumes with what it had
         voted for."""
-        frame, evaluation, video = self.clock.frame, self._evaluation, self.parts.video
+        frame = self.clock.frame
+        evaluation = self._evaluation
+        video = self.parts.video
         if self.agent.is_due:
             if not self._is_granted(Vote.LEARN):
                 return
@@ -221,7 +234,8 @@ class Session:
         self._save(finished, state)
         if finished and self._checks is not None:
             self._checks.at_end()
-        ending, error = Ending.FINISHED if finished else Ending.INTERRUPTED, None
+        ending = Ending.FINISHED if finished else Ending.INTERRUPTED
+        error = None
         if (
             self.parts.experience.has_ended
             and not finished
@@ -238,7 +252,8 @@ class Session:
         return SessionResult(self.index, ending, self.clock.frame, error)
 
     def _solved(self) -> bool:
-        target, best = self.spec.meta.stop_return, self.tracker.best_return
+        target = self.spec.meta.stop_return
+        best = self.tracker.best_return
         if target is None:
             return False
         if best is not None and best >= target:
@@ -247,7 +262,9 @@ class Session:
         return self.strategy.ballot.solved
 
     def _write_last_rows(self) -> bool:
-        frame, evaluation, video = self.clock.frame, self._evaluation, self.parts.video
+        frame = self.clock.frame
+        evaluation = self._evaluation
+        video = self.parts.video
         if (
             evaluation
             and frame > evaluation.tracker.last_frame
@@ -351,8 +368,14 @@ class Session:
         self.board.saving[self.index] = 1
         try:
             state = self.parts.state_dict() if state is None else state
-            frame, commit = self.clock.frame, self.strategy.checkpoint.commit_barrier
-            parts = self.records.save(frame, state, self.agent.log, finished, commit)
+            frame = self.clock.frame
+            parts = self.records.save(
+                frame,
+                state,
+                log=self.agent.log,
+                finished=finished,
+                commit_barrier=self.strategy.checkpoint.commit_barrier,
+            )
         finally:
             self.board.saving[self.index] = 0
         result = significant(self.board.read(self.index).recent_return)

@@ -171,7 +171,12 @@ class StatusBoard:
         phase, restarts, *numbers = (float(record[name]) for name in PROGRESS_FIELDS)
         fps, recent, best = (None if np.isnan(n) else n for n in numbers)
         return SessionProgress(
-            Phase(int(phase)), int(record["frame"]), int(restarts), fps, recent, best
+            phase=Phase(int(phase)),
+            frame=int(record["frame"]),
+            restarts=int(restarts),
+            fps=fps,
+            recent_return=recent,
+            best=best,
         )
 
     def flow(self, session: int) -> Flow | None:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from slm_lab.agent.agent import Agent
 from slm_lab.agent.algorithm.correction import VTrace
+from slm_lab.core.state import SavedFields
 from slm_lab.core.types import IntArray, StateDict
 from slm_lab.env.vector_env import FinishedEpisodes, VectorEnv
 from slm_lab.session.build import MakeMemory
@@ -146,9 +147,9 @@ class JointCheckpoint:
         return copy()
 
 
-class Strategy:
-    """How one Session trains with others; the base class is for an independent
-    Session."""
+class Strategy(SavedFields):
+    """How one Session trains with others; the base class is for an independent Session.
+    A resumed Session loads its state before `join`."""
 
     def __init__(
         self,
@@ -197,13 +198,6 @@ class Strategy:
         """CPU seconds of all Sessions that this one's rows cover; `own` are this
         one's."""
         return own
-
-    def state_dict(self) -> StateDict:
-        """The state that a resumed Session's strategy needs."""
-        return {}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores the saved state; called before `join`."""
 
 
 StrategyFactory: TypeAlias = Callable[[StatusBoard, int], Strategy]

@@ -25,7 +25,8 @@ def set_up_torch(threads: int) -> None:
 def torch_settings(threads: int) -> Iterator[None]:
     """`set_up_torch` for a while, in a process that is not the lab's own; floats are
     float32."""
-    before, dtype = torch.get_num_threads(), torch.get_default_dtype()
+    before = torch.get_num_threads()
+    dtype = torch.get_default_dtype()
     flushes = bool((torch.full((1,), 1e-40) * 1.0).item() == 0.0)
     torch.set_default_dtype(torch.float32)
     set_up_torch(threads)

@@ -84,14 +84,14 @@ class VideoRecorder:
     ) -> None:
         assert spec.meta.record_video is not None
         self._every = spec.meta.record_video
-        self._spec, self._seed, self._paths = spec, seed, paths
+        self._spec = spec
+        self._seed = seed
+        self._paths = paths
         self._marks = marks
         films = paths.video(0).parent.glob(f"{paths.video(0).stem[:-1]}*.mp4")
         ends = [film.stem.rpartition("_")[2] for film in films]
-        self._failed, self._last = (
-            False,
-            max([0, *map(int, filter(str.isdecimal, ends))]),
-        )
+        self._failed = False
+        self._last = max([0, *map(int, filter(str.isdecimal, ends))])
         # a simulator that does not import; `record` reports it
         with suppress(LabError):
             self._failed = why_not_filmed(spec.env) is not None

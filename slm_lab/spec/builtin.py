@@ -63,7 +63,7 @@ PARTS = (
         "memory.replay:Replay",
     ),
     (NETS, "MLPNet", net.MLPNetSpec, "net.mlp:MLPNet"),
-    (NETS, "HydraMLPNet", net.HydraMLPNetSpec, "net.hydra:HydraMLPNet"),
+    (NETS, "HydraMLPNet", net.HydraMLPNetSpec, "net.mlp:HydraMLPNet"),
     (NETS, "DuelingMLPNet", net.DuelingMLPNetSpec, "net.dueling:DuelingNet"),
     (NETS, "ConvNet", net.ConvNetSpec, "net.conv:ConvNet"),
     (NETS, "DuelingConvNet", net.DuelingConvNetSpec, "net.dueling:DuelingNet"),

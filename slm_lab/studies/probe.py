@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, final
 import numpy as np
 
 from slm_lab.agent.device import resolve_device
-from slm_lab.agent.net.precision import with_precision
+from slm_lab.agent.from_spec.net import with_precision
 from slm_lab.core.errors import LabError
 from slm_lab.core.process import usable_cores
 from slm_lab.core.types import FloatArray

@@ -156,7 +156,7 @@ def with_known_precision(spec: Spec) -> Spec:
     agent = spec.agent
     unknown = {key: net for key, net in agent.nets.items() if net.precision == "auto"}
     if unknown:
-        from slm_lab.agent.net.precision import with_precision  # imports torch
+        from slm_lab.agent.from_spec.net import with_precision  # imports torch
 
         known = {
             key: {"precision": with_precision(net).precision}

@@ -248,7 +248,7 @@ def _arc_problems(
     if not any(isinstance(net, TorchArcNetSpec) for net in agent.nets.values()):
         return []
     with importing():
-        from slm_lab.agent.net.torch_arc import arc_problems
+        from slm_lab.agent.from_spec.net import arc_problems
 
     return arc_problems(agent, shape, discrete)
 
@@ -275,7 +275,7 @@ def check_devices(spec: Spec) -> list[Problem]:
     if all(net.gpu is not True and net.precision != "bf16" for net in nets):
         return []
     with importing():  # imports torch
-        from slm_lab.agent.net.precision import problems_here
+        from slm_lab.agent.from_spec.net import problems_here
 
     return list(problems_here(spec.agent))
 

@@ -9,10 +9,10 @@ from pandas.testing import assert_frame_equal
 from torch import nn
 
 from slm_lab.agent.algorithm import temperature
+from slm_lab.agent.from_spec.networks import build_optimizer
 from slm_lab.agent.net.array_mlp import ArrayMLP
-from slm_lab.agent.optim.build import build_optimizer
 from slm_lab.agent.optim.flat import FlatParameters
-from slm_lab.agent.optim.lr_schedule import build_learning_rate
+from slm_lab.agent.optim.lr_schedule import LearningRate, build_learning_rate
 from slm_lab.agent.optim.optimizer import Optimizer, StepReport
 from slm_lab.core.registry import ALGORITHMS
 from tests.contract.runs import vectors
@@ -31,10 +31,10 @@ class PerParameterOptimizer(Optimizer):
     def __init__(self, spec, flat, bounds):
         args = dict(spec.optim_spec.args)
         schedule = spec.lr_scheduler_spec
-        named = (None, {}) if schedule is None else (schedule.name, schedule.args)
-        super().__init__(
-            flat, None, build_learning_rate(args["lr"], *named), None, bounds
-        )
+        rate = LearningRate(args["lr"])
+        if schedule is not None:
+            rate = build_learning_rate(args["lr"], schedule.name, schedule.args)
+        super().__init__(flat, None, rate, None, bounds)
         self.parameters = flat.views
         # off the flat vector, each with separate storage
         for parameter in self.parameters:

@@ -12,7 +12,8 @@ import torch
 
 from slm_lab.agent import device
 from slm_lab.agent.algorithm import soft_parts
-from slm_lab.agent.net import build, policy_value, precision
+from slm_lab.agent.from_spec import net, networks
+from slm_lab.agent.net import policy_value
 from tests.contract.fake_gpu import GPU, FakeGPU
 from tests.contract.playing import Play
 from tests.contract.table import ALGORITHM_ROWS, cases
@@ -35,7 +36,7 @@ ROWS = [
 @pytest.fixture
 def gpu(monkeypatch):
     """Networks are built on the fake GPU."""
-    for module in (device, soft_parts, build, precision):
+    for module in (device, soft_parts, networks, net):
         monkeypatch.setattr(module, "resolve_device", lambda gpu: GPU)
     # As with a real GPU, a parameter stays the same object when it moves.
     torch.__future__.set_swap_module_params_on_conversion(True)

@@ -151,7 +151,7 @@ def test_the_time_of_evaluations_is_no_training_time(tmp_path, monkeypatch):
         Time.now += 1000.0
         return play(self, snapshot, stop)
 
-    monkeypatch.setattr("slm_lab.session.stopwatch.time", Time)
+    monkeypatch.setattr("slm_lab.session.parts.time", Time)
     monkeypatch.setattr(RigorousEval, "play", slow_play)
     session = run_session(evaluated("cartpole"), tmp_path)
     assert Time.now > 7000

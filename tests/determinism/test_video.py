@@ -216,7 +216,7 @@ def test_the_time_of_recording_is_no_training_time(tmp_path, monkeypatch):
     def slow(self, snapshot, stop):
         Time.now += 1000.0
 
-    monkeypatch.setattr("slm_lab.session.stopwatch.time", Time)
+    monkeypatch.setattr("slm_lab.session.parts.time", Time)
     monkeypatch.setattr(VideoRecorder, "record", slow)
     session = run_session(recorded("cartpole"), tmp_path)
     assert Time.now > 3000

@@ -21,9 +21,9 @@ from slm_lab.agent.algorithm.report import Report, number
 from slm_lab.agent.algorithm.returns import gae, n_step_returns
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.device import moved
+from slm_lab.agent.from_spec.schedule import build_schedule
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.recurrent_state import flatten_obs, flatten_steps
-from slm_lab.agent.schedule import Schedule
 from slm_lab.spec.schema.algorithm import ActorCriticSpec
 
 
@@ -53,7 +53,7 @@ class ActorCritic(Learner[Rollout]):
         self.family = parts.family
         self._value_loss_fn = parts.value_loss_fn
         self._correction = correction
-        self._entropy_coef = Schedule(spec.entropy_coef_spec)
+        self._entropy_coef = build_schedule(spec.entropy_coef_spec)
 
     @classmethod
     def build(cls, context: BuildContext) -> AgentParts:

@@ -1,7 +1,7 @@
 """Actor and learner, which every algorithm consists of, and what they are built
 from."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 import torch
 from torch import nn
+from typing_extensions import override
 
 from slm_lab.agent.algorithm.correction import VTrace
 from slm_lab.agent.algorithm.report import Report
@@ -21,13 +22,14 @@ from slm_lab.agent.optim.optimizer import StepReport, TrainState
 from slm_lab.agent.optim.rule import Number
 from slm_lab.agent.recurrent_state import RecurrentLayout
 from slm_lab.agent.replay_config import ReplayConfig
+from slm_lab.core.state import HasState
 from slm_lab.core.types import Array, BoolArray, Column, StateDict
 from slm_lab.spec.schema.agent import AgentSpec
 
 BatchT = TypeVar("BatchT", contravariant=True)
 
 
-class Actor(ABC):
+class Actor(HasState):
     """Acts. Holds the policy, its generator and its recurrent state."""
 
     version: int
@@ -62,16 +64,8 @@ class Actor(ABC):
         one."""
         return obs
 
-    @abstractmethod
-    def state_dict(self) -> StateDict:
-        """The generator and recurrent state; the learner saves the weights."""
 
-    @abstractmethod
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores both."""
-
-
-class Learner(ABC, Generic[BatchT]):
+class Learner(HasState, Generic[BatchT]):
     """Updates the weights from batches. Holds networks, optimizers and its own
     generator. It saves `train_state`, the networks with their optimizers, the two
     counters, and its target network if it has one. `own_state` adds what else the next
@@ -126,8 +120,8 @@ class Learner(ABC, Generic[BatchT]):
         if self.target_network is not None:
             self.target_network.copy_online()
 
+    @override
     def state_dict(self) -> StateDict:
-        """Networks, optimizers, counters and `own_state`."""
         own = self.own_state()
         if self.target_network is not None:
             own["target_network"] = self.target_network.state_dict()
@@ -138,8 +132,8 @@ class Learner(ABC, Generic[BatchT]):
             "own": own,
         }
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores them in place."""
         self.train_state.load_state_dict(state["train_state"])
         self.opt_step = int(state["opt_step"])
         self.version = int(state["version"])

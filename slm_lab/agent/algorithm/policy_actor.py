@@ -1,7 +1,7 @@
 """The actor of every algorithm that samples from a policy."""
 
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import gymnasium
 import torch
@@ -15,10 +15,12 @@ from slm_lab.agent.distribution.exploration import (
     exploration_policy,
 )
 from slm_lab.agent.distribution.family import DistributionFamily
+from slm_lab.agent.from_spec.schedule import build_schedule
 from slm_lab.agent.net.policy_value import ActingNetwork
 from slm_lab.agent.recurrent_state import RecurrentState
 from slm_lab.agent.schedule import Schedule
-from slm_lab.core.types import Array, BoolArray, FloatArray, StateDict
+from slm_lab.core.state import SavedFields
+from slm_lab.core.types import Array, BoolArray, FloatArray
 from slm_lab.spec.schema.algorithm import EXPLORING, AlgorithmSpec
 
 
@@ -42,7 +44,7 @@ class ActionPolicy:
         policy = exploration_policy(spec.action_policy, family, action_space)
         if spec.action_policy not in EXPLORING or spec.explore_var_spec is None:
             return cls(policy, None)
-        return cls(policy, Schedule(spec.explore_var_spec))
+        return cls(policy, build_schedule(spec.explore_var_spec))
 
     def explore_var(self, frame: int) -> float | None:
         """ε or τ at the trial's clock `frame`; None if the policy has neither."""
@@ -56,9 +58,15 @@ class ActionPolicy:
         return self.policy(params, explore_var or 0.0, generators)
 
 
-class PolicyActor(Actor):
+class PolicyActor(SavedFields, Actor):
     """Samples from the action policy; log π and V are from the same forward pass. With
     a `warmup` it acts by that until its weights have seen a first training event."""
+
+    saved: ClassVar = {
+        "generators": "_generators",
+        "version": "version",
+        "recurrent_state": "_recurrent",
+    }
 
     def __init__(
         self,
@@ -115,20 +123,3 @@ class PolicyActor(Actor):
     def end_episodes(self, ended: BoolArray) -> None:
         if self._recurrent is not None:
             self._recurrent.reset(ended)
-
-    @override
-    def state_dict(self) -> StateDict:
-        return {
-            "generators": self._generators.state_dict(),
-            "version": self.version,
-            "recurrent_state": None
-            if self._recurrent is None
-            else self._recurrent.state_dict(),
-        }
-
-    @override
-    def load_state_dict(self, state: StateDict) -> None:
-        self._generators.load_state_dict(state["generators"])
-        self.version = int(state["version"])
-        if self._recurrent is not None:
-            self._recurrent.load_state_dict(state["recurrent_state"])

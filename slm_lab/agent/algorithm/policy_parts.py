@@ -16,11 +16,14 @@ from slm_lab.agent.algorithm.loss import ValueLoss
 from slm_lab.agent.algorithm.policy_actor import ActionPolicy, PolicyActor
 from slm_lab.agent.distribution.exploration import ExplorationPolicy, Generators
 from slm_lab.agent.distribution.family import DistributionFamily, distribution_family
-from slm_lab.agent.net.build import build_policy_value, build_q_network
+from slm_lab.agent.from_spec.networks import (
+    build_policy_value,
+    build_q_network,
+    torch_errors_at,
+)
 from slm_lab.agent.net.policy_value import ActingNetwork, PolicyValue
 from slm_lab.agent.net.q_network import QNetwork
 from slm_lab.agent.net.value_transform import ValueTransform
-from slm_lab.agent.optim.build import torch_errors_at
 from slm_lab.agent.recurrent_state import RecurrentLayout, RecurrentState
 from slm_lab.agent.replay_config import ReplayConfig, TrainingSchedule
 from slm_lab.spec.role import net_for_role

@@ -28,11 +28,11 @@ from slm_lab.agent.algorithm.returns import gae
 from slm_lab.agent.autodiff import Differentiable
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.device import moved
+from slm_lab.agent.from_spec.schedule import build_schedule
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.process_group import SoloGroup
 from slm_lab.agent.optim.rule import Number
 from slm_lab.agent.recurrent_state import flatten_obs, flatten_steps, shuffled_order
-from slm_lab.agent.schedule import Schedule
 from slm_lab.core.types import StateDict
 from slm_lab.spec.schema.algorithm import PPOSpec
 
@@ -141,8 +141,8 @@ class PPO(Learner[Rollout]):
         self.family = parts.family
         self._value_loss_fn = parts.value_loss_fn
         self._return_range = return_range
-        self._clip_eps = Schedule(spec.clip_eps_spec)
-        self._entropy_coef = Schedule(spec.entropy_coef_spec)
+        self._clip_eps = build_schedule(spec.clip_eps_spec)
+        self._entropy_coef = build_schedule(spec.entropy_coef_spec)
         self._generator = generator
         self._correction = correction
         self._graphed_step = graphed(self._step, self.train_state)

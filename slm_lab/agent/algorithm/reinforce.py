@@ -16,10 +16,10 @@ from slm_lab.agent.algorithm.returns import discounted_returns
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.device import moved
 from slm_lab.agent.distribution.family import DistributionFamily, distribution_family
-from slm_lab.agent.net.build import build_policy_only
+from slm_lab.agent.from_spec.networks import build_policy_only
+from slm_lab.agent.from_spec.schedule import build_schedule
 from slm_lab.agent.net.policy_value import PolicyOnly
 from slm_lab.agent.recurrent_state import flatten_obs, flatten_steps
-from slm_lab.agent.schedule import Schedule
 from slm_lab.spec.schema.algorithm import ReinforceSpec
 
 
@@ -36,7 +36,7 @@ class Reinforce(Learner[Rollout]):
         self.spec = spec
         self.network = network
         self.family = family
-        self._entropy_coef = Schedule(spec.entropy_coef_spec)
+        self._entropy_coef = build_schedule(spec.entropy_coef_spec)
 
     @classmethod
     def build(cls, context: BuildContext) -> AgentParts:

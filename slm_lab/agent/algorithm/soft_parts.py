@@ -23,14 +23,17 @@ from slm_lab.agent.distribution.family import (
     distribution_family,
     squashed_family,
 )
+from slm_lab.agent.from_spec.networks import (
+    build_optimizer,
+    build_policy_only,
+    build_twin_q,
+)
+from slm_lab.agent.from_spec.schedule import build_schedule
 from slm_lab.agent.net.array_mlp import has_nodes
-from slm_lab.agent.net.build import build_policy_only, build_twin_q
 from slm_lab.agent.net.policy_value import PolicyOnly
 from slm_lab.agent.net.q_network import TwinQ
-from slm_lab.agent.optim.build import build_optimizer
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.optimizer import TrainState
-from slm_lab.agent.schedule import Schedule
 from slm_lab.core.errors import LabError
 from slm_lab.spec.role import net_for_role
 from slm_lab.spec.schema.agent import AgentSpec
@@ -101,7 +104,7 @@ def _temperature(
     context: BuildContext, spec: EntropyRegularisedSpec, family: DistributionFamily
 ) -> Temperature:
     if spec.fixed_alpha is not None:
-        return Temperature(Schedule(spec.fixed_alpha))
+        return Temperature(build_schedule(spec.fixed_alpha))
     net_spec = net_for_role(context.spec, "actor")
     actors = net_spec.optim_spec
     # Class, learning rate and schedule are the actor's; all other arguments have

@@ -13,29 +13,31 @@ import gymnasium
 import numpy as np
 import torch
 from gymnasium import spaces
+from typing_extensions import override
 
 from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.core.errors import LabError
+from slm_lab.core.state import HasState
 from slm_lab.core.types import Array, FloatArray, IntArray, StateDict
 
 
 @final
-class Generators:
+class Generators(HasState):
     """A NumPy and a torch generator of one seed."""
 
     def __init__(self, seed: int) -> None:
         self.array = np.random.default_rng(seed)
         self.tensor = torch.Generator().manual_seed(seed)
 
+    @override
     def state_dict(self) -> StateDict:
-        """The state of both."""
         return {
             "array": self.array.bit_generator.state,
             "tensor": self.tensor.get_state(),
         }
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores both."""
         self.array.bit_generator.state = state["array"]
         self.tensor.set_state(state["tensor"])
 

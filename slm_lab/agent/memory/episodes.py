@@ -1,6 +1,7 @@
 """The memory of whole episodes that are used once."""
 
 import math
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -8,15 +9,15 @@ from typing_extensions import override
 
 from slm_lab.agent.batch import RawRollout, Rollout, VectorStep
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
-from slm_lab.core.types import Array, IntArray, StateDict
-from slm_lab.spec.schema.memory import MemorySpec, OnPolicyCrossEntropySpec
+from slm_lab.core.state import SavedFields
+from slm_lab.core.types import Array, IntArray
 
 Episode = dict[str, Array]
 """The steps of one episode by field, (T, ...) each; `next_obs` is the last one only,
 (1, ...)."""
 
 
-class OnPolicyReplay(Memory[Rollout]):
+class OnPolicyReplay(SavedFields, Memory[Rollout]):
     """Whole episodes, until `horizon` of them are finished, from any number of
     environments.
 
@@ -28,6 +29,8 @@ class OnPolicyReplay(Memory[Rollout]):
     batch has only that share of the episodes, those of the highest return (as the
     learner sees rewards)."""
 
+    saved: ClassVar = {"steps": "_steps", "begins": "_starts", "finished": "_finished"}
+
     def __init__(self, layout: MemoryLayout, best_fraction: float = 1.0) -> None:
         self._wanted = layout.horizon
         self._keeps_raw = layout.rollouts_keep_raw
@@ -37,15 +40,6 @@ class OnPolicyReplay(Memory[Rollout]):
         self._starts = [0] * layout.num_envs
         """Where in `_steps` each environment's running episode starts."""
         self._finished: list[Episode] = []
-
-    @classmethod
-    @override
-    def build(cls, spec: MemorySpec, layout: MemoryLayout) -> "OnPolicyReplay":
-        """OnPolicyCrossEntropy learns from the share of episodes in its spec, others
-        from all."""
-        if isinstance(spec, OnPolicyCrossEntropySpec):
-            return cls(layout, spec.cross_entropy)
-        return cls(layout)
 
     @override
     def add(self, step: VectorStep) -> None:
@@ -90,7 +84,8 @@ class OnPolicyReplay(Memory[Rollout]):
     @override
     def take(self) -> Rollout:
         """The finished episodes, or the best of them, as one column."""
-        episodes, self._finished = self._best(self._finished), []
+        episodes = self._best(self._finished)
+        self._finished = []
         columns = {
             name: torch.from_numpy(
                 np.concatenate([e[name] for e in episodes])
@@ -120,17 +115,3 @@ class OnPolicyReplay(Memory[Rollout]):
         """Drops the oldest vector steps, which no running episode needs."""
         del self._steps[:count]
         self._starts = [start - count for start in self._starts]
-
-    @override
-    def state_dict(self) -> StateDict:
-        return {
-            "steps": list(self._steps),
-            "begins": list(self._starts),
-            "finished": list(self._finished),
-        }
-
-    @override
-    def load_state_dict(self, state: StateDict) -> None:
-        self._steps = list(state["steps"])
-        self._starts = list(state["begins"])
-        self._finished = list(state["finished"])

@@ -1,7 +1,7 @@
 """The memory of self-imitation: a rollout, beside past episodes with their returns."""
 
 from itertools import pairwise
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 import torch
@@ -10,32 +10,20 @@ from typing_extensions import override
 
 from slm_lab.agent import batch
 from slm_lab.agent.memory.memory import AppendLog, Memory, MemoryLayout
-from slm_lab.agent.memory.sampler import (
-    NOTHING,
-    PrioritizedSampler,
-    Sampler,
-    UniformSampler,
-)
-from slm_lab.agent.schedule import Schedule
-from slm_lab.core.registry import MEMORIES
+from slm_lab.agent.memory.sampler import NOTHING, Sampler
+from slm_lab.core.state import SavedFields
 from slm_lab.core.types import Array, FloatArray, IntArray, StateDict
-from slm_lab.spec.schema.memory import MemorySpec, OnPolicySpec
-from slm_lab.spec.schema.schedule import ScheduleSpec
-
-ALPHA, EPSILON = 0.6, 1e-4
-"""Of prioritised sampling, the defaults of `PrioritizedReplay`."""
-BETA = Schedule(ScheduleSpec(start_val=0.1))
-"""Of importance weights: constant, as in section 4.1 of arXiv:1806.05635."""
 
 
 @final
-class ReturnRing(AppendLog):
+class ReturnRing(SavedFields, AppendLog):
     """The newest `size` steps of finished episodes, with the parts of their returns.
     The steps of an episode are consecutive. Without normalisation a step has its
     return, which never changes. With it a step has its raw reward, and `left`, the
     steps of its episode after it. The return is then the sum of rewards, normalised and
     clipped by current statistics."""
 
+    saved: ClassVar = {"count": "count", "last_block": "_last_block"}
     overwritten = np.arange(0)
     """None: new steps have the indices of those they overwrite."""
 
@@ -91,7 +79,9 @@ class ReturnRing(AppendLog):
     def obs(self, indices: IntArray) -> Array:
         """The observations at `indices` (B,), normalised by current statistics."""
         obs: Array = self.arrays["obs"][indices]
-        return obs if self._normalization is None else self._normalization.obs(obs)
+        if self._normalization is not None:
+            obs = self._normalization.obs(obs)
+        return obs
 
     def returns(self, indices: IntArray) -> FloatArray:
         """(B,) Σ_k γ^k r_{t+k} over the rest of the episode."""
@@ -121,14 +111,6 @@ class ReturnRing(AppendLog):
             for name, array in self.arrays.items():
                 array[np.arange(first, end) % self.size] = content[name][first - end :]
 
-    def state_dict(self) -> StateDict:
-        """The position of the next write."""
-        return {"count": self.count, "last_block": self._last_block}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores it; `load_content` restores the steps."""
-        self.count, self._last_block = int(state["count"]), int(state["last_block"])
-
 
 def discounted_sums(reward: FloatArray, gamma: float) -> FloatArray:
     """R_t = r_t + γ R_{t+1} over the rewards (K,) of an episode, R_K = 0; (K,)."""
@@ -141,7 +123,7 @@ def discounted_sums(reward: FloatArray, gamma: float) -> FloatArray:
 
 
 @final
-class PastEpisodes(batch.PastReturns):
+class PastEpisodes(SavedFields, batch.PastReturns):
     """Joins rollouts into episodes, and stores their steps once they have ended. A
     return is the sum of rewards that followed, eq. 4 of arXiv:1806.05635. It must be a
     lower bound of what is possible. So it ends where the episode was truncated: a value
@@ -149,6 +131,8 @@ class PastEpisodes(batch.PastReturns):
     positive reward is not stored, because costs that end early look too good. Both are
     as in the authors' code. With `use_cer` the last step of the newest episode is part
     of every batch."""
+
+    saved: ClassVar = {"ring": "_ring", "sampler": "_sampler", "running": "_running"}
 
     def __init__(
         self, ring: ReturnRing, sampler: Sampler, batch_size: int, use_cer: bool
@@ -169,9 +153,11 @@ class PastEpisodes(batch.PastReturns):
     @override
     def add(self, rollout: batch.Rollout) -> None:
         done = rollout.done.numpy()
-        obs, reward = rollout.obs, rollout.reward
+        obs = rollout.obs
+        reward = rollout.reward
         if isinstance(rollout, batch.RawRollout):
-            obs, reward = rollout.raw_obs, rollout.raw_reward
+            obs = rollout.raw_obs
+            reward = rollout.raw_reward
         fields = {
             "obs": obs.numpy(),
             "action": rollout.action.numpy(),
@@ -222,43 +208,17 @@ class PastEpisodes(batch.PastReturns):
     def update_priorities(self, index: Tensor, error: Tensor) -> None:
         self._sampler.update_priorities(index, error)
 
-    def state_dict(self) -> StateDict:
-        """Running episodes, and the sampler."""
-        return {
-            "ring": self._ring.state_dict(),
-            "sampler": self._sampler.state_dict(),
-            "running": {n: list(pieces) for n, pieces in self._running.items()},
-        }
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores both; `log` loads finished steps afterwards."""
-        self._ring.load_state_dict(state["ring"])
-        self._sampler.load_state_dict(state["sampler"])
-        self._running = {int(n): list(pieces) for n, pieces in state["running"].items()}
-
 
 @final
-class SelfImitationMemory(Memory[batch.ImitationBatch]):
+class SelfImitationMemory(SavedFields, Memory[batch.ImitationBatch]):
     """An on-policy memory, with the returns of past episodes."""
+
+    saved: ClassVar = {"present": "_on_policy", "past": "_past"}
 
     def __init__(self, present: Memory[batch.Rollout], past: PastEpisodes) -> None:
         self._on_policy = present
         self._past = past
         self.log = past.log
-
-    @classmethod
-    @override
-    def build(cls, spec: MemorySpec, layout: MemoryLayout) -> "SelfImitationMemory":
-        assert isinstance(spec, OnPolicySpec)
-        assert spec.batch_size is not None
-        assert spec.max_size is not None
-        assert layout.replay is not None
-        ring = ReturnRing(spec.max_size, layout.replay.gamma, layout)
-        sampler: Sampler = UniformSampler(ring, layout.replay.seed)
-        if spec.sil_replay_name == "PrioritizedReplay":
-            sampler = PrioritizedSampler(ring, layout.replay.seed, ALPHA, EPSILON, BETA)
-        past = PastEpisodes(ring, sampler, spec.batch_size, spec.use_cer)
-        return cls(MEMORIES.load(spec.name).build(spec, layout), past)
 
     @override
     def add(self, step: batch.VectorStep) -> None:
@@ -284,15 +244,3 @@ class SelfImitationMemory(Memory[batch.ImitationBatch]):
         from, get returns all the same: those depend only on what follows."""
         self._on_policy.break_off(next_obs, raw_next_obs)
         self._past.drop_running()
-
-    @override
-    def state_dict(self) -> StateDict:
-        return {
-            "present": self._on_policy.state_dict(),
-            "past": self._past.state_dict(),
-        }
-
-    @override
-    def load_state_dict(self, state: StateDict) -> None:
-        self._on_policy.load_state_dict(state["present"])
-        self._past.load_state_dict(state["past"])

@@ -8,12 +8,63 @@ episode would overwrite the first of the next, so it is kept apart."""
 from typing import final
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from slm_lab.agent.memory.device_rows import DeviceRows, put
+from slm_lab.agent.device import moved
 from slm_lab.agent.memory.memory import MemoryLayout
 from slm_lab.agent.memory.storage import Allocate
+from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array, BoolArray, IntArray, StateDict
+
+
+@final
+class DeviceRows:
+    """Rows on a device, in place of an array of rows. They are written and saved as
+    arrays, and sampled as tensors there. Raises LabError if the device has no memory
+    for them."""
+
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        dtype: np.dtype[np.generic],
+        device: torch.device | None,
+    ) -> None:
+        numbers = torch.from_numpy(np.zeros(0, dtype))
+        try:
+            self._rows = numbers.new_zeros(shape, device=device)
+        except RuntimeError as error:
+            size = numbers.itemsize * np.prod(shape, dtype=float) / 1e6
+            raise LabError(
+                f'agent.memory.storage = "device": {device or "cpu"} has no memory for '
+                f'{size:,.1f} MB; lower agent.memory.max_size, or use "memory"'
+            ) from error
+
+    def __setitem__(self, where: slice | IntArray, rows: Array) -> None:
+        rows_here = torch.from_numpy(rows)
+        self._rows[self._place(where)] = moved(rows_here, self._rows.device)
+
+    def __getitem__(self, where: slice | IntArray) -> Array:
+        array: Array = self._rows[self._place(where)].cpu().numpy()
+        return array
+
+    @staticmethod
+    def _place(where: slice | IntArray) -> slice | Tensor:
+        return where if isinstance(where, slice) else torch.from_numpy(where)
+
+    def take(self, indices: IntArray) -> Tensor:
+        """The rows at `indices`, of any shape and counted from either end, modulo their
+        number."""
+        place = torch.from_numpy(indices % len(self._rows))
+        return self._rows[moved(place, self._rows.device)]
+
+
+def put(stacks: Array | Tensor, place: tuple[int | slice, ...], frames: Array) -> None:
+    """Copies frames into an array, or into a tensor on a device."""
+    if isinstance(stacks, Tensor):
+        stacks[place] = moved(torch.from_numpy(frames), stacks.device)
+    else:
+        stacks[place] = frames
 
 
 class SparseRows(dict[int, Array]):
@@ -31,8 +82,9 @@ class SparseRows(dict[int, Array]):
 
     def stacked(self, indices: IntArray) -> Array:
         """(K, …), a copy."""
-        found = [self[index] for index in indices.tolist()]
-        return np.stack(found) if found else self._nothing.copy()
+        if not len(indices):
+            return self._nothing.copy()
+        return np.stack([self[index] for index in indices.tolist()])
 
     def forget(self, indices: slice) -> None:
         """Drops the arrays at these indices."""
@@ -59,7 +111,9 @@ class Observations:
         allocate: Allocate,
         on_device: bool = False,
     ) -> None:
-        length, frame, dtype = layout.frame_stack, layout.obs_shape, layout.obs_dtype
+        length = layout.frame_stack
+        frame = layout.obs_shape
+        dtype = layout.obs_dtype
         if length > 1:
             assert frame[0] % length == 0, "a stack leads with its frames"
             frame = (frame[0] // length, *frame[1:])
@@ -100,7 +154,8 @@ class Observations:
         self._last.forget(following)
         if self._history:
             self._note_starts(here, following, started, self._split(obs))
-            obs, next_obs = self._split(obs)[:, -1], self._split(next_obs)[:, -1]
+            obs = self._split(obs)[:, -1]
+            next_obs = self._split(next_obs)[:, -1]
         self._frames[here] = obs
         self._frames[following] = next_obs
 
@@ -176,9 +231,9 @@ class Observations:
     def newest(self, following: slice) -> StateDict:
         """A copy of the state after the newest step, at the indices `following`."""
         state = {self._keys[0]: self._frames[following].copy()}
-        return state | (
-            {"depth": self._depth[following].copy()} if self._history else {}
-        )
+        if self._history:
+            state["depth"] = self._depth[following].copy()
+        return state
 
     def load_newest(self, following: slice, newest: StateDict) -> None:
         """Drops what is kept apart, and restores the state after the newest step."""

@@ -7,7 +7,6 @@ from typing_extensions import override
 from slm_lab.agent.batch import RawRollout, Rollout, VectorStep
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
 from slm_lab.core.types import Array, IntArray, StateDict
-from slm_lab.spec.schema.memory import MemorySpec
 
 
 class OnPolicyBatchReplay(Memory[Rollout]):
@@ -37,18 +36,13 @@ class OnPolicyBatchReplay(Memory[Rollout]):
         self._cut_indices: list[tuple[int, int]] = []
         self._t = 0
 
-    @classmethod
-    @override
-    def build(cls, spec: MemorySpec, layout: MemoryLayout) -> "OnPolicyBatchReplay":
-        """The algorithm sets the horizon; the spec has only the name."""
-        return cls(layout)
-
     @override
     def add(self, step: VectorStep) -> None:
         t = self._t
         for name, value in step.fields(self._keeps_raw).items():
             self._arrays[name][t] = value
-        last, truncated = t + 1 == self._horizon, step.truncated
+        last = t + 1 == self._horizon
+        truncated = step.truncated
         if last or np.count_nonzero(truncated):
             cut = np.arange(len(truncated)) if last else np.flatnonzero(truncated)
             self._cut(t, cut, step.next_obs)
@@ -86,7 +80,8 @@ class OnPolicyBatchReplay(Memory[Rollout]):
             bootstrap_n=indices[:, 1],
         )
         self._t = 0
-        self._cut_obs, self._cut_indices = [], []
+        self._cut_obs = []
+        self._cut_indices = []
         return rollout
 
     @override

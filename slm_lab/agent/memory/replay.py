@@ -1,6 +1,6 @@
 """Memories that are sampled from repeatedly."""
 
-from typing import final
+from typing import ClassVar, Literal, final
 
 import torch
 from torch import Tensor
@@ -13,14 +13,13 @@ from slm_lab.agent.memory.storage import Allocate, in_memory, mapped_in
 from slm_lab.agent.memory.transition_ring import TransitionRing
 from slm_lab.agent.recurrent_state import mark_sequence_starts, mark_starts
 from slm_lab.agent.replay_config import ReplayConfig
-from slm_lab.agent.schedule import Schedule
 from slm_lab.core.errors import LabError
-from slm_lab.core.types import Array, StateDict
-from slm_lab.spec.schema.memory import MemorySpec, PrioritizedReplaySpec, ReplaySpec
+from slm_lab.core.state import SavedFields
+from slm_lab.core.types import Array
 
 
 @final
-class Replay(Memory[TransitionSource], TransitionSource):
+class Replay(SavedFields, Memory[TransitionSource], TransitionSource):
     """Experience replay (Lin, 1992): a ring of transitions, sampled uniformly or by
     priority.
 
@@ -28,42 +27,52 @@ class Replay(Memory[TransitionSource], TransitionSource):
     they are sampled. So a state is one input, whenever it was stored.
 
     With `use_cer` the newest transition of every environment is part of every batch:
-    combined experience replay, arXiv:1712.01275."""
+    combined experience replay, arXiv:1712.01275. Of recurrent networks it samples
+    sequences, whatever the `priority`."""
+
+    saved: ClassVar = {
+        "num_stored": "num_stored",
+        "num_batches": "num_batches",
+        "is_due": "_is_due",
+        "ring": "_ring",
+        "sampler": "_sampler",
+    }
 
     def __init__(
-        self, spec: ReplaySpec, config: ReplayConfig, layout: MemoryLayout
+        self,
+        layout: MemoryLayout,
+        max_size: int,
+        batch_size: int,
+        use_cer: bool = False,
+        storage: Literal["memory", "memmap", "device"] = "memory",
+        priority: sampler.Priority | None = None,
     ) -> None:
-        num_rows = spec.max_size // layout.num_envs
-        allocate = _allocate(spec, layout)
-        steps, on_device = config.num_steps, spec.storage == "device"
+        config = layout.replay
+        assert config is not None, "an algorithm that replays says how"
         self._ring = TransitionRing(
-            layout, num_rows, config.gamma, steps, allocate, on_device
+            layout,
+            num_rows=max_size // layout.num_envs,
+            gamma=config.gamma,
+            num_steps=config.num_steps,
+            allocate=_allocate(storage, layout),
+            on_device=storage == "device",
         )
         self.log = self._ring
-        self._sampler = _sampler(spec, self._ring, config)
+        self._sampler = _sampler(self._ring, config, priority)
         self._recurrent = config.recurrent
         self._schedule = config.schedule
         self._before_training = config.schedule.before_training(layout.num_envs)
-        sequence = (
-            1
-            if config.recurrent is None
-            else config.recurrent.seq_len * layout.num_envs
-        )
+        sequence = 1
+        if config.recurrent is not None:
+            sequence = config.recurrent.seq_len * layout.num_envs
         self._least = max(config.schedule.start, sequence)
         """Transitions stored before the first batch can be sampled."""
-        self._batch_size = spec.batch_size
-        self._use_cer = spec.use_cer
+        self._batch_size = batch_size
+        self._use_cer = use_cer
         self.num_batches = 0
-        self._is_due = self._is_free = False
+        self._is_due = False
+        self._is_free = False
         self.num_stored = 0
-        self.num_trained_on = 0
-
-    @classmethod
-    @override
-    def build(cls, spec: MemorySpec, layout: MemoryLayout) -> "Replay":
-        assert isinstance(spec, ReplaySpec)
-        assert layout.replay is not None, "an algorithm that replays says how"
-        return cls(spec, layout.replay, layout)
 
     @override
     def add(self, step: VectorStep) -> None:
@@ -72,10 +81,15 @@ class Replay(Memory[TransitionSource], TransitionSource):
             step = step._replace(obs=mark_starts(step.obs, self._ring.starts))
         self._ring.add(step)
         self._sampler.added()
-        before, self.num_stored = self.num_stored, self.num_stored + len(step.reward)
+        before = self.num_stored
+        self.num_stored += len(step.reward)
         self.num_batches = self._schedule.due(before, self.num_stored)
         self._is_due = self.num_batches > 0
-        self.num_trained_on = max(self.num_stored - self._before_training, 0)
+
+    @property
+    @override
+    def num_trained_on(self) -> int:
+        return max(self.num_stored - self._before_training, 0)
 
     def train_freely(self) -> None:
         """Makes a training event due at any time, once `training_start_step`
@@ -115,7 +129,8 @@ class Replay(Memory[TransitionSource], TransitionSource):
         indices, weight = self._sampler.sample(self._batch_size, frame, newest)
         gathered = self._ring.gather(indices)
         if self._recurrent is not None:
-            obs, next_obs = gathered.obs, gathered.next_obs
+            obs = gathered.obs
+            next_obs = gathered.next_obs
             assert not isinstance(obs, Tensor)
             assert not isinstance(next_obs, Tensor)
             mark_sequence_starts(obs, next_obs, self._recurrent.seq_len)
@@ -136,28 +151,9 @@ class Replay(Memory[TransitionSource], TransitionSource):
     def break_off(self, next_obs: Array, raw_next_obs: Array | None = None) -> None:
         self._ring.break_off(next_obs if raw_next_obs is None else raw_next_obs)
 
-    @override
-    def state_dict(self) -> StateDict:
-        return {
-            "num_stored": self.num_stored,
-            "num_batches": self.num_batches,
-            "is_due": self._is_due,
-            "ring": self._ring.state_dict(),
-            "sampler": self._sampler.state_dict(),
-        }
 
-    @override
-    def load_state_dict(self, state: StateDict) -> None:
-        self.num_stored = int(state["num_stored"])
-        self.num_batches = int(state["num_batches"])
-        self._is_due = bool(state["is_due"])
-        self.num_trained_on = max(self.num_stored - self._before_training, 0)
-        self._ring.load_state_dict(state["ring"])
-        self._sampler.load_state_dict(state["sampler"])
-
-
-def _allocate(spec: ReplaySpec, layout: MemoryLayout) -> Allocate:
-    if spec.storage != "memmap":
+def _allocate(storage: str, layout: MemoryLayout) -> Allocate:
+    if storage != "memmap":
         return in_memory
     if layout.scratch is None:
         message = "needs a folder to keep its file in, which only a run has"
@@ -166,13 +162,10 @@ def _allocate(spec: ReplaySpec, layout: MemoryLayout) -> Allocate:
 
 
 def _sampler(
-    spec: ReplaySpec, ring: TransitionRing, config: ReplayConfig
+    ring: TransitionRing, config: ReplayConfig, priority: sampler.Priority | None
 ) -> sampler.Sampler:
     if config.recurrent is not None:
         return sampler.SequenceSampler(ring, config.seed, config.recurrent)
-    if isinstance(spec, PrioritizedReplaySpec):
-        beta = None if spec.beta is None else Schedule(spec.beta)
-        return sampler.PrioritizedSampler(
-            ring, config.seed, spec.alpha, spec.epsilon, beta
-        )
+    if priority is not None:
+        return sampler.PrioritizedSampler(ring, config.seed, priority)
     return sampler.UniformSampler(ring, config.seed)

@@ -1,18 +1,18 @@
 """Which transitions of a ring are sampled, and their weights."""
 
-from abc import ABC, abstractmethod
-from typing import NamedTuple, Protocol, final
+from abc import abstractmethod
+from typing import ClassVar, NamedTuple, Protocol, final
 
 import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import override
 
-from slm_lab.agent.memory.sum_tree import SumTree
 from slm_lab.agent.memory.transition_ring import TransitionRing
 from slm_lab.agent.recurrent_state import RecurrentLayout
 from slm_lab.agent.schedule import Schedule
-from slm_lab.core.types import IntArray, StateDict
+from slm_lab.core.state import SavedFields
+from slm_lab.core.types import FloatArray, IntArray, StateDict
 
 MIN_PRIORITY = 1e-12
 """The least priority, whatever error and ε are, so that every transition can be sampled
@@ -53,9 +53,11 @@ class SampledIndices(NamedTuple):
     """(B,) importance of each sample, the largest 1; None where all are equal"""
 
 
-class Sampler(ABC):
+class Sampler(SavedFields):
     """Samples indices from a ring, with its own generator. A sampler that depends
     neither on additions nor on errors implements only `sample`."""
+
+    saved: ClassVar = {"generator": "_generator"}
 
     def __init__(self, seed: int) -> None:
         self._generator = np.random.default_rng(seed)
@@ -72,14 +74,6 @@ class Sampler(ABC):
 
     def update_priorities(self, indices: Tensor, error: Tensor) -> None:
         """Records how wrong the learner was about the samples at `indices` (B,)."""
-
-    def state_dict(self) -> StateDict:
-        """The generator, and other state of the sampler."""
-        return {"generator": self._generator.bit_generator.state}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores it, once the ring has been restored."""
-        self._generator.bit_generator.state = state["generator"]
 
 
 @final
@@ -122,11 +116,23 @@ class SequenceSampler(Sampler):
     ) -> SampledIndices:
         """`size` / L sequences, one after the other. None can be given."""
         assert not len(given), "single steps are no sequences"
-        ring, count = self._ring, size // self._length
+        ring = self._ring
+        count = size // self._length
         last_begin = ring.num_stored - (self._length - 1) * ring.num_envs
         start = self._generator.integers(0, last_begin, count)
         ages = (start[:, None] + self._steps).ravel()
         return SampledIndices(ring.indices(ages), self._weight.repeat(count))
+
+
+class Priority(NamedTuple):
+    """How errors become priorities and weights."""
+
+    alpha: float = 0.6
+    """0 samples uniformly, 1 in proportion to the error"""
+    epsilon: float = 1e-4
+    """Added to every error"""
+    beta: Schedule | None = None
+    """Exponent of the importance weights; None: no weights"""
 
 
 @final
@@ -136,14 +142,12 @@ class PrioritizedSampler(Sampler):
     strata with one sample from each. With `beta` importance weights correct the
     bias."""
 
-    def __init__(
-        self, ring: Ring, seed: int, alpha: float, epsilon: float, beta: Schedule | None
-    ) -> None:
+    def __init__(self, ring: Ring, seed: int, priority: Priority) -> None:
         super().__init__(seed)
         self._ring = ring
-        self._alpha = alpha
-        self._epsilon = epsilon
-        self._beta = beta
+        self._alpha = priority.alpha
+        self._epsilon = priority.epsilon
+        self._beta = priority.beta
         self._tree = SumTree(ring.size)
         self._max_priority = 1.0
 
@@ -200,3 +204,93 @@ class PrioritizedSampler(Sampler):
 
 def _joined(drawn: IntArray, given: IntArray) -> IntArray:
     return np.concatenate([drawn, given]) if len(given) else drawn
+
+
+MAX_PENDING = 1000
+"""Calls of `set` after which the sums are updated even if nothing reads them."""
+
+
+class SumTree:
+    """A complete binary tree over `size` priorities, each node the sum of its two
+    children. Sampling K of them takes log₂(size) vectorised steps. So does updating the
+    sums, which waits until they are read. Sums are float64, and every parent is
+    recomputed from its children, so that no rounding error accumulates."""
+
+    def __init__(self, size: int) -> None:
+        self._levels = max(int(size - 1).bit_length(), 1)
+        self._first_leaf = 1 << self._levels
+        self._nodes = np.zeros(2 * self._first_leaf)
+        self.priorities: FloatArray = self._nodes[
+            self._first_leaf : self._first_leaf + size
+        ]
+        """(size,), to read."""
+        self._pending: list[IntArray] = []
+        """Leaves whose parents are out of date."""
+
+    @property
+    def total(self) -> float:
+        """The sum of all priorities."""
+        self._update_sums()
+        return float(self._nodes[1])
+
+    def set(self, index: IntArray, priority: FloatArray | float) -> None:
+        """Sets the priorities at `index` (K,); for a repeated index the last counts."""
+        self.priorities[index] = priority
+        self._pending.append(index)
+        if len(self._pending) == MAX_PENDING:
+            self._update_sums()
+
+    def rebuild(self, priorities: FloatArray) -> None:
+        """Replaces all priorities (size,)."""
+        self.priorities[:] = priorities
+        self._pending.clear()
+        for level in range(self._levels - 1, -1, -1):
+            self._sum_level(level)
+
+    def find(self, mass: FloatArray) -> IntArray:
+        """For each of `mass` (K,) in [0, total): the leaf at which the running sum
+        exceeds it."""
+        self._update_sums()
+        node = self._descend(mass, skip_empty=False)
+        if np.count_nonzero(self._nodes.take(node)) < len(node):
+            node = self._descend(mass, skip_empty=True)
+        return node - self._first_leaf
+
+    def _descend(self, mass: FloatArray, skip_empty: bool) -> IntArray:
+        """The nodes of the leaves. By rounding, a remainder may equal the whole sum to
+        the left of an empty node. `skip_empty` never descends into an empty node, and
+        takes longer."""
+        nodes = self._nodes
+        node = np.ones(len(mass), np.int64)
+        rest = mass.copy()
+        for _ in range(self._levels):
+            node += node
+            left = nodes.take(node)
+            right = rest >= left
+            if skip_empty:
+                right &= nodes.take(node + 1) > 0
+            rest -= left * right
+            node += right
+        return node
+
+    def _update_sums(self) -> None:
+        if not self._pending:
+            return
+        nodes = self._nodes
+        node = np.concatenate(self._pending) + self._first_leaf
+        self._pending.clear()
+        for level in range(self._levels - 1, -1, -1):
+            if 1 << level <= len(node):
+                self._sum_level(level)
+            # a parent of two changed nodes is computed twice: cheaper than a search
+            else:
+                node = node >> 1
+                left = node << 1
+                nodes[node] = nodes.take(left) + nodes.take(left + 1)
+
+    def _sum_level(self, level: int) -> None:
+        """All nodes of a level; the root is level 0."""
+        first = 1 << level
+        end = 2 << level
+        children = self._nodes[2 * first : 2 * end]
+        np.add(children[::2], children[1::2], out=self._nodes[first:end])

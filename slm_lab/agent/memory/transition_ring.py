@@ -1,6 +1,6 @@
 """A ring of vector steps from which transitions are read back."""
 
-from typing import NamedTuple, final
+from typing import ClassVar, NamedTuple, final
 
 import numpy as np
 from torch import Tensor
@@ -10,6 +10,7 @@ from slm_lab.agent.batch import VectorStep
 from slm_lab.agent.memory.memory import AppendLog, MemoryLayout
 from slm_lab.agent.memory.observation_ring import Observations
 from slm_lab.agent.memory.storage import Allocate, in_memory
+from slm_lab.core.state import HasState, SavedFields
 from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
 
 
@@ -25,10 +26,12 @@ class Gathered(NamedTuple):
 
 
 @final
-class Pieces:
+class Pieces(SavedFields):
     """Where the unrolls of several actors continue in one ring, which holds them one
     after another. Rows are those of the ring; a step number counts all steps that were
     added."""
+
+    saved: ClassVar = {"ends": "_ends"}
 
     def __init__(self, num_rows: int, num_envs: int) -> None:
         self.cut = np.zeros(num_rows * num_envs, np.bool_)
@@ -87,14 +90,6 @@ class Pieces:
             self._following[row] = -1 if ends else self._adjacent[row]
             self._link(source, step)
 
-    def state_dict(self) -> StateDict:
-        """The newest step of each actor."""
-        return {"ends": dict(self._ends)}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores them."""
-        self._ends = {int(actor): int(step) for actor, step in state["ends"].items()}
-
     def _indices(self, row: int) -> slice:
         return slice(row * self._num_envs, (row + 1) * self._num_envs)
 
@@ -106,7 +101,7 @@ class Pieces:
 
 
 @final
-class TransitionRing(AppendLog):
+class TransitionRing(HasState, AppendLog):
     """The newest vector steps of N environments, in arrays that are allocated once.
     Transitions are read from the newest `num_rows` steps. Older steps are kept as far
     as stacked frames reach back. One more row holds the state after the newest step.
@@ -182,7 +177,8 @@ class TransitionRing(AppendLog):
 
     def add(self, step: VectorStep) -> None:
         """Writes one step over the oldest."""
-        here, following = self._row(self.count), self._row(self.count + 1)
+        here = self._row(self.count)
+        following = self._row(self.count + 1)
         self._obs.write(here, following, self.starts, step.obs, step.next_obs)
         self._action[here] = step.act.action
         self._log_prob[here] = step.act.log_prob
@@ -240,12 +236,12 @@ class TransitionRing(AppendLog):
             self._obs.at(indices), self._obs.after(last, ended)
         )
         return Gathered(
-            obs,
-            self._action.take(indices, axis=0),
-            self._log_prob.take(indices),
-            reward,
-            self._powers.take(steps) * ~self._terminated.take(last),
-            next_obs,
+            obs=obs,
+            action=self._action.take(indices, axis=0),
+            log_prob=self._log_prob.take(indices),
+            reward=reward,
+            discount=self._powers.take(steps) * ~self._terminated.take(last),
+            next_obs=next_obs,
         )
 
     def _normalized(self, *pair: Array | Tensor) -> tuple[Array | Tensor, ...]:
@@ -258,7 +254,8 @@ class TransitionRing(AppendLog):
             or isinstance(next_obs, Tensor)
         ):
             return pair
-        both, size = np.concatenate([obs, next_obs]), self._obs_size
+        both = np.concatenate([obs, next_obs])
+        size = self._obs_size
         if size is None:
             both = self._normalization.obs(both)
         else:
@@ -267,11 +264,9 @@ class TransitionRing(AppendLog):
 
     def _reward_at(self, indices: IntArray) -> FloatArray:
         reward: FloatArray = self._reward.take(indices)
-        return (
-            reward
-            if self._normalization is None
-            else self._normalization.reward(reward)
-        )
+        if self._normalization is not None:
+            reward = self._normalization.reward(reward)
+        return reward
 
     def _accumulate(
         self, indices: IntArray, reward: FloatArray
@@ -321,15 +316,16 @@ class TransitionRing(AppendLog):
         if self._pieces is not None and "pieces" in content:
             self._pieces.load_content(content["pieces"], first, end, indices)
 
+    @override
     def state_dict(self) -> StateDict:
-        """The number of steps added, the state after the newest, and what continues."""
         state = {"count": self.count, "newest": self._obs.newest(self._row(self.count))}
         if self._pieces is not None:
             state["pieces"] = self._pieces.state_dict()
         return state
 
+    @override
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores both and drops all steps; `load_content` restores them."""
+        """Drops all steps; `load_content` restores them."""
         self.count = int(state["count"])
         self._obs.load_newest(self._row(self.count), state["newest"])
         if self._pieces is not None and "pieces" in state:

@@ -1,20 +1,19 @@
 """Nets that see images."""
 
-from functools import partial
-from typing import final
+from collections.abc import Sequence
+from typing import Any, TypeAlias, cast, final
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
 from slm_lab.agent.net import layers
-from slm_lab.agent.net.mlp import MLPNet, as_mlp
+from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.net.precision import products, restored
-from slm_lab.core.errors import LabError
 from slm_lab.core.types import Shape
-from slm_lab.spec.checks.observations import no_image, no_room
-from slm_lab.spec.schema.layers import ConvLayer, Pair
-from slm_lab.spec.schema.net import ConvNetSpec
+
+ConvArgs: TypeAlias = Sequence[Any]
+"""Arguments of nn.Conv2d from `out_channels` on."""
 
 
 @final
@@ -22,41 +21,45 @@ class ConvBody(nn.Module):
     """Convolutions, each with its normalisation and activation: from images to
     features. Its tensors are in channels_last, in which the CPU's library is 1.5 times
     as fast. The weights stay as the flat vector has them; the library reorders them,
-    and they are small."""
+    and they are small. With `normalize` it divides images by 255."""
 
     def __init__(
-        self, spec: ConvNetSpec, obs_shape: Shape, generator: torch.Generator
+        self,
+        obs_shape: Shape,
+        convs: Sequence[ConvArgs],
+        generator: torch.Generator,
+        *,
+        activation: layers.Activation | None = nn.ReLU,
+        init_fn: str | None = None,
+        norms: Sequence[layers.Norm] = (),
+        norm_after: bool = False,
+        normalize: bool = False,
+        half: bool = False,
     ) -> None:
         super().__init__()
-        if (error_line := no_image(obs_shape)) is not None:
-            raise LabError(f"agent.net.type = {spec.type}: {error_line}")
         channels, height, width = obs_shape
-        size = (height, width)
-        built: list[tuple[layers.EmptyConv2d, list[layers.Norm]]] = []
-        gain = layers.hidden_gain(spec.hid_layers_activation)
-        for index, layer in enumerate(spec.conv_layers()):
-            conv = layers.EmptyConv2d(channels, *layer)
-            conv.scale = 1 / 255 if spec.normalize and index == 0 else 1.0
-            layers.init_linear(conv, spec.init_fn, gain, generator)
-            # One group: all numbers of an image together.
-            group_norm = partial(nn.GroupNorm, 1)
-            norms = layers.norm_layers(
-                spec, layer.out_channels, nn.BatchNorm2d, group_norm
-            )
-            built.append((conv, norms))
-            size = _size_after(index, layer, channels, size)
-            channels = layer.out_channels
+        size = [height, width]
+        built: list[tuple[layers.EmptyConv2d, list[nn.Module]]] = []
+        gain = layers.hidden_gain(activation)
+        for args in convs:
+            conv = layers.EmptyConv2d(channels, *args)
+            layers.init_linear(conv, init_fn, gain, generator)
+            channels = conv.out_channels
+            built.append((conv, [norm(channels) for norm in norms]))
+            size = _output_size(conv, size)
+        if built and normalize:
+            built[0][0].scale = 1 / 255
         self.convs = nn.ModuleList([conv for conv, _ in built])
-        self.norms = nn.ModuleList([norm for _, norms in built for norm in norms])
+        self.norms = nn.ModuleList(
+            [norm for _, norms_after in built for norm in norms_after]
+        )
         self._layers = built
         self.num_features = channels * size[0] * size[1]
-        self._activation = layers.activation_function(spec.hid_layers_activation, dim=1)
-        self._normalize, self._half = (
-            spec.normalize and not built,
-            spec.precision == "bf16",
-        )
-        self._norm_after = spec.norm_place == "after"
-        self._products = products(spec)
+        self._activation = layers.activation_function(activation, dim=1)
+        self._normalize = normalize and not built
+        self._half = half
+        self._norm_after = norm_after
+        self._products = products(half)
 
     @override
     def forward(self, obs: Tensor) -> Tensor:
@@ -83,18 +86,10 @@ class ConvBody(nn.Module):
 class ConvNet(nn.Module):
     """Convolutions, then a multilayer perceptron with one linear head per output."""
 
-    def __init__(
-        self,
-        spec: ConvNetSpec,
-        obs_shape: Shape,
-        heads: layers.Heads,
-        generator: torch.Generator,
-    ) -> None:
+    def __init__(self, body: ConvBody, tail: MLPNet) -> None:
         super().__init__()
-        self.body = ConvBody(spec, obs_shape, generator)
-        features = (self.body.num_features,)
-        mlp = as_mlp(spec, spec.fc_hid_layers)
-        self.tail = MLPNet(mlp, features, heads, generator, sees_obs=False)
+        self.body = body
+        self.tail = tail
 
     @override
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
@@ -102,9 +97,8 @@ class ConvNet(nn.Module):
         return self.tail.forward(self.body(obs))
 
 
-def _size_after(index: int, layer: ConvLayer, channels: int, size: Pair) -> Pair:
-    if (error_line := no_room(layer, (channels, *size))) is not None:
-        raise LabError(f"agent.net.conv_hid_layers.{index}: {error_line}")
-    after = layer.size_after(size)
-    assert after is not None
-    return after
+def _output_size(conv: nn.Conv2d, size: Sequence[int]) -> list[int]:
+    """Height and width of the output of a convolution, for those of its input."""
+    padding = cast(tuple[int, ...], conv.padding)
+    axes = zip(size, conv.kernel_size, conv.stride, padding, conv.dilation, strict=True)
+    return [(n + 2 * p - d * (k - 1) - 1) // s + 1 for n, k, s, p, d in axes]

@@ -2,17 +2,13 @@
 
 from typing import final
 
-import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
 from slm_lab.agent.net.array_mlp import ArrayNet
 from slm_lab.agent.net.conv import ConvNet
-from slm_lab.agent.net.layers import Head, Heads
 from slm_lab.agent.net.mlp import MLPNet
-from slm_lab.core.errors import LabError
-from slm_lab.core.types import Array, FloatArray, Shape
-from slm_lab.spec.schema.net import DuelingConvNetSpec, DuelingMLPNetSpec
+from slm_lab.core.types import Array, FloatArray
 
 
 def dueling_q(value: Tensor, advantage: Tensor) -> Tensor:
@@ -22,26 +18,11 @@ def dueling_q(value: Tensor, advantage: Tensor) -> Tensor:
 
 @final
 class DuelingNet(nn.Module, ArrayNet):
-    """An MLPNet, or a ConvNet, with a head for the value and one for the advantages."""
+    """Q from `streams`, a net with a head for the value and one for the advantages."""
 
-    def __init__(
-        self,
-        spec: DuelingMLPNetSpec | DuelingConvNetSpec,
-        obs_shape: Shape,
-        heads: Heads,
-        generator: torch.Generator,
-    ) -> None:
+    def __init__(self, streams: MLPNet | ConvNet) -> None:
         super().__init__()
-        if len(heads) != 1:
-            raise LabError(
-                f"agent.net.type = {spec.type}: has one output, the Q of each action"
-            )
-        both = [Head(1, heads[0].gain), *heads]  # V, and A
-        self.streams: MLPNet | ConvNet
-        if isinstance(spec, DuelingConvNetSpec):
-            self.streams = ConvNet(spec, obs_shape, both, generator)
-        else:
-            self.streams = MLPNet(spec, obs_shape, both, generator)
+        self.streams = streams
 
     @override
     def forward(self, obs: Tensor) -> tuple[Tensor]:

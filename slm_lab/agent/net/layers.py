@@ -14,8 +14,6 @@ from torch.nn.modules.conv import _ConvNd as AnyConv
 from typing_extensions import override
 
 from slm_lab.core.errors import LabError
-from slm_lab.spec.schema.net import NetSpec
-from slm_lab.spec.schema.torch_table import activation_class
 
 
 def as_floats(obs: Tensor) -> Tensor:
@@ -29,33 +27,60 @@ def image_input(obs: Tensor, normalize: bool, half: bool = False) -> Tensor:
     channels go last while the numbers are bytes, plane by plane: a quarter less time
     than torch's own conversion."""
     if obs.dim() != 4:
-        return as_floats(obs) * (1 / 255) if normalize else as_floats(obs)
+        x = as_floats(obs)
+        return x * (1 / 255) if normalize else x
     x = torch.stack(obs.unbind(1), -1)
-    x = x * (1 / 255) if normalize else x.bfloat16() if half else as_floats(x)
+    if normalize:
+        x = x * (1 / 255)
+    elif half:
+        x = x.bfloat16()
+    else:
+        x = as_floats(x)
     return x.permute(0, 3, 1, 2)
 
 
-Activation = Callable[[Tensor], Tensor]
+Activation: TypeAlias = str | type[nn.Module]
+"""A class of torch.nn, or its name, as "relu", "leaky_relu" or "LeakyReLU"."""
 
-DIRECT: dict[str, Activation] = {
-    "Tanh": torch.tanh,
-    "ReLU": torch.relu,
-    "Sigmoid": torch.sigmoid,
+ActivationFunction = Callable[[Tensor], Tensor]
+
+_WITH_ARGUMENTS = ("MultiheadAttention", "Threshold")
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    name.lower(): getattr(nn, name)
+    for name in nn.modules.activation.__all__
+    if name not in _WITH_ARGUMENTS
+}
+"""torch's activations by name in lower case, but for those that need arguments."""
+
+DIRECT: dict[type[nn.Module], ActivationFunction] = {
+    nn.Tanh: torch.tanh,
+    nn.ReLU: torch.relu,
+    nn.Sigmoid: torch.sigmoid,
 }
 """Functions for the commonest: calling a module costs more than they do."""
 
 
-def activation_function(name: str | None, dim: int = -1) -> Activation | None:
-    """The function behind an activation of torch.nn; None for None. One that combines
-    several features finds them in the dimension `dim`. Raises ValueError for a name
-    that torch does not have."""
-    if name is None:
+def activation_class(activation: Activation) -> type[nn.Module]:
+    """The class of torch.nn. Raises ValueError for a name that torch does not have."""
+    if not isinstance(activation, str):
+        return activation
+    name = activation.lower().replace("_", "")
+    if name not in ACTIVATIONS:
+        raise ValueError(f'torch has no activation "{activation}"')
+    return ACTIVATIONS[name]
+
+
+def activation_function(
+    activation: Activation | None, dim: int = -1
+) -> ActivationFunction | None:
+    """The function of an activation; None for None. One that combines several features
+    finds them in the dimension `dim`. Raises ValueError for a name that torch does not
+    have."""
+    if activation is None:
         return None
-    if (known := activation_class(name)) is None:
-        raise ValueError(f'torch has no activation "{name}"')
-    if known in DIRECT:
-        return DIRECT[known]
-    cls: type[nn.Module] = getattr(nn, known)
+    cls = activation_class(activation)
+    if cls in DIRECT:
+        return DIRECT[cls]
     if "dim" in inspect.signature(cls).parameters:
         return cls(dim=dim)
     return cls()
@@ -126,10 +151,8 @@ class BatchRenorm(nn.Module):
             scale = (deviation / running).clamp_(1 / MAX_SCALE, MAX_SCALE)
             shift = ((batch_mean - mean) / running).clamp_(-MAX_SHIFT, MAX_SHIFT)
             if not x.is_cpu:  # where the host would wait for `is_warm`
-                scale, shift = (
-                    torch.where(is_warm, scale, 1.0),
-                    torch.where(is_warm, shift, 0.0),
-                )
+                scale = torch.where(is_warm, scale, 1.0)
+                shift = torch.where(is_warm, shift, 0.0)
             weight, bias = weight * scale, weight * shift + bias
         mean.lerp_(batch_mean, self.momentum)
         var.lerp_(deviation.square() - self.eps, self.momentum)
@@ -137,8 +160,9 @@ class BatchRenorm(nn.Module):
         return batch_norm(x, None, None, weight, bias, training=True, eps=self.eps)
 
 
-BatchNorm: TypeAlias = nn.BatchNorm1d | nn.BatchNorm2d
-Norm: TypeAlias = nn.LayerNorm | nn.GroupNorm | BatchNorm | BatchRenorm
+Norm: TypeAlias = Callable[[int], nn.Module]
+"""Makes the normalisation of a layer of some width: BatchRenorm, or a class of
+torch.nn."""
 
 Linear: TypeAlias = nn.Linear | AnyConv
 """A layer with a weight (out, in, …) and an optional bias."""
@@ -189,10 +213,11 @@ class _NumPyProduct(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     @override
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (x, weight), (of_x, of_weight) = ctx.saved_tensors, ctx.needs_input_grad
-        return _dot(grad, weight) if of_x else None, _dot(
-            grad.t(), x
-        ) if of_weight else None
+        x, weight = ctx.saved_tensors
+        needs_x, needs_weight = ctx.needs_input_grad
+        x_grad = _dot(grad, weight) if needs_x else None
+        weight_grad = _dot(grad.t(), x) if needs_weight else None
+        return x_grad, weight_grad
 
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
@@ -284,38 +309,21 @@ def init_recurrent(
                     apply_initialiser(gate, init_fn, 1.0, generator)
 
 
-def norm_layers(
-    spec: NetSpec,
-    width: int,
-    batch_norm: type[BatchNorm],
-    layer_norm: Callable[[int], nn.LayerNorm | nn.GroupNorm],
-) -> list[Norm]:
-    """The normalisation layers that `spec` asks for after a layer of this width."""
-    norms: list[Norm] = []
-    if spec.batch_norm == "renorm":
-        norms.append(BatchRenorm(width))
-    elif spec.batch_norm:
-        norms.append(batch_norm(width))
-    if spec.layer_norm:
-        norms.append(layer_norm(width))
-    return norms
+GAINS: dict[type[nn.Module], float] = {
+    nn.ReLU: math.sqrt(2),
+    nn.LeakyReLU: math.sqrt(2),
+    nn.Tanh: math.sqrt(2),
+    nn.SELU: 3 / 4,
+}
 
 
-def hidden_gain(activation: str | None) -> float:
+def hidden_gain(activation: Activation | None) -> float:
     """The gain that keeps the variance through `activation` (He et al.,
     arXiv:1502.01852). For tanh √2, as is customary in this field; 5/3 drives deep
     stacks into saturation."""
-    known = {
-        "ReLU": math.sqrt(2),
-        "LeakyReLU": math.sqrt(2),
-        "Tanh": math.sqrt(2),
-        "SELU": 3 / 4,
-    }
-    return (
-        1.0
-        if activation is None
-        else known.get(activation_class(activation) or "", 1.0)
-    )
+    if activation is None:
+        return 1.0
+    return GAINS.get(activation_class(activation), 1.0)
 
 
 def reject_single_samples(net: nn.Module) -> None:

@@ -1,8 +1,8 @@
-"""The multilayer perceptron."""
+"""Multilayer perceptrons."""
 
 from collections.abc import Sequence
 from itertools import chain, pairwise
-from typing import Self, TypeAlias
+from typing import Literal, Self, TypeAlias, final
 
 import torch
 from torch import Tensor, nn
@@ -13,79 +13,86 @@ from slm_lab.agent.net import layers
 from slm_lab.agent.net.array_layers import KERNELS, ArrayLayer, HalfLayer, NumPyLayer
 from slm_lab.agent.net.array_mlp import ArrayMLP, ArrayNet
 from slm_lab.agent.net.precision import products, restored
-from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array, FloatArray, Shape
-from slm_lab.spec.checks.observations import no_vector
-from slm_lab.spec.schema.net import MLPNetSpec, NetSpec
-from slm_lab.spec.schema.torch_table import activation_class
 
-HiddenLayer: TypeAlias = tuple[layers.EmptyLinear, list[layers.Norm]]
+HiddenLayer: TypeAlias = tuple[layers.EmptyLinear, list[nn.Module]]
 """A linear layer and the norms around its activation."""
 
 
 class MLPNet(nn.Module, ArrayNet):
     """Hidden layers (linear, norm, activation) and one linear head per output.
 
-    With `norm_place` "after" a layer is linear, activation, norm, and batch
-    normalisation of the input precedes them: the placement of CrossQ's authors. A part
-    of a net whose input are another part's features (`sees_obs` False) does not
-    normalise it again.
+    With `norm_after` a layer is linear, activation, norm. `out_activations` has one
+    for each head, or none. A net that sees observations multiplies them in float32,
+    with `half` the others in bfloat16. One whose input are the features of another net
+    (`sees_obs` False) does all in `half`.
 
     On the CPU a plain stack of linear layers with tanh or ReLU acts, and can learn,
     without autograd: see `array_mlp`."""
 
     def __init__(
         self,
-        spec: MLPNetSpec,
-        obs_shape: Shape,
+        in_shape: Shape,
+        hidden: Sequence[int],
         heads: layers.Heads,
         generator: torch.Generator,
+        *,
+        activation: layers.Activation | None = nn.ReLU,
+        out_activations: Sequence[layers.Activation | None] = (),
+        init_fn: str | None = None,
+        norms: Sequence[layers.Norm] = (),
+        input_norms: Sequence[layers.Norm] = (),
+        norm_after: bool = False,
         sees_obs: bool = True,
+        half: bool = False,
+        matmul: Literal["torch", "numpy"] = "torch",
     ) -> None:
         super().__init__()
-        if (error_line := no_vector(spec.type, obs_shape)) is not None:
-            raise LabError(f"agent.net.type = {spec.type}: {error_line}")
-        widths = [obs_shape[0], *spec.hid_layers]
-        hidden = [layers.EmptyLinear(i, o) for i, o in pairwise(widths)]
-        outputs = [layers.EmptyLinear(widths[-1], head.dim) for head in heads]
-        self._norm_after = spec.norm_place == "after"
-        first: list[layers.Norm] = []
-        if self._norm_after and sees_obs:
-            first = _norms(spec.model_copy(update={"layer_norm": False}), widths[0])
-        norms = [_norms(spec, width) for width in spec.hid_layers]
-        self.hidden = nn.ModuleList(hidden)
-        self.norms = nn.ModuleList([*first, *chain.from_iterable(norms)])
+        (self.in_size,) = in_shape
+        widths = [self.in_size, *hidden]
+        self.width = widths[-1]
+        """Of the features."""
+        linear = [layers.EmptyLinear(i, o) for i, o in pairwise(widths)]
+        outputs = [layers.EmptyLinear(self.width, head.dim) for head in heads]
+        self._input_norms = tuple(norm(self.in_size) for norm in input_norms)
+        inner_norms = [[norm(width) for norm in norms] for width in hidden]
+        self._norm_after = norm_after
+        self.hidden = nn.ModuleList(linear)
+        self.norms = nn.ModuleList(
+            [*self._input_norms, *chain.from_iterable(inner_norms)]
+        )
         self.heads = nn.ModuleList(outputs)
-        self._input_norms = tuple(first)
-        self._layers = tuple(zip(hidden, norms, strict=True))
-        gain = layers.hidden_gain(spec.hid_layers_activation)
-        for layer in hidden:
-            layers.init_linear(layer, spec.init_fn, gain, generator)
-        layers.init_heads(outputs, heads, spec.init_fn, generator)
-        self._activation = layers.activation_function(spec.hid_layers_activation)
-        names = per_head(spec.out_layer_activation, len(heads))
-        self._out_activations = [layers.activation_function(name) for name in names]
+        self._layers = tuple(zip(linear, inner_norms, strict=True))
+        gain = layers.hidden_gain(activation)
+        for layer in linear:
+            layers.init_linear(layer, init_fn, gain, generator)
+        layers.init_heads(outputs, heads, init_fn, generator)
+        self._activation = layers.activation_function(activation)
+        self._out_activations = [
+            layers.activation_function(out) for out in out_activations
+        ]
         self.out_acts = nn.ModuleList(
             f for f in self._out_activations if isinstance(f, nn.Module)
         )
-        self._products = products(spec)
+        self._products = products(half)
         self._num_exact = 1 if sees_obs else 0
-        is_half = spec.precision == "bf16"
-        by_numpy = spec.matmul == "numpy" and not is_half
-        for layer in hidden:
+        by_numpy = matmul == "numpy" and not half
+        for layer in linear:
             layer.by_numpy = by_numpy
-        kernel = KERNELS.get(activation_class(spec.hid_layers_activation or "") or "")
+        kernel = None
+        if activation is not None:
+            kernel = KERNELS.get(layers.activation_class(activation).__name__)
         self._has_modes = len(self.norms) > 0
         self._by_array: ArrayMLP | None = None
         is_plain = len(self.norms) == 0 and not any(self._out_activations)
         if kernel is not None and is_plain and outputs:
             exact: type[ArrayLayer] = NumPyLayer if by_numpy else ArrayLayer
-            inner: type[ArrayLayer] = HalfLayer if is_half else exact
+            inner: type[ArrayLayer] = HalfLayer if half else exact
             kinds = [
-                exact if i < self._num_exact else inner for i in range(len(hidden))
+                exact if i < self._num_exact else inner for i in range(len(linear))
             ]
             kinds += [exact] * len(outputs)
-            self._by_array = ArrayMLP(kernel, len(hidden), [*hidden, *outputs], kinds)
+            self._by_array = ArrayMLP(kernel, len(linear), [*linear, *outputs], kinds)
 
     @override
     def train(self, mode: bool = True) -> Self:
@@ -119,7 +126,8 @@ class MLPNet(nn.Module, ArrayNet):
 
     def use_layers(self) -> None:
         """Leaves all to torch: for layers whose weights are computed, not stored."""
-        self._by_array, self._has_modes = None, True
+        self._by_array = None
+        self._has_modes = True
 
     def features(self, obs: Tensor) -> Tensor:
         """(B, D) to the output of the last hidden layer, (B, width), layer by layer."""
@@ -145,37 +153,18 @@ class MLPNet(nn.Module, ArrayNet):
         return x
 
 
-def as_mlp(spec: NetSpec, hid_layers: Sequence[int]) -> MLPNetSpec:
-    """The keys of every net in `spec`, for a multilayer perceptron as a part of that
-    net."""
-    return MLPNetSpec(
-        type=spec.type,
-        hid_layers=tuple(hid_layers),
-        hid_layers_activation=spec.hid_layers_activation,
-        out_layer_activation=spec.out_layer_activation,
-        init_fn=spec.init_fn,
-        layer_norm=spec.layer_norm,
-        batch_norm=spec.batch_norm,
-        norm_place=spec.norm_place,
-        precision=spec.precision,
-        matmul=spec.matmul,
-    )
+@final
+class HydraMLPNet(nn.Module):
+    """Hidden layers that all outputs share, then a multilayer perceptron for each
+    output."""
 
+    def __init__(self, trunk: MLPNet, tails: Sequence[MLPNet]) -> None:
+        super().__init__()
+        self.trunk = trunk
+        self.tails = nn.ModuleList(tails)
 
-def _norms(spec: MLPNetSpec, width: int) -> list[layers.Norm]:
-    return layers.norm_layers(spec, width, nn.BatchNorm1d, nn.LayerNorm)
-
-
-def per_head(
-    names: str | Sequence[str | None] | None, num_heads: int
-) -> list[str | None]:
-    """The activation of each head. Raises LabError if there are more or fewer."""
-    listed = (
-        [names] * num_heads if names is None or isinstance(names, str) else list(names)
-    )
-    if len(listed) != num_heads:
-        raise LabError(
-            f"agent.net.out_layer_activation: names {len(listed)} activations, the "
-            f"network has {num_heads} heads"
-        )
-    return listed
+    @override
+    def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
+        """(B, D) to one (B, head_dim) per output."""
+        features = self.trunk.features(layers.as_floats(obs))
+        return tuple(tail(features)[0] for tail in self.tails)

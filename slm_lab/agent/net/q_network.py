@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import final
+from typing import Literal, final
 
 import numpy as np
 import torch
@@ -20,7 +20,6 @@ from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.optimizer import Optimizer, StepReport
 from slm_lab.agent.recurrent_state import RecurrentLayout
 from slm_lab.core.types import FloatArray, StateDict
-from slm_lab.spec.schema.net import NetSpec
 
 
 @final
@@ -33,13 +32,18 @@ class TargetNetwork:
     step."""
 
     def __init__(
-        self, online: FlatParameters, target: FlatParameters, spec: NetSpec
+        self,
+        online: FlatParameters,
+        target: FlatParameters,
+        update_type: Literal["replace", "polyak"] = "replace",
+        update_frequency: int = 1,
+        tau: float = 1.0,
     ) -> None:
         self._online = online
         self.target = target
-        self._frequency = spec.update_frequency
-        self._tau = spec.polyak_coef if spec.update_type == "polyak" else 1.0
-        self._every_step = spec.update_type == "polyak" and spec.update_frequency == 1
+        self._frequency = update_frequency
+        self._tau = tau if update_type == "polyak" else 1.0
+        self._every_step = update_type == "polyak" and update_frequency == 1
         self._last_frame = 0
         self.copy_online()
 

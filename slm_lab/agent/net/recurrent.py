@@ -6,7 +6,7 @@ continues the row before it. So a batch defines its sequences by the order of it
 Each row of an actor starts one."""
 
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -15,10 +15,9 @@ from typing_extensions import override
 
 from slm_lab.agent.device import host_arrays, moved
 from slm_lab.agent.net.array_mlp import ArrayNet
-from slm_lab.agent.net.layers import Empty, Heads, init_recurrent
-from slm_lab.agent.net.mlp import MLPNet, as_mlp
-from slm_lab.core.types import Array, FloatArray, Shape
-from slm_lab.spec.schema.net import RecurrentNetSpec
+from slm_lab.agent.net.layers import Empty, init_recurrent
+from slm_lab.agent.net.mlp import MLPNet
+from slm_lab.core.types import Array, FloatArray
 
 
 class EmptyGRU(Empty, nn.GRU):
@@ -40,34 +39,43 @@ CELLS: dict[str, Callable[..., nn.RNNBase]] = {
 }
 
 
+def recurrent_cell(
+    kind: Literal["GRU", "LSTM", "RNN"],
+    in_size: int,
+    hidden_size: int,
+    num_layers: int,
+    init_fn: str | None,
+    generator: torch.Generator,
+) -> nn.RNNBase:
+    """Recurrent layers, initialised from `generator`."""
+    cell = CELLS[kind](in_size, hidden_size, num_layers, batch_first=True)
+    init_recurrent(cell, init_fn, generator)
+    return cell
+
+
 @final
 class RecurrentNet(nn.Module, ArrayNet):
-    """Hidden layers, recurrent ones, and one linear head per output."""
+    """Hidden layers, recurrent ones, and one linear head per output. Gradients flow
+    over `seq_len` steps; of a replayed sequence the first `burn_in` are not learned
+    from."""
 
     def __init__(
         self,
-        spec: RecurrentNetSpec,
-        obs_shape: Shape,
-        heads: Heads,
-        generator: torch.Generator,
+        body: MLPNet,
+        cell: nn.RNNBase,
+        tail: MLPNet,
+        seq_len: int = 4,
+        burn_in: int = 0,
     ) -> None:
         super().__init__()
-        plain = as_mlp(spec, spec.fc_hid_layers).model_copy(
-            update={"out_layer_activation": None}
-        )
-        self.body = MLPNet(plain, obs_shape, (), generator)
-        width = spec.fc_hid_layers[-1] if spec.fc_hid_layers else obs_shape[0]
-        self._sizes = (spec.rnn_num_layers, spec.rnn_hidden_size)
-        self.cell = CELLS[spec.cell_type](
-            width, spec.rnn_hidden_size, spec.rnn_num_layers, batch_first=True
-        )
-        init_recurrent(self.cell, spec.init_fn, generator)
-        features = (spec.rnn_hidden_size,)
-        mlp = as_mlp(spec, ())
-        self.tail = MLPNet(mlp, features, heads, generator, sees_obs=False)
-        self.state_size = spec.state_size
-        self.seq_len, self.burn_in = spec.seq_len, spec.burn_in
-        self._obs_size = obs_shape[0]
+        self.body = body
+        self.cell = cell
+        self.tail = tail
+        self._gates = 2 if isinstance(cell, nn.LSTM) else 1
+        self.state_size = self._gates * cell.num_layers * cell.hidden_size
+        self.seq_len = seq_len
+        self.burn_in = burn_in
+        self._obs_size = body.in_size
         self.offset_state(0)
 
     def offset_state(self, first: int) -> None:
@@ -84,7 +92,8 @@ class RecurrentNet(nn.Module, ArrayNet):
         if torch.compiler.is_exporting():
             return self.step(rows)
         x = self.body.features(rows[:, : self._obs_size])
-        state, starts = rows[:, self._state_at], rows[:, -1] != 0
+        state = rows[:, self._state_at]
+        starts = rows[:, -1] != 0
         if self.burn_in and torch.is_grad_enabled():
             return self.tail.forward(self._burnt_in(x, state, starts))
         features, _ = self._over_rows(x, state, starts)
@@ -112,7 +121,8 @@ class RecurrentNet(nn.Module, ArrayNet):
         x, state, starts = (
             part.view(-1, self.seq_len, *part.shape[1:]) for part in rows
         )
-        before, after = slice(0, self.burn_in), slice(self.burn_in, None)
+        before = slice(0, self.burn_in)
+        after = slice(self.burn_in, None)
         starts = starts.clone()
         starts[:, 0] = True
         with torch.no_grad():
@@ -121,7 +131,8 @@ class RecurrentNet(nn.Module, ArrayNet):
             )
         # an episode may start within a sequence
         last = starts[:, before].sum(1).cumsum(0) - 1
-        state, starts = state[:, after].clone(), starts[:, after]
+        state = state[:, after].clone()
+        starts = starts[:, after]
         state[:, 0] = torch.where(starts[:, :1], state[:, 0], ends[last])
         starts = starts.clone()
         starts[:, 0] = True
@@ -162,9 +173,10 @@ class RecurrentNet(nn.Module, ArrayNet):
 
     def _as_hidden(self, state: Tensor) -> Any:
         """(S, H) to the cell's input: (layers, S, W), or a pair of them for an LSTM."""
-        layers, size = self._sizes
-        gates = self.state_size // (layers * size)
-        parts = state.reshape(-1, gates, layers, size).permute(1, 2, 0, 3).contiguous()
+        layers = self.cell.num_layers
+        size = self.cell.hidden_size
+        parts = state.reshape(-1, self._gates, layers, size)
+        parts = parts.permute(1, 2, 0, 3).contiguous()
         return (parts[0], parts[1]) if len(parts) == 2 else parts[0]
 
     def _as_state(self, hidden: Any) -> Tensor:

@@ -1,7 +1,7 @@
 """A net whose body is a list of torch.nn layers, as the spec writes it."""
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias, final
 
 import torch
 from torch import Tensor, nn
@@ -11,23 +11,21 @@ from slm_lab.agent.autodiff import Node
 from slm_lab.agent.net.array_layers import KERNELS
 from slm_lab.agent.net.array_mlp import ArrayNet
 from slm_lab.agent.net.layers import (
+    ACTIVATIONS,
     BatchRenorm,
-    Heads,
     Linear,
     as_floats,
     hidden_gain,
     image_input,
     init_linear,
 )
-from slm_lab.agent.net.mlp import MLPNet, as_mlp
+from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.net.precision import products, restored
-from slm_lab.core.errors import LabError, Problem
+from slm_lab.core.errors import LabError
 from slm_lab.core.types import Array, FloatArray, Shape
-from slm_lab.spec.role import built_nets, folded
-from slm_lab.spec.schema.agent import AgentSpec
-from slm_lab.spec.schema.arc import ArcSpec, Layer
-from slm_lab.spec.schema.net import TorchArcNetSpec
-from slm_lab.spec.schema.torch_table import activation_class
+
+Layer: TypeAlias = tuple[str, Mapping[str, Any]]
+"""The name of a class of torch.nn (or LazyBatchRenorm1d), and its arguments."""
 
 IMAGE_DIMS = (3, 4)
 """axes of an image (C, H, W), and of frames that were stacked (L, C, H, W)"""
@@ -41,7 +39,8 @@ class ArcError(LabError):
 
     def __init__(self, place: str, reason: str) -> None:
         super().__init__(f"agent.net.{BODY}.{place}: {reason}")
-        self.place, self.reason = place, reason
+        self.place = place
+        self.reason = reason
 
 
 class Body(NamedTuple):
@@ -51,7 +50,7 @@ class Body(NamedTuple):
     modules: nn.Sequential
     shape: Shape
     """Of the features after them."""
-    hid_layers: list[int]
+    hidden: list[int]
     """Of the multilayer perceptron that follows."""
     activation: str
 
@@ -59,35 +58,27 @@ class Body(NamedTuple):
 @final
 class TorchArcNet(nn.Module, ArrayNet):
     """The layers of the arc, then one linear head per output. Hidden layers at its end
-    that form a multilayer perceptron run as an `MLPNet`. So an arc of nothing else is
-    as fast as that net, and equal to it."""
+    that form a multilayer perceptron run as an `MLPNet`, the tail. So an arc of nothing
+    else is as fast as that net, and equal to it. With `normalize` it divides images by
+    255."""
 
     def __init__(
         self,
-        spec: TorchArcNetSpec,
         obs_shape: Shape,
-        heads: Heads,
-        generator: torch.Generator,
+        body: nn.Sequential,
+        tail: MLPNet,
+        normalize: bool = False,
+        half: bool = False,
     ) -> None:
         super().__init__()
-        if spec.arc is None:
-            raise LabError("agent.net.arc: is missing: the body of a TorchArcNet")
-        built = build_body(spec.arc, obs_shape)
         self._is_image = len(obs_shape) in IMAGE_DIMS
-        self._normalize = spec.normalize
-        self.body = built.modules
-        _initialise(self.body, built.layers, spec.init_fn, generator)
-        activation = {"hid_layers_activation": built.activation}
-        mlp = as_mlp(spec, built.hid_layers).model_copy(update=activation)
-        self._products = products(spec)
+        self._normalize = normalize
+        self.body = body
+        self._products = products(half)
         num_exact = 0 if self._is_image else 1
-        self._exact, self._rest = (
-            tuple(self.body)[:num_exact],
-            tuple(self.body)[num_exact:],
-        )
-        self.tail = MLPNet(
-            mlp, built.shape, heads, generator, sees_obs=not len(self.body)
-        )
+        self._exact = tuple(body)[:num_exact]
+        self._rest = tuple(body)[num_exact:]
+        self.tail = tail
 
     @override
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
@@ -109,10 +100,10 @@ class TorchArcNet(nn.Module, ArrayNet):
         return None if len(self.body) else self.tail.forward_nodes(obs)
 
 
-def build_body(arc: ArcSpec, obs_shape: Shape) -> Body:
+def build_body(arc: Sequence[Layer], obs_shape: Shape) -> Body:
     """The layers of `arc` for observations of `obs_shape`, not initialised. Raises
     ArcError where torch refuses a layer, or if they do not end in vectors."""
-    layers, hid_layers, activation = _split(arc.layers())
+    layers, hidden, activation = _split(arc)
     modules, shape = _build(layers, obs_shape)
     if len(shape) != 1:
         raise ArcError(
@@ -120,7 +111,13 @@ def build_body(arc: ArcSpec, obs_shape: Shape) -> Body:
             "the layer after these must take vectors, and the shape that arrives "
             f"there is {shape}; put {{Flatten: null}} before it",
         )
-    return Body(layers, modules, shape, hid_layers, activation)
+    return Body(
+        layers=layers,
+        modules=modules,
+        shape=shape,
+        hidden=hidden,
+        activation=activation,
+    )
 
 
 def _split(layers: Sequence[Layer]) -> tuple[Sequence[Layer], list[int], str]:
@@ -128,14 +125,14 @@ def _split(layers: Sequence[Layer]) -> tuple[Sequence[Layer], list[int], str]:
     activation."""
     rest = list(layers)
     widths: list[int] = []
-    activation = layers[-1].name if layers[-1].name in KERNELS else "ReLU"
-    while (
-        len(rest) > 1
-        and rest[-1].name == activation
-        and rest[-2].name == "LazyLinear"
-        and rest[-2].args.get("bias", True)
-    ):
-        widths.insert(0, int(rest[-2].args["out_features"]))
+    last, _ = layers[-1]
+    activation = last if last in KERNELS else "ReLU"
+    while len(rest) > 1:
+        (before, args), (after, _) = rest[-2:]
+        is_linear = before == "LazyLinear" and args.get("bias", True)
+        if not is_linear or after != activation:
+            break
+        widths.insert(0, int(args["out_features"]))
         del rest[-2:]
     return rest, widths, activation
 
@@ -160,7 +157,7 @@ def _build(layers: Sequence[Layer], obs_shape: Shape) -> tuple[nn.Sequential, Sh
                 AssertionError,
             ) as error:
                 raise ArcError(
-                    f"{index}.{layer.name}",
+                    f"{index}.{layer[0]}",
                     "torch refuses these arguments, or the shape "
                     f"{tuple(x.shape[1:])} that arrives there: "
                     f"{' '.join(str(error).split())}",
@@ -172,7 +169,7 @@ def _build(layers: Sequence[Layer], obs_shape: Shape) -> tuple[nn.Sequential, Sh
                 or _mixes(module, x, y)
             ):
                 raise ArcError(
-                    f"{index}.{layer.name}",
+                    f"{index}.{layer[0]}",
                     "must give one output for each observation of a batch, "
                     f"{tuple(x.shape)} arrives there",
                 )
@@ -190,14 +187,15 @@ def _mixes(module: nn.Module, x: Tensor, y: Tensor) -> bool:
 
 
 def _module(layer: Layer, x: Tensor) -> nn.Module:
-    if layer.name == "LazyBatchRenorm1d":
-        return BatchRenorm(x.shape[1], **layer.args)
+    name, args = layer
+    if name == "LazyBatchRenorm1d":
+        return BatchRenorm(x.shape[1], **args)
     # it would change observations
-    args = {k: v for k, v in layer.args.items() if k != "inplace"}
-    return getattr(nn, layer.name)(**args)
+    kept = {key: value for key, value in args.items() if key != "inplace"}
+    return getattr(nn, name)(**kept)
 
 
-def _initialise(
+def init_body(
     body: nn.Sequential,
     layers: Sequence[Layer],
     init_fn: str | None,
@@ -215,31 +213,9 @@ def _initialise(
 def _first_activation(following: Iterable[tuple[nn.Module, Layer]]) -> str | None:
     """The activation that the output of a layer goes through before the next linear
     layer."""
-    for module, layer in following:
+    for module, (name, _) in following:
         if isinstance(module, Linear):
             break
-        if activation_class(layer.name) is not None:
-            return layer.name
+        if name.lower() in ACTIVATIONS:
+            return name
     return None
-
-
-def arc_problems(agent: AgentSpec, shape: Shape, discrete: bool) -> list[Problem]:
-    """torch's objections to the arcs of `agent`, for observations of `shape` as the
-    agent sees them. `discrete` means that an action is a choice. Other actions stand
-    beside the observation in critics apart from the policy; the arcs of such critics
-    are only tried when they are built."""
-    found = {}
-    for block, net, role in built_nets(agent):
-        own = folded(net, role)
-        sees_actions = (
-            role == "critic" and agent.algorithm.CRITIC == "apart" and not discrete
-        )
-        if not isinstance(own, TorchArcNetSpec) or own.arc is None or sees_actions:
-            continue
-        key = f"{role}_{BODY}" if f"{role}_arc" in net.variants else BODY
-        try:
-            build_body(own.arc, shape)
-        except ArcError as error:
-            path = f"{block}.{key}.{error.place}"
-            found[path] = Problem(path, error.reason)
-    return list(found.values())

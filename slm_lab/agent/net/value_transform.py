@@ -45,7 +45,8 @@ class ValueTransform(nn.Module):
         count, mean, m2 = (moment.double() for moment in self._moments())
         # as `faded`, and a GPU is not waited for
         kept = (MOMENTS_WINDOW / count).clamp(max=1.0)
-        count, m2 = kept * count, kept * m2
+        count = kept * count
+        m2 = kept * m2
         batch_count = x.numel()
         batch_mean = x.mean()
         total = count + batch_count

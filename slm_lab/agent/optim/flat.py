@@ -70,7 +70,8 @@ class Layout:
         before = [name for name, _ in layout[: len(self.names)]]
         if before == list(self.names):
             return None
-        place, start = {}, 0
+        place = {}
+        start = 0
         for name, shape in layout:
             end = start + math.prod(shape)
             place[name] = torch.arange(start, end)
@@ -151,10 +152,8 @@ class FlatParameters:
     def check(self) -> None:
         """Raises RuntimeError if a parameter, gradient or buffer is no longer a
         view."""
-        parts, grads = (
-            _split(self.vector, self._shapes),
-            _split(self.grad, self._shapes),
-        )
+        parts = _split(self.vector, self._shapes)
+        grads = _split(self.grad, self._shapes)
         for (name, parameter), part, grad in zip(
             self._parameters, parts, grads, strict=True
         ):
@@ -188,7 +187,8 @@ class FlatParameters:
         Raises CheckpointError when the saved network had another architecture or type
         of numbers."""
         saved = [[name, list(shape)] for name, shape in state["layout"]]
-        built, count = self._saved_layout(), len(self.views)
+        built = self._saved_layout()
+        count = len(self.views)
         if [*sorted(saved[:count]), *saved[count:]] != [
             *sorted(built[:count]),
             *built[count:],

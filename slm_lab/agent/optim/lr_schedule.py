@@ -24,7 +24,9 @@ class LinearRate(LearningRate):
 
     def __init__(self, lr: float, frame: float, min_factor: float = 0.0) -> None:
         super().__init__(lr)
-        self._lr, self._last_frame, self._min_factor = lr, frame, min_factor
+        self._lr = lr
+        self._last_frame = frame
+        self._min_factor = min_factor
 
     @override
     def set_frame(self, frame: int) -> None:
@@ -60,12 +62,8 @@ class TorchRate(LearningRate):
         return float(self._stand_in.param_groups[0]["lr"])
 
 
-def build_learning_rate(
-    lr: float, name: str | None, args: Mapping[str, Any]
-) -> LearningRate:
-    """The schedule a spec names; None is a constant rate."""
-    if name is None:
-        return LearningRate(lr)
+def build_learning_rate(lr: float, name: str, args: Mapping[str, Any]) -> LearningRate:
+    """The schedule of this name in a spec."""
     if name in ("LinearToZero", "LinearToMin"):
         return LinearRate(lr, **args)
     return TorchRate(lr, name, args)

@@ -163,7 +163,9 @@ class Optimizer:
     def apply(self, skip: Tensor | None = None) -> None:
         """Clips the gradient that `backward` left and takes the step, within the
         bounds. On a GPU it changes nothing if the scalar `skip` is true."""
-        flat, limit, norm = self.flat, self._clip_grad_val, self._norm
+        flat = self.flat
+        limit = self._clip_grad_val
+        norm = self._norm
         if limit is not None and isinstance(norm, Tensor):
             flat.grad.mul_((limit / norm).clamp(max=1.0))
         elif limit is not None and norm > limit:

@@ -72,7 +72,8 @@ def _packed(arrays: Sequence[Array]) -> bytes:
 
 def _unpacked(content: bytes) -> list[Array]:
     head, _, values = content.partition(b"\n")
-    arrays, start = list[Array](), 0
+    arrays = list[Array]()
+    start = 0
     for name, shape in json.loads(head):
         dtype = np.dtype(name)
         stop = start + dtype.itemsize * math.prod(shape)
@@ -88,7 +89,8 @@ def _unpacked(content: bytes) -> list[Array]:
 class SoloGroup(ProcessGroup):
     """A group of one."""
 
-    rank, size = 0, 1
+    rank = 0
+    size = 1
 
     @override
     def all_gather_bytes(self, content: bytes) -> list[bytes]:

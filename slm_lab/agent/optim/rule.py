@@ -44,7 +44,9 @@ class UpdateRule(ABC):
         """Copies a saved state in place, whose parameters were in this `order`. Raises
         CheckpointError for one of another rule."""
         check_same_rule(state, self.state_dict())
-        self._load(state if order is None else self._rearranged(state, order))
+        if order is not None:
+            state = self._rearranged(state, order)
+        self._load(state)
 
     def _rearranged(self, state: StateDict, order: Order) -> StateDict:
         rearranged_state: StateDict = rearranged(state, order)
@@ -105,7 +107,9 @@ class Adam(TensorStateRule):
             "amsgrad": amsgrad,
             "maximize": maximize,
         }
-        names = ["exp_avg", "exp_avg_sq", *(["max_exp_avg_sq"] if amsgrad else [])]
+        names = ["exp_avg", "exp_avg_sq"]
+        if amsgrad:
+            names.append("max_exp_avg_sq")
         self.state = {name: torch.zeros_like(flat.vector) for name in names}
         self.state["step"] = torch.zeros((), device=flat.vector.device)
 
@@ -149,11 +153,11 @@ class RMSprop(TensorStateRule):
         self._momentum = momentum
         self._maximize = maximize
         self._centered = centered
-        names = [
-            "square_avg",
-            *(["grad_avg"] if centered else []),
-            *(["momentum_buffer"] if momentum > 0 else []),
-        ]
+        names = ["square_avg"]
+        if centered:
+            names.append("grad_avg")
+        if momentum > 0:
+            names.append("momentum_buffer")
         self.state = {name: torch.zeros_like(flat.vector) for name in names}
 
     @override
@@ -163,7 +167,8 @@ class RMSprop(TensorStateRule):
         """θ ← θ − lr · g / (√E[g²] + ε)."""
         if skip is not None and skip.item():  # waits for the GPU, which Adam need not
             return
-        grad = -grad if self._maximize else grad
+        if self._maximize:
+            grad = -grad
         if self._weight_decay:
             grad = grad.add(vector, alpha=self._weight_decay)
         square_avg = self.state["square_avg"]
@@ -260,9 +265,27 @@ SHAPED_OPTIMIZERS: tuple[type[torch.optim.Optimizer], ...] = (torch.optim.Adafac
 """Optimizers whose formulas depend on the shape of a parameter."""
 
 
+IMPLEMENTATION_ARGS = ("foreach", "fused")
+"""Arguments of torch optimizers that choose an implementation and change no formula."""
+
+
+def build_rule(name: str, args: Mapping[str, Any], flat: FlatParameters) -> UpdateRule:
+    """The update rule `name` with its arguments except the learning rate."""
+    if name in ("Adam", "GlobalAdam", "AdamW", "RMSprop", "GlobalRMSprop"):
+        own = {k: v for k, v in args.items() if k not in IMPLEMENTATION_ARGS}
+        if name in ("RMSprop", "GlobalRMSprop"):
+            return RMSprop(flat, **own)
+        if name == "AdamW":
+            return Adam(flat, **{"weight_decay": 1e-2, **own}, decoupled=True)
+        decoupled = bool(own.pop("decoupled_weight_decay", False))
+        return Adam(flat, **own, decoupled=decoupled)
+    return TorchRule(flat, getattr(torch.optim, name), **args)
+
+
 def check_same_rule(saved: Mapping[str, Any], built: Mapping[str, Any]) -> None:
     """Raises CheckpointError if the two states are of different rules."""
-    before, now = _message(saved), _message(built)
+    before = _message(saved)
+    now = _message(built)
     if before != now:
         raise CheckpointError(
             f"the state of an optimizer was saved as {before} and is built as {now}: "

@@ -56,20 +56,16 @@ class ActionConverter:
         high = raw_space.high.ravel().astype(np.float64)
         bounded = np.isfinite(low) & np.isfinite(high)
         # Finite values for unbounded components avoid inf − inf.
-        finite_low, finite_high = (
-            np.where(bounded, low, -1.0),
-            np.where(bounded, high, 1.0),
-        )
+        finite_low = np.where(bounded, low, -1.0)
+        finite_high = np.where(bounded, high, 1.0)
         self.space = spaces.Box(
             np.where(bounded, -1.0, low).astype(np.float32),
             np.where(bounded, 1.0, high).astype(np.float32),
             dtype=np.float32,
         )
         # Halves first: the difference of the largest bounds is infinite.
-        middle, half_width = (
-            finite_low / 2 + finite_high / 2,
-            finite_high / 2 - finite_low / 2,
-        )
+        middle = finite_low / 2 + finite_high / 2
+        half_width = finite_high / 2 - finite_low / 2
         return Scaling(half_width, middle, low, high)
 
     def convert(self, action: Array) -> Array:

@@ -26,7 +26,8 @@ class FrameJoiner:
             else (length * frame[0], *frame[1:])
         )
         self.length = length
-        self._frame, self._joined = frame, joined
+        self._frame = frame
+        self._joined = joined
         low = np.broadcast_to(space.low, (length, *frame)).reshape(joined)
         high = np.broadcast_to(space.high, (length, *frame)).reshape(joined)
         assert space.dtype is not None

@@ -78,7 +78,8 @@ class ImageConverter:
         """(width, height) after resizing; None: as they are."""
         if self.size is not None:
             width, height = self.size
-        low, high = raw_space.low.min(), raw_space.high.max()
+        low = raw_space.low.min()
+        high = raw_space.high.max()
         self.space = spaces.Box(low, high, (depth, height, width), np.uint8)
 
     def convert(self, images: Array) -> Array:

@@ -71,7 +71,8 @@ class ObservationConverter:
         assert raw_space.dtype is not None
         assert self.space.dtype is not None
         self._env_name = env_name
-        self._raw_shape, self._raw_dtype = raw_space.shape or (), raw_space.dtype
+        self._raw_shape = raw_space.shape or ()
+        self._raw_dtype = raw_space.dtype
         self._dtype = self.space.dtype
         if channels is not None and len(self._raw_shape) < 3:
             raise SpecError("env", [_no_channels(raw_space, channels)])
@@ -144,7 +145,8 @@ class ObservationConverter:
         if self.channels_last:
             low, high = (np.moveaxis(bound, -1, 0) for bound in (box.low, box.high))
         elif len(box.shape) in (0, 2):
-            low, high = box.low.ravel(), box.high.ravel()
+            low = box.low.ravel()
+            high = box.high.ravel()
         else:
             return box
         assert box.dtype is not None
@@ -163,7 +165,8 @@ def _discrete_parts(
 def float32_box(box: spaces.Box) -> spaces.Box:
     """The box in float32; bounds beyond its range become infinite."""
     with np.errstate(over="ignore"):
-        low, high = box.low.astype(np.float32), box.high.astype(np.float32)
+        low = box.low.astype(np.float32)
+        high = box.high.astype(np.float32)
     return spaces.Box(low, high, dtype=np.float32)
 
 

@@ -32,7 +32,8 @@ class RewardConverter:
         statistics: RunningStatistics | None = None,
         sign_first: bool = False,
     ) -> None:
-        self._scale, self._sign_first = scale, sign_first
+        self._scale = scale
+        self._sign_first = sign_first
         self._clip = (
             NORMALIZED_CLIP if clip is None and statistics is not None else clip
         )

@@ -46,7 +46,9 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any], RecordConstructorArgs
         super().__init__(env)
         game = env.unwrapped
         assert isinstance(game, ale_py.AtariEnv)
-        self._game, self.ale, self._keys = game, game.ale, keys
+        self._game = game
+        self.ale = game.ale
+        self._keys = keys
         self.actions = [action.value for action in game._action_set]
         self._fires = keys.use_fire_reset and ale_py.Action.FIRE.value in self.actions
         self._size = (keys.img_width, keys.img_height)
@@ -62,7 +64,8 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any], RecordConstructorArgs
         """Frames since the start of the game, without its no-ops."""
         self._lives = 0
         self._continues = False
-        self._held, self._held_strength = NO_OP, 1.0
+        self._held = NO_OP
+        self._held_strength = 1.0
         """The action of the last frame, which a sticky action repeats."""
 
     @override
@@ -85,7 +88,8 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any], RecordConstructorArgs
         return self._stack, info
 
     def _begin(self) -> None:
-        self._held, self._held_strength = NO_OP, 1.0
+        self._held = NO_OP
+        self._held_strength = 1.0
         frames = [ale_py.Action.FIRE.value] if self._fires else []
         frames += [NO_OP] * (self.draw_no_ops() - len(frames))
         for pressed, draw in zip(frames, self._draws(len(frames)), strict=True):
@@ -101,7 +105,8 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any], RecordConstructorArgs
 
     def _act(self, pressed: int, strength: float, draw: float) -> int:
         if draw >= self._keys.repeat_action_probability:
-            self._held, self._held_strength = pressed, strength
+            self._held = pressed
+            self._held_strength = strength
         return self.ale.act(self._held, self._held_strength)
 
     def draw_no_ops(self) -> int:
@@ -114,7 +119,9 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any], RecordConstructorArgs
         """Repeats the action for `frameskip` frames, fewer if the game ends."""
         pressed, strength = self._pressed(action)
         frameskip = self._keys.frameskip
-        reward, over, cut = 0.0, False, False
+        reward = 0.0
+        over = False
+        cut = False
         for left, draw in zip(
             range(frameskip, 0, -1), self._draws(frameskip), strict=True
         ):
@@ -139,7 +146,8 @@ class AtariGame(gymnasium.Wrapper[Array, Any, Array, Any], RecordConstructorArgs
         if not self._keys.continuous:
             return self.actions[action], 1.0
         radius, angle, fire = (float(part) for part in action)
-        across, up = radius * np.cos(angle), radius * np.sin(angle)
+        across = radius * np.cos(angle)
+        up = radius * np.sin(angle)
         bound = self._keys.continuous_action_threshold
         pressed = self._game.map_action_idx(
             int(across > bound) - int(across < -bound),

@@ -6,7 +6,7 @@ terminates at its step limit as truncated only. So envpool gets no limit: this m
 counts the steps, and resets an ended episode at once, without a wasted action."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeAlias, final
+from typing import Any, ClassVar, TypeAlias, final
 
 import gymnasium
 import numpy as np
@@ -14,6 +14,7 @@ from gymnasium.envs.registration import EnvSpec as GymnasiumSpec
 from typing_extensions import override
 
 from slm_lab.core.errors import Problem, SpecError
+from slm_lab.core.state import SavedFields
 from slm_lab.core.types import Array, BoolArray, IntArray, StateDict
 from slm_lab.env.failure import close_all
 from slm_lab.env.interface import Env
@@ -136,16 +137,16 @@ def make_pooled(
                 f'its {what} are {theirs} and Gymnasium\'s {ours}; use "gymnasium"'
             )
             raise SpecError("env", [Problem("env.backend", message, "envpool")])
-    envs.observation_space, envs.action_space = (
-        single.observation_space,
-        single.action_space,
-    )
+    envs.observation_space = single.observation_space
+    envs.action_space = single.action_space
     return envs
 
 
 @final
-class EnvpoolEnvs(RawEnvs):
+class EnvpoolEnvs(SavedFields, RawEnvs):
     """N environments of a pool, whose state is not accessible."""
+
+    saved: ClassVar = {"steps": "_steps"}
 
     def __init__(
         self,
@@ -157,7 +158,8 @@ class EnvpoolEnvs(RawEnvs):
     ) -> None:
         self.num_envs = num_envs
         self.exact_state = False
-        self._make, self._seed = make, seed
+        self._make = make
+        self._seed = seed
         self._max_steps = NO_LIMIT if max_steps is None else max_steps
         self._life_loss = life_loss
         self._steps = 0
@@ -213,13 +215,9 @@ class EnvpoolEnvs(RawEnvs):
             self._lives[index] = info["lives"]
 
     @override
-    def state_dict(self) -> StateDict:
-        return {"steps": self._steps}
-
-    @override
     def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
         # new episodes start with seeds that were not used before
-        self._steps = state["steps"]
         self._pool = self._make(env_seeds([self._seed, self._steps], self.num_envs))
 
     @override

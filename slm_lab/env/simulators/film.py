@@ -119,7 +119,8 @@ def drawn(name: str) -> Iterator[None]:
 def in_one_line(error: BaseException) -> str:
     """The message of an exception in one line. Also frees what a simulator has partly
     created; later it would print errors about it."""
-    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda _: None
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -7,7 +7,7 @@ own class."""
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import gymnasium
 import numpy as np
@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from slm_lab.core.errors import undone_on_failure
 from slm_lab.core.registry import load_target
+from slm_lab.core.state import SavedFields
 from slm_lab.core.types import Array, StateDict
 from slm_lab.env.failure import close_all
 from slm_lab.env.interface import Env
@@ -124,7 +125,8 @@ def vector_creator(entry: GymnasiumSpec) -> Callable[..., GymnasiumVectorEnv]:
 
 def make_native(spec: EnvSpec, entry: GymnasiumSpec, seed: int) -> RawEnvs:
     """The native vector version of `entry`, for which `why_not_native` must be None."""
-    arguments, limit = {**entry.kwargs, **spec.arguments}, step_limit(spec, entry)
+    arguments = {**entry.kwargs, **spec.arguments}
+    limit = step_limit(spec, entry)
     if entry.vector_entry_point == NATIVE_CARTPOLE:
         if spec.num_envs == 1:
             return OneCartPole(seed, limit, **arguments)
@@ -154,8 +156,11 @@ def make_async(
         return AsyncEnvs(workers, seed)
 
 
-class SameStepEnvs(RawEnvs):
-    """A Gymnasium vector environment in SAME_STEP mode."""
+class SameStepEnvs(SavedFields, RawEnvs):
+    """A Gymnasium vector environment in SAME_STEP mode. One that is written in C
+    exposes no state; its steps are counted."""
+
+    saved: ClassVar = {"steps": "_steps"}
 
     def __init__(self, env: GymnasiumVectorEnv, seed: int) -> None:
         self.num_envs = env.num_envs
@@ -181,7 +186,8 @@ class SameStepEnvs(RawEnvs):
     @override
     def step(self, action: Array) -> RawStep:
         obs, reward, terminated, truncated, info = self.env.step(action)
-        obs, reward = np.array(obs), np.asarray(reward, np.float64)
+        obs = np.array(obs)
+        reward = np.asarray(reward, np.float64)
         self._steps += 1
         done = terminated | truncated
         if not np.count_nonzero(done):
@@ -198,14 +204,9 @@ class SameStepEnvs(RawEnvs):
         )
 
     @override
-    def state_dict(self) -> StateDict:
-        # Vector environments written in C expose no other state.
-        return {"steps": self._steps}
-
-    @override
     def load_state_dict(self, state: StateDict) -> None:
+        super().load_state_dict(state)
         # new episodes start with seeds that were not used before
-        self._steps = state["steps"]
         self._seed = self._seeds([self._root_seed, self._steps])
 
     @override

@@ -70,11 +70,15 @@ class CartPoleEnvs(RawEnvs):
     def _allocate_state(self) -> None:
         rows = np.zeros((5, self.num_envs))  # x, θ, ẋ, θ̇, and cos θ as an adjacent row
         self._state = rows[:4]
-        self._position, self._velocity = rows[0:2], rows[2:4]
-        self._theta, self._cos, self._theta_dot_and_cos = rows[1], rows[4], rows[3:5]
+        self._position = rows[0:2]
+        self._velocity = rows[2:4]
+        self._theta = rows[1]
+        self._cos = rows[4]
+        self._theta_dot_and_cos = rows[3:5]
         # (N, 2, 2): [[x, ẋ], [θ, θ̇]] per environment, the order of an observation
         self._observed = self._state.reshape(2, 2, self.num_envs).transpose(2, 1, 0)
-        self._sin, self._work = np.empty(self.num_envs), np.empty(self.num_envs)
+        self._sin = np.empty(self.num_envs)
+        self._work = np.empty(self.num_envs)
         self._pair = np.empty((2, self.num_envs))
         self._temp, self._inertia = self._pair
         self._acceleration = np.empty((2, self.num_envs))
@@ -122,8 +126,12 @@ class CartPoleEnvs(RawEnvs):
 
         with l half the pole's length, m_p its mass and M the total mass."""
         force = self._force[action]
-        cos, sin, work = self._cos, self._sin, self._work
-        pair, temp, inertia = self._pair, self._temp, self._inertia
+        cos = self._cos
+        sin = self._sin
+        work = self._work
+        pair = self._pair
+        temp = self._temp
+        inertia = self._inertia
         theta_acc = self._theta_acc
         np.cos(self._theta, cos)
         np.sin(self._theta, sin)
@@ -204,15 +212,18 @@ class OneCartPole(CartPoleEnvs):
         x, theta, x_dot, theta_dot = self._state.ravel().tolist()
         force = float(self._force[action[0]])
         # As everywhere NumPy: the last bits of math.cos may differ.
-        cos, sin = float(np.cos(theta)), float(np.sin(theta))
+        cos = float(np.cos(theta))
+        sin = float(np.sin(theta))
         temp = (
             force + p.polemass_length * (theta_dot * theta_dot) * sin
         ) / p.total_mass
         inertia = p.length * (4.0 / 3.0 - p.masspole * (cos * cos) / p.total_mass)
         theta_acc = (p.gravity * sin - cos * temp) / inertia
         x_acc = temp - p.polemass_length * theta_acc * cos / p.total_mass
-        x, theta = x + p.tau * x_dot, theta + p.tau * theta_dot
-        x_dot, theta_dot = x_dot + p.tau * x_acc, theta_dot + p.tau * theta_acc
+        x = x + p.tau * x_dot
+        theta = theta + p.tau * theta_dot
+        x_dot = x_dot + p.tau * x_acc
+        theta_dot = theta_dot + p.tau * theta_acc
         self._state[:, 0] = x, theta, x_dot, theta_dot
         return np.array(
             [abs(x) > p.x_threshold or abs(theta) > p.theta_threshold_radians]

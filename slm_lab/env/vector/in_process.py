@@ -115,7 +115,8 @@ class SyncEnvs(RawEnvs):
             raise
         self._steps += 1
         if self._first:
-            self._first, self._env_steps = False, [env.step for env in self.envs]
+            self._first = False
+            self._env_steps = [env.step for env in self.envs]
         done = terminated | truncated
         if not np.count_nonzero(done):
             return RawStep(obs, reward, terminated, truncated)

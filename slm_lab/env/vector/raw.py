@@ -3,7 +3,7 @@
 The interface has no autoreset modes: a step that ends an episode returns both the final
 observation and the first observation of the next episode."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from math import isfinite, nan
 from typing import Any, NamedTuple, final
@@ -13,7 +13,8 @@ import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 from typing_extensions import override
 
-from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
+from slm_lab.core.state import HasState
+from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray
 from slm_lab.env.interface import Env
 
 CONTINUES = "episode_goes_on"
@@ -26,7 +27,8 @@ NUMBERS = "slm_lab.last_numbers"
 """A key in the last info of an episode, see `LastInfo`."""
 
 
-RESETTING, STEPPING = 1, 2
+RESETTING = 1
+STEPPING = 2
 """The marks of a copy while its `reset` runs, and in a worker process its `step`; else
 0."""
 
@@ -77,8 +79,10 @@ class RawStep(NamedTuple):
         return self.done_index[over], self.final_obs[over], info[over]
 
 
-class RawEnvs(ABC):
-    """N environments of one kind, with their original spaces and units."""
+class RawEnvs(HasState):
+    """N environments of one kind, with their original spaces and units. Their state is
+    that of the generators, and with `exact_state` of the running episodes. Without it,
+    call `reset` after a load."""
 
     num_envs: int
     observation_space: gymnasium.Space[Any]
@@ -93,14 +97,6 @@ class RawEnvs(ABC):
     @abstractmethod
     def step(self, action: Array) -> RawStep:
         """One action per environment, in the environment's own units."""
-
-    @abstractmethod
-    def state_dict(self) -> StateDict:
-        """Generators, and with `exact_state` the running episodes."""
-
-    @abstractmethod
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores `state_dict`. Without `exact_state`, call `reset` next."""
 
     @abstractmethod
     def close(self) -> None:

@@ -19,7 +19,8 @@ from slm_lab.agent.algorithm.algorithm import Actor
 from slm_lab.agent.batch import Act
 from slm_lab.agent.device import new_stream, separate_stream
 from slm_lab.agent.memory.memory import MemoryLayout
-from slm_lab.core.types import Array, FloatArray, IntArray, StateDict
+from slm_lab.core.state import SavedFields
+from slm_lab.core.types import Array, FloatArray, IntArray
 from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.parallel.shared_memory import aligned_record
 from slm_lab.parallel.wait import wait_until
@@ -53,7 +54,7 @@ def request_record(layout: MemoryLayout) -> np.dtype[np.void]:
 
 
 @final
-class InferenceClient(Actor):
+class InferenceClient(SavedFields, Actor):
     """The acting half of one actor, whose network is in the learner's process.
     `request` is its record, see `request_record`: it counts its requests, the server
     its replies. `wait(until, nap)` polls a condition; it returns False if the training
@@ -90,13 +91,6 @@ class InferenceClient(Actor):
     @override
     def act_greedily(self, obs: Array) -> Array:
         raise TypeError("an actor without a network does not evaluate")
-
-    @override
-    def state_dict(self) -> StateDict:
-        return {}
-
-    @override
-    def load_state_dict(self, state: StateDict) -> None: ...
 
 
 @final

@@ -1,9 +1,9 @@
 """The interface of a learner's source of unrolls."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import NamedTuple
 
-from slm_lab.core.types import StateDict
+from slm_lab.core.state import SavedFields
 from slm_lab.parallel.actor_learner.unroll import Unroll
 from slm_lab.parallel.actor_learner.weights import WeightStore
 
@@ -18,7 +18,7 @@ class ActorSeconds(NamedTuple):
     """CPU time of their processes."""
 
 
-class UnrollSource(ABC):
+class UnrollSource(SavedFields):
     """A source of unrolls, as the learner uses it. By default its actors run
     elsewhere."""
 
@@ -68,11 +68,3 @@ class UnrollSource(ABC):
     @abstractmethod
     def close(self) -> None:
         """Frees environments and connections."""
-
-    def state_dict(self) -> StateDict:
-        """State that the next unrolls depend on; by default a resumed run has new
-        actors."""
-        return {}
-
-    def load_state_dict(self, state: StateDict) -> None:
-        """Restores the saved state."""

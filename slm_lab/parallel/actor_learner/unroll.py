@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from slm_lab.agent.batch import Act, Rollout, VectorStep
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
+from slm_lab.core.state import SavedFields
 from slm_lab.core.types import Array, BoolArray, FloatArray, IntArray, StateDict
 from slm_lab.env.vector_env import FinishedEpisodes
 from slm_lab.parallel.shared_memory import aligned_record
@@ -152,10 +153,10 @@ class Unroll:
 
 
 @final
-class UnrollWriter(Memory[Unroll]):
+class UnrollWriter(SavedFields, Memory[Unroll]):
     """The memory of an actor: it writes steps into unrolls of `horizon` steps, by
     default the layout's, and is never sampled. For a replay learner it writes
-    unnormalised observations and rewards."""
+    unnormalised observations and rewards. Between two unrolls it has no state."""
 
     def __init__(self, layout: MemoryLayout, horizon: int | None = None) -> None:
         horizon = horizon or layout.horizon
@@ -215,13 +216,6 @@ class UnrollWriter(Memory[Unroll]):
     @override
     def break_off(self, next_obs: Array, raw_next_obs: Array | None = None) -> None:
         """Does nothing: an incomplete unroll is dropped."""
-
-    @override
-    def state_dict(self) -> StateDict:
-        return {}  # nothing is pending between two unrolls
-
-    @override
-    def load_state_dict(self, state: StateDict) -> None: ...
 
 
 @final

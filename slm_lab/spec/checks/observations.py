@@ -2,7 +2,7 @@
 known.
 
 Nets repeat these checks when they are built without a spec check. The layers of a
-TorchArcNet need torch for their check, see `agent.net.torch_arc`."""
+TorchArcNet need torch for their check, see `arc_problems`."""
 
 from collections.abc import Iterator
 from typing import TypeAlias

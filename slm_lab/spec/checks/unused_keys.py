@@ -129,7 +129,7 @@ def _scale_of_actions(
     algorithm: algorithms.AlgorithmSpec, net: NetSpec
 ) -> Iterator[Problem]:
     """`log_std_init` for actions without σ. If this depends on the action space,
-    `agent.net.build` warns when it builds the net."""
+    `agent.from_spec` warns when it builds the net."""
     reason = ""
     if isinstance(algorithm, algorithms.DQNBaseSpec | algorithms.SARSASpec):
         reason = f"{algorithm.name} takes the action of the greatest Q"

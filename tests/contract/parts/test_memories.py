@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from slm_lab.agent.batch import Act, Rollout, TransitionSource, VectorStep
+from slm_lab.agent.from_spec.memory import build_memory
 from slm_lab.core.registry import MEMORIES
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
 from tests.contract.parts_table import MEMORY_ROWS
@@ -25,7 +26,7 @@ def build(case, seed=0):
     name, variant = case
     row = MEMORY_ROWS[name][variant]
     spec = MEMORIES.get(name).params.model_validate({"name": name, **row.block})
-    return MEMORIES.load(name).build(spec, row.layout(seed))
+    return build_memory(spec, row.layout(seed))
 
 
 def stream():

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
+from slm_lab.agent.from_spec.net import build_net
 from slm_lab.agent.net.array_mlp import act_forward
-from slm_lab.agent.net.build import build_net
 from slm_lab.agent.net.layers import BatchRenorm, Head
 from slm_lab.core.registry import NETS
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401

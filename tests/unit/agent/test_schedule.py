@@ -1,6 +1,5 @@
 """Schedules: ends, directions, shapes."""
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import hypothesis.strategies as st
@@ -11,23 +10,17 @@ from slm_lab.agent.schedule import Schedule
 from slm_lab.core.errors import SpecError
 from tests.support import parse, ppo
 
-
-@dataclass(frozen=True)
-class Params:
-    name: str
-    start_val: float
-    end_val: float | None
-    start_step: int = 100
-    end_step: int | None = 1100
-
-
 DECAYS = ["linear_decay", "rate_decay", "periodic_decay"]
 values = st.floats(0, 10)
 
 
+def changing(shape, start, end):
+    return Schedule(start, end, start_step=100, end_step=1100, shape=shape)
+
+
 @given(name=st.sampled_from(DECAYS), start=values, end=values)
 def test_a_schedule_starts_and_ends_where_it_says(name, start, end):
-    schedule = Schedule(Params(name, start, end))
+    schedule = changing(name, start, end)
     assert schedule.at(0) == schedule.at(100) == start
     assert schedule.at(1100) == schedule.at(10**9) == end
 
@@ -37,12 +30,12 @@ def test_a_schedule_starts_and_ends_where_it_says(name, start, end):
 )
 def test_a_schedule_never_leaves_its_ends(name, start, end, frame):
     low, high = min(start, end), max(start, end)
-    assert low - 1e-9 <= Schedule(Params(name, start, end)).at(frame) <= high + 1e-9
+    assert low - 1e-9 <= changing(name, start, end).at(frame) <= high + 1e-9
 
 
 @given(name=st.sampled_from(["linear_decay", "rate_decay"]), start=values, end=values)
 def test_a_decay_moves_one_way(name, start, end):
-    schedule = Schedule(Params(name, start, end))
+    schedule = changing(name, start, end)
     path = [schedule.at(frame) for frame in range(0, 1300, 50)]
     if start < end:
         path = [-value for value in path]
@@ -50,13 +43,13 @@ def test_a_decay_moves_one_way(name, start, end):
 
 
 def test_rate_decay_compounds_by_a_tenth_in_twenty_steps():
-    schedule = Schedule(Params("rate_decay", 1.0, 0.0))
+    schedule = changing("rate_decay", 1.0, 0.0)
     assert schedule.at(100 + 50) == pytest.approx(0.9)
     assert schedule.at(100 + 500) == pytest.approx(0.9**10)
 
 
 def test_no_decay_is_constant():
-    schedule = Schedule(Params("no_decay", 0.2, 0.0))
+    schedule = changing("no_decay", 0.2, 0.0)
     assert schedule.at(0) == schedule.at(10**9) == 0.2
 
 

@@ -125,7 +125,7 @@ def test_the_check_refuses_what_a_run_refuses(changes, problem, run, write):
 def test_what_is_missing_on_this_machine_is_a_note_and_no_problem(
     run, write, monkeypatch
 ):
-    monkeypatch.setattr("slm_lab.agent.net.precision.has_gpu", lambda: False)
+    monkeypatch.setattr("slm_lab.agent.from_spec.net.has_gpu", lambda: False)
     path = write({"s": ppo(agent__net__gpu=True)})
     result = run("check", path)
     assert result.exit_code == 0

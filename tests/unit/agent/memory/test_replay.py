@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from slm_lab.agent.batch import Act, VectorStep
+from slm_lab.agent.from_spec.memory import build_memory
 from slm_lab.agent.memory.memory import MemoryLayout
-from slm_lab.agent.memory.replay import Replay
 from slm_lab.agent.memory.transition_ring import TransitionRing
 from slm_lab.agent.recurrent_state import RecurrentLayout, pack_obs
 from slm_lab.agent.replay_config import ReplayConfig, TrainingSchedule
@@ -68,7 +68,7 @@ def test_a_memory_draws_transitions_of_a_plain_list_over_several_wraps(
 ):
     """Every sample equals that of the list, for any number of environments."""
     spec = model(batch_size=4, max_size=num_rows * num_envs)
-    memory = Replay.build(spec, layout(num_steps, stack=stack, num_envs=num_envs))
+    memory = build_memory(spec, layout(num_steps, stack=stack, num_envs=num_envs))
     kept = fill(memory.add, seed, count, stack, ends, num_envs)
     where = {
         step.obs.tobytes(): (t, n)
@@ -253,7 +253,7 @@ def replay(
     model=ReplaySpec, batch_size=16, max_size=60, schedule=None, stack=1, **keys
 ):
     spec = model(batch_size=batch_size, max_size=max_size, **keys)
-    return Replay.build(spec, layout(stack=stack, **(schedule or {})))
+    return build_memory(spec, layout(stack=stack, **(schedule or {})))
 
 
 @BOTH
@@ -389,7 +389,7 @@ def sequences():
     plan = ReplayConfig(TrainingSchedule(1, 0), GAMMA, 1, 0, RecurrentLayout(1, 3))
     rows, action = (3,), np.dtype(np.int64)
     layout = MemoryLayout(1, 2, rows, np.dtype(np.float32), (), action, plan)
-    return Replay.build(ReplaySpec(batch_size=120, max_size=200), layout)
+    return build_memory(ReplaySpec(batch_size=120, max_size=200), layout)
 
 
 def add_row(memory, number, starts=False):

@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from slm_lab.agent.memory.sampler import PrioritizedSampler, UniformSampler
+from slm_lab.agent.memory.sampler import PrioritizedSampler, Priority, UniformSampler
 from slm_lab.agent.memory.transition_ring import TransitionRing
 from slm_lab.agent.schedule import Schedule
-from slm_lab.spec.schema.schedule import ScheduleSpec
 from tests.unit.agent.stream import GAMMA, NUM_ENVS, fill, layout
 
-WHOLE = Schedule(ScheduleSpec(start_val=1.0))
+WHOLE = Schedule(1.0)
 """β = 1: the weights undo the whole bias."""
 
 
@@ -21,7 +20,8 @@ class Sampled:
     def __init__(self, kind, size=60, steps=10, **keys):
         self.ring = TransitionRing(layout(), size // NUM_ENVS, GAMMA, 1)
         keys = {"alpha": 1.0, "epsilon": 0.0, "beta": WHOLE, **keys}
-        self.sampler = kind(self.ring, 0, **({} if kind is UniformSampler else keys))
+        priority = [] if kind is UniformSampler else [Priority(**keys)]
+        self.sampler = kind(self.ring, 0, *priority)
         self.size = size
         fill(self.add, 0, size // NUM_ENVS + steps)
         self.indices = self.ring.indices(np.arange(size))

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from slm_lab.agent.memory.device_rows import DeviceRows
-from slm_lab.agent.memory.replay import Replay
+from slm_lab.agent.from_spec.memory import build_memory
+from slm_lab.agent.memory.observation_ring import DeviceRows
 from slm_lab.agent.memory.storage import in_memory, mapped_in
 from slm_lab.core.errors import LabError
 from slm_lab.spec.schema.memory import PrioritizedReplaySpec, ReplaySpec
@@ -109,7 +109,7 @@ def test_a_memory_without_a_folder_says_so():
     with pytest.raises(
         LabError, match=r'agent.memory.storage = "memmap": needs a folder'
     ):
-        Replay.build(ReplaySpec(batch_size=4, max_size=30, storage="memmap"), layout())
+        build_memory(ReplaySpec(batch_size=4, max_size=30, storage="memmap"), layout())
 
 
 @pytest.mark.parametrize("model", [ReplaySpec, PrioritizedReplaySpec])
@@ -120,7 +120,7 @@ def test_a_memory_elsewhere_draws_what_one_in_memory_draws(
 ):
     def memory(storage):
         spec = model(batch_size=16, max_size=60, storage=storage)
-        return Replay.build(spec, layout(num_steps=3, stack=stack, scratch=tmp_path))
+        return build_memory(spec, layout(num_steps=3, stack=stack, scratch=tmp_path))
 
     ours, theirs = memory("memory"), memory(storage)
     for memory in (ours, theirs):
@@ -143,7 +143,7 @@ def test_a_memory_continues_with_frames_that_were_stored_elsewhere(
 ):
     def memory(storage):
         spec = ReplaySpec(batch_size=16, max_size=60, storage=storage)
-        return Replay.build(spec, layout(stack=stack))
+        return build_memory(spec, layout(stack=stack))
 
     first, second = memory(saved), memory(loaded)
     fill(first.add, 0, 47, stack)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slm_lab.agent.memory.sum_tree import SumTree
+from slm_lab.agent.memory.sampler import SumTree
 
 
 @given(st.integers(1, 40), st.integers(0, 10_000))

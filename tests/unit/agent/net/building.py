@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from slm_lab.agent.net.build import build_net
+from slm_lab.agent.from_spec.net import build_net
 from slm_lab.agent.net.layers import Head
 from slm_lab.core.registry import NETS
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401

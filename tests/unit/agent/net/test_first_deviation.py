@@ -8,7 +8,7 @@ import torch
 from gymnasium import spaces
 
 from slm_lab.agent.distribution.family import distribution_family
-from slm_lab.agent.net.build import build_policy_value
+from slm_lab.agent.from_spec.networks import build_policy_value
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.spec.load import parse_spec
 from tests.support import ppo

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
+from slm_lab.agent.from_spec.net import build_net
 from slm_lab.agent.net import array_layers
 from slm_lab.agent.net.array_layers import FEW_NUMBERS, KERNELS
 from slm_lab.agent.net.array_mlp import act_forward
-from slm_lab.agent.net.build import build_net
 from slm_lab.agent.net.layers import WIDE, EmptyLinear, Head, init_linear
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.net.policy_value import PolicyHead
@@ -28,7 +28,22 @@ def net(heads=(3, 1), seed=0, **changes) -> MLPNet:
     keys = {f"agent__net__{key}": value for key, value in changes.items()}
     spec = net_for_role(parse(ppo(**keys)).agent, "actor")
     generator = torch.Generator().manual_seed(seed)
-    return MLPNet(spec, (4,), [Head(dim, 1.0) for dim in heads], generator)
+    return build_net(spec, (4,), [Head(dim, 1.0) for dim in heads], generator)
+
+
+@pytest.mark.parametrize("activation", [torch.nn.Tanh, "tanh"])
+def test_a_net_made_by_hand_equals_that_of_a_spec(activation):
+    of_spec = net(hid_layers=[8, 8], hid_layers_activation="tanh", init_fn=None)
+    by_hand = MLPNet(
+        (4,),
+        [8, 8],
+        [Head(3, 1.0), Head(1, 1.0)],
+        torch.Generator().manual_seed(0),
+        activation=activation,
+    )
+    obs = torch.randn(5, 4, generator=torch.Generator().manual_seed(1))
+    for output, expected in zip(by_hand(obs), of_spec(obs), strict=True):
+        assert torch.equal(output, expected)
 
 
 def test_frozen_weights_pass_the_same_gradient_on():
@@ -360,7 +375,7 @@ def test_default_initialisation_has_the_range_of_torch():
 
 def test_orthogonal_heads_have_the_given_gain():
     spec = net_for_role(parse(ppo()).agent, "actor")
-    net_ = MLPNet(spec, (4,), [Head(3, 0.01)], torch.Generator().manual_seed(0))
+    net_ = build_net(spec, (4,), [Head(3, 0.01)], torch.Generator().manual_seed(0))
     gram = net_.heads[0].weight @ net_.heads[0].weight.t()
     torch.testing.assert_close(gram, 1e-4 * torch.eye(3), atol=1e-8, rtol=0)
 
@@ -368,7 +383,7 @@ def test_orthogonal_heads_have_the_given_gain():
 @pytest.mark.parametrize("init_fn", [None, "kaiming_uniform_", "orthogonal_"])
 def test_an_output_gain_holds_whatever_initialises_the_rest(init_fn):
     spec = net_for_role(parse(ppo(agent__net__init_fn=init_fn)).agent, "actor")
-    net_ = MLPNet(spec, (4,), [Head(3, 0.0)], torch.Generator().manual_seed(0))
+    net_ = build_net(spec, (4,), [Head(3, 0.0)], torch.Generator().manual_seed(0))
     assert (net_.heads[0].weight == 0).all()
     assert net_.hidden[0].weight.abs().sum() > 0
 
@@ -376,7 +391,7 @@ def test_an_output_gain_holds_whatever_initialises_the_rest(init_fn):
 def test_images_are_refused_with_the_net_that_takes_them():
     spec = net_for_role(parse(ppo()).agent, "actor")
     with pytest.raises(LabError, match="images need ConvNet"):
-        MLPNet(spec, (3, 84, 84), [Head(2, 1.0)], torch.Generator())
+        build_net(spec, (3, 84, 84), [Head(2, 1.0)], torch.Generator())
 
 
 def test_as_many_output_activations_as_heads():

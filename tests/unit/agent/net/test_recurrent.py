@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import nn
 
+from slm_lab.agent.from_spec.net import build_net
 from slm_lab.agent.memory.sampler import SequenceSampler
 from slm_lab.agent.net.layers import Head
-from slm_lab.agent.net.recurrent import RecurrentNet
 from slm_lab.agent.recurrent_state import (
     RecurrentLayout,
     StateAround,
@@ -43,7 +43,7 @@ def net_of(cell="GRU", layers=1, **keys):
     }
     spec = RecurrentNetSpec.model_validate(block)
     generator = torch.Generator().manual_seed(0)
-    return RecurrentNet(spec, (D,), [Head(3), Head(1)], generator)
+    return build_net(spec, (D,), [Head(3), Head(1)], generator)
 
 
 def sequence(net, length, seed=0):

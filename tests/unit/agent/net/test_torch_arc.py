@@ -7,8 +7,8 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
+from slm_lab.agent.from_spec.net import arc_problems
 from slm_lab.agent.net.layers import BatchRenorm
-from slm_lab.agent.net.torch_arc import arc_problems
 from slm_lab.core.errors import LabError
 from slm_lab.spec.schema.torch_table import entries
 from tests.support import parse, ppo, soft

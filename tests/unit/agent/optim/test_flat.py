@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from slm_lab.agent.optim import flat as flat_module
-from slm_lab.agent.optim.build import build_rule
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.lr_schedule import LearningRate
 from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.optim.rule import build_rule
 from slm_lab.core.errors import CheckpointError
 from slm_lab.parallel.actor_learner.weights import WeightStore
 from slm_lab.parallel.hogwild.sync import SharedSync, SharedTrainState

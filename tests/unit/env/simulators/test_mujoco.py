@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from slm_lab.env.simulators.mujoco import log_mujoco_warnings
+from slm_lab.env.make import log_mujoco_warnings
 from slm_lab.env.state import (
     MUJOCO_CLASSES,
     has_exact_state,

@@ -6,9 +6,9 @@ import copy
 import pytest
 import torch
 
+from slm_lab.agent.from_spec.net import build_net
 from slm_lab.agent.net.layers import Head
 from slm_lab.core.errors import LabError
-from slm_lab.core.registry import NETS
 from slm_lab.spec.checks.observations import observation_problems
 from slm_lab.spec.load import parse_spec
 from tests.unit.spec.problems import assert_lines
@@ -70,9 +70,7 @@ def test_a_net_that_cannot_see_the_observations_is_refused_as_it_would_be_when_b
     assert (problem.path, problem.value) == ("agent.net.type", type_)
     assert words in problem.message
     with pytest.raises(LabError) as caught:
-        NETS.load(type_)(
-            agent.net, shape, [Head(2, 1.0)], torch.Generator().manual_seed(0)
-        )
+        build_net(agent.net, shape, [Head(2, 1.0)], torch.Generator().manual_seed(0))
     assert str(caught.value) == f"agent.net.type = {type_}: {problem.message}"
 
 

@@ -16,7 +16,6 @@ from slm_lab.agent.replay_config import TrainingSchedule
 from slm_lab.cli.spec import app
 from slm_lab.spec.load import check_file, parse_spec
 from slm_lab.spec.parse import parse
-from slm_lab.spec.schema.net import MLPNetSpec
 from tests.support import actor_critic, ppo, q_learning, sarsa, soft
 from tests.unit.agent.algorithm.batches import OneBatch, dqn, transitions
 from tests.unit.spec.problems import assert_lines
@@ -246,8 +245,7 @@ def events_and_copies(num_envs, frequency, update_frequency):
     """How many training events there are in 1000 frames, and how often the target is
     copied."""
     online, target = (FlatParameters(torch.nn.Linear(1, 1)) for _ in range(2))
-    net = MLPNetSpec(type="MLPNet", update_frequency=update_frequency)
-    target_network = TargetNetwork(online, target, net)
+    target_network = TargetNetwork(online, target, update_frequency=update_frequency)
     schedule, events, copies = TrainingSchedule(frequency, 0), 0, 0
     for stored in range(num_envs, 1000, num_envs):
         if schedule.due(stored - num_envs, stored):

@@ -1,6 +1,8 @@
-"""Builds networks with optimizers from the net blocks of an agent spec."""
+"""The keys of an agent's net blocks become networks with their optimizers."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -8,9 +10,9 @@ from torch.nn.utils.parametrize import ParametrizationList
 
 from slm_lab.agent.device import resolve_device
 from slm_lab.agent.distribution.family import DistributionFamily
-from slm_lab.agent.net.layers import Head, Heads, reject_single_samples
+from slm_lab.agent.from_spec.net import build_net
+from slm_lab.agent.net.layers import Head, Heads
 from slm_lab.agent.net.policy_value import PolicyHead, PolicyOnly, PolicyValue
-from slm_lab.agent.net.precision import with_precision
 from slm_lab.agent.net.q_network import (
     QNetwork,
     TargetNetwork,
@@ -19,11 +21,12 @@ from slm_lab.agent.net.q_network import (
 )
 from slm_lab.agent.net.recurrent import RecurrentNet
 from slm_lab.agent.net.value_transform import ValueTransform
-from slm_lab.agent.optim.build import build_optimizer
 from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.optim.lr_schedule import LearningRate, build_learning_rate
+from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.optim.rule import build_rule
 from slm_lab.agent.recurrent_state import RecurrentLayout
 from slm_lab.core.errors import LabError
-from slm_lab.core.registry import NETS
 from slm_lab.core.types import Shape
 from slm_lab.spec.checks.observations import no_place_for_action
 from slm_lab.spec.role import net_for_role
@@ -43,14 +46,16 @@ def build_policy_value(
 ) -> PolicyValue:
     """Actor and critic as the net spec asks: one body or two, initialised from
     `generator`. They are in evaluation mode; a learner switches it while it learns."""
-    actor_spec, critic_spec = net_for_role(spec, "actor"), net_for_role(spec, "critic")
-    device, value = resolve_device(actor_spec.gpu), Head(1, critic_spec.init_std)
+    actor_spec = net_for_role(spec, "actor")
+    critic_spec = net_for_role(spec, "critic")
+    device = resolve_device(actor_spec.gpu)
+    value = Head(1, critic_spec.init_std)
     if actor_spec.shared:
-        net = _build_policy(actor_spec, family, obs_shape, [value], generator)
+        net = _build_policy(actor_spec, family, obs_shape, generator, values=[value])
         flat = FlatParameters(nn.ModuleList([net, transform]).to(device))
         optimizers = {"actor_critic": build_optimizer(actor_spec, flat)}
         return PolicyValue([net], transform, optimizers, recurrent_layout(net.net))
-    actor = _build_policy(actor_spec, family, obs_shape, (), generator)
+    actor = _build_policy(actor_spec, family, obs_shape, generator)
     critic = build_net(critic_spec, obs_shape, [value], generator).train(False)
     actor_flat = FlatParameters(actor.to(device))
     critic_flat = FlatParameters(nn.ModuleList([critic, transform]).to(device))
@@ -70,7 +75,7 @@ def build_policy_only(
 ) -> PolicyOnly:
     """A policy without a critic, initialised from `generator`."""
     net_spec = net_for_role(spec, "actor")
-    net = _build_policy(net_spec, family, obs_shape, (), generator)
+    net = _build_policy(net_spec, family, obs_shape, generator)
     flat = FlatParameters(net.to(resolve_device(net_spec.gpu)))
     return PolicyOnly(
         [net], {"actor": build_optimizer(net_spec, flat)}, recurrent_layout(net.net)
@@ -81,12 +86,14 @@ def _build_policy(
     spec: NetSpec,
     family: DistributionFamily,
     obs_shape: Shape,
-    values: Heads,
     generator: torch.Generator,
+    values: Heads = (),
 ) -> PolicyHead:
     """A net with a head for the policy and one for each value, in evaluation mode."""
     scale = _free_scale(spec, family)
-    policy_dim = family.param_dim - (0 if scale is None else len(scale))
+    policy_dim = family.param_dim
+    if scale is not None:
+        policy_dim -= len(scale)
     heads = [Head(policy_dim, spec.init_std), *values]
     return PolicyHead(build_net(spec, obs_shape, heads, generator), scale).train(False)
 
@@ -101,7 +108,7 @@ def build_q_network(
     net = build_net(net_spec, obs_shape, heads, generator).to(device).train(False)
     twin = build_net(net_spec, obs_shape, heads, generator).to(device).train(False)
     flat = FlatParameters(net)
-    target_network = TargetNetwork(flat, FlatParameters(twin), net_spec)
+    target_network = _target_network(net_spec, flat, FlatParameters(twin))
     optimizer = build_optimizer(net_spec, flat)
     return QNetwork(net, twin, optimizer, target_network, recurrent_layout(net))
 
@@ -119,38 +126,84 @@ def build_twin_q(
     LabError where an action cannot stand beside the observation."""
     net_spec = net_for_role(spec, "critic")
     device = resolve_device(net_spec.gpu)
-    if (error_line := no_place_for_action(obs_shape, discrete)) is not None:
-        raise LabError(f"{algorithm.name}: {error_line}")
-    in_shape = obs_shape if discrete else (obs_shape[0] + num_actions,)
-    heads = [Head(num_actions if discrete else 1, net_spec.init_std)]
+    message = no_place_for_action(obs_shape, discrete)
+    if message is not None:
+        raise LabError(f"{algorithm.name}: {message}")
+    in_shape = obs_shape
+    num_values = num_actions
+    if not discrete:
+        in_shape = (obs_shape[0] + num_actions,)
+        num_values = 1
+    heads = [Head(num_values, net_spec.init_std)]
 
     def pair() -> nn.ModuleList:
         nets = [build_net(net_spec, in_shape, heads, generator) for _ in range(2)]
-        for net in nets if algorithm.spectral_norm else ():
-            normalise_spectrum(net, generator)
+        if algorithm.spectral_norm:
+            for net in nets:
+                normalise_spectrum(net, generator)
         return nn.ModuleList(nets).to(device).train(False)
 
-    online, transform = pair(), ValueTransform(algorithm.symlog, normalize=False)
+    online = pair()
+    transform = ValueTransform(algorithm.symlog, normalize=False)
     flat = FlatParameters(online)
     optimizer = build_optimizer(net_spec, flat)
     if not algorithm.HAS_TARGETS:
         return TwinQ(online, None, discrete, transform, optimizer, None)
     twins = pair()
-    for each in twins.modules():
-        if isinstance(each, ParametrizationList):
-            each.train(True)  # its singular vectors follow the averaged weights
-    target_network = TargetNetwork(flat, FlatParameters(twins), net_spec)
+    for module in twins.modules():
+        if isinstance(module, ParametrizationList):
+            module.train(True)  # its singular vectors follow the averaged weights
+    target_network = _target_network(net_spec, flat, FlatParameters(twins))
     return TwinQ(online, twins, discrete, transform, optimizer, target_network)
 
 
-def build_net(
-    spec: NetSpec, obs_shape: Shape, heads: Heads, generator: torch.Generator
-) -> nn.Module:
-    """The registered net that the spec names, with one linear output per head."""
-    spec = with_precision(spec)
-    net: nn.Module = NETS.load(spec.type)(spec, obs_shape, heads, generator)
-    reject_single_samples(net)
-    return net
+def _target_network(
+    spec: NetSpec, online: FlatParameters, target: FlatParameters
+) -> TargetNetwork:
+    return TargetNetwork(
+        online,
+        target,
+        update_type=spec.update_type,
+        update_frequency=spec.update_frequency,
+        tau=spec.polyak_coef,
+    )
+
+
+def build_optimizer(
+    spec: NetSpec, flat: FlatParameters, bounds: tuple[float, float] | None = None
+) -> Optimizer:
+    """The optimizer of a net spec that is resolved for one role. `bounds` limit every
+    parameter."""
+    args = dict(spec.optim_spec.args)
+    lr = float(args.pop("lr"))
+    learning_rate = LearningRate(lr)
+    schedule = spec.lr_scheduler_spec
+    if schedule is not None:
+        with torch_errors_at("agent.net.lr_scheduler_spec", schedule.name):
+            learning_rate = build_learning_rate(lr, schedule.name, schedule.args)
+    with torch_errors_at("agent.net.optim_spec", spec.optim_spec.name):
+        rule = build_rule(spec.optim_spec.name, args, flat)
+    return Optimizer(
+        flat,
+        rule,
+        learning_rate,
+        clip_grad_val=spec.clip_grad_val,
+        bounds=bounds,
+        # a RecurrentNet waits for lengths of sequences
+        cuda_graph=spec.cuda_graph and spec.type != "RecurrentNet",
+    )
+
+
+@contextmanager
+def torch_errors_at(path: str, name: str) -> Iterator[None]:
+    """Raises LabError with the place in the spec of arguments that a class of torch
+    refuses."""
+    try:
+        yield
+    except (ValueError, TypeError, ArithmeticError, RuntimeError) as error:
+        raise LabError(
+            f"{path}: torch refuses these arguments of {name}: {error}"
+        ) from error
 
 
 def recurrent_layout(*nets: nn.Module) -> RecurrentLayout | None:

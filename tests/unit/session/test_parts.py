@@ -1,6 +1,6 @@
 import time
 
-from slm_lab.session.stopwatch import Stopwatch
+from slm_lab.session.parts import Stopwatch
 
 
 def work(seconds):

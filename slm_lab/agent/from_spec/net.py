@@ -1,0 +1,351 @@
+"""The keys of a net block become the arguments of a net.
+
+Each net of the lab has a function here that reads its keys. A net of another package
+reads its own: it is called with (spec, obs_shape, heads, generator)."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+import torch
+from torch import nn
+
+from slm_lab.agent.device import NO_GPU, has_gpu, resolve_device
+from slm_lab.agent.net import precision
+from slm_lab.agent.net.conv import ConvBody, ConvNet
+from slm_lab.agent.net.dueling import DuelingNet
+from slm_lab.agent.net.layers import (
+    Activation,
+    BatchRenorm,
+    Head,
+    Heads,
+    Norm,
+    reject_single_samples,
+)
+from slm_lab.agent.net.mlp import HydraMLPNet, MLPNet
+from slm_lab.agent.net.recurrent import RecurrentNet, recurrent_cell
+from slm_lab.agent.net.torch_arc import (
+    BODY,
+    ArcError,
+    TorchArcNet,
+    build_body,
+    init_body,
+)
+from slm_lab.core.errors import LabError, Problem
+from slm_lab.core.registry import NETS
+from slm_lab.core.types import Shape
+from slm_lab.spec.checks.nets import wrong_tails
+from slm_lab.spec.checks.observations import no_image, no_room, no_vector
+from slm_lab.spec.role import built_nets, folded
+from slm_lab.spec.schema import net as keys
+from slm_lab.spec.schema.agent import AgentSpec
+
+Reader: TypeAlias = Callable[[Any, Shape, Heads, torch.Generator], nn.Module]
+"""Makes a net from its keys, the shape of an observation, heads and a generator."""
+
+NO_BF16 = (
+    'this machine has no instructions for bfloat16, which is slow; use "float32" or '
+    '"auto"'
+)
+
+
+def build_net(
+    spec: keys.NetSpec, obs_shape: Shape, heads: Heads, generator: torch.Generator
+) -> nn.Module:
+    """The registered net that the spec names, with one linear output per head."""
+    spec = with_precision(spec)
+    kind = NETS.load(spec.type)
+    if kind.__init__ is MLPNet.__init__:  # MLPNet, or a class derived from it
+        assert isinstance(spec, keys.MLPNetSpec)
+        net: nn.Module = _mlp_net(spec, obs_shape, heads, generator, kind=kind)
+    else:
+        net = READERS.get(kind, kind)(spec, obs_shape, heads, generator)
+    reject_single_samples(net)
+    return net
+
+
+def with_precision(spec: keys.NetSpec) -> keys.NetSpec:
+    """The spec with "auto" replaced by the precision that suits its device."""
+    if spec.precision != "auto":
+        return spec
+    fast = precision.has_bf16(resolve_device(spec.gpu))
+    return spec.model_copy(update={"precision": "bf16" if fast else "float32"})
+
+
+def _mlp_net(
+    spec: keys.MLPNetSpec,
+    obs_shape: Shape,
+    heads: Heads,
+    generator: torch.Generator,
+    kind: type[MLPNet] = MLPNet,
+) -> MLPNet:
+    _check_vector(spec, obs_shape)
+    return _mlp(
+        spec,
+        obs_shape,
+        spec.hid_layers,
+        heads,
+        generator=generator,
+        kind=kind,
+    )
+
+
+def _hydra_net(
+    spec: keys.HydraMLPNetSpec,
+    obs_shape: Shape,
+    heads: Heads,
+    generator: torch.Generator,
+) -> HydraMLPNet:
+    _reject("agent.net.hid_layers.2", wrong_tails(spec, len(heads)))
+    _check_vector(spec, obs_shape)
+    shared = spec.trunk()
+    stacks = spec.tails()
+    if len(stacks) == 1:
+        stacks = stacks * len(heads)
+    trunk = _mlp(
+        spec, obs_shape, shared, (), generator=generator, sees_obs=bool(shared)
+    )
+    out_activations = _per_head(spec.out_layer_activation, len(heads))
+    tails = [
+        _mlp(
+            spec,
+            (trunk.width,),
+            stack,
+            [head],
+            generator=generator,
+            out_activations=[out_activation],
+            sees_obs=not shared,
+        )
+        for stack, out_activation, head in zip(
+            stacks, out_activations, heads, strict=True
+        )
+    ]
+    return HydraMLPNet(trunk, tails)
+
+
+def _conv_net(
+    spec: keys.ConvNetSpec, obs_shape: Shape, heads: Heads, generator: torch.Generator
+) -> ConvNet:
+    _check_image(spec, obs_shape)
+    group_norm = partial(nn.GroupNorm, 1)  # one group: all numbers of an image together
+    body = ConvBody(
+        obs_shape,
+        spec.conv_layers(),
+        generator,
+        activation=spec.hid_layers_activation,
+        init_fn=spec.init_fn,
+        norms=_norms(spec, nn.BatchNorm2d, group_norm),
+        norm_after=spec.norm_place == "after",
+        normalize=spec.normalize,
+        half=spec.precision == "bf16",
+    )
+    tail = _mlp(
+        spec,
+        (body.num_features,),
+        spec.fc_hid_layers,
+        heads,
+        generator=generator,
+        sees_obs=False,
+    )
+    return ConvNet(body, tail)
+
+
+def _dueling_net(
+    spec: keys.DuelingMLPNetSpec | keys.DuelingConvNetSpec,
+    obs_shape: Shape,
+    heads: Heads,
+    generator: torch.Generator,
+) -> DuelingNet:
+    if len(heads) != 1:
+        raise LabError(
+            f"agent.net.type = {spec.type}: has one output, the Q of each action"
+        )
+    value = Head(1, heads[0].gain)
+    both = [value, *heads]
+    if isinstance(spec, keys.DuelingConvNetSpec):
+        return DuelingNet(_conv_net(spec, obs_shape, both, generator))
+    return DuelingNet(_mlp_net(spec, obs_shape, both, generator))
+
+
+def _recurrent_net(
+    spec: keys.RecurrentNetSpec,
+    obs_shape: Shape,
+    heads: Heads,
+    generator: torch.Generator,
+) -> RecurrentNet:
+    _check_vector(spec, obs_shape)
+    body = _mlp(spec, obs_shape, spec.fc_hid_layers, (), generator=generator)
+    cell = recurrent_cell(
+        spec.cell_type,
+        in_size=body.width,
+        hidden_size=spec.rnn_hidden_size,
+        num_layers=spec.rnn_num_layers,
+        init_fn=spec.init_fn,
+        generator=generator,
+    )
+    tail = _mlp(
+        spec,
+        (spec.rnn_hidden_size,),
+        (),
+        heads,
+        generator=generator,
+        sees_obs=False,
+    )
+    return RecurrentNet(body, cell, tail, seq_len=spec.seq_len, burn_in=spec.burn_in)
+
+
+def _arc_net(
+    spec: keys.TorchArcNetSpec,
+    obs_shape: Shape,
+    heads: Heads,
+    generator: torch.Generator,
+) -> TorchArcNet:
+    if spec.arc is None:
+        raise LabError("agent.net.arc: is missing: the body of a TorchArcNet")
+    body = build_body(spec.arc.layers(), obs_shape)
+    init_body(body.modules, body.layers, spec.init_fn, generator)
+    tail = _mlp(
+        spec,
+        body.shape,
+        body.hidden,
+        heads,
+        generator=generator,
+        activation=body.activation,
+        sees_obs=not len(body.modules),
+    )
+    return TorchArcNet(
+        obs_shape,
+        body.modules,
+        tail,
+        normalize=spec.normalize,
+        half=spec.precision == "bf16",
+    )
+
+
+READERS: Mapping[type[nn.Module], Reader] = {
+    HydraMLPNet: _hydra_net,
+    DuelingNet: _dueling_net,
+    ConvNet: _conv_net,
+    RecurrentNet: _recurrent_net,
+    TorchArcNet: _arc_net,
+}
+"""The functions that read the keys of the lab's nets, but for MLPNet."""
+
+
+def _mlp(
+    spec: keys.NetSpec,
+    in_shape: Shape,
+    hidden: Sequence[int],
+    heads: Heads,
+    *,
+    generator: torch.Generator,
+    activation: Activation | None = None,
+    out_activations: Sequence[str | None] | None = None,
+    sees_obs: bool = True,
+    kind: type[MLPNet] = MLPNet,
+) -> MLPNet:
+    """A multilayer perceptron with the keys of every net."""
+    if out_activations is None and heads:
+        out_activations = _per_head(spec.out_layer_activation, len(heads))
+    norm_after = spec.norm_place == "after"
+    input_norms: Sequence[Norm] = ()
+    if norm_after and sees_obs:
+        input_norms = _batch_norms(spec, nn.BatchNorm1d)
+    return kind(
+        in_shape,
+        hidden,
+        heads,
+        generator,
+        activation=activation or spec.hid_layers_activation,
+        out_activations=out_activations or (),
+        init_fn=spec.init_fn,
+        norms=_norms(spec, nn.BatchNorm1d, nn.LayerNorm),
+        input_norms=input_norms,
+        norm_after=norm_after,
+        sees_obs=sees_obs,
+        half=spec.precision == "bf16",
+        matmul=spec.matmul,
+    )
+
+
+def _norms(spec: keys.NetSpec, batch_norm: Norm, layer_norm: Norm) -> Sequence[Norm]:
+    """The normalisations of each hidden layer."""
+    norms = _batch_norms(spec, batch_norm)
+    return [*norms, layer_norm] if spec.layer_norm else norms
+
+
+def _batch_norms(spec: keys.NetSpec, batch_norm: Norm) -> Sequence[Norm]:
+    if spec.batch_norm == "renorm":
+        return [BatchRenorm]
+    return [batch_norm] if spec.batch_norm else []
+
+
+def _per_head(
+    names: str | Sequence[str | None] | None, num_heads: int
+) -> Sequence[str | None]:
+    """The activation of each head. Raises LabError if there are more or fewer."""
+    if names is None or isinstance(names, str):
+        return [names] * num_heads
+    if len(names) != num_heads:
+        raise LabError(
+            f"agent.net.out_layer_activation: names {len(names)} activations, the "
+            f"network has {num_heads} heads"
+        )
+    return names
+
+
+def _check_vector(spec: keys.NetSpec, obs_shape: Shape) -> None:
+    _reject(f"agent.net.type = {spec.type}", no_vector(spec.type, obs_shape))
+
+
+def _check_image(spec: keys.ConvNetSpec, obs_shape: Shape) -> None:
+    """Raises LabError if the observation is no image, or too small for the
+    convolutions."""
+    _reject(f"agent.net.type = {spec.type}", no_image(obs_shape))
+    shape = obs_shape
+    for index, layer in enumerate(spec.conv_layers()):
+        _reject(f"agent.net.conv_hid_layers.{index}", no_room(layer, shape))
+        size = layer.size_after((shape[1], shape[2]))
+        assert size is not None
+        shape = (layer.out_channels, *size)
+
+
+def _reject(place: str, message: str | None) -> None:
+    """Raises LabError if there is a message."""
+    if message is not None:
+        raise LabError(f"{place}: {message}")
+
+
+def problems_here(agent: AgentSpec) -> Iterator[Problem]:
+    """What the nets of an agent need and this machine does not have."""
+    for key, net in agent.nets.items():
+        if net.gpu is True and not has_gpu():
+            yield Problem(f"agent.{key}.gpu", NO_GPU, True)
+        elif net.precision != "bf16":
+            continue
+        elif not precision.has_bf16(resolve_device(net.gpu)):
+            yield Problem(f"agent.{key}.precision", NO_BF16, "bf16")
+
+
+def arc_problems(agent: AgentSpec, shape: Shape, discrete: bool) -> list[Problem]:
+    """torch's objections to the arcs of `agent`, for observations of `shape` as the
+    agent sees them. `discrete` means that an action is a choice. Other actions stand
+    beside the observation in critics apart from the policy; the arcs of such critics
+    are only tried when they are built."""
+    problems = {}
+    for block, net, role in built_nets(agent):
+        spec = folded(net, role)
+        sees_actions = (
+            role == "critic" and agent.algorithm.CRITIC == "apart" and not discrete
+        )
+        if not isinstance(spec, keys.TorchArcNetSpec):
+            continue
+        if spec.arc is None or sees_actions:
+            continue
+        key = f"{role}_{BODY}" if f"{role}_arc" in net.variants else BODY
+        try:
+            build_body(spec.arc.layers(), shape)
+        except ArcError as error:
+            path = f"{block}.{key}.{error.place}"
+            problems[path] = Problem(path, error.reason)
+    return list(problems.values())

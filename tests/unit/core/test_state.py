@@ -1,0 +1,111 @@
+"""A class lists what a checkpoint holds of it."""
+
+from collections import deque
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from slm_lab.core.state import HasState, SavedFields
+
+
+class Part(SavedFields):
+    saved: ClassVar = {"count": "_count"}
+
+    def __init__(self, count=0):
+        self._count = count
+
+
+class Whole(SavedFields):
+    saved: ClassVar = {
+        "array": "array",
+        "rng": "rng",
+        "recent": "recent",
+        "pieces": "pieces",
+        "best": "best",
+        "share": "share",
+        "part": "part",
+        "absent": "absent",
+    }
+
+    def __init__(self, seed, has_absent=False):
+        self.array = np.full(3, float(seed))
+        self.rng = np.random.default_rng(seed)
+        self.recent = deque([seed], maxlen=2)
+        self.pieces = {seed: [np.arange(seed)]}
+        self.best = None if seed == 0 else float(seed)
+        self.share = float(seed)
+        self.part = Part(seed)
+        self.absent = Part(seed) if has_absent else None
+
+
+def test_an_object_continues_as_the_saved_one():
+    saved, fresh = Whole(3), Whole(0)
+    view, part = fresh.array[:2], fresh.part
+    fresh.load_state_dict(saved.state_dict())
+    assert view.tolist() == [3.0, 3.0]  # in place, as others share or view it
+    assert fresh.part is part
+    assert fresh.part._count == 3
+    assert fresh.rng.random() == saved.rng.random()
+    assert (list(fresh.recent), fresh.recent.maxlen) == ([3], 2)
+    assert fresh.pieces.keys() == {3}
+    assert fresh.best == 3.0
+
+
+def test_a_state_is_a_copy():
+    whole = Whole(2)
+    state = whole.state_dict()
+    whole.array += 1
+    whole.recent.append(5)
+    whole.pieces[2].append(None)
+    whole.pieces[7] = []
+    assert state["array"].tolist() == [2.0] * 3
+    assert state["recent"] == [2]
+    assert list(state["pieces"]) == [2]
+    assert len(state["pieces"][2]) == 1
+
+
+def test_the_state_of_a_part_that_is_no_longer_there_is_dropped():
+    whole = Whole(0)
+    whole.load_state_dict(Whole(2, has_absent=True).state_dict())
+    assert whole.absent is None
+
+
+def test_a_number_keeps_its_type():
+    whole = Whole(0)
+    whole.load_state_dict({**Whole(2).state_dict(), "share": 1})
+    assert isinstance(whole.share, float)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "error"),
+    [
+        ("part", None, TypeError),
+        ("share", None, TypeError),
+        ("array", np.zeros(2), ValueError),
+        ("part", {}, KeyError),
+    ],
+)
+def test_a_misshapen_state_raises(key, value, error):
+    state = Whole(1).state_dict()
+    with pytest.raises(error):
+        Whole(1).load_state_dict({**state, key: value})
+    del state[key]
+    with pytest.raises(KeyError):
+        Whole(1).load_state_dict(state)
+
+
+def test_a_class_without_fields_has_an_empty_state():
+    class Stateless(SavedFields):
+        pass
+
+    Stateless().load_state_dict(Stateless().state_dict())
+    assert Stateless().state_dict() == {}
+    with pytest.raises(TypeError, match="abstract"):
+        HasState()
+
+
+def test_a_field_of_another_type_is_refused_when_it_is_saved():
+    part = Part(object())
+    with pytest.raises(TypeError, match="a object cannot be a saved field"):
+        part.state_dict()
