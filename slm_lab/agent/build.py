@@ -10,6 +10,7 @@ import numpy as np
 from slm_lab.agent.agent import Agent
 from slm_lab.agent.algorithm.algorithm import AgentParts, AgentSeeds, BuildContext
 from slm_lab.agent.algorithm.correction import VTrace
+from slm_lab.agent.fast.choose import choose
 from slm_lab.agent.memory.imitation import SelfImitationMemory
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
 from slm_lab.core.registry import ALGORITHMS, MEMORIES
@@ -46,6 +47,7 @@ def build_agent(
         spec, observation_space, action_space, num_envs, seeds, correction
     )
     parts: AgentParts = ALGORITHMS.load(spec.algorithm.name).build(context)
+    choose(parts)
     obs_shape, recurrent = context.obs_shape, parts.recurrent
     layout = MemoryLayout(
         parts.horizon,

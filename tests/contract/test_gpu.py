@@ -85,7 +85,7 @@ def allow_no_copies(gpu, learner):
     """Steps that a CUDA graph can hold copy nothing from the host, but for the
     first."""
     learner = getattr(learner, "inner", learner)
-    step, seen = getattr(learner, "_graphed_step", None), []
+    step, seen = getattr(learner, "step", None), []
 
     def checked(*inputs):
         before = gpu.copies
@@ -95,7 +95,7 @@ def allow_no_copies(gpu, learner):
         return update
 
     if step is not None:
-        learner._graphed_step = checked
+        learner.step = checked
 
 
 def dqn(**changes):

@@ -69,7 +69,8 @@ class PolicyActor(Actor):
         recurrent: RecurrentState | None = None,
         warmup: ExplorationPolicy | None = None,
     ) -> None:
-        self._network, self.module = network, network.module
+        self.network = network
+        self.module = network.module
         self._family = self.family = family
         self._action_policy = action_policy
         self._generators = generators
@@ -82,7 +83,7 @@ class PolicyActor(Actor):
     @override
     def act(self, obs: Array, frame: int) -> Act:
         self.explore_var = self._action_policy.explore_var(frame)
-        params, value, state = self._network.act(self.memory_obs(obs))
+        params, value, state = self.network.act(self.memory_obs(obs))
         if self._warmup is not None and self.version == 0:
             action, log_prob = self._warmup(params, 0.0, self._generators)
         else:
@@ -97,7 +98,7 @@ class PolicyActor(Actor):
     @torch.inference_mode()
     @override
     def act_greedily(self, obs: Array) -> Array:
-        params, _, state = self._network.act(self.memory_obs(obs))
+        params, _, state = self.network.act(self.memory_obs(obs))
         if self._recurrent is not None and state is not None:
             self._recurrent.advance(state)
         return self._family(torch.from_numpy(params)).mode().numpy()

@@ -23,7 +23,6 @@ from slm_lab.agent.distribution.family import (
     distribution_family,
     squashed_family,
 )
-from slm_lab.agent.net.array_mlp import has_nodes
 from slm_lab.agent.net.build import build_policy_only, build_twin_q
 from slm_lab.agent.net.policy_value import PolicyOnly
 from slm_lab.agent.net.q_network import TwinQ
@@ -72,8 +71,7 @@ class SoftParts:
 def build_soft(context: BuildContext, agent: AgentSpec) -> SoftParts:
     """All parts. `agent` holds the nets to build. Raises LabError for actions that are
     neither discrete nor bounded."""
-    spec = agent.algorithm
-    assert isinstance(spec, EntropyRegularisedSpec)
+    spec = context.algorithm(EntropyRegularisedSpec)
     discrete = isinstance(context.action_space, spaces.Discrete)
     policy = SQUASHED
     if discrete:
@@ -84,16 +82,22 @@ def build_soft(context: BuildContext, agent: AgentSpec) -> SoftParts:
     generator = seeded_generator(context.seeds.init)
     actor = build_policy_only(agent, family, context.obs_shape, generator)
     critic = build_twin_q(
-        agent, spec, context.obs_shape, num_actions, discrete, generator
+        spec=agent,
+        algorithm=spec,
+        obs_shape=context.obs_shape,
+        num_actions=num_actions,
+        discrete=discrete,
+        generator=generator,
     )
-    temperature, loss = _temperature(context, spec, family), build_loss(agent, "critic")
-    if policy is SQUASHED and loss.node is not None and not spec.symlog:
-        in_shape = (context.obs_shape[0] + num_actions,)
-        can = all(has_nodes(net, in_shape) for net in critic.nets)
-        critic.uses_nodes = can and actor.use_nodes(context.obs_shape)
-    sampling = seeded_generator(context.seeds.sampling)
     return SoftParts(
-        actor, critic, family, num_actions, policy, temperature, loss, sampling
+        actor=actor,
+        critic=critic,
+        family=family,
+        num_actions=num_actions,
+        policy=policy,
+        temperature=_temperature(context, spec, family),
+        value_loss_fn=build_loss(agent, "critic"),
+        generator=seeded_generator(context.seeds.sampling),
     )
 
 

@@ -1,6 +1,7 @@
 """The weight α of the entropy in soft actor-critic: tuned, or on a schedule."""
 
 import math
+from collections.abc import Callable
 from typing import final
 
 import numpy as np
@@ -9,8 +10,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from slm_lab.agent.algorithm.report import mean, number
-from slm_lab.agent.autodiff import parameter
-from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.optim.optimizer import Loss, Optimizer
 from slm_lab.agent.optim.rule import Number
 from slm_lab.agent.schedule import Schedule
 
@@ -53,7 +53,8 @@ class TunedTemperature(Temperature):
     def __init__(
         self, log_alpha: LogAlpha, optimizer: Optimizer, target_entropy: float
     ) -> None:
-        self._log_alpha = log_alpha
+        self.log_alpha = log_alpha.value
+        self.loss: Callable[[nn.Parameter, Number], Loss] = _loss
         self.optimizer: Optimizer = optimizer
         # α stays where entropies equal it
         self._target_entropy = float(np.float32(target_entropy))
@@ -64,12 +65,15 @@ class TunedTemperature(Temperature):
 
     @override
     def alpha(self, scheduled: Number) -> Number:
-        log_alpha = number(self._log_alpha.value)
+        log_alpha = number(self.log_alpha)
         return log_alpha.exp() if isinstance(log_alpha, Tensor) else math.exp(log_alpha)
 
     @override
     def update(self, entropy: Tensor) -> None:
-        log_alpha, surplus = self._log_alpha.value, mean(entropy) - self._target_entropy
-        self.optimizer.step(
-            (parameter(log_alpha) if log_alpha.is_cpu else log_alpha) * surplus
-        )
+        surplus = mean(entropy) - self._target_entropy
+        self.optimizer.step(self.loss(self.log_alpha, surplus))
+
+
+def _loss(log_alpha: Tensor, surplus: Number) -> Tensor:
+    """ln α (H − H̄) by autograd."""
+    return log_alpha * surplus

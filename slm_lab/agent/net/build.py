@@ -11,13 +11,9 @@ from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.net.layers import Head, Heads, reject_single_samples
 from slm_lab.agent.net.policy_value import PolicyHead, PolicyOnly, PolicyValue
 from slm_lab.agent.net.precision import with_precision
-from slm_lab.agent.net.q_network import (
-    QNetwork,
-    TargetNetwork,
-    TwinQ,
-    normalise_spectrum,
-)
+from slm_lab.agent.net.q_network import QNetwork, TwinQ, normalise_spectrum
 from slm_lab.agent.net.recurrent import RecurrentNet
+from slm_lab.agent.net.target_network import TargetNetwork
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.build import build_optimizer
 from slm_lab.agent.optim.flat import FlatParameters

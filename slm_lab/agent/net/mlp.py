@@ -1,6 +1,6 @@
 """The multilayer perceptron."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain, pairwise
 from typing import Self, TypeAlias
 
@@ -8,31 +8,27 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from slm_lab.agent.autodiff import Node
 from slm_lab.agent.net import layers
-from slm_lab.agent.net.array_layers import KERNELS, ArrayLayer, HalfLayer, NumPyLayer
-from slm_lab.agent.net.array_mlp import ArrayMLP, ArrayNet
 from slm_lab.agent.net.precision import products, restored
 from slm_lab.core.errors import LabError
-from slm_lab.core.types import Array, FloatArray, Shape
+from slm_lab.core.types import Shape
 from slm_lab.spec.checks.observations import no_vector
 from slm_lab.spec.schema.net import MLPNetSpec, NetSpec
-from slm_lab.spec.schema.torch_table import activation_class
 
 HiddenLayer: TypeAlias = tuple[layers.EmptyLinear, list[layers.Norm]]
 """A linear layer and the norms around its activation."""
 
 
-class MLPNet(nn.Module, ArrayNet):
+class MLPNet(nn.Module):
     """Hidden layers (linear, norm, activation) and one linear head per output.
 
     With `norm_place` "after" a layer is linear, activation, norm, and batch
     normalisation of the input precedes them: the placement of CrossQ's authors. A part
     of a net whose input are another part's features (`sees_obs` False) does not
-    normalise it again.
+    normalise it again."""
 
-    On the CPU a plain stack of linear layers with tanh or ReLU acts, and can learn,
-    without autograd: see `array_mlp`."""
+    without_gradient: Callable[[Tensor], tuple[Tensor, ...]] | None = None
+    """A faster `forward` for calls without a gradient; None if there is none."""
 
     def __init__(
         self,
@@ -69,23 +65,20 @@ class MLPNet(nn.Module, ArrayNet):
             f for f in self._out_activations if isinstance(f, nn.Module)
         )
         self._products = products(spec)
-        self._num_exact = 1 if sees_obs else 0
-        is_half = spec.precision == "bf16"
-        by_numpy = spec.matmul == "numpy" and not is_half
+        self.num_exact = 1 if sees_obs else 0
+        """The first layers, which multiply in float32."""
+        self.is_half = spec.precision == "bf16"
+        self.by_numpy = spec.matmul == "numpy" and not self.is_half
         for layer in hidden:
-            layer.by_numpy = by_numpy
-        kernel = KERNELS.get(activation_class(spec.hid_layers_activation or "") or "")
+            layer.by_numpy = self.by_numpy
         self._has_modes = len(self.norms) > 0
-        self._by_array: ArrayMLP | None = None
-        is_plain = len(self.norms) == 0 and not any(self._out_activations)
-        if kernel is not None and is_plain and outputs:
-            exact: type[ArrayLayer] = NumPyLayer if by_numpy else ArrayLayer
-            inner: type[ArrayLayer] = HalfLayer if is_half else exact
-            kinds = [
-                exact if i < self._num_exact else inner for i in range(len(hidden))
-            ]
-            kinds += [exact] * len(outputs)
-            self._by_array = ArrayMLP(kernel, len(hidden), [*hidden, *outputs], kinds)
+        self.is_plain = not self._has_modes and not any(self._out_activations)
+        """Whether it is a stack of linear layers with one activation between them."""
+
+    @property
+    def activation(self) -> layers.Activation | None:
+        """The activation of the hidden layers."""
+        return self._activation
 
     @override
     def train(self, mode: bool = True) -> Self:
@@ -97,11 +90,9 @@ class MLPNet(nn.Module, ArrayNet):
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
         """(B, D) to one (B, head_dim) per head."""
         obs = layers.as_floats(obs)
-        has_values = obs.is_cpu and not torch.compiler.is_exporting()
-        if has_values and not torch.is_grad_enabled():
-            arrays = self.forward_array(obs.detach().numpy())
-            if arrays is not None:
-                return tuple(map(torch.from_numpy, arrays))
+        is_real = not torch.is_grad_enabled() and not torch.compiler.is_exporting()
+        if self.without_gradient is not None and is_real:
+            return self.without_gradient(obs)
         features = self.features(obs)
         outputs = tuple(head(features) for head in self.heads)
         if not any(self._out_activations):
@@ -109,32 +100,24 @@ class MLPNet(nn.Module, ArrayNet):
         pairs = zip(outputs, self._out_activations, strict=True)
         return tuple(out if f is None else f(out) for out, f in pairs)
 
-    @override
-    def forward_array(self, obs: Array) -> tuple[FloatArray, ...] | None:
-        return None if self._by_array is None else self._by_array.forward(obs)
-
-    @override
-    def forward_nodes(self, obs: Array | Node) -> tuple[Node, ...] | None:
-        return None if self._by_array is None else self._by_array.forward_nodes(obs)
-
-    def use_layers(self) -> None:
-        """Leaves all to torch: for layers whose weights are computed, not stored."""
-        self._by_array, self._has_modes = None, True
+    def compute_weights(self) -> None:
+        """Notes that the weights are computed, not stored."""
+        self.is_plain, self._has_modes = False, True
 
     def features(self, obs: Tensor) -> Tensor:
         """(B, D) to the output of the last hidden layer, (B, width), layer by layer."""
         x = obs
         for norm in self._input_norms:
             x = norm(x)
-        x = self._through(self._layers[: self._num_exact], x)
+        x = self._through(self._layers[: self.num_exact], x)
         with self._products(x):
-            return self._through(self._layers[self._num_exact :], x)
+            return self._through(self._layers[self.num_exact :], x)
 
     def _through(self, hidden: Sequence[HiddenLayer], x: Tensor) -> Tensor:
         for layer, norms in hidden:
             x = layer(x)
             if layer is self._layers[-1][0]:
-                # before the activation, as in `ArrayMLP`, by which the net acts
+                # before the activation, as in `fast.ArrayMLP`, by which the net acts
                 x = restored(x)
             if self._norm_after and self._activation is not None:
                 x = self._activation(x)

@@ -13,11 +13,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 from typing_extensions import override
 
-from slm_lab.agent.device import host_arrays, moved
-from slm_lab.agent.net.array_mlp import ArrayNet
 from slm_lab.agent.net.layers import Empty, Heads, init_recurrent
 from slm_lab.agent.net.mlp import MLPNet, as_mlp
-from slm_lab.core.types import Array, FloatArray, Shape
+from slm_lab.core.types import Shape
 from slm_lab.spec.schema.net import RecurrentNetSpec
 
 
@@ -41,7 +39,7 @@ CELLS: dict[str, Callable[..., nn.RNNBase]] = {
 
 
 @final
-class RecurrentNet(nn.Module, ArrayNet):
+class RecurrentNet(nn.Module):
     """Hidden layers, recurrent ones, and one linear head per output."""
 
     def __init__(
@@ -89,12 +87,6 @@ class RecurrentNet(nn.Module, ArrayNet):
             return self.tail.forward(self._burnt_in(x, state, starts))
         features, _ = self._over_rows(x, state, starts)
         return self.tail.forward(features)
-
-    @override
-    def forward_array(self, obs: Array) -> tuple[FloatArray, ...]:
-        with torch.inference_mode():
-            device = next(self.cell.parameters()).device
-            return host_arrays(self.step(moved(torch.from_numpy(obs), device)))
 
     def step(self, rows: Tensor) -> tuple[Tensor, ...]:
         """Outputs for rows that each start a sequence, and the state (B, H) after

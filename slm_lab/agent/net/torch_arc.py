@@ -7,9 +7,6 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from slm_lab.agent.autodiff import Node
-from slm_lab.agent.net.array_layers import KERNELS
-from slm_lab.agent.net.array_mlp import ArrayNet
 from slm_lab.agent.net.layers import (
     BatchRenorm,
     Heads,
@@ -22,7 +19,7 @@ from slm_lab.agent.net.layers import (
 from slm_lab.agent.net.mlp import MLPNet, as_mlp
 from slm_lab.agent.net.precision import products, restored
 from slm_lab.core.errors import LabError, Problem
-from slm_lab.core.types import Array, FloatArray, Shape
+from slm_lab.core.types import Shape
 from slm_lab.spec.role import built_nets, folded
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.arc import ArcSpec, Layer
@@ -57,7 +54,7 @@ class Body(NamedTuple):
 
 
 @final
-class TorchArcNet(nn.Module, ArrayNet):
+class TorchArcNet(nn.Module):
     """The layers of the arc, then one linear head per output. Hidden layers at its end
     that form a multilayer perceptron run as an `MLPNet`. So an arc of nothing else is
     as fast as that net, and equal to it."""
@@ -100,13 +97,9 @@ class TorchArcNet(nn.Module, ArrayNet):
                 x = layer(x)
         return self.tail.forward(restored(x))
 
-    @override
-    def forward_array(self, obs: Array) -> tuple[FloatArray, ...] | None:
-        return None if len(self.body) else self.tail.forward_array(obs)
 
-    @override
-    def forward_nodes(self, obs: Array | Node) -> tuple[Node, ...] | None:
-        return None if len(self.body) else self.tail.forward_nodes(obs)
+PERCEPTRON_ACTIVATIONS = "Tanh", "ReLU"
+"""Activations between the layers of a multilayer perceptron at the end of an arc."""
 
 
 def build_body(arc: ArcSpec, obs_shape: Shape) -> Body:
@@ -128,7 +121,9 @@ def _split(layers: Sequence[Layer]) -> tuple[Sequence[Layer], list[int], str]:
     activation."""
     rest = list(layers)
     widths: list[int] = []
-    activation = layers[-1].name if layers[-1].name in KERNELS else "ReLU"
+    activation = (
+        layers[-1].name if layers[-1].name in PERCEPTRON_ACTIVATIONS else "ReLU"
+    )
     while (
         len(rest) > 1
         and rest[-1].name == activation
