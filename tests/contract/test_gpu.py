@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from slm_lab.agent import device
-from slm_lab.agent.algorithm import soft_parts
+from slm_lab.agent.algorithm import temperature
 from slm_lab.agent.net import build, policy_value, precision
 from tests.contract.fake_gpu import GPU, FakeGPU
 from tests.contract.playing import Play
@@ -35,7 +35,7 @@ ROWS = [
 @pytest.fixture
 def gpu(monkeypatch):
     """Networks are built on the fake GPU."""
-    for module in (device, soft_parts, build, precision):
+    for module in (device, temperature, build, precision):
         monkeypatch.setattr(module, "resolve_device", lambda gpu: GPU)
     # As with a real GPU, a parameter stays the same object when it moves.
     torch.__future__.set_swap_module_params_on_conversion(True)

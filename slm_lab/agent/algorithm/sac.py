@@ -3,30 +3,113 @@ action."""
 
 from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, final
 
 import torch
+from gymnasium import spaces
 from torch import Tensor
 from typing_extensions import override
 
-from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
-from slm_lab.agent.algorithm.loss import entropy_change
-from slm_lab.agent.algorithm.policy_parts import assemble, build_replay_config
+from slm_lab.agent.algorithm.algorithm import (
+    AgentParts,
+    BuildContext,
+    Learner,
+    seeded_generator,
+)
+from slm_lab.agent.algorithm.loss import ValueLoss, entropy_change
+from slm_lab.agent.algorithm.policy_parts import (
+    assemble,
+    build_loss,
+    build_replay_config,
+)
 from slm_lab.agent.algorithm.replay_loop import train_on_replay
 from slm_lab.agent.algorithm.report import Report, Step, Update, mean
-from slm_lab.agent.algorithm.soft_parts import SoftParts, build_soft
-from slm_lab.agent.algorithm.soft_policy import Expectation
+from slm_lab.agent.algorithm.soft_policy import (
+    EXACT,
+    GUMBEL_SOFTMAX,
+    SQUASHED,
+    Expectation,
+    SoftPolicy,
+)
+from slm_lab.agent.algorithm.temperature import Temperature, build_temperature
 from slm_lab.agent.batch import Transitions, TransitionSource
 from slm_lab.agent.device import moved
 from slm_lab.agent.distribution.exploration import exploration_policy
-from slm_lab.agent.optim.optimizer import Loss
+from slm_lab.agent.distribution.family import (
+    DistributionFamily,
+    distribution_family,
+    squashed_family,
+)
+from slm_lab.agent.net.build import build_policy_only, build_twin_q
+from slm_lab.agent.net.policy_value import PolicyOnly
+from slm_lab.agent.net.q_network import TwinQ
+from slm_lab.agent.optim.optimizer import Loss, TrainState
 from slm_lab.agent.optim.rule import Number
 from slm_lab.core.types import StateDict
 from slm_lab.spec.role import net_for_role
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.algorithm import EntropyRegularisedSpec
 from slm_lab.spec.schema.net import ROLES, NetSpec, Role, TorchArcNetSpec
+
+
+@dataclass(frozen=True)
+class SoftParts:
+    """An actor, two critics, the temperature, and the expectation over the policy."""
+
+    actor: PolicyOnly
+    critic: TwinQ
+    family: DistributionFamily
+    num_actions: int
+    """Discrete actions, or components of a continuous one."""
+    policy: SoftPolicy
+    temperature: Temperature
+    value_loss_fn: ValueLoss
+    generator: torch.Generator
+
+    def train_state(self) -> TrainState:
+        """Actor, critics and, if tuned, temperature."""
+        optimizers = {
+            **self.actor.train_state.optimizers,
+            "critic": self.critic.optimizer,
+        }
+        if self.temperature.optimizer is not None:
+            optimizers["alpha"] = self.temperature.optimizer
+        return TrainState(optimizers)
+
+
+def build_soft(context: BuildContext, agent: AgentSpec) -> SoftParts:
+    """All parts. `agent` holds the nets to build. Raises LabError for actions that are
+    neither discrete nor bounded."""
+    spec = context.algorithm(EntropyRegularisedSpec)
+    discrete = isinstance(context.action_space, spaces.Discrete)
+    policy = SQUASHED
+    if discrete:
+        policy = GUMBEL_SOFTMAX if spec.action_pdtype == "GumbelSoftmax" else EXACT
+    make_family = distribution_family if discrete else squashed_family
+    family = make_family(context.action_space, spec.action_pdtype)
+    num_actions = family.param_dim if discrete else family.action_shape[0]
+    generator = seeded_generator(context.seeds.init)
+    actor = build_policy_only(agent, family, context.obs_shape, generator)
+    critic = build_twin_q(
+        spec=agent,
+        algorithm=spec,
+        obs_shape=context.obs_shape,
+        num_actions=num_actions,
+        discrete=discrete,
+        generator=generator,
+    )
+    return SoftParts(
+        actor=actor,
+        critic=critic,
+        family=family,
+        num_actions=num_actions,
+        policy=policy,
+        temperature=build_temperature(context.spec, spec, family),
+        value_loss_fn=build_loss(agent, "critic"),
+        generator=seeded_generator(context.seeds.sampling),
+    )
 
 
 class CriticObjective(NamedTuple):
@@ -65,7 +148,7 @@ class SoftLearner(Learner[TransitionSource]):
     def __init__(self, spec: EntropyRegularisedSpec, parts: SoftParts) -> None:
         target_network = parts.critic.target_network
         super().__init__(
-            parts.train_state,
+            parts.train_state(),
             {} if target_network is None else {"target_network": target_network},
         )
         self.spec = spec
