@@ -17,7 +17,6 @@ from slm_lab.core.registry import ALGORITHMS, MEMORIES
 from slm_lab.core.types import Normalization
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
 from slm_lab.spec.schema.agent import AgentSpec
-from slm_lab.spec.schema.memory import OnPolicySpec
 
 
 def build_agent(
@@ -48,29 +47,32 @@ def build_agent(
     )
     parts: AgentParts = ALGORITHMS.load(spec.algorithm.name).build(context)
     choose(parts)
-    obs_shape, recurrent = context.obs_shape, parts.recurrent
+    obs_shape = context.obs_shape
+    obs_dtype = context.obs_dtype
+    if parts.recurrent is not None:  # it stores rows with the state beside them
+        obs_shape = (obs_shape[0] + parts.recurrent.extra_size,)
+        obs_dtype = np.dtype(np.float32)
+        frame_stack = 1
+    devices = (flat.vector.device for flat in parts.learner.flats.values())
     layout = MemoryLayout(
-        parts.horizon,
-        num_envs,
-        obs_shape if recurrent is None else (obs_shape[0] + recurrent.extra_size,),
-        context.obs_dtype if recurrent is None else np.dtype(np.float32),
-        parts.action_shape,
-        parts.action_dtype,
-        parts.replay,
-        frame_stack if recurrent is None else 1,
-        scratch,
-        normalization,
-        next((flat.vector.device for flat in parts.learner.flats.values()), None),
+        horizon=parts.horizon,
+        num_envs=num_envs,
+        obs_shape=obs_shape,
+        obs_dtype=obs_dtype,
+        action_shape=parts.action_shape,
+        action_dtype=parts.action_dtype,
+        replay=parts.replay,
+        frame_stack=frame_stack,
+        scratch=scratch,
+        normalization=normalization,
+        device=next(devices, None),
     )
+    memory: Memory[Any] | None = None
     if make_memory is not None:
-        memory: Memory[Any] | None = make_memory(layout)
+        memory = make_memory(layout)
     elif spec.memory is not None:
-        imitates = (
-            isinstance(spec.memory, OnPolicySpec)
-            and spec.memory.sil_replay_name is not None
-        )
+        # an on-policy algorithm that also replays learns from its own past
+        imitates = parts.replay is not None and spec.algorithm.MEMORY == "on_policy"
         kind = SelfImitationMemory if imitates else MEMORIES.load(spec.memory.name)
         memory = kind.build(spec.memory, layout)
-    else:
-        memory = None
     return Agent(parts.actor, parts.learner, memory)
