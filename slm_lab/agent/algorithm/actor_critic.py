@@ -61,7 +61,11 @@ class ActorCritic(Learner[Rollout]):
         parts = build_with_critic(context, transform)
         learner = cls(spec, parts, context.correction)
         return assemble(
-            context, parts.network, parts.family, learner, spec.training_frequency
+            context=context,
+            network=parts.network,
+            family=parts.family,
+            learner=learner,
+            horizon=spec.training_frequency,
         )
 
     @override
@@ -76,7 +80,8 @@ class ActorCritic(Learner[Rollout]):
         action = moved(flatten_steps(batch.action, recurrent), device)
         with torch.no_grad():
             estimates = self._estimates(batch, obs, action)
-            value, returns = estimates.value, estimates.returns
+            value = estimates.value
+            returns = estimates.returns
             advantage = estimates.advantage
             if estimates.weight is not None:
                 advantage = estimates.weight * advantage
@@ -133,11 +138,22 @@ class ActorCritic(Learner[Rollout]):
         rollout."""
         spec = self.spec
         next_value = rollout.next_value(self.network.value(rollout.bootstrap_obs))
-        ends = rollout.terminated, rollout.done
         if spec.lam is not None:
-            value = rollout.value
-            return value + gae(
-                rollout.reward, value, next_value, *ends, spec.gamma, spec.lam
+            advantage = gae(
+                reward=rollout.reward,
+                value=rollout.value,
+                next_value=next_value,
+                terminated=rollout.terminated,
+                done=rollout.done,
+                gamma=spec.gamma,
+                gae_lambda=spec.lam,
             )
-        steps = spec.num_step_returns or len(rollout.reward)
-        return n_step_returns(rollout.reward, next_value, *ends, spec.gamma, steps)
+            return rollout.value + advantage
+        return n_step_returns(
+            reward=rollout.reward,
+            next_value=next_value,
+            terminated=rollout.terminated,
+            done=rollout.done,
+            gamma=spec.gamma,
+            num_steps=spec.num_step_returns or len(rollout.reward),
+        )

@@ -93,7 +93,13 @@ class PolicyActor(Actor):
         state_around = None
         if self._recurrent is not None and state is not None:
             state_around = self._recurrent.advance(state)
-        return Act(action, log_prob, value, self.version, state_around)
+        return Act(
+            action=action,
+            log_prob=log_prob,
+            value=value,
+            version=self.version,
+            state_around=state_around,
+        )
 
     @torch.inference_mode()
     @override

@@ -44,7 +44,13 @@ class CriticParts:
 
     def evaluate(self, obs: Tensor, action: Tensor) -> PolicyPass:
         """A pass over observations and actions, both (B, …)."""
-        return TorchPass(self.network, self.family, self.value_loss_fn, obs, action)
+        return TorchPass(
+            network=self.network,
+            family=self.family,
+            value_loss_fn=self.value_loss_fn,
+            obs=obs,
+            action=action,
+        )
 
 
 def build_with_critic(context: BuildContext, transform: ValueTransform) -> CriticParts:
@@ -54,7 +60,11 @@ def build_with_critic(context: BuildContext, transform: ValueTransform) -> Criti
     )
     generator = seeded_generator(context.seeds.init)
     network = build_policy_value(
-        context.spec, family, context.obs_shape, transform, generator
+        spec=context.spec,
+        family=family,
+        obs_shape=context.obs_shape,
+        transform=transform,
+        generator=generator,
     )
     return CriticParts(network, family, build_loss(context.spec, "critic"))
 

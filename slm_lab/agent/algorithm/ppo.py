@@ -162,7 +162,11 @@ class PPO(Learner[Rollout]):
             correction=context.correction,
         )
         return assemble(
-            context, parts.network, parts.family, learner, spec.time_horizon
+            context=context,
+            network=parts.network,
+            family=parts.family,
+            learner=learner,
+            horizon=spec.time_horizon,
         )
 
     @override
@@ -305,9 +309,11 @@ class PPO(Learner[Rollout]):
     def _exceeds_target_kl(self, approx_kl: Number) -> bool | Tensor:
         """The same on all ranks. On a GPU without ranks a scalar there, which is not
         waited for."""
-        if (target := self.spec.target_kl) is None:
+        target = self.spec.target_kl
+        if target is None:
             return False
-        group, limit = self.train_state.group, KL_TOLERANCE * target
+        group = self.train_state.group
+        limit = KL_TOLERANCE * target
         if isinstance(approx_kl, Tensor) and isinstance(group, SoloGroup):
             return approx_kl > limit
         return bool(group.all_gather(np.array([float(approx_kl)])).mean() > limit)

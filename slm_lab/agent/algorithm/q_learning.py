@@ -62,7 +62,11 @@ class QLearner(Learner[TransitionSource]):
     @override
     def learn(self, batch: TransitionSource, frame: int) -> Report:
         return train_on_replay(
-            self, batch, frame, self.spec.training_iter, self._update
+            learner=self,
+            source=batch,
+            frame=frame,
+            steps_per_batch=self.spec.training_iter,
+            update=self._update,
         )
 
     def _update(self, batch: Transitions) -> Update:

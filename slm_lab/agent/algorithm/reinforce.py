@@ -49,7 +49,13 @@ class Reinforce(Learner[Rollout]):
         generator = seeded_generator(context.seeds.init)
         network = build_policy_only(context.spec, family, context.obs_shape, generator)
         learner = cls(spec, network, family)
-        return assemble(context, network, family, learner, spec.training_frequency)
+        return assemble(
+            context=context,
+            network=network,
+            family=family,
+            learner=learner,
+            horizon=spec.training_frequency,
+        )
 
     @override
     def learn(self, batch: Rollout, frame: int) -> Report:

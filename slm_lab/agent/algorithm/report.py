@@ -39,7 +39,9 @@ def number(scalar: Tensor) -> Number:
 def mean(x: Tensor) -> Number:
     """The mean of values without gradient as a `number`. On the CPU torch takes longer
     for few."""
-    return float(np.add.reduce(x.numpy(), None)) / x.numel() if x.is_cpu else x.mean()
+    if not x.is_cpu:
+        return x.mean()
+    return float(np.add.reduce(x.numpy(), None)) / x.numel()
 
 
 def mean_report(reports: Sequence[Report]) -> dict[str, Number]:

@@ -146,11 +146,7 @@ class SoftLearner(Learner[TransitionSource]):
     metric_names = ("policy_loss", "value_loss", "q_value", "alpha", "update_to_data")
 
     def __init__(self, spec: EntropyRegularisedSpec, parts: SoftParts) -> None:
-        target_network = parts.critic.target_network
-        super().__init__(
-            parts.train_state(),
-            {} if target_network is None else {"target_network": target_network},
-        )
+        super().__init__(parts.train_state(), parts.critic.target_networks)
         self.spec = spec
         self.actor = parts.actor
         self.critic = parts.critic
@@ -201,8 +197,13 @@ class SoftLearner(Learner[TransitionSource]):
 
     @override
     def learn(self, batch: TransitionSource, frame: int) -> Report:
-        update = partial(self._update, frame=frame)
-        return train_on_replay(self, batch, frame, self.spec.training_iter, update)
+        return train_on_replay(
+            learner=self,
+            source=batch,
+            frame=frame,
+            steps_per_batch=self.spec.training_iter,
+            update=partial(self._update, frame=frame),
+        )
 
     def _update(self, batch: Transitions, frame: int) -> Update:
         """A step of the critics, and every `policy_delay` times one of actor and

@@ -57,7 +57,11 @@ class SARSA(Learner[Rollout]):
             Generators(context.seeds.sampling),
         )
         return assemble(
-            context, parts.network, parts.family, learner, spec.training_frequency
+            context=context,
+            network=parts.network,
+            family=parts.family,
+            learner=learner,
+            horizon=spec.training_frequency,
         )
 
     @override
@@ -93,11 +97,15 @@ class SARSA(Learner[Rollout]):
         """n-step targets, (T·N,), from Q(s, a) of every step, (T·N,)."""
         taken = replace(rollout, value=q.view_as(rollout.reward))
         next_value = taken.next_value(bootstrap_value)
-        ends = rollout.terminated, rollout.done
-        gamma, num_steps = self.spec.gamma, self.spec.num_step_returns
-        return n_step_returns(
-            rollout.reward, next_value, *ends, gamma, num_steps
-        ).flatten()
+        returns = n_step_returns(
+            reward=rollout.reward,
+            next_value=next_value,
+            terminated=rollout.terminated,
+            done=rollout.done,
+            gamma=self.spec.gamma,
+            num_steps=self.spec.num_step_returns,
+        )
+        return returns.flatten()
 
     @override
     def own_state(self) -> StateDict:

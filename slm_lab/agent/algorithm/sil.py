@@ -55,14 +55,16 @@ class SelfImitation(Learner[ImitationBatch]):
     def learn(self, batch: ImitationBatch, frame: int) -> Report:
         """The inner training event; then its rollout joins the past, which is learned
         from."""
-        self.inner.opt_step, self.inner.version = self.opt_step, self.version
+        self.inner.opt_step = self.opt_step
+        self.inner.version = self.version
         with describe_on_error(batch.rollout):
             report = dict(self.inner.learn(batch.rollout, frame))
             self.train_state.check()
         batch.past.add(batch.rollout)
         if self.train_state.group.all_true(batch.past.num_stored > 0):
             report |= self._imitate(batch, frame)
-        self.opt_step, self.version = self.inner.opt_step, self.inner.version
+        self.opt_step = self.inner.opt_step
+        self.version = self.inner.version
         return report
 
     def _imitate(self, batch: ImitationBatch, frame: int) -> Report:

@@ -302,7 +302,8 @@ class Beta(Distribution):
     def entropy(self) -> Tensor:
         """log B − (α−1)ψ(α) − (β−1)ψ(β) + (α+β−2)ψ(α+β) + log(high − low), summed:
         (B,)."""
-        alpha, beta = self.alpha, self.beta
+        alpha = self.alpha
+        beta = self.beta
         of_unit_interval = (
             self._log_beta()
             - (alpha - 1) * alpha.digamma()
@@ -345,7 +346,8 @@ class TanhNormal(Distribution):
         """The action of standard normal noise (B, A), and its log-probability. That is
         computed from noise and u: neither a small σε beside μ, nor tanh(u) near ±1,
         determines them."""
-        normal, u = self._normal, self._normal.scaled(noise)
+        normal = self._normal
+        u = normal.scaled(noise)
         log_prob = -0.5 * noise * noise - normal.log_std - HALF_LOG_2PI - _log_slope(u)
         return u.tanh(), log_prob.sum(-1)
 
@@ -359,7 +361,8 @@ class TanhNormal(Distribution):
     def entropy(self) -> Tensor:
         """That of u plus Σ E[log(1 − tanh²u)], by Gauss–Hermite quadrature: (B,)."""
         nodes, weights = (torch.as_tensor(x, dtype=torch.float32) for x in _HERMITE)
-        mean, std = self._normal.mean, self._normal.log_std.exp()
+        mean = self._normal.mean
+        std = self._normal.log_std.exp()
         at_nodes = _log_slope(
             mean.unsqueeze(-1) + std.unsqueeze(-1) * moved(nodes, mean.device)
         )

@@ -67,7 +67,8 @@ def boltzmann(
     if temperature != 1.0:
         log_p /= max(temperature, MIN_TEMPERATURE)
     cumulative = np.add.accumulate(np.exp(log_p), 0)
-    u, total = generators.array.random(len(logits), np.float32), cumulative[-1]
+    u = generators.array.random(len(logits), np.float32)
+    total = cumulative[-1]
     # The number of sums that u passes: never all, and never an action whose p is zero.
     action = np.add.reduce(cumulative <= u * total, 0)
     return action, log_p[action, np.arange(len(action))] - np.log(total)
@@ -78,7 +79,8 @@ def epsilon_greedy(
 ) -> tuple[IntArray, FloatArray]:
     """The action with the largest of n logits (B, n); with probability ε any of the n.
     One number u per row: explores if u < ε, and u / ε chooses the action then."""
-    greedy, n = logits.argmax(-1), logits.shape[-1]
+    greedy = logits.argmax(-1)
+    n = logits.shape[-1]
     u = generators.array.random(len(greedy))
     p_greedy = 1 - epsilon + epsilon / n
     explores = u < epsilon

@@ -47,10 +47,18 @@ def choose(parts: AgentParts) -> None:
 
 def evaluate_by_arrays(learner: Learner[Any]) -> None:
     """Networks and targets on a CPU compute without a gradient by arrays."""
-    for flat in (*learner.flats.values(), *learner.train_state.targets):
-        for module in flat.module.modules() if flat.vector.is_cpu else ():
-            if isinstance(module, MLPNet) and (arrays := array_mlp(module)) is not None:
-                module.without_gradient = arrays.forward_tensor
+    flats = (*learner.flats.values(), *learner.train_state.targets)
+    on_cpu = [flat.module for flat in flats if flat.vector.is_cpu]
+    perceptrons = (
+        part
+        for network in on_cpu
+        for part in network.modules()
+        if isinstance(part, MLPNet)
+    )
+    for perceptron in perceptrons:
+        arrays = array_mlp(perceptron)
+        if arrays is not None:
+            perceptron.without_gradient = arrays.forward_tensor
 
 
 def act_by_arrays(actor: PolicyActor) -> None:
@@ -59,7 +67,8 @@ def act_by_arrays(actor: PolicyActor) -> None:
     if network.device.type != "cpu":
         return
     for index, net in enumerate(network.nets):
-        if (arrays := array_net(net)) is not None:
+        arrays = array_net(net)
+        if arrays is not None:
             network.host_forwards[index] = arrays.forward
 
 

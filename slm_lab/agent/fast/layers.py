@@ -131,7 +131,8 @@ class HalfLayer(ArrayLayer):
 
     @override
     def forward(self, x: FloatArray) -> tuple[FloatArray, Any]:
-        half, weight = _half(x), _half(self.weight)
+        half = _half(x)
+        weight = _half(self.weight)
         output = torch.addmm(_half(self.bias), half, weight.t())
         return output.float().numpy(), (half, weight)
 

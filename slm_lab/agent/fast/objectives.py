@@ -132,7 +132,8 @@ class ArrayPass(PolicyPass):
     def losses(
         self, policy_coef: float, value_coef: float = 0.0, entropy_coef: Number = 0.0
     ) -> tuple[Loss, ...]:
-        policy, critic = self._traces[0], self._traces[-1]
+        policy = self._traces[0]
+        critic = self._traces[-1]
         entropy_coef = float(entropy_coef)
         policy_loss = self._policy_term.value * policy_coef
         if entropy_coef != 0.0:

@@ -42,7 +42,8 @@ class RecordedStep:
 
     def __call__(self, *inputs: Input) -> Update:
         """The step on these inputs. Raises LabError if it cannot be recorded."""
-        if (device := self._train_state.recording_device()) is None:
+        device = self._train_state.recording_device()
+        if device is None:
             return self._step(*inputs)
         given = [
             self._with_place(place, each, device) for place, each in enumerate(inputs)
@@ -114,7 +115,8 @@ class Recorder:
         """Records what `work` starts on the GPU, without running it; returns what runs
         it. Raises LabError for work that cannot be recorded, because the host waits in
         it, for example."""
-        graph, cause = torch.cuda.CUDAGraph(), None
+        graph = torch.cuda.CUDAGraph()
+        cause = None
         outside = torch.cuda.current_stream()
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         recording = torch.cuda.graph(graph, self._pool, self.stream, "thread_local")

@@ -47,7 +47,8 @@ def _no_value(num_envs: int) -> FloatArray:
 
 class ActingNetwork:
     """Networks with their optimizers, as actors and learners see them. The first output
-    of the first network has the parameters of the distribution of actions."""
+    of the first network has the parameters of the distribution of actions. A network
+    whose output is something else reduces it to them in `act` and `policy`."""
 
     def __init__(
         self,

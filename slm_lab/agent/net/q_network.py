@@ -67,6 +67,12 @@ class TwinQ:
     def __post_init__(self) -> None:
         self.device = self.optimizer.flat.vector.device
 
+    @property
+    def target_networks(self) -> dict[str, TargetNetwork]:
+        """The target network by name, if there is one."""
+        network = self.target_network
+        return {} if network is None else {"target_network": network}
+
     def q_values(self, obs: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Both nets' outputs for the actions that were taken, (B,) each."""
         if self.discrete:
