@@ -70,7 +70,7 @@ class Actor(ABC):
 
     @abstractmethod
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores both."""
+        """Restores generator and recurrent state in place."""
 
 
 class Learner(ABC, Generic[BatchT]):

@@ -60,7 +60,7 @@ class ReturnRange:
         return {"span": self._span.clone(), "weight": self._weight.clone()}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores both."""
+        """Restores average and weight in place."""
         self._span.copy_(state["span"])
         self._weight.copy_(state["weight"])
 

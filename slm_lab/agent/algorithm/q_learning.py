@@ -106,7 +106,7 @@ class VanillaDQN(QLearner):
 
 @final
 class DQN(QLearner):
-    """With a target network: Mnih et al., "Human-level control" (2015)."""
+    """Q-learning with a target network: Mnih et al., "Human-level control" (2015)."""
 
     @override
     def next_value(self, next_obs: Tensor) -> Tensor:

@@ -50,7 +50,7 @@ class RandomActor(Actor):
 
 
 class Random(Learner[object]):
-    """Has nothing to learn."""
+    """A learner that has nothing to learn."""
 
     metric_names = ()
 

@@ -206,8 +206,8 @@ class SoftLearner(Learner[TransitionSource]):
         )
 
     def _update(self, batch: Transitions, frame: int) -> Update:
-        """A step of the critics, and every `policy_delay` times one of actor and
-        temperature."""
+        """Updates the critics, and every `policy_delay` times actor and temperature
+        too."""
         device = self.critic.device
         shape = (len(batch.obs), self.num_actions)
         trains_actor = (self.opt_step + 1) % self.spec.policy_delay == 0
@@ -325,8 +325,8 @@ class SoftActorCritic(SoftLearner):
 
 @final
 class CrossQ(SoftLearner):
-    """No target networks: batch-renormalised critics see this state and the next in one
-    batch. Where the norm stands: see `_with_norm`."""
+    """CrossQ has no target networks. Its batch-renormalised critics see this state and
+    the next in one batch. `_with_norm` says where the norm stands."""
 
     @classmethod
     @override

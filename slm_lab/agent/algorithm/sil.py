@@ -116,7 +116,7 @@ class SelfImitation(Learner[ImitationBatch]):
 
 @final
 class SIL(SelfImitation):
-    """On top of ActorCritic."""
+    """Self-imitation on top of ActorCritic."""
 
     inner_kind = ActorCritic
     spec_kind = SILSpec
@@ -124,7 +124,7 @@ class SIL(SelfImitation):
 
 @final
 class PPOSIL(SelfImitation):
-    """On top of PPO."""
+    """Self-imitation on top of PPO."""
 
     inner_kind = PPO
     spec_kind = PPOSILSpec

@@ -42,7 +42,7 @@ class Generators:
         }
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores both."""
+        """Restores both generators in place."""
         self.array.bit_generator.state = state["array"]
         self.tensor.set_state(state["tensor"])
 

@@ -93,7 +93,7 @@ def write_out_steps(learner: Learner[Any]) -> None:
 
 
 def write_out_pass(learner: PPO | ActorCritic | Reinforce) -> None:
-    """As `write_out_steps`."""
+    """Policy gradients are written out for the distributions that are."""
     nets = traced_nets(learner.network.nets)
     kind = ARRAY_DISTRIBUTIONS.get(learner.family.kind)
     each = None
@@ -106,7 +106,8 @@ def write_out_pass(learner: PPO | ActorCritic | Reinforce) -> None:
 
 
 def write_out_soft_steps(learner: SoftLearner) -> None:
-    """As `write_out_steps`. The temperature is always written out on a CPU."""
+    """Critics and actor are written out for continuous actions, the temperature for
+    all."""
     temperature = learner.temperature
     if isinstance(temperature, TunedTemperature) and temperature.log_alpha.is_cpu:
         temperature.loss = written_temperature
