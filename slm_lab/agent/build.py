@@ -10,6 +10,7 @@ import numpy as np
 from slm_lab.agent.agent import Agent
 from slm_lab.agent.algorithm.algorithm import AgentParts, AgentSeeds, BuildContext
 from slm_lab.agent.algorithm.correction import VTrace
+from slm_lab.agent.fast.choose import choose
 from slm_lab.agent.from_spec.memory import build_memory
 from slm_lab.agent.memory.memory import Memory, MemoryLayout
 from slm_lab.core.registry import ALGORITHMS
@@ -50,13 +51,14 @@ def build_agent(
         correction=correction,
     )
     parts: AgentParts = ALGORITHMS.load(spec.algorithm.name).build(context)
-    recurrent = parts.recurrent
+    choose(parts)
     obs_shape = context.obs_shape
     obs_dtype = context.obs_dtype
-    if recurrent is not None:
-        obs_shape = (obs_shape[0] + recurrent.extra_size,)
+    if parts.recurrent is not None:  # it stores rows with the state beside them
+        obs_shape = (obs_shape[0] + parts.recurrent.extra_size,)
         obs_dtype = np.dtype(np.float32)
-    flats = list(parts.learner.flats.values())
+        frame_stack = 1
+    devices = (flat.vector.device for flat in parts.learner.flats.values())
     layout = MemoryLayout(
         horizon=parts.horizon,
         num_envs=num_envs,
@@ -65,10 +67,10 @@ def build_agent(
         action_shape=parts.action_shape,
         action_dtype=parts.action_dtype,
         replay=parts.replay,
-        frame_stack=frame_stack if recurrent is None else 1,
+        frame_stack=frame_stack,
         scratch=scratch,
         normalization=normalization,
-        device=flats[0].vector.device if flats else None,
+        device=next(devices, None),
     )
     memory: Memory[Any] | None = None
     if make_memory is not None:

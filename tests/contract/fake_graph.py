@@ -59,7 +59,7 @@ def _tensors(results):
 
 
 def record(_, work):
-    """In place of `graphed_step.Recorder.record`."""
+    """In place of `recorded_step.Recorder.record`."""
     with Recorder() as recorder:
         work()
     recorder.undo()

@@ -7,8 +7,9 @@ from itertools import islice
 import pytest
 import torch
 
-from slm_lab.agent.algorithm import graphed_step, soft_policy
-from slm_lab.agent.algorithm.graphed_step import GraphedStep
+from slm_lab.agent.algorithm import soft_policy
+from slm_lab.agent.fast import recorded_step
+from slm_lab.agent.fast.recorded_step import RecordedStep
 from slm_lab.spec.schema.optim import OptimSpec
 from tests.contract import fake_graph
 from tests.contract.playing import Play
@@ -51,7 +52,7 @@ SCHEDULED = {
 def as_on_a_gpu(monkeypatch):
     """Networks compute as on a GPU, by torch alone and without reading a number."""
     monkeypatch.setattr(torch.Tensor, "is_cpu", False)
-    monkeypatch.setattr(graphed_step.Recorder, "record", fake_graph.record)
+    monkeypatch.setattr(recorded_step.Recorder, "record", fake_graph.record)
     # On the CPU, unlike on a GPU, torch's own reads the greatest index.
     monkeypatch.setattr(
         soft_policy, "one_hot", lambda index, size: torch.eye(size)[index]
@@ -68,12 +69,12 @@ def trained(spec, events):
     """The weights after so many training events, the reports, and the step."""
     play = Play(spec)
     learner = getattr(play.agent.learner, "inner", play.agent.learner)
-    assert isinstance(learner._graphed_step, GraphedStep)
+    assert isinstance(learner.step, RecordedStep)
     with closing(play.env):
         reports = [*islice(play.reports(4_000), events)]
     assert len(reports) == events
     weights = {name: flat.vector.clone() for name, flat in learner.flats.items()}
-    return weights, reports, learner._graphed_step
+    return weights, reports, learner.step
 
 
 def check_graphs(monkeypatch, spec, events, plain):
@@ -81,8 +82,8 @@ def check_graphs(monkeypatch, spec, events, plain):
     for numbers (`plain`) differ in last bits, because a scalar is float32."""
     weights, reports, step = trained(with_nets(spec, cuda_graph=True), events)
     assert step._recordings
-    assert max(step._calls.values()) > 2 * graphed_step.WARM_UP
-    monkeypatch.setattr(graphed_step, "WARM_UP", 10**9)
+    assert max(step._calls.values()) > 2 * recorded_step.WARM_UP
+    monkeypatch.setattr(recorded_step, "WARM_UP", 10**9)
     expected, expected_reports, unrecorded = trained(
         with_nets(spec, cuda_graph=True), events
     )

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from slm_lab.agent import device
-from slm_lab.agent.algorithm import soft_parts
+from slm_lab.agent.algorithm import temperature
 from slm_lab.agent.from_spec import net, networks
 from slm_lab.agent.net import policy_value
 from tests.contract.fake_gpu import GPU, FakeGPU
@@ -36,7 +36,7 @@ ROWS = [
 @pytest.fixture
 def gpu(monkeypatch):
     """Networks are built on the fake GPU."""
-    for module in (device, soft_parts, networks, net):
+    for module in (device, temperature, networks, net):
         monkeypatch.setattr(module, "resolve_device", lambda gpu: GPU)
     # As with a real GPU, a parameter stays the same object when it moves.
     torch.__future__.set_swap_module_params_on_conversion(True)
@@ -86,7 +86,7 @@ def allow_no_copies(gpu, learner):
     """Steps that a CUDA graph can hold copy nothing from the host, but for the
     first."""
     learner = getattr(learner, "inner", learner)
-    step, seen = getattr(learner, "_graphed_step", None), []
+    step, seen = getattr(learner, "step", None), []
 
     def checked(*inputs):
         before = gpu.copies
@@ -96,7 +96,7 @@ def allow_no_copies(gpu, learner):
         return update
 
     if step is not None:
-        learner._graphed_step = checked
+        learner.step = checked
 
 
 def dqn(**changes):

@@ -46,8 +46,8 @@ def test_a_run_begins_with_all_networks_and_normalisers_of_its_parent(row, tmp_p
             flat.statistics, parent.agent.learner.flats[key].statistics
         ), key
     assert np.array_equal(child.env.statistics, parent.env.statistics)
-    if (target := child.agent.learner.target_network) is not None:
-        online = [flat.vector for flat in child.agent.learner.flats.values()]
+    online = [flat.vector for flat in child.agent.learner.flats.values()]
+    for target in child.agent.learner.target_networks.values():
         assert any(torch.equal(target.target.vector, each) for each in online)
     assert child.agent.learner.opt_step == child.clock.frame == 0
     parent.close()

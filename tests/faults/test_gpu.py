@@ -109,7 +109,7 @@ def test_a_replayed_step_changes_the_weights_as_the_step_itself_does(case, preci
     if isinstance(spec.agent.memory, ReplaySpec) and not spec.env.normalize_obs:
         spec = with_frames_on_the_gpu(spec)
     replayed, plain = trained(spec), trained(with_parts(case, **keys))
-    assert replayed._graphed_step._recordings
+    assert replayed.step._recordings
     # Adam enlarges the rounding errors of biases before batch normalisation.
     if precision == "float32" and "norm" not in variant and name != "CrossQ":
         for key, flat in replayed.flats.items():
@@ -121,7 +121,7 @@ def test_a_step_that_waits_is_refused_by_name():
     data = ppo(agent__net__gpu=True, agent__net__cuda_graph=True)
     play = Play(parse(data))
     learner, step = play.agent.learner, play.agent.learner._step
-    learner._graphed_step._step = lambda *args: (
+    learner.step._step = lambda *args: (
         step(*args),
         torch.ones(1).cuda().item(),
     )[0]

@@ -7,17 +7,14 @@ from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
 from slm_lab.agent.algorithm.correction import Estimates, VTrace, evaluate_rollout
-from slm_lab.agent.algorithm.loss import (
-    explained_variance,
-    policy_gradient_loss,
-    with_entropy,
-)
+from slm_lab.agent.algorithm.loss import explained_variance
 from slm_lab.agent.algorithm.policy_parts import (
     CriticParts,
     assemble,
     build_with_critic,
 )
-from slm_lab.agent.algorithm.report import Report, number
+from slm_lab.agent.algorithm.policy_pass import Evaluate
+from slm_lab.agent.algorithm.report import Report
 from slm_lab.agent.algorithm.returns import gae, n_step_returns
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.device import moved
@@ -51,38 +48,40 @@ class ActorCritic(Learner[Rollout]):
         self.network = parts.network
         self.network.value_later()
         self.family = parts.family
-        self._value_loss_fn = parts.value_loss_fn
         self._correction = correction
+        self.value_loss_fn = parts.value_loss_fn
+        self.evaluate: Evaluate = parts.evaluate
         self._entropy_coef = build_schedule(spec.entropy_coef_spec)
 
     @classmethod
     def build(cls, context: BuildContext) -> AgentParts:
         """Networks, actor and learner from the spec."""
-        spec = context.spec.algorithm
-        assert isinstance(spec, ActorCriticSpec)
-        parts = build_with_critic(
-            context, ValueTransform(False, spec.normalize_v_targets)
-        )
+        spec = context.algorithm(ActorCriticSpec)
+        transform = ValueTransform(False, spec.normalize_v_targets)
+        parts = build_with_critic(context, transform)
         learner = cls(spec, parts, context.correction)
         return assemble(
-            context, parts.network, parts.family, learner, spec.training_frequency
+            context=context,
+            network=parts.network,
+            family=parts.family,
+            learner=learner,
+            horizon=spec.training_frequency,
         )
 
     @override
     def learn(self, batch: Rollout, frame: int) -> Report:
         """One step on −log π(a|s) Â + c₁ L^VF − c₂ S over the whole rollout."""
-        network, device, recurrent = (
-            self.network,
-            self.network.device,
-            self.network.recurrent,
-        )
+        network = self.network
+        device = network.device
+        recurrent = network.recurrent
         self.train_state.set_frame(frame)
         entropy_coef = self._entropy_coef.at(frame)
         obs = moved(flatten_obs(batch.obs, recurrent), device)
         action = moved(flatten_steps(batch.action, recurrent), device)
         with torch.no_grad():
             estimates = self._estimates(batch, obs, action)
-            value, returns = estimates.value, estimates.returns
+            value = estimates.value
+            returns = estimates.returns
             advantage = estimates.advantage
             if estimates.weight is not None:
                 advantage = estimates.weight * advantage
@@ -93,24 +92,19 @@ class ActorCritic(Learner[Rollout]):
             )
 
         network.train(True)
-        params, raw_value = network.differentiable(obs)
-        policy = self.family(params)
-        log_prob = policy.log_prob(action)
-        entropy = policy.entropy().mean()
-        policy_loss = policy_gradient_loss(log_prob, advantage)
-        value_loss = self._value_loss_fn(raw_value, raw_target)
-        step = network.step(
-            with_entropy(
-                self.spec.policy_loss_coef * policy_loss, entropy, entropy_coef
-            ),
-            self.spec.val_loss_coef * value_loss,
+        batch_pass = self.evaluate(obs, action)
+        policy_loss = batch_pass.policy_gradient(advantage)
+        value_loss = batch_pass.value_loss(raw_target)
+        losses = batch_pass.losses(
+            self.spec.policy_loss_coef, self.spec.val_loss_coef, entropy_coef
         )
+        step = network.minimise(*losses)
         network.train(False)
         return {
             **self.stepped(step),
-            "policy_loss": number(policy_loss),
-            "value_loss": number(value_loss),
-            "entropy": number(entropy),
+            "policy_loss": policy_loss,
+            "value_loss": value_loss,
+            "entropy": batch_pass.entropy,
             "explained_variance": explained_variance(value, returns),
             "entropy_coef": entropy_coef,
         }
@@ -124,11 +118,19 @@ class ActorCritic(Learner[Rollout]):
             returns = self._returns(rollout)
             return Estimates.uncorrected(rollout, returns, returns - rollout.value)
         now = evaluate_rollout(
-            self.network, self.family, rollout, obs, action, len(obs)
+            network=self.network,
+            family=self.family,
+            rollout=rollout,
+            obs=obs,
+            action=action,
+            chunk_size=len(obs),
         )
-        trace_lambda = 1.0 if spec.lam is None else spec.lam
         return self._correction.estimates(
-            rollout, now, spec.gamma, trace_lambda, spec.num_step_returns
+            rollout=rollout,
+            now=now,
+            gamma=spec.gamma,
+            trace_lambda=1.0 if spec.lam is None else spec.lam,
+            num_steps=spec.num_step_returns,
         )
 
     def _returns(self, rollout: Rollout) -> Tensor:
@@ -136,11 +138,22 @@ class ActorCritic(Learner[Rollout]):
         rollout."""
         spec = self.spec
         next_value = rollout.next_value(self.network.value(rollout.bootstrap_obs))
-        ends = rollout.terminated, rollout.done
         if spec.lam is not None:
-            value = rollout.value
-            return value + gae(
-                rollout.reward, value, next_value, *ends, spec.gamma, spec.lam
+            advantage = gae(
+                reward=rollout.reward,
+                value=rollout.value,
+                next_value=next_value,
+                terminated=rollout.terminated,
+                done=rollout.done,
+                gamma=spec.gamma,
+                gae_lambda=spec.lam,
             )
-        steps = spec.num_step_returns or len(rollout.reward)
-        return n_step_returns(rollout.reward, next_value, *ends, spec.gamma, steps)
+            return rollout.value + advantage
+        return n_step_returns(
+            reward=rollout.reward,
+            next_value=next_value,
+            terminated=rollout.terminated,
+            done=rollout.done,
+            gamma=spec.gamma,
+            num_steps=spec.num_step_returns or len(rollout.reward),
+        )

@@ -16,7 +16,7 @@ from slm_lab.agent.algorithm.correction import VTrace
 from slm_lab.agent.algorithm.report import Report
 from slm_lab.agent.batch import Act
 from slm_lab.agent.distribution.family import DistributionFamily
-from slm_lab.agent.net.q_network import TargetNetwork
+from slm_lab.agent.net.target_network import TargetNetwork
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.optimizer import StepReport, TrainState
 from slm_lab.agent.optim.rule import Number
@@ -25,7 +25,9 @@ from slm_lab.agent.replay_config import ReplayConfig
 from slm_lab.core.state import HasState
 from slm_lab.core.types import Array, BoolArray, Column, StateDict
 from slm_lab.spec.schema.agent import AgentSpec
+from slm_lab.spec.schema.algorithm import AlgorithmSpec
 
+SpecT = TypeVar("SpecT", bound=AlgorithmSpec)
 BatchT = TypeVar("BatchT", contravariant=True)
 
 
@@ -68,16 +70,19 @@ class Actor(HasState):
 class Learner(HasState, Generic[BatchT]):
     """Updates the weights from batches. Holds networks, optimizers and its own
     generator. It saves `train_state`, the networks with their optimizers, the two
-    counters, and its target network if it has one. `own_state` adds what else the next
+    counters, and its target networks by name. `own_state` adds what else the next
     update depends on."""
 
     def __init__(
-        self, train_state: TrainState, target_network: TargetNetwork | None = None
+        self,
+        train_state: TrainState,
+        target_networks: Mapping[str, TargetNetwork] | None = None,
     ) -> None:
         self.train_state = train_state
-        self.target_network = target_network
-        if target_network is not None:
-            train_state.targets = (target_network.target,)
+        self.target_networks = dict(target_networks or {})
+        train_state.targets = tuple(
+            network.target for network in self.target_networks.values()
+        )
         self.flats: Mapping[str, FlatParameters] = train_state.flats
         self.opt_step = 0
         """Gradient steps taken: the second clock of a run."""
@@ -117,19 +122,19 @@ class Learner(HasState, Generic[BatchT]):
     def weights_replaced(self) -> None:
         """Updates copies of the weights, after the weights were replaced from
         outside."""
-        if self.target_network is not None:
-            self.target_network.copy_online()
+        for network in self.target_networks.values():
+            network.copy_online()
 
     @override
     def state_dict(self) -> StateDict:
-        own = self.own_state()
-        if self.target_network is not None:
-            own["target_network"] = self.target_network.state_dict()
+        targets = {
+            name: network.state_dict() for name, network in self.target_networks.items()
+        }
         return {
             "train_state": self.train_state.state_dict(),
             "opt_step": self.opt_step,
             "version": self.version,
-            "own": own,
+            "own": self.own_state() | targets,
         }
 
     @override
@@ -137,8 +142,8 @@ class Learner(HasState, Generic[BatchT]):
         self.train_state.load_state_dict(state["train_state"])
         self.opt_step = int(state["opt_step"])
         self.version = int(state["version"])
-        if self.target_network is not None:
-            self.target_network.load_state_dict(state["own"]["target_network"])
+        for name, network in self.target_networks.items():
+            network.load_state_dict(state["own"][name])
         self.load_own_state(state["own"])
 
 
@@ -162,6 +167,12 @@ class BuildContext:
     seeds: AgentSeeds
     correction: VTrace | None = None
     """For rollouts of a policy older than the learner's; None takes them as fresh."""
+
+    def algorithm(self, kind: type[SpecT]) -> SpecT:
+        """The keys of the algorithm, which are of this model."""
+        spec = self.spec.algorithm
+        assert isinstance(spec, kind)
+        return spec
 
     @property
     def obs_shape(self) -> tuple[int, ...]:

@@ -32,7 +32,13 @@ class Estimates(NamedTuple):
         cls, rollout: Rollout, returns: Tensor, advantage: Tensor
     ) -> "Estimates":
         """Estimates of a rollout that counts as the current policy's."""
-        return cls(rollout.value, returns, advantage, None, rollout.log_prob)
+        return cls(
+            value=rollout.value,
+            returns=returns,
+            advantage=advantage,
+            weight=None,
+            log_prob=rollout.log_prob,
+        )
 
 
 class Reevaluation(NamedTuple):
@@ -59,7 +65,8 @@ def evaluate_rollout(
     device. `obs` and `action` are the rollout's, (T·N, ...), from `flatten_steps`. The
     pass that computes the loss would not do: there batch normalisation uses the moments
     of the batch, while an actor with these very weights acts by the running ones."""
-    log_prob, value = [], []
+    log_prob = []
+    value = []
     chunks = zip(
         torch.split(obs, chunk_size), torch.split(action, chunk_size), strict=True
     )
@@ -80,11 +87,9 @@ def _unflatten(
     """(T·N,) to (T, N), the inverse of `flatten_steps`."""
     steps, num_envs = rollout.reward.shape
     rows = rows.to(rollout.reward.device)
-    return (
-        rows.view(steps, num_envs)
-        if recurrent is None
-        else rows.view(num_envs, steps).T
-    )
+    if recurrent is None:
+        return rows.view(steps, num_envs)
+    return rows.view(num_envs, steps).T
 
 
 @dataclass(frozen=True)
@@ -108,18 +113,22 @@ class VTrace:
         used."""
         revalued = replace(rollout, value=now.value)
         traced = vtrace(
-            now.log_prob - rollout.log_prob,
-            rollout.reward,
-            now.value,
-            revalued.next_value(now.bootstrap_value),
-            rollout.terminated,
-            rollout.done,
-            gamma,
-            trace_lambda,
-            self.rho_bar,
-            self.c_bar,
-            num_steps,
+            log_ratio=now.log_prob - rollout.log_prob,
+            reward=rollout.reward,
+            value=now.value,
+            next_value=revalued.next_value(now.bootstrap_value),
+            terminated=rollout.terminated,
+            done=rollout.done,
+            gamma=gamma,
+            trace_lambda=trace_lambda,
+            rho_bar=self.rho_bar,
+            c_bar=self.c_bar,
+            num_steps=num_steps,
         )
         return Estimates(
-            now.value, traced.returns, traced.advantage, traced.rho, now.log_prob
+            value=now.value,
+            returns=traced.returns,
+            advantage=traced.advantage,
+            weight=traced.rho,
+            log_prob=now.log_prob,
         )

@@ -1,22 +1,15 @@
-"""Losses and the numbers reported beside them. Pure functions of (B,) tensors.
-
-What a loss differentiates may be a node in place of a tensor. The gradients of nodes
-are in `loss_nodes`; the formulas here are the reference."""
+"""Losses and the numbers reported beside them. Pure functions of (B,) tensors."""
 
 import math
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from slm_lab.agent.algorithm import loss_nodes
 from slm_lab.agent.algorithm.report import number
-from slm_lab.agent.autodiff import Differentiable, Node
 from slm_lab.agent.optim.rule import Number
-from slm_lab.core.types import FloatArray
 
 ElementwiseLoss = Callable[[Tensor, Tensor], Tensor]
 """(prediction (B,), target (B,)) to losses (B,): a torch loss with reduction "none"."""
@@ -35,19 +28,11 @@ class ValueLoss:
         self.each: ElementwiseLoss = kind(**arguments, reduction="none")
         """l"""
         self._mean = kind(**arguments, reduction="mean")
-        written_out = loss_nodes.ELEMENTWISE.get(getattr(kind, "__name__", ""))
-        self.node: loss_nodes.Elementwise | None = written_out and partial(
-            written_out, **arguments
-        )
-        """l with its derivative, for nodes; None where it is not written out."""
 
     def __call__(
-        self, prediction: Differentiable, target: Tensor, weight: Tensor | None = None
-    ) -> Differentiable:
+        self, prediction: Tensor, target: Tensor, weight: Tensor | None = None
+    ) -> Tensor:
         """The scalar; `prediction`, `target` and `weight` are (B,)."""
-        if isinstance(prediction, Node):
-            assert self.node is not None
-            return loss_nodes.value_loss_node(self.node, prediction, target, weight)
         if weight is None:
             return self._mean(prediction, target)
         return weighted_mean(self.each(prediction, target), weight)
@@ -56,30 +41,34 @@ class ValueLoss:
 _SQUARED_ERROR = ValueLoss(nn.MSELoss, {})
 
 
-def weighted_mean(losses: Differentiable, weight: Tensor | None) -> Differentiable:
+def weighted_mean(losses: Tensor, weight: Tensor | None) -> Tensor:
     """E[w l] over losses and weights, both (B,); without weights E[l]."""
     return losses.mean() if weight is None else (losses * weight).mean()
 
 
-def policy_gradient_loss(log_prob: Differentiable, advantage: Tensor) -> Differentiable:
-    """−E[log π(a|s) Â]: its gradient is the policy gradient, eq. 1 of arXiv:1506.02438.
-    (B,)."""
-    return -(log_prob * advantage).mean()
+def policy_gradient_loss(
+    log_prob: Tensor, advantage: Tensor, weight: Tensor | None = None
+) -> Tensor:
+    """−E[w log π(a|s) Â]: its gradient is the policy gradient, eq. 1 of
+    arXiv:1506.02438. All (B,)."""
+    return -weighted_mean(log_prob * advantage, weight)
 
 
-def with_entropy(
-    loss: Differentiable, entropy: Differentiable, coef: Number
-) -> Differentiable:
+def with_entropy(loss: Tensor, entropy: Tensor, coef: Number) -> Tensor:
     """L − c S of scalars. At c = 0 it is L, so that the gradient of S takes no time."""
     is_zero = isinstance(coef, float) and coef == 0.0
     return loss if is_zero else loss - coef * entropy
+
+
+MAX_LOG_RATIO = 20.0
+"""Bound of |ln π − ln π_old|: far beyond any clip, far below an overflow."""
 
 
 class Surrogate(NamedTuple):
     """PPO's loss of a policy, and how far the policy is from π_old, from samples of
     π_old."""
 
-    loss: Differentiable
+    loss: Tensor
     """−L^CLIP, eq. 7 of arXiv:1707.06347"""
     kl: Number
     """KL(π_old ‖ π) by the non-negative estimator k3 of Schulman, "Approximating KL
@@ -89,43 +78,33 @@ class Surrogate(NamedTuple):
 
 
 def clipped_surrogate(
-    log_prob: Differentiable, old_log_prob: Tensor, advantage: Tensor, clip_eps: Number
+    log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, clip_eps: Number
 ) -> Surrogate:
     """With r = π_θ / π_θ_old; all tensors (B,). ln r is bounded to ± 20. Beyond e^88
     float32 has no ratio, and the gradient of a clipped sample would be 0 · ∞."""
-    if isinstance(log_prob, Node):
-        objective, log_ratios = loss_nodes.clipped_surrogate_node(
-            log_prob, old_log_prob.numpy(), advantage.numpy(), float(clip_eps)
-        )
-        return Surrogate(objective, *policy_change(log_ratios, clip_eps))
-    bound = loss_nodes.MAX_LOG_RATIO
-    log_ratio = (log_prob - old_log_prob).clamp(-bound, bound)
+    log_ratio = (log_prob - old_log_prob).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     ratio = log_ratio.exp()
     range_: tuple[Any, Any] = (1 - clip_eps, 1 + clip_eps)
-    gain, clipped_gain = ratio * advantage, ratio.clamp(*range_) * advantage
-    change = policy_change(log_ratio.detach(), clip_eps)
-    return Surrogate(-torch.min(gain, clipped_gain).mean(), *change)
+    gain = ratio * advantage
+    clipped_gain = ratio.clamp(*range_) * advantage
+    kl, clip_fraction = policy_change(log_ratio.detach(), clip_eps)
+    return Surrogate(-torch.min(gain, clipped_gain).mean(), kl, clip_fraction)
 
 
 def clipped_value_loss(
-    value: Differentiable,
+    value: Tensor,
     old_value: Tensor,
     target: Tensor,
     clip_eps: Number,
     loss_fn: ValueLoss,
-) -> Differentiable:
+) -> Tensor:
     """The value loss with no gain beyond ε of the old prediction. max(l(V, V^targ),
     l(V_old + clip(V − V_old, −ε, ε), V^targ)), as in the code released with
     arXiv:1707.06347. All tensors (B,)."""
-    if isinstance(value, Node):
-        node, clip = loss_fn.node, float(clip_eps)
-        assert node is not None
-        return loss_nodes.clipped_value_node(node, value, old_value, target, clip)
     range_: tuple[Any, Any] = (-clip_eps, clip_eps)
     clipped_value = old_value + (value - old_value).clamp(*range_)
-    return torch.max(
-        loss_fn.each(value, target), loss_fn.each(clipped_value, target)
-    ).mean()
+    losses = loss_fn.each(value, target)
+    return torch.max(losses, loss_fn.each(clipped_value, target)).mean()
 
 
 def standardize(advantage: Tensor, among: Tensor | None = None) -> Tensor:
@@ -144,49 +123,34 @@ def standardize(advantage: Tensor, among: Tensor | None = None) -> Tensor:
 
 
 def _mean_and_std(values: Tensor) -> tuple[float, float]:
-    """Of at least two values on the CPU. A fifth of the time that torch takes."""
+    """Mean and deviation of at least two values on the CPU. Torch takes five times as
+    long."""
     of_all = values.numpy().ravel().astype(np.float64)
     mean = np.add.reduce(of_all) / of_all.size
     of_all -= mean
     return mean, math.sqrt(np.dot(of_all, of_all) / (of_all.size - 1))
 
 
-def imitation_policy_loss(
-    log_prob: Differentiable, advantage: Tensor, weight: Tensor | None
-) -> Differentiable:
-    """−E[w log π(a|s) (R − V)₊], eq. 2 of arXiv:1806.05635. All (B,), `advantage` = R −
-    V."""
-    return -weighted_mean(log_prob * advantage.clamp(min=0.0), weight)
-
-
 def imitation_value_loss(
-    value: Differentiable, target: Tensor, weight: Tensor | None
-) -> Differentiable:
+    value: Tensor, target: Tensor, weight: Tensor | None
+) -> Tensor:
     """E[w ½ (R − V)₊²], eq. 3 of arXiv:1806.05635: values only rise. All (B,)."""
-    if isinstance(value, Node):
-        return loss_nodes.imitation_value_node(value, target, weight)
     return weighted_mean(0.5 * (target - value).clamp(min=0.0).square(), weight)
 
 
-def entropy_change(entropy: Differentiable, old_log_prob: Tensor) -> Differentiable:
+def entropy_change(entropy: Tensor, old_log_prob: Tensor) -> Tensor:
     """½ E[(H_π_old(s) − H_π(s))²], the entropy penalty of arXiv:2209.10081. All (B,).
     −log π_old(a|s) of the action taken stands for the old entropy: in the gradient,
     which is linear in it, an unbiased estimate."""
     return 0.5 * _SQUARED_ERROR(entropy, -old_log_prob)
 
 
-def policy_change(
-    log_ratio: Tensor | FloatArray, clip_eps: Number
-) -> tuple[Number, Number]:
+def policy_change(log_ratio: Tensor, clip_eps: Number) -> tuple[Number, Number]:
     """`Surrogate.kl` and `clip_fraction` from ln r, (B,)."""
-    if isinstance(log_ratio, Tensor):
-        change = log_ratio.expm1()  # unlike r − 1 exact for a small change
-        return number((change - log_ratio).mean()), number(
-            (change.abs() > clip_eps).float().mean()
-        )
-    changes, size = np.expm1(log_ratio), len(log_ratio)
-    kl = float(np.add.reduce(changes - log_ratio)) / size
-    return kl, np.count_nonzero(np.abs(changes) > clip_eps) / size
+    change = log_ratio.expm1()  # unlike r − 1 exact for a small change
+    kl = (change - log_ratio).mean()
+    clip_fraction = (change.abs() > clip_eps).float().mean()
+    return number(kl), number(clip_fraction)
 
 
 def explained_variance(value: Tensor, target: Tensor) -> float:

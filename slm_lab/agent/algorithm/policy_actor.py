@@ -77,7 +77,8 @@ class PolicyActor(SavedFields, Actor):
         recurrent: RecurrentState | None = None,
         warmup: ExplorationPolicy | None = None,
     ) -> None:
-        self._network, self.module = network, network.module
+        self.network = network
+        self.module = network.module
         self._family = self.family = family
         self._action_policy = action_policy
         self._generators = generators
@@ -90,7 +91,7 @@ class PolicyActor(SavedFields, Actor):
     @override
     def act(self, obs: Array, frame: int) -> Act:
         self.explore_var = self._action_policy.explore_var(frame)
-        params, value, state = self._network.act(self.memory_obs(obs))
+        params, value, state = self.network.act(self.memory_obs(obs))
         if self._warmup is not None and self.version == 0:
             action, log_prob = self._warmup(params, 0.0, self._generators)
         else:
@@ -100,12 +101,18 @@ class PolicyActor(SavedFields, Actor):
         state_around = None
         if self._recurrent is not None and state is not None:
             state_around = self._recurrent.advance(state)
-        return Act(action, log_prob, value, self.version, state_around)
+        return Act(
+            action=action,
+            log_prob=log_prob,
+            value=value,
+            version=self.version,
+            state_around=state_around,
+        )
 
     @torch.inference_mode()
     @override
     def act_greedily(self, obs: Array) -> Array:
-        params, _, state = self._network.act(self.memory_obs(obs))
+        params, _, state = self.network.act(self.memory_obs(obs))
         if self._recurrent is not None and state is not None:
             self._recurrent.advance(state)
         return self._family(torch.from_numpy(params)).mode().numpy()

@@ -1,10 +1,11 @@
 """Parts that algorithms share when they are built."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from slm_lab.agent.algorithm.algorithm import (
     AgentParts,
@@ -14,6 +15,8 @@ from slm_lab.agent.algorithm.algorithm import (
 )
 from slm_lab.agent.algorithm.loss import ValueLoss
 from slm_lab.agent.algorithm.policy_actor import ActionPolicy, PolicyActor
+from slm_lab.agent.algorithm.policy_pass import PolicyPass, TorchPass
+from slm_lab.agent.algorithm.report import number
 from slm_lab.agent.distribution.exploration import ExplorationPolicy, Generators
 from slm_lab.agent.distribution.family import DistributionFamily, distribution_family
 from slm_lab.agent.from_spec.networks import (
@@ -22,8 +25,10 @@ from slm_lab.agent.from_spec.networks import (
     torch_errors_at,
 )
 from slm_lab.agent.net.policy_value import ActingNetwork, PolicyValue
-from slm_lab.agent.net.q_network import QNetwork
+from slm_lab.agent.net.q_network import QNetwork, value_of
 from slm_lab.agent.net.value_transform import ValueTransform
+from slm_lab.agent.optim.optimizer import Loss
+from slm_lab.agent.optim.rule import Number
 from slm_lab.agent.recurrent_state import RecurrentLayout, RecurrentState
 from slm_lab.agent.replay_config import ReplayConfig, TrainingSchedule
 from slm_lab.spec.role import net_for_role
@@ -40,28 +45,69 @@ class CriticParts:
     family: DistributionFamily
     value_loss_fn: ValueLoss
 
+    def evaluate(self, obs: Tensor, action: Tensor) -> PolicyPass:
+        """A pass over observations and actions, both (B, …)."""
+        return TorchPass(
+            network=self.network,
+            family=self.family,
+            value_loss_fn=self.value_loss_fn,
+            obs=obs,
+            action=action,
+        )
+
 
 def build_with_critic(context: BuildContext, transform: ValueTransform) -> CriticParts:
     """Actor and critic in one network or two, as the net spec asks."""
     family = distribution_family(
         context.action_space, context.spec.algorithm.action_pdtype
     )
+    generator = seeded_generator(context.seeds.init)
     network = build_policy_value(
-        context.spec,
-        family,
-        context.obs_shape,
-        transform,
-        seeded_generator(context.seeds.init),
+        spec=context.spec,
+        family=family,
+        obs_shape=context.obs_shape,
+        transform=transform,
+        generator=generator,
     )
-    loss = build_loss(context.spec, "critic")
-    if family.from_node is not None and loss.node is not None:
-        network.use_nodes(context.obs_shape)
-    return CriticParts(network, family, loss)
+    return CriticParts(network, family, build_loss(context.spec, "critic"))
 
 
-def build_q(context: BuildContext) -> tuple[QNetwork, DistributionFamily, ValueLoss]:
-    """Q(s, ·) with its target, and its loss. By default the best action is taken,
-    unless the spec differs."""
+class QPrediction(NamedTuple):
+    """The loss of Q(s, a) for a batch."""
+
+    loss: Loss
+    q: Tensor
+    """(B,) Q(s, a) without a gradient"""
+    mean_q: Number
+
+
+TargetOf: TypeAlias = Callable[[Tensor], Tensor]
+"""From Q(s, a), (B,), to its target, (B,)."""
+QObjective: TypeAlias = Callable[[Tensor, Tensor, TargetOf, Tensor | None], QPrediction]
+"""From observations and actions, both (B, …), targets and weights (B,)."""
+
+
+@dataclass(frozen=True)
+class QParts:
+    """Q(s, ·) with its target, the distribution of actions, and the loss."""
+
+    network: QNetwork
+    family: DistributionFamily
+    value_loss_fn: ValueLoss
+
+    def torch_objective(
+        self, obs: Tensor, action: Tensor, target_of: TargetOf, weight: Tensor | None
+    ) -> QPrediction:
+        """The loss by autograd."""
+        q = value_of(self.network.q(obs), action)
+        taken = q.detach()
+        loss = self.value_loss_fn(q, target_of(taken), weight)
+        return QPrediction(loss, taken, number(taken.mean()))
+
+
+def build_q(context: BuildContext) -> QParts:
+    """Q(s, ·) of n discrete actions. By default the best action is taken, unless the
+    spec differs."""
     pdtype = context.spec.algorithm.action_pdtype
     family = distribution_family(
         context.action_space, "Argmax" if pdtype == "default" else pdtype
@@ -70,10 +116,7 @@ def build_q(context: BuildContext) -> tuple[QNetwork, DistributionFamily, ValueL
     network = build_q_network(
         context.spec, family.param_dim, context.obs_shape, generator
     )
-    loss = build_loss(context.spec, "actor")
-    if loss.node is not None:
-        network.use_nodes(context.obs_shape)
-    return network, family, loss
+    return QParts(network, family, build_loss(context.spec, "actor"))
 
 
 def build_loss(spec: AgentSpec, role: Role) -> ValueLoss:
@@ -98,16 +141,25 @@ def assemble(
         context.spec.algorithm, family, context.action_space
     )
     recurrent = network.recurrent
-    state = (
-        None
-        if recurrent is None
-        else RecurrentState(context.num_envs, recurrent.state_size)
+    state = None
+    if recurrent is not None:
+        state = RecurrentState(context.num_envs, recurrent.state_size)
+    actor = PolicyActor(
+        network=network,
+        family=family,
+        action_policy=action_policy,
+        generators=Generators(context.seeds.action),
+        recurrent=state,
+        warmup=warmup,
     )
-    generators = Generators(context.seeds.action)
-    actor = PolicyActor(network, family, action_policy, generators, state, warmup)
-    action_dtype = np.dtype(family.action_dtype)
     return AgentParts(
-        actor, learner, horizon, family.action_shape, action_dtype, replay, recurrent
+        actor=actor,
+        learner=learner,
+        horizon=horizon,
+        action_shape=family.action_shape,
+        action_dtype=np.dtype(family.action_dtype),
+        replay=replay,
+        recurrent=recurrent,
     )
 
 
@@ -119,11 +171,15 @@ def build_replay_config(
 ) -> ReplayConfig:
     """When and on what an algorithm with these keys trains."""
     schedule = TrainingSchedule(
-        spec.training_frequency,
-        spec.training_start_step,
-        spec.training_batch_iter,
-        spec.update_to_data,
+        frequency=spec.training_frequency,
+        start=spec.training_start_step,
+        batches_per_event=spec.training_batch_iter,
+        update_to_data=spec.update_to_data,
     )
     return ReplayConfig(
-        schedule, spec.gamma, num_steps, context.seeds.sampling, recurrent
+        schedule=schedule,
+        gamma=spec.gamma,
+        num_steps=num_steps,
+        seed=context.seeds.sampling,
+        recurrent=recurrent,
     )

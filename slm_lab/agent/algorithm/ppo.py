@@ -17,15 +17,14 @@ from slm_lab.agent.algorithm.algorithm import (
     seeded_generator,
 )
 from slm_lab.agent.algorithm.correction import Estimates, VTrace, evaluate_rollout
-from slm_lab.agent.algorithm.graphed_step import Update, graphed
 from slm_lab.agent.algorithm.policy_parts import (
     CriticParts,
     assemble,
     build_with_critic,
 )
-from slm_lab.agent.algorithm.report import Report, mean_report, number
+from slm_lab.agent.algorithm.policy_pass import Evaluate, PolicyPass
+from slm_lab.agent.algorithm.report import Report, Step, Update, mean_report
 from slm_lab.agent.algorithm.returns import gae
-from slm_lab.agent.autodiff import Differentiable
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.device import moved
 from slm_lab.agent.from_spec.schedule import build_schedule
@@ -61,7 +60,7 @@ class ReturnRange:
         return {"span": self._span.clone(), "weight": self._weight.clone()}
 
     def load_state_dict(self, state: StateDict) -> None:
-        """Restores both."""
+        """Restores average and weight in place."""
         self._span.copy_(state["span"])
         self._weight.copy_(state["weight"])
 
@@ -139,29 +138,35 @@ class PPO(Learner[Rollout]):
         self.network = parts.network
         self.network.value_later()
         self.family = parts.family
-        self._value_loss_fn = parts.value_loss_fn
         self._return_range = return_range
         self._clip_eps = build_schedule(spec.clip_eps_spec)
         self._entropy_coef = build_schedule(spec.entropy_coef_spec)
         self._generator = generator
         self._correction = correction
-        self._graphed_step = graphed(self._step, self.train_state)
+        self.value_loss_fn = parts.value_loss_fn
+        self.evaluate: Evaluate = parts.evaluate
+        self.step: Step = self._step
 
     @classmethod
     def build(cls, context: BuildContext) -> AgentParts:
         """Networks, actor and learner from the spec."""
-        spec = context.spec.algorithm
-        assert isinstance(spec, PPOSpec)
-        parts = build_with_critic(
-            context, ValueTransform(spec.symlog, spec.normalize_v_targets)
+        spec = context.algorithm(PPOSpec)
+        transform = ValueTransform(spec.symlog, spec.normalize_v_targets)
+        parts = build_with_critic(context, transform)
+        has_range = spec.normalize_advantages == "percentile"
+        learner = cls(
+            spec=spec,
+            parts=parts,
+            return_range=ReturnRange() if has_range else None,
+            generator=seeded_generator(context.seeds.sampling),
+            correction=context.correction,
         )
-        return_range = (
-            ReturnRange() if spec.normalize_advantages == "percentile" else None
-        )
-        generator = seeded_generator(context.seeds.sampling)
-        learner = cls(spec, parts, return_range, generator, context.correction)
         return assemble(
-            context, parts.network, parts.family, learner, spec.time_horizon
+            context=context,
+            network=parts.network,
+            family=parts.family,
+            learner=learner,
+            horizon=spec.time_horizon,
         )
 
     @override
@@ -174,7 +179,7 @@ class PPO(Learner[Rollout]):
         reports: list[Report] = []
         self.network.train(True)
         for minibatch in self._minibatches(samples):
-            update = self._graphed_step(minibatch, clip_eps, entropy_coef)
+            update = self.step(minibatch, clip_eps, entropy_coef)
             reports.append(update.report)
             if update.was_left_out:
                 break
@@ -201,16 +206,15 @@ class PPO(Learner[Rollout]):
     def _prepare(self, rollout: Rollout) -> tuple[Samples, float]:
         """Advantages and value targets, flattened; and the explained variance of the
         critic."""
-        device, recurrent = self.network.device, self.network.recurrent
+        device = self.network.device
+        recurrent = self.network.recurrent
         group = self.train_state.group
 
         def flat(steps: Tensor) -> Tensor:
             return moved(flatten_steps(steps, recurrent), device)
 
-        obs, action = (
-            moved(flatten_obs(rollout.obs, recurrent), device),
-            flat(rollout.action),
-        )
+        obs = moved(flatten_obs(rollout.obs, recurrent), device)
+        action = flat(rollout.action)
         value, returns, advantage, weight, log_prob = self._estimates(
             rollout, obs, action
         )
@@ -224,94 +228,92 @@ class PPO(Learner[Rollout]):
         target = flat(returns)
         transform.update(target, group)
         samples = Samples(
-            obs,
-            action,
-            flat(log_prob),
-            flat(advantage),
-            transform.encode(target),
-            None if weight is None else flat(weight),
-            old_raw_value,
+            obs=obs,
+            action=action,
+            log_prob=flat(log_prob),
+            advantage=flat(advantage),
+            raw_target=transform.encode(target),
+            weight=None if weight is None else flat(weight),
+            old_raw_value=old_raw_value,
         )
         return samples, loss.explained_variance(value, returns)
 
     def _estimates(self, rollout: Rollout, obs: Tensor, action: Tensor) -> Estimates:
         """Returns and advantages of a rollout, given its flattened observations and
         actions."""
-        spec, network = self.spec, self.network
+        spec = self.spec
         if self._correction is None:
-            rollout = network.valued(rollout)
+            rollout = self.network.valued(rollout)
             advantage = self._advantage(rollout)
             return Estimates.uncorrected(rollout, advantage + rollout.value, advantage)
         now = evaluate_rollout(
-            network, self.family, rollout, obs, action, spec.minibatch_size
+            network=self.network,
+            family=self.family,
+            rollout=rollout,
+            obs=obs,
+            action=action,
+            chunk_size=spec.minibatch_size,
         )
         return self._correction.estimates(rollout, now, spec.gamma, spec.lam)
 
     def _advantage(self, rollout: Rollout) -> Tensor:
         bootstrap_value = self.network.value(rollout.bootstrap_obs)
         return gae(
-            rollout.reward,
-            rollout.value,
-            rollout.next_value(bootstrap_value),
-            rollout.terminated,
-            rollout.done,
-            self.spec.gamma,
-            self.spec.lam,
+            reward=rollout.reward,
+            value=rollout.value,
+            next_value=rollout.next_value(bootstrap_value),
+            terminated=rollout.terminated,
+            done=rollout.done,
+            gamma=self.spec.gamma,
+            gae_lambda=self.spec.lam,
         )
 
     def _step(self, batch: Samples, clip_eps: Number, entropy_coef: Number) -> Update:
         """One gradient step on L^CLIP + c₁ L^VF − c₂ S, eq. 9 of the paper; none where
         the policy is too far from π_old already."""
-        params, raw_value = self.network.differentiable(batch.obs)
-        policy = self.family(params)
-        log_prob = policy.log_prob(batch.action)
-        entropy = policy.entropy().mean()
         advantage = batch.advantage
         if self.spec.normalize_advantages == "standardize":
             of_all = self.train_state.group.all_gather_samples(advantage)
             advantage = loss.standardize(advantage, of_all)
-
         if batch.weight is not None:
             advantage = batch.weight * advantage
-        surrogate = loss.clipped_surrogate(
-            log_prob, batch.log_prob, advantage, clip_eps
-        )
-        value_loss = self._value_loss(raw_value, batch, clip_eps)
-        actor_loss = loss.with_entropy(surrogate.loss, entropy, entropy_coef)
+
+        batch_pass = self.evaluate(batch.obs, batch.action)
+        change = batch_pass.clipped_surrogate(batch.log_prob, advantage, clip_eps)
+        value_loss = self._value_loss(batch_pass, batch, clip_eps)
         report: dict[str, Number] = {
-            "policy_loss": number(surrogate.loss),
-            "value_loss": number(value_loss),
-            "entropy": number(entropy),
-            "approx_kl": surrogate.kl,
-            "clip_fraction": surrogate.clip_fraction,
+            "policy_loss": change.policy_loss,
+            "value_loss": value_loss,
+            "entropy": batch_pass.entropy,
+            "approx_kl": change.approx_kl,
+            "clip_fraction": change.clip_fraction,
         }
-        is_too_far = self._exceeds_target_kl(surrogate.kl)
+        is_too_far = self._exceeds_target_kl(change.approx_kl)
         if is_too_far is True:
             return Update(report, was_left_out=True)
         skip = is_too_far if isinstance(is_too_far, Tensor) else None
-        step = self.network.step(actor_loss, self.spec.val_loss_coef * value_loss, skip)
+        losses = batch_pass.losses(1.0, self.spec.val_loss_coef, entropy_coef)
+        step = self.network.minimise(*losses, skip=skip)
         report |= {"loss": step.loss, "grad_norm": step.grad_norm}
         return Update(report, was_left_out=is_too_far)
 
     def _value_loss(
-        self, raw_value: Differentiable, batch: Samples, clip_eps: Number
-    ) -> Differentiable:
-        if batch.old_raw_value is not None:
-            return loss.clipped_value_loss(
-                raw_value,
-                batch.old_raw_value,
-                batch.raw_target,
-                clip_eps,
-                self._value_loss_fn,
-            )
-        return self._value_loss_fn(raw_value, batch.raw_target)
+        self, batch_pass: PolicyPass, batch: Samples, clip_eps: Number
+    ) -> Number:
+        if batch.old_raw_value is None:
+            return batch_pass.value_loss(batch.raw_target)
+        return batch_pass.clipped_value_loss(
+            batch.old_raw_value, batch.raw_target, clip_eps
+        )
 
     def _exceeds_target_kl(self, approx_kl: Number) -> bool | Tensor:
         """The same on all ranks. On a GPU without ranks a scalar there, which is not
         waited for."""
-        if (target := self.spec.target_kl) is None:
+        target = self.spec.target_kl
+        if target is None:
             return False
-        group, limit = self.train_state.group, KL_TOLERANCE * target
+        group = self.train_state.group
+        limit = KL_TOLERANCE * target
         if isinstance(approx_kl, Tensor) and isinstance(group, SoloGroup):
             return approx_kl > limit
         return bool(group.all_gather(np.array([float(approx_kl)])).mean() > limit)

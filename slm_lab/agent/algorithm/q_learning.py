@@ -9,13 +9,16 @@ from torch import Tensor
 from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
-from slm_lab.agent.algorithm.graphed_step import Update, graphed
-from slm_lab.agent.algorithm.loss import ValueLoss
-from slm_lab.agent.algorithm.policy_parts import assemble, build_q, build_replay_config
+from slm_lab.agent.algorithm.policy_parts import (
+    QObjective,
+    QParts,
+    assemble,
+    build_q,
+    build_replay_config,
+)
 from slm_lab.agent.algorithm.replay_loop import train_on_replay
-from slm_lab.agent.algorithm.report import Report, number
+from slm_lab.agent.algorithm.report import Report, Step, Update
 from slm_lab.agent.batch import Transitions, TransitionSource
-from slm_lab.agent.net.q_network import QNetwork
 from slm_lab.spec.schema.algorithm import DQNBaseSpec
 
 
@@ -25,26 +28,32 @@ class QLearner(Learner[TransitionSource]):
 
     metric_names = ("q_value", "update_to_data")
 
-    def __init__(
-        self, spec: DQNBaseSpec, network: QNetwork, value_loss_fn: ValueLoss
-    ) -> None:
-        super().__init__(network.train_state, network.target_network)
+    def __init__(self, spec: DQNBaseSpec, parts: QParts) -> None:
+        network = parts.network
+        super().__init__(
+            network.train_state, {"target_network": network.target_network}
+        )
         self.spec = spec
         self.network = network
-        self._value_loss_fn = value_loss_fn
-        self._graphed_step = graphed(self._step, self.train_state)
+        self.value_loss_fn = parts.value_loss_fn
+        self.objective: QObjective = parts.torch_objective
+        self.step: Step = self._step
 
     @classmethod
     def build(cls, context: BuildContext) -> AgentParts:
         """Network, actor and learner from the spec."""
-        spec = context.spec.algorithm
-        assert isinstance(spec, DQNBaseSpec)
-        network, family, loss = build_q(context)
-        learner = cls(spec, network, loss)
+        spec = context.algorithm(DQNBaseSpec)
+        parts = build_q(context)
         config = build_replay_config(
-            context, spec, spec.num_step_returns, network.recurrent
+            context, spec, spec.num_step_returns, parts.network.recurrent
         )
-        return assemble(context, network, family, learner, replay=config)
+        return assemble(
+            context=context,
+            network=parts.network,
+            family=parts.family,
+            learner=cls(spec, parts),
+            replay=config,
+        )
 
     @abstractmethod
     def next_value(self, next_obs: Tensor) -> Tensor:
@@ -53,11 +62,15 @@ class QLearner(Learner[TransitionSource]):
     @override
     def learn(self, batch: TransitionSource, frame: int) -> Report:
         return train_on_replay(
-            self, batch, frame, self.spec.training_iter, self._update
+            learner=self,
+            source=batch,
+            frame=frame,
+            steps_per_batch=self.spec.training_iter,
+            update=self._update,
         )
 
     def _update(self, batch: Transitions) -> Update:
-        update = self._graphed_step(batch.to(self.network.device))
+        update = self.step(batch.to(self.network.device))
         self.opt_step += 1
         return update
 
@@ -68,17 +81,17 @@ class QLearner(Learner[TransitionSource]):
         with torch.no_grad():
             target = batch.reward + batch.discount * self.next_value(batch.next_obs)
         network.train(True)
-        q = network.q_of(batch.obs, batch.action)
-        loss = self._value_loss_fn(q, target, batch.weight)
-        step = network.step(loss)
+        prediction = self.objective(
+            batch.obs, batch.action, lambda _: target, batch.weight
+        )
+        step = network.step(prediction.loss)
         network.train(False)
-        with torch.no_grad():
-            report = {
-                "loss": step.loss,
-                "grad_norm": step.grad_norm,
-                "q_value": number(q.mean()),
-            }
-            return Update(report, target - q.detach())
+        report = {
+            "loss": step.loss,
+            "grad_norm": step.grad_norm,
+            "q_value": prediction.mean_q,
+        }
+        return Update(report, target - prediction.q)
 
 
 @final
@@ -93,7 +106,7 @@ class VanillaDQN(QLearner):
 
 @final
 class DQN(QLearner):
-    """With a target network: Mnih et al., "Human-level control" (2015)."""
+    """Q-learning with a target network: Mnih et al., "Human-level control" (2015)."""
 
     @override
     def next_value(self, next_obs: Tensor) -> Tensor:

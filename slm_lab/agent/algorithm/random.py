@@ -50,7 +50,7 @@ class RandomActor(Actor):
 
 
 class Random(Learner[object]):
-    """Has nothing to learn."""
+    """A learner that has nothing to learn."""
 
     metric_names = ()
 
@@ -65,7 +65,11 @@ class Random(Learner[object]):
         )
         space = context.action_space
         return AgentParts(
-            actor, cls(), 1, space.shape or (), np.dtype(space.dtype or np.int64)
+            actor=actor,
+            learner=cls(),
+            horizon=1,
+            action_shape=space.shape or (),
+            action_dtype=np.dtype(space.dtype or np.int64),
         )
 
     @override

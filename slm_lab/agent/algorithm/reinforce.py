@@ -1,5 +1,7 @@
 """REINFORCE: Williams, "Simple statistical gradient-following algorithms" (1992)."""
 
+from functools import partial
+
 import torch
 from typing_extensions import override
 
@@ -9,9 +11,9 @@ from slm_lab.agent.algorithm.algorithm import (
     Learner,
     seeded_generator,
 )
-from slm_lab.agent.algorithm.loss import policy_gradient_loss, with_entropy
 from slm_lab.agent.algorithm.policy_parts import assemble
-from slm_lab.agent.algorithm.report import Report, number
+from slm_lab.agent.algorithm.policy_pass import Evaluate, TorchPass
+from slm_lab.agent.algorithm.report import Report
 from slm_lab.agent.algorithm.returns import discounted_returns
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.device import moved
@@ -36,53 +38,53 @@ class Reinforce(Learner[Rollout]):
         self.spec = spec
         self.network = network
         self.family = family
+        self.evaluate: Evaluate = partial(TorchPass, network, family, None)
         self._entropy_coef = build_schedule(spec.entropy_coef_spec)
 
     @classmethod
     def build(cls, context: BuildContext) -> AgentParts:
         """Network, actor and learner from the spec."""
-        spec = context.spec.algorithm
-        assert isinstance(spec, ReinforceSpec)
+        spec = context.algorithm(ReinforceSpec)
         family = distribution_family(context.action_space, spec.action_pdtype)
         generator = seeded_generator(context.seeds.init)
         network = build_policy_only(context.spec, family, context.obs_shape, generator)
-        if family.from_node is not None:
-            network.use_nodes(context.obs_shape)
         learner = cls(spec, network, family)
-        return assemble(context, network, family, learner, spec.training_frequency)
+        return assemble(
+            context=context,
+            network=network,
+            family=family,
+            learner=learner,
+            horizon=spec.training_frequency,
+        )
 
     @override
     def learn(self, batch: Rollout, frame: int) -> Report:
         """One step on −log π(a|s) G − c S over the whole batch."""
-        network, device, recurrent = (
-            self.network,
-            self.network.device,
-            self.network.recurrent,
-        )
+        network = self.network
+        device = network.device
+        recurrent = network.recurrent
         self.train_state.set_frame(frame)
         entropy_coef = self._entropy_coef.at(frame)
         with torch.no_grad():
             returns = discounted_returns(batch.reward, batch.done, self.spec.gamma)
             returns = flatten_steps(returns, recurrent)
             if self.spec.center_return:
-                returns = (
-                    returns - self.train_state.group.all_gather_samples(returns).mean()
-                )
+                of_all = self.train_state.group.all_gather_samples(returns)
+                returns = returns - of_all.mean()
 
         network.train(True)
         obs = moved(flatten_obs(batch.obs, recurrent), device)
-        policy = self.family(network.differentiable(obs))
-        log_prob = policy.log_prob(
-            moved(flatten_steps(batch.action, recurrent), device)
+        action = moved(flatten_steps(batch.action, recurrent), device)
+        batch_pass = self.evaluate(obs, action)
+        policy_loss = batch_pass.policy_gradient(moved(returns, device))
+        losses = batch_pass.losses(
+            self.spec.policy_loss_coef, entropy_coef=entropy_coef
         )
-        entropy = policy.entropy().mean()
-        policy_loss = policy_gradient_loss(log_prob, moved(returns, device))
-        weighted = self.spec.policy_loss_coef * policy_loss
-        step = network.step(with_entropy(weighted, entropy, entropy_coef))
+        step = network.minimise(*losses)
         network.train(False)
         return {
             **self.stepped(step),
-            "policy_loss": number(policy_loss),
-            "entropy": number(entropy),
+            "policy_loss": policy_loss,
+            "entropy": batch_pass.entropy,
             "entropy_coef": entropy_coef,
         }

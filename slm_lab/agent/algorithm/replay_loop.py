@@ -6,8 +6,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from slm_lab.agent.algorithm.algorithm import Learner
-from slm_lab.agent.algorithm.graphed_step import Update
-from slm_lab.agent.algorithm.report import Report, mean_report
+from slm_lab.agent.algorithm.report import Report, Update, mean_report
 from slm_lab.agent.batch import Transitions, TransitionSource
 from slm_lab.agent.describe import describe_on_error
 
@@ -23,7 +22,7 @@ def train_on_replay(
     steps_per_batch: int,
     update: Callable[[Transitions], Update],
 ) -> Report:
-    """Takes gradient steps on the batches that are due; then the target network may
+    """Takes gradient steps on the batches that are due; then the target networks may
     follow. Returns the mean report. Raises NonFiniteLossError with the statistics of
     the batch that caused it."""
     learner.train_state.set_frame(frame)
@@ -40,14 +39,13 @@ def train_on_replay(
         if failed is not None:
             seen.append((failed.clone(), batch))
             if left % MOST_UNREAD == 0 and failed.item():
-                with describe_on_error(
-                    next(each for flag, each in seen if flag.item())
-                ):
+                first_failed = next(batch for flag, batch in seen if flag.item())
+                with describe_on_error(first_failed):
                     learner.train_state.check()
         if done.error is not None:
             source.update_priorities(batch.index, done.error)
-    if learner.target_network is not None:
-        learner.target_network.update_after_event(source.num_stored)
+    for network in learner.target_networks.values():
+        network.update_after_event(source.num_stored)
     learner.version += 1
     return {
         **mean_report(reports),

@@ -1,30 +1,47 @@
-"""The numbers that a training event reports."""
+"""Gradient steps, and the numbers that a training event reports."""
 
-from collections.abc import Mapping, Sequence
-from typing import TypeAlias, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from slm_lab.agent.autodiff import Differentiable
 from slm_lab.agent.optim.rule import Number
 
 Report: TypeAlias = Mapping[str, Number]
 """Numbers by column."""
 
 
-def number(scalar: Differentiable) -> Number:
-    """The value of a scalar: a float, or for one on a GPU a tensor there, without
-    gradient."""
-    is_away = isinstance(scalar, Tensor) and not scalar.is_cpu
-    return scalar.detach() if is_away else scalar.item()
+class Update(NamedTuple):
+    """The result of one gradient step."""
+
+    report: Report
+    error: Tensor | None = None
+    """(B,) the error of the prediction for each sample, valid until the next step; None
+    without predictions that a memory asks for."""
+    was_left_out: bool | Tensor = False
+    """Whether no step was taken. Of a step on a GPU a scalar there, valid until the
+    next step."""
+
+
+Step: TypeAlias = Callable[..., Update]
+"""A gradient step on inputs. All else that it reads is constant, or tensors changed in
+place. An input is a number, or a record of tensors: a tuple or dataclass in which None
+stands for no tensor."""
+
+
+def number(scalar: Tensor) -> Number:
+    """The value of a scalar: a float, or on a GPU a tensor there, without gradient."""
+    return scalar.item() if scalar.is_cpu else scalar.detach()
 
 
 def mean(x: Tensor) -> Number:
     """The mean of values without gradient as a `number`. On the CPU torch takes longer
     for few."""
-    return float(np.add.reduce(x.numpy(), None)) / x.numel() if x.is_cpu else x.mean()
+    if not x.is_cpu:
+        return x.mean()
+    return float(np.add.reduce(x.numpy(), None)) / x.numel()
 
 
 def mean_report(reports: Sequence[Report]) -> dict[str, Number]:

@@ -2,25 +2,50 @@
 action."""
 
 from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, final
 
 import torch
+from gymnasium import spaces
 from torch import Tensor
 from typing_extensions import override
 
-from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
-from slm_lab.agent.algorithm.graphed_step import Update, graphed
-from slm_lab.agent.algorithm.loss import entropy_change
-from slm_lab.agent.algorithm.policy_parts import assemble, build_replay_config
+from slm_lab.agent.algorithm.algorithm import (
+    AgentParts,
+    BuildContext,
+    Learner,
+    seeded_generator,
+)
+from slm_lab.agent.algorithm.loss import ValueLoss, entropy_change
+from slm_lab.agent.algorithm.policy_parts import (
+    assemble,
+    build_loss,
+    build_replay_config,
+)
 from slm_lab.agent.algorithm.replay_loop import train_on_replay
-from slm_lab.agent.algorithm.report import Report, mean
-from slm_lab.agent.algorithm.soft_parts import SoftParts, build_soft
-from slm_lab.agent.algorithm.soft_policy import Expectation
-from slm_lab.agent.autodiff import Differentiable
+from slm_lab.agent.algorithm.report import Report, Step, Update, mean
+from slm_lab.agent.algorithm.soft_policy import (
+    EXACT,
+    GUMBEL_SOFTMAX,
+    SQUASHED,
+    Expectation,
+    SoftPolicy,
+)
+from slm_lab.agent.algorithm.temperature import Temperature, build_temperature
 from slm_lab.agent.batch import Transitions, TransitionSource
 from slm_lab.agent.device import moved
 from slm_lab.agent.distribution.exploration import exploration_policy
+from slm_lab.agent.distribution.family import (
+    DistributionFamily,
+    distribution_family,
+    squashed_family,
+)
+from slm_lab.agent.from_spec.networks import build_policy_only, build_twin_q
+from slm_lab.agent.net.policy_value import PolicyOnly
+from slm_lab.agent.net.q_network import TwinQ
+from slm_lab.agent.optim.optimizer import Loss, TrainState
 from slm_lab.agent.optim.rule import Number
 from slm_lab.core.types import StateDict
 from slm_lab.spec.role import net_for_role
@@ -29,10 +54,85 @@ from slm_lab.spec.schema.algorithm import EntropyRegularisedSpec
 from slm_lab.spec.schema.net import ROLES, NetSpec, Role, TorchArcNetSpec
 
 
+@dataclass(frozen=True)
+class SoftParts:
+    """An actor, two critics, the temperature, and the expectation over the policy."""
+
+    actor: PolicyOnly
+    critic: TwinQ
+    family: DistributionFamily
+    num_actions: int
+    """Discrete actions, or components of a continuous one."""
+    policy: SoftPolicy
+    temperature: Temperature
+    value_loss_fn: ValueLoss
+    generator: torch.Generator
+
+    def train_state(self) -> TrainState:
+        """Actor, critics and, if tuned, temperature."""
+        optimizers = {
+            **self.actor.train_state.optimizers,
+            "critic": self.critic.optimizer,
+        }
+        if self.temperature.optimizer is not None:
+            optimizers["alpha"] = self.temperature.optimizer
+        return TrainState(optimizers)
+
+
+def build_soft(context: BuildContext, agent: AgentSpec) -> SoftParts:
+    """All parts. `agent` holds the nets to build. Raises LabError for actions that are
+    neither discrete nor bounded."""
+    spec = context.algorithm(EntropyRegularisedSpec)
+    discrete = isinstance(context.action_space, spaces.Discrete)
+    policy = SQUASHED
+    if discrete:
+        policy = GUMBEL_SOFTMAX if spec.action_pdtype == "GumbelSoftmax" else EXACT
+    make_family = distribution_family if discrete else squashed_family
+    family = make_family(context.action_space, spec.action_pdtype)
+    num_actions = family.param_dim if discrete else family.action_shape[0]
+    generator = seeded_generator(context.seeds.init)
+    actor = build_policy_only(agent, family, context.obs_shape, generator)
+    critic = build_twin_q(
+        spec=agent,
+        algorithm=spec,
+        obs_shape=context.obs_shape,
+        num_actions=num_actions,
+        discrete=discrete,
+        generator=generator,
+    )
+    return SoftParts(
+        actor=actor,
+        critic=critic,
+        family=family,
+        num_actions=num_actions,
+        policy=policy,
+        temperature=build_temperature(context.spec, spec, family),
+        value_loss_fn=build_loss(agent, "critic"),
+        generator=seeded_generator(context.seeds.sampling),
+    )
+
+
+class CriticObjective(NamedTuple):
+    """What a step of the critics minimises, and what the loss rests on, both (B,)
+    without a gradient and in the critics' own units."""
+
+    loss: Loss
+    q: Tensor
+    """Q_1 of the actions taken"""
+    target: Tensor
+
+
+class ActorObjective(NamedTuple):
+    """What a step of the actor minimises, and its entropies (B,) without a gradient."""
+
+    loss: Loss
+    entropy: Tensor
+
+
 class Prediction(NamedTuple):
     """The critics' predictions for a batch."""
 
-    q: tuple[Differentiable, Differentiable]
+    q: tuple[Tensor, Tensor]
     """(B,) each: Q_1, Q_2 of the actions taken, in the critics' own units, with
     gradients."""
     following: Expectation
@@ -46,7 +146,7 @@ class SoftLearner(Learner[TransitionSource]):
     metric_names = ("policy_loss", "value_loss", "q_value", "alpha", "update_to_data")
 
     def __init__(self, spec: EntropyRegularisedSpec, parts: SoftParts) -> None:
-        super().__init__(parts.train_state, parts.critic.target_network)
+        super().__init__(parts.train_state(), parts.critic.target_networks)
         self.spec = spec
         self.actor = parts.actor
         self.critic = parts.critic
@@ -54,14 +154,21 @@ class SoftLearner(Learner[TransitionSource]):
         self.policy = parts.policy
         self.num_actions = parts.num_actions
         self.generator = parts.generator
-        self._value_loss_fn = parts.value_loss_fn
-        self._graphed_step = graphed(self._step, self.train_state)
+        self.value_loss_fn = parts.value_loss_fn
+        self.critic_objective: Callable[
+            [Transitions, Tensor, Number], CriticObjective
+        ] = self.torch_critic_objective
+        """From a batch, noise for the next states, and α."""
+        self.actor_objective: Callable[
+            [Transitions, Tensor, Number], ActorObjective
+        ] = self.torch_actor_objective
+        """From a batch, noise for its states, and α."""
+        self.step: Step = self._step
 
     @classmethod
     def build(cls, context: BuildContext) -> AgentParts:
         """Networks, actor and learner from the spec."""
-        spec = context.spec.algorithm
-        assert isinstance(spec, EntropyRegularisedSpec)
+        spec = context.algorithm(EntropyRegularisedSpec)
         parts = build_soft(context, cls.with_nets(context.spec))
         config = build_replay_config(context, spec)
         warmup = None
@@ -69,7 +176,12 @@ class SoftLearner(Learner[TransitionSource]):
             warmup = exploration_policy("random", parts.family, context.action_space)
         learner = cls(spec, parts)
         return assemble(
-            context, parts.actor, parts.family, learner, replay=config, warmup=warmup
+            context=context,
+            network=parts.actor,
+            family=parts.family,
+            learner=learner,
+            replay=config,
+            warmup=warmup,
         )
 
     @classmethod
@@ -85,18 +197,24 @@ class SoftLearner(Learner[TransitionSource]):
 
     @override
     def learn(self, batch: TransitionSource, frame: int) -> Report:
-        update = partial(self._update, frame=frame)
-        return train_on_replay(self, batch, frame, self.spec.training_iter, update)
+        return train_on_replay(
+            learner=self,
+            source=batch,
+            frame=frame,
+            steps_per_batch=self.spec.training_iter,
+            update=partial(self._update, frame=frame),
+        )
 
     def _update(self, batch: Transitions, frame: int) -> Update:
-        """A step of the critics, and every `policy_delay` times one of actor and
-        temperature."""
-        device, shape = self.critic.device, (len(batch.obs), self.num_actions)
+        """Updates the critics, and every `policy_delay` times actor and temperature
+        too."""
+        device = self.critic.device
+        shape = (len(batch.obs), self.num_actions)
         trains_actor = (self.opt_step + 1) % self.spec.policy_delay == 0
         noise = (
             self.policy.draw(shape, self.generator) for _ in range(1 + trains_actor)
         )
-        update = self._graphed_step(
+        update = self.step(
             batch.to(device),
             tuple(moved(each, device) for each in noise),
             self.temperature.scheduled(frame),
@@ -107,54 +225,73 @@ class SoftLearner(Learner[TransitionSource]):
     def _step(
         self, batch: Transitions, noise: tuple[Tensor, ...], scheduled_alpha: Number
     ) -> Update:
-        """A step of the critics, and with a second noise one of actor and
-        temperature."""
+        """Updates the critics; updates actor and temperature too if `noise` has two
+        entries."""
         alpha = self.temperature.alpha(scheduled_alpha)
         self.critic.train(True)
-        q, following = self.predict(batch.obs, batch.action, batch.next_obs, noise[0])
-        soft_value = following.value.detach() + alpha * following.entropy.detach()
-        raw_target = self.critic.transform.encode(
-            batch.reward + batch.discount * soft_value
-        )
-        first, second = (
-            self._value_loss_fn(each, raw_target, batch.weight) for each in q
-        )
-        step = self.critic.step(first + second)
+        objective = self.critic_objective(batch, noise[0], alpha)
+        step = self.critic.step(objective.loss)
         self.critic.train(False)
-        with torch.no_grad():
-            report: dict[str, Number] = {
-                "loss": step.loss,
-                "value_loss": step.loss,
-                "grad_norm": step.grad_norm,
-                "q_value": mean(self.critic.transform.decode(q[0].detach())),
-                "alpha": alpha,
-            }
-            error = raw_target - q[0].detach()
+        report: dict[str, Number] = {
+            "loss": step.loss,
+            "value_loss": step.loss,
+            "grad_norm": step.grad_norm,
+            "q_value": mean(self.critic.transform.decode(objective.q)),
+            "alpha": alpha,
+        }
+        error = objective.target - objective.q
         if len(noise) > 1:
-            report |= self._update_actor(batch.obs, batch.log_prob, noise[1], alpha)
+            report |= self._update_actor(batch, noise[1], alpha)
         return Update(report, error)
 
+    def torch_critic_objective(
+        self, batch: Transitions, noise: Tensor, alpha: Number
+    ) -> CriticObjective:
+        """The sum of both critics' losses by autograd."""
+        (first, second), following = self.predict(
+            batch.obs, batch.action, batch.next_obs, noise
+        )
+        target = self.target(batch, following, alpha)
+        loss = self.value_loss_fn(first, target, batch.weight) + self.value_loss_fn(
+            second, target, batch.weight
+        )
+        return CriticObjective(loss, first.detach(), target)
+
+    def target(
+        self, batch: Transitions, following: Expectation, alpha: Number
+    ) -> Tensor:
+        """r + γ (E[Q(s', a')] + α H(s')) in the critics' own units, (B,)."""
+        soft_value = following.value.detach() + alpha * following.entropy.detach()
+        returns = batch.reward + batch.discount * soft_value
+        return self.critic.transform.encode(returns)
+
     def _update_actor(
-        self, obs: Tensor, old_log_prob: Tensor, noise: Tensor, alpha: Number
+        self, batch: Transitions, noise: Tensor, alpha: Number
     ) -> dict[str, Number]:
-        """One step on −(E[Q(s, a)] + α H(s)), whose gradient needs none of the critics'
-        weights."""
+        """One step of the actor, whose gradient needs none of the critics' weights, and
+        one of the temperature."""
         self.actor.train(True)
         with self.critic.frozen():
-            value, entropy = self.policy.expectation(
-                self.actor.differentiable(obs),
-                lambda action: self.critic.actor_value(obs, action),
-                noise,
-            )
-            loss = -(value + alpha * entropy).mean()
-            if self.spec.entropy_penalty_coef > 0:
-                loss = loss + self.spec.entropy_penalty_coef * entropy_change(
-                    entropy, old_log_prob
-                )
-            step = self.actor.step(loss)
+            objective = self.actor_objective(batch, noise, alpha)
+            step = self.actor.minimise(objective.loss)
         self.actor.train(False)
-        self.temperature.update(entropy.detach())
-        return {"policy_loss": step.loss, "entropy": mean(entropy.detach())}
+        self.temperature.update(objective.entropy)
+        return {"policy_loss": step.loss, "entropy": mean(objective.entropy)}
+
+    def torch_actor_objective(
+        self, batch: Transitions, noise: Tensor, alpha: Number
+    ) -> ActorObjective:
+        """−(E[Q(s, a)] + α H(s)) by autograd."""
+        value, entropy = self.policy.expectation(
+            self.actor.policy(batch.obs),
+            lambda action: self.critic.actor_value(batch.obs, action),
+            noise,
+        )
+        loss = -(value + alpha * entropy).mean()
+        if self.spec.entropy_penalty_coef > 0:
+            penalty = entropy_change(entropy, batch.log_prob)
+            loss = loss + self.spec.entropy_penalty_coef * penalty
+        return ActorObjective(loss, entropy.detach())
 
     @override
     def own_state(self) -> StateDict:
@@ -173,19 +310,23 @@ class SoftActorCritic(SoftLearner):
     def predict(
         self, obs: Tensor, action: Tensor, next_obs: Tensor, noise: Tensor
     ) -> Prediction:
-        with torch.no_grad():
-            following = self.policy.expectation(
-                self.actor.policy(next_obs),
-                lambda next_action: self.critic.target(next_obs, next_action),
-                noise,
-            )
+        following = self.following(next_obs, noise)
         return Prediction(self.critic.q_values(obs, action), following)
+
+    @torch.no_grad()
+    def following(self, next_obs: Tensor, noise: Tensor) -> Expectation:
+        """The target networks' expectation over the actions in the next states."""
+        return self.policy.expectation(
+            self.actor.policy(next_obs),
+            lambda next_action: self.critic.target(next_obs, next_action),
+            noise,
+        )
 
 
 @final
 class CrossQ(SoftLearner):
-    """No target networks: batch-renormalised critics see this state and the next in one
-    batch. Where the norm stands: see `_with_norm`."""
+    """CrossQ has no target networks. Its batch-renormalised critics see this state and
+    the next in one batch. `_with_norm` says where the norm stands."""
 
     @classmethod
     @override

@@ -9,15 +9,13 @@ from torch import Tensor
 from typing_extensions import override
 
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
-from slm_lab.agent.algorithm.loss import ValueLoss
 from slm_lab.agent.algorithm.policy_actor import ActionPolicy
-from slm_lab.agent.algorithm.policy_parts import assemble, build_q
-from slm_lab.agent.algorithm.report import Report, number
+from slm_lab.agent.algorithm.policy_parts import QObjective, QParts, assemble, build_q
+from slm_lab.agent.algorithm.report import Report
 from slm_lab.agent.algorithm.returns import n_step_returns
 from slm_lab.agent.batch import Rollout
 from slm_lab.agent.device import moved
 from slm_lab.agent.distribution.exploration import Generators
-from slm_lab.agent.net.q_network import QNetwork
 from slm_lab.core.types import StateDict
 from slm_lab.spec.schema.algorithm import SARSASpec
 
@@ -35,51 +33,58 @@ class SARSA(Learner[Rollout]):
     def __init__(
         self,
         spec: SARSASpec,
-        network: QNetwork,
+        parts: QParts,
         action_policy: ActionPolicy,
-        value_loss_fn: ValueLoss,
         generators: Generators,
     ) -> None:
-        super().__init__(network.train_state)
+        super().__init__(parts.network.train_state)
         self.spec = spec
-        self.network = network
+        self.network = parts.network
+        self.value_loss_fn = parts.value_loss_fn
+        self.objective: QObjective = parts.torch_objective
         self._action_policy = action_policy
-        self._value_loss_fn = value_loss_fn
         self._generators = generators
 
     @classmethod
     def build(cls, context: BuildContext) -> AgentParts:
         """Network, actor and learner from the spec."""
-        spec = context.spec.algorithm
-        assert isinstance(spec, SARSASpec)
-        network, family, loss = build_q(context)
+        spec = context.algorithm(SARSASpec)
+        parts = build_q(context)
         learner = cls(
             spec,
-            network,
-            ActionPolicy.build(spec, family, context.action_space),
-            loss,
+            parts,
+            ActionPolicy.build(spec, parts.family, context.action_space),
             Generators(context.seeds.sampling),
         )
-        return assemble(context, network, family, learner, spec.training_frequency)
+        return assemble(
+            context=context,
+            network=parts.network,
+            family=parts.family,
+            learner=learner,
+            horizon=spec.training_frequency,
+        )
 
     @override
     def learn(self, batch: Rollout, frame: int) -> Report:
         """One step on l(Q(s, a), target) over the whole rollout."""
-        network, device = self.network, self.network.device
+        network = self.network
+        device = network.device
         self.train_state.set_frame(frame)
         with torch.no_grad():
             bootstrap_value = self._bootstrap_value(
                 moved(batch.bootstrap_obs, device), frame
             )
+
+        def target_of(q: Tensor) -> Tensor:
+            return moved(self._target(batch, q.cpu(), bootstrap_value), device)
+
         network.train(True)
-        obs, action = (
-            moved(each.flatten(0, 1), device) for each in (batch.obs, batch.action)
-        )
-        q = network.q_of(obs, action)
-        target = self._target(batch, q.detach().cpu(), bootstrap_value)
-        step = network.step(self._value_loss_fn(q, moved(target, device)))
+        obs = moved(batch.obs.flatten(0, 1), device)
+        action = moved(batch.action.flatten(0, 1), device)
+        prediction = self.objective(obs, action, target_of, None)
+        step = network.step(prediction.loss)
         network.train(False)
-        return {**self.stepped(step), "q_value": number(q.mean())}
+        return {**self.stepped(step), "q_value": prediction.mean_q}
 
     def _bootstrap_value(self, obs: Tensor, frame: int) -> Tensor:
         """Q(s', a') with a' sampled as the actor would, (K,)."""
@@ -92,11 +97,15 @@ class SARSA(Learner[Rollout]):
         """n-step targets, (T·N,), from Q(s, a) of every step, (T·N,)."""
         taken = replace(rollout, value=q.view_as(rollout.reward))
         next_value = taken.next_value(bootstrap_value)
-        ends = rollout.terminated, rollout.done
-        gamma, num_steps = self.spec.gamma, self.spec.num_step_returns
-        return n_step_returns(
-            rollout.reward, next_value, *ends, gamma, num_steps
-        ).flatten()
+        returns = n_step_returns(
+            reward=rollout.reward,
+            next_value=next_value,
+            terminated=rollout.terminated,
+            done=rollout.done,
+            gamma=self.spec.gamma,
+            num_steps=self.spec.num_step_returns,
+        )
+        return returns.flatten()
 
     @override
     def own_state(self) -> StateDict:

@@ -2,13 +2,11 @@
 
 from typing import final
 
-import torch
 from torch import Tensor
 from typing_extensions import override
 
 from slm_lab.agent.algorithm.actor_critic import ActorCritic
 from slm_lab.agent.algorithm.algorithm import AgentParts, BuildContext, Learner
-from slm_lab.agent.algorithm.loss import imitation_policy_loss, imitation_value_loss
 from slm_lab.agent.algorithm.ppo import PPO
 from slm_lab.agent.algorithm.report import Report, mean_report, number
 from slm_lab.agent.batch import ImitationBatch, Transitions
@@ -25,6 +23,7 @@ class SelfImitation(Learner[ImitationBatch]):
 
     inner_kind: type[ActorCritic | PPO]
     """The algorithm that learns from the newest steps."""
+    spec_kind: type[SILSpec | PPOSILSpec]
 
     def __init__(self, spec: SILSpec | PPOSILSpec, inner: ActorCritic | PPO) -> None:
         super().__init__(inner.train_state)
@@ -34,8 +33,7 @@ class SelfImitation(Learner[ImitationBatch]):
     @classmethod
     def build(cls, context: BuildContext) -> AgentParts:
         """The inner algorithm with imitation around its learner."""
-        spec = context.spec.algorithm
-        assert isinstance(spec, SILSpec | PPOSILSpec)
+        spec = context.algorithm(cls.spec_kind)
         parts = cls.inner_kind.build(context)
         assert isinstance(parts.learner, ActorCritic | PPO)
         config = ReplayConfig(
@@ -57,14 +55,16 @@ class SelfImitation(Learner[ImitationBatch]):
     def learn(self, batch: ImitationBatch, frame: int) -> Report:
         """The inner training event; then its rollout joins the past, which is learned
         from."""
-        self.inner.opt_step, self.inner.version = self.opt_step, self.version
+        self.inner.opt_step = self.opt_step
+        self.inner.version = self.version
         with describe_on_error(batch.rollout):
             report = dict(self.inner.learn(batch.rollout, frame))
             self.train_state.check()
         batch.past.add(batch.rollout)
         if self.train_state.group.all_true(batch.past.num_stored > 0):
             report |= self._imitate(batch, frame)
-        self.opt_step, self.version = self.inner.opt_step, self.inner.version
+        self.opt_step = self.inner.opt_step
+        self.version = self.inner.version
         return report
 
     def _imitate(self, batch: ImitationBatch, frame: int) -> Report:
@@ -82,23 +82,25 @@ class SelfImitation(Learner[ImitationBatch]):
         return mean_report(reports)
 
     def _update(self, batch: Transitions) -> tuple[Report, Tensor]:
-        """One step on c₁ L^policy + c₂ L^value, eq. 1; and R − V, (B,)."""
-        network, spec = self.inner.network, self.spec
-        batch, transform = batch.to(network.device), network.transform
-        returns, weight = batch.reward, batch.weight
-        params, raw_value = network.differentiable(batch.obs)
-        with torch.no_grad():
-            advantage = returns - transform.decode(raw_value.detach())
-        log_prob = self.inner.family(params).log_prob(batch.action)
-        policy_loss = imitation_policy_loss(log_prob, advantage, weight)
-        value_loss = imitation_value_loss(raw_value, transform.encode(returns), weight)
-        network.step(
-            spec.sil_policy_loss_coef * policy_loss, spec.sil_val_loss_coef * value_loss
+        """One step on c₁ L^policy + c₂ L^value, eq. 1; and R − V, (B,). The policy's
+        term is −E[w log π(a|s) (R − V)₊], eq. 2."""
+        network = self.inner.network
+        batch = batch.to(network.device)
+        returns = batch.reward
+        batch_pass = self.inner.evaluate(batch.obs, batch.action)
+        advantage = returns - network.transform.decode(batch_pass.value)
+        policy_loss = batch_pass.policy_gradient(advantage.clamp(min=0.0), batch.weight)
+        value_loss = batch_pass.imitation_value_loss(
+            network.transform.encode(returns), batch.weight
         )
+        losses = batch_pass.losses(
+            self.spec.sil_policy_loss_coef, self.spec.sil_val_loss_coef
+        )
+        network.minimise(*losses)
         self.inner.opt_step += 1
         report = {
-            "sil_policy_loss": number(policy_loss),
-            "sil_value_loss": number(value_loss),
+            "sil_policy_loss": policy_loss,
+            "sil_value_loss": value_loss,
             "sil_share": number((advantage > 0).float().mean()),
         }
         return report, advantage
@@ -114,13 +116,15 @@ class SelfImitation(Learner[ImitationBatch]):
 
 @final
 class SIL(SelfImitation):
-    """On top of ActorCritic."""
+    """Self-imitation on top of ActorCritic."""
 
     inner_kind = ActorCritic
+    spec_kind = SILSpec
 
 
 @final
 class PPOSIL(SelfImitation):
-    """On top of PPO."""
+    """Self-imitation on top of PPO."""
 
     inner_kind = PPO
+    spec_kind = PPOSILSpec

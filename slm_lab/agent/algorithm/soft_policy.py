@@ -5,39 +5,32 @@ With a temperature α, E[Q(s, a) − α log π(a|s)] is the soft value. Critics 
 from the next state's; the actor maximises this state's."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from slm_lab.agent.autodiff import Differentiable, Node
 from slm_lab.agent.distribution.distributions import TanhNormal
-from slm_lab.agent.distribution.nodes import squashed_nodes
 
-ActionValue = Callable[[Any], Any]
-"""From actions (B, A) to their values (B,), both tensors or both nodes; for discrete
-actions from None to all values (B, n)."""
+ActionValue: TypeAlias = Callable[[Tensor | None], Tensor]
+"""From actions (B, A) to their values (B,); for discrete actions from None to all
+values (B, n)."""
 
 
 class Expectation(NamedTuple):
     """Over the actions of a policy in each state."""
 
-    value: Differentiable
+    value: Tensor
     """(B,) E[Q(s, a)]"""
-    entropy: Differentiable
+    entropy: Tensor
     """(B,) E[−log π(a|s)]"""
 
 
-def squashed(params: Differentiable, q: ActionValue, noise: Tensor) -> Expectation:
+def squashed(params: Tensor, q: ActionValue, noise: Tensor) -> Expectation:
     """By one reparametrised action, tanh(μ + σε): eqs. 11 and 20 of arXiv:1812.05905.
     The noise is standard normal."""
-    action: Differentiable
-    log_prob: Differentiable
-    if isinstance(params, Node):
-        action, log_prob = squashed_nodes(params, noise)
-    else:
-        action, log_prob = TanhNormal(*params.chunk(2, -1)).with_log_prob(noise)
+    action, log_prob = TanhNormal(*params.chunk(2, -1)).with_log_prob(noise)
     return Expectation(q(action), -log_prob)
 
 
@@ -61,7 +54,7 @@ def gumbel_softmax(params: Tensor, q: ActionValue, noise: Tensor) -> Expectation
 class SoftPolicy(NamedTuple):
     """A way to take the expectation, and the noise that it needs."""
 
-    expectation: Callable[[Any, ActionValue, Tensor], Expectation]
+    expectation: Callable[[Tensor, ActionValue, Tensor], Expectation]
     """From parameters (B, param_dim), an action-value function and what `draw` gave to
     its expectation, with gradients to the parameters."""
     draw: Callable[[tuple[int, int], torch.Generator], Tensor]

@@ -1,6 +1,7 @@
 """The weight α of the entropy in soft actor-critic: tuned, or on a schedule."""
 
 import math
+from collections.abc import Callable
 from typing import final
 
 import numpy as np
@@ -9,10 +10,24 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from slm_lab.agent.algorithm.report import mean, number
-from slm_lab.agent.autodiff import parameter
-from slm_lab.agent.optim.optimizer import Optimizer
+from slm_lab.agent.device import resolve_device
+from slm_lab.agent.distribution.family import DistributionFamily
+from slm_lab.agent.from_spec.networks import build_optimizer
+from slm_lab.agent.from_spec.schedule import build_schedule
+from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.agent.optim.optimizer import Loss, Optimizer
 from slm_lab.agent.optim.rule import Number
 from slm_lab.agent.schedule import Schedule
+from slm_lab.core.errors import LabError
+from slm_lab.spec.role import net_for_role
+from slm_lab.spec.schema.agent import AgentSpec
+from slm_lab.spec.schema.algorithm import EntropyRegularisedSpec
+from slm_lab.spec.schema.optim import OptimSpec
+from slm_lab.spec.schema.torch_table import entries
+
+DISCRETE_ENTROPY_SHARE = 0.98
+"""H̄ for discrete actions as a share of the largest entropy, ln n
+(arXiv:1910.07207)."""
 
 
 class Temperature:
@@ -53,7 +68,8 @@ class TunedTemperature(Temperature):
     def __init__(
         self, log_alpha: LogAlpha, optimizer: Optimizer, target_entropy: float
     ) -> None:
-        self._log_alpha = log_alpha
+        self.log_alpha = log_alpha.value
+        self.loss: Callable[[nn.Parameter, Number], Loss] = _loss
         self.optimizer: Optimizer = optimizer
         # α stays where entropies equal it
         self._target_entropy = float(np.float32(target_entropy))
@@ -64,12 +80,59 @@ class TunedTemperature(Temperature):
 
     @override
     def alpha(self, scheduled: Number) -> Number:
-        log_alpha = number(self._log_alpha.value)
+        log_alpha = number(self.log_alpha)
         return log_alpha.exp() if isinstance(log_alpha, Tensor) else math.exp(log_alpha)
 
     @override
     def update(self, entropy: Tensor) -> None:
-        log_alpha, surplus = self._log_alpha.value, mean(entropy) - self._target_entropy
-        self.optimizer.step(
-            (parameter(log_alpha) if log_alpha.is_cpu else log_alpha) * surplus
+        surplus = mean(entropy) - self._target_entropy
+        self.optimizer.step(self.loss(self.log_alpha, surplus))
+
+
+def _loss(log_alpha: Tensor, surplus: Number) -> Tensor:
+    """ln α (H − H̄) by autograd."""
+    return log_alpha * surplus
+
+
+def build_temperature(
+    agent: AgentSpec, spec: EntropyRegularisedSpec, family: DistributionFamily
+) -> Temperature:
+    """The temperature of the spec. Raises LabError for a target entropy that no policy
+    reaches."""
+    if spec.fixed_alpha is not None:
+        return Temperature(build_schedule(spec.fixed_alpha))
+    net_spec = net_for_role(agent, "actor")
+    actors = net_spec.optim_spec
+    # Class, learning rate and schedule are the actor's; all other arguments have
+    # torch's defaults, as in the authors' code. So a β₁ that is meant for a network is
+    # not that of one number.
+    args = {"lr": actors.args["lr"] if spec.alpha_lr is None else spec.alpha_lr}
+    if "weight_decay" in entries("optimizers")[actors.name].arguments:
+        args["weight_decay"] = 0.0  # decay would pull α towards 1, away from its target
+    optim_spec = OptimSpec.model_validate({"name": actors.name, **args})
+    own = net_spec.model_copy(update={"optim_spec": optim_spec, "clip_grad_val": None})
+    log_alpha = LogAlpha(min(0.0, spec.log_alpha_max)).to(resolve_device(net_spec.gpu))
+    bounds = spec.log_alpha_min, spec.log_alpha_max
+    optimizer = build_optimizer(own, FlatParameters(log_alpha), bounds)
+    return TunedTemperature(log_alpha, optimizer, _target_entropy(spec, family))
+
+
+def _target_entropy(spec: EntropyRegularisedSpec, family: DistributionFamily) -> float:
+    """−A for A continuous components (arXiv:1812.05905, appendix D), a share of ln n
+    otherwise. Raises LabError for one that not even uniform actions reach, A ln 2 in
+    [−1, 1]^A or ln n."""
+    if family.action_shape:
+        default = -float(family.action_shape[0])
+        greatest = family.action_shape[0] * math.log(2)
+    else:
+        greatest = math.log(family.param_dim)
+        default = DISCRETE_ENTROPY_SHARE * greatest
+    if spec.target_entropy == "auto":
+        return default
+    if spec.target_entropy >= greatest:
+        raise LabError(
+            f"agent.algorithm.target_entropy = {spec.target_entropy}: must be < "
+            f"{greatest:.3f}, the entropy of actions that are all alike likely, or α "
+            "rises without end"
         )
+    return spec.target_entropy

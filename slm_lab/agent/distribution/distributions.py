@@ -347,7 +347,7 @@ class TanhNormal(Distribution):
         computed from noise and u: neither a small σε beside μ, nor tanh(u) near ±1,
         determines them."""
         normal = self._normal
-        u = self._normal.scaled(noise)
+        u = normal.scaled(noise)
         log_prob = -0.5 * noise * noise - normal.log_std - HALF_LOG_2PI - _log_slope(u)
         return u.tanh(), log_prob.sum(-1)
 

@@ -6,8 +6,8 @@ Learning, which needs gradients, has `distributions`. The recorded log-probabili
 that of the exploring policy."""
 
 import math
-from collections.abc import Callable
-from typing import Any, TypeAlias, final
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias, final
 
 import gymnasium
 import numpy as np
@@ -15,6 +15,13 @@ import torch
 from gymnasium import spaces
 from typing_extensions import override
 
+from slm_lab.agent.distribution.distributions import (
+    HALF_LOG_2PI,
+    LOG_STD_RANGE,
+    Categorical,
+    DiagonalNormal,
+    Distribution,
+)
 from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.core.errors import LabError
 from slm_lab.core.state import HasState
@@ -62,7 +69,8 @@ def boltzmann(
     if temperature != 1.0:
         log_p /= max(temperature, MIN_TEMPERATURE)
     cumulative = np.add.accumulate(np.exp(log_p), 0)
-    u, total = generators.array.random(len(logits), np.float32), cumulative[-1]
+    u = generators.array.random(len(logits), np.float32)
+    total = cumulative[-1]
     # The number of sums that u passes: never all, and never an action whose p is zero.
     action = np.add.reduce(cumulative <= u * total, 0)
     return action, log_p[action, np.arange(len(action))] - np.log(total)
@@ -73,7 +81,8 @@ def epsilon_greedy(
 ) -> tuple[IntArray, FloatArray]:
     """The action with the largest of n logits (B, n); with probability ε any of the n.
     One number u per row: explores if u < ε, and u / ε chooses the action then."""
-    greedy, n = logits.argmax(-1), logits.shape[-1]
+    greedy = logits.argmax(-1)
+    n = logits.shape[-1]
     u = generators.array.random(len(greedy))
     p_greedy = 1 - epsilon + epsilon / n
     explores = u < epsilon
@@ -86,6 +95,27 @@ def epsilon_greedy(
     return action, np.log(p, dtype=np.float32)
 
 
+def draw_normal(
+    params: FloatArray, _: float, generators: Generators
+) -> tuple[FloatArray, FloatArray]:
+    """Actions (B, A) of `DiagonalNormal` and their log-probabilities (B,), from mean
+    and log σ side by side, (B, 2 A)."""
+    size = params.shape[-1] // 2
+    mean = params[:, :size]
+    log_std = params[:, size:].clip(*LOG_STD_RANGE)
+    noise = generators.array.standard_normal(mean.shape, np.float32)
+    action = mean + np.exp(log_std) * noise
+    return action, normal_log_prob((action - mean) * np.exp(-log_std), log_std)
+
+
+def normal_log_prob(z: FloatArray, log_std: FloatArray) -> FloatArray:
+    """−½ z² − log σ − ½ log 2π, summed over A: (B,)."""
+    log_prob: FloatArray = np.add.reduce(
+        -0.5 * z * z - log_std - np.float32(HALF_LOG_2PI), -1
+    )
+    return log_prob
+
+
 @torch.inference_mode()
 def from_family(
     family: DistributionFamily, params: FloatArray, generators: Generators
@@ -96,27 +126,46 @@ def from_family(
     return action.numpy(), log_prob.numpy()
 
 
+class Exploration(NamedTuple):
+    """An action policy with an exploration variable."""
+
+    policy: ExplorationPolicy
+    space: type[gymnasium.Space[Any]]
+    """The action spaces it is for."""
+
+
+EXPLORATIONS: Mapping[str, Exploration] = {
+    "epsilon_greedy": Exploration(epsilon_greedy, spaces.Discrete),
+    "boltzmann": Exploration(boltzmann, spaces.Discrete),
+}
+"""By `action_policy`."""
+
+DRAWS: Mapping[type[Distribution], ExplorationPolicy] = {
+    Categorical: lambda logits, _, generators: boltzmann(logits, 1.0, generators),
+    DiagonalNormal: draw_normal,
+}
+"""Distributions that NumPy draws from."""
+
+
 def exploration_policy(
     action_policy: str, family: DistributionFamily, action_space: gymnasium.Space[Any]
 ) -> ExplorationPolicy:
     """What `action_policy` names. Raises LabError where it does not fit."""
-    is_choice = isinstance(action_space, spaces.Discrete)
     if action_policy == "random":
         return _uniform(family, action_space)
     if action_policy != "default":
-        if not is_choice:
+        exploration = EXPLORATIONS[action_policy]
+        if not isinstance(action_space, exploration.space):
             raise LabError(
                 f"agent.algorithm.action_policy = {action_policy!r}: chooses one of n "
-                "actions, the "
-                f'environment\'s are {action_space}; use "default" or "random"'
+                f'actions, the environment\'s are {action_space}; use "default" or '
+                '"random"'
             )
-        return {"epsilon_greedy": epsilon_greedy, "boltzmann": boltzmann}[action_policy]
+        return exploration.policy
     if family.greedy:
         return lambda logits, _, generators: epsilon_greedy(logits, 0.0, generators)
-    if is_choice:
-        return lambda logits, _, generators: boltzmann(logits, 1.0, generators)
-    if (draw := family.draw) is not None:
-        return lambda params, _, generators: draw(params, generators.array)
+    if family.kind in DRAWS:
+        return DRAWS[family.kind]
     return lambda params, _, generators: from_family(family, params, generators)
 
 
@@ -125,16 +174,14 @@ def _uniform(
 ) -> ExplorationPolicy:
     """Every action equally likely, whatever the network puts out."""
     if not isinstance(action_space, spaces.Box):
-        equal = np.zeros_like
         return lambda logits, _, generators: from_family(
-            family, equal(logits), generators
+            family, np.zeros_like(logits), generators
         )
     bounds = np.stack([action_space.low, action_space.high])
     if not np.isfinite(bounds).all():
         raise LabError(
             'agent.algorithm.action_policy = "random": needs actions with two bounds '
-            "each, the "
-            f"environment's are {action_space}"
+            f"each, the environment's are {action_space}"
         )
     low, high = torch.as_tensor(bounds, dtype=torch.float32)
 

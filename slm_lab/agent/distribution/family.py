@@ -2,9 +2,9 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, TypeAlias, overload
+from typing import Any, TypeAlias
 
 import gymnasium
 import numpy as np
@@ -12,9 +12,7 @@ import torch
 from gymnasium import spaces
 from torch import Tensor
 
-from slm_lab.agent.autodiff import Differentiable, Node
 from slm_lab.agent.device import moved
-from slm_lab.agent.distribution import nodes
 from slm_lab.agent.distribution.distributions import (
     Bernoulli,
     Beta,
@@ -27,14 +25,9 @@ from slm_lab.agent.distribution.distributions import (
     TanhNormal,
 )
 from slm_lab.core.errors import LabError
-from slm_lab.core.types import Array, FloatArray
+from slm_lab.core.types import Array
 
 Space: TypeAlias = gymnasium.Space[Any]
-Draw: TypeAlias = Callable[
-    [FloatArray, np.random.Generator], tuple[FloatArray, FloatArray]
-]
-"""From parameters (B, param_dim) to actions and their log-probabilities (B,), without
-torch."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +35,7 @@ class DistributionFamily:
     """Makes distributions of one kind from a policy network's outputs, (B,
     param_dim)."""
 
+    kind: type[Distribution]
     make: Callable[[Tensor], Distribution]
     param_dim: int
     """Outputs that the network must have."""
@@ -52,22 +46,9 @@ class DistributionFamily:
     the observation."""
     greedy: bool = False
     """Whether actions are the mode, unless an action policy says otherwise."""
-    from_node: Callable[[Node], nodes.NodeDistribution] | None = None
-    """`make` without autograd; None where it is not written out."""
-    draw: Draw | None = None
-    """Draws faster than `make`'s distributions do; None where it is not written."""
 
-    @overload
-    def __call__(self, params: Tensor) -> Distribution: ...
-
-    @overload
-    def __call__(self, params: Node) -> nodes.NodeDistribution: ...
-
-    def __call__(self, params: Differentiable) -> Distribution | nodes.NodeDistribution:
+    def __call__(self, params: Tensor) -> Distribution:
         """The distributions with parameters (B, param_dim)."""
-        if isinstance(params, Node):
-            assert self.from_node is not None
-            return self.from_node(params)
         return self.make(params)
 
 
@@ -89,75 +70,95 @@ def distribution_family(action_space: Space, pdtype: str) -> DistributionFamily:
 
 def _categorical(space: spaces.Discrete, greedy: bool = False) -> DistributionFamily:
     return DistributionFamily(
-        Categorical,
-        int(space.n),
-        (),
-        np.int64,
+        kind=Categorical,
+        make=Categorical,
+        param_dim=int(space.n),
+        action_shape=(),
+        action_dtype=np.int64,
         greedy=greedy,
-        from_node=nodes.CategoricalNode,
     )
 
 
 def _multi_categorical(space: spaces.MultiDiscrete) -> DistributionFamily:
     sizes = [int(size) for size in space.nvec.flat]
     return DistributionFamily(
-        lambda params: MultiCategorical(params, sizes),
-        sum(sizes),
-        (len(sizes),),
-        np.int64,
+        kind=MultiCategorical,
+        make=partial(MultiCategorical, sizes=sizes),
+        param_dim=sum(sizes),
+        action_shape=(len(sizes),),
+        action_dtype=np.int64,
     )
 
 
 def _bernoulli(space: spaces.MultiBinary) -> DistributionFamily:
     size = math.prod(space.shape)
-    return DistributionFamily(Bernoulli, size, (size,), np.int8)
+    return DistributionFamily(
+        kind=Bernoulli,
+        make=Bernoulli,
+        param_dim=size,
+        action_shape=(size,),
+        action_dtype=np.int8,
+    )
 
 
 def _pairs(
     space: spaces.Box,
+    kind: type[Distribution],
     make: Callable[[Tensor, Tensor], Distribution],
     has_scale: bool = False,
 ) -> DistributionFamily:
     """Two parameters for each component; with `has_scale` the second is a ln σ."""
     (size,) = space.shape
     return DistributionFamily(
-        lambda params: make(*params.chunk(2, -1)),
-        2 * size,
-        (size,),
-        np.float32,
-        (lambda log_std: torch.full((size,), log_std)) if has_scale else None,
+        kind=kind,
+        make=lambda params: make(*params.chunk(2, -1)),
+        param_dim=2 * size,
+        action_shape=(size,),
+        action_dtype=np.float32,
+        initial_scale=partial(torch.full, (size,)) if has_scale else None,
     )
 
 
 def _normal(space: spaces.Box) -> DistributionFamily:
-    family = _pairs(space, DiagonalNormal, True)
-    return replace(family, from_node=nodes.NormalNode, draw=nodes.draw_normal)
+    return _pairs(space, DiagonalNormal, DiagonalNormal, has_scale=True)
 
 
 def _multivariate_normal(space: spaces.Box) -> DistributionFamily:
     (size,) = space.shape
     num_below = size * (size - 1) // 2
+    sizes = [size, num_below + size]
+
+    def initial_scale(log_std: float) -> Tensor:
+        return torch.cat([torch.zeros(num_below), torch.full((size,), log_std)])
+
     return DistributionFamily(
-        lambda params: MultivariateNormal(
-            *torch.split(params, [size, num_below + size], -1)
-        ),
-        2 * size + num_below,
-        (size,),
-        np.float32,
-        lambda log_std: torch.cat(
-            [torch.zeros(num_below), torch.full((size,), log_std)]
-        ),
+        kind=MultivariateNormal,
+        make=lambda params: MultivariateNormal(*torch.split(params, sizes, -1)),
+        param_dim=sum(sizes),
+        action_shape=(size,),
+        action_dtype=np.float32,
+        initial_scale=initial_scale,
     )
 
 
 def _log_normal(space: spaces.Box) -> DistributionFamily:
     low = _bound(space.low, "LogNormal", "lower")
-    return _pairs(space, lambda m, log_std: LogNormal(m, log_std, low(m.device)), True)
+
+    def make(mean: Tensor, log_std: Tensor) -> Distribution:
+        return LogNormal(mean, log_std, low(mean.device))
+
+    return _pairs(space, LogNormal, make, has_scale=True)
 
 
 def _beta(space: spaces.Box) -> DistributionFamily:
-    low, high = _bound(space.low, "Beta", "lower"), _bound(space.high, "Beta", "upper")
-    return _pairs(space, lambda a, b: Beta(a, b, low(a.device), high(a.device)))
+    low = _bound(space.low, "Beta", "lower")
+    high = _bound(space.high, "Beta", "upper")
+
+    def make(raw_alpha: Tensor, raw_beta: Tensor) -> Distribution:
+        device = raw_alpha.device
+        return Beta(raw_alpha, raw_beta, low(device), high(device))
+
+    return _pairs(space, Beta, make)
 
 
 def _bound(values: Array, pdtype: str, which: str) -> Callable[[torch.device], Tensor]:
@@ -188,7 +189,7 @@ def squashed_family(action_space: Space, pdtype: str = "default") -> Distributio
             f"{given}: a squashed distribution needs actions with two bounds each, the "
             f"environment's are {action_space}; use another algorithm"
         )
-    return _pairs(action_space, TanhNormal)
+    return _pairs(action_space, TanhNormal, TanhNormal)
 
 
 Builder: TypeAlias = Callable[[Any], DistributionFamily]

@@ -13,13 +13,9 @@ from slm_lab.agent.distribution.family import DistributionFamily
 from slm_lab.agent.from_spec.net import build_net
 from slm_lab.agent.net.layers import Head, Heads
 from slm_lab.agent.net.policy_value import PolicyHead, PolicyOnly, PolicyValue
-from slm_lab.agent.net.q_network import (
-    QNetwork,
-    TargetNetwork,
-    TwinQ,
-    normalise_spectrum,
-)
+from slm_lab.agent.net.q_network import QNetwork, TwinQ, normalise_spectrum
 from slm_lab.agent.net.recurrent import RecurrentNet
+from slm_lab.agent.net.target_network import TargetNetwork
 from slm_lab.agent.net.value_transform import ValueTransform
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.lr_schedule import LearningRate, build_learning_rate

@@ -5,10 +5,8 @@ from typing import final
 from torch import Tensor, nn
 from typing_extensions import override
 
-from slm_lab.agent.net.array_mlp import ArrayNet
 from slm_lab.agent.net.conv import ConvNet
 from slm_lab.agent.net.mlp import MLPNet
-from slm_lab.core.types import Array, FloatArray
 
 
 def dueling_q(value: Tensor, advantage: Tensor) -> Tensor:
@@ -17,7 +15,7 @@ def dueling_q(value: Tensor, advantage: Tensor) -> Tensor:
 
 
 @final
-class DuelingNet(nn.Module, ArrayNet):
+class DuelingNet(nn.Module):
     """Q from `streams`, a net with a head for the value and one for the advantages."""
 
     def __init__(self, streams: MLPNet | ConvNet) -> None:
@@ -28,15 +26,3 @@ class DuelingNet(nn.Module, ArrayNet):
     def forward(self, obs: Tensor) -> tuple[Tensor]:
         """(B, *obs_shape) to one (B, n)."""
         return (dueling_q(*self.streams(obs)),)
-
-    @override
-    def forward_array(self, obs: Array) -> tuple[FloatArray, ...] | None:
-        outputs = (
-            self.streams.forward_array(obs)
-            if isinstance(self.streams, ArrayNet)
-            else None
-        )
-        if outputs is None:
-            return None
-        value, advantage = outputs
-        return (value + advantage - advantage.mean(-1, keepdims=True),)

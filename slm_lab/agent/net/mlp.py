@@ -1,6 +1,6 @@
 """Multilayer perceptrons."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain, pairwise
 from typing import Literal, Self, TypeAlias, final
 
@@ -8,27 +8,24 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from slm_lab.agent.autodiff import Node
 from slm_lab.agent.net import layers
-from slm_lab.agent.net.array_layers import KERNELS, ArrayLayer, HalfLayer, NumPyLayer
-from slm_lab.agent.net.array_mlp import ArrayMLP, ArrayNet
 from slm_lab.agent.net.precision import products, restored
-from slm_lab.core.types import Array, FloatArray, Shape
+from slm_lab.core.types import Shape
 
 HiddenLayer: TypeAlias = tuple[layers.EmptyLinear, list[nn.Module]]
 """A linear layer and the norms around its activation."""
 
 
-class MLPNet(nn.Module, ArrayNet):
+class MLPNet(nn.Module):
     """Hidden layers (linear, norm, activation) and one linear head per output.
 
     With `norm_after` a layer is linear, activation, norm. `out_activations` has one
     for each head, or none. A net that sees observations multiplies them in float32,
     with `half` the others in bfloat16. One whose input are the features of another net
-    (`sees_obs` False) does all in `half`.
+    (`sees_obs` False) does all in `half`."""
 
-    On the CPU a plain stack of linear layers with tanh or ReLU acts, and can learn,
-    without autograd: see `array_mlp`."""
+    without_gradient: Callable[[Tensor], tuple[Tensor, ...]] | None = None
+    """A faster `forward` for calls without a gradient; None if there is none."""
 
     def __init__(
         self,
@@ -75,24 +72,20 @@ class MLPNet(nn.Module, ArrayNet):
             f for f in self._out_activations if isinstance(f, nn.Module)
         )
         self._products = products(half)
-        self._num_exact = 1 if sees_obs else 0
-        by_numpy = matmul == "numpy" and not half
+        self.num_exact = 1 if sees_obs else 0
+        """The first layers, which multiply in float32."""
+        self.is_half = half
+        self.by_numpy = matmul == "numpy" and not half
         for layer in linear:
-            layer.by_numpy = by_numpy
-        kernel = None
-        if activation is not None:
-            kernel = KERNELS.get(layers.activation_class(activation).__name__)
+            layer.by_numpy = self.by_numpy
         self._has_modes = len(self.norms) > 0
-        self._by_array: ArrayMLP | None = None
-        is_plain = len(self.norms) == 0 and not any(self._out_activations)
-        if kernel is not None and is_plain and outputs:
-            exact: type[ArrayLayer] = NumPyLayer if by_numpy else ArrayLayer
-            inner: type[ArrayLayer] = HalfLayer if half else exact
-            kinds = [
-                exact if i < self._num_exact else inner for i in range(len(linear))
-            ]
-            kinds += [exact] * len(outputs)
-            self._by_array = ArrayMLP(kernel, len(linear), [*linear, *outputs], kinds)
+        self.is_plain = not self._has_modes and not any(self._out_activations)
+        """Whether it is a stack of linear layers with one activation between them."""
+
+    @property
+    def activation(self) -> layers.ActivationFunction | None:
+        """The activation of the hidden layers."""
+        return self._activation
 
     @override
     def train(self, mode: bool = True) -> Self:
@@ -104,11 +97,9 @@ class MLPNet(nn.Module, ArrayNet):
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
         """(B, D) to one (B, head_dim) per head."""
         obs = layers.as_floats(obs)
-        has_values = obs.is_cpu and not torch.compiler.is_exporting()
-        if has_values and not torch.is_grad_enabled():
-            arrays = self.forward_array(obs.detach().numpy())
-            if arrays is not None:
-                return tuple(map(torch.from_numpy, arrays))
+        is_real = not torch.is_grad_enabled() and not torch.compiler.is_exporting()
+        if self.without_gradient is not None and is_real:
+            return self.without_gradient(obs)
         features = self.features(obs)
         outputs = tuple(head(features) for head in self.heads)
         if not any(self._out_activations):
@@ -116,17 +107,9 @@ class MLPNet(nn.Module, ArrayNet):
         pairs = zip(outputs, self._out_activations, strict=True)
         return tuple(out if f is None else f(out) for out, f in pairs)
 
-    @override
-    def forward_array(self, obs: Array) -> tuple[FloatArray, ...] | None:
-        return None if self._by_array is None else self._by_array.forward(obs)
-
-    @override
-    def forward_nodes(self, obs: Array | Node) -> tuple[Node, ...] | None:
-        return None if self._by_array is None else self._by_array.forward_nodes(obs)
-
-    def use_layers(self) -> None:
-        """Leaves all to torch: for layers whose weights are computed, not stored."""
-        self._by_array = None
+    def compute_weights(self) -> None:
+        """Notes that the weights are computed, not stored."""
+        self.is_plain = False
         self._has_modes = True
 
     def features(self, obs: Tensor) -> Tensor:
@@ -134,15 +117,15 @@ class MLPNet(nn.Module, ArrayNet):
         x = obs
         for norm in self._input_norms:
             x = norm(x)
-        x = self._through(self._layers[: self._num_exact], x)
+        x = self._through(self._layers[: self.num_exact], x)
         with self._products(x):
-            return self._through(self._layers[self._num_exact :], x)
+            return self._through(self._layers[self.num_exact :], x)
 
     def _through(self, hidden: Sequence[HiddenLayer], x: Tensor) -> Tensor:
         for layer, norms in hidden:
             x = layer(x)
             if layer is self._layers[-1][0]:
-                # before the activation, as in `ArrayMLP`, by which the net acts
+                # before the activation, as in `fast.ArrayMLP`, by which the net acts
                 x = restored(x)
             if self._norm_after and self._activation is not None:
                 x = self._activation(x)

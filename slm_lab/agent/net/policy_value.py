@@ -1,23 +1,22 @@
 """A policy, with a value function in the same network, in a second one, or without."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
-from typing import NamedTuple, Self, final
+from functools import lru_cache, reduce
+from typing import NamedTuple, Self, TypeAlias, final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from slm_lab.agent.autodiff import Differentiable, Node, parameter
 from slm_lab.agent.batch import Rollout
-from slm_lab.agent.device import moved
-from slm_lab.agent.net.array_mlp import ArrayNet, act_forward, forward_nodes, has_nodes
+from slm_lab.agent.device import host_arrays, moved
+from slm_lab.agent.net.recurrent import RecurrentNet
 from slm_lab.agent.net.value_transform import ValueTransform
-from slm_lab.agent.optim.optimizer import Optimizer, StepReport, TrainState
+from slm_lab.agent.optim.optimizer import Loss, Optimizer, StepReport, TrainState
 from slm_lab.agent.recurrent_state import RecurrentLayout
-from slm_lab.core.types import Array, FloatArray, Shape
+from slm_lab.core.types import Array, FloatArray
 
 STATES_AT_ONCE = 1024
 """States that a critic evaluates in one batch."""
@@ -34,6 +33,11 @@ class Output(NamedTuple):
     """(N, H) the recurrent state after the step"""
 
 
+HostForward: TypeAlias = Callable[[Array], tuple[FloatArray, ...]]
+"""From observations (N, *obs_shape) to a network's outputs, both on the host, without a
+gradient. A recurrent network adds its state after the step, (N, H)."""
+
+
 @lru_cache(4)
 def _no_value(num_envs: int) -> FloatArray:
     value = np.full(num_envs, np.nan, np.float32)
@@ -43,7 +47,8 @@ def _no_value(num_envs: int) -> FloatArray:
 
 class ActingNetwork:
     """Networks with their optimizers, as actors and learners see them. The first output
-    of the first network has the parameters of the distribution of actions."""
+    of the first network has the parameters of the distribution of actions. A network
+    whose output is something else reduces it to them in `act` and `policy`."""
 
     def __init__(
         self,
@@ -51,45 +56,60 @@ class ActingNetwork:
         optimizers: Mapping[str, Optimizer],
         recurrent: RecurrentLayout | None,
     ) -> None:
-        self._nets = nets
+        self.nets = nets
         self.module = nets[0]
         self._optimizers = tuple(optimizers.values())
         self.train_state = TrainState(optimizers)
         self.recurrent = recurrent
         self.device = self._optimizers[0].flat.vector.device
-        self._uses_nodes = False
+        self.host_forwards = [host_forward(net, self.device) for net in nets]
+        """How each net computes outputs for acting."""
 
     def act(self, obs: Array) -> Output:
         """The outputs for observations, or for packed rows if it is recurrent."""
-        params, *state = act_forward(self.module, obs, self.device)
+        params, *state = self.host_forwards[0](obs)
         return Output(params, _no_value(len(params)), *state)
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
+        """Distribution parameters (B, param_dim), and raw values (B,) of a critic."""
+        return (self.policy(obs),)
 
     def policy(self, obs: Tensor) -> Tensor:
         """Distribution parameters (B, param_dim)."""
         return self.module.forward(obs)[0]
 
-    def use_nodes(self, obs_shape: Shape) -> bool:
-        """Computes gradients without autograd from now on, if all nets can, and returns
-        whether."""
-        self._uses_nodes = all(has_nodes(net, obs_shape) for net in self._nets)
-        return self._uses_nodes
+    def losses(self, *terms: Tensor) -> tuple[Tensor, ...]:
+        """The loss of each optimizer: of one net the sum of the terms of actor and
+        critic, of two one each."""
+        return (reduce(torch.add, terms),) if len(self.nets) == 1 else terms
+
+    def minimise(self, *losses: Loss, skip: Tensor | None = None) -> StepReport:
+        """One gradient step of each optimizer on its loss; none if one of the losses is
+        not finite. On a GPU, none if the scalar `skip` is true."""
+        pairs = list(zip(self._optimizers, losses, strict=True))
+        reports = [optimizer.backward(loss) for optimizer, loss in pairs]
+        for optimizer in self._optimizers:
+            optimizer.apply(skip)
+        if len(reports) == 1:
+            return reports[0]
+        actor, critic = reports
+        norm = (actor.grad_norm**2 + critic.grad_norm**2) ** 0.5
+        return StepReport(actor.loss + critic.loss, norm)
 
     def train(self, mode: bool) -> None:
         """Whether normalisation layers use and update batch statistics."""
-        for net in self._nets:
+        for net in self.nets:
             net.train(mode)
 
 
 @final
-class PolicyHead(nn.Module, ArrayNet):
+class PolicyHead(nn.Module):
     """A network's policy output, with an optional learned scale: ln σ of a normal
     distribution. The scale does not depend on the observation."""
 
     def __init__(self, net: nn.Module, scale: Tensor | None) -> None:
         super().__init__()
         self.net = net
-        # A plain attribute: looking a module up takes a microsecond.
-        self._forward_array = net.forward_array if isinstance(net, ArrayNet) else None
         self.scale = None if scale is None else nn.Parameter(scale)
 
     @override
@@ -103,43 +123,31 @@ class PolicyHead(nn.Module, ArrayNet):
     def forward(self, obs: Tensor) -> tuple[Tensor, ...]:
         """(B, ...) to distribution parameters (B, param_dim), then the network's other
         heads."""
-        params, *rest = self.net(obs)
+        return self._with_scale(*self.net(obs))
+
+    def step(self, rows: Tensor) -> tuple[Tensor, ...]:
+        """`RecurrentNet.step` of a recurrent net, with the scale."""
+        assert isinstance(self.net, RecurrentNet)
+        return self._with_scale(*self.net.step(rows))
+
+    def _with_scale(self, params: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
         if self.scale is not None:
             params = torch.cat([params, self.scale.expand(*params.shape[:-1], -1)], -1)
         return (params, *rest)
 
-    @override
-    def forward_array(self, obs: Array) -> tuple[FloatArray, ...] | None:
-        outputs = None if self._forward_array is None else self._forward_array(obs)
-        if outputs is None or self.scale is None:
-            return outputs
-        params, *rest = outputs
-        return (self._with_scale(params, self.scale), *rest)
 
-    @override
-    def forward_nodes(self, obs: Array | Node) -> tuple[Node, ...] | None:
-        outputs = (
-            self.net.forward_nodes(obs) if isinstance(self.net, ArrayNet) else None
-        )
-        scale = self.scale
-        if outputs is None or scale is None:
-            return outputs
-        params, *rest = outputs
+def host_forward(net: nn.Module, device: torch.device) -> HostForward:
+    """The way of torch, for any net on any device."""
+    compute: Callable[[Tensor], tuple[Tensor, ...]] = net.forward
+    inner = net.net if isinstance(net, PolicyHead) else net
+    if isinstance(net, PolicyHead | RecurrentNet) and isinstance(inner, RecurrentNet):
+        compute = net.step
 
-        def vjp(grad: FloatArray) -> tuple[FloatArray, FloatArray]:
-            of_params, of_scale = np.split(grad, [params.array.shape[-1]], -1)
-            return of_params, np.add.reduce(of_scale, 0)
+    def forward(obs: Array) -> tuple[FloatArray, ...]:
+        with torch.inference_mode():
+            return host_arrays(compute(moved(torch.from_numpy(obs), device)))
 
-        both = self._with_scale(params.array, scale)
-        return (Node(both, (params, parameter(scale)), vjp), *rest)
-
-    @staticmethod
-    def _with_scale(params: FloatArray, scale: Tensor) -> FloatArray:
-        """(N, head_dim) and (A,) side by side, (N, head_dim + A)."""
-        rows, size = params.shape
-        both = np.empty((rows, size + len(scale)), np.float32)
-        both[:, :size], both[:, size:] = params, scale.detach().cpu().numpy()
-        return both
+    return forward
 
 
 @final
@@ -161,16 +169,8 @@ class PolicyValue(ActingNetwork):
         self._values_later = False
         self.transform = transform
 
-    def differentiable(self, obs: Tensor) -> tuple[Differentiable, Differentiable]:
-        """`forward` for a loss that `step` minimises: nodes if the step is written
-        out."""
-        if not self._uses_nodes:
-            return self.forward(obs)
-        outputs = [forward_nodes(net, obs) for net in self._nets]
-        return outputs[0][0], outputs[-1][-1].squeeze(-1)
-
+    @override
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Distribution parameters (B, param_dim) and raw values (B,)."""
         if self._is_shared:
             params, value = self.module.forward(obs)
             return params, value.squeeze(-1)
@@ -178,7 +178,7 @@ class PolicyValue(ActingNetwork):
 
     def raw_value(self, obs: Tensor) -> Tensor:
         """Raw values (B,)."""
-        value: Tensor = self._nets[-1].forward(obs)[-1]
+        value: Tensor = self.nets[-1].forward(obs)[-1]
         return value.squeeze(-1)
 
     @torch.no_grad()
@@ -191,7 +191,7 @@ class PolicyValue(ActingNetwork):
         """`value` on the network's device."""
         if self.recurrent is not None or self.device.type != "cpu":
             return self.transform.decode(self.raw_value(moved(obs, self.device)))
-        raw_value = act_forward(self._nets[-1], obs.numpy(), self.device)[-1]
+        raw_value = self.host_forwards[-1](obs.numpy())[-1]
         return self.transform.decode(torch.from_numpy(raw_value[:, 0]))
 
     def value_later(self) -> None:
@@ -212,13 +212,13 @@ class PolicyValue(ActingNetwork):
 
     @override
     def act(self, obs: Array) -> Output:
-        params, *rest = act_forward(self.module, obs, self.device)
+        params, *rest = self.host_forwards[0](obs)
         if self._values_later:
             return Output(params, _no_value(len(params)))
         if self._is_shared:
             raw_value, *states = rest
         else:
-            raw_value, *of_critic = act_forward(self._nets[1], obs, self.device)
+            raw_value, *of_critic = self.host_forwards[1](obs)
             states = [np.hstack([*rest, *of_critic])] if rest else []
         value: FloatArray = (
             self.transform.decode(torch.from_numpy(raw_value[:, 0])).cpu().numpy()
@@ -226,37 +226,12 @@ class PolicyValue(ActingNetwork):
         return Output(params, value, *states)
 
     def step(
-        self,
-        policy_loss: Differentiable,
-        value_loss: Differentiable,
-        skip: Tensor | None = None,
+        self, policy_loss: Tensor, value_loss: Tensor, skip: Tensor | None = None
     ) -> StepReport:
-        """One gradient step on the sum of the two losses. Two nets take one each, or
-        none if one of the losses is not finite. On a GPU, none if the scalar `skip` is
-        true."""
-        if self._is_shared:
-            return self._optimizers[0].step(policy_loss + value_loss, skip)
-        actor, critic = self._optimizers
-        actor_loss, actor_norm = actor.backward(policy_loss)
-        critic_loss, critic_norm = critic.backward(value_loss)
-        actor.apply(skip)
-        critic.apply(skip)
-        return StepReport(
-            actor_loss + critic_loss, (actor_norm**2 + critic_norm**2) ** 0.5
-        )
+        """`minimise` with the `losses` of both."""
+        return self.minimise(*self.losses(policy_loss, value_loss), skip=skip)
 
 
 @final
 class PolicyOnly(ActingNetwork):
     """π(a|s) without a value function."""
-
-    def differentiable(self, obs: Tensor) -> Differentiable:
-        """Distribution parameters (B, param_dim) for a loss that `step` minimises: a
-        node if the step is written out."""
-        return (
-            forward_nodes(self.module, obs)[0] if self._uses_nodes else self.policy(obs)
-        )
-
-    def step(self, policy_loss: Differentiable) -> StepReport:
-        """One gradient step."""
-        return self._optimizers[0].step(policy_loss)

@@ -13,11 +13,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 from typing_extensions import override
 
-from slm_lab.agent.device import host_arrays, moved
-from slm_lab.agent.net.array_mlp import ArrayNet
 from slm_lab.agent.net.layers import Empty, init_recurrent
 from slm_lab.agent.net.mlp import MLPNet
-from slm_lab.core.types import Array, FloatArray
 
 
 class EmptyGRU(Empty, nn.GRU):
@@ -54,7 +51,7 @@ def recurrent_cell(
 
 
 @final
-class RecurrentNet(nn.Module, ArrayNet):
+class RecurrentNet(nn.Module):
     """Hidden layers, recurrent ones, and one linear head per output. Gradients flow
     over `seq_len` steps; of a replayed sequence the first `burn_in` are not learned
     from."""
@@ -98,12 +95,6 @@ class RecurrentNet(nn.Module, ArrayNet):
             return self.tail.forward(self._burnt_in(x, state, starts))
         features, _ = self._over_rows(x, state, starts)
         return self.tail.forward(features)
-
-    @override
-    def forward_array(self, obs: Array) -> tuple[FloatArray, ...]:
-        with torch.inference_mode():
-            device = next(self.cell.parameters()).device
-            return host_arrays(self.step(moved(torch.from_numpy(obs), device)))
 
     def step(self, rows: Tensor) -> tuple[Tensor, ...]:
         """Outputs for rows that each start a sequence, and the state (B, H) after

@@ -7,9 +7,6 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from slm_lab.agent.autodiff import Node
-from slm_lab.agent.net.array_layers import KERNELS
-from slm_lab.agent.net.array_mlp import ArrayNet
 from slm_lab.agent.net.layers import (
     ACTIVATIONS,
     BatchRenorm,
@@ -22,7 +19,7 @@ from slm_lab.agent.net.layers import (
 from slm_lab.agent.net.mlp import MLPNet
 from slm_lab.agent.net.precision import products, restored
 from slm_lab.core.errors import LabError
-from slm_lab.core.types import Array, FloatArray, Shape
+from slm_lab.core.types import Shape
 
 Layer: TypeAlias = tuple[str, Mapping[str, Any]]
 """The name of a class of torch.nn (or LazyBatchRenorm1d), and its arguments."""
@@ -56,7 +53,7 @@ class Body(NamedTuple):
 
 
 @final
-class TorchArcNet(nn.Module, ArrayNet):
+class TorchArcNet(nn.Module):
     """The layers of the arc, then one linear head per output. Hidden layers at its end
     that form a multilayer perceptron run as an `MLPNet`, the tail. So an arc of nothing
     else is as fast as that net, and equal to it. With `normalize` it divides images by
@@ -91,13 +88,9 @@ class TorchArcNet(nn.Module, ArrayNet):
                 x = layer(x)
         return self.tail.forward(restored(x))
 
-    @override
-    def forward_array(self, obs: Array) -> tuple[FloatArray, ...] | None:
-        return None if len(self.body) else self.tail.forward_array(obs)
 
-    @override
-    def forward_nodes(self, obs: Array | Node) -> tuple[Node, ...] | None:
-        return None if len(self.body) else self.tail.forward_nodes(obs)
+PERCEPTRON_ACTIVATIONS = "Tanh", "ReLU"
+"""Activations between the layers of a multilayer perceptron at the end of an arc."""
 
 
 def build_body(arc: Sequence[Layer], obs_shape: Shape) -> Body:
@@ -126,7 +119,7 @@ def _split(layers: Sequence[Layer]) -> tuple[Sequence[Layer], list[int], str]:
     rest = list(layers)
     widths: list[int] = []
     last, _ = layers[-1]
-    activation = last if last in KERNELS else "ReLU"
+    activation = last if last in PERCEPTRON_ACTIVATIONS else "ReLU"
     while len(rest) > 1:
         (before, args), (after, _) = rest[-2:]
         is_linear = before == "LazyLinear" and args.get("bias", True)

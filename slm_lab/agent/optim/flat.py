@@ -87,6 +87,7 @@ class FlatParameters:
     recurrent layers come first, see `_listed`."""
 
     def __init__(self, module: nn.Module) -> None:
+        self.module = module
         self._parameters = _listed(module)
         self._buffers = [
             (name, owner, key)

@@ -3,19 +3,28 @@ joins it."""
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from slm_lab.agent.autodiff import Differentiable
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.optim.lr_schedule import LearningRate
 from slm_lab.agent.optim.process_group import ProcessGroup, SoloGroup
 from slm_lab.agent.optim.rule import Adam, Number, TensorStateRule, UpdateRule
 from slm_lab.core.errors import NonFiniteLossError
 from slm_lab.core.types import StateDict
+
+
+class Loss(Protocol):
+    """A scalar to minimise: a tensor, or one whose gradient is written out."""
+
+    def item(self) -> float:
+        """The value."""
+
+    def backward(self) -> None:
+        """Adds the gradient to the gradients of the parameters."""
 
 
 class GradientSync:
@@ -111,20 +120,21 @@ class Optimizer:
         part in it."""
         return self._has_graph and type(self._sync) is GradientSync
 
-    def step(self, loss: Differentiable, skip: Tensor | None = None) -> StepReport:
+    def step(self, loss: Loss, skip: Tensor | None = None) -> StepReport:
         """Minimises a scalar loss by one step; returns what `backward` returns and
         raises."""
         report = self.backward(loss)
         self.apply(skip)
         return report
 
-    def backward(self, loss: Differentiable) -> StepReport:
+    def backward(self, loss: Loss) -> StepReport:
         """The gradient of a scalar loss, ready to be applied; returns the loss and its
         norm. The norm is the global 2-norm before clipping, as the step would see it in
         every parallel mode: gradients are exchanged first and clipped after, because
         clipping is not linear. Raises NonFiniteLossError when either is not finite; no
         parameter has changed then. On a GPU it sets `failed` instead."""
         if self.failed is not None:
+            assert isinstance(loss, Tensor)
             return self._backward_unread(loss, self.failed)
         loss_value = loss.item()
         is_finite = math.isfinite(loss_value)
@@ -147,11 +157,11 @@ class Optimizer:
         self._norm = norm
         return StepReport(loss_value, norm)
 
-    def _backward_unread(self, loss: Differentiable, failed: Tensor) -> StepReport:
+    def _backward_unread(self, loss: Tensor, failed: Tensor) -> StepReport:
         """`backward` without reading a number from the GPU."""
         flat = self.flat
         flat.grad.zero_()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         loss = loss.detach()
         # NaN, also for ranks that average it, if the loss is not finite
         flat.grad.add_(loss * 0.0)

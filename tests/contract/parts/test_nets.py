@@ -5,9 +5,10 @@ import pytest
 import torch
 from torch import nn
 
+from slm_lab.agent.fast.networks import array_net
 from slm_lab.agent.from_spec.net import build_net
-from slm_lab.agent.net.array_mlp import act_forward
 from slm_lab.agent.net.layers import BatchRenorm, Head
+from slm_lab.agent.net.policy_value import host_forward
 from slm_lab.core.registry import NETS
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
 from tests.contract.parts_table import NET_ROWS
@@ -61,9 +62,15 @@ def test_there_is_one_output_per_head_with_its_width(case, size):
 @pytest.mark.parametrize("size", [1, 5])
 def test_an_actor_sees_the_same_outputs(case, size):
     net, obs = build(case), observations(case, size)
-    acted = act_forward(net, obs.numpy(), torch.device("cpu"))
-    for left, right in zip(acted[: len(widths(case))], net(obs), strict=True):
-        np.testing.assert_allclose(left, right.detach().numpy(), rtol=1e-4, atol=1e-5)
+    ways = [host_forward(net, torch.device("cpu"))]
+    if (arrays := array_net(net)) is not None:
+        ways.append(arrays.forward)
+    for forward in ways:
+        acted = forward(obs.numpy())[: len(widths(case))]
+        for left, right in zip(acted, net(obs), strict=True):
+            np.testing.assert_allclose(
+                left, right.detach().numpy(), rtol=1e-4, atol=1e-5
+            )
 
 
 @ALL

@@ -141,14 +141,16 @@ def test_the_value_loss_moves_the_actor_only_where_the_body_is_shared(shared):
     assert torch.equal(before, after) is not shared
 
 
-def test_every_sample_is_used_once_per_epoch(monkeypatch):
+def test_every_sample_is_used_once_per_epoch():
     agent, env = build(agent__algorithm__minibatch_size=24)
     collect(agent, env)
-    seen, network = [], agent.learner.network
-    forward = network.differentiable
-    monkeypatch.setattr(
-        network, "differentiable", lambda obs: (seen.append(obs), forward(obs))[1]
-    )
+    seen, evaluate = [], agent.learner.evaluate
+
+    def noted(obs, action):
+        seen.append(obs)
+        return evaluate(obs, action)
+
+    agent.learner.evaluate = noted
     agent.learn(0)
     assert [len(obs) for obs in seen] == [24, 24, 16] * 2
     epochs = torch.cat(seen[:3]), torch.cat(seen[3:])
@@ -216,7 +218,7 @@ def learned(steps, **changes):
     each."""
     agent, env = build(**changes)
     learner, kls = agent.learner, []
-    minibatches, step = learner._minibatches, learner._graphed_step
+    minibatches, step = learner._minibatches, learner.step
 
     def noted(*inputs):
         update = step(*inputs)
@@ -224,7 +226,7 @@ def learned(steps, **changes):
         return update
 
     learner._minibatches = lambda samples: islice(minibatches(samples), steps)
-    learner._graphed_step = noted
+    learner.step = noted
     collect(agent, env)
     agent.learn(0)
     return learner, kls

@@ -5,12 +5,17 @@ import pytest
 import torch
 from torch.nn.functional import linear
 
+from slm_lab.agent.algorithm.algorithm import Learner
 from slm_lab.agent.net.dueling import dueling_q
+from slm_lab.agent.net.target_network import TargetNetwork
+from slm_lab.agent.optim.flat import FlatParameters
+from tests.support import q_learning
 from tests.unit.agent.algorithm.batches import (
     GAMMA,
     OneBatch,
     agent_of,
     dqn,
+    learner_of,
     rollout,
     transitions,
 )
@@ -197,3 +202,42 @@ def test_epsilon_is_drawn_for_each_environment():
     greedy = agent.actor.act_greedily(obs)
     share = (agent.act(obs, 0).action == greedy).mean()
     assert 0.6 < share < 0.9  # 1 − ε + ε/2 on average, and never all or none
+
+
+class TwoTargets(Learner):
+    """A learner whose online network two others follow."""
+
+    metric_names = ()
+
+    def learn(self, batch, frame):
+        return {}
+
+
+def followers(seed):
+    """A learner with two networks that follow one at different speeds."""
+    network = learner_of(q_learning("DQN")).network
+    flat = network.train_state.flats["q"]
+    names = {"slow": 0.1, "quick": 0.5}
+    targets = {}
+    for name, tau in names.items():
+        target = FlatParameters(learner_of(q_learning("DQN")).network.module)
+        targets[name] = TargetNetwork(flat, target, "polyak", tau=tau)
+    learner = TwoTargets(network.train_state, targets)
+    flat.vector.add_(seed)
+    for target in targets.values():
+        target.after_step()
+    return learner
+
+
+def test_a_learner_saves_all_its_target_networks_by_name():
+    learner, other = followers(1.0), followers(2.0)
+    vectors = [each.target.vector for each in learner.target_networks.values()]
+    assert not torch.equal(*vectors)
+    assert len(learner.train_state.targets) == 2
+    other.load_state_dict(learner.state_dict())
+    for name, network in learner.target_networks.items():
+        loaded = other.target_networks[name].target.vector
+        assert torch.equal(loaded, network.target.vector)
+    other.weights_replaced()
+    for network in other.target_networks.values():
+        assert torch.equal(network.target.vector, other.flats["q"].vector)

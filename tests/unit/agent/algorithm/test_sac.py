@@ -14,8 +14,8 @@ from slm_lab.agent.algorithm.soft_policy import (
     squashed,
 )
 from slm_lab.agent.algorithm.temperature import LogAlpha, TunedTemperature
-from slm_lab.agent.autodiff import Node
 from slm_lab.agent.distribution.distributions import Categorical, TanhNormal
+from slm_lab.agent.fast.objectives import WrittenLoss
 from slm_lab.agent.net.layers import Linear
 from slm_lab.agent.net.value_transform import symexp
 from slm_lab.agent.optim.flat import FlatParameters
@@ -302,7 +302,7 @@ def test_a_fixed_temperature_may_be_annealed():
 
 
 @pytest.mark.parametrize(
-    ("by_nodes", "keys"),
+    ("written", "keys"),
     [
         (True, {}),
         (True, {"net": {"hid_layers": [256, 256], "precision": "bf16"}}),
@@ -317,7 +317,7 @@ def test_a_fixed_temperature_may_be_annealed():
         (False, {"env": "CartPole-v1"}),
     ],
 )
-def test_it_learns_without_autograd_where_all_parts_are_uses_nodes(by_nodes, keys):
+def test_it_learns_without_autograd_where_all_parts_are_written_out(written, keys):
     learner = learner_of(**{"env": "Pendulum-v1", **keys})
     kind = DISCRETE if "env" in keys else CONTINUOUS
     losses = []
@@ -327,7 +327,7 @@ def test_it_learns_without_autograd_where_all_parts_are_uses_nodes(by_nodes, key
     ):
         optimizer.backward = watched(optimizer.backward, losses)
     learner.learn(OneBatch(transitions(kind)), 0)
-    assert [isinstance(loss, Node) for loss in losses] == [by_nodes] * 2
+    assert [isinstance(loss, WrittenLoss) for loss in losses] == [written] * 2
 
 
 def watched(function, seen):

@@ -7,10 +7,17 @@ import pytest
 import torch
 
 from slm_lab.agent.agent import Agent
+from slm_lab.agent.fast import choose
 from slm_lab.core.errors import NonFiniteLossError
 from tests.support import ppo, q_learning, soft
 from tests.unit.agent.algorithm import batches
 from tests.unit.agent.algorithm.batches import OneBatch, rollout, transitions
+
+
+@pytest.fixture(autouse=True)
+def by_autograd(monkeypatch):
+    """As on a GPU."""
+    monkeypatch.setattr(choose, "write_out_steps", lambda learner: None)
 
 
 def unread(learner):

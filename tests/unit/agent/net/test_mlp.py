@@ -1,4 +1,4 @@
-"""The written-out multilayer perceptron against autograd."""
+"""The multilayer perceptron."""
 
 from functools import partial
 from itertools import product
@@ -6,21 +6,15 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from slm_lab.agent.from_spec.net import build_net
-from slm_lab.agent.net import array_layers
-from slm_lab.agent.net.array_layers import FEW_NUMBERS, KERNELS
-from slm_lab.agent.net.array_mlp import act_forward
 from slm_lab.agent.net.layers import WIDE, EmptyLinear, Head, init_linear
 from slm_lab.agent.net.mlp import MLPNet
-from slm_lab.agent.net.policy_value import PolicyHead
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.core.errors import LabError
 from slm_lab.spec.role import net_for_role
 from tests.contract.parts_table import PERCEPTRON
 from tests.support import parse, ppo, q_learning
-from tests.unit.agent.leaf import Leaf
 from tests.unit.agent.net.building import assert_same_function
 
 
@@ -63,22 +57,15 @@ def test_frozen_weights_pass_the_same_gradient_on():
 
 @pytest.fixture
 def multiplied(monkeypatch):
-    """The shapes of the products that NumPy computes, and of those that torch
-    computes."""
-    by_numpy, by_torch = [], []
+    """The shapes of the products that NumPy computes."""
+    shapes, dot = [], np.dot
 
-    def watched(seen, multiply):
-        def call(a, b):
-            seen.append((*a.shape, b.shape[1]))
-            return multiply(a, b)
+    def watched(a, b):
+        shapes.append((*a.shape, b.shape[1]))
+        return dot(a, b)
 
-        return call
-
-    monkeypatch.setattr(np, "dot", watched(by_numpy, np.dot))
-    monkeypatch.setattr(
-        array_layers, "_by_torch", watched(by_torch, array_layers._by_torch)
-    )
-    return by_numpy, by_torch
+    monkeypatch.setattr(np, "dot", watched)
+    return shapes
 
 
 WIDE_NET = {"hid_layers": [WIDE, 2 * WIDE], "hid_layers_activation": "relu"}
@@ -89,40 +76,19 @@ WIDE_NET = {"hid_layers": [WIDE, 2 * WIDE], "hid_layers_activation": "relu"}
 )
 def test_wide_layers_by_numpy_are_those_of_torch(changes, multiplied):
     """Under autograd. The first layer and the heads are too narrow for NumPy."""
-    by_numpy, _ = multiplied
     plain = net(**WIDE_NET | changes)
     other = net(**WIDE_NET | changes, matmul="numpy")
     obs = torch.randn(3 * WIDE, 4, generator=torch.Generator().manual_seed(2))
     assert_same_function(other, plain, obs, obs)
-    assert set(by_numpy) == {
+    assert set(multiplied) == {
         (3 * WIDE, WIDE, 2 * WIDE),
         (2 * WIDE, 3 * WIDE, WIDE),
         (3 * WIDE, 2 * WIDE, WIDE),
     }
-    by_numpy.clear()
+    multiplied.clear()
     plain(obs)
     other(obs[: WIDE - 1])
-    assert by_numpy == []
-
-
-@pytest.mark.parametrize("matmul", ["torch", "numpy"])
-def test_torch_multiplies_large_matrices_unless_numpy_shall_multiply_all(
-    matmul, multiplied
-):
-    """Of the three layers the second is large."""
-    by_numpy, by_torch = multiplied
-    net_, obs = (
-        net(hid_layers=[64, 256], heads=(3,), matmul=matmul),
-        np.zeros((80, 4), np.float32),
-    )
-    FlatParameters(net_)
-    large = [(80, 64, 256), (256, 80, 64), (80, 256, 64)]
-    net_.forward_array(obs)
-    net_.forward_nodes(obs)[0].mean().backward()
-    expected = [] if matmul == "numpy" else [large[0], *large]
-    assert by_torch == expected
-    assert set(large) <= {*by_numpy, *by_torch}
-    assert {(80, 4, 64), (80, 256, 3)} <= set(by_numpy)
+    assert multiplied == []
 
 
 @pytest.mark.parametrize("wanted", [*product([True, False], repeat=3)])
@@ -185,161 +151,7 @@ def test_numpy_leaves_half_precision_and_other_devices_to_torch(multiplied):
     for is_on in (True, False):
         with torch.set_grad_enabled(is_on):
             assert away(torch.zeros(WIDE, 4, device="meta"))[0].is_meta
-    assert multiplied == ([], [])
-
-
-@pytest.mark.parametrize("rows", [1, 16, 5000])
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"hid_layers": []},
-        {"layer_norm": True},
-        {"hid_layers_activation": "silu"},
-        {"hid_layers_activation": "sigmoid"},
-        {"hid_layers_activation": "relu"},
-        {"out_layer_activation": "tanh"},
-    ],
-)
-def test_outputs_for_acting_are_the_same(changes, rows):
-    net_ = net(**changes)
-    obs = torch.randn(rows, 4, generator=torch.Generator().manual_seed(0))
-    acted = act_forward(net_, obs.numpy(), torch.device("cpu"))
-    for left, right in zip(acted, net_(obs), strict=True):
-        np.testing.assert_allclose(left, right.detach().numpy(), rtol=1e-4, atol=1e-5)
-
-
-NODES = {
-    "tanh": {},
-    "relu": {"hid_layers_activation": "relu"},
-    "linear": {"hid_layers": []},
-    "large": WIDE_NET,
-    "by numpy": {**WIDE_NET, "matmul": "numpy"},
-}
-
-
-@pytest.mark.parametrize("changes", NODES.values(), ids=NODES)
-def test_gradients_without_autograd_are_those_of_autograd(changes):
-    """Of two heads and the input. They add up, also after the flat vector has moved."""
-    net_ = net(**changes)
-    flat = FlatParameters(net_)
-    values = torch.randn(8 * WIDE, 4, generator=torch.Generator().manual_seed(0))
-
-    def gradient(*passes):
-        flat.grad.zero_()
-        for outputs in passes:
-            backward(outputs)
-        return flat.grad / len(passes)
-
-    def backward(outputs):
-        first, second = ((output * output.detach()).mean() for output in outputs)
-        (first - 0.7 * second).backward()
-
-    for _ in range(2):
-        tensor, leaf = values.clone().requires_grad_(), Leaf(values)
-        expected = gradient(net_(tensor))
-        assert expected.abs().sum() > 0
-        for given in (values.numpy(), leaf.node):
-            found = gradient(*(net_.forward_nodes(given) for _ in range(2)))
-            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-7)
-        torch.testing.assert_close(leaf.grad, tensor.grad, rtol=1e-4, atol=1e-7)
-        flat.rebind(flat.vector * 1.5, flat.statistics)
-
-
-def test_the_gradient_of_a_scale_that_does_not_depend_on_the_observation():
-    head = PolicyHead(net(heads=(3,)), torch.tensor([0.1, -0.2, 0.3]))
-    flat, obs = FlatParameters(head), torch.randn(8, 4)
-    grads = []
-    for (params,) in (head(obs), head.forward_nodes(obs.numpy())):
-        flat.grad.zero_()
-        (params * params.detach()).mean().backward()
-        grads.append(flat.grad.clone())
-    assert head.scale.grad.abs().min() > 0
-    torch.testing.assert_close(*grads)
-
-
-def test_a_forward_without_gradients_is_by_arrays(monkeypatch):
-    net_, obs, seen = net(), torch.zeros(2, 4), []
-    by_array = net_.forward_array
-    monkeypatch.setattr(
-        net_, "forward_array", lambda x: (seen.append(len(x)), by_array(x))[1]
-    )
-    net_(obs)
-    assert seen == []
-    with torch.no_grad():
-        net_(obs)
-    assert seen == [2]
-
-
-def test_frozen_nodes_pass_the_gradient_on_and_keep_none():
-    net_, leaf = net(), Leaf(torch.ones(8, 4))
-    flat = FlatParameters(net_)
-    net_.requires_grad_(False)
-    net_.forward_nodes(leaf.node)[0].mean().backward()
-    assert leaf.grad.abs().sum() > 0
-    assert (flat.grad == 0).all()
-
-
-@pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float64, np.float32])
-def test_observations_are_of_any_type_and_order(dtype):
-    """So many that torch multiplies, too."""
-    net_ = net(hid_layers=[64, 256])
-    obs = np.arange(320).reshape(80, 4).astype(dtype)[::-1]
-    (acted, _), (expected, _) = (
-        net_.forward_array(obs),
-        net_(torch.tensor(obs.astype(np.float32))),
-    )
-    np.testing.assert_allclose(acted, expected.detach().numpy(), rtol=1e-5, atol=1e-5)
-
-
-def test_acting_follows_the_parameters_wherever_they_are_put():
-    """After a step in place, and after the flat vector has been bound to other
-    memory."""
-    net_ = net()
-    flat = FlatParameters(net_)
-    obs = np.ones((2, 4), np.float32)
-
-    def check():
-        (acted, _), (expected, _) = net_.forward_array(obs), net_(torch.from_numpy(obs))
-        np.testing.assert_allclose(
-            acted, expected.detach().numpy(), rtol=1e-5, atol=1e-6
-        )
-        return acted
-
-    first = check()
-    flat.vector.mul_(0.5)
-    second = check()
-    flat.rebind(flat.vector + 1, flat.statistics)
-    third = check()
-    assert not np.allclose(first, second)
-    assert not np.allclose(second, third)
-
-
-@pytest.mark.parametrize("slow", [False, True])
-@pytest.mark.parametrize("size", [FEW_NUMBERS - 1, FEW_NUMBERS + 3])
-def test_tanh_is_exact_to_float32_on_every_processor(monkeypatch, slow, size):
-    monkeypatch.setattr(array_layers, "SLOW_TANH", slow)
-    x = np.linspace(-12, 12, size, dtype=np.float32)
-    x[:5] = 0.0, np.inf, -np.inf, 1e30, np.nan
-    expected = np.tanh(x.astype(np.float64))
-    KERNELS["Tanh"].apply(x)
-    np.testing.assert_allclose(x, expected, rtol=0, atol=3e-7)
-    assert np.abs(x[~np.isnan(x)]).max() == 1.0
-
-
-@pytest.mark.parametrize("size", [FEW_NUMBERS - 1, FEW_NUMBERS + 3])
-@pytest.mark.parametrize("name", KERNELS)
-def test_activations_in_place_are_those_of_torch(name, size):
-    x = np.linspace(-3, 3, size, dtype=np.float32)
-    tensor = torch.tensor(x, requires_grad=True)
-    expected = getattr(nn, name)()(tensor)
-    slope = torch.linspace(-1, 2, size)
-    expected.backward(slope)
-    grad = slope.numpy().copy()
-    KERNELS[name].apply(x)
-    KERNELS[name].backward(grad, x)
-    np.testing.assert_allclose(x, expected.detach().numpy(), rtol=0, atol=3e-7)
-    np.testing.assert_allclose(grad, tensor.grad.numpy(), rtol=0, atol=1e-6)
+    assert multiplied == []
 
 
 def test_no_weight_gradients_where_none_are_wanted():
@@ -350,14 +162,6 @@ def test_no_weight_gradients_where_none_are_wanted():
     net_(obs)[0].sum().backward()
     assert obs.grad is not None
     assert all(p.grad is None for p in net_.parameters())
-
-
-def test_norm_layers_and_other_activations_take_the_general_path():
-    obs = np.zeros((2, 4), np.float32)
-    assert net().forward_array(obs) is not None
-    assert net(layer_norm=True).forward_array(obs) is None
-    assert net(hid_layers_activation="silu").forward_array(obs) is None
-    assert isinstance(net(batch_norm=True).norms[0], nn.BatchNorm1d)
 
 
 def test_no_hidden_layers_is_a_linear_model():

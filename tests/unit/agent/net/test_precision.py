@@ -8,6 +8,7 @@ import torch
 from torch.nn.functional import pad
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from slm_lab.agent.fast.networks import array_net
 from slm_lab.agent.from_spec.net import with_precision
 from slm_lab.agent.net import precision
 from slm_lab.agent.net.precision import has_bf16
@@ -139,14 +140,14 @@ def test_arrays_are_rounded_as_by_autocast(activation):
     obs = observations(VECTOR)
     expected, by_autograd = gradient(half, obs)
     _, in_float32 = gradient(exact, obs)
+    flat = FlatParameters(half)
     with Products() as seen:
-        (acted,) = half.forward_array(obs.numpy())
+        trace = array_net(half).trace(obs.numpy())
+    (acted,) = trace.outputs
     assert seen.dtypes == [torch.bfloat16] * 2
     assert distance(torch.from_numpy(acted), expected) < 1e-6
-    flat = FlatParameters(half)
     flat.grad.zero_()
-    (node,) = half.forward_nodes(obs.numpy())
-    (node * (2 * node.detach())).mean().backward()
+    trace.backward(2 * acted / acted.size)
     assert 0 < distance(flat.grad, by_autograd) < 0.02
     assert 0 < distance(flat.grad, in_float32) < 0.2
 

@@ -8,6 +8,7 @@ from torch import nn
 from slm_lab.agent.from_spec.net import build_net
 from slm_lab.agent.memory.sampler import SequenceSampler
 from slm_lab.agent.net.layers import Head
+from slm_lab.agent.net.policy_value import host_forward
 from slm_lab.agent.recurrent_state import (
     RecurrentLayout,
     StateAround,
@@ -60,12 +61,17 @@ def rows_of(obs, state, begins):
     return torch.from_numpy(pack_obs(obs, states, np.array(begins)))
 
 
+def stepped(net, rows):
+    """The outputs for rows that an actor packs, as arrays."""
+    return host_forward(net, torch.device("cpu"))(rows)
+
+
 def step_by_step(net, obs, state):
     """What an actor sees that carries the state from one step to the next."""
     outputs = []
     for one in obs:
         row = pack_obs(one[None], state[None], np.ones(1, bool))
-        policy, value, states = net.forward_array(row)
+        policy, value, states = stepped(net, row)
         outputs.append((policy[0], value[0]))
         state = states[0]
     return [np.stack(out) for out in zip(*outputs, strict=True)], state
@@ -112,7 +118,7 @@ def test_one_step_of_the_lstm_is_that_of_the_textbook():
 
     memory = sigmoid(f) * memory + sigmoid(i) * np.tanh(g)
     hidden = sigmoid(o) * np.tanh(memory)
-    *_, after = net.forward_array(pack_obs(obs, state[None], np.ones(1, bool)))
+    *_, after = stepped(net, pack_obs(obs, state[None], np.ones(1, bool)))
     np.testing.assert_allclose(
         after[0], np.concatenate([hidden, memory]), rtol=1e-5, atol=1e-6
     )
@@ -180,8 +186,8 @@ def test_two_nets_have_their_own_parts_of_the_state():
     rows = pack_obs(obs, state / 50, np.ones(3, bool))
     part = rows[:, D + one.state_size : -1]
     alone = net_of("LSTM")
-    expected = alone.forward_array(pack_obs(obs, part, np.ones(3, bool)))
-    for out, wanted in zip(other.forward_array(rows), expected, strict=True):
+    expected = stepped(alone, pack_obs(obs, part, np.ones(3, bool)))
+    for out, wanted in zip(stepped(other, rows), expected, strict=True):
         np.testing.assert_array_equal(out, wanted)
 
 

@@ -7,6 +7,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
+from slm_lab.agent.fast.networks import array_net
 from slm_lab.agent.from_spec.net import arc_problems
 from slm_lab.agent.net.layers import BatchRenorm
 from slm_lab.core.errors import LabError
@@ -47,8 +48,7 @@ def test_an_arc_of_hidden_layers_is_the_perceptron_of_the_same_layers(init_fn):
     twin, obs = build("MLPNet", VECTOR, **keys), observations()
     for left, right in zip(net(obs), twin(obs), strict=True):
         assert torch.equal(left, right)
-    acted, expected = net.forward_array(obs.numpy()), twin.forward_array(obs.numpy())
-    assert acted is not None
+    acted, expected = (array_net(each).forward(obs.numpy()) for each in (net, twin))
     assert all(
         (left == right).all() for left, right in zip(acted, expected, strict=True)
     )

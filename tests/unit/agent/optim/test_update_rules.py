@@ -187,7 +187,7 @@ def test_the_exchange_comes_before_the_clip():
 def test_neither_network_moves_where_one_loss_is_not_finite():
     actor, critic = network(), network()
     optimizers = [flat_optimizer(net, "Adam", {}) for net in (actor, critic)]
-    pair = PolicyValue([None, None], None, dict(enumerate(optimizers)), None)
+    pair = PolicyValue([actor, critic], None, dict(enumerate(optimizers)), None)
     before = [each.flat.vector.clone() for each in optimizers]
     batch = batches()[0]
     with pytest.raises(NonFiniteLossError):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from slm_lab.agent.net.q_network import TargetNetwork
+from slm_lab.agent.net.target_network import TargetNetwork
 from slm_lab.agent.optim.flat import FlatParameters
 from slm_lab.agent.replay_config import TrainingSchedule
 from slm_lab.cli.spec import app

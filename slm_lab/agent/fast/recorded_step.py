@@ -6,12 +6,12 @@ small networks has hundreds. A graph starts all of them at once."""
 import gc
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
-from slm_lab.agent.algorithm.report import Report
+from slm_lab.agent.algorithm.report import Step, Update
 from slm_lab.agent.device import new_stream, separate_stream
 from slm_lab.agent.optim.optimizer import TrainState
 from slm_lab.core.errors import LabError
@@ -21,34 +21,11 @@ WARM_UP = 3
 in them."""
 
 
-class Update(NamedTuple):
-    """The result of one gradient step."""
-
-    report: Report
-    error: Tensor | None = None
-    """(B,) the error of the prediction for each sample, valid until the next step; None
-    without predictions that a memory asks for."""
-    was_left_out: bool | Tensor = False
-    """Whether no step was taken. Of a step on a GPU a scalar there, valid until the
-    next step."""
-
-
 Input: TypeAlias = Any
-"""A number, or a record of tensors: a tuple or dataclass in which None stands for no
-tensor."""
-
-Step: TypeAlias = Callable[..., Update]
-"""A gradient step on inputs. All else that it reads is constant, or tensors changed in
-place."""
+"""An input of a `Step`."""
 
 
-def graphed(step: Step, train_state: TrainState) -> Step:
-    """The step, or on a GPU one that is replayed as a CUDA graph if `cuda_graph` asks
-    for it."""
-    return step if train_state.failed is None else GraphedStep(step, train_state)
-
-
-class GraphedStep:
+class RecordedStep:
     """A gradient step with one CUDA graph per shape of its inputs. A graph holds
     addresses, and the values of everything else. So it gets numbers as scalars that
     keep their place."""
@@ -65,7 +42,8 @@ class GraphedStep:
 
     def __call__(self, *inputs: Input) -> Update:
         """The step on these inputs. Raises LabError if it cannot be recorded."""
-        if (device := self._train_state.recording_device()) is None:
+        device = self._train_state.recording_device()
+        if device is None:
             return self._step(*inputs)
         given = [
             self._with_place(place, each, device) for place, each in enumerate(inputs)
@@ -137,7 +115,8 @@ class Recorder:
         """Records what `work` starts on the GPU, without running it; returns what runs
         it. Raises LabError for work that cannot be recorded, because the host waits in
         it, for example."""
-        graph, cause = torch.cuda.CUDAGraph(), None
+        graph = torch.cuda.CUDAGraph()
+        cause = None
         outside = torch.cuda.current_stream()
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         recording = torch.cuda.graph(graph, self._pool, self.stream, "thread_local")

@@ -28,8 +28,8 @@ FEW_MULTIPLICATIONS = 2**20
 class Kernel(NamedTuple):
     """An activation and its derivative, in place."""
 
-    apply: Callable[[FloatArray], object]
-    backward: Callable[[FloatArray, FloatArray], object]
+    apply: Callable[[FloatArray], None]
+    backward: Callable[[FloatArray, FloatArray], None]
     """(gradient of the output, output) to the gradient of the input, written into the
     first."""
 
@@ -50,10 +50,11 @@ def _tanh_backward(grad: FloatArray, output: FloatArray) -> None:
     grad *= slope
 
 
-def _relu(x: FloatArray) -> object:
-    return (
-        np.maximum(x, 0, out=x) if x.size < FEW_NUMBERS else torch.from_numpy(x).relu_()
-    )
+def _relu(x: FloatArray) -> None:
+    if x.size < FEW_NUMBERS:
+        np.maximum(x, 0, out=x)
+    else:
+        torch.from_numpy(x).relu_()
 
 
 def _relu_backward(grad: FloatArray, output: FloatArray) -> None:
@@ -63,8 +64,11 @@ def _relu_backward(grad: FloatArray, output: FloatArray) -> None:
     )
 
 
-KERNELS = {"Tanh": Kernel(_tanh, _tanh_backward), "ReLU": Kernel(_relu, _relu_backward)}
-"""Activations whose derivative follows from their output, by class name in torch.nn."""
+KERNELS: dict[object, Kernel] = {
+    torch.tanh: Kernel(_tanh, _tanh_backward),
+    torch.relu: Kernel(_relu, _relu_backward),
+}
+"""Activations whose derivative follows from their output, by the function of torch."""
 
 
 @lru_cache(16)  # rollouts of whole episodes have ever new lengths
@@ -89,7 +93,8 @@ class ArrayLayer:
         self._transposed = self.weight.T
         self._max_rows = self.max_multiplications // max(weight.numel(), 1)
         if weight.grad is not None and bias.grad is not None:
-            self.weight_grad, self.bias_grad = weight.grad.numpy(), bias.grad.numpy()
+            self.weight_grad: FloatArray = weight.grad.numpy()
+            self.bias_grad: FloatArray = bias.grad.numpy()
 
     def forward(self, x: FloatArray) -> tuple[FloatArray, Any]:
         """(B, in) to x Wᵀ + b, (B, out), and what `backward` needs."""
@@ -126,16 +131,17 @@ class HalfLayer(ArrayLayer):
 
     @override
     def forward(self, x: FloatArray) -> tuple[FloatArray, Any]:
-        saved = _half(x), _half(self.weight)
-        return torch.addmm(
-            _half(self.bias), saved[0], saved[1].t()
-        ).float().numpy(), saved
+        half = _half(x)
+        weight = _half(self.weight)
+        output = torch.addmm(_half(self.bias), half, weight.t())
+        return output.float().numpy(), (half, weight)
 
     @override
     def backward(
         self, saved: Any, grad: FloatArray, learns: bool, passes_on: bool
     ) -> FloatArray:
-        (x, weight), half = saved, _half(grad)
+        x, weight = saved
+        half = _half(grad)
         if learns:
             self._add(half.t().mm(x).float().numpy(), grad)
         return half.mm(weight).float().numpy() if passes_on else grad

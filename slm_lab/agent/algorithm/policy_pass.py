@@ -1,0 +1,166 @@
+"""One pass of a policy and its critic over a batch, and the terms of their losses."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias, final
+
+from torch import Tensor
+from typing_extensions import override
+
+from slm_lab.agent.algorithm import loss
+from slm_lab.agent.algorithm.report import number
+from slm_lab.agent.distribution.family import DistributionFamily
+from slm_lab.agent.net.policy_value import ActingNetwork
+from slm_lab.agent.optim.optimizer import Loss
+from slm_lab.agent.optim.rule import Number
+
+
+class Change(NamedTuple):
+    """The clipped surrogate loss, and how far the policy is from π_old."""
+
+    policy_loss: Number
+    approx_kl: Number
+    clip_fraction: Number
+
+
+class PolicyPass(ABC):
+    """One pass of π(a|s), and of V(s) if there is a critic, over a batch. A learner
+    asks for one term of the policy and one of the critic, of which it gets the values.
+    `losses` then adds them up."""
+
+    @property
+    @abstractmethod
+    def entropy(self) -> Number:
+        """The mean entropy of the policy, in nats."""
+
+    @property
+    @abstractmethod
+    def value(self) -> Tensor:
+        """(B,) the critic's output, without a gradient."""
+
+    @abstractmethod
+    def clipped_surrogate(
+        self, old_log_prob: Tensor, advantage: Tensor, clip_eps: Number
+    ) -> Change:
+        """`loss.clipped_surrogate` as the policy's term."""
+
+    @abstractmethod
+    def policy_gradient(
+        self, advantage: Tensor, weight: Tensor | None = None
+    ) -> Number:
+        """`loss.policy_gradient_loss` as the policy's term."""
+
+    @abstractmethod
+    def value_loss(self, target: Tensor) -> Number:
+        """The value loss of the spec as the critic's term."""
+
+    @abstractmethod
+    def clipped_value_loss(
+        self, old_value: Tensor, target: Tensor, clip_eps: Number
+    ) -> Number:
+        """`loss.clipped_value_loss` as the critic's term."""
+
+    @abstractmethod
+    def imitation_value_loss(self, target: Tensor, weight: Tensor | None) -> Number:
+        """`loss.imitation_value_loss` as the critic's term."""
+
+    @abstractmethod
+    def losses(
+        self, policy_coef: float, value_coef: float = 0.0, entropy_coef: Number = 0.0
+    ) -> tuple[Loss, ...]:
+        """c_π L^π − c_S S, and with a critic c_V L^V: their sum for one net, each alone
+        for two."""
+
+
+Evaluate: TypeAlias = Callable[[Tensor, Tensor], PolicyPass]
+"""From observations and actions, both (B, …), to a pass over them."""
+
+
+@final
+class TorchPass(PolicyPass):
+    """A pass that autograd differentiates."""
+
+    def __init__(
+        self,
+        network: ActingNetwork,
+        family: DistributionFamily,
+        value_loss_fn: loss.ValueLoss | None,
+        obs: Tensor,
+        action: Tensor,
+    ) -> None:
+        self._network = network
+        self._value_loss_fn = value_loss_fn
+        params, *self._values = network.forward(obs)
+        policy = family(params)
+        self._log_prob = policy.log_prob(action)
+        self._entropy = policy.entropy().mean()
+        self._critic_terms: list[Tensor] = []
+
+    @property
+    @override
+    def entropy(self) -> Number:
+        return number(self._entropy)
+
+    @property
+    @override
+    def value(self) -> Tensor:
+        return self._values[0].detach()
+
+    @override
+    def clipped_surrogate(
+        self, old_log_prob: Tensor, advantage: Tensor, clip_eps: Number
+    ) -> Change:
+        surrogate = loss.clipped_surrogate(
+            self._log_prob, old_log_prob, advantage, clip_eps
+        )
+        value = self._policy(surrogate.loss)
+        return Change(value, surrogate.kl, surrogate.clip_fraction)
+
+    @override
+    def policy_gradient(
+        self, advantage: Tensor, weight: Tensor | None = None
+    ) -> Number:
+        return self._policy(
+            loss.policy_gradient_loss(self._log_prob, advantage, weight)
+        )
+
+    def _policy(self, term: Tensor) -> Number:
+        self._policy_term = term
+        return number(term)
+
+    @override
+    def value_loss(self, target: Tensor) -> Number:
+        assert self._value_loss_fn is not None
+        return self._critic(self._value_loss_fn(self._values[0], target))
+
+    @override
+    def clipped_value_loss(
+        self, old_value: Tensor, target: Tensor, clip_eps: Number
+    ) -> Number:
+        assert self._value_loss_fn is not None
+        term = loss.clipped_value_loss(
+            value=self._values[0],
+            old_value=old_value,
+            target=target,
+            clip_eps=clip_eps,
+            loss_fn=self._value_loss_fn,
+        )
+        return self._critic(term)
+
+    @override
+    def imitation_value_loss(self, target: Tensor, weight: Tensor | None) -> Number:
+        return self._critic(loss.imitation_value_loss(self._values[0], target, weight))
+
+    def _critic(self, term: Tensor) -> Number:
+        self._critic_terms = [term]
+        return number(term)
+
+    @override
+    def losses(
+        self, policy_coef: float, value_coef: float = 0.0, entropy_coef: Number = 0.0
+    ) -> tuple[Loss, ...]:
+        policy_loss = loss.with_entropy(
+            policy_coef * self._policy_term, self._entropy, entropy_coef
+        )
+        critic_losses = (value_coef * term for term in self._critic_terms)
+        return self._network.losses(policy_loss, *critic_losses)

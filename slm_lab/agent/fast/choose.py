@@ -1,0 +1,134 @@
+"""The one place that decides how an agent computes what it says in torch."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from slm_lab.agent.algorithm.actor_critic import ActorCritic
+from slm_lab.agent.algorithm.algorithm import AgentParts, Learner
+from slm_lab.agent.algorithm.policy_actor import PolicyActor
+from slm_lab.agent.algorithm.ppo import PPO
+from slm_lab.agent.algorithm.q_learning import QLearner
+from slm_lab.agent.algorithm.reinforce import Reinforce
+from slm_lab.agent.algorithm.sac import SoftActorCritic, SoftLearner
+from slm_lab.agent.algorithm.sarsa import SARSA
+from slm_lab.agent.algorithm.sil import SelfImitation
+from slm_lab.agent.algorithm.soft_policy import SQUASHED
+from slm_lab.agent.algorithm.temperature import TunedTemperature
+from slm_lab.agent.fast.distributions import ARRAY_DISTRIBUTIONS
+from slm_lab.agent.fast.losses import elementwise
+from slm_lab.agent.fast.networks import TracedNet, array_mlp, array_net
+from slm_lab.agent.fast.objectives import (
+    ArrayPass,
+    WrittenActor,
+    WrittenCritics,
+    WrittenQ,
+    written_temperature,
+)
+from slm_lab.agent.fast.recorded_step import RecordedStep
+from slm_lab.agent.net.mlp import MLPNet
+
+
+def choose(parts: AgentParts) -> None:
+    """Lets an agent act and learn in the fastest way that its networks, their devices
+    and its losses allow. On a CPU that is by arrays, with gradients that are written
+    out; on a GPU by recorded steps; else by torch as it is."""
+    learner = parts.learner
+    evaluate_by_arrays(learner)
+    if isinstance(parts.actor, PolicyActor):
+        act_by_arrays(parts.actor)
+    if isinstance(learner, SelfImitation):
+        learner = learner.inner
+    write_out_steps(learner)
+    record_steps(learner)
+
+
+def evaluate_by_arrays(learner: Learner[Any]) -> None:
+    """Networks and targets on a CPU compute without a gradient by arrays."""
+    flats = (*learner.flats.values(), *learner.train_state.targets)
+    on_cpu = [flat.module for flat in flats if flat.vector.is_cpu]
+    perceptrons = (
+        part
+        for network in on_cpu
+        for part in network.modules()
+        if isinstance(part, MLPNet)
+    )
+    for perceptron in perceptrons:
+        arrays = array_mlp(perceptron)
+        if arrays is not None:
+            perceptron.without_gradient = arrays.forward_tensor
+
+
+def act_by_arrays(actor: PolicyActor) -> None:
+    """A network on a CPU acts by arrays."""
+    network = actor.network
+    if network.device.type != "cpu":
+        return
+    for index, net in enumerate(network.nets):
+        arrays = array_net(net)
+        if arrays is not None:
+            network.host_forwards[index] = arrays.forward
+
+
+def record_steps(learner: Learner[Any]) -> None:
+    """Steps on a GPU are replayed as CUDA graphs if `cuda_graph` asks for it."""
+    is_away = learner.train_state.failed is not None
+    if is_away and isinstance(learner, PPO | QLearner | SoftLearner):
+        learner.step = RecordedStep(learner.step, learner.train_state)
+
+
+def write_out_steps(learner: Learner[Any]) -> None:
+    """Gradients are written out, where all that the losses consist of is."""
+    if isinstance(learner, PPO | ActorCritic | Reinforce):
+        write_out_pass(learner)
+    elif isinstance(learner, QLearner | SARSA):
+        each = elementwise(learner.value_loss_fn)
+        nets = traced_nets(learner.network.nets)
+        if each is not None and nets is not None:
+            learner.objective = WrittenQ(nets[0], each)
+    elif isinstance(learner, SoftLearner):
+        write_out_soft_steps(learner)
+
+
+def write_out_pass(learner: PPO | ActorCritic | Reinforce) -> None:
+    """Policy gradients are written out for the distributions that are."""
+    nets = traced_nets(learner.network.nets)
+    kind = ARRAY_DISTRIBUTIONS.get(learner.family.kind)
+    each = None
+    if not isinstance(learner, Reinforce):
+        each = elementwise(learner.value_loss_fn)
+        if each is None:
+            return
+    if nets is not None and kind is not None:
+        learner.evaluate = partial(ArrayPass, nets, kind, each)
+
+
+def write_out_soft_steps(learner: SoftLearner) -> None:
+    """Critics and actor are written out for continuous actions, the temperature for
+    all."""
+    temperature = learner.temperature
+    if isinstance(temperature, TunedTemperature) and temperature.log_alpha.is_cpu:
+        temperature.loss = written_temperature
+    each = elementwise(learner.value_loss_fn)
+    actor = traced_nets(learner.actor.nets)
+    critics = traced_nets(list(learner.critic.nets))
+    if each is None or actor is None or critics is None:
+        return
+    can = learner.policy is SQUASHED and not learner.spec.symlog
+    if can and isinstance(learner, SoftActorCritic):
+        learner.critic_objective = WrittenCritics(learner, critics, each)
+        learner.actor_objective = WrittenActor(learner, actor[0], critics)
+
+
+def traced_nets(nets: Sequence[nn.Module]) -> list[TracedNet] | None:
+    """Nets on a CPU as arrays that can learn; None if one cannot."""
+    arrays: list[TracedNet] = []
+    for net in nets:
+        on_cpu = all(parameter.is_cpu for parameter in net.parameters())
+        traced = array_net(net) if on_cpu else None
+        if not isinstance(traced, TracedNet):
+            return None
+        arrays.append(traced)
+    return arrays

@@ -1,0 +1,161 @@
+"""Distributions of actions by NumPy, with the gradients of log-probabilities and
+entropies written out."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import NamedTuple, final
+
+import numpy as np
+from torch import Tensor
+from typing_extensions import override
+
+from slm_lab.agent.distribution.distributions import (
+    LOG_STD_RANGE,
+    Categorical,
+    DiagonalNormal,
+    Distribution,
+)
+from slm_lab.agent.distribution.exploration import normal_log_prob
+from slm_lab.core.types import FloatArray
+
+UNIT_NORMAL_ENTROPY = np.float32(0.5 + 0.5 * math.log(2 * math.pi))
+
+
+class ArrayDistribution(ABC):
+    """A batch of distributions over actions, from a network's output (B, param_dim),
+    and one action of each."""
+
+    log_prob: FloatArray
+    """(B,) log density or log mass of the actions"""
+
+    @abstractmethod
+    def __init__(self, params: FloatArray, action: Tensor) -> None: ...
+
+    @cached_property
+    @abstractmethod
+    def entropy(self) -> FloatArray:
+        """(B,) in nats."""
+
+    @abstractmethod
+    def of_log_prob(self, grad: FloatArray) -> FloatArray:
+        """From the gradient of the log-probabilities, (B,), to the gradient of the
+        parameters, (B, param_dim)."""
+
+    @abstractmethod
+    def of_entropy(self, grad: np.float32) -> FloatArray:
+        """From the gradient of each entropy, a scalar, to the gradient of the
+        parameters, (B, param_dim)."""
+
+
+@final
+class ArrayCategorical(ArrayDistribution):
+    """`Categorical` from logits (B, n)."""
+
+    def __init__(self, params: FloatArray, action: Tensor) -> None:
+        log_p = params.T.copy()  # (n, B): NumPy reduces rows far faster
+        log_p -= np.maximum.reduce(log_p, 0)
+        p = np.exp(log_p)
+        total = np.add.reduce(p, 0)
+        p /= total
+        log_p -= np.log(total)
+        self._p = p
+        self._log_p = log_p
+        self._taken = action.numpy()
+        self.log_prob = log_p[self._taken, np.arange(len(self._taken))]
+
+    @cached_property
+    @override
+    def entropy(self) -> FloatArray:
+        entropy: FloatArray = -np.add.reduce(self._p * self._log_p, 0)
+        return entropy
+
+    @override
+    def of_log_prob(self, grad: FloatArray) -> FloatArray:
+        """∂ log p(a) / ∂ l_i = [i = a] − p_i."""
+        is_taken = np.arange(len(self._p))[:, None] == self._taken
+        return ((is_taken - self._p) * grad).T
+
+    @override
+    def of_entropy(self, grad: np.float32) -> FloatArray:
+        """∂H / ∂ l_i = −p_i (log p_i + H)."""
+        return (self._p * (self._log_p + self.entropy) * -grad).T
+
+
+@final
+class ArrayNormal(ArrayDistribution):
+    """`DiagonalNormal` from mean and log σ side by side, (B, 2 A)."""
+
+    def __init__(self, params: FloatArray, action: Tensor) -> None:
+        mean, raw_log_std = np.split(params, 2, -1)
+        log_std = np.clip(raw_log_std, *LOG_STD_RANGE)
+        self._within = (raw_log_std == log_std).astype(np.float32)
+        self._inverse_std = np.exp(-log_std)
+        self._z = (action.numpy() - mean) * self._inverse_std
+        self.log_prob = normal_log_prob(self._z, log_std)
+        self._log_std = log_std
+
+    @cached_property
+    @override
+    def entropy(self) -> FloatArray:
+        entropy: FloatArray = np.add.reduce(self._log_std + UNIT_NORMAL_ENTROPY, -1)
+        return entropy
+
+    @override
+    def of_log_prob(self, grad: FloatArray) -> FloatArray:
+        """With z = (a − μ) / σ: ∂/∂μ = z / σ, ∂/∂ log σ = z² − 1."""
+        z = self._z
+        of_log_std = (z * z - 1) * self._within
+        return np.hstack([z * self._inverse_std, of_log_std]) * grad[:, None]
+
+    @override
+    def of_entropy(self, grad: np.float32) -> FloatArray:
+        """∂H / ∂ log σ = 1 within its bounds."""
+        return np.hstack([np.zeros_like(self._within), self._within * grad])
+
+
+ARRAY_DISTRIBUTIONS: Mapping[type[Distribution], type[ArrayDistribution]] = {
+    Categorical: ArrayCategorical,
+    DiagonalNormal: ArrayNormal,
+}
+"""Distributions that are written out, by their class in torch."""
+
+
+class SquashedSample(NamedTuple):
+    """Reparametrised actions of `TanhNormal`, with their gradients."""
+
+    action: FloatArray
+    """(B, A)"""
+    log_prob: FloatArray
+    """(B,)"""
+    backward: Callable[[FloatArray, FloatArray], FloatArray]
+    """From the gradients of action (B, A) and log-probability (B,) to the gradient of
+    the parameters, (B, 2 A)"""
+
+
+def squashed_sample(params: FloatArray, noise: Tensor) -> SquashedSample:
+    """The sample for standard normal noise (B, A), from mean and log σ side by side,
+    (B, 2 A). With u = μ + σε and a = tanh u: ∂a/∂u = 1 − a², ∂ log π/∂u = 2a, and
+    ∂ log π/∂ log σ = 2aσε − 1."""
+    epsilon = noise.numpy()
+    mean, log_std = np.split(params, 2, -1)
+    bounded = log_std.clip(*LOG_STD_RANGE)
+    within = log_std == bounded
+    scaled = np.exp(bounded) * epsilon
+    u = mean + scaled
+    action = np.tanh(u)
+    size = np.abs(u)
+    # even in u
+    log_slope = 2 * (np.float32(math.log(2)) - size - np.log1p(np.exp(-2 * size)))
+    log_prob = normal_log_prob(epsilon, bounded) - np.add.reduce(log_slope, -1)
+
+    def backward(of_action: FloatArray, of_log_prob: FloatArray) -> FloatArray:
+        of_u = of_action * (1 - action * action)
+        by_action = np.hstack([of_u, of_u * scaled * within])
+        of_u = 2 * action
+        by_log_prob = np.hstack([of_u, (of_u * scaled - 1) * within])
+        grad: FloatArray = by_action + by_log_prob * of_log_prob[:, None]
+        return grad
+
+    return SquashedSample(action, log_prob, backward)

@@ -1,0 +1,279 @@
+"""The passes and objectives of the lab's learners by NumPy, with gradients written out.
+
+Autograd records the many small operations of a loss, which takes longer than to compute
+them."""
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import NamedTuple, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from typing_extensions import override
+
+from slm_lab.agent.algorithm.policy_parts import QPrediction, TargetOf
+from slm_lab.agent.algorithm.policy_pass import Change, PolicyPass
+from slm_lab.agent.algorithm.sac import (
+    ActorObjective,
+    CriticObjective,
+    SoftActorCritic,
+)
+from slm_lab.agent.batch import Transitions
+from slm_lab.agent.fast import losses
+from slm_lab.agent.fast.distributions import ArrayDistribution, squashed_sample
+from slm_lab.agent.fast.losses import Elementwise, Term
+from slm_lab.agent.fast.networks import TracedNet, add_gradient
+from slm_lab.agent.optim.optimizer import Loss
+from slm_lab.agent.optim.rule import Number
+from slm_lab.core.types import FloatArray
+
+ONE = np.float32(1.0)
+"""The gradient of a loss by itself."""
+
+
+class WrittenLoss(NamedTuple):
+    """A scalar with a gradient that is written out."""
+
+    value: np.float32
+    gradient: Callable[[], object]
+    """Adds the gradient to the gradients of the parameters."""
+
+    def item(self) -> float:
+        """The value."""
+        return float(self.value)
+
+    def backward(self) -> None:
+        """Adds the gradient to the gradients of the parameters."""
+        self.gradient()
+
+
+@final
+class ArrayPass(PolicyPass):
+    """A pass by arrays, of one net with two heads or of two nets."""
+
+    def __init__(
+        self,
+        nets: Sequence[TracedNet],
+        kind: type[ArrayDistribution],
+        each: Elementwise | None,
+        obs: Tensor,
+        action: Tensor,
+    ) -> None:
+        self._traces = [net.trace(obs.numpy()) for net in nets]
+        self._policy = kind(self._traces[0].outputs[0], action)
+        self._value = self._traces[-1].outputs[-1][:, 0]
+        self._each = each
+
+    @property
+    @override
+    def entropy(self) -> Number:
+        return float(self._entropy)
+
+    @cached_property
+    def _entropy(self) -> np.float32:
+        each = self._policy.entropy
+        entropy: np.float32 = np.add.reduce(each) / len(each)
+        return entropy
+
+    @property
+    @override
+    def value(self) -> Tensor:
+        return torch.from_numpy(self._value)
+
+    @override
+    def clipped_surrogate(
+        self, old_log_prob: Tensor, advantage: Tensor, clip_eps: Number
+    ) -> Change:
+        clip = float(clip_eps)
+        self._policy_term, log_ratio = losses.clipped_surrogate(
+            self._policy.log_prob, old_log_prob.numpy(), advantage.numpy(), clip
+        )
+        kl, clip_fraction = losses.policy_change(log_ratio, clip)
+        return Change(float(self._policy_term.value), kl, clip_fraction)
+
+    @override
+    def policy_gradient(
+        self, advantage: Tensor, weight: Tensor | None = None
+    ) -> Number:
+        self._policy_term = losses.policy_gradient(
+            self._policy.log_prob, advantage, weight
+        )
+        return float(self._policy_term.value)
+
+    @override
+    def value_loss(self, target: Tensor) -> Number:
+        assert self._each is not None
+        return self._critic(losses.value_loss(self._each, self._value, target))
+
+    @override
+    def clipped_value_loss(
+        self, old_value: Tensor, target: Tensor, clip_eps: Number
+    ) -> Number:
+        assert self._each is not None
+        term = losses.clipped_value_loss(
+            each=self._each,
+            value=self._value,
+            old_value=old_value,
+            target=target,
+            clip_eps=float(clip_eps),
+        )
+        return self._critic(term)
+
+    @override
+    def imitation_value_loss(self, target: Tensor, weight: Tensor | None) -> Number:
+        return self._critic(losses.imitation_value_loss(self._value, target, weight))
+
+    def _critic(self, term: Term) -> Number:
+        self._value_term = term
+        return float(term.value)
+
+    @override
+    def losses(
+        self, policy_coef: float, value_coef: float = 0.0, entropy_coef: Number = 0.0
+    ) -> tuple[Loss, ...]:
+        policy = self._traces[0]
+        critic = self._traces[-1]
+        entropy_coef = float(entropy_coef)
+        policy_loss = self._policy_term.value * policy_coef
+        if entropy_coef != 0.0:
+            policy_loss = policy_loss - self._entropy * entropy_coef
+
+        def of_params() -> FloatArray:
+            grad = self._policy.of_log_prob(
+                self._policy_term.backward(ONE * policy_coef)
+            )
+            if entropy_coef == 0.0:
+                return grad
+            of_entropy = -ONE * entropy_coef / len(self._policy.entropy)
+            return grad + self._policy.of_entropy(of_entropy)
+
+        def of_value() -> FloatArray:
+            return self._value_term.backward(ONE * value_coef)[:, None]
+
+        if len(policy.outputs) == 2:
+            total = policy_loss + self._value_term.value * value_coef
+            return (
+                WrittenLoss(total, lambda: policy.backward(of_params(), of_value())),
+            )
+        actor_loss = WrittenLoss(policy_loss, lambda: policy.backward(of_params()))
+        if critic is policy:
+            return (actor_loss,)
+        value_loss = self._value_term.value * value_coef
+        return actor_loss, WrittenLoss(value_loss, lambda: critic.backward(of_value()))
+
+
+@final
+class WrittenQ:
+    """`QParts.torch_objective`."""
+
+    def __init__(self, net: TracedNet, each: Elementwise) -> None:
+        self._net = net
+        self._each = each
+
+    def __call__(
+        self, obs: Tensor, action: Tensor, target_of: TargetOf, weight: Tensor | None
+    ) -> QPrediction:
+        """The loss of Q(s, a)."""
+        trace = self._net.trace(obs.numpy())
+        (q_of_all,) = trace.outputs
+        taken = (np.arange(len(action)), action.numpy())
+        q = q_of_all[taken]
+        q_tensor = torch.from_numpy(q)
+        term = losses.value_loss(self._each, q, target_of(q_tensor), weight)
+
+        def backward() -> None:
+            grad = np.zeros_like(q_of_all)
+            grad[taken] = term.backward(ONE)
+            trace.backward(grad)
+
+        mean_q = float(np.add.reduce(q) / len(q))
+        return QPrediction(WrittenLoss(term.value, backward), q_tensor, mean_q)
+
+
+@final
+class WrittenCritics:
+    """`SoftActorCritic.torch_critic_objective` of continuous actions."""
+
+    def __init__(
+        self, learner: SoftActorCritic, nets: Sequence[TracedNet], each: Elementwise
+    ) -> None:
+        self._learner = learner
+        self._nets = nets
+        self._each = each
+
+    def __call__(
+        self, batch: Transitions, noise: Tensor, alpha: Number
+    ) -> CriticObjective:
+        """The sum of both critics' losses."""
+        following = self._learner.following(batch.next_obs, noise)
+        target = self._learner.target(batch, following, alpha)
+        both = torch.cat([batch.obs, batch.action], -1).numpy()
+        traces = [net.trace(both) for net in self._nets]
+        q = [trace.outputs[0][:, 0] for trace in traces]
+        terms = [
+            losses.value_loss(self._each, values, target, batch.weight) for values in q
+        ]
+
+        def backward() -> None:
+            for trace, term in zip(traces, terms, strict=True):
+                trace.backward(term.backward(ONE)[:, None])
+
+        first, second = terms
+        loss = WrittenLoss(first.value + second.value, backward)
+        return CriticObjective(loss, torch.from_numpy(q[0]), target)
+
+
+@final
+class WrittenActor:
+    """`SoftLearner.torch_actor_objective` of continuous actions."""
+
+    def __init__(
+        self, learner: SoftActorCritic, actor: TracedNet, critics: Sequence[TracedNet]
+    ) -> None:
+        self._learner = learner
+        self._actor = actor
+        self._critics = critics
+
+    def __call__(
+        self, batch: Transitions, noise: Tensor, alpha: Number
+    ) -> ActorObjective:
+        """−(min(Q_1, Q_2) + α H(s)) by one reparametrised action."""
+        obs = batch.obs.numpy()
+        actor = self._actor.trace(obs)
+        sample = squashed_sample(actor.outputs[0], noise)
+        both = np.hstack([obs, sample.action])
+        critics = [
+            net.trace(both, learns=False, passes_on=True) for net in self._critics
+        ]
+        first, second = (critic.outputs[0][:, 0] for critic in critics)
+        entropy = -sample.log_prob
+        size = len(entropy)
+        gain = np.minimum(first, second) + alpha * entropy
+        value = -(np.add.reduce(gain) / size)
+        coef = self._learner.spec.entropy_penalty_coef
+        penalty = losses.entropy_change(entropy, batch.log_prob) if coef > 0 else None
+        if penalty is not None:
+            value = value + coef * penalty.value
+
+        def backward() -> None:
+            of_gain = np.full(size, -ONE / size, np.float32)
+            is_first = first <= second
+            of_both = critics[0].backward((of_gain * is_first)[:, None])
+            of_both = of_both + critics[1].backward((of_gain * ~is_first)[:, None])
+            of_entropy = of_gain * alpha
+            if penalty is not None:
+                of_entropy = of_entropy + penalty.backward(ONE * coef)
+            of_action = of_both[:, obs.shape[1] :]
+            actor.backward(sample.backward(of_action, -of_entropy))
+
+        return ActorObjective(WrittenLoss(value, backward), torch.from_numpy(entropy))
+
+
+def written_temperature(log_alpha: nn.Parameter, surplus: Number) -> WrittenLoss:
+    """ln α (H − H̄)."""
+    grad = ONE * float(surplus)
+    return WrittenLoss(
+        np.float32(log_alpha.item()) * float(surplus),
+        lambda: add_gradient(log_alpha, np.asarray(grad)),
+    )

@@ -1,0 +1,68 @@
+"""Networks that follow others."""
+
+from typing import Literal, final
+
+import torch
+
+from slm_lab.agent.optim.flat import FlatParameters
+from slm_lab.core.types import StateDict
+
+
+@final
+class TargetNetwork:
+    """A second network that follows the online one, so that targets do not move with
+    every step. At the start they are equal. "replace" copies the online network,
+    "polyak" moves the target by τ: target ← τ online + (1 − τ) target. Either happens
+    after the training event in which the Session's frames cross a multiple of
+    `update_frequency`; polyak with an `update_frequency` of 1 after every gradient
+    step."""
+
+    def __init__(
+        self,
+        online: FlatParameters,
+        target: FlatParameters,
+        update_type: Literal["replace", "polyak"] = "replace",
+        update_frequency: int = 1,
+        tau: float = 1.0,
+    ) -> None:
+        self._online = online
+        self.target = target
+        self._frequency = update_frequency
+        self._tau = tau if update_type == "polyak" else 1.0
+        self._every_step = update_type == "polyak" and update_frequency == 1
+        self._last_frame = 0
+        self.copy_online()
+
+    def copy_online(self) -> None:
+        """Makes the target equal to the online network."""
+        self.target.copy_(self._online)
+
+    def after_step(self) -> None:
+        """Updates the target if it follows every gradient step."""
+        if self._every_step:
+            self._update_target()
+
+    def update_after_event(self, frame: int) -> None:
+        """Updates the target if it is due after a training event at the Session's
+        frame."""
+        crosses = frame // self._frequency > self._last_frame // self._frequency
+        self._last_frame = frame
+        if crosses and not self._every_step:
+            self._update_target()
+
+    @torch.no_grad()
+    def _update_target(self) -> None:
+        if self._tau == 1.0:
+            self.target.copy_(self._online)
+        else:
+            self.target.vector.lerp_(self._online.vector, self._tau)
+            self.target.statistics.lerp_(self._online.statistics, self._tau)
+
+    def state_dict(self) -> StateDict:
+        """The target's values, and the frame of the last event."""
+        return {"target": self.target.state_dict(), "last_frame": self._last_frame}
+
+    def load_state_dict(self, state: StateDict) -> None:
+        """Restores both in place."""
+        self.target.load_state_dict(state["target"])
+        self._last_frame = int(state["last_frame"])

@@ -1,0 +1,105 @@
+"""What runs written out, and that it learns what torch does."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from slm_lab.agent.fast import choose
+from slm_lab.agent.fast.objectives import WrittenLoss
+from tests.support import ppo, q_learning, soft
+from tests.unit.agent.algorithm.batches import (
+    CONTINUOUS,
+    OneBatch,
+    learner_of,
+    rollout,
+    transitions,
+)
+
+SMALL = {"agent__net__clip_grad_val": 0.5}
+
+
+def on_policy(name, **keys):
+    """With one net or two, with an entropy bonus."""
+    algorithm = {
+        "name": name,
+        "gamma": 0.9,
+        "entropy_coef_spec": {
+            "name": "no_decay",
+            "start_val": 0.1,
+            "end_val": 0.1,
+            "start_step": 0,
+            "end_step": 0,
+        },
+    }
+    memory = {"name": "OnPolicyBatchReplay"}
+    return ppo(agent__algorithm=algorithm | keys, agent__memory=memory)
+
+
+def value_is_known():
+    return replace(rollout(), value=torch.full((3, 2), 0.5))
+
+
+def continuous():
+    return OneBatch(transitions(CONTINUOUS))
+
+
+def discrete():
+    return OneBatch(transitions())
+
+
+PENDULUM = {"env__name": "Pendulum-v1"}
+CASES = {
+    "PPO": (ppo(**SMALL), value_is_known),
+    "PPO, clipped values": (ppo(agent__algorithm__clip_vloss=True), value_is_known),
+    "PPO, one net": (ppo(agent__net__shared=True), value_is_known),
+    "ActorCritic": (on_policy("ActorCritic", lam=0.9), value_is_known),
+    "Reinforce": (on_policy("Reinforce"), value_is_known),
+    "DQN": (q_learning("DQN"), discrete),
+    "DoubleDQN": (q_learning("DoubleDQN"), discrete),
+    "SoftActorCritic": (soft("SoftActorCritic", **PENDULUM), continuous),
+    "SoftActorCritic, with a penalty": (
+        soft("SoftActorCritic", **PENDULUM, agent__algorithm__entropy_penalty_coef=0.5),
+        continuous,
+    ),
+}
+
+
+def losses_of(learner):
+    """The losses that its optimizers minimise from now on."""
+    seen = []
+    for optimizer in learner.train_state.optimizers.values():
+        optimizer.backward = watched(optimizer.backward, seen)
+    return seen
+
+
+def watched(function, seen):
+    return lambda loss: (seen.append(loss), function(loss))[1]
+
+
+@pytest.mark.parametrize(("data", "batch"), CASES.values(), ids=CASES)
+def test_written_out_steps_learn_what_torch_learns(data, batch, monkeypatch):
+    written = learner_of(data)
+    monkeypatch.setattr(choose, "write_out_steps", lambda learner: None)
+    in_torch = learner_of(data)
+    losses, tensors = losses_of(written), losses_of(in_torch)
+    for frame in range(3):
+        report, expected = (each.learn(batch(), frame) for each in (written, in_torch))
+        assert report == pytest.approx(expected, rel=1e-4, abs=1e-6, nan_ok=True)
+    assert losses
+    assert all(isinstance(loss, WrittenLoss) for loss in losses)
+    assert all(isinstance(loss, torch.Tensor) for loss in tensors)
+    for name, flat in in_torch.flats.items():
+        torch.testing.assert_close(
+            written.flats[name].vector, flat.vector, rtol=1e-4, atol=1e-6
+        )
+
+
+def test_a_forward_without_gradients_is_by_arrays():
+    network = learner_of(ppo()).network
+    net = network.nets[0].net
+    assert net.without_gradient is not None
+    obs = torch.randn(8, 4)
+    with torch.no_grad():
+        expected = network.policy(obs)
+    torch.testing.assert_close(network.policy(obs).detach(), expected)

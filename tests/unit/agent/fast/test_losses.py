@@ -1,0 +1,110 @@
+"""Each written-out loss against autograd."""
+
+import pytest
+import torch
+from torch import nn
+
+from slm_lab.agent.algorithm import loss
+from slm_lab.agent.algorithm.loss import ValueLoss
+from slm_lab.agent.fast import losses
+from slm_lab.agent.fast.losses import elementwise
+from slm_lab.agent.fast.objectives import ONE
+from tests.unit.agent.fast.gradient import assert_gradient, by_autograd, numbers
+
+SIZE = 64
+WEIGHT = numbers(SIZE, seed=7).abs()
+TARGET, OLD = numbers(SIZE, seed=1), numbers(SIZE, seed=2)
+VALUE_LOSSES = {
+    "squared": ValueLoss(nn.MSELoss, {}),
+    "smooth": ValueLoss(nn.SmoothL1Loss, {}),
+    "smooth with β": ValueLoss(nn.SmoothL1Loss, {"beta": 0.3}),
+    "smooth with a β of zero": ValueLoss(nn.SmoothL1Loss, {"beta": 0.0}),
+}
+OF_VALUES = pytest.mark.parametrize("kind", VALUE_LOSSES.values(), ids=VALUE_LOSSES)
+WEIGHTS = pytest.mark.parametrize("weight", [None, WEIGHT], ids=["", "weighted"])
+
+
+def assert_as_autograd(written, in_torch, values=None):
+    """The value of a term, and its gradient times 0.7."""
+    values = numbers(SIZE) if values is None else values
+    value, grad = by_autograd(in_torch, values)
+    term = written(values.numpy())
+    assert float(term.value) == pytest.approx(value, rel=1e-5)
+    assert_gradient(term.backward(ONE * 0.7), grad * 0.7)
+
+
+@WEIGHTS
+@OF_VALUES
+def test_value_losses(kind, weight):
+    assert_as_autograd(
+        lambda value: losses.value_loss(elementwise(kind), value, TARGET, weight),
+        lambda value: kind(value, TARGET, weight),
+    )
+
+
+@OF_VALUES
+def test_value_losses_where_some_errors_are_exactly_zero(kind):
+    assert_as_autograd(
+        lambda value: losses.value_loss(elementwise(kind), value, TARGET),
+        lambda value: kind(value, TARGET),
+        torch.cat([TARGET[:8], numbers(SIZE - 8)]),
+    )
+
+
+def test_other_losses_of_torch_are_not_written_out():
+    assert elementwise(ValueLoss(nn.L1Loss, {})) is None
+
+
+@OF_VALUES
+def test_the_clipped_value_loss(kind):
+    """Some values are within the clip, some are beyond it, and there either term is the
+    larger."""
+    assert_as_autograd(
+        lambda value: losses.clipped_value_loss(
+            elementwise(kind), value, OLD, TARGET, 0.5
+        ),
+        lambda value: loss.clipped_value_loss(value, OLD, TARGET, 0.5, kind),
+    )
+
+
+def test_the_clipped_surrogate_loss_and_the_change_of_the_policy():
+    """Some ratios are clipped, and two are bounded: their logarithms are beyond 20."""
+    log_prob, old = numbers(SIZE, scale=0.3), torch.zeros(SIZE)
+    log_prob[:2] = torch.tensor([25.0, -25.0])
+    assert_as_autograd(
+        lambda log_prob: losses.clipped_surrogate(
+            log_prob, old.numpy(), TARGET.numpy(), 0.2
+        )[0],
+        lambda log_prob: loss.clipped_surrogate(log_prob, old, TARGET, 0.2).loss,
+        log_prob,
+    )
+    _, log_ratio = losses.clipped_surrogate(
+        log_prob.numpy(), old.numpy(), TARGET.numpy(), 0.2
+    )
+    surrogate = loss.clipped_surrogate(log_prob, old, TARGET, 0.2)
+    assert losses.policy_change(log_ratio, 0.2) == pytest.approx(
+        (surrogate.kl, surrogate.clip_fraction), rel=1e-5
+    )
+
+
+@WEIGHTS
+def test_the_policy_gradient(weight):
+    assert_as_autograd(
+        lambda log_prob: losses.policy_gradient(log_prob, TARGET, weight),
+        lambda log_prob: loss.policy_gradient_loss(log_prob, TARGET, weight),
+    )
+
+
+@WEIGHTS
+def test_the_imitation_of_values(weight):
+    assert_as_autograd(
+        lambda value: losses.imitation_value_loss(value, TARGET, weight),
+        lambda value: loss.imitation_value_loss(value, TARGET, weight),
+    )
+
+
+def test_the_penalty_of_a_change_of_the_entropy():
+    assert_as_autograd(
+        lambda entropy: losses.entropy_change(entropy, OLD),
+        lambda entropy: loss.entropy_change(entropy, OLD),
+    )
