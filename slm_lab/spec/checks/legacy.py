@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from slm_lab.spec.schema.agent import ALGORITHM, PARTS
-from slm_lab.spec.schema.algorithm import IMITATING, AlgorithmSpec
+from slm_lab.spec.schema.algorithm import AlgorithmSpec
 from slm_lab.spec.schema.block import Block
 from slm_lab.spec.schema.memory import OnPolicySpec
 from slm_lab.spec.schema.meta import MetaSpec
@@ -70,8 +70,9 @@ def _without_empty_nets(agent: Mapping[str, Any]) -> dict[str, Any]:
 def _legacy_of(
     model: type[Block], block: Mapping[str, Any], algorithm: object
 ) -> Mapping[str, str]:
+    learner = ALGORITHM.model_of(algorithm)
     imitates = (
-        isinstance(algorithm, Mapping) and str(algorithm.get("name")) in IMITATING
+        learner is not None and issubclass(learner, AlgorithmSpec) and learner.TWIN
     )
     if imitates or not issubclass(model, OnPolicySpec):
         return model.LEGACY

@@ -6,10 +6,11 @@ from math import prod
 from typing import Any
 
 from slm_lab.core.errors import Problem
+from slm_lab.spec.blocks import Blocks
+from slm_lab.spec.schema.block import REFUSING
 from slm_lab.spec.schema.bounds import TRIALS
-from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.meta import MetaSpec
-from slm_lab.spec.schema.scheduler import HalvingSpec, HyperBandSpec, PbtSpec
+from slm_lab.spec.schema.rules import Facts, broken_rules
 from slm_lab.spec.search import Dimension, dimensions
 
 NOT_OF_SEARCHER = {
@@ -37,79 +38,64 @@ MUTABLE = re.compile(
 nets, its memory or its environment."""
 
 
-def search_cross_check(
-    search: Mapping[str, Any], meta: MetaSpec | None, env: EnvSpec | None
-) -> Iterator[Problem]:
+def search_cross_check(search: Mapping[str, Any], blocks: Blocks) -> Iterator[Problem]:
     """The problems of a search whose single keys are valid."""
+    meta = blocks.meta
     if meta is None:
         return
-    space = [each for each in dimensions(search) if each.sampler]
+    space = [dimension for dimension in dimensions(search) if dimension.sampler]
     yield from _searcher_knows(space, meta)
     yield from _grid_has_an_end(space)
+    scheduler = meta.search_scheduler
+    if scheduler is None:
+        return
+    facts = Facts("meta.search_scheduler", scheduler, blocks)
     yield from _at_equal_frames(meta)
-    if env is not None:
-        yield from _within_budget(meta, env.max_frame)
-    if (
-        isinstance(meta.search_scheduler, HyperBandSpec | PbtSpec)
-        and meta.search_alg != "random"
-    ):
+    yield from broken_rules(REFUSING, facts)
+    if scheduler.COUNTS_ALL_TRIALS and meta.search_alg != "random":
         message = (
-            f"must be random with search_scheduler {meta.search_scheduler.name}, "
-            "which needs all trials before the first ends"
+            f"must be random with search_scheduler {scheduler.name}, which needs all "
+            "trials before the first ends"
         )
         yield Problem("meta.search_alg", message, meta.search_alg)
-    if isinstance(meta.search_scheduler, PbtSpec):
+    if scheduler.name == "pbt":
         yield from _population(space, meta)
 
 
 def _searcher_knows(space: list[Dimension], meta: MetaSpec) -> Iterator[Problem]:
     unknown = NOT_OF_SEARCHER.get(meta.search_alg, ())
-    for each in space:
-        if each.sampler in unknown:
-            instead = (
-                "choice" if each.sampler == "grid_search" else "uniform or loguniform"
-            )
+    for dimension in space:
+        sampler = dimension.sampler
+        if sampler in unknown:
+            instead = "uniform or loguniform"
+            if sampler == "grid_search":
+                instead = "choice"
             message = (
-                f"{meta.search_alg} has no {each.sampler}; use {instead}, or "
-                "search_alg random"
+                f"{meta.search_alg} has no {sampler}; use {instead}, or search_alg "
+                "random"
             )
-            yield Problem(f"search.{each.key}", message)
+            yield Problem(f"search.{dimension.key}", message)
 
 
 def _grid_has_an_end(space: list[Dimension]) -> Iterator[Problem]:
-    grid = [each for each in space if each.sampler == "grid_search"]
-    points = prod(len(each.args) for each in grid if isinstance(each.args, list))
-    if message := TRIALS.refusal(points):
-        keys = ", ".join(each.key for each in grid)
+    grid = [dimension for dimension in space if dimension.sampler == "grid_search"]
+    lists = [dimension.args for dimension in grid if isinstance(dimension.args, list)]
+    points = prod(map(len, lists))
+    message = TRIALS.refusal(points)
+    if message:
+        keys = ", ".join(dimension.key for dimension in grid)
         yield Problem(
             "search", f"the grid of {keys} has {points:,} points, and {message}"
         )
 
 
 def _at_equal_frames(meta: MetaSpec) -> Iterator[Problem]:
-    if meta.search_scheduler is not None and meta.max_run > 1:
+    if meta.max_run > 1:
         message = (
             "must be 1 beside search_scheduler, which compares trials while they run, "
             "but runs of one trial are sequential; meta.confirm repeats the best"
         )
         yield Problem("meta.max_run", message, meta.max_run)
-
-
-def _within_budget(meta: MetaSpec, max_frame: int) -> Iterator[Problem]:
-    scheduler = meta.search_scheduler
-    keys = ("grace_period", "perturbation_interval", "burn_in_period", "max_t")
-    for key in keys:
-        frames = getattr(scheduler, key, None)
-        if frames is not None and frames > max_frame:
-            message = (
-                f'must be <= env.max_frame ({max_frame}), or a share of it, as "10%"'
-            )
-            yield Problem(f"meta.search_scheduler.{key}", message, frames)
-    if isinstance(scheduler, HalvingSpec):
-        grace, top = scheduler.grace_period, scheduler.max_t
-        if grace is not None and top is not None and top < grace:
-            message = f"must be <= max_t ({top:g})"
-            yield Problem("meta.search_scheduler.grace_period", message, grace)
 
 
 def _population(space: list[Dimension], meta: MetaSpec) -> Iterator[Problem]:
@@ -118,9 +104,9 @@ def _population(space: list[Dimension], meta: MetaSpec) -> Iterator[Problem]:
             "must be >= 2 with search_scheduler pbt: it is the size of the population"
         )
         yield Problem("meta.max_trial", message, meta.max_trial)
-    for each in space:
-        if not MUTABLE.match(each.path):
+    for dimension in space:
+        if not MUTABLE.match(dimension.path):
             message = (
                 "cannot change while an agent trains, as search_scheduler pbt requires"
             )
-            yield Problem(f"search.{each.key}", message)
+            yield Problem(f"search.{dimension.key}", message)

@@ -64,6 +64,21 @@ class Spec(Block):
         """The most copies that a Session steps together."""
         return max(self.env.num_envs, self.meta.rigorous_eval)
 
+    @property
+    def unroll_length(self) -> int:
+        """Steps of each environment in one unroll of an actor."""
+        return self.agent.algorithm.unroll_length(self.meta)
+
+    def as_learned(self) -> Self:
+        """The spec that a learner is built from: a number as `train_ratio` sets the
+        gradient steps per frame, null one batch per event, in place of the algorithm's
+        own keys; else unchanged."""
+        algorithm = self.agent.algorithm.for_learner(self.meta)
+        if algorithm is self.agent.algorithm:
+            return self
+        agent = self.agent.model_copy(update={"algorithm": algorithm})
+        return self.model_copy(update={"agent": agent})
+
     def numbered(self, first: int) -> Self:
         """The spec of copies with numbers from `first` on, see `env.index_key`."""
         first_index = self.env.first_index + first

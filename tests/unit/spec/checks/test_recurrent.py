@@ -91,7 +91,7 @@ ROWS = [
         {"net.bidirectional": True},
         "agent.net.bidirectional = true: … later observations",
     ),
-    (DQN, {"net.burn_in": 8}, "agent.net.burn_in = 8: … below seq_len (8)"),
+    (DQN, {"net.burn_in": 8}, "agent.net.burn_in = 8: must be < seq_len (8)"),
     (PPO, {"net.burn_in": 2}, "agent.net.burn_in = 2: … used once"),
 ]
 
