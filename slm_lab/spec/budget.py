@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from slm_lab.spec.limits import nodes
 from slm_lab.spec.schema.bounds import FRAMES
+from slm_lab.spec.schema.fields import share_of
 from slm_lab.spec.schema.schedule import DECAYS
-from slm_lab.spec.schema.share import share_of
 
 LINEAR_RATES = ("LinearToZero", "LinearToMin")
 """Learning-rate schedules on the frame clock; those of torch have arguments of their

@@ -13,7 +13,7 @@ from slm_lab.spec import parse as parsing
 from slm_lab.spec.blocks import well_formed_blocks
 from slm_lab.spec.budget import budget_of, decays
 from slm_lab.spec.checks.legacy import drop_legacy_keys, with_lab_names
-from slm_lab.spec.checks.suspicious import has_few_rows
+from slm_lab.spec.checks.warnings import has_few_rows
 from slm_lab.spec.override import (
     Setting,
     apply_settings,

@@ -11,7 +11,7 @@ from slm_lab.core.registry import nearest_name
 from slm_lab.spec.json_text import json_value
 from slm_lab.spec.limits import check_text, nodes
 from slm_lab.spec.schema.env import EnvSpec, arguments_beside
-from slm_lab.spec.schema.foreign_words import FOREIGN
+from slm_lab.spec.schema.messages import FOREIGN
 from slm_lab.spec.schema.spec import Spec
 
 VARIABLE = re.compile(r"\$\{([^{}]*)\}")

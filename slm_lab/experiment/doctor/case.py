@@ -11,6 +11,7 @@ from slm_lab.core.text import significant
 from slm_lab.core.types import FloatArray
 from slm_lab.experiment.plot.trials import FoundTrial, ReadRows
 from slm_lab.metrics.reader import Rows
+from slm_lab.spec.modes import words_of
 from slm_lab.storage.intact import read_saved_rows
 from slm_lab.storage.lock import is_locked
 from slm_lab.storage.maybe_damaged import trial_metrics, value_at
@@ -57,7 +58,8 @@ class Course(NamedTuple):
     def steps(self) -> float:
         """Steps of each copy that this Session covers."""
         copies = self.key("env.num_envs", 1.0)
-        if self.key("meta.distributed") == "actor_learner":
+        has_learner = words_of(lambda mode: mode.has_learner)
+        if self.key("meta.distributed") in has_learner:
             copies *= self.key("meta.max_session", 1.0)
         return float(self.column("frame")[-1] / copies)
 

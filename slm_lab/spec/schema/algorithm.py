@@ -15,7 +15,7 @@ from slm_lab.spec.schema.block import (
     key_error,
     raise_errors,
 )
-from slm_lab.spec.schema.fields import AutoOrNumber, Count
+from slm_lab.spec.schema.fields import AutoOrNumber, Count, Frames
 from slm_lab.spec.schema.memory import (
     NOT_ONE_SAMPLE,
     Family,
@@ -26,7 +26,6 @@ from slm_lab.spec.schema.memory import (
 from slm_lab.spec.schema.meta import MetaSpec
 from slm_lab.spec.schema.rules import Limit, Needed, NoEffect
 from slm_lab.spec.schema.schedule import Coefficient, Constant, NonNegative, constant
-from slm_lab.spec.schema.share import Frames
 
 ActionPdtype: TypeAlias = Literal[
     "default",

@@ -1,7 +1,12 @@
-"""Rewords pydantic's errors for users: what is allowed, and the nearest valid name."""
+"""Rewords pydantic's errors for users: what is allowed, and the nearest valid name.
 
+foreign_words.json has the words of SB3, CleanRL, RLlib and Gymnasium, and the lab's
+own: docs/coming_from.md as data."""
+
+import json
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
@@ -9,7 +14,17 @@ from pydantic_core import ErrorDetails
 
 from slm_lab.core.registry import nearest_name
 from slm_lab.spec.schema.bounds import Most
-from slm_lab.spec.schema.foreign_words import FOREIGN
+
+WORDS_BY_SUBJECT: Mapping[str, Mapping[str, str]] = json.loads(
+    Path(__file__).with_name("foreign_words.json").read_text(encoding="utf-8")
+)
+FOREIGN: Mapping[str, str] = {
+    word: text
+    for texts in WORDS_BY_SUBJECT.values()
+    for words, text in texts.items()
+    for word in words.split()
+}
+"""The end of the error about an unknown key: "unknown key; use env.num_envs"."""
 
 TYPES = {
     "bool_type": "true or false",

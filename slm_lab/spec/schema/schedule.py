@@ -7,8 +7,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from slm_lab.spec.schema import bounds
 from slm_lab.spec.schema.block import Block, error_line, raise_errors
+from slm_lab.spec.schema.fields import Frames
 from slm_lab.spec.schema.rules import Limit, Needed
-from slm_lab.spec.schema.share import Frames
 
 DECAYS = ("linear_decay", "rate_decay", "periodic_decay")
 """The shapes that change."""

@@ -7,10 +7,9 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import BaseModel, BeforeValidator, Field, field_validator
 
 from slm_lab.spec.schema.block import Block, key_error, spec_error
-from slm_lab.spec.schema.fields import AnyList, Count
+from slm_lab.spec.schema.fields import AnyList, Count, FramesOrFraction
 from slm_lab.spec.schema.messages import unknown_name
 from slm_lab.spec.schema.rules import Limit
-from slm_lab.spec.schema.share import FramesOrFraction
 
 WITHIN_BUDGET = Limit(
     sign="<=", of="env.max_frame", text=', or a share of it, as "10%"'

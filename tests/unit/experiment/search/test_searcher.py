@@ -16,8 +16,7 @@ from slm_lab.experiment.search.searcher import (
     build_searcher,
 )
 from slm_lab.experiment.search.space import Space
-from slm_lab.spec.checks.search import NOT_OF_SEARCHER
-from slm_lab.spec.search import Dimension
+from slm_lab.spec.search import NOT_OF_SEARCHER, Dimension
 from tests.unit.experiment.search.small import (
     GAMMA,
     LAYERS,
