@@ -80,7 +80,9 @@ class Blocks:
     @property
     def settings(self) -> MetaSpec:
         """`meta`, or its defaults if it has problems."""
-        return MetaSpec() if self.meta is None else self.meta
+        if self.meta is None:
+            return MetaSpec()
+        return self.meta
 
     @property
     def by_path(self) -> dict[str, Block]:
@@ -130,7 +132,9 @@ class Blocks:
     @property
     def num_step_returns(self) -> int:
         """The steps of a return."""
-        return 1 if self.algorithm is None else self.algorithm.steps_of_return
+        if self.algorithm is None:
+            return 1
+        return self.algorithm.steps_of_return
 
     @property
     def trains_by_frequency(self) -> bool:
@@ -203,7 +207,9 @@ def _place(problem: Problem) -> int:
         for place, block in enumerate(IN_FILE_ORDER)
         if is_within(problem.path, block)
     ]
-    return holders[0] if holders else len(IN_FILE_ORDER)
+    if holders:
+        return holders[0]
+    return len(IN_FILE_ORDER)
 
 
 def blocks_of(spec: Spec) -> Blocks:

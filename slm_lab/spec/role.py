@@ -29,7 +29,9 @@ def net_for_role(agent: AgentSpec, role: Role) -> NetSpec:
 
 def targets_role(algorithm: AlgorithmSpec) -> Role:
     """The role whose nets have target networks, if the algorithm has any."""
-    return "critic" if algorithm.has_separate_critics else "actor"
+    if algorithm.has_separate_critics:
+        return "critic"
+    return "actor"
 
 
 def optimizer_paths(

@@ -178,8 +178,6 @@ def _with_larger_rates(net: NetSpec, times: float) -> NetSpec:
 
 
 def _times(rate: Any, times: float) -> Any:
-    return (
-        [each * times for each in rate]
-        if isinstance(rate, list | tuple)
-        else rate * times
-    )
+    if isinstance(rate, list | tuple):
+        return [each * times for each in rate]
+    return rate * times

@@ -125,7 +125,9 @@ def num_trials(searched: Collection[Dimension], max_trial: int) -> int:
     lists = [each.args for each in searched if each.sampler == "grid_search"]
     points = prod(len(each) for each in lists if isinstance(each, list)) or 1
     is_grid = all(each.sampler == "grid_search" for each in searched)
-    return points if is_grid else -(-max_trial // points) * points
+    if is_grid:
+        return points
+    return -(-max_trial // points) * points
 
 
 def search_problems(spec: Mapping[str, Any], validate: Validate) -> list[Problem]:
@@ -202,7 +204,9 @@ def _sampler_message(dimension: Dimension) -> str:
         return unknown_name("sampler", name, ALL_SAMPLERS)
     if name in LISTS:
         empty = not isinstance(args, list) or not args
-        return "must be a list of values" if empty else CHOICES.refusal(args) or ""
+        if empty:
+            return "must be a list of values"
+        return CHOICES.refusal(args) or ""
     return _argument_message(name, SAMPLERS[name], args)
 
 
@@ -218,7 +222,9 @@ def _argument_message(name: str, sampler: TuneSampler, args: Any) -> str:
     named = sampler.named(args)
     q = named.get("q")
     if q is not None and (q <= 0 or not isfinite((abs(first) + abs(second)) / q)):
-        return "q must be > 0" if q <= 0 else f"q ({q}) is too small for such numbers"
+        if q <= 0:
+            return "q must be > 0"
+        return f"q ({q}) is too small for such numbers"
     uneven = q is not None and not all(
         isclose(end / q, round(end / q)) for end in args[:2]
     )

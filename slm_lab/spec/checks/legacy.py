@@ -29,7 +29,8 @@ def with_lab_names(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         if not isinstance(block, Mapping):
             continue
         name = block.get(kind.key)
-        if lab_name := kind.lab_name(name, mode):
+        lab_name = kind.lab_name(name, mode)
+        if lab_name:
             blocks[key] = {**block, kind.key: lab_name}
             notes.append(f'agent.{key}.{kind.key} "{name}" means {lab_name}')
     return {**raw, "agent": blocks} if notes else dict(raw), notes

@@ -236,7 +236,9 @@ class AlgorithmSpec(Block):
     def unroll_length(self, meta: MetaSpec) -> int:
         """Steps of each environment in one unroll of an actor."""
         length = meta.actor_learner.unroll_length
-        return self.rollout_length() if length is None else length
+        if length is None:
+            return self.rollout_length()
+        return length
 
     def frames_of_event(self, num_envs: int, meta: MetaSpec) -> int:
         """Frames that one training event of an on-policy algorithm learns from: those
@@ -498,7 +500,9 @@ class PPOSpec(LearningSpec):
     @classmethod
     def _true_is_standardize(cls, value: Any) -> Any:
         if isinstance(value, bool):
-            return "standardize" if value else None
+            if value:
+                return "standardize"
+            return None
         return value
 
     @override

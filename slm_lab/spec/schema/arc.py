@@ -50,7 +50,8 @@ def _layer_problems(index: int, row: Any) -> list[InitErrorDetails]:
     if name not in known:
         message = unknown_name("layer", str(name), list(known), ALL_LAYERS)
         return [error_line((index, str(name)), message, args)]
-    if reason := known[name].refused:
+    reason = known[name].refused
+    if reason:
         return [error_line((index, name), f"cannot be a layer here: it {reason}", args)]
     if args is not None and not isinstance(args, Mapping):
         return [

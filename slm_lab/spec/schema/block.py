@@ -60,7 +60,9 @@ def given_value(details: ErrorDetails) -> object:
     missing = details["type"] == "missing" or details.get("ctx", {}).get(
         "missing", False
     )
-    return ... if missing else details["input"]
+    if missing:
+        return ...
+    return details["input"]
 
 
 def problems_of(error: ValidationError, prefix: str = "") -> list[Problem]:
@@ -88,7 +90,8 @@ def spec_errors(lines: list[InitErrorDetails]) -> ValidationError:
 
 def raise_errors(lines: Iterable[InitErrorDetails]) -> None:
     """Raises the lines as one error, if there are any."""
-    if listed := list(lines):
+    listed = list(lines)
+    if listed:
         raise spec_errors(listed)
 
 

@@ -41,7 +41,9 @@ class Most(GroupedMetadata):
 def short(number: float) -> str:
     """A number as 0.5, 10,000 or 1e15."""
     power = f"1e{len(str(number)) - 1}"
-    return power if number >= 10**7 and number == float(power) else f"{number:,}"
+    if number >= 10**7 and number == float(power):
+        return power
+    return f"{number:,}"
 
 
 @dataclass(frozen=True)

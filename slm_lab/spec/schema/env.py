@@ -24,7 +24,8 @@ from slm_lab.spec.schema.rules import Needed, NoEffect
 def _width_and_height(size: tuple[int, ...]) -> tuple[int, ...]:
     if len(size) != 2 or min(size) < 1:
         raise spec_error("must be [width, height] in pixels")
-    if message := bounds.PIXELS.refusal(size):
+    message = bounds.PIXELS.refusal(size)
+    if message:
         raise spec_error(message)
     return size
 

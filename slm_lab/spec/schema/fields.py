@@ -20,13 +20,18 @@ from slm_lab.spec.schema.messages import not_among
 
 def _whole(value: Any) -> Any:
     """Converts 1e6 to an int."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
 
 
 def _list_as_tuple(value: Any) -> Any:
-    if message := LIST.refusal(value):
+    message = LIST.refusal(value)
+    if message:
         raise spec_error(message)
-    return tuple(value) if isinstance(value, list) else value
+    if isinstance(value, list):
+        return tuple(value)
+    return value
 
 
 def _word_of_a_mode(value: Any) -> Any:
@@ -43,7 +48,9 @@ def _word_of_a_mode(value: Any) -> Any:
 
 def _bool_as_sign(value: Any) -> Any:
     """Converts true to "sign" and false to null."""
-    return {True: "sign", False: None}[value] if isinstance(value, bool) else value
+    if isinstance(value, bool):
+        return {True: "sign", False: None}[value]
+    return value
 
 
 def _number_or(
@@ -142,7 +149,9 @@ def share_of(text: str) -> Fraction | None:
     if not re.fullmatch(PATTERN, text, re.ASCII):
         return None
     share = Fraction(text.removesuffix("%")) / 100
-    return share if 0 < share <= 1 else None
+    if 0 < share <= 1:
+        return share
+    return None
 
 
 def _no_text(value: Any) -> Any:

@@ -93,7 +93,8 @@ def unknown_name(
     another library is translated."""
     if kind == "key" and name in FOREIGN:
         return f"unknown key; {FOREIGN[name]}"
-    if nearest := nearest_name(name, list(known)):
+    nearest = nearest_name(name, list(known))
+    if nearest:
         return f"unknown {kind}; did you mean {nearest}?"
     if not known:
         return f"unknown {kind}; none is known here"
@@ -111,11 +112,9 @@ def not_among(given: object, allowed: Sequence[object]) -> str:
     nearest = nearest_name(given, words) if isinstance(given, str) else None
     hint = f'; did you mean "{nearest}"?' if nearest else ""
     listed = ", ".join(show(value) for value in allowed)
-    return (
-        f"must be one of {listed}{hint}"
-        if len(allowed) > 1
-        else f"must be {listed}{hint}"
-    )
+    if len(allowed) > 1:
+        return f"must be one of {listed}{hint}"
+    return f"must be {listed}{hint}"
 
 
 def show(value: object) -> str:
@@ -124,7 +123,9 @@ def show(value: object) -> str:
         return str(value).lower()
     if value is None:
         return "null"
-    return f'"{value}"' if isinstance(value, str) else str(value)
+    if isinstance(value, str):
+        return f'"{value}"'
+    return str(value)
 
 
 def _literal_values(annotation: object) -> list[object]:

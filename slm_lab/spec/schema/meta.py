@@ -396,7 +396,9 @@ class MetaSpec(Block):
     def share_of(self, max_frame: int) -> int:
         """The part of a frame budget that each Session counts. Workers and ranks share
         a budget. A learner counts the frames of all its actors."""
-        return max_frame // self.max_session if self.mode.shares_budget else max_frame
+        if self.mode.shares_budget:
+            return max_frame // self.max_session
+        return max_frame
 
     @property
     def sessions_per_training(self) -> int:
@@ -405,7 +407,9 @@ class MetaSpec(Block):
         if self.distributed is False:
             return 1
         if self.mode.has_learner:
-            return 1 if self.actor_learner.serial else 1 + self.max_session
+            if self.actor_learner.serial:
+                return 1
+            return 1 + self.max_session
         return self.max_session
 
     @property
@@ -438,11 +442,9 @@ class MetaSpec(Block):
     def runs_of(self, sessions: Iterable[int]) -> list[int] | None:
         """The training of each Session if trainings repeat (`max_run`); else None."""
         per_training = self.sessions_per_training
-        return (
-            [session // per_training for session in sessions]
-            if self.max_run > 1
-            else None
-        )
+        if self.max_run > 1:
+            return [session // per_training for session in sessions]
+        return None
 
     def is_first_of_training(self, session: int) -> bool:
         """Whether a Session trains alone, or is the first one of its training."""

@@ -73,7 +73,8 @@ def _usable(
 ) -> str:
     if name is None or name not in known:
         raise spec_error(unknown_name(kind, given, list(known)))
-    if reason := known[name]:
+    reason = known[name]
+    if reason:
         raise spec_error(reason)
     return given
 
@@ -94,7 +95,9 @@ def _activation_or_list(value: Any) -> Any:
             )
         if name is not None:
             _known_activation(name)
-    return tuple(value) if isinstance(value, list) else value
+    if isinstance(value, list):
+        return tuple(value)
+    return value
 
 
 OutActivation: TypeAlias = Annotated[Any, AfterValidator(_activation_or_list)]
@@ -104,7 +107,8 @@ OutActivation: TypeAlias = Annotated[Any, AfterValidator(_activation_or_list)]
 def _widths(sizes: tuple[int, ...]) -> tuple[int, ...]:
     if min(sizes, default=1) < 1:
         raise spec_error("every layer must have at least 1 unit")
-    if message := bounds.WIDTH.refusal(sizes):
+    message = bounds.WIDTH.refusal(sizes)
+    if message:
         raise spec_error(message)
     return sizes
 
@@ -295,7 +299,9 @@ class NetSpec(Block):
 
     def file_key(self, role: Role, key: str) -> str:
         """The key of the file that sets `key` for `role`."""
-        return f"{role}_{key}" if f"{role}_{key}" in self._variants else key
+        if f"{role}_{key}" in self._variants:
+            return f"{role}_{key}"
+        return key
 
     @override
     def changed(self, key: str) -> Iterator[str]:
@@ -677,4 +683,6 @@ class TorchArcNetSpec(NetSpec):
 
     @override
     def hidden_weights(self) -> int:
-        return 0 if self.arc is None else self.arc.hidden_weights()
+        if self.arc is None:
+            return 0
+        return self.arc.hidden_weights()

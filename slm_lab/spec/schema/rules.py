@@ -62,7 +62,9 @@ class Facts:
     def __getitem__(self, name: str) -> Any:
         """The block of a name, for the text of a rule."""
         if name in ("own", "blocks"):
-            return self.own if name == "own" else self.blocks
+            if name == "own":
+                return self.own
+            return self.blocks
         return known(getattr(self.blocks, name))
 
     def of(self, path: str) -> Any:
@@ -76,7 +78,9 @@ class Facts:
     def label(self, path: str) -> str:
         """The path as in the file."""
         is_of_agent = path.split(".", maxsplit=1)[0] in OF_AGENT and "." in path
-        return f"agent.{path}" if is_of_agent else path
+        if is_of_agent:
+            return f"agent.{path}"
+        return path
 
 
 @dataclass(frozen=True)
@@ -195,11 +199,15 @@ class Limit(Rule):
 
 
 def _listed(paths: Paths) -> tuple[str, ...]:
-    return (paths,) if isinstance(paths, str) else paths
+    if isinstance(paths, str):
+        return (paths,)
+    return paths
 
 
 def _shown(number: object) -> str:
-    return f"{number:g}" if isinstance(number, float) else str(number)
+    if isinstance(number, float):
+        return f"{number:g}"
+    return str(number)
 
 
 def _keeps(given: float, sign: str, limit: float) -> bool:
@@ -210,7 +218,9 @@ def _keeps(given: float, sign: str, limit: float) -> bool:
         ">=": given >= limit,
         "=": given == limit,
     }
-    return given % limit == 0 if sign == "%" else kept[sign]
+    if sign == "%":
+        return given % limit == 0
+    return kept[sign]
 
 
 def broken_rules(

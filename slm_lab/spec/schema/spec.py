@@ -51,7 +51,9 @@ class Spec(Block):
     def log_frequency(self) -> int:
         """Frames between two rows of a Session."""
         given = self.meta.log_frequency
-        return self.default_log_frequency if given is None else given
+        if given is None:
+            return self.default_log_frequency
+        return given
 
     @property
     def training_copies(self) -> int:
