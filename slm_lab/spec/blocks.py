@@ -142,6 +142,14 @@ class Blocks:
         return known(self.algorithm).trains_by_frequency(self.settings)
 
     @property
+    def begins_with_sequences(self) -> bool:
+        """Whether the memory holds a sequence of each environment when training
+        begins."""
+        first = known(self.algorithm).first_stored(self.settings)
+        needed = known(self.net).sequence_length * known(self.env).num_envs
+        return first >= needed or self.settings.trains_freely
+
+    @property
     def has_actors(self) -> bool:
         """Whether actors feed a learner that can learn from them."""
         algorithm = known(self.algorithm)

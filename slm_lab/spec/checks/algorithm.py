@@ -64,12 +64,12 @@ def _of_discrete_actions(
 ) -> Iterator[Problem]:
     # The entropy of continuous actions is estimated from one sample. Its square would
     # also penalise the variance of this estimate.
-    if algorithm.penalises_entropy and space != "discrete":
+    if algorithm.entropy_penalty > 0 and space != "discrete":
         message = (
             "is for discrete actions, and the environment's are continuous; remove it"
         )
-        key = "entropy_penalty_coef"
-        yield Problem(f"agent.algorithm.{key}", message, algorithm.model_dump()[key])
+        path = "agent.algorithm.entropy_penalty_coef"
+        yield Problem(path, message, algorithm.entropy_penalty)
 
 
 def _missing_bounds(
@@ -159,35 +159,6 @@ def _memory_fits(blocks: Blocks) -> Iterator[Problem]:
     elif not algorithm.learns_from(type(memory)):
         message = f"does not suit {algorithm.name}, which learns from {fitting}"
         yield Problem("agent.memory.name", message, memory.name)
-
-
-def _sequences_come_before_learning(blocks: Blocks) -> Iterator[Problem]:
-    net = known(blocks.net)
-    memory = known(blocks.memory)
-    algorithm = known(blocks.algorithm)
-    num_envs = known(blocks.env).num_envs
-    meta = blocks.settings
-    if not net.RECURRENT or not blocks.has_replay or not algorithm.ACTS_ON_Q:
-        return
-    needed = net.sequence_length * num_envs
-    message = f"must be at least {needed}: seq_len × num_envs, one sequence of each"
-    first = algorithm.first_stored(meta)
-    if first is not None and first < needed and not meta.trains_freely:
-        key = "training_start_step"
-        yield Problem(f"agent.algorithm.{key}", message, algorithm.model_dump()[key])
-    size = memory.capacity
-    if size is not None and size < needed:
-        yield Problem("agent.memory.max_size", message, size)
-
-
-def _events_are_short(blocks: Blocks) -> Iterator[Problem]:
-    algorithm = known(blocks.algorithm)
-    steps = algorithm.steps_of_replay()
-    message = bounds.STEPS_OF_EVENT.refusal(steps)
-    if message:
-        product = f"× training_batch_iter = {steps:,} gradient steps; it {message}"
-        value = algorithm.model_dump()["training_iter"]
-        yield Problem("agent.algorithm.training_iter", product, value)
 
 
 def _rollouts_are_short(blocks: Blocks) -> Iterator[Problem]:
@@ -300,8 +271,6 @@ CHECKS: tuple[Check, ...] = (
     _actions_fit,
     _exploration_is_a_probability,
     _memory_fits,
-    _sequences_come_before_learning,
-    _events_are_short,
     _rollouts_are_short,
     _copies_are_few,
     _learner_learns_from_unrolls,

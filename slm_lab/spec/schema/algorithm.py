@@ -18,13 +18,14 @@ from slm_lab.spec.schema.block import (
 from slm_lab.spec.schema.fields import AutoOrNumber, Count, Frames
 from slm_lab.spec.schema.memory import (
     NOT_ONE_SAMPLE,
+    ONE_SEQUENCE,
     Family,
     MemorySpec,
     OnPolicyBatchReplaySpec,
     ReplaySpec,
 )
 from slm_lab.spec.schema.meta import MetaSpec
-from slm_lab.spec.schema.rules import Limit, Needed, NoEffect
+from slm_lab.spec.schema.rules import ANY, Limit, Needed, NoEffect, Refused
 from slm_lab.spec.schema.schedule import Coefficient, Constant, NonNegative, constant
 
 ActionPdtype: TypeAlias = Literal[
@@ -88,6 +89,12 @@ ONE_WITH_A_RATIO = Limit(
     of=1,
     text=" with update_to_data, which sets the number of gradient steps alone",
     when="algorithm.update_to_data",
+)
+SHORT_EVENTS = Refused(
+    "× training_batch_iter = {own.event_steps:,} gradient steps; it "
+    + bounds.STEPS_OF_EVENT.message,
+    when="algorithm.has_long_events",
+    value=ANY,
 )
 OF_A_TUNED_ALPHA = NoEffect(
     "bounds a tuned α, but fixed_alpha is set", when="algorithm.fixed_alpha"
@@ -219,14 +226,13 @@ class AlgorithmSpec(Block):
         return False
 
     @property
-    def penalises_entropy(self) -> bool:
-        """Whether it penalises changes of the entropy of discrete actions."""
-        return False
+    def entropy_penalty(self) -> float:
+        """The weight of a penalty on changes of the entropy of discrete actions."""
+        return 0.0
 
-    def first_stored(self, meta: MetaSpec) -> int | None:
-        """The fewest transitions that a replay memory holds when training begins; None
-        without one."""
-        return None
+    def first_stored(self, meta: MetaSpec) -> int:
+        """The fewest transitions that a replay memory holds when training begins."""
+        return 0
 
     def rollout_length(self) -> int:
         """Steps of each environment that it collects before it learns from them; 8 if
@@ -271,10 +277,6 @@ class AlgorithmSpec(Block):
     def steps_of_rollout(self, frames: int) -> int:
         """Gradient steps of a training event on a rollout of so many frames, if a key
         sets them; else 0."""
-        return 0
-
-    def steps_of_replay(self) -> int:
-        """Gradient steps of a training event on a replay memory."""
         return 0
 
     def trains_by_frequency(self, meta: MetaSpec) -> bool:
@@ -562,9 +564,20 @@ class ReplayLearningSpec(LearningSpec):
         Frames,
         bounds.FRAMES,
         Limit(sign="<", of="env.max_frame", text=BEFORE_THE_END),
+        Limit(
+            sign=">=",
+            of=("net.seq_len", "env.num_envs"),
+            text=ONE_SEQUENCE,
+            when=("net.RECURRENT", "algorithm.ACTS_ON_Q"),
+            unless="blocks.begins_with_sequences",
+        ),
     ] = Field(0, ge=0, description="stored transitions before the first training event")
     training_iter: Annotated[
-        Count, bounds.STEPS_OF_EVENT, ONE_WITH_A_RATIO, BY_THE_EXACT_RATIO
+        Count,
+        bounds.STEPS_OF_EVENT,
+        SHORT_EVENTS,
+        ONE_WITH_A_RATIO,
+        BY_THE_EXACT_RATIO,
     ] = Field(1, description="gradient steps per sampled batch")
     training_batch_iter: Annotated[
         Count, bounds.STEPS_OF_EVENT, ONE_WITH_A_RATIO, BY_THE_RATIO
@@ -618,14 +631,20 @@ class ReplayLearningSpec(LearningSpec):
         return max(1, steps) * num_envs
 
     @override
-    def first_stored(self, meta: MetaSpec) -> int | None:
+    def first_stored(self, meta: MetaSpec) -> int:
         if not self.trains_by_frequency(meta):
             return self.training_start_step
         return max(self.training_start_step, self.training_frequency)
 
-    @override
-    def steps_of_replay(self) -> int:
+    @property
+    def event_steps(self) -> int:
+        """Gradient steps of a training event."""
         return self.training_iter * self.training_batch_iter
+
+    @property
+    def has_long_events(self) -> bool:
+        """Whether a training event has more gradient steps than a run can wait for."""
+        return self.event_steps > bounds.STEPS_OF_EVENT.number
 
     @override
     def trains_by_frequency(self, meta: MetaSpec) -> bool:
@@ -765,8 +784,8 @@ class EntropyRegularisedSpec(ReplayLearningSpec):
 
     @property
     @override
-    def penalises_entropy(self) -> bool:
-        return self.entropy_penalty_coef > 0
+    def entropy_penalty(self) -> float:
+        return self.entropy_penalty_coef
 
     @override
     def with_larger_rates(self, times: float) -> Self:
@@ -802,13 +821,19 @@ class ImitatingSpec(Block):
     training_batch_iter: Annotated[Count, bounds.STEPS_OF_EVENT] = Field(
         1, description="replay batches per training event"
     )
-    training_iter: Annotated[Count, bounds.STEPS_OF_EVENT] = Field(
+    training_iter: Annotated[Count, bounds.STEPS_OF_EVENT, SHORT_EVENTS] = Field(
         1, description="gradient steps per replay batch"
     )
 
-    def steps_of_replay(self) -> int:
+    @property
+    def event_steps(self) -> int:
         """Gradient steps of a training event on the replay memory."""
         return self.training_iter * self.training_batch_iter
+
+    @property
+    def has_long_events(self) -> bool:
+        """Whether a training event has more gradient steps than a run can wait for."""
+        return self.event_steps > bounds.STEPS_OF_EVENT.number
 
 
 class SILSpec(ImitatingSpec, ActorCriticSpec):

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
-from typing_extensions import override
 
 from slm_lab.spec.schema import bounds
 from slm_lab.spec.schema.block import Block
@@ -15,6 +14,7 @@ from slm_lab.spec.schema.schedule import Fraction
 Family = Literal["on_policy", "replay"]
 
 OF_IMITATION = Needed("{algorithm.name} has a replay memory", when="algorithm.TWIN")
+ONE_SEQUENCE = ", one sequence of each environment"
 ON_THE_CPU = 'prepares sampled observations on the CPU; use "memory"'
 NOT_ONE_SAMPLE = Refused(
     "is one sample, which batch_norm cannot normalise",
@@ -42,11 +42,6 @@ class MemorySpec(Block):
     """Samples of a gradient step, in total over all ranks with meta.scale "strong"."""
 
     name: str = Field(description="kind of memory")
-
-    @property
-    def capacity(self) -> int | None:
-        """Transitions that a replay memory holds; None for other memories."""
-        return None
 
 
 class OnPolicySpec(MemorySpec):
@@ -126,6 +121,12 @@ class ReplaySpec(MemorySpec):
             of=("env.num_envs", "blocks.num_step_returns"),
             text=", or no n-step return is ever whole",
         ),
+        Limit(
+            sign=">=",
+            of=("net.seq_len", "env.num_envs"),
+            text=ONE_SEQUENCE,
+            when=("net.RECURRENT", "algorithm.ACTS_ON_Q"),
+        ),
     ] = Field(description="capacity in transitions; the oldest are replaced first")
     use_cer: Annotated[
         bool,
@@ -154,11 +155,6 @@ class ReplaySpec(MemorySpec):
         '"device": '
         "observations on the GPU of the networks",
     )
-
-    @property
-    @override
-    def capacity(self) -> int | None:
-        return self.max_size
 
 
 class PrioritizedReplaySpec(ReplaySpec):

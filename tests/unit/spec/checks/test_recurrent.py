@@ -26,7 +26,7 @@ PPO = recurrent(ppo())
 DQN = recurrent(q_learning("DQN", agent__algorithm__training_start_step=64))
 NET = PPO["agent"]["net"]
 SINGLE = "agent.net.type = …: … learns from single steps … PPO, ActorCritic, Reinforce"
-NEEDED = "at least 32: seq_len × num_envs"
+NEEDED = ">= seq_len × num_envs = … = 32, one sequence"
 BY_PRIORITY = {"name": "PrioritizedReplay", "batch_size": 16, "max_size": 200}
 
 ROWS = [
