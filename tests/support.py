@@ -30,7 +30,6 @@ from slm_lab.session.status_board import StatusBoard
 from slm_lab.session.strategy import Strategy
 from slm_lab.spec.load import parse_spec
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.spec.unrolls import as_learned
 from slm_lab.storage.run_dir import RunDir
 from tests.faults.lab import TIMING_COLUMNS
 
@@ -223,7 +222,7 @@ def make_session(
         group = SharedMemoryGroup(place, index, seconds=60)
         strategy = kind(board, group)
     if serially:
-        spec = as_learned(spec)
+        spec = spec.as_learned()
         strategy = LearnerStrategy(spec, partial(serial_source, one), board, 0)
     return Session(
         spec,

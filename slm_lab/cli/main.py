@@ -23,7 +23,7 @@ from slm_lab.core.errors import LONGEST_VALUE, UsageError
 from slm_lab.core.plugins import import_plugins, typed_modules
 from slm_lab.core.process import importing, stop_signals_blocked
 from slm_lab.core.registry import nearest_name
-from slm_lab.spec.schema.foreign_words import FOREIGN
+from slm_lab.spec.schema.messages import FOREIGN
 from slm_lab.studies.run_mode import Verb, nearest_mode
 
 

@@ -64,6 +64,13 @@ class SpecError(LabError):
             lines.append(f"  and {count - MAX_PRINTED} more")
         super().__init__("\n".join([head, *lines]))
 
+    @classmethod
+    def of(
+        cls, where: str, path: str, message: str, value: object = ...
+    ) -> "SpecError":
+        """The error of a single problem."""
+        return cls(where, [Problem(path, message, value)])
+
     @override
     def __reduce__(self) -> tuple[type["SpecError"], tuple[str, tuple[Problem, ...]]]:
         return SpecError, (self.where, self.problems)

@@ -10,6 +10,7 @@ from slm_lab.core.text import significant
 from slm_lab.core.types import FloatArray
 from slm_lab.metrics.reader import Rows
 from slm_lab.records.run_record import RunRecord
+from slm_lab.spec.modes import words_of
 
 
 class Finding(NamedTuple):
@@ -52,7 +53,8 @@ class SessionHistory(NamedTuple):
     def steps(self) -> float:
         """Steps of each copy that this Session covers."""
         copies = self.key("env.num_envs", 1.0)
-        if self.key("meta.distributed") == "actor_learner":
+        has_learner = words_of(lambda mode: mode.has_learner)
+        if self.key("meta.distributed") in has_learner:
             copies *= self.key("meta.max_session", 1.0)
         return float(self.column("frame")[-1] / copies)
 

@@ -41,8 +41,6 @@ from slm_lab.session.initial import normalizers_in, values_of
 from slm_lab.session.play_episodes import even_num_envs
 from slm_lab.session.seeding import session_seeds
 from slm_lab.spec.load import load_spec
-from slm_lab.spec.schema.algorithm import CrossQSpec
-from slm_lab.spec.schema.net import TorchArcNetSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.checkpoint import CheckpointStore, reading
 from slm_lab.storage.compatibility import check_fits, check_snapshot
@@ -387,11 +385,11 @@ def as_trained(spec: Spec, run_format: object) -> Spec:
     had no `norm_place`; CrossQ always normalised before the activation."""
     agent = spec.agent
     has_key = isinstance(run_format, int) and run_format >= NORM_PLACE_SINCE
-    if has_key or not isinstance(agent.algorithm, CrossQSpec):
+    if has_key or not agent.algorithm.ALWAYS_NORMALISES:
         return spec
     nets = {
         key: net.model_copy(update={"norm_place": "before"})
         for key, net in agent.nets.items()
-        if not isinstance(net, TorchArcNetSpec)
+        if not net.HAS_ARC
     }
     return spec.model_copy(update={"agent": agent.model_copy(update=nets)})

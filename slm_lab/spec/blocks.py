@@ -1,5 +1,5 @@
 """The blocks of a spec, validated separately, so that problems in one do not hide the
-others."""
+others; and the evaluator of all rules and checks between them."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,19 +10,48 @@ from pydantic_core import PydanticCustomError
 
 from slm_lab.core.errors import Problem
 from slm_lab.spec.budget import resolved
+from slm_lab.spec.modes import words_of
+from slm_lab.spec.role import optimizer_paths
 from slm_lab.spec.schema.agent import PARTS, AgentSpec
 from slm_lab.spec.schema.algorithm import AlgorithmSpec
+from slm_lab.spec.schema.block import Block
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.memory import MemorySpec
-from slm_lab.spec.schema.meta import MetaSpec
+from slm_lab.spec.schema.meta import ACTORS, MetaSpec
 from slm_lab.spec.schema.net import NetSpec
+from slm_lab.spec.schema.rules import (
+    Facts,
+    Rule,
+    UnknownBlockError,
+    broken_rules,
+    known,
+)
 from slm_lab.spec.schema.spec import Spec
+
+RECORDED_OPTIMIZERS = frozenset({"Adam", "GlobalAdam", "AdamW"})
+"""Optimizers whose steps a GPU replays as CUDA graphs."""
+
+VALIDATORS: dict[str, Callable[[Any], Any]] = {
+    **{key: kind.validate for key, kind in PARTS.items()},
+    "env": EnvSpec.model_validate,
+    "meta": MetaSpec.model_validate,
+}
+
+IN_FILE_ORDER = (
+    "agent.algorithm",
+    "agent.memory",
+    "agent.net",
+    "agent.critic_net",
+    "env",
+    "meta",
+)
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """The blocks of a spec; None for a block that is absent or has problems.
-    `malformed` names the blocks that exist but have problems."""
+    """The blocks of a spec, and facts about them together; None for a block that is
+    absent or has problems. `malformed` names the blocks that exist but have
+    problems."""
 
     algorithm: AlgorithmSpec | None
     memory: MemorySpec | None
@@ -45,43 +74,162 @@ class Blocks:
     @property
     def nets(self) -> dict[str, NetSpec]:
         """The nets by their path."""
-        given = {"agent.net": self.net, "agent.critic_net": self.critic_net}
-        return {path: net for path, net in given.items() if net is not None}
+        nets = {"agent.net": self.net, "agent.critic_net": self.critic_net}
+        return {path: net for path, net in nets.items() if net is not None}
+
+    @property
+    def settings(self) -> MetaSpec:
+        """`meta`, or its defaults if it has problems."""
+        if self.meta is None:
+            return MetaSpec()
+        return self.meta
+
+    @property
+    def by_path(self) -> dict[str, Block]:
+        """The valid blocks and their parts that may have rules, by their paths."""
+        blocks: dict[str, Block | None] = {
+            "agent.algorithm": self.algorithm,
+            "agent.memory": self.memory,
+            **self.nets,
+            "env": self.env,
+            "meta": self.meta,
+        }
+        if self.meta is not None:
+            actors = self.meta.actor_learner
+            blocks |= {ACTORS: actors, f"{ACTORS}.correction": actors.correction}
+        return {path: block for path, block in blocks.items() if block is not None}
+
+    @property
+    def recurrent_type(self) -> str:
+        """The type of a recurrent net; "" without one."""
+        return next((net.type for net in self.nets.values() if net.RECURRENT), "")
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether a net is recurrent."""
+        return self.recurrent_type != ""
+
+    @property
+    def batch_normalised(self) -> bool:
+        """Whether a net has batch normalisation."""
+        return any(net.batch_normalised for net in self.nets.values())
+
+    @property
+    def always_normalises(self) -> bool:
+        """Whether the algorithm normalises its nets by itself."""
+        return self.algorithm is not None and self.algorithm.ALWAYS_NORMALISES
+
+    @property
+    def has_replay(self) -> bool:
+        """Whether the memory is for replay."""
+        return self.memory is not None and self.memory.FAMILY == "replay"
+
+    @property
+    def counts_steps(self) -> bool:
+        """Whether the memory makes rollouts of a fixed length."""
+        return self.memory is None or self.memory.COUNTS_STEPS
+
+    @property
+    def num_step_returns(self) -> int:
+        """The steps of a return."""
+        if self.algorithm is None:
+            return 1
+        return self.algorithm.steps_of_return
+
+    @property
+    def trains_by_frequency(self) -> bool:
+        """Whether `training_frequency` schedules training on a replay memory."""
+        return known(self.algorithm).trains_by_frequency(self.settings)
+
+    @property
+    def begins_with_sequences(self) -> bool:
+        """Whether the memory holds a sequence of each environment when training
+        begins."""
+        first = known(self.algorithm).first_stored(self.settings)
+        needed = known(self.net).sequence_length * known(self.env).num_envs
+        return first >= needed or self.settings.trains_freely
+
+    @property
+    def has_actors(self) -> bool:
+        """Whether actors feed a learner that can learn from them."""
+        algorithm = known(self.algorithm)
+        able = algorithm.UNROLLS is not None and algorithm.TWIN == ""
+        return able and known(self.meta).mode.has_learner
+
+    @property
+    def unroll_length(self) -> int:
+        """Steps of each environment in one unroll of an actor."""
+        return known(self.algorithm).unroll_length(known(self.meta))
+
+    @property
+    def unrecorded_optimizer(self) -> str:
+        """An optimizer whose steps cannot be recorded; "" without one."""
+        paths = optimizer_paths(self.net, self.critic_net)
+        names = {optimizer.name for _, optimizer in paths}
+        return min(names - RECORDED_OPTIMIZERS, default="")
+
+    @property
+    def modes_with_ranks(self) -> str:
+        """The words of modes with ranks."""
+        return ", ".join(words_of(lambda mode: mode.has_ranks))
+
+    @property
+    def modes_on_clusters(self) -> str:
+        """The words of modes that can run on a cluster."""
+        return ", ".join(words_of(lambda mode: mode.cluster_launch))
 
 
-VALIDATORS: dict[str, Callable[[Any], Any]] = {
-    **{key: kind.validate for key, kind in PARTS.items()},
-    "env": EnvSpec.model_validate,
-    "meta": MetaSpec.model_validate,
-}
-
-Check: TypeAlias = Callable[..., Iterable[Problem]]
-"""It takes blocks by their names: `algorithm`, `env` and so on, or `blocks`, which are
-all."""
+Check: TypeAlias = Callable[[Blocks], Iterable[Problem]]
+"""A check of blocks together. It is skipped when it asks for a block that is not
+`known`."""
 
 
-def findings(checks: Iterable[Check], blocks: Blocks) -> Iterator[Problem]:
-    """What the checks find, in their order. A check is skipped unless each block that
-    it takes is of the type that it is annotated with."""
+def findings(
+    blocks: Blocks, kinds: tuple[type[Rule], ...], checks: Iterable[Check]
+) -> list[Problem]:
+    """What the checks find and what breaks rules of these kinds, in the order of the
+    blocks in a file."""
+    return sorted(_every(blocks, kinds, checks), key=_place)
+
+
+def _every(
+    blocks: Blocks, kinds: tuple[type[Rule], ...], checks: Iterable[Check]
+) -> Iterator[Problem]:
     for check in checks:
-        kinds = {
-            name: kind
-            for name, kind in check.__annotations__.items()
-            if name != "return"
-        }
-        taken = {
-            name: blocks if name == "blocks" else getattr(blocks, name)
-            for name in kinds
-        }
-        if all(isinstance(taken[name], kind) for name, kind in kinds.items()):
-            yield from check(**taken)
+        try:
+            yield from list(check(blocks))
+        except UnknownBlockError:
+            continue
+    for path, block in blocks.by_path.items():
+        yield from broken_rules(kinds, Facts(path, block, blocks))
+
+
+def is_within(path: str, block: str) -> bool:
+    """Whether a path is that of the block, or below it."""
+    return f"{path}.".startswith(f"{block}.")
+
+
+def _place(problem: Problem) -> int:
+    holders = [
+        place
+        for place, block in enumerate(IN_FILE_ORDER)
+        if is_within(problem.path, block)
+    ]
+    if holders:
+        return holders[0]
+    return len(IN_FILE_ORDER)
 
 
 def blocks_of(spec: Spec) -> Blocks:
     """The blocks of a spec without problems."""
     agent = spec.agent
     return Blocks(
-        agent.algorithm, agent.memory, agent.net, agent.critic_net, spec.env, spec.meta
+        algorithm=agent.algorithm,
+        memory=agent.memory,
+        net=agent.net,
+        critic_net=agent.critic_net,
+        env=spec.env,
+        meta=spec.meta,
     )
 
 
@@ -89,13 +237,15 @@ def well_formed_blocks(raw: Mapping[str, Any]) -> Blocks:
     """The valid blocks of a spec with problems."""
     raw = resolved(raw)
     agent = raw.get("agent")
-    of_agent = agent if isinstance(agent, Mapping) else {}
-    given = {**of_agent, "env": raw.get("env"), "meta": raw.get("meta", {})}
+    parts = agent if isinstance(agent, Mapping) else {}
+    whole = {**parts, "env": raw.get("env"), "meta": raw.get("meta", {})}
     valid: dict[str, Any] = dict.fromkeys(VALIDATORS)
     malformed: set[str] = set()
     for block, validate in VALIDATORS.items():
+        if whole.get(block) is None:
+            continue
         try:
-            valid[block] = None if given.get(block) is None else validate(given[block])
+            valid[block] = validate(whole[block])
         except (ValidationError, PydanticCustomError):
             malformed.add(block)
     return Blocks(**valid, malformed=frozenset(malformed))

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from slm_lab.spec.limits import nodes
 from slm_lab.spec.schema.bounds import FRAMES
+from slm_lab.spec.schema.fields import share_of
 from slm_lab.spec.schema.schedule import DECAYS
-from slm_lab.spec.schema.share import share_of
 
 LINEAR_RATES = ("LinearToZero", "LinearToMin")
 """Learning-rate schedules on the frame clock; those of torch have arguments of their
@@ -121,7 +121,9 @@ def _frames(key: str, value: Any, budget: int | None) -> Any:
     if share is None:
         return value
     if budget is None:
-        return 0 if key == "start_step" else FRAMES.number
+        if key == "start_step":
+            return 0
+        return FRAMES.number
     return max(1, _rounded(share * budget))
 
 
@@ -136,7 +138,9 @@ def _open_ends(block: Mapping[str, Any]) -> Iterator[str]:
 def _arguments(block: Mapping[str, Any]) -> Mapping[str, Any]:
     """A block of a torch class, whose arguments may stand in a block `args` too."""
     args = block.get("args")
-    return {**args, **block} if isinstance(args, Mapping) else block
+    if isinstance(args, Mapping):
+        return {**args, **block}
+    return block
 
 
 def _is_decay(block: Mapping[str, Any]) -> bool:

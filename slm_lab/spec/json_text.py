@@ -39,14 +39,14 @@ def parse_json(text: str, where: str) -> Any:
         content = json.loads(plain, object_pairs_hook=unique, parse_constant=no_number)
     except json.JSONDecodeError as error:
         if not plain.strip():
-            raise SpecError(where, [Problem("file", "is empty")]) from None
+            raise SpecError.of(where, "file", "is empty") from None
         message = f"is not JSON: {error.msg} (column {error.colno})"
-        raise SpecError(where, [Problem(f"line {error.lineno}", message)]) from None
+        raise SpecError.of(where, f"line {error.lineno}", message) from None
     except RecursionError:
         raise too_deep(where) from None
     except ValueError:  # Python limits the digits of an int
         message = "holds a whole number of thousands of digits"
-        raise SpecError(where, [Problem("file", message)]) from None
+        raise SpecError.of(where, "file", message) from None
     check_extent(content, _parts, JSON_VALUES, where)
     return content
 
@@ -69,7 +69,9 @@ def _blank(comment: str) -> str:
 def _parts(tree: Any) -> Any:
     if isinstance(tree, dict):
         return tree.values()
-    return tree if isinstance(tree, list) else ()
+    if isinstance(tree, list):
+        return tree
+    return ()
 
 
 def _fault(text: str, where: str) -> Problem:

@@ -49,18 +49,16 @@ def read_bounded(path: Path, most: int, where: str) -> str:
             message = (
                 f"has more than {most:,} bytes, the most that a spec file may have"
             )
-            raise SpecError(where, [Problem("file", message)])
+            raise SpecError.of(where, "file", message)
         if content.startswith(UTF_16):
             message = "is encoded in UTF-16 or UTF-32; save it as UTF-8"
-            raise SpecError(where, [Problem("file", message)])
+            raise SpecError.of(where, "file", message)
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         message = f"is not UTF-8: byte {error.start} is 0x{content[error.start]:02x}"
-        raise SpecError(
-            where, [Problem("file", f"{message}; save it as UTF-8")]
-        ) from None
+        raise SpecError.of(where, "file", f"{message}; save it as UTF-8") from None
     except OSError as error:
-        raise SpecError(where, [Problem("file", f"cannot be read: {error}")]) from None
+        raise SpecError.of(where, "file", f"cannot be read: {error}") from None
 
 
 def check_extent(
@@ -78,7 +76,7 @@ def check_extent(
             message = (
                 f"holds more than {most:,} values, the most that a spec file may hold"
             )
-            raise SpecError(where, [Problem("file", message)])
+            raise SpecError.of(where, "file", message)
         left.extend((each, level + 1) for each in parts(part))
 
 
@@ -90,15 +88,17 @@ def check_writable(spec: Mapping[str, Any], where: str) -> None:
     size = len(json.dumps(spec, indent=2))
     if size > WRITTEN_BYTES:
         message = f"takes {size:,} bytes in a run folder; the most is {WRITTEN_BYTES:,}"
-        raise SpecError(
-            where, [Problem("file", f"{message}; read large data from another file")]
+        raise SpecError.of(
+            where, "file", f"{message}; read large data from another file"
         )
 
 
 def _children(tree: Any) -> Iterable[Any]:
     if isinstance(tree, Mapping):
         return tree.values()
-    return tree if isinstance(tree, list | tuple) else ()
+    if isinstance(tree, list | tuple):
+        return tree
+    return ()
 
 
 def too_deep(where: str) -> SpecError:
@@ -107,13 +107,14 @@ def too_deep(where: str) -> SpecError:
         f"is nested too deeply: more than {MOST_LEVELS} blocks and lists inside each "
         "other"
     )
-    return SpecError(where, [Problem("file", message)])
+    return SpecError.of(where, "file", message)
 
 
 def check_text(tree: Any, where: str) -> None:
     """Raises SpecError for a block with too many keys, and for a too long or invalid
     string. `tree` must have passed `check_extent`."""
-    if (problem := next(_faults(tree), None)) is not None:
+    problem = next(_faults(tree), None)
+    if problem is not None:
         raise SpecError(where, [problem])
 
 

@@ -13,7 +13,7 @@ from slm_lab.spec import parse as parsing
 from slm_lab.spec.blocks import well_formed_blocks
 from slm_lab.spec.budget import budget_of, decays
 from slm_lab.spec.checks.legacy import drop_legacy_keys, with_lab_names
-from slm_lab.spec.checks.suspicious import has_few_rows
+from slm_lab.spec.checks.warnings import has_few_rows
 from slm_lab.spec.override import (
     Setting,
     apply_settings,
@@ -96,7 +96,7 @@ def check_file(file: str | Path, sets: Sequence[str] = ()) -> list[parsing.Parse
     in_file, content = _read(file)
     names = spec_names(content)
     if not names:
-        raise SpecError(in_file, [Problem("file", "holds no spec {agent, env, meta}")])
+        raise SpecError.of(in_file, "file", "holds no spec {agent, env, meta}")
     settings, problems = _settings_of(sets, {})
     if problems:
         raise SpecError("the command line", problems)
@@ -244,9 +244,7 @@ def recorded_spec(file: Path) -> tuple[str, Mapping[str, Any]]:
     content = read_file(file)
     names = spec_names(content)
     if len(names) != 1:
-        raise SpecError(
-            str(file), [Problem("file", "must hold one spec, as the run wrote it")]
-        )
+        raise SpecError.of(str(file), "file", "must hold one spec, as the run wrote it")
     return names[0], content[names[0]]
 
 
@@ -259,12 +257,10 @@ def chosen_name(where: str, content: Mapping[str, Any], name: str | None) -> str
         return names[0]
     listed = ", ".join(names) if names else "no spec {agent, env, meta}"
     if name is None:
-        raise SpecError(
-            where, [Problem("spec name", f"is missing; the file holds {listed}")]
-        )
+        raise SpecError.of(where, "spec name", f"is missing; the file holds {listed}")
     nearest = nearest_name(name, names)
     hint = f"did you mean {nearest}?" if nearest else f"the file holds {listed}"
-    raise SpecError(where, [Problem(name, f"there is no spec of this name; {hint}")])
+    raise SpecError.of(where, name, f"there is no spec of this name; {hint}")
 
 
 def _spec_or_error(where: str, parsed: parsing.Parsed) -> Spec:

@@ -53,6 +53,11 @@ class Mode:
     """Whether `meta.max_session` actors feed one learner, which is the first Session.
     Such a mode takes the settings of `meta.actor_learner`."""
 
+    @property
+    def exchanges_steps(self) -> bool:
+        """Whether its Sessions exchange numbers in every gradient step."""
+        return self.has_ranks or self.lock_free
+
 
 def _fault(part: object) -> str | None:
     if not isinstance(part, Mode):

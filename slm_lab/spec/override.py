@@ -11,7 +11,7 @@ from slm_lab.core.registry import nearest_name
 from slm_lab.spec.json_text import json_value
 from slm_lab.spec.limits import check_text, nodes
 from slm_lab.spec.schema.env import EnvSpec, arguments_beside
-from slm_lab.spec.schema.foreign_words import FOREIGN
+from slm_lab.spec.schema.messages import FOREIGN
 from slm_lab.spec.schema.spec import Spec
 
 VARIABLE = re.compile(r"\$\{([^{}]*)\}")
@@ -32,7 +32,7 @@ def parse_setting(text: str) -> Setting:
     """ "a.b=3e-4" → ("a.b", 0.0003). Raises SpecError without "=" or key."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise SpecError("-s", [Problem(f"-s {text}", "must be key=value")])
+        raise SpecError.of("-s", f"-s {text}", "must be key=value")
     check_text(text, f"-s {key}")
     try:
         return Setting(key.strip(), json_value(value))
@@ -120,11 +120,10 @@ def with_value(
             key.isdecimal() and int(key) < len(holder)
         ):
             message = f"there is no such entry in a list of {len(holder)}"
-            raise SpecError("-s", [Problem(".".join(path[: depth + 1]), message)])
+            raise SpecError.of("-s", ".".join(path[: depth + 1]), message)
         if not isinstance(holder, Mapping | list):
-            raise SpecError(
-                "-s",
-                [Problem(".".join(above), f"is no block; it has no {key}", holder)],
+            raise SpecError.of(
+                "-s", ".".join(above), f"is no block; it has no {key}", holder
             )
     return pydash.set_(changed, path, value)
 
@@ -133,11 +132,9 @@ def _path_beside(path: Sequence[str]) -> Sequence[str]:
     """The path of a setting. An argument in `kwargs` stands beside it, see
     `arguments_beside`."""
     is_argument = len(path) > 2 and path[:2] == ["env", "kwargs"]
-    return (
-        ["env", *path[2:]]
-        if is_argument and path[2] not in EnvSpec.model_fields
-        else path
-    )
+    if is_argument and path[2] not in EnvSpec.model_fields:
+        return ["env", *path[2:]]
+    return path
 
 
 def _no_variable(key: str, known: Sequence[str], spec: Mapping[str, Any]) -> Problem:
@@ -166,9 +163,10 @@ def _refuse_unlikely_env_key(spec: Mapping[str, Any], setting: Setting) -> None:
         return
     if parts[1] in EnvSpec.model_fields or parts[1] in env:
         return
-    if nearest := nearest_name(parts[1], list(EnvSpec.model_fields), A_SLIP):
+    nearest = nearest_name(parts[1], list(EnvSpec.model_fields), A_SLIP)
+    if nearest:
         message = f"unknown key; did you mean {nearest}?"
-        raise SpecError("-s", [Problem(setting.key, message, setting.value)])
+        raise SpecError.of("-s", setting.key, message, setting.value)
 
 
 def _strings(tree: Any) -> Iterator[tuple[str, str]]:

@@ -8,19 +8,17 @@ from pydantic import ValidationError
 
 from slm_lab.core.errors import Problem
 from slm_lab.spec import builtin as _builtin  # registers the lab's own parts  # noqa: F401
-from slm_lab.spec.blocks import blocks_of, findings, well_formed_blocks
+from slm_lab.spec.blocks import blocks_of, well_formed_blocks
 from slm_lab.spec.budget import resolved
-from slm_lab.spec.checks.algorithm import CONTRADICTIONS
+from slm_lab.spec.checks.algorithm import contradictions
 from slm_lab.spec.checks.legacy import drop_legacy_keys, with_lab_names
-from slm_lab.spec.checks.search import search_cross_check
-from slm_lab.spec.checks.suspicious import SUSPICIOUS
-from slm_lab.spec.checks.unused_keys import UNUSED_KEYS
+from slm_lab.spec.checks.warnings import suspicious_settings, unused_keys
 from slm_lab.spec.override import VARIABLE
 from slm_lab.spec.read import not_json
 from slm_lab.spec.schema.block import problems_of
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.spec.search import search_problems
+from slm_lab.spec.search import search_cross_check, search_problems
 
 
 class Parsed(NamedTuple):
@@ -71,11 +69,9 @@ def parse(name: str, raw: Mapping[str, Any]) -> Parsed:
     data["name"] = name
     spec, problems = validate(data)
     blocks = blocks_of(spec) if spec is not None else well_formed_blocks(data)
-    legacy += [
-        f"{unused.path} ({unused.message})" for unused in findings(UNUSED_KEYS, blocks)
-    ]
-    suspicious = list(map(str, findings(SUSPICIOUS, blocks)))
-    problems += findings(CONTRADICTIONS, blocks)
+    legacy += [f"{unused.path} ({unused.message})" for unused in unused_keys(blocks)]
+    suspicious = list(map(str, suspicious_settings(blocks)))
+    problems += contradictions(blocks)
     # a resumed run with a larger budget keeps the computed log frequency
     if spec is not None:
         meta = spec.meta.model_copy(update={"log_frequency": spec.log_frequency})
@@ -85,7 +81,7 @@ def parse(name: str, raw: Mapping[str, Any]) -> Parsed:
     )
     of_search += search_problems(searched, partial(_validate_as_loaded, notes=legacy))
     if isinstance(data.get("search"), Mapping):
-        of_search += search_cross_check(data["search"], blocks.meta, blocks.env)
+        of_search += search_cross_check(data["search"], blocks)
     problems += of_search
     return Parsed(spec, problems, legacy, blocks.env, suspicious, of_search, renamed)
 

@@ -62,11 +62,9 @@ def shipped_files() -> list[Path]:
 def shipped_name(path: Path) -> str:
     """The name of a file in messages; for a shipped file, its path among the shipped
     files."""
-    return (
-        path.relative_to(SHIPPED).as_posix()
-        if path.is_relative_to(SHIPPED)
-        else path.name
-    )
+    if path.is_relative_to(SHIPPED):
+        return path.relative_to(SHIPPED).as_posix()
+    return path.name
 
 
 def find_file(file: str | Path) -> Path:
@@ -93,7 +91,8 @@ def find_file(file: str | Path) -> Path:
     nearest = nearest_name(path.stem, [*stems, *here], A_SLIP)
     has_suffix = nearest in here or (nearest is not None and path.suffix)
     suggestion = (stems | here)[str(nearest)] if has_suffix else nearest
-    if successor := _successor(path.stem, stems):
+    successor = _successor(path.stem, stems)
+    if successor:
         hint = f"; {successor}"
     elif suggestion:
         hint = f"; did you mean {suggestion}?"
@@ -106,7 +105,7 @@ def find_file(file: str | Path) -> Path:
         if os.path.isdir(path)
         else f"there is no such file, here or shipped{hint}"
     )
-    raise SpecError(str(file), [Problem("file", message)])
+    raise SpecError.of(str(file), "file", message)
 
 
 def _successor(stem: str, shipped: Mapping[str, str]) -> str | None:
@@ -126,7 +125,8 @@ def read_file(path: Path) -> dict[str, Any]:
     try:
         return _read_strictly(path)
     except SpecError:
-        if (content := _with_records_cut(path)) is None:
+        content = _with_records_cut(path)
+        if content is None:
             raise
         return content
 
@@ -153,7 +153,8 @@ def _with_records_cut(path: Path) -> dict[str, Any] | None:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(block := dict(pairs)) < len(pairs):
+    block = dict(pairs)
+    if len(block) < len(pairs):
         raise ValueError("a key is given twice")
     return block
 
@@ -167,8 +168,8 @@ def _read_strictly(path: Path) -> dict[str, Any]:
     else:
         content = parse_json(read_bounded(path, JSON_BYTES, where), where)
     if not isinstance(content, dict):
-        raise SpecError(
-            where, [Problem("file", "must hold {spec_name: {agent, env, meta}, …}")]
+        raise SpecError.of(
+            where, "file", "must hold {spec_name: {agent, env, meta}, …}"
         )
     check_text(content, where)
     return content

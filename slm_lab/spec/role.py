@@ -1,8 +1,7 @@
 """The net of a role, with `actor_*` and `critic_*` keys, critic_net and use_same_optim
 applied."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from slm_lab.core.errors import LabError
 from slm_lab.spec.schema.agent import AgentSpec
@@ -20,16 +19,18 @@ def net_for_role(agent: AgentSpec, role: Role) -> NetSpec:
     agent without a net."""
     if agent.net is None:
         raise LabError(f"{agent.algorithm.name} has no net")
-    net, last = agent.nets[agent.net_key(role)], {}
+    net = agent.nets[agent.net_key(role)]
     if role == "critic" and net is agent.net and (net.use_same_optim or net.shared):
-        actor = folded(net, "actor").model_dump(mode="json")
-        last = {key: actor[key] for key in OPTIMIZER_KEYS}
-    return folded(net, role, last)
+        actor = net.for_role("actor").model_dump(mode="json")
+        return net.for_role(role, {key: actor[key] for key in OPTIMIZER_KEYS})
+    return net.for_role(role)
 
 
 def targets_role(algorithm: AlgorithmSpec) -> Role:
     """The role whose nets have target networks, if the algorithm has any."""
-    return "critic" if algorithm.CRITIC == "apart" else "actor"
+    if algorithm.has_separate_critics:
+        return "critic"
+    return "actor"
 
 
 def optimizer_paths(
@@ -45,7 +46,7 @@ def optimizer_paths(
             path = f"{block}.{spec.file_key(role, 'optim_spec')}"
             if path not in seen:
                 seen.add(path)
-                yield path, folded(spec, role).optim_spec
+                yield path, spec.for_role(role).optim_spec
 
 
 def built_nets(agent: AgentSpec) -> Iterator[tuple[str, NetSpec, Role]]:
@@ -54,13 +55,6 @@ def built_nets(agent: AgentSpec) -> Iterator[tuple[str, NetSpec, Role]]:
     algorithm = agent.algorithm
     if not algorithm.NEEDS_NET or algorithm.CRITIC is None or agent.net is None:
         return
-    for role in ROLES[:1] if algorithm.CRITIC == "none" else ROLES:
+    for role in ROLES[:1] if algorithm.has_one_net else ROLES:
         key = agent.net_key(role)
         yield f"agent.{key}", agent.nets[key], role
-
-
-def folded(net: NetSpec, role: Role, last: Mapping[str, Any] | None = None) -> NetSpec:
-    """`net` with its keys for `role` applied, and finally the keys `last`."""
-    return type(net).model_validate(
-        {**net.own_keys(), **net.role_keys(role), **(last or {})}
-    )

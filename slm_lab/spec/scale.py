@@ -5,17 +5,11 @@ divided, because it counts the frames of all ranks. Each rank has `num_envs`
 environments. So rollouts that are N times shorter have the same number of frames in
 all."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 from slm_lab.spec.schema.agent import AgentSpec
-from slm_lab.spec.schema.algorithm import (
-    AlgorithmSpec,
-    EntropyRegularisedSpec,
-    OnPolicyLearningSpec,
-    PPOSpec,
-    ReplayLearningSpec,
-)
+from slm_lab.spec.schema.algorithm import AlgorithmSpec
 from slm_lab.spec.schema.block import Block
 from slm_lab.spec.schema.memory import MemorySpec
 from slm_lab.spec.schema.meta import MetaSpec
@@ -29,27 +23,11 @@ BlockT = TypeVar("BlockT", bound=Block)
 class Divided(NamedTuple):
     """A key of algorithm or memory that is divided by N."""
 
-    block: Literal["algorithm", "memory"]
+    block: str
     key: str
     exactly: bool
     """Whether it must be a multiple of N; otherwise the share is rounded up."""
 
-
-TOTALS = (
-    Divided("algorithm", "time_horizon", True),
-    Divided("algorithm", "training_start_step", False),
-    Divided("memory", "max_size", False),
-)
-"""Sizes of rollouts and replay memories, in total over all ranks."""
-
-SAMPLES = (
-    Divided("algorithm", "minibatch_size", True),
-    Divided("memory", "batch_size", True),
-)
-"""Numbers of samples per gradient step."""
-
-SAMPLES_OF_ROLLOUT = (Divided("algorithm", "training_frequency", True),)
-"""The same for algorithms with one step per rollout: ActorCritic, Reinforce, SARSA."""
 
 RATES: tuple[tuple[str, type[TorchPart], tuple[str, ...]], ...] = (
     ("optim_spec", OptimSpec, ("lr",)),
@@ -58,21 +36,27 @@ RATES: tuple[tuple[str, type[TorchPart], tuple[str, ...]], ...] = (
 """Keys of a net, and their arguments that are learning rates, not factors of one."""
 
 
-def _divided_keys(
-    algorithm: AlgorithmSpec | None, meta: MetaSpec
-) -> tuple[Divided, ...]:
-    """The keys that are divided among the ranks of a training. With "linear" each rank
-    keeps the minibatch size, up to the size of its rollout. So a step of all ranks
-    replaces N steps of one process. With "strong" the minibatch is divided too, and the
-    updates equal those of one process."""
+def divided(
+    algorithm: AlgorithmSpec | None, memory: MemorySpec | None, meta: MetaSpec
+) -> dict[Divided, int]:
+    """The keys that are divided among the ranks of a training, with their values in the
+    spec. With "linear" each rank keeps the minibatch size, up to the size of its
+    rollout. So a step of all ranks replaces N steps of one process. With "strong" the
+    minibatch is divided too, and the updates equal those of one process."""
     if not meta.mode.has_ranks or meta.max_session == 1 or meta.scale == "weak":
-        return ()
-    if meta.scale == "linear":
-        return TOTALS
-    of_rollout = (
-        SAMPLES_OF_ROLLOUT if isinstance(algorithm, OnPolicyLearningSpec) else ()
-    )
-    return (*TOTALS, *SAMPLES, *of_rollout)
+        return {}
+    keys: dict[Divided, int] = {}
+    for name, block in (("algorithm", algorithm), ("memory", memory)):
+        if block is None:
+            continue
+        exactly = dict(block.TOTALS)
+        if meta.scales_strongly:
+            exactly |= dict.fromkeys(block.SAMPLES, True)
+        values = dict(block)
+        for key, is_exact in exactly.items():
+            if values.get(key) is not None:
+                keys[Divided(name, key, is_exact)] = values[key]
+    return keys
 
 
 def shares(
@@ -84,44 +68,44 @@ def shares(
     """Both blocks with the values of one rank; shares are rounded up. A minibatch
     larger than a rank's rollout of `num_envs` environments is cut to that rollout.
     `num_envs` None (unknown) leaves it unchanged."""
-    given, count = divided(algorithm, memory, meta), meta.max_session
+    keys = divided(algorithm, memory, meta)
+    if not keys:
+        return algorithm, memory
 
-    def share_of(name: str, block: BlockT | None) -> BlockT | None:
+    def share_of(name: str, block: BlockT) -> BlockT:
         update = {
-            d.key: -(-value // count) for d, value in given.items() if d.block == name
+            key.key: -(-value // meta.max_session)
+            for key, value in keys.items()
+            if key.block == name
         }
-        return (
-            block.model_copy(update=update) if block is not None and update else block
-        )
+        return block.model_copy(update=update)
 
-    if given and meta.scale == "strong" and isinstance(algorithm, ReplayLearningSpec):
-        # Each rank makes 1 / N of the frames, so it needs N times the steps per frame.
-        key = (
-            "training_batch_iter"
-            if algorithm.update_to_data is None
-            else "update_to_data"
-        )
-        algorithm = algorithm.model_copy(update={key: getattr(algorithm, key) * count})
-    own, own_memory = share_of("algorithm", algorithm), share_of("memory", memory)
-    if given and isinstance(own, PPOSpec) and num_envs is not None:
-        minibatch = min(own.minibatch_size, own.time_horizon * num_envs)
-        own = own.model_copy(update={"minibatch_size": minibatch})
-    return own, own_memory
+    if algorithm is not None:
+        if meta.scales_strongly:
+            # Each rank makes 1 / N of the frames: N times the steps per frame.
+            algorithm = algorithm.with_steps_per_frame(meta.max_session)
+        algorithm = share_of("algorithm", algorithm).for_rank(num_envs)
+    if memory is not None:
+        memory = share_of("memory", memory)
+    return algorithm, memory
 
 
 def scaled(spec: Spec) -> Spec:
     """The spec of each rank or Hogwild! worker; unchanged without them, or with only
     one."""
-    meta, agent, count = spec.meta, spec.agent, spec.meta.max_session
+    meta = spec.meta
+    agent = spec.agent
+    count = meta.max_session
     if not (meta.mode.has_ranks or meta.mode.lock_free) or count == 1:
         return spec
     if meta.mode.lock_free and agent.algorithm.HAS_TARGETS is False:
         return spec
     algorithm, memory = shares(agent.algorithm, agent.memory, meta, spec.env.num_envs)
-    larger = _samples_of_a_step(agent.algorithm, algorithm, count)
+    assert algorithm is not None
+    larger = agent.algorithm.samples_ratio(algorithm, count)
     agent = agent.model_copy(update={"algorithm": algorithm, "memory": memory})
     agent = _with_nets(agent, lambda net: with_delayed_targets(net, meta))
-    if meta.mode.in_step and meta.scale != "strong" and meta.scale_lr:
+    if meta.mode.in_step and not meta.scales_strongly and meta.scale_lr:
         agent = _with_larger_steps(agent, larger)
     return spec.model_copy(update={"agent": agent})
 
@@ -134,42 +118,16 @@ def with_delayed_targets(net: NetSpec, meta: MetaSpec) -> NetSpec:
     if meta.mode.lock_free:
         return _with_targets_as_often(net, count, count)
     count = count if meta.mode.has_ranks else 1
-    if meta.scale == "strong":
+    if meta.scales_strongly:
         return _with_targets_as_often(net, count, 1)
     if meta.scale == "linear" and meta.scale_lr:
         return _with_targets_as_often(net, count, count)
     return net
 
 
-def divided(
-    algorithm: AlgorithmSpec | None, memory: MemorySpec | None, meta: MetaSpec
-) -> Mapping[Divided, int]:
-    """The keys that are divided among the ranks, with their values in the spec."""
-    blocks = {"algorithm": dict(algorithm or ()), "memory": dict(memory or ())}
-    keys = {
-        each: blocks[each.block].get(each.key)
-        for each in _divided_keys(algorithm, meta)
-    }
-    return {each: value for each, value in keys.items() if value is not None}
-
-
-def _samples_of_a_step(
-    given: AlgorithmSpec | None, own: AlgorithmSpec | None, count: int
-) -> float:
-    """The ratio of samples in a gradient step of `count` ranks to those of a single
-    process. It is `count`, or less if the minibatch of a rank is smaller than the
-    spec's."""
-    if isinstance(given, PPOSpec) and isinstance(own, PPOSpec):
-        return count * own.minibatch_size / given.minibatch_size
-    return count
-
-
 def _with_larger_steps(agent: AgentSpec, times: float) -> AgentSpec:
     agent = _with_nets(agent, lambda net: _with_larger_rates(net, times))
-    algorithm = agent.algorithm
-    if not isinstance(algorithm, EntropyRegularisedSpec) or algorithm.alpha_lr is None:
-        return agent
-    algorithm = algorithm.model_copy(update={"alpha_lr": algorithm.alpha_lr * times})
+    algorithm = agent.algorithm.with_larger_rates(times)
     return agent.model_copy(update={"algorithm": algorithm})
 
 
@@ -220,8 +178,6 @@ def _with_larger_rates(net: NetSpec, times: float) -> NetSpec:
 
 
 def _times(rate: Any, times: float) -> Any:
-    return (
-        [each * times for each in rate]
-        if isinstance(rate, list | tuple)
-        else rate * times
-    )
+    if isinstance(rate, list | tuple):
+        return [each * times for each in rate]
+    return rate * times

@@ -1,13 +1,19 @@
-"""The `search` block: the keys to vary, and Ray Tune's samplers for them."""
+"""The `search` block: the keys to vary, Ray Tune's samplers for them, and what fits the
+searcher and the scheduler."""
 
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from math import isclose, isfinite, prod
 from typing import Any, NamedTuple, TypeAlias
 
 from slm_lab.core.errors import Problem, SpecError
+from slm_lab.spec.blocks import Blocks
 from slm_lab.spec.override import with_value
-from slm_lab.spec.schema.bounds import CHOICES
+from slm_lab.spec.schema.block import REFUSING
+from slm_lab.spec.schema.bounds import CHOICES, TRIALS
 from slm_lab.spec.schema.messages import unknown_name
+from slm_lab.spec.schema.meta import MetaSpec
+from slm_lab.spec.schema.rules import Facts, broken_rules
 from slm_lab.spec.schema.spec import Spec
 
 Validate: TypeAlias = Callable[[Mapping[str, Any]], tuple[Spec | None, list[Problem]]]
@@ -64,6 +70,31 @@ NOT_OF_A_TRIAL = {
 them."""
 
 
+NOT_OF_SEARCHER = {
+    "optuna": (
+        "grid_search",
+        "normal",
+        "randn",
+        "qrandn",
+        "qloguniform",
+        "qlograndint",
+    ),
+    "hyperopt": ("grid_search",),
+}
+"""Samplers that a searcher does not support."""
+
+MUTABLE = re.compile(
+    r"agent\.algorithm\.\w*(gamma|lam|coef|eps|alpha|temperature|loss|epoch|iter|size)"
+    r"\w*(\.(start_val|end_val))?$"
+    r"|agent\.(net|critic_net)\.(\w*clip_grad_val|polyak_coef|update_frequency)$"
+    r"|agent\.(net|critic_net)\.\w*optim_spec\.(?!name$)\w+$"
+    r"|agent\.memory\.(batch_size|alpha|epsilon)$"
+    r"|env\.(reward_scale|clip_reward)$"
+)
+"""Keys that may change while an agent trains. None of them changes the shape of its
+nets, its memory or its environment."""
+
+
 class Dimension(NamedTuple):
     """A key that a search varies: its dotted path in the spec, the sampler and its
     arguments. `key` is its dotted path in the `search` block."""
@@ -94,7 +125,9 @@ def num_trials(searched: Collection[Dimension], max_trial: int) -> int:
     lists = [each.args for each in searched if each.sampler == "grid_search"]
     points = prod(len(each) for each in lists if isinstance(each, list)) or 1
     is_grid = all(each.sampler == "grid_search" for each in searched)
-    return points if is_grid else -(-max_trial // points) * points
+    if is_grid:
+        return points
+    return -(-max_trial // points) * points
 
 
 def search_problems(spec: Mapping[str, Any], validate: Validate) -> list[Problem]:
@@ -171,7 +204,9 @@ def _sampler_message(dimension: Dimension) -> str:
         return unknown_name("sampler", name, ALL_SAMPLERS)
     if name in LISTS:
         empty = not isinstance(args, list) or not args
-        return "must be a list of values" if empty else CHOICES.refusal(args) or ""
+        if empty:
+            return "must be a list of values"
+        return CHOICES.refusal(args) or ""
     return _argument_message(name, SAMPLERS[name], args)
 
 
@@ -187,7 +222,9 @@ def _argument_message(name: str, sampler: TuneSampler, args: Any) -> str:
     named = sampler.named(args)
     q = named.get("q")
     if q is not None and (q <= 0 or not isfinite((abs(first) + abs(second)) / q)):
-        return "q must be > 0" if q <= 0 else f"q ({q}) is too small for such numbers"
+        if q <= 0:
+            return "q must be > 0"
+        return f"q ({q}) is too small for such numbers"
     uneven = q is not None and not all(
         isclose(end / q, round(end / q)) for end in args[:2]
     )
@@ -258,3 +295,77 @@ def _tried(
                 Problem(f"search.{dimension.key}", f"{at}{problem.message}", value)
             )
     return found
+
+
+def search_cross_check(search: Mapping[str, Any], blocks: Blocks) -> Iterator[Problem]:
+    """The problems of a search whose single keys are valid."""
+    meta = blocks.meta
+    if meta is None:
+        return
+    space = [dimension for dimension in dimensions(search) if dimension.sampler]
+    yield from _searcher_knows(space, meta)
+    yield from _grid_has_an_end(space)
+    scheduler = meta.search_scheduler
+    if scheduler is None:
+        return
+    facts = Facts("meta.search_scheduler", scheduler, blocks)
+    yield from _at_equal_frames(meta)
+    yield from broken_rules(REFUSING, facts)
+    if scheduler.COUNTS_ALL_TRIALS and meta.search_alg != "random":
+        message = (
+            f"must be random with search_scheduler {scheduler.name}, which needs all "
+            "trials before the first ends"
+        )
+        yield Problem("meta.search_alg", message, meta.search_alg)
+    if scheduler.name == "pbt":
+        yield from _population(space, meta)
+
+
+def _searcher_knows(space: list[Dimension], meta: MetaSpec) -> Iterator[Problem]:
+    unknown = NOT_OF_SEARCHER.get(meta.search_alg, ())
+    for dimension in space:
+        sampler = dimension.sampler
+        if sampler in unknown:
+            instead = "uniform or loguniform"
+            if sampler == "grid_search":
+                instead = "choice"
+            message = (
+                f"{meta.search_alg} has no {sampler}; use {instead}, or search_alg "
+                "random"
+            )
+            yield Problem(f"search.{dimension.key}", message)
+
+
+def _grid_has_an_end(space: list[Dimension]) -> Iterator[Problem]:
+    grid = [dimension for dimension in space if dimension.sampler == "grid_search"]
+    lists = [dimension.args for dimension in grid if isinstance(dimension.args, list)]
+    points = prod(map(len, lists))
+    message = TRIALS.refusal(points)
+    if message:
+        keys = ", ".join(dimension.key for dimension in grid)
+        yield Problem(
+            "search", f"the grid of {keys} has {points:,} points, and {message}"
+        )
+
+
+def _at_equal_frames(meta: MetaSpec) -> Iterator[Problem]:
+    if meta.max_run > 1:
+        message = (
+            "must be 1 beside search_scheduler, which compares trials while they run, "
+            "but runs of one trial are sequential; meta.confirm repeats the best"
+        )
+        yield Problem("meta.max_run", message, meta.max_run)
+
+
+def _population(space: list[Dimension], meta: MetaSpec) -> Iterator[Problem]:
+    if meta.max_trial < 2:
+        message = (
+            "must be >= 2 with search_scheduler pbt: it is the size of the population"
+        )
+        yield Problem("meta.max_trial", message, meta.max_trial)
+    for dimension in space:
+        if not MUTABLE.match(dimension.path):
+            message = (
+                "cannot change while an agent trains, as search_scheduler pbt requires"
+            )
+            yield Problem(f"search.{dimension.key}", message)

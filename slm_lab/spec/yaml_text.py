@@ -33,27 +33,27 @@ def parse_yaml(text: str, where: str) -> Any:
     loader: yaml.SafeLoader | None = None
     try:
         loader = _loader(text, where)
-        if (root := loader.get_single_node()) is None:
+        root = loader.get_single_node()
+        if root is None:
             return None
         # Before construction, because a two-byte alias may expand to the whole file.
         check_extent(root, _parts, YAML_VALUES, where)
-        if (problem := next(_faults(root, ""), None)) is not None:
+        problem = next(_faults(root, ""), None)
+        if problem is not None:
             raise SpecError(where, [problem])
         return loader.construct_document(root)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f"line {mark.line + 1}" if mark else "file"
-        raise SpecError(
-            where, [Problem(line, f"is not YAML: {error.problem}")]
-        ) from None
+        raise SpecError.of(where, line, f"is not YAML: {error.problem}") from None
     except RecursionError:
         raise too_deep(where) from None
     except (yaml.YAMLError, ValueError, TypeError) as error:
-        raise SpecError(where, [Problem("file", f"is not YAML: {error}")]) from None
+        raise SpecError.of(where, "file", f"is not YAML: {error}") from None
     # as the package reads "!!bool x" and "!!int ''"
     except (LookupError, AttributeError):
         text = "is not YAML: a value is not what its tag, such as !!int, says"
-        raise SpecError(where, [Problem("file", text)]) from None
+        raise SpecError.of(where, "file", text) from None
     finally:
         if loader is not None:
             loader.dispose()
@@ -66,7 +66,9 @@ def first_fault(text: str, where: str) -> Problem | None:
         root = _loader(text, where).get_single_node()
     except yaml.YAMLError:  # JSON with another fault behind the first
         return None
-    return None if root is None else next(_faults(root, ""), None)
+    if root is None:
+        return None
+    return next(_faults(root, ""), None)
 
 
 def _loader(text: str, where: str) -> yaml.SafeLoader:
@@ -80,7 +82,7 @@ def _loader(text: str, where: str) -> yaml.SafeLoader:
             self.composed += 1
             if self.composed > 2 * YAML_VALUES:  # keys are nodes too
                 most = f"{YAML_VALUES:,} values, the most that a spec file may hold"
-                raise SpecError(where, [Problem("file", f"holds more than {most}")])
+                raise SpecError.of(where, "file", f"holds more than {most}")
             return super().compose_node(parent, index)
 
     Loader.yaml_implicit_resolvers = {
@@ -95,7 +97,9 @@ def _loader(text: str, where: str) -> yaml.SafeLoader:
 def _parts(node: Node) -> Iterable[Node]:
     if isinstance(node, MappingNode):
         return [value for _, value in node.value]
-    return node.value if isinstance(node, SequenceNode) else ()
+    if isinstance(node, SequenceNode):
+        return node.value
+    return ()
 
 
 def _faults(node: Node, path: str) -> Iterator[Problem]:

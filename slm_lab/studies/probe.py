@@ -25,11 +25,9 @@ from slm_lab.core.types import FloatArray
 from slm_lab.records.run_source import RunSource
 from slm_lab.session.status_board import LOOP_PARTS, StatusBoard
 from slm_lab.spec.budget import decays
-from slm_lab.spec.checks.size import hidden_weights, multiplies_in_half
 from slm_lab.spec.modes import MODES, mode_of
-from slm_lab.spec.role import folded
 from slm_lab.spec.schema.algorithm import ReplayLearningSpec
-from slm_lab.spec.schema.net import ROLES, ConvNetSpec, NetSpec, RecurrentNetSpec
+from slm_lab.spec.schema.net import NetSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.run_dir import RunDir
 from slm_lab.studies.run import check_machine
@@ -111,7 +109,7 @@ def candidates(spec: Spec) -> Iterator[Change]:
         for k, n in spec.agent.nets.items()
         if with_precision(n).precision == "float32"
     ]
-    half = [key for key in exact if multiplies_in_half(spec.agent.nets[key])]
+    half = [key for key in exact if spec.agent.nets[key].multiplies_in_half]
     if half:
         yield Change(
             tuple(f"agent.{key}.precision=bf16" for key in half), "differently"
@@ -154,13 +152,18 @@ def _multiplies_much(net: NetSpec) -> bool:
     """Whether the time of a net goes into products of wide linear layers in float32 by
     torch. That of images goes into convolutions."""
     keys = resolve_device(net.gpu).type, net.matmul, net.precision
-    if isinstance(net, ConvNetSpec | RecurrentNetSpec) or keys != (
-        "cpu",
-        "torch",
-        "float32",
+    if (
+        net.RECURRENT
+        or net.conv_layers()
+        or keys
+        != (
+            "cpu",
+            "torch",
+            "float32",
+        )
     ):
         return False
-    return max(hidden_weights(folded(net, role)) for role in ROLES) > FEW_WEIGHTS
+    return max(of_role.hidden_weights() for of_role in net.for_roles) > FEW_WEIGHTS
 
 
 @final
@@ -193,9 +196,7 @@ class Probe:
         spec = self._specs[change]
         counted = slice(1) if spec.meta.mode.has_learner else slice(None)
         algorithm = spec.agent.algorithm
-        slow = SLOW_SECONDS
-        if isinstance(algorithm, ReplayLearningSpec):
-            slow = inf
+        slow = inf if algorithm.replays else SLOW_SECONDS
         meter = SpeedMeter(seconds, counted, algorithm.NEEDS_NET, slow)
         run_dir = RunDir.create(self._folder, spec.name, datetime.now())
         trial = Trial(TrialTask(spec, run_dir, 0, imports=self._imports))
@@ -285,7 +286,7 @@ def bound(spec: Spec, speeds: Mapping[Change, Speed]) -> str:
         )
     if (
         largest == "update"
-        and max(map(hidden_weights, spec.agent.nets.values())) > FEW_WEIGHTS
+        and max(net.hidden_weights() for net in spec.agent.nets.values()) > FEW_WEIGHTS
     ):
         return "arithmetic: the products of the networks"
     return BOUNDS[largest]

@@ -26,7 +26,6 @@ from slm_lab.spec.profile import dev_profile
 from slm_lab.spec.scale import scaled
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.env import EnvSpec
-from slm_lab.spec.schema.net import TorchArcNetSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.storage.intact import fall_back
 from slm_lab.storage.result import TrialResult
@@ -245,7 +244,7 @@ def _arc_problems(
 ) -> list[Problem]:
     """Problems of TorchArc nets, which only torch can find; imports torch only for
     these nets."""
-    if not any(isinstance(net, TorchArcNetSpec) for net in agent.nets.values()):
+    if not any(net.HAS_ARC for net in agent.nets.values()):
         return []
     with importing():
         from slm_lab.agent.from_spec.net import arc_problems

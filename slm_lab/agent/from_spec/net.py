@@ -34,9 +34,8 @@ from slm_lab.agent.net.torch_arc import (
 from slm_lab.core.errors import LabError, Problem
 from slm_lab.core.registry import NETS
 from slm_lab.core.types import Shape
-from slm_lab.spec.checks.nets import wrong_tails
 from slm_lab.spec.checks.observations import no_image, no_room, no_vector
-from slm_lab.spec.role import built_nets, folded
+from slm_lab.spec.role import built_nets
 from slm_lab.spec.schema import net as keys
 from slm_lab.spec.schema.agent import AgentSpec
 
@@ -96,7 +95,7 @@ def _hydra_net(
     heads: Heads,
     generator: torch.Generator,
 ) -> HydraMLPNet:
-    _reject("agent.net.hid_layers.2", wrong_tails(spec, len(heads)))
+    _reject("agent.net.hid_layers.2", spec.wrong_tails(len(heads)))
     _check_vector(spec, obs_shape)
     shared = spec.trunk()
     stacks = spec.tails()
@@ -334,7 +333,7 @@ def arc_problems(agent: AgentSpec, shape: Shape, discrete: bool) -> list[Problem
     are only tried when they are built."""
     problems = {}
     for block, net, role in built_nets(agent):
-        spec = folded(net, role)
+        spec = net.for_role(role)
         sees_actions = (
             role == "critic" and agent.algorithm.CRITIC == "apart" and not discrete
         )

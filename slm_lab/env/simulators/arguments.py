@@ -7,8 +7,7 @@ from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from slm_lab.core.errors import Problem
 from slm_lab.core.registry import nearest_name
-from slm_lab.spec.schema.foreign_words import FOREIGN
-from slm_lab.spec.schema.messages import TYPES
+from slm_lab.spec.schema.messages import FOREIGN, TYPES
 
 PLAIN: Mapping[type, str] = {
     bool: TYPES["bool_type"],

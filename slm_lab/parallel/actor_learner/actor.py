@@ -25,7 +25,6 @@ from slm_lab.session.seeding import SessionSeeds, session_seeds
 from slm_lab.session.status_board import Phase, StatusBoard
 from slm_lab.session.torch_setup import on_cpu
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.spec.unrolls import unroll_length
 from slm_lab.storage.result import Ending, SessionResult
 
 logger = logging.getLogger(__name__)
@@ -46,7 +45,7 @@ class UnrollActor:
         acting_half: Actor | None = None,
         marks: CopyMarks | None = None,
     ) -> None:
-        make_memory = partial(UnrollWriter, horizon=unroll_length(spec))
+        make_memory = partial(UnrollWriter, horizon=spec.unroll_length)
         self.env, self.agent = env_and_agent(
             on_cpu(spec), seeds, make_memory=make_memory, marks=marks
         )

@@ -16,7 +16,6 @@ from slm_lab.parallel.supervisor import CLUSTER_STOP_SECONDS, Supervisor, replac
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.build import prototype
 from slm_lab.session.status_board import END, PAUSED, Phase, StatusBoard
-from slm_lab.spec.unrolls import as_learned, unroll_length
 from slm_lab.storage.result import Ending, SessionResult
 
 LEAVE_SECONDS = 10.0
@@ -37,13 +36,13 @@ def train_from_actors(
     if one.spec.meta.cluster is not None:
         return _on_cluster(tasks, board, on_tick)
     own_board = board.part(one.workers)
-    writer = partial(UnrollWriter, horizon=unroll_length(one.spec))
+    writer = partial(UnrollWriter, horizon=one.spec.unroll_length)
     with prototype(one.spec, one.seeds, writer) as (agent, env):
         queue = UnrollQueue.of(
             one.spec, agent, env, frame=int(own_board.clock_slots[0])
         )
     learner = _learner(
-        one, partial(strategy.queue_source, as_learned(one.spec), queue, one.seeds)
+        one, partial(strategy.queue_source, one.spec.as_learned(), queue, one.seeds)
     )
     program = partial(run_actor, queue)
     supervisor = Supervisor(
@@ -67,7 +66,7 @@ def train_from_actors(
 
 
 def _learner(one: SessionTask, make_source: strategy.MakeSource) -> SessionTask:
-    spec = as_learned(one.spec)
+    spec = one.spec.as_learned()
     return replace(
         one,
         spec=spec,

@@ -35,7 +35,6 @@ from slm_lab.parallel.supervisor import Runner, SessionEnd, Supervisor, replacem
 from slm_lab.parallel.task import SessionTask
 from slm_lab.session.seeding import session_seeds
 from slm_lab.session.status_board import Phase, StatusBoard
-from slm_lab.spec.unrolls import unroll_length
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +107,7 @@ class RaySource(UnrollSource, Runner):
         self._handles: dict[int, ActorHandle] = {}
         """Handles of the started actors."""
         self.running = self._handles.keys()
-        frames = unroll_length(spec) * spec.env.num_envs
+        frames = spec.unroll_length * spec.env.num_envs
         self._max_unrolls = -(
             -max(spec.env.max_frame - self._learner_frame, 0) // frames
         )

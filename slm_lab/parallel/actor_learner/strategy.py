@@ -32,10 +32,8 @@ from slm_lab.session.experience import Experience
 from slm_lab.session.seeding import SessionSeeds
 from slm_lab.session.status_board import TO_BEGIN, StatusBoard
 from slm_lab.session.strategy import Blueprint, JointCheckpoint, StartBarrier, Strategy
-from slm_lab.spec.schema.algorithm import ReplayLearningSpec
 from slm_lab.spec.schema.env import EnvSpec
 from slm_lab.spec.schema.spec import Spec
-from slm_lab.spec.unrolls import as_learned
 
 MakeSource: TypeAlias = Callable[[StatusBoard, Agent, VectorEnv], UnrollSource]
 """Makes a learner's source from its agent and the environment that holds the
@@ -54,7 +52,7 @@ class LearnerStrategy(Strategy, StartBarrier, JointCheckpoint):
         self, spec: Spec, make_source: MakeSource, board: StatusBoard, _: int
     ) -> None:
         flow = spec.meta.actor_learner
-        self._replays = isinstance(spec.agent.algorithm, ReplayLearningSpec)
+        self._replays = spec.agent.algorithm.replays
         self._make_source = make_source
         self._of_spaces = spec.of_spaces().env.first_index - spec.env.first_index
         self._board = board
@@ -179,7 +177,7 @@ def serial_source(task: SessionTask, board: StatusBoard, *_: object) -> UnrollSo
     """Actors in the learner's process, in turn; the first uses the seeds of the
     learner's task."""
     return SerialSource(
-        as_learned(task.spec), task.root_seed, task.trial, task.session, board
+        task.spec.as_learned(), task.root_seed, task.trial, task.session, board
     )
 
 

@@ -1,8 +1,4 @@
-"""Checks the blocks of a spec against each other: algorithm, memory, nets, optimizers,
-modes.
-
-The other modules of this package hold the checks of one subject: `nets`, `recurrent`,
-`replay`, `actor_learner` and `size`."""
+"""Checks an algorithm against its action space, memory, mode and ranks."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,25 +7,14 @@ from typing import Literal, TypeAlias
 from slm_lab.core.errors import Problem
 from slm_lab.core.registry import MEMORIES
 from slm_lab.spec.blocks import Blocks, Check, findings
-from slm_lab.spec.checks.actor_learner import actor_learner_problems
-from slm_lab.spec.checks.nets import NET_CHECKS, batch_norm_problems
-from slm_lab.spec.checks.recurrent import RECURRENT_CHECKS
-from slm_lab.spec.checks.replay import REPLAY_CHECKS
-from slm_lab.spec.checks.size import SIZE_CHECKS
-from slm_lab.spec.modes import words_of
+from slm_lab.spec.checks.nets import NET_CHECKS, batches_of_one_sample
 from slm_lab.spec.scale import divided, shares
-from slm_lab.spec.schema.algorithm import (
-    CONTINUOUS,
-    DISCRETE,
-    EXPLORING,
-    IMITATING,
-    AlgorithmSpec,
-    EntropyRegularisedSpec,
-    PPOSpec,
-)
-from slm_lab.spec.schema.env import EnvSpec
-from slm_lab.spec.schema.memory import MemorySpec, OnPolicySpec, ReplaySpec
-from slm_lab.spec.schema.meta import MetaSpec
+from slm_lab.spec.schema import bounds
+from slm_lab.spec.schema.algorithm import CONTINUOUS, DISCRETE, AlgorithmSpec
+from slm_lab.spec.schema.block import REFUSING
+from slm_lab.spec.schema.memory import MemorySpec
+from slm_lab.spec.schema.meta import ACTORS
+from slm_lab.spec.schema.rules import known
 
 ActionKind: TypeAlias = Literal["discrete", "box", "multi_discrete", "multi_binary"]
 
@@ -50,14 +35,10 @@ def action_space_problems(
     """Problems of the algorithm with an action space, once the space is known.
     `has_low` and `has_high`: whether a Box is bounded below and above in every
     component."""
-    pdtype, policy, able = (
-        algorithm.action_pdtype,
-        algorithm.action_policy,
-        algorithm.PDTYPES,
-    )
-    fitting = (
-        PDTYPES_OF_SPACE[space] if able is None else PDTYPES_OF_SPACE[space] & able
-    )
+    pdtype = algorithm.action_pdtype
+    fitting = PDTYPES_OF_SPACE[space]
+    if algorithm.PDTYPES is not None:
+        fitting &= algorithm.PDTYPES
     in_words = f"a {space.replace('_', '-')} action space"
     if not fitting:
         message = f"{algorithm.name} cannot act in {in_words}"
@@ -67,9 +48,11 @@ def action_space_problems(
             f"does not fit {in_words}; use default or {', '.join(sorted(fitting))}"
         )
         return [Problem("agent.algorithm.action_pdtype", message, pdtype)]
-    if policy in EXPLORING and space != "discrete":
+    if algorithm.explores and space != "discrete":
         message = f"chooses one of n actions, not in {in_words}; use default or random"
-        return [Problem("agent.algorithm.action_policy", message, policy)]
+        return [
+            Problem("agent.algorithm.action_policy", message, algorithm.action_policy)
+        ]
     return [
         *_of_discrete_actions(algorithm, space),
         *_missing_bounds(algorithm, has_low, has_high),
@@ -79,23 +62,21 @@ def action_space_problems(
 def _of_discrete_actions(
     algorithm: AlgorithmSpec, space: ActionKind
 ) -> Iterator[Problem]:
-    if not isinstance(algorithm, EntropyRegularisedSpec) or space == "discrete":
-        return
-    if algorithm.entropy_penalty_coef > 0:
-        # The entropy of continuous actions is estimated from one sample. Its square
-        # would also penalise the variance of this estimate.
+    # The entropy of continuous actions is estimated from one sample. Its square would
+    # also penalise the variance of this estimate.
+    if algorithm.entropy_penalty > 0 and space != "discrete":
         message = (
             "is for discrete actions, and the environment's are continuous; remove it"
         )
-        key = "agent.algorithm.entropy_penalty_coef"
-        yield Problem(key, message, algorithm.entropy_penalty_coef)
+        path = "agent.algorithm.entropy_penalty_coef"
+        yield Problem(path, message, algorithm.entropy_penalty)
 
 
 def _missing_bounds(
     algorithm: AlgorithmSpec, has_low: bool, has_high: bool
 ) -> Iterator[Problem]:
     """Rejects settings that need action bounds if the environment has none."""
-    pdtype, policy = algorithm.action_pdtype, algorithm.action_policy
+    pdtype = algorithm.action_pdtype
     has_both = has_low and has_high
     if algorithm.NEEDS_BOUNDS and not has_both:
         message = (
@@ -108,201 +89,247 @@ def _missing_bounds(
     ):
         message = "needs bounds that the environment's actions do not have; use Normal"
         yield Problem("agent.algorithm.action_pdtype", message, pdtype)
-    if policy == "random" and not has_both:
+    if algorithm.action_policy == "random" and not has_both:
         message = (
             "samples between bounds, but the environment's actions have none; use "
             "default"
         )
-        yield Problem("agent.algorithm.action_policy", message, policy)
+        yield Problem("agent.algorithm.action_policy", message, algorithm.action_policy)
 
 
-def _actions_fit(algorithm: AlgorithmSpec) -> Iterator[Problem]:
-    pdtype, policy = algorithm.action_pdtype, algorithm.action_policy
+def contradictions(blocks: Blocks) -> list[Problem]:
+    """All contradictions between blocks, in the order of the file."""
+    return findings(blocks, REFUSING, CONTRADICTIONS)
+
+
+def _actions_fit(blocks: Blocks) -> Iterator[Problem]:
+    algorithm = known(blocks.algorithm)
+    pdtype = algorithm.action_pdtype
     if algorithm.PDTYPES is not None and pdtype not in algorithm.PDTYPES:
-        message = (
-            f"{algorithm.name} cannot use it; "
-            f"{_usable_pdtypes(algorithm.PDTYPES, pdtype)}"
-        )
+        usable = _usable_pdtypes(algorithm.PDTYPES, pdtype)
+        message = f"{algorithm.name} cannot use it; {usable}"
         yield Problem("agent.algorithm.action_pdtype", message, pdtype)
-    if policy not in EXPLORING:
-        return
-    if pdtype != "default" and pdtype not in DISCRETE:
+    if algorithm.explores and pdtype != "default" and pdtype not in DISCRETE:
         message = f"is for discrete actions, but action_pdtype is {pdtype}"
-        yield Problem("agent.algorithm.action_policy", message, policy)
-    schedule, path = algorithm.explore_var_spec, "agent.algorithm.explore_var_spec"
-    if schedule is None:
-        yield Problem(path, f"is missing: {policy} needs it")
-    elif policy == "epsilon_greedy":
-        for key, value in (
-            ("start_val", schedule.start_val),
-            ("end_val", schedule.end_val),
-        ):
-            if value is not None and value > 1:
-                message = (
-                    "must be <= 1: it is the probability of epsilon_greedy to explore"
-                )
-                yield Problem(f"{path}.{key}", message, value)
+        yield Problem("agent.algorithm.action_policy", message, algorithm.action_policy)
 
 
-def _usable_pdtypes(able: frozenset[str], given: str) -> str:
-    """The usable distributions for the action spaces of `given`; if none, for all
+def _exploration_is_a_probability(blocks: Blocks) -> Iterator[Problem]:
+    algorithm = known(blocks.algorithm)
+    schedule = known(algorithm.explore_var_spec)
+    if algorithm.action_policy != "epsilon_greedy":
+        return
+    values = {"start_val": schedule.start_val, "end_val": schedule.end_val}
+    for key, value in values.items():
+        if value is not None and value > 1:
+            message = "must be <= 1: it is the probability of epsilon_greedy to explore"
+            yield Problem(f"agent.algorithm.explore_var_spec.{key}", message, value)
+
+
+def _usable_pdtypes(able: frozenset[str], pdtype: str) -> str:
+    """The usable distributions for the action spaces of `pdtype`; if none, for all
     spaces."""
-    fitting = {space: sorted(names & able) for space, names in PDTYPES_OF_SPACE.items()}
-    of_given = {
-        s: names
-        for s, names in fitting.items()
-        if given in PDTYPES_OF_SPACE[s] and names
+    fitting: dict[ActionKind, list[str]] = {}
+    for space, names in PDTYPES_OF_SPACE.items():
+        if names & able:
+            fitting[space] = sorted(names & able)
+    same_space = {
+        space: names
+        for space, names in fitting.items()
+        if pdtype in PDTYPES_OF_SPACE[space]
     }
     listed = [
         f"{', '.join(names)} in a {space.replace('_', '-')} action space"
-        for space, names in (of_given or fitting).items()
-        if names
+        for space, names in (same_space or fitting).items()
     ]
     return f"use default, or {'; '.join(listed)}"
 
 
-def _rollout_holds_a_minibatch(
-    algorithm: PPOSpec, env: EnvSpec, blocks: Blocks
-) -> Iterator[Problem]:
-    meta = blocks.meta
-    if "meta" in blocks.malformed or (meta is not None and meta.mode.has_learner):
-        return  # it may learn from unrolls, see `actor_learner_problems`
-    rollout = algorithm.time_horizon * env.num_envs
-    if algorithm.minibatch_size > rollout:
-        message = (
-            f"must be <= time_horizon × num_envs = {algorithm.time_horizon} × "
-            f"{env.num_envs} = {rollout}, the frames of one rollout"
-        )
-        yield Problem(
-            "agent.algorithm.minibatch_size", message, algorithm.minibatch_size
-        )
-
-
-def _ranks_have_their_share(meta: MetaSpec, blocks: Blocks) -> Iterator[Problem]:
-    algorithm, memory, env = blocks.algorithm, blocks.memory, blocks.env
-    if not meta.mode.has_ranks or meta.max_session == 1:
-        return
-    count, given = meta.max_session, divided(algorithm, memory, meta)
-    rank = f"each {meta.mode.member} of {meta.mode.word}"
-    uneven = {
-        each: size for each, size in given.items() if each.exactly and size % count
-    }
-    for each, value in uneven.items():
-        message = (
-            f"must be a multiple of max_session ({count}): {rank} has its share of it "
-            "with "
-            f'meta.scale "{meta.scale}"'
-        )
-        yield Problem(f"agent.{each.block}.{each.key}", message, value)
-    if uneven or any(findings([_rollout_holds_a_minibatch], blocks)):
-        return
-    own, own_memory = shares(
-        algorithm, memory, meta, None if env is None else env.num_envs
-    )
-    if (
-        isinstance(own_memory, ReplaySpec)
-        and own_memory.max_size < own_memory.batch_size
-    ):
-        least = f"{count} × batch_size ({own_memory.batch_size})"
-        message = f"must be >= {least}: {rank} has its share of it"
-        size = memory.max_size if isinstance(memory, ReplaySpec) else None
-        yield Problem("agent.memory.max_size", message, size)
-        return
-    if env is not None:
-        env = env.model_copy(update={"max_frame": -(-env.max_frame // count)})
-    yield from _of_shares(
-        blocks, replace(blocks, algorithm=own, memory=own_memory, env=env), meta
-    )
-
-
-def _of_shares(blocks: Blocks, of_rank: Blocks, meta: MetaSpec) -> Iterator[Problem]:
-    """Problems that a rank's share has, but the whole spec has not."""
-    member, word = meta.mode.member, meta.mode.word
-    reported = {problem.path for problem in findings(OF_SHARES, blocks)}
-    for problem in findings(OF_SHARES, of_rank):
-        if problem.path not in reported:
-            message = (
-                f"each of {meta.max_session} {member}s of {word} has {problem.value} "
-                "of it with "
-                f'meta.scale "{meta.scale}", which {problem.message}'
-            )
-            _, block, key = problem.path.split(".")
-            value = getattr(getattr(blocks, block), key, problem.value)
-            yield Problem(problem.path, message, value)
-
-
-def _memory_fits(algorithm: AlgorithmSpec, blocks: Blocks) -> Iterator[Problem]:
+def _memory_fits(blocks: Blocks) -> Iterator[Problem]:
+    algorithm = known(blocks.algorithm)
     memory = blocks.memory
     if algorithm.MEMORY is None or "memory" in blocks.malformed:
         return
     models = MEMORIES.models(MemorySpec)
-    fitting = ", ".join(
-        name for name, model in models.items() if algorithm.learns_from(model)
-    )
+    names = [name for name, model in models.items() if algorithm.learns_from(model)]
+    fitting = ", ".join(names)
     if memory is None:
-        yield Problem(
-            "agent.memory", f"is missing: {algorithm.name} learns from {fitting}"
-        )
+        message = f"is missing: {algorithm.name} learns from {fitting}"
+        yield Problem("agent.memory", message)
     elif not algorithm.learns_from(type(memory)):
         message = f"does not suit {algorithm.name}, which learns from {fitting}"
         yield Problem("agent.memory.name", message, memory.name)
 
 
-def _imitation_has_its_memory(
-    algorithm: AlgorithmSpec, memory: OnPolicySpec
-) -> Iterator[Problem]:
-    if algorithm.name not in IMITATING:
+def _rollouts_are_short(blocks: Blocks) -> Iterator[Problem]:
+    algorithm = known(blocks.algorithm)
+    if algorithm.ROLLOUT_KEY is None or not blocks.counts_steps:
         return
-    for key in ("sil_replay_name", "batch_size", "max_size"):
-        if getattr(memory, key) is None:
-            message = f"is missing: {algorithm.name} has a replay memory"
-            yield Problem(f"agent.memory.{key}", message)
-    size, batch = memory.max_size, memory.batch_size
-    if size is not None and batch is not None and size < batch:
-        yield Problem("agent.memory.max_size", f"must be >= batch_size ({batch})", size)
-
-
-def _runs_are_of_a_distributed_training(meta: MetaSpec) -> Iterator[Problem]:
-    if meta.max_run > 1 and meta.distributed is False:
-        message = (
-            "repeats a distributed training; with distributed false set max_session "
-            "instead"
+    frames = algorithm.frames_of_event(known(blocks.env).num_envs, blocks.settings)
+    message = bounds.FRAMES_OF_ROLLOUT.refusal(frames)
+    if message:
+        yield Problem(
+            f"agent.algorithm.{algorithm.ROLLOUT_KEY}",
+            f"makes {frames:,} frames of one training event, which {message}",
         )
-        yield Problem("meta.max_run", message, meta.max_run)
-
-
-OF_SHARES: tuple[Check, ...] = (
-    _imitation_has_its_memory,
-    *REPLAY_CHECKS,
-    *RECURRENT_CHECKS,
-    batch_norm_problems,
-)
-"""The checks of keys that ranks divide."""
-
-
-def _a_cluster_has_no_common_memory(meta: MetaSpec) -> Iterator[Problem]:
-    if meta.cluster is not None and meta.mode.cluster_launch is None:
-        able = ", ".join(words_of(lambda mode: mode.cluster_launch))
-        message = (
-            f"is for {able} and independent Sessions; the {meta.mode.member}s of "
-            "distributed "
-            f'"{meta.mode.word}" share the memory of one machine'
+        return
+    steps = algorithm.steps_of_rollout(frames)
+    message = bounds.STEPS_OF_ROLLOUT.refusal(steps)
+    if message:
+        yield Problem(
+            "agent.algorithm.training_epoch",
+            f"makes {steps:,} gradient steps of one training event, which {message}",
+            algorithm.model_dump()["training_epoch"],
         )
-        yield Problem("meta.cluster", message, meta.cluster)
 
 
-CONTRADICTIONS: tuple[Check, ...] = (
+def _copies_are_few(blocks: Blocks) -> Iterator[Problem]:
+    env = known(blocks.env)
+    message = bounds.ENV_PROCESSES.refusal(env.num_envs)
+    if message and env.vectorization_mode == "async":
+        yield Problem("env.num_envs", message, env.num_envs)
+
+
+def _learner_learns_from_unrolls(blocks: Blocks) -> Iterator[Problem]:
+    """Rejects algorithms that do not learn from unrolls of a fixed length."""
+    algorithm = known(blocks.algorithm)
+    meta = known(blocks.meta)
+    if not meta.mode.has_learner or blocks.has_actors:
+        return
+    mode = f'distributed "{meta.mode.word}"'
+    if algorithm.TWIN:
+        message = (
+            f"imitates whole past episodes, but the actors of {mode} send unrolls of "
+            f"a fixed length; use {algorithm.TWIN}"
+        )
+    elif not algorithm.LEARNS:
+        message = (
+            f"learns nothing, and {mode} is for a learner; set distributed to false"
+        )
+    else:
+        message = (
+            f"{mode} does not know what it learns from: the model of its keys, "
+            f"{type(algorithm).__name__}, is none of PPOSpec, OnPolicyLearningSpec "
+            "and ReplayLearningSpec; derive it from one of them, or set distributed "
+            "to false"
+        )
+    yield Problem("agent.algorithm.name", message, algorithm.name)
+
+
+def _unrolls_fill_the_memory(blocks: Blocks) -> Iterator[Problem]:
+    algorithm = known(blocks.algorithm)
+    memory = known(blocks.memory)
+    model = known(algorithm.UNROLLS)
+    if not blocks.has_actors or not algorithm.learns_from(type(memory)):
+        return
+    if isinstance(memory, model):
+        return
+    steps = "" if algorithm.replays else ", where training_frequency counts steps"
+    message = (
+        f'cannot be filled by the actors of distributed "{blocks.settings.mode.word}"'
+        ", which send unrolls of a fixed length; use "
+        f"{', '.join(MEMORIES.models(model))}{steps}"
+    )
+    yield Problem("agent.memory.name", message, memory.name)
+
+
+def _unrolls_hold_replayed_steps(blocks: Blocks) -> Iterator[Problem]:
+    """Steps that are replayed together must be in one unroll: unrolls of actors
+    alternate."""
+    algorithm = known(blocks.algorithm)
+    meta = known(blocks.meta)
+    if not blocks.has_actors or not blocks.has_replay or meta.max_session == 1:
+        return
+    needed = {"agent.algorithm.num_step_returns": algorithm.steps_of_return}
+    if blocks.net is not None:
+        needed["agent.net.seq_len"] = blocks.net.sequence_length
+    unroll_length = meta.actor_learner.unroll_length
+    length = blocks.unroll_length
+    default = f"means {length} steps here, and " if unroll_length is None else ""
+    for key, steps in needed.items():
+        if length < steps:
+            message = (
+                f"{default}must be >= {key} ({steps}): with several actors these "
+                "steps must come in one unroll"
+            )
+            yield Problem(f"{ACTORS}.unroll_length", message, unroll_length)
+
+
+def _correction_has_advantages(blocks: Blocks) -> Iterator[Problem]:
+    algorithm = known(blocks.algorithm)
+    correction = known(blocks.meta).actor_learner.correction
+    if not blocks.has_actors or algorithm.HAS_ADVANTAGES or not correction.corrects:
+        return
+    message = (
+        "corrects the values and the advantages of PPO and ActorCritic, and "
+        f'{algorithm.name} has none; use "none"'
+    )
+    yield Problem(f"{ACTORS}.correction", message, correction.name)
+
+
+CHECKS: tuple[Check, ...] = (
     _actions_fit,
-    _rollout_holds_a_minibatch,
-    _ranks_have_their_share,
+    _exploration_is_a_probability,
     _memory_fits,
-    _imitation_has_its_memory,
-    *REPLAY_CHECKS,
+    _rollouts_are_short,
+    _copies_are_few,
+    _learner_learns_from_unrolls,
+    _unrolls_fill_the_memory,
+    _unrolls_hold_replayed_steps,
+    _correction_has_advantages,
+    batches_of_one_sample,
     *NET_CHECKS,
-    *RECURRENT_CHECKS,
-    actor_learner_problems,
-    *SIZE_CHECKS,
-    _runs_are_of_a_distributed_training,
-    _a_cluster_has_no_common_memory,
 )
-"""All contradictions between blocks, in the order of the file."""
+
+
+def _ranks_have_their_share(blocks: Blocks) -> Iterator[Problem]:
+    meta = known(blocks.meta)
+    count = meta.max_session
+    if not meta.mode.has_ranks or count == 1:
+        return
+    rank = f"each {meta.mode.member} of {meta.mode.word}"
+    uneven = False
+    for key, size in divided(blocks.algorithm, blocks.memory, meta).items():
+        if key.exactly and size % count:
+            uneven = True
+            message = (
+                f"must be a multiple of max_session ({count}): {rank} has its share of "
+                f'it with meta.scale "{meta.scale}"'
+            )
+            yield Problem(f"agent.{key.block}.{key.key}", message, size)
+    if not uneven:
+        yield from _problems_of_a_share(blocks)
+
+
+def _problems_of_a_share(blocks: Blocks) -> Iterator[Problem]:
+    """Problems that a rank's share has, but the whole spec has not."""
+    meta = known(blocks.meta)
+    whole = {problem.path: problem for problem in findings(blocks, REFUSING, CHECKS)}
+    for problem in findings(blocks_of_a_rank(blocks), REFUSING, CHECKS):
+        _, _, key = problem.path.rpartition(".")
+        of_share = problem.path.startswith(("agent.algorithm.", "agent.memory."))
+        if of_share and problem.path not in whole:
+            message = (
+                f"each of {meta.max_session} {meta.mode.member}s of {meta.mode.word} "
+                f'has {problem.value} of it with meta.scale "{meta.scale}", which '
+                f"{problem.message}"
+            )
+            holder = ".".join(problem.path.split(".")[:2])
+            value = getattr(blocks.by_path[holder], key, problem.value)
+            yield Problem(problem.path, message, value)
+
+
+def blocks_of_a_rank(blocks: Blocks) -> Blocks:
+    """The blocks with the values of one of several ranks."""
+    meta = blocks.settings
+    env = blocks.env
+    num_envs = None
+    if env is not None:
+        num_envs = env.num_envs
+        frames = -(-env.max_frame // meta.max_session)
+        env = env.model_copy(update={"max_frame": frames})
+    algorithm, memory = shares(blocks.algorithm, blocks.memory, meta, num_envs)
+    return replace(blocks, algorithm=algorithm, memory=memory, env=env)
+
+
+CONTRADICTIONS = (*CHECKS, _ranks_have_their_share)

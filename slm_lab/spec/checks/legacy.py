@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from slm_lab.spec.schema.agent import ALGORITHM, PARTS
-from slm_lab.spec.schema.algorithm import IMITATING, AlgorithmSpec
+from slm_lab.spec.schema.algorithm import AlgorithmSpec
 from slm_lab.spec.schema.block import Block
 from slm_lab.spec.schema.memory import OnPolicySpec
 from slm_lab.spec.schema.meta import MetaSpec
@@ -29,7 +29,8 @@ def with_lab_names(raw: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
         if not isinstance(block, Mapping):
             continue
         name = block.get(kind.key)
-        if lab_name := kind.lab_name(name, mode):
+        lab_name = kind.lab_name(name, mode)
+        if lab_name:
             blocks[key] = {**block, kind.key: lab_name}
             notes.append(f'agent.{key}.{kind.key} "{name}" means {lab_name}')
     return {**raw, "agent": blocks} if notes else dict(raw), notes
@@ -70,8 +71,9 @@ def _without_empty_nets(agent: Mapping[str, Any]) -> dict[str, Any]:
 def _legacy_of(
     model: type[Block], block: Mapping[str, Any], algorithm: object
 ) -> Mapping[str, str]:
+    learner = ALGORITHM.model_of(algorithm)
     imitates = (
-        isinstance(algorithm, Mapping) and str(algorithm.get("name")) in IMITATING
+        learner is not None and issubclass(learner, AlgorithmSpec) and learner.TWIN
     )
     if imitates or not issubclass(model, OnPolicySpec):
         return model.LEGACY

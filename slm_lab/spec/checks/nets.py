@@ -8,28 +8,13 @@ from slm_lab.spec.blocks import Blocks
 from slm_lab.spec.role import (
     OPTIMIZER_KEYS,
     built_nets,
-    folded,
     optimizer_paths,
     targets_role,
 )
-from slm_lab.spec.schema.agent import AgentSpec
-from slm_lab.spec.schema.algorithm import (
-    AlgorithmSpec,
-    DQNBaseSpec,
-    OnPolicyLearningSpec,
-    PPOSpec,
-    SARSASpec,
-)
-from slm_lab.spec.schema.memory import OnPolicyBatchReplaySpec, OnPolicySpec, ReplaySpec
-from slm_lab.spec.schema.meta import ACTORS, MetaSpec
-from slm_lab.spec.schema.net import (
-    ROLES,
-    HydraMLPNetSpec,
-    NetSpec,
-    TorchArcNetSpec,
-    given_keys,
-)
-from slm_lab.spec.unrolls import frames_of_event
+from slm_lab.spec.schema.bounds import WEIGHTS
+from slm_lab.spec.schema.meta import ACTORS
+from slm_lab.spec.schema.net import NetSpec
+from slm_lab.spec.schema.rules import known
 
 GLOBAL_TWIN = {"Adam": "GlobalAdam", "RMSprop": "GlobalRMSprop"}
 OF_THE_HEAD = (
@@ -44,63 +29,36 @@ OF_THE_HEAD = (
 
 def _arc_is_there(blocks: Blocks) -> Iterator[Problem]:
     for path, net in blocks.nets.items():
-        given = set(net.variants) | (
-            {"critic_arc"} if blocks.critic_net is not None else set()
-        )
-        for_each = path == "agent.net" and given >= {"actor_arc", "critic_arc"}
-        if isinstance(net, TorchArcNetSpec) and net.arc is None and not for_each:
+        variants = set(net.variants)
+        if blocks.critic_net is not None:
+            variants.add("critic_arc")
+        for_each_role = path == "agent.net" and variants >= {"actor_arc", "critic_arc"}
+        if net.lacks_arc and not for_each_role:
             yield Problem(f"{path}.arc", "is missing: the body of a TorchArcNet")
 
 
-def batch_norm_problems(blocks: Blocks) -> Iterator[Problem]:
-    """Rejects batch norm with batches of one sample, which have no standard deviation.
+def batches_of_one_sample(blocks: Blocks) -> Iterator[Problem]:
+    """Rejects batch norm with rollouts of one sample, which have no standard deviation.
     The length of whole episodes is unknown here."""
-    if not any(map(_batch_normalised, blocks.nets.values())):
+    algorithm = known(blocks.algorithm)
+    meta = blocks.settings
+    is_one_batch = algorithm.ROLLOUT_KEY == "training_frequency"
+    if not is_one_batch or not known(blocks.memory).COUNTS_STEPS:
         return
-    algorithm, env, memory = blocks.algorithm, blocks.env, blocks.memory
-    if isinstance(algorithm, PPOSpec):
-        if algorithm.minibatch_size == 1:
-            message = "is one sample, which batch_norm cannot normalise"
-            yield Problem("agent.algorithm.minibatch_size", message, 1)
-    elif isinstance(algorithm, OnPolicyLearningSpec) and env is not None:
-        single = frames_of_event(algorithm, env.num_envs, blocks.meta) == 1
-        if isinstance(memory, OnPolicyBatchReplaySpec) and single:
-            message = "makes batches of one sample, which batch_norm cannot normalise"
-            yield Problem(_length_path(blocks.meta), message, 1)
-    if isinstance(memory, ReplaySpec | OnPolicySpec) and memory.batch_size == 1:
-        message = "is one sample, which batch_norm cannot normalise"
-        yield Problem("agent.memory.batch_size", message, 1)
+    frames = algorithm.frames_of_event(known(blocks.env).num_envs, meta)
+    if frames > 1 or not blocks.batch_normalised:
+        return
+    path = "agent.algorithm.training_frequency"
+    if meta.mode.has_learner and meta.actor_learner.unroll_length is not None:
+        path = f"{ACTORS}.unroll_length"
+    message = "makes batches of one sample, which batch_norm cannot normalise"
+    yield Problem(path, message, 1)
 
 
-def _length_path(meta: MetaSpec | None) -> str:
-    """The key of the number of steps that an on-policy algorithm other than PPO learns
-    from."""
-    if (
-        meta is None
-        or not meta.mode.has_learner
-        or meta.actor_learner.unroll_length is None
-    ):
-        return "agent.algorithm.training_frequency"
-    return f"{ACTORS}.unroll_length"
-
-
-def _batch_normalised(net: NetSpec) -> bool:
-    for own in (folded(net, role) for role in ROLES):
-        if own.batch_norm:
-            return True
-        if (
-            isinstance(own, TorchArcNetSpec)
-            and own.arc is not None
-            and own.arc.batch_normalised
-        ):
-            return True
-    return False
-
-
-def _dueling_needs_q_values(
-    algorithm: AlgorithmSpec, net: NetSpec
-) -> Iterator[Problem]:
-    has_q = algorithm.MEMORY is None or isinstance(algorithm, DQNBaseSpec | SARSASpec)
+def _dueling_needs_q_values(blocks: Blocks) -> Iterator[Problem]:
+    algorithm = known(blocks.algorithm)
+    net = known(blocks.net)
+    has_q = algorithm.MEMORY is None or algorithm.ACTS_ON_Q
     if net.type.startswith("Dueling") and not has_q:
         message = (
             f"splits Q into value and advantage, and {algorithm.name} has no Q to split"
@@ -108,30 +66,20 @@ def _dueling_needs_q_values(
         yield Problem("agent.net.type", message, net.type)
 
 
-def _nets_are_those_of_the_algorithm(
-    algorithm: AlgorithmSpec, blocks: Blocks
-) -> Iterator[Problem]:
-    net = blocks.net
-    if algorithm.NEEDS_NET and net is None and "net" not in blocks.malformed:
+def _nets_are_those_of_the_algorithm(blocks: Blocks) -> Iterator[Problem]:
+    algorithm = known(blocks.algorithm)
+    if algorithm.NEEDS_NET and blocks.net is None and "net" not in blocks.malformed:
         yield Problem("agent.net", f"is missing: {algorithm.name} needs a net")
-    if algorithm.CRITIC == "apart" and net is not None and net.shared:
-        message = (
-            f"{algorithm.name} has critics separate from the actor; set it to false"
-        )
-        yield Problem("agent.net.shared", message, True)
-    if algorithm.CRITIC == "none" and blocks.critic_net is not None:
+    if algorithm.has_one_net and blocks.critic_net is not None:
         message = (
             f"{algorithm.name} has one net, agent.net, and no critic; remove the block"
         )
         yield Problem("agent.critic_net", message)
 
 
-def _shared_body_has_one_optimizer(
-    net: NetSpec, algorithm: AlgorithmSpec | None, blocks: Blocks
-) -> Iterator[Problem]:
-    if not net.shared or (
-        algorithm is not None and algorithm.CRITIC in ("none", "apart")
-    ):
+def _shared_body_has_one_optimizer(blocks: Blocks) -> Iterator[Problem]:
+    net = known(blocks.net)
+    if not net.shared or _critic_is(blocks, "none", "apart"):
         return
     if blocks.critic_net is not None:
         message = "cannot be given with agent.net.shared: actor and critic are one net"
@@ -143,31 +91,27 @@ def _shared_body_has_one_optimizer(
         yield Problem(f"agent.net.critic_{key}", message, net.variants[f"critic_{key}"])
 
 
-def _tails_are_one_for_each_output(agent: AgentSpec) -> Iterator[Problem]:
-    found: dict[str, Problem] = {}
-    for block, given, role in built_nets(agent):
-        own = folded(given, role)
-        if not isinstance(own, HydraMLPNetSpec):
-            continue
-        outputs = 2 if own.shared and agent.algorithm.CRITIC == "may_share" else 1
-        path = f"{block}.{given.file_key(role, 'hid_layers')}.2"
-        if (message := wrong_tails(own, outputs)) is not None:
-            found[path] = Problem(path, message, own.hid_layers[2])
-    yield from found.values()
+def _critic_is(blocks: Blocks, *kinds: str) -> bool:
+    """Whether the algorithm is known to have such a critic."""
+    return blocks.algorithm is not None and blocks.algorithm.CRITIC in kinds
 
 
-def wrong_tails(net: HydraMLPNetSpec, outputs: int) -> str | None:
-    """Why `net` cannot have this number of outputs; None if it can."""
-    tails = len(net.tails())
-    if tails in (1, outputs):
-        return None
-    return (
-        f"has {tails} tails, and this network needs {outputs}; give one list for all "
-        "outputs, or one list each (with shared: policy, value)"
-    )
+def _tails_are_one_for_each_output(blocks: Blocks) -> Iterator[Problem]:
+    agent = known(blocks.agent)
+    problems: dict[str, Problem] = {}
+    for block, net, role in built_nets(agent):
+        of_role = net.for_role(role)
+        is_joint = of_role.shared and agent.algorithm.CRITIC == "may_share"
+        message = of_role.wrong_tails(2 if is_joint else 1)
+        if message is not None:
+            path = f"{block}.{net.file_key(role, 'hid_layers')}.2"
+            tails = of_role.model_dump()["hid_layers"][2]
+            problems[path] = Problem(path, message, tails)
+    yield from problems.values()
 
 
-def _same_optimizer_means_same(net: NetSpec) -> Iterator[Problem]:
+def _same_optimizer_means_same(blocks: Blocks) -> Iterator[Problem]:
+    net = known(blocks.net)
     if not net.shared and net.use_same_optim:
         message = (
             "differs from the actor's, but use_same_optim is true; remove one of the "
@@ -179,24 +123,24 @@ def _same_optimizer_means_same(net: NetSpec) -> Iterator[Problem]:
 def _unlike_the_actors(net: NetSpec, message: str) -> Iterator[Problem]:
     """A problem for each optimizer key of the critic whose value, in full, is not the
     actor's."""
-    actor, critic = (folded(net, role).model_dump(mode="json") for role in ROLES)
+    actor = net.for_role("actor").model_dump(mode="json")
+    critic = net.for_role("critic").model_dump(mode="json")
     for key in OPTIMIZER_KEYS:
-        if f"critic_{key}" in net.variants and actor[key] != critic[key]:
-            yield Problem(
-                f"agent.net.critic_{key}", message, net.variants[f"critic_{key}"]
-            )
+        variant = f"critic_{key}"
+        if variant in net.variants and actor[key] != critic[key]:
+            yield Problem(f"agent.net.{variant}", message, net.variants[variant])
 
 
-def _each_role_has_an_optimizer(
-    net: NetSpec, algorithm: AlgorithmSpec | None, blocks: Blocks
-) -> Iterator[Problem]:
-    given = given_keys(net)
+def _each_role_has_an_optimizer(blocks: Blocks) -> Iterator[Problem]:
+    net = known(blocks.net)
+    given = set(net.model_fields_set) | set(net.variants)
     one_for_both = net.shared or net.use_same_optim or "optim_spec" in given
     if one_for_both or blocks.critic_net is not None:
         return
-    roles = (("actor", "critic"), ("critic", "actor"))
-    one_net = algorithm is not None and algorithm.CRITIC == "none"
-    for role, other in roles[:1] if one_net else roles:
+    roles = [("actor", "critic")]
+    if not _critic_is(blocks, "none"):
+        roles.append(("critic", "actor"))
+    for role, other in roles:
         if f"{role}_optim_spec" not in given and f"{other}_optim_spec" in given:
             message = (
                 f"is missing: only {other}_optim_spec is given; or set use_same_optim"
@@ -204,26 +148,25 @@ def _each_role_has_an_optimizer(
             yield Problem(f"agent.net.{role}_optim_spec", message)
 
 
-def _polyak_has_a_coefficient(
-    algorithm: AlgorithmSpec, blocks: Blocks
-) -> Iterator[Problem]:
+def _polyak_has_a_coefficient(blocks: Blocks) -> Iterator[Problem]:
     """Rejects polyak averaging with coefficient 0, in the net that target networks
     copy."""
-    role, path, net = targets_role(algorithm), "agent.net", blocks.net
+    algorithm = known(blocks.algorithm)
+    role = targets_role(algorithm)
+    path = "agent.net"
     if role == "critic" and blocks.critic_net is not None:
-        path, net = "agent.critic_net", blocks.critic_net
-    if algorithm.HAS_TARGETS is False or net is None:
-        return
-    followed = folded(net, role)
-    if followed.update_type == "polyak" and followed.polyak_coef == 0:
+        path = "agent.critic_net"
+    net = known(blocks.nets.get(path))
+    followed = net.for_role(role)
+    still = followed.update_type == "polyak" and followed.polyak_coef == 0
+    if still and algorithm.HAS_TARGETS is not False:
         message = 'must be > 0 with update_type "polyak": at 0 the target never moves'
         key = net.file_key(role, "polyak_coef")
         yield Problem(f"{path}.{key}", message, followed.polyak_coef)
 
 
-def _sharing_needs_global_optimizers(
-    meta: MetaSpec, blocks: Blocks
-) -> Iterator[Problem]:
+def _sharing_needs_global_optimizers(blocks: Blocks) -> Iterator[Problem]:
+    meta = known(blocks.meta)
     if not meta.mode.lock_free:
         return
     for path, optim in optimizer_paths(blocks.net, blocks.critic_net):
@@ -236,9 +179,30 @@ def _sharing_needs_global_optimizers(
             yield Problem(f"{path}.name", message, optim.name)
 
 
+def _recurrent_critics_are_alike(blocks: Blocks) -> Iterator[Problem]:
+    actor = known(blocks.net)
+    critic = known(blocks.critic_net)
+    if actor.RECURRENT != critic.RECURRENT:
+        message = "actor and critic are both a RecurrentNet, or neither is"
+        yield Problem("agent.critic_net.type", message, critic.type)
+    elif actor.sequence_length != critic.sequence_length:
+        message = f"must equal that of agent.net, {actor.sequence_length}"
+        path = "agent.critic_net.seq_len"
+        yield Problem(path, message, critic.sequence_length)
+
+
+def _nets_have_weights_that_fit(blocks: Blocks) -> Iterator[Problem]:
+    for path, net in blocks.nets.items():
+        weights = max(of_role.hidden_weights() for of_role in net.for_roles)
+        message = WEIGHTS.refusal(weights)
+        if message:
+            yield Problem(
+                path, f"its hidden layers have {weights:,} weights, which {message}"
+            )
+
+
 NET_CHECKS = (
     _arc_is_there,
-    batch_norm_problems,
     _dueling_needs_q_values,
     _nets_are_those_of_the_algorithm,
     _shared_body_has_one_optimizer,
@@ -247,4 +211,6 @@ NET_CHECKS = (
     _each_role_has_an_optimizer,
     _polyak_has_a_coefficient,
     _sharing_needs_global_optimizers,
+    _recurrent_critics_are_alike,
+    _nets_have_weights_that_fit,
 )

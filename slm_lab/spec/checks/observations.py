@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TypeAlias
 
 from slm_lab.core.errors import Problem
-from slm_lab.spec.role import built_nets, folded
+from slm_lab.spec.role import built_nets
 from slm_lab.spec.schema import net as nets
 from slm_lab.spec.schema.agent import AgentSpec
 from slm_lab.spec.schema.layers import ConvLayer
@@ -114,19 +114,19 @@ def _problems_of(
     path: str, net: nets.NetSpec, role: nets.Role, shape: Shape
 ) -> Iterator[Problem]:
     # A plug-in may have the keys of a net but take other observations.
-    if type(net) in VECTOR_NETS and (message := no_vector(net.type, shape)) is not None:
+    is_vector_net = type(net) in VECTOR_NETS
+    message = no_vector(net.type, shape) if is_vector_net else None
+    if type(net) in IMAGE_NETS:
+        message = no_image(shape)
+    if message is not None:
         yield Problem(f"{path}.type", message, net.type)
-    if type(net) not in IMAGE_NETS:
         return
-    if (message := no_image(shape)) is not None:
-        yield Problem(f"{path}.type", message, net.type)
-        return
-    own = folded(net, role)
-    assert isinstance(own, nets.ConvNetSpec)
+    convolutions = net.for_role(role).conv_layers()
     key = net.file_key(role, "conv_hid_layers")
-    for index, layer in enumerate(own.conv_layers()):
-        if (message := no_room(layer, shape)) is not None:
-            row = own.conv_hid_layers[index]
+    for index, layer in enumerate(convolutions if type(net) in IMAGE_NETS else ()):
+        message = no_room(layer, shape)
+        if message is not None:
+            row = net.for_role(role).model_dump()["conv_hid_layers"][index]
             yield Problem(f"{path}.{key}.{index}", message, row)
             return
         height, width = layer.size_after((shape[1], shape[2])) or (0, 0)

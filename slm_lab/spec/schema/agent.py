@@ -96,12 +96,15 @@ class Registered:
     def model_of(self, block: object) -> type[Block] | None:
         """The model of the part that a block names; None if it is unknown."""
         model = self._model(block.get(self.key) if isinstance(block, Mapping) else None)
-        return None if isinstance(model, str) else model
+        if isinstance(model, str):
+            return None
+        return model
 
     def _model(self, name: Any) -> type[Block] | str:
         if not isinstance(name, str):
             return "must be a string"
-        if (entry := self.registry.get(name)) is None:
+        entry = self.registry.get(name)
+        if entry is None:
             return self._why_unknown(name)
         model = entry.params or self.fallback
         if entry.fault is not None:
@@ -112,7 +115,8 @@ class Registered:
                 f"{model.__module__}.{model.__qualname__}, is no {self.base.__name__} "
                 f"(of {self.base.__module__})"
             )
-        if (default := wrong_default(model)) is not None:
+        default = wrong_default(model)
+        if default is not None:
             place = f"{model.__module__}.{model.__qualname__}"
             return (
                 f"cannot be used: a default in the model of its keys, {place}, is "
@@ -129,7 +133,9 @@ class Registered:
             return None
         meant = self._usual_names().get(name.lower(), "")
         meant = meant.removesuffix(f', with meta.distributed "{mode}"')
-        return meant if meant in lab_names else None
+        if meant in lab_names:
+            return meant
+        return None
 
     def _usual_names(self) -> dict[str, str]:
         """The lab's names by the usual ones in lower case, with the keys that they
@@ -143,7 +149,8 @@ class Registered:
     def _why_unknown(self, name: str) -> str:
         if name in NOT_SUPPORTED:
             return NOT_SUPPORTED[name]
-        if meant := self._usual_names().get(name.lower()):
+        meant = self._usual_names().get(name.lower())
+        if meant:
             return f"unknown {self.registry.kind}; did you mean {meant}?"
         return unknown_name(self.registry.kind, name, self.registry.names())
 
@@ -224,6 +231,6 @@ class AgentSpec(Block):
 
     def net_key(self, role: Role) -> str:
         """The key of the net of `role`."""
-        return (
-            "critic_net" if role == "critic" and self.critic_net is not None else "net"
-        )
+        if role == "critic" and self.critic_net is not None:
+            return "critic_net"
+        return "net"

@@ -1,9 +1,12 @@
-"""`agent.algorithm`: one model per algorithm, with the keys of SLM Lab's files."""
+"""`agent.algorithm`: one model per algorithm, with the keys of SLM Lab's files, and
+the facts that the rest of the lab asks of an algorithm before it is built."""
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import Field, field_validator, model_validator
+from typing_extensions import override
 
 from slm_lab.spec.schema import bounds
 from slm_lab.spec.schema.block import (
@@ -11,12 +14,19 @@ from slm_lab.spec.schema.block import (
     error_line,
     key_error,
     raise_errors,
-    spec_error,
 )
-from slm_lab.spec.schema.fields import AutoOrNumber, Count
-from slm_lab.spec.schema.memory import Family, MemorySpec, OnPolicyBatchReplaySpec
+from slm_lab.spec.schema.fields import AutoOrNumber, Count, Frames
+from slm_lab.spec.schema.memory import (
+    NOT_ONE_SAMPLE,
+    ONE_SEQUENCE,
+    Family,
+    MemorySpec,
+    OnPolicyBatchReplaySpec,
+    ReplaySpec,
+)
+from slm_lab.spec.schema.meta import MetaSpec
+from slm_lab.spec.schema.rules import ANY, Limit, Needed, NoEffect, Refused
 from slm_lab.spec.schema.schedule import Coefficient, Constant, NonNegative, constant
-from slm_lab.spec.schema.share import Frames
 
 ActionPdtype: TypeAlias = Literal[
     "default",
@@ -55,6 +65,40 @@ NORMALIZED_TARGETS = (
     "the last million; a deviation below 1e-4 is not scaled up further"
 )
 OF_SAC = frozenset({"default", "Normal", "Categorical", "GumbelSoftmax"})
+WITHOUT_SIGMA = DISCRETE | {"MultiCategorical", "Bernoulli", "Beta"}
+"""Action distributions without an initial standard deviation."""
+
+REPLAYED_STEPS = 8
+"""Default steps of an unroll for replay algorithms, which have no rollout length."""
+
+SOME_FRAMES = 256
+"""Frames of each environment in which an on-policy algorithm learns, if nothing says
+when."""
+
+BEFORE_THE_END = ", or the run ends before anything is learned"
+BY_THE_RATIO = NoEffect(
+    "meta.actor_learner.train_ratio sets the number of gradient steps",
+    when="meta.replaces_ratio",
+)
+BY_THE_EXACT_RATIO = NoEffect(
+    "meta.actor_learner.train_ratio sets the number of gradient steps",
+    when="meta.sets_ratio",
+)
+ONE_WITH_A_RATIO = Limit(
+    sign="=",
+    of=1,
+    text=" with update_to_data, which sets the number of gradient steps alone",
+    when="algorithm.update_to_data",
+)
+SHORT_EVENTS = Refused(
+    "× training_batch_iter = {own.event_steps:,} gradient steps; it "
+    + bounds.STEPS_OF_EVENT.message,
+    when="algorithm.has_long_events",
+    value=ANY,
+)
+OF_A_TUNED_ALPHA = NoEffect(
+    "bounds a tuned α, but fixed_alpha is set", when="algorithm.fixed_alpha"
+)
 
 
 class AlgorithmSpec(Block):
@@ -80,6 +124,45 @@ class AlgorithmSpec(Block):
     HAS_TARGETS: ClassVar[bool | None] = None
     """Whether it has target networks; None (a plug-in): unknown."""
 
+    LEARNS: ClassVar[bool] = True
+    """False: it takes no memory and no net."""
+
+    TWIN: ClassVar[str] = ""
+    """The algorithm that it extends by imitation of past episodes, for which it has a
+    replay memory of its own; "" without imitation."""
+
+    ACTS_ON_Q: ClassVar[bool] = False
+    """Whether it takes the action of the greatest Q."""
+
+    ALWAYS_NORMALISES: ClassVar[bool] = False
+    """Whether its nets are normalised without a key of theirs."""
+
+    HAS_ADVANTAGES: ClassVar[bool] = False
+    """Whether it has state values and advantages, which a correction corrects."""
+
+    LEARNS_SEQUENCES: ClassVar[bool] = True
+    """Whether it can learn recurrent nets."""
+
+    RECORDS_STEPS: ClassVar[bool] = True
+    """Whether a GPU can replay its gradient steps as CUDA graphs."""
+
+    UNROLLS: ClassVar[type[MemorySpec] | None] = None
+    """The base model of memories that actors' unrolls fill; None: unknown, so that no
+    actors can feed it."""
+
+    ROLLOUT_KEY: ClassVar[str | None] = None
+    """The key of the steps of a rollout; None for algorithms without rollouts."""
+
+    TOTALS: ClassVar[Mapping[str, bool]] = {
+        "time_horizon": True,
+        "training_start_step": False,
+    }
+    """Sizes in total over all ranks, of those that it has; whether each must be a
+    multiple of their number."""
+
+    SAMPLES: ClassVar[tuple[str, ...]] = ("minibatch_size",)
+    """Samples of a gradient step, in total over all ranks with meta.scale "strong"."""
+
     name: str = Field(description="algorithm")
     action_pdtype: ActionPdtype = Field(
         "default", description="distribution of actions; default: by the action space"
@@ -90,7 +173,14 @@ class AlgorithmSpec(Block):
         "random: uniformly; epsilon_greedy: the likeliest, or with probability ε any; "
         "boltzmann: sampled with weights p^(1/τ)",
     )
-    explore_var_spec: NonNegative | None = Field(
+    explore_var_spec: Annotated[
+        NonNegative | None,
+        Needed("{own.action_policy} needs it", when="algorithm.explores"),
+        NoEffect(
+            'action_policy "{own.action_policy}" has no exploration variable',
+            unless="algorithm.explores",
+        ),
+    ] = Field(
         None, description="ε of epsilon_greedy, or the temperature τ of boltzmann"
     )
     gamma: float | None = Field(
@@ -105,11 +195,124 @@ class AlgorithmSpec(Block):
         )
         return fits and (memory.FAMILY is None or issubclass(memory, cls.MEMORY_MODEL))
 
+    @property
+    def explores(self) -> bool:
+        """Whether its policy has an exploration variable."""
+        return self.action_policy in EXPLORING
+
+    @property
+    def has_one_net(self) -> bool:
+        """Whether it has a net and no critic."""
+        return self.CRITIC == "none"
+
+    @property
+    def has_separate_critics(self) -> bool:
+        """Whether its critics share nothing with the actor."""
+        return self.CRITIC == "apart"
+
+    @property
+    def has_sigma(self) -> bool:
+        """Whether its actions may have a standard deviation."""
+        return self.action_pdtype not in WITHOUT_SIGMA
+
+    @property
+    def steps_of_return(self) -> int:
+        """The steps that a replay memory joins to one transition."""
+        return 1
+
+    @property
+    def replays(self) -> bool:
+        """Whether it draws batches from a replay memory, at its own frequency."""
+        return False
+
+    @property
+    def entropy_penalty(self) -> float:
+        """The weight of a penalty on changes of the entropy of discrete actions."""
+        return 0.0
+
+    def first_stored(self, meta: MetaSpec) -> int:
+        """The fewest transitions that a replay memory holds when training begins."""
+        return 0
+
+    def rollout_length(self) -> int:
+        """Steps of each environment that it collects before it learns from them; 8 if
+        it learns from single steps or short sequences."""
+        return REPLAYED_STEPS
+
+    def unroll_length(self, meta: MetaSpec) -> int:
+        """Steps of each environment in one unroll of an actor."""
+        length = meta.actor_learner.unroll_length
+        if length is None:
+            return self.rollout_length()
+        return length
+
+    def frames_of_event(self, num_envs: int, meta: MetaSpec) -> int:
+        """Frames that one training event of an on-policy algorithm learns from: those
+        of a rollout, or of all unrolls of the event. They are unknown if
+        training_frequency counts episodes."""
+        if not meta.mode.has_learner:
+            return self.rollout_length() * num_envs
+        unrolls = meta.actor_learner.learn_queue
+        return unrolls * self.unroll_length(meta) * num_envs
+
+    def first_learning_frame(
+        self, counts_steps: bool, num_envs: int, meta: MetaSpec
+    ) -> int | None:
+        """Frames before the first training event; None if unknown. `counts_steps` tells
+        a memory of steps from one of episodes."""
+        if self.ROLLOUT_KEY is None or not counts_steps:
+            return None
+        return self.frames_of_event(num_envs, meta)
+
+    def frames_of_events(self, count: int, num_envs: int, meta: MetaSpec) -> int:
+        """Frames up to some `count` training events, for a short run that tests all
+        parts of a spec."""
+        return count * SOME_FRAMES * num_envs
+
+    def frames_between_events(self, num_envs: int) -> int | None:
+        """The fewest frames between two training events on a replay memory; None
+        without one."""
+        return None
+
+    def steps_of_rollout(self, frames: int) -> int:
+        """Gradient steps of a training event on a rollout of so many frames, if a key
+        sets them; else 0."""
+        return 0
+
+    def trains_by_frequency(self, meta: MetaSpec) -> bool:
+        """Whether `training_frequency` schedules training on a replay memory, not a
+        ratio or a free learner."""
+        return False
+
+    def for_learner(self, meta: MetaSpec) -> Self:
+        """The algorithm with the gradient steps that `meta.actor_learner.train_ratio`
+        sets."""
+        return self
+
+    def for_rank(self, num_envs: int | None) -> Self:
+        """The algorithm with shares of a rank, cut to what it can learn from. Without
+        `num_envs` nothing is cut."""
+        return self
+
+    def with_steps_per_frame(self, times: int) -> Self:
+        """The algorithm with so many times the gradient steps per frame."""
+        return self
+
+    def with_larger_rates(self, times: float) -> Self:
+        """The algorithm with larger learning rates of its own."""
+        return self
+
+    def samples_ratio(self, share: "AlgorithmSpec", count: int) -> float:
+        """The samples in a gradient step of `count` ranks, which have each its `share`,
+        over those of a single process."""
+        return count
+
 
 class RandomSpec(AlgorithmSpec):
     """Uniformly random actions: the baseline of normalised scores."""
 
     NEEDS_NET = False
+    LEARNS = False
 
     training_frequency: Annotated[Count | None, bounds.FRAMES] = Field(
         None, description="has no effect"
@@ -137,12 +340,27 @@ class OnPolicyLearningSpec(LearningSpec):
     """An algorithm that learns from data of its current policy."""
 
     MEMORY = "on_policy"
+    UNROLLS = OnPolicyBatchReplaySpec
+    RECORDS_STEPS = False
+    ROLLOUT_KEY = "training_frequency"
+    SAMPLES = (*AlgorithmSpec.SAMPLES, "training_frequency")
 
     training_frequency: Annotated[Count, bounds.ROLLOUT] = Field(
         1,
         description="steps of each environment between training events; with "
         "OnPolicyReplay and OnPolicyCrossEntropy: episodes",
     )
+
+    @override
+    def rollout_length(self) -> int:
+        return self.training_frequency
+
+    @override
+    def frames_of_events(self, count: int, num_envs: int, meta: MetaSpec) -> int:
+        some = SOME_FRAMES * num_envs
+        if not meta.mode.has_learner:
+            return count * some
+        return count * max(some, self.frames_of_event(num_envs, meta))
 
 
 class ReinforceSpec(OnPolicyLearningSpec):
@@ -165,6 +383,8 @@ class SARSASpec(OnPolicyLearningSpec):
     """On-policy temporal-difference learning of Q, with ε-greedy or Boltzmann
     exploration."""
 
+    ACTS_ON_Q = True
+    LEARNS_SEQUENCES = False
     PDTYPES = OF_Q_VALUES
     CRITIC = "none"
     HAS_TARGETS = False
@@ -176,6 +396,7 @@ class ActorCriticSpec(OnPolicyLearningSpec):
     """Advantage actor-critic, A2C and A3C (arXiv:1602.01783), with GAE or n-step
     returns; without both, plain returns. Advantages are not standardised."""
 
+    HAS_ADVANTAGES = True
     PDTYPES = OF_POLICIES
     CRITIC = "may_share"
     HAS_TARGETS = False
@@ -209,6 +430,9 @@ class PPOSpec(LearningSpec):
 
     MEMORY = "on_policy"
     MEMORY_MODEL = OnPolicyBatchReplaySpec
+    UNROLLS = OnPolicyBatchReplaySpec
+    ROLLOUT_KEY = "time_horizon"
+    HAS_ADVANTAGES = True
     PDTYPES = OF_POLICIES
     CRITIC = "may_share"
     HAS_TARGETS = False
@@ -228,7 +452,27 @@ class PPOSpec(LearningSpec):
     time_horizon: Annotated[Count, bounds.ROLLOUT] = Field(
         description="T, steps of each environment per rollout"
     )
-    minibatch_size: Annotated[Count, bounds.BATCH] = Field(
+    minibatch_size: Annotated[
+        Count,
+        bounds.BATCH,
+        NOT_ONE_SAMPLE,
+        Limit(
+            sign="<=",
+            of=("algorithm.time_horizon", "env.num_envs"),
+            text=", the frames of one rollout",
+            unless="meta.mode.has_learner",
+        ),
+        Limit(
+            sign="<=",
+            of=(
+                "meta.actor_learner.learn_queue",
+                "blocks.unroll_length",
+                "env.num_envs",
+            ),
+            text=", the frames that one training event learns from",
+            when="blocks.has_actors",
+        ),
+    ] = Field(
         64,
         description="transitions per gradient step B; a single remaining one joins "
         "the last batch",
@@ -258,45 +502,205 @@ class PPOSpec(LearningSpec):
     @classmethod
     def _true_is_standardize(cls, value: Any) -> Any:
         if isinstance(value, bool):
-            return "standardize" if value else None
+            if value:
+                return "standardize"
+            return None
         return value
+
+    @override
+    def rollout_length(self) -> int:
+        return self.time_horizon
+
+    @override
+    def first_learning_frame(
+        self, counts_steps: bool, num_envs: int, meta: MetaSpec
+    ) -> int | None:
+        return self.frames_of_event(num_envs, meta)
+
+    @override
+    def frames_of_events(self, count: int, num_envs: int, meta: MetaSpec) -> int:
+        return count * self.frames_of_event(num_envs, meta)
+
+    @override
+    def steps_of_rollout(self, frames: int) -> int:
+        return math.ceil(frames / self.minibatch_size) * self.training_epoch
+
+    @override
+    def for_rank(self, num_envs: int | None) -> Self:
+        if num_envs is None:
+            return self
+        minibatch = min(self.minibatch_size, self.time_horizon * num_envs)
+        return self.model_copy(update={"minibatch_size": minibatch})
+
+    @override
+    def samples_ratio(self, share: AlgorithmSpec, count: int) -> float:
+        assert isinstance(share, PPOSpec)
+        return count * share.minibatch_size / self.minibatch_size
 
 
 class ReplayLearningSpec(LearningSpec):
     """An algorithm that learns from a replay memory."""
 
     MEMORY = "replay"
+    UNROLLS = ReplaySpec
 
-    training_frequency: Annotated[Count, bounds.FRAMES] = Field(
+    training_frequency: Annotated[
+        Count,
+        bounds.FRAMES,
+        Limit(
+            sign="<=",
+            of="env.max_frame",
+            text=BEFORE_THE_END,
+            when="blocks.trains_by_frequency",
+        ),
+        BY_THE_RATIO,
+        NoEffect("update_to_data sets when to train", when="algorithm.update_to_data"),
+    ] = Field(
         1,
         description="stored transitions between training events; at most one event "
         "per step",
     )
-    training_start_step: Annotated[Frames, bounds.FRAMES] = Field(
-        0, ge=0, description="stored transitions before the first training event"
-    )
-    training_iter: Annotated[Count, bounds.STEPS_OF_EVENT] = Field(
-        1, description="gradient steps per sampled batch"
-    )
-    training_batch_iter: Annotated[Count, bounds.STEPS_OF_EVENT] = Field(
-        1, description="sampled batches per training event"
-    )
-    update_to_data: float | None = Field(
+    training_start_step: Annotated[
+        Frames,
+        bounds.FRAMES,
+        Limit(sign="<", of="env.max_frame", text=BEFORE_THE_END),
+        Limit(
+            sign=">=",
+            of=("net.seq_len", "env.num_envs"),
+            text=ONE_SEQUENCE,
+            when=("net.RECURRENT", "algorithm.ACTS_ON_Q"),
+            unless="blocks.begins_with_sequences",
+        ),
+    ] = Field(0, ge=0, description="stored transitions before the first training event")
+    training_iter: Annotated[
+        Count,
+        bounds.STEPS_OF_EVENT,
+        SHORT_EVENTS,
+        ONE_WITH_A_RATIO,
+        BY_THE_EXACT_RATIO,
+    ] = Field(1, description="gradient steps per sampled batch")
+    training_batch_iter: Annotated[
+        Count, bounds.STEPS_OF_EVENT, ONE_WITH_A_RATIO, BY_THE_RATIO
+    ] = Field(1, description="sampled batches per training event")
+    update_to_data: Annotated[float | None, BY_THE_RATIO] = Field(
         None,
         gt=0,
         le=bounds.STEPS_PER_FRAME,
         description="gradient steps per frame, kept exactly",
     )
 
+    @property
+    @override
+    def replays(self) -> bool:
+        return True
+
+    @override
+    def first_learning_frame(
+        self, counts_steps: bool, num_envs: int, meta: MetaSpec
+    ) -> int | None:
+        """Frames stored when the first gradient step is due. `num_envs` frames come at
+        a time, and one of them must be a multiple of `training_frequency`."""
+        if meta.mode.has_ranks:
+            return None
+
+        def stored(frames: int) -> int:
+            return math.ceil(frames / num_envs) * num_envs
+
+        start = stored(max(self.training_start_step, 1))
+        if meta.trains_freely:
+            return start
+        ratio = self.for_learner(meta).update_to_data
+        if ratio is not None:
+            return stored(self.training_start_step + math.ceil(1 / ratio - 1e-9))
+        events_before = (start - num_envs) // self.training_frequency
+        return stored((events_before + 1) * self.training_frequency)
+
+    @override
+    def frames_of_events(self, count: int, num_envs: int, meta: MetaSpec) -> int:
+        frames = 16 * max(self.training_frequency, num_envs)
+        if meta.mode.has_learner:
+            frames = max(frames, num_envs * self.unroll_length(meta))
+        return self.training_start_step + count * frames
+
+    @override
+    def frames_between_events(self, num_envs: int) -> int:
+        if self.update_to_data is None:
+            steps = self.training_frequency // num_envs
+        else:
+            steps = math.floor(1 / (self.update_to_data * num_envs))
+        return max(1, steps) * num_envs
+
+    @override
+    def first_stored(self, meta: MetaSpec) -> int:
+        if not self.trains_by_frequency(meta):
+            return self.training_start_step
+        return max(self.training_start_step, self.training_frequency)
+
+    @property
+    def event_steps(self) -> int:
+        """Gradient steps of a training event."""
+        return self.training_iter * self.training_batch_iter
+
+    @property
+    def has_long_events(self) -> bool:
+        """Whether a training event has more gradient steps than a run can wait for."""
+        return self.event_steps > bounds.STEPS_OF_EVENT.number
+
+    @override
+    def trains_by_frequency(self, meta: MetaSpec) -> bool:
+        exact = self.for_learner(meta).update_to_data is not None
+        return not exact and not meta.trains_freely
+
+    @override
+    def for_learner(self, meta: MetaSpec) -> Self:
+        if not meta.replaces_ratio:
+            return self
+        if meta.trains_freely:
+            keys: dict[str, object] = {
+                "update_to_data": None,
+                "training_frequency": 1,
+                "training_batch_iter": 1,
+            }
+            return self.model_copy(update=keys)
+        # Each batch that the ratio counts is one gradient step.
+        keys = {
+            "update_to_data": meta.actor_learner.train_ratio,
+            "training_iter": 1,
+            "training_batch_iter": 1,
+        }
+        return self.model_copy(update=keys)
+
+    @override
+    def with_steps_per_frame(self, times: int) -> Self:
+        if self.update_to_data is not None:
+            keys: dict[str, float] = {"update_to_data": self.update_to_data * times}
+        else:
+            keys = {"training_batch_iter": self.training_batch_iter * times}
+        return self.model_copy(update=keys)
+
 
 class DQNBaseSpec(ReplayLearningSpec):
     """The common keys of the Q-learning algorithms."""
 
+    ACTS_ON_Q = True
     PDTYPES = OF_Q_VALUES
     CRITIC = "none"
     HAS_TARGETS = True
 
-    num_step_returns: NSteps = 1
+    num_step_returns: Annotated[
+        NSteps,
+        Limit(
+            sign="=",
+            of=1,
+            text=" with a RecurrentNet: its state is known after every single step",
+            when="net.RECURRENT",
+        ),
+    ] = 1
+
+    @property
+    @override
+    def steps_of_return(self) -> int:
+        return self.num_step_returns
 
 
 class VanillaDQNSpec(DQNBaseSpec):
@@ -316,6 +720,7 @@ class DoubleDQNSpec(DQNBaseSpec):
 class EntropyRegularisedSpec(ReplayLearningSpec):
     """The common keys of SoftActorCritic and CrossQ."""
 
+    LEARNS_SEQUENCES = False
     PDTYPES = OF_SAC
     NEEDS_BOUNDS = True
     CRITIC = "apart"
@@ -340,10 +745,12 @@ class EntropyRegularisedSpec(ReplayLearningSpec):
     fixed_alpha: Constant | None = Field(
         None, description="fixed α, not tuned: a number, or a schedule"
     )
-    log_alpha_min: Annotated[float, bounds.LOG_ALPHA] = Field(
+    log_alpha_min: Annotated[float, bounds.LOG_ALPHA, OF_A_TUNED_ALPHA] = Field(
         -20.0, description="minimum ln α"
     )
-    log_alpha_max: float = Field(
+    log_alpha_max: Annotated[
+        float, Limit(sign=">", of="log_alpha_min"), OF_A_TUNED_ALPHA
+    ] = Field(
         2.0,
         description="maximum ln α; below 0, α begins at its exponential instead of at "
         "1",
@@ -362,14 +769,6 @@ class EntropyRegularisedSpec(ReplayLearningSpec):
         False, description="spectral normalisation of the critics"
     )
 
-    @field_validator("log_alpha_max")
-    @classmethod
-    def _bounds_in_order(cls, value: float, info: Any) -> float:
-        least = info.data.get("log_alpha_min")
-        if least is not None and value <= least:
-            raise spec_error(f"must be > log_alpha_min ({least:g})")
-        return value
-
     @model_validator(mode="after")
     def _tuned_or_fixed(self) -> Self:
         if self.fixed_alpha is None:
@@ -383,6 +782,17 @@ class EntropyRegularisedSpec(ReplayLearningSpec):
         )
         return self
 
+    @property
+    @override
+    def entropy_penalty(self) -> float:
+        return self.entropy_penalty_coef
+
+    @override
+    def with_larger_rates(self, times: float) -> Self:
+        if self.alpha_lr is None:
+            return self
+        return self.model_copy(update={"alpha_lr": self.alpha_lr * times})
+
 
 class SoftActorCriticSpec(EntropyRegularisedSpec):
     """Soft actor-critic (arXiv:1812.05905), for continuous and discrete actions."""
@@ -393,11 +803,14 @@ class SoftActorCriticSpec(EntropyRegularisedSpec):
 class CrossQSpec(EntropyRegularisedSpec):
     """CrossQ (arXiv:1902.05605): no target networks, batch-normalised critics."""
 
+    ALWAYS_NORMALISES = True
     HAS_TARGETS = False
 
 
 class ImitatingSpec(Block):
     """The keys of self-imitation learning."""
+
+    LEARNS_SEQUENCES: ClassVar[bool] = False
 
     sil_policy_loss_coef: float = Field(
         1.0, ge=0, description="weight of the imitation policy loss"
@@ -408,18 +821,28 @@ class ImitatingSpec(Block):
     training_batch_iter: Annotated[Count, bounds.STEPS_OF_EVENT] = Field(
         1, description="replay batches per training event"
     )
-    training_iter: Annotated[Count, bounds.STEPS_OF_EVENT] = Field(
+    training_iter: Annotated[Count, bounds.STEPS_OF_EVENT, SHORT_EVENTS] = Field(
         1, description="gradient steps per replay batch"
     )
+
+    @property
+    def event_steps(self) -> int:
+        """Gradient steps of a training event on the replay memory."""
+        return self.training_iter * self.training_batch_iter
+
+    @property
+    def has_long_events(self) -> bool:
+        """Whether a training event has more gradient steps than a run can wait for."""
+        return self.event_steps > bounds.STEPS_OF_EVENT.number
 
 
 class SILSpec(ImitatingSpec, ActorCriticSpec):
     """Self-imitation learning on top of ActorCritic (arXiv:1806.05635)."""
 
+    TWIN = "ActorCritic"
+
 
 class PPOSILSpec(ImitatingSpec, PPOSpec):
     """Self-imitation learning on top of PPO."""
 
-
-IMITATING = frozenset({"SIL", "PPOSIL"})
-"""Algorithms that keep a replay memory beside their on-policy one."""
+    TWIN = "PPO"

@@ -1,6 +1,7 @@
 """`arc` of a TorchArcNet: the body, a list of torch.nn layers with their arguments."""
 
 from collections.abc import Mapping
+from math import prod
 from typing import Annotated, Any, NamedTuple, Self, TypeAlias
 
 from pydantic import AfterValidator, Field, model_validator
@@ -49,7 +50,8 @@ def _layer_problems(index: int, row: Any) -> list[InitErrorDetails]:
     if name not in known:
         message = unknown_name("layer", str(name), list(known), ALL_LAYERS)
         return [error_line((index, str(name)), message, args)]
-    if reason := known[name].refused:
+    reason = known[name].refused
+    if reason:
         return [error_line((index, name), f"cannot be a layer here: it {reason}", args)]
     if args is not None and not isinstance(args, Mapping):
         return [
@@ -66,6 +68,12 @@ def _layer_problems(index: int, row: Any) -> list[InitErrorDetails]:
         elif key in SIZES and (too_large := WIDTH.refusal(value)):
             wrong.append(error_line((index, name, key), too_large, value))
     return wrong
+
+
+def _area(kernel: Any) -> int:
+    """The area of a square kernel, or of [height, width]."""
+    sizes = kernel if isinstance(kernel, list | tuple) else [kernel, kernel]
+    return prod(size if isinstance(size, int) else 1 for size in sizes)
 
 
 def _checked_layers(rows: list[Any]) -> list[Any]:
@@ -122,6 +130,17 @@ class ArcSpec(Block):
         """The layers of the body in order."""
         rows = [next(iter(row.items())) for row in self.modules.body.Sequential]
         return [Layer(name, with_whole_numbers(args or {})) for name, args in rows]
+
+    def hidden_weights(self) -> int:
+        """The number of weights between its layers."""
+        total = 0
+        before = 0
+        for layer in self.layers():
+            width = layer.args.get("out_features", layer.args.get("out_channels"))
+            if isinstance(width, int):
+                total += before * width * _area(layer.args.get("kernel_size", 1))
+                before = width
+        return total
 
     @property
     def batch_normalised(self) -> bool:

@@ -6,7 +6,6 @@ from functools import cache
 from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import (
-    BaseModel,
     ConfigDict,
     GetJsonSchemaHandler,
     ModelWrapValidatorHandler,
@@ -25,9 +24,20 @@ from typing_extensions import override
 from slm_lab.core.errors import Problem
 from slm_lab.core.registry import nearest_name
 from slm_lab.spec.schema.messages import reword
+from slm_lab.spec.schema.rules import (
+    Facts,
+    Limit,
+    Needed,
+    Refused,
+    RuledBlock,
+    broken_rules,
+)
 
 SPEC_ERROR = "spec"
 """The error type of a message that is final."""
+
+REFUSING = (Needed, Refused, Limit)
+"""Rules whose violation is an error."""
 
 
 def spec_error(message: str) -> PydanticCustomError:
@@ -50,7 +60,9 @@ def given_value(details: ErrorDetails) -> object:
     missing = details["type"] == "missing" or details.get("ctx", {}).get(
         "missing", False
     )
-    return ... if missing else details["input"]
+    if missing:
+        return ...
+    return details["input"]
 
 
 def problems_of(error: ValidationError, prefix: str = "") -> list[Problem]:
@@ -78,7 +90,8 @@ def spec_errors(lines: list[InitErrorDetails]) -> ValidationError:
 
 def raise_errors(lines: Iterable[InitErrorDetails]) -> None:
     """Raises the lines as one error, if there are any."""
-    if listed := list(lines):
+    listed = list(lines)
+    if listed:
         raise spec_errors(listed)
 
 
@@ -101,7 +114,7 @@ def missing_key_error(
     return spec_errors(lines)
 
 
-class Block(BaseModel):
+class Block(RuledBlock):
     """A block of the spec file: strict and immutable; rejects unknown keys."""
 
     model_config = ConfigDict(
@@ -162,10 +175,16 @@ class Block(BaseModel):
                     raise key_error(alias, both, data[alias])
             data = {cls.ALIASES.get(key, key): value for key, value in data.items()}
         try:
-            return handler(data)
+            block = handler(data)
         except ValidationError as error:
             found = error.errors(include_url=False)
-        raise spec_errors([cls._reworded(details, spelling) for details in found])
+            lines = [cls._reworded(details, spelling) for details in found]
+            raise spec_errors(lines) from None
+        raise_errors(
+            error_line((problem.path.lstrip("."),), problem.message, problem.value)
+            for problem in broken_rules(REFUSING, Facts("", block), alone=True)
+        )
+        return block
 
     @classmethod
     def _reworded(

@@ -23,6 +23,11 @@ class Most(GroupedMetadata):
     def __iter__(self) -> Iterator[object]:
         return iter([Le(self.number)])
 
+    @property
+    def message(self) -> str:
+        """The message for a larger number."""
+        return f"must be <= {short(self.number)}: {self.why}"
+
     def refusal(self, value: object) -> str | None:
         """The message for a number above the bound, or a list with one; None for other
         values."""
@@ -34,14 +39,16 @@ class Most(GroupedMetadata):
         if any(
             isinstance(each, int | float) and each > self.number for each in numbers
         ):
-            return f"must be <= {short(self.number)}: {self.why}"
+            return self.message
         return None
 
 
 def short(number: float) -> str:
     """A number as 0.5, 10,000 or 1e15."""
     power = f"1e{len(str(number)) - 1}"
-    return power if number >= 10**7 and number == float(power) else f"{number:,}"
+    if number >= 10**7 and number == float(power):
+        return power
+    return f"{number:,}"
 
 
 @dataclass(frozen=True)

@@ -18,12 +18,14 @@ from slm_lab.spec.schema.fields import (
     StrList,
     numbers_up_to,
 )
+from slm_lab.spec.schema.rules import Needed, NoEffect
 
 
 def _width_and_height(size: tuple[int, ...]) -> tuple[int, ...]:
     if len(size) != 2 or min(size) < 1:
         raise spec_error("must be [width, height] in pixels")
-    if message := bounds.PIXELS.refusal(size):
+    message = bounds.PIXELS.refusal(size)
+    if message:
         raise spec_error(message)
     return size
 
@@ -110,7 +112,13 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
         False,
         description="divide rewards by the running deviation of the discounted return",
     )
-    clip_obs: float | None = Field(
+    clip_obs: Annotated[
+        float | None,
+        NoEffect(
+            "bounds normalised observations, but normalize_obs is false",
+            unless="env.normalize_obs",
+        ),
+    ] = Field(
         10.0, gt=0, description="bound of normalised observations, ±; null: no clipping"
     )
     clip_reward: SignOrNumber = Field(
@@ -124,9 +132,14 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
         description="join the last frame_op_len observations: along a new first axis "
         "(stack), or along the existing one (concat)",
     )
-    frame_op_len: Annotated[Count | None, bounds.FRAMES_JOINED] = Field(
-        None, description="number of joined observations"
-    )
+    frame_op_len: Annotated[
+        Count | None,
+        bounds.FRAMES_JOINED,
+        Needed("frame_op needs the number of observations to join", when="frame_op"),
+        NoEffect(
+            "counts stacked observations, but frame_op is null", unless="env.frame_op"
+        ),
+    ] = Field(None, description="number of joined observations")
     image_downsize: ImageSize | None = Field(
         None, description="resize images to [width, height] in pixels, by area"
     )
@@ -138,7 +151,14 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
     vectorization_mode: Literal["native", "sync", "async"] | None = Field(
         None, description="how copies are stepped; null: native if available, else sync"
     )
-    backend: Literal["gymnasium", "envpool"] = Field(
+    backend: Annotated[
+        Literal["gymnasium", "envpool"],
+        NoEffect(
+            'vectorization_mode "{own.vectorization_mode}" steps single environments '
+            "of Gymnasium",
+            when="env.steps_singly",
+        ),
+    ] = Field(
         "gymnasium",
         description="library that steps the environment; envpool replaces a native "
         "vector version",
@@ -189,13 +209,6 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
         return data
 
     @model_validator(mode="after")
-    def _joins_some_frames(self) -> Self:
-        if self.frame_op is not None and self.frame_op_len is None:
-            message = "is missing: frame_op needs the number of observations to join"
-            raise key_error("frame_op_len", message)
-        return self
-
-    @model_validator(mode="after")
     def _can_be_made_one_by_one(self) -> Self:
         pooled = self.backend == "envpool" and self.vectorization_mode is None
         if self.single_only and (pooled or self.vectorization_mode == "native"):
@@ -215,6 +228,11 @@ class EnvSpec(Block):  # type: ignore[no-redef]  # the plugin of pydantic adds *
             )
             raise key_error("index_key", message, self.index_key)
         return self
+
+    @property
+    def steps_singly(self) -> bool:
+        """Whether the spec asks for single environments, stepped one by one."""
+        return self.vectorization_mode in ("sync", "async")
 
     @property
     def arguments(self) -> Mapping[str, Any]:

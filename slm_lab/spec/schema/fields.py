@@ -1,7 +1,9 @@
 """Types of values in a spec, where pydantic's types are too lax, too strict or too
-verbose."""
+verbose; and frames that may be a share of the budget, such as "16%"."""
 
+import re
 from collections.abc import Sequence
+from fractions import Fraction
 from math import inf
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -18,13 +20,18 @@ from slm_lab.spec.schema.messages import not_among
 
 def _whole(value: Any) -> Any:
     """Converts 1e6 to an int."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
 
 
 def _list_as_tuple(value: Any) -> Any:
-    if message := LIST.refusal(value):
+    message = LIST.refusal(value)
+    if message:
         raise spec_error(message)
-    return tuple(value) if isinstance(value, list) else value
+    if isinstance(value, list):
+        return tuple(value)
+    return value
 
 
 def _word_of_a_mode(value: Any) -> Any:
@@ -41,7 +48,9 @@ def _word_of_a_mode(value: Any) -> Any:
 
 def _bool_as_sign(value: Any) -> Any:
     """Converts true to "sign" and false to null."""
-    return {True: "sign", False: None}[value] if isinstance(value, bool) else value
+    if isinstance(value, bool):
+        return {True: "sign", False: None}[value]
+    return value
 
 
 def _number_or(
@@ -130,3 +139,42 @@ SpecOrRatio: TypeAlias = Annotated[
     _positive_or(["spec", None], maximum=STEPS_PER_FRAME),
 ]
 """ "spec", gradient steps per frame, or null."""
+
+PATTERN = r"^\d{1,3}(\.\d{1,30})?%$"
+NO_SHARE = 'must be frames, or a share of env.max_frame > 0% and <= 100%, as "16%"'
+
+
+def share_of(text: str) -> Fraction | None:
+    """The share that "16%" is, exactly; None for any other text."""
+    if not re.fullmatch(PATTERN, text, re.ASCII):
+        return None
+    share = Fraction(text.removesuffix("%")) / 100
+    if 0 < share <= 1:
+        return share
+    return None
+
+
+def _no_text(value: Any) -> Any:
+    """Rejects text: `spec.budget` has replaced every share."""
+    if isinstance(value, str):
+        raise spec_error(NO_SHARE)
+    return value
+
+
+class _OrShare:
+    """The JSON Schema of a number or a share."""
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        number = handler(schema)
+        return {
+            "anyOf": [number, {"title": "share", "type": "string", "pattern": PATTERN}]
+        }
+
+
+Frames: TypeAlias = Annotated[Int, BeforeValidator(_no_text), _OrShare()]
+"""A whole number of frames."""
+
+FramesOrFraction: TypeAlias = Annotated[float, BeforeValidator(_no_text), _OrShare()]
+"""A number of frames, whole or not."""

@@ -17,7 +17,8 @@ Pair: TypeAlias = tuple[int, int]
 
 
 def _few_layers(value: Any) -> Any:
-    if message := LAYERS.refusal(value):
+    message = LAYERS.refusal(value)
+    if message:
         raise spec_error(message)
     return value
 
@@ -56,7 +57,8 @@ def _hydra_layers(value: tuple[Any, ...]) -> tuple[Any, ...]:
             "has several heads, and an agent has one observation: give one list"
         )
     for stack in (stack for part in value for stack in stacks_of(part)):
-        if message := WIDTH.refusal(stack) or LAYERS.refusal(stack):
+        message = WIDTH.refusal(stack) or LAYERS.refusal(stack)
+        if message:
             raise spec_error(message)
     return value
 
@@ -95,7 +97,9 @@ class ConvLayer(NamedTuple):
         too small."""
         both = zip(size, self.padding, self.reach, self.stride, strict=True)
         height, width = (1 + (n + 2 * p - reach) // s for n, p, reach, s in both)
-        return (height, width) if height > 0 and width > 0 else None
+        if height > 0 and width > 0:
+            return (height, width)
+        return None
 
 
 def _conv_layers(rows: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -116,7 +120,8 @@ def _conv_layers(rows: tuple[Any, ...]) -> tuple[Any, ...]:
                 "every layer must be [out, kernel, stride, padding, dilation]"
             )
         sizes = (WIDTH.refusal(row[0]), *map(KERNEL.refusal, row[1:]))
-        if message := next(filter(None, sizes), None):
+        message = next(filter(None, sizes), None)
+        if message:
             raise spec_error(message)
     return rows
 

@@ -1,15 +1,26 @@
 """`agent.memory`: rollouts and replay memories."""
 
-from typing import Annotated, ClassVar, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from slm_lab.spec.schema import bounds
-from slm_lab.spec.schema.block import Block, key_error
+from slm_lab.spec.schema.block import Block
 from slm_lab.spec.schema.fields import Count
+from slm_lab.spec.schema.rules import ANY, Limit, Needed, NoEffect, Refused
 from slm_lab.spec.schema.schedule import Fraction
 
 Family = Literal["on_policy", "replay"]
+
+OF_IMITATION = Needed("{algorithm.name} has a replay memory", when="algorithm.TWIN")
+ONE_SEQUENCE = ", one sequence of each environment"
+ON_THE_CPU = 'prepares sampled observations on the CPU; use "memory"'
+NOT_ONE_SAMPLE = Refused(
+    "is one sample, which batch_norm cannot normalise",
+    when="blocks.batch_normalised",
+    value=1,
+)
 
 
 class MemorySpec(Block):
@@ -18,6 +29,17 @@ class MemorySpec(Block):
     FAMILY: ClassVar[Family | None] = None
     """Whether it holds on-policy or replayed data; None (a plug-in): fits any
     algorithm."""
+
+    COUNTS_STEPS: ClassVar[bool] = False
+    """Whether `training_frequency` of an on-policy algorithm counts steps of each
+    environment with it, not episodes."""
+
+    TOTALS: ClassVar[Mapping[str, bool]] = {"max_size": False}
+    """Sizes in total over all ranks; whether each must be a multiple of their
+    number."""
+
+    SAMPLES: ClassVar[tuple[str, ...]] = ("batch_size",)
+    """Samples of a gradient step, in total over all ranks with meta.scale "strong"."""
 
     name: str = Field(description="kind of memory")
 
@@ -28,15 +50,18 @@ class OnPolicySpec(MemorySpec):
 
     FAMILY = "on_policy"
 
-    sil_replay_name: Literal["Replay", "PrioritizedReplay"] | None = Field(
-        None, description="SIL: additional replay memory"
+    sil_replay_name: Annotated[
+        Literal["Replay", "PrioritizedReplay"] | None, OF_IMITATION
+    ] = Field(None, description="SIL: additional replay memory")
+    batch_size: Annotated[Count | None, bounds.BATCH, OF_IMITATION, NOT_ONE_SAMPLE] = (
+        Field(None, description="SIL: transitions per batch B")
     )
-    batch_size: Annotated[Count | None, bounds.BATCH] = Field(
-        None, description="SIL: transitions per batch B"
-    )
-    max_size: Annotated[Count | None, bounds.REPLAYED] = Field(
-        None, description="SIL: capacity in transitions"
-    )
+    max_size: Annotated[
+        Count | None,
+        bounds.REPLAYED,
+        OF_IMITATION,
+        Limit(sign=">=", of="batch_size", when="algorithm.TWIN"),
+    ] = Field(None, description="SIL: capacity in transitions")
     use_cer: bool = Field(
         False, description="SIL: combined experience replay, arXiv:1712.01275"
     )
@@ -51,6 +76,8 @@ class OnPolicyReplaySpec(OnPolicySpec):
 class OnPolicyBatchReplaySpec(OnPolicySpec):
     """Trains after `training_frequency` (PPO: `time_horizon`) steps of each
     environment."""
+
+    COUNTS_STEPS = True
 
     name: str = Field("OnPolicyBatchReplay", description="kind of memory")
 
@@ -70,36 +97,77 @@ class ReplaySpec(MemorySpec):
     FAMILY = "replay"
 
     name: str = Field("Replay", description="kind of memory")
-    batch_size: Annotated[Count, bounds.BATCH] = Field(
-        description="transitions per batch B"
-    )
-    max_size: Annotated[Count, bounds.REPLAYED] = Field(
-        description="capacity in transitions; the oldest are replaced first"
-    )
-    use_cer: bool = Field(
+    batch_size: Annotated[
+        Count,
+        bounds.BATCH,
+        NOT_ONE_SAMPLE,
+        Limit(
+            sign="%", of="net.seq_len", text=": it counts steps", when="net.RECURRENT"
+        ),
+        Limit(
+            sign=">",
+            of="env.num_envs",
+            text=" with use_cer: the newest step of every environment is part of each "
+            "batch, and would fill it",
+            when="use_cer",
+        ),
+    ] = Field(description="transitions per batch B")
+    max_size: Annotated[
+        Count,
+        bounds.REPLAYED,
+        Limit(sign=">=", of="batch_size"),
+        Limit(
+            sign=">=",
+            of=("env.num_envs", "blocks.num_step_returns"),
+            text=", or no n-step return is ever whole",
+        ),
+        Limit(
+            sign=">=",
+            of=("net.seq_len", "env.num_envs"),
+            text=ONE_SEQUENCE,
+            when=("net.RECURRENT", "algorithm.ACTS_ON_Q"),
+        ),
+    ] = Field(description="capacity in transitions; the oldest are replaced first")
+    use_cer: Annotated[
+        bool,
+        Refused(
+            "adds single steps, and a RecurrentNet learns from sequences; set it to "
+            "false",
+            when="net.RECURRENT",
+        ),
+    ] = Field(
         False,
         description="combined experience replay: every batch contains the newest step "
         "of each environment, with the weight of a uniform sample",
     )
-    storage: Literal["memory", "memmap", "device"] = Field(
+    storage: Annotated[
+        Literal["memory", "memmap", "device"],
+        Refused(f"env.normalize_obs {ON_THE_CPU}", "env.normalize_obs", value="device"),
+        Refused(f"RecurrentNet {ON_THE_CPU}", "blocks.is_recurrent", value="device"),
+        NoEffect(
+            'gpu is false, so that "device" is the CPU',
+            unless="net.gpu",
+            value="device",
+        ),
+    ] = Field(
         "memory",
         description="storage of the ring buffer: memory, a memory-mapped file, or "
         '"device": '
         "observations on the GPU of the networks",
     )
 
-    @model_validator(mode="after")
-    def _holds_a_batch(self) -> Self:
-        if self.max_size < self.batch_size:
-            message = f"must be >= batch_size ({self.batch_size})"
-            raise key_error("max_size", message, self.max_size)
-        return self
-
 
 class PrioritizedReplaySpec(ReplaySpec):
     """A ring buffer of transitions, sampled by their error (arXiv:1511.05952)."""
 
-    name: str = Field("PrioritizedReplay", description="kind of memory")
+    name: Annotated[
+        str,
+        Refused(
+            "draws single steps, and a RecurrentNet learns from sequences; use Replay",
+            when="net.RECURRENT",
+            value=ANY,
+        ),
+    ] = Field("PrioritizedReplay", description="kind of memory")
     alpha: float = Field(
         0.6,
         ge=0,

@@ -1,7 +1,12 @@
-"""Rewords pydantic's errors for users: what is allowed, and the nearest valid name."""
+"""Rewords pydantic's errors for users: what is allowed, and the nearest valid name.
 
+foreign_words.json has the words of SB3, CleanRL, RLlib and Gymnasium, and the lab's
+own: docs/coming_from.md as data."""
+
+import json
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
@@ -9,7 +14,17 @@ from pydantic_core import ErrorDetails
 
 from slm_lab.core.registry import nearest_name
 from slm_lab.spec.schema.bounds import Most
-from slm_lab.spec.schema.foreign_words import FOREIGN
+
+WORDS_BY_SUBJECT: Mapping[str, Mapping[str, str]] = json.loads(
+    Path(__file__).with_name("foreign_words.json").read_text(encoding="utf-8")
+)
+FOREIGN: Mapping[str, str] = {
+    word: text
+    for texts in WORDS_BY_SUBJECT.values()
+    for words, text in texts.items()
+    for word in words.split()
+}
+"""The end of the error about an unknown key: "unknown key; use env.num_envs"."""
 
 TYPES = {
     "bool_type": "true or false",
@@ -78,7 +93,8 @@ def unknown_name(
     another library is translated."""
     if kind == "key" and name in FOREIGN:
         return f"unknown key; {FOREIGN[name]}"
-    if nearest := nearest_name(name, list(known)):
+    nearest = nearest_name(name, list(known))
+    if nearest:
         return f"unknown {kind}; did you mean {nearest}?"
     if not known:
         return f"unknown {kind}; none is known here"
@@ -96,11 +112,9 @@ def not_among(given: object, allowed: Sequence[object]) -> str:
     nearest = nearest_name(given, words) if isinstance(given, str) else None
     hint = f'; did you mean "{nearest}"?' if nearest else ""
     listed = ", ".join(show(value) for value in allowed)
-    return (
-        f"must be one of {listed}{hint}"
-        if len(allowed) > 1
-        else f"must be {listed}{hint}"
-    )
+    if len(allowed) > 1:
+        return f"must be one of {listed}{hint}"
+    return f"must be {listed}{hint}"
 
 
 def show(value: object) -> str:
@@ -109,7 +123,9 @@ def show(value: object) -> str:
         return str(value).lower()
     if value is None:
         return "null"
-    return f'"{value}"' if isinstance(value, str) else str(value)
+    if isinstance(value, str):
+        return f'"{value}"'
+    return str(value)
 
 
 def _literal_values(annotation: object) -> list[object]:

@@ -30,12 +30,27 @@ from slm_lab.spec.schema.block import (
 )
 from slm_lab.spec.schema.fields import Count, Distributed, Int, SpecOrRatio
 from slm_lab.spec.schema.messages import not_among, show, unknown_name
+from slm_lab.spec.schema.rules import NoEffect, Refused
 from slm_lab.spec.schema.scheduler import SchedulerSpec
 
 ACTORS = "meta.actor_learner"
 """The path of the settings of modes with actors and a learner."""
 
 CorrectionName: TypeAlias = Literal["none", "vtrace"]
+
+OF_NO_CORRECTION = NoEffect(
+    'bounds a correction, but that is "none"',
+    when="meta.mode.has_learner",
+    unless="meta.actor_learner.correction.corrects",
+)
+IN_TURN = NoEffect(
+    "with serial, actors and learner take turns in one process",
+    when=("meta.mode.has_learner", "serial"),
+)
+BETWEEN_RANKS = NoEffect(
+    "divides a spec among the ranks of {blocks.modes_with_ranks}",
+    unless="meta.mode.has_ranks",
+)
 
 
 class CorrectionSpec(Block):
@@ -45,12 +60,17 @@ class CorrectionSpec(Block):
         description="none: unrolls count as fresh; vtrace: truncated importance "
         "weights (arXiv:1802.01561)"
     )
-    rho_bar: float = Field(
+    rho_bar: Annotated[float, OF_NO_CORRECTION] = Field(
         1.0, gt=0, description="ρ̄, bound of the weight of a temporal difference"
     )
-    c_bar: float = Field(
+    c_bar: Annotated[float, OF_NO_CORRECTION] = Field(
         1.0, gt=0, description="c̄, bound of how far a difference reaches back"
     )
+
+    @property
+    def corrects(self) -> bool:
+        """Whether unrolls are corrected."""
+        return self.name != "none"
 
 
 def _word_as_correction(value: Any) -> Any:
@@ -88,10 +108,15 @@ class ActorLearnerSpec(Block):
         description="steps of each environment in one unroll; null: the algorithm's "
         "rollout, or 8 for replay algorithms",
     )
-    learn_queue: Annotated[Count, bounds.UNROLLS] = Field(
-        1, description="unrolls per training event of an on-policy algorithm"
-    )
-    queue_size: Annotated[Count, bounds.UNROLLS] = Field(
+    learn_queue: Annotated[
+        Count,
+        bounds.UNROLLS,
+        NoEffect(
+            "{algorithm.name} stores every unroll in its replay memory",
+            when=("meta.mode.has_learner", "algorithm.replays"),
+        ),
+    ] = Field(1, description="unrolls per training event of an on-policy algorithm")
+    queue_size: Annotated[Count, bounds.UNROLLS, IN_TURN] = Field(
         1,
         description="unrolls of one actor that the learner has not finished; the "
         "actor pauses when there are more",
@@ -106,17 +131,46 @@ class ActorLearnerSpec(Block):
         description="minimum number of training events between two publications of "
         "the weights",
     )
-    inference: Literal["local", "learner"] = Field(
+    inference: Annotated[
+        Literal["local", "learner"],
+        Refused(
+            "computes actions from observations alone, and the state of a "
+            '{blocks.recurrent_type} stays with each actor; use "local"',
+            when=("blocks.has_actors", "blocks.is_recurrent"),
+            unless="serial",
+        ),
+        Refused(
+            "makes each step wait for the learner, which is too slow from a node of "
+            'meta.cluster; use "local"',
+            when=("blocks.has_actors", "meta.cluster"),
+            unless="serial",
+        ),
+        IN_TURN,
+    ] = Field(
         "local",
         description="where actions are computed: in each actor, or in the learner for "
         "all actors",
     )
-    train_ratio: SpecOrRatio = Field(
+    train_ratio: Annotated[
+        SpecOrRatio,
+        NoEffect(
+            "{algorithm.name} learns from every unroll once, and replays nothing",
+            when="meta.mode.has_learner",
+            unless="algorithm.replays",
+        ),
+    ] = Field(
         "spec",
         description="gradient steps per frame of a replay algorithm: a number > 0 and "
         "<= 1000; spec: as its own keys say; null: as many as the learner can make",
     )
-    serial: bool = Field(
+    serial: Annotated[
+        bool,
+        Refused(
+            "makes the actors take turns with the learner in one process, which needs "
+            "no nodes of meta.cluster; remove one of the two",
+            when=("blocks.has_actors", "meta.cluster"),
+        ),
+    ] = Field(
         False,
         description="run actors and learner in turn in one process, for debugging and "
         "tests",
@@ -209,7 +263,15 @@ class MetaSpec(Block):
     stop_return: float | None = Field(
         None, description="recent_return at which the run ends"
     )
-    max_run: Annotated[Count, bounds.RUNS] = Field(
+    max_run: Annotated[
+        Count,
+        bounds.RUNS,
+        Refused(
+            "repeats a distributed training; with distributed false set max_session "
+            "instead",
+            unless="meta.distributed",
+        ),
+    ] = Field(
         1, description="independent seeds of a distributed training, run sequentially"
     )
     max_restart: Int = Field(
@@ -229,11 +291,18 @@ class MetaSpec(Block):
         gt=0,
         description="the same of a reset, and of making an environment; null: any time",
     )
-    scale: Literal["linear", "strong", "weak"] = Field(
+    scale: Annotated[Literal["linear", "strong", "weak"], BETWEEN_RANKS] = Field(
         "linear",
         description="modes with ranks: how the spec's totals are divided among ranks",
     )
-    scale_lr: bool = Field(
+    scale_lr: Annotated[
+        bool,
+        BETWEEN_RANKS,
+        NoEffect(
+            'scale "strong" leaves the learning rate as it is',
+            when="meta.scales_strongly",
+        ),
+    ] = Field(
         True,
         description="modes with ranks: scale learning rates and target updates with "
         "the ranks",
@@ -241,7 +310,15 @@ class MetaSpec(Block):
     actor_learner: ActorLearnerSpec = Field(
         ActorLearnerSpec(), description="settings of that mode"
     )
-    cluster: str | None = Field(
+    cluster: Annotated[
+        str | None,
+        Refused(
+            "is for {blocks.modes_on_clusters} and independent Sessions; the "
+            '{own.mode.member}s of distributed "{own.mode.word}" share the memory of '
+            "one machine",
+            unless="meta.mode.cluster_launch",
+        ),
+    ] = Field(
         None, description='address of a Ray cluster, or "auto"; null: this machine'
     )
     record_video: Annotated[Count | None, bounds.FRAMES] = Field(
@@ -296,10 +373,32 @@ class MetaSpec(Block):
         """The facts about the mode that `distributed` names."""
         return mode_of(self.distributed)
 
+    @property
+    def scales_strongly(self) -> bool:
+        """Whether updates of N ranks equal those of one process."""
+        return self.scale == "strong"
+
+    @property
+    def replaces_ratio(self) -> bool:
+        """Whether a learner sets the gradient steps of a replay algorithm."""
+        return self.mode.has_learner and self.actor_learner.train_ratio != "spec"
+
+    @property
+    def trains_freely(self) -> bool:
+        """Whether a learner trains on its replay memory as fast as it can."""
+        return self.replaces_ratio and self.actor_learner.train_ratio is None
+
+    @property
+    def sets_ratio(self) -> bool:
+        """Whether a learner makes an exact number of gradient steps per frame."""
+        return self.replaces_ratio and not self.trains_freely
+
     def share_of(self, max_frame: int) -> int:
         """The part of a frame budget that each Session counts. Workers and ranks share
         a budget. A learner counts the frames of all its actors."""
-        return max_frame // self.max_session if self.mode.shares_budget else max_frame
+        if self.mode.shares_budget:
+            return max_frame // self.max_session
+        return max_frame
 
     @property
     def sessions_per_training(self) -> int:
@@ -308,7 +407,9 @@ class MetaSpec(Block):
         if self.distributed is False:
             return 1
         if self.mode.has_learner:
-            return 1 if self.actor_learner.serial else 1 + self.max_session
+            if self.actor_learner.serial:
+                return 1
+            return 1 + self.max_session
         return self.max_session
 
     @property
@@ -341,11 +442,9 @@ class MetaSpec(Block):
     def runs_of(self, sessions: Iterable[int]) -> list[int] | None:
         """The training of each Session if trainings repeat (`max_run`); else None."""
         per_training = self.sessions_per_training
-        return (
-            [session // per_training for session in sessions]
-            if self.max_run > 1
-            else None
-        )
+        if self.max_run > 1:
+            return [session // per_training for session in sessions]
+        return None
 
     def is_first_of_training(self, session: int) -> bool:
         """Whether a Session trains alone, or is the first one of its training."""

@@ -1,6 +1,8 @@
 """`agent.net`: the networks, their optimizers and target networks."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from math import prod
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import (
@@ -23,7 +25,6 @@ from slm_lab.spec.schema.arc import ArcSpec
 from slm_lab.spec.schema.block import (
     Block,
     error_line,
-    key_error,
     lines_of,
     spec_error,
     with_further_errors,
@@ -31,6 +32,7 @@ from slm_lab.spec.schema.block import (
 from slm_lab.spec.schema.fields import Count, Int, IntList, numbers_up_to
 from slm_lab.spec.schema.messages import unknown_name
 from slm_lab.spec.schema.optim import LossSpec, LRSchedulerSpec, OptimSpec
+from slm_lab.spec.schema.rules import ANY, Limit, NoEffect, Refused
 from slm_lab.spec.schema.torch_table import activation_class, refusals
 
 Role: TypeAlias = Literal["actor", "critic"]
@@ -41,6 +43,21 @@ PREFIXES = ("actor_", "critic_")
 
 TARGET_KEYS = ("update_type", "update_frequency", "polyak_coef")
 """Keys of a net for the updates of its target network."""
+
+GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+"""The linear maps in a recurrent cell."""
+
+FOR_TWO_NETS = NoEffect(
+    "{algorithm.name} has one net and no critic", when="algorithm.has_one_net"
+)
+OF_BOTH_NETS = NoEffect(
+    "both nets are on the device of agent.net", at="agent.critic_net"
+)
+
+
+def weights_between(widths: Sequence[int]) -> int:
+    """The number of weights between layers of these widths."""
+    return sum(width * following for width, following in pairwise(widths))
 
 
 def _known_activation(name: str) -> str:
@@ -56,7 +73,8 @@ def _usable(
 ) -> str:
     if name is None or name not in known:
         raise spec_error(unknown_name(kind, given, list(known)))
-    if reason := known[name]:
+    reason = known[name]
+    if reason:
         raise spec_error(reason)
     return given
 
@@ -77,7 +95,9 @@ def _activation_or_list(value: Any) -> Any:
             )
         if name is not None:
             _known_activation(name)
-    return tuple(value) if isinstance(value, list) else value
+    if isinstance(value, list):
+        return tuple(value)
+    return value
 
 
 OutActivation: TypeAlias = Annotated[Any, AfterValidator(_activation_or_list)]
@@ -87,7 +107,8 @@ OutActivation: TypeAlias = Annotated[Any, AfterValidator(_activation_or_list)]
 def _widths(sizes: tuple[int, ...]) -> tuple[int, ...]:
     if min(sizes, default=1) < 1:
         raise spec_error("every layer must have at least 1 unit")
-    if message := bounds.WIDTH.refusal(sizes):
+    message = bounds.WIDTH.refusal(sizes)
+    if message:
         raise spec_error(message)
     return sizes
 
@@ -114,10 +135,22 @@ class NetSpec(Block):
         ),
     )
 
+    RECURRENT: ClassVar[bool] = False
+    """Whether it has a state, and learns from sequences."""
+
+    HAS_ARC: ClassVar[bool] = False
+    """Whether its layers are those of `arc`."""
+
     type: str = Field(description="kind of net")
-    shared: bool = Field(
-        False, description="whether actor and critic share body and optimizer"
-    )
+    shared: Annotated[
+        bool,
+        Refused(
+            "{algorithm.name} has critics separate from the actor; set it to false",
+            when="algorithm.has_separate_critics",
+            at="agent.net",
+        ),
+        FOR_TWO_NETS,
+    ] = Field(False, description="whether actor and critic share body and optimizer")
     hid_layers_activation: Activation = Field(
         "relu", description="activation after each hidden layer"
     )
@@ -141,7 +174,13 @@ class NetSpec(Block):
         description='batch normalisation in each hidden layer; "renorm": batch '
         "renormalisation (arXiv:1702.03275)",
     )
-    norm_place: Literal["before", "after"] | None = Field(
+    norm_place: Annotated[
+        Literal["before", "after"] | None,
+        NoEffect(
+            "the net has neither batch_norm nor layer_norm",
+            unless=("is_normalised", "blocks.always_normalises"),
+        ),
+    ] = Field(
         None,
         description="normalisation before or after each activation; with after, batch "
         'normalisation of the input too; null: "after" in CrossQ, else "before"',
@@ -159,9 +198,11 @@ class NetSpec(Block):
     lr_scheduler_spec: LRSchedulerSpec | None = Field(
         None, description="learning-rate schedule, a class of torch.optim.lr_scheduler"
     )
-    use_same_optim: bool = Field(
-        False, description="the critic uses the actor's optimizer and scheduler"
-    )
+    use_same_optim: Annotated[
+        bool,
+        FOR_TWO_NETS,
+        NoEffect("agent.critic_net has its own optimizer", when="blocks.critic_net"),
+    ] = Field(False, description="the critic uses the actor's optimizer and scheduler")
     update_type: Literal["replace", "polyak"] = Field(
         "replace",
         description="update of target networks: copy, or average with polyak_coef",
@@ -172,30 +213,73 @@ class NetSpec(Block):
     polyak_coef: float = Field(
         0.0, ge=0, le=1, description="τ: target ← τ net + (1 − τ) target"
     )
-    log_std_init: float | None = Field(
+    log_std_init: Annotated[
+        float | None,
+        NoEffect(
+            "{algorithm.name} takes the action of the greatest Q",
+            when="algorithm.ACTS_ON_Q",
+            at="agent.net",
+        ),
+        NoEffect(
+            "{algorithm.action_pdtype} has no σ",
+            unless="algorithm.has_sigma",
+            at="agent.net",
+        ),
+    ] = Field(
         None,
         description="initial ln σ, independent of observations; null: ln σ is an "
         "output of the net",
     )
-    gpu: Literal[False, True, "auto"] = Field(
+    gpu: Annotated[Literal[False, True, "auto"], OF_BOTH_NETS] = Field(
         False,
         description="whether to train on a GPU; with several GPUs, Sessions take "
         "turns; "
         '"auto": if there is one',
     )
-    cuda_graph: bool = Field(
+    cuda_graph: Annotated[
+        bool,
+        OF_BOTH_NETS,
+        NoEffect("a CUDA graph is for a GPU, but gpu is false", unless="gpu"),
+        NoEffect(
+            "{algorithm.name} does not record its gradient steps",
+            unless="algorithm.RECORDS_STEPS",
+        ),
+        NoEffect(
+            "a recurrent net reads the lengths of sequences in every step",
+            when="blocks.is_recurrent",
+        ),
+        NoEffect(
+            'the Sessions of "{meta.distributed}" exchange numbers in every step',
+            when="meta.mode.exchanges_steps",
+        ),
+        NoEffect(
+            "the step of {blocks.unrecorded_optimizer} cannot be recorded",
+            when="blocks.unrecorded_optimizer",
+        ),
+    ] = Field(
         False,
         description="whether a GPU replays gradient steps as CUDA graphs: PPO, DQN, "
         "SAC and their relatives with Adam, in one process",
     )
-    precision: Literal["float32", "bf16", "auto"] = Field(
+    precision: Annotated[
+        Literal["float32", "bf16", "auto"],
+        NoEffect(
+            "the first layer and the heads are in float32",
+            unless="multiplies_in_half",
+            value="bf16",
+        ),
+    ] = Field(
         "float32",
         description="of products in training, first layer of vectors and outputs "
         "apart; "
         '"bf16": faster from about 128 units on; "auto": bf16 where the device '
         "has it",
     )
-    matmul: Literal["torch", "numpy"] = Field(
+    matmul: Annotated[
+        Literal["torch", "numpy"],
+        NoEffect("torch multiplies in bf16", when="is_in_bf16"),
+        NoEffect("torch multiplies on a GPU", when="is_on_gpu"),
+    ] = Field(
         "torch",
         description="library that multiplies float32 in wide linear layers on a CPU; "
         '"numpy" '
@@ -215,7 +299,75 @@ class NetSpec(Block):
 
     def file_key(self, role: Role, key: str) -> str:
         """The key of the file that sets `key` for `role`."""
-        return f"{role}_{key}" if f"{role}_{key}" in self._variants else key
+        if f"{role}_{key}" in self._variants:
+            return f"{role}_{key}"
+        return key
+
+    @override
+    def changed(self, key: str) -> Iterator[str]:
+        """Variants for one role count, whatever their value."""
+        yield from super().changed(key)
+        yield from (f"{role}_{key}" for role in ROLES if key in self.role_keys(role))
+
+    def for_role(self, role: Role, last: Mapping[str, Any] | None = None) -> Self:
+        """The net with its keys for `role` applied, and finally the keys `last`."""
+        keys = {**self.own_keys(), **self.role_keys(role), **(last or {})}
+        return type(self).model_validate(keys)
+
+    @property
+    def for_roles(self) -> list[Self]:
+        """The net of each role."""
+        return [self.for_role(role) for role in ROLES]
+
+    @property
+    def is_normalised(self) -> bool:
+        """Whether the file sets a normalisation of its hidden layers."""
+        keys = [*self.changed("batch_norm"), *self.changed("layer_norm")]
+        return bool(keys)
+
+    @property
+    def batch_normalised(self) -> bool:
+        """Whether it has batch normalisation, for any role."""
+        return any(net.batch_norm for net in self.for_roles)
+
+    @property
+    def is_on_gpu(self) -> bool:
+        """Whether it needs a GPU."""
+        return self.gpu is True
+
+    @property
+    def is_in_bf16(self) -> bool:
+        """Whether its products are in half precision on every device."""
+        return self.precision == "bf16"
+
+    @property
+    def multiplies_in_half(self) -> bool:
+        """Whether `precision` concerns any product: one between hidden layers, or of
+        images. First layers of vectors, recurrent cells and heads are in float32."""
+        return any(net.hidden_weights() for net in self.for_roles)
+
+    def hidden_weights(self) -> int:
+        """The number of weights between its hidden layers. Those before the first and
+        after the last layer depend on the environment and are not counted."""
+        return 0
+
+    def conv_layers(self) -> list[layers.ConvLayer]:
+        """The convolutions in order."""
+        return []
+
+    @property
+    def sequence_length(self) -> int:
+        """The steps that it learns from together."""
+        return 1
+
+    @property
+    def lacks_arc(self) -> bool:
+        """Whether it needs an arc and has none for both roles."""
+        return False
+
+    def wrong_tails(self, outputs: int) -> str | None:
+        """Why it cannot have this number of outputs; None if it can."""
+        return None
 
     def own_keys(self) -> dict[str, Any]:
         """The keys of both roles, as JSON data."""
@@ -303,6 +455,10 @@ class MLPNetSpec(NetSpec):
 
     hid_layers: Widths = Field((64, 64), description="units per hidden layer")
 
+    @override
+    def hidden_weights(self) -> int:
+        return weights_between(self.hid_layers)
+
 
 class DuelingMLPNetSpec(MLPNetSpec):
     """Fully connected layers, then a value and an advantage stream
@@ -330,6 +486,22 @@ class HydraMLPNetSpec(NetSpec):
         """Units of the layers of each output; a single stack is for all."""
         return layers.stacks_of(self.hid_layers[2])
 
+    @override
+    def hidden_weights(self) -> int:
+        trunk = self.trunk()
+        tails = [weights_between((*trunk[-1:], *tail)) for tail in self.tails()]
+        return weights_between(trunk) + sum(tails)
+
+    @override
+    def wrong_tails(self, outputs: int) -> str | None:
+        tails = len(self.tails())
+        if tails in (1, outputs):
+            return None
+        return (
+            f"has {tails} tails, and this network needs {outputs}; give one list for "
+            "all outputs, or one list each (with shared: policy, value)"
+        )
+
 
 class ConvNetSpec(NetSpec):
     """Convolutions over images (C, H, W), then fully connected layers. `layer_norm`
@@ -344,9 +516,22 @@ class ConvNetSpec(NetSpec):
     )
     normalize: bool = Field(False, description="divide the image by 255")
 
+    @override
     def conv_layers(self) -> list[layers.ConvLayer]:
-        """The convolutions in order."""
         return [layers.ConvLayer.of(row) for row in self.conv_hid_layers]
+
+    @property
+    @override
+    def multiplies_in_half(self) -> bool:
+        return True
+
+    @override
+    def hidden_weights(self) -> int:
+        convolutions = sum(
+            layer.out_channels * following.out_channels * prod(following.kernel)
+            for layer, following in pairwise(self.conv_layers())
+        )
+        return convolutions + weights_between(self.fc_hid_layers)
 
 
 class DuelingConvNetSpec(ConvNetSpec):
@@ -374,6 +559,18 @@ class RecurrentNetSpec(NetSpec):
 
     SAME_FOR_BOTH = (*NetSpec.SAME_FOR_BOTH, "seq_len", "burn_in")
     LEGACY = MLPNetSpec.LEGACY
+    RECURRENT = True
+
+    type: Annotated[
+        str,
+        Refused(
+            "{algorithm.name} learns from single steps; it is for PPO, ActorCritic, "
+            "Reinforce, VanillaDQN, DQN and DoubleDQN",
+            unless="algorithm.LEARNS_SEQUENCES",
+            value=ANY,
+            at="agent.net",
+        ),
+    ] = Field(description="kind of net")
 
     cell_type: Literal["GRU", "LSTM", "RNN"] = Field(
         "GRU", description="recurrent cell"
@@ -393,7 +590,19 @@ class RecurrentNetSpec(NetSpec):
     seq_len: Annotated[Count, bounds.SEQUENCE] = Field(
         4, description="length of a sequence: the steps of backpropagation through time"
     )
-    burn_in: Int = Field(
+    burn_in: Annotated[
+        Int,
+        Limit(
+            sign="<",
+            of="seq_len",
+            text=": only the remaining steps are learned from",
+        ),
+        Refused(
+            "is for replay memories, and this one's rollouts are used once; remove it",
+            unless="blocks.has_replay",
+            at="agent.net",
+        ),
+    ] = Field(
         0,
         ge=0,
         description="replay memories: first steps of a sequence, which only update "
@@ -409,15 +618,24 @@ class RecurrentNetSpec(NetSpec):
             * (2 if self.cell_type == "LSTM" else 1)
         )
 
-    @model_validator(mode="after")
-    def _learns_from_something(self) -> Self:
-        if self.burn_in >= self.seq_len:
-            message = (
-                f"must be below seq_len ({self.seq_len}): only the remaining steps "
-                "are learned from"
-            )
-            raise key_error("burn_in", message, self.burn_in)
-        return self
+    @property
+    @override
+    def sequence_length(self) -> int:
+        return self.seq_len
+
+    @property
+    @override
+    def multiplies_in_half(self) -> bool:
+        return any(weights_between(net.fc_hid_layers) for net in self.for_roles)
+
+    @override
+    def hidden_weights(self) -> int:
+        size = self.rnn_hidden_size
+        first = size * (sum(self.fc_hid_layers[-1:]) + size)
+        others = (self.rnn_num_layers - 1) * 2 * size**2
+        return GATES[self.cell_type] * (first + others) + weights_between(
+            self.fc_hid_layers
+        )
 
 
 class TorchArcNetSpec(NetSpec):
@@ -445,7 +663,26 @@ class TorchArcNetSpec(NetSpec):
         None, description="the body; required, as arc, or as actor_arc and critic_arc"
     )
 
+    HAS_ARC = True
 
-def given_keys(net: NetSpec) -> set[str]:
-    """The keys of the file, variants included; others have their defaults."""
-    return set(net.model_fields_set) | set(net.variants)
+    @property
+    @override
+    def lacks_arc(self) -> bool:
+        return self.arc is None
+
+    @property
+    @override
+    def batch_normalised(self) -> bool:
+        arcs = [net.arc for net in self.for_roles]
+        return any(arc is not None and arc.batch_normalised for arc in arcs)
+
+    @property
+    @override
+    def multiplies_in_half(self) -> bool:
+        return True
+
+    @override
+    def hidden_weights(self) -> int:
+        if self.arc is None:
+            return 0
+        return self.arc.hidden_weights()

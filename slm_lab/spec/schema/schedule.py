@@ -1,16 +1,19 @@
 """Values that change over the run: exploration, entropy weight, clipping range."""
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Literal, Self, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from slm_lab.spec.schema import bounds
 from slm_lab.spec.schema.block import Block, error_line, raise_errors
-from slm_lab.spec.schema.share import Frames
+from slm_lab.spec.schema.fields import Frames
+from slm_lab.spec.schema.rules import Limit, Needed
 
 DECAYS = ("linear_decay", "rate_decay", "periodic_decay")
 """The shapes that change."""
+
+ITS_END = Needed("{own.name} needs it", when="changes")
 
 
 class ScheduleSpec(Block):
@@ -21,32 +24,22 @@ class ScheduleSpec(Block):
         "no_decay", description="shape; no_decay: constant start_val"
     )
     start_val: float = Field(description="value until start_step")
-    end_val: float | None = Field(
+    end_val: Annotated[float | None, ITS_END] = Field(
         None, description="value from end_step; null: start_val"
     )
-    start_step: Annotated[Frames, bounds.FRAMES] = Field(
-        0, ge=0, description="frame at which the change begins"
-    )
-    end_step: Annotated[Frames | None, bounds.FRAMES] = Field(
+    start_step: Annotated[
+        Frames, bounds.FRAMES, Limit(sign="<=", of="end_step", when="changes")
+    ] = Field(0, ge=0, description="frame at which the change begins")
+    end_step: Annotated[Frames | None, bounds.FRAMES, ITS_END] = Field(
         None,
         ge=0,
         description="frame at which end_val is reached; null: the end of the budget",
     )
 
-    @model_validator(mode="after")
-    def _has_an_end(self) -> Self:
-        if self.name == "no_decay":
-            return self
-        wrong = [
-            error_line((key,), f"is missing: {self.name} needs it")
-            for key in ("end_val", "end_step")
-            if getattr(self, key) is None
-        ]
-        if self.end_step is not None and self.end_step < self.start_step:
-            message = f"must be <= end_step ({self.end_step})"
-            wrong.append(error_line(("start_step",), message, self.start_step))
-        raise_errors(wrong)
-        return self
+    @property
+    def changes(self) -> bool:
+        """Whether it has a shape that changes."""
+        return self.name in DECAYS
 
 
 def constant(value: float) -> ScheduleSpec:

@@ -2,28 +2,39 @@
 run."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, Field, field_validator
 
 from slm_lab.spec.schema.block import Block, key_error, spec_error
-from slm_lab.spec.schema.fields import AnyList, Count
+from slm_lab.spec.schema.fields import AnyList, Count, FramesOrFraction
 from slm_lab.spec.schema.messages import unknown_name
-from slm_lab.spec.schema.share import FramesOrFraction
+from slm_lab.spec.schema.rules import Limit
+
+WITHIN_BUDGET = Limit(
+    sign="<=", of="env.max_frame", text=', or a share of it, as "10%"'
+)
 
 
 class HalvingSpec(Block):
     """The common keys of schedulers that stop trials at frames grace_period · r^k."""
 
+    COUNTS_ALL_TRIALS: ClassVar[bool] = False
+    """Whether it needs all trials before the first ends."""
+
     name: str
-    grace_period: FramesOrFraction | None = Field(
+    grace_period: Annotated[
+        FramesOrFraction | None,
+        WITHIN_BUDGET,
+        Limit(sign="<=", of="max_t", when="meta.search_scheduler"),
+    ] = Field(
         None,
         gt=0,
         description="frames before which no trial is stopped; null: max_t / "
         "reduction_factor²",
     )
     reduction_factor: float = Field(gt=1, description="r; of r trials one continues")
-    max_t: FramesOrFraction | None = Field(
+    max_t: Annotated[FramesOrFraction | None, WITHIN_BUDGET] = Field(
         None,
         gt=0,
         description="frames at which all trials are stopped; null: env.max_frame",
@@ -51,6 +62,8 @@ class HyperBandSpec(HalvingSpec):
     """HyperBand (arXiv:1603.06560). Trials pause at frames grace_period · r^k until all
     trials of their group arrive; the best 1 / r of them continue."""
 
+    COUNTS_ALL_TRIALS = True
+
     name: Literal["hyperband"] = Field("hyperband", description="scheduler")
     reduction_factor: float = Field(
         3.0, gt=1, description="r; of r trials one continues"
@@ -61,8 +74,10 @@ class MedianStoppingSpec(Block):
     """The median stopping rule (Golovin et al. 2017): stops a trial whose best score is
     below the median of the average scores of other trials up to its frame."""
 
+    COUNTS_ALL_TRIALS: ClassVar[bool] = False
+
     name: Literal["median_stopping"] = Field("median_stopping", description="scheduler")
-    grace_period: FramesOrFraction | None = Field(
+    grace_period: Annotated[FramesOrFraction | None, WITHIN_BUDGET] = Field(
         None,
         gt=0,
         description="frames before which no trial is stopped; null: max_frame / 10",
@@ -76,14 +91,16 @@ class PbtSpec(Block):
     """Population based training (arXiv:1711.09846): at intervals the worst trials copy
     the weights and the searched keys of one of the best, and perturb the keys."""
 
+    COUNTS_ALL_TRIALS: ClassVar[bool] = True
+
     name: Literal["pbt"] = Field("pbt", description="scheduler")
-    perturbation_interval: FramesOrFraction | None = Field(
+    perturbation_interval: Annotated[FramesOrFraction | None, WITHIN_BUDGET] = Field(
         None,
         gt=0,
         description="frames between two perturbations of a trial, several "
         "log_frequency; null: max_frame / 10",
     )
-    burn_in_period: FramesOrFraction = Field(
+    burn_in_period: Annotated[FramesOrFraction, WITHIN_BUDGET] = Field(
         0.0,
         ge=0,
         description="frames before the first perturbation, if more than "

@@ -51,7 +51,9 @@ class Spec(Block):
     def log_frequency(self) -> int:
         """Frames between two rows of a Session."""
         given = self.meta.log_frequency
-        return self.default_log_frequency if given is None else given
+        if given is None:
+            return self.default_log_frequency
+        return given
 
     @property
     def training_copies(self) -> int:
@@ -63,6 +65,21 @@ class Spec(Block):
     def most_copies(self) -> int:
         """The most copies that a Session steps together."""
         return max(self.env.num_envs, self.meta.rigorous_eval)
+
+    @property
+    def unroll_length(self) -> int:
+        """Steps of each environment in one unroll of an actor."""
+        return self.agent.algorithm.unroll_length(self.meta)
+
+    def as_learned(self) -> Self:
+        """The spec that a learner is built from: a number as `train_ratio` sets the
+        gradient steps per frame, null one batch per event, in place of the algorithm's
+        own keys; else unchanged."""
+        algorithm = self.agent.algorithm.for_learner(self.meta)
+        if algorithm is self.agent.algorithm:
+            return self
+        agent = self.agent.model_copy(update={"algorithm": algorithm})
+        return self.model_copy(update={"agent": agent})
 
     def numbered(self, first: int) -> Self:
         """The spec of copies with numbers from `first` on, see `env.index_key`."""

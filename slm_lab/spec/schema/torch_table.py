@@ -11,8 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from slm_lab.spec.schema.fields import NO_SHARE
 from slm_lab.spec.schema.messages import unknown_name
-from slm_lab.spec.schema.share import NO_SHARE
 
 Kind: TypeAlias = Literal["optimizers", "schedulers", "losses", "layers"]
 

@@ -29,7 +29,6 @@ from slm_lab.spec.load import warnings_held
 from slm_lab.spec.override import with_value
 from slm_lab.spec.schema.block import problems_of
 from slm_lab.spec.schema.env import EnvSpec
-from slm_lab.spec.schema.scheduler import PbtSpec
 from slm_lab.spec.schema.spec import Spec
 from slm_lab.spec.search import LISTS, Dimension, extremes
 from slm_lab.storage.run_dir import RUN_BLOCK
@@ -191,7 +190,7 @@ def _scheduler(spec: Spec, space: Space, seed: int) -> Scheduler:
     max_frame = spec.env.max_frame
     if scheduler is None:
         return NoScheduler()
-    if isinstance(scheduler, PbtSpec):
+    if scheduler.name == "pbt":
         return Population(scheduler, space.dimensions, max_frame, seed)
     return tune_scheduler(scheduler, max_frame, seed)
 

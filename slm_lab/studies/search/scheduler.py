@@ -206,7 +206,7 @@ def tune_scheduler(
     """Asynchronous successive halving, HyperBand or the median stopping rule. HyperBand
     counts in grace periods: it makes a bracket for every power of the reduction factor
     below `max_t`."""
-    if isinstance(spec, MedianStoppingSpec):
+    if spec.name == "median_stopping":
         grace = max_frame / 10 if spec.grace_period is None else spec.grace_period
         samples = spec.min_samples_required
         rule = MedianStoppingRule(
@@ -216,7 +216,7 @@ def tune_scheduler(
     top = max_frame if spec.max_t is None else spec.max_t
     factor = spec.reduction_factor
     grace = top / factor**2 if spec.grace_period is None else spec.grace_period
-    if isinstance(spec, HyperBandSpec):
+    if spec.name == "hyperband":
         brackets = max(round(top / grace), 1)
         bands = HyperBandScheduler(**COMMON, max_t=brackets, reduction_factor=factor)
         return Tune(bands, grace, seed)

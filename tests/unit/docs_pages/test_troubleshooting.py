@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.spec.problems import messages
+from tests.unit.spec.spec_data import PPO, changed
+
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
 QUOTED = re.findall(r"^(?:### |\| )`(.+?)`(?:$| \|)", PAGE, re.MULTILINE)
@@ -32,7 +35,9 @@ def texts():
     ]
     nodes = [node for tree in trees for node in ast.walk(tree)]
     docstrings = {node.value for node in nodes if isinstance(node, ast.Expr)}
-    found = (text_of(node) for node in nodes if node not in docstrings)
+    found = [text_of(node) for node in nodes if node not in docstrings]
+    # A limit composes its message from the names of its factors.
+    found += messages(changed(PPO, {"algorithm.minibatch_size": 1000}))
     return "\n".join({" ".join(text.split()) for text in found if text and " " in text})
 
 

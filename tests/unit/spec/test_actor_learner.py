@@ -5,7 +5,6 @@ import pytest
 from slm_lab.spec.load import parse_spec
 from slm_lab.spec.profile import dev_profile
 from slm_lab.spec.schema.meta import ActorLearnerSpec, CorrectionSpec, MetaSpec
-from slm_lab.spec.unrolls import as_learned, frames_of_event, unroll_length
 from tests.support import actor_critic, ppo, q_learning, reinforce, sarsa, soft
 from tests.unit.spec.problems import assert_problem
 
@@ -163,8 +162,8 @@ def test_a_written_actor_learner_block_is_read_back(correction, ratio):
     ],
 )
 def test_the_default_length_of_an_unroll_is_that_of_a_rollout(make, steps):
-    assert unroll_length(spec_of(make)) == steps
-    assert unroll_length(spec_of(make, unroll_length=9)) == 9
+    assert spec_of(make).unroll_length == steps
+    assert spec_of(make, unroll_length=9).unroll_length == 9
 
 
 @pytest.mark.parametrize("make", [dqn, sac])
@@ -172,7 +171,7 @@ def test_the_default_length_of_an_unroll_is_that_of_a_rollout(make, steps):
 def test_a_ratio_of_the_mode_is_the_exact_one_of_the_algorithm_that_learns(make, ratio):
     """The result is a valid spec, with any other keys of the algorithm."""
     spec = spec_of(make, train_ratio=ratio)
-    learned = as_learned(spec)
+    learned = spec.as_learned()
     exact = {"update_to_data": ratio, "training_iter": 1, "training_batch_iter": 1}
     before = spec.agent.algorithm
     assert before.training_batch_iter == 2
@@ -187,7 +186,7 @@ def test_a_learner_without_a_ratio_ignores_the_frequency_keys(make):
     keys = {"training_frequency": 7, "update_to_data": 0.5, "training_batch_iter": 3}
     algorithm = spec.agent.algorithm.model_copy(update=keys)
     changed = spec.agent.model_copy(update={"algorithm": algorithm})
-    assert as_learned(spec.model_copy(update={"agent": changed})) == as_learned(spec)
+    assert spec.model_copy(update={"agent": changed}).as_learned() == spec.as_learned()
 
 
 @pytest.mark.parametrize(
@@ -200,7 +199,7 @@ def test_a_learner_without_a_ratio_ignores_the_frequency_keys(make):
     ],
 )
 def test_the_learner_has_the_same_spec_unless_a_ratio_replaces_keys(spec):
-    assert as_learned(spec) is spec
+    assert spec.as_learned() is spec
 
 
 @pytest.mark.parametrize("actors", [1, 4])
@@ -260,9 +259,9 @@ def test_a_training_event_learns_from_all_the_unrolls_that_it_waits_for(
     settings, frames
 ):
     spec = spec_of(**settings)
-    assert frames_of_event(spec.agent.algorithm, spec.env.num_envs, spec.meta) == frames
+    assert spec.agent.algorithm.frames_of_event(spec.env.num_envs, spec.meta) == frames
     alone = spec.meta.model_copy(update={"distributed": False})
-    assert frames_of_event(spec.agent.algorithm, spec.env.num_envs, alone) == 16 * 4
+    assert spec.agent.algorithm.frames_of_event(spec.env.num_envs, alone) == 16 * 4
 
 
 @pytest.mark.parametrize("make", [ppo, actor_critic, sarsa, dqn, sac])
@@ -278,10 +277,10 @@ def test_a_spec_made_short_still_has_some_training_events_and_loads_again(
     assert short.meta.actor_learner == spec.meta.actor_learner
     assert short.env.max_frame < 20_000
     if make in (ppo, actor_critic, sarsa):
-        event = frames_of_event(spec.agent.algorithm, spec.env.num_envs, spec.meta)
+        event = spec.agent.algorithm.frames_of_event(spec.env.num_envs, spec.meta)
         assert short.env.max_frame >= 4 * event
     else:
-        unroll = unroll_length(spec) * spec.env.num_envs
+        unroll = spec.unroll_length * spec.env.num_envs
         assert (
             short.env.max_frame >= spec.agent.algorithm.training_start_step + 4 * unroll
         )

@@ -11,7 +11,7 @@ from slm_lab.core.errors import SpecError
 from slm_lab.env.simulators.arguments import Argument, Arguments
 from slm_lab.spec.json_schema import file_schema
 from slm_lab.spec.load import load_spec, parse_spec
-from slm_lab.spec.schema.foreign_words import FOREIGN
+from slm_lab.spec.schema.messages import FOREIGN
 
 DOCS = Path(__file__).parents[3] / "docs"
 PAGE = (DOCS / "coming_from.md").read_text(encoding="utf-8")

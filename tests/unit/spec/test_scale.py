@@ -494,8 +494,9 @@ REFUSED = [
         {"memory.max_size": 100},
         {
             "linear": [
-                "agent.memory.max_size = 100: must be >= 4 × "
-                "batch_size (32): each rank of all_reduce has"
+                of_each(
+                    "memory.max_size", 100, 25, "linear", "must be >= batch_size (32)"
+                )
             ]
         },
     ),
@@ -537,7 +538,7 @@ REFUSED = [
                     32,
                     8,
                     "strong",
-                    "must be > env.num_envs = 16 with use",
+                    "must be > env.num_envs (16) with use",
                 )
             ]
         },

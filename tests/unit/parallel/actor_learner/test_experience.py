@@ -15,7 +15,6 @@ from slm_lab.parallel.actor_learner.experience import (
 from slm_lab.parallel.actor_learner.unroll import Unroll, UnrollMemory
 from slm_lab.session.clock import Clock
 from slm_lab.session.seeding import session_seeds
-from slm_lab.spec.unrolls import as_learned
 from tests.contract.playing import load_whole, same, whole
 from tests.support import parse, ppo, q_learning
 
@@ -180,7 +179,7 @@ def test_a_learner_without_a_ratio_waits_for_the_first_unroll(make, keys):
         "agent__algorithm__training_batch_iter": 1,
     }
     data = q_learning("DQN", **{**start, **own, **FREE})
-    experience, agent, _ = make(ReplayExperience, as_learned(parse(data)))
+    experience, agent, _ = make(ReplayExperience, parse(data).as_learned())
     assert not agent.is_due
     while not agent.is_due:
         experience.step()

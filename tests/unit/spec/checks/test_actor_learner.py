@@ -209,7 +209,7 @@ ROWS = [
     (acting(AT_ONCE), None),
     (
         acting(AT_ONCE, train_ratio=0.5),
-        "agent.algorithm.training_start_step = 0: must be at least 16",
+        "agent.algorithm.training_start_step = 0: must be >= seq_len × num_envs",
     ),
     (acting(AT_ONCE, train_ratio=None), None),
     # Actors on a cluster act by themselves.

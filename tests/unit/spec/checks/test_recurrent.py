@@ -26,7 +26,7 @@ PPO = recurrent(ppo())
 DQN = recurrent(q_learning("DQN", agent__algorithm__training_start_step=64))
 NET = PPO["agent"]["net"]
 SINGLE = "agent.net.type = …: … learns from single steps … PPO, ActorCritic, Reinforce"
-NEEDED = "at least 32: seq_len × num_envs"
+NEEDED = ">= seq_len × num_envs = … = 32, one sequence"
 BY_PRIORITY = {"name": "PrioritizedReplay", "batch_size": 16, "max_size": 200}
 
 ROWS = [
@@ -91,7 +91,7 @@ ROWS = [
         {"net.bidirectional": True},
         "agent.net.bidirectional = true: … later observations",
     ),
-    (DQN, {"net.burn_in": 8}, "agent.net.burn_in = 8: … below seq_len (8)"),
+    (DQN, {"net.burn_in": 8}, "agent.net.burn_in = 8: must be < seq_len (8)"),
     (PPO, {"net.burn_in": 2}, "agent.net.burn_in = 2: … used once"),
 ]
 

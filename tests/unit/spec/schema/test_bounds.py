@@ -5,7 +5,6 @@ import json
 import pytest
 
 from slm_lab.core.errors import SpecError
-from slm_lab.spec.checks.size import hidden_weights, multiplies_in_half
 from slm_lab.spec.json_schema import file_schema
 from slm_lab.spec.load import load_specs, parse_spec
 from slm_lab.spec.read import shipped_files
@@ -191,7 +190,7 @@ def test_numbers_that_are_right_one_by_one_may_be_too_much_together(raw, path, p
     ],
 )
 def test_the_weights_between_hidden_layers_are_counted(model, keys, weights):
-    assert hidden_weights(model.model_validate({"type": "net", **keys})) == weights
+    assert model.model_validate({"type": "net", **keys}).hidden_weights() == weights
 
 
 @pytest.mark.parametrize(
@@ -214,7 +213,7 @@ def test_the_weights_between_hidden_layers_are_counted(model, keys, weights):
 def test_half_precision_is_for_images_and_products_between_hidden_layers(
     model, keys, in_half
 ):
-    assert multiplies_in_half(model.model_validate({"type": "net", **keys})) is in_half
+    assert model.model_validate({"type": "net", **keys}).multiplies_in_half is in_half
 
 
 @pytest.mark.parametrize("size", [150, 151, 230])

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from slm_lab.core.errors import MissingExtraError
-from slm_lab.spec.checks.search import NOT_OF_SEARCHER
-from slm_lab.spec.search import Dimension
+from slm_lab.spec.search import NOT_OF_SEARCHER, Dimension
 from slm_lab.studies.search.searcher import (
     GridRandomSearcher,
     TuneAdapter,
